@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attn.h - the core of libattn: attention mechanisms on a CPU, in memory that grows with the sequence length.
+ *
+ * Three ways in, one under the other:
+ *
+ *      attn_forward                                           one call: plans, runs, frees
+ *      attn_plan_create, attn_execute (many), attn_plan_destroy    a shape that repeats
+ *      attn_plan_describe, attn_cpu_describe, attn_kernel_describe ask what happens
+ *
+ * Conventions that hold everywhere:
+ *
+ *  - Zero is the default of every field but the sizes: start from `= {0}`, set struct_size and what you need.
+ *  - Inputs are borrowed for the call and never written.  Outputs are written in full, padding rows too; on any error
+ *    they are left untouched.  Outputs overlap neither inputs nor each other.
+ *  - Functions that can fail return an attn_status and fill an optional attn_error (NULL is allowed).
+ *  - Sizes and strides are int64_t; strides count elements, not bytes.
+ *  - The library never prints, aborts or exits, holds no mutable global state, and reads one environment variable,
+ *    ATTN_ISA, when a plan is made (see attn_options).  With ATTN_VERBOSE=1 it writes one line a plan to stderr.
+ *  - Every function may be called from any number of threads at once.
+ */
+#ifndef ATTN_ATTN_H
+#define ATTN_ATTN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32) || defined(__CYGWIN__)
+#if defined(ATTN_BUILD_SHARED)
+#define ATTN_API __declspec(dllexport)
+#else
+#define ATTN_API
+#endif
+#elif defined(__GNUC__)
+#define ATTN_API __attribute__((visibility("default")))
+#else
+#define ATTN_API
+#endif
+
+#define ATTN_VERSION_MAJOR 0
+#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status and errors ---------------------------------------------------------------------------------------- */
+
+/* The values are pinned: they never change meaning. */
+typedef enum attn_status {
+    ATTN_OK = 0,
+    ATTN_ERR_ARGUMENT = 1,    /* a NULL pointer, an unknown enum value, a number out of its range */
+    ATTN_ERR_SHAPE = 2,       /* sizes that do not fit each other, or whose product overflows */
+    ATTN_ERR_STRIDE = 3,      /* a layout that cannot be: last axis not contiguous, an output that overlaps itself */
+    ATTN_ERR_UNSUPPORTED = 4, /* well formed, and this build or this CPU has no kernel for it */
+    ATTN_ERR_MEMORY = 5,      /* the allocator returned NULL, or the workspace is too small */
+    ATTN_ERR_IO = 6,          /* libattn_io: the operating system refused (open, read, write, rename) */
+    ATTN_ERR_FORMAT = 7       /* libattn_io: a file that is not what it claims to be */
+} attn_status;
+
+/* The caller's memory; filled on failure (and set to ATTN_OK with an empty message on success).
+ * The message is one line without a final period: `heads_q (30) is not a multiple of heads_kv (8)`. */
+typedef struct attn_error {
+    attn_status status;
+    char message[240];
+} attn_error;
+
+/* A short constant text, such as "shapes do not fit".  Never NULL, also for values that are no status. */
+ATTN_API const char *attn_status_string(attn_status status);
+
+/* "MAJOR.MINOR.PATCH" of the library that is linked (the macros tell what was compiled against). */
+ATTN_API const char *attn_version(void);
+
+/* ---- element types and layouts -------------------------------------------------------------------------------- */
+
+/* Zero means "the natural one": f32 for q, the type of q for k, v and o, the compute type for bias and weights,
+ * i64 for index arrays.  The integer types beyond index arrays and ATTN_BOOL serve files (libattn_io). */
+typedef enum attn_dtype {
+    ATTN_DTYPE_DEFAULT = 0,
+    ATTN_F32 = 1,
+    ATTN_F64 = 2,
+    ATTN_F16 = 3,  /* IEEE binary16 */
+    ATTN_BF16 = 4, /* the upper half of an f32 */
+    ATTN_BOOL = 5, /* one byte, 0 or not 0 */
+    ATTN_I8 = 6,
+    ATTN_U8 = 7,
+    ATTN_I16 = 8,
+    ATTN_U16 = 9,
+    ATTN_I32 = 10,
+    ATTN_U32 = 11,
+    ATTN_I64 = 12,
+    ATTN_U64 = 13
+} attn_dtype;
+
+/* Bytes of one element; 0 for ATTN_DTYPE_DEFAULT and for values that are no type. */
+ATTN_API size_t attn_dtype_size(attn_dtype dtype);
+/* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are no type. */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype);
+
+/* A stride that broadcasts like 0, and does not count as "all strides 0 = dense". */
+#define ATTN_BROADCAST INT64_MIN
+
+/*
+ * How a tensor of shape [batch, head, token, channel] lies in memory.  Element (b, h, t, c) is at
+ *
+ *      base + b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]        (elements)
+ *
+ * All four strides 0 means dense in that order.  For q, k, v and o the last stride must be 1.  Inputs may broadcast
+ * (stride 0) and run backwards (negative stride); outputs must not overlap themselves.
+ * [batch, token, head, channel] is {token*heads*dim, dim, heads*dim, 1}; packed QKV and slices work the same way.
+ */
+typedef struct attn_layout {
+    attn_dtype dtype;
+    int64_t stride[4];
+} attn_layout;
+
+/* ---- the problem: what to compute ----------------------------------------------------------------------------- */
+
+typedef enum attn_op {
+    ATTN_FORWARD = 0 /* O, and on request lse and the weights */
+} attn_op;
+
+/*
+ * q is [batch, heads_q, len_q, dim_qk], k is [batch, heads_kv, len_kv, dim_qk], v is [batch, heads_kv, len_kv, dim_v],
+ * o is [batch, heads_q, len_q, dim_v].  Query head h reads key and value head h / (heads_q / heads_kv), so heads_q must be
+ * a multiple of heads_kv.  Any size may be 0: then there is nothing to do, or the output is zeros.
+ * len_q and len_kv are the sizes of the tensors; shorter sequences in them are said by attn_mask.lengths_q, lengths_kv.
+ */
+typedef struct attn_shape {
+    int64_t batch;
+    int64_t heads_q;
+    int64_t heads_kv;
+    int64_t len_q;
+    int64_t len_kv;
+    int64_t dim_qk;
+    int64_t dim_v;
+} attn_shape;
+
+typedef enum attn_score_kind {
+    ATTN_SCORE_DOT = 0 /* s_ij = scale * sum_c q_ic k_jc */
+} attn_score_kind;
+
+typedef enum attn_scale_kind {
+    ATTN_SCALE_DEFAULT = 0, /* 1/sqrt(dim_qk) for dot products (1 if dim_qk is 0) */
+    ATTN_SCALE_VALUE = 1    /* attn_score.scale; 0 and negative numbers are legal, NaN and infinities are not */
+} attn_scale_kind;
+
+typedef struct attn_score {
+    attn_score_kind kind;
+    attn_scale_kind scale_kind;
+    double scale;
+    int64_t reserved[4]; /* must be 0, here and in every group */
+} attn_score;
+
+/* Where query i stands among the keys: its absolute position is p_i = i + offset_b. */
+typedef enum attn_align {
+    ATTN_ALIGN_TOP_LEFT = 0,     /* offset_b = 0: the first query stands at the first key */
+    ATTN_ALIGN_BOTTOM_RIGHT = 1, /* offset_b = lengths_kv[b] - lengths_q[b]: the last query stands at the last key */
+    ATTN_ALIGN_OFFSET = 2        /* offset_b = attn_args.offset[b]; negative is legal */
+} attn_align;
+
+/*
+ * Which keys a query sees.  Key j is visible to query i of batch entry b iff all of these hold:
+ *
+ *      j < lengths_kv[b]  and  i < lengths_q[b]             where lengths are in use
+ *      j <= p_i                                              if causal
+ *      p_i - window_left <= j <= p_i + window_right          if window; a bound of -1 is no bound
+ *      mask[b,h,i,j] != 0                                    if boolean
+ *      bias[b,h,i,j] != -infinity                            if attn_bias.additive
+ *
+ * What a query does not see is not read into its result: NaN or Inf there reaches nothing.
+ * A query that sees no key gets O = 0, weights 0 and lse = -infinity.
+ */
+typedef struct attn_mask {
+    int causal;
+    attn_align align;
+    int window; /* 1: window_left and window_right hold */
+    int64_t window_left;
+    int64_t window_right;
+    int lengths_q; /* 1: attn_args.lengths_q has the number of real queries of each batch entry */
+    int lengths_kv;
+    attn_dtype index_dtype; /* of lengths_q, lengths_kv and offset: ATTN_I32 or ATTN_I64 (default) */
+    int boolean;            /* 1: attn_args.mask is read; 1 = keep */
+    attn_layout mask;       /* [batch, heads_q, len_q, len_kv] of ATTN_BOOL, any strides; 0 broadcasts */
+    int64_t reserved[4];
+} attn_mask;
+
+/* An additive bias: s_ij += bias[b,h,i,j], in the compute type; -infinity drops the key, any finite value is a number. */
+typedef struct attn_bias {
+    int additive;     /* 1: attn_args.bias is read */
+    attn_layout bias; /* [batch, heads_q, len_q, len_kv] of f32, f64, f16 or bf16, any strides; 0 broadcasts */
+    int64_t reserved[4];
+} attn_bias;
+
+/* Outputs beside O. */
+typedef struct attn_want {
+    int lse;             /* 1: attn_args.lse is written */
+    int weights;         /* 1: attn_args.weights is written: the one output of size len_q * len_kv */
+    attn_layout lse_layout;     /* [batch, heads_q, len_q, 1]; f32, or f64 where the compute type is f64 */
+    attn_layout weights_layout; /* [batch, heads_q, len_q, len_kv], last axis contiguous */
+    int64_t reserved[4];
+} attn_want;
+
+/*
+ * One attention, without its data.
+ *
+ * Storage types of q, k, v and o are f32, f16 and bf16 in any mixture, computed in f32 and rounded once on store; or all
+ * four are f64, computed in f64.
+ */
+typedef struct attn_problem {
+    size_t struct_size; /* sizeof(attn_problem) */
+    attn_op op;
+    attn_shape shape;
+    attn_layout q;
+    attn_layout k;
+    attn_layout v;
+    attn_layout o;
+    attn_score score;
+    attn_mask mask;
+    attn_bias bias;
+    attn_want want;
+} attn_problem;
+
+/* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
+
+/*
+ * Pointers to the first element (b = h = token = channel = 0) of each tensor.  A pointer that the problem does not use is
+ * ignored; one that it uses must not be NULL unless its tensor has no elements.  Each need only be aligned to its element.
+ * Index arrays have `batch` elements of attn_mask.index_dtype; lengths lie within 0 and the tensor's length.
+ */
+typedef struct attn_args {
+    size_t struct_size; /* sizeof(attn_args) */
+    const void *q;
+    const void *k;
+    const void *v;
+    void *o;
+    void *lse;
+    void *weights;
+    const void *mask;
+    const void *bias;
+    const void *lengths_q;
+    const void *lengths_kv;
+    const void *offset;
+} attn_args;
+
+/* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */
+
+/* Instruction sets, worst to best. */
+typedef enum attn_isa {
+    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (scalar, avx2, avx512) */
+    ATTN_ISA_SCALAR = 1,
+    ATTN_ISA_AVX2 = 2,  /* with FMA and F16C */
+    ATTN_ISA_AVX512 = 3 /* F, BW, DQ, VL */
+} attn_isa;
+
+/* "scalar", "avx2", "avx512"; "default" for 0, "unknown" otherwise. */
+ATTN_API const char *attn_isa_name(attn_isa isa);
+
+/* Both or none.  allocate returns at least `bytes` bytes aligned to 64, or NULL; release accepts what allocate returned. */
+typedef struct attn_allocator {
+    void *(*allocate)(void *context, size_t bytes);
+    void (*release)(void *context, void *memory);
+    void *context;
+} attn_allocator;
+
+/*
+ * The caller's thread pool.  Must be equivalent to
+ *
+ *      for (int64_t i = 0; i < n; i++) body(body_context, i);
+ *
+ * with the calls in any order and on any threads, and return when all of them have returned.
+ */
+typedef void attn_parallel_for(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context);
+
+typedef struct attn_options {
+    size_t struct_size; /* sizeof(attn_options) */
+    int threads;        /* how many may work at once; 0: what OpenMP would use, or 1 without OpenMP */
+    attn_isa isa;       /* exactly this one, or an error */
+    attn_allocator allocator;
+    attn_parallel_for *parallel_for; /* NULL: OpenMP where the library was built with it, else the calling thread */
+    void *parallel_context;
+} attn_options;
+
+/* ---- computing ------------------------------------------------------------------------------------------------- */
+
+/*
+ * Softmax attention, forward.  Equals, for every b, h and i,
+ *
+ *      g           = h / (heads_q / heads_kv)
+ *      s_j         = scale * sum_c q[b,h,i,c] * k[b,g,j,c] + bias[b,h,i,j]       for every visible j (see attn_mask)
+ *      lse[b,h,i]  = log(sum_j exp(s_j))
+ *      weights_j   = exp(s_j - lse[b,h,i])
+ *      o[b,h,i,:]  = sum_j weights_j * v[b,g,j,:]
+ *
+ * (Vaswani et al. 2017, equation 1; computed by the online softmax of Milakov and Gimelshein 2018 in tiles, so that nothing
+ * of size len_q * len_kv exists unless the weights are asked for.)  Exact but for rounding: docs/numerics.md has the bound.
+ * The result has the same bits for any number of threads, any batch around a row, and any alignment of the pointers.
+ *
+ *  problem  [in]  what to compute
+ *  args     [in]  where its tensors are
+ *  error    [out] may be NULL
+ *
+ * Plans, allocates a workspace, runs and frees.  Hold a plan where a shape repeats.
+ * Returns ATTN_OK, or, with outputs untouched, what attn_plan_create and attn_execute return.
+ */
+ATTN_API attn_status attn_forward(const attn_problem *problem, const attn_args *args, attn_error *error);
+
+/* A problem that was checked, with the kernel, the tiles and the memory it will use.  Immutable: any number of threads may
+ * execute one plan at the same time, each with a workspace of its own. */
+typedef struct attn_plan attn_plan;
+
+/*
+ * Checks `problem`, chooses a kernel and sizes the workspace.  options may be NULL.  Allocates one block, by
+ * options->allocator; both structs are copied and need not outlive the call.
+ * On failure *plan is NULL.  Returns
+ *      ATTN_ERR_ARGUMENT     NULL, struct_size too small, unknown enum value, a number out of its range
+ *      ATTN_ERR_SHAPE        negative sizes, heads_q not a multiple of heads_kv, an overflowing product
+ *      ATTN_ERR_STRIDE       last axis not contiguous, an output that overlaps itself
+ *      ATTN_ERR_UNSUPPORTED  mixed f64 and other storage, an instruction set that this CPU or build lacks
+ *      ATTN_ERR_MEMORY       the allocator returned NULL
+ */
+ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_options *options,
+                                      attn_error *error);
+
+/* Bytes of workspace that attn_execute needs; 0 is possible.  Grows with threads and head sizes, not with len_q * len_kv. */
+ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
+
+/*
+ * Runs a plan.  Allocates nothing.  workspace has workspace_size >= attn_plan_workspace_size(plan) bytes of any alignment, is not
+ * shared with a concurrent call, and holds nothing of use afterwards.  Returns, with outputs untouched,
+ *      ATTN_ERR_ARGUMENT     NULL where the problem needs a tensor, a length or offset out of its range
+ *      ATTN_ERR_MEMORY       workspace too small
+ */
+ATTN_API attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size,
+                                  attn_error *error);
+
+/* Frees a plan; NULL is a no-op. */
+ATTN_API void attn_plan_destroy(attn_plan *plan);
+
+/* ---- asking ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * What a plan will do.  A tile is tile_q queries times block_kv keys; counts are over the whole problem at its full lengths
+ * (lengths_q, lengths_kv and explicit offsets are known only at execution and count as full and 0).  Texts belong to the plan.
+ */
+typedef struct attn_plan_description {
+    size_t struct_size;   /* in: sizeof(attn_plan_description) */
+    const char *kernel;   /* "attn_fwd_f32_avx2" */
+    const char *why;      /* why this kernel: "best of 3 usable on this CPU", "asked for by options.isa", ... */
+    attn_isa isa;
+    attn_dtype compute;
+    int threads;
+    int64_t tile_q;
+    int64_t block_kv;
+    int64_t tiles_total;    /* tiles of the full len_q x len_kv rectangles */
+    int64_t tiles_visited;  /* of these, computed: the others hold no visible key */
+    int64_t tiles_modified; /* of these, passed through a mask or bias */
+    size_t workspace_bytes;
+    double flops;           /* 2*(dim_qk + dim_v) for each visible (query, key) pair; boolean masks are not counted out */
+} attn_plan_description;
+
+ATTN_API attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *description, attn_error *error);
+
+typedef struct attn_cpu_description {
+    size_t struct_size; /* in: sizeof(attn_cpu_description) */
+    char name[64];      /* "AMD EPYC 9654 96-Core Processor"; "unknown" where the CPU does not say */
+    char features[240]; /* space-separated: "avx2 fma f16c avx512f ..."; only what the operating system enables too */
+    attn_isa isa;       /* the best usable one, before ATTN_ISA */
+    int threads;        /* what options.threads = 0 would mean now */
+    size_t cache_l1d;   /* bytes, 0 if unknown */
+    size_t cache_l2;
+    size_t cache_l3;
+} attn_cpu_description;
+
+ATTN_API attn_status attn_cpu_describe(attn_cpu_description *description, attn_error *error);
+
+typedef struct attn_kernel_description {
+    size_t struct_size; /* in: sizeof(attn_kernel_description) */
+    const char *name;   /* "attn_fwd_f32_avx2" */
+    const char *needs;  /* CPU features: "avx2 fma f16c"; "" for none */
+    attn_op op;
+    attn_isa isa;
+    attn_dtype compute;
+    int usable; /* 1 if this CPU can run it */
+} attn_kernel_description;
+
+/* Describes kernel number `index` (0, 1, ... in order of preference).  ATTN_ERR_ARGUMENT past the last one. */
+ATTN_API attn_status attn_kernel_describe(int index, attn_kernel_description *description, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
