@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * commands.h - the commands of the attn program and what they return to the shell.
+ *
+ * Each gets its own words only (argv[0] is the command's name, such as "run"), prints results on standard output and at most
+ * one line on standard error, and returns one of the exit statuses.
+ */
+#ifndef ATTN_CLI_COMMANDS_H
+#define ATTN_CLI_COMMANDS_H
+
+#include "attn/attn.h"
+
+enum {
+    EXIT_DONE = 0,        /* done, all checks passed */
+    EXIT_CHECK = 1,       /* a check failed */
+    EXIT_USAGE = 2,       /* wrong usage or bad input; no output file was written */
+    EXIT_UNSUPPORTED = 3, /* well formed, and this build cannot do it */
+};
+
+int attn_cmd_run(int argc, char **argv);
+int attn_cmd_top(int argc, char **argv);
+int attn_cmd_view(int argc, char **argv);
+int attn_cmd_check(int argc, char **argv);
+int attn_cmd_bench(int argc, char **argv);
+int attn_cmd_info(int argc, char **argv);
+int attn_cmd_explain(int argc, char **argv);
+
+/* The exit status for a failure: EXIT_UNSUPPORTED for ATTN_ERR_UNSUPPORTED, EXIT_DONE for ATTN_OK, else EXIT_USAGE. */
+int exit_status(attn_status status);
+
+/* Prints "attn COMMAND: [SUBJECT: ]MESSAGE" on standard error and returns the exit status of the error.  subject (a file, a
+ * problem string) may be NULL. */
+int command_fail(const char *command, const char *subject, const attn_error *error);
+
+#endif
