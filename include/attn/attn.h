@@ -195,8 +195,8 @@ typedef struct attn_bias {
 
 /* Outputs beside O. */
 typedef struct attn_want {
-    int lse;             /* 1: attn_args.lse is written */
-    int weights;         /* 1: attn_args.weights is written: the one output of size len_q * len_kv */
+    int lse;                    /* 1: attn_args.lse is written */
+    int weights;                /* 1: attn_args.weights is written: the one output of size len_q * len_kv */
     attn_layout lse_layout;     /* [batch, heads_q, len_q, 1]; f32, or f64 where the compute type is f64 */
     attn_layout weights_layout; /* [batch, heads_q, len_q, len_kv], last axis contiguous */
     int64_t reserved[4];
@@ -345,9 +345,9 @@ ATTN_API void attn_plan_destroy(attn_plan *plan);
  * (lengths_q, lengths_kv and explicit offsets are known only at execution and count as full and 0).  Texts belong to the plan.
  */
 typedef struct attn_plan_description {
-    size_t struct_size;   /* in: sizeof(attn_plan_description) */
-    const char *kernel;   /* "attn_fwd_f32_avx2" */
-    const char *why;      /* why this kernel: "best of 3 usable on this CPU", "asked for by options.isa", ... */
+    size_t struct_size; /* in: sizeof(attn_plan_description) */
+    const char *kernel; /* "attn_fwd_f32_avx2" */
+    const char *why;    /* why this kernel: "best of 3 usable on this CPU", "asked for by options.isa", ... */
     attn_isa isa;
     attn_dtype compute;
     int threads;
@@ -357,7 +357,7 @@ typedef struct attn_plan_description {
     int64_t tiles_visited;  /* of these, computed: the others hold no visible key */
     int64_t tiles_modified; /* of these, passed through a mask or bias */
     size_t workspace_bytes;
-    double flops;           /* 2*(dim_qk + dim_v) for each visible (query, key) pair; boolean masks are not counted out */
+    double flops; /* 2*(dim_qk + dim_v) for each visible (query, key) pair; boolean masks are not counted out */
 } attn_plan_description;
 
 ATTN_API attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *description, attn_error *error);
@@ -378,7 +378,7 @@ ATTN_API attn_status attn_cpu_describe(attn_cpu_description *description, attn_e
 typedef struct attn_kernel_description {
     size_t struct_size; /* in: sizeof(attn_kernel_description) */
     const char *name;   /* "attn_fwd_f32_avx2" */
-    const char *needs;  /* CPU features: "avx2 fma f16c"; "" for none */
+    char needs[96];     /* CPU features: "avx2 fma f16c"; "" for none */
     attn_op op;
     attn_isa isa;
     attn_dtype compute;

@@ -56,8 +56,8 @@ typedef struct attn_fwd_kernel {
     void (*load_rows)(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld);
 
     /* S[j][lane] = sum_c K[j][c] * Qt[c][lane], and block_max[lane] = max_j S[j][lane] (a NaN score may or may not enter).
-     * n >= 1; dim may be 0.  `next` is what the caller will read soon (the block's values), n rows of next_ld: a hint for prefetching,
-     * never NULL, never dereferenced. */
+     * n >= 1; dim may be 0.  `next` is what the caller will read soon (the block's values), n rows of next_ld: a hint for
+     * prefetching, never NULL, never dereferenced. */
     void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                   const void *next, int64_t next_ld);
 
@@ -96,13 +96,13 @@ typedef struct attn_fwd_kernel {
     /* 1 if any real lane of Ot is NaN or infinite. */
     int (*not_finite)(int width, int64_t rows, int64_t dim_v, const void *Ot);
 
-    /* o[i][:] = Ot[:][i] / l[i], or 0 where l is 0; rounded once to `dtype`.  lse[i*lse_stride] = ln2 * m[i] + log(l[i]), -infinity where
-     * l is 0; skipped if lse is NULL (lse has type T).  Writes `rows` rows. */
+    /* o[i][:] = Ot[:][i] / l[i], or 0 where l is 0; rounded once to `dtype`.  lse[i*lse_stride] = ln2 * m[i] + log(l[i]), -infinity
+     * where l is 0; skipped if lse is NULL (lse has type T).  Writes `rows` rows. */
     void (*finish)(int width, int64_t rows, int64_t dim_v, const void *m, const void *l, const void *Ot, void *o, attn_dtype dtype,
                    int64_t stride, void *lse, int64_t lse_stride);
 
-    /* w[i*stride + j] = 2^(log2(e)*S[j][i] - m[i]) / l[i], or 0 where l is 0, for `rows` queries and n keys; rounded once to `dtype`.
-     * S is used up.  scratch as for the modifiers. */
+    /* w[i*stride + j] = 2^(log2(e)*S[j][i] - m[i]) / l[i], or 0 where l is 0, for `rows` queries and n keys; rounded once to
+     * `dtype`. S is used up.  scratch as for the modifiers. */
     void (*store_weights)(int width, int64_t rows, int64_t n, void *S, const void *m, const void *l, void *w, attn_dtype dtype,
                           int64_t stride, void *scratch);
 } attn_fwd_kernel;

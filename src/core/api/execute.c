@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * execute.c - attn_execute and attn_forward. */
+#include "../base/error.h"
+#include "../plan/plan.h"
+
+attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size, attn_error *error)
+{
+    attn_args a;
+    CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
+    CHECK(args, ATTN_ERR_ARGUMENT, "args is NULL");
+    TRY(attn_struct_read(&a, sizeof a, args, args->struct_size, "attn_args", error));
+    TRY(attn_args_validate(&plan->walk.problem, &a, error));
+    size_t need = attn_plan_workspace_size(plan);
+    CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
+    CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
+    attn_sched_forward(&plan->walk, &a, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
+    return attn_succeed(error);
+}
+
+attn_status attn_forward(const attn_problem *problem, const attn_args *args, attn_error *error)
+{
+    attn_plan *plan;
+    TRY(attn_plan_create(&plan, problem, NULL, error));
+    size_t need = attn_plan_workspace_size(plan);
+    attn_allocator *allocator = &plan->allocator;
+    void *workspace = need ? allocator->allocate(allocator->context, need) : NULL;
+    attn_status status;
+    if (need && !workspace) {
+        status = attn_fail(error, ATTN_ERR_MEMORY, "cannot allocate a workspace of %zu bytes", need);
+    } else {
+        status = attn_execute(plan, args, workspace, need, error);
+    }
+    if (workspace) allocator->release(allocator->context, workspace);
+    attn_plan_destroy(plan);
+    return status;
+}

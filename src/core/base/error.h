@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * error.h - how a rule says no: a status, and a sentence in the caller's attn_error. */
+#ifndef ATTN_BASE_ERROR_H
+#define ATTN_BASE_ERROR_H
+
+#include "attn/attn.h"
+
+#if defined(__GNUC__)
+#define ATTN_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define ATTN_PRINTF(text, first)
+#endif
+
+/* Fills *error (may be NULL) and returns status. */
+attn_status attn_fail(attn_error *error, attn_status status, const char *format, ...) ATTN_PRINTF(3, 4);
+
+/* Sets *error (may be NULL) to ATTN_OK with an empty message and returns ATTN_OK. */
+attn_status attn_succeed(attn_error *error);
+
+/* In a function with a parameter `attn_error *error`: leave unless `condition` holds. */
+#define CHECK(condition, status, ...)                                                                                              \
+    do {                                                                                                                           \
+        if (!(condition)) return attn_fail(error, status, __VA_ARGS__);                                                            \
+    } while (0)
+
+/* Pass a failure on. */
+#define TRY(call)                                                                                                                  \
+    do {                                                                                                                           \
+        attn_status try_status = (call);                                                                                           \
+        if (try_status != ATTN_OK) return try_status;                                                                              \
+    } while (0)
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * names.h - element types and instruction sets: sizes, names, and reading index arrays of either width. */
+#ifndef ATTN_BASE_NAMES_H
+#define ATTN_BASE_NAMES_H
+
+#include "attn/attn.h"
+
+/* What attn_dtype_size, attn_dtype_name and attn_isa_name return. */
+size_t attn_dtype_bytes(attn_dtype dtype);
+const char *attn_dtype_text(attn_dtype dtype);
+const char *attn_isa_text(attn_isa isa);
+
+/* Element b of an array of ATTN_I32 or ATTN_I64. */
+static inline int64_t attn_index_at(const void *array, attn_dtype dtype, int64_t b)
+{
+    return dtype == ATTN_I32 ? ((const int32_t *)array)[b] : ((const int64_t *)array)[b];
+}
+
+#endif

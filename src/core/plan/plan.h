@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * plan.h - what a plan is, and the steps that make one. */
+#ifndef ATTN_PLAN_PLAN_H
+#define ATTN_PLAN_PLAN_H
+
+#include "../kernels/kernel.h"
+#include "../sched/walk.h"
+
+struct attn_plan {
+    attn_walk walk; /* with the resolved problem in it */
+    const attn_kernel_row *row;
+    char why[96];
+    attn_allocator allocator; /* of the plan itself */
+};
+
+/* Copies a caller's struct of `given` bytes (its struct_size) into ours of `size` bytes: a smaller, older one is extended by
+ * zeros, a larger, newer one is accepted while what we do not know of it is zero.  `name` is for the message. */
+attn_status attn_struct_read(void *ours, size_t size, const void *theirs, size_t given, const char *name, attn_error *error);
+
+/* The other way: fills as much of the caller's struct as it has. */
+void attn_struct_write(void *theirs, size_t given, const void *ours, size_t size);
+
+/* Every rule of a problem, in one list; on success *problem has no default types, no implied strides and no ATTN_BROADCAST left. */
+attn_status attn_problem_resolve(attn_problem *problem, attn_error *error);
+attn_status attn_options_validate(const attn_options *options, attn_error *error);
+attn_status attn_args_validate(const attn_problem *problem, const attn_args *args, attn_error *error);
+
+/* f64 where the storage is f64, else f32. */
+attn_dtype attn_problem_compute(const attn_problem *problem);
+
+/* Picks the row of kernels.def and says why in `why`. */
+attn_status attn_kernel_choose(const attn_problem *problem, const attn_options *options, const attn_kernel_row **row, char *why,
+                               size_t why_size, attn_error *error);
+
+#endif

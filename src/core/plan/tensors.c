@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ * tensors.c - the table of tensors.  A new tensor is a line in tensor_table and nothing else here. */
+#include "tensors.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "../base/checked.h"
+#include "../base/error.h"
+#include "../base/names.h"
+
+enum role { INPUT, OUTPUT };
+
+/* Sets of storage types. */
+enum {
+    HALVES = 1u << ATTN_F16 | 1u << ATTN_BF16,
+    FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
+    BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8,
+    INDEX = 1u << ATTN_I32 | 1u << ATTN_I64
+};
+
+typedef struct tensor {
+    const char *name;
+    enum role role;
+    int used;
+    attn_layout *layout; /* NULL: a dense array of `batch` numbers */
+    int64_t shape[4];
+    attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
+    unsigned types;     /* allowed */
+    const char *types_text;
+    int last_contiguous; /* the last stride must be 1 */
+    const void *pointer;
+} tensor;
+
+enum { TENSORS = 12 };
+
+/* The tensors of problem p; args may be NULL while planning.  q comes first: the others' types follow from it. */
+static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
+{
+    static const attn_args none;
+    const attn_args *a = args ? args : &none;
+    const attn_shape *s = &p->shape;
+    attn_dtype stored = p->q.dtype ? p->q.dtype : ATTN_F32;
+    attn_dtype compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    unsigned same = stored == ATTN_F64 ? 1u << ATTN_F64 : HALVES | 1u << ATTN_F32;
+    const char *same_text = stored == ATTN_F64 ? "f64, as q is f64" : "f32, f16 or bf16, as q is not f64";
+    const char *compute_text = stored == ATTN_F64 ? "f64, the compute type" : "f32, the compute type";
+    const char *bytes_text = "bool or u8";
+    const char *floats_text = "f32, f64, f16 or bf16";
+    attn_dtype index = p->mask.index_dtype;
+    const tensor table[] = {
+        {"q", INPUT, 1, &p->q, {s->batch, s->heads_q, s->len_q, s->dim_qk}, ATTN_F32, FLOATS, floats_text, 1, a->q},
+        {"k", INPUT, 1, &p->k, {s->batch, s->heads_kv, s->len_kv, s->dim_qk}, stored, same, same_text, 1, a->k},
+        {"v", INPUT, 1, &p->v, {s->batch, s->heads_kv, s->len_kv, s->dim_v}, stored, same, same_text, 1, a->v},
+        {"o", OUTPUT, 1, &p->o, {s->batch, s->heads_q, s->len_q, s->dim_v}, stored, same, same_text, 1, a->o},
+        {"mask",
+         INPUT,
+         p->mask.boolean,
+         &p->mask.mask,
+         {s->batch, s->heads_q, s->len_q, s->len_kv},
+         ATTN_BOOL,
+         BYTES,
+         bytes_text,
+         0,
+         a->mask},
+        {"bias",
+         INPUT,
+         p->bias.additive,
+         &p->bias.bias,
+         {s->batch, s->heads_q, s->len_q, s->len_kv},
+         compute,
+         FLOATS,
+         floats_text,
+         0,
+         a->bias},
+        {"lse",
+         OUTPUT,
+         p->want.lse,
+         &p->want.lse_layout,
+         {s->batch, s->heads_q, s->len_q, 1},
+         compute,
+         1u << compute,
+         compute_text,
+         0,
+         a->lse},
+        {"weights",
+         OUTPUT,
+         p->want.weights,
+         &p->want.weights_layout,
+         {s->batch, s->heads_q, s->len_q, s->len_kv},
+         compute,
+         same,
+         same_text,
+         1,
+         a->weights},
+        {"lengths_q", INPUT, p->mask.lengths_q, NULL, {s->batch, 1, 1, 1}, index, INDEX, "", 0, a->lengths_q},
+        {"lengths_kv", INPUT, p->mask.lengths_kv, NULL, {s->batch, 1, 1, 1}, index, INDEX, "", 0, a->lengths_kv},
+        {"offset", INPUT, p->mask.align == ATTN_ALIGN_OFFSET, NULL, {s->batch, 1, 1, 1}, index, INDEX, "", 0, a->offset},
+    };
+    int count = 0;
+    _Static_assert(sizeof table / sizeof *table <= TENSORS, "raise TENSORS");
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].used) out[count++] = table[i];
+    return count;
+}
+
+static int has_elements(const tensor *t)
+{
+    for (int axis = 0; axis < 4; axis++)
+        if (t->shape[axis] == 0) return 0;
+    return 1;
+}
+
+static attn_status resolve_dtype(tensor *t, attn_error *error)
+{
+    attn_dtype dtype = t->layout->dtype;
+    if (dtype == ATTN_DTYPE_DEFAULT) {
+        t->layout->dtype = t->natural;
+        return ATTN_OK;
+    }
+    CHECK(dtype >= ATTN_F32 && dtype <= ATTN_U64, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is no type", t->name, (int)dtype);
+    CHECK(t->types >> dtype & 1, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s; it must be %s", t->name, attn_dtype_text(dtype),
+          t->types_text);
+    return ATTN_OK;
+}
+
+static attn_status resolve_strides(tensor *t, attn_error *error)
+{
+    int64_t *stride = t->layout->stride, dense = 1;
+    int implied = stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
+    for (int axis = 3; axis >= 0; axis--) {
+        if (implied) stride[axis] = dense;
+        if (stride[axis] == ATTN_BROADCAST) stride[axis] = 0;
+        CHECK(attn_mul(dense, t->shape[axis], &dense), ATTN_ERR_SHAPE,
+              "%s has the shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]: more elements than 64 bits count", t->name,
+              t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    }
+    if (t->last_contiguous) {
+        CHECK(stride[3] == 1 || t->shape[3] <= 1, ATTN_ERR_STRIDE,
+              "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", t->name, stride[3]);
+        stride[3] = 1;
+    }
+    return ATTN_OK;
+}
+
+/* From the first to the last element is at most what a pointer difference holds. */
+static attn_status check_extent(const tensor *t, attn_error *error)
+{
+    int64_t span = 0, step, size = (int64_t)attn_dtype_bytes(t->layout->dtype);
+    if (!has_elements(t)) return ATTN_OK;
+    for (int axis = 0; axis < 4; axis++) {
+        int64_t stride = t->layout->stride[axis];
+        int fits = stride > -INT64_MAX && attn_mul(t->shape[axis] - 1, stride < 0 ? -stride : stride, &step) &&
+                   attn_add(span, step, &span);
+        CHECK(fits && span <= INT64_MAX / size - 1, ATTN_ERR_SHAPE,
+              "%s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", t->name, axis, stride,
+              t->shape[axis]);
+    }
+    return ATTN_OK;
+}
+
+/* No two elements of an output share an address: taken by falling stride, each axis steps over all that the smaller ones span. */
+static attn_status check_self_overlap(const tensor *t, attn_error *error)
+{
+    int order[4] = {0, 1, 2, 3};
+    int64_t span = 0;
+    if (t->role != OUTPUT || !has_elements(t)) return ATTN_OK;
+    for (int i = 1; i < 4; i++)
+        for (int k = i; k > 0 && llabs(t->layout->stride[order[k]]) < llabs(t->layout->stride[order[k - 1]]); k--) {
+            int swap = order[k];
+            order[k] = order[k - 1];
+            order[k - 1] = swap;
+        }
+    for (int i = 0; i < 4; i++) {
+        int axis = order[i];
+        int64_t stride = llabs(t->layout->stride[axis]);
+        if (t->shape[axis] <= 1) continue;
+        CHECK(stride > span, ATTN_ERR_STRIDE,
+              "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements", t->name,
+              axis, t->layout->stride[axis], span + 1);
+        span += (t->shape[axis] - 1) * stride;
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error)
+{
+    tensor tensors[TENSORS];
+    if (problem->mask.index_dtype == ATTN_DTYPE_DEFAULT) problem->mask.index_dtype = ATTN_I64;
+    int count = tensor_table(problem, NULL, tensors);
+    for (int i = 0; i < count; i++) {
+        tensor *t = &tensors[i];
+        if (!t->layout) continue;
+        TRY(resolve_dtype(t, error));
+        TRY(resolve_strides(t, error));
+        TRY(check_extent(t, error));
+        TRY(check_self_overlap(t, error));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_args *args, attn_error *error)
+{
+    tensor tensors[TENSORS];
+    attn_problem copy = *problem; /* the table points into it */
+    int count = tensor_table(&copy, args, tensors);
+    for (int i = 0; i < count; i++) {
+        const tensor *t = &tensors[i];
+        if (!has_elements(t)) continue;
+        CHECK(t->pointer, ATTN_ERR_ARGUMENT, "args.%s is NULL", t->name);
+        size_t size = t->layout ? attn_dtype_bytes(t->layout->dtype) : attn_dtype_bytes(t->natural);
+        CHECK((uintptr_t)t->pointer % size == 0, ATTN_ERR_ARGUMENT, "args.%s is not aligned to its elements of %zu bytes", t->name,
+              size);
+        for (int k = 0; k < count; k++)
+            CHECK(k == i || t->role != OUTPUT || tensors[k].pointer != t->pointer || !has_elements(&tensors[k]), ATTN_ERR_ARGUMENT,
+                  "args.%s and args.%s are the same pointer; outputs overlap nothing", t->name, tensors[k].name);
+    }
+    return ATTN_OK;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ * tensors.h - the tensors of a problem as a table: name, shape, layout, pointer, and the rules they share. */
+#ifndef ATTN_PLAN_TENSORS_H
+#define ATTN_PLAN_TENSORS_H
+
+#include "attn/attn.h"
+
+/* Types and strides of every tensor that the problem uses: defaults filled in, rules checked, byte extents known to fit. */
+attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error);
+
+/* No pointer that is used is NULL, and no output is the same pointer as another tensor. */
+attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_args *args, attn_error *error);
+
+#endif
