@@ -62,7 +62,7 @@ typedef struct attn_fwd_kernel {
                   const void *next, int64_t next_ld);
 
     /* The modifiers.  A dropped score becomes exactly -infinity, whatever it was (NaN too).  They leave block_max stale: the
-     * scheduler calls block_max after the last one.  Lanes past rows are left as they are. */
+     * scheduler calls block_max after the last one.  Lanes past rows go on repeating the last real query. */
 
     /* Keeps S[j][lane] iff low[lane] <= j < high[lane]; 0 <= low, high <= n.  Causal, window and lengths all come as this.
      * low and high have width*lanes entries; lanes past rows repeat the last real one. */
@@ -78,19 +78,20 @@ typedef struct attn_fwd_kernel {
     void (*clear)(int width, int64_t dim_v, void *m, void *l, void *Ot);
 
     /*
-     * One step of the online softmax (Milakov and Gimelshein 2018, algorithm 3), per lane, with m in units of log2:
+     * One step of the online softmax (Milakov and Gimelshein 2018, algorithm 3), per lane, all in natural units:
      *
-     *      b  = log2(e) * block_max                 (clamped to finite, so that a row of -FLT_MAX scores stays a row)
-     *      m' = b if b > m + 8 else m               (lazy: l and Ot may grow by 2^8 before they are rescaled)
-     *      S  = 2^(log2(e)*S - m');   l = 2^(m-m') l + sum_j S_j;   Ot = 2^(m-m') Ot + sum_j S_j V_j;   m = m'
+     *      m' = block_max if block_max > m + 5.5 else m     (lazy: l and Ot may grow by e^5.5 before they are rescaled)
+     *      S  = exp(S - m');   l = exp(m-m') l + sum_j S_j;   Ot = exp(m-m') Ot + sum_j S_j V_j;   m = m'
      *
-     * -infinity gives exactly 0.  NaN stays NaN, with any payload.
+     * m' is a score, and the difference is taken before any product, so scores of any size (a row of -FLT_MAX too) keep their
+     * weights.  -infinity gives exactly 0, and so does what would be below the smallest normal number.  NaN stays NaN, with any
+     * payload.  `next`: n rows that the caller will read soon, as in score.
      */
     void (*fold)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m, void *l,
                  void *Ot, const void *next, int64_t next_ld);
     /* The same, but a key whose score is -infinity contributes nothing even where its value is NaN or infinite (0 * NaN in fold).
      * Slow; the scheduler repeats a tile with it when Ot came out not finite and keys were dropped inside visited blocks.
-     * scratch: T[n * (dim_v + tile_q)]. */
+     * scratch: T[n * tile_q]. */
     void (*fold_careful)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m,
                          void *l, void *Ot, void *scratch);
     /* 1 if any real lane of Ot is NaN or infinite. */
@@ -101,7 +102,7 @@ typedef struct attn_fwd_kernel {
     void (*finish)(int width, int64_t rows, int64_t dim_v, const void *m, const void *l, const void *Ot, void *o, attn_dtype dtype,
                    int64_t stride, void *lse, int64_t lse_stride);
 
-    /* w[i*stride + j] = 2^(log2(e)*S[j][i] - m[i]) / l[i], or 0 where l is 0, for `rows` queries and n keys; rounded once to
+    /* w[i*stride + j] = exp(S[j][i] - m[i]) / l[i], or 0 where l is 0, for `rows` queries and n keys; rounded once to
      * `dtype`. S is used up.  scratch as for the modifiers. */
     void (*store_weights)(int width, int64_t rows, int64_t n, void *S, const void *m, const void *l, void *w, attn_dtype dtype,
                           int64_t stride, void *scratch);
