@@ -19,9 +19,9 @@ typedef struct ref_problem {
     int causal;
     int window; /* 1: window_left and window_right hold; -1 is no bound */
     int64_t window_left, window_right;
-    const int64_t *offset; /* [B]: query i stands at key i + offset[b]; NULL: 0 */
-    const int64_t *len_q;  /* [B]; NULL: Sq */
-    const int64_t *len_kv; /* [B]; NULL: Skv */
+    const int64_t *offset;     /* [B]: query i stands at key i + offset[b]; NULL: 0 */
+    const int64_t *len_q;      /* [B]; NULL: Sq */
+    const int64_t *len_kv;     /* [B]; NULL: Skv */
     const unsigned char *keep; /* NULL: every key is kept */
     const double *bias;        /* NULL: 0 */
 } ref_problem;

@@ -31,7 +31,7 @@ static int lay_out_scratch(attn_walk *walk)
     attn_scratch *s = &walk->scratch;
     const attn_shape *shape = &walk->problem.shape;
     size_t size = attn_dtype_bytes(walk->compute);
-    int64_t n = walk->block_kv, q = walk->tile_q, group = walk->group, end = 0, careful;
+    int64_t n = walk->block_kv, q = walk->tile_q, group = walk->group, end = 0, rest;
     int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
 
     if (!place(&end, &s->Qt, shape->dim_qk, q, size)) return 0;
@@ -39,15 +39,13 @@ static int lay_out_scratch(attn_walk *walk)
     if (!attn_mul(end, group, &end)) return 0;
     if (!place(&end, &s->Ot, shape->dim_v, q, size)) return 0;
     s->Ot_bytes = end - s->Ot;
-    if (!attn_mul(s->Ot_bytes, group - 1, &careful) || !attn_add(end, careful, &end)) return 0;
+    if (!attn_mul(s->Ot_bytes, group - 1, &rest) || !attn_add(end, rest, &end)) return 0;
     s->lane_bytes = attn_round_64(q * (int64_t)size);
 
     if (!place(&end, &s->m, group, s->lane_bytes, 1) || !place(&end, &s->l, group, s->lane_bytes, 1)) return 0;
     if (!place(&end, &s->S, n, q, size) || !place(&end, &s->block_max, 1, q, size)) return 0;
     if (!place(&end, &s->low, 1, q, sizeof(int32_t)) || !place(&end, &s->high, 1, q, sizeof(int32_t))) return 0;
-    /* One scratch serves modifiers and weights (tile_q * padded) and the careful fold (n * (dim_v + tile_q)). */
-    if (!attn_add(shape->dim_v, q, &careful) || !attn_mul(careful, n, &careful)) return 0;
-    if (!place(&end, &s->scratch, 1, attn_max(careful, padded * q), size)) return 0;
+    if (!place(&end, &s->scratch, padded, q, size)) return 0;
     if (!place(&end, &s->K, walk->compact_k ? n : 0, shape->dim_qk, size)) return 0;
     if (!place(&end, &s->V, walk->compact_v ? n : 0, shape->dim_v, size)) return 0;
     s->bytes = end;
