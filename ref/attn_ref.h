@@ -10,7 +10,8 @@
 
 #include <stdint.h>
 
-/* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep and bias [B][Hq][Sq][Skv]. */
+/* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep, bias and Z [B][Hq][Sq][Skv].
+ * A field that is 0 or NULL is an option that is not used. */
 typedef struct ref_problem {
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
     const double *Q, *K, *V;
@@ -19,11 +20,20 @@ typedef struct ref_problem {
     int causal;
     int window; /* 1: window_left and window_right hold; -1 is no bound */
     int64_t window_left, window_right;
-    const int64_t *offset;     /* [B]: query i stands at key i + offset[b]; NULL: 0 */
-    const int64_t *len_q;      /* [B]; NULL: Sq */
-    const int64_t *len_kv;     /* [B]; NULL: Skv */
-    const unsigned char *keep; /* NULL: every key is kept */
-    const double *bias;        /* NULL: 0 */
+    int64_t chunk;             /* a query sees only keys of its own chunk of this many */
+    const int64_t *offset;     /* [B]: query i stands at key i + offset[b] */
+    const int64_t *len_q;      /* [B] */
+    const int64_t *len_kv;     /* [B] */
+    const unsigned char *keep; /* 1: this query may see this key */
+
+    const double *scale_of_head; /* [Hq]: instead of scale */
+    double temperature;
+    double softcap;
+    const double *bias;
+    const double *slopes; /* [B][Hq]: ALiBi */
+    const double *sink;   /* [Hq] */
+    const double *Z;      /* dropout: 0 for a dropped weight, 1/(1-p) for a kept one */
+    int uniform;          /* a query that sees no key weighs all Skv keys alike, instead of none */
 } ref_problem;
 
 /* 1 if query i of head h sees key j. */
@@ -31,5 +41,30 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
 
 /* O [B][Hq][Sq][Dv], lse [B][Hq][Sq], S (scores; -infinity where not visible) and P (weights) [B][Hq][Sq][Skv]; none NULL. */
 void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double *P);
+
+/* What flows in: dO, and dlse (NULL: 0).  What flows out, each of the shape of its tensor; all of them are written. */
+typedef struct ref_gradients {
+    const double *dO, *dlse;
+    double *dQ, *dK, *dV;
+    double *P;       /* [B][Hq][Sq][Skv]: the weights, on the way */
+    double *dS;      /* [B][Hq][Sq][Skv]: also the gradient of a bias that is not broadcast */
+    double *dscale;  /* [Hq]: of the scale */
+    double *dslopes; /* [B][Hq]; may be NULL without slopes */
+    double *dsink;   /* [Hq]; may be NULL without sinks */
+} ref_gradients;
+void ref_backward(const ref_problem *p, const ref_gradients *g);
+
+/* Forward mode: tangents of the inputs (NULL: 0) give tangents of the outputs. */
+typedef struct ref_tangents {
+    const double *Qd, *Kd, *Vd, *biasd;
+    double *Od, *lsed;
+} ref_tangents;
+void ref_jvp(const ref_problem *p, const ref_tangents *t);
+
+/*
+ * The dropout mask: 1 if weight (b, h, i, j) is kept at probability p of being dropped.  Philox4x32-10 (Salmon et al. 2011) with
+ * key = seed and counter = (offset, b*Hq + h, i, j/4); word j%4 of the result, as a number of 32 bits, is at least p * 2^32.
+ */
+int ref_dropout_keeps(uint64_t seed, uint32_t offset, int64_t head, int64_t i, int64_t j, double p);
 
 #endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * backward.c - the gradient of attention, by definition.  With f the softcap (or nothing), x the scores before it and Z the
+ * dropout:
+ *
+ *      O = (Z P) V     P = softmax(S)     S = f(x) + bias - slope |p_i - j|     x = scale/temperature * Q K^T
+ *
+ *      g_ij    = Z_ij dO_i . v_j                    the gradient that reaches weight (i, j)
+ *      delta_i = sum_j P_ij g_ij
+ *      dS_ij   = P_ij (g_ij - delta_i + dlse_i)
+ *      dx_ij   = dS_ij f'(x_ij)
+ */
+#include "row.h"
+
+#include <math.h>
+
+static void zero(double *x, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++) x[c] = 0;
+}
+
+/* What one query adds to every gradient.  dS points at its row and serves as room for the scores at first; w for weights. */
+static void row_backward(const ref_problem *p, const ref_gradients *G, const row *r, double *dS, double *w)
+{
+    const double *dO = G->dO + r->index * p->Dv;
+    double *dQ = G->dQ + r->index * p->D;
+    double *dK = G->dK + (r->b * p->Hkv + r->g) * p->Skv * p->D;
+    double *dV = G->dV + (r->b * p->Hkv + r->g) * p->Skv * p->Dv;
+    const double *Z = p->Z ? p->Z + r->index * p->Skv : 0;
+    double dlse = G->dlse ? G->dlse[r->index] : 0;
+    double unscaled = p->temperature > 0 ? 1 / p->temperature : 1; /* d score / d scale is this times q.k */
+
+    double lse = row_weights(p, r, dS, w);
+    if (!row_sees_any(p, r)) {
+        zero(dS, p->Skv);
+        if (p->uniform) /* a mean of V: only V has a gradient */
+            for (int64_t j = 0; j < p->Skv; j++)
+                for (int64_t c = 0; c < p->Dv; c++) dV[j * p->Dv + c] += (Z ? Z[j] : 1) * w[j] * dO[c];
+        else if (p->sink) G->dsink[r->h] += dlse;
+        return;
+    }
+    double delta = 0;
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (ref_visible(p, r->b, r->h, r->i, j) && !(Z && Z[j] == 0))
+            delta += w[j] * (Z ? Z[j] : 1) * dot(dO, r->V + j * p->Dv, p->Dv);
+
+    for (int64_t j = 0; j < p->Skv; j++) {
+        dS[j] = 0;
+        if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
+        double z = Z ? Z[j] : 1, slope, g = 0;
+        if (z != 0) {
+            g = z * dot(dO, r->V + j * p->Dv, p->Dv);
+            for (int64_t c = 0; c < p->Dv; c++) dV[j * p->Dv + c] += z * w[j] * dO[c];
+        }
+        dS[j] = w[j] * (g - delta + dlse);
+        row_score(p, r, j, &slope);
+        double dx = dS[j] * slope;
+        for (int64_t c = 0; c < p->D; c++) {
+            dQ[c] += r->scale * dx * r->K[j * p->D + c];
+            dK[j * p->D + c] += r->scale * dx * r->q[c];
+        }
+        G->dscale[r->h] += dx * unscaled * dot(r->q, r->K + j * p->D, p->D);
+        if (p->slopes) G->dslopes[r->b * p->Hq + r->h] -= dS[j] * fabs((double)(r->position - j));
+    }
+    if (p->sink) G->dsink[r->h] += exp(p->sink[r->h] - lse) * (dlse - delta);
+}
+
+void ref_backward(const ref_problem *p, const ref_gradients *G)
+{
+    zero(G->dQ, p->B * p->Hq * p->Sq * p->D);
+    zero(G->dK, p->B * p->Hkv * p->Skv * p->D);
+    zero(G->dV, p->B * p->Hkv * p->Skv * p->Dv);
+    zero(G->dscale, p->Hq);
+    if (G->dslopes) zero(G->dslopes, p->B * p->Hq);
+    if (G->dsink) zero(G->dsink, p->Hq);
+    for (int64_t b = 0; b < p->B; b++)
+        for (int64_t h = 0; h < p->Hq; h++)
+            for (int64_t i = 0; i < p->Sq; i++) {
+                row r = row_at(p, b, h, i);
+                row_backward(p, G, &r, G->dS + r.index * p->Skv, G->P + r.index * p->Skv);
+            }
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ * row.c - scores and weights of one query, in the order of operations of docs/notation.md. */
+#include "row.h"
+
+#include <math.h>
+
+row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i)
+{
+    row r;
+    r.b = b;
+    r.h = h;
+    r.g = h / (p->Hq / p->Hkv); /* the key and value head that query head h shares with its group */
+    r.i = i;
+    r.index = (b * p->Hq + h) * p->Sq + i;
+    r.position = i + (p->offset ? p->offset[b] : 0);
+    r.q = p->Q + r.index * p->D;
+    r.K = p->K + (b * p->Hkv + r.g) * p->Skv * p->D;
+    r.V = p->V + (b * p->Hkv + r.g) * p->Skv * p->Dv;
+    r.scale = p->scale_of_head ? p->scale_of_head[h] : p->scale;
+    if (p->temperature > 0) r.scale /= p->temperature;
+    return r;
+}
+
+double dot(const double *x, const double *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++) sum += x[c] * y[c];
+    return sum;
+}
+
+/* x / y rounded down, for y > 0. */
+static int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }
+
+int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    int64_t Sq = p->len_q ? p->len_q[b] : p->Sq;
+    int64_t Skv = p->len_kv ? p->len_kv[b] : p->Skv;
+    int64_t pos = i + (p->offset ? p->offset[b] : 0);
+    int64_t at = ((b * p->Hq + h) * p->Sq + i) * p->Skv + j;
+
+    if (i >= Sq || j >= Skv) return 0;
+    if (p->causal && j > pos) return 0;
+    if (p->window && p->window_left >= 0 && j < pos - p->window_left) return 0;
+    if (p->window && p->window_right >= 0 && j > pos + p->window_right) return 0;
+    if (p->chunk && j / p->chunk != floor_div(pos, p->chunk)) return 0;
+    if (p->keep && !p->keep[at]) return 0;
+    if (p->bias && p->bias[at] == -INFINITY) return 0;
+    return 1;
+}
+
+int row_sees_any(const ref_problem *p, const row *r)
+{
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (ref_visible(p, r->b, r->h, r->i, j)) return 1;
+    return 0;
+}
+
+double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap)
+{
+    double s = r->scale * dot(r->q, r->K + j * p->D, p->D);
+    double slope = 1;
+    if (p->softcap > 0) {
+        double t = tanh(s / p->softcap);
+        s = p->softcap * t;
+        slope = 1 - t * t;
+    }
+    if (p->bias) s += p->bias[r->index * p->Skv + j];
+    if (p->slopes) s -= p->slopes[r->b * p->Hq + r->h] * fabs((double)(r->position - j));
+    if (slope_of_cap) *slope_of_cap = slope;
+    return s;
+}
+
+double row_weights(const ref_problem *p, const row *r, double *s, double *w)
+{
+    /* 1. Scores.  A key that is not visible is never read. */
+    int any = 0;
+    double m = -INFINITY;
+    if (p->sink) m = p->sink[r->h];
+    for (int64_t j = 0; j < p->Skv; j++) {
+        s[j] = -INFINITY;
+        w[j] = 0;
+        if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
+        any = 1;
+        s[j] = row_score(p, r, j, 0);
+        if (s[j] > m) m = s[j];
+    }
+    if (!any) { /* A query that sees no key: weights 0, or all alike. */
+        if (p->uniform)
+            for (int64_t j = 0; j < p->Skv; j++) w[j] = 1 / (double)p->Skv;
+        return p->sink ? p->sink[r->h] : -INFINITY;
+    }
+
+    /* 2. The sum of their exponentials, taken relative to the largest so that none overflows. */
+    double l = 0;
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (ref_visible(p, r->b, r->h, r->i, j)) l += exp(s[j] - m);
+    if (p->sink) l += exp(p->sink[r->h] - m);
+
+    /* 3. Weights. */
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (ref_visible(p, r->b, r->h, r->i, j)) w[j] = exp(s[j] - m) / l;
+    return m + log(l);
+}

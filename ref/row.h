@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ * row.h - the pieces of one query's attention that forward, backward and forward mode share. */
+#ifndef ATTN_REF_ROW_H
+#define ATTN_REF_ROW_H
+
+#include "attn_ref.h"
+
+/* One query: where its rows lie. */
+typedef struct row {
+    int64_t b, h, g, i;      /* batch entry, query head, key head, query */
+    int64_t index;           /* of the query among all queries: times D, Dv or Skv gives its row */
+    int64_t position;        /* where it stands among the keys */
+    const double *q, *K, *V; /* its query; the keys and values of its head */
+    double scale;            /* over the temperature */
+} row;
+row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i);
+
+double dot(const double *x, const double *y, int64_t n);
+
+/* 1 if the query sees any key. */
+int row_sees_any(const ref_problem *p, const row *r);
+
+/* The score of key j, which must be visible; *slope_of_cap (may be NULL) = the derivative of the softcap there. */
+double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap);
+
+/* Scores and weights of all keys [Skv]; returns lse. */
+double row_weights(const ref_problem *p, const row *r, double *s, double *w);
+
+#endif
