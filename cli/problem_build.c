@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem_build.c - from a spec to the library's own description of a problem. */
+#include <string.h>
+
+#include "failure.h"
+#include "problem.h"
+#include "problem_rules.h"
+
+attn_status problem_check(const problem_spec *spec, attn_error *error)
+{
+    const char *other = spec->align ? "align" : spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT ? "causal=bottom-right" : NULL;
+    if (spec->offset_kind != SPEC_OFFSET_NONE && other)
+        return failure(error, ATTN_ERR_ARGUMENT, "offset and %s both say where queries stand", other);
+    if (spec->causal && spec->align)
+        return failure(error, ATTN_ERR_ARGUMENT, "causal and align both say where queries stand; use causal=KIND alone");
+    return ATTN_OK;
+}
+
+static attn_status check_supported(const problem_spec *spec, attn_error *error)
+{
+    static const char *const op_name[] = {[SPEC_BACKWARD] = "backward pass",
+                                          [SPEC_JVP] = "tangent (jvp)",
+                                          [SPEC_DECODE] = "decode",
+                                          [SPEC_LINEAR] = "linear attention"};
+    const char *missing = spec->op == SPEC_FORWARD ? NULL : op_name[spec->op];
+    if (!missing && spec->dtype == SPEC_INT8) missing = "int8 cache";
+    for (int r = 0; r < problem_rules_count && !missing; r++) {
+        char value[80];
+        const problem_rule *rule = &problem_rules[r];
+        if (rule->later && rule->print(rule, spec, value, sizeof value)) missing = rule->later;
+    }
+    if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
+    return ATTN_OK;
+}
+
+/* stride[] of a dense tensor of these four sizes, for the axes in `order` from the outermost; axes that are not in it broadcast. */
+static attn_status set_strides(attn_layout *layout, const int64_t size[4], const char *order, attn_error *error)
+{
+    static const char axis_letter[] = "bhtc";
+    int64_t step = 1;
+    for (int k = 0; k < 4; k++) layout->stride[k] = ATTN_BROADCAST;
+    for (size_t k = strlen(order); k-- > 0;) {
+        int axis = (int)(strchr(axis_letter, order[k]) - axis_letter);
+        layout->stride[axis] = step;
+        if (__builtin_mul_overflow(step, size[axis] > 0 ? size[axis] : 1, &step))
+            return failure(error, ATTN_ERR_SHAPE, "a tensor of %lld x %lld x %lld x %lld elements is too large", (long long)size[0],
+                           (long long)size[1], (long long)size[2], (long long)size[3]);
+    }
+    return ATTN_OK;
+}
+
+static attn_status set_broadcast(attn_layout *layout, const int64_t size[4], int one, attn_error *error)
+{
+    char order[5] = "";
+    for (int k = 0; k < 4; k++)
+        if (!(one & 1 << k)) strncat(order, &"bhtc"[k], 1);
+    return set_strides(layout, size, order, error);
+}
+
+attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error)
+{
+    attn_status status = problem_check(spec, error);
+    if (status == ATTN_OK) status = check_supported(spec, error);
+    if (status != ATTN_OK) return status;
+
+    attn_problem p = {.struct_size = sizeof p, .op = ATTN_FORWARD, .shape = spec->shape};
+    const attn_shape *s = &p.shape;
+    p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
+    if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;
+
+    p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
+    int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;
+    p.mask.align = spec->offset_kind ? ATTN_ALIGN_OFFSET : bottom_right ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+    p.mask.window = spec->window;
+    p.mask.window_left = spec->window ? spec->window_left : 0;
+    p.mask.window_right = spec->window ? spec->window_right : 0;
+    p.mask.lengths_q = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_Q;
+    p.mask.lengths_kv = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_KV;
+    p.mask.index_dtype = ATTN_I64;
+    p.want.lse = spec->lse;
+    p.want.weights = spec->weights;
+
+    const int64_t pairs[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    if (spec->order == SPEC_BSHD) {
+        struct {
+            attn_layout *layout;
+            int64_t heads, length, width;
+        } tensor[] = {{&p.q, s->heads_q, s->len_q, s->dim_qk},
+                      {&p.k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.v, s->heads_kv, s->len_kv, s->dim_v},
+                      {&p.o, s->heads_q, s->len_q, s->dim_v}};
+        for (int k = 0; k < 4 && status == ATTN_OK; k++)
+            status = set_strides(tensor[k].layout, (const int64_t[4]){s->batch, tensor[k].heads, tensor[k].length, tensor[k].width},
+                                 "bthc", error);
+    }
+    if (status == ATTN_OK && spec->mask) {
+        p.mask.boolean = 1;
+        p.mask.mask.dtype = ATTN_BOOL;
+        status = set_broadcast(&p.mask.mask, pairs, spec->mask_one, error);
+    }
+    if (status == ATTN_OK && spec->bias) {
+        p.bias.additive = 1;
+        status = set_broadcast(&p.bias.bias, pairs, spec->bias_one, error);
+    }
+    if (status == ATTN_OK) *problem = p;
+    return status;
+}

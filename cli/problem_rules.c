@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem_rules.c - the words of problem strings: the table at the end, and above it how values are read and written. */
+#include "problem_rules.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "failure.h"
+#include "nearest.h"
+
+static const void *field_of(const problem_rule *rule, const problem_spec *spec) { return (const char *)spec + rule->field; }
+static void *field_in(const problem_rule *rule, problem_spec *spec) { return (char *)spec + rule->field; }
+
+/* ---- numbers ---- */
+
+/* Both read the whole text or nothing: no blanks, no "inf", no hexadecimal. */
+static int read_whole(const char *text, const char *end, int64_t *value)
+{
+    const char *digits = text + (*text == '-');
+    if (digits == end || strspn(digits, "0123456789") < (size_t)(end - digits)) return 0;
+    char *stop;
+    errno = 0;
+    long long x = strtoll(text, &stop, 10);
+    if (errno || stop != end) return 0;
+    *value = x;
+    return 1;
+}
+
+static int read_real(const char *text, const char *end, double *value)
+{
+    if (text == end || strspn(text, "0123456789+-.eE") < (size_t)(end - text)) return 0;
+    char *stop;
+    *value = strtod(text, &stop);
+    return stop == end && isfinite(*value);
+}
+
+/* The shortest of the forms that read back to the same number. */
+static void print_real(double x, char *text, size_t size)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, size, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) return;
+    }
+}
+
+static attn_status need_value(const problem_rule *rule, attn_error *error)
+{
+    return failure(error, ATTN_ERR_ARGUMENT, "%s needs a value: %s=%s", rule->word.name, rule->word.name, rule->word.argument);
+}
+
+static attn_status read_size(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    int64_t *field = field_in(rule, spec);
+    if (!value || !*value) return failure(error, ATTN_ERR_ARGUMENT, "%s needs a number: %sN", rule->word.name, rule->word.name);
+    if (!read_whole(value, value + strlen(value), field) || *field < 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s%.40s: '%.40s' is not a size (a whole number, 0 or more)", rule->word.name,
+                       value, value);
+    return ATTN_OK;
+}
+
+static attn_status read_number(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    double *field = field_in(rule, spec);
+    if (!value) return need_value(rule, error);
+    if (!read_real(value, value + strlen(value), field))
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number", rule->word.name, value);
+    if (*field < rule->low || *field > rule->high) {
+        if (rule->high == HUGE_VAL)
+            return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not %s", rule->word.name, value,
+                           rule->low > 0 ? "above 0" : "0 or more");
+        return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not within %g and %g", rule->word.name, value, rule->low,
+                       rule->high);
+    }
+    return ATTN_OK;
+}
+
+static int print_number_but(double off, const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    const double *field = field_of(rule, spec);
+    print_real(*field, text, size);
+    return *field != off;
+}
+
+static int print_not_zero(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    return print_number_but(0, rule, spec, text, size);
+}
+
+static int print_not_one(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    return print_number_but(1, rule, spec, text, size);
+}
+
+static attn_status read_scale(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    attn_status status = read_number(rule, spec, value, error);
+    if (status == ATTN_OK) spec->has_scale = 1;
+    return status;
+}
+
+static int print_scale(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    print_real(spec->scale, text, size);
+    return spec->has_scale;
+}
+
+static attn_status read_seed(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    errno = 0;
+    char *end;
+    spec->seed = strtoull(value, &end, 10);
+    if (!*value || strspn(value, "0123456789") != strlen(value) || errno)
+        return failure(error, ATTN_ERR_ARGUMENT, "seed: '%.40s' is not a whole number of 64 bits", value);
+    return ATTN_OK;
+}
+
+static int print_seed(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    snprintf(text, size, "%" PRIu64, spec->seed);
+    return spec->seed != 0;
+}
+
+static attn_status read_offset(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    (void)rule;
+    spec->offset = 0;
+    spec->offset_kind = value ? SPEC_OFFSET_VALUE : SPEC_OFFSET_EACH;
+    if (value && !read_whole(value, value + strlen(value), &spec->offset))
+        return failure(error, ATTN_ERR_ARGUMENT, "offset: '%.40s' is not a whole number", value);
+    return ATTN_OK;
+}
+
+static int print_offset(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    text[0] = 0;
+    if (spec->offset_kind == SPEC_OFFSET_VALUE) snprintf(text, size, "%" PRId64, spec->offset);
+    return spec->offset_kind != SPEC_OFFSET_NONE;
+}
+
+static attn_status read_window(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    const char *comma = strchr(value, ',');
+    if (!comma || !read_whole(value, comma, &spec->window_left) ||
+        !read_whole(comma + 1, value + strlen(value), &spec->window_right) || spec->window_left < -1 || spec->window_right < -1)
+        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two whole numbers; -1 is no bound)", value);
+    spec->window = 1;
+    return ATTN_OK;
+}
+
+static int print_window(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    snprintf(text, size, "%" PRId64 ",%" PRId64, spec->window_left, spec->window_right);
+    return spec->window;
+}
+
+/* ---- words ---- */
+
+static attn_status read_flag(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (value) return failure(error, ATTN_ERR_ARGUMENT, "%s takes no value, and has '%.40s'", rule->word.name, value);
+    *(int *)field_in(rule, spec) = 1;
+    return ATTN_OK;
+}
+
+static int print_flag(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)size;
+    text[0] = 0;
+    return *(const int *)field_of(rule, spec);
+}
+
+static attn_status unknown_value(const problem_rule *rule, const char *value, attn_error *error)
+{
+    char hint[120];
+    nearest near;
+    nearest_init(&near, value);
+    for (int k = 0; rule->choices[k]; k++) nearest_offer(&near, rule->choices[k]);
+    nearest_print(&near, "", hint, sizeof hint);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: unknown value '%.40s'%s", rule->word.name, value, hint);
+}
+
+static attn_status read_choice(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    int *field = field_in(rule, spec);
+    if (!value && rule->omitted) {
+        *field = rule->omitted;
+        return ATTN_OK;
+    }
+    if (!value) return need_value(rule, error);
+    for (int k = 0; rule->choices[k]; k++) {
+        if (strcmp(value, rule->choices[k]) == 0) {
+            *field = rule->first + k;
+            return ATTN_OK;
+        }
+    }
+    return unknown_value(rule, value, error);
+}
+
+static int print_choice(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    int value = *(const int *)field_of(rule, spec);
+    text[0] = 0;
+    if (value >= rule->first && value != rule->omitted) snprintf(text, size, "%s", rule->choices[value - rule->first]);
+    return value != 0;
+}
+
+/* Each N of the pattern stands for a whole number above 0. */
+static int matches(const char *pattern, const char *value)
+{
+    for (;;) {
+        if (*pattern == 'N') {
+            if (*value < '1' || *value > '9') return 0;
+            value += strspn(value, "0123456789");
+            pattern++;
+        } else if (*pattern != *value) {
+            return 0;
+        } else if (!*pattern) {
+            return 1;
+        } else {
+            pattern++, value++;
+        }
+    }
+}
+
+static attn_status read_pattern(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    for (int k = 0; rule->choices[k]; k++) {
+        if (matches(rule->choices[k], value) && strlen(value) < SPEC_NAME) {
+            snprintf(field_in(rule, spec), SPEC_NAME, "%s", strcmp(value, "dot") ? value : "");
+            return ATTN_OK;
+        }
+    }
+    return unknown_value(rule, value, error);
+}
+
+static int print_pattern(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    snprintf(text, size, "%s", (const char *)field_of(rule, spec));
+    return text[0] != 0;
+}
+
+/* ---- masks and biases: axes of size 1 by name, "b1h1" ---- */
+
+static const char axis_letter[] = "bhqk"; /* in the order of the SPEC_ONE_ bits */
+
+static int read_axes(const char *text, int *axes)
+{
+    *axes = 0;
+    for (; *text; text += 2) {
+        const char *at = strchr(axis_letter, text[0]);
+        if (!at || text[1] != '1') return 0;
+        *axes |= 1 << (at - axis_letter);
+    }
+    return 1;
+}
+
+static void print_axes(int axes, char *text)
+{
+    for (int k = 0; k < 4; k++) {
+        if (!(axes & 1 << k)) continue;
+        *text++ = axis_letter[k];
+        *text++ = '1';
+    }
+    *text = 0;
+}
+
+static attn_status read_mask(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    const char *slash = strchr(value, '/');
+    const char *end = slash ? slash : value + strlen(value);
+    spec->mask_one = 0;
+    if (!read_real(value, end, &spec->mask_drop) || spec->mask_drop < 0 || spec->mask_drop > 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "mask: '%.40s' is not a share within 0 and 1", value);
+    if (slash && (!slash[1] || !read_axes(slash + 1, &spec->mask_one)))
+        return failure(error, ATTN_ERR_ARGUMENT, "mask: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
+                       slash + 1);
+    spec->mask = 1;
+    return ATTN_OK;
+}
+
+static int print_mask(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    print_real(spec->mask_drop, text, size);
+    if (spec->mask_one) {
+        strcat(text, "/");
+        print_axes(spec->mask_one, text + strlen(text));
+    }
+    return spec->mask;
+}
+
+static attn_status read_bias(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    (void)rule;
+    spec->bias_one = 0;
+    if (value && (!*value || !read_axes(value, &spec->bias_one)))
+        return failure(error, ATTN_ERR_ARGUMENT, "bias: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
+                       value);
+    spec->bias = 1;
+    return ATTN_OK;
+}
+
+static int print_bias(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule, (void)size;
+    print_axes(spec->bias_one, text);
+    return spec->bias;
+}
+
+/* ---- operation and type: always written, the defaults too ---- */
+
+static int print_alone(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    snprintf(text, size, "%s", rule->choices[*(const int *)field_of(rule, spec)]);
+    return 1;
+}
+
+/* Sizes at their defaults are left out. */
+static int print_size(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    const int64_t *field = field_of(rule, spec), *s = field;
+    const attn_shape *shape = &spec->shape;
+    snprintf(text, size, "%" PRId64, *s);
+    if (*field < 0) return 0;
+    if (field == &shape->batch || field == &shape->heads_q) return *field != 1;
+    if (field == &shape->heads_kv) return *field != shape->heads_q;
+    if (field == &shape->len_kv) return *field != shape->len_q;
+    if (field == &shape->dim_v) return *field != shape->dim_qk;
+    return 1;
+}
+
+/* ---- the table ---- */
+
+#define LIST(...)                                                                                                                  \
+    (const char *const[]) { __VA_ARGS__, NULL }
+#define FIELD(name) .field = offsetof(problem_spec, name)
+#define SIZE(name, help, field)                                                                                                    \
+    {                                                                                                                              \
+        .word = {name, "N", help, WORD_SIZE, 0}, .read = read_size, .print = print_size, FIELD(shape.field)                        \
+    }
+
+/* clang-format off */
+const problem_rule problem_rules[] = {
+    {.word = {"op", NULL, "the operation: fwd (default), bwd, jvp, decode, linear", WORD_ALONE, 0},
+     .read = read_choice, .print = print_alone, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "decode", "linear")},
+    {.word = {"dtype", NULL, "the storage type: f32 (default), f64, f16, bf16, int8", WORD_ALONE, 0},
+     .read = read_choice, .print = print_alone, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},
+    SIZE("b", "batch entries (default 1)", batch),
+    SIZE("hq", "query heads (default 1)", heads_q),
+    SIZE("hkv", "key and value heads (default hq)", heads_kv),
+    SIZE("sq", "queries", len_q),
+    SIZE("skv", "keys (default sq)", len_kv),
+    SIZE("d", "width of a query and of a key", dim_qk),
+    SIZE("dv", "width of a value (default d)", dim_v),
+    {.word = {"causal", "[=KIND]", "a query sees no later key; top-left (default), bottom-right", WORD_OPTION, 1},
+     .read = read_choice, .print = print_choice, FIELD(causal), .choices = LIST("top-left", "bottom-right"),
+     .first = SPEC_CAUSAL_TOP_LEFT, .omitted = SPEC_CAUSAL_TOP_LEFT},
+    {.word = {"align", "KIND", "where queries stand for a window: top-left, bottom-right", WORD_OPTION, 1},
+     .read = read_choice, .print = print_choice, FIELD(align), .choices = LIST("top-left", "bottom-right"),
+     .first = SPEC_ALIGN_TOP_LEFT},
+    {.word = {"offset", "[=N]", "query i stands at key i + N; without N, each entry has its own", WORD_OPTION, 0},
+     .read = read_offset, .print = print_offset},
+    {.word = {"window", "L,R", "a query sees L keys to its left, R to its right; -1: no bound", WORD_OPTION, 1},
+     .read = read_window, .print = print_window},
+    {.word = {"mask", "P[/AXES]", "a boolean mask drops a share P; AXES of size 1, as b1h1", WORD_OPTION, 0},
+     .read = read_mask, .print = print_mask},
+    {.word = {"bias", "[=AXES]", "an additive bias; AXES of size 1, as b1h1", WORD_OPTION, 0},
+     .read = read_bias, .print = print_bias},
+    {.word = {"lens", "[=WHICH]", "random lengths: both (default), q, kv", WORD_OPTION, 0},
+     .read = read_choice, .print = print_choice, FIELD(lengths), .choices = LIST("both", "q", "kv"),
+     .first = SPEC_LENGTHS_BOTH, .omitted = SPEC_LENGTHS_BOTH},
+    {.word = {"scale", "X", "scores are X times the dot products (default 1/sqrt(d))", WORD_OPTION, 1},
+     .read = read_scale, .print = print_scale, FIELD(scale), .low = -HUGE_VAL, .high = HUGE_VAL},
+    {.word = {"layout", "ORDER", "the order of the axes: bhsd (default), bshd", WORD_OPTION, 1},
+     .read = read_choice, .print = print_choice, FIELD(order), .choices = LIST("bhsd", "bshd")},
+    {.word = {"lse", NULL, "write the log-sum-exp of each query too", WORD_OPTION, 1},
+     .read = read_flag, .print = print_flag, FIELD(lse)},
+    {.word = {"weights", NULL, "write the weights too (queries x keys)", WORD_OPTION, 1},
+     .read = read_flag, .print = print_flag, FIELD(weights)},
+    {.word = {"softcap", "C", "scores become C tanh(score / C); 0 is off", WORD_OPTION, 1},
+     .read = read_number, .print = print_not_zero, FIELD(softcap), .high = HUGE_VAL, .later = "softcap"},
+    {.word = {"temperature", "T", "scores are divided by T (default 1)", WORD_OPTION, 1},
+     .read = read_number, .print = print_not_one, FIELD(temperature), .low = 0x1p-1074, .high = HUGE_VAL, .later = "temperature"},
+    {.word = {"dropout", "P", "drop a share P of the weights; 0 is off", WORD_OPTION, 1},
+     .read = read_number, .print = print_not_zero, FIELD(dropout), .high = 1, .later = "dropout"},
+    {.word = {"alibi", NULL, "a penalty that grows with distance (ALiBi)", WORD_OPTION, 0},
+     .read = read_flag, .print = print_flag, FIELD(alibi), .later = "ALiBi slopes"},
+    {.word = {"sink", NULL, "a sink in the denominator of each head", WORD_OPTION, 0},
+     .read = read_flag, .print = print_flag, FIELD(sink), .later = "attention sink"},
+    {.word = {"packed", NULL, "sequences of different lengths one behind the other", WORD_OPTION, 0},
+     .read = read_flag, .print = print_flag, FIELD(packed), .later = "packed sequences"},
+    {.word = {"dbias", NULL, "the gradient of the bias too", WORD_OPTION, 0},
+     .read = read_flag, .print = print_flag, FIELD(dbias), .later = "gradient of the bias"},
+    {.word = {"score", "KIND", "the score kind: dot (default), additive/WIDTH", WORD_OPTION, 1},
+     .read = read_pattern, .print = print_pattern, FIELD(score), .choices = LIST("dot", "additive/N"), .later = "additive score"},
+    {.word = {"rel", "KIND", "relative terms: shaw/DISTANCE, xl", WORD_OPTION, 1},
+     .read = read_pattern, .print = print_pattern, FIELD(rel), .choices = LIST("shaw/N", "xl"), .later = "relative terms"},
+    {.word = {"t5", NULL, "a bias by bucket of distance (T5)", WORD_OPTION, 1},
+     .read = read_flag, .print = print_flag, FIELD(t5), .later = "T5 bias"},
+    {.word = {"rope", NULL, "rotary positions", WORD_OPTION, 1},
+     .read = read_flag, .print = print_flag, FIELD(rope), .later = "rotary positions"},
+    {.word = {"sparse", "KIND", "a block mask: longformer/WINDOW/GLOBAL", WORD_OPTION, 1},
+     .read = read_pattern, .print = print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N"), .later = "block masks"},
+    {.word = {"phi", "MAP", "the feature map of linear attention: elu1", WORD_OPTION, 1},
+     .read = read_pattern, .print = print_pattern, FIELD(phi), .choices = LIST("elu1"), .later = "feature maps"},
+    {.word = {"seed", "N", "what random numbers are drawn from (default 0)", WORD_OPTION, 0},
+     .read = read_seed, .print = print_seed},
+};
+/* clang-format on */
+
+const int problem_rules_count = (int)(sizeof problem_rules / sizeof *problem_rules);
