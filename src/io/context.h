@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a file function needs to say what went wrong, and where: `PATH: NOUN 'NAME': what`.
+ */
+#ifndef ATTN_IO_CONTEXT_H
+#define ATTN_IO_CONTEXT_H
+
+#include <attn/attn.h>
+#include <stdbool.h>
+
+typedef struct attn_io_context {
+    attn_error *error; /* may be NULL */
+    const char *path;  /* NULL: no file is concerned */
+    const char *noun;  /* "tensor", "member"; NULL: the file as a whole */
+    const char *name;  /* of the noun */
+} attn_io_context;
+
+/* Fills context->error and returns `status`. */
+__attribute__((format(printf, 3, 4))) attn_status attn_io_fail(const attn_io_context *context, attn_status status,
+                                                               const char *format, ...);
+
+/* The same from errno: ATTN_ERR_IO, `PATH: cannot DO: No such file or directory`. */
+attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing);
+
+/* ATTN_ERR_MEMORY, `PATH: out of memory`. */
+attn_status attn_io_fail_memory(const attn_io_context *context);
+
+/* Clears the error; returns ATTN_OK. */
+attn_status attn_io_succeed(const attn_io_context *context);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading and writing files: finds the format, then leaves it the work.
+ */
+#include "format.h"
+
+#include <string.h>
+
+#include "text.h"
+
+static const attn_io_format *const formats[] = {&attn_io_safetensors, &attn_io_npz, &attn_io_npy};
+
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+static const attn_io_format *format_of_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *dot = strrchr(slash ? slash : path, '.');
+    for (int i = 0; dot && i < FORMATS; i++)
+        if (!strcmp(dot, formats[i]->extension)) return formats[i];
+    return NULL;
+}
+
+static const attn_io_format *format_of_content(const unsigned char *bytes, size_t size)
+{
+    for (int i = 0; i < FORMATS; i++)
+        if (formats[i]->recognize(bytes, size)) return formats[i];
+    return NULL;
+}
+
+static attn_status read_bytes(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
+{
+    const attn_io_format *format = format_of_content(bytes, size);
+    /* A broken file of a known name gets the message of the reader that its name promises. */
+    if (!format) format = format_of_name(context->path);
+    if (!size) return attn_io_fail(context, ATTN_ERR_FORMAT, "the file is empty");
+    if (!format) return attn_io_fail(context, ATTN_ERR_FORMAT, "neither a .safetensors nor an .npz nor an .npy file");
+    attn_status status = format->read(context, bytes, size, tensors);
+    return status ? status : attn_io_sort(context, tensors);
+}
+
+static attn_status finish_read(const attn_io_context *context, attn_tensors **tensors, attn_status status)
+{
+    if (!status) return attn_io_succeed(context);
+    attn_tensors_destroy(*tensors);
+    *tensors = NULL;
+    return status;
+}
+
+attn_status attn_tensors_read(attn_tensors **tensors, const char *path, attn_error *error)
+{
+    attn_io_context context = {.error = error, .path = path};
+    attn_status status = attn_tensors_create(tensors, error);
+    if (status) return status;
+    if (!path) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
+    else if (!(status = attn_io_input_open(&context, &(*tensors)->input)))
+        status = read_bytes(&context, (*tensors)->input.bytes, (*tensors)->input.size, *tensors);
+    return finish_read(&context, tensors, status);
+}
+
+attn_status attn_tensors_read_memory(attn_tensors **tensors, const char *name, const void *bytes, size_t size, attn_error *error)
+{
+    attn_io_context context = {.error = error, .path = name};
+    attn_status status = attn_tensors_create(tensors, error);
+    if (status) return status;
+    if (!name) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "name is NULL");
+    else if (!bytes && size) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "bytes is NULL");
+    else status = read_bytes(&context, bytes, size, *tensors);
+    return finish_read(&context, tensors, status);
+}
+
+attn_status attn_tensors_write(const attn_tensors *tensors, const char *path, attn_error *error)
+{
+    attn_io_context context = {.error = error, .path = path};
+    attn_io_output output;
+    if (!path) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
+    if (!tensors) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    const attn_io_format *format = format_of_name(path);
+    if (!format) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "name ends in none of .safetensors, .npz, .npy");
+    attn_status status = format->check(&context, tensors);
+    if (status) return status;
+    status = attn_io_output_open(&context, &output);
+    if (status) return status;
+    status = attn_io_output_close(&context, &output, format->write(&context, tensors, &output));
+    return status ? status : attn_io_succeed(&context);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The .npz format: a zip archive whose members are .npy files, NAME.npy for the array NAME (numpy.savez).
+ *
+ * NumPy has no place for metadata in it.  Here it is one more array, so that np.load and code that loops over the arrays go on
+ * working: `__metadata__`, the UTF-8 bytes of a JSON object of strings.   json.loads(bytes(file["__metadata__"]))
+ */
+#ifndef ATTN_IO_NPZ_H
+#define ATTN_IO_NPZ_H
+
+#include <zip.h>
+
+#include "format.h"
+
+#define ATTN_IO_NPZ_SUFFIX ".npy"
+
+attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors);
+
+#endif

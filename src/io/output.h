@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A file that appears whole or not at all: opened under a temporary name in the folder of its target, then renamed.
+ */
+#ifndef ATTN_IO_OUTPUT_H
+#define ATTN_IO_OUTPUT_H
+
+#include "context.h"
+
+typedef struct attn_io_output {
+    char *target;    /* context->path with a symbolic link followed */
+    char *temporary; /* in the folder of target */
+    int descriptor;
+} attn_io_output;
+
+/* On failure nothing is left behind and `output` must not be used. */
+attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output);
+
+attn_status attn_io_output_write(const attn_io_context *context, attn_io_output *output, const void *bytes, size_t size);
+
+/* Ends an open output, either way: `written` ATTN_OK syncs and renames, anything else removes the temporary file.
+ * Returns `written`, or what went wrong. */
+attn_status attn_io_output_close(const attn_io_context *context, attn_io_output *output, attn_status written);
+
+#endif
