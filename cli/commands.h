@@ -32,4 +32,8 @@ int exit_status(attn_status status);
  * problem string) may be NULL. */
 int command_fail(const char *command, const char *subject, const attn_error *error);
 
+/* The same for an operand too many, and for one that is missing; example shows it. */
+int command_fail_operand(const char *command, const char *operand);
+int command_fail_missing(const char *command, const char *what, const char *example);
+
 #endif

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * failure.c - how the parts of the command fill an attn_error. */
+ * failure.c - how the parts of the command report what went wrong. */
 #include "failure.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
 
 attn_status failure(attn_error *error, attn_status status, const char *format, ...)
 {
@@ -16,4 +22,72 @@ attn_status failure(attn_error *error, attn_status status, const char *format, .
         error->status = status;
     }
     return status;
+}
+
+attn_status failure_about(attn_error *error, const char *subject)
+{
+    char whole[2 * sizeof error->message];
+    snprintf(whole, sizeof whole, "%.200s: %s", subject, error->message);
+    whole[sizeof error->message - 1] = 0;
+    memcpy(error->message, whole, sizeof error->message);
+    return error->status;
+}
+
+void *need_memory(int64_t count, size_t size)
+{
+    void *memory =
+        count < 0 || (uint64_t)count > SIZE_MAX / (size ? size : 1) ? NULL : calloc((size_t)(count ? count : 1), size ? size : 1);
+    if (!memory) {
+        fprintf(stderr, "attn: out of memory (%lld x %zu bytes)\n", (long long)count, size);
+        exit(EXIT_USAGE);
+    }
+    return memory;
+}
+
+char *need_text(const char *text, size_t length)
+{
+    size_t whole = strlen(text);
+    if (whole > length) whole = length;
+    char *copy = need_memory((int64_t)whole + 1, 1);
+    memcpy(copy, text, whole);
+    return copy;
+}
+
+int exit_status(attn_status status)
+{
+    return status == ATTN_OK ? EXIT_DONE : status == ATTN_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_USAGE;
+}
+
+/* What came from outside may hold anything; the message stays one line. */
+static void put_line(const char *text)
+{
+    for (; *text; text++) putc(iscntrl((unsigned char)*text) ? '?' : *text, stderr);
+}
+
+int command_fail(const char *command, const char *subject, const attn_error *error)
+{
+    fputs(command ? "attn " : "attn", stderr);
+    put_line(command ? command : "");
+    fputs(": ", stderr);
+    if (subject) {
+        put_line(subject);
+        fputs(": ", stderr);
+    }
+    put_line(error->message);
+    putc('\n', stderr);
+    return exit_status(error->status);
+}
+
+int command_fail_operand(const char *command, const char *operand)
+{
+    attn_error error;
+    failure(&error, ATTN_ERR_ARGUMENT, "unexpected argument '%.80s'", operand);
+    return command_fail(command, NULL, &error);
+}
+
+int command_fail_missing(const char *command, const char *what, const char *example)
+{
+    attn_error error;
+    failure(&error, ATTN_ERR_ARGUMENT, "no %s; for example: %s", what, example);
+    return command_fail(command, NULL, &error);
 }

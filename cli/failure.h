@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * failure.h - how the parts of the command fill an attn_error. */
+ * failure.h - how the parts of the command report what went wrong. */
 #ifndef ATTN_CLI_FAILURE_H
 #define ATTN_CLI_FAILURE_H
 
@@ -8,5 +8,15 @@
 
 /* Fills *error (which may be NULL) and returns status. */
 __attribute__((format(printf, 3, 4))) attn_status failure(attn_error *error, attn_status status, const char *format, ...);
+
+/* Puts "SUBJECT: " in front of the message. */
+attn_status failure_about(attn_error *error, const char *subject);
+
+/* count zeroed elements of `size` bytes; never NULL: prints "attn: out of memory" and exits with EXIT_USAGE where there is none.
+ * Only for the command line, which has written nothing at that moment. */
+void *need_memory(int64_t count, size_t size);
+
+/* A copy of at most `length` letters, terminated, from need_memory. */
+char *need_text(const char *text, size_t length);
 
 #endif

@@ -19,7 +19,7 @@
 /* The first of each list is the default. */
 typedef enum spec_op { SPEC_FORWARD, SPEC_BACKWARD, SPEC_JVP, SPEC_DECODE, SPEC_LINEAR } spec_op;
 typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: the cache of decode */
-typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT } spec_causal;
+typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
 typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
@@ -36,7 +36,7 @@ typedef struct problem_spec {
     int dtype;        /* spec_dtype */
     attn_shape shape; /* -1: not said */
 
-    int causal;      /* spec_causal */
+    int causal;      /* spec_causal; problem_check turns OFFSET into TOP_LEFT, which an offset overrides */
     int align;       /* spec_align: where queries stand, for windows without causal */
     int offset_kind; /* spec_offset: VALUE is `offset` for every batch entry, EACH one for each entry, drawn from the seed */
     int64_t offset;
@@ -70,13 +70,20 @@ typedef enum problem_word_form {
     WORD_OPTION /* name, name=value */
 } problem_word_form;
 
+/* Which commands have a flag --name for an option.  The options without one follow from the tensors that are given. */
+typedef enum problem_word_flag {
+    FLAG_NONE,
+    FLAG_INPUT, /* run, top, view: it changes the weights */
+    FLAG_OUTPUT /* run only */
+} problem_word_flag;
+
 /* One entry of the language, for --help and for flags. */
 typedef struct problem_word {
     const char *name;
     const char *argument; /* "C"; NULL: none; "[=KIND]": may be left out */
     const char *help;     /* a phrase */
     problem_word_form form;
-    int flag; /* 1: it is said by a flag --name to the commands that read tensors; the other options follow from the tensors */
+    problem_word_flag flag;
 } problem_word;
 
 /* Entry `index` in the order of printing; NULL past the last. */
@@ -89,8 +96,8 @@ void problem_init(problem_spec *spec);
  * nearest known ones) or a value that is not one. */
 attn_status problem_set(problem_spec *spec, const char *name, const char *value, attn_error *error);
 
-/* ATTN_ERR_ARGUMENT if two options contradict each other (both say where queries stand). */
-attn_status problem_check(const problem_spec *spec, attn_error *error);
+/* ATTN_ERR_ARGUMENT if two options contradict each other (both say where queries stand).  Makes equal problems equal specs. */
+attn_status problem_check(problem_spec *spec, attn_error *error);
 
 /* Parses a whole string.  sq and d are required; b and hq default to 1, hkv, skv and dv to hq, sq and d.
  * ATTN_ERR_ARGUMENT names the word that is unknown, malformed, given twice, or contradicts another; *spec is then not to be used.
@@ -101,9 +108,10 @@ attn_status problem_parse(const char *text, problem_spec *spec, attn_error *erro
  * does. */
 size_t problem_print(const problem_spec *spec, char *text, size_t size);
 
-/* Turns a spec into a problem for the library: dense tensors of one storage type in the order that `layout` says, mask and bias in
- * broadcast strides, lengths and offsets i64.  offset=N becomes ATTN_ALIGN_OFFSET: the caller fills attn_args.offset with N.
- * ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose product overflows. */
+/* Checks a spec (problem_check) and turns it into a problem for the library: dense tensors of one storage type in the order that
+ * `layout` says, mask and bias in broadcast strides, lengths and offsets i64.  offset=N becomes ATTN_ALIGN_OFFSET: the caller fills
+ * attn_args.offset with N. ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose
+ * product overflows. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
 
 /* The storage type of the tensors; ATTN_DTYPE_DEFAULT for int8 caches. */

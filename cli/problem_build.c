@@ -7,13 +7,17 @@
 #include "problem.h"
 #include "problem_rules.h"
 
-attn_status problem_check(const problem_spec *spec, attn_error *error)
+attn_status problem_check(problem_spec *spec, attn_error *error)
 {
     const char *other = spec->align ? "align" : spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT ? "causal=bottom-right" : NULL;
-    if (spec->offset_kind != SPEC_OFFSET_NONE && other)
-        return failure(error, ATTN_ERR_ARGUMENT, "offset and %s both say where queries stand", other);
+    if (spec->offset_kind && other) return failure(error, ATTN_ERR_ARGUMENT, "offset and %s both say where queries stand", other);
     if (spec->causal && spec->align)
         return failure(error, ATTN_ERR_ARGUMENT, "causal and align both say where queries stand; use causal=KIND alone");
+    if (spec->causal == SPEC_CAUSAL_OFFSET) {
+        if (!spec->offset_kind) return failure(error, ATTN_ERR_ARGUMENT, "causal=offset needs an offset");
+        spec->causal = SPEC_CAUSAL_TOP_LEFT;
+    }
+    if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
     return ATTN_OK;
 }
 
@@ -58,9 +62,11 @@ static attn_status set_broadcast(attn_layout *layout, const int64_t size[4], int
     return set_strides(layout, size, order, error);
 }
 
-attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error)
+attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
 {
-    attn_status status = problem_check(spec, error);
+    problem_spec checked = *given;
+    const problem_spec *spec = &checked;
+    attn_status status = problem_check(&checked, error);
     if (status == ATTN_OK) status = check_supported(spec, error);
     if (status != ATTN_OK) return status;
 

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * explain.c - `attn explain`: which kernel, tiles and memory a problem gets, and why. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "commands.h"
+#include "json.h"
+#include "options.h"
+#include "problem.h"
+
+static const command_usage usage = {
+    .name = "explain",
+    .synopsis = "PROBLEM [options]",
+    .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
+               "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
+};
+
+/* The words of problem strings, from their table. */
+static void print_words(void)
+{
+    printf("\nWords of a problem string, in any order, with a colon between them (needed: sq and d):\n");
+    for (int w = 0; problem_word_at(w); w++) {
+        const problem_word *word = problem_word_at(w);
+        const char *argument = word->argument ? word->argument : "";
+        const char *between = word->form == WORD_OPTION && argument[0] && argument[0] != '[' ? "=" : "";
+        int wide = printf("  %s%s%s", word->name, between, argument);
+        printf("%*s%s\n", wide < 28 ? 28 - wide : 1, "", word->help);
+    }
+}
+
+static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
+
+static void print_json(const char *problem, const attn_shape *shape, const attn_plan_description *d)
+{
+    cJSON *object = json_begin();
+    json_text(object, "problem", problem);
+    json_text(object, "kernel", d->kernel);
+    json_text(object, "why", d->why);
+    json_text(object, "compute", attn_dtype_name(d->compute));
+    cJSON *tile = json_object(object, "tile");
+    json_whole(tile, "queries", d->tile_q);
+    json_whole(tile, "keys", d->block_kv);
+    cJSON *blocks = json_object(object, "blocks");
+    json_whole(blocks, "queries", tiles(shape->len_q, d->tile_q));
+    json_whole(blocks, "keys", tiles(shape->len_kv, d->block_kv));
+    json_whole(object, "threads", d->threads);
+    json_whole(object, "workspace_bytes", (int64_t)d->workspace_bytes);
+    json_whole(object, "tiles_total", d->tiles_total);
+    json_whole(object, "tiles_visited", d->tiles_visited);
+    json_whole(object, "tiles_modified", d->tiles_modified);
+    json_number(object, "flops", d->flops);
+    json_end(object);
+}
+
+static double percent(int64_t part, int64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
+
+static void print_text(const char *problem, const attn_shape *shape, const attn_plan_description *d)
+{
+    printf("problem    %s\n", problem);
+    printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
+    printf("why        %s\n", d->why);
+    printf("tile       %" PRId64 " queries x %" PRId64 " keys\n", d->tile_q, d->block_kv);
+    printf("blocks     %" PRId64 " x %" PRId64 " for each head\n", tiles(shape->len_q, d->tile_q),
+           tiles(shape->len_kv, d->block_kv));
+    printf("tiles      %" PRId64 " in all; %" PRId64 " visited (%.1f %%), %" PRId64 " of them through a mask or bias (%.1f %%)\n",
+           d->tiles_total, d->tiles_visited, percent(d->tiles_visited, d->tiles_total), d->tiles_modified,
+           percent(d->tiles_modified, d->tiles_total));
+    printf("threads    %d\n", d->threads);
+    printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
+    printf("work       %.4g Gflop\n", d->flops / 1e9);
+}
+
+int attn_cmd_explain(int argc, char **argv)
+{
+    common_settings common = {0};
+    const option_group groups[] = {{"Options", common_options, &common}, {0}};
+    attn_error error;
+    int operands;
+    options_result parsed = options_parse(&usage, groups, argc, argv, &operands, &error);
+    if (parsed == OPTIONS_HELP) {
+        print_words();
+        return EXIT_DONE;
+    }
+    if (parsed == OPTIONS_WRONG) return command_fail(usage.name, NULL, &error);
+    if (operands == argc) return command_fail_missing(usage.name, "problem", "attn explain fwd:f32:hq8:sq1024:d64:causal");
+    if (operands + 1 < argc) return command_fail_operand(usage.name, argv[operands + 1]);
+
+    const char *text = argv[operands];
+    char canonical[512];
+    problem_spec spec;
+    attn_problem problem;
+    attn_plan *plan = NULL;
+    attn_plan_description description = {.struct_size = sizeof description};
+    attn_options options = options_for_library(&common);
+    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build(&spec, &problem, &error) != ATTN_OK ||
+        attn_plan_create(&plan, &problem, &options, &error) != ATTN_OK)
+        return command_fail(usage.name, text, &error);
+    attn_status status = attn_plan_describe(plan, &description, &error);
+    problem_print(&spec, canonical, sizeof canonical);
+    if (status == ATTN_OK && common.json) print_json(canonical, &spec.shape, &description);
+    if (status == ATTN_OK && !common.json) print_text(canonical, &spec.shape, &description);
+    attn_plan_destroy(plan);
+    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
+}

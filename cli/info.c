@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * info.c - `attn info`: the CPU, the kernels, and what was built in. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "json.h"
+#include "options.h"
+
+static const command_usage usage = {
+    .name = "info",
+    .synopsis = "[--json]",
+    .summary = "Prints what this CPU offers, which kernels it can run, and what was built in.\n",
+    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512) caps what is used.\n",
+};
+
+/* "gcc 12.2.0, OpenMP, libattn_io" */
+static const char *built_with(void)
+{
+#if defined(__clang__)
+    return "clang " __clang_version__ ATTN_CLI_FEATURES;
+#elif defined(__GNUC__)
+    return "gcc " __VERSION__ ATTN_CLI_FEATURES;
+#else
+    return "an unknown compiler" ATTN_CLI_FEATURES;
+#endif
+}
+
+static void print_json(const attn_cpu_description *cpu)
+{
+    cJSON *object = json_begin();
+    json_text(object, "version", attn_version());
+    json_text(object, "cpu", cpu->name);
+    json_words(object, "features", cpu->features);
+    json_text(object, "isa", attn_isa_name(cpu->isa));
+    json_whole(object, "threads", cpu->threads);
+    json_whole(object, "cache_l1d", (int64_t)cpu->cache_l1d);
+    json_whole(object, "cache_l2", (int64_t)cpu->cache_l2);
+    json_whole(object, "cache_l3", (int64_t)cpu->cache_l3);
+    cJSON *kernels = json_list(object, "kernels");
+    attn_kernel_description kernel = {.struct_size = sizeof kernel};
+    for (int k = 0; attn_kernel_describe(k, &kernel, NULL) == ATTN_OK; k++) {
+        cJSON *row = json_item(kernels);
+        json_text(row, "name", kernel.name);
+        json_text(row, "needs", kernel.needs);
+        json_flag(row, "usable", kernel.usable);
+    }
+    json_text(object, "built_with", built_with());
+    json_end(object);
+}
+
+static void print_size(const char *name, size_t bytes)
+{
+    if (!bytes) return;
+    if (bytes < (size_t)1 << 20) printf("%s%zu KiB", name, bytes >> 10);
+    else printf("%s%zu MiB", name, bytes >> 20);
+}
+
+static void print_text(const attn_cpu_description *cpu)
+{
+    printf("libattn   %s\n", attn_version());
+    printf("built     %s\n", built_with());
+    printf("cpu       %s\n", cpu->name);
+    printf("features  %s\n", cpu->features[0] ? cpu->features : "none that libattn uses");
+    printf("isa       %s\n", attn_isa_name(cpu->isa));
+    printf("threads   %d\n", cpu->threads);
+    if (cpu->cache_l1d) {
+        print_size("caches    L1 ", cpu->cache_l1d);
+        print_size(", L2 ", cpu->cache_l2);
+        print_size(", L3 ", cpu->cache_l3);
+        putchar('\n');
+    }
+    attn_kernel_description kernel = {.struct_size = sizeof kernel};
+    for (int k = 0; attn_kernel_describe(k, &kernel, NULL) == ATTN_OK; k++)
+        printf("%s  %-22s %-6s %s%s\n", k ? "       " : "kernels", kernel.name, kernel.usable ? "usable" : "-",
+               kernel.needs[0] ? "needs " : "", kernel.needs);
+}
+
+int attn_cmd_info(int argc, char **argv)
+{
+    common_settings common = {0};
+    const option_group groups[] = {{"Options", common_options, &common}, {0}};
+    attn_error error;
+    int operands;
+    options_result parsed = options_parse(&usage, groups, argc, argv, &operands, &error);
+    if (parsed == OPTIONS_HELP) return EXIT_DONE;
+    if (parsed == OPTIONS_WRONG) return command_fail(usage.name, NULL, &error);
+    if (operands < argc) return command_fail_operand(usage.name, argv[operands]);
+
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    if (attn_cpu_describe(&cpu, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    if (common.json) print_json(&cpu);
+    else print_text(&cpu);
+    return EXIT_DONE;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * json.h - one JSON object on standard output, by cJSON. */
+#ifndef ATTN_CLI_JSON_H
+#define ATTN_CLI_JSON_H
+
+#include <cjson/cJSON.h>
+#include <stdint.h>
+
+/* An empty object.  From here on cJSON does not return NULL for lack of memory: the program ends as need_memory does. */
+cJSON *json_begin(void);
+
+/* Members; numbers that JSON does not have (NaN, infinities) become null. */
+void json_text(cJSON *object, const char *name, const char *value);
+void json_number(cJSON *object, const char *name, double value);
+void json_whole(cJSON *object, const char *name, int64_t value);
+void json_flag(cJSON *object, const char *name, int value);
+cJSON *json_list(cJSON *object, const char *name);
+cJSON *json_object(cJSON *object, const char *name);
+cJSON *json_item(cJSON *list); /* a new object at the list's end */
+
+/* The words of a space-separated text as a list of texts. */
+void json_words(cJSON *object, const char *name, const char *words);
+
+/* Prints the object with a newline and frees it. */
+void json_end(cJSON *object);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * main.c - attn: hands the command line to one of the commands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "failure.h"
+#include "nearest.h"
+
+typedef struct command {
+    const char *name;
+    const char *synopsis;
+    const char *help;
+    int (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"run", "IN -o OUT", "compute attention over the tensors of a file", attn_cmd_run},
+    {"top", "IN --token WORD", "list what a token attends to, by layer and head", attn_cmd_top},
+    {"view", "IN -o PAGE.html", "write one page that shows all weights in a browser", attn_cmd_view},
+    {"check", "[PROBLEM...]", "hold every kernel of this CPU against the reference", attn_cmd_check},
+    {"bench", "[PROBLEM...]", "measure speed, as a share of what this CPU can do", attn_cmd_bench},
+    {"info", "", "print what this CPU and this build can do", attn_cmd_info},
+    {"explain", "PROBLEM", "print which kernel, tiles and memory a problem gets, and why", attn_cmd_explain},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(void)
+{
+    printf("usage: attn COMMAND [options]\n\nAttention over tensors in files, the same on every CPU, in memory that grows with the "
+           "sequence.\n\n");
+    for (int k = 0; k < COMMANDS; k++) printf("  attn %-7s %-16s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
+    printf("\n`attn COMMAND --help` has the options of one; `man attn` has everything.\n");
+}
+
+static int unknown_command(const char *name)
+{
+    attn_error error;
+    char hint[120];
+    nearest near;
+    nearest_init(&near, name);
+    for (int k = 0; k < COMMANDS; k++) nearest_offer(&near, commands[k].name);
+    nearest_print(&near, "", hint, sizeof hint);
+    failure(&error, ATTN_ERR_ARGUMENT, "unknown command '%.40s'%s", name, hint);
+    return command_fail(NULL, NULL, &error);
+}
+
+/* Output that could not be written is an error like any other. */
+static int finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    attn_error error;
+    failure(&error, ATTN_ERR_IO, "standard output cannot be written");
+    return command_fail(NULL, NULL, &error);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        attn_error error;
+        failure(&error, ATTN_ERR_ARGUMENT, "no command; `attn --help` lists them");
+        return command_fail(NULL, NULL, &error);
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("attn %s\n", attn_version());
+        return finish(EXIT_DONE);
+    }
+    int help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (help && argc < 3) {
+        print_help();
+        return finish(EXIT_DONE);
+    }
+    if (help) name = argv[2];
+    for (int k = 0; k < COMMANDS; k++) {
+        if (strcmp(name, commands[k].name) != 0) continue;
+        if (help) return finish(commands[k].run(2, (char *[]){argv[2], (char[]){"--help"}, NULL}));
+        return finish(commands[k].run(argc - 1, argv + 1));
+    }
+    return unknown_command(name);
+}
