@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+# Puts style and scripts into page.html, cuts it at {{data}}, and writes both parts as C arrays.
+#   cmake -DHTML=page.html -DCSS=page.css -DSCRIPTS=a.js,b.js -DOUTPUT=source.c -P embed.cmake
+file(READ "${HTML}" page)
+file(READ "${CSS}" css)
+string(REPLACE "," ";" scripts "${SCRIPTS}")
+set(js "")
+foreach(path IN LISTS scripts)
+  file(READ "${path}" text)
+  string(APPEND js "${text}\n")
+endforeach()
+string(REPLACE "{{style}}" "${css}" page "${page}")
+string(REPLACE "{{script}}" "${js}" page "${page}")
+
+string(FIND "${page}" "{{data}}" cut)
+if(cut EQUAL -1)
+  message(FATAL_ERROR "${HTML}: {{data}} is missing")
+endif()
+string(SUBSTRING "${page}" 0 ${cut} before)
+math(EXPR cut "${cut} + 8")
+string(SUBSTRING "${page}" ${cut} -1 after)
+
+function(append_array name text)
+  string(HEX "${text}" hex)
+  string(REPEAT "[0-9a-f]" 32 line)
+  string(REGEX REPLACE "(${line})" "\\1\n" lines "${hex}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${lines}")
+  set(code "${code}const unsigned char ${name}[] = {\n${bytes}};\nconst size_t ${name}_size = sizeof ${name};\n" PARENT_SCOPE)
+endfunction()
+set(code "/* Generated from page.html, page.css and script/ by embed.cmake. */\n#include \"source.h\"\n")
+append_array(view_source_before "${before}")
+append_array(view_source_after "${after}")
+file(WRITE "${OUTPUT}" "${code}")

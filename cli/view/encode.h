@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * encode.h - text and numbers in the two forms that are safe inside a <script> element of the page: JSON strings and base64.
+ * Errors of `out` are left to ferror.
+ */
+#ifndef ATTN_CLI_VIEW_ENCODE_H
+#define ATTN_CLI_VIEW_ENCODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Writes `text` as a JSON string, or null for NULL.  Only ASCII comes out, and none of < > &, so that no text can end the
+ * element or open a comment.  Every byte that is not part of valid UTF-8 becomes \ufffd. */
+void view_encode_text(FILE *out, const char *text);
+
+/* Base64 of values in little-endian order, a few bytes at a time: start from {.out = out}, end with view_base64_end. */
+typedef struct view_base64 {
+    FILE *out;
+    unsigned pending; /* bytes of group in use: 0, 1, 2 */
+    unsigned char group[3];
+} view_base64;
+
+void view_base64_u16(view_base64 *stream, uint16_t value);
+void view_base64_f32(view_base64 *stream, float value);
+void view_base64_end(view_base64 *stream);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * page.c - the page is the embedded source with one gap; this file checks the data and fills the gap with
+ *
+ *      <script type="application/json" id="attn-about">   sizes, tokens, texts
+ *      <script type="text/plain" id="attn-weights-S-L">    base64 of all heads of sequence S and layer L, padding left out:
+ *                      as f32: len_q * len_k values a head;
+ *                      as u16: smallest and largest weight as f32, then len_q * len_k steps; 65535 is "not a finite number"
+ */
+#include "page.h"
+
+#include "encode.h"
+#include "source.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+
+#define LAST_STEP   65534
+#define NOT_A_STEP  65535
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static attn_status
+fail(attn_error *error, attn_status status, const char *format, ...)
+{
+    if (error) {
+        va_list values;
+        va_start(values, format);
+        vsnprintf(error->message, sizeof error->message, format, values);
+        va_end(values);
+        error->status = status;
+    }
+    return status;
+}
+
+/* The sequence as given, or the whole tensor without labels. */
+static view_sequence sequence_at(const view_data *data, int64_t s)
+{
+    if (data->sequence) return data->sequence[s];
+    return (view_sequence){.len_q = data->len_q, .len_k = data->len_k};
+}
+
+static attn_status check_sizes(const view_data *data, attn_error *error)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {{"sequences", data->sequences}, {"layers", data->layers}, {"heads", data->heads},
+                 {"queries", data->len_q},       {"keys", data->len_k}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].value < 1)
+            return fail(error, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is below 1: there is nothing to show", sizes[i].name,
+                        sizes[i].value);
+    return ATTN_OK;
+}
+
+/* Every sequence has at least one weight a head here, so sequences * layers * heads is within the limit of weights. */
+static attn_status count_weights(const view_data *data, int64_t *count, attn_error *error)
+{
+    int64_t per_head = 0, all_heads = 0;
+    if (data->layers > VIEW_MAX_HEADS / data->heads)
+        return fail(error, ATTN_ERR_UNSUPPORTED,
+                    "%" PRId64 " layers x %" PRId64 " heads are too many for a page (at most %" PRId64
+                    " heads in all): choose fewer layers or heads",
+                    data->layers, data->heads, VIEW_MAX_HEADS);
+    all_heads = data->layers * data->heads;
+    for (int64_t s = 0; s < data->sequences; s++) {
+        view_sequence sequence = sequence_at(data, s);
+        if (sequence.len_q < 0 || sequence.len_q > data->len_q)
+            return fail(error, ATTN_ERR_SHAPE, "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " queries",
+                        sequence.len_q, s, data->len_q);
+        if (sequence.len_k < 0 || sequence.len_k > data->len_k)
+            return fail(error, ATTN_ERR_SHAPE, "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " keys",
+                        sequence.len_k, s, data->len_k);
+        int64_t room = VIEW_MAX_WEIGHTS / all_heads - per_head;
+        if (sequence.len_k > 0 && sequence.len_q > room / sequence.len_k)
+            return fail(error, ATTN_ERR_UNSUPPORTED,
+                        "%" PRId64 " sequences x %" PRId64 " layers x %" PRId64 " heads x %" PRId64 " queries x %" PRId64
+                        " keys are too many weights for a page (at most %" PRId64 "): choose fewer layers, heads, queries or sequences",
+                        data->sequences, data->layers, data->heads, data->len_q, data->len_k, VIEW_MAX_WEIGHTS);
+        per_head += sequence.len_q * sequence.len_k;
+    }
+    *count = per_head * all_heads;
+    return ATTN_OK;
+}
+
+static void write_labels(FILE *out, const char *const *labels, int64_t count)
+{
+    if (!labels) {
+        fputs("null", out);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        putc(i ? ',' : '[', out);
+        view_encode_text(out, labels[i] ? labels[i] : "");
+    }
+    fputs(count ? "]" : "[]", out);
+}
+
+static void write_numbers(FILE *out, const int64_t *numbers, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) fprintf(out, "%c%" PRId64, i ? ',' : '[', numbers ? numbers[i] : i);
+    putc(']', out);
+}
+
+static void write_sequence(FILE *out, const view_sequence *sequence)
+{
+    fputs("{\"name\":", out);
+    view_encode_text(out, sequence->name);
+    fprintf(out, ",\"lenQ\":%" PRId64 ",\"lenK\":%" PRId64 ",\"firstQuery\":%" PRId64 ",\"queries\":", sequence->len_q,
+            sequence->len_k, sequence->first_query);
+    write_labels(out, sequence->queries, sequence->len_q);
+    fputs(",\"keys\":", out);
+    write_labels(out, sequence->keys, sequence->len_k);
+    putc('}', out);
+}
+
+static void write_about(FILE *out, const view_data *data, int exact)
+{
+    fprintf(out, "<script type=\"application/json\" id=\"attn-about\">{\"encoding\":\"%s\",\"title\":", exact ? "f32" : "u16");
+    view_encode_text(out, data->title);
+    fputs(",\"source\":", out);
+    view_encode_text(out, data->source);
+    fputs(",\"attribution\":", out);
+    view_encode_text(out, data->attribution);
+    fputs(",\"layers\":", out);
+    write_numbers(out, data->layer_numbers, data->layers);
+    fputs(",\"heads\":", out);
+    write_numbers(out, data->head_numbers, data->heads);
+    fputs(",\"facts\":[", out);
+    for (int64_t i = 0; i < data->facts_count; i++) {
+        fputs(i ? ",[" : "[", out);
+        view_encode_text(out, data->facts[i].name);
+        putc(',', out);
+        view_encode_text(out, data->facts[i].value);
+        putc(']', out);
+    }
+    fputs("],\"sequences\":[", out);
+    for (int64_t s = 0; s < data->sequences; s++) {
+        view_sequence sequence = sequence_at(data, s);
+        if (s) putc(',', out);
+        write_sequence(out, &sequence);
+    }
+    fputs("]}</script>\n", out);
+}
+
+static void write_exact(view_base64 *stream, const float *weights, int64_t stride, const view_sequence *sequence)
+{
+    for (int64_t i = 0; i < sequence->len_q; i++)
+        for (int64_t j = 0; j < sequence->len_k; j++) view_base64_f32(stream, weights[i * stride + j]);
+}
+
+static void write_steps(view_base64 *stream, const float *weights, int64_t stride, const view_sequence *sequence)
+{
+    float low = INFINITY, high = -INFINITY;
+    for (int64_t i = 0; i < sequence->len_q; i++)
+        for (int64_t j = 0; j < sequence->len_k; j++) {
+            float w = weights[i * stride + j];
+            if (!isfinite(w)) continue;
+            low = fminf(low, w);
+            high = fmaxf(high, w);
+        }
+    if (low > high) low = high = 0;
+    view_base64_f32(stream, low);
+    view_base64_f32(stream, high);
+    double steps = high > low ? LAST_STEP / ((double)high - (double)low) : 0;
+    for (int64_t i = 0; i < sequence->len_q; i++)
+        for (int64_t j = 0; j < sequence->len_k; j++) {
+            float w = weights[i * stride + j];
+            view_base64_u16(stream, isfinite(w) ? (uint16_t)lrint(((double)w - (double)low) * steps) : NOT_A_STEP);
+        }
+}
+
+static void write_weights(FILE *out, const view_data *data, int exact)
+{
+    const float *weights = data->weights;
+    for (int64_t s = 0; s < data->sequences; s++) {
+        view_sequence sequence = sequence_at(data, s);
+        for (int64_t l = 0; l < data->layers; l++) {
+            view_base64 stream = {.out = out};
+            fprintf(out, "<script type=\"text/plain\" id=\"attn-weights-%" PRId64 "-%" PRId64 "\">", s, l);
+            for (int64_t h = 0; h < data->heads; h++, weights += data->len_q * data->len_k)
+                (exact ? write_exact : write_steps)(&stream, weights, data->len_k, &sequence);
+            view_base64_end(&stream);
+            fputs("</script>\n", out);
+        }
+    }
+}
+
+attn_status view_write(FILE *out, const view_data *data, attn_error *error)
+{
+    attn_status status;
+    int64_t count = 0;
+    if (!out || !data || !data->weights) return fail(error, ATTN_ERR_ARGUMENT, "out, data or weights is NULL");
+    if ((status = check_sizes(data, error)) != ATTN_OK) return status;
+    if ((status = count_weights(data, &count, error)) != ATTN_OK) return status;
+
+    int exact = count <= VIEW_EXACT_WEIGHTS;
+    fwrite(view_source_before, 1, view_source_before_size, out);
+    write_about(out, data, exact);
+    write_weights(out, data, exact);
+    fwrite(view_source_after, 1, view_source_after_size, out);
+    if (fflush(out) != 0 || ferror(out)) return fail(error, ATTN_ERR_IO, "the page cannot be written");
+    if (error) *error = (attn_error){.status = ATTN_OK};
+    return ATTN_OK;
+}

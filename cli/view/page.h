@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * page.h - writes attention weights as one HTML page that needs no network and no other file.
+ *
+ * The page shows every head as a small heat map; a head opens large, a token shows where it attends.  Its source is
+ * page.html, page.css and script/, which embed.cmake puts into the program.  Called by `attn view` only.
+ */
+#ifndef ATTN_CLI_VIEW_PAGE_H
+#define ATTN_CLI_VIEW_PAGE_H
+
+#include <attn/attn.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Up to VIEW_EXACT_WEIGHTS the page holds every weight as f32.  Above, as 16-bit steps between the smallest and the largest
+ * weight of its head, which is off by at most 1/131068 of that range, so three decimals stay.  Above VIEW_MAX_WEIGHTS
+ * (a page of 128 MiB) it is refused: browsers open such a page, but not gladly. */
+#define VIEW_EXACT_WEIGHTS (INT64_C(2) << 20)
+#define VIEW_MAX_WEIGHTS   (INT64_C(48) << 20)
+#define VIEW_MAX_HEADS     (INT64_C(16) << 10)
+
+/* A line of "About this file": `model`, `sentence-transformers/all-MiniLM-L6-v2`. */
+typedef struct view_fact {
+    const char *name;
+    const char *value;
+} view_fact;
+
+/* One batch entry.  Texts are UTF-8 of any content; what is not valid UTF-8 is shown as U+FFFD. */
+typedef struct view_sequence {
+    const char *name;           /* for the list of sequences; NULL: its first tokens */
+    int64_t len_q;              /* real queries and keys, at most those of view_data: what lies beyond is padding, not drawn */
+    int64_t len_k;
+    int64_t first_query;        /* the number of row 0: not 0 where only some rows were chosen */
+    const char *const *queries; /* len_q labels; NULL: their numbers */
+    const char *const *keys;    /* len_k labels; NULL: their numbers */
+} view_sequence;
+
+/* Everything is borrowed for the call.  Any text may be NULL: it is left out. */
+typedef struct view_data {
+    const char *title;
+    const char *source;      /* one line under the title: the file, what was computed */
+    const char *attribution; /* one line at the foot of the page */
+    int64_t sequences;
+    int64_t layers;
+    int64_t heads;
+    int64_t len_q;
+    int64_t len_k;
+    const float *weights;            /* dense [sequence][layer][head][len_q][len_k] */
+    const view_sequence *sequence;   /* one for each; NULL: full length, no labels */
+    const int64_t *layer_numbers;    /* as shown, increasing; NULL: 0, 1, ... */
+    const int64_t *head_numbers;
+    const view_fact *facts;
+    int64_t facts_count;
+} view_data;
+
+/*
+ * Writes the page to `out`, which stays open; flushing it reports a full disk here and not at fclose.
+ *
+ *  out    [in]  open for binary writing
+ *  data   [in]
+ *  error  [out] may be NULL
+ *
+ * Equal data gives equal bytes.  Returns ATTN_OK, or
+ *      ATTN_ERR_ARGUMENT     NULL for out, data or weights
+ *      ATTN_ERR_SHAPE        a size below 1, lengths beyond the tensor
+ *      ATTN_ERR_UNSUPPORTED  more weights or heads than a page can show; the message says what to choose fewer of
+ *      ATTN_ERR_IO           out cannot be written
+ * Nothing has been written unless it is ATTN_ERR_IO.
+ */
+attn_status view_write(FILE *out, const view_data *data, attn_error *error);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * panel.js - what is known about the selected token: its row in the open head, the selected link in every head, and its
+ * strongest links over all heads.
+ */
+const PANEL = { bars: 16, links: 12, square: 18, width: 300 };
+
+const panel = { allBars: false, everyLink: false };
+
+/* One line of a list: a token, a bar as long as its weight, the weight. */
+function barButton(token, weight, top, note, chosen, choose) {
+  const bar = el('span', { class: 'bar-fill' });
+  bar.style.width = `${Math.max(0, Math.min(1, weight / top || 0)) * 100}%`;
+  return el('li', {}, el('button', { type: 'button', class: `bar-line${chosen ? ' chosen' : ''}`, 'aria-pressed': String(chosen), onclick: choose },
+                         tokenText(token), el('span', { class: 'bar-track', 'aria-hidden': 'true' }, bar),
+                         el('span', { class: 'number' }, formatWeight(weight)), note ? el('span', { class: 'note' }, note) : null));
+}
+
+function describeRow(head, sequence) {
+  const { sum, entropy, best, max } = rowStatistics(head, state.query);
+  const term = (name, ...value) => el('div', {}, el('dt', {}, name), el('dd', {}, ...value));
+  if (sum === 0) return el('p', { class: 'quiet' }, 'This query sees no key: all its weights are 0.');
+  return el('dl', { class: 'statistics' },
+            term('Largest', el('b', { class: 'number' }, formatWeight(max)), ' ', tokenText(sequence.keys[best])),
+            term('Entropy', el('b', { class: 'number' }, formatWeight(entropy)), ` nats, like ${Math.exp(entropy).toFixed(1)} equal keys`),
+            Math.abs(sum - 1) > 0.002 ? term('Sum', el('b', { class: 'number' }, formatWeight(sum))) : null);
+}
+
+function rowSection(head, sequence) {
+  const weights = head.row(state.query);
+  const order = weights.map((_, j) => j).sort((a, b) => weights[b] - weights[a]);
+  const shown = panel.allBars || order.length <= PANEL.bars ? order : order.slice(0, PANEL.bars - 2);
+  const bars = shown.map((key) => barButton(sequence.keys[key], weights[key], scaleTop(head), null, key === state.key,
+                                            () => go({ key: key === state.key ? null : key })));
+  const more = order.length > PANEL.bars
+    ? el('button', { type: 'button', class: 'link', onclick: () => { panel.allBars = !panel.allBars; renderPanel(); } },
+         panel.allBars ? 'Show fewer' : `Show all ${order.length} keys`) : null;
+  return el('section', {}, el('h3', {}, `In layer ${about.layers[state.layer]}, head ${about.heads[state.head]}`),
+            describeRow(head, sequence), el('ol', { class: 'bars', id: 'row-bars' }, ...bars), more);
+}
+
+/* The selected link, or the largest weight of the row, in every head: a square each. */
+function everyHeadSection(sequence) {
+  const value = (layer, head) => {
+    const data = headAt(state.sequence, layer, head);
+    return data.weight(state.query, state.key ?? data.strongest(state.query));
+  };
+  const size = Math.max(2, Math.min(PANEL.square, Math.floor(PANEL.width / headCount))), gap = size > 5 ? 2 : 0;
+  const canvas = el('canvas', { class: 'squares', role: 'img', 'aria-label': 'This weight in every head, layers as rows, heads as columns' });
+  canvas.width = headCount * size * devicePixelRatio;
+  canvas.height = layerCount * size * devicePixelRatio;
+  canvas.style.width = `${headCount * size}px`;
+  canvas.style.height = `${layerCount * size}px`;
+  const context = canvas.getContext('2d');
+  context.scale(devicePixelRatio, devicePixelRatio);
+  const values = about.layers.map((_, layer) => about.heads.map((__, head) => value(layer, head)));
+  const top = state.scale === 'one' ? 1 : values.flat().reduce((most, x) => (x > most ? x : most), 0);
+  values.forEach((row, layer) => row.forEach((weight, head) => {
+    const paint = swatch(weight, top);
+    context.fillStyle = paint ? paint.background : `rgb(${INVALID_COLOR.join(' ')})`;
+    context.fillRect(head * size, layer * size, size - gap, size - gap);
+  }));
+  const under = (event) => {
+    const { left, top: above } = canvas.getBoundingClientRect();
+    return { layer: Math.min(layerCount - 1, Math.max(0, Math.floor((event.clientY - above) / size))),
+             head: Math.min(headCount - 1, Math.max(0, Math.floor((event.clientX - left) / size))) };
+  };
+  canvas.addEventListener('click', (event) => go(under(event), true));
+  canvas.addEventListener('pointermove', (event) => {
+    const { layer, head } = under(event);
+    showTooltip(event.clientX, event.clientY, `${thumbnailName(layer, head)} `, el('b', {}, formatWeight(values[layer][head])));
+  });
+  canvas.addEventListener('pointerleave', hideTooltip);
+  const mark = el('div', { class: 'squares-mark' });
+  Object.assign(mark.style, { left: `${state.head * size}px`, top: `${state.layer * size}px`,
+                              width: `${size - gap}px`, height: `${size - gap}px` });
+  const title = state.key === null ? [tokenText(sequence.queries[state.query]), ': largest weight in every head']
+    : [tokenText(sequence.queries[state.query]), ' → ', tokenText(sequence.keys[state.key]), ' in every head'];
+  return el('section', {}, el('h3', {}, ...title), el('div', { class: 'squares-box' }, canvas, mark));
+}
+
+function linksSection(sequence) {
+  const links = strongestLinks(state.sequence, state.query, !panel.everyLink, PANEL.links);
+  const lines = links.map(({ weight, layer, head, key }) => {
+    const chosen = layer === state.layer && head === state.head && key === state.key;
+    return barButton(sequence.keys[key], weight, 1, `L${about.layers[layer]} H${about.heads[head]}`, chosen,
+                     () => go({ layer, head, key }, true));
+  });
+  const toggle = el('input', { type: 'checkbox', id: 'every-link' });
+  toggle.checked = panel.everyLink;
+  toggle.addEventListener('change', () => { panel.everyLink = toggle.checked; renderPanel(); byId('every-link').focus(); });
+  return el('section', {}, el('h3', {}, 'Strongest links, all heads'),
+            el('label', { class: 'quiet check' }, toggle, 'a key more than once'),
+            el('ol', { class: 'bars links', id: 'links' }, ...lines));
+}
+
+function guide(sequence) {
+  const line = (...children) => el('p', {}, ...children);
+  return [el('h2', {}, 'Reading the maps'),
+          line('Each square is one head. A row is the token that looks (query), a column the token looked at (key); the stronger the color, the more weight.'),
+          line('A vertical stripe: all look at one token. A diagonal: each looks at itself, or one step beside it.'),
+          line(sequence.labeled ? 'Choose a word above to see where it attends, in all heads at once.' : 'Choose a row above to see where it attends, in all heads at once.'),
+          line('Open a head for its tokens and values.')];
+}
+
+function renderPanel() {
+  const sequence = sequences[state.sequence], head = openHead();
+  const focused = document.activeElement?.closest('#panel') ? document.activeElement.textContent : null;
+  if (!sequence.lenQ || !sequence.lenK) {
+    byId('panel').replaceChildren(el('p', { class: 'quiet' }, 'This sequence is empty.'));
+    return;
+  }
+  if (state.query === null) {
+    byId('panel').replaceChildren(...guide(sequence));
+    return;
+  }
+  const title = el('h2', { id: 'panel-title' }, tokenText(sequence.queries[state.query]), ' attends to',
+                   sequence.labeled ? el('span', { class: 'quiet' }, ` token ${sequence.firstQuery + state.query}`) : null);
+  byId('panel').replaceChildren(title, ...(head ? [rowSection(head, sequence), everyHeadSection(sequence)] : []), linksSection(sequence));
+  if (focused) [...byId('panel').querySelectorAll('button')].find((button) => button.textContent === focused)?.focus();
+}
