@@ -3,6 +3,8 @@
 #ifndef ATTN_TEST_H
 #define ATTN_TEST_H
 
+#define _POSIX_C_SOURCE 200809L /* setenv, and threads */
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

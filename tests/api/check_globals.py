@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A library has no mutable data of its own, so that any thread may call anything at any time.
+
+Tables of pointers are constant after relocation and live in .data.rel.ro, which does not count.  One word is allowed: the CPU's
+features, found once and the same for everybody.  Usage: tests/api/check_globals.py ARCHIVE...
+"""
+import re
+import subprocess
+import sys
+
+ALLOWED = re.compile(r"cpu\.c\.o: (known\.\d+|attn_cpu_features\.known)$")  # as gcc and clang call it
+
+
+def main():
+    faults = seen = 0
+    for archive in sys.argv[1:]:
+        text = subprocess.run(["objdump", "-t", archive], check=True, capture_output=True, text=True).stdout
+        member = ""
+        for line in text.splitlines():
+            if re.match(r"\S+:\s+file format", line):
+                member = line.split(":")[0]
+                seen += 1
+            # value flags section size name; flags are 7 columns, the last of them O for an object
+            match = re.match(r"[0-9a-f]+ .{6}O (\.data|\.bss|\.tdata|\.tbss|\*COM\*)(\S*)\s+[0-9a-f]+\s+(?:\.hidden )?(\S+)", line)
+            if match and not match.group(2).startswith(".rel.ro"):
+                if ALLOWED.match(f"{member}: {match.group(3)}"):
+                    continue
+                faults += 1
+                print(f"{archive}: {member}: mutable data: {match.group(3)} in {match.group(1)}{match.group(2)}")
+    print(f"{seen} objects, {faults} mutable data")
+    return 1 if faults or seen == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ * test_allocator.c - the caller's allocator: what it is asked for, that executing asks for nothing, and that all comes back. */
+#include "test.h"
+
+#include "attn/attn.h"
+
+typedef struct ledger {
+    int allocations, releases;
+    size_t bytes;
+    void *memory; /* of the one block that is out */
+} ledger;
+
+static void *allocate(void *context, size_t bytes)
+{
+    ledger *l = context;
+    assert_null(l->memory); /* one block an object */
+    l->allocations++;
+    l->bytes = bytes;
+    return l->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void release(void *context, void *memory)
+{
+    ledger *l = context;
+    assert_ptr_equal(memory, l->memory);
+    l->releases++;
+    l->memory = NULL;
+    free(memory);
+}
+
+static void test_balance(void **state)
+{
+    ledger l = {0, 0, 0, NULL};
+    attn_problem problem = {.struct_size = sizeof problem, .shape = {2, 2, 1, 70, 70, 16, 16}};
+    attn_options options = {.struct_size = sizeof options, .allocator = {allocate, release, &l}};
+    static float q[2 * 2 * 70 * 16], kv[2 * 70 * 16], o[2 * 2 * 70 * 16];
+    attn_args args = {.struct_size = sizeof args, .q = q, .k = kv, .v = kv, .o = o};
+    attn_plan *plan;
+    (void)state;
+
+    assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
+    assert_ptr_equal(plan, l.memory);
+    assert_int_equal(l.allocations, 1);
+
+    memset(&problem, 0, sizeof problem); /* copied: they need not outlive the call */
+    memset(&options, 0, sizeof options);
+    size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    for (int i = 0; i < 3; i++) assert_int_equal(attn_execute(plan, &args, workspace, size, NULL), ATTN_OK);
+    assert_int_equal(l.allocations, 1);
+    free(workspace);
+
+    attn_plan_destroy(plan);
+    assert_int_equal(l.releases, 1);
+    assert_null(l.memory);
+}
+
+/* A refused problem leaves nothing behind. */
+static void test_refusal(void **state)
+{
+    ledger l = {0, 0, 0, NULL};
+    attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 3, 2, 1, 1, 1, 1}};
+    attn_options options = {.struct_size = sizeof options, .allocator = {allocate, release, &l}};
+    attn_plan *plan;
+    (void)state;
+    assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_ERR_SHAPE);
+    assert_null(plan);
+    assert_int_equal(l.allocations, l.releases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_balance), cmocka_unit_test(test_refusal)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

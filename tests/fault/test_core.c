@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * test_core.c - attn_plan_create and attn_forward when any one allocation fails. */
+#include "fault.h"
+#include "small.h"
+
+#include "plan/plan.h"
+
+static attn_status create(small *s, attn_error *error)
+{
+    attn_plan *plan;
+    attn_status status = attn_plan_create(&plan, &s->problem, NULL, error);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static attn_status forward(small *s, attn_error *error) { return attn_forward(&s->problem, &s->args, error); }
+
+/* Fails every allocation of `run` in turn, and returns how many there are.  texts: the message of each. */
+static int each(attn_status (*run)(small *s, attn_error *error), char texts[][240])
+{
+    for (int n = 1;; n++) {
+        attn_error error;
+        small s;
+        small_init(&s);
+        long before = fault_live();
+        fault_arm(n);
+        attn_status status = run(&s, &error);
+        int failed = fault_disarm();
+        assert_int_equal(fault_live(), before);
+        if (!failed) {
+            assert_int_equal(status, ATTN_OK);
+            return n - 1;
+        }
+        assert_int_equal(status, ATTN_ERR_MEMORY);
+        assert_int_equal(error.status, ATTN_ERR_MEMORY);
+        assert_true(small_outputs_untouched(&s));
+        assert_string_equal(error.message, texts[n - 1]);
+    }
+}
+
+static void test_each_allocation(void **state)
+{
+    char texts[2][240];
+    attn_plan *plan;
+    small s;
+    (void)state;
+    small_init(&s);
+    assert_int_equal(attn_plan_create(&plan, &s.problem, NULL, NULL), ATTN_OK);
+    (void)snprintf(texts[0], sizeof texts[0], "cannot allocate the %zu bytes of a plan", sizeof *plan);
+    (void)snprintf(texts[1], sizeof texts[1], "cannot allocate a workspace of %zu bytes", attn_plan_workspace_size(plan));
+    attn_plan_destroy(plan);
+    assert_int_equal(each(create, texts), 1);  /* one block an object */
+    assert_int_equal(each(forward, texts), 2); /* and a workspace */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

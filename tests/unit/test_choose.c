@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_choose.c - which kernel a plan gets, on a CPU of this test's making.  Linked with --wrap, so that CPU features and the
+ * list of kernels are what the test says; nothing is executed.
+ */
+#include "small.h"
+
+#include "base/cpu.h"
+#include "kernels/kernel.h"
+
+/* The names are the linker's. */
+uint32_t __wrap_attn_cpu_features(void);
+const attn_kernel_row *__wrap_attn_kernel_at(int index);
+const attn_kernel_row *__real_attn_kernel_at(int index);
+
+static uint32_t features; /* of the CPU */
+static unsigned hidden;   /* a bit for each attn_isa that this build does not have */
+
+uint32_t __wrap_attn_cpu_features(void) { return features; }
+
+const attn_kernel_row *__wrap_attn_kernel_at(int index)
+{
+    const attn_kernel_row *row;
+    for (int i = 0; (row = __real_attn_kernel_at(i)); i++)
+        if (!(hidden >> row->isa & 1) && index-- == 0) return row;
+    return NULL;
+}
+
+enum {
+    AVX2 = ATTN_CPU_AVX2 | ATTN_CPU_FMA | ATTN_CPU_F16C,
+    AVX512 = AVX2 | ATTN_CPU_AVX512F | ATTN_CPU_AVX512BW | ATTN_CPU_AVX512DQ | ATTN_CPU_AVX512VL
+};
+
+typedef struct choice {
+    uint32_t features;
+    unsigned hidden;
+    const char *variable; /* ATTN_ISA */
+    attn_isa isa;         /* options.isa */
+    attn_dtype dtype;
+    attn_status status;
+    const char *kernel; /* or, where status says so, the message */
+    const char *why;
+} choice;
+
+static const choice choices[] = {
+    {0, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "best of 1 usable on this CPU"},
+    {0, 0, "", 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_scalar", "best of 1 usable on this CPU"},
+    {AVX512, 0, "scalar", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=scalar"},
+    {AVX512, 0, "scalar", ATTN_ISA_SCALAR, ATTN_F16, ATTN_OK, "attn_fwd_f32_scalar", "asked for by options.isa"},
+    {0, 1u << ATTN_ISA_AVX2, NULL, ATTN_ISA_AVX2, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on avx2", 0},
+    {0, ~0u, NULL, 0, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f64 on default", 0},
+    {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT,
+     "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512", 0},
+#if defined(__x86_64__)
+    {AVX512, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
+    {AVX2, 0, NULL, 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_avx2", "best of 2 usable on this CPU"},
+    {AVX2 & ~(uint32_t)ATTN_CPU_F16C, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "best of 1 usable on this CPU"},
+    {AVX512, 0, "avx2", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx2", "capped by ATTN_ISA=avx2"},
+    {AVX2, 0, "avx512", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx2", "best of 2 usable on this CPU"},
+    {AVX512, 0, "scalar", ATTN_ISA_AVX512, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "asked for by options.isa"},
+    {AVX2, 0, NULL, ATTN_ISA_AVX512, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this CPU cannot run the kernel for f64 on avx512", 0},
+#endif
+};
+
+static void test_choice(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const choice *c = &choices[i];
+        attn_plan_description description = {.struct_size = sizeof description};
+        attn_error error;
+        attn_plan *plan;
+        small s;
+
+        small_init(&s);
+        s.problem.q.dtype = c->dtype;
+        s.options.isa = c->isa;
+        features = c->features;
+        hidden = c->hidden;
+        if (c->variable) setenv("ATTN_ISA", c->variable, 1);
+        attn_status status = attn_plan_create(&plan, &s.problem, &s.options, &error);
+        unsetenv("ATTN_ISA");
+
+        if (status != c->status || (status != ATTN_OK && strcmp(error.message, c->kernel) != 0))
+            fail_msg("row %zu: status %d: %s", i, (int)status, error.message);
+        if (status != ATTN_OK) continue;
+        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
+        if (strcmp(description.kernel, c->kernel) != 0 || strcmp(description.why, c->why) != 0)
+            fail_msg("row %zu: %s (%s)", i, description.kernel, description.why);
+        assert_int_equal(description.compute, c->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32);
+        attn_plan_destroy(plan);
+    }
+}
+
+/* attn_cpu_describe and attn_kernel_describe speak of the same CPU and the same list. */
+static void test_described(void **state)
+{
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    attn_kernel_description kernel = {.struct_size = sizeof kernel};
+    int usable = 0, count = 0;
+    (void)state;
+    hidden = 0;
+    features = AVX2;
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    for (; attn_kernel_describe(count, &kernel, NULL) == ATTN_OK; count++) {
+        usable += kernel.usable;
+        assert_string_equal(kernel.needs, kernel.isa == ATTN_ISA_SCALAR ? ""
+                                          : kernel.isa == ATTN_ISA_AVX2 ? "avx2 fma f16c"
+                                                                        : "avx512f avx512bw avx512dq avx512vl");
+    }
+#if defined(__x86_64__)
+    assert_string_equal(cpu.features, "avx2 fma f16c");
+    assert_int_equal(cpu.isa, ATTN_ISA_AVX2);
+    assert_int_equal(usable, 4);
+    assert_int_equal(count, 6);
+#else
+    assert_int_equal(cpu.isa, ATTN_ISA_SCALAR);
+    assert_int_equal(usable, 2);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice), cmocka_unit_test(test_described)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ * test_sizes.c - checked arithmetic, the grid of tiles, and the sizes and counts of a walk. */
+#include "test.h"
+
+#include "base/checked.h"
+#include "sched/tile.h"
+
+__extension__ typedef __int128 wide;
+
+static const int64_t numbers[] = {0,
+                                  1,
+                                  2,
+                                  3,
+                                  63,
+                                  64,
+                                  65,
+                                  INT32_MAX,
+                                  (int64_t)INT32_MAX + 1,
+                                  (int64_t)3037000499, /* the root of INT64_MAX */
+                                  (int64_t)3037000500,
+                                  INT64_MAX / 2,
+                                  INT64_MAX / 2 + 1,
+                                  INT64_MAX - 1,
+                                  INT64_MAX};
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
+
+static void test_checked(void **state)
+{
+    (void)state;
+    for (int x = 0; x < NUMBERS; x++)
+        for (int y = 0; y < NUMBERS; y++) {
+            int64_t a = numbers[x], b = numbers[y], out = -1;
+            wide product = (wide)a * b, sum = (wide)a + b;
+            assert_int_equal(attn_mul(a, b, &out), product <= INT64_MAX);
+            assert_true(out == (product <= INT64_MAX ? (int64_t)product : -1));
+            out = -1;
+            assert_int_equal(attn_add(a, b, &out), sum <= INT64_MAX);
+            assert_true(out == (sum <= INT64_MAX ? (int64_t)sum : -1));
+            for (int signs = 0; signs < 4; signs++) {
+                int64_t p = signs & 1 ? -a - 1 : a, q = signs & 2 ? -b - 1 : b; /* -INT64_MAX-1 too */
+                wide s = (wide)p + q;
+                int64_t expected = s > INT64_MAX ? INT64_MAX : s < INT64_MIN ? INT64_MIN : (int64_t)s;
+                assert_true(attn_add_saturate(p, q) == expected);
+            }
+            if (b > 0) assert_true(attn_ceil_div(a, b) == (int64_t)(((wide)a + b - 1) / b));
+        }
+    for (int64_t i = 0; i < 200; i++) assert_true(attn_round_64(i) % 64 == 0 && attn_round_64(i) - i >= 0 && attn_round_64(i) - i < 64);
+    assert_true(attn_clamp(5, 0, 3) == 3 && attn_clamp(-5, 0, 3) == 0 && attn_clamp(2, 0, 3) == 2);
+}
+
+static int64_t sixteen(int64_t dim_qk, int64_t dim_v)
+{
+    (void)dim_qk, (void)dim_v;
+    return 16;
+}
+
+/* A walk over a kernel that is never run. */
+static attn_walk walk_of(attn_fwd_kernel *kernel, int lanes, int vectors, int64_t heads, int64_t len_q, int64_t len_kv, int64_t dim)
+{
+    attn_walk walk;
+    memset(&walk, 0, sizeof walk);
+    memset(kernel, 0, sizeof *kernel);
+    kernel->lanes = lanes, kernel->vectors = vectors, kernel->block_kv = sixteen;
+    walk.kernel = kernel;
+    walk.compute = ATTN_F32;
+    walk.problem.shape = (attn_shape){1, heads, heads, len_q, len_kv, dim, dim};
+    walk.problem.q.dtype = walk.problem.k.dtype = walk.problem.v.dtype = walk.problem.o.dtype = ATTN_F32;
+    walk.problem.k.stride[2] = walk.problem.v.stride[2] = dim;
+    return walk;
+}
+
+/* Tiles follow each other without a gap, none is empty, and their widths differ by one vector at most. */
+static void test_tiles(void **state)
+{
+    static const int shapes[][2] = {{1, 1}, {4, 2}, {8, 3}, {16, 3}};
+    (void)state;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int64_t len_q = 0; len_q < 500; len_q++) {
+            attn_fwd_kernel kernel;
+            int lanes = shapes[s][0], vectors = shapes[s][1], least = vectors, most = 1;
+            attn_walk walk = walk_of(&kernel, lanes, vectors, 2, len_q, 8, 4);
+            int64_t next = 0;
+            assert_true(attn_walk_init(&walk, 1));
+            for (int64_t t = 0; t < walk.tiles; t++) {
+                attn_tile tile = attn_tile_at(&walk, t);
+                assert_true(tile.first == next && tile.rows >= 1);
+                assert_true(tile.width >= 1 && tile.width <= vectors);
+                assert_true(tile.rows <= tile.width * lanes && tile.rows > (tile.width - 1) * lanes);
+                least = tile.width < least ? tile.width : least;
+                most = tile.width > most ? tile.width : most;
+                next += tile.rows;
+            }
+            assert_true(next == len_q);
+            assert_true(walk.tiles <= 1 || most - least <= 1);
+        }
+}
+
+static void test_blocks(void **state)
+{
+    attn_fwd_kernel kernel;
+    attn_walk walk = walk_of(&kernel, 8, 3, 1, 100, 100, 4);
+    (void)state;
+    assert_true(attn_walk_init(&walk, 1));
+    for (int64_t j = 0; j < 100; j++)
+        for (int64_t high = j + 1; high <= 100; high++) {
+            int64_t end = attn_block_end(&walk, j, high), grid = (j / 16 + 1) * 16;
+            assert_true(end == (high < grid ? high : grid));
+        }
+}
+
+/* The parts of a worker's memory lie in order, are aligned, and end where the next begins. */
+static void test_scratch(void **state)
+{
+    static const int64_t dims[] = {0, 1, 31, 64, 576};
+    (void)state;
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+        for (int half = 0; half < 2; half++) {
+            attn_fwd_kernel kernel;
+            attn_walk walk = walk_of(&kernel, 8, 3, 16, 1000, 1000, dims[d]);
+            const attn_scratch *s = &walk.scratch;
+            walk.problem.k.dtype = walk.problem.v.dtype = half ? ATTN_BF16 : ATTN_F32;
+            assert_true(attn_walk_init(&walk, 2));
+            const int64_t at[] = {s->Qt, s->Ot, s->m, s->l, s->S, s->block_max, s->low, s->high, s->scratch, s->K, s->V, s->bytes};
+            const int64_t lanes = 24, row = dims[d] * 4, group = walk.group;
+            const int64_t least[] = {group * row * lanes, group * row * lanes, group * lanes * 4, group * lanes * 4, 16 * lanes * 4,
+                                     lanes * 4,           lanes * 4,           lanes * 4,         16 * lanes * 4,   half * 16 * row,
+                                     half * 16 * row};
+            assert_true(s->Qt == 0);
+            for (size_t i = 0; i + 1 < sizeof at / sizeof *at; i++) {
+                assert_true(at[i] % 64 == 0);
+                assert_true(at[i + 1] - at[i] >= least[i]);
+            }
+            assert_int_equal(walk.compact_k, half);
+            assert_int_equal(walk.compact_v, half);
+        }
+}
+
+/* Counts of tiles and pairs against counting one by one. */
+static void test_count(void **state)
+{
+    (void)state;
+    for (int causal = 0; causal < 2; causal++)
+        for (int64_t left = -1; left < 60; left += 20) {
+            attn_fwd_kernel kernel;
+            attn_tile_count count;
+            attn_walk walk = walk_of(&kernel, 8, 2, 3, 70, 50, 4);
+            int64_t visited = 0, whole = 0, pairs = 0;
+            walk.problem.mask.causal = causal;
+            walk.problem.mask.window = left >= 0, walk.problem.mask.window_left = left, walk.problem.mask.window_right = -1;
+            assert_true(attn_walk_init(&walk, 1));
+            attn_walk_count(&walk, &count);
+            for (int64_t t = 0; t < walk.tiles; t++) {
+                attn_tile tile = attn_tile_at(&walk, t);
+                for (int64_t j = 0; j < 50; j += 16) {
+                    int64_t seen = 0, keys = 0; /* a block is whole if all see what one of them sees */
+                    for (int64_t k = j; k < j + 16 && k < 50; k++) {
+                        int64_t queries = 0;
+                        for (int64_t i = tile.first; i < tile.first + tile.rows; i++)
+                            queries += (!causal || k <= i) && (left < 0 || k >= i - left);
+                        seen += queries;
+                        keys += queries > 0;
+                    }
+                    visited += seen > 0;
+                    whole += seen > 0 && seen == tile.rows * keys;
+                    pairs += seen;
+                }
+            }
+            assert_int_equal(count.total, 3 * walk.tiles * 4);
+            assert_int_equal(count.visited, 3 * visited);
+            assert_int_equal(count.modified, 3 * (visited - whole));
+            assert_true(count.pairs == 3.0 * (double)pairs);
+        }
+}
+
+/* Sizes that no memory holds are seen while planning. */
+static void test_overflow(void **state)
+{
+    attn_fwd_kernel kernel;
+    (void)state;
+    attn_walk walk = walk_of(&kernel, 8, 3, 1, 1, 1, INT64_C(1) << 57);
+    assert_false(attn_walk_init(&walk, 1));
+    walk = walk_of(&kernel, 8, 3, INT64_C(1) << 40, INT64_C(1) << 40, 1, 1);
+    assert_false(attn_walk_init(&walk, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checked), cmocka_unit_test(test_tiles), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_scratch), cmocka_unit_test(test_count), cmocka_unit_test(test_overflow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_validate.c - every rule of src/core/plan: what breaks it, the status, and the exact message.  tools/check_messages.py fails
+ * when a message of src/core/plan or src/core/api is in no test.
+ */
+#include "small.h"
+
+#include <math.h>
+
+/* Plans and executes; the first that refuses tells why. */
+static attn_status attempt(small *s, attn_error *error)
+{
+    attn_plan *plan = (attn_plan *)s; /* must become NULL on failure */
+    attn_status status = attn_plan_create(&plan, &s->problem, &s->options, error);
+    if (status != ATTN_OK) {
+        assert_null(plan);
+        return status;
+    }
+    size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size + 1);
+    assert_non_null(workspace);
+    status = attn_execute(plan, &s->args, workspace, size, error);
+    free(workspace);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static void expect(small *s, attn_status status, const char *message, int line)
+{
+    static const attn_options defaults = {.struct_size = sizeof(attn_options)};
+    attn_error error;
+    attn_status got = attempt(s, &error);
+    if (got != status || error.status != status || strcmp(error.message, message) != 0)
+        fail_msg("line %d:\n  expected status %d: %s\n  got status %d: %s", line, (int)status, message, (int)got, error.message);
+    assert_int_equal(attempt(s, NULL), status);
+    if (memcmp(&s->options, &defaults, sizeof defaults) == 0) {
+        assert_int_equal(attn_forward(&s->problem, &s->args, &error), status);
+        assert_string_equal(error.message, message);
+    }
+    if (status != ATTN_OK && !small_outputs_untouched(s)) fail_msg("line %d: an output was written", line);
+}
+
+/* One row of the table: after `change`, a sound call is refused. */
+#define REFUSED(change, status, message)                                                                                           \
+    do {                                                                                                                           \
+        small s;                                                                                                                   \
+        small_init(&s);                                                                                                            \
+        change;                                                                                                                    \
+        expect(&s, status, message, __LINE__);                                                                                     \
+    } while (0)
+
+/* Rows that a rule must let pass. */
+#define ACCEPTED(change) REFUSED(change, ATTN_OK, "")
+
+static void sets(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t c)
+{
+    stride[0] = b, stride[1] = h, stride[2] = t, stride[3] = c;
+}
+
+static void test_sound(void **state)
+{
+    (void)state;
+    ACCEPTED((void)0);
+}
+
+static void test_enums(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward)");
+    REFUSED(s.problem.score.kind = (attn_score_kind)3, ATTN_ERR_ARGUMENT, "score.kind is 3; known: 0 (dot)");
+    REFUSED(s.problem.score.scale_kind = (attn_scale_kind)2, ATTN_ERR_ARGUMENT,
+            "score.scale_kind is 2; known: 0 (default), 1 (value)");
+    REFUSED(s.problem.mask.align = (attn_align)3, ATTN_ERR_ARGUMENT,
+            "mask.align is 3; known: 0 (top-left), 1 (bottom-right), 2 (offset)");
+    REFUSED(s.problem.mask.index_dtype = ATTN_F32, ATTN_ERR_ARGUMENT, "mask.index_dtype is f32; lengths and offsets are i32 or i64");
+    REFUSED(s.problem.mask.index_dtype = (attn_dtype)77, ATTN_ERR_ARGUMENT,
+            "mask.index_dtype is unknown; lengths and offsets are i32 or i64");
+}
+
+static void test_flags(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.mask.causal = 2, ATTN_ERR_ARGUMENT, "mask.causal is 2; it is 0 or 1");
+    REFUSED(s.problem.mask.window = -1, ATTN_ERR_ARGUMENT, "mask.window is -1; it is 0 or 1");
+    REFUSED(s.problem.mask.lengths_q = 8, ATTN_ERR_ARGUMENT, "mask.lengths_q is 8; it is 0 or 1");
+    REFUSED(s.problem.mask.lengths_kv = 9, ATTN_ERR_ARGUMENT, "mask.lengths_kv is 9; it is 0 or 1");
+    REFUSED(s.problem.mask.boolean = 3, ATTN_ERR_ARGUMENT, "mask.boolean is 3; it is 0 or 1");
+    REFUSED(s.problem.bias.additive = 4, ATTN_ERR_ARGUMENT, "bias.additive is 4; it is 0 or 1");
+    REFUSED(s.problem.want.lse = 5, ATTN_ERR_ARGUMENT, "want.lse is 5; it is 0 or 1");
+    REFUSED(s.problem.want.weights = 6, ATTN_ERR_ARGUMENT, "want.weights is 6; it is 0 or 1");
+}
+
+static void test_reserved(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.score.reserved[0] = 1, ATTN_ERR_ARGUMENT, "score.reserved[0] is 1; it must be 0");
+    REFUSED(s.problem.mask.reserved[1] = -2, ATTN_ERR_ARGUMENT, "mask.reserved[1] is -2; it must be 0");
+    REFUSED(s.problem.bias.reserved[2] = 3, ATTN_ERR_ARGUMENT, "bias.reserved[2] is 3; it must be 0");
+    REFUSED(s.problem.want.reserved[3] = 4, ATTN_ERR_ARGUMENT, "want.reserved[3] is 4; it must be 0");
+}
+
+static void test_shape(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.shape.batch = -1, ATTN_ERR_SHAPE, "batch (-1) is negative");
+    REFUSED(s.problem.shape.heads_q = -2, ATTN_ERR_SHAPE, "heads_q (-2) is negative");
+    REFUSED(s.problem.shape.heads_kv = -3, ATTN_ERR_SHAPE, "heads_kv (-3) is negative");
+    REFUSED(s.problem.shape.len_q = -4, ATTN_ERR_SHAPE, "len_q (-4) is negative");
+    REFUSED(s.problem.shape.len_kv = -5, ATTN_ERR_SHAPE, "len_kv (-5) is negative");
+    REFUSED(s.problem.shape.dim_qk = -6, ATTN_ERR_SHAPE, "dim_qk (-6) is negative");
+    REFUSED(s.problem.shape.dim_v = INT64_MIN, ATTN_ERR_SHAPE, "dim_v (-9223372036854775808) is negative");
+    REFUSED(s.problem.shape.heads_kv = 0, ATTN_ERR_SHAPE, "heads_kv is 0 and heads_q is 4: query heads need a key head");
+    REFUSED(s.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (4) is not a multiple of heads_kv (3)");
+    REFUSED((s.problem.shape.heads_q = 30, s.problem.shape.heads_kv = 8), ATTN_ERR_SHAPE,
+            "heads_q (30) is not a multiple of heads_kv (8)");
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    REFUSED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = INFINITY), ATTN_ERR_ARGUMENT,
+            "score.scale is inf; it must be finite");
+    REFUSED(s.problem.score.scale = 0.5, ATTN_ERR_ARGUMENT,
+            "score.scale is 0.5 but score.scale_kind is the default; set it to ATTN_SCALE_VALUE");
+    ACCEPTED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = -1));
+    ACCEPTED(s.problem.score.scale_kind = ATTN_SCALE_VALUE);
+
+    REFUSED((s.problem.mask.window = 1, s.problem.mask.window_left = -2), ATTN_ERR_ARGUMENT,
+            "mask.window_left is -2; it is at least 0, or -1 for no bound");
+    REFUSED((s.problem.mask.window = 1, s.problem.mask.window_right = INT64_MIN), ATTN_ERR_ARGUMENT,
+            "mask.window_right is -9223372036854775808; it is at least 0, or -1 for no bound");
+    REFUSED(s.problem.mask.window_left = 4, ATTN_ERR_ARGUMENT,
+            "mask.window_left is 4 and window_right 0 but mask.window is 0; set it to 1");
+    REFUSED(s.problem.mask.window_right = 7, ATTN_ERR_ARGUMENT,
+            "mask.window_left is 0 and window_right 7 but mask.window is 0; set it to 1");
+    ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = INT64_MAX));
+    ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = -1));
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is no type");
+    REFUSED(s.problem.want.weights_layout.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is no type");
+    REFUSED(s.problem.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(s.problem.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+    REFUSED(s.problem.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED, "v.dtype is u8; it must be f32, f16 or bf16, as q is not f64");
+    REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.o.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+            "o.dtype is f32; it must be f64, as q is f64");
+    REFUSED(s.problem.mask.mask.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "mask.dtype is f32; it must be bool or u8");
+    REFUSED(s.problem.bias.bias.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "bias.dtype is i32; it must be f32, f64, f16 or bf16");
+    REFUSED(s.problem.want.lse_layout.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "lse.dtype is f64; it must be f32, the compute type");
+    REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.want.lse_layout.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+            "lse.dtype is f32; it must be f64, the compute type");
+    ACCEPTED(s.problem.mask.mask.dtype = ATTN_U8);
+}
+
+static void test_strides(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.q.stride[3] = 2, ATTN_ERR_STRIDE, "q.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED(sets(s.problem.v.stride, 60, 30, 6, -1), ATTN_ERR_STRIDE, "v.stride[3] is -1; the last axis must be contiguous (1)");
+    REFUSED(s.problem.want.weights_layout.stride[0] = 60, ATTN_ERR_STRIDE,
+            "weights.stride[3] is 0; the last axis must be contiguous (1)");
+    REFUSED((s.problem.shape.len_q = INT64_MAX / 2), ATTN_ERR_SHAPE,
+            "q has the shape [2, 4, 4611686018427387903, 4]: more elements than 64 bits count");
+    REFUSED(sets(s.problem.k.stride, INT64_MAX / 2, 20, 4, 1), ATTN_ERR_SHAPE,
+            "k.stride[0] (4611686018427387903) times its size (2) overflows 64-bit addresses");
+    REFUSED(sets(s.problem.bias.bias.stride, 0, 0, -INT64_MAX, 1), ATTN_ERR_SHAPE,
+            "bias.stride[2] (-9223372036854775807) times its size (3) overflows 64-bit addresses");
+    REFUSED(sets(s.problem.o.stride, 72, 18, 2, 1), ATTN_ERR_STRIDE,
+            "o overlaps itself: stride[2] is 2 and the axes with smaller strides span 6 elements");
+    REFUSED(sets(s.problem.o.stride, ATTN_BROADCAST, 18, 6, 1), ATTN_ERR_STRIDE,
+            "o overlaps itself: stride[0] is 0 and the axes with smaller strides span 1 elements");
+    REFUSED(sets(s.problem.want.lse_layout.stride, 12, -2, 1, 0), ATTN_ERR_STRIDE,
+            "lse overlaps itself: stride[1] is -2 and the axes with smaller strides span 3 elements");
+    REFUSED(sets(s.problem.want.weights_layout.stride, 15, 15, 5, 1), ATTN_ERR_STRIDE,
+            "weights overlaps itself: stride[1] is 15 and the axes with smaller strides span 30 elements");
+    ACCEPTED(sets(s.problem.q.stride, ATTN_BROADCAST, 0, 0, 1));
+    ACCEPTED(sets(s.problem.mask.mask.stride, 0, 0, 0, ATTN_BROADCAST));
+    ACCEPTED(sets(s.problem.o.stride, 72, 6, 24, 1)); /* token before head */
+}
+
+static void test_too_large(void **state)
+{
+    (void)state;
+    REFUSED((memset(&s.problem.shape, 0, sizeof s.problem.shape), s.problem.shape.batch = s.problem.shape.heads_q = 1,
+             s.problem.shape.heads_kv = s.problem.shape.len_q = s.problem.shape.len_kv = 1,
+             s.problem.shape.dim_qk = INT64_C(1) << 59),
+            ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
+}
+
+static void *never_allocate(void *context, size_t bytes)
+{
+    (void)context;
+    fail_msg("asked for %zu bytes", bytes);
+    return NULL;
+}
+
+static void never_release(void *context, void *memory)
+{
+    (void)context;
+    fail_msg("asked to release %p", memory);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    REFUSED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it is at least 1, or 0 for the default");
+    REFUSED(s.options.isa = (attn_isa)4, ATTN_ERR_ARGUMENT,
+            "options.isa is 4; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)");
+    REFUSED(s.options.allocator.allocate = never_allocate, ATTN_ERR_ARGUMENT,
+            "options.allocator has allocate and no release; give both or none");
+    REFUSED(s.options.allocator.release = never_release, ATTN_ERR_ARGUMENT,
+            "options.allocator has release and no allocate; give both or none");
+}
+
+static void test_pointers(void **state)
+{
+    (void)state;
+    REFUSED(s.args.q = NULL, ATTN_ERR_ARGUMENT, "args.q is NULL");
+    REFUSED(s.args.k = NULL, ATTN_ERR_ARGUMENT, "args.k is NULL");
+    REFUSED(s.args.v = NULL, ATTN_ERR_ARGUMENT, "args.v is NULL");
+    REFUSED(s.args.o = NULL, ATTN_ERR_ARGUMENT, "args.o is NULL");
+    REFUSED(s.args.mask = NULL, ATTN_ERR_ARGUMENT, "args.mask is NULL");
+    REFUSED(s.args.bias = NULL, ATTN_ERR_ARGUMENT, "args.bias is NULL");
+    REFUSED(s.args.lse = NULL, ATTN_ERR_ARGUMENT, "args.lse is NULL");
+    REFUSED(s.args.weights = NULL, ATTN_ERR_ARGUMENT, "args.weights is NULL");
+    REFUSED(s.args.lengths_q = NULL, ATTN_ERR_ARGUMENT, "args.lengths_q is NULL");
+    REFUSED(s.args.lengths_kv = NULL, ATTN_ERR_ARGUMENT, "args.lengths_kv is NULL");
+    REFUSED(s.args.offset = NULL, ATTN_ERR_ARGUMENT, "args.offset is NULL");
+    REFUSED(s.args.k = (char *)s.k + 2, ATTN_ERR_ARGUMENT, "args.k is not aligned to its elements of 4 bytes");
+    REFUSED(s.args.offset = (char *)s.offset + 4, ATTN_ERR_ARGUMENT, "args.offset is not aligned to its elements of 8 bytes");
+    REFUSED(s.args.o = s.v, ATTN_ERR_ARGUMENT, "args.o and args.v are the same pointer; outputs overlap nothing");
+    REFUSED(s.args.lse = s.weights, ATTN_ERR_ARGUMENT, "args.lse and args.weights are the same pointer; outputs overlap nothing");
+    REFUSED(s.args.weights = s.bias, ATTN_ERR_ARGUMENT, "args.weights and args.bias are the same pointer; outputs overlap nothing");
+    ACCEPTED(s.args.k = s.args.q); /* inputs may be one another */
+}
+
+static void test_lengths(void **state)
+{
+    (void)state;
+    REFUSED(s.lengths_q[0] = 4, ATTN_ERR_ARGUMENT, "lengths_q[0] (4) is not within 0..3");
+    REFUSED(s.lengths_q[1] = -1, ATTN_ERR_ARGUMENT, "lengths_q[1] (-1) is not within 0..3");
+    REFUSED(s.lengths_kv[1] = 6, ATTN_ERR_ARGUMENT, "lengths_kv[1] (6) is not within 0..5");
+    REFUSED((s.problem.mask.index_dtype = ATTN_I32, s.args.lengths_kv = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
+             s.args.lengths_q = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
+            ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not within 0..5");
+    ACCEPTED((s.lengths_q[0] = 0, s.lengths_kv[1] = 0, s.offset[0] = INT64_MIN, s.offset[1] = INT64_MAX));
+}
+
+/* Where a tensor is not used, or has no elements, its pointer, strides and type are not looked at. */
+static void test_unused(void **state)
+{
+    (void)state;
+    ACCEPTED((s.problem.want.weights = 0, s.args.weights = NULL, s.problem.want.weights_layout.dtype = (attn_dtype)99));
+    ACCEPTED((s.problem.mask.lengths_q = 0, s.args.lengths_q = NULL));
+    ACCEPTED((s.problem.shape.batch = 0, s.args.q = NULL, s.args.k = NULL, s.args.v = NULL, s.args.o = NULL, s.args.lse = NULL,
+              s.args.weights = NULL, s.args.mask = NULL, s.args.bias = NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sound),    cmocka_unit_test(test_enums),    cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_reserved), cmocka_unit_test(test_shape),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_unused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Includes point down only.
+
+In src/core: api -> plan -> sched -> kernels -> base.  Everything else sees the public headers and its own folder; the command
+and the tests also see ref/, and the tests of internals (tests/unit, tests/kernels, tests/fault) all of src/core.  ref/ sees nothing of ours.
+
+Usage: tools/check_layers.py [FOLDER]        (the tree to check; default: the one this script is in)
+"""
+import pathlib
+import re
+import sys
+
+CORE = ["base", "kernels", "sched", "plan", "api"]  # each may include itself and what stands before it
+INTERNALS_TESTED = ["tests/unit", "tests/kernels", "tests/fault"]
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
+
+
+def area(path):
+    """The folder that a rule speaks of: src/core/plan, src/io, cli, ref, tests/unit ..."""
+    depth = 3 if path.parts[:2] == ("src", "core") else 2 if path.parts[0] in ("src", "tests") else 1
+    return "/".join(path.parts[: min(depth, len(path.parts) - 1)])
+
+
+def allowed(source, target):
+    if source == target or target == "include":
+        return source != "ref" or target == "ref"
+    if source in ("include", "ref"):
+        return False
+    if source.startswith("src/core/"):
+        if not target.startswith("src/core/"):
+            return False
+        return CORE.index(target.split("/")[2]) <= CORE.index(source.split("/")[2])
+    if source.startswith("tests"):
+        if target.startswith("src/core/"):
+            return source in INTERNALS_TESTED
+        return target == "ref" or target == "tests" or target.split("/")[0] in ("cli", "src")
+    if source == "cli":
+        return target == "ref"
+    return False
+
+
+def resolve(root, file, name, quoted):
+    """The file of ours that an include means, or None."""
+    folders = [root / "include", root / "src/core", root / "ref", root / "tests", root / "cli", root / "src/io"]
+    for folder in ([file.parent] if quoted else []) + folders:
+        found = (folder / name).resolve()
+        if found.is_file() and root in found.parents:
+            return found.relative_to(root)
+    return None
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    files = faults = 0
+    for folder in ("include", "ref", "src", "cli", "tests", "examples", "bench", "fuzz"):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in (".c", ".h", ".def"):
+                continue
+            files += 1
+            here = file.relative_to(root)
+            for match in INCLUDE.finditer(file.read_text()):
+                target = resolve(root, file, match.group(1) or match.group(2), match.group(1) is not None)
+                if target and not allowed(area(here), area(target)):
+                    faults += 1
+                    print(f"{here}: {area(here)} may not include {target}")
+    if files == 0:
+        faults = 1
+        print(f"{root}: no sources here")
+    print(f"{files} files, {faults} includes that do not point down")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

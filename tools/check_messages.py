@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit or tests/fault.
+
+A message counts as tested when a string of a test equals its format, or is what the format can print.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).parent.parent
+LITERALS = r'(?:\s*(?:"(?:[^"\\]|\\.)*"|PRId64))+'
+PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|PRId64')
+CONVERSION = re.compile(r"%(?:zu|ld|d|s|g)")
+
+
+def joined(text):
+    """The value of adjacent string literals; PRId64 is a literal too."""
+    return "".join("ld" if piece.group(0) == "PRId64" else piece.group(1) for piece in PIECE.finditer(text))
+
+
+def formats(path):
+    """(line, format) of each CHECK and attn_fail."""
+    text = path.read_text()
+    for call in re.finditer(r"\b(?:CHECK|attn_fail)\(", text):
+        literal = re.search(r"ATTN_ERR_\w+,(" + LITERALS + ")", text[call.start() :])
+        end = text.index(";", call.start()) - call.start()
+        if literal and literal.start() < end:
+            yield text.count("\n", 0, call.start()) + 1, joined(literal.group(1))
+        else:
+            yield text.count("\n", 0, call.start()) + 1, None
+
+
+def pattern(text):
+    parts = CONVERSION.split(text)
+    return re.compile("(.*)".join(re.escape(part) for part in parts) + r"\Z", re.S)
+
+
+def main():
+    tested = set()
+    for path in sorted([*(ROOT / "tests/unit").glob("*.c"), *(ROOT / "tests/fault").glob("*.c")]):
+        tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, path.read_text()))
+    rules = faults = 0
+    for folder in ("plan", "api"):
+        for path in sorted((ROOT / "src/core" / folder).glob("*.c")):
+            for line, text in formats(path):
+                rules += 1
+                where = f"{path.relative_to(ROOT)}:{line}"
+                if text is None:
+                    print(f"{where}: cannot read the message of this rule")
+                elif not any(text == t or pattern(text).match(t) for t in tested):
+                    print(f"{where}: in no test: {text}")
+                else:
+                    continue
+                faults += 1
+    print(f"{rules} messages, {faults} without a test")
+    return 1 if faults or rules == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
