@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the io tests share: a folder of their own, whole files, and tensors whose element k is the number k (bool: k odd).
+ */
+#ifndef ATTN_IO_TEST_H
+#define ATTN_IO_TEST_H
+
+#include "test.h"
+
+#include <stdbool.h>
+
+#include <attn/io.h>
+
+extern const attn_dtype io_dtypes[13];
+
+/* Element k becomes the number k. */
+void io_fill(attn_dtype dtype, void *data, size_t count);
+
+/* Fails the test unless the tensor is there, has this shape and counts. */
+void io_assert_counts(const attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
+
+/* Adds an owned tensor that counts. */
+void io_add_counting(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
+
+attn_tensors *io_create(void);
+/* Reads, or fails the test with the message. */
+attn_tensors *io_read(const char *path);
+/* Writes, or fails the test with the message. */
+void io_write(const attn_tensors *tensors, const char *path);
+
+/* Fails the test unless this is the error. */
+void io_assert_error(attn_status status, const attn_error *error, attn_status expected, const char *message);
+
+/* The bytes of a file, to be freed. */
+unsigned char *io_load(const char *path, size_t *size);
+void io_store(const char *path, const void *bytes, size_t size);
+void io_assert_same_file(const char *path, const void *bytes, size_t size);
+
+/* Group fixtures: work in an empty folder, remove it with what is in it. */
+int io_enter_folder(void **state);
+int io_leave_folder(void **state);
+/* How many entries the current folder has. */
+int io_count_files(void);
+
+#endif
