@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fold_step.inc.c - the online softmax: a block of scores and values is absorbed into m, l and Ot.  Included by forward.inc.c.
+ */
+#ifdef VF_LANES
+
+/* A lane keeps its old maximum while that costs at most this factor, e^5.5 < 2^8, in l and Ot. */
+static const real grow_limit = (real)5.5;
+
+static void step_clear(int width, int64_t dim_v, void *m, void *l, void *Ot)
+{
+    for (int v = 0; v < width; v++) {
+        vf_store((real *)m + v * VF_LANES, vf_set(REAL_LOWEST));
+        vf_store((real *)l + v * VF_LANES, vf_zero());
+        for (int64_t c = 0; c < dim_v; c++) vf_store((real *)Ot + c * TILE + v * VF_LANES, vf_zero());
+    }
+}
+
+/* S = exp(S - at) over n keys; sum[v] is the sum of each lane, keys ascending from 0. */
+VF_INLINE void weights_block(const int width, int64_t n, real *S, const vf *at, vf *sum)
+{
+    enum { ROWS = 2 }; /* chains side by side hide the latency of one */
+    int64_t j = 0;
+    VF_UNROLL for (int v = 0; v < width; v++) sum[v] = vf_zero();
+    VF_ROLLED for (; j + ROWS <= n; j += ROWS, S += ROWS * TILE) {
+        vf p[ROWS][VF_VECTORS];
+        VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++)
+            p[i][v] = vf_exp(vf_sub(vf_load(S + i * TILE + v * VF_LANES), at[v]));
+        VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++) {
+            vf_store(S + i * TILE + v * VF_LANES, p[i][v]);
+            sum[v] = vf_add(sum[v], p[i][v]);
+        }
+    }
+    VF_ROLLED for (; j < n; j++, S += TILE) {
+        VF_UNROLL for (int v = 0; v < width; v++) {
+            vf p = vf_exp(vf_sub(vf_load(S + v * VF_LANES), at[v]));
+            vf_store(S + v * VF_LANES, p);
+            sum[v] = vf_add(sum[v], p);
+        }
+    }
+}
+
+/* m and l absorb the block, S becomes its weights.  Returns 1 if some lane's maximum moved: then Ot is to be scaled by factor,
+ * which is exactly 1 in the lanes that stay. */
+VF_INLINE int absorb(const int width, int64_t n, real *S, const real *block_max, real *m, real *l, vf *factor)
+{
+    vf at[VF_VECTORS], sum[VF_VECTORS];
+    int rescale = 0;
+    VF_UNROLL for (int v = 0; v < width; v++) {
+        vf old = vf_load(m + v * VF_LANES), most = vf_load(block_max + v * VF_LANES);
+        vm grown = vf_gt(most, vf_add(old, vf_set(grow_limit)));
+        at[v] = vf_select(grown, most, old);
+        rescale |= vm_any(grown);
+    }
+    VF_UNROLL for (int v = 0; v < width; v++) factor[v] = vf_set(1);
+    if (rescale) VF_UNROLL for (int v = 0; v < width; v++) {
+        factor[v] = vf_exp(vf_sub(vf_load(m + v * VF_LANES), at[v]));
+        vf_store(m + v * VF_LANES, at[v]);
+    }
+    weights_block(width, n, S, at, sum);
+    VF_UNROLL for (int v = 0; v < width; v++)
+        vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
+    return rescale;
+}
+
+VF_INLINE void fold_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const real *V, int64_t ldv, real *m,
+                          real *l, real *Ot, ahead next)
+{
+    vf factor[VF_VECTORS];
+    if (absorb(width, n, S, block_max, m, l, factor)) value_block(width, 1, n, dim_v, S, V, ldv, Ot, factor, next);
+    else value_block(width, 0, n, dim_v, S, V, ldv, Ot, factor, next);
+}
+
+static void step_fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m,
+                      void *l, void *Ot, const void *next, int64_t next_ld)
+{
+    ahead coming = ahead_of(next, next_ld, dim_v);
+    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, V, ldv, m, l, Ot, coming);
+}
+
+VF_INLINE void fold_careful_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const real *V, int64_t ldv,
+                                  real *m, real *l, real *Ot, real *scores)
+{
+    const vf dropped = vf_set(-(real)INFINITY);
+    vf factor[VF_VECTORS];
+    for (int64_t j = 0; j < n; j++)
+        for (int v = 0; v < width; v++) vf_store(scores + j * TILE + v * VF_LANES, vf_load(S + j * TILE + v * VF_LANES));
+    absorb(width, n, S, block_max, m, l, factor);
+    for (int64_t c = 0; c < dim_v; c++)
+        for (int v = 0; v < width; v++) {
+            real *o = Ot + c * TILE + v * VF_LANES;
+            vf acc = vf_zero();
+            for (int64_t j = 0; j < n; j++) {
+                int64_t at = j * TILE + v * VF_LANES;
+                vf with = vf_fma(vf_set(V[j * ldv + c]), vf_load(S + at), acc);
+                acc = vf_select(vf_eq(vf_load(scores + at), dropped), acc, with);
+            }
+            vf_store(o, vf_fma(vf_load(o), factor[v], acc));
+        }
+}
+
+static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m,
+                              void *l, void *Ot, void *scratch)
+{
+    VF_EACH_WIDTH(fold_careful_block, width, n, dim_v, S, block_max, V, ldv, m, l, Ot, scratch);
+}
+
+static int step_not_finite(int width, int64_t rows, int64_t dim_v, const void *Ot)
+{
+    real lanes[TILE];
+    for (int v = 0; v < width; v++) {
+        vf sum = vf_zero(); /* 0 times anything finite is 0, else NaN */
+        for (int64_t c = 0; c < dim_v; c++) sum = vf_fma(vf_load((const real *)Ot + c * TILE + v * VF_LANES), vf_zero(), sum);
+        vf_store(lanes + v * VF_LANES, sum);
+    }
+    for (int64_t i = 0; i < rows; i++)
+        if (lanes[i] != 0) return 1;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the vocabulary of
+ * its instruction set and then this file, and defines its table as ATTN_FWD_KERNEL.
+ */
+#ifdef VF_LANES
+
+/* Calls f with the width as a constant, so that register tiles are unrolled. */
+#define VF_EACH_WIDTH(f, width, ...)                                                                                               \
+    do {                                                                                                                           \
+        if ((width) == VF_VECTORS) f(VF_VECTORS, __VA_ARGS__);                                                                     \
+        else if ((width) == 1) f(1, __VA_ARGS__);                                                                                  \
+        else if ((width) == 2) f(2, __VA_ARGS__);                                                                                  \
+        else f(3, __VA_ARGS__);                                                                                                    \
+    } while (0)
+
+#include "product_step.inc.c"
+
+#include "exp_step.inc.c"
+
+#include "fold_step.inc.c"
+
+#include "storage_step.inc.c"
+
+#include "modify_step.inc.c"
+
+static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
+
+#define ATTN_FWD_KERNEL                                                                                                            \
+    {                                                                                                                              \
+        .lanes = VF_LANES, .vectors = VF_VECTORS, .block_kv = step_block_kv, .pack_query = step_pack_query,                        \
+        .load_rows = step_load_rows, .score = step_score, .keep_range = step_keep_range, .keep_mask = step_keep_mask,              \
+        .add_bias = step_add_bias, .block_max = step_block_max, .clear = step_clear, .fold = step_fold,                            \
+        .fold_careful = step_fold_careful, .not_finite = step_not_finite, .finish = step_finish,                                   \
+        .store_weights = step_store_weights,                                                                                       \
+    }
+
+#endif

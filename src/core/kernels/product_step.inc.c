@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product_step.inc.c - the one product primitive, in register tiles, and what surrounds it: scores (S = K Q^T) and the part of the
+ * output that a block of keys adds (O^T = V^T P).  Included by forward.inc.c.
+ */
+#ifdef VF_LANES
+
+enum { TILE = VF_LANES * VF_VECTORS }; /* lanes of a full tile: the row length of every tile buffer */
+
+/*
+ * Prefetching while a product runs: n rows of next_ld elements from `next` on will be read soon.  Where rows follow each other without
+ * gaps, the product itself walks through them, a line every few steps; else they are asked for row by row between its tiles.
+ */
+typedef struct ahead {
+    uintptr_t at; /* an integer, since it may run past the array */
+    int64_t hop;  /* bytes to the next line, or 0 */
+    uintptr_t rows;
+    int64_t ld, dim;
+} ahead;
+
+VF_INLINE ahead ahead_of(const void *next, int64_t ld, int64_t dim)
+{
+    ahead p = {(uintptr_t)next, ld == dim ? 64 : 0, (uintptr_t)next, ld, dim};
+    return p;
+}
+
+VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
+{
+    if (p->hop) return;
+    for (int64_t j = from; j < to; j++)
+        for (int64_t byte = 0; byte < p->dim * (int64_t)sizeof(real); byte += 64)
+            __builtin_prefetch((const void *)(p->rows + (uintptr_t)(j * p->ld * (int64_t)sizeof(real) + byte)));
+}
+
+/*
+ * acc[i][v] = sum_k A[i*row + k*step] * B[k][lanes of v], for i < rows and v < width, which are constants: chains from 0 with k ascending.
+ * One of row and step is 1.
+ */
+VF_INLINE void product(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
+                       ahead *next, vf (*acc)[VF_VECTORS])
+{
+#ifdef VF_ASM_PRODUCT
+    if (VF_ASM_PRODUCT(rows, width, steps, A, row, step, B, &next->at, next->hop, acc)) return;
+#endif
+    enum { TURN = 4 };
+    const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
+    VF_UNROLL for (int i = 0; i < rows; i++) VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_zero();
+    int64_t k = 0;
+    VF_ROLLED for (; k + TURN <= steps; k += TURN) {
+        VF_UNROLL for (int u = 0; u < lines; u++) __builtin_prefetch((const void *)(next->at + (uintptr_t)(u * next->hop)));
+        next->at += (uintptr_t)(lines * next->hop);
+        VF_UNROLL for (int u = 0; u < TURN; u++) {
+            vf b[VF_VECTORS];
+            VF_UNROLL for (int v = 0; v < width; v++) {
+                b[v] = vf_load(B + u * TILE + v * VF_LANES);
+                VF_PIN(b[v]);
+            }
+            VF_UNROLL for (int i = 0; i < rows; i++) {
+                vf a = vf_set(A[i * row + u * step]);
+                VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
+            }
+        }
+        A += TURN * step;
+        B += TURN * TILE;
+    }
+    VF_ROLLED for (; k < steps; k++) {
+        VF_UNROLL for (int i = 0; i < rows; i++) {
+            vf a = vf_set(A[i * row]);
+            VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
+        }
+        A += step;
+        B += TILE;
+    }
+}
+
+/* ---- scores ---- */
+
+VF_INLINE void score_rows(const int rows, const int width, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S,
+                          real *block_max, ahead *next)
+{
+    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    product(rows, width, dim, K, ldk, 1, Qt, next, acc);
+    VF_UNROLL for (int v = 0; v < width; v++) {
+        vf most = vf_load(block_max + v * VF_LANES);
+        VF_UNROLL for (int i = 0; i < rows; i++) {
+            most = vf_max(acc[i][v], most);
+            vf_store(S + i * TILE + v * VF_LANES, acc[i][v]);
+        }
+        vf_store(block_max + v * VF_LANES, most);
+    }
+}
+
+VF_INLINE void score_block(const int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S,
+                           real *block_max, ahead next)
+{
+    int64_t j = 0;
+    VF_UNROLL for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, vf_set(-(real)INFINITY));
+#define SCORE_ROWS(rows)                                                                                                           \
+    do {                                                                                                                           \
+        ahead_rows(&next, j, j + (rows));                                                                                          \
+        score_rows(rows, width, dim, Qt, K + j * ldk, ldk, S + j * TILE, block_max, &next);                                        \
+        j += (rows);                                                                                                               \
+    } while (0)
+    while (j + VF_ROWS(width) <= n) SCORE_ROWS(VF_ROWS(width));
+    if (VF_ROWS(width) > 8 && n - j >= 8) SCORE_ROWS(8);
+    if (VF_ROWS(width) > 4 && n - j >= 4) SCORE_ROWS(4);
+    if (n - j >= 2) SCORE_ROWS(2);
+    if (n - j >= 1) SCORE_ROWS(1);
+#undef SCORE_ROWS
+}
+
+static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                       const void *next, int64_t next_ld)
+{
+    ahead coming = ahead_of(next, next_ld, dim);
+    VF_EACH_WIDTH(score_block, width, n, dim, Qt, K, ldk, S, block_max, coming);
+}
+
+/* ---- values ---- */
+
+VF_INLINE void value_rows(const int rows, const int width, const int rescale, int64_t n, const real *P, const real *V, int64_t ldv,
+                          real *Ot, const vf *factor, ahead *next)
+{
+    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    product(rows, width, n, V, 1, ldv, P, next, acc);
+    VF_UNROLL for (int i = 0; i < rows; i++) VF_UNROLL for (int v = 0; v < width; v++) {
+        real *o = Ot + i * TILE + v * VF_LANES;
+        vf_store(o, rescale ? vf_fma(vf_load(o), factor[v], acc[i][v]) : vf_add(vf_load(o), acc[i][v]));
+    }
+}
+
+/* Ot = factor Ot + V^T P over n keys; without rescale every factor is 1.  Both round the same: a lane's result is one rounding of its
+ * exact sum either way. */
+VF_INLINE void value_block(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv,
+                           real *Ot, const vf *factor, ahead next)
+{
+    int64_t c = 0;
+#define VALUE_ROWS(rows)                                                                                                           \
+    do {                                                                                                                           \
+        ahead_rows(&next, c * n / dim_v, (c + (rows)) * n / dim_v);                                                                \
+        value_rows(rows, width, rescale, n, P, V + c, ldv, Ot + c * TILE, factor, &next);                                          \
+        c += (rows);                                                                                                               \
+    } while (0)
+    while (c + VF_ROWS(width) <= dim_v) VALUE_ROWS(VF_ROWS(width));
+    if (VF_ROWS(width) > 8 && dim_v - c >= 8) VALUE_ROWS(8);
+    if (VF_ROWS(width) > 4 && dim_v - c >= 4) VALUE_ROWS(4);
+    if (dim_v - c >= 2) VALUE_ROWS(2);
+    if (dim_v - c >= 1) VALUE_ROWS(1);
+#undef VALUE_ROWS
+}
+
+#endif

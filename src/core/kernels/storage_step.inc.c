@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * storage_step.inc.c - between the caller's tensors, in rows of any storage type, and tile buffers, transposed in the compute type.
+ * Included by forward.inc.c.
+ */
+#ifdef VF_LANES
+
+/* `count` elements from `index` on, 1 <= count; the lanes past them are 0.  Nothing else is touched. */
+VF_INLINE vf load_some(const attn_dtype dtype, const void *base, int64_t index, int64_t count)
+{
+    if (count >= VF_LANES) return vf_load_as(dtype, base, index);
+    if (dtype == REAL_DTYPE) return vf_load_part((const real *)base + index, count);
+    double part[VF_LANES] = {0}; /* room for any type */
+    memcpy(part, (const char *)base + index * bytes_of(dtype), (size_t)(count * bytes_of(dtype)));
+    return vf_load_as(dtype, part, 0);
+}
+
+VF_INLINE void store_some(const attn_dtype dtype, void *base, int64_t index, vf x, int64_t count)
+{
+    if (count >= VF_LANES) {
+        vf_store_as(dtype, base, index, x);
+    } else if (dtype == REAL_DTYPE) {
+        vf_store_part((real *)base + index, x, count);
+    } else {
+        double part[VF_LANES];
+        vf_store_as(dtype, part, 0, x);
+        memcpy((char *)base + index * bytes_of(dtype), part, (size_t)(count * bytes_of(dtype)));
+    }
+}
+
+/* Calls f(constant, ...) for the storage type at hand. */
+#define EACH_STORAGE(f, dtype, ...)                                                                                                \
+    do {                                                                                                                           \
+        switch (dtype) {                                                                                                           \
+        case ATTN_F32: f(ATTN_F32, __VA_ARGS__); break;                                                                            \
+        case ATTN_F64: f(ATTN_F64, __VA_ARGS__); break;                                                                            \
+        case ATTN_F16: f(ATTN_F16, __VA_ARGS__); break;                                                                            \
+        default: f(ATTN_BF16, __VA_ARGS__); break;                                                                                 \
+        }                                                                                                                          \
+    } while (0)
+
+VF_INLINE void pack_as(const attn_dtype dtype, int width, int64_t rows, int64_t dim, const void *q, int64_t stride, double scale,
+                       real *Qt)
+{
+    const vf factor = vf_set((real)scale);
+    for (int v = 0; v < width; v++)
+        for (int64_t c = 0; c < dim; c += VF_LANES) {
+            int64_t count = least(dim - c, VF_LANES);
+            vf r[VF_LANES];
+            VF_UNROLL for (int i = 0; i < VF_LANES; i++)
+                r[i] = vf_mul(factor, load_some(dtype, q, least(v * VF_LANES + i, rows - 1) * stride + c, count));
+            vf_transpose(r);
+            real *to = Qt + c * TILE + v * VF_LANES;
+            if (count == VF_LANES) {
+                VF_UNROLL for (int i = 0; i < VF_LANES; i++) vf_store(to + i * TILE, r[i]);
+            } else {
+                for (int i = 0; i < count; i++) vf_store(to + i * TILE, r[i]);
+            }
+        }
+}
+
+static void step_pack_query(int width, int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale, void *Qt)
+{
+    EACH_STORAGE(pack_as, dtype, width, rows, dim, q, stride, scale, Qt);
+}
+
+VF_INLINE void load_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, const void *src, int64_t stride, real *dst, int64_t ld)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = 0;
+        for (; c + VF_LANES <= dim; c += VF_LANES) vf_store(dst + i * ld + c, vf_load_as(dtype, src, i * stride + c));
+        if (c < dim) vf_store_part(dst + i * ld + c, load_some(dtype, src, i * stride + c, dim - c), dim - c);
+    }
+}
+
+static void step_load_rows(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld)
+{
+    EACH_STORAGE(load_rows_as, dtype, n, dim, src, stride, dst, ld);
+}
+
+/* dst[i*stride + c] = X[c][i] * factor[i], or 0 where empty[i], for `rows` lanes i of one vector and n rows c of X. */
+VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
+                                int64_t stride)
+{
+    for (int64_t c = 0; c < n; c += VF_LANES) {
+        int64_t count = least(n - c, VF_LANES);
+        vf r[VF_LANES];
+        if (count == VF_LANES) {
+            VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = vf_load(X + (c + i) * TILE);
+        } else {
+            VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_load(X + (c + i) * TILE) : vf_zero();
+        }
+        VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = vf_select(empty, vf_zero(), vf_mul(r[i], factor));
+        vf_transpose(r);
+        if (rows >= VF_LANES) {
+            VF_UNROLL for (int i = 0; i < VF_LANES; i++) store_some(dtype, dst, i * stride + c, r[i], count);
+        } else {
+            for (int i = 0; i < rows; i++) store_some(dtype, dst, i * stride + c, r[i], count);
+        }
+    }
+}
+
+/* The same for all lanes of a tile: divided by l, or 0 where l is 0. */
+VF_INLINE void store_tile(const attn_dtype dtype, int width, int64_t rows, int64_t n, const real *X, const real *l, void *dst,
+                          int64_t stride)
+{
+    for (int v = 0; v < width && v * VF_LANES < rows; v++) {
+        vf sum = vf_load(l + v * VF_LANES);
+        store_transposed(dtype, rows - v * VF_LANES, n, X + v * VF_LANES, vf_div(vf_set(1), sum), vf_eq(sum, vf_zero()),
+                         (char *)dst + v * VF_LANES * stride * bytes_of(dtype), stride);
+    }
+}
+
+static void step_finish(int width, int64_t rows, int64_t dim_v, const void *m, const void *l, const void *Ot, void *o, attn_dtype dtype,
+                        int64_t stride, void *lse, int64_t lse_stride)
+{
+    EACH_STORAGE(store_tile, dtype, width, rows, dim_v, Ot, l, o, stride);
+    if (!lse) return;
+    for (int64_t i = 0; i < rows; i++) {
+        double most = (double)((const real *)m)[i], sum = (double)((const real *)l)[i];
+        ((real *)lse)[i * lse_stride] = sum == 0 ? -(real)INFINITY : (real)(most + log(sum));
+    }
+}
+
+VF_INLINE void exp_rows(const int width, int64_t n, real *S, const real *m)
+{
+    vf at[VF_VECTORS], sum[VF_VECTORS];
+    VF_UNROLL for (int v = 0; v < width; v++) at[v] = vf_load(m + v * VF_LANES);
+    weights_block(width, n, S, at, sum);
+}
+
+static void step_store_weights(int width, int64_t rows, int64_t n, void *S, const void *m, const void *l, void *w, attn_dtype dtype,
+                               int64_t stride, void *scratch)
+{
+    (void)scratch;
+    VF_EACH_WIDTH(exp_rows, width, n, S, m);
+    EACH_STORAGE(store_tile, dtype, width, rows, n, S, l, w, stride);
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx2.h - the vocabulary (see common.h) for AVX2 with FMA and F16C.  Opens a target pragma, which end.h closes, so that no
+ * compiler flag is needed.
+ */
+#ifndef ATTN_KERNELS_VEC_AVX2_H
+#define ATTN_KERNELS_VEC_AVX2_H
+
+#include "common.h"
+
+#include <immintrin.h>
+
+#define VF_TARGET
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+/* Tiles of the products: with 16 registers, 4 rows x 3 vectors (12 sums, 3 loads, 1 broadcast) take 7 loads for 12 multiply-adds, the
+ * best that fits; 6 x 2 take 8; 8 x 1 take 9 for 8. */
+#define VF_VECTORS     3
+#define VF_ROWS(width) ((width) == 3 ? 4 : (width) == 2 ? 6 : 8)
+#define VF_MOST_ROWS   8
+/* A block of scores of a full tile, 96 bytes a key, within 24 KB of a level 1 cache. */
+#define VF_BLOCK_KV(dim_qk, dim_v) ((dim_qk) <= 64 && (dim_v) <= 64 ? 256 : 128)
+#define VF_FUSED       1
+#define VF_PIN(v)      __asm__("" : "+x"(v))
+
+/* The first `count` of 8 are set, read from 8 - count on. */
+static const int32_t lane_masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+#if REAL_BITS == 32
+
+typedef __m256 vf;
+typedef __m256 vm;
+#define VF_LANES 8
+
+VF_INLINE __m256i part_mask(int64_t count) { return _mm256_loadu_si256((const __m256i *)(lane_masks + 8 - count)); }
+
+VF_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+VF_INLINE vf vf_set(real x) { return _mm256_set1_ps(x); }
+VF_INLINE vf vf_load(const real *p) { return _mm256_loadu_ps(p); }
+VF_INLINE void vf_store(real *p, vf v) { _mm256_storeu_ps(p, v); }
+VF_INLINE vf vf_load_part(const real *p, int64_t count) { return _mm256_maskload_ps(p, part_mask(count)); }
+VF_INLINE void vf_store_part(real *p, vf v, int64_t count) { _mm256_maskstore_ps(p, part_mask(count), v); }
+
+VF_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+VF_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+VF_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+VF_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+VF_INLINE vf vf_power(vf t) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)); }
+
+VF_INLINE vm vf_gt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
+VF_INLINE vm vf_ge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
+VF_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+VF_INLINE vm vf_bits(vf v)
+{
+    __m256i none = _mm256_cmpeq_epi32(_mm256_castps_si256(v), _mm256_setzero_si256());
+    return _mm256_castsi256_ps(_mm256_xor_si256(none, _mm256_set1_epi32(-1)));
+}
+VF_INLINE vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
+VF_INLINE vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
+VF_INLINE int vm_any(vm a) { return _mm256_movemask_ps(a) != 0; }
+VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_ps(no, yes, mask); }
+VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)p)); }
+
+/* Four doubles as floats; what is finite stays finite. */
+VF_INLINE __m128 narrow(const double *p)
+{
+    const __m256d top = _mm256_set1_pd(FLT_MAX), sign = _mm256_set1_pd(-0.0);
+    __m256d x = _mm256_loadu_pd(p), near = _mm256_max_pd(_mm256_sub_pd(_mm256_setzero_pd(), top), _mm256_min_pd(top, x));
+    __m256d infinite = _mm256_cmp_pd(_mm256_andnot_pd(sign, x), _mm256_set1_pd(INFINITY), _CMP_EQ_OQ);
+    return _mm256_cvtpd_ps(_mm256_blendv_pd(near, x, infinite));
+}
+
+VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
+{
+    const char *p = (const char *)base + index * bytes_of(dtype);
+    switch (dtype) {
+    case ATTN_F32: return _mm256_loadu_ps((const float *)(const void *)p);
+    case ATTN_F16: return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    case ATTN_BF16: {
+        __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+    }
+    case ATTN_F64: return _mm256_set_m128(narrow((const double *)(const void *)(p + 32)), narrow((const double *)(const void *)p));
+    default: return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    }
+}
+
+VF_INLINE __m128i bf16_of(vf v)
+{
+    __m256i x = _mm256_castps_si256(v), upper = _mm256_srli_epi32(x, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i near = _mm256_srli_epi32(_mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    __m256i out = _mm256_blendv_epi8(near, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+    return _mm_packus_epi32(_mm256_castsi256_si128(out), _mm256_extracti128_si256(out, 1));
+}
+
+VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
+{
+    char *p = (char *)base + index * bytes_of(dtype);
+    switch (dtype) {
+    case ATTN_F32: _mm256_storeu_ps((float *)(void *)p, v); break;
+    case ATTN_F16: _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); break;
+    case ATTN_BF16: _mm_storeu_si128((__m128i *)(void *)p, bf16_of(v)); break;
+    default:
+        _mm256_storeu_pd((double *)(void *)p, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
+        _mm256_storeu_pd((double *)(void *)(p + 32), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+        break;
+    }
+}
+
+VF_INLINE void vf_transpose(vf *r)
+{
+    vf a[8], b[8];
+    VF_UNROLL for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    VF_UNROLL for (int i = 0; i < 8; i += 4) {
+        b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+        b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+    VF_UNROLL for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+    }
+}
+
+#else
+
+typedef __m256d vf;
+typedef __m256d vm;
+#define VF_LANES 4
+
+VF_INLINE __m256i part_mask(int64_t count)
+{
+    return _mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(lane_masks + 8 - count)));
+}
+
+VF_INLINE vf vf_zero(void) { return _mm256_setzero_pd(); }
+VF_INLINE vf vf_set(real x) { return _mm256_set1_pd(x); }
+VF_INLINE vf vf_load(const real *p) { return _mm256_loadu_pd(p); }
+VF_INLINE void vf_store(real *p, vf v) { _mm256_storeu_pd(p, v); }
+VF_INLINE vf vf_load_part(const real *p, int64_t count) { return _mm256_maskload_pd(p, part_mask(count)); }
+VF_INLINE void vf_store_part(real *p, vf v, int64_t count) { _mm256_maskstore_pd(p, part_mask(count), v); }
+
+VF_INLINE vf vf_add(vf a, vf b) { return _mm256_add_pd(a, b); }
+VF_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_pd(a, b); }
+VF_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_pd(a, b); }
+VF_INLINE vf vf_div(vf a, vf b) { return _mm256_div_pd(a, b); }
+VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_pd(a, b); }
+VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_pd(a, b, c); }
+VF_INLINE vf vf_power(vf t) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)); }
+
+VF_INLINE vm vf_gt(vf a, vf b) { return _mm256_cmp_pd(a, b, _CMP_GT_OQ); }
+VF_INLINE vm vf_ge(vf a, vf b) { return _mm256_cmp_pd(a, b, _CMP_GE_OQ); }
+VF_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_pd(a, b, _CMP_EQ_OQ); }
+VF_INLINE vm vf_bits(vf v)
+{
+    __m256i none = _mm256_cmpeq_epi64(_mm256_castpd_si256(v), _mm256_setzero_si256());
+    return _mm256_castsi256_pd(_mm256_xor_si256(none, _mm256_set1_epi32(-1)));
+}
+VF_INLINE vm vm_and(vm a, vm b) { return _mm256_and_pd(a, b); }
+VF_INLINE vm vm_or(vm a, vm b) { return _mm256_or_pd(a, b); }
+VF_INLINE int vm_any(vm a) { return _mm256_movemask_pd(a) != 0; }
+VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_pd(no, yes, mask); }
+VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)p)); }
+
+VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
+{
+    const char *p = (const char *)base + index * bytes_of(dtype);
+    int32_t bytes;
+    switch (dtype) {
+    case ATTN_F64: return _mm256_loadu_pd((const double *)(const void *)p);
+    case ATTN_F32: return _mm256_cvtps_pd(_mm_loadu_ps((const float *)(const void *)p));
+    case ATTN_F16: return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    case ATTN_BF16: {
+        __m128i wide = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+        return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(wide, 16)));
+    }
+    default: memcpy(&bytes, p, sizeof bytes); return _mm256_castsi256_pd(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(bytes)));
+    }
+}
+
+/* The 16-bit types go element by element: through f32 they would round twice. */
+VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
+{
+    if (dtype == ATTN_F64) {
+        _mm256_storeu_pd((double *)base + index, v);
+    } else if (dtype == ATTN_F32) {
+        _mm_storeu_ps((float *)base + index, _mm256_cvtpd_ps(v));
+    } else {
+        real lanes[VF_LANES];
+        vf_store(lanes, v);
+        for (int i = 0; i < VF_LANES; i++) put_real(dtype, base, index + i, lanes[i]);
+    }
+}
+
+VF_INLINE void vf_transpose(vf *r)
+{
+    vf a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);
+    vf c = _mm256_unpacklo_pd(r[2], r[3]), d = _mm256_unpackhi_pd(r[2], r[3]);
+    r[0] = _mm256_permute2f128_pd(a, c, 0x20);
+    r[1] = _mm256_permute2f128_pd(b, d, 0x20);
+    r[2] = _mm256_permute2f128_pd(a, c, 0x31);
+    r[3] = _mm256_permute2f128_pd(b, d, 0x31);
+}
+
+#endif
+
+#include "avx2_product.h"
+
+#endif

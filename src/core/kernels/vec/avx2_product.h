@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx2_product.h - the two register tiles that carry the products on AVX2, each as one asm statement.  They need all 16
+ * registers: gcc 12 spills sums or folds a load into each use (half the speed), and so nothing is left to it.
+ *
+ *      acc[i][v] = sum_k A[i*row + k*step] * B[k][v]        one chain of fused multiply-adds from 0, k ascending
+ *
+ * B has VF_VECTORS vectors in a row.  Every 4 steps a line is prefetched at *ahead, which moves on by ahead_step bytes.
+ */
+#ifndef ATTN_KERNELS_VEC_AVX2_PRODUCT_H
+#define ATTN_KERNELS_VEC_AVX2_PRODUCT_H
+
+#if REAL_BITS == 32
+#define PRODUCT_PACKED "ps"
+#define PRODUCT_SINGLE "ss"
+#else
+#define PRODUCT_PACKED "pd"
+#define PRODUCT_SINGLE "sd"
+#endif
+
+#define PRODUCT_ZERO(sum)          "vxorps %x[" sum "], %x[" sum "], %x[" sum "]\n"
+#define PRODUCT_VECTOR(offset, to) "vmovu" PRODUCT_PACKED " " offset "(%[b]), %%" to "\n"
+#define PRODUCT_SCALAR(from)       "vbroadcast" PRODUCT_SINGLE " " from ", %%ymm15\n"
+#define PRODUCT_FMA(vector, sum)   "vfmadd231" PRODUCT_PACKED " %%" vector ", %%ymm15, %[" sum "]\n"
+
+/* Four steps a turn, then one.  STEP(o0, o1, o2) is one step with the vectors of B at these offsets. */
+#define PRODUCT_LOOP(STEP)                                                                                                         \
+    "test %[quads], %[quads]\n jz 2f\n .p2align 5\n"                                                                               \
+    "1: prefetcht0 (%[ahead])\n add %[hop], %[ahead]\n"                                                                            \
+    STEP("0", "32", "64") STEP("96", "128", "160") STEP("192", "224", "256") STEP("288", "320", "352")                             \
+    "add $384, %[b]\n dec %[quads]\n jnz 1b\n"                                                                                     \
+    "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
+    "3:\n" STEP("0", "32", "64")                                                                                                   \
+    "add $96, %[b]\n dec %[rest]\n jnz 3b\n"                                                                                       \
+    "4:\n"
+
+#define PRODUCT_STEP_4X3(o0, o1, o2)                                                                                               \
+    PRODUCT_VECTOR(o0, "ymm12") PRODUCT_VECTOR(o1, "ymm13") PRODUCT_VECTOR(o2, "ymm14")                                            \
+    PRODUCT_SCALAR("(%[a])") PRODUCT_FMA("ymm12", "c00") PRODUCT_FMA("ymm13", "c01") PRODUCT_FMA("ymm14", "c02")                   \
+    PRODUCT_SCALAR("(%[a],%[row])") PRODUCT_FMA("ymm12", "c10") PRODUCT_FMA("ymm13", "c11") PRODUCT_FMA("ymm14", "c12")            \
+    PRODUCT_SCALAR("(%[a],%[row],2)") PRODUCT_FMA("ymm12", "c20") PRODUCT_FMA("ymm13", "c21") PRODUCT_FMA("ymm14", "c22")          \
+    PRODUCT_SCALAR("(%[a],%[row3])") PRODUCT_FMA("ymm12", "c30") PRODUCT_FMA("ymm13", "c31") PRODUCT_FMA("ymm14", "c32")           \
+    "add %[step], %[a]\n"
+
+#define PRODUCT_STEP_6X2(o0, o1, o2)                                                                                               \
+    PRODUCT_VECTOR(o0, "ymm13") PRODUCT_VECTOR(o1, "ymm14")                                                                        \
+    PRODUCT_SCALAR("(%[a])") PRODUCT_FMA("ymm13", "c00") PRODUCT_FMA("ymm14", "c01")                                               \
+    PRODUCT_SCALAR("(%[a],%[row])") PRODUCT_FMA("ymm13", "c10") PRODUCT_FMA("ymm14", "c11")                                        \
+    PRODUCT_SCALAR("(%[a],%[row],2)") PRODUCT_FMA("ymm13", "c20") PRODUCT_FMA("ymm14", "c21")                                      \
+    PRODUCT_SCALAR("(%[a],%[row3])") PRODUCT_FMA("ymm13", "c30") PRODUCT_FMA("ymm14", "c31")                                       \
+    PRODUCT_SCALAR("(%[a],%[row],4)") PRODUCT_FMA("ymm13", "c40") PRODUCT_FMA("ymm14", "c41")                                      \
+    PRODUCT_SCALAR("(%[a],%[row5])") PRODUCT_FMA("ymm13", "c50") PRODUCT_FMA("ymm14", "c51")                                       \
+    "add %[step], %[a]\n"
+
+#define PRODUCT_SUM(i, v) [c##i##v] "=&x"(acc[i][v])
+
+VF_INLINE void vf_product_4x3(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
+                              int64_t ahead_step, vf (*acc)[VF_VECTORS])
+{
+    int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real);
+    __asm__(PRODUCT_ZERO("c00") PRODUCT_ZERO("c01") PRODUCT_ZERO("c02") PRODUCT_ZERO("c10") PRODUCT_ZERO("c11") PRODUCT_ZERO("c12")
+            PRODUCT_ZERO("c20") PRODUCT_ZERO("c21") PRODUCT_ZERO("c22") PRODUCT_ZERO("c30") PRODUCT_ZERO("c31") PRODUCT_ZERO("c32")
+            PRODUCT_LOOP(PRODUCT_STEP_4X3)
+            : PRODUCT_SUM(0, 0), PRODUCT_SUM(0, 1), PRODUCT_SUM(0, 2), PRODUCT_SUM(1, 0), PRODUCT_SUM(1, 1), PRODUCT_SUM(1, 2),
+              PRODUCT_SUM(2, 0), PRODUCT_SUM(2, 1), PRODUCT_SUM(2, 2), PRODUCT_SUM(3, 0), PRODUCT_SUM(3, 1), PRODUCT_SUM(3, 2),
+              [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "r"(step * size), [hop] "r"(ahead_step)
+            : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+VF_INLINE void vf_product_6x2(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
+                              int64_t ahead_step, vf (*acc)[VF_VECTORS])
+{
+    int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real);
+    __asm__(PRODUCT_ZERO("c00") PRODUCT_ZERO("c01") PRODUCT_ZERO("c10") PRODUCT_ZERO("c11") PRODUCT_ZERO("c20") PRODUCT_ZERO("c21")
+            PRODUCT_ZERO("c30") PRODUCT_ZERO("c31") PRODUCT_ZERO("c40") PRODUCT_ZERO("c41") PRODUCT_ZERO("c50") PRODUCT_ZERO("c51")
+            PRODUCT_LOOP(PRODUCT_STEP_6X2)
+            : PRODUCT_SUM(0, 0), PRODUCT_SUM(0, 1), PRODUCT_SUM(1, 0), PRODUCT_SUM(1, 1), PRODUCT_SUM(2, 0), PRODUCT_SUM(2, 1),
+              PRODUCT_SUM(3, 0), PRODUCT_SUM(3, 1), PRODUCT_SUM(4, 0), PRODUCT_SUM(4, 1), PRODUCT_SUM(5, 0), PRODUCT_SUM(5, 1),
+              [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : [row] "r"(row * size), [row3] "r"(3 * row * size), [row5] "r"(5 * row * size), [step] "r"(step * size),
+              [hop] "r"(ahead_step)
+            : "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+/* The tiles above; 0 for any other, which product_step.inc.c then does in C. */
+VF_INLINE int vf_product(const int rows, const int width, int64_t steps, const real *a, int64_t row, int64_t step, const real *b,
+                         uintptr_t *ahead, int64_t ahead_step, vf (*acc)[VF_VECTORS])
+{
+    if (rows == 4 && width == 3) vf_product_4x3(steps, a, row, step, b, ahead, ahead_step, acc);
+    else if (rows == 6 && width == 2) vf_product_6x2(steps, a, row, step, b, ahead, ahead_step, acc);
+    else return 0;
+    return 1;
+}
+#define VF_ASM_PRODUCT vf_product
+
+#endif

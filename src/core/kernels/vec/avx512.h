@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx512.h - the vocabulary (see common.h) for AVX-512 F, BW, DQ and VL.  Opens a target pragma, which end.h closes, so that no
+ * compiler flag is needed.  With ATTN_EMULATE_AVX512 the intrinsics are SIMDe's, which run on any CPU: a build for tests.
+ */
+#ifndef ATTN_KERNELS_VEC_AVX512_H
+#define ATTN_KERNELS_VEC_AVX512_H
+
+#include "common.h"
+
+#if defined(ATTN_EMULATE_AVX512)
+#include "avx512_emulate.h"
+#else
+#include <immintrin.h>
+#define VF_TARGET
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
+#endif
+#endif
+
+/* Tiles of the products: with 32 registers, 8 rows x 3 vectors or 12 x 2 (24 sums). */
+#define VF_VECTORS     3
+#define VF_ROWS(width) ((width) == 3 ? 8 : 12)
+#define VF_MOST_ROWS   12
+#define VF_FUSED       1
+/* A block of scores of a full tile, 192 bytes a key, is 24 KB. */
+#define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 128)
+#if defined(ATTN_EMULATE_AVX512)
+#define VF_PIN(v) (void)(v)
+#else
+#define VF_PIN(v) __asm__("" : "+v"(v))
+#endif
+
+VF_INLINE __m256i load_32_bytes(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+VF_INLINE __m128i load_16_bytes(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
+VF_INLINE __m128i load_8_bytes(const void *p) { return _mm_loadl_epi64((const __m128i *)p); }
+
+#if REAL_BITS == 32
+
+typedef __m512 vf;
+typedef __mmask16 vm;
+#define VF_LANES 16
+
+VF_INLINE vm part_mask(int64_t count) { return (vm)((1u << count) - 1); }
+
+VF_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+VF_INLINE vf vf_set(real x) { return _mm512_set1_ps(x); }
+VF_INLINE vf vf_load(const real *p) { return _mm512_loadu_ps(p); }
+VF_INLINE void vf_store(real *p, vf v) { _mm512_storeu_ps(p, v); }
+VF_INLINE vf vf_load_part(const real *p, int64_t count) { return _mm512_maskz_loadu_ps(part_mask(count), p); }
+VF_INLINE void vf_store_part(real *p, vf v, int64_t count) { _mm512_mask_storeu_ps(p, part_mask(count), v); }
+
+VF_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+VF_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+VF_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23)); }
+
+VF_INLINE vm vf_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+VF_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+VF_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+VF_INLINE vm vf_bits(vf v) { return _mm512_test_epi32_mask(_mm512_castps_si512(v), _mm512_castps_si512(v)); }
+VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm512_mask_blend_ps(mask, no, yes); }
+VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
+
+/* Eight doubles as floats; what is finite stays finite. */
+VF_INLINE __m256 narrow(const void *p)
+{
+    const __m512d top = _mm512_set1_pd(FLT_MAX), bottom = _mm512_set1_pd(-FLT_MAX);
+    __m512d x = _mm512_loadu_pd(p), near = _mm512_max_pd(bottom, _mm512_min_pd(top, x));
+    near = _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x, _mm512_set1_pd(INFINITY), _CMP_EQ_OQ), near, x);
+    near = _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x, _mm512_set1_pd(-INFINITY), _CMP_EQ_OQ), near, x);
+    return _mm512_cvtpd_ps(near);
+}
+
+VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
+{
+    const char *p = (const char *)base + index * bytes_of(dtype);
+    switch (dtype) {
+    case ATTN_F32: return _mm512_loadu_ps(p);
+    case ATTN_F16: return _mm512_cvtph_ps(load_32_bytes(p));
+    case ATTN_BF16: return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(p)), 16));
+    case ATTN_F64: {
+        __m512d low = _mm512_castps_pd(_mm512_castps256_ps512(narrow(p)));
+        return _mm512_castpd_ps(_mm512_insertf64x4(low, _mm256_castps_pd(narrow(p + 64)), 1));
+    }
+    default: return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
+    }
+}
+
+VF_INLINE __m256i bf16_of(vf v)
+{
+    __m512i x = _mm512_castps_si512(v), upper = _mm512_srli_epi32(x, 16);
+    __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i near = _mm512_srli_epi32(_mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), near, quiet));
+}
+
+VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
+{
+    char *p = (char *)base + index * bytes_of(dtype);
+    __m512d bits = _mm512_castps_pd(v);
+    switch (dtype) {
+    case ATTN_F32: _mm512_storeu_ps(p, v); break;
+    case ATTN_F16: _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); break;
+    case ATTN_BF16: _mm256_storeu_si256((__m256i *)(void *)p, bf16_of(v)); break;
+    default:
+        _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 0))));
+        _mm512_storeu_pd(p + 64, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
+        break;
+    }
+}
+
+/* 4x4 pieces within quarters, as pairs of floats and then of doubles; then the quarters themselves. */
+VF_INLINE void vf_transpose(vf *r)
+{
+    __m512d a[16];
+    vf b[16];
+    VF_UNROLL for (int i = 0; i < 16; i += 2) {
+        a[i] = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
+        a[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
+    }
+    VF_UNROLL for (int i = 0; i < 16; i += 4) {
+        b[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a[i], a[i + 2]));
+        b[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a[i], a[i + 2]));
+        b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(a[i + 1], a[i + 3]));
+        b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(a[i + 1], a[i + 3]));
+    }
+    VF_UNROLL for (int i = 0; i < 4; i++) {
+        vf low = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), high = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88);
+        vf low2 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd), high2 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(low, high, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(low2, high2, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(low, high, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(low2, high2, 0xdd);
+    }
+}
+
+#else
+
+typedef __m512d vf;
+typedef __mmask8 vm;
+#define VF_LANES 8
+
+VF_INLINE vm part_mask(int64_t count) { return (vm)((1u << count) - 1); }
+
+VF_INLINE vf vf_zero(void) { return _mm512_setzero_pd(); }
+VF_INLINE vf vf_set(real x) { return _mm512_set1_pd(x); }
+VF_INLINE vf vf_load(const real *p) { return _mm512_loadu_pd(p); }
+VF_INLINE void vf_store(real *p, vf v) { _mm512_storeu_pd(p, v); }
+VF_INLINE vf vf_load_part(const real *p, int64_t count) { return _mm512_maskz_loadu_pd(part_mask(count), p); }
+VF_INLINE void vf_store_part(real *p, vf v, int64_t count) { _mm512_mask_storeu_pd(p, part_mask(count), v); }
+
+VF_INLINE vf vf_add(vf a, vf b) { return _mm512_add_pd(a, b); }
+VF_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_pd(a, b); }
+VF_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_pd(a, b); }
+VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_pd(a, b); }
+VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_pd(a, b); }
+VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_pd(a, b, c); }
+VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52)); }
+
+VF_INLINE vm vf_gt(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
+VF_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_GE_OQ); }
+VF_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
+VF_INLINE vm vf_bits(vf v) { return _mm512_test_epi64_mask(_mm512_castpd_si512(v), _mm512_castpd_si512(v)); }
+VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm512_mask_blend_pd(mask, no, yes); }
+VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm512_cvtepi32_pd(load_32_bytes(p)); }
+
+VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
+{
+    const char *p = (const char *)base + index * bytes_of(dtype);
+    switch (dtype) {
+    case ATTN_F64: return _mm512_loadu_pd(p);
+    case ATTN_F32: return _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)p));
+    case ATTN_F16: return _mm512_cvtps_pd(_mm256_cvtph_ps(load_16_bytes(p)));
+    case ATTN_BF16:
+        return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(p)), 16)));
+    default: return _mm512_castsi512_pd(_mm512_cvtepu8_epi64(load_8_bytes(p)));
+    }
+}
+
+/* The 16-bit types go element by element: through f32 they would round twice. */
+VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
+{
+    if (dtype == ATTN_F64) {
+        _mm512_storeu_pd((double *)base + index, v);
+    } else if (dtype == ATTN_F32) {
+        _mm256_storeu_ps((float *)base + index, _mm512_cvtpd_ps(v));
+    } else {
+        real lanes[VF_LANES];
+        vf_store(lanes, v);
+        for (int i = 0; i < VF_LANES; i++) put_real(dtype, base, index + i, lanes[i]);
+    }
+}
+
+VF_INLINE void vf_transpose(vf *r)
+{
+    vf a[8];
+    VF_UNROLL for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm512_unpacklo_pd(r[i], r[i + 1]);
+        a[i + 1] = _mm512_unpackhi_pd(r[i], r[i + 1]);
+    }
+    VF_UNROLL for (int i = 0; i < 2; i++) {
+        vf low = _mm512_shuffle_f64x2(a[i], a[i + 2], 0x88), high = _mm512_shuffle_f64x2(a[i + 4], a[i + 6], 0x88);
+        vf low2 = _mm512_shuffle_f64x2(a[i], a[i + 2], 0xdd), high2 = _mm512_shuffle_f64x2(a[i + 4], a[i + 6], 0xdd);
+        r[i] = _mm512_shuffle_f64x2(low, high, 0x88);
+        r[i + 2] = _mm512_shuffle_f64x2(low2, high2, 0x88);
+        r[i + 4] = _mm512_shuffle_f64x2(low, high, 0xdd);
+        r[i + 6] = _mm512_shuffle_f64x2(low2, high2, 0xdd);
+    }
+}
+
+#endif
+
+VF_INLINE vm vm_and(vm a, vm b) { return (vm)(a & b); }
+VF_INLINE vm vm_or(vm a, vm b) { return (vm)(a | b); }
+VF_INLINE int vm_any(vm a) { return a != 0; }
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx512_emulate.h - AVX-512 intrinsics in plain C for tests on CPUs that lack it: SIMDe's, and here the ones that its release
+ * 0.7.4 does not have.
+ */
+#ifndef ATTN_KERNELS_VEC_AVX512_EMULATE_H
+#define ATTN_KERNELS_VEC_AVX512_EMULATE_H
+
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include <simde/x86/avx512.h>
+#pragma GCC diagnostic pop
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi" /* wide vectors as arguments, all of it inline */
+#endif
+
+/* out_type name(in_type x): element by element, of n elements of type `from` to type `to`. */
+#define EMULATE(name, in_type, from, out_type, to, n, convert)                                                                     \
+    VF_INLINE out_type emulate_##name(in_type x)                                                                                   \
+    {                                                                                                                              \
+        from in[n];                                                                                                                \
+        to out[n];                                                                                                                 \
+        out_type result;                                                                                                           \
+        memcpy(in, &x, sizeof in);                                                                                                 \
+        for (int i = 0; i < (n); i++) out[i] = (to)convert(in[i]);                                                                 \
+        memcpy(&result, out, sizeof result);                                                                                       \
+        return result;                                                                                                             \
+    }
+
+EMULATE(cvtepi32_ps, __m512i, int32_t, __m512, float, 16, )
+EMULATE(cvtepu16_epi32, __m256i, uint16_t, __m512i, int32_t, 16, )
+EMULATE(cvtepu8_epi32, __m128i, uint8_t, __m512i, int32_t, 16, )
+EMULATE(cvtepi32_epi16, __m512i, int32_t, __m256i, int16_t, 16, )
+EMULATE(cvtph_ps, __m256i, uint16_t, __m512, float, 16, attn_f32_of_f16)
+EMULATE(cvtps_ph, __m512, float, __m256i, uint16_t, 16, attn_f16_of_f64)
+EMULATE(cvtpd_ps, __m512d, double, __m256, float, 8, )
+EMULATE(cvtps_pd, __m256, float, __m512d, double, 8, )
+EMULATE(cvtepi32_pd, __m256i, int32_t, __m512d, double, 8, )
+EMULATE(cvtph_ps_half, __m128i, uint16_t, __m256, float, 8, attn_f32_of_f16)
+
+VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
+{
+    uint8_t in[16];
+    int64_t out[8];
+    __m512i result;
+    memcpy(in, &x, sizeof in);
+    for (int i = 0; i < 8; i++) out[i] = in[i];
+    memcpy(&result, out, sizeof result);
+    return result;
+}
+
+#define EMULATE_PARTS(suffix, type, element, n)                                                                                    \
+    VF_INLINE type emulate_maskz_loadu_##suffix(unsigned mask, const element *p)                                                   \
+    {                                                                                                                              \
+        element out[n];                                                                                                            \
+        type result;                                                                                                               \
+        for (int i = 0; i < (n); i++) out[i] = mask >> i & 1 ? p[i] : 0;                                                           \
+        memcpy(&result, out, sizeof result);                                                                                       \
+        return result;                                                                                                             \
+    }                                                                                                                              \
+    VF_INLINE void emulate_mask_storeu_##suffix(element *p, unsigned mask, type x)                                                 \
+    {                                                                                                                              \
+        element in[n];                                                                                                             \
+        memcpy(in, &x, sizeof in);                                                                                                 \
+        for (int i = 0; i < (n); i++)                                                                                              \
+            if (mask >> i & 1) p[i] = in[i];                                                                                       \
+    }
+EMULATE_PARTS(ps, __m512, float, 16)
+EMULATE_PARTS(pd, __m512d, double, 8)
+
+#define _mm512_cvtepi32_ps     emulate_cvtepi32_ps
+#define _mm512_cvtepu16_epi32  emulate_cvtepu16_epi32
+#define _mm512_cvtepu8_epi32   emulate_cvtepu8_epi32
+#define _mm512_cvtepu8_epi64   emulate_cvtepu8_epi64
+#define _mm512_cvtepi32_epi16  emulate_cvtepi32_epi16
+#define _mm512_cvtph_ps        emulate_cvtph_ps
+#define __mmask8               simde__mmask8
+#define __mmask16              simde__mmask16
+#define _mm512_shuffle_f32x4   simde_mm512_shuffle_f32x4
+#define _mm512_shuffle_f64x2   simde_mm512_shuffle_f64x2
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph(x, rounding) emulate_cvtps_ph(x)
+#define _mm512_cvtpd_ps        emulate_cvtpd_ps
+#define _mm512_cvtps_pd        emulate_cvtps_pd
+#define _mm512_cvtepi32_pd     emulate_cvtepi32_pd
+#undef _mm256_cvtph_ps
+#define _mm256_cvtph_ps        emulate_cvtph_ps_half
+#define _mm512_maskz_loadu_ps  emulate_maskz_loadu_ps
+#define _mm512_maskz_loadu_pd  emulate_maskz_loadu_pd
+#define _mm512_mask_storeu_ps  emulate_mask_storeu_ps
+#define _mm512_mask_storeu_pd  emulate_mask_storeu_pd
+
+#endif

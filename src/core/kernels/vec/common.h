@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * common.h - what every vocabulary header begins with.
+ *
+ * A vocabulary names about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every header;
+ * kernels are written over them once.  The includer says REAL_BITS 32 or 64.
+ *
+ *      vf_zero vf_set vf_load vf_store            pointers need the alignment of an element only
+ *      vf_load_part vf_store_part                 the first `count` lanes, 0 <= count <= VF_LANES; the others are 0, or not written
+ *      vf_load_as vf_store_as                     element `index` on of a tensor of another type; ATTN_BOOL loads bits, for vf_bits
+ *      vf_add vf_sub vf_mul vf_div
+ *      vf_fma(a, b, c)                            a*b + c; one rounding where VF_FUSED is 1
+ *      vf_max(a, b)                               b where either is NaN
+ *      vf_power(t)                                2^n, where n + bias stands in the lowest bits of t; 0 where that is 0
+ *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`): false where either is NaN; vf_bits: any bit set
+ *      vm_and vm_or vm_any
+ *      vf_select(mask, yes, no)
+ *      vf_of_i32(p)                               VF_LANES integers
+ *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
+ *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it
+ *
+ * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width.
+ */
+#ifndef ATTN_KERNELS_VEC_COMMON_H
+#define ATTN_KERNELS_VEC_COMMON_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../../base/half.h"
+#include "../kernel.h"
+
+#if REAL_BITS == 32
+typedef float real;
+#define REAL_DTYPE  ATTN_F32
+#define REAL_LOWEST (-FLT_MAX)
+#elif REAL_BITS == 64
+typedef double real;
+#define REAL_DTYPE  ATTN_F64
+#define REAL_LOWEST (-DBL_MAX)
+#else
+#error "say REAL_BITS 32 or 64"
+#endif
+
+#define VF_INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__clang__)
+#define VF_UNROLL _Pragma("clang loop unroll(full)")
+#define VF_ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define VF_UNROLL _Pragma("GCC unroll 32")
+#define VF_ROLLED _Pragma("GCC unroll 1")
+#endif
+
+VF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Bytes of an element of a caller's tensor. */
+VF_INLINE int64_t bytes_of(attn_dtype dtype)
+{
+    return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : dtype == ATTN_F16 || dtype == ATTN_BF16 ? 2 : 1;
+}
+
+/* Element `index` of a caller's tensor as a real; an f64 that is finite stays finite in f32. */
+VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
+{
+    const char *p = (const char *)base + index * bytes_of(dtype);
+    uint16_t half;
+    float single;
+    double wide;
+    switch (dtype) {
+    case ATTN_F32: memcpy(&single, p, sizeof single); return (real)single;
+    case ATTN_F16: memcpy(&half, p, sizeof half); return (real)attn_f32_of_f16(half);
+    case ATTN_BF16: memcpy(&half, p, sizeof half); return (real)attn_f32_of_bf16(half);
+    case ATTN_F64:
+        memcpy(&wide, p, sizeof wide);
+        if (REAL_BITS == 32 && wide - wide == 0) return (real)(wide > FLT_MAX ? FLT_MAX : wide < -FLT_MAX ? -FLT_MAX : wide);
+        return (real)wide;
+    default: return *p != 0;
+    }
+}
+
+/* Element `index` of a caller's tensor = x, rounded once. */
+VF_INLINE void put_real(attn_dtype dtype, void *base, int64_t index, real x)
+{
+    char *p = (char *)base + index * bytes_of(dtype);
+    uint16_t half;
+    float single = (float)x;
+    double wide = (double)x;
+    switch (dtype) {
+    case ATTN_F32: memcpy(p, &single, sizeof single); break;
+    case ATTN_F64: memcpy(p, &wide, sizeof wide); break;
+    case ATTN_F16: half = attn_f16_of_f64(wide); memcpy(p, &half, sizeof half); break;
+    default: half = attn_bf16_of_f64(wide); memcpy(p, &half, sizeof half); break;
+    }
+}
+
+#endif

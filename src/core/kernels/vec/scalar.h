@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * scalar.h - the vocabulary (see common.h) in plain C: a vector is one element.  Runs everywhere.
+ */
+#ifndef ATTN_KERNELS_VEC_SCALAR_H
+#define ATTN_KERNELS_VEC_SCALAR_H
+
+#include "common.h"
+
+typedef real vf;
+typedef int vm;
+#define VF_LANES       1
+#define VF_VECTORS     4
+#define VF_ROWS(width) 4
+#define VF_MOST_ROWS   4
+#define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)
+#define VF_PIN(v)      (void)(v)
+
+/* fma() is one instruction or a slow call, and the compiler tells which.  Without the instruction a product rounds on its own. */
+#if defined(FP_FAST_FMA) && defined(FP_FAST_FMAF)
+#define VF_FUSED 1
+#else
+#define VF_FUSED 0
+#endif
+
+VF_INLINE vf vf_zero(void) { return 0; }
+VF_INLINE vf vf_set(real x) { return x; }
+VF_INLINE vf vf_load(const real *p) { return *p; }
+VF_INLINE void vf_store(real *p, vf v) { *p = v; }
+VF_INLINE vf vf_load_part(const real *p, int64_t count) { return count ? *p : 0; }
+VF_INLINE void vf_store_part(real *p, vf v, int64_t count)
+{
+    if (count) *p = v;
+}
+VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index) { return real_at(dtype, base, index); }
+VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v) { put_real(dtype, base, index, v); }
+
+VF_INLINE vf vf_add(vf a, vf b) { return a + b; }
+VF_INLINE vf vf_sub(vf a, vf b) { return a - b; }
+VF_INLINE vf vf_mul(vf a, vf b) { return a * b; }
+VF_INLINE vf vf_div(vf a, vf b) { return a / b; }
+VF_INLINE vf vf_max(vf a, vf b) { return a > b ? a : b; }
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+#if !VF_FUSED
+    return a * b + c;
+#elif REAL_BITS == 32
+    return fmaf(a, b, c);
+#else
+    return fma(a, b, c);
+#endif
+}
+
+VF_INLINE vf vf_power(vf t)
+{
+#if REAL_BITS == 32
+    return attn_f32_of_bits(attn_bits_of_f32(t) << 23);
+#else
+    uint64_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    bits <<= 52;
+    memcpy(&t, &bits, sizeof t);
+    return t;
+#endif
+}
+
+VF_INLINE vm vf_gt(vf a, vf b) { return a > b; }
+VF_INLINE vm vf_ge(vf a, vf b) { return a >= b; }
+VF_INLINE vm vf_eq(vf a, vf b) { return a == b; }
+VF_INLINE vm vf_bits(vf v) { return v != 0; }
+VF_INLINE vm vm_and(vm a, vm b) { return a & b; }
+VF_INLINE vm vm_or(vm a, vm b) { return a | b; }
+VF_INLINE int vm_any(vm a) { return a; }
+VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return mask ? yes : no; }
+VF_INLINE vf vf_of_i32(const int32_t *p) { return (real)*p; }
+VF_INLINE void vf_transpose(vf *r) { (void)r; }
+#endif
