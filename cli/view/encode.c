@@ -53,22 +53,17 @@ void view_encode_text(FILE *out, const char *text)
     putc('"', out);
 }
 
-static void put_group(view_base64 *stream)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *g = stream->group;
-    const char four[4] = {digits[g[0] >> 2], digits[(g[0] & 3) << 4 | g[1] >> 4], digits[(g[1] & 15) << 2 | g[2] >> 6],
-                          digits[g[2] & 63]};
-    fwrite(four, 1, 4, stream->out);
-}
-
 static void put_byte(view_base64 *stream, uint32_t byte)
 {
-    stream->group[stream->pending++] = (unsigned char)(byte & 0xff);
-    if (stream->pending == 3) {
-        put_group(stream);
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t group = stream->group << 8 | (byte & 0xff);
+    if (++stream->pending == 3) {
+        const char four[4] = {digits[group >> 18 & 63], digits[group >> 12 & 63], digits[group >> 6 & 63], digits[group & 63]};
+        fwrite(four, 1, sizeof four, stream->out);
         stream->pending = 0;
+        group = 0;
     }
+    stream->group = group;
 }
 
 void view_base64_u16(view_base64 *stream, uint16_t value)

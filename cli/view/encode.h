@@ -17,8 +17,8 @@ void view_encode_text(FILE *out, const char *text);
 /* Base64 of values in little-endian order, a few bytes at a time: start from {.out = out}, end with view_base64_end. */
 typedef struct view_base64 {
     FILE *out;
-    unsigned pending; /* bytes of group in use: 0, 1, 2 */
-    unsigned char group[3];
+    uint32_t group;   /* of up to three bytes, the first one highest */
+    unsigned pending; /* how many of them there are: 0, 1, 2 */
 } view_base64;
 
 void view_base64_u16(view_base64 *stream, uint16_t value);

@@ -9,31 +9,15 @@
  */
 #include "page.h"
 
+#include "../failure.h"
 #include "encode.h"
 #include "source.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 
-#define LAST_STEP   65534
-#define NOT_A_STEP  65535
-
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-static attn_status
-fail(attn_error *error, attn_status status, const char *format, ...)
-{
-    if (error) {
-        va_list values;
-        va_start(values, format);
-        vsnprintf(error->message, sizeof error->message, format, values);
-        va_end(values);
-        error->status = status;
-    }
-    return status;
-}
+#define LAST_STEP  65534
+#define NOT_A_STEP 65535
 
 /* The sequence as given, or the whole tensor without labels. */
 static view_sequence sequence_at(const view_data *data, int64_t s)
@@ -47,39 +31,44 @@ static attn_status check_sizes(const view_data *data, attn_error *error)
     const struct {
         const char *name;
         int64_t value;
-    } sizes[] = {{"sequences", data->sequences}, {"layers", data->layers}, {"heads", data->heads},
-                 {"queries", data->len_q},       {"keys", data->len_k}};
+    } sizes[] = {{"sequences", data->sequences},
+                 {"layers", data->layers},
+                 {"heads", data->heads},
+                 {"queries", data->len_q},
+                 {"keys", data->len_k}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value < 1)
-            return fail(error, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is below 1: there is nothing to show", sizes[i].name,
-                        sizes[i].value);
+            return failure(error, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is below 1: there is nothing to show", sizes[i].name,
+                           sizes[i].value);
     return ATTN_OK;
 }
 
-/* Every sequence has at least one weight a head here, so sequences * layers * heads is within the limit of weights. */
+/* Divides instead of multiplying, so that no size overflows. */
 static attn_status count_weights(const view_data *data, int64_t *count, attn_error *error)
 {
-    int64_t per_head = 0, all_heads = 0;
+    int64_t per_head = 0;
     if (data->layers > VIEW_MAX_HEADS / data->heads)
-        return fail(error, ATTN_ERR_UNSUPPORTED,
-                    "%" PRId64 " layers x %" PRId64 " heads are too many for a page (at most %" PRId64
-                    " heads in all): choose fewer layers or heads",
-                    data->layers, data->heads, VIEW_MAX_HEADS);
-    all_heads = data->layers * data->heads;
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "%" PRId64 " layers x %" PRId64 " heads are too many for a page (at most %" PRId64
+                       " heads in all): choose fewer layers or heads",
+                       data->layers, data->heads, VIEW_MAX_HEADS);
+    int64_t all_heads = data->layers * data->heads;
     for (int64_t s = 0; s < data->sequences; s++) {
         view_sequence sequence = sequence_at(data, s);
         if (sequence.len_q < 0 || sequence.len_q > data->len_q)
-            return fail(error, ATTN_ERR_SHAPE, "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " queries",
-                        sequence.len_q, s, data->len_q);
+            return failure(error, ATTN_ERR_SHAPE,
+                           "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " queries", sequence.len_q, s,
+                           data->len_q);
         if (sequence.len_k < 0 || sequence.len_k > data->len_k)
-            return fail(error, ATTN_ERR_SHAPE, "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " keys",
-                        sequence.len_k, s, data->len_k);
+            return failure(error, ATTN_ERR_SHAPE, "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " keys",
+                           sequence.len_k, s, data->len_k);
         int64_t room = VIEW_MAX_WEIGHTS / all_heads - per_head;
         if (sequence.len_k > 0 && sequence.len_q > room / sequence.len_k)
-            return fail(error, ATTN_ERR_UNSUPPORTED,
-                        "%" PRId64 " sequences x %" PRId64 " layers x %" PRId64 " heads x %" PRId64 " queries x %" PRId64
-                        " keys are too many weights for a page (at most %" PRId64 "): choose fewer layers, heads, queries or sequences",
-                        data->sequences, data->layers, data->heads, data->len_q, data->len_k, VIEW_MAX_WEIGHTS);
+            return failure(error, ATTN_ERR_UNSUPPORTED,
+                           "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
+                           " weights (sequences x layers x heads x "
+                           "queries x keys) are too many for a page (at most %" PRId64 "): choose fewer of them",
+                           data->sequences, data->layers, data->heads, data->len_q, data->len_k, VIEW_MAX_WEIGHTS);
         per_head += sequence.len_q * sequence.len_k;
     }
     *count = per_head * all_heads;
@@ -193,7 +182,7 @@ attn_status view_write(FILE *out, const view_data *data, attn_error *error)
 {
     attn_status status;
     int64_t count = 0;
-    if (!out || !data || !data->weights) return fail(error, ATTN_ERR_ARGUMENT, "out, data or weights is NULL");
+    if (!out || !data || !data->weights) return failure(error, ATTN_ERR_ARGUMENT, "out, data or weights is NULL");
     if ((status = check_sizes(data, error)) != ATTN_OK) return status;
     if ((status = count_weights(data, &count, error)) != ATTN_OK) return status;
 
@@ -202,7 +191,7 @@ attn_status view_write(FILE *out, const view_data *data, attn_error *error)
     write_about(out, data, exact);
     write_weights(out, data, exact);
     fwrite(view_source_after, 1, view_source_after_size, out);
-    if (fflush(out) != 0 || ferror(out)) return fail(error, ATTN_ERR_IO, "the page cannot be written");
+    if (fflush(out) != 0 || ferror(out)) return failure(error, ATTN_ERR_IO, "the page cannot be written");
     if (error) *error = (attn_error){.status = ATTN_OK};
     return ATTN_OK;
 }

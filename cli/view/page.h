@@ -8,7 +8,8 @@
 #ifndef ATTN_CLI_VIEW_PAGE_H
 #define ATTN_CLI_VIEW_PAGE_H
 
-#include <attn/attn.h>
+#include "attn/attn.h"
+
 #include <stdint.h>
 #include <stdio.h>
 
@@ -27,8 +28,8 @@ typedef struct view_fact {
 
 /* One batch entry.  Texts are UTF-8 of any content; what is not valid UTF-8 is shown as U+FFFD. */
 typedef struct view_sequence {
-    const char *name;           /* for the list of sequences; NULL: its first tokens */
-    int64_t len_q;              /* real queries and keys, at most those of view_data: what lies beyond is padding, not drawn */
+    const char *name; /* for the list of sequences; NULL: its first tokens */
+    int64_t len_q;    /* real queries and keys, at most those of view_data: what lies beyond is padding, not drawn */
     int64_t len_k;
     int64_t first_query;        /* the number of row 0: not 0 where only some rows were chosen */
     const char *const *queries; /* len_q labels; NULL: their numbers */
@@ -45,9 +46,9 @@ typedef struct view_data {
     int64_t heads;
     int64_t len_q;
     int64_t len_k;
-    const float *weights;            /* dense [sequence][layer][head][len_q][len_k] */
-    const view_sequence *sequence;   /* one for each; NULL: full length, no labels */
-    const int64_t *layer_numbers;    /* as shown, increasing; NULL: 0, 1, ... */
+    const float *weights;          /* dense [sequence][layer][head][len_q][len_k] */
+    const view_sequence *sequence; /* one for each; NULL: full length, no labels */
+    const int64_t *layer_numbers;  /* as shown, increasing; NULL: 0, 1, ... */
     const int64_t *head_numbers;
     const view_fact *facts;
     int64_t facts_count;

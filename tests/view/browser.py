@@ -125,14 +125,14 @@ class Browser:
 
     def open(self, url):
         """Loads a page anew, also where only the part after # differs."""
-        self.send("Page.navigate", url="about:blank")
-        self.forget()
-        self.send("Page.navigate", url=url)
-        deadline = time.monotonic() + self.timeout
-        while not self.loaded:
-            message = self.receive(deadline)
-            if "method" in message:
-                self.note(message)
+        for address in ("about:blank", url):
+            self.forget()
+            self.send("Page.navigate", url=address)
+            deadline = time.monotonic() + self.timeout
+            while not self.loaded:
+                message = self.receive(deadline)
+                if "method" in message:
+                    self.note(message)
         self.settle()
 
     def evaluate(self, expression):

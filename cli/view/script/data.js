@@ -10,7 +10,7 @@ const sequences = about.sequences.map((given) => {
   const queries = given.queries || numbers(given.lenQ, given.firstQuery);
   const keys = given.keys || numbers(given.lenK, 0);
   const same = queries.length === keys.length && queries.every((token, i) => token === keys[i]);
-  return { name: given.name, lenQ: given.lenQ, lenK: given.lenK, firstQuery: given.firstQuery, labeled: Boolean(given.keys),
+  return { name: given.name, lenQ: given.lenQ, lenK: given.lenK, firstQuery: given.firstQuery, named: Boolean(given.queries),
            queries, keys, same };
 });
 

@@ -3,7 +3,7 @@
  * head.js - one head, large.  The canvas covers only what is in sight and sticks to the scrolled box, so a head of any size
  * can be enlarged; labels are elements, made for the rows and columns in sight.
  */
-const CELL = { largest: 44, gapFrom: 12, zoomStep: 1.5 };
+const CELL = { largest: 44, gapFrom: 12, outlineInside: 20, zoomStep: 1.5 };
 const LABEL = { widest: 128, size: 13, smallSize: 11, slant: 55 * Math.PI / 180, overhang: 72 };
 
 const map = { cell: { x: 1, y: 1 }, zoom: 0, hover: null, buffer: document.createElement('canvas'), gutters: null };
@@ -92,8 +92,9 @@ function measureGutters(sequence) {
 function layOutMap() {
   const sequence = sequences[state.sequence], { lenQ, lenK } = sequence;
   const gutters = map.gutters = measureGutters(sequence);
+  const above = byId('head').getBoundingClientRect().top + scrollY;
   const room = { x: Math.max(120, byId('head').clientWidth - gutters.left - gutters.right - 4),
-                 y: Math.max(300, innerHeight - gutters.top - 250) };
+                 y: Math.max(300, innerHeight - above - gutters.top - 56) };
   let x = Math.min(CELL.largest, room.x / lenK), y = Math.min(CELL.largest, room.y / lenQ);
   if (lenQ === lenK) x = y = Math.min(x, y);
   else [x, y] = [Math.min(x, Math.max(24, y)), Math.min(y, Math.max(24, x))];
@@ -136,8 +137,12 @@ function drawMap() {
   const outline = (color, thick, c, r, columns) => {
     context.strokeStyle = color;
     context.lineWidth = thick;
-    const x = c * size.x - offset.x, y = r * size.y - offset.y, gap = Math.min(size.x, size.y) >= CELL.gapFrom * scale ? line : 0;
-    context.strokeRect(x + thick / 2, y + thick / 2, columns * size.x - thick - gap, Math.max(size.y, 3 * line) - thick - gap);
+    const gap = Math.min(cell.x, cell.y) >= CELL.gapFrom ? line : 0;
+    const inset = Math.min(cell.x, cell.y) >= CELL.outlineInside ? thick / 2 : -thick / 2; /* a small cell must not be hidden */
+    const left = Math.max(thick / 2, c * size.x - offset.x + inset), top = Math.max(thick / 2, r * size.y - offset.y + inset);
+    const right = Math.min(width - thick / 2, (c + columns) * size.x - offset.x - gap - inset);
+    const bottom = Math.min(height - thick / 2, (r + 1) * size.y - offset.y - gap - inset);
+    if (right > left && bottom > top) context.strokeRect(left, top, right - left, bottom - top);
   };
   if (hover) outline(style.color, line, hover.key, hover.query, 1);
   if (state.query !== null) outline(style.outlineColor, 2 * line, 0, state.query, head.lenK);
@@ -160,7 +165,7 @@ function renderLabels() {
   map.queries.replaceChildren(...labeled(sequence.lenQ, cell.y, box.scrollTop, box.clientHeight, state.query).map((i) => {
     const label = el('div', { class: `label${i === state.query ? ' chosen' : ''}`, 'data-query': i, dir: 'auto',
                               title: sequence.queries[i].length > 14 ? sequence.queries[i] : null }, visible(sequence.queries[i]));
-    label.style.top = `${(i + 0.5) * cell.y - box.scrollTop}px`;
+    label.style.top = `${Math.min(box.clientHeight - 8, Math.max(8, (i + 0.5) * cell.y - box.scrollTop))}px`;
     label.style.fontSize = fontSize(cell.y);
     return label;
   }));
@@ -186,7 +191,9 @@ function renderHead() {
 
 function zoomMap(change) {
   if (change > 0 && map.largest) return;
+  const { box } = map, x = (box.scrollLeft + box.clientWidth / 2) / box.scrollWidth, y = (box.scrollTop + box.clientHeight / 2) / box.scrollHeight;
   map.zoom = change ? Math.max(0, map.zoom + change) : 0;
   renderHead();
+  box.scrollTo(x * box.scrollWidth - box.clientWidth / 2, y * box.scrollHeight - box.clientHeight / 2);
   scrollToSelection();
 }

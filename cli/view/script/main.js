@@ -74,8 +74,11 @@ function renderLegend() {
 function renderReadout() {
   const head = openHead(), sequence = sequences[state.sequence];
   if (!head || state.query === null) byId('readout').replaceChildren();
-  else if (state.key === null) byId('readout').replaceChildren(tokenText(sequence.queries[state.query]), ' selected: its row is outlined');
-  else byId('readout').replaceChildren(...linkText(sequence, state.query, state.key, head.weight(state.query, state.key)));
+  else if (state.key === null) {
+    const best = head.strongest(state.query);
+    byId('readout').replaceChildren(...linkText(sequence, state.query, best, head.weight(state.query, best)),
+                                    el('span', { class: 'quiet' }, ' largest of its row'));
+  } else byId('readout').replaceChildren(...linkText(sequence, state.query, state.key, head.weight(state.query, state.key)));
 }
 
 function render() {
@@ -144,7 +147,7 @@ function fillTexts() {
   byId('facts').querySelector('dl').append(...about.facts.map(([name, value]) =>
     el('div', {}, el('dt', {}, name ?? ''), el('dd', { dir: 'auto' }, value ?? ''))));
   byId('sequence-choice').hidden = sequences.length < 2;
-  const name = (sequence, s) => sequence.name ?? (sequence.labeled ? sequence.keys.slice(0, 12).map(visible).join(' ') : `${sequence.lenQ} × ${sequence.lenK}`);
+  const name = (sequence, s) => sequence.name ?? (sequence.named ? sequence.queries.slice(0, 12).map(visible).join(' ') : `${sequence.lenQ} × ${sequence.lenK}`);
   byId('sequence').append(...sequences.map((sequence, s) => el('option', { value: s }, `${s}: ${name(sequence, s)}`)));
 }
 

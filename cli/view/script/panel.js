@@ -35,7 +35,7 @@ function rowSection(head, sequence) {
   const more = order.length > PANEL.bars
     ? el('button', { type: 'button', class: 'link', onclick: () => { panel.allBars = !panel.allBars; renderPanel(); } },
          panel.allBars ? 'Show fewer' : `Show all ${order.length} keys`) : null;
-  return el('section', {}, el('h3', {}, `In layer ${about.layers[state.layer]}, head ${about.heads[state.head]}`),
+  return el('section', {}, el('h3', {}, `Attends to, in layer ${about.layers[state.layer]} head ${about.heads[state.head]}`),
             describeRow(head, sequence), el('ol', { class: 'bars', id: 'row-bars' }, ...bars), more);
 }
 
@@ -76,7 +76,7 @@ function everyHeadSection(sequence) {
                               width: `${size - gap}px`, height: `${size - gap}px` });
   const title = state.key === null ? [tokenText(sequence.queries[state.query]), ': largest weight in every head']
     : [tokenText(sequence.queries[state.query]), ' → ', tokenText(sequence.keys[state.key]), ' in every head'];
-  return el('section', {}, el('h3', {}, ...title), el('div', { class: 'squares-box' }, canvas, mark));
+  return el('section', {}, el('h3', {}, ...title), el('p', { class: 'quiet' }, 'layers as rows, heads as columns'), el('div', { class: 'squares-box' }, canvas, mark));
 }
 
 function linksSection(sequence) {
@@ -89,17 +89,17 @@ function linksSection(sequence) {
   const toggle = el('input', { type: 'checkbox', id: 'every-link' });
   toggle.checked = panel.everyLink;
   toggle.addEventListener('change', () => { panel.everyLink = toggle.checked; renderPanel(); byId('every-link').focus(); });
-  return el('section', {}, el('h3', {}, 'Strongest links, all heads'),
-            el('label', { class: 'quiet check' }, toggle, 'a key more than once'),
+  return el('section', {}, el('h3', {}, 'Attends to, over all heads'),
+            el('label', { class: 'quiet check' }, toggle, 'more than one head per key'),
             el('ol', { class: 'bars links', id: 'links' }, ...lines));
 }
 
 function guide(sequence) {
   const line = (...children) => el('p', {}, ...children);
   return [el('h2', {}, 'Reading the maps'),
-          line('Each square is one head. A row is the token that looks (query), a column the token looked at (key); the stronger the color, the more weight.'),
+          line('Each small map is one head. A row is the token that looks (query), a column the token looked at (key); the stronger the color, the more weight.'),
           line('A vertical stripe: all look at one token. A diagonal: each looks at itself, or one step beside it.'),
-          line(sequence.labeled ? 'Choose a word above to see where it attends, in all heads at once.' : 'Choose a row above to see where it attends, in all heads at once.'),
+          line(`Choose a ${sequence.named ? 'token' : 'query'} above to see where it attends, in all heads at once.`),
           line('Open a head for its tokens and values.')];
 }
 
@@ -114,8 +114,9 @@ function renderPanel() {
     byId('panel').replaceChildren(...guide(sequence));
     return;
   }
-  const title = el('h2', { id: 'panel-title' }, tokenText(sequence.queries[state.query]), ' attends to',
-                   sequence.labeled ? el('span', { class: 'quiet' }, ` token ${sequence.firstQuery + state.query}`) : null);
+  const number = sequence.firstQuery + state.query;
+  const title = sequence.named ? el('h2', {}, tokenText(sequence.queries[state.query]), el('span', { class: 'quiet' }, ` query ${number}`))
+    : el('h2', {}, `Query ${number}`);
   byId('panel').replaceChildren(title, ...(head ? [rowSection(head, sequence), everyHeadSection(sequence)] : []), linksSection(sequence));
   if (focused) [...byId('panel').querySelectorAll('button')].find((button) => button.textContent === focused)?.focus();
 }
