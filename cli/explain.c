@@ -9,13 +9,6 @@
 #include "options.h"
 #include "problem.h"
 
-static const command_usage usage = {
-    .name = "explain",
-    .synopsis = "PROBLEM [options]",
-    .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
-               "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
-};
-
 /* The words of problem strings, from their table. */
 static void print_words(void)
 {
@@ -28,6 +21,14 @@ static void print_words(void)
         printf("%*s%s\n", wide < 28 ? 28 - wide : 1, "", word->help);
     }
 }
+
+static const command_usage usage = {
+    .name = "explain",
+    .synopsis = "PROBLEM [options]",
+    .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
+               "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
+    .more = print_words,
+};
 
 static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
 
@@ -76,15 +77,9 @@ int attn_cmd_explain(int argc, char **argv)
     common_settings common = {0};
     const option_group groups[] = {{"Options", common_options, &common}, {0}};
     attn_error error;
-    int operands;
-    options_result parsed = options_parse(&usage, groups, argc, argv, &operands, &error);
-    if (parsed == OPTIONS_HELP) {
-        print_words();
-        return EXIT_DONE;
-    }
-    if (parsed == OPTIONS_WRONG) return command_fail(usage.name, NULL, &error);
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    if (exit >= 0) return exit;
     if (operands == argc) return command_fail_missing(usage.name, "problem", "attn explain fwd:f32:hq8:sq1024:d64:causal");
-    if (operands + 1 < argc) return command_fail_operand(usage.name, argv[operands + 1]);
 
     const char *text = argv[operands];
     char canonical[512];

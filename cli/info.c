@@ -82,11 +82,8 @@ int attn_cmd_info(int argc, char **argv)
     common_settings common = {0};
     const option_group groups[] = {{"Options", common_options, &common}, {0}};
     attn_error error;
-    int operands;
-    options_result parsed = options_parse(&usage, groups, argc, argv, &operands, &error);
-    if (parsed == OPTIONS_HELP) return EXIT_DONE;
-    if (parsed == OPTIONS_WRONG) return command_fail(usage.name, NULL, &error);
-    if (operands < argc) return command_fail_operand(usage.name, argv[operands]);
+    int operands, exit = options_begin(&usage, groups, argc, argv, 0, &operands);
+    if (exit >= 0) return exit;
 
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     if (attn_cpu_describe(&cpu, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands.h"
 #include "failure.h"
 #include "nearest.h"
 
@@ -72,6 +73,7 @@ static void print_help(const command_usage *usage, const option_group *groups)
         if (!g[1].rows) print_row('h', "help", NULL, "print this help");
     }
     if (usage->notes) printf("\n%s", usage->notes);
+    if (usage->more) usage->more();
 }
 
 /* ---- parsing ---- */
@@ -141,6 +143,20 @@ options_result options_parse(const command_usage *usage, const option_group *gro
     }
     *operands = optind;
     return OPTIONS_RUN;
+}
+
+int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands)
+{
+    attn_error error;
+    switch (options_parse(usage, groups, argc, argv, operands, &error)) {
+    case OPTIONS_HELP:
+        return EXIT_DONE;
+    case OPTIONS_WRONG:
+        return command_fail(usage->name, NULL, &error);
+    case OPTIONS_RUN:
+        break;
+    }
+    return argc - *operands > most ? command_fail_operand(usage->name, argv[*operands + most]) : -1;
 }
 
 /* ---- common options ---- */

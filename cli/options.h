@@ -30,6 +30,7 @@ typedef struct command_usage {
     const char *synopsis; /* "IN -o OUT [options]" */
     const char *summary;  /* what it does, in lines of at most 80 letters, ends in a newline */
     const char *notes;    /* after the options: examples and files; may be NULL */
+    void (*more)(void);   /* prints more help; may be NULL */
 } command_usage;
 
 typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options_result;
@@ -44,6 +45,10 @@ typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options
  */
 options_result options_parse(const command_usage *usage, const option_group *groups, int argc, char **argv, int *operands,
                              attn_error *error);
+
+/* options_parse as a command begins: prints what is wrong, refuses more than `most` operands.  Returns -1 where the command goes
+ * on, else its exit status. */
+int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands);
 
 /* ---- what all commands share ---- */
 

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * input.h - from the tensors of a file to a problem and its arguments.
+ *
+ * Rank 2 is [token, channel], 3 [head, token, channel], 4 [batch, head, token, channel] (or with --layout=bshd token before head);
+ * axes before these count as batch too: they are folded into one.  Messages name the file, the tensor and both shapes.
+ */
+#ifndef ATTN_CLI_INPUT_H
+#define ATTN_CLI_INPUT_H
+
+#include "attn/attn.h"
+#include "attn/io.h"
+#include "roles.h"
+
+/* One tensor that is used. */
+typedef struct input_tensor {
+    const char *path;          /* of the file that it is in */
+    const attn_tensor *tensor; /* as it is there; NULL: the role is not used */
+} input_tensor;
+
+typedef struct attention_input {
+    const char *path;   /* for messages: the input file, or that of the queries */
+    attn_tensors *file; /* the input file; NULL where every tensor is a .npy file of its own */
+    input_tensor used[ROLES];
+    problem_spec spec; /* as the tensors and flags say */
+    attn_problem problem;
+    attn_args args; /* inputs; the outputs are NULL */
+    int leading;    /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
+    int64_t lead[ATTN_MAX_RANK];
+
+    attn_tensors *single[ROLES]; /* .npy files */
+    void *owned[16];             /* converted copies */
+    int owned_count;
+} attention_input;
+
+enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
+
+/*
+ * Reads path (may be NULL, where --query and the others name .npy files) and makes input->problem.  value INPUT_NO_VALUE leaves v
+ * out, with dim_v 0: for what needs the weights only.  Ends in input_free, also after a failure.
+ */
+attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
+void input_free(attention_input *input);
+
+/* "[6, 12, 14, 32]" */
+enum { SHAPE_TEXT = 200 };
+const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * input_find.c - which tensors of which files play which role. */
+#include "input_find.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "failure.h"
+#include "nearest.h"
+
+static int is_ignored(const input_settings *settings, const char *name)
+{
+    for (int k = 0; k < settings->ignored_count; k++)
+        if (strcmp(settings->ignored[k], name) == 0) return 1;
+    return 0;
+}
+
+static int ends_in_npy(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 4 && strcmp(name + length - 4, ".npy") == 0;
+}
+
+/* "a, b, c" */
+static void list_tensors(const attn_tensors *file, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int64_t k = 0; k < attn_tensors_count(file); k++) {
+        int wrote = snprintf(text + used, size - used, "%s%s", k ? ", " : "", attn_tensors_at(file, k)->name);
+        if (wrote < 0 || (size_t)wrote >= size - used) {
+            snprintf(text + (used < size - 6 ? used : size - 6), 6, ", ...");
+            return;
+        }
+        used += (size_t)wrote;
+    }
+}
+
+static attn_status no_such_tensor(const attention_input *input, const char *name, attn_error *error)
+{
+    char hint[120];
+    nearest near;
+    nearest_init(&near, name);
+    for (int64_t k = 0; k < attn_tensors_count(input->file); k++) nearest_offer(&near, attn_tensors_at(input->file, k)->name);
+    nearest_print(&near, "", hint, sizeof hint);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no tensor '%.40s'%.80s", input->path, name, hint);
+}
+
+static attn_status no_default_tensor(const attention_input *input, tensor_role r, attn_error *error)
+{
+    if (!input->file)
+        return failure(error, ATTN_ERR_ARGUMENT, "no input file for '%s'; give one, or --%s=FILE.npy", roles[r].name,
+                       roles[r].flag);
+    char names[100];
+    list_tensors(input->file, names, sizeof names);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no tensor '%s'; --%s=NAME chooses another (there are: %s)", input->path,
+                   roles[r].name, roles[r].flag, names);
+}
+
+static attn_status find_chosen(attention_input *input, tensor_role r, const char *name, attn_error *error)
+{
+    if (ends_in_npy(name) && !(input->file && attn_tensors_find(input->file, name))) {
+        attn_status status = attn_tensors_read(&input->single[r], name, error);
+        if (status != ATTN_OK) return status;
+        if (attn_tensors_count(input->single[r]) != 1)
+            return failure(error, ATTN_ERR_FORMAT, "%.150s: a .npy file with one tensor was expected", name);
+        input->used[r] = (input_tensor){name, attn_tensors_at(input->single[r], 0)};
+        return ATTN_OK;
+    }
+    if (!input->file)
+        return failure(error, ATTN_ERR_ARGUMENT, "no input file has '%.80s'; give the file, or --%s=FILE.npy", name, roles[r].flag);
+    input->used[r] = (input_tensor){input->path, attn_tensors_find(input->file, name)};
+    return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
+}
+
+attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    input->path = path ? path : settings->chosen[ROLE_Q] ? settings->chosen[ROLE_Q] : "input";
+    if (path) status = attn_tensors_read(&input->file, path, error);
+    int backward = settings->spec.op == SPEC_BACKWARD;
+    for (int r = 0; r < ROLES && status == ATTN_OK; r++) {
+        const char *name = settings->chosen[r];
+        if (r == ROLE_V && !value) continue;
+        if (r == ROLE_OFFSET && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is said */
+        if (name) {
+            status = find_chosen(input, (tensor_role)r, name, error);
+        } else {
+            if (input->file && !is_ignored(settings, roles[r].name) && backward >= roles[r].gradient)
+                input->used[r] = (input_tensor){input->path, attn_tensors_find(input->file, roles[r].name)};
+            if (r <= ROLE_V && !input->used[r].tensor) status = no_default_tensor(input, (tensor_role)r, error);
+        }
+        if (status == ATTN_OK && input->used[r].tensor && roles[r].later)
+            status = failure(error, ATTN_ERR_UNSUPPORTED,
+                             "%.80s: tensor '%.40s': libattn %s has no %s; --ignore=%.40s leaves it out", input->used[r].path,
+                             input->used[r].tensor->name, attn_version(), roles[r].later, input->used[r].tensor->name);
+    }
+    return status;
+}

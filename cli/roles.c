@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * roles.c - what a tensor is for: its name in files, and the flag that chooses another. */
+#include "roles.h"
+
+#include <stddef.h>
+#include <string.h>
+
+const role_row roles[ROLES] = {
+    [ROLE_Q] = {"q", "query", "the queries (default q)", 0, NULL},
+    [ROLE_K] = {"k", "key", "the keys (default k)", 0, NULL},
+    [ROLE_V] = {"v", "value", "the values (default v)", 0, NULL},
+    [ROLE_MASK] = {"mask", "mask", "a boolean mask, 1 = keep (default mask)", 0, NULL},
+    [ROLE_BIAS] = {"bias", "bias", "an additive bias (default bias)", 0, NULL},
+    [ROLE_LENGTHS_Q] = {"lengths_q", "lengths-q", "real queries of each batch entry", 0, NULL},
+    [ROLE_LENGTHS_KV] = {"lengths_kv", "lengths-kv", "real keys of each batch entry", 0, NULL},
+    [ROLE_OFFSET] = {"offset", "offset", "where query 0 stands among the keys; or a number", 0, NULL},
+    [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes", 0, "ALiBi slopes"},
+    [ROLE_SINK] = {"sink", "sink", "attention sinks", 0, "attention sink"},
+    [ROLE_DROPOUT_KEEP] = {"dropout_keep", "dropout-keep", "weights to keep", 0, "dropout"},
+    [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed queries begin", 0, "packed sequences"},
+    [ROLE_CU_SEQLENS_KV] = {"cu_seqlens_kv", "cu-seqlens-kv", "where packed keys begin", 0, "packed sequences"},
+    [ROLE_DO] = {"do", "do", "the gradient of o", 1, "backward pass"},
+    [ROLE_DLSE] = {"dlse", "dlse", "the gradient of lse", 1, "backward pass"},
+};
+
+void input_settings_init(input_settings *settings, const char **ignored)
+{
+    *settings = (input_settings){.ignored = ignored};
+    problem_init(&settings->spec);
+    ignored[0] = NULL;
+}
+
+static attn_status set_role(void *target, const char *name, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    int64_t number;
+    for (int r = 0; r < ROLES; r++) {
+        if (strcmp(name, roles[r].flag) != 0) continue;
+        if (r == ROLE_OFFSET && option_whole(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
+            return problem_set(&settings->spec, name, value, error);
+        settings->chosen[r] = value;
+    }
+    return ATTN_OK;
+}
+
+static attn_status set_ignore(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    input_settings *settings = target;
+    settings->ignored[settings->ignored_count++] = value;
+    settings->ignored[settings->ignored_count] = NULL;
+    return ATTN_OK;
+}
+
+static attn_status set_dtype(void *target, const char *name, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    settings->has_dtype = 1;
+    return problem_set(&settings->spec, name, value, error);
+}
+
+static attn_status set_tokens(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((input_settings *)target)->tokens = value;
+    return ATTN_OK;
+}
+
+const option_row *role_options(void)
+{
+    static option_row rows[ROLES + 4];
+    for (int r = 0; r < ROLES; r++) rows[r] = (option_row){roles[r].flag, 0, "NAME", roles[r].help, set_role};
+    rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
+    rows[ROLES + 1] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16", set_dtype};
+    rows[ROLES + 2] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
+    rows[ROLES + 3] = (option_row){0};
+    return rows;
+}

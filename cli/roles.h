@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * roles.h - what a tensor is for: its name in files, and the flag that chooses another. */
+#ifndef ATTN_CLI_ROLES_H
+#define ATTN_CLI_ROLES_H
+
+#include "options.h"
+#include "problem.h"
+
+typedef enum tensor_role {
+    ROLE_Q,
+    ROLE_K,
+    ROLE_V,
+    ROLE_MASK,
+    ROLE_BIAS,
+    ROLE_LENGTHS_Q,
+    ROLE_LENGTHS_KV,
+    ROLE_OFFSET,
+    ROLE_SLOPES,
+    ROLE_SINK,
+    ROLE_DROPOUT_KEEP,
+    ROLE_CU_SEQLENS_Q,
+    ROLE_CU_SEQLENS_KV,
+    ROLE_DO,
+    ROLE_DLSE,
+    ROLES
+} tensor_role;
+
+typedef struct role_row {
+    const char *name; /* in files */
+    const char *flag; /* --query */
+    const char *help;
+    int gradient;      /* 1: used with --backward only */
+    const char *later; /* what this version lacks when such a tensor is used; NULL: it is supported */
+} role_row;
+
+extern const role_row roles[ROLES];
+
+/* What the flags of run, top and view say about the input. */
+typedef struct input_settings {
+    problem_spec spec;         /* options and operation; start from problem_init */
+    int has_dtype;             /* 1: convert q, k and v to spec.dtype */
+    const char *chosen[ROLES]; /* NULL: the name of the role, if the file has it */
+    const char **ignored;      /* names, ended by NULL; the caller's memory */
+    int ignored_count;
+    const char *tokens; /* a file with one token a line; NULL: from the metadata */
+} input_settings;
+
+/* ignored has room for as many names as there are words on the command line. */
+void input_settings_init(input_settings *settings, const char **ignored);
+
+/* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
+const option_row *role_options(void);
+
+#endif

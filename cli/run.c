@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run.c - `attn run`: attention over the tensors of a file, into a file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "compute.h"
+#include "failure.h"
+#include "input.h"
+#include "json.h"
+#include "nearest.h"
+#include "options.h"
+#include "progress.h"
+
+static const command_usage usage = {
+    .name = "run",
+    .synopsis = "IN -o OUT [options]",
+    .summary = "Computes attention over the tensors q, k and v of IN (.safetensors, .npz) or of .npy\n"
+               "files, and writes o to OUT. Tensors are [token, channel], [head, token, channel] or\n"
+               "[batch, head, token, channel]; axes before these count as batch.\n",
+    .notes = "A tensor of IN that has the name of a role (mask, bias, lengths_kv, ...) is used;\n"
+             "--ignore leaves it out. OUT gets the metadata of IN and appears whole or not at all.\n"
+             "\n"
+             "Examples:\n"
+             "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
+             "  attn run -o o.npy --query=q.npy --key=k.npy --value=v.npy --window=256,0\n",
+};
+
+typedef struct run_settings {
+    const char *output;
+    problem_spec *spec;
+} run_settings;
+
+static attn_status set_output(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((run_settings *)target)->output = value;
+    return ATTN_OK;
+}
+
+static attn_status set_backward(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((run_settings *)target)->spec->op = SPEC_BACKWARD;
+    return ATTN_OK;
+}
+
+static const option_row run_options[] = {
+    {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
+    {"backward", 0, NULL, "compute gradients too", set_backward},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/* ---- outputs ---- */
+
+/* What the format cannot hold is said before the work, not after it. */
+static attn_status check_output(const char *path, const problem_spec *spec, attn_error *error)
+{
+    const char *dot = strrchr(path, '.'), *extension = dot ? dot : "";
+    int npy = strcmp(extension, ".npy") == 0, npz = strcmp(extension, ".npz") == 0;
+    if (!npy && !npz && strcmp(extension, ".safetensors") != 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .safetensors, .npz or .npy", path);
+    if (npy && (spec->lse || spec->weights))
+        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: a .npy file holds one tensor, and --%s asks for another", path,
+                       spec->lse ? "lse" : "weights");
+    if ((npy || npz) && spec->dtype == SPEC_BF16)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "%.120s: NumPy files cannot hold bf16; write .safetensors, or use --dtype",
+                       path);
+    return ATTN_OK;
+}
+
+/* The query's shape with the last axis, or with the last two in the order [head, token], replaced. */
+static attn_status add_output(attn_tensors *out, const char *name, const attention_input *input, int64_t last, void **data,
+                              attn_error *error)
+{
+    const attn_tensor *q = input->used[ROLE_Q].tensor;
+    const attn_shape *s = &input->problem.shape;
+    attn_dtype dtype = problem_dtype(&input->spec);
+    int64_t shape[ATTN_MAX_RANK];
+    int rank = q->rank;
+    memcpy(shape, q->shape, sizeof shape);
+    shape[rank - 1] = last;
+    if (strcmp(name, "o") != 0) { /* lse and weights are [head, query, ...] in both layouts */
+        dtype = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+        if (rank > 2) shape[rank - 3] = s->heads_q;
+        shape[rank - 2] = s->len_q;
+    }
+    if (strcmp(name, "lse") == 0) rank--;
+    return attn_tensors_allocate(out, name, dtype, rank, shape, data, error);
+}
+
+static attn_status add_metadata(attn_tensors *out, const attention_input *input, const char *kernel, const char *problem,
+                                attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t k = 0; input->file && k < attn_tensors_metadata_count(input->file) && status == ATTN_OK; k++) {
+        const attn_metadata *entry = attn_tensors_metadata_at(input->file, k);
+        status = attn_tensors_set_metadata(out, entry->key, entry->value, error);
+    }
+    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_version", attn_version(), error);
+    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_problem", problem, error);
+    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_kernel", kernel, error);
+    return status;
+}
+
+/* ---- what was done ---- */
+
+/* What the run did, for its summary. */
+typedef struct run_report {
+    const attention_input *input;
+    const attn_tensors *out;
+    const char *output, *problem, *kernel;
+    double seconds;
+} run_report;
+
+static int is_used(const attention_input *input, const attn_tensor *tensor)
+{
+    for (int r = 0; r < ROLES; r++)
+        if (input->used[r].tensor == tensor) return 1;
+    return 0;
+}
+
+static void json_tensor(cJSON *list, const char *role, const attn_tensor *tensor)
+{
+    char shape[SHAPE_TEXT];
+    cJSON *item = json_item(list);
+    if (role) json_text(item, "role", role);
+    json_text(item, "name", tensor->name);
+    json_text(item, "dtype", attn_dtype_name(tensor->dtype));
+    cJSON_AddRawToObject(item, "shape", shape_text(shape, tensor->rank, tensor->shape));
+}
+
+static void print_json(const run_report *report)
+{
+    const attention_input *input = report->input;
+    cJSON *object = json_begin();
+    json_text(object, "input", input->path);
+    json_text(object, "output", report->output);
+    cJSON *used = json_list(object, "used");
+    for (int r = 0; r < ROLES; r++)
+        if (input->used[r].tensor) json_tensor(used, roles[r].name, input->used[r].tensor);
+    cJSON *unused = json_list(object, "unused");
+    for (int64_t k = 0; input->file && k < attn_tensors_count(input->file); k++) {
+        const attn_tensor *tensor = attn_tensors_at(input->file, k);
+        if (!is_used(input, tensor)) cJSON_AddItemToArray(unused, cJSON_CreateString(tensor->name));
+    }
+    cJSON *written = json_list(object, "written");
+    for (int64_t k = 0; k < attn_tensors_count(report->out); k++) json_tensor(written, NULL, attn_tensors_at(report->out, k));
+    json_text(object, "version", attn_version());
+    json_text(object, "problem", report->problem);
+    json_text(object, "kernel", report->kernel);
+    json_number(object, "seconds", report->seconds);
+    json_end(object);
+}
+
+static void print_tensor(const char *verb, const char *role, const attn_tensor *tensor, const char *path)
+{
+    char shape[SHAPE_TEXT];
+    printf("%-8s%-11s %s %s", verb, role, attn_dtype_name(tensor->dtype), shape_text(shape, tensor->rank, tensor->shape));
+    if (strcmp(role, tensor->name) != 0) printf(" from '%s'", tensor->name);
+    printf("%s%s\n", path ? "  " : "", path ? path : "");
+}
+
+static void print_text(const run_report *report)
+{
+    const attention_input *input = report->input;
+    for (int r = 0; r < ROLES; r++)
+        if (input->used[r].tensor) print_tensor("used", roles[r].name, input->used[r].tensor, input->used[r].path);
+    int unused = 0;
+    for (int64_t k = 0; input->file && k < attn_tensors_count(input->file); k++) {
+        const attn_tensor *tensor = attn_tensors_at(input->file, k);
+        if (!is_used(input, tensor)) printf("%s%s", unused++ ? ", " : "unused  ", tensor->name);
+    }
+    if (unused) putchar('\n');
+    printf("problem %s\nkernel  %s, %.3g ms\n", report->problem, report->kernel, 1e3 * report->seconds);
+    for (int64_t k = 0; k < attn_tensors_count(report->out); k++)
+        print_tensor("wrote", attn_tensors_at(report->out, k)->name, attn_tensors_at(report->out, k), report->output);
+}
+
+/* ---- the command ---- */
+
+static attn_status run(const char *path, const run_settings *settings, const input_settings *in, const common_settings *common,
+                       attn_error *error)
+{
+    attention_input input;
+    computation work = {0};
+    attn_tensors *out = NULL;
+    char problem[512];
+    attn_status status = input_load(&input, path, in, INPUT_VALUE, error);
+    if (status == ATTN_OK) status = check_output(settings->output, &input.spec, error);
+    if (status == ATTN_OK) {
+        status = computation_begin(&work, &input.problem, common, error);
+        if (status != ATTN_OK) failure_about(error, input.path);
+    }
+    attn_args args = input.args;
+    const attn_shape *s = &input.problem.shape;
+    if (status == ATTN_OK) status = attn_tensors_create(&out, error);
+    if (status == ATTN_OK) status = add_output(out, "o", &input, s->dim_v, &args.o, error);
+    if (status == ATTN_OK && input.spec.lse) status = add_output(out, "lse", &input, 1, &args.lse, error);
+    if (status == ATTN_OK && input.spec.weights) status = add_output(out, "weights", &input, s->len_kv, &args.weights, error);
+
+    double begin = seconds_now();
+    if (status == ATTN_OK) {
+        status = compute_whole(&work, &input.problem, &args, common, "attention", error);
+        if (status != ATTN_OK) failure_about(error, input.path);
+    }
+    run_report report = {&input, out, settings->output, problem, work.description.kernel, seconds_now() - begin};
+    problem_print(&input.spec, problem, sizeof problem);
+    if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
+    if (status == ATTN_OK) status = attn_tensors_write(out, settings->output, error);
+    if (status == ATTN_OK && common->json) print_json(&report);
+    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) print_text(&report);
+    attn_tensors_destroy(out);
+    computation_end(&work);
+    input_free(&input);
+    return status;
+}
+
+int attn_cmd_run(int argc, char **argv)
+{
+    common_settings common = {0};
+    input_settings in;
+    const char **ignored = need_memory(argc + 1, sizeof *ignored);
+    input_settings_init(&in, ignored);
+    run_settings settings = {.spec = &in.spec};
+    const option_group groups[] = {{"Output", run_options, &settings},
+                                   {"Input", role_options(), &in},
+                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_OUTPUT), &in.spec},
+                                   {"All commands", common_options, &common},
+                                   {0}};
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    in.spec.seed = common.seed;
+    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
+        exit = command_fail_missing(usage.name, "input file", "attn run IN.safetensors -o OUT.safetensors");
+    if (exit < 0 && !settings.output)
+        exit = command_fail_missing(usage.name, "output file", "attn run IN.safetensors -o OUT.safetensors");
+    if (exit < 0) {
+        attn_status status = run(argv[operands], &settings, &in, &common, &error);
+        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    }
+    free(ignored);
+    return exit;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * top.c - `attn top`: what a token attends to, by layer and head. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "commands.h"
+#include "failure.h"
+#include "input.h"
+#include "json.h"
+#include "labels.h"
+#include "nearest.h"
+#include "options.h"
+#include "progress.h"
+#include "weights.h"
+
+static const command_usage usage = {
+    .name = "top",
+    .synopsis = "IN --token WORD [options]",
+    .summary = "Lists what a token attends to: the strongest links from every place where WORD\n"
+               "stands to any key, by layer and head. The weights are computed from q and k of IN.\n",
+    .notes = "WORD is a token of the metadata's `tokens`, or #N for the token at position N.\n"
+             "Transformers park much weight on tokens such as [CLS], [SEP] and '.': --content leaves\n"
+             "links to these out. Keys that a query does not see are no links.\n"
+             "\n"
+             "Examples:\n"
+             "  attn top sentence.safetensors --token it --content\n"
+             "  attn top sentence.safetensors --token it --layer 3 --head 1 --json\n",
+};
+
+enum { TABLE_COUNT = 20 };
+
+typedef struct top_settings {
+    const char *token;
+    const char *layers, *heads, *entries;
+    int64_t count; /* -1: not said */
+    int content;
+} top_settings;
+
+static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)error;
+    top_settings *s = target;
+    const char **field = strcmp(name, "token") == 0   ? &s->token
+                         : strcmp(name, "layer") == 0 ? &s->layers
+                         : strcmp(name, "head") == 0  ? &s->heads
+                                                      : &s->entries;
+    *field = value;
+    return ATTN_OK;
+}
+
+static attn_status set_count(void *target, const char *name, const char *value, attn_error *error)
+{
+    return option_whole(name, value, 0, INT64_MAX, &((top_settings *)target)->count, error);
+}
+
+static attn_status set_content(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((top_settings *)target)->content = 1;
+    return ATTN_OK;
+}
+
+static const option_row top_options[] = {
+    {"token", 't', "WORD", "the token that attends (needed); #N: by position", set_text},
+    {"layer", 0, "LIST", "only these layers, such as 0,3-5", set_text},
+    {"head", 0, "LIST", "only these heads", set_text},
+    {"entry", 0, "LIST", "only these batch entries", set_text},
+    {"count", 'n', "N", "at most N links (default 20; with --json: all)", set_count},
+    {"content", 0, NULL, "no links to special tokens and punctuation", set_content},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/* ---- links ---- */
+
+typedef struct token_link {
+    float weight;
+    int64_t entry, layer, head, query, key;
+} token_link;
+
+typedef struct link_list {
+    token_link *list;
+    int64_t count, room;
+    int64_t keep; /* no more than the strongest so many are wanted */
+    int64_t seen; /* how many there were in all */
+} link_list;
+
+static int compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+/* Strongest first; equal ones in the order of the file. */
+static int by_weight(const void *one, const void *two)
+{
+    const token_link *a = one, *b = two;
+    if (a->weight != b->weight) return a->weight > b->weight ? -1 : 1;
+    int order = compare(a->entry, b->entry);
+    if (!order) order = compare(a->layer, b->layer);
+    if (!order) order = compare(a->head, b->head);
+    if (!order) order = compare(a->query, b->query);
+    return order ? order : compare(a->key, b->key);
+}
+
+static void sort_links(link_list *l)
+{
+    qsort(l->list, (size_t)l->count, sizeof *l->list, by_weight);
+    if (l->count > l->keep) l->count = l->keep;
+}
+
+/* Memory stays within a few times of what is kept. */
+static void add_link(link_list *l, token_link new)
+{
+    l->seen++;
+    if (l->count == l->room) {
+        if (l->count / 2 > l->keep) sort_links(l);
+        if (l->count == l->room) {
+            int64_t room = l->room ? 2 * l->room : 1024;
+            token_link *more = need_memory(room, sizeof *more);
+            if (l->count) memcpy(more, l->list, (size_t)l->count * sizeof *more);
+            free(l->list);
+            l->list = more;
+            l->room = room;
+        }
+    }
+    l->list[l->count++] = new;
+}
+
+/* ---- the token ---- */
+
+/* Marks that tokenizers put before a word or a piece of one: GPT-2, SentencePiece, WordPiece. */
+static const char *without_mark(const char *token)
+{
+    static const char *const marks[] = {"\xc4\xa0", "\xe2\x96\x81", "##"};
+    for (size_t k = 0; k < sizeof marks / sizeof *marks; k++)
+        if (strncmp(token, marks[k], strlen(marks[k])) == 0 && token[strlen(marks[k])]) return token + strlen(marks[k]);
+    return token;
+}
+
+/* How well a label is what was asked for: 3 exactly, 2 but for a tokenizer's mark, 1 but for capital letters too, 0 not. */
+static int match(const char *label, const char *wanted)
+{
+    if (!label) return 0;
+    if (strcmp(label, wanted) == 0) return 3;
+    if (strcmp(without_mark(label), wanted) == 0) return 2;
+    return strcasecmp(without_mark(label), wanted) == 0;
+}
+
+/* "#9": the position; -1 otherwise. */
+static int64_t position_of(const char *wanted)
+{
+    int64_t position;
+    return wanted[0] == '#' && option_whole("", wanted + 1, 0, INT64_MAX, &position, NULL) == ATTN_OK ? position : -1;
+}
+
+/* The best match of any query of the chosen entries. */
+static attn_status find_token(const attention_input *input, const labels *l, const int64_t *entry, int64_t entries,
+                              const char *wanted, int *best, attn_error *error)
+{
+    const int64_t len_q = input->problem.shape.len_q;
+    char hint[140];
+    nearest near;
+    nearest_init(&near, wanted);
+    *best = 0;
+    for (int64_t e = 0; e < entries; e++) {
+        for (int64_t i = 0; i < len_q; i++) {
+            const char *label = labels_query(l, input, entry[e], i);
+            int found = match(label, wanted);
+            if (found > *best) *best = found;
+            if (label) nearest_offer(&near, label);
+        }
+    }
+    if (*best) return ATTN_OK;
+    int64_t position = position_of(wanted);
+    if (position >= 0 && position < len_q) return ATTN_OK;
+    if (position >= 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no query %.40s; there are %" PRId64, input->path, wanted, len_q);
+    if (!near.found[0])
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.100s: queries have no tokens; --tokens=FILE names them, --token='#N' chooses one by position",
+                       input->path);
+    nearest_print(&near, "", hint, sizeof hint);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no query is the token '%.40s'%.100s", input->path, wanted, hint);
+}
+
+/* ---- the search ---- */
+
+/* Indices of what was chosen. */
+typedef struct chosen {
+    int64_t *layer, *head, *entry;
+    int64_t layers, heads, entries;
+} chosen;
+
+static void add_row(link_list *found, const attention_input *input, const labels *l, const chosen *c, const float *weights,
+                    token_link at, int content)
+{
+    const int64_t len_kv = input->problem.shape.len_kv;
+    for (int64_t h = 0; h < c->heads; h++) {
+        const float *row = weights + c->head[h] * len_kv;
+        for (int64_t j = 0; j < len_kv; j++) {
+            if (!(row[j] > 0)) continue;
+            const char *key = content ? labels_key(l, input, at.entry, j) : NULL;
+            if (key && label_is_special(key)) continue;
+            at.head = c->head[h];
+            at.key = j;
+            at.weight = row[j];
+            add_link(found, at);
+        }
+    }
+}
+
+static attn_status search(link_list *found, const attention_input *input, const labels *l, const chosen *c,
+                          const top_settings *settings, int best, const common_settings *common, attn_error *error)
+{
+    const attn_shape *s = &input->problem.shape;
+    const int64_t position = best ? -1 : position_of(settings->token);
+    progress bar;
+    weight_reader reader;
+    float *weights = need_memory(s->heads_q * s->len_kv, sizeof *weights);
+    attn_status status = weights_begin(&reader, input, 1, common, error);
+    progress_begin(&bar, "weights", common->quiet);
+    for (int64_t e = 0; e < c->entries && status == ATTN_OK; e++) {
+        for (int64_t i = 0; i < s->len_q && status == ATTN_OK; i++) {
+            int here = best ? match(labels_query(l, input, c->entry[e], i), settings->token) == best : i == position;
+            for (int64_t y = 0; here && y < c->layers && status == ATTN_OK; y++) {
+                token_link at = {.entry = c->entry[e], .layer = l->layer_number[c->layer[y]], .query = i};
+                status = weights_read(&reader, labels_batch(l, c->layer[y], c->entry[e]), i, weights, error);
+                if (status == ATTN_OK) add_row(found, input, l, c, weights, at, settings->content);
+            }
+            progress_show(&bar, e * s->len_q + i + 1, c->entries * s->len_q);
+        }
+    }
+    progress_end(&bar);
+    weights_end(&reader);
+    free(weights);
+    if (status == ATTN_OK) sort_links(found);
+    else failure_about(error, input->path);
+    return status;
+}
+
+/* ---- the result ---- */
+
+static void json_words_of(cJSON *list, const token_list *tokens)
+{
+    for (int64_t k = 0; k < tokens->count; k++) cJSON_AddItemToArray(list, cJSON_CreateString(tokens->word[k]));
+}
+
+static void json_label(cJSON *object, const char *name, const char *label)
+{
+    if (label) json_text(object, name, label);
+    else cJSON_AddNullToObject(object, name);
+}
+
+static void print_json(const link_list *found, const attention_input *input, const labels *l)
+{
+    cJSON *object = json_begin(), *tokens = json_list(object, "tokens"), *list = json_list(object, "links");
+    if (l->lists == 1) json_words_of(tokens, &l->list[0]);
+    for (int64_t k = 0; l->lists > 1 && k < l->lists; k++) {
+        cJSON *inner = cJSON_CreateArray();
+        cJSON_AddItemToArray(tokens, inner);
+        json_words_of(inner, &l->list[k]);
+    }
+    for (int64_t k = 0; k < found->count; k++) {
+        const token_link *a = &found->list[k];
+        cJSON *item = json_item(list);
+        if (l->entries > 1) json_whole(item, "entry", a->entry);
+        json_whole(item, "layer", a->layer);
+        json_whole(item, "head", a->head);
+        json_whole(item, "query", a->query);
+        json_whole(item, "key", a->key);
+        json_label(item, "query_token", labels_query(l, input, a->entry, a->query));
+        json_label(item, "key_token", labels_key(l, input, a->entry, a->key));
+        json_number(item, "weight", a->weight);
+    }
+    json_end(object);
+}
+
+/* Code points, which is the width of most scripts. */
+static int width_of(const char *text)
+{
+    int width = 0;
+    for (; *text; text++) width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+/* A token of a foreign file may hold anything, a terminal must not obey it. */
+static void print_cell(const char *text, int64_t position, int width)
+{
+    int used = printf("%4" PRId64 " ", position) * 0;
+    for (const char *c = text; *c; c++) putchar((unsigned char)*c < 32 || *c == 127 ? '?' : *c);
+    used += width_of(text);
+    printf("%*s", width > used ? width - used : 0, "");
+}
+
+static void print_table(const link_list *found, const attention_input *input, const labels *l, const top_settings *settings,
+                        const common_settings *common)
+{
+    enum { BAR = 24 };
+    char text[LABEL_NUMBER];
+    int wide_query = 5, wide_key = 3;
+    for (int64_t k = 0; k < found->count; k++) {
+        const token_link *a = &found->list[k];
+        int query = width_of(label_or_number(labels_query(l, input, a->entry, a->query), a->query, text));
+        int key = width_of(label_or_number(labels_key(l, input, a->entry, a->key), a->key, text));
+        if (query > wide_query) wide_query = query;
+        if (key > wide_key) wide_key = key;
+    }
+    if (!common->quiet)
+        printf("%s of %" PRId64 " links from '%s'%s, strongest first\n", found->count == found->seen ? "all" : "the first",
+               found->seen, settings->token, settings->content ? " to content words" : "");
+    printf("%slayer  head  %4s %-*s  %4s %-*s  weight\n", l->entries > 1 ? "entry  " : "", "", wide_query, "query", "", wide_key,
+           "key");
+    for (int64_t k = 0; k < found->count; k++) {
+        const token_link *a = &found->list[k];
+        if (l->entries > 1) printf("%5" PRId64 "  ", a->entry);
+        printf("%5" PRId64 "  %4" PRId64 "  ", a->layer, a->head);
+        print_cell(label_or_number(labels_query(l, input, a->entry, a->query), a->query, text), a->query, wide_query);
+        printf("  ");
+        print_cell(label_or_number(labels_key(l, input, a->entry, a->key), a->key, text), a->key, wide_key);
+        printf("  %.3f  ", (double)a->weight);
+        for (int b = 0; b < (int)(a->weight * BAR + 0.5f); b++) putchar('#');
+        putchar('\n');
+    }
+}
+
+/* ---- the command ---- */
+
+static attn_status top(const char *path, const top_settings *settings, const input_settings *in, const common_settings *common,
+                       attn_error *error)
+{
+    attention_input input;
+    labels l = {0};
+    chosen c = {0};
+    int best = 0;
+    int64_t count = settings->count >= 0 ? settings->count : common->json ? INT64_MAX : TABLE_COUNT;
+    link_list found = {.keep = count};
+    attn_status status = input_load(&input, path, in, INPUT_NO_VALUE, error);
+    if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
+    if (status == ATTN_OK) status = labels_choose("layer", settings->layers, l.layer_number, l.layers, &c.layer, &c.layers, error);
+    if (status == ATTN_OK)
+        status = labels_choose("head", settings->heads, NULL, input.problem.shape.heads_q, &c.head, &c.heads, error);
+    if (status == ATTN_OK) status = labels_choose("entry", settings->entries, NULL, l.entries, &c.entry, &c.entries, error);
+    if (status == ATTN_OK) status = find_token(&input, &l, c.entry, c.entries, settings->token, &best, error);
+    if (status == ATTN_OK) status = search(&found, &input, &l, &c, settings, best, common, error);
+    if (status == ATTN_OK && common->json) print_json(&found, &input, &l);
+    if (status == ATTN_OK && !common->json) print_table(&found, &input, &l, settings, common);
+    free(found.list);
+    free(c.layer);
+    free(c.head);
+    free(c.entry);
+    labels_free(&l);
+    input_free(&input);
+    return status;
+}
+
+int attn_cmd_top(int argc, char **argv)
+{
+    common_settings common = {0};
+    input_settings in;
+    top_settings settings = {.count = -1};
+    const char **ignored = need_memory(argc + 1, sizeof *ignored);
+    input_settings_init(&in, ignored);
+    const option_group groups[] = {{"Links", top_options, &settings},
+                                   {"Input", role_options(), &in},
+                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_INPUT), &in.spec},
+                                   {"All commands", common_options, &common},
+                                   {0}};
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    in.spec.seed = common.seed;
+    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
+        exit = command_fail_missing(usage.name, "input file", "attn top IN.safetensors --token it");
+    if (exit < 0 && !settings.token) exit = command_fail_missing(usage.name, "token", "attn top IN.safetensors --token it");
+    if (exit < 0) {
+        attn_status status = top(argv[operands], &settings, &in, &common, &error);
+        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    }
+    free(ignored);
+    return exit;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * view.c - `attn view`: all weights of a file as one page for a browser (view/page.h writes it). */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "failure.h"
+#include "input.h"
+#include "json.h"
+#include "labels.h"
+#include "options.h"
+#include "progress.h"
+#include "view/page.h"
+#include "weights.h"
+
+static const command_usage usage = {
+    .name = "view",
+    .synopsis = "IN -o PAGE.html [options]",
+    .summary = "Writes one page that shows the weights of all layers and heads, computed from q and k\n"
+               "of IN. It needs no network and no other file: open it in a browser.\n",
+    .notes = "Example:\n"
+             "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
+};
+
+typedef struct view_settings {
+    const char *output, *title;
+    const char *layers, *heads, *entries, *queries;
+} view_settings;
+
+static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)error;
+    view_settings *s = target;
+    const char **field = strcmp(name, "output") == 0  ? &s->output
+                         : strcmp(name, "title") == 0 ? &s->title
+                         : strcmp(name, "layer") == 0 ? &s->layers
+                         : strcmp(name, "head") == 0  ? &s->heads
+                         : strcmp(name, "entry") == 0 ? &s->entries
+                                                      : &s->queries;
+    *field = value;
+    return ATTN_OK;
+}
+
+static const option_row view_options[] = {
+    {"output", 'o', "FILE", "where to write the page (needed)", set_text},
+    {"title", 0, "TEXT", "its title (default: the metadata's sentence)", set_text},
+    {"layer", 0, "LIST", "only these layers, such as 0,3-5", set_text},
+    {"head", 0, "LIST", "only these heads", set_text},
+    {"entry", 0, "LIST", "only these batch entries", set_text},
+    {"queries", 0, "A-B", "only these queries", set_text},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/* Everything that the page borrows. */
+typedef struct page {
+    attention_input input;
+    labels labels;
+    int64_t *layer, *head, *entry, *query; /* indices of what was chosen */
+    int64_t layers, heads, entries, rows;
+    float *weights; /* [entry][layer][head][row][key] */
+    view_sequence *sequence;
+    const char **names; /* of queries and keys */
+    int64_t *layer_number;
+    view_fact *facts;
+    int64_t facts_count;
+    char source[400], attribution[400];
+} page;
+
+static attn_status choose(page *g, const view_settings *settings, attn_error *error)
+{
+    const labels *l = &g->labels;
+    const attn_shape *s = &g->input.problem.shape;
+    attn_status status = labels_choose("layer", settings->layers, l->layer_number, l->layers, &g->layer, &g->layers, error);
+    if (status == ATTN_OK) status = labels_choose("head", settings->heads, NULL, s->heads_q, &g->head, &g->heads, error);
+    if (status == ATTN_OK) status = labels_choose("entry", settings->entries, NULL, l->entries, &g->entry, &g->entries, error);
+    if (status == ATTN_OK) status = labels_choose("queries", settings->queries, NULL, s->len_q, &g->query, &g->rows, error);
+    if (status == ATTN_OK && g->rows && g->query[g->rows - 1] - g->query[0] != g->rows - 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "--queries: '%.40s' is not one range, such as 100-199", settings->queries);
+    g->layer_number = need_memory(g->layers, sizeof *g->layer_number);
+    for (int64_t y = 0; y < g->layers; y++) g->layer_number[y] = l->layer_number[g->layer[y]];
+    return status;
+}
+
+/* Before anything of that size is allocated. */
+static attn_status check_size(const page *g, attn_error *error)
+{
+    const int64_t sizes[] = {g->entries, g->layers, g->heads, g->rows, g->input.problem.shape.len_kv};
+    int64_t count = 1;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        if (sizes[k] == 0) return failure(error, ATTN_ERR_SHAPE, "%.100s: nothing to show, a size is 0", g->input.path);
+        if (!__builtin_mul_overflow(count, sizes[k], &count) && count <= VIEW_MAX_WEIGHTS) continue;
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "%.60s: %" PRId64 " entries x %" PRId64 " layers x %" PRId64 " heads x %" PRId64 " x %" PRId64
+                       " weights are too many for a page (at most %" PRId64 "); --layer, --head, --entry, --queries choose fewer",
+                       g->input.path, sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], VIEW_MAX_WEIGHTS);
+    }
+    return ATTN_OK;
+}
+
+static attn_status compute(page *g, const common_settings *common, attn_error *error)
+{
+    const attn_shape *s = &g->input.problem.shape;
+    const int64_t head_size = g->rows * s->len_kv;
+    progress bar;
+    weight_reader reader;
+    float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads), *out;
+    out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
+    attn_status status = weights_begin(&reader, &g->input, g->rows, common, error);
+    progress_begin(&bar, "weights", common->quiet);
+    for (int64_t e = 0; e < g->entries; e++) {
+        for (int64_t y = 0; y < g->layers && status == ATTN_OK; y++) {
+            status = weights_read(&reader, labels_batch(&g->labels, g->layer[y], g->entry[e]), g->query[0], all_heads, error);
+            for (int64_t h = 0; h < g->heads; h++, out += head_size)
+                memcpy(out, all_heads + g->head[h] * head_size, (size_t)head_size * sizeof *out);
+            progress_show(&bar, e * g->layers + y + 1, g->entries * g->layers);
+        }
+    }
+    progress_end(&bar);
+    weights_end(&reader);
+    free(all_heads);
+    return status == ATTN_OK ? status : failure_about(error, g->input.path);
+}
+
+/* ---- words on the page ---- */
+
+/* Labels of all queries or keys, or NULL where none has one; the rest get their numbers. */
+static const char *const *names_of(page *g, int64_t entry, int64_t first, int64_t count, int keys, const char **names,
+                                   char *numbers)
+{
+    int any = 0;
+    for (int64_t k = 0; k < count; k++) {
+        const char *label =
+            keys ? labels_key(&g->labels, &g->input, entry, first + k) : labels_query(&g->labels, &g->input, entry, first + k);
+        any |= label != NULL;
+        names[k] = label_or_number(label, first + k, numbers + k * LABEL_NUMBER);
+    }
+    return any ? names : NULL;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* numbers: memory for the labels of tokens that have none. */
+static void add_sequences(page *g, char **numbers)
+{
+    const attn_shape *s = &g->input.problem.shape;
+    const int64_t *lengths_q = g->input.args.lengths_q, *lengths_kv = g->input.args.lengths_kv, each = g->rows + s->len_kv;
+    g->sequence = need_memory(g->entries, sizeof *g->sequence);
+    g->names = need_memory(g->entries * each, sizeof *g->names);
+    *numbers = need_memory(g->entries * each, LABEL_NUMBER);
+    for (int64_t e = 0; e < g->entries; e++) {
+        int64_t entry = g->entry[e], b = labels_batch(&g->labels, g->layer[0], entry), first = g->query[0];
+        const char **names = g->names + e * each;
+        char *mine = *numbers + e * each * LABEL_NUMBER;
+        int64_t len_q = lengths_q ? lengths_q[b] - first : g->rows;
+        g->sequence[e] = (view_sequence){
+            .len_q = len_q < 0 ? 0 : least(len_q, g->rows),
+            .len_k = lengths_kv ? lengths_kv[b] : s->len_kv,
+            .first_query = first,
+            .queries = names_of(g, entry, first, g->rows, 0, names, mine),
+            .keys = names_of(g, entry, 0, s->len_kv, 1, names + g->rows, mine + g->rows * LABEL_NUMBER),
+        };
+    }
+}
+
+static const char *metadata(const page *g, const char *key)
+{
+    return g->input.file ? attn_tensors_get_metadata(g->input.file, key) : NULL;
+}
+
+static void add_facts(page *g)
+{
+    int64_t count = g->input.file ? attn_tensors_metadata_count(g->input.file) : 0;
+    g->facts = need_memory(count, sizeof *g->facts);
+    for (int64_t k = 0; k < count; k++) {
+        const attn_metadata *m = attn_tensors_metadata_at(g->input.file, k);
+        if (strcmp(m->key, "tokens") != 0) g->facts[g->facts_count++] = (view_fact){m->key, m->value};
+    }
+    const char *model = metadata(g, "model"), *licence = metadata(g, "licence") ? metadata(g, "licence") : metadata(g, "license");
+    if (model)
+        snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
+                 licence ? licence : "");
+    const attn_problem *p = &g->input.problem;
+    double scale = p->score.scale_kind == ATTN_SCALE_VALUE ? p->score.scale
+                   : p->shape.dim_qk                       ? 1 / sqrt((double)p->shape.dim_qk)
+                                                           : 1;
+    snprintf(g->source, sizeof g->source, "%.200s: softmax(%.4g q k\xe1\xb5\x80)%s, computed by attn %s", g->input.path, scale,
+             p->mask.causal ? ", causal" : "", attn_version());
+}
+
+/* ---- the command ---- */
+
+static attn_status write_page(page *g, const view_settings *settings, size_t *bytes, attn_error *error)
+{
+    char *numbers = NULL, *text = NULL;
+    add_sequences(g, &numbers);
+    add_facts(g);
+    const char *title = settings->title ? settings->title : metadata(g, "sentence");
+    const view_data data = {
+        .title = title ? title : g->input.path,
+        .source = g->source,
+        .attribution = g->attribution[0] ? g->attribution : NULL,
+        .sequences = g->entries,
+        .layers = g->layers,
+        .heads = g->heads,
+        .len_q = g->rows,
+        .len_k = g->input.problem.shape.len_kv,
+        .weights = g->weights,
+        .sequence = g->sequence,
+        .layer_numbers = g->layer_number,
+        .head_numbers = g->head,
+        .facts = g->facts,
+        .facts_count = g->facts_count,
+    };
+    FILE *out = open_memstream(&text, bytes);
+    if (!out) return failure(error, ATTN_ERR_MEMORY, "no memory for the page");
+    attn_status status = view_write(out, &data, error);
+    if (fclose(out) != 0 && status == ATTN_OK) status = failure(error, ATTN_ERR_MEMORY, "no memory for the page");
+    if (status == ATTN_OK) status = attn_file_write(settings->output, text, *bytes, error);
+    else failure_about(error, g->input.path);
+    free(text);
+    free(numbers);
+    return status;
+}
+
+static void print_json(const page *g, const view_settings *settings, size_t bytes)
+{
+    cJSON *object = json_begin();
+    json_text(object, "output", settings->output);
+    json_whole(object, "bytes", (int64_t)bytes);
+    json_whole(object, "entries", g->entries);
+    json_whole(object, "layers", g->layers);
+    json_whole(object, "heads", g->heads);
+    json_whole(object, "queries", g->rows);
+    json_whole(object, "keys", g->input.problem.shape.len_kv);
+    json_end(object);
+}
+
+static attn_status view(const char *path, const view_settings *settings, const input_settings *in, const common_settings *common,
+                        attn_error *error)
+{
+    page g = {0};
+    size_t bytes = 0;
+    attn_status status = input_load(&g.input, path, in, INPUT_NO_VALUE, error);
+    if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
+    if (status == ATTN_OK) status = choose(&g, settings, error);
+    if (status == ATTN_OK) status = check_size(&g, error);
+    if (status == ATTN_OK) status = compute(&g, common, error);
+    if (status == ATTN_OK) status = write_page(&g, settings, &bytes, error);
+    if (status == ATTN_OK && common->json) print_json(&g, settings, bytes);
+    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO))
+        printf("wrote %s (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", settings->output,
+               (double)bytes / 1e6, g.layers, g.heads);
+    void *const owned[] = {g.layer, g.head, g.entry, g.query, g.weights, g.sequence, g.names, g.layer_number, g.facts};
+    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
+    labels_free(&g.labels);
+    input_free(&g.input);
+    return status;
+}
+
+int attn_cmd_view(int argc, char **argv)
+{
+    common_settings common = {0};
+    input_settings in;
+    view_settings settings = {0};
+    const char **ignored = need_memory(argc + 1, sizeof *ignored);
+    input_settings_init(&in, ignored);
+    const option_group groups[] = {{"Page", view_options, &settings},
+                                   {"Input", role_options(), &in},
+                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_INPUT), &in.spec},
+                                   {"All commands", common_options, &common},
+                                   {0}};
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    in.spec.seed = common.seed;
+    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
+        exit = command_fail_missing(usage.name, "input file", "attn view IN.safetensors -o attention.html");
+    if (exit < 0 && !settings.output)
+        exit = command_fail_missing(usage.name, "output file", "attn view IN.safetensors -o attention.html");
+    if (exit < 0) {
+        attn_status status = view(argv[operands], &settings, &in, &common, &error);
+        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    }
+    free(ignored);
+    return exit;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * weights.c - the weights of some queries, computed from q and k: memory for these queries only. */
+#include "weights.h"
+
+#include <stdlib.h>
+
+#include "failure.h"
+
+attn_status weights_begin(weight_reader *reader, const attention_input *input, int64_t rows, const common_settings *common,
+                          attn_error *error)
+{
+    *reader = (weight_reader){.rows = rows};
+    slicer_init(&reader->slicer, &input->problem, &input->args);
+    attn_problem part = slicer_problem(&reader->slicer, rows);
+    const attn_shape *shape = &part.shape;
+    part.want = (attn_want){.weights = 1}; /* dense */
+    if (part.q.dtype == ATTN_F64) reader->wide = need_memory(shape->heads_q * rows * shape->len_kv, sizeof *reader->wide);
+    else part.want.weights_layout.dtype = ATTN_F32;
+    return computation_begin(&reader->computation, &part, common, error);
+}
+
+attn_status weights_read(weight_reader *reader, int64_t b, int64_t first, float *weights, attn_error *error)
+{
+    const attn_shape *shape = &reader->slicer.whole.shape;
+    slice now;
+    slicer_take(&reader->slicer, b, first, reader->rows, &now);
+    now.args.weights = reader->wide ? (void *)reader->wide : weights;
+    attn_status status = computation_run(&reader->computation, &now.args, error);
+    const int64_t count = shape->heads_q * reader->rows * shape->len_kv;
+    for (int64_t k = 0; reader->wide && status == ATTN_OK && k < count; k++) weights[k] = (float)reader->wide[k];
+    return status;
+}
+
+void weights_end(weight_reader *reader)
+{
+    computation_end(&reader->computation);
+    free(reader->wide);
+}
