@@ -25,13 +25,14 @@
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 8 : 12)
 #define VF_MOST_ROWS   12
-#define VF_FUSED       1
 /* A block of scores of a full tile, 192 bytes a key, is 24 KB. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 128)
 #if defined(ATTN_EMULATE_AVX512)
 #define VF_PIN(v) (void)(v)
+#define VF_FUSED  0
 #else
 #define VF_PIN(v) __asm__("" : "+v"(v))
+#define VF_FUSED  1
 #endif
 
 VF_INLINE __m256i load_32_bytes(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }

@@ -7,15 +7,14 @@
 #define ATTN_KERNELS_VEC_AVX512_EMULATE_H
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
+#define SIMDE_NO_INLINE
+#pragma GCC diagnostic ignored "-Wpsabi" /* wide vectors as arguments, but of functions of this file only */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wshadow"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #include <simde/x86/avx512.h>
 #pragma GCC diagnostic pop
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* wide vectors as arguments, all of it inline */
-#endif
 
 /* out_type name(in_type x): element by element, of n elements of type `from` to type `to`. */
 #define EMULATE(name, in_type, from, out_type, to, n, convert)                                                                     \

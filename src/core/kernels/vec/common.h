@@ -44,9 +44,17 @@ typedef double real;
 #error "say REAL_BITS 32 or 64"
 #endif
 
+/* Emulated intrinsics are long functions: a compiler that unrolls them takes minutes. */
+#if defined(ATTN_EMULATE_AVX512)
+#define VF_INLINE static __attribute__((unused))
+#else
 #define VF_INLINE static inline __attribute__((always_inline, unused))
+#endif
 
-#if defined(__clang__)
+#if defined(ATTN_EMULATE_AVX512)
+#define VF_UNROLL
+#define VF_ROLLED
+#elif defined(__clang__)
 #define VF_UNROLL _Pragma("clang loop unroll(full)")
 #define VF_ROLLED _Pragma("clang loop unroll(disable)")
 #else
