@@ -146,7 +146,7 @@ attn_status attn_tensors_add(attn_tensors *tensors, const char *name, attn_dtype
 {
     attn_io_context context = {.error = error};
     attn_tensor tensor = {.name = name, .dtype = dtype, .rank = rank, .data = data};
-    size_t position;
+    size_t position = 0;
     attn_status status = check_tensor(&context, tensors, &tensor, shape, &position);
     if (status) return status;
     if (!data && tensor.bytes) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "data is NULL");
@@ -161,7 +161,7 @@ attn_status attn_tensors_allocate(attn_tensors *tensors, const char *name, attn_
 {
     attn_io_context context = {.error = error};
     attn_tensor tensor = {.name = name, .dtype = dtype, .rank = rank};
-    size_t position;
+    size_t position = 0;
     if (!data) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "data is NULL");
     *data = NULL;
     attn_status status = check_tensor(&context, tensors, &tensor, shape, &position);

@@ -90,7 +90,7 @@ attn_status attn_io_npy_append(const attn_io_context *context, const char *name,
     attn_io_npy_header header;
     attn_tensor tensor = {.name = name};
     char text[ATTN_IO_SHAPE_TEXT];
-    size_t begin;
+    size_t begin = 0;
     void *copy = NULL;
     attn_status status = parse(context, bytes, size, &header, &begin);
     if (!status) {

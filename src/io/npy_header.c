@@ -117,7 +117,7 @@ static attn_status parse_shape(header_text *cursor, attn_io_npy_header *header)
     bool comma = true;
     if (!accept(cursor, '(')) return fail_here(cursor, "a tuple of sizes");
     for (header->rank = 0; !accept(cursor, ')'); header->rank++) {
-        int64_t size;
+        int64_t size = 0;
         if (!comma) return fail_here(cursor, "a comma");
         attn_status status = parse_size(cursor, &size);
         if (status) return status;

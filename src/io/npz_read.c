@@ -42,7 +42,7 @@ static attn_status check_member(const attn_io_context *context, npz_archive *arc
         return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "compression method %d is neither stored (0) nor deflated (8)",
                             member->comp_method);
     if (member->comp_size > archive->packed_left)
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "%" PRIu64 " packed bytes are more than the file has",
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "%" PRIu64 " packed bytes are more than the file has left",
                             (uint64_t)member->comp_size);
     if (member->comp_method == ZIP_CM_STORE ? member->size != member->comp_size : member->size / DEFLATE_RATIO > member->comp_size)
         return attn_io_fail(context, ATTN_ERR_FORMAT, "%" PRIu64 " packed bytes cannot unpack to %" PRIu64,
@@ -112,8 +112,8 @@ static attn_status read_metadata(const attn_io_context *context, unsigned char *
 static attn_status read_member(const attn_io_context *context, npz_archive *archive, zip_uint64_t index, const char *name,
                                attn_tensors *tensors)
 {
-    unsigned char *bytes;
-    size_t size;
+    unsigned char *bytes = NULL;
+    size_t size = 0;
     attn_status status = ATTN_OK;
     bool metadata = !strcmp(name, ATTN_IO_METADATA);
     if (!metadata) status = attn_io_check_name(context, ATTN_ERR_FORMAT, name);
@@ -126,7 +126,7 @@ static attn_status read_member(const attn_io_context *context, npz_archive *arch
 static attn_status read_archive(const attn_io_context *context, npz_archive *archive, attn_tensors *tensors)
 {
     zip_int64_t count = zip_get_num_entries(archive->zip, 0);
-    int arrays = 0, metadata = 0;
+    bool arrays = false;
     for (zip_int64_t i = 0; i < count; i++) {
         const size_t suffix = sizeof ATTN_IO_NPZ_SUFFIX - 1;
         const char *member = zip_get_name(archive->zip, (zip_uint64_t)i, 0);
@@ -140,15 +140,24 @@ static attn_status read_archive(const attn_io_context *context, npz_archive *arc
         if (!name) return attn_io_fail_memory(context);
         memcpy(name, member, length + 1);
         name[length - suffix] = '\0';
-        arrays = 1;
-        attn_status status = ATTN_OK;
-        if (!strcmp(name, ATTN_IO_METADATA) && metadata++)
-            status = attn_io_fail(&at, ATTN_ERR_FORMAT, "the archive has two members of this name");
-        if (!status) status = read_member(&at, archive, (zip_uint64_t)i, name, tensors);
+        arrays = true;
+        attn_status status = read_member(&at, archive, (zip_uint64_t)i, name, tensors);
         free(name);
         if (status) return status;
     }
     return arrays || !count ? ATTN_OK : attn_io_fail(context, ATTN_ERR_FORMAT, "no member of the archive is an .npy file");
+}
+
+static attn_status fail_open(const attn_io_context *context, zip_error_t *error)
+{
+    switch (zip_error_code_zip(error)) {
+    case ZIP_ER_MEMORY:
+        return attn_io_fail_memory(context);
+    case ZIP_ER_EXISTS:
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "two members of the archive have the same name");
+    default:
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "not a valid zip archive: %s", zip_error_strerror(error));
+    }
 }
 
 attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
@@ -158,14 +167,12 @@ attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char
     npz_archive archive = {.packed_left = size, .unpacked_left = machine_memory()};
     attn_status status;
     zip_source_t *source = zip_source_buffer_create(bytes, size, 0, &error);
-    if (source) archive.zip = zip_open_from_source(source, ZIP_RDONLY, &error);
+    if (source) archive.zip = zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error);
     if (archive.zip) {
         status = read_archive(context, &archive, tensors);
         zip_discard(archive.zip);
     } else {
-        status = zip_error_code_zip(&error) == ZIP_ER_MEMORY
-                     ? attn_io_fail_memory(context)
-                     : attn_io_fail(context, ATTN_ERR_FORMAT, "not a valid zip archive: %s", zip_error_strerror(&error));
+        status = fail_open(context, &error);
         zip_source_free(source);
     }
     zip_error_fini(&error);

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Files cut off at every byte are refused; files with any bit of the header turned are refused or read, and nothing else.  Under
+ * sanitizers this says that no reader leaves its bytes.
+ */
+#include "io_test.h"
+
+static const char *const paths[] = {"q.safetensors", "q.npz", "q.npy"};
+
+static void write_samples(void)
+{
+    attn_tensors *tensors = io_create(), *one = io_create();
+    io_add_counting(tensors, "q", ATTN_F32, 2, (int64_t[]){2, 3});
+    io_add_counting(tensors, "mask", ATTN_BOOL, 1, (int64_t[]){3});
+    io_add_counting(tensors, "none", ATTN_F16, 2, (int64_t[]){0, 3});
+    io_add_counting(one, "q", ATTN_F32, 2, (int64_t[]){2, 3});
+    attn_tensors_set_metadata(tensors, "tokens", "[\"it\"]", NULL);
+    for (int i = 0; i < 3; i++) io_write(i < 2 ? tensors : one, paths[i]);
+    attn_tensors_destroy(one);
+    attn_tensors_destroy(tensors);
+}
+
+/* Uses all that was read, so that a pointer that leads nowhere is found. */
+static attn_status read_and_use(const char *path, const unsigned char *bytes, size_t size)
+{
+    unsigned char *exact = malloc(size ? size : 1);
+    memcpy(exact, bytes, size);
+    attn_tensors *tensors;
+    attn_error error;
+    attn_status status = attn_tensors_read_memory(&tensors, path, exact, size, &error);
+    assert_int_equal(error.status, status);
+    if (status) {
+        assert_null(tensors);
+        assert_true(strlen(error.message) > strlen(path) + 2);
+        assert_null(strchr(error.message, '\n'));
+    } else assert_string_equal(error.message, "");
+    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
+        const attn_tensor *tensor = attn_tensors_at(tensors, i);
+        assert_true((uintptr_t)tensor->data % attn_dtype_size(tensor->dtype) == 0 || !tensor->bytes);
+        unsigned char *copy = malloc(tensor->bytes + 1);
+        if (tensor->bytes) memcpy(copy, tensor->data, tensor->bytes);
+        free(copy);
+    }
+    attn_tensors_destroy(tensors);
+    free(exact);
+    return status;
+}
+
+static void cut_off_files_are_refused(void **state)
+{
+    (void)state;
+    write_samples();
+    for (int i = 0; i < 3; i++) {
+        size_t size;
+        unsigned char *bytes = io_load(paths[i], &size);
+        assert_int_equal(read_and_use(paths[i], bytes, size), ATTN_OK);
+        for (size_t cut = 0; cut < size; cut++)
+            if (!read_and_use(paths[i], bytes, cut)) fail_msg("%s was read from %zu of %zu bytes", paths[i], cut, size);
+        /* On disk as well, where the bytes are mapped. */
+        for (size_t cut = 0; cut < size; cut += 7) {
+            attn_tensors *tensors;
+            io_store(paths[i], bytes, cut);
+            assert_int_not_equal(attn_tensors_read(&tensors, paths[i], NULL), ATTN_OK);
+            assert_null(tensors);
+        }
+        free(bytes);
+    }
+}
+
+static void longer_files_are_refused(void **state)
+{
+    (void)state;
+    write_samples();
+    for (int i = 0; i < 3; i++) {
+        size_t size;
+        unsigned char *bytes = io_load(paths[i], &size); /* has room for one more */
+        bytes[size] = 0;
+        assert_int_equal(read_and_use(paths[i], bytes, size + 1), ATTN_ERR_FORMAT);
+        free(bytes);
+    }
+}
+
+static void turned_bits_harm_nothing(void **state)
+{
+    (void)state;
+    write_samples();
+    for (int i = 0; i < 3; i++) {
+        size_t size;
+        int refused = 0;
+        unsigned char *bytes = io_load(paths[i], &size);
+        for (size_t bit = 0; bit < size * 8; bit++) {
+            bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+            refused += read_and_use(paths[i], bytes, size) != ATTN_OK;
+            bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        }
+        assert_true(refused > (int)size); /* the headers are more than an eighth of each file */
+        free(bytes);
+    }
+}
+
+/* Every byte of an .npz is under a CRC or in a directory, so data cannot change unseen. */
+static void turned_data_of_npz_is_refused(void **state)
+{
+    (void)state;
+    attn_tensors *tensors = io_create();
+    size_t size;
+    io_add_counting(tensors, "q", ATTN_U8, 1, (int64_t[]){100});
+    io_write(tensors, "q.npz");
+    attn_tensors_destroy(tensors);
+    unsigned char *bytes = io_load("q.npz", &size);
+    size_t found = 0;
+    for (size_t i = 0; i + 100 < size; i++)
+        if (bytes[i] == 0 && bytes[i + 1] == 1 && bytes[i + 2] == 2 && bytes[i + 99] == 99) found = i;
+    assert_true(found > 0);
+    for (size_t i = found; i < found + 100; i++) {
+        bytes[i] ^= 4;
+        assert_int_equal(read_and_use("q.npz", bytes, size), ATTN_ERR_FORMAT);
+        bytes[i] ^= 4;
+    }
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_off_files_are_refused),
+        cmocka_unit_test(longer_files_are_refused),
+        cmocka_unit_test(turned_bits_harm_nothing),
+        cmocka_unit_test(turned_data_of_npz_is_refused),
+    };
+    return cmocka_run_group_tests(tests, io_enter_folder, io_leave_folder);
+}

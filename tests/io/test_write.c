@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing: a file appears whole or not at all, whatever the operating system refuses.
+ */
+#include "io_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const paths[] = {"o.safetensors", "o.npz", "o.npy"};
+
+static int clear_folder(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) unlink(paths[i]);
+    return 0;
+}
+
+static attn_tensors *sample(void)
+{
+    attn_tensors *tensors = io_create();
+    io_add_counting(tensors, "o", ATTN_F64, 2, (int64_t[]){64, 64});
+    return tensors;
+}
+
+static void unwritable_tensors_are_refused(void **state)
+{
+    (void)state;
+    attn_tensors *tensors = sample();
+    attn_error error;
+    io_assert_error(attn_tensors_write(tensors, "o.txt", &error), &error, ATTN_ERR_ARGUMENT,
+                    "o.txt: name ends in none of .safetensors, .npz, .npy");
+    io_assert_error(attn_tensors_write(tensors, "folder.npy/o", &error), &error, ATTN_ERR_ARGUMENT,
+                    "folder.npy/o: name ends in none of .safetensors, .npz, .npy");
+    io_assert_error(attn_tensors_write(tensors, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
+    io_assert_error(attn_tensors_write(NULL, "o.npy", &error), &error, ATTN_ERR_ARGUMENT, "o.npy: tensors is NULL");
+    io_add_counting(tensors, "p", ATTN_BF16, 1, (int64_t[]){3});
+    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_SHAPE,
+                    "o.npy: .npy holds one tensor, not 2: write .safetensors or .npz");
+    io_assert_error(attn_tensors_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
+                    "o.npz: tensor 'p': NumPy has no type for bf16: write .safetensors, or convert to f32");
+    attn_tensors_destroy(tensors);
+    tensors = io_create();
+    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_SHAPE,
+                    "o.npy: .npy holds one tensor, not 0: write .safetensors or .npz");
+    io_add_counting(tensors, "p", ATTN_BF16, 1, (int64_t[]){3});
+    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
+                    "o.npy: tensor 'p': NumPy has no type for bf16: write .safetensors, or convert to f32");
+    attn_tensors_destroy(tensors);
+    tensors = io_create();
+    char *name = malloc(70001);
+    memset(name, 'n', 70000);
+    name[70000] = '\0';
+    io_add_counting(tensors, name, ATTN_F32, 1, (int64_t[]){3});
+    io_assert_error(
+        attn_tensors_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
+        "o.npz: tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...': a name of 70000 bytes is too "
+        "long for .npz");
+    io_write(tensors, "o.safetensors");
+    free(name);
+    attn_tensors_destroy(tensors);
+    assert_int_equal(io_count_files(), 1);
+}
+
+static void refusals_of_the_system_are_said(void **state)
+{
+    (void)state;
+    attn_tensors *tensors = sample(), *read;
+    attn_error error;
+    char name[300];
+    memset(name, 'n', sizeof name);
+    strcpy(name + 290, ".npy");
+    io_assert_error(attn_tensors_read(&read, "absent.npz", &error), &error, ATTN_ERR_IO,
+                    "absent.npz: cannot open: No such file or directory");
+    io_assert_error(attn_tensors_read(&read, ".", &error), &error, ATTN_ERR_IO, ".: is a folder");
+    io_assert_error(attn_tensors_read(&read, "/dev/null", &error), &error, ATTN_ERR_IO, "/dev/null: is neither a file nor a pipe");
+    io_assert_error(attn_tensors_read(&read, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
+    io_assert_error(attn_tensors_write(tensors, "absent/o.npz", &error), &error, ATTN_ERR_IO,
+                    "absent/o.npz: cannot create a file beside it: No such file or directory");
+    assert_int_equal(attn_tensors_write(tensors, name, &error), ATTN_ERR_IO);
+    assert_non_null(strstr(error.message, "n.npy: cannot write: File name too long"));
+    assert_int_equal(mkdir("o.npz", 0700), 0);
+    io_assert_error(attn_tensors_write(tensors, "o.npz", &error), &error, ATTN_ERR_IO, "o.npz: is a folder");
+    assert_int_equal(rmdir("o.npz"), 0);
+    assert_int_equal(mkfifo("o.npy", 0600), 0);
+    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO, "o.npy: exists and is not a file");
+    assert_int_equal(unlink("o.npy"), 0);
+    assert_int_equal(io_count_files(), 0);
+    attn_tensors_destroy(tensors);
+}
+
+/* Runs a check in a process of its own, with whatever it changes about itself. */
+static void in_a_process(void (*check)(void))
+{
+    pid_t child = fork();
+    int status;
+    assert_true(child >= 0);
+    if (child == 0) {
+        check();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+#define EXIT_UNLESS(condition)                                                                                                     \
+    do {                                                                                                                           \
+        if (!(condition)) {                                                                                                        \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                                                \
+            _exit(1);                                                                                                              \
+        }                                                                                                                          \
+    } while (0)
+
+static void check_full_disk(void)
+{
+    attn_tensors *tensors = sample();
+    attn_error error;
+    char expected[80];
+    signal(SIGXFSZ, SIG_IGN);
+    /* 32 KiB are to be written: the first block fails, one in the middle, the last. */
+    const rlim_t limits[] = {0, 5000, 32768 + 63};
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < 3; i++) {
+            EXIT_UNLESS(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[l], RLIM_INFINITY}));
+            snprintf(expected, sizeof expected, "%s: cannot write: File too large", paths[i]);
+            EXIT_UNLESS(attn_tensors_write(tensors, paths[i], &error) == ATTN_ERR_IO);
+            EXIT_UNLESS(!strcmp(error.message, expected));
+            EXIT_UNLESS(error.status == ATTN_ERR_IO);
+        }
+    EXIT_UNLESS(attn_file_write("page.html", "text", 4, &error) == ATTN_OK);
+    EXIT_UNLESS(!unlink("page.html"));
+    attn_tensors_destroy(tensors);
+}
+
+static void a_full_disk_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    in_a_process(check_full_disk);
+    assert_int_equal(io_count_files(), 0);
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) io_store(paths[i], "old", 3);
+    in_a_process(check_full_disk);
+    for (int i = 0; i < 3; i++) io_assert_same_file(paths[i], "old", 3);
+    assert_int_equal(io_count_files(), 3);
+}
+
+static void check_read_only_folder(void)
+{
+    attn_tensors *tensors = sample();
+    attn_error error;
+    if (geteuid() == 0) EXIT_UNLESS(!setuid(65534));
+    for (int i = 0; i < 3; i++) {
+        char expected[80];
+        snprintf(expected, sizeof expected, "%s: cannot create a file beside it: Permission denied", paths[i]);
+        EXIT_UNLESS(attn_tensors_write(tensors, paths[i], &error) == ATTN_ERR_IO);
+        EXIT_UNLESS(!strcmp(error.message, expected));
+    }
+    attn_tensors_destroy(tensors);
+}
+
+static void a_read_only_folder_stays_as_it_is(void **state)
+{
+    (void)state;
+    io_store("o.npz", "old", 3);
+    assert_int_equal(chmod(".", 0555), 0);
+    in_a_process(check_read_only_folder);
+    assert_int_equal(chmod(".", 0700), 0);
+    io_assert_same_file("o.npz", "old", 3);
+    assert_int_equal(io_count_files(), 1);
+}
+
+static void new_files_have_the_umask_permissions(void **state)
+{
+    (void)state;
+    attn_tensors *tensors = sample();
+    const mode_t masks[] = {022, 077, 002};
+    for (int m = 0; m < 3; m++)
+        for (int i = 0; i < 3; i++) {
+            struct stat description;
+            mode_t before = umask(masks[m]);
+            io_write(tensors, paths[i]);
+            umask(before);
+            assert_int_equal(stat(paths[i], &description), 0);
+            assert_int_equal(description.st_mode & 0777, 0666 & ~masks[m]);
+        }
+    assert_int_equal(io_count_files(), 3);
+    attn_tensors_destroy(tensors);
+}
+
+static void links_are_followed(void **state)
+{
+    (void)state;
+    attn_tensors *tensors = sample();
+    attn_error error;
+    struct stat description;
+    assert_int_equal(mkdir("there", 0700), 0);
+    assert_int_equal(symlink("there/real.npy", "o.npy"), 0);
+    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO,
+                    "o.npy: cannot follow the link: No such file or directory");
+    io_store("there/real.npy", "old", 3);
+    io_write(tensors, "o.npy");
+    assert_int_equal(lstat("o.npy", &description), 0);
+    assert_true(S_ISLNK(description.st_mode));
+    attn_tensors_destroy(tensors);
+    tensors = io_read("there/real.npy");
+    io_assert_counts(tensors, "real", ATTN_F64, 2, (int64_t[]){64, 64});
+    attn_tensors_destroy(tensors);
+    assert_int_equal(unlink("there/real.npy"), 0);
+    assert_int_equal(rmdir("there"), 0);
+    assert_int_equal(io_count_files(), 1);
+}
+
+/* A name that is already taken, as after a crash, is left alone. */
+static void leftovers_of_others_are_left_alone(void **state)
+{
+    (void)state;
+    char leftover[64];
+    attn_tensors *tensors = sample();
+    snprintf(leftover, sizeof leftover, ".attn-%ld-0.tmp", (long)getpid());
+    io_store(leftover, "theirs", 6);
+    io_write(tensors, "o.npy");
+    io_assert_same_file(leftover, "theirs", 6);
+    assert_int_equal(io_count_files(), 2);
+    assert_int_equal(unlink(leftover), 0);
+    attn_tensors_destroy(tensors);
+}
+
+static void any_file_is_written_the_same_way(void **state)
+{
+    (void)state;
+    attn_error error;
+    assert_int_equal(attn_file_write("page.html", "<p>", 3, &error), ATTN_OK);
+    assert_int_equal(error.status, ATTN_OK);
+    io_assert_same_file("page.html", "<p>", 3);
+    assert_int_equal(attn_file_write("page.html", NULL, 0, NULL), ATTN_OK);
+    io_assert_same_file("page.html", "", 0);
+    io_assert_error(attn_file_write("page.html", NULL, 1, &error), &error, ATTN_ERR_ARGUMENT, "page.html: bytes is NULL");
+    io_assert_error(attn_file_write(NULL, "", 0, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
+    io_assert_error(attn_file_write("absent/page.html", "", 0, &error), &error, ATTN_ERR_IO,
+                    "absent/page.html: cannot create a file beside it: No such file or directory");
+    assert_int_equal(unlink("page.html"), 0);
+}
+
+#define IN_EMPTY_FOLDER(test) cmocka_unit_test_setup_teardown(test, clear_folder, clear_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_EMPTY_FOLDER(unwritable_tensors_are_refused),
+        IN_EMPTY_FOLDER(refusals_of_the_system_are_said),
+        IN_EMPTY_FOLDER(a_full_disk_leaves_nothing_behind),
+        IN_EMPTY_FOLDER(a_full_disk_leaves_the_old_file),
+        IN_EMPTY_FOLDER(a_read_only_folder_stays_as_it_is),
+        IN_EMPTY_FOLDER(new_files_have_the_umask_permissions),
+        IN_EMPTY_FOLDER(links_are_followed),
+        IN_EMPTY_FOLDER(leftovers_of_others_are_left_alone),
+        IN_EMPTY_FOLDER(any_file_is_written_the_same_way),
+    };
+    return cmocka_run_group_tests(tests, io_enter_folder, io_leave_folder);
+}
