@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+# What script/build, script/test and script/demo share.  They work from any folder, without a terminal, as root or with sudo.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+
+# Debian's packages, by purpose.
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libzip-dev"
+TEST_PACKAGES="g++ binutils python3 libcmocka-dev libsimde-dev"
+CLANG_PACKAGES="clang libomp-14-dev"
+PAGE_PACKAGES="chromium"
+FORMAT_PACKAGES="clang-format-14"
+MAN_PACKAGES="man-db"
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null && [ -t 0 ]; then sudo "$@"
+    elif command -v sudo >/dev/null; then sudo -n "$@"
+    else return 1; fi
+}
+
+apt_updated=
+# need PURPOSE PACKAGE...: installs what is missing.  Where that cannot be done, says what is missing and returns 1.
+need() {
+    local purpose=$1 package missing=()
+    shift
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        echo "$purpose: this is no Debian, so nothing is installed; it needs what Debian calls: $*"
+        return 0
+    fi
+    for package in "$@"; do installed "$package" || missing+=("$package"); done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    echo "$purpose: installing ${missing[*]}"
+    if [ -z "$apt_updated" ]; then as_root apt-get update -qq </dev/null >/dev/null 2>&1 || true; fi
+    apt_updated=1
+    as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >/dev/null 2>&1 || true
+    for package in "$@"; do
+        installed "$package" || {
+            echo "$purpose: cannot install ${missing[*]}; as root: apt-get install ${missing[*]}"
+            return 1
+        }
+    done
+}
+
+cores() { nproc 2>/dev/null || echo 2; }
+
+# build_release: the command, build/release/attn.
+build_release() {
+    # shellcheck disable=SC2086
+    need "building" $BUILD_PACKAGES || die "building needs the packages above"
+    cmake --preset release -DATTN_TESTS=OFF >build.log 2>&1 || { cat build.log; rm -f build.log; die "configuring failed"; }
+    rm -f build.log
+    cmake --build --preset release --parallel "$(cores)"
+}

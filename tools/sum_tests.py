@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Adds up the reports of script/test: ctest's JUnit files and the file `steps` (lines of failed|skipped NAME REASON) of a folder.
+
+Lists what failed and what was skipped with its reason; the last line is `N passed, N failed, N skipped`.  Status 1 if anything failed
+or nothing passed.  A test that ctest could not start has failed: only a test that says so itself (status 77) was skipped.
+"""
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def reason_of(case):
+    text = "".join(case.findtext("system-out") or "")
+    found = re.search(r"^skipped: (.*)$", text, re.M)
+    return found.group(1) if found else "no reason given"
+
+
+def read(path, passed, failed, skipped):
+    try:
+        suite = ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as error:
+        failed.append((path.stem, f"the report cannot be read: {error}"))
+        return
+    cases = suite.findall("testcase")
+    if len(cases) != int(suite.get("tests", "-1")) or not cases:
+        failed.append((path.stem, f"the report has {len(cases)} of {suite.get('tests')} tests"))
+    for case in cases:
+        name = f"{path.stem}: {case.get('name')}"
+        skip = case.find("skipped")
+        if case.get("status") == "run":
+            passed.append((name, ""))
+        elif skip is not None and (skip.get("message") or "").startswith("SKIP_RETURN_CODE"):
+            skipped.append((name, reason_of(case)))
+        else:
+            node = case.find("failure") if skip is None else skip
+            failed.append((name, (node.get("message") or "") if node is not None else case.get("status", "")))
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    passed, failed, skipped = [], [], []
+    for path in sorted(folder.glob("*.xml")):
+        read(path, passed, failed, skipped)
+    steps = folder / "steps"
+    for line in steps.read_text().splitlines() if steps.exists() else []:
+        kind, name, reason = line.split(" ", 2)
+        {"failed": failed, "skipped": skipped}[kind].append((name, reason))
+    for title, what in (("skipped", skipped), ("failed", failed)):
+        for name, reason in what:
+            print(f"{title}: {name}: {reason}")
+    print(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
