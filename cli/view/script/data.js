@@ -5,13 +5,19 @@
 const about = JSON.parse(document.getElementById('attn-about').textContent);
 const layerCount = about.layers.length, headCount = about.heads.length;
 
+function repeatedIn(tokens) {
+  const seen = new Set(), repeated = new Set();
+  for (const token of tokens) (seen.has(token) ? repeated : seen).add(token);
+  return repeated;
+}
+
 const sequences = about.sequences.map((given) => {
   const numbers = (count, first) => Array.from({ length: count }, (_, i) => String(first + i));
   const queries = given.queries || numbers(given.lenQ, given.firstQuery);
   const keys = given.keys || numbers(given.lenK, 0);
   const same = queries.length === keys.length && queries.every((token, i) => token === keys[i]);
   return { name: given.name, lenQ: given.lenQ, lenK: given.lenK, firstQuery: given.firstQuery, named: Boolean(given.queries),
-           queries, keys, same };
+           queries, keys, same, repeated: repeatedIn(keys) };
 });
 
 /* A token as text: what has no glyph of its own is made visible. */

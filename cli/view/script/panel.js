@@ -7,12 +7,14 @@ const PANEL = { bars: 16, links: 12, square: 18, width: 300 };
 
 const panel = { allBars: false, everyLink: false };
 
-/* One line of a list: a token, a bar as long as its weight, the weight. */
-function barButton(token, weight, top, note, chosen, choose) {
+/* One line of a list: a key (with its number where its token comes more than once), a bar as long as its weight, the weight. */
+function barButton(sequence, key, weight, top, note, chosen, choose) {
   const bar = el('span', { class: 'bar-fill' });
   bar.style.width = `${Math.max(0, Math.min(1, weight / top || 0)) * 100}%`;
   return el('li', {}, el('button', { type: 'button', class: `bar-line${chosen ? ' chosen' : ''}`, 'aria-pressed': String(chosen), onclick: choose },
-                         tokenText(token), el('span', { class: 'bar-track', 'aria-hidden': 'true' }, bar),
+                         el('span', { class: 'bar-key' }, tokenText(sequence.keys[key]),
+                            sequence.repeated.has(sequence.keys[key]) ? el('span', { class: 'note' }, ` ${key}`) : null),
+                         el('span', { class: 'bar-track', 'aria-hidden': 'true' }, bar),
                          el('span', { class: 'number' }, formatWeight(weight)), note ? el('span', { class: 'note' }, note) : null));
 }
 
@@ -30,7 +32,7 @@ function rowSection(head, sequence) {
   const weights = head.row(state.query);
   const order = weights.map((_, j) => j).sort((a, b) => weights[b] - weights[a]);
   const shown = panel.allBars || order.length <= PANEL.bars ? order : order.slice(0, PANEL.bars - 2);
-  const bars = shown.map((key) => barButton(sequence.keys[key], weights[key], scaleTop(head), null, key === state.key,
+  const bars = shown.map((key) => barButton(sequence, key, weights[key], scaleTop(head), null, key === state.key,
                                             () => go({ key: key === state.key ? null : key })));
   const more = order.length > PANEL.bars
     ? el('button', { type: 'button', class: 'link', onclick: () => { panel.allBars = !panel.allBars; renderPanel(); } },
@@ -83,7 +85,7 @@ function linksSection(sequence) {
   const links = strongestLinks(state.sequence, state.query, !panel.everyLink, PANEL.links);
   const lines = links.map(({ weight, layer, head, key }) => {
     const chosen = layer === state.layer && head === state.head && key === state.key;
-    return barButton(sequence.keys[key], weight, 1, `L${about.layers[layer]} H${about.heads[head]}`, chosen,
+    return barButton(sequence, key, weight, 1, `L${about.layers[layer]} H${about.heads[head]}`, chosen,
                      () => go({ layer, head, key }, true));
   });
   const toggle = el('input', { type: 'checkbox', id: 'every-link' });
