@@ -111,6 +111,10 @@ def test_small_grid(page):
         values = [w for i in range(4) for w in weights(0, layer, head, i, 4)]
         light = page.lightness(f"[role=row]:nth-child({layer + 2}) > :nth-child({head + 2}) canvas", 4, 4)
         check(f"thumbnail {n} is darker where weights are larger", ordered(light, values, 1), (light, values))
+    page.open("#query=1")
+    after = page.lightness("[role=row]:nth-child(3) > :nth-child(4) canvas", 4, 4)
+    check("a selected token's row stays, the others fade", after[4:8] == light[4:8]
+          and all(a > b for a, b in zip(after[:4] + after[8:], light[:4] + light[8:])), (after, light))
 
 
 def test_small_open_head(page):

@@ -66,7 +66,7 @@ function describeThumbnail(event, { layer, head }) {
   showTooltip(event.clientX, event.clientY, ...lines);
 }
 
-/* The size of all thumbnails: as large as fits, and a whole number of device pixels a cell where there is room for one. */
+/* The size of all thumbnails: as large as fits.  Where that costs little, a cell is a whole number of device pixels. */
 function thumbnailSize() {
   const { lenQ, lenK } = sequences[state.sequence];
   const room = Math.floor((byId('grid').clientWidth - THUMBNAIL.margin) / headCount) - THUMBNAIL.gap;
@@ -74,8 +74,8 @@ function thumbnailSize() {
   const ratio = Math.min(2, Math.max(0.5, lenQ / lenK));
   const fit = (length, cells) => {
     const pixels = Math.round(length * devicePixelRatio);
-    return cells <= pixels ? { pixels: cells, length: Math.floor(pixels / cells) * cells / devicePixelRatio }
-                           : { pixels, length: pixels / devicePixelRatio };
+    const whole = Math.floor(pixels / cells) * cells;
+    return whole >= 0.75 * pixels ? { pixels: cells, length: whole / devicePixelRatio } : { pixels, length: pixels / devicePixelRatio };
   };
   return { x: fit(side, lenK), y: fit(side * ratio, lenQ) };
 }

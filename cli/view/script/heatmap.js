@@ -25,12 +25,12 @@ function poolWeights(head, r0, r1, c0, c1, width, height) {
   return out;
 }
 
-/* An image of pooled weights; rows of pixels other than `kept` are faint (kept null: none are). */
+/* An image of pooled weights; rows of pixels outside `kept` are faint (kept null: none are). */
 function weightImage(pooled, width, height, top, kept) {
   const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
   const { pixels: full, faintPixels: faint, invalid } = palette();
   for (let y = 0; y < height; y++) {
-    const ramp = kept === null || kept === y ? full : faint;
+    const ramp = kept === null || (y >= kept.from && y < kept.to) ? full : faint;
     for (let k = y * width; k < (y + 1) * width; k++)
       pixels[k] = Number.isFinite(pooled[k]) ? ramp[rampIndex(pooled[k], top)] : invalid;
   }
@@ -43,9 +43,13 @@ function drawThumbnail(canvas, head, cache, width, height, top, query) {
     Object.assign(cache, { head, width, height, pooled: poolWeights(head, 0, head.lenQ, 0, head.lenK, width, height) });
   let { pooled } = cache, kept = null;
   if (query !== null) {
-    kept = Math.min(height - 1, Math.floor(query * height / head.lenQ));
-    pooled = pooled.slice();
-    pooled.set(poolWeights(head, query, query + 1, 0, head.lenK, width, 1), kept * width);
+    const from = height >= head.lenQ ? Math.ceil(query * height / head.lenQ) : Math.floor(query * height / head.lenQ);
+    kept = { from, to: Math.max(from + 1, Math.ceil((query + 1) * height / head.lenQ)) };
+    if (height < head.lenQ) { /* the row of pixels stands for several queries: show the selected one alone */
+      kept.to = from + 1;
+      pooled = pooled.slice();
+      pooled.set(poolWeights(head, query, query + 1, 0, head.lenK, width, 1), from * width);
+    }
   }
   canvas.width = width;
   canvas.height = height;
