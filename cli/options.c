@@ -178,7 +178,7 @@ attn_status option_whole(const char *name, const char *value, int64_t low, int64
 
 static attn_status set_threads(void *target, const char *name, const char *value, attn_error *error)
 {
-    int64_t threads;
+    int64_t threads = 0;
     attn_status status = option_whole(name, value, 0, 65536, &threads, error);
     if (status == ATTN_OK) ((common_settings *)target)->threads = (int)threads;
     return status;

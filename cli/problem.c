@@ -39,10 +39,10 @@ attn_status problem_set(problem_spec *spec, const char *name, const char *value,
     return unknown_word(name, error);
 }
 
-static int is_choice(const problem_rule *rule, const char *word)
+static int is_choice(const problem_rule *rule, const char *word, size_t length)
 {
     for (int k = 0; rule->choices[k]; k++)
-        if (strcmp(word, rule->choices[k]) == 0) return 1;
+        if (strlen(rule->choices[k]) == length && strncmp(word, rule->choices[k], length) == 0) return 1;
     return 0;
 }
 
@@ -50,14 +50,14 @@ static int is_choice(const problem_rule *rule, const char *word)
 static const problem_rule *find_rule(const char *word, const char **value)
 {
     size_t name_length = strcspn(word, "=");
-    size_t letters = strcspn(word, "-0123456789");
+    size_t letters = strcspn(word, "=-0123456789");
     for (int r = 0; r < problem_rules_count; r++) {
         const problem_rule *rule = &problem_rules[r];
         const char *name = rule->word.name;
         switch (rule->word.form) {
         case WORD_ALONE:
             *value = word;
-            if (is_choice(rule, word)) return rule;
+            if (is_choice(rule, word, name_length)) return rule;
             break;
         case WORD_SIZE:
             *value = word + letters;

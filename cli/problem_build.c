@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
  * problem_build.c - from a spec to the library's own description of a problem. */
-#include <string.h>
-
 #include "failure.h"
 #include "problem.h"
 #include "problem_rules.h"
@@ -38,28 +36,20 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
     return ATTN_OK;
 }
 
-/* stride[] of a dense tensor of these four sizes, for the axes in `order` from the outermost; axes that are not in it broadcast. */
-static attn_status set_strides(attn_layout *layout, const int64_t size[4], const char *order, attn_error *error)
+static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
+
+/* The strides of a dense tensor with its axes in this order, outermost first.  Axes in `one` have size 1 and broadcast. */
+static attn_status set_strides(attn_layout *layout, const int64_t size[4], const int order[4], int one, attn_error *error)
 {
-    static const char axis_letter[] = "bhtc";
     int64_t step = 1;
-    for (int k = 0; k < 4; k++) layout->stride[k] = ATTN_BROADCAST;
-    for (size_t k = strlen(order); k-- > 0;) {
-        int axis = (int)(strchr(axis_letter, order[k]) - axis_letter);
-        layout->stride[axis] = step;
-        if (__builtin_mul_overflow(step, size[axis] > 0 ? size[axis] : 1, &step))
+    for (int k = 3; k >= 0; k--) {
+        const int axis = order[k], broadcast = one >> axis & 1;
+        layout->stride[axis] = broadcast ? ATTN_BROADCAST : step;
+        if (!broadcast && __builtin_mul_overflow(step, size[axis] > 0 ? size[axis] : 1, &step))
             return failure(error, ATTN_ERR_SHAPE, "a tensor of %lld x %lld x %lld x %lld elements is too large", (long long)size[0],
                            (long long)size[1], (long long)size[2], (long long)size[3]);
     }
     return ATTN_OK;
-}
-
-static attn_status set_broadcast(attn_layout *layout, const int64_t size[4], int one, attn_error *error)
-{
-    char order[5] = "";
-    for (int k = 0; k < 4; k++)
-        if (!(one & 1 << k)) strncat(order, &"bhtc"[k], 1);
-    return set_strides(layout, size, order, error);
 }
 
 attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
@@ -98,16 +88,16 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
                       {&p.o, s->heads_q, s->len_q, s->dim_v}};
         for (int k = 0; k < 4 && status == ATTN_OK; k++)
             status = set_strides(tensor[k].layout, (const int64_t[4]){s->batch, tensor[k].heads, tensor[k].length, tensor[k].width},
-                                 "bthc", error);
+                                 bshd, 0, error);
     }
     if (status == ATTN_OK && spec->mask) {
         p.mask.boolean = 1;
         p.mask.mask.dtype = ATTN_BOOL;
-        status = set_broadcast(&p.mask.mask, pairs, spec->mask_one, error);
+        status = set_strides(&p.mask.mask, pairs, bhsd, spec->mask_one, error);
     }
     if (status == ATTN_OK && spec->bias) {
         p.bias.additive = 1;
-        status = set_broadcast(&p.bias.bias, pairs, spec->bias_one, error);
+        status = set_strides(&p.bias.bias, pairs, bhsd, spec->bias_one, error);
     }
     if (status == ATTN_OK) *problem = p;
     return status;

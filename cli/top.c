@@ -149,7 +149,7 @@ static int match(const char *label, const char *wanted)
 /* "#9": the position; -1 otherwise. */
 static int64_t position_of(const char *wanted)
 {
-    int64_t position;
+    int64_t position = 0;
     return wanted[0] == '#' && option_whole("", wanted + 1, 0, INT64_MAX, &position, NULL) == ATTN_OK ? position : -1;
 }
 
@@ -306,8 +306,8 @@ static void print_table(const link_list *found, const attention_input *input, co
         if (key > wide_key) wide_key = key;
     }
     if (!common->quiet)
-        printf("%s of %" PRId64 " links from '%s'%s, strongest first\n", found->count == found->seen ? "all" : "the first",
-               found->seen, settings->token, settings->content ? " to content words" : "");
+        printf("the strongest %" PRId64 " of %" PRId64 " links from '%s'%s\n", found->count, found->seen, settings->token,
+               settings->content ? " to content words" : "");
     printf("%slayer  head  %4s %-*s  %4s %-*s  weight\n", l->entries > 1 ? "entry  " : "", "", wide_query, "query", "", wide_key,
            "key");
     for (int64_t k = 0; k < found->count; k++) {

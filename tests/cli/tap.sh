@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+# tap.sh - what the shell tests of the command share.  Sourced with the command's path in $1 and the tensor maker's in $2.
+# Every check prints a line of TAP; the script ends with `tap_done`.
+ATTN=$1
+MAKE=$2
+ROOT=$PWD
+STREET=$ROOT/examples/data/animal_street.safetensors
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+cd "$WORK" || exit 1
+tap_count=0
+tap_failed=0
+
+# ok NAME CONDITION...: a command that must succeed.
+ok() {
+    tap_name=$1
+    shift
+    tap_count=$((tap_count + 1))
+    if "$@" >ok.log 2>&1; then
+        echo "ok $tap_count - $tap_name"
+    else
+        tap_failed=$((tap_failed + 1))
+        echo "not ok $tap_count - $tap_name"
+        sed 's/^/# /' ok.log
+    fi
+}
+
+same() {
+    [ "$1" = "$2" ] || {
+        printf 'expected: %s\n     got: %s\n' "$2" "$1"
+        return 1
+    }
+}
+
+# refused STATUS MESSAGE ARGUMENT...: the command fails with exactly this line, prints nothing else and leaves no output file.
+refused() {
+    tap_status=$1
+    tap_message=$2
+    shift 2
+    "$ATTN" "$@" >out.txt 2>err.txt </dev/null
+    tap_got=$?
+    ok "status $tap_status: attn $*" same "$tap_got" "$tap_status"
+    ok "  says: $tap_message" same "$(cat err.txt)" "$tap_message"
+    ok "  on one line, and nothing else" same "$(wc -l <err.txt) $(wc -c <out.txt)" "1 0"
+    ok "  nothing written" same "$(ls -A | grep -E '^out\.|tmp|~' | grep -v -x out.txt)" ""
+}
+
+# printed NAME PATTERN ARGUMENT...: the command succeeds and its standard output has a line that matches.
+printed() {
+    tap_what=$1
+    tap_pattern=$2
+    shift 2
+    "$ATTN" "$@" >out.txt 2>err.txt </dev/null
+    ok "$tap_what: status 0 of attn $*" same "$?" 0
+    ok "$tap_what: /$tap_pattern/" grep -qE -e "$tap_pattern" out.txt
+    ok "$tap_what: nothing on standard error" same "$(cat err.txt)" ""
+}
+
+tap_done() {
+    echo "1..$tap_count"
+    [ "$tap_failed" -eq 0 ] || echo "# $tap_failed of $tap_count failed"
+    [ "$tap_failed" -eq 0 ]
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ * test_problem.c - problem strings: what they mean, how they are printed, and the exact words when they are wrong. */
+#include "test.h"
+
+#include "nearest.h"
+#include "options.h"
+#include "problem.h"
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static void prints(const char *text, const char *canonical)
+{
+    char printed[512];
+    problem_spec spec, again;
+    attn_error error = {0};
+    if (problem_parse(text, &spec, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    size_t length = problem_print(&spec, printed, sizeof printed);
+    assert_string_equal(printed, canonical);
+    assert_int_equal(length, strlen(canonical));
+    assert_int_equal(problem_parse(printed, &again, &error), ATTN_OK);
+    assert_memory_equal(&spec, &again, sizeof spec);
+}
+
+static void canonical_strings(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "fwd:bf16:b2:hq32:hkv8:sq1024:skv4096:d128:causal",
+        "fwd:f32:sq1:d1",
+        "fwd:f64:b0:hq0:sq0:skv3:d0:dv5",
+        "fwd:f16:sq9:d8:causal=bottom-right:window=5,0",
+        "fwd:f32:sq9:d8:align=bottom-right:window=-1,3",
+        "fwd:f32:sq9:d8:causal:offset=-7",
+        "fwd:f32:sq9:d8:causal:offset",
+        "fwd:f32:sq9:d8:mask=0.25:bias=b1h1:lens",
+        "fwd:f32:sq9:d8:mask=0.1/b1h1q1k1:bias:lens=kv:scale=-0.5:layout=bshd:lse:weights:seed=18446744073709551615",
+        "bwd:f32:sq9:d8:softcap=2:temperature=1.5:dropout=0.1:alibi:sink:packed:dbias",
+        "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
+        "linear:f32:sq9:d8:rel=xl:phi=elu1",
+        "decode:int8:sq1:skv9:d8",
+        "jvp:f64:sq9:d8:scale=0.30000000000000004",
+    };
+    for (size_t k = 0; k < COUNT(same); k++) prints(same[k], same[k]);
+}
+
+static void defaults_and_order(void **state)
+{
+    (void)state;
+    prints("sq9:d8", "fwd:f32:sq9:d8");
+    prints("d8:causal=top-left:sq9:hkv4:hq4:skv9:dv8:b1:f32:fwd", "fwd:f32:hq4:sq9:d8:causal");
+    prints("sq9:d8:softcap=0:temperature=1:dropout=0:score=dot:seed=0:layout=bhsd", "fwd:f32:sq9:d8");
+    prints("sq9:d8:causal=offset:offset=3", "fwd:f32:sq9:d8:causal:offset=3");
+    prints("sq9:d8:align=top-left:window=1,2", "fwd:f32:sq9:d8:window=1,2");
+    prints("sq9:d8:lens=both:scale=5e-1", "fwd:f32:sq9:d8:lens:scale=0.5");
+    prints("sq09223372036854775807:d0", "fwd:f32:sq9223372036854775807:d0");
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {"", "the problem string is empty"},
+        {":", "an empty word"},
+        {"sq9:", "an empty word"},
+        {"sq9::d8", "an empty word"},
+        {"d8", "sq is missing (the number of queries, as in sq1024)"},
+        {"sq9", "d is missing (the width of a query, as in d64)"},
+        {"sq9:d8:casual", "unknown word 'casual' (nearest: causal)"},
+        {"sq9:d8:softcup=3", "unknown word 'softcup' (nearest: softcap)"},
+        {"sq9:d8:soft", "unknown word 'soft' (nearest: softcap)"},
+        {"sq9:d8:bf61", "unknown word 'bf61' (nearest: bf16, f64, f16)"},
+        {"sq9:d8:b=2", "b=2: '=2' is not a size (a whole number, 0 or more)"},
+        {"sq9:d8:fwd=1", "op: unknown value 'fwd=1' (nearest: fwd)"},
+        {"fwd:bwd:sq9:d8", "op is given twice"},
+        {"f16:f32:sq9:d8", "dtype is given twice"},
+        {"sq9:sq9:d8", "sq is given twice"},
+        {"sq9:d8:causal:causal", "causal is given twice"},
+        {"sq:d8", "sq needs a number: sqN"},
+        {"sq-1:d8", "sq-1: '-1' is not a size (a whole number, 0 or more)"},
+        {"sq1.5:d8", "sq1.5: '1.5' is not a size (a whole number, 0 or more)"},
+        {"sq9223372036854775808:d8", "sq9223372036854775808: '9223372036854775808' is not a size (a whole number, 0 or more)"},
+        {"sq9:d8:causal=bottom", "causal: unknown value 'bottom' (nearest: bottom-right)"},
+        {"sq9:d8:causal=", "causal: unknown value '' (nearest: offset)"},
+        {"sq9:d8:causal=offset", "causal=offset needs an offset"},
+        {"sq9:d8:causal=bottom-right:offset=1", "offset and causal=bottom-right both say where queries stand"},
+        {"sq9:d8:align=bottom-right:offset", "offset and align both say where queries stand"},
+        {"sq9:d8:causal:align=bottom-right", "causal and align both say where queries stand; use causal=KIND alone"},
+        {"sq9:d8:offset=x", "offset: 'x' is not a whole number"},
+        {"sq9:d8:window", "window needs a value: window=L,R"},
+        {"sq9:d8:window=3", "window: '3' is not L,R (two whole numbers; -1 is no bound)"},
+        {"sq9:d8:window=3,-2", "window: '3,-2' is not L,R (two whole numbers; -1 is no bound)"},
+        {"sq9:d8:window=3,4,5", "window: '3,4,5' is not L,R (two whole numbers; -1 is no bound)"},
+        {"sq9:d8:mask", "mask needs a value: mask=P[/AXES]"},
+        {"sq9:d8:mask=1.5", "mask: '1.5' is not a share within 0 and 1"},
+        {"sq9:d8:mask=0.5/b2", "mask: 'b2' does not name axes of size 1, such as b1h1 (letters b h q k)"},
+        {"sq9:d8:bias=h", "bias: 'h' does not name axes of size 1, such as b1h1 (letters b h q k)"},
+        {"sq9:d8:scale=nan", "scale: 'nan' is not a number"},
+        {"sq9:d8:scale=1e999", "scale: '1e999' is not a number"},
+        {"sq9:d8:scale=0x10", "scale: '0x10' is not a number"},
+        {"sq9:d8:softcap=-1", "softcap (-1) is not 0 or more"},
+        {"sq9:d8:temperature=0", "temperature (0) is not above 0"},
+        {"sq9:d8:dropout=1.1", "dropout (1.1) is not within 0 and 1"},
+        {"sq9:d8:lse=1", "lse takes no value, and has '1'"},
+        {"sq9:d8:layout=bhds", "layout: unknown value 'bhds' (nearest: bhsd)"},
+        {"sq9:d8:score=additive", "score: unknown value 'additive' (nearest: additive/N)"},
+        {"sq9:d8:score=additive/0", "score: unknown value 'additive/0' (nearest: additive/N)"},
+        {"sq9:d8:rel=shaw/", "rel: unknown value 'shaw/' (nearest: shaw/N)"},
+        {"sq9:d8:seed=-1", "seed: '-1' is not a whole number of 64 bits"},
+        {"sq9:d8:seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number of 64 bits"},
+    };
+    for (size_t k = 0; k < COUNT(rows); k++) {
+        problem_spec spec;
+        attn_error error = {0};
+        assert_int_equal(problem_parse(rows[k].text, &spec, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(error.status, ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, rows[k].message);
+    }
+}
+
+static void refuses_long_words(void **state)
+{
+    (void)state;
+    char text[300];
+    problem_spec spec;
+    attn_error error;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    assert_int_equal(problem_parse(text, &spec, &error), ATTN_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "a word of 299 letters: 'xxx"));
+}
+
+/* Well-formed words of later versions parse, and building them names what is missing. */
+static void names_what_is_missing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *missing;
+    } rows[] = {
+        {"bwd", "backward pass"},
+        {"jvp", "tangent (jvp)"},
+        {"decode", "decode"},
+        {"linear", "linear attention"},
+        {"int8", "int8 cache"},
+        {"softcap=2", "softcap"},
+        {"temperature=2", "temperature"},
+        {"dropout=0.5", "dropout"},
+        {"alibi", "ALiBi slopes"},
+        {"sink", "attention sink"},
+        {"packed", "packed sequences"},
+        {"dbias", "gradient of the bias"},
+        {"score=additive/4", "additive score"},
+        {"rel=xl", "relative terms"},
+        {"t5", "T5 bias"},
+        {"rope", "rotary positions"},
+        {"sparse=longformer/4/1", "block masks"},
+        {"phi=elu1", "feature maps"},
+    };
+    for (size_t k = 0; k < COUNT(rows); k++) {
+        char text[80], expected[120];
+        problem_spec spec;
+        attn_problem problem;
+        attn_error error;
+        snprintf(text, sizeof text, "sq9:d8:%s", rows[k].words);
+        snprintf(expected, sizeof expected, "libattn %s has no %s", attn_version(), rows[k].missing);
+        assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
+        assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_UNSUPPORTED);
+        assert_string_equal(error.message, expected);
+    }
+}
+
+static attn_problem built(const char *text)
+{
+    problem_spec spec;
+    attn_problem problem = {0};
+    attn_error error = {0};
+    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build(&spec, &problem, &error) != ATTN_OK)
+        fail_msg("%s: %s", text, error.message);
+    attn_plan *plan = NULL;
+    if (attn_plan_create(&plan, &problem, NULL, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    attn_plan_destroy(plan);
+    return problem;
+}
+
+static void builds_problems(void **state)
+{
+    (void)state;
+    attn_problem p = built("bf16:b2:hq6:hkv3:sq5:skv7:d4:dv8:causal=bottom-right:window=3,-1:scale=0:lse:weights");
+    assert_int_equal(p.q.dtype, ATTN_BF16);
+    assert_memory_equal(&p.shape, &((attn_shape){2, 6, 3, 5, 7, 4, 8}), sizeof p.shape);
+    assert_int_equal(p.mask.causal, 1);
+    assert_int_equal(p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
+    assert_int_equal(p.mask.window, 1);
+    assert_int_equal(p.mask.window_left, 3);
+    assert_int_equal(p.mask.window_right, -1);
+    assert_int_equal(p.score.scale_kind, ATTN_SCALE_VALUE);
+    assert_true(p.want.lse && p.want.weights);
+
+    p = built("b2:hq6:hkv3:sq5:skv7:d4:layout=bshd:mask=0.5/h1:bias=b1h1q1k1:lens=kv:offset=2");
+    assert_memory_equal(p.q.stride, ((int64_t[4]){5 * 6 * 4, 4, 6 * 4, 1}), sizeof p.q.stride);
+    assert_memory_equal(p.v.stride, ((int64_t[4]){7 * 3 * 4, 4, 3 * 4, 1}), sizeof p.v.stride);
+    assert_memory_equal(p.mask.mask.stride, ((int64_t[4]){5 * 7, ATTN_BROADCAST, 7, 1}), sizeof p.mask.mask.stride);
+    for (int axis = 0; axis < 4; axis++) assert_true(p.bias.bias.stride[axis] == ATTN_BROADCAST);
+    assert_int_equal(p.mask.align, ATTN_ALIGN_OFFSET);
+    assert_int_equal(p.mask.lengths_q, 0);
+    assert_int_equal(p.mask.lengths_kv, 1);
+
+    p = built("sq5:d4:align=bottom-right:window=0,0");
+    assert_int_equal(p.mask.causal, 0);
+    assert_int_equal(p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
+}
+
+static void refuses_sizes_that_overflow(void **state)
+{
+    (void)state;
+    problem_spec spec;
+    attn_problem problem;
+    attn_error error;
+    assert_int_equal(problem_parse("sq4294967296:d4294967296:layout=bshd", &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "a tensor of 1 x 1 x 4294967296 x 4294967296 elements is too large");
+}
+
+/* The cut string still ends, and the length is that of the whole. */
+static void prints_into_small_memory(void **state)
+{
+    (void)state;
+    problem_spec spec;
+    attn_error error;
+    assert_int_equal(problem_parse("sq9:d8:causal", &spec, &error), ATTN_OK);
+    for (size_t size = 0; size <= 30; size++) {
+        char text[31];
+        memset(text, '#', sizeof text);
+        assert_int_equal(problem_print(&spec, text, size), strlen("fwd:f32:sq9:d8:causal"));
+        if (size) assert_memory_equal(text, "fwd:f32:sq9:d8:causal", size < 22 ? size - 1 : 22);
+        if (size) assert_true(memchr(text, 0, size) != NULL);
+        assert_int_equal(text[size], '#');
+    }
+}
+
+static void edit_distances(void **state)
+{
+    (void)state;
+    assert_int_equal(edit_distance("", ""), 0);
+    assert_int_equal(edit_distance("", "abc"), 3);
+    assert_int_equal(edit_distance("causal", "casual"), 1);
+    assert_int_equal(edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(edit_distance("Window", "window"), 0);
+}
+
+/* Every word is said once, with its help. */
+static void the_table_is_whole(void **state)
+{
+    (void)state;
+    int count = 0;
+    for (; problem_word_at(count); count++) {
+        const problem_word *word = problem_word_at(count);
+        assert_true(strlen(word->help) > 3 && strlen(word->help) < 72);
+        for (int k = 0; k < count; k++) assert_string_not_equal(word->name, problem_word_at(k)->name);
+    }
+    assert_true(count > 30);
+    assert_null(problem_word_at(-1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(canonical_strings),
+        cmocka_unit_test(defaults_and_order),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_long_words),
+        cmocka_unit_test(names_what_is_missing),
+        cmocka_unit_test(builds_problems),
+        cmocka_unit_test(refuses_sizes_that_overflow),
+        cmocka_unit_test(prints_into_small_memory),
+        cmocka_unit_test(edit_distances),
+        cmocka_unit_test(the_table_is_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
