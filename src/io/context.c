@@ -38,6 +38,7 @@ attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing
 {
     char reason[96];
     int number = errno;
+    if (number == ENOMEM) return attn_io_fail_memory(context);
     if (strerror_r(number, reason, sizeof reason)) snprintf(reason, sizeof reason, "error %d", number);
     return attn_io_fail(context, ATTN_ERR_IO, "cannot %s: %s", doing, reason);
 }

@@ -19,7 +19,7 @@ typedef struct attn_io_context {
 __attribute__((format(printf, 3, 4))) attn_status attn_io_fail(const attn_io_context *context, attn_status status,
                                                                const char *format, ...);
 
-/* The same from errno: ATTN_ERR_IO, `PATH: cannot DO: No such file or directory`. */
+/* The same from errno: ATTN_ERR_IO, `PATH: cannot DO: No such file or directory`; or out of memory. */
 attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing);
 
 /* ATTN_ERR_MEMORY, `PATH: out of memory`. */

@@ -31,6 +31,19 @@ static uint64_t machine_memory(void)
     return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
 }
 
+attn_status attn_io_npz_fail(const attn_io_context *context, attn_status status, const char *what, zip_error_t *error)
+{
+    switch (zip_error_code_zip(error)) {
+    case ZIP_ER_OK: /* what libzip 1.7 leaves where some of its own allocations fail */
+    case ZIP_ER_MEMORY:
+        return attn_io_fail_memory(context);
+    case ZIP_ER_EXISTS:
+        return attn_io_fail(context, status, "two members of the archive have the same name");
+    default:
+        return attn_io_fail(context, status, "%s: %s", what, zip_error_strerror(error));
+    }
+}
+
 /* Whether what the archive says of a member can be true, and can be read here. */
 static attn_status check_member(const attn_io_context *context, npz_archive *archive, const zip_stat_t *member)
 {
@@ -75,14 +88,14 @@ static attn_status unpack(const attn_io_context *context, npz_archive *archive, 
 {
     zip_stat_t member;
     if (zip_stat_index(archive->zip, index, 0, &member))
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "%s", zip_strerror(archive->zip));
+        return attn_io_npz_fail(context, ATTN_ERR_FORMAT, "cannot be read", zip_get_error(archive->zip));
     attn_status status = check_member(context, archive, &member);
     if (status) return status;
     *size = (size_t)member.size;
     if (!(*bytes = malloc(*size ? *size : 1))) return attn_io_fail_memory(context);
     zip_file_t *file = zip_fopen_index(archive->zip, index, 0);
     if (file) status = read_all(context, file, *bytes, *size);
-    else status = attn_io_fail(context, ATTN_ERR_FORMAT, "cannot be unpacked: %s", zip_strerror(archive->zip));
+    else status = attn_io_npz_fail(context, ATTN_ERR_FORMAT, "cannot be unpacked", zip_get_error(archive->zip));
     if (file) zip_fclose(file);
     if (status) free(*bytes);
     return status;
@@ -130,7 +143,7 @@ static attn_status read_archive(const attn_io_context *context, npz_archive *arc
     for (zip_int64_t i = 0; i < count; i++) {
         const size_t suffix = sizeof ATTN_IO_NPZ_SUFFIX - 1;
         const char *member = zip_get_name(archive->zip, (zip_uint64_t)i, 0);
-        if (!member) return attn_io_fail(context, ATTN_ERR_FORMAT, "%s", zip_strerror(archive->zip));
+        if (!member) return attn_io_npz_fail(context, ATTN_ERR_FORMAT, "cannot be read", zip_get_error(archive->zip));
         size_t length = strlen(member);
         if (length < suffix || strcmp(member + length - suffix, ATTN_IO_NPZ_SUFFIX)) continue;
         attn_io_context at = *context;
@@ -148,18 +161,6 @@ static attn_status read_archive(const attn_io_context *context, npz_archive *arc
     return arrays || !count ? ATTN_OK : attn_io_fail(context, ATTN_ERR_FORMAT, "no member of the archive is an .npy file");
 }
 
-static attn_status fail_open(const attn_io_context *context, zip_error_t *error)
-{
-    switch (zip_error_code_zip(error)) {
-    case ZIP_ER_MEMORY:
-        return attn_io_fail_memory(context);
-    case ZIP_ER_EXISTS:
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "two members of the archive have the same name");
-    default:
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "not a valid zip archive: %s", zip_error_strerror(error));
-    }
-}
-
 attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
 {
     zip_error_t error;
@@ -172,7 +173,7 @@ attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char
         status = read_archive(context, &archive, tensors);
         zip_discard(archive.zip);
     } else {
-        status = fail_open(context, &error);
+        status = attn_io_npz_fail(context, ATTN_ERR_FORMAT, "not a valid zip archive", &error);
         zip_source_free(source);
     }
     zip_error_fini(&error);

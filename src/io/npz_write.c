@@ -128,8 +128,7 @@ static attn_status fill_archive(const attn_io_context *context, zip_t *archive, 
     for (int64_t i = 0; complete && i < count; i++) complete = add_member(archive, attn_tensors_at(tensors, i), &members[i]);
     if (complete && !zip_close(archive)) return ATTN_OK;
     attn_status status = sink->status;
-    if (!status && zip_error_code_zip(zip_get_error(archive)) == ZIP_ER_MEMORY) status = attn_io_fail_memory(context);
-    if (!status) status = attn_io_fail(context, ATTN_ERR_IO, "cannot write: %s", zip_strerror(archive));
+    if (!status) status = attn_io_npz_fail(context, ATTN_ERR_IO, "cannot write", zip_get_error(archive));
     zip_discard(archive);
     return status;
 }
