@@ -5,6 +5,10 @@
  */
 #ifdef VF_LANES
 
+#ifndef VF_ELEMENT
+#define VF_ELEMENT(p) vf_set(*(p))
+#endif
+
 enum { TILE = VF_LANES * VF_VECTORS }; /* lanes of a full tile: the row length of every tile buffer */
 
 /*
@@ -56,7 +60,7 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
                 VF_PIN(b[v]);
             }
             VF_UNROLL for (int i = 0; i < rows; i++) {
-                vf a = vf_set(A[i * row + u * step]);
+                vf a = VF_ELEMENT(A + i * row + u * step);
                 VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
             }
         }
@@ -65,7 +69,7 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
     }
     VF_ROLLED for (; k < steps; k++) {
         VF_UNROLL for (int i = 0; i < rows; i++) {
-            vf a = vf_set(A[i * row]);
+            vf a = VF_ELEMENT(A + i * row);
             VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
         }
         A += step;

@@ -78,7 +78,8 @@ static void step_load_rows(int64_t n, int64_t dim, const void *src, attn_dtype d
     EACH_STORAGE(load_rows_as, dtype, n, dim, src, stride, dst, ld);
 }
 
-/* dst[i*stride + c] = X[c][i] * factor[i], or 0 where empty[i], for `rows` lanes i of one vector and n rows c of X. */
+/* dst[i*stride + c] = X[c][i] * factor[i], or 0 where empty[i], for `rows` lanes i of one vector and n rows c of X.  0 stays 0
+ * even where factor is NaN: a dropped key has weight 0 in every row. */
 VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
                                 int64_t stride)
 {
@@ -90,7 +91,7 @@ VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n,
         } else {
             VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_load(X + (c + i) * TILE) : vf_zero();
         }
-        VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = vf_select(empty, vf_zero(), vf_mul(r[i], factor));
+        VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
         vf_transpose(r);
         if (rows >= VF_LANES) {
             VF_UNROLL for (int i = 0; i < VF_LANES; i++) store_some(dtype, dst, i * stride + c, r[i], count);

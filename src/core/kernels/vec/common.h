@@ -17,6 +17,7 @@
  *      vf_select(mask, yes, no)
  *      vf_of_i32(p)                               VF_LANES integers
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
+ *      VF_ELEMENT(p)                              the element at p in all lanes
  *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it
  *
  * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width.

@@ -16,6 +16,9 @@ typedef int vm;
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)
 #define VF_PIN(v)      (void)(v)
 
+/* gcc 12 loads pairs of strided elements for two steps at once, and so reads a row past the last one; a volatile read stays what it is. */
+#define VF_ELEMENT(p) (*(const volatile real *)(p))
+
 /* fma() is one instruction or a slow call, and the compiler tells which.  Without the instruction a product rounds on its own. */
 #if defined(FP_FAST_FMA) && defined(FP_FAST_FMAF)
 #define VF_FUSED 1
