@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ * bound.c - the error bound of docs/numerics.md; the names of its terms are those of that page. */
+#include "bound.h"
+
+#include <float.h>
+#include <math.h>
+
+static const double exp_error = 4;   /* exp(d) is right to 2 units in the last place, so to 4 u, */
+static const double exp_slope = 1.1; /* and 0.05 |d| more; and d itself is rounded */
+static const double log_error = 4;   /* log: 2 units in the last place */
+static const double lag = 5.5;       /* the running maximum may lag behind the true one by this much */
+
+/* Relative error of n roundings, one after the other. */
+static double gamma_of(double n, double unit) { return n * unit < 0.5 ? n * unit / (1 - n * unit) : INFINITY; }
+
+bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv, int bias)
+{
+    int wide = compute == ATTN_F64;
+    return (bound_model){.unit = wide ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2,
+                         .normal = wide ? DBL_MIN : (double)FLT_MIN,
+                         .denormal = wide ? DBL_TRUE_MIN : (double)FLT_TRUE_MIN,
+                         .dim_qk = dim_qk,
+                         .len_kv = len_kv,
+                         .block_kv = block_kv,
+                         .bias = bias};
+}
+
+double bound_lost(const bound_model *model, double sum_k, double sum_qk)
+{
+    return model->denormal * (sum_k + sum_qk + (double)model->dim_qk);
+}
+
+/* e_j: absolute error of score j, in the compute type and in the reference. */
+static double score_error(const bound_model *model, const bound_row *row, int64_t j)
+{
+    const double u = model->unit, u_ref = DBL_EPSILON / 2;
+    const double roundings = (double)model->dim_qk + 2;
+    double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * row->dot[j] + row->lost[j];
+    if (row->bias) {
+        e += (u + u_ref) * fabs(row->bias[j]);
+        e += (u + u_ref) * (fabs(row->S[j]) + e);
+    }
+    return e;
+}
+
+void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights)
+{
+    const double u = model->unit, u_ref = DBL_EPSILON / 2;
+    const int64_t n = model->len_kv;
+    double seen = 0, top = -INFINITY, e_max = 0;
+    for (int64_t j = 0; j < n; j++) {
+        weights->P[j] = weights->low[j] = weights->high[j] = weights->own[j] = 0;
+        if (row->S[j] == -INFINITY) continue;
+        seen += 1;
+        top = fmax(top, row->S[j]);
+        e_max = fmax(e_max, score_error(model, row, j));
+    }
+    weights->seen = seen;
+    weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = 0;
+    if (seen == 0) return;
+
+    const double blocks = fmin(ceil((double)n / (double)model->block_kv), seen);
+    for (int64_t j = 0; j < n; j++) {
+        if (row->S[j] == -INFINITY) continue;
+        const double below = top - row->S[j] + 2 * e_max; /* how far the score is below the largest one */
+        weights->own[j] = score_error(model, row, j) + u * (exp_error + exp_slope * fmax(lag, below)) + u_ref * (exp_error + below);
+        double eps = weights->own[j];
+        if (blocks > 1) { /* each time the maximum grows by more than the lag, what is there already is rescaled */
+            const double rescales = fmin(blocks - 1, below / lag + 1);
+            eps += u * (exp_error * rescales + exp_slope * (below + lag));
+        }
+        const double log_weight = row->S[j] - row->lse;
+        weights->P[j] = exp(log_weight);
+        weights->low[j] = exp(log_weight - eps);
+        weights->high[j] = exp(log_weight + eps);
+        weights->sum_low += weights->low[j];
+        weights->sum_high += weights->high[j];
+        if (weights->high[j] > 0) weights->log_error = fmax(weights->log_error, eps);
+    }
+
+    weights->summing = gamma_of(fmin((double)model->block_kv, seen) + 2 * blocks, u) + gamma_of(seen + 1, u_ref);
+    weights->flushed = model->normal * (seen + 2 * blocks + 2); /* the largest weight is 1 or more */
+}
+
+double bound_storage(attn_dtype storage, double size)
+{
+    if (storage == ATTN_F16) return 0x1p-11 * fabs(size) + 0x1p-25;
+    if (storage == ATTN_BF16) return 0x1p-8 * fabs(size) + 0x1p-134;
+    return 0;
+}
+
+double bound_output(const bound_model *model, const bound_weights *weights, const double *V, int64_t stride, double o)
+{
+    if (weights->seen == 0) return 0;
+    double moved = 0, mass = 0, farthest = 0, largest = 0;
+    for (int64_t j = 0; j < model->len_kv; j++) {
+        if (weights->own[j] == 0) continue; /* not seen */
+        const double v = V[j * stride], away = fabs(v - o);
+        moved += (weights->high[j] - weights->P[j]) * away;
+        mass += weights->high[j] * fabs(v);
+        farthest = fmax(farthest, away);
+        largest = fmax(largest, fabs(v));
+    }
+    /* Whatever the weights are, the output is a mean of the values: it cannot leave them. */
+    moved /= weights->sum_low;
+    mass /= weights->sum_low;
+    if (!(moved < farthest)) moved = farthest;
+    if (!(mass < largest)) mass = largest;
+
+    const double divide = gamma_of(2, model->unit) + gamma_of(1, DBL_EPSILON / 2);
+    double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
+    return bound + 2 * weights->flushed * largest + model->denormal * (2 * weights->seen + 5);
+}
+
+double bound_lse(const bound_model *model, const bound_weights *weights, double lse)
+{
+    if (weights->seen == 0) return 0;
+    const double u = model->unit, u_ref = DBL_EPSILON / 2;
+    double weight_error = fmax(log(weights->sum_high), -log(weights->sum_low));
+    if (!(weight_error < weights->log_error)) weight_error = weights->log_error;
+    const double last = log_error * fmax(1, log(weights->seen) + lag) + fabs(lse); /* log(l), and m + log(l) */
+    return weight_error + 2 * weights->summing + weights->flushed + (u + u_ref) * last;
+}
+
+double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j)
+{
+    if (weights->own[j] == 0) return 0;
+    const double P = weights->P[j], sums = 1 + 2 * weights->summing;
+    const double up = P * exp(weights->own[j]) / weights->sum_low * sums;
+    const double down = P * exp(-weights->own[j]) / weights->sum_high / sums;
+    double bound = fmax(up - P, P - down);
+    if (!(bound < fmax(P, 1 - P))) bound = fmax(P, 1 - P); /* it is a weight at any rate */
+    return bound + gamma_of(2, model->unit) * (P + bound) + 2 * weights->flushed + 2 * model->denormal;
+}

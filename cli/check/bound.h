@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bound.h - how far a right kernel may be from the reference, and not a bit further (derived in docs/numerics.md).
+ *
+ * The bound is computed for every number of every output from the data itself, rigorously (not to first order), so that it holds
+ * for scores of 0.01 and of 1000 alike.  An error is reported as a fraction of it: above 1, something is wrong.
+ */
+#ifndef ATTN_CLI_CHECK_BOUND_H
+#define ATTN_CLI_CHECK_BOUND_H
+
+#include <stdint.h>
+
+#include "attn/attn.h"
+
+/* The arithmetic of a kernel, as far as its rounding errors depend on it. */
+typedef struct bound_model {
+    double unit;     /* u: half the distance from 1 to the next number of the compute type */
+    double normal;   /* the smallest normal number: weights below it may become 0 */
+    double denormal; /* the smallest number above 0 */
+    int64_t dim_qk;
+    int64_t len_kv;
+    int64_t block_kv; /* keys summed from zero before they join the running sum */
+    int bias;         /* 1: a bias is converted to the compute type and added to the scores */
+} bound_model;
+
+/* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv. */
+bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv, int bias);
+
+/* One query and its keys, in double; every array has len_kv entries. */
+typedef struct bound_row {
+    const double *S;    /* scores of the reference, -infinity where the query does not see the key */
+    double lse;         /* of the reference */
+    const double *dot;  /* |scale| sum_c |q_c k_jc| */
+    const double *lost; /* what a score may lose by underflow: bound_lost */
+    const double *bias; /* the bias; NULL without one */
+} bound_row;
+
+/* sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
+double bound_lost(const bound_model *model, double sum_k, double sum_qk);
+
+/* What holds for all outputs of a row.  The three arrays are the caller's, len_kv entries each; 0 for keys that are not seen. */
+typedef struct bound_weights {
+    double *P;          /* weights of the reference */
+    double *low, *high; /* the computed weight of key j, as it enters the sums, lies between these (before summation errors) */
+    double *own;        /* log-error of a weight that is computed on its own, for the weights output */
+    double sum_low, sum_high; /* sums of low and high */
+    double log_error;         /* the largest log-error of a weight that matters */
+    double summing;           /* relative error of a sum of len_kv terms */
+    double flushed;           /* what weights and products below the smallest normal number may add up to */
+    double seen;              /* number of keys that the query sees */
+} bound_weights;
+
+void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights);
+
+/*
+ * |computed - reference| <= bound before the last rounding, where the reference was itself computed in double, for
+ *
+ *      bound_output   o_c, with v_j = V[j * stride] and o the reference
+ *      bound_lse      lse
+ *      bound_weight   the weight of key j
+ *
+ * A query that sees no key, and the weight of a key that is not seen, have bound 0: there the library is exact.
+ */
+double bound_output(const bound_model *model, const bound_weights *weights, const double *V, int64_t stride, double o);
+double bound_lse(const bound_model *model, const bound_weights *weights, double lse);
+double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j);
+
+/* The last rounding: what a number of this size may lose when it is stored in 16 bits.  0 for f32 and f64. */
+double bound_storage(attn_dtype storage, double size);
+
+#endif

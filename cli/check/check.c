@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ * check.c - `attn check`: every kernel of this CPU against the reference, or other people's cases (../conformance). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../commands.h"
+#include "../conformance/conformance.h"
+#include "../failure.h"
+#include "../options.h"
+#include "../progress.h"
+#include "report.h"
+#include "run.h"
+#include "sweep.h"
+
+typedef struct check_options {
+    const char *conformance;
+    int thorough;
+} check_options;
+
+static attn_status set_conformance(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((check_options *)target)->conformance = value;
+    return ATTN_OK;
+}
+
+static attn_status set_thorough(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((check_options *)target)->thorough = 1;
+    return ATTN_OK;
+}
+
+static const option_row rows[] = {
+    {"conformance", 0, "DIR", "run the cases of a folder of suites, or of one suite", set_conformance},
+    {"thorough", 0, NULL, "ten times as many cases", set_thorough},
+    {0},
+};
+
+static const command_usage usage = {
+    .name = "check",
+    .synopsis = "[PROBLEM...] [options]",
+    .summary = "Runs every kernel that this CPU can run over the problems, and holds each number\n"
+               "against the reference in double and a derived bound of its rounding error.\n"
+               "Without a PROBLEM: over some thousand cases that cover every tile remainder, head\n"
+               "size, option, storage type and hostile number.\n",
+    .notes = "A problem string may have the words of every problem and these:\n"
+             "  fill=KIND     numbers: normal, uniform, huge, equal, onehot, zero, denormal, rising,\n"
+             "                falling, spread\n"
+             "  poison=KIND   what lies where no query looks: nan, inf, ones, signal\n"
+             "  plant=TENSOR  a few NaN in kept places of q, k, v, bias; they must arrive\n"
+             "  memory=KIND   strides: dense, padded, backward, broadcast, mixed\n"
+             "  ktype= vtype= otype= biastype=TYPE   storage that differs from that of q\n"
+             "  index=i32     lengths and offsets in 32 bits\n"
+             "Example: attn check fwd:f32:sq33:skv65:d64:causal:fill=huge:poison=nan\n"
+             "A failure prints such a line: pasted behind `attn check`, it fails again.\n",
+};
+
+/* A row of kernels.def, and what happened to it. */
+typedef struct kernel_row {
+    attn_kernel_description about;
+    int64_t cases, failed;
+    double worst; /* fraction of the bound */
+    char worst_case[CASE_TEXT];
+} kernel_row;
+
+enum { ROWS = 64 };
+
+typedef struct checker {
+    kernel_row rows[ROWS];
+    int count;
+    report report;
+    const common_settings *settings;
+} checker;
+
+/* The forward kernels, all or those of one instruction set. */
+static void list_kernels(checker *k)
+{
+    for (int i = 0; k->count < ROWS; i++) {
+        kernel_row *row = &k->rows[k->count];
+        row->about.struct_size = sizeof row->about;
+        if (attn_kernel_describe(i, &row->about, NULL) != ATTN_OK) break;
+        if (row->about.op != ATTN_FORWARD) continue;
+        if (k->settings->isa != ATTN_ISA_DEFAULT && k->settings->isa != row->about.isa) continue;
+        k->count++;
+        if (row->about.usable) continue;
+        char reason[160];
+        snprintf(reason, sizeof reason, "this CPU lacks some of: %s", row->about.needs);
+        report_add(&k->report,
+                   &(report_entry){.suite = "kernels", .name = row->about.name, .reason = reason, .status = CHECK_SKIPPED});
+    }
+}
+
+static void check_on_row(checker *k, kernel_row *row, check_call *call, const check_case *c)
+{
+    char text[CASE_TEXT];
+    check_result result;
+    const int threads = k->settings->threads ? k->settings->threads : 1 + (int)(c->spec.seed % 3);
+    check_run(&result, call, c, &(check_setting){.isa = row->about.isa, .threads = threads});
+    case_print(c, text, sizeof text);
+    row->cases++;
+    row->failed += result.status == CHECK_FAILED;
+    if (result.status == CHECK_PASSED && result.numbers.fraction >= row->worst) {
+        row->worst = result.numbers.fraction;
+        snprintf(row->worst_case, sizeof row->worst_case, "%s", text);
+    }
+    report_add(&k->report, &(report_entry){.suite = "kernels",
+                                           .name = row->about.name,
+                                           .problem = text,
+                                           .reason = result.reason,
+                                           .status = result.status,
+                                           .max_error = result.numbers.error,
+                                           .bound_fraction = result.numbers.fraction});
+}
+
+/* One case on every kernel of its compute type.  Wrong sizes and unsupported options are told by *error. */
+static attn_status check_case_on_all(checker *k, const check_case *c, attn_error *error)
+{
+    check_call call;
+    const attn_status status = check_call_create(&call, c, error);
+    if (status != ATTN_OK) return status;
+    for (int i = 0; i < k->count; i++) {
+        kernel_row *row = &k->rows[i];
+        if (row->about.usable && row->about.compute == call.expected.compute) check_on_row(k, row, &call, c);
+    }
+    check_call_destroy(&call);
+    return ATTN_OK;
+}
+
+/* The largest tile among the usable kernels. */
+static sweep_tile largest_tile(const checker *k)
+{
+    sweep_tile tile = {1, 1};
+    for (int i = 0; i < k->count; i++) {
+        if (!k->rows[i].about.usable) continue;
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 4096, 4096, 64, 64}};
+        p.q.dtype = k->rows[i].about.compute;
+        const attn_options options = {.struct_size = sizeof options, .isa = k->rows[i].about.isa, .threads = 1};
+        attn_plan_description about = {.struct_size = sizeof about};
+        attn_plan *plan = NULL;
+        if (attn_plan_create(&plan, &p, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &about, NULL) == ATTN_OK) {
+            if (about.tile_q > tile.tile_q) tile.tile_q = about.tile_q;
+            if (about.block_kv > tile.block_kv) tile.block_kv = about.block_kv;
+        }
+        attn_plan_destroy(plan);
+    }
+    return tile;
+}
+
+static void print_rows(const checker *k)
+{
+    double worst = 0;
+    for (int i = 0; i < k->count; i++) {
+        const kernel_row *row = &k->rows[i];
+        if (!row->about.usable) {
+            printf("%-22s skipped: needs %s\n", row->about.name, row->about.needs);
+            continue;
+        }
+        printf("%-22s %6" PRId64 " cases, %" PRId64 " failed, largest error %.3f of the bound\n", row->about.name, row->cases,
+               row->failed, row->worst);
+        if (row->worst_case[0]) printf("%-22s %s\n", "", row->worst_case);
+        if (row->worst > worst) worst = row->worst;
+    }
+    printf("largest error of all: %.3f of the bound\n", worst);
+}
+
+static int check_sweep(checker *k, int thorough)
+{
+    sweep cases;
+    attn_error error;
+    if (!sweep_create(&cases, largest_tile(k), k->settings->seed + 1, thorough)) {
+        failure(&error, ATTN_ERR_MEMORY, "out of memory for the list of cases");
+        return command_fail("check", NULL, &error);
+    }
+    progress bar;
+    attn_status status = ATTN_OK;
+    progress_begin(&bar, "check", k->settings->quiet);
+    for (int64_t n = 0; n < cases.count && status == ATTN_OK; n++) {
+        progress_show(&bar, n, cases.count);
+        status = check_case_on_all(k, &cases.cases[n], &error);
+    }
+    progress_end(&bar);
+    sweep_destroy(&cases);
+    return status == ATTN_OK ? EXIT_DONE : command_fail("check", NULL, &error);
+}
+
+static int check_problems(checker *k, int count, char **texts)
+{
+    attn_error error;
+    for (int i = 0; i < count; i++) {
+        check_case c;
+        attn_status status = case_parse(texts[i], &c, &error);
+        if (status == ATTN_OK) status = check_case_on_all(k, &c, &error);
+        if (status != ATTN_OK) return command_fail("check", texts[i], &error);
+    }
+    return EXIT_DONE;
+}
+
+int attn_cmd_check(int argc, char **argv)
+{
+    static checker k; /* large, for a stack */
+    common_settings settings = {0};
+    check_options own = {0};
+    attn_error error;
+    int first;
+    const option_group groups[] = {{"Checks", rows, &own}, {"Common", common_options, &settings}, {0}};
+    const options_result parsed = options_parse(&usage, groups, argc, argv, &first, &error);
+    if (parsed == OPTIONS_HELP) return EXIT_DONE;
+    if (parsed == OPTIONS_WRONG) return command_fail("check", NULL, &error);
+    if (own.conformance && first < argc) {
+        failure(&error, ATTN_ERR_ARGUMENT, "--conformance runs the cases of a folder, and takes no problem (%.60s)", argv[first]);
+        return command_fail("check", NULL, &error);
+    }
+
+    report_begin(&k.report, settings.json);
+    if (own.conformance) {
+        const int status = conformance_run(own.conformance, &settings, &k.report);
+        return status == EXIT_DONE ? report_end(&k.report) : status;
+    }
+    k.settings = &settings;
+    list_kernels(&k);
+    const int status = first < argc ? check_problems(&k, argc - first, argv + first) : check_sweep(&k, own.thorough);
+    if (status != EXIT_DONE) return status;
+    if (!settings.json) print_rows(&k);
+    return report_end(&k.report);
+}

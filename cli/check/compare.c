@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ * compare.c - outputs against the expectation, each number against its own bound. */
+#include "compare.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bound.h"
+
+static double largest_number(attn_dtype dtype)
+{
+    switch (dtype) {
+    case ATTN_F16:
+        return 65504;
+    case ATTN_BF16:
+        return 0x1.fep127;
+    case ATTN_F32:
+        return 0x1.fffffep127;
+    default:
+        return 0x1.fffffffffffffp1023;
+    }
+}
+
+/* Enters one number into the comparison; bound is that of bound.h. */
+static void judge(comparison *c, const char *where, const int64_t at[4], double got, double expected, double bound,
+                  attn_dtype dtype)
+{
+    const double largest = largest_number(dtype);
+    const int same_infinity = isinf(got) && signbit(got) == signbit(expected);
+    double fraction;
+    if (isnan(expected)) {
+        fraction = isnan(got) ? 0 : INFINITY;
+    } else if (isinf(expected) || fabs(expected) - bound > 2 * largest) {
+        fraction = same_infinity ? 0 : INFINITY;
+    } else if (same_infinity && fabs(expected) + bound > largest) {
+        fraction = 0; /* more than the storage type can hold */
+    } else {
+        /* The last rounding is known exactly, so it is not to use up the bound. */
+        const double error = fabs(got - expected), computed = fmax(error - bound_storage(dtype, got), 0);
+        fraction = computed == 0 ? 0 : computed / bound;
+        if (!(error >= 0)) fraction = INFINITY; /* NaN where a number was expected */
+        if (where[0] == 'o' && error > c->error) c->error = error;
+    }
+    if (fraction > 1) c->failed = 1;
+    if (fraction < c->fraction || (fraction == c->fraction && c->where)) return;
+    *c = (comparison){.failed = c->failed,
+                      .fraction = fraction,
+                      .error = c->error,
+                      .where = where,
+                      .got = got,
+                      .expected = expected,
+                      .bound = bound + bound_storage(dtype, expected),
+                      .at = {at[0], at[1], at[2], at[3]}};
+}
+
+/* The weight of a key with a NaN or infinite score makes the whole row so; its bound is not computed. */
+static int row_is_finite(const expectation *e, int64_t row)
+{
+    const double *S = e->S + row * e->ref.Skv;
+    for (int64_t j = 0; j < e->ref.Skv; j++)
+        if (isnan(S[j]) || S[j] == INFINITY) return 0;
+    return !isnan(e->lse[row]);
+}
+
+/* The weights of a row that is NaN: NaN too, but a weight that had faded to nothing beside the others may be 0. */
+static void compare_nan_weights(comparison *c, const expectation *e, const outputs *got, const int64_t at[4], int64_t first)
+{
+    const double faded = 80, *S = e->S + first;
+    double top = -INFINITY;
+    for (int64_t j = 0; j < e->ref.Skv; j++)
+        if (S[j] > top) top = S[j];
+    for (int64_t j = 0; j < e->ref.Skv; j++) {
+        const double expected = S[j] < top - faded && got->P[first + j] == 0 ? 0 : e->P[first + j];
+        judge(c, "weights", (int64_t[4]){at[0], at[1], at[2], j}, got->P[first + j], expected, 0, got->weights_dtype);
+    }
+}
+
+static void compare_row(comparison *c, const expectation *e, const outputs *got, const bound_model *model, bound_weights *weights,
+                        double *lost, const int64_t at[4])
+{
+    const ref_problem *r = &e->ref;
+    const int64_t b = at[0], h = at[1], i = at[2], g = h / (r->Hq / r->Hkv);
+    const int64_t row = (b * r->Hq + h) * r->Sq + i;
+    const double *sum_k = e->sum_k + (b * r->Hkv + g) * r->Skv;
+    const double *V = e->V + (b * r->Hkv + g) * r->Skv * r->Dv;
+    const int finite = row_is_finite(e, row);
+    const int64_t first = row * r->Skv;
+
+    if (finite) {
+        for (int64_t j = 0; j < r->Skv; j++)
+            lost[j] = e->S[first + j] == -INFINITY ? 0 : bound_lost(model, sum_k[j], e->sum_qk[first + j]);
+        const bound_row data = {
+            .S = e->S + first, .lse = e->lse[row], .dot = e->dot + first, .lost = lost, .bias = e->bias ? e->bias + first : NULL};
+        bound_prepare(model, &data, weights);
+    }
+
+    for (int64_t col = 0; col < r->Dv; col++) {
+        const double o = e->O[row * r->Dv + col];
+        const double bound = finite && isfinite(o) ? bound_output(model, weights, V + col, r->Dv, o) : 0;
+        judge(c, "o", (int64_t[4]){b, h, i, col}, got->O[row * r->Dv + col], o, bound, got->o_dtype);
+    }
+    if (got->lse)
+        judge(c, "lse", (int64_t[4]){b, h, i, 0}, got->lse[row], e->lse[row], finite ? bound_lse(model, weights, e->lse[row]) : 0,
+              e->compute);
+    if (got->P && !finite) compare_nan_weights(c, e, got, at, first);
+    for (int64_t j = 0; got->P && finite && j < r->Skv; j++)
+        judge(c, "weights", (int64_t[4]){b, h, i, j}, got->P[first + j], e->P[first + j], bound_weight(model, weights, j),
+              got->weights_dtype);
+}
+
+int compare_outputs(comparison *c, const expectation *e, const outputs *got, int64_t block_kv)
+{
+    const ref_problem *r = &e->ref;
+    const bound_model model = bound_model_of(e->compute, r->D, r->Skv, block_kv > 0 ? block_kv : 1, e->bias != NULL);
+    double *scratch = calloc((size_t)r->Skv * 5 + 1, sizeof *scratch);
+    *c = (comparison){0};
+    if (!scratch) return 0;
+    bound_weights weights = {.P = scratch, .low = scratch + r->Skv, .high = scratch + 2 * r->Skv, .own = scratch + 3 * r->Skv};
+    for (int64_t b = 0; b < r->B; b++)
+        for (int64_t h = 0; h < r->Hq; h++)
+            for (int64_t i = 0; i < r->Sq; i++)
+                compare_row(c, e, got, &model, &weights, scratch + 4 * r->Skv, (int64_t[4]){b, h, i, 0});
+    free(scratch);
+    return 1;
+}
+
+void comparison_describe(const comparison *c, char *text, size_t size)
+{
+    if (!c->where) {
+        snprintf(text, size, "no numbers");
+        return;
+    }
+    char last[32] = "";
+    if (c->where[0] != 'l') snprintf(last, sizeof last, ",%" PRId64, c->at[3]);
+    snprintf(text, size, "%s[%" PRId64 ",%" PRId64 ",%" PRId64 "%s] = %.9g, expected %.9g +- %.3g", c->where, c->at[0], c->at[1],
+             c->at[2], last, c->got, c->expected, c->bound);
+}

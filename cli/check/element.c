@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ * element.c - numbers of every storage type to and from double, by the definition of the formats. */
+#include "element.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A binary format: bits of the exponent and of the fraction. */
+typedef struct format {
+    int exponent, fraction;
+} format;
+
+static const format half = {5, 10}, bfloat = {8, 7};
+
+static double decode(format f, uint16_t bits)
+{
+    const int bias = (1 << (f.exponent - 1)) - 1;
+    const int exponent = (bits >> f.fraction) & ((1 << f.exponent) - 1);
+    const int fraction = bits & ((1 << f.fraction) - 1);
+    const double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == (1 << f.exponent) - 1) return fraction ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * ldexp(fraction, 1 - bias - f.fraction);
+    return sign * ldexp((1 << f.fraction) + fraction, exponent - bias - f.fraction);
+}
+
+static uint16_t encode(format f, double x)
+{
+    const int bias = (1 << (f.exponent - 1)) - 1;
+    const int infinity = ((1 << f.exponent) - 1) << f.fraction;
+    const int sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x)) return (uint16_t)(sign | infinity | 1 << (f.fraction - 1));
+    if (isinf(x)) return (uint16_t)(sign | infinity);
+    if (x == 0) return (uint16_t)sign;
+
+    int e;
+    (void)frexp(x, &e); /* |x| in [2^(e-1), 2^e) */
+    int exponent = e - 1 + bias;
+    if (exponent < 1) exponent = 1; /* denormal: the spacing of the least normal numbers */
+    /* In units of the last place; nearbyint rounds ties to even, and a carry into the next exponent adds up right. */
+    const long units = lround(nearbyint(ldexp(fabs(x), f.fraction - (exponent - bias))));
+    const long bits = units + ((long)(exponent - 1) << f.fraction);
+    return (uint16_t)(sign | (bits < infinity ? (int)bits : infinity));
+}
+
+double element_read(attn_dtype dtype, const void *src)
+{
+    union {
+        float f32;
+        double f64;
+        uint16_t u16;
+        int16_t i16;
+        int32_t i32;
+        uint32_t u32;
+        int64_t i64;
+        uint64_t u64;
+        uint8_t u8;
+        int8_t i8;
+    } x = {0};
+    memcpy(&x, src, attn_dtype_size(dtype));
+    switch (dtype) {
+    case ATTN_F32:
+        return (double)x.f32;
+    case ATTN_F64:
+        return x.f64;
+    case ATTN_F16:
+        return decode(half, x.u16);
+    case ATTN_BF16:
+        return decode(bfloat, x.u16);
+    case ATTN_BOOL:
+        return x.u8 != 0;
+    case ATTN_U8:
+        return x.u8;
+    case ATTN_I8:
+        return x.i8;
+    case ATTN_I16:
+        return x.i16;
+    case ATTN_U16:
+        return x.u16;
+    case ATTN_I32:
+        return x.i32;
+    case ATTN_U32:
+        return x.u32;
+    case ATTN_I64:
+        return (double)x.i64;
+    case ATTN_U64:
+        return (double)x.u64;
+    default:
+        return NAN;
+    }
+}
+
+void element_write(attn_dtype dtype, void *dst, double value)
+{
+    const float f32 = (float)value;
+    const uint16_t bits = dtype == ATTN_F16 ? encode(half, value) : dtype == ATTN_BF16 ? encode(bfloat, value) : 0;
+    switch (dtype) {
+    case ATTN_F32:
+        memcpy(dst, &f32, sizeof f32);
+        break;
+    case ATTN_F64:
+        memcpy(dst, &value, sizeof value);
+        break;
+    case ATTN_F16:
+    case ATTN_BF16:
+        memcpy(dst, &bits, sizeof bits);
+        break;
+    default:
+        break;
+    }
+}
+
+double element_round(attn_dtype dtype, double value)
+{
+    double bytes = 0;
+    element_write(dtype, &bytes, value);
+    return element_read(dtype, &bytes);
+}
+
+void layout_strides(const attn_layout *layout, const int64_t size[4], int64_t stride[4])
+{
+    const int64_t *given = layout->stride;
+    const int dense = !given[0] && !given[1] && !given[2] && !given[3];
+    int64_t step = 1;
+    for (int axis = 3; axis >= 0; axis--) {
+        stride[axis] = dense ? step : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
+        step *= size[axis];
+    }
+}
+
+void element_gather(const void *base, const attn_layout *layout, const int64_t size[4], double *dst)
+{
+    const int64_t bytes = (int64_t)attn_dtype_size(layout->dtype);
+    int64_t s[4];
+    layout_strides(layout, size, s);
+    for (int64_t b = 0; b < size[0]; b++)
+        for (int64_t h = 0; h < size[1]; h++)
+            for (int64_t t = 0; t < size[2]; t++)
+                for (int64_t c = 0; c < size[3]; c++)
+                    *dst++ = element_read(layout->dtype, (const char *)base + (b * s[0] + h * s[1] + t * s[2] + c * s[3]) * bytes);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * expect.h - what a call of the library ought to return: the reference over the same data, with what the error bound needs.
+ */
+#ifndef ATTN_CLI_CHECK_EXPECT_H
+#define ATTN_CLI_CHECK_EXPECT_H
+
+#include "attn/attn.h"
+#include "attn_ref.h"
+
+/* The inputs as dense doubles, and the reference's outputs (ref_forward says their shapes). */
+typedef struct expectation {
+    ref_problem ref;
+    double *Q, *K, *V, *bias;
+    unsigned char *keep;
+    int64_t *offset, *len_q, *len_kv;
+    double *O, *lse, *S, *P;
+    double *dot, *sum_qk; /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone */
+    double *sum_k;        /* [B][Hkv][Skv]: sum_c |k_jc| */
+    attn_dtype compute;
+    attn_dtype bias_dtype;
+} expectation;
+
+/* The problem with its defaults spelled out: dtypes, scale, index type. */
+attn_problem problem_resolve(const attn_problem *problem);
+
+/* Reads the inputs through the layouts of `problem` (which the library accepts: it has been planned), in any layout, and runs the
+ * reference.  0 where memory is out; then and only then *e is not to be destroyed. */
+int expectation_create(expectation *e, const attn_problem *problem, const attn_args *args);
+void expectation_destroy(expectation *e);
+
+/* Sizes of the tensors of a problem, in the order of attn_layout. */
+typedef struct tensor_sizes {
+    int64_t q[4], k[4], v[4], o[4], lse[4], weights[4]; /* mask and bias are as weights */
+} tensor_sizes;
+tensor_sizes tensor_sizes_of(const attn_shape *shape);
+int64_t tensor_count(const int64_t size[4]);
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ * sweep.c - the covering set of cases. */
+#include "sweep.h"
+
+#include <stdlib.h>
+
+#include "random.h"
+
+#define COUNT(list) ((int64_t)(sizeof(list) / sizeof *(list)))
+
+static const int64_t widths[] = {1, 8, 31, 32, 40, 64, 80, 96, 128, 160, 256, 576};
+static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
+static const spec_dtype types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
+static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+
+/* What drops keys or changes scores.  Lengths, windows and offsets of every kind that rows of spec/semantics.md name. */
+typedef enum option {
+    PLAIN,
+    CAUSAL,
+    CAUSAL_BOTTOM_RIGHT,
+    CAUSAL_OFFSET,
+    WINDOW,
+    WINDOW_LEFT,
+    WINDOW_RIGHT,
+    WINDOW_BOTTOM_RIGHT,
+    WINDOW_CAUSAL,
+    WINDOW_OFFSET,
+    WINDOW_WIDE,
+    LENGTHS,
+    LENGTHS_CAUSAL,
+    MASK,
+    MASK_OF_KEYS,
+    MASK_OF_QUERIES,
+    MASK_ALL,
+    BIAS,
+    BIAS_OF_HEADS,
+    BIAS_OF_KEYS,
+    BIAS_AND_MASK,
+    EVERYTHING,
+    OPTIONS
+} option;
+
+static void set_option(check_case *c, option which, random_state *r)
+{
+    problem_spec *s = &c->spec;
+    const int64_t most = s->shape.len_kv > 0 ? s->shape.len_kv : 1;
+    if (which >= WINDOW && which <= WINDOW_WIDE) {
+        s->window = 1;
+        s->window_left = which == WINDOW_RIGHT ? -1 : random_below(r, most);
+        s->window_right = which == WINDOW_LEFT ? -1 : random_below(r, most);
+    }
+    switch (which) {
+    case CAUSAL:
+        s->causal = SPEC_CAUSAL_TOP_LEFT;
+        break;
+    case CAUSAL_BOTTOM_RIGHT:
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
+    case CAUSAL_OFFSET:
+        s->causal = SPEC_CAUSAL_TOP_LEFT;
+        s->offset_kind = SPEC_OFFSET_EACH;
+        break;
+    case WINDOW_BOTTOM_RIGHT:
+        s->align = SPEC_ALIGN_BOTTOM_RIGHT;
+        break;
+    case WINDOW_CAUSAL:
+        s->causal = random_below(r, 2) ? SPEC_CAUSAL_TOP_LEFT : SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
+    case WINDOW_OFFSET:
+        s->offset_kind = SPEC_OFFSET_EACH;
+        break;
+    case WINDOW_WIDE:
+        s->window_left += s->shape.len_kv + s->shape.len_q;
+        s->window_right += s->shape.len_kv + s->shape.len_q;
+        break;
+    case LENGTHS:
+        s->lengths = (spec_lengths)random_between(r, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_KV);
+        break;
+    case LENGTHS_CAUSAL:
+        s->lengths = (spec_lengths)random_between(r, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_KV);
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
+    case MASK:
+        s->mask = 1, s->mask_drop = 0.4;
+        break;
+    case MASK_OF_KEYS:
+        s->mask = 1, s->mask_drop = 0.4, s->mask_one = SPEC_ONE_H | SPEC_ONE_Q;
+        break;
+    case MASK_OF_QUERIES:
+        s->mask = 1, s->mask_drop = 0.3, s->mask_one = SPEC_ONE_B | SPEC_ONE_K;
+        break;
+    case MASK_ALL:
+        s->mask = 1, s->mask_drop = 1;
+        break;
+    case BIAS:
+        s->bias = 1;
+        break;
+    case BIAS_OF_HEADS:
+        s->bias = 1, s->bias_one = SPEC_ONE_B | SPEC_ONE_Q;
+        break;
+    case BIAS_OF_KEYS:
+        s->bias = 1, s->bias_one = SPEC_ONE_B | SPEC_ONE_H | SPEC_ONE_Q;
+        break;
+    case BIAS_AND_MASK:
+        s->bias = 1, s->mask = 1, s->mask_drop = 0.2, s->mask_one = SPEC_ONE_B;
+        break;
+    case EVERYTHING:
+        s->bias = 1, s->mask = 1, s->mask_drop = 0.2, s->lengths = SPEC_LENGTHS_BOTH, s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        s->window = 1, s->window_left = most / 2 + 1, s->window_right = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+typedef struct generator {
+    sweep *list;
+    sweep_tile tile;
+    uint64_t next_seed;
+} generator;
+
+static void add(generator *g, const check_case *c)
+{
+    sweep *s = g->list;
+    if (s->count == s->room) {
+        const int64_t room = s->room ? 2 * s->room : 1024;
+        check_case *more = realloc(s->cases, (size_t)room * sizeof *more);
+        if (!more) s->failed = 1;
+        if (s->failed) return;
+        s->cases = more;
+        s->room = room;
+    }
+    s->cases[s->count++] = *c;
+}
+
+/* A length of keys: most often within two blocks of 64, sometimes at the edge of a block. */
+static int64_t draw_keys(const generator *g, random_state *r)
+{
+    const int64_t block = g->tile.block_kv;
+    if (random_below(r, 4)) return random_between(r, 1, 70);
+    return random_between(r, 1, 2) * block + random_between(r, -2, 3);
+}
+
+/* Work of the reference, roughly. */
+static int64_t work(const attn_shape *s)
+{
+    return s->batch * s->heads_q * s->len_q * s->len_kv * (2 * s->dim_qk + 2 * s->dim_v + 20);
+}
+
+static void shrink(attn_shape *s)
+{
+    enum { ENOUGH = 3000000 };
+    if (work(s) > ENOUGH && s->batch > 2) s->batch = 2;
+    if (work(s) > ENOUGH) s->heads_q /= s->heads_kv, s->heads_kv = 1;
+    if (work(s) > ENOUGH) s->batch = 1;
+    while (work(s) > ENOUGH && s->len_kv > 70) s->len_kv /= 2;
+    while (work(s) > ENOUGH && s->dim_v > 8) s->dim_v /= 2;
+    while (work(s) > ENOUGH && s->dim_qk > 8) s->dim_qk /= 2;
+    while (work(s) > ENOUGH && s->len_q > 8) s->len_q /= 2;
+}
+
+/* Sizes and types at random; no options yet. */
+static check_case draw_sizes(generator *g, random_state *r)
+{
+    check_case c = {0};
+    problem_init(&c.spec);
+    const int64_t *head = heads[random_below(r, COUNT(heads))];
+    c.spec.seed = g->next_seed++;
+    c.spec.dtype = types[random_below(r, COUNT(types))];
+    c.spec.shape = (attn_shape){.batch = random_between(r, 1, 3),
+                                .heads_q = head[0],
+                                .heads_kv = head[1],
+                                .len_q = random_between(r, 1, random_below(r, 3) ? 12 : 2 * g->tile.tile_q + 1),
+                                .len_kv = draw_keys(g, r),
+                                .dim_qk = widths[random_below(r, COUNT(widths))],
+                                .dim_v = widths[random_below(r, COUNT(widths))]};
+    if (random_below(r, 3) == 0) c.spec.shape.dim_v = c.spec.shape.dim_qk;
+    shrink(&c.spec.shape);
+    return c;
+}
+
+/* Everything but sizes and options at random. */
+static void draw_rest(check_case *c, random_state *r)
+{
+    static const double scales[] = {0, -0.3, 1, 0.05, 2.5};
+    problem_spec *s = &c->spec;
+    s->order = random_below(r, 3) == 0 ? SPEC_BSHD : SPEC_BHSD;
+    s->lse = random_below(r, 4) != 0;
+    s->weights = random_below(r, 3) == 0;
+    if (random_below(r, 3) == 0) s->has_scale = 1, s->scale = scales[random_below(r, COUNT(scales))];
+    c->fill = random_below(r, 3) ? FILL_NORMAL : (case_fill)random_below(r, FILL_KINDS);
+    c->poison = (case_poison)random_below(r, POISON_KINDS);
+    if (random_below(r, 8) == 0) c->plant = (case_plant)random_below(r, PLANT_KINDS);
+    c->memory = (case_memory)random_below(r, MEMORY_KINDS);
+    c->index32 = (int)random_below(r, 2);
+    if (s->dtype != SPEC_F64 && random_below(r, 4) == 0) {
+        c->k_dtype = stored[random_below(r, COUNT(stored))];
+        c->v_dtype = stored[random_below(r, COUNT(stored))];
+        c->o_dtype = stored[random_below(r, COUNT(stored))];
+    }
+    if (s->bias && random_below(r, 2)) c->bias_dtype = (attn_dtype)random_between(r, ATTN_F32, ATTN_BF16);
+    if (!s->bias && c->plant == PLANT_BIAS) c->plant = PLANT_NONE;
+}
+
+static check_case draw(generator *g, random_state *r)
+{
+    check_case c = draw_sizes(g, r);
+    set_option(&c, (option)random_below(r, OPTIONS), r);
+    draw_rest(&c, r);
+    return c;
+}
+
+static void add_sizes(generator *g, random_state *r)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        const spec_dtype dtype = wide ? SPEC_F64 : SPEC_F32;
+        /* Each width of q and of v, then all the small ones: remainders of the channels that a kernel takes at once. */
+        for (int64_t d = 0; d < COUNT(widths) + 34; d++)
+            for (int which = 0; which < 2; which++) {
+                check_case c = draw(g, r);
+                *(which ? &c.spec.shape.dim_v : &c.spec.shape.dim_qk) = d < COUNT(widths) ? widths[d] : d - COUNT(widths) + 1;
+                c.spec.dtype = dtype;
+                add(g, &c);
+            }
+        /* Remainders of the queries of a tile, with one tile and with two. */
+        for (int64_t n = 1; n <= 2 * g->tile.tile_q + 1; n++) {
+            check_case c = draw(g, r);
+            c.spec.shape.len_q = n;
+            c.spec.dtype = dtype;
+            add(g, &c);
+        }
+        /* Remainders of the keys that a kernel takes at once, and the edges of blocks. */
+        for (int64_t n = 1; n <= 66; n++) {
+            check_case c = draw(g, r);
+            c.spec.shape.len_kv = n;
+            c.spec.dtype = dtype;
+            add(g, &c);
+        }
+        for (int64_t blocks = 1; blocks <= 3; blocks++)
+            for (int64_t past = -3; past <= 3; past++) {
+                check_case c = draw(g, r);
+                c.spec.shape.len_q = random_between(r, 1, 9);
+                c.spec.shape.len_kv = blocks * g->tile.block_kv + past;
+                c.spec.dtype = dtype;
+                add(g, &c);
+            }
+    }
+    /* Sizes of zero: nothing to do, or zeros. */
+    for (int which = 0; which < OPTIONS; which++)
+        for (int axis = 0; axis < 6; axis++) {
+            check_case c = draw_sizes(g, r);
+            attn_shape *s = &c.spec.shape;
+            int64_t *size[] = {&s->batch, &s->len_q, &s->len_kv, &s->dim_qk, &s->dim_v, &s->heads_q};
+            *size[axis] = 0;
+            if (axis == 5 && which % 2) s->heads_kv = 0;
+            set_option(&c, (option)which, r);
+            draw_rest(&c, r);
+            add(g, &c);
+        }
+}
+
+/* All pairs of an option and one other thing. */
+static void add_pairs(generator *g, random_state *r)
+{
+    for (int which = 0; which < OPTIONS; which++)
+        for (int kind = 0; kind < FILL_KINDS + POISON_KINDS + PLANT_KINDS + MEMORY_KINDS + COUNT(types); kind++) {
+            check_case c = draw_sizes(g, r);
+            set_option(&c, (option)which, r);
+            draw_rest(&c, r);
+            int k = kind;
+            if (k < FILL_KINDS) c.fill = (case_fill)k;
+            else if ((k -= FILL_KINDS) < POISON_KINDS) c.poison = (case_poison)k;
+            else if ((k -= POISON_KINDS) < PLANT_KINDS) c.plant = c.spec.bias || k != PLANT_BIAS ? (case_plant)k : PLANT_NONE;
+            else if ((k -= PLANT_KINDS) < MEMORY_KINDS) c.memory = (case_memory)k;
+            else c.spec.dtype = types[k - MEMORY_KINDS];
+            add(g, &c);
+        }
+}
+
+/* What overrides left inconsistent: types that do not go together. */
+static void settle(check_case *c)
+{
+    if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
+}
+
+int sweep_create(sweep *s, sweep_tile tile, uint64_t seed, int thorough)
+{
+    *s = (sweep){0};
+    random_state r = {seed};
+    generator g = {s, tile, 1};
+    for (int round = 0; round < (thorough ? 10 : 1); round++) {
+        add_sizes(&g, &r);
+        add_pairs(&g, &r);
+        for (int n = 0; n < 400; n++) {
+            const check_case c = draw(&g, &r);
+            add(&g, &c);
+        }
+    }
+    for (int64_t n = 0; n < s->count; n++) settle(&s->cases[n]);
+    if (s->failed) sweep_destroy(s);
+    return s->cases != NULL;
+}
+
+void sweep_destroy(sweep *s)
+{
+    free(s->cases);
+    *s = (sweep){0};
+}
