@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "compute.h"
+#include "difference.h"
 #include "failure.h"
 #include "input.h"
 #include "json.h"
@@ -32,6 +33,7 @@ static const command_usage usage = {
 
 typedef struct run_settings {
     const char *output;
+    int compare;
     problem_spec *spec;
 } run_settings;
 
@@ -49,9 +51,17 @@ static attn_status set_backward(void *target, const char *name, const char *valu
     return ATTN_OK;
 }
 
+static attn_status set_compare(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((run_settings *)target)->compare = 1;
+    return ATTN_OK;
+}
+
 static const option_row run_options[] = {
     {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
     {"backward", 0, NULL, "compute gradients too", set_backward},
+    {"compare", 0, NULL, "tell how far the results are from tensors of the same names in IN", set_compare},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -109,12 +119,16 @@ static attn_status add_metadata(attn_tensors *out, const attention_input *input,
 
 /* ---- what was done ---- */
 
+enum { OUTPUTS = 3 }; /* o, lse, weights */
+
 /* What the run did, for its summary. */
 typedef struct run_report {
     const attention_input *input;
     const attn_tensors *out;
     const char *output, *problem, *kernel;
     double seconds;
+    difference differences[OUTPUTS];
+    int differences_count;
 } run_report;
 
 static int is_used(const attention_input *input, const attn_tensor *tensor)
@@ -154,6 +168,12 @@ static void print_json(const run_report *report)
     json_text(object, "problem", report->problem);
     json_text(object, "kernel", report->kernel);
     json_number(object, "seconds", report->seconds);
+    cJSON *differences = report->differences_count ? json_list(object, "differences") : NULL;
+    for (int d = 0; d < report->differences_count; d++) {
+        cJSON *item = json_item(differences);
+        json_text(item, "name", report->differences[d].name);
+        json_number(item, "largest", report->differences[d].largest);
+    }
     json_end(object);
 }
 
@@ -181,7 +201,27 @@ static void print_text(const run_report *report)
         print_tensor("wrote", attn_tensors_at(report->out, k)->name, attn_tensors_at(report->out, k), report->output);
 }
 
+/* The answer to --compare, which goes to pipes too. */
+static void print_differences(const run_report *report)
+{
+    for (int d = 0; d < report->differences_count; d++) {
+        const difference *one = &report->differences[d];
+        char index[SHAPE_TEXT];
+        int rank = attn_tensors_find(report->out, one->name)->rank;
+        printf("compare %-11s largest difference %.2g at %s\n", one->name, one->largest, shape_text(index, rank, one->index));
+    }
+}
+
 /* ---- the command ---- */
+
+static attn_status compare(run_report *report, attn_error *error)
+{
+    const attention_input *input = report->input;
+    if (!input->file) return failure(error, ATTN_ERR_ARGUMENT, "--compare needs an input file that has the tensors to compare with");
+    attn_status status = differences_find(report->out, input->file, report->differences, &report->differences_count, error);
+    if (status != ATTN_OK) failure_about(error, input->path);
+    return status;
+}
 
 static attn_status run(const char *path, const run_settings *settings, const input_settings *in, const common_settings *common,
                        attn_error *error)
@@ -208,12 +248,14 @@ static attn_status run(const char *path, const run_settings *settings, const inp
         status = compute_whole(&work, &input.problem, &args, common, "attention", error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
-    run_report report = {&input, out, settings->output, problem, work.description.kernel, seconds_now() - begin};
+    run_report report = {&input, out, settings->output, problem, work.description.kernel, seconds_now() - begin, {{0}}, 0};
+    if (status == ATTN_OK && settings->compare) status = compare(&report, error);
     problem_print(&input.spec, problem, sizeof problem);
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
     if (status == ATTN_OK) status = attn_tensors_write(out, settings->output, error);
     if (status == ATTN_OK && common->json) print_json(&report);
     if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) print_text(&report);
+    if (status == ATTN_OK && !common->json) print_differences(&report);
     attn_tensors_destroy(out);
     computation_end(&work);
     input_free(&input);

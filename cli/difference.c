@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * difference.c - the largest differences between tensors of the same names. */
+#include "difference.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "check/element.h"
+#include "failure.h"
+#include "input.h"
+
+static double difference_at(const attn_tensor *a, const attn_tensor *b, int64_t i)
+{
+    double x = element_read(a->dtype, (const char *)a->data + (size_t)i * attn_dtype_size(a->dtype));
+    double y = element_read(b->dtype, (const char *)b->data + (size_t)i * attn_dtype_size(b->dtype));
+    if (x == y || (isnan(x) && isnan(y))) return 0; /* infinities too */
+    return fabs(x - y);
+}
+
+static void largest_of(const attn_tensor *a, const attn_tensor *b, difference *d)
+{
+    int64_t count = (int64_t)(a->bytes / attn_dtype_size(a->dtype)), at = 0;
+    d->name = a->name;
+    d->largest = 0;
+    for (int64_t i = 0; i < count && !isnan(d->largest); i++) {
+        double here = difference_at(a, b, i);
+        if (!(here > d->largest) && !isnan(here)) continue;
+        d->largest = here;
+        at = i;
+    }
+    for (int axis = a->rank - 1; axis >= 0; axis--) {
+        int64_t size = a->shape[axis] > 0 ? a->shape[axis] : 1;
+        d->index[axis] = at % size;
+        at /= size;
+    }
+}
+
+attn_status differences_find(const attn_tensors *ours, const attn_tensors *theirs, difference *list, int *count, attn_error *error)
+{
+    *count = 0;
+    for (int64_t i = 0; i < attn_tensors_count(ours); i++) {
+        char here[SHAPE_TEXT], there[SHAPE_TEXT];
+        const attn_tensor *a = attn_tensors_at(ours, i), *b = attn_tensors_find(theirs, a->name);
+        if (!b) continue;
+        if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) != 0)
+            return failure(error, ATTN_ERR_SHAPE, "tensor '%s' to compare with has the shape %.60s, and the result %.60s", a->name,
+                           shape_text(there, b->rank, b->shape), shape_text(here, a->rank, a->shape));
+        largest_of(a, b, &list[(*count)++]);
+    }
+    if (*count == 0) return failure(error, ATTN_ERR_ARGUMENT, "there is no tensor o (or lse or weights, where asked for) to compare with");
+    return ATTN_OK;
+}
