@@ -134,7 +134,7 @@ void attn_cpu_name(char *text, size_t size)
 {
     char name[49] = "";
 #if X86
-    if (__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
+    if ((uint32_t)__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
         for (uint32_t i = 0; i < 3; i++) {
             leaf part = cpuid(0x80000002 + i, 0);
             memcpy(name + 16 * i, &part, sizeof part);

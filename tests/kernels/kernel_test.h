@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel_test.h - what tests of kernels share: elements of any type, inputs that end where memory ends, outputs between guards,
+ * and a pseudo-random sequence.
+ */
+#ifndef ATTN_KERNEL_TEST_H
+#define ATTN_KERNEL_TEST_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "../../src/core/kernels/kernel.h"
+
+enum { MOST_LANES = 64 }; /* of a tile */
+
+/* The kernel under test; set for every row of kernels.def in turn. */
+typedef struct subject {
+    const attn_kernel_row *row;
+    const attn_fwd_kernel *kernel;
+    attn_dtype compute;
+    int lanes, vectors, tile;
+    double unit; /* rounding unit of the compute type: 2^-24 or 2^-53 */
+    double lowest;
+} subject;
+extern subject it;
+
+int64_t size_of(attn_dtype dtype);
+/* Elements of any storage type, exact on reading and rounded once on writing, by formulas independent of the library's. */
+double get(attn_dtype dtype, const void *base, int64_t index);
+void put(attn_dtype dtype, void *base, int64_t index, double x);
+/* The nearest element of the type, and of the compute type. */
+double rounded(attn_dtype dtype, double x);
+double real(double x);
+
+/* An input: `bytes` bytes (at least 1 is allocated) that end at the end of memory; reading past them is fatal. */
+void *input(int64_t bytes);
+/* An output or a tile buffer: filled with a pattern, aligned to 64 bytes, guard zones before and after. */
+void *output(int64_t bytes);
+/* Fails if a guard zone was written, and frees every input and output. */
+void release_all(void);
+/* 1 if these bytes still have the pattern of a fresh output. */
+int untouched(const void *p, int64_t bytes);
+
+/* Uniform in [-1, 1); the sequence starts anew with seed(). */
+void seed(uint64_t value);
+double uniform(void);
+/* A tensor of n random elements, at the end of memory. */
+void *random_input(attn_dtype dtype, int64_t n, double size);
+
+/* Tests, one file a subject; every one is run for every kernel. */
+void test_pack_query(void **state);
+void test_load_rows(void **state);
+void test_finish(void **state);
+void test_store_all_patterns(void **state);
+void test_store_weights(void **state);
+void test_score(void **state);
+void test_score_same_bits(void **state);
+void test_keep_range(void **state);
+void test_keep_mask(void **state);
+void test_add_bias(void **state);
+void test_bias_overflow(void **state);
+void test_block_max(void **state);
+void test_clear(void **state);
+void test_exp(void **state);
+void test_fold(void **state);
+void test_fold_same_bits(void **state);
+void test_fold_hostile(void **state);
+void test_fold_careful(void **state);
+void test_not_finite(void **state);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_kernels.c - every function of every kernel that this CPU can run, against plain loops.
+ */
+#include <stdio.h>
+
+#include "../../src/core/base/cpu.h"
+#include "kernel_test.h"
+
+static int each_test(void **state)
+{
+    (void)state;
+    seed(1);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, each_test)
+static const struct CMUnitTest tests[] = {
+    TEST(test_pack_query),     TEST(test_load_rows),    TEST(test_finish),         TEST(test_store_all_patterns),
+    TEST(test_store_weights),  TEST(test_score),        TEST(test_score_same_bits), TEST(test_keep_range),
+    TEST(test_keep_mask),      TEST(test_add_bias),     TEST(test_bias_overflow),  TEST(test_block_max),
+    TEST(test_clear),          TEST(test_exp),          TEST(test_fold),           TEST(test_fold_same_bits),
+    TEST(test_fold_hostile),   TEST(test_fold_careful), TEST(test_not_finite),
+};
+
+static void test_registry(void **state)
+{
+    int scalar = 0;
+    (void)state;
+    assert_null(attn_kernel_at(-1));
+    for (int r = 0; attn_kernel_at(r); r++) {
+        const attn_kernel_row *row = attn_kernel_at(r);
+        assert_non_null(row->forward);
+        assert_true(row->compute == ATTN_F32 || row->compute == ATTN_F64);
+        assert_in_range(row->forward->lanes * row->forward->vectors, 1, MOST_LANES);
+        assert_true(row->forward->block_kv(0, 0) > 0 && row->forward->block_kv(1 << 20, 1 << 20) > 0);
+        if (row->isa == ATTN_ISA_SCALAR) assert_int_equal(row->needs, 0), scalar++;
+        if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
+    }
+    assert_int_equal(scalar, 2);
+}
+
+static void test_cpu(void **state)
+{
+    char text[256], small[10];
+    size_t l1d, l2, l3;
+    (void)state;
+    attn_cpu_feature_names(ATTN_CPU_AVX2 | ATTN_CPU_FMA | ATTN_CPU_AMX_INT8, text, sizeof text);
+    assert_string_equal(text, "avx2 fma amx_int8");
+    attn_cpu_feature_names(ATTN_CPU_AVX2 | ATTN_CPU_FMA | ATTN_CPU_AMX_INT8, small, sizeof small);
+    assert_string_equal(small, "avx2 fma"); /* whole names only */
+    attn_cpu_feature_names(0, small, 1);
+    assert_string_equal(small, "");
+    attn_cpu_name(text, sizeof text);
+    assert_true(text[0] && text[0] != ' ');
+    attn_cpu_name(small, 4);
+    assert_memory_equal(small, text, 3);
+    assert_int_equal(small[3], 0);
+    attn_cpu_caches(&l1d, &l2, &l3);
+    assert_true(!l1d || (l1d >= 4096 && l1d <= l2));
+#if defined(__GNUC__) && defined(__x86_64__)
+    __builtin_cpu_init();
+    assert_int_equal(!!(attn_cpu_features() & ATTN_CPU_AVX2), !!__builtin_cpu_supports("avx2"));
+    assert_int_equal(!!(attn_cpu_features() & ATTN_CPU_FMA), !!__builtin_cpu_supports("fma"));
+#if !defined(ATTN_EMULATE_AVX512)
+    assert_int_equal(!!(attn_cpu_features() & ATTN_CPU_AVX512F), !!__builtin_cpu_supports("avx512f"));
+    assert_int_equal(!!(attn_cpu_features() & ATTN_CPU_AVX512VL), !!__builtin_cpu_supports("avx512vl"));
+#endif
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest common[] = {cmocka_unit_test(test_registry), cmocka_unit_test(test_cpu)};
+    int failed = cmocka_run_group_tests_name("registry", common, NULL, NULL);
+    for (int r = 0; attn_kernel_at(r); r++) {
+        it.row = attn_kernel_at(r);
+        it.kernel = it.row->forward;
+        it.compute = it.row->compute;
+        it.lanes = it.kernel->lanes;
+        it.vectors = it.kernel->vectors;
+        it.tile = it.lanes * it.vectors;
+        it.unit = it.compute == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+        it.lowest = it.compute == ATTN_F64 ? -0x1.fffffffffffffp+1023 : (double)-0x1.fffffep+127f;
+        if ((it.row->needs & attn_cpu_features()) != it.row->needs) {
+            print_message("skipped: this CPU cannot run %s\n", it.row->name);
+            continue;
+        }
+        failed += _cmocka_run_group_tests(it.row->name, tests, sizeof tests / sizeof tests[0], NULL, NULL);
+    }
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_scores.c - scores and what changes them.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernel_test.h"
+
+static const int64_t dims[] = {0, 1, 3, 8, 31, 40, 64, 100};
+static const int64_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 17, 25, 31};
+enum { DIMS = 8, LENGTHS = 14, MOST_KEYS = 40 };
+
+/* A tile buffer of n rows with random numbers in the lanes in use. */
+static void *random_tile(int width, int64_t n, double size)
+{
+    void *p = output(n * it.tile * size_of(it.compute));
+    for (int64_t j = 0; j < n; j++)
+        for (int i = 0; i < width * it.lanes; i++) put(it.compute, p, j * it.tile + i, uniform() * size);
+    return p;
+}
+
+static void other_lanes_untouched(int width, int64_t n, const void *tile)
+{
+    int64_t size = size_of(it.compute), used = (int64_t)width * it.lanes;
+    for (int64_t j = 0; j < n; j++)
+        assert_true(untouched((const char *)tile + (j * it.tile + used) * size, (it.tile - used) * size));
+}
+
+static int same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+void test_score(void **state)
+{
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int d = 0; d < DIMS; d++)
+            for (int k = 0; k < LENGTHS; k++) {
+                int64_t n = lengths[k], dim = dims[d], ldk = dim + (k % 3) * 5, size = size_of(it.compute);
+                void *Qt = random_tile(width, dim, 1), *K = random_input(it.compute, n * ldk - (ldk - dim), 1);
+                void *S = output(n * it.tile * size), *block_max = output(it.tile * size);
+                it.kernel->score(width, n, dim, Qt, K, ldk, S, block_max, K, ldk);
+                for (int i = 0; i < width * it.lanes; i++) {
+                    double most = -(double)INFINITY;
+                    for (int64_t j = 0; j < n; j++) {
+                        double sum = 0, size_sum = 0, found = get(it.compute, S, j * it.tile + i);
+                        for (int64_t c = 0; c < dim; c++) {
+                            double product = get(it.compute, K, j * ldk + c) * get(it.compute, Qt, c * it.tile + i);
+                            sum += product, size_sum += fabs(product);
+                        }
+                        assert_true(fabs(found - sum) <= (double)(dim + 2) * it.unit * size_sum);
+                        if (found > most) most = found;
+                    }
+                    assert_true(get(it.compute, block_max, i) == most);
+                }
+                other_lanes_untouched(width, n, S);
+                other_lanes_untouched(width, 1, block_max);
+                release_all();
+            }
+}
+
+/* One key at a time, or in a narrower tile: the same bits. */
+void test_score_same_bits(void **state)
+{
+    (void)state;
+    for (int d = 0; d < DIMS; d++) {
+        int64_t n = 31, dim = dims[d], size = size_of(it.compute);
+        void *Qt = random_tile(it.vectors, dim, 1), *block_max = output(it.tile * size);
+        char *K = random_input(it.compute, n * dim, 1), *S = output(n * it.tile * size);
+        it.kernel->score(it.vectors, n, dim, Qt, K, dim, S, block_max, K, dim);
+        for (int width = 1; width <= it.vectors; width++)
+            for (int64_t part = 1; part <= n; part += 3) {
+                char *again = output(n * it.tile * size);
+                for (int64_t j = 0; j < n; j += part)
+                    it.kernel->score(width, n - j < part ? n - j : part, dim, Qt, K + j * dim * size, dim, again + j * it.tile * size,
+                                     block_max, K, dim + 1);
+                for (int64_t j = 0; j < n; j++)
+                    assert_memory_equal(again + j * it.tile * size, S + j * it.tile * size, (size_t)(width * it.lanes * size));
+            }
+        release_all();
+    }
+}
+
+void test_block_max(void **state)
+{
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int k = 0; k < LENGTHS; k++) {
+            int64_t n = lengths[k], size = size_of(it.compute);
+            void *S = random_tile(width, n, 7), *block_max = output(it.tile * size);
+            for (int64_t j = 0; j < n; j += 3) put(it.compute, S, j * it.tile, -(double)INFINITY);
+            it.kernel->block_max(width, n, S, block_max);
+            for (int i = 0; i < width * it.lanes; i++) {
+                double most = -(double)INFINITY;
+                for (int64_t j = 0; j < n; j++) most = fmax(most, get(it.compute, S, j * it.tile + i));
+                assert_true(get(it.compute, block_max, i) == most);
+            }
+            other_lanes_untouched(width, 1, block_max);
+            release_all();
+        }
+}
+
+void test_keep_range(void **state)
+{
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int k = 0; k < LENGTHS; k++)
+            for (int kind = 0; kind < 4; kind++) {
+                int64_t n = lengths[k];
+                int used = width * it.lanes;
+                int32_t low[MOST_LANES], high[MOST_LANES];
+                double before[MOST_KEYS * MOST_LANES];
+                void *S = random_tile(width, n, 7);
+                for (int i = 0; i < used; i++) { /* any; a causal staircase; all; none */
+                    int a = (int)(fabs(uniform()) * (double)(n + 1)), b = (int)(fabs(uniform()) * (double)(n + 1));
+                    low[i] = kind == 0 ? a : 0;
+                    high[i] = kind == 0 ? b : kind == 1 ? (i + 1 < n ? i + 1 : (int)n) : kind == 2 ? (int)n : 0;
+                }
+                put(it.compute, S, 0, (double)NAN);
+                for (int64_t at = 0; at < n * it.tile; at++) before[at] = get(it.compute, S, at);
+                it.kernel->keep_range(width, n, S, low, high);
+                for (int64_t j = 0; j < n; j++)
+                    for (int i = 0; i < used; i++)
+                        assert_true(same(get(it.compute, S, j * it.tile + i),
+                                         low[i] <= j && j < high[i] ? before[j * it.tile + i] : -(double)INFINITY));
+                other_lanes_untouched(width, n, S);
+                release_all();
+            }
+}
+
+/* How a caller's block may lie: strides in elements for r rows and n keys. */
+enum { LAYOUTS = 9 };
+static attn_block layout(int which, attn_dtype dtype, int64_t r, int64_t n, int64_t *elements)
+{
+    const struct {
+        int64_t q, k;
+    } strides[LAYOUTS] = {{n, 1}, {n + 3, 1}, {0, 1}, {1, r}, {1, 0}, {0, 0}, {2 * n, 2}, {-n, 1}, {n, -1}};
+    attn_block block = {NULL, dtype, strides[which].q, strides[which].k};
+    *elements = 1;
+    if (block.stride_q) *elements += (r - 1) * (block.stride_q < 0 ? -block.stride_q : block.stride_q);
+    if (block.stride_k) *elements += (n - 1) * (block.stride_k < 0 ? -block.stride_k : block.stride_k);
+    return block;
+}
+
+/* The element (0, 0) of a block whose strides may be negative. */
+static const void *origin(const attn_block *block, const void *memory, int64_t r, int64_t n)
+{
+    int64_t at = (block->stride_q < 0 ? -block->stride_q * (r - 1) : 0) + (block->stride_k < 0 ? -block->stride_k * (n - 1) : 0);
+    return (const char *)memory + at * size_of(block->dtype);
+}
+
+/* Runs the modifier for all widths, lengths and layouts; fill writes the caller's tensor, expected is one score. */
+static void each_block(attn_dtype dtype, void (*fill)(attn_dtype dtype, void *p, int64_t n), double (*expected)(double s, double b))
+{
+    for (int width = 1; width <= it.vectors; width++)
+        for (int k = 0; k < LENGTHS; k++)
+            for (int which = 0; which < LAYOUTS; which++) {
+                int64_t n = lengths[k], used = (int64_t)width * it.lanes, rows = used - (k % 2 ? it.lanes / 2 : 0), elements;
+                int64_t padded = (n + it.lanes - 1) / it.lanes * it.lanes;
+                double before[MOST_KEYS * MOST_LANES];
+                attn_block block = layout(which, dtype, rows, n, &elements);
+                void *S = random_tile(width, n, 7), *memory = input(elements * size_of(dtype));
+                void *scratch = output(it.tile * padded * size_of(it.compute));
+                put(it.compute, S, 0, (double)NAN);
+                put(it.compute, S, it.lanes - 1, -(double)INFINITY);
+                fill(dtype, memory, elements);
+                block.base = origin(&block, memory, rows, n);
+                for (int64_t at = 0; at < n * it.tile; at++) before[at] = get(it.compute, S, at);
+                if (dtype == ATTN_BOOL) it.kernel->keep_mask(width, rows, n, S, &block, scratch);
+                else it.kernel->add_bias(width, rows, n, S, &block, scratch);
+                for (int64_t j = 0; j < n; j++)
+                    for (int64_t i = 0; i < used; i++) {
+                        int64_t row = i < rows ? i : rows - 1;
+                        double b = get(dtype, block.base, row * block.stride_q + j * block.stride_k);
+                        assert_true(same(get(it.compute, S, j * it.tile + i), expected(before[j * it.tile + i], b)));
+                    }
+                other_lanes_untouched(width, n, S);
+                release_all();
+            }
+}
+
+static void fill_mask(attn_dtype dtype, void *p, int64_t n)
+{
+    static const signed char values[] = {0, 1, -128, 0, 2, 127, -1, 0};
+    (void)dtype;
+    for (int64_t i = 0; i < n; i++) ((signed char *)p)[i] = values[(int)(fabs(uniform()) * 8)];
+}
+static double masked(double s, double keep) { return keep != 0 ? s : -(double)INFINITY; }
+
+void test_keep_mask(void **state)
+{
+    (void)state;
+    each_block(ATTN_BOOL, fill_mask, masked);
+}
+
+static void fill_bias(attn_dtype dtype, void *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double x = uniform();
+        put(dtype, p, i, x > 0.9 ? -(double)INFINITY : x < -0.95 ? (double)NAN : x * 4);
+    }
+}
+static double biased(double s, double b)
+{
+    if (isinf(s) || isinf(b)) return -(double)INFINITY;
+    return real(s + real(b));
+}
+
+void test_add_bias(void **state)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+    (void)state;
+    for (int t = 0; t < 4; t++) each_block(types[t], fill_bias, biased);
+}
+
+/* Only a bias of exactly -infinity drops; any finite one is a number, however low, and whatever its type. */
+void test_bias_overflow(void **state)
+{
+    const double huge[] = {-0x1.fffffep+127, -0x1p+127, -1e300, 1e300};
+    (void)state;
+    for (int h = 0; h < 4; h++)
+        for (int t = 0; t < 2; t++) {
+            attn_dtype dtype = t ? ATTN_F64 : ATTN_F32;
+            int64_t n = 2 * it.lanes + 1;
+            if (!t && fabs(huge[h]) > 0x1.fffffep+127) continue;
+            for (int layout_k = 1; layout_k <= 2; layout_k++) {
+                void *S = output(n * it.tile * size_of(it.compute)), *memory = input(n * it.lanes * 2 * size_of(dtype));
+                attn_block block = {memory, dtype, 2 * n, layout_k};
+                for (int64_t at = 0; at < n * it.tile; at++) put(it.compute, S, at, real(it.lowest));
+                for (int64_t at = 0; at < n * it.lanes * 2; at++) put(dtype, memory, at, huge[h]);
+                it.kernel->add_bias(1, it.lanes, n, S, &block, output(it.tile * (n + it.lanes) * size_of(it.compute)));
+                for (int64_t j = 0; j < n; j++)
+                    for (int i = 0; i < it.lanes; i++) {
+                        double found = get(it.compute, S, j * it.tile + i);
+                        assert_true(isfinite(found));
+                        assert_true(huge[h] > 0 ? found > it.lowest || fabs(huge[h]) < -it.lowest : found == it.lowest);
+                    }
+                release_all();
+            }
+        }
+}
