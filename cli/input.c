@@ -233,7 +233,7 @@ static attn_status read_mask_and_bias(attention_input *input, attn_error *error)
     attn_status status = ATTN_OK;
     if (mask->tensor) {
         status = check_type(mask, mask->tensor->dtype == ATTN_BOOL || mask->tensor->dtype == ATTN_U8,
-                            "bool or u8 (1 = keep); a mask to be added is a bias: --bias=NAME", error);
+                            "bool or u8 (1 = keep); --bias=NAME adds it", error);
         if (status == ATTN_OK) status = read_pairs(input, ROLE_MASK, &input->spec.mask_one, &input->args.mask, error);
         input->spec.mask = 1;
         input->spec.mask_drop = dropped_share(mask->tensor);

@@ -16,6 +16,14 @@ static int is_ignored(const input_settings *settings, const char *name)
     return 0;
 }
 
+/* A tensor that a flag gives another role is not taken for the role of its name: --bias=mask adds the mask. */
+static int is_chosen(const input_settings *settings, const char *name)
+{
+    for (int r = 0; r < ROLES; r++)
+        if (settings->chosen[r] && strcmp(settings->chosen[r], name) == 0) return 1;
+    return 0;
+}
+
 static int ends_in_npy(const char *name)
 {
     size_t length = strlen(name);
@@ -87,7 +95,8 @@ attn_status input_find(attention_input *input, const char *path, const input_set
         if (name) {
             status = find_chosen(input, (tensor_role)r, name, error);
         } else {
-            if (input->file && !is_ignored(settings, roles[r].name) && backward >= roles[r].gradient)
+            int taken = is_ignored(settings, roles[r].name) || is_chosen(settings, roles[r].name);
+            if (input->file && !taken && backward >= roles[r].gradient)
                 input->used[r] = (input_tensor){input->path, attn_tensors_find(input->file, roles[r].name)};
             if (r <= ROLE_V && !input->used[r].tensor) status = no_default_tensor(input, (tensor_role)r, error);
         }

@@ -39,6 +39,10 @@ static int unknown_command(const char *name)
     attn_error error;
     char hint[120];
     nearest near;
+    if (name[0] == '-') {
+        failure(&error, ATTN_ERR_ARGUMENT, "unknown option '%.40s' before a command; `attn --help` lists the commands", name);
+        return command_fail(NULL, NULL, &error);
+    }
     nearest_init(&near, name);
     for (int k = 0; k < COMMANDS; k++) nearest_offer(&near, commands[k].name);
     nearest_print(&near, "", hint, sizeof hint);

@@ -84,6 +84,7 @@ typedef struct problem_word {
     const char *help;     /* a phrase */
     problem_word_form form;
     problem_word_flag flag;
+    const char *later; /* what this version lacks when the word is used: "softcap"; NULL: it is supported */
 } problem_word;
 
 /* Entry `index` in the order of printing; NULL past the last. */

@@ -30,7 +30,7 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
         const problem_rule *rule = &problem_rules[r];
-        if (rule->later && rule->print(rule, spec, value, sizeof value)) missing = rule->later;
+        if (rule->word.later && rule->print(rule, spec, value, sizeof value)) missing = rule->word.later;
     }
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
     return ATTN_OK;

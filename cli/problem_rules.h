@@ -23,7 +23,6 @@ struct problem_rule {
     const char *const *choices; /* the words in the order of their enum, from `first`; or patterns such as "shaw/N" */
     int first;                  /* the enum value of choices[0] */
     int omitted;                /* the enum value where the word stands without '=' */
-    const char *later;          /* what this version lacks when the word is used; NULL: it is supported */
 };
 
 extern const problem_rule problem_rules[];

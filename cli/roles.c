@@ -70,7 +70,10 @@ static attn_status set_tokens(void *target, const char *name, const char *value,
 const option_row *role_options(void)
 {
     static option_row rows[ROLES + 4];
-    for (int r = 0; r < ROLES; r++) rows[r] = (option_row){roles[r].flag, 0, "NAME", roles[r].help, set_role};
+    for (int r = 0; r < ROLES; r++) {
+        const char *help = roles[r].later ? help_of_later(roles[r].help) : roles[r].help;
+        rows[r] = (option_row){roles[r].flag, 0, "NAME", help, set_role};
+    }
     rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
     rows[ROLES + 1] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16", set_dtype};
     rows[ROLES + 2] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};

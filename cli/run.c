@@ -60,8 +60,8 @@ static attn_status set_compare(void *target, const char *name, const char *value
 
 static const option_row run_options[] = {
     {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
-    {"backward", 0, NULL, "compute gradients too", set_backward},
-    {"compare", 0, NULL, "tell how far the results are from tensors of the same names in IN", set_compare},
+    {"backward", 0, NULL, "compute gradients too; not in this version", set_backward},
+    {"compare", 0, NULL, "tell how far the results are from those in IN", set_compare},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -217,7 +217,8 @@ static void print_differences(const run_report *report)
 static attn_status compare(run_report *report, attn_error *error)
 {
     const attention_input *input = report->input;
-    if (!input->file) return failure(error, ATTN_ERR_ARGUMENT, "--compare needs an input file that has the tensors to compare with");
+    if (!input->file)
+        return failure(error, ATTN_ERR_ARGUMENT, "--compare needs an input file that has the tensors to compare with");
     attn_status status = differences_find(report->out, input->file, report->differences, &report->differences_count, error);
     if (status != ATTN_OK) failure_about(error, input->path);
     return status;

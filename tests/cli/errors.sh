@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+# errors.sh - every way to be refused: the exact line, the exit status, and no output file.
+. tests/cli/tap.sh
+
+make() { "$MAKE" "$@" || exit 1; }
+make a.safetensors q:f32:2x3x4x8 k:f32:2x3x5x8 v:f32:2x3x5x6
+make gqa.safetensors q:f32:6x4x8 k:f32:4x5x8 v:f32:4x5x6
+make rank.safetensors q:f32:6x4x8 k:f32:5x8 v:f32:6x5x6
+make width.safetensors q:f32:6x4x8 k:f32:6x5x7 v:f32:6x5x6
+make vheads.safetensors q:f32:6x4x8 k:f32:6x5x8 v:f32:3x5x6
+make vtokens.safetensors q:f32:6x4x8 k:f32:6x5x8 v:f32:6x4x6
+make batch.safetensors q:f32:2x6x4x8 k:f32:3x6x5x8 v:f32:2x6x5x6
+make rank1.safetensors q:f32:8 k:f32:8 v:f32:8
+make int.safetensors q:i32:4x8:1 k:f32:4x8 v:f32:4x8
+make mixed.safetensors q:f32:4x8 k:f64:4x8 v:f32:4x8
+make nokey.safetensors q:f32:4x8 kk:f32:4x8 v:f32:4x8
+make noquery.safetensors x:f32:4x8
+make mask.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:bool:4x5:1
+make mask1.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:bool:4:1
+make maskf.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 mask:f32:4x4
+make biasi.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 bias:i32:4x4:1
+make lengths.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:i64:2:9
+make lengthsq.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_q:i64:2:-1
+make lengths3.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:i64:3:2
+make lengthsf.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:f32:2:2
+make offset.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 offset:i32:2:1
+for later in slopes:f32:1 sink:f32:1 dropout_keep:u8:4x4 cu_seqlens_q:i32:2 cu_seqlens_kv:i32:2; do
+    make "${later%%:*}.safetensors" q:f32:4x8 k:f32:4x8 v:f32:4x8 "$later"
+done
+make do.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 do:f32:4x8
+make two.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 'tokens=[["a","b"],["c","d"],["e"]]' 'layout=q: [batch, head, token, width]'
+make long.safetensors q:f32:4x8 k:f32:4x8 'tokens=["a","b","c","d","e"]'
+make words.safetensors q:f32:4x8 k:f32:4x8 'tokens=["the","cat","sat",7]'
+make text.safetensors q:f32:4x8 k:f32:4x8 'tokens=the cat'
+make empty.safetensors q:f32:2x0x8 k:f32:2x4x8
+head -c 200 a.safetensors >broken.safetensors
+printf 'not a tensor file' >junk.npz
+printf 'a\nb\nc\nd\ne\nf\n' >six.txt
+version=$("$ATTN" --version | cut -d' ' -f2)
+
+# The program
+refused 2 "attn: no command; \`attn --help\` lists them"
+refused 2 "attn: unknown command 'runn' (nearest: run)" runn
+refused 2 "attn: unknown command 'runn' (nearest: run)" help runn
+refused 2 "attn: unknown option '--quiet' before a command; \`attn --help\` lists the commands" --quiet
+
+# Flags, which all commands parse alike
+refused 2 "attn run: unknown option '--casual' (nearest: --causal)" run a.safetensors -o out.npz --casual
+refused 2 "attn top: unknown option '--tokn' (nearest: --token, --tokens)" top a.safetensors --tokn=it
+refused 2 "attn run: unknown option '-x'" run a.safetensors -o out.npz -x
+refused 2 "attn run: option --window needs a value: --window=L,R" run a.safetensors -o out.npz --window
+refused 2 "attn run: option --output needs a value: --output=FILE" run a.safetensors -o
+refused 2 "attn info: option --json takes no value" info --json=1
+refused 2 "attn run: --threads (-1) is not within 0 and 65536" run a.safetensors -o out.npz --threads=-1
+refused 2 "attn run: --threads: 'many' is not a whole number" run a.safetensors -o out.npz --threads many
+refused 2 "attn run: --isa: unknown instruction set 'avx3' (nearest: avx2)" run a.safetensors -o out.npz --isa=avx3
+refused 2 "attn run: --seed: 'x' is not a whole number of 64 bits" run a.safetensors -o out.npz --seed=x
+refused 2 "attn info: unexpected argument 'now'" info now
+refused 2 "attn run: unexpected argument 'b'" run a b
+
+# run: what is to be done
+refused 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run -o out.npz
+refused 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run a.safetensors
+refused 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.txt
+refused 2 "attn run: out.npy: a .npy file holds one tensor, and --lse asks for another" run a.safetensors -o out.npy --lse
+refused 2 "attn run: out.npy: a .npy file holds one tensor, and --weights asks for another" run a.safetensors -o out.npy --weights
+refused 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
+refused 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
+refused 2 "attn run: --window: '3' is not L,R (two whole numbers; -1 is no bound)" run a.safetensors -o out.npz --window=3
+refused 2 "attn run: --causal: unknown value 'top' (nearest: top-left)" run a.safetensors -o out.npz --causal=top
+refused 2 "attn run: --dtype: unknown value 'bf17' (nearest: bf16, f16)" run a.safetensors -o out.npz --dtype=bf17
+refused 2 "attn run: --scale: 'inf' is not a number" run a.safetensors -o out.npz --scale=inf
+refused 2 "attn run: a.safetensors: causal=offset needs an offset" run a.safetensors -o out.npz --causal=offset
+refused 2 "attn run: a.safetensors: causal and align both say where queries stand; use causal=KIND alone" \
+    run a.safetensors -o out.npz --causal --align=bottom-right
+refused 2 "attn run: offset.safetensors: offset and causal=bottom-right both say where queries stand" \
+    run offset.safetensors -o out.npz --causal=bottom-right
+
+# run: what this version cannot do
+refused 3 "attn run: a.safetensors: libattn $version has no backward pass" run a.safetensors -o out.npz --backward
+refused 3 "attn run: a.safetensors: libattn $version has no softcap" run a.safetensors -o out.npz --softcap=2
+refused 3 "attn run: a.safetensors: libattn $version has no temperature" run a.safetensors -o out.npz --temperature=1.5
+refused 3 "attn run: a.safetensors: libattn $version has no dropout" run a.safetensors -o out.npz --dropout=0.1
+refused 3 "attn run: a.safetensors: libattn $version has no relative terms" run a.safetensors -o out.npz --rel=shaw/64
+refused 3 "attn run: a.safetensors: libattn $version has no int8 cache" run a.safetensors -o out.npz --dtype=int8
+refused 3 "attn run: slopes.safetensors: tensor 'slopes': libattn $version has no ALiBi slopes; --ignore=slopes leaves it out" \
+    run slopes.safetensors -o out.npz
+refused 3 "attn run: sink.safetensors: tensor 'sink': libattn $version has no attention sink; --ignore=sink leaves it out" \
+    run sink.safetensors -o out.npz
+refused 3 "attn run: dropout_keep.safetensors: tensor 'dropout_keep': libattn $version has no dropout; --ignore=dropout_keep leaves it out" \
+    run dropout_keep.safetensors -o out.npz
+for name in cu_seqlens_q cu_seqlens_kv; do
+    refused 3 "attn run: $name.safetensors: tensor '$name': libattn $version has no packed sequences; --ignore=$name leaves it out" \
+        run $name.safetensors -o out.npz
+done
+refused 3 "attn run: do.safetensors: tensor 'do': libattn $version has no backward pass; --ignore=do leaves it out" \
+    run do.safetensors -o out.npz --backward
+
+# run: files and tensors
+refused 2 "attn run: missing.npz: cannot open: No such file or directory" run missing.npz -o out.npz
+"$ATTN" run broken.safetensors -o out.npz >out.txt 2>err.txt
+ok "a truncated file: status 2" same $? 2
+ok "  one line that names it" grep -q '^attn run: broken.safetensors: ' err.txt
+ok "  and no more" same "$(wc -l <err.txt) $(wc -c <out.txt) $(ls | grep -c '^out\.npz')" "1 0 0"
+"$ATTN" run junk.npz -o out.npz >out.txt 2>err.txt
+ok "a file of another kind: status 2" same $? 2
+ok "  one line that names it" grep -q '^attn run: junk.npz: ' err.txt
+refused 2 "attn run: missing.npy: cannot open: No such file or directory" run --query=missing.npy -o out.npz
+refused 2 "attn run: no input file has 'q'; give the file, or --query=FILE.npy" run --query=q -o out.npz
+refused 2 "attn run: a.safetensors: no tensor 'qq' (nearest: q, k, v)" run a.safetensors --query=qq -o out.npz
+refused 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (there are: kk, q, v)" run nokey.safetensors -o out.npz
+refused 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (there are: x)" run noquery.safetensors -o out.npz
+refused 2 "attn run: a.safetensors: no tensor 'v'; --value=NAME chooses another (there are: k, q, v)" run a.safetensors --ignore=v -o out.npz
+refused 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.safetensors --offset=near -o out.npz
+
+# run: shapes
+refused 2 "attn run: rank1.safetensors: tensor 'q' [8]: expected [token, channel] or more axes" run rank1.safetensors -o out.npz
+refused 2 "attn run: rank.safetensors: tensor 'k' [5, 8] does not fit 'q' [6, 4, 8]: ranks 2 and 3" run rank.safetensors -o out.npz
+refused 2 "attn run: batch.safetensors: tensor 'k' [3, 6, 5, 8] does not fit 'q' [2, 6, 4, 8]: batches of 3 and 2" run batch.safetensors -o out.npz
+refused 2 "attn run: width.safetensors: tensor 'k' [6, 5, 7] does not fit 'q' [6, 4, 8]: widths of 7 and 8" run width.safetensors -o out.npz
+refused 2 "attn run: gqa.safetensors: tensor 'k' [4, 5, 8] does not fit 'q' [6, 4, 8]: heads_q (6) is not a multiple of heads_kv (4)" run gqa.safetensors -o out.npz
+refused 2 "attn run: vheads.safetensors: tensor 'v' [3, 5, 6] does not fit 'k' [6, 5, 8]: 3 and 6 heads" run vheads.safetensors -o out.npz
+refused 2 "attn run: vtokens.safetensors: tensor 'v' [6, 4, 6] does not fit 'k' [6, 5, 8]: 4 and 5 tokens" run vtokens.safetensors -o out.npz
+refused 2 "attn run: mask.safetensors: tensor 'mask' [4, 5] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask.safetensors -o out.npz
+refused 2 "attn run: mask1.safetensors: tensor 'mask' [4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask1.safetensors -o out.npz
+refused 2 "attn run: lengths3.safetensors: tensor 'lengths_kv' [3]: expected one number for each batch entry [2]" run lengths3.safetensors -o out.npz
+
+# run: types and values
+refused 2 "attn run: int.safetensors: tensor 'q' is i32; expected f32, f64, f16 or bf16" run int.safetensors -o out.npz
+refused 2 "attn run: mixed.safetensors: tensor 'k' is f64 and 'q' is f32; --dtype=f64 or f32 makes them one" run mixed.safetensors -o out.npz
+refused 2 "attn run: maskf.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep); --bias=NAME adds it" run maskf.safetensors -o out.npz
+refused 2 "attn run: biasi.safetensors: tensor 'bias' is i32; expected f32, f64, f16 or bf16" run biasi.safetensors -o out.npz
+refused 2 "attn run: lengthsf.safetensors: tensor 'lengths_kv' is f32; expected whole numbers, such as i64" run lengthsf.safetensors -o out.npz
+refused 2 "attn run: lengths.safetensors: lengths_kv[0] (9) is not within 0..4" run lengths.safetensors -o out.npz
+refused 2 "attn run: lengthsq.safetensors: lengths_q[0] (-1) is not within 0..4" run lengthsq.safetensors -o out.npz
+
+# What was there before stays when a run fails.
+printf 'precious' >out.npz
+"$ATTN" run gqa.safetensors -o out.npz 2>/dev/null
+ok "a failed run leaves the old output" same "$(cat out.npz)" precious
+rm out.npz
+
+# A file name with a line end gives one line all the same.
+"$ATTN" run "two
+lines" -o out.npz 2>err.txt
+ok "messages stay one line" same "$(cat err.txt)" "attn run: two?lines: cannot open: No such file or directory"
+
+# top
+refused 2 "attn top: no input file; for example: attn top IN.safetensors --token it" top --token it
+refused 2 "attn top: no token; for example: attn top IN.safetensors --token it" top "$STREET"
+refused 2 "attn top: $STREET: no query is the token 'ti' (nearest: it, tired, the)" top "$STREET" --token ti
+refused 2 "attn top: a.safetensors: queries have no tokens; --tokens=FILE names them, --token='#N' chooses one by position" top a.safetensors --token it
+refused 2 "attn top: a.safetensors: no query #4; there are 4" top a.safetensors --token '#4'
+refused 2 "attn top: --layer: there is no 6, only 0 to 5" top "$STREET" --token it --layer 6
+refused 2 "attn top: --head: '1-' is not a list of numbers, such as 0,3-5" top "$STREET" --token it --head 1-
+refused 2 "attn top: --head: there is no 12, only 0 to 11" top "$STREET" --token it --head 3,10-12
+refused 2 "attn top: --count (-1) is not 0 or more" top "$STREET" --token it --count=-1
+refused 2 "attn top: missing.txt: No such file or directory" top a.safetensors --token it --tokens missing.txt
+refused 2 "attn top: six.txt: 6 tokens for 4 queries and 5 keys" top a.safetensors --token a --tokens six.txt
+refused 2 "attn top: two.safetensors: 3 lists of tokens for 2 batch entries" top two.safetensors --token a
+refused 2 "attn top: long.safetensors: 5 tokens for 4 queries and 4 keys" top long.safetensors --token a
+for name in words text; do
+    refused 2 "attn top: $name.safetensors: metadata 'tokens' is not a JSON list of words, or of lists of words" top $name.safetensors --token cat
+done
+refused 3 "attn top: $STREET: libattn $version has no softcap" top "$STREET" --token it --softcap=2
+
+# view
+refused 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
+refused 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
+refused 2 "attn view: --queries: '1,3' is not one range, such as 100-199" view "$STREET" -o out.html --queries 1,3
+refused 2 "attn view: empty.safetensors: nothing to show, a size is 0" view empty.safetensors -o out.html
+refused 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
+make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0
+refused 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
+    view huge.safetensors -o out.html
+
+# explain
+refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
+refused 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
+refused 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
+refused 3 "attn explain: sq9:d8:rope: libattn $version has no rotary positions" explain sq9:d8:rope
+refused 3 "attn explain: bwd:sq9:d8: libattn $version has no backward pass" explain bwd:sq9:d8
+
+# Output that cannot be written is an error too.
+if [ -c /dev/full ]; then
+    "$ATTN" info >/dev/full 2>err.txt
+    ok "a full disk: status 2" same $? 2
+    ok "  says so" same "$(cat err.txt)" "attn: standard output cannot be written"
+fi
+
+tap_done

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+# help.sh - every command explains itself, and the answers for programs have the fields that ../shared/spec/command.md fixes.
+. tests/cli/tap.sh
+
+printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
+printed help '^usage: attn COMMAND' --help
+printed help '^usage: attn COMMAND' help
+for command in run top view check bench info explain; do
+    ok "help names $command" grep -q "^  attn $command " out.txt
+    "$ATTN" $command --help >$command.txt 2>err.txt </dev/null
+    ok "attn $command --help: status 0" same "$?" 0
+    ok "attn $command --help: nothing on standard error" same "$(cat err.txt)" ""
+    ok "attn $command --help: usage first" grep -q "^usage: attn $command " $command.txt
+    ok "attn help $command is the same" same "$("$ATTN" help $command)" "$(cat $command.txt)"
+    ok "attn $command --help fits into 100 columns" same "$(awk 'length > 100' $command.txt)" ""
+    for option in threads isa seed json quiet help; do
+        ok "attn $command has --$option" grep -q -e "--$option" $command.txt
+    done
+done
+for option in causal align window scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
+    slopes sink do dlse ignore tokens; do
+    for command in run top view; do
+        ok "attn $command has --$option" grep -q -e "--$option" $command.txt
+    done
+done
+for option in output backward lse weights; do
+    ok "attn run has --$option" grep -q -e "--$option" run.txt
+done
+ok "the words of problem strings are in explain --help" grep -qE '^  window=L,R +a query sees' explain.txt
+
+# JSON: one object, with these names in it.
+fields() {
+    for field in "$@"; do
+        ok "  has $field" grep -q "\"$field\":" out.txt
+    done
+}
+printed "info --json" '^\{' info --json
+fields version cpu features isa threads kernels name needs usable built_with
+printed info '^kernels  attn_fwd_' info
+printed "explain --json" '"kernel":' explain fwd:f32:hq2:sq1000:d64:causal --json
+fields kernel why tile blocks threads workspace_bytes tiles_total tiles_visited tiles_modified
+printed explain '^kernel     attn_fwd_f64_scalar \(computes in f64\)' explain f64:sq100:d64 --isa=scalar
+printed "explain --threads" '^threads    1$' explain sq100:d64 --threads 1
+printed "run --json" '"problem":.*"fwd:f32:b6:hq12:sq14:d32:causal:lse"' run "$STREET" -o o.safetensors --causal --lse --json
+fields input output used unused written version kernel seconds
+"$ATTN" run "$STREET" -o o.safetensors >out.txt 2>err.txt
+ok "run is silent where there is no terminal" same "$(cat out.txt err.txt)" ""
+
+# A causal mask halves the visits: what explain says is about the problem asked.
+visited=$("$ATTN" explain sq4096:d64 --json | sed -n 's/.*"tiles_visited":[^0-9]*\([0-9]*\).*/\1/p')
+causal=$("$ATTN" explain sq4096:d64:causal --json | sed -n 's/.*"tiles_visited":[^0-9]*\([0-9]*\).*/\1/p')
+ok "causal visits fewer tiles ($causal of $visited)" test "$causal" -lt "$visited"
+
+tap_done

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_run.c - `attn run` writes what the definition says, for every shape, name and broadcast that a file can have.
+ *
+ * Each test writes a file, runs the command (ATTN_COMMAND) and holds the output against ref/, which knows nothing of files. */
+#include "test.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attn/io.h"
+#include "attn_ref.h"
+
+static char folder[] = "/tmp/attn-test-run-XXXXXX";
+
+static char *in_folder(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static int enter_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int leave_folder(void **state)
+{
+    (void)state;
+    char command[80];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+/* `attn run WORDS` in the folder; it must succeed and say nothing. */
+static void run(const char *words)
+{
+    char command[600];
+    snprintf(command, sizeof command, "cd %s && exec %s run %s >said 2>&1", folder, ATTN_COMMAND, words);
+    int status = system(command);
+    if (status == 0) return;
+    FILE *said = fopen(in_folder("said"), "r");
+    char line[300] = "";
+    if (said && !fgets(line, sizeof line, said)) line[0] = 0;
+    fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
+}
+
+static attn_tensors *read_file(const char *name)
+{
+    attn_tensors *file = NULL;
+    attn_error error;
+    if (attn_tensors_read(&file, name[0] == '/' ? name : in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
+    return file;
+}
+
+static void write_file(attn_tensors *file, const char *name)
+{
+    attn_error error;
+    if (attn_tensors_write(file, in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
+    attn_tensors_destroy(file);
+}
+
+static attn_tensors *new_file(void)
+{
+    attn_tensors *file = NULL;
+    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    return file;
+}
+
+/* ---- one attention, as the reference takes it ---- */
+
+enum { MOST = 4096 };
+
+typedef struct example {
+    ref_problem p;
+    double Q[MOST], K[MOST], V[MOST], O[MOST], lse[MOST], S[MOST], P[MOST], bias[MOST];
+    unsigned char keep[MOST];
+    int64_t index[8];
+} example;
+
+static double number(int64_t k, double phase) { return sin(1.7 * (double)k + phase); }
+
+/* Batch 6 so that it can be [6], [2][3] or [1][6] in a file. */
+static void example_init(example *e)
+{
+    memset(e, 0, sizeof *e);
+    e->p =
+        (ref_problem){.B = 6, .Hq = 4, .Hkv = 2, .Sq = 3, .Skv = 5, .D = 4, .Dv = 3, .Q = e->Q, .K = e->K, .V = e->V, .scale = 0.5};
+    for (int64_t k = 0; k < e->p.B * e->p.Hq * e->p.Sq * e->p.D; k++) e->Q[k] = (float)number(k, 0);
+    for (int64_t k = 0; k < e->p.B * e->p.Hkv * e->p.Skv * e->p.D; k++) e->K[k] = (float)number(k, 1);
+    for (int64_t k = 0; k < e->p.B * e->p.Hkv * e->p.Skv * e->p.Dv; k++) e->V[k] = (float)number(k, 2);
+}
+
+static int64_t product(int rank, const int64_t *shape)
+{
+    int64_t count = 1;
+    for (int k = 0; k < rank; k++) count *= shape[k];
+    return count;
+}
+
+static void add_floats(attn_tensors *file, const char *name, int rank, const int64_t *shape, const double *values)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, ATTN_F32, rank, shape, &data, NULL), ATTN_OK);
+    for (int64_t k = 0; k < product(rank, shape); k++) ((float *)data)[k] = (float)values[k];
+}
+
+static void add_bytes(attn_tensors *file, const char *name, int rank, const int64_t *shape, const unsigned char *values)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, ATTN_BOOL, rank, shape, &data, NULL), ATTN_OK);
+    memcpy(data, values, (size_t)product(rank, shape));
+}
+
+static void add_whole(attn_tensors *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype, const int64_t *values)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, dtype, rank, shape, &data, NULL), ATTN_OK);
+    for (int64_t k = 0; k < product(rank, shape); k++) {
+        if (dtype == ATTN_I64) ((int64_t *)data)[k] = values[k];
+        else ((int32_t *)data)[k] = (int32_t)values[k];
+    }
+}
+
+/* q, k and v with these leading axes in place of the batch. */
+static attn_tensors *example_file(const example *e, int leading, const int64_t *lead)
+{
+    attn_tensors *file = new_file();
+    int64_t shape[ATTN_MAX_RANK] = {0};
+    memcpy(shape, lead, (size_t)leading * sizeof *lead);
+    int64_t *s = shape + leading;
+    s[0] = e->p.Hq, s[1] = e->p.Sq, s[2] = e->p.D;
+    add_floats(file, "q", leading + 3, shape, e->Q);
+    s[0] = e->p.Hkv, s[1] = e->p.Skv;
+    add_floats(file, "k", leading + 3, shape, e->K);
+    s[2] = e->p.Dv;
+    add_floats(file, "v", leading + 3, shape, e->V);
+    return file;
+}
+
+static void assert_close(const attn_tensors *file, const char *name, const double *expected, int64_t count)
+{
+    const attn_tensor *t = attn_tensors_find(file, name);
+    assert_non_null(t);
+    assert_int_equal(product(t->rank, t->shape), count);
+    for (int64_t k = 0; k < count; k++) {
+        double got = t->dtype == ATTN_F64 ? ((const double *)t->data)[k] : (double)((const float *)t->data)[k];
+        if (got == expected[k]) continue; /* infinities too */
+        if (!(fabs(got - expected[k]) <= (t->dtype == ATTN_F64 ? 1e-13 : 2e-6)))
+            fail_msg("%s[%d] is %.9g; expected %.9g", name, (int)k, got, expected[k]);
+    }
+}
+
+static void assert_shape(const attn_tensors *file, const char *name, int rank, const int64_t *shape)
+{
+    const attn_tensor *t = attn_tensors_find(file, name);
+    assert_non_null(t);
+    assert_int_equal(t->rank, rank);
+    assert_memory_equal(t->shape, shape, (size_t)rank * sizeof *shape);
+}
+
+/* Runs `attn run in.safetensors -o out.safetensors --lse --weights WORDS` and checks all three outputs. */
+static void check(example *e, const char *words)
+{
+    char all[400];
+    snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights %s", words);
+    run(all);
+    ref_forward(&e->p, e->O, e->lse, e->S, e->P);
+    attn_tensors *out = read_file("out.safetensors");
+    assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);
+    assert_close(out, "lse", e->lse, e->p.B * e->p.Hq * e->p.Sq);
+    assert_close(out, "weights", e->P, e->p.B * e->p.Hq * e->p.Sq * e->p.Skv);
+    attn_tensors_destroy(out);
+}
+
+/* ---- tests ---- */
+
+static const int64_t lead6[] = {6}, lead23[] = {2, 3};
+
+static void the_model_in_the_file(void **state)
+{
+    (void)state;
+    char words[300];
+    const char *street = ATTN_SOURCE "/examples/data/animal_street.safetensors";
+    attn_tensors *in = read_file(street);
+    static const char *const options[] = {"", "--isa=scalar", "--dtype=f64", "--threads=1"};
+    for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
+        snprintf(words, sizeof words, "%s -o street.safetensors --weights %s", street, options[k]);
+        run(words);
+        attn_tensors *out = read_file("street.safetensors");
+        static const char *const names[] = {"o", "weights"};
+        for (int n = 0; n < 2; n++) {
+            const attn_tensor *model = attn_tensors_find(in, names[n]), *ours = attn_tensors_find(out, names[n]);
+            assert_int_equal(ours->rank, model->rank);
+            assert_memory_equal(ours->shape, model->shape, sizeof(int64_t[4]));
+            assert_int_equal(ours->dtype, strstr(options[k], "f64") ? ATTN_F64 : ATTN_F32);
+            for (int64_t i = 0; i < product(4, model->shape); i++) {
+                double got = ours->dtype == ATTN_F64 ? ((const double *)ours->data)[i] : (double)((const float *)ours->data)[i];
+                assert_true(fabs(got - (double)((const float *)model->data)[i]) < 2e-6);
+            }
+        }
+        assert_string_equal(attn_tensors_get_metadata(out, "sentence"), attn_tensors_get_metadata(in, "sentence"));
+        assert_string_equal(attn_tensors_get_metadata(out, "tokens"), attn_tensors_get_metadata(in, "tokens"));
+        assert_string_equal(attn_tensors_get_metadata(out, "attn_version"), attn_version());
+        assert_string_equal(attn_tensors_get_metadata(out, "attn_problem"),
+                            strstr(options[k], "f64") ? "fwd:f64:b6:hq12:sq14:d32:weights" : "fwd:f32:b6:hq12:sq14:d32:weights");
+        const char *kernel = attn_tensors_get_metadata(out, "attn_kernel");
+        assert_non_null(strstr(kernel, strstr(options[k], "scalar") ? "_scalar" : "attn_fwd_"));
+        attn_tensors_destroy(out);
+    }
+    attn_tensors_destroy(in);
+}
+
+static void leading_axes_are_batch(void **state)
+{
+    (void)state;
+    static example e;
+    example_init(&e);
+    static const int64_t lead161[] = {1, 6, 1};
+    const struct {
+        int leading;
+        const int64_t *lead;
+    } rows[] = {{1, lead6}, {2, lead23}, {3, lead161}};
+    for (int k = 0; k < 3; k++) {
+        write_file(example_file(&e, rows[k].leading, rows[k].lead), "in.safetensors");
+        check(&e, "");
+        attn_tensors *out = read_file("out.safetensors");
+        int64_t shape[ATTN_MAX_RANK] = {0};
+        memcpy(shape, rows[k].lead, (size_t)rows[k].leading * sizeof *shape);
+        int64_t *s = shape + rows[k].leading;
+        s[0] = e.p.Hq, s[1] = e.p.Sq, s[2] = e.p.Dv;
+        assert_shape(out, "o", rows[k].leading + 3, shape);
+        assert_shape(out, "lse", rows[k].leading + 2, shape);
+        s[2] = e.p.Skv;
+        assert_shape(out, "weights", rows[k].leading + 3, shape);
+        attn_tensors_destroy(out);
+    }
+}
+
+/* Ranks 3 and 2: one batch entry, and one head. */
+static void small_ranks(void **state)
+{
+    (void)state;
+    static example e;
+    example_init(&e);
+    e.p.B = 1;
+    write_file(example_file(&e, 0, lead6), "in.safetensors");
+    check(&e, "");
+    e.p.Hq = e.p.Hkv = 1;
+    attn_tensors *file = new_file();
+    add_floats(file, "q", 2, (int64_t[]){3, 4}, e.Q);
+    add_floats(file, "k", 2, (int64_t[]){5, 4}, e.K);
+    add_floats(file, "v", 2, (int64_t[]){5, 3}, e.V);
+    write_file(file, "in.safetensors");
+    check(&e, "");
+    attn_tensors *out = read_file("out.safetensors");
+    assert_shape(out, "o", 2, (int64_t[]){3, 3});
+    assert_shape(out, "lse", 1, (int64_t[]){3});
+    assert_shape(out, "weights", 2, (int64_t[]){3, 5});
+    attn_tensors_destroy(out);
+}
+
+/* [b][h][t][c] to [b][t][h][c] */
+static void swap_heads(const double *src, double *dst, int64_t B, int64_t H, int64_t S, int64_t D)
+{
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t t = 0; t < S; t++)
+                for (int64_t c = 0; c < D; c++) dst[((b * S + t) * H + h) * D + c] = src[((b * H + h) * S + t) * D + c];
+}
+
+static void layout_bshd(void **state)
+{
+    (void)state;
+    static example e;
+    static double swapped[MOST];
+    example_init(&e);
+    attn_tensors *file = new_file();
+    swap_heads(e.Q, swapped, 6, 4, 3, 4);
+    add_floats(file, "q", 5, (int64_t[]){2, 3, 3, 4, 4}, swapped);
+    swap_heads(e.K, swapped, 6, 2, 5, 4);
+    add_floats(file, "k", 5, (int64_t[]){2, 3, 5, 2, 4}, swapped);
+    swap_heads(e.V, swapped, 6, 2, 5, 3);
+    add_floats(file, "v", 5, (int64_t[]){2, 3, 5, 2, 3}, swapped);
+    write_file(file, "in.safetensors");
+    run("in.safetensors -o out.safetensors --layout=bshd --lse --weights");
+    ref_forward(&e.p, e.O, e.lse, e.S, e.P);
+    attn_tensors *out = read_file("out.safetensors");
+    swap_heads(e.O, swapped, 6, 4, 3, 3);
+    assert_shape(out, "o", 5, (int64_t[]){2, 3, 3, 4, 3});
+    assert_close(out, "o", swapped, 6 * 4 * 3 * 3);
+    assert_shape(out, "lse", 4, (int64_t[]){2, 3, 4, 3});
+    assert_close(out, "lse", e.lse, 6 * 4 * 3);
+    assert_shape(out, "weights", 5, (int64_t[]){2, 3, 4, 3, 5});
+    assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
+    attn_tensors_destroy(out);
+}
+
+/* Masks and biases of every shape that broadcasts to [2, 3, 4, 3, 5]; the last has one leading axis of size 1 and one that is not.
+ */
+static void masks_and_biases_broadcast(void **state)
+{
+    (void)state;
+    static example e;
+    static const struct {
+        int rank;
+        int64_t shape[5];
+    } rows[] = {
+        {2, {3, 5}},          {2, {1, 5}},          {2, {3, 1}},          {2, {1, 1}},          {3, {4, 3, 5}},
+        {3, {1, 1, 5}},       {4, {3, 1, 3, 5}},    {4, {1, 4, 1, 5}},    {5, {2, 3, 4, 3, 5}}, {5, {1, 1, 4, 3, 5}},
+        {5, {2, 3, 1, 1, 5}}, {5, {2, 1, 1, 3, 5}}, {5, {1, 3, 4, 1, 5}},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        const int64_t full[5] = {2, 3, 4, 3, 5};
+        int64_t count = product(rows[r].rank, rows[r].shape), stride[5] = {0};
+        double bias[MOST];
+        unsigned char keep[MOST];
+        example_init(&e);
+        for (int64_t k = 0; k < count; k++) {
+            bias[k] = (float)number(k, 3);
+            keep[k] = k % 3 != 1;
+        }
+        for (int64_t axis = rows[r].rank - 1, step = 1; axis >= 0; axis--) {
+            stride[axis + 5 - rows[r].rank] = rows[r].shape[axis] == 1 ? 0 : step;
+            step *= rows[r].shape[axis];
+        }
+        for (int64_t k = 0; k < 6 * 4 * 3 * 5; k++) {
+            int64_t at = 0, rest = k;
+            for (int axis = 4; axis >= 0; axis--) {
+                at += rest % full[axis] * stride[axis];
+                rest /= full[axis];
+            }
+            e.bias[k] = bias[at];
+            e.keep[k] = keep[at];
+        }
+        attn_tensors *file = example_file(&e, 2, lead23);
+        add_floats(file, "bias", rows[r].rank, rows[r].shape, bias);
+        add_bytes(file, "mask", rows[r].rank, rows[r].shape, keep);
+        write_file(file, "in.safetensors");
+        e.p.bias = e.bias;
+        check(&e, "--ignore=mask");
+        e.p.keep = e.keep;
+        check(&e, "");
+        e.p.bias = NULL;
+        check(&e, "--ignore bias");
+    }
+}
+
+static void lengths_and_offsets(void **state)
+{
+    (void)state;
+    static example e;
+    static const int64_t three[] = {3, 0, 5}, six[] = {-1, 0, 1, 2, 3, -4}, queries[] = {2, 3, 0, 1, 3, 3};
+    example_init(&e);
+    int64_t keys[6];
+    for (int k = 0; k < 6; k++) keys[k] = three[k % 3];
+    attn_tensors *file = example_file(&e, 2, lead23);
+    add_whole(file, "lengths_kv", 1, (int64_t[]){3}, ATTN_I32, three);
+    add_whole(file, "lengths_q", 2, (int64_t[]){2, 3}, ATTN_I64, queries);
+    add_whole(file, "offset", 2, (int64_t[]){2, 3}, ATTN_I32, six);
+    write_file(file, "in.safetensors");
+    e.p.len_kv = keys;
+    check(&e, "--ignore=offset --ignore=lengths_q");
+    e.p.len_q = queries;
+    check(&e, "--ignore=offset");
+    e.p.causal = 1;
+    e.p.offset = six;
+    check(&e, "--causal=offset");
+    check(&e, "--causal");
+    const int64_t twos[] = {2, 2, 2, 2, 2, 2};
+    e.p.offset = twos;
+    check(&e, "--offset=2 --causal");
+    e.p.causal = 0;
+    e.p.window = 1, e.p.window_left = 1, e.p.window_right = 0;
+    check(&e, "--offset=2 --window=1,0");
+    int64_t bottom_right[6];
+    for (int k = 0; k < 6; k++) bottom_right[k] = keys[k] - queries[k];
+    e.p.offset = bottom_right;
+    check(&e, "--ignore=offset --align=bottom-right --window=1,0");
+    e.p.scale = -2;
+    check(&e, "--ignore=offset --align=bottom-right --window=1,0 --scale=-2");
+}
+
+static void names_and_types(void **state)
+{
+    (void)state;
+    static example e;
+    example_init(&e);
+    e.p.B = 1;
+    attn_tensors *file = new_file();
+    add_floats(file, "k", 3, (int64_t[]){4, 3, 4}, e.Q); /* the names mislead */
+    add_floats(file, "q", 3, (int64_t[]){2, 5, 4}, e.K);
+    add_floats(file, "values", 3, (int64_t[]){2, 5, 3}, e.V);
+    for (int64_t k = 0; k < 4 * 3 * 5; k++) e.bias[k] = (float)number(k, 3);
+    add_floats(file, "mask", 3, (int64_t[]){4, 3, 5}, e.bias);
+    write_file(file, "in.safetensors");
+    e.p.bias = e.bias;
+    check(&e, "--query=k --key q --value values --bias=mask");
+    check(&e, "--query=k --key q --value values --bias=mask --dtype=f64");
+    e.p.bias = NULL;
+    check(&e, "--query=k --key q --value values --ignore=mask --dtype f64");
+}
+
+/* The same bits whatever the format. */
+static void formats(void **state)
+{
+    (void)state;
+    static example e;
+    example_init(&e);
+    write_file(example_file(&e, 1, lead6), "in.safetensors");
+    write_file(example_file(&e, 1, lead6), "in.npz");
+    static const char *const names[] = {"q", "k", "v"};
+    for (int k = 0; k < 3; k++) {
+        char name[20];
+        attn_tensors *all = example_file(&e, 1, lead6), *one = new_file();
+        const attn_tensor *t = attn_tensors_find(all, names[k]);
+        assert_int_equal(attn_tensors_add(one, names[k], t->dtype, t->rank, t->shape, t->data, NULL), ATTN_OK);
+        snprintf(name, sizeof name, "%s.npy", names[k]);
+        write_file(one, name);
+        attn_tensors_destroy(all);
+    }
+    e.p.causal = 1;
+    check(&e, "--causal");
+    run("in.npz -o a.npz --causal --lse");
+    run("--query=q.npy --key=k.npy --value=v.npy -o b.npy --causal");
+    run("in.npz --value=v.npy --ignore=v -o c.safetensors --causal");
+    attn_tensors *first = read_file("out.safetensors");
+    const attn_tensor *o = attn_tensors_find(first, "o");
+    static const char *const others[] = {"a.npz", "b.npy", "c.safetensors"};
+    for (int k = 0; k < 3; k++) {
+        attn_tensors *other = read_file(others[k]);
+        const attn_tensor *t = k == 1 ? attn_tensors_at(other, 0) : attn_tensors_find(other, "o");
+        assert_non_null(t);
+        assert_int_equal(t->bytes, o->bytes);
+        assert_memory_equal(t->data, o->data, o->bytes);
+        attn_tensors_destroy(other);
+    }
+    attn_tensors_destroy(first);
+}
+
+/* On a terminal, long work is done in slices, for the sake of a progress bar: the bits are the same. */
+static void a_terminal_changes_nothing(void **state)
+{
+    (void)state;
+    enum { S = 4500, D = 64 }; /* more than 2e9 operations, or there are no slices */
+    static double values[S * D];
+    for (int64_t k = 0; k < S * D; k++) values[k] = number(k, 0);
+    attn_tensors *file = new_file();
+    static const char *const names[] = {"q", "k", "v"};
+    for (int k = 0; k < 3; k++) add_floats(file, names[k], 4, (int64_t[]){1, 1, S, D}, values);
+    add_whole(file, "lengths_q", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4300});
+    add_whole(file, "lengths_kv", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4400});
+    write_file(file, "in.safetensors");
+    run("in.safetensors -o plain.safetensors --lse --causal=bottom-right --window=4390,-1");
+
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    if (terminal < 0 || grantpt(terminal) || unlockpt(terminal)) skip();
+    char command[500];
+    snprintf(command, sizeof command,
+             "cd %s && exec %s run in.safetensors -o sliced.safetensors --lse --causal=bottom-right "
+             "--window=4390,-1 2>%s",
+             folder, ATTN_COMMAND, ptsname(terminal));
+    assert_int_equal(system(command), 0);
+    close(terminal);
+    attn_tensors *plain = read_file("plain.safetensors"), *sliced = read_file("sliced.safetensors");
+    static const char *const outputs[] = {"o", "lse"};
+    for (int k = 0; k < 2; k++) {
+        const attn_tensor *a = attn_tensors_find(plain, outputs[k]), *b = attn_tensors_find(sliced, outputs[k]);
+        assert_int_equal(a->bytes, b->bytes);
+        assert_memory_equal(a->data, b->data, a->bytes);
+    }
+    attn_tensors_destroy(plain);
+    attn_tensors_destroy(sliced);
+}
+
+static void empty_tensors(void **state)
+{
+    (void)state;
+    attn_tensors *file = new_file();
+    add_floats(file, "q", 4, (int64_t[]){0, 4, 3, 4}, NULL);
+    add_floats(file, "k", 4, (int64_t[]){0, 2, 5, 4}, NULL);
+    add_floats(file, "v", 4, (int64_t[]){0, 2, 5, 3}, NULL);
+    write_file(file, "in.safetensors");
+    run("in.safetensors -o out.safetensors --lse --weights");
+    static const double zeros[12];
+    static double q[12];
+    for (int k = 0; k < 12; k++) q[k] = number(k, 0);
+    file = new_file();
+    add_floats(file, "q", 3, (int64_t[]){1, 3, 4}, q);
+    add_floats(file, "k", 3, (int64_t[]){1, 0, 4}, NULL);
+    add_floats(file, "v", 3, (int64_t[]){1, 0, 4}, NULL);
+    write_file(file, "in.safetensors");
+    run("in.safetensors -o out.safetensors");
+    attn_tensors *out = read_file("out.safetensors");
+    assert_close(out, "o", zeros, 12); /* no key: zeros */
+    attn_tensors_destroy(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_model_in_the_file),
+        cmocka_unit_test(leading_axes_are_batch),
+        cmocka_unit_test(small_ranks),
+        cmocka_unit_test(layout_bshd),
+        cmocka_unit_test(masks_and_biases_broadcast),
+        cmocka_unit_test(lengths_and_offsets),
+        cmocka_unit_test(names_and_types),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(a_terminal_changes_nothing),
+        cmocka_unit_test(empty_tensors),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}

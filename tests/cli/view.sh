@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: MIT
+# view.sh - `attn view` writes one page that asks for nothing else.  (tests/view opens pages in a browser.)
+. tests/cli/tap.sh
+
+printed view '"heads":[^0-9]*12' view "$STREET" -o page.html --json
+ok "the page is there" test -s page.html
+ok "it has the sentence as its title" grep -q '"title":"The animal did not cross the street' page.html
+ok "it names the model" grep -q 'all-MiniLM-L6-v2' page.html
+ok "it asks no network for anything" same "$(grep -oE '(src|href)="[^"#]+"|url\([^)]*\)|@import' page.html | grep -v 'data:')" ""
+"$ATTN" view "$STREET" -o again.html >out.txt 2>&1
+ok "silent where there is no terminal" same "$(cat out.txt)" ""
+ok "the same bytes again" cmp page.html again.html
+"$ATTN" view "$STREET" -o causal.html --causal
+ok "options change the page" sh -c '! cmp -s page.html causal.html'
+printed "choices" '"queries":[^0-9]*5' view "$STREET" -o part.html --layer 3,5 --head 0-1 --queries 9-13 --title 'A part' --json
+ok "  layers" grep -qE '"layers":[^0-9]*2' out.txt
+ok "  heads" grep -qE '"heads":[^0-9]*2' out.txt
+ok "  title" grep -q '"title":"A part"' part.html
+"$MAKE" batch.safetensors q:f64:3x2x4x8 k:f64:3x2x4x8 lengths_kv:i64:3:2 lengths_q:i64:3:2 'tokens=[["a","b"],["c","d"],["e","f"]]'
+printed "a batch of lists, in f64" '"entries":[^0-9]*3' view batch.safetensors -o batch.html --json
+
+tap_done
