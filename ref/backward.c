@@ -33,10 +33,10 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
     double lse = row_weights(p, r, dS, w);
     if (!row_sees_any(p, r)) {
         zero(dS, p->Skv);
-        if (p->uniform) /* a mean of V: only V has a gradient */
+        if (row_is_uniform(p, r)) /* a mean of V: only V has a gradient */
             for (int64_t j = 0; j < p->Skv; j++)
                 for (int64_t c = 0; c < p->Dv; c++) dV[j * p->Dv + c] += (Z ? Z[j] : 1) * w[j] * dO[c];
-        else if (p->sink) G->dsink[r->h] += dlse;
+        else if (lse > -INFINITY) /* the sink alone */ G->dsink[r->h] += dlse;
         return;
     }
     double delta = 0;

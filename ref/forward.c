@@ -13,7 +13,7 @@ void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double
 
                 /* The output is the weighted mean of the values.  A value that has no weight is never read. */
                 for (int64_t c = 0; c < p->Dv; c++) o[c] = 0;
-                int all = p->uniform && !row_sees_any(p, &r);
+                int all = row_is_uniform(p, &r);
                 for (int64_t j = 0; j < p->Skv; j++) {
                     if (!all && !ref_visible(p, b, h, i, j)) continue;
                     double z = p->Z ? p->Z[r.index * p->Skv + j] : 1;

@@ -22,7 +22,7 @@ static double tangent_of_score(const ref_problem *p, const ref_tangents *t, cons
 static double row_jvp(const ref_problem *p, const ref_tangents *t, const row *r, double *s, double *w)
 {
     double mu = 0, *od = t->Od + r->index * p->Dv;
-    int any = row_sees_any(p, r);
+    int all = row_is_uniform(p, r);
     row_weights(p, r, s, w);
     for (int64_t j = 0; j < p->Skv; j++)
         if (ref_visible(p, r->b, r->h, r->i, j)) mu += w[j] * tangent_of_score(p, t, r, j);
@@ -31,7 +31,7 @@ static double row_jvp(const ref_problem *p, const ref_tangents *t, const row *r,
     for (int64_t j = 0; j < p->Skv; j++) {
         int seen = ref_visible(p, r->b, r->h, r->i, j);
         double z = p->Z ? p->Z[r->index * p->Skv + j] : 1;
-        if ((!seen && !(p->uniform && !any)) || z == 0) continue;
+        if ((!seen && !all) || z == 0) continue;
         double sd = seen ? tangent_of_score(p, t, r, j) - mu : 0;
         const double *vd = t->Vd ? t->Vd + ((r->b * p->Hkv + r->g) * p->Skv + j) * p->Dv : 0;
         for (int64_t c = 0; c < p->Dv; c++) od[c] += z * w[j] * (sd * r->V[j * p->Dv + c] + (vd ? vd[c] : 0));

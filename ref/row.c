@@ -48,11 +48,19 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
     return 1;
 }
 
+/* 1 if the query is real: the rows behind a sequence's end are padding. */
+static int row_is_live(const ref_problem *p, const row *r) { return r->i < (p->len_q ? p->len_q[r->b] : p->Sq); }
+
 int row_sees_any(const ref_problem *p, const row *r)
 {
     for (int64_t j = 0; j < p->Skv; j++)
         if (ref_visible(p, r->b, r->h, r->i, j)) return 1;
     return 0;
+}
+
+int row_is_uniform(const ref_problem *p, const row *r)
+{
+    return p->uniform && row_is_live(p, r) && !row_sees_any(p, r);
 }
 
 double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap)
@@ -85,9 +93,9 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
         if (s[j] > m) m = s[j];
     }
     if (!any) { /* A query that sees no key: weights 0, or all alike. */
-        if (p->uniform)
+        if (row_is_uniform(p, r))
             for (int64_t j = 0; j < p->Skv; j++) w[j] = 1 / (double)p->Skv;
-        return p->sink ? p->sink[r->h] : -INFINITY;
+        return p->sink && row_is_live(p, r) ? p->sink[r->h] : -INFINITY;
     }
 
     /* 2. The sum of their exponentials, taken relative to the largest so that none overflows. */

@@ -118,7 +118,8 @@ typedef struct attn_layout {
 /* ---- the problem: what to compute ----------------------------------------------------------------------------- */
 
 typedef enum attn_op {
-    ATTN_FORWARD = 0 /* O, and on request lse and the weights */
+    ATTN_FORWARD = 0, /* O, and on request lse and the weights */
+    ATTN_BACKWARD = 1 /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
 } attn_op;
 
 /*
@@ -143,13 +144,17 @@ typedef enum attn_score_kind {
 
 typedef enum attn_scale_kind {
     ATTN_SCALE_DEFAULT = 0, /* 1/sqrt(dim_qk) for dot products (1 if dim_qk is 0) */
-    ATTN_SCALE_VALUE = 1    /* attn_score.scale; 0 and negative numbers are legal, NaN and infinities are not */
+    ATTN_SCALE_VALUE = 1,   /* attn_score.scale; 0 and negative numbers are legal, NaN and infinities are not */
+    ATTN_SCALE_PER_HEAD = 2 /* attn_args.scale: one number for each query head, of the compute type */
 } attn_scale_kind;
 
+/* The order of operations: s = scale q.k; s /= temperature; s = softcap * tanh(s / softcap); bias and ALiBi; masks; softmax. */
 typedef struct attn_score {
     attn_score_kind kind;
     attn_scale_kind scale_kind;
     double scale;
+    double temperature;  /* > 0; the default 0 means 1 */
+    double softcap;      /* > 0; the default 0 means none */
     int64_t reserved[4]; /* must be 0, here and in every group */
 } attn_score;
 
@@ -160,17 +165,30 @@ typedef enum attn_align {
     ATTN_ALIGN_OFFSET = 2        /* offset_b = attn_args.offset[b]; negative is legal */
 } attn_align;
 
+/* What a query that sees no key gets. */
+typedef enum attn_empty {
+    ATTN_EMPTY_ZERO = 0,   /* O = 0, weights 0 */
+    ATTN_EMPTY_UNIFORM = 1 /* the mean of all len_kv values, weights 1/len_kv, as a mask of finite -1e9 gives in Keras and JAX */
+} attn_empty;
+
 /*
  * Which keys a query sees.  Key j is visible to query i of batch entry b iff all of these hold:
  *
  *      j < lengths_kv[b]  and  i < lengths_q[b]             where lengths are in use
  *      j <= p_i                                              if causal
  *      p_i - window_left <= j <= p_i + window_right          if window; a bound of -1 is no bound
+ *      floor(j / chunk) = floor(p_i / chunk)                 if chunk > 0
  *      mask[b,h,i,j] != 0                                    if boolean
+ *      blocks[b,h,floor(i/block_q),floor(j/block_kv)] != 0   if block
  *      bias[b,h,i,j] != -infinity                            if attn_bias.additive
  *
  * What a query does not see is not read into its result: NaN or Inf there reaches nothing.
- * A query that sees no key gets O = 0, weights 0 and lse = -infinity.
+ * A query that sees no key gets O = 0, weights 0 and lse = -infinity (the sink, where there is one), unless `empty` says otherwise.
+ *
+ * packed: sequences of different lengths lie one behind the other.  q and o have shape [heads_q, total queries, dim] (strides
+ * of h, token and channel; that of b is not used), lse likewise, k and v [heads_kv, total keys, dim]; batch entry b owns the tokens
+ * cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1 and cu_seqlens_kv[b] .. cu_seqlens_kv[b+1]-1.  len_q and len_kv are the longest of them,
+ * and lengths follow from the differences.  Masks, bias and weights keep their axis b.
  */
 typedef struct attn_mask {
     int causal;
@@ -180,18 +198,62 @@ typedef struct attn_mask {
     int64_t window_right;
     int lengths_q; /* 1: attn_args.lengths_q has the number of real queries of each batch entry */
     int lengths_kv;
-    attn_dtype index_dtype; /* of lengths_q, lengths_kv and offset: ATTN_I32 or ATTN_I64 (default) */
+    int64_t chunk;          /* keys of the same chunk only; 0: no chunks */
+    int packed;             /* 1: attn_args.cu_seqlens_q and cu_seqlens_kv hold; not with lengths_q, lengths_kv */
+    attn_dtype index_dtype; /* of lengths, cu_seqlens and offset: ATTN_I32 or ATTN_I64 (default) */
     int boolean;            /* 1: attn_args.mask is read; 1 = keep */
     attn_layout mask;       /* [batch, heads_q, len_q, len_kv] of ATTN_BOOL, any strides; 0 broadcasts */
+    int block;              /* 1: attn_args.blocks is read; 1 = keep */
+    int64_t block_q;        /* queries and keys that one entry of `blocks` speaks for */
+    int64_t block_kv;
+    attn_layout blocks; /* [batch, heads_q, ceil(len_q/block_q), ceil(len_kv/block_kv)] of ATTN_BOOL, any strides */
+    attn_empty empty;
     int64_t reserved[4];
 } attn_mask;
 
-/* An additive bias: s_ij += bias[b,h,i,j], in the compute type; -infinity drops the key, any finite value is a number. */
+/* ALiBi (Press et al. 2022): s_ij -= slope * |p_i - j|. */
+typedef enum attn_alibi {
+    ATTN_ALIBI_NONE = 0,
+    ATTN_ALIBI_HEAD = 1,      /* attn_args.slopes is [heads_q] */
+    ATTN_ALIBI_BATCH_HEAD = 2 /* attn_args.slopes is [batch, heads_q] */
+} attn_alibi;
+
+/* What is added to the scores.  An additive bias: s_ij += bias[b,h,i,j], in the compute type; -infinity drops the key, any finite
+ * value is a number.  Slopes and sinks are dense arrays of the compute type. */
 typedef struct attn_bias {
     int additive;     /* 1: attn_args.bias is read */
     attn_layout bias; /* [batch, heads_q, len_q, len_kv] of f32, f64, f16 or bf16, any strides; 0 broadcasts */
+    attn_alibi alibi;
+    int sink; /* 1: attn_args.sink [heads_q] joins each denominator, with no key behind it (gpt-oss; "softmax off by one" is sink 0)
+               */
     int64_t reserved[4];
 } attn_bias;
+
+/*
+ * Dropout of weights after the softmax: O_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
+ * attn_args.dropout_seed and counter = (attn_args.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p * 2^32: the mask
+ * depends on these numbers alone, so backward draws the same one, on any number of threads.  lse and weights are those before
+ * dropout.
+ */
+typedef struct attn_dropout {
+    double probability; /* p, 0 <= p <= 1; p = 1 gives O = 0 */
+    int64_t reserved[4];
+} attn_dropout;
+
+/* Outputs of ATTN_BACKWARD beside dQ, dK and dV, and its inputs beside dO. */
+typedef struct attn_gradients {
+    int lse;    /* 1: attn_args.grad_lse is read, laid out like lse: the gradient that arrives through lse */
+    int bias;   /* 1: attn_args.grad_bias is written, reduced over the axes that bias broadcasts */
+    int slopes; /* 1: attn_args.grad_slopes is written; also sink, scale (for each head): dense, of the compute type */
+    int sink;
+    int scale;
+    attn_layout grad_o;    /* the shape of o */
+    attn_layout grad_q;    /* the shape of q */
+    attn_layout grad_k;    /* the shape of k */
+    attn_layout grad_v;    /* the shape of v */
+    attn_layout grad_bias; /* the shape of bias: 1 on the axes that bias broadcasts (stride 0); the type of bias by default */
+    int64_t reserved[4];
+} attn_gradients;
 
 /* Outputs beside O. */
 typedef struct attn_want {
@@ -219,7 +281,9 @@ typedef struct attn_problem {
     attn_score score;
     attn_mask mask;
     attn_bias bias;
+    attn_dropout dropout;
     attn_want want;
+    attn_gradients gradients;
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -242,6 +306,23 @@ typedef struct attn_args {
     const void *lengths_q;
     const void *lengths_kv;
     const void *offset;
+    const void *cu_seqlens_q; /* batch + 1 numbers, the first one 0, never falling */
+    const void *cu_seqlens_kv;
+    const void *blocks;
+    const void *scale; /* [heads_q] */
+    const void *slopes;
+    const void *sink;
+    uint64_t dropout_seed;
+    uint32_t dropout_offset;
+    const void *grad_o; /* ATTN_BACKWARD: o and lse are inputs too, as forward left them */
+    const void *grad_lse;
+    void *grad_q;
+    void *grad_k;
+    void *grad_v;
+    void *grad_bias;
+    void *grad_slopes; /* the shape of slopes */
+    void *grad_sink;
+    void *grad_scale; /* [heads_q]: of the scale of each head, whatever scale_kind */
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

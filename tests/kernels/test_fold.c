@@ -20,7 +20,7 @@ static running fresh(int width, int64_t n, int64_t dim_v)
     int64_t size = size_of(it.compute);
     running r = {output(it.tile * size), output(it.tile * size), output(dim_v * it.tile * size), output(n * it.tile * size),
                  output(it.tile * size)};
-    it.kernel->clear(width, dim_v, r.m, r.l, r.Ot);
+    it.kernel->start(width, dim_v, -INFINITY, r.m, r.l, r.Ot);
     return r;
 }
 
@@ -31,9 +31,9 @@ static void absorb(const running *r, int width, int64_t n, int64_t dim_v, const 
         for (int i = 0; i < width * it.lanes; i++) put(it.compute, r->S, j * it.tile + i, scores[j * it.tile + i]);
     it.kernel->block_max(width, n, r->S, r->block_max);
     if (careful)
-        it.kernel->fold_careful(width, n, dim_v, r->S, r->block_max, V, dim_v, r->m, r->l, r->Ot,
+        it.kernel->fold_careful(width, n, dim_v, r->S, r->block_max, NULL, V, dim_v, r->m, r->l, r->Ot,
                                 output(n * it.tile * size_of(it.compute)));
-    else it.kernel->fold(width, n, dim_v, r->S, r->block_max, V, dim_v, r->m, r->l, r->Ot, V, dim_v);
+    else it.kernel->fold(width, n, dim_v, r->S, r->block_max, NULL, V, dim_v, r->m, r->l, r->Ot, V, dim_v);
 }
 
 static void *value_at(void *V, int64_t j, int64_t dim_v) { return (char *)V + j * dim_v * size_of(it.compute); }
@@ -233,7 +233,7 @@ void test_fold_hostile(void **state)
                     for (int at = 0; at < n * it.tile; at++) put(it.compute, r.S, at, uniform());
                     put_payload(r.S, j * it.tile, payloads[p], negative);
                     it.kernel->block_max(width, n, r.S, r.block_max);
-                    it.kernel->fold(width, n, 2, r.S, r.block_max, V, 2, r.m, r.l, r.Ot, V, 2);
+                    it.kernel->fold(width, n, 2, r.S, r.block_max, NULL, V, 2, r.m, r.l, r.Ot, V, 2);
                     for (int i = 0; i < width * it.lanes; i++) {
                         assert_int_equal(!!isnan(get(it.compute, r.l, i)), i == 0);
                         assert_int_equal(!!isnan(get(it.compute, r.Ot, i)), i == 0);

@@ -100,7 +100,7 @@ void test_finish(void **state)
                         put(it.compute, l, i, none ? 0 : 1 + 40 * fabs(uniform()));
                         for (int64_t c = 0; c < dim; c++) put(it.compute, Ot, c * it.tile + i, none ? (double)NAN : uniform() * 9);
                     }
-                    it.kernel->finish(width, rows, dim, m, l, Ot, o, types[t], stride, which == 3 ? NULL : lse, lse_stride);
+                    it.kernel->finish(width, rows, dim, 1, m, l, Ot, o, types[t], stride, which == 3 ? NULL : lse, lse_stride);
                     for (int64_t i = 0; i < rows; i++) {
                         double sum = get(it.compute, l, i), most = get(it.compute, m, i);
                         for (int64_t c = 0; c < dim; c++) {
@@ -140,7 +140,7 @@ void test_store_all_patterns(void **state)
                 middle += shifts[s] * ldexp(fabs(middle), it.compute == ATTN_F64 ? -52 : -23);
                 for (int lane = 0; lane < it.lanes; lane++) put(it.compute, Ot, (int64_t)i * it.tile + lane, i & 1 ? -middle : middle);
             }
-            it.kernel->finish(1, 1, n, m, l, Ot, o, types[t], n, NULL, 0);
+            it.kernel->finish(1, 1, n, 1, m, l, Ot, o, types[t], n, NULL, 0);
             for (int i = 0; i < n; i++) {
                 double x = get(it.compute, Ot, (int64_t)i * it.tile), expected = rounded(types[t], x), found = get(types[t], o, i);
                 assert_true(isnan(expected) ? isnan(found) && !signbit(x) == !signbit(found) : found == expected);
@@ -156,7 +156,7 @@ void test_store_all_patterns(void **state)
             put(it.compute, m, i, 0), put(it.compute, l, i, 1);
             memcpy(Ot + i * size, size == 8 ? (void *)&wide : (void *)&single, (size_t)size);
         }
-        it.kernel->finish(1, it.lanes, 1, m, l, Ot, o, types[t], 1, NULL, 0);
+        it.kernel->finish(1, it.lanes, 1, 1, m, l, Ot, o, types[t], 1, NULL, 0);
         for (int i = 0; i < it.lanes; i++) assert_true(isnan(get(types[t], o, i)));
         release_all();
     }

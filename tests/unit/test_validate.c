@@ -66,13 +66,17 @@ static void test_sound(void **state)
 static void test_enums(void **state)
 {
     (void)state;
-    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward)");
+    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward), 1 (backward)");
     REFUSED(s.problem.score.kind = (attn_score_kind)3, ATTN_ERR_ARGUMENT, "score.kind is 3; known: 0 (dot)");
-    REFUSED(s.problem.score.scale_kind = (attn_scale_kind)2, ATTN_ERR_ARGUMENT,
-            "score.scale_kind is 2; known: 0 (default), 1 (value)");
+    REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
+            "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
+    REFUSED(s.problem.bias.alibi = (attn_alibi)3, ATTN_ERR_ARGUMENT,
+            "bias.alibi is 3; known: 0 (none), 1 (per head), 2 (per batch and head)");
+    REFUSED(s.problem.mask.empty = (attn_empty)2, ATTN_ERR_ARGUMENT, "mask.empty is 2; known: 0 (zero), 1 (uniform)");
     REFUSED(s.problem.mask.align = (attn_align)3, ATTN_ERR_ARGUMENT,
             "mask.align is 3; known: 0 (top-left), 1 (bottom-right), 2 (offset)");
-    REFUSED(s.problem.mask.index_dtype = ATTN_F32, ATTN_ERR_ARGUMENT, "mask.index_dtype is f32; lengths and offsets are i32 or i64");
+    REFUSED(s.problem.mask.index_dtype = ATTN_F32, ATTN_ERR_ARGUMENT,
+            "mask.index_dtype is f32; lengths and offsets are i32 or i64");
     REFUSED(s.problem.mask.index_dtype = (attn_dtype)77, ATTN_ERR_ARGUMENT,
             "mask.index_dtype is unknown; lengths and offsets are i32 or i64");
 }
@@ -88,6 +92,14 @@ static void test_flags(void **state)
     REFUSED(s.problem.bias.additive = 4, ATTN_ERR_ARGUMENT, "bias.additive is 4; it is 0 or 1");
     REFUSED(s.problem.want.lse = 5, ATTN_ERR_ARGUMENT, "want.lse is 5; it is 0 or 1");
     REFUSED(s.problem.want.weights = 6, ATTN_ERR_ARGUMENT, "want.weights is 6; it is 0 or 1");
+    REFUSED(s.problem.mask.packed = 2, ATTN_ERR_ARGUMENT, "mask.packed is 2; it is 0 or 1");
+    REFUSED(s.problem.mask.block = 3, ATTN_ERR_ARGUMENT, "mask.block is 3; it is 0 or 1");
+    REFUSED(s.problem.bias.sink = 4, ATTN_ERR_ARGUMENT, "bias.sink is 4; it is 0 or 1");
+    REFUSED(s.problem.gradients.lse = 5, ATTN_ERR_ARGUMENT, "gradients.lse is 5; it is 0 or 1");
+    REFUSED(s.problem.gradients.bias = 6, ATTN_ERR_ARGUMENT, "gradients.bias is 6; it is 0 or 1");
+    REFUSED(s.problem.gradients.slopes = 7, ATTN_ERR_ARGUMENT, "gradients.slopes is 7; it is 0 or 1");
+    REFUSED(s.problem.gradients.sink = 8, ATTN_ERR_ARGUMENT, "gradients.sink is 8; it is 0 or 1");
+    REFUSED(s.problem.gradients.scale = 9, ATTN_ERR_ARGUMENT, "gradients.scale is 9; it is 0 or 1");
 }
 
 static void test_reserved(void **state)
@@ -97,6 +109,8 @@ static void test_reserved(void **state)
     REFUSED(s.problem.mask.reserved[1] = -2, ATTN_ERR_ARGUMENT, "mask.reserved[1] is -2; it must be 0");
     REFUSED(s.problem.bias.reserved[2] = 3, ATTN_ERR_ARGUMENT, "bias.reserved[2] is 3; it must be 0");
     REFUSED(s.problem.want.reserved[3] = 4, ATTN_ERR_ARGUMENT, "want.reserved[3] is 4; it must be 0");
+    REFUSED(s.problem.dropout.reserved[0] = 5, ATTN_ERR_ARGUMENT, "dropout.reserved[0] is 5; it must be 0");
+    REFUSED(s.problem.gradients.reserved[1] = 6, ATTN_ERR_ARGUMENT, "gradients.reserved[1] is 6; it must be 0");
 }
 
 static void test_shape(void **state)
@@ -120,8 +134,7 @@ static void test_values(void **state)
     (void)state;
     REFUSED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = INFINITY), ATTN_ERR_ARGUMENT,
             "score.scale is inf; it must be finite");
-    REFUSED(s.problem.score.scale = 0.5, ATTN_ERR_ARGUMENT,
-            "score.scale is 0.5 but score.scale_kind is the default; set it to ATTN_SCALE_VALUE");
+    REFUSED(s.problem.score.scale = 0.5, ATTN_ERR_ARGUMENT, "score.scale is 0.5 but score.scale_kind is not ATTN_SCALE_VALUE");
     ACCEPTED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = -1));
     ACCEPTED(s.problem.score.scale_kind = ATTN_SCALE_VALUE);
 
@@ -135,6 +148,65 @@ static void test_values(void **state)
             "mask.window_left is 0 and window_right 7 but mask.window is 0; set it to 1");
     ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = INT64_MAX));
     ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = -1));
+}
+
+/* A sound call of backward: the outputs of forward are inputs, and there are no weights. */
+static void backward(small *s)
+{
+    s->problem.op = ATTN_BACKWARD;
+    s->problem.want.weights = 0;
+}
+
+static void test_options_of_scores(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.score.temperature = -1, ATTN_ERR_ARGUMENT,
+            "score.temperature is -1; it must be above 0 and finite (0 for the default, 1)");
+    REFUSED(s.problem.score.temperature = INFINITY, ATTN_ERR_ARGUMENT,
+            "score.temperature is inf; it must be above 0 and finite (0 for the default, 1)");
+    REFUSED(s.problem.score.softcap = -0.5, ATTN_ERR_ARGUMENT, "score.softcap is -0.5; it must be above 0 and finite (0 for none)");
+    REFUSED(s.problem.mask.chunk = -3, ATTN_ERR_ARGUMENT, "mask.chunk is -3; it is at least 1, or 0 for none");
+    REFUSED(s.problem.mask.packed = 1, ATTN_ERR_ARGUMENT,
+            "mask.packed and mask.lengths_q are both set; packed sequences have their lengths from cu_seqlens");
+    REFUSED((s.problem.mask.packed = 1, s.problem.mask.lengths_q = 0), ATTN_ERR_ARGUMENT,
+            "mask.packed and mask.lengths_kv are both set; packed sequences have their lengths from cu_seqlens");
+    REFUSED((s.problem.mask.block = 1, s.problem.mask.block_q = 4), ATTN_ERR_ARGUMENT,
+            "mask.block_q is 4 and mask.block_kv 0; with mask.block both are at least 1");
+    REFUSED((s.problem.mask.empty = ATTN_EMPTY_UNIFORM, s.problem.bias.sink = 1), ATTN_ERR_ARGUMENT,
+            "mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink");
+    REFUSED(s.problem.dropout.probability = 1.5, ATTN_ERR_ARGUMENT, "dropout.probability is 1.5; it is within 0..1");
+    ACCEPTED((s.problem.score.temperature = 2, s.problem.score.softcap = 30, s.problem.mask.chunk = 2));
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    REFUSED(s.problem.gradients.scale = 1, ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED(s.problem.op = ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "want.weights is set but op is ATTN_BACKWARD; forward writes them");
+    REFUSED((backward(&s), s.problem.gradients.bias = 1, s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT,
+            "gradients.bias is set but bias.additive is not");
+    REFUSED((backward(&s), s.problem.gradients.slopes = 1), ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
+    REFUSED((backward(&s), s.problem.gradients.sink = 1), ATTN_ERR_ARGUMENT, "gradients.sink is set but bias.sink is not");
+    REFUSED(backward(&s), ATTN_ERR_ARGUMENT, "args.grad_o is NULL");
+    REFUSED((backward(&s), s.problem.gradients.grad_q.dtype = ATTN_F64), ATTN_ERR_UNSUPPORTED,
+            "grad_q.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+}
+
+static void test_packed(void **state)
+{
+    static const int64_t late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 1, 99}, sound[] = {0, 1, 2};
+    (void)state;
+#define PACKED(q, kv)                                                                                                              \
+    (s.problem.mask.packed = 1, s.problem.mask.lengths_q = s.problem.mask.lengths_kv = 0, s.args.cu_seqlens_q = (q),               \
+     s.args.cu_seqlens_kv = (kv))
+    REFUSED(PACKED(late, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
+    REFUSED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not within 0..5 behind its predecessor (2)");
+    REFUSED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not within 0..3 behind its predecessor (1)");
+    REFUSED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "args.cu_seqlens_q is NULL");
+    REFUSED((PACKED(sound, sound), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
+             s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
+            ATTN_ERR_SHAPE, "q has rows of more elements than 64 bits count");
+    ACCEPTED(PACKED(sound, sound));
 }
 
 static void test_types(void **state)
@@ -262,10 +334,11 @@ static void test_unused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),    cmocka_unit_test(test_enums),    cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_reserved), cmocka_unit_test(test_shape),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_options),  cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_sound),     cmocka_unit_test(test_enums),    cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_reserved),  cmocka_unit_test(test_shape),    cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),   cmocka_unit_test(test_values),
+        cmocka_unit_test(test_types),     cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_options),   cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_unused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,17 +13,43 @@ static int sees(const attn_sight *s, int64_t i, int64_t j)
     if (position > INT64_MAX) position = INT64_MAX;
     if (position < INT64_MIN) position = INT64_MIN;
     if (i >= s->len_q || j >= s->len_kv) return 0;
+    if (s->chunk && j / s->chunk != (position - ((position % s->chunk) + s->chunk) % s->chunk) / s->chunk) return 0;
     if (s->left != INT64_MAX && j < position - s->left) return 0;
     return s->right == INT64_MAX || j <= position + s->right;
 }
 
 static const int64_t lengths[] = {0, 1, 2, 5, 9};
-static const int64_t offsets[] = {0,  1,  2,   4,          8,         9,             10,        100,           INT64_MAX - 9,
-                                  -1, -2, -8,  -9,         -100,      INT64_MIN,     INT64_MIN + 1, INT64_MAX, INT64_MAX - 1,
-                                  3,  5,  -10, INT32_MAX, INT32_MIN, (int64_t)INT32_MAX + 1};
+static const int64_t offsets[] = {0,
+                                  1,
+                                  2,
+                                  4,
+                                  8,
+                                  9,
+                                  10,
+                                  100,
+                                  INT64_MAX - 9,
+                                  -1,
+                                  -2,
+                                  -8,
+                                  -9,
+                                  -100,
+                                  INT64_MIN,
+                                  INT64_MIN + 1,
+                                  INT64_MAX,
+                                  INT64_MAX - 1,
+                                  3,
+                                  5,
+                                  -10,
+                                  INT32_MAX,
+                                  INT32_MIN,
+                                  (int64_t)INT32_MAX + 1};
 static const int64_t bounds[] = {0, 1, 2, 3, 8, 9, 100, INT64_MAX - 1, INT64_MAX, (int64_t)INT32_MAX + 1};
 
-enum { LENGTHS = sizeof lengths / sizeof *lengths, OFFSETS = sizeof offsets / sizeof *offsets, BOUNDS = sizeof bounds / sizeof *bounds };
+enum {
+    LENGTHS = sizeof lengths / sizeof *lengths,
+    OFFSETS = sizeof offsets / sizeof *offsets,
+    BOUNDS = sizeof bounds / sizeof *bounds
+};
 
 enum { QUERIES = 11, KEYS = 11 };
 
@@ -35,10 +61,8 @@ static void compare_tile(const attn_sight *s, int64_t first, int64_t rows)
     for (int64_t i = first; i < first + rows; i++)
         for (int64_t j = 0; j < KEYS; j++)
             if (sees(s, i, j)) low = j < low ? j : low, high = j > high ? j : high;
-    if (high < 0)
-        assert_true(tile.low == tile.high);
-    else
-        assert_true(tile.low == low && tile.high == high + 1);
+    if (high < 0) assert_true(tile.low == tile.high);
+    else assert_true(tile.low == low && tile.high == high + 1);
 
     for (int64_t from = 0; from < s->len_kv; from++)
         for (int64_t to = from + 1; to <= s->len_kv; to++) {
@@ -66,7 +90,13 @@ static void test_intervals(void **state)
     for (int n = 0; n < LENGTHS * LENGTHS; n++)
         for (int at = 0; at < OFFSETS; at++)
             for (int w = 0; w < BOUNDS * BOUNDS; w++) {
-                attn_sight s = {lengths[n / LENGTHS], lengths[n % LENGTHS], offsets[at], bounds[w / BOUNDS], bounds[w % BOUNDS]};
+                attn_sight s = {.len_q = lengths[n / LENGTHS],
+                                .len_kv = lengths[n % LENGTHS],
+                                .offset = offsets[at],
+                                .left = bounds[w / BOUNDS],
+                                .right = bounds[w % BOUNDS]};
+                compare(&s);
+                s.chunk = 1 + w % 4;
                 compare(&s);
             }
 }

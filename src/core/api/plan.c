@@ -40,7 +40,7 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     }
     walk->compute = plan->row->compute;
     walk->kernel = plan->row->forward;
-    walk->scale = walk->problem.score.scale;
+    walk->backward = plan->row->backward;
     walk->parallel_for = o.parallel_for;
     walk->parallel_context = o.parallel_context;
     CHECK(attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()), ATTN_ERR_SHAPE,
@@ -76,7 +76,7 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
     if (!plan || plan->walk.tasks == 0) return 0;
-    return (size_t)plan->walk.workers * (size_t)plan->walk.scratch.bytes + 63; /* room to align */
+    return (size_t)attn_walk_bytes(&plan->walk) + 63; /* room to align */
 }
 
 void attn_plan_destroy(attn_plan *plan)

@@ -10,6 +10,12 @@ size_t attn_dtype_bytes(attn_dtype dtype);
 const char *attn_dtype_text(attn_dtype dtype);
 const char *attn_isa_text(attn_isa isa);
 
+/* Element i of an array of ATTN_F32 or ATTN_F64. */
+static inline double attn_real_at(const void *array, attn_dtype dtype, int64_t i)
+{
+    return dtype == ATTN_F32 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+}
+
 /* Element b of an array of ATTN_I32 or ATTN_I64. */
 static inline int64_t attn_index_at(const void *array, attn_dtype dtype, int64_t b)
 {

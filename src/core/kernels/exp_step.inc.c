@@ -5,9 +5,9 @@
  *
  *      n = round(d log2 e);   r = d - n ln2;   exp(d) = 2^n p(r)
  *
- * Adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it in the lowest bits; with the exponent's bias in the same constant
- * those bits are the exponent of 2^n.  The clamp is where n + bias = 0, so the power, and with it the result, is exactly 0 there.
- * Where d is NaN so is p, whatever the power.
+ * Adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it in the lowest bits; with the exponent's bias in the same
+ * constant those bits are the exponent of 2^n.  The clamp is where n + bias = 0, so the power, and with it the result, is exactly 0
+ * there. Where d is NaN so is p, whatever the power.
  *
  * f32: p of degree 5 with p(0) = 1, minimax in the relative error, then adjusted in the last places for the least error of its
  * evaluation in f32.  Error: 2.0 units in the last place for d > -4, and 0.05 |d| more below that from the rounding of ln2 (measured
@@ -31,14 +31,14 @@ VF_INLINE vf exp_remainder(vf d, vf n)
 #endif
 }
 
+/* q with p(r) = 1 + r q(r). */
 VF_INLINE vf exp_polynomial(vf r)
 {
 #if REAL_BITS == 32
     vf p = vf_fma(r, vf_set(0.00827663578f), vf_set(0.0418903716f));
     p = vf_fma(p, r, vf_set(0.166677803f));
     p = vf_fma(p, r, vf_set(0.499992251f));
-    p = vf_fma(p, r, vf_set(0.999999702f));
-    return vf_fma(p, r, vf_set(1.0f));
+    return vf_fma(p, r, vf_set(0.999999702f));
 #else
     static const double c[12] = {1.0,
                                  0.6931471805599453,
@@ -56,12 +56,12 @@ VF_INLINE vf exp_polynomial(vf r)
     p = vf_fma(p, r2, vf_fma(vf_set(c[8]), r, vf_set(c[7])));
     p = vf_fma(p, r2, vf_fma(vf_set(c[6]), r, vf_set(c[5])));
     p = vf_fma(p, r2, vf_fma(vf_set(c[4]), r, vf_set(c[3])));
-    p = vf_fma(p, r2, vf_fma(vf_set(c[2]), r, vf_set(c[1])));
-    return vf_fma(p, r, vf_set(c[0]));
+    return vf_fma(p, r2, vf_fma(vf_set(c[2]), r, vf_set(c[1])));
 #endif
 }
 
-VF_INLINE vf vf_exp(vf d)
+/* exp(d) = power * (1 + r q). */
+VF_INLINE void exp_parts(vf d, vf *power, vf *r, vf *q)
 {
 #if REAL_BITS == 32
     const vf magic = vf_set(0x1.8p23f + 127), clamp = vf_set(-88.0296919f), log2_e = vf_set(0x1.715476p+0f);
@@ -70,8 +70,16 @@ VF_INLINE vf vf_exp(vf d)
 #endif
     d = vf_max(clamp, d);
     vf t = vf_fma(d, log2_e, magic);
-    vf n = vf_sub(t, magic);
-    return vf_mul(exp_polynomial(exp_remainder(d, n)), vf_power(t));
+    *r = exp_remainder(d, vf_sub(t, magic));
+    *q = exp_polynomial(*r);
+    *power = vf_power(t);
+}
+
+VF_INLINE vf vf_exp(vf d)
+{
+    vf power, r, q;
+    exp_parts(d, &power, &r, &q);
+    return vf_mul(vf_fma(q, r, vf_set(1)), power);
 }
 
 #endif

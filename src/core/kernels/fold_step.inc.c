@@ -7,11 +7,12 @@
 /* A lane keeps its old maximum while that costs at most this factor, e^5.5 < 2^8, in l and Ot. */
 static const real grow_limit = (real)5.5;
 
-static void step_clear(int width, int64_t dim_v, void *m, void *l, void *Ot)
+static void step_start(int width, int64_t dim_v, double sink, void *m, void *l, void *Ot)
 {
+    const int joins = sink > -(double)INFINITY || sink != sink;
     for (int v = 0; v < width; v++) {
-        vf_store((real *)m + v * VF_LANES, vf_set(REAL_LOWEST));
-        vf_store((real *)l + v * VF_LANES, vf_zero());
+        vf_store((real *)m + v * VF_LANES, vf_set(joins ? (real)sink : REAL_LOWEST));
+        vf_store((real *)l + v * VF_LANES, vf_set(joins ? 1 : 0));
         for (int64_t c = 0; c < dim_v; c++) vf_store((real *)Ot + c * TILE + v * VF_LANES, vf_zero());
     }
 }
@@ -22,17 +23,21 @@ VF_INLINE void weights_block(const int width, int64_t n, real *S, const vf *at, 
     enum { ROWS = 2 }; /* chains side by side hide the latency of one */
     int64_t j = 0;
     VF_UNROLL for (int v = 0; v < width; v++) sum[v] = vf_zero();
-    VF_ROLLED for (; j + ROWS <= n; j += ROWS, S += ROWS * TILE) {
+    VF_ROLLED for (; j + ROWS <= n; j += ROWS, S += ROWS * TILE)
+    {
         vf p[ROWS][VF_VECTORS];
+        VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++) p[i][v] =
+            vf_exp(vf_sub(vf_load(S + i * TILE + v * VF_LANES), at[v]));
         VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++)
-            p[i][v] = vf_exp(vf_sub(vf_load(S + i * TILE + v * VF_LANES), at[v]));
-        VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++) {
+        {
             vf_store(S + i * TILE + v * VF_LANES, p[i][v]);
             sum[v] = vf_add(sum[v], p[i][v]);
         }
     }
-    VF_ROLLED for (; j < n; j++, S += TILE) {
-        VF_UNROLL for (int v = 0; v < width; v++) {
+    VF_ROLLED for (; j < n; j++, S += TILE)
+    {
+        VF_UNROLL for (int v = 0; v < width; v++)
+        {
             vf p = vf_exp(vf_sub(vf_load(S + v * VF_LANES), at[v]));
             vf_store(S + v * VF_LANES, p);
             sum[v] = vf_add(sum[v], p);
@@ -46,63 +51,69 @@ VF_INLINE int absorb(const int width, int64_t n, real *S, const real *block_max,
 {
     vf at[VF_VECTORS], sum[VF_VECTORS];
     int rescale = 0;
-    VF_UNROLL for (int v = 0; v < width; v++) {
+    VF_UNROLL for (int v = 0; v < width; v++)
+    {
         vf old = vf_load(m + v * VF_LANES), most = vf_load(block_max + v * VF_LANES);
         vm grown = vf_gt(most, vf_add(old, vf_set(grow_limit)));
         at[v] = vf_select(grown, most, old);
         rescale |= vm_any(grown);
     }
     VF_UNROLL for (int v = 0; v < width; v++) factor[v] = vf_set(1);
-    if (rescale) VF_UNROLL for (int v = 0; v < width; v++) {
-        factor[v] = vf_exp(vf_sub(vf_load(m + v * VF_LANES), at[v]));
-        vf_store(m + v * VF_LANES, at[v]);
-    }
+    if (rescale) VF_UNROLL for (int v = 0; v < width; v++)
+        {
+            factor[v] = vf_exp(vf_sub(vf_load(m + v * VF_LANES), at[v]));
+            vf_store(m + v * VF_LANES, at[v]);
+        }
     weights_block(width, n, S, at, sum);
-    VF_UNROLL for (int v = 0; v < width; v++)
-        vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
+    VF_UNROLL for (int v = 0; v < width; v++) vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
     return rescale;
 }
 
-VF_INLINE void fold_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const real *V, int64_t ldv, real *m,
-                          real *l, real *Ot, ahead next)
+VF_INLINE void fold_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop,
+                          const real *V, int64_t ldv, real *m, real *l, real *Ot, ahead next)
 {
     vf factor[VF_VECTORS];
-    if (absorb(width, n, S, block_max, m, l, factor)) value_block(width, 1, n, dim_v, S, V, ldv, Ot, factor, next);
+    int rescale = absorb(width, n, S, block_max, m, l, factor);
+    if (drop) step_drop(width, n, S, drop);
+    if (rescale) value_block(width, 1, n, dim_v, S, V, ldv, Ot, factor, next);
     else value_block(width, 0, n, dim_v, S, V, ldv, Ot, factor, next);
 }
 
-static void step_fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m,
-                      void *l, void *Ot, const void *next, int64_t next_ld)
+static void step_fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
+                      int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, dim_v);
-    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, V, ldv, m, l, Ot, coming);
+    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, coming);
 }
 
-VF_INLINE void fold_careful_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const real *V, int64_t ldv,
-                                  real *m, real *l, real *Ot, real *scores)
+VF_INLINE void fold_careful_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop,
+                                  const real *V, int64_t ldv, real *m, real *l, real *Ot, real *scores)
 {
     const vf dropped = vf_set(-(real)INFINITY);
     vf factor[VF_VECTORS];
     for (int64_t j = 0; j < n; j++)
         for (int v = 0; v < width; v++) vf_store(scores + j * TILE + v * VF_LANES, vf_load(S + j * TILE + v * VF_LANES));
     absorb(width, n, S, block_max, m, l, factor);
+    if (drop) step_drop(width, n, S, drop);
     for (int64_t c = 0; c < dim_v; c++)
         for (int v = 0; v < width; v++) {
             real *o = Ot + c * TILE + v * VF_LANES;
             vf acc = vf_zero();
             for (int64_t j = 0; j < n; j++) {
                 int64_t at = j * TILE + v * VF_LANES;
-                vf with = vf_fma(vf_set(V[j * ldv + c]), vf_load(S + at), acc);
-                acc = vf_select(vf_eq(vf_load(scores + at), dropped), acc, with);
+                vf p = vf_load(S + at), with = vf_fma(vf_set(V[j * ldv + c]), p, acc);
+                vm skip = vf_eq(vf_load(scores + at), dropped);
+                if (drop) skip = vm_or(skip, vf_eq(p, vf_zero()));
+                acc = vf_select(skip, acc, with);
             }
             vf_store(o, vf_fma(vf_load(o), factor[v], acc));
         }
 }
 
-static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m,
-                              void *l, void *Ot, void *scratch)
+static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
+                              const void *V, int64_t ldv, void *m, void *l, void *Ot, void *scratch)
 {
-    VF_EACH_WIDTH(fold_careful_block, width, n, dim_v, S, block_max, V, ldv, m, l, Ot, scratch);
+    VF_EACH_WIDTH(fold_careful_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, scratch);
 }
 
 static int step_not_finite(int width, int64_t rows, int64_t dim_v, const void *Ot)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the vocabulary of
- * its instruction set and then this file, and defines its table as ATTN_FWD_KERNEL.
+ * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the vocabulary
+ * of its instruction set and then this file, and defines its table as ATTN_FWD_KERNEL.
  */
 #ifdef VF_LANES
 
@@ -18,11 +18,15 @@
 
 #include "exp_step.inc.c"
 
+#include "dropout_step.inc.c"
+
 #include "fold_step.inc.c"
 
 #include "storage_step.inc.c"
 
 #include "modify_step.inc.c"
+
+#include "option_step.inc.c"
 
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
@@ -30,7 +34,8 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
     {                                                                                                                              \
         .lanes = VF_LANES, .vectors = VF_VECTORS, .block_kv = step_block_kv, .pack_query = step_pack_query,                        \
         .load_rows = step_load_rows, .score = step_score, .keep_range = step_keep_range, .keep_mask = step_keep_mask,              \
-        .add_bias = step_add_bias, .block_max = step_block_max, .clear = step_clear, .fold = step_fold,                            \
+        .add_bias = step_add_bias, .block_max = step_block_max, .softcap = step_softcap, .add_alibi = step_add_alibi,              \
+        .revive = step_revive, .find_empty = step_find_empty, .start = step_start, .fold = step_fold,                              \
         .fold_careful = step_fold_careful, .not_finite = step_not_finite, .finish = step_finish,                                   \
         .store_weights = step_store_weights,                                                                                       \
     }

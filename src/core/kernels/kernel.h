@@ -41,6 +41,18 @@ typedef struct attn_block {
     int64_t stride_k;
 } attn_block;
 
+/* Which weights dropout drops: those whose word of Philox4x32-10 with key = seed and counter = (offset, head, query, key/4) is
+ * below the threshold. */
+typedef struct attn_drop {
+    uint64_t seed;
+    uint32_t offset;
+    uint32_t head;      /* b * heads_q + h */
+    uint64_t threshold; /* 0 .. 2^32 */
+    int64_t first_q;    /* query of lane 0 */
+    int64_t rows;
+    int64_t first_kv; /* key of row 0 */
+} attn_drop;
+
 typedef struct attn_fwd_kernel {
     int lanes;   /* elements of T in a vector */
     int vectors; /* vectors in a full tile */
@@ -71,11 +83,17 @@ typedef struct attn_fwd_kernel {
     void (*keep_mask)(int width, int64_t rows, int64_t n, void *S, const attn_block *mask, void *scratch);
     /* S += bias, one rounding; -infinity drops.  scratch as above. */
     void (*add_bias)(int width, int64_t rows, int64_t n, void *S, const attn_block *bias, void *scratch);
+    /* S = cap * tanh(S / cap).  slope: NULL, or a buffer like S for the derivative 1 - tanh^2. */
+    void (*softcap)(int width, int64_t n, void *S, double cap, void *slope);
+    /* S -= slope * |first + i - j|: lane i stands at first + i when key j of the block stands at j. */
+    void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, double slope, double first);
+    /* S = 0 in the lanes where empty is 1. */
+    void (*revive)(int width, int64_t n, void *S, const int32_t *empty);
     /* block_max[lane] = max_j S[j][lane]. */
     void (*block_max)(int width, int64_t n, const void *S, void *block_max);
 
-    /* m = the lowest finite number of T, l = 0, Ot = 0. */
-    void (*clear)(int width, int64_t dim_v, void *m, void *l, void *Ot);
+    /* Ot = 0; m = sink and l = 1, or, where sink is -infinity, m = the lowest finite number of T and l = 0. */
+    void (*start)(int width, int64_t dim_v, double sink, void *m, void *l, void *Ot);
 
     /*
      * One step of the online softmax (Milakov and Gimelshein 2018, algorithm 3), per lane, all in natural units:
@@ -85,28 +103,86 @@ typedef struct attn_fwd_kernel {
      *
      * m' is a score, and the difference is taken before any product, so scores of any size (a row of -FLT_MAX too) keep their
      * weights.  -infinity gives exactly 0, and so does what would be below the smallest normal number.  NaN stays NaN, with any
-     * payload.  `next`: n rows that the caller will read soon, as in score.
+     * payload.  drop: NULL, or which S_j are 0 for Ot (l has them).  `next`: n rows that the caller will read soon, as in score.
      */
-    void (*fold)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m, void *l,
-                 void *Ot, const void *next, int64_t next_ld);
-    /* The same, but a key whose score is -infinity contributes nothing even where its value is NaN or infinite (0 * NaN in fold).
+    void (*fold)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
+                 int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld);
+    /* The same, but a key that is dropped, by a score of -infinity or by drop, contributes nothing even where its value is NaN or
+     * infinite (0 * NaN in fold).
      * Slow; the scheduler repeats a tile with it when Ot came out not finite and keys were dropped inside visited blocks.
      * scratch: T[n * tile_q]. */
-    void (*fold_careful)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, int64_t ldv, void *m,
-                         void *l, void *Ot, void *scratch);
+    void (*fold_careful)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
+                         int64_t ldv, void *m, void *l, void *Ot, void *scratch);
     /* 1 if any real lane of Ot is NaN or infinite. */
     int (*not_finite)(int width, int64_t rows, int64_t dim_v, const void *Ot);
 
-    /* o[i][:] = Ot[:][i] / l[i], or 0 where l is 0; rounded once to `dtype`.  lse[i*lse_stride] = ln2 * m[i] + log(l[i]), -infinity
-     * where l is 0; skipped if lse is NULL (lse has type T).  Writes `rows` rows. */
-    void (*finish)(int width, int64_t rows, int64_t dim_v, const void *m, const void *l, const void *Ot, void *o, attn_dtype dtype,
-                   int64_t stride, void *lse, int64_t lse_stride);
+    /* empty[i] = 1 where l is 0, else 0, for width*lanes lanes; returns 1 if any is. */
+    int (*find_empty)(int width, int64_t rows, const void *l, int32_t *empty);
+
+    /* o[i][:] = Ot[:][i] * (keep / l[i]), or 0 where l is 0; rounded once to `dtype`.  lse[i*lse_stride] = ln2 * m[i] + log(l[i]),
+     * -infinity where l is 0; skipped if lse is NULL (lse has type T).  Writes `rows` rows. */
+    void (*finish)(int width, int64_t rows, int64_t dim_v, double keep, const void *m, const void *l, const void *Ot, void *o,
+                   attn_dtype dtype, int64_t stride, void *lse, int64_t lse_stride);
 
     /* w[i*stride + j] = exp(S[j][i] - m[i]) / l[i], or 0 where l is 0, for `rows` queries and n keys; rounded once to
      * `dtype`. S is used up.  scratch as for the modifiers. */
     void (*store_weights)(int width, int64_t rows, int64_t n, void *S, const void *m, const void *l, void *w, attn_dtype dtype,
                           int64_t stride, void *scratch);
 } attn_fwd_kernel;
+
+/*
+ * The steps of backward.  It uses the forward kernel of the same type and instruction set for scores, modifiers, packing and the
+ * product dP^T = V dO^T (which is `score` with values for keys), so tile buffers are laid out as above.  Column panels hold a
+ * tile's rows naturally: element (i, c) at (c / tile_q)*tile_q^2 + i*tile_q + c % tile_q, with zeros past the last column.
+ * Everything is accumulated in T; sums that end as one number are double.
+ */
+typedef struct attn_bwd_kernel {
+    /* Rows of a tile, times scale, into column panels. */
+    void (*pack_rows)(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, double scale, void *panels);
+    /* 1 if an element is NaN or infinite. */
+    int (*panels_not_finite)(int64_t rows, int64_t dim, const void *panels);
+    int (*rows_not_finite)(int64_t n, int64_t dim, const void *K, int64_t ldk);
+
+    /* delta[lane] = sum_c dOt[c][lane] Ot[c][lane] - grad_lse[lane] (NULL: 0).  lse_lanes[lane] = lse[lane], or the largest finite
+     * number where it is -infinity or the row is not below `live`, so that weights come out 0.  lse and grad_lse: T at lse_stride.
+     */
+    void (*delta)(int width, int64_t rows, int64_t dim_v, const void *dOt, const void *Ot, const void *lse, int64_t lse_stride,
+                  const void *grad_lse, int64_t live, void *delta, void *lse_lanes);
+
+    /*
+     *      P = exp(S - lse)      W = P, or keep * P where drop keeps it and 0 where not      dS = W dP - P delta
+     *
+     * S becomes W and dP becomes dS.  Where P is 0 so is dS, whatever stands in dP; where W is 0, dP is not read.  scratch: like S.
+     */
+    void (*gradient)(int width, int64_t n, void *S, void *dP, const void *lse, const void *delta, const attn_drop *drop,
+                     double keep, void *scratch);
+    /* X *= Y, two buffers like S. */
+    void (*multiply)(int width, int64_t n, void *X, const void *Y);
+
+    /* C[j][c] += sum_i A[j][i] B[i][c] over `rows` queries, for n keys: A like S, B in column panels, C with rows of ldc, a
+     * multiple of lanes and at least dim rounded up to lanes.  careful: what A has 0 for is not read. */
+    void (*add_outer)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc);
+    void (*add_outer_careful)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc);
+    /* dQt[c][lane] += sum_j K[j][c] dS[j][lane]. */
+    void (*add_values)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
+    void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
+
+    /* dst[i][j] = factor * X[j][i] for `rows` lanes i and n rows j of a tile buffer; rounded once to dtype. */
+    void (*store_columns)(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
+                          int64_t stride);
+    /* dst[j][c] = factor * src[j][c], src with rows of ld as in add_outer. */
+    void (*store_rows)(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
+                       int64_t stride);
+    /* dst[i] += src[i]. */
+    void (*add)(int64_t count, const void *src, void *dst);
+
+    /* sum over c and lanes below rows of X[c][lane] Y[c][lane], reading X only where Y is not 0. */
+    double (*inner)(int64_t rows, int64_t dim, const void *X, const void *Y);
+    /* sum_ij dS_ij |first + i - j|. */
+    double (*sum_distances)(int64_t rows, int64_t n, const void *dS, double first);
+    /* sums[j or 0][i or 0] += dS[j][i]: sums is like S; over_queries adds all into column 0, over_keys into row 0. */
+    void (*reduce_pairs)(int64_t rows, int64_t n, const void *dS, int over_queries, int over_keys, void *sums);
+} attn_bwd_kernel;
 
 /* A row of kernels.def. */
 typedef struct attn_kernel_row {
@@ -116,6 +192,7 @@ typedef struct attn_kernel_row {
     attn_isa isa;
     uint32_t needs; /* ATTN_CPU_ bits of base/cpu.h */
     const attn_fwd_kernel *forward;
+    const attn_bwd_kernel *backward; /* NULL for forward rows */
 } attn_kernel_row;
 
 /* Rows in order of preference; NULL past the last. */

@@ -5,16 +5,27 @@
 #include "../base/cpu.h"
 #include "kernel.h"
 
-#define KERNEL(symbol, operation, type, set, features) extern const attn_fwd_kernel symbol;
+#define FORWARD(symbol, type, set, features)          extern const attn_fwd_kernel symbol;
+#define BACKWARD(symbol, scores, type, set, features) extern const attn_bwd_kernel symbol;
 #include "kernels.def"
-#undef KERNEL
+#undef FORWARD
+#undef BACKWARD
 
-#define KERNEL(symbol, operation, type, set, features)                                                                             \
-    {.name = #symbol, .op = (operation), .compute = (type), .isa = (set), .needs = (features), .forward = &(symbol)},
+#define FORWARD(symbol, type, set, features)                                                                                       \
+    {.name = #symbol, .op = ATTN_FORWARD, .compute = (type), .isa = (set), .needs = (features), .forward = &(symbol)},
+#define BACKWARD(symbol, scores, type, set, features)                                                                              \
+    {.name = #symbol,                                                                                                              \
+     .op = ATTN_BACKWARD,                                                                                                          \
+     .compute = (type),                                                                                                            \
+     .isa = (set),                                                                                                                 \
+     .needs = (features),                                                                                                          \
+     .forward = &(scores),                                                                                                         \
+     .backward = &(symbol)},
 static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };
-#undef KERNEL
+#undef FORWARD
+#undef BACKWARD
 
 const attn_kernel_row *attn_kernel_at(int index)
 {

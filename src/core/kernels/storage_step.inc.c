@@ -32,10 +32,18 @@ VF_INLINE void store_some(const attn_dtype dtype, void *base, int64_t index, vf 
 #define EACH_STORAGE(f, dtype, ...)                                                                                                \
     do {                                                                                                                           \
         switch (dtype) {                                                                                                           \
-        case ATTN_F32: f(ATTN_F32, __VA_ARGS__); break;                                                                            \
-        case ATTN_F64: f(ATTN_F64, __VA_ARGS__); break;                                                                            \
-        case ATTN_F16: f(ATTN_F16, __VA_ARGS__); break;                                                                            \
-        default: f(ATTN_BF16, __VA_ARGS__); break;                                                                                 \
+        case ATTN_F32:                                                                                                             \
+            f(ATTN_F32, __VA_ARGS__);                                                                                              \
+            break;                                                                                                                 \
+        case ATTN_F64:                                                                                                             \
+            f(ATTN_F64, __VA_ARGS__);                                                                                              \
+            break;                                                                                                                 \
+        case ATTN_F16:                                                                                                             \
+            f(ATTN_F16, __VA_ARGS__);                                                                                              \
+            break;                                                                                                                 \
+        default:                                                                                                                   \
+            f(ATTN_BF16, __VA_ARGS__);                                                                                             \
+            break;                                                                                                                 \
         }                                                                                                                          \
     } while (0)
 
@@ -47,8 +55,8 @@ VF_INLINE void pack_as(const attn_dtype dtype, int width, int64_t rows, int64_t 
         for (int64_t c = 0; c < dim; c += VF_LANES) {
             int64_t count = least(dim - c, VF_LANES);
             vf r[VF_LANES];
-            VF_UNROLL for (int i = 0; i < VF_LANES; i++)
-                r[i] = vf_mul(factor, load_some(dtype, q, least(v * VF_LANES + i, rows - 1) * stride + c, count));
+            VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] =
+                vf_mul(factor, load_some(dtype, q, least(v * VF_LANES + i, rows - 1) * stride + c, count));
             vf_transpose(r);
             real *to = Qt + c * TILE + v * VF_LANES;
             if (count == VF_LANES) {
@@ -59,7 +67,8 @@ VF_INLINE void pack_as(const attn_dtype dtype, int width, int64_t rows, int64_t 
         }
 }
 
-static void step_pack_query(int width, int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale, void *Qt)
+static void step_pack_query(int width, int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale,
+                            void *Qt)
 {
     EACH_STORAGE(pack_as, dtype, width, rows, dim, q, stride, scale, Qt);
 }
@@ -101,21 +110,21 @@ VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n,
     }
 }
 
-/* The same for all lanes of a tile: divided by l, or 0 where l is 0. */
-VF_INLINE void store_tile(const attn_dtype dtype, int width, int64_t rows, int64_t n, const real *X, const real *l, void *dst,
-                          int64_t stride)
+/* The same for all lanes of a tile: times keep / l, or 0 where l is 0. */
+VF_INLINE void store_tile(const attn_dtype dtype, int width, int64_t rows, int64_t n, double keep, const real *X, const real *l,
+                          void *dst, int64_t stride)
 {
     for (int v = 0; v < width && v * VF_LANES < rows; v++) {
         vf sum = vf_load(l + v * VF_LANES);
-        store_transposed(dtype, rows - v * VF_LANES, n, X + v * VF_LANES, vf_div(vf_set(1), sum), vf_eq(sum, vf_zero()),
+        store_transposed(dtype, rows - v * VF_LANES, n, X + v * VF_LANES, vf_div(vf_set((real)keep), sum), vf_eq(sum, vf_zero()),
                          (char *)dst + v * VF_LANES * stride * bytes_of(dtype), stride);
     }
 }
 
-static void step_finish(int width, int64_t rows, int64_t dim_v, const void *m, const void *l, const void *Ot, void *o, attn_dtype dtype,
-                        int64_t stride, void *lse, int64_t lse_stride)
+static void step_finish(int width, int64_t rows, int64_t dim_v, double keep, const void *m, const void *l, const void *Ot, void *o,
+                        attn_dtype dtype, int64_t stride, void *lse, int64_t lse_stride)
 {
-    EACH_STORAGE(store_tile, dtype, width, rows, dim_v, Ot, l, o, stride);
+    EACH_STORAGE(store_tile, dtype, width, rows, dim_v, keep, Ot, l, o, stride);
     if (!lse) return;
     for (int64_t i = 0; i < rows; i++) {
         double most = (double)((const real *)m)[i], sum = (double)((const real *)l)[i];
@@ -135,7 +144,7 @@ static void step_store_weights(int width, int64_t rows, int64_t n, void *S, cons
 {
     (void)scratch;
     VF_EACH_WIDTH(exp_rows, width, n, S, m);
-    EACH_STORAGE(store_tile, dtype, width, rows, n, S, l, w, stride);
+    EACH_STORAGE(store_tile, dtype, width, rows, n, 1, S, l, w, stride);
 }
 
 #endif

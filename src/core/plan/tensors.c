@@ -15,24 +15,24 @@ enum role { INPUT, OUTPUT };
 enum {
     HALVES = 1u << ATTN_F16 | 1u << ATTN_BF16,
     FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
-    BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8,
-    INDEX = 1u << ATTN_I32 | 1u << ATTN_I64
+    BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8
 };
 
 typedef struct tensor {
     const char *name;
     enum role role;
     int used;
-    attn_layout *layout; /* NULL: a dense array of `batch` numbers */
+    attn_layout *layout; /* NULL: a dense array of shape[0] numbers */
     int64_t shape[4];
     attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
     unsigned types;     /* allowed */
     const char *types_text;
     int last_contiguous; /* the last stride must be 1 */
+    int packed;          /* tokens of all sequences one behind the other: dense is [token, head, channel] */
     const void *pointer;
 } tensor;
 
-enum { TENSORS = 12 };
+enum { TENSORS = 32 };
 
 /* The tensors of problem p; args may be NULL while planning.  q comes first: the others' types follow from it. */
 static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
@@ -48,55 +48,62 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const char *bytes_text = "bool or u8";
     const char *floats_text = "f32, f64, f16 or bf16";
     attn_dtype index = p->mask.index_dtype;
+    attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute;
+    int backward = p->op == ATTN_BACKWARD;
+    enum role forward_role = backward ? INPUT : OUTPUT; /* o and lse */
+    int64_t B = p->mask.packed ? 1 : s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
+    int64_t entries = s->batch + 1, slopes_b = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? s->batch : 1;
+    int64_t nbq = p->mask.block ? attn_ceil_div(Sq, p->mask.block_q) : 0,
+            nbk = p->mask.block ? attn_ceil_div(Skv, p->mask.block_kv) : 0;
+    const int64_t *bs = p->bias.bias.stride;
+    int dense_bias = !(bs[0] || bs[1] || bs[2] || bs[3]); /* the gradient of a bias has size 1 where the bias broadcasts */
+    int64_t gb[4] = {s->batch, Hq, Sq, Skv};
+    for (int axis = 0; axis < 4; axis++)
+        if (!dense_bias && (bs[axis] == 0 || bs[axis] == ATTN_BROADCAST)) gb[axis] = 1;
+
+#define LAYOUT(used, role, name, field, b, h, t, c, natural, types, text, last)                                                    \
+    {                                                                                                                              \
+#name, role, used, &p->field, {b, h, t, c }, natural, types, text, last, 0, a->name                                        \
+    }
+#define TOKENS(used, role, name, field, h, t, c, natural, types, text, last)                                                       \
+    {                                                                                                                              \
+#name, role, used, &p->field, {B, h, t, c }, natural, types, text, last, p->mask.packed, a->name                           \
+    }
+#define ARRAY(used, role, name, n, dtype)                                                                                          \
+    {                                                                                                                              \
+#name, role, used, NULL, {n, 1, 1, 1 }, dtype, 0, "", 0, 0, a->name                                                        \
+    }
     const tensor table[] = {
-        {"q", INPUT, 1, &p->q, {s->batch, s->heads_q, s->len_q, s->dim_qk}, ATTN_F32, FLOATS, floats_text, 1, a->q},
-        {"k", INPUT, 1, &p->k, {s->batch, s->heads_kv, s->len_kv, s->dim_qk}, stored, same, same_text, 1, a->k},
-        {"v", INPUT, 1, &p->v, {s->batch, s->heads_kv, s->len_kv, s->dim_v}, stored, same, same_text, 1, a->v},
-        {"o", OUTPUT, 1, &p->o, {s->batch, s->heads_q, s->len_q, s->dim_v}, stored, same, same_text, 1, a->o},
-        {"mask",
-         INPUT,
-         p->mask.boolean,
-         &p->mask.mask,
-         {s->batch, s->heads_q, s->len_q, s->len_kv},
-         ATTN_BOOL,
-         BYTES,
-         bytes_text,
-         0,
-         a->mask},
-        {"bias",
-         INPUT,
-         p->bias.additive,
-         &p->bias.bias,
-         {s->batch, s->heads_q, s->len_q, s->len_kv},
-         compute,
-         FLOATS,
-         floats_text,
-         0,
-         a->bias},
-        {"lse",
-         OUTPUT,
-         p->want.lse,
-         &p->want.lse_layout,
-         {s->batch, s->heads_q, s->len_q, 1},
-         compute,
-         1u << compute,
-         compute_text,
-         0,
-         a->lse},
-        {"weights",
-         OUTPUT,
-         p->want.weights,
-         &p->want.weights_layout,
-         {s->batch, s->heads_q, s->len_q, s->len_kv},
-         compute,
-         same,
-         same_text,
-         1,
-         a->weights},
-        {"lengths_q", INPUT, p->mask.lengths_q, NULL, {s->batch, 1, 1, 1}, index, INDEX, "", 0, a->lengths_q},
-        {"lengths_kv", INPUT, p->mask.lengths_kv, NULL, {s->batch, 1, 1, 1}, index, INDEX, "", 0, a->lengths_kv},
-        {"offset", INPUT, p->mask.align == ATTN_ALIGN_OFFSET, NULL, {s->batch, 1, 1, 1}, index, INDEX, "", 0, a->offset},
+        TOKENS(1, INPUT, q, q, Hq, Sq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
+        TOKENS(1, INPUT, k, k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(1, INPUT, v, v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        TOKENS(1, forward_role, o, o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
+        LAYOUT(p->mask.boolean, INPUT, mask, mask.mask, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text, 0),
+        LAYOUT(p->mask.block, INPUT, blocks, mask.blocks, s->batch, Hq, nbq, nbk, ATTN_BOOL, BYTES, bytes_text, 0),
+        LAYOUT(p->bias.additive, INPUT, bias, bias.bias, s->batch, Hq, Sq, Skv, compute, FLOATS, floats_text, 0),
+        TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        LAYOUT(p->want.weights, OUTPUT, weights, want.weights_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
+        TOKENS(backward, INPUT, grad_o, gradients.grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_q, gradients.grad_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_v, gradients.grad_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        LAYOUT(p->gradients.bias, OUTPUT, grad_bias, gradients.grad_bias, gb[0], gb[1], gb[2], gb[3], bias, FLOATS, floats_text, 1),
+        TOKENS(p->gradients.lse, INPUT, grad_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        ARRAY(p->mask.lengths_q, INPUT, lengths_q, s->batch, index),
+        ARRAY(p->mask.lengths_kv, INPUT, lengths_kv, s->batch, index),
+        ARRAY(p->mask.align == ATTN_ALIGN_OFFSET, INPUT, offset, s->batch, index),
+        ARRAY(p->mask.packed, INPUT, cu_seqlens_q, entries, index),
+        ARRAY(p->mask.packed, INPUT, cu_seqlens_kv, entries, index),
+        ARRAY(p->score.scale_kind == ATTN_SCALE_PER_HEAD, INPUT, scale, Hq, compute),
+        ARRAY(p->bias.alibi != ATTN_ALIBI_NONE, INPUT, slopes, slopes_b * Hq, compute),
+        ARRAY(p->bias.sink, INPUT, sink, Hq, compute),
+        ARRAY(p->gradients.slopes, OUTPUT, grad_slopes, slopes_b * Hq, compute),
+        ARRAY(p->gradients.sink, OUTPUT, grad_sink, Hq, compute),
+        ARRAY(p->gradients.scale, OUTPUT, grad_scale, Hq, compute),
     };
+#undef LAYOUT
+#undef TOKENS
+#undef ARRAY
     int count = 0;
     _Static_assert(sizeof table / sizeof *table <= TENSORS, "raise TENSORS");
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
@@ -134,6 +141,12 @@ static attn_status resolve_strides(tensor *t, attn_error *error)
         CHECK(attn_mul(dense, t->shape[axis], &dense), ATTN_ERR_SHAPE,
               "%s has the shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]: more elements than 64 bits count", t->name,
               t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    }
+    if (implied && t->packed) {
+        stride[0] = 0;
+        stride[1] = t->shape[3];
+        CHECK(attn_mul(t->shape[1], t->shape[3], &stride[2]), ATTN_ERR_SHAPE, "%s has rows of more elements than 64 bits count",
+              t->name);
     }
     if (t->last_contiguous) {
         CHECK(stride[3] == 1 || t->shape[3] <= 1, ATTN_ERR_STRIDE,

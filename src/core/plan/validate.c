@@ -14,10 +14,15 @@
 
 static attn_status check_enums(const attn_problem *p, attn_error *error)
 {
-    CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward)", (int)p->op);
+    CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward), 1 (backward)",
+          (int)p->op);
     CHECK(p->score.kind == ATTN_SCORE_DOT, ATTN_ERR_ARGUMENT, "score.kind is %d; known: 0 (dot)", (int)p->score.kind);
-    CHECK(p->score.scale_kind == ATTN_SCALE_DEFAULT || p->score.scale_kind == ATTN_SCALE_VALUE, ATTN_ERR_ARGUMENT,
-          "score.scale_kind is %d; known: 0 (default), 1 (value)", (int)p->score.scale_kind);
+    CHECK(p->score.scale_kind >= ATTN_SCALE_DEFAULT && p->score.scale_kind <= ATTN_SCALE_PER_HEAD, ATTN_ERR_ARGUMENT,
+          "score.scale_kind is %d; known: 0 (default), 1 (value), 2 (per head)", (int)p->score.scale_kind);
+    CHECK(p->bias.alibi >= ATTN_ALIBI_NONE && p->bias.alibi <= ATTN_ALIBI_BATCH_HEAD, ATTN_ERR_ARGUMENT,
+          "bias.alibi is %d; known: 0 (none), 1 (per head), 2 (per batch and head)", (int)p->bias.alibi);
+    CHECK(p->mask.empty == ATTN_EMPTY_ZERO || p->mask.empty == ATTN_EMPTY_UNIFORM, ATTN_ERR_ARGUMENT,
+          "mask.empty is %d; known: 0 (zero), 1 (uniform)", (int)p->mask.empty);
     CHECK(p->mask.align >= ATTN_ALIGN_TOP_LEFT && p->mask.align <= ATTN_ALIGN_OFFSET, ATTN_ERR_ARGUMENT,
           "mask.align is %d; known: 0 (top-left), 1 (bottom-right), 2 (offset)", (int)p->mask.align);
     CHECK(p->mask.index_dtype == ATTN_DTYPE_DEFAULT || p->mask.index_dtype == ATTN_I32 || p->mask.index_dtype == ATTN_I64,
@@ -39,6 +44,14 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"bias.additive", p->bias.additive},
         {"want.lse", p->want.lse},
         {"want.weights", p->want.weights},
+        {"mask.packed", p->mask.packed},
+        {"mask.block", p->mask.block},
+        {"bias.sink", p->bias.sink},
+        {"gradients.lse", p->gradients.lse},
+        {"gradients.bias", p->gradients.bias},
+        {"gradients.slopes", p->gradients.slopes},
+        {"gradients.sink", p->gradients.sink},
+        {"gradients.scale", p->gradients.scale},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it is 0 or 1", flags[i].name,
@@ -48,7 +61,9 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         const char *name;
         const int64_t *words;
     } reserved[] = {
-        {"score", p->score.reserved}, {"mask", p->mask.reserved}, {"bias", p->bias.reserved}, {"want", p->want.reserved}};
+        {"score", p->score.reserved},     {"mask", p->mask.reserved}, {"bias", p->bias.reserved},
+        {"dropout", p->dropout.reserved}, {"want", p->want.reserved}, {"gradients", p->gradients.reserved},
+    };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
             CHECK(reserved[i].words[k] == 0, ATTN_ERR_ARGUMENT, "%s.reserved[%d] is %" PRId64 "; it must be 0", reserved[i].name, k,
@@ -74,22 +89,56 @@ static attn_status check_shape(const attn_shape *s, attn_error *error)
     return ATTN_OK;
 }
 
-static attn_status check_values(const attn_problem *p, attn_error *error)
+static attn_status check_score(const attn_score *score, attn_error *error)
 {
-    CHECK(p->score.scale_kind == ATTN_SCALE_DEFAULT || isfinite(p->score.scale), ATTN_ERR_ARGUMENT,
-          "score.scale is %g; it must be finite", p->score.scale);
-    CHECK(p->score.scale_kind == ATTN_SCALE_VALUE || p->score.scale == 0, ATTN_ERR_ARGUMENT,
-          "score.scale is %g but score.scale_kind is the default; set it to ATTN_SCALE_VALUE", p->score.scale);
-    if (p->mask.window) {
-        CHECK(p->mask.window_left >= -1, ATTN_ERR_ARGUMENT, "mask.window_left is %" PRId64 "; it is at least 0, or -1 for no bound",
-              p->mask.window_left);
-        CHECK(p->mask.window_right >= -1, ATTN_ERR_ARGUMENT,
-              "mask.window_right is %" PRId64 "; it is at least 0, or -1 for no bound", p->mask.window_right);
+    CHECK(score->scale_kind != ATTN_SCALE_VALUE || isfinite(score->scale), ATTN_ERR_ARGUMENT,
+          "score.scale is %g; it must be finite", score->scale);
+    CHECK(score->scale_kind == ATTN_SCALE_VALUE || score->scale == 0, ATTN_ERR_ARGUMENT,
+          "score.scale is %g but score.scale_kind is not ATTN_SCALE_VALUE", score->scale);
+    CHECK(score->temperature >= 0 && isfinite(score->temperature), ATTN_ERR_ARGUMENT,
+          "score.temperature is %g; it must be above 0 and finite (0 for the default, 1)", score->temperature);
+    CHECK(score->softcap >= 0 && isfinite(score->softcap), ATTN_ERR_ARGUMENT,
+          "score.softcap is %g; it must be above 0 and finite (0 for none)", score->softcap);
+    return ATTN_OK;
+}
+
+static attn_status check_mask(const attn_problem *p, attn_error *error)
+{
+    const attn_mask *m = &p->mask;
+    if (m->window) {
+        CHECK(m->window_left >= -1, ATTN_ERR_ARGUMENT, "mask.window_left is %" PRId64 "; it is at least 0, or -1 for no bound",
+              m->window_left);
+        CHECK(m->window_right >= -1, ATTN_ERR_ARGUMENT, "mask.window_right is %" PRId64 "; it is at least 0, or -1 for no bound",
+              m->window_right);
     } else {
-        CHECK(p->mask.window_left <= 0 && p->mask.window_right <= 0, ATTN_ERR_ARGUMENT,
-              "mask.window_left is %" PRId64 " and window_right %" PRId64 " but mask.window is 0; set it to 1", p->mask.window_left,
-              p->mask.window_right);
+        CHECK(m->window_left <= 0 && m->window_right <= 0, ATTN_ERR_ARGUMENT,
+              "mask.window_left is %" PRId64 " and window_right %" PRId64 " but mask.window is 0; set it to 1", m->window_left,
+              m->window_right);
     }
+    CHECK(m->chunk >= 0, ATTN_ERR_ARGUMENT, "mask.chunk is %" PRId64 "; it is at least 1, or 0 for none", m->chunk);
+    CHECK(!m->packed || (!m->lengths_q && !m->lengths_kv), ATTN_ERR_ARGUMENT,
+          "mask.packed and mask.lengths_%s are both set; packed sequences have their lengths from cu_seqlens",
+          m->lengths_q ? "q" : "kv");
+    CHECK(!m->block || (m->block_q > 0 && m->block_kv > 0), ATTN_ERR_ARGUMENT,
+          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 "; with mask.block both are at least 1", m->block_q,
+          m->block_kv);
+    CHECK(m->empty == ATTN_EMPTY_ZERO || !p->bias.sink, ATTN_ERR_ARGUMENT,
+          "mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink");
+    return ATTN_OK;
+}
+
+static attn_status check_gradients(const attn_problem *p, attn_error *error)
+{
+    const attn_gradients *g = &p->gradients;
+    CHECK(p->dropout.probability >= 0 && p->dropout.probability <= 1, ATTN_ERR_ARGUMENT,
+          "dropout.probability is %g; it is within 0..1", p->dropout.probability);
+    CHECK(p->op == ATTN_BACKWARD || !(g->lse || g->bias || g->slopes || g->sink || g->scale), ATTN_ERR_ARGUMENT,
+          "gradients are asked for but op is not ATTN_BACKWARD");
+    CHECK(p->op != ATTN_BACKWARD || !p->want.weights, ATTN_ERR_ARGUMENT,
+          "want.weights is set but op is ATTN_BACKWARD; forward writes them");
+    CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
+    CHECK(!g->slopes || p->bias.alibi, ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
+    CHECK(!g->sink || p->bias.sink, ATTN_ERR_ARGUMENT, "gradients.sink is set but bias.sink is not");
     return ATTN_OK;
 }
 
@@ -100,9 +149,13 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_enums(p, error));
     TRY(check_flags(p, error));
     TRY(check_shape(&p->shape, error));
-    TRY(check_values(p, error));
+    TRY(check_score(&p->score, error));
+    TRY(check_mask(p, error));
+    TRY(check_gradients(p, error));
+    if (p->op == ATTN_BACKWARD) p->want.lse = 1; /* an input there */
     TRY(attn_tensors_resolve(p, error));
     if (p->score.scale_kind == ATTN_SCALE_DEFAULT) p->score.scale = p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
+    if (p->score.temperature == 0) p->score.temperature = 1;
     return ATTN_OK;
 }
 
@@ -128,6 +181,21 @@ static attn_status check_lengths(const char *name, const void *array, attn_dtype
     return ATTN_OK;
 }
 
+static attn_status check_cu_seqlens(const char *name, const void *array, attn_dtype dtype, int64_t batch, int64_t most,
+                                    attn_error *error)
+{
+    int64_t start = attn_index_at(array, dtype, 0);
+    CHECK(start == 0, ATTN_ERR_ARGUMENT, "%s[0] (%" PRId64 ") is not 0", name, start);
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t end = attn_index_at(array, dtype, b + 1);
+        CHECK(end >= start && end - start <= most, ATTN_ERR_ARGUMENT,
+              "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64 " behind its predecessor (%" PRId64 ")", name, b + 1, end,
+              most, start);
+        start = end;
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_args_validate(const attn_problem *p, const attn_args *args, attn_error *error)
 {
     TRY(attn_tensors_check_pointers(p, args, error));
@@ -135,5 +203,9 @@ attn_status attn_args_validate(const attn_problem *p, const attn_args *args, att
         TRY(check_lengths("lengths_q", args->lengths_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
     if (p->mask.lengths_kv)
         TRY(check_lengths("lengths_kv", args->lengths_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
+    if (p->mask.packed) {
+        TRY(check_cu_seqlens("cu_seqlens_q", args->cu_seqlens_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
+        TRY(check_cu_seqlens("cu_seqlens_kv", args->cu_seqlens_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
+    }
     return ATTN_OK;
 }

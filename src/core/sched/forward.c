@@ -5,240 +5,205 @@
  *      for each task (a few query tiles of one head):
  *          for each block of keys that one of them sees:
  *              score     S = scale Q K^T                                  one product
- *              modify    mask, bias, visible range                        only where a tile needs it
+ *              modify    softcap, bias, masks, visible range              only where a tile needs it
  *              fold      m, l, O absorb S and V                           the online softmax
  *          finish        O / l, lse, and the weights where they are wanted
  *
  * Rows are independent of one another in every bit, so the order of tasks, the group and the workers are free.
  */
+#include <math.h>
 #include <string.h>
 
-#include "../base/checked.h"
 #include "../base/names.h"
+#include "task.h"
 #include "threads.h"
-#include "tile.h"
-#include "visible.h"
-#include "walk.h"
 
-/* What one task knows: its head, its keys and values, and its worker's memory. */
-typedef struct task_state {
-    const attn_walk *walk;
-    const attn_args *args;
-    char *memory;
-    int64_t b, h, g;
-    attn_sight sight;
-    const char *k_head, *v_head; /* rows of this head */
-} task_state;
+/* A query tile with its place in the worker's memory. */
+typedef struct slot {
+    attn_tile tile;
+    void *Qt, *Ot, *m, *l;
+    attn_interval keys;   /* that it visits */
+    int dropped;          /* a key was dropped inside a visited block */
+    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+} slot;
 
-typedef struct block {
-    int64_t low, high; /* keys */
-    const void *K, *V; /* row `low`, in the compute type */
-    int64_t ldk, ldv;  /* elements */
-} block;
-
-/* Row (b, h, t) of a tensor.  By way of integers, since a tensor without elements may be NULL. */
-static char *row_at(const void *base, const attn_layout *layout, int64_t b, int64_t h, int64_t t)
+static slot slot_at(const attn_task *task, int64_t t, int64_t number)
 {
-    int64_t at = b * layout->stride[0] + h * layout->stride[1] + t * layout->stride[2];
-    return (char *)((uintptr_t)base + (uintptr_t)(at * (int64_t)attn_dtype_bytes(layout->dtype)));
+    const attn_scratch *at = &task->walk->scratch;
+    slot s;
+    s.tile = attn_tile_at(task->walk, t);
+    /* Packed sequences end where they end; padded ones have rows behind them, which see no key. */
+    if (task->walk->problem.mask.packed) s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
+    s.Qt = attn_part(task, at->Qt + number * at->Qt_bytes);
+    s.Ot = attn_part(task, at->Ot + number * at->Ot_bytes);
+    s.m = attn_part(task, at->m + number * at->lane_bytes);
+    s.l = attn_part(task, at->l + number * at->lane_bytes);
+    s.keys = attn_keys_of_tile(&task->sight, s.tile.first, s.tile.rows);
+    s.dropped = 0;
+    s.empty = NULL;
+    return s;
 }
 
-static void *part(const task_state *s, int64_t offset) { return s->memory + offset; }
-static void *part_of_tile(const task_state *s, int64_t offset, int64_t step, int64_t tile)
+static void start(const attn_task *task, const slot *s)
 {
-    return s->memory + offset + tile * step;
+    task->walk->kernel->start(s->tile.width, task->walk->problem.shape.dim_v, attn_task_sink(task), s->m, s->l, s->Ot);
 }
 
-/* The rows of keys or values `low` onward, brought into the compute type where they are not usable in place. */
-static const void *rows_of(const task_state *s, const attn_layout *layout, const char *head, int64_t dim, int compact,
-                           int64_t copy_at, int64_t low, int64_t high, int64_t *ld)
+static int score(const attn_task *task, const slot *s, const attn_keys *keys)
 {
-    const char *rows = head + low * layout->stride[2] * (int64_t)attn_dtype_bytes(layout->dtype);
-    if (!compact) {
-        *ld = layout->stride[2];
-        return rows;
+    const attn_walk *w = task->walk;
+    int dropped = attn_task_score(task, &s->tile, s->Qt, keys, NULL);
+    if (s->empty) {
+        int64_t n = keys->high - keys->low;
+        w->kernel->revive(s->tile.width, n, attn_part(task, w->scratch.S), s->empty);
+        w->kernel->block_max(s->tile.width, n, attn_part(task, w->scratch.S), attn_part(task, w->scratch.block_max));
     }
-    *ld = dim;
-    s->walk->kernel->load_rows(high - low, dim, rows, layout->dtype, layout->stride[2], part(s, copy_at), dim);
-    return part(s, copy_at);
-}
-
-static block block_at(const task_state *s, int64_t low, int64_t high)
-{
-    const attn_walk *w = s->walk;
-    const attn_problem *p = &w->problem;
-    block kv = {low, high, NULL, NULL, 0, 0};
-    kv.K = rows_of(s, &p->k, s->k_head, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, &kv.ldk);
-    kv.V = rows_of(s, &p->v, s->v_head, p->shape.dim_v, w->compact_v, w->scratch.V, low, high, &kv.ldv);
-    return kv;
-}
-
-static attn_block block_of(const task_state *s, const void *base, const attn_layout *layout, int64_t i, int64_t j)
-{
-    const char *at = row_at(base, layout, s->b, s->h, i) + j * layout->stride[3] * (int64_t)attn_dtype_bytes(layout->dtype);
-    attn_block source = {at, layout->dtype, layout->stride[2], layout->stride[3]};
-    return source;
-}
-
-static void keep_visible(const task_state *s, const attn_tile *tile, const block *kv)
-{
-    const attn_walk *w = s->walk;
-    int32_t *low = part(s, w->scratch.low), *high = part(s, w->scratch.high);
-    for (int64_t i = 0; i < tile->width * w->kernel->lanes; i++) {
-        attn_interval keys = attn_keys_of_query(&s->sight, tile->first + attn_min(i, tile->rows - 1));
-        low[i] = (int32_t)(attn_clamp(keys.low, kv->low, kv->high) - kv->low);
-        high[i] = (int32_t)(attn_clamp(keys.high, kv->low, kv->high) - kv->low);
-    }
-    w->kernel->keep_range(tile->width, kv->high - kv->low, part(s, w->scratch.S), low, high);
-}
-
-/* S and block_max of one tile and one block, modified; returns 1 if a key may have been dropped inside it. */
-static int score_and_modify(const task_state *s, const attn_tile *tile, int64_t slot, const block *kv)
-{
-    const attn_walk *w = s->walk;
-    const attn_problem *p = &w->problem;
-    const attn_fwd_kernel *kernel = w->kernel;
-    int64_t n = kv->high - kv->low;
-    void *S = part(s, w->scratch.S), *block_max = part(s, w->scratch.block_max), *scratch = part(s, w->scratch.scratch);
-
-    kernel->score(tile->width, n, p->shape.dim_qk, part_of_tile(s, w->scratch.Qt, w->scratch.Qt_bytes, slot), kv->K, kv->ldk, S,
-                  block_max, kv->V, kv->ldv);
-
-    int cut = !attn_tile_sees_all(&s->sight, tile->first, tile->rows, kv->low, kv->high);
-    if (p->bias.additive) {
-        attn_block bias = block_of(s, s->args->bias, &p->bias.bias, tile->first, kv->low);
-        kernel->add_bias(tile->width, tile->rows, n, S, &bias, scratch);
-    }
-    if (p->mask.boolean) {
-        attn_block mask = block_of(s, s->args->mask, &p->mask.mask, tile->first, kv->low);
-        kernel->keep_mask(tile->width, tile->rows, n, S, &mask, scratch);
-    }
-    if (cut) keep_visible(s, tile, kv);
-
-    int dropped = cut || p->bias.additive || p->mask.boolean;
-    if (dropped) kernel->block_max(tile->width, n, S, block_max);
     return dropped;
 }
 
-static void fold(const task_state *s, const attn_tile *tile, int64_t slot, const block *kv, int careful)
+static void fold(const attn_task *task, const slot *s, const attn_keys *keys, int careful)
 {
-    const attn_walk *w = s->walk;
-    const attn_scratch *at = &w->scratch;
-    void *m = part_of_tile(s, at->m, at->lane_bytes, slot), *l = part_of_tile(s, at->l, at->lane_bytes, slot);
-    void *Ot = part_of_tile(s, at->Ot, at->Ot_bytes, slot), *S = part(s, at->S), *block_max = part(s, at->block_max);
-    int64_t n = kv->high - kv->low, dim_v = w->problem.shape.dim_v;
+    const attn_walk *w = task->walk;
+    void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
+    int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v;
+    attn_drop room;
+    const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
     if (careful) {
-        w->kernel->fold_careful(tile->width, n, dim_v, S, block_max, kv->V, kv->ldv, m, l, Ot, part(s, at->scratch));
+        w->kernel->fold_careful(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot,
+                                attn_part(task, w->scratch.scratch));
     } else {
         /* What comes next is the block of keys behind this one; an address past the end is only a hint. */
-        const void *next = (const void *)((uintptr_t)kv->K + (uintptr_t)(n * kv->ldk) * attn_dtype_bytes(w->compute));
-        w->kernel->fold(tile->width, n, dim_v, S, block_max, kv->V, kv->ldv, m, l, Ot, next, kv->ldk);
+        const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
+        w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, keys->ldk);
     }
 }
 
-static void clear(const task_state *s, const attn_tile *tile, int64_t slot)
+static void fold_block(const attn_task *task, slot *s, const attn_keys *block)
 {
-    const attn_scratch *at = &s->walk->scratch;
-    s->walk->kernel->clear(tile->width, s->walk->problem.shape.dim_v, part_of_tile(s, at->m, at->lane_bytes, slot),
-                           part_of_tile(s, at->l, at->lane_bytes, slot), part_of_tile(s, at->Ot, at->Ot_bytes, slot));
+    attn_keys keys = attn_keys_within(task, block, s->keys.low, s->keys.high);
+    if (keys.low >= keys.high || attn_task_blocked(task, &s->tile, keys.low, keys.high)) return;
+    s->dropped |= score(task, s, &keys);
+    fold(task, s, &keys, 0);
 }
 
-/* All of one tile's blocks again, for a tile whose O is not finite although keys were dropped: 0 * NaN must not leak. */
-static void repeat_carefully(const task_state *s, const attn_tile *tile, int64_t slot)
+/* All of one tile's blocks again.  For a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; and
+ * for one with lanes that see no key and are to weigh all alike. */
+static void repeat_carefully(const attn_task *task, const slot *s)
 {
-    attn_interval keys = attn_keys_of_tile(&s->sight, tile->first, tile->rows);
-    clear(s, tile, slot);
-    for (int64_t j = keys.low; j < keys.high;) {
-        block kv = block_at(s, j, attn_block_end(s->walk, j, keys.high));
-        score_and_modify(s, tile, slot, &kv);
-        fold(s, tile, slot, &kv, 1);
-        j = kv.high;
+    start(task, s);
+    for (int64_t j = s->keys.low; j < s->keys.high;) {
+        attn_keys keys = attn_task_keys(task, j, attn_block_end(task->walk, j, s->keys.high));
+        score(task, s, &keys);
+        fold(task, s, &keys, 1);
+        j = keys.high;
     }
 }
 
 /* The second walk: weights from the scores and the finished m and l. */
-static void write_weights(const task_state *s, const attn_tile *tile, int64_t slot)
+static void write_weights(const attn_task *task, const slot *s)
 {
-    const attn_walk *w = s->walk;
-    const attn_scratch *at = &w->scratch;
+    const attn_walk *w = task->walk;
     const attn_layout *layout = &w->problem.want.weights_layout;
-    size_t size = attn_dtype_bytes(layout->dtype);
-    attn_interval keys = attn_keys_of_tile(&s->sight, tile->first, tile->rows);
-    char *rows = row_at(s->args->weights, layout, s->b, s->h, tile->first);
+    int64_t size = (int64_t)attn_dtype_bytes(layout->dtype), len_kv = w->problem.shape.len_kv;
+    if (len_kv == 0) return;
 
-    if (w->problem.shape.len_kv == 0) return;
-    for (int64_t i = 0; i < tile->rows; i++) {
-        char *row = rows + i * layout->stride[2] * (int64_t)size;
-        memset(row, 0, (size_t)keys.low * size);
-        memset(row + (size_t)keys.high * size, 0, (size_t)(w->problem.shape.len_kv - keys.high) * size);
-    }
-    for (int64_t j = keys.low; j < keys.high;) {
-        block kv = block_at(s, j, attn_block_end(w, j, keys.high));
-        score_and_modify(s, tile, slot, &kv);
-        w->kernel->store_weights(tile->width, tile->rows, kv.high - kv.low, part(s, at->S),
-                                 part_of_tile(s, at->m, at->lane_bytes, slot), part_of_tile(s, at->l, at->lane_bytes, slot),
-                                 rows + (size_t)j * size, layout->dtype, layout->stride[2], part(s, at->scratch));
-        j = kv.high;
+    for (int64_t i = 0; i < s->tile.rows; i++)
+        memset(attn_pair_at(task, task->args->weights, layout, s->tile.first + i, 0), 0, (size_t)(len_kv * size));
+    for (int64_t j = s->keys.low; j < s->keys.high;) {
+        attn_keys keys = attn_task_keys(task, j, attn_block_end(w, j, s->keys.high));
+        score(task, s, &keys);
+        w->kernel->store_weights(s->tile.width, s->tile.rows, keys.high - keys.low, attn_part(task, w->scratch.S), s->m, s->l,
+                                 attn_pair_at(task, task->args->weights, layout, s->tile.first, j), layout->dtype,
+                                 layout->stride[2], attn_part(task, w->scratch.scratch));
+        j = keys.high;
     }
 }
 
-static void finish(const task_state *s, const attn_tile *tile, int64_t slot)
+static void finish(const attn_task *task, const slot *s)
 {
-    const attn_walk *w = s->walk;
+    const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    const attn_scratch *at = &w->scratch;
-    char *lse = NULL;
-    if (p->want.lse) lse = row_at(s->args->lse, &p->want.lse_layout, s->b, s->h, tile->first);
-    w->kernel->finish(tile->width, tile->rows, p->shape.dim_v, part_of_tile(s, at->m, at->lane_bytes, slot),
-                      part_of_tile(s, at->l, at->lane_bytes, slot), part_of_tile(s, at->Ot, at->Ot_bytes, slot),
-                      row_at(s->args->o, &p->o, s->b, s->h, tile->first), p->o.dtype, p->o.stride[2], lse,
-                      p->want.lse_layout.stride[2]);
+    double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
+    const attn_layout *lse_layout = &p->want.lse_layout;
+    void *lse = p->want.lse ? attn_query_row(task, task->args->lse, lse_layout, s->tile.first) : NULL;
+    w->kernel->finish(s->tile.width, s->tile.rows, p->shape.dim_v, keep, s->m, s->l, s->Ot,
+                      attn_query_row(task, task->args->o, &p->o, s->tile.first), p->o.dtype, p->o.stride[2], lse,
+                      lse_layout->stride[2]);
+}
+
+/* lse is -infinity for an empty row, whatever it weighs, and behind the sequence's end, where a sink would be in it. */
+static void mark_empty(const attn_task *task, const slot *s)
+{
+    const attn_problem *p = &task->walk->problem;
+    for (int64_t i = 0; p->want.lse && i < s->tile.rows; i++) {
+        void *lse = attn_query_row(task, task->args->lse, &p->want.lse_layout, s->tile.first + i);
+        if (!(s->empty && s->empty[i]) && s->tile.first + i < task->sight.len_q) continue;
+        if (task->walk->compute == ATTN_F32) *(float *)lse = -(float)INFINITY;
+        else *(double *)lse = -(double)INFINITY;
+    }
+}
+
+/* Lanes that see no key; rows behind the sequence's end are none of them. */
+static int find_empty(const attn_task *task, const slot *s, int32_t *empty)
+{
+    int any = 0;
+    if (!task->walk->kernel->find_empty(s->tile.width, s->tile.rows, s->l, empty)) return 0;
+    for (int64_t i = 0; i < s->tile.width * task->walk->kernel->lanes; i++) {
+        empty[i] = empty[i] && s->tile.first + i < task->sight.len_q;
+        any |= empty[i];
+    }
+    return any;
+}
+
+static void finish_slot(const attn_task *task, slot *s)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    int32_t *empty = attn_part(task, w->scratch.empty);
+    int repeat = 0;
+    if (s->dropped || p->dropout.probability > 0)
+        repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
+    if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
+        s->empty = empty;
+        s->keys.low = 0;
+        s->keys.high = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
+        w->kernel->pack_query(s->tile.width, s->tile.rows, p->shape.dim_qk,
+                              attn_query_row(task, task->args->q, &p->q, s->tile.first), p->q.dtype, p->q.stride[2],
+                              attn_task_scale(task), s->Qt);
+        repeat = 1;
+    }
+    if (repeat) repeat_carefully(task, s);
+    finish(task, s);
+    if (s->empty || p->bias.sink) mark_empty(task, s);
+    if (p->want.weights) write_weights(task, s);
 }
 
 /* Query tiles first_tile .. last_tile-1 of one head. */
-static void run_group(const task_state *s, int64_t first_tile, int64_t last_tile)
+static void run_group(const attn_task *task, int64_t first_tile, int64_t last_tile)
 {
-    const attn_walk *w = s->walk;
-    const attn_problem *p = &w->problem;
-    int64_t low = p->shape.len_kv, high = 0;
-    unsigned dropped = 0; /* one bit a tile */
+    const attn_problem *p = &task->walk->problem;
+    slot slots[ATTN_MOST_TILES];
+    int64_t low = INT64_MAX, high = 0, count = 0;
 
     for (int64_t t = first_tile; t < last_tile; t++) {
-        attn_tile tile = attn_tile_at(w, t);
-        attn_interval keys = attn_keys_of_tile(&s->sight, tile.first, tile.rows);
-        clear(s, &tile, t - first_tile);
-        if (keys.low == keys.high) continue;
-        low = attn_min(low, keys.low);
-        high = attn_max(high, keys.high);
-        w->kernel->pack_query(tile.width, tile.rows, p->shape.dim_qk, row_at(s->args->q, &p->q, s->b, s->h, tile.first), p->q.dtype,
-                              p->q.stride[2], w->scale, part_of_tile(s, w->scratch.Qt, w->scratch.Qt_bytes, t - first_tile));
+        slot *s = &slots[count];
+        *s = slot_at(task, t, count);
+        if (s->tile.rows == 0) continue;
+        count++;
+        start(task, s);
+        if (s->keys.low == s->keys.high) continue;
+        low = attn_min(low, s->keys.low);
+        high = attn_max(high, s->keys.high);
+        task->walk->kernel->pack_query(s->tile.width, s->tile.rows, p->shape.dim_qk,
+                                       attn_query_row(task, task->args->q, &p->q, s->tile.first), p->q.dtype, p->q.stride[2],
+                                       attn_task_scale(task), s->Qt);
     }
     for (int64_t j = low; j < high;) {
-        int64_t end = attn_block_end(w, j, high);
-        block all = block_at(s, j, end);
-        for (int64_t t = first_tile; t < last_tile; t++) {
-            attn_tile tile = attn_tile_at(w, t);
-            attn_interval keys = attn_keys_of_tile(&s->sight, tile.first, tile.rows);
-            block kv = all;
-            kv.low = attn_max(j, keys.low);
-            kv.high = attn_min(end, keys.high);
-            if (kv.low >= kv.high) continue;
-            kv.K = (const char *)all.K + (kv.low - j) * all.ldk * (int64_t)attn_dtype_bytes(w->compute);
-            kv.V = (const char *)all.V + (kv.low - j) * all.ldv * (int64_t)attn_dtype_bytes(w->compute);
-            if (score_and_modify(s, &tile, t - first_tile, &kv)) dropped |= 1u << (t - first_tile);
-            fold(s, &tile, t - first_tile, &kv, 0);
-        }
-        j = end;
+        attn_keys block = attn_task_keys(task, j, attn_block_end(task->walk, j, high));
+        for (int64_t t = 0; t < count; t++) fold_block(task, &slots[t], &block);
+        j = block.high;
     }
-    for (int64_t t = first_tile; t < last_tile; t++) {
-        attn_tile tile = attn_tile_at(w, t);
-        int64_t slot = t - first_tile;
-        const void *Ot = part_of_tile(s, w->scratch.Ot, w->scratch.Ot_bytes, slot);
-        if ((dropped >> slot & 1) && w->kernel->not_finite(tile.width, tile.rows, p->shape.dim_v, Ot))
-            repeat_carefully(s, &tile, slot);
-        finish(s, &tile, slot);
-        if (p->want.weights) write_weights(s, &tile, slot);
-    }
+    for (int64_t t = 0; t < count; t++) finish_slot(task, &slots[t]);
 }
 
 typedef struct call {
@@ -247,26 +212,15 @@ typedef struct call {
     char *workspace;
 } call;
 
-static void run_task(void *context, int64_t worker, int64_t task)
+static void run_task(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_problem *p = &w->problem;
     int64_t groups = attn_ceil_div(w->tiles, w->group);
     /* Heads in order, so that workers share a head's keys in the cache; the last queries first, since they see the most keys. */
-    int64_t head = task / groups, group = groups - 1 - task % groups;
-
-    task_state s;
-    s.walk = w;
-    s.args = c->args;
-    s.memory = c->workspace + worker * w->scratch.bytes;
-    s.b = head / p->shape.heads_q;
-    s.h = head % p->shape.heads_q;
-    s.g = s.h / (p->shape.heads_q / p->shape.heads_kv);
-    s.sight = attn_sight_of(p, c->args, s.b);
-    s.k_head = row_at(c->args->k, &p->k, s.b, s.g, 0);
-    s.v_head = row_at(c->args->v, &p->v, s.b, s.g, 0);
-    run_group(&s, group * w->group, attn_min((group + 1) * w->group, w->tiles));
+    int64_t head = number / groups, group = groups - 1 - number % groups;
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
+    run_group(&task, group * w->group, attn_min((group + 1) * w->group, w->tiles));
 }
 
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)

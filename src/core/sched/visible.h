@@ -11,8 +11,10 @@
 /* One batch entry. */
 typedef struct attn_sight {
     int64_t len_q, len_kv;
-    int64_t offset;      /* query i stands at key i + offset */
-    int64_t left, right; /* keeps keys from i + offset - left to i + offset + right; INT64_MAX is no bound */
+    int64_t first_q, first_kv; /* token 0 of this entry in packed tensors; 0 otherwise */
+    int64_t offset;            /* query i stands at key i + offset */
+    int64_t left, right;       /* keeps keys from i + offset - left to i + offset + right; INT64_MAX is no bound */
+    int64_t chunk;             /* keeps keys of the same chunk; 0 is none */
 } attn_sight;
 
 typedef struct attn_interval {

@@ -17,75 +17,64 @@ static int must_compact(const attn_walk *walk, const attn_layout *layout, int64_
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 
-/* Adds a part of `count` times `each` elements of `size` bytes to the layout; *at is its offset. */
-static int place(int64_t *end, int64_t *at, int64_t count, int64_t each, size_t size)
+/* Forward: a task's tiles share each block of keys and values.  That pays where blocks are copied, and costs balance and cache.
+ * Results do not depend on it. */
+static int64_t tiles_of_task(const attn_walk *walk, int64_t heads, int threads)
 {
-    int64_t bytes;
-    *at = *end;
-    if (!attn_mul(count, each, &bytes) || !attn_mul(bytes, (int64_t)size, &bytes) || bytes > INT64_MAX - 64) return 0;
-    return attn_add(*end, attn_round_64(bytes), end);
-}
-
-static int lay_out_scratch(attn_walk *walk)
-{
-    attn_scratch *s = &walk->scratch;
     const attn_shape *shape = &walk->problem.shape;
-    size_t size = attn_dtype_bytes(walk->compute);
-    int64_t n = walk->block_kv, q = walk->tile_q, group = walk->group, end = 0, rest;
-    int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
-
-    if (!place(&end, &s->Qt, shape->dim_qk, q, size)) return 0;
-    s->Qt_bytes = end;
-    if (!attn_mul(end, group, &end)) return 0;
-    if (!place(&end, &s->Ot, shape->dim_v, q, size)) return 0;
-    s->Ot_bytes = end - s->Ot;
-    if (!attn_mul(s->Ot_bytes, group - 1, &rest) || !attn_add(end, rest, &end)) return 0;
-    s->lane_bytes = attn_round_64(q * (int64_t)size);
-
-    if (!place(&end, &s->m, group, s->lane_bytes, 1) || !place(&end, &s->l, group, s->lane_bytes, 1)) return 0;
-    if (!place(&end, &s->S, n, q, size) || !place(&end, &s->block_max, 1, q, size)) return 0;
-    if (!place(&end, &s->low, 1, q, sizeof(int32_t)) || !place(&end, &s->high, 1, q, sizeof(int32_t))) return 0;
-    if (!place(&end, &s->scratch, padded, q, size)) return 0;
-    if (!place(&end, &s->K, walk->compact_k ? n : 0, shape->dim_qk, size)) return 0;
-    if (!place(&end, &s->V, walk->compact_v ? n : 0, shape->dim_v, size)) return 0;
-    s->bytes = end;
-    return 1;
+    int64_t most = walk->compact_k || walk->compact_v ? ATTN_MOST_TILES : 2;
+    double tile_bytes = (double)(shape->dim_qk + shape->dim_v) * (double)walk->tile_q * (double)attn_dtype_bytes(walk->compute);
+    while (most > 1 && tile_bytes * (double)most > 256 << 10) most /= 2;
+    while (most > 1 && (double)heads * (double)walk->tiles / (double)most < 4.0 * threads) most /= 2;
+    return most;
 }
+
+/* Backward: a key head's queries are dealt to this many tasks, enough for some threads where there are few heads. */
+static int64_t tasks_of_key_head(const attn_walk *walk, int64_t key_heads)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    const int64_t wanted = 8;
+    if (key_heads == 0 || key_heads >= wanted) return 1;
+    return attn_clamp(attn_ceil_div(wanted, key_heads), 1, attn_max(1, shape->heads_q / shape->heads_kv * walk->tiles / 4));
+}
+
+static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
 
 int attn_walk_init(attn_walk *walk, int threads)
 {
     const attn_problem *p = &walk->problem;
-    int64_t heads, lanes = walk->kernel->lanes;
+    const int64_t lanes = walk->kernel->lanes;
+    int64_t heads, key_heads, bytes;
 
     walk->tile_q = lanes * walk->kernel->vectors;
     walk->block_kv = walk->kernel->block_kv(p->shape.dim_qk, p->shape.dim_v);
     walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel->vectors);
     walk->compact_k = must_compact(walk, &p->k, p->shape.dim_qk);
     walk->compact_v = must_compact(walk, &p->v, p->shape.dim_v);
-    if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
+    walk->ld_dK = padded(walk, p->shape.dim_qk);
+    walk->ld_dV = padded(walk, p->shape.dim_v);
+    if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
-    /* A task's tiles share each block of keys and values: that pays where blocks are copied, and costs balance and cache.
-     * Results do not depend on it. */
-    int64_t most = walk->compact_k || walk->compact_v ? 8 : 2;
-    int64_t tile_bytes;
-    if (!attn_add(p->shape.dim_qk, p->shape.dim_v, &tile_bytes)) return 0;
-    if (!attn_mul(tile_bytes, walk->tile_q * (int64_t)attn_dtype_bytes(walk->compute), &tile_bytes)) return 0;
-    while (most > 1 && tile_bytes > (256 << 10) / most) most /= 2;
-    int64_t all;
-    if (!attn_mul(heads, walk->tiles, &all)) return 0;
-    while (most > 1 && all / most < 4 * (int64_t)threads) most /= 2;
-    walk->group = most;
-    if (!attn_mul(heads, attn_ceil_div(walk->tiles, most), &walk->tasks)) return 0;
+    walk->group = walk->splits = 1;
+    if (p->op == ATTN_BACKWARD) {
+        walk->splits = tasks_of_key_head(walk, key_heads);
+        if (!attn_mul(key_heads, walk->splits, &walk->tasks)) return 0;
+    } else {
+        walk->group = tiles_of_task(walk, heads, threads);
+        if (!attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
+    }
 
     /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
     double flops =
         2.0 * (double)heads * (double)p->shape.len_q * (double)p->shape.len_kv * (double)(p->shape.dim_qk + p->shape.dim_v);
     walk->workers = flops < 1e6 ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
 
-    if (!lay_out_scratch(walk)) return 0;
-    int64_t bytes;
-    return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && bytes <= INT64_MAX - 64;
+    if (!attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
+    return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&
+           bytes <= INT64_MAX - 64;
 }
+
+int64_t attn_walk_bytes(const attn_walk *walk) { return walk->scratch.bytes * walk->workers + walk->shared.bytes; }
 
 void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
@@ -111,7 +100,8 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
             j = end;
         }
     }
-    if (p->mask.boolean || p->bias.additive) whole = 0;
+    if (p->mask.boolean || p->mask.block || p->bias.additive || p->bias.alibi || p->score.softcap > 0 || p->dropout.probability > 0)
+        whole = 0;
     count->total = (int64_t)(heads * (double)walk->tiles * (double)blocks);
     count->visited = (int64_t)(heads * (double)visited);
     count->modified = (int64_t)(heads * (double)(visited - whole));

@@ -9,41 +9,73 @@
 #include "../kernels/kernel.h"
 
 /*
- * One worker's memory, carved from the caller's workspace: offsets in bytes, all multiples of 64.
- *
- *      | Qt x group | Ot x group | m l x group | S | block_max | low high | scratch | K block | V block |
- *
- * The K and V blocks exist only where keys or values must be brought into compact rows of the compute type.
+ * One worker's memory, carved from the caller's workspace: offsets in bytes, all multiples of 64.  A part that a problem does not
+ * use has no bytes.
  */
 typedef struct attn_scratch {
-    int64_t Qt, Ot, m, l, S, block_max, low, high, scratch, K, V;
+    int64_t Qt, Ot, m, l;                   /* one for each tile of a group */
     int64_t Qt_bytes, Ot_bytes, lane_bytes; /* steps from one tile of the group to the next */
+    int64_t S, block_max, low, high, empty; /* of the block at hand */
+    int64_t scratch;                        /* for modifiers */
+    int64_t spread;                         /* a block mask, one byte a pair */
+    int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
+    int64_t dOt, dQt, dP, slope;            /* backward: tile buffers */
+    int64_t Q_panels, dO_panels;            /* backward: the tile's rows in column panels */
+    int64_t pairs;                          /* backward: sums of dS for the gradient of a bias */
+    int64_t dK, dV;                         /* backward: sums over one head's queries, where one task has them all */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
+
+/* What one split of one query head adds to the gradients that are a number for each head. */
+typedef struct attn_head_sums {
+    double scale, slope, sink;
+} attn_head_sums;
+
+/* Backward: what lies behind the workers' memory.  Tasks that share a key head each have their own sums of dK and dV, added in
+ * order. */
+typedef struct attn_shared {
+    int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
+    int64_t dK_bytes, dV_bytes; /* of one task */
+    int64_t bytes;
+} attn_shared;
+
+/* The most tiles that a task of forward can have. */
+enum { ATTN_MOST_TILES = 8 };
 
 typedef struct attn_walk {
     attn_problem problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
     attn_dtype compute;
-    double scale;
     const attn_fwd_kernel *kernel;
+    const attn_bwd_kernel *backward;
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
-    int64_t group;    /* tiles of one task: they share each block of keys and values */
+    int64_t group;    /* forward: tiles of one task, which share each block of keys and values */
+    int64_t splits;   /* backward: tasks that share a key head; fixed by the shape, since sums depend on it */
     int64_t tasks;
-    int compact_k; /* copy a block into compact rows before use */
+    int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
+    int compact_k;        /* copy a block into compact rows before use */
     int compact_v;
     attn_scratch scratch;
+    attn_shared shared;
     int workers;
     attn_parallel_for *parallel_for; /* NULL: OpenMP, or the calling thread */
     void *parallel_context;
 } attn_walk;
 
-/* Fills tiles, group, tasks, compact_*, scratch and workers from the rest.  threads >= 1.  Returns 0 if a size overflows. */
+/* Fills everything behind `backward` from what is before it.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
+int attn_scratch_init(attn_walk *walk);
+int attn_shared_init(attn_walk *walk);
 
-/* Forward attention.  workspace: walk->workers * walk->scratch.bytes bytes, 64-byte aligned. */
+/* Bytes of workspace, without room to align. */
+int64_t attn_walk_bytes(const attn_walk *walk);
+
+/* workspace: attn_walk_bytes(walk) bytes, 64-byte aligned. */
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
+/* The gradient of a bias that is broadcast: summed in a walk of its own, in an order that threads do not change. */
+void attn_sched_bias_gradient(const attn_walk *walk, const attn_args *args, void *workspace);
 
 /* Tiles of the whole problem at its full lengths (explicit offsets count as 0), and its visible (query, key) pairs. */
 typedef struct attn_tile_count {

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * backward.c - the walk of backward (Dao et al. 2022, algorithm 4, with queries outermost):
+ *
+ *      for each task (a share of the queries of one key head, of all the query heads of its group):
+ *          for each query tile:                                            Q, dO, delta = dO.O - dlse
+ *              for each block of keys that it sees:
+ *                  score, modify      S                                    as in forward
+ *                  gradient           P = exp(S - lse), dS = P (V dO^T - delta)
+ *                  accumulate         dV += P^T dO,  dK += dS^T Q,  dQ += dS K
+ *              store dQ
+ *      add the shares of each key head in order, store dK and dV
+ *
+ * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  Which queries a task has follows from the shape alone,
+ * and sums are added in a fixed order, so bits do not depend on the workers.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../base/names.h"
+#include "gradient.h"
+#include "threads.h"
+
+/* What the queries of one task add up to. */
+typedef struct shares {
+    void *dK, *dV;        /* [len_kv][ld] */
+    attn_head_sums *sums; /* of the head at hand */
+} shares;
+
+/* dS and W = P after dropout of one block, into every gradient. */
+static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const shares *to)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const attn_bwd_kernel *k = w->backward;
+    const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
+    void *W = attn_part(task, w->scratch.S), *dS = attn_part(task, w->scratch.dP), *dQt = attn_part(task, w->scratch.dQt);
+    char *dK = (char *)to->dK + keys->low * w->ld_dK * size, *dV = (char *)to->dV + keys->low * w->ld_dV * size;
+
+    if (p->gradients.slopes) {
+        double first = (double)t->tile.first + (double)task->sight.offset - (double)keys->low;
+        to->sums->slope -= k->sum_distances(rows, n, dS, first);
+    }
+    if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
+    if (p->score.softcap > 0) k->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, attn_part(task, w->scratch.dO_panels),
+                                                               dV, w->ld_dV);
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, attn_part(task, w->scratch.Q_panels),
+                                                               dK, w->ld_dK);
+    int careful = t->dropped && k->rows_not_finite(n, p->shape.dim_qk, keys->K, keys->ldk);
+    (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, p->shape.dim_qk, dS, keys->K, keys->ldk, dQt);
+}
+
+/* sum_i exp(sink - lse_i) (dlse_i - dO_i.O_i). */
+static double sink_gradient(const attn_task *task, const attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const double sink = attn_task_sink(task);
+    double sum = 0;
+    for (int64_t i = 0; i < attn_min(t->tile.rows, task->sight.len_q - t->tile.first); i++) {
+        double lse = attn_real_at(attn_part(task, w->scratch.m), w->compute, i);
+        sum -= exp(sink - lse) * attn_real_at(attn_part(task, w->scratch.l), w->compute, i);
+    }
+    return sum;
+}
+
+/* sum_i q_i.dQ_i before the scale: the gradient of the scale. */
+static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    void *unscaled = attn_part(task, w->scratch.Ot);
+    w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->q, &p->q, t->tile.first),
+                          p->q.dtype, p->q.stride[2], 1, unscaled);
+    return w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, attn_part(task, w->scratch.dQt)) / p->score.temperature;
+}
+
+static void run_tile(const attn_task *task, int64_t number, const shares *to)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    void *dQt = attn_part(task, w->scratch.dQt);
+    attn_gradient_tile t;
+
+    if (!attn_gradient_tile_open(task, number, &t)) return;
+    memset(dQt, 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
+    if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, &t.tile);
+
+    for (int64_t j = t.keys.low; j < t.keys.high;) {
+        int64_t end = attn_block_end(w, j, t.keys.high);
+        if (!attn_gradient_skips(task, &t, j, end)) {
+            attn_keys keys = attn_task_keys(task, j, end);
+            attn_gradient_block(task, &t, &keys);
+            accumulate(task, &t, &keys, to);
+        }
+        j = end;
+    }
+    w->backward->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), dQt,
+                               attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t.tile.first),
+                               p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
+    if (p->gradients.scale) to->sums->scale += scale_gradient(task, &t);
+    if (p->gradients.sink) to->sums->sink += sink_gradient(task, &t);
+}
+
+/* ---- tasks ---- */
+
+typedef struct call {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *workers, *shared;
+} call;
+
+static attn_head_sums *sums_of(const call *c, int64_t head, int64_t split)
+{
+    return (attn_head_sums *)(void *)(c->shared + c->walk->shared.sums) + head * c->walk->splits + split;
+}
+
+static void store_keys(const attn_task *task, const void *dK, const void *dV)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const attn_layout *k = &p->gradients.grad_k, *v = &p->gradients.grad_v;
+    int64_t rows = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
+    w->backward->store_rows(rows, p->shape.dim_qk, 1, dK, w->ld_dK, attn_key_row(task, task->args->grad_k, k, 0), k->dtype,
+                            k->stride[2]);
+    w->backward->store_rows(rows, p->shape.dim_v, 1, dV, w->ld_dV, attn_key_row(task, task->args->grad_v, v, 0), v->dtype,
+                            v->stride[2]);
+}
+
+/* Number of a task: key head (batch entry and key head together) and split. */
+static void run_task(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const attn_shape *shape = &w->problem.shape;
+    const int64_t key_head = number / w->splits, split = number % w->splits, heads = shape->heads_q / shape->heads_kv;
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
+    char *memory = c->workers + worker * w->scratch.bytes;
+    attn_task task = {0};
+    shares to = {memory + w->scratch.dK, memory + w->scratch.dV, NULL};
+
+    if (w->splits > 1) {
+        to.dK = c->shared + w->shared.dK + number * w->shared.dK_bytes;
+        to.dV = c->shared + w->shared.dV + number * w->shared.dV_bytes;
+    }
+    memset(to.dK, 0, (size_t)(shape->len_kv * w->ld_dK * size));
+    memset(to.dV, 0, (size_t)(shape->len_kv * w->ld_dV * size));
+
+    int64_t place = 0; /* tiles are dealt round, since under a causal mask the later ones cost more */
+    for (int64_t h = 0; h < heads; h++) {
+        int64_t head = key_head * heads + h;
+        attn_head_sums none = {0, 0, 0};
+        task = attn_task_of_head(w, c->args, memory, head);
+        to.sums = sums_of(c, head, split);
+        *to.sums = none;
+        for (int64_t t = 0; t < w->tiles; t++, place++)
+            if (place % w->splits == split) run_tile(&task, t, &to);
+    }
+    if (w->splits == 1) store_keys(&task, to.dK, to.dV);
+}
+
+/* Adds the splits of a key head, in order, and stores the sum. */
+static void run_sum(void *context, int64_t worker, int64_t key_head)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const attn_shape *shape = &w->problem.shape;
+    attn_task task =
+        attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, key_head * (shape->heads_q / shape->heads_kv));
+    char *dK = c->shared + w->shared.dK + key_head * w->splits * w->shared.dK_bytes;
+    char *dV = c->shared + w->shared.dV + key_head * w->splits * w->shared.dV_bytes;
+    for (int64_t s = 1; s < w->splits; s++) {
+        w->backward->add(shape->len_kv * w->ld_dK, dK + s * w->shared.dK_bytes, dK);
+        w->backward->add(shape->len_kv * w->ld_dV, dV + s * w->shared.dV_bytes, dV);
+    }
+    store_keys(&task, dK, dV);
+}
+
+static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
+{
+    if (dtype == ATTN_F32) ((float *)array)[i] = (float)x;
+    else ((double *)array)[i] = x;
+}
+
+/* The gradients that are a number for each head, summed over splits and batch in order. */
+static void store_head_sums(const call *c)
+{
+    const attn_walk *w = c->walk;
+    const attn_problem *p = &w->problem;
+    const int64_t B = p->shape.batch, Hq = p->shape.heads_q;
+    for (int64_t h = 0; h < Hq; h++) {
+        attn_head_sums all = {0, 0, 0};
+        for (int64_t b = 0; b < B; b++) {
+            double slope = 0;
+            for (int64_t s = 0; s < w->splits; s++) {
+                const attn_head_sums *one = sums_of(c, b * Hq + h, s);
+                all.scale += one->scale;
+                all.sink += one->sink;
+                slope += one->slope;
+            }
+            all.slope += slope;
+            if (p->gradients.slopes && p->bias.alibi == ATTN_ALIBI_BATCH_HEAD)
+                put_real(c->args->grad_slopes, w->compute, b * Hq + h, slope);
+        }
+        if (p->gradients.slopes && p->bias.alibi == ATTN_ALIBI_HEAD) put_real(c->args->grad_slopes, w->compute, h, all.slope);
+        if (p->gradients.sink) put_real(c->args->grad_sink, w->compute, h, all.sink);
+        if (p->gradients.scale) put_real(c->args->grad_scale, w->compute, h, all.scale);
+    }
+}
+
+void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    call c = {walk, args, workspace, (char *)workspace + walk->workers * walk->scratch.bytes};
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+    if (walk->splits > 1)
+        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, shape->batch * shape->heads_kv, run_sum, &c);
+    store_head_sums(&c);
+    if (walk->problem.gradients.bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
+}

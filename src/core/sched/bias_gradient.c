@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bias_gradient.c - the gradient of an additive bias is dS.  Where each score has its own element of the bias, the walk of backward
+ * stores dS as it goes.  Where scores share elements, a walk of its own gives each task a region of the bias and goes through all
+ * that shares it, in order: two products more, and no sum that depends on threads.
+ */
+#include <string.h>
+
+#include "../base/names.h"
+#include "gradient.h"
+#include "threads.h"
+
+/* For each axis (b, h, i, j) 1 if the bias is broadcast over it. */
+static void broadcast_axes(const attn_problem *p, int axes[4])
+{
+    for (int axis = 0; axis < 4; axis++) axes[axis] = p->bias.bias.stride[axis] == 0;
+}
+
+int attn_bias_is_broadcast(const attn_problem *problem)
+{
+    const int64_t sizes[4] = {problem->shape.batch, problem->shape.heads_q, problem->shape.len_q, problem->shape.len_kv};
+    int axes[4], any = 0;
+    broadcast_axes(problem, axes);
+    for (int axis = 0; axis < 4; axis++) any |= axes[axis] && sizes[axis] > 1;
+    return any;
+}
+
+void attn_clear_bias_gradient(const attn_task *task, const attn_tile *tile)
+{
+    const attn_problem *p = &task->walk->problem;
+    const attn_layout *layout = &p->gradients.grad_bias;
+    size_t bytes = (size_t)p->shape.len_kv * attn_dtype_bytes(layout->dtype);
+    for (int64_t i = 0; i < tile->rows && bytes; i++)
+        memset(attn_pair_at(task, task->args->grad_bias, layout, tile->first + i, 0), 0, bytes);
+}
+
+void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int64_t low, int64_t n, const void *dS)
+{
+    const attn_layout *layout = &task->walk->problem.gradients.grad_bias;
+    task->walk->backward->store_columns(tile->width, tile->rows, n, 1, dS,
+                                        attn_pair_at(task, task->args->grad_bias, layout, tile->first, low), layout->dtype,
+                                        layout->stride[2]);
+}
+
+/* One region of the bias: an entry, a head, a tile of queries and a block of keys, or all of an axis that is broadcast. */
+typedef struct region {
+    int64_t b_first, b_end, h_first, h_end, t_first, t_end, j_first, j_end;
+} region;
+
+typedef struct call {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *workers;
+    int axes[4];
+    int64_t blocks;
+} call;
+
+static region region_at(const call *c, int64_t number)
+{
+    const attn_walk *w = c->walk;
+    const attn_shape *s = &w->problem.shape;
+    const int64_t counts[4] = {s->batch, s->heads_q, w->tiles, c->blocks};
+    int64_t first[4], end[4];
+    for (int axis = 3; axis >= 0; axis--) {
+        int64_t n = c->axes[axis] ? 1 : counts[axis];
+        first[axis] = c->axes[axis] ? 0 : number % n;
+        end[axis] = c->axes[axis] ? counts[axis] : first[axis] + 1;
+        number /= n;
+    }
+    region r = {
+        first[0], end[0], first[1], end[1], first[2], end[2], first[3] * w->block_kv, attn_min(end[3] * w->block_kv, s->len_kv)};
+    return r;
+}
+
+/* All that one tile of one head adds to a region. */
+static void add_tile(const call *c, const attn_task *task, const region *r, int64_t t, void *pairs)
+{
+    const attn_walk *w = c->walk;
+    attn_gradient_tile tile;
+    if (!attn_gradient_tile_open(task, t, &tile)) return;
+    int64_t low = attn_max(r->j_first, tile.keys.low), high = attn_min(r->j_end, tile.keys.high);
+    int64_t size = (int64_t)attn_dtype_bytes(w->compute);
+    for (int64_t j = low; j < high;) {
+        int64_t end = attn_block_end(w, j, high);
+        if (!attn_gradient_skips(task, &tile, j, end)) {
+            attn_keys keys = attn_task_keys(task, j, end);
+            attn_gradient_block(task, &tile, &keys);
+            int64_t row = c->axes[3] ? 0 : j - r->j_first;
+            w->backward->reduce_pairs(tile.tile.rows, end - j, attn_part(task, w->scratch.dP), c->axes[2], c->axes[3],
+                                      (char *)pairs + row * w->tile_q * size);
+        }
+        j = end;
+    }
+}
+
+static void run_region(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const attn_problem *p = &w->problem;
+    const attn_layout *layout = &p->gradients.grad_bias;
+    char *memory = c->workers + worker * w->scratch.bytes;
+    void *pairs = memory + w->scratch.pairs;
+    region r = region_at(c, number);
+    attn_task task;
+
+    memset(pairs, 0, (size_t)(w->block_kv * w->tile_q) * attn_dtype_bytes(w->compute));
+    for (int64_t b = r.b_first; b < r.b_end; b++)
+        for (int64_t h = r.h_first; h < r.h_end; h++) {
+            task = attn_task_of_head(w, c->args, memory, b * p->shape.heads_q + h);
+            for (int64_t t = r.t_first; t < r.t_end; t++) add_tile(c, &task, &r, t, pairs);
+        }
+
+    attn_tile tile = attn_tile_at(w, r.t_first);
+    int64_t rows = c->axes[2] ? 1 : tile.rows, n = c->axes[3] ? 1 : r.j_end - r.j_first;
+    int64_t at = (c->axes[0] ? 0 : r.b_first) * layout->stride[0] + (c->axes[1] ? 0 : r.h_first) * layout->stride[1] +
+                 (c->axes[2] ? 0 : tile.first) * layout->stride[2] + (c->axes[3] ? 0 : r.j_first) * layout->stride[3];
+    w->backward->store_columns(c->axes[2] ? 1 : tile.width, rows, n, 1, pairs,
+                               (char *)c->args->grad_bias + at * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
+                               layout->stride[2]);
+}
+
+void attn_sched_bias_gradient(const attn_walk *walk, const attn_args *args, void *workspace)
+{
+    const attn_shape *s = &walk->problem.shape;
+    call c = {walk, args, workspace, {0}, attn_ceil_div(s->len_kv, walk->block_kv)};
+    broadcast_axes(&walk->problem, c.axes);
+    const int64_t counts[4] = {s->batch, s->heads_q, walk->tiles, c.blocks};
+    int64_t regions = 1;
+    for (int axis = 0; axis < 4; axis++) {
+        if (counts[axis] == 0) return;
+        if (!c.axes[axis]) regions *= counts[axis];
+    }
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, regions, run_region, &c);
+}

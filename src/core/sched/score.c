@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * score.c - two of the three seams of a tile: score it, and modify the scores where the tile needs it.  What is not asked for costs
+ * nothing; what is asked for is one pass over a block that lies in the cache.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../base/names.h"
+#include "task.h"
+
+static attn_block block_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j)
+{
+    attn_block block = {attn_pair_at(task, base, layout, i, j), layout->dtype, layout->stride[2], layout->stride[3]};
+    return block;
+}
+
+static void keep_visible(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    int32_t *low = attn_part(task, w->scratch.low), *high = attn_part(task, w->scratch.high);
+    for (int64_t i = 0; i < tile->width * w->kernel->lanes; i++) {
+        attn_interval seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
+        low[i] = (int32_t)(attn_clamp(seen.low, keys->low, keys->high) - keys->low);
+        high[i] = (int32_t)(attn_clamp(seen.high, keys->low, keys->high) - keys->low);
+    }
+    w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), low, high);
+}
+
+/* The entry of the block mask that speaks for query i and key j. */
+static int block_keeps(const attn_task *task, int64_t i, int64_t j)
+{
+    const attn_mask *m = &task->walk->problem.mask;
+    return *attn_pair_at(task, task->args->blocks, &m->blocks, i / m->block_q, j / m->block_kv) != 0;
+}
+
+/* How many entries of the block mask these pairs touch, and how many of them keep. */
+static void count_blocks(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, int64_t *all, int64_t *kept)
+{
+    const attn_mask *m = &task->walk->problem.mask;
+    *all = *kept = 0;
+    for (int64_t i = tile->first; i < tile->first + tile->rows; i = (i / m->block_q + 1) * m->block_q)
+        for (int64_t j = low; j < high; j = (j / m->block_kv + 1) * m->block_kv) {
+            *all += 1;
+            *kept += block_keeps(task, i, j);
+        }
+}
+
+int attn_task_blocked(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high)
+{
+    int64_t all, kept;
+    if (!task->walk->problem.mask.block) return 0;
+    count_blocks(task, tile, low, high, &all, &kept);
+    return kept == 0;
+}
+
+/* A tile that the block mask cuts: its entries are spread to a byte for each pair.  Returns 0 where every pair is kept. */
+static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    unsigned char *bytes = attn_part(task, w->scratch.spread);
+    int64_t n = keys->high - keys->low, all, kept;
+    count_blocks(task, tile, keys->low, keys->high, &all, &kept);
+    if (kept == all) return 0;
+    for (int64_t i = 0; i < tile->rows; i++)
+        for (int64_t j = 0; j < n; j++) bytes[i * n + j] = (unsigned char)block_keeps(task, tile->first + i, keys->low + j);
+    attn_block mask = {bytes, ATTN_BOOL, n, 1};
+    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), &mask, attn_part(task, w->scratch.scratch));
+    return 1;
+}
+
+int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const attn_fwd_kernel *kernel = w->kernel;
+    int64_t n = keys->high - keys->low;
+    void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
+    void *scratch = attn_part(task, w->scratch.scratch);
+
+    kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, keys->V, keys->ldv);
+
+    if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, p->score.softcap, slope);
+    if (p->bias.additive) {
+        attn_block bias = block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low);
+        kernel->add_bias(tile->width, tile->rows, n, S, &bias, scratch);
+    }
+    if (p->bias.alibi) {
+        double first = (double)tile->first + (double)task->sight.offset - (double)keys->low;
+        kernel->add_alibi(tile->width, tile->rows, n, S, attn_task_slope(task), first);
+    }
+    int cut = 0;
+    if (p->mask.boolean) {
+        attn_block mask = block_at(task, task->args->mask, &p->mask.mask, tile->first, keys->low);
+        kernel->keep_mask(tile->width, tile->rows, n, S, &mask, scratch);
+        cut = 1;
+    }
+    if (p->mask.block) cut |= keep_blocks(task, tile, keys);
+    if (!attn_tile_sees_all(&task->sight, tile->first, tile->rows, keys->low, keys->high)) {
+        keep_visible(task, tile, keys);
+        cut = 1;
+    }
+    if (cut || p->bias.additive || p->bias.alibi || p->score.softcap > 0) kernel->block_max(tile->width, n, S, block_max);
+    return cut || p->bias.additive;
+}
+
+const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)
+{
+    const attn_walk *w = task->walk;
+    double p = w->problem.dropout.probability;
+    if (p == 0) return NULL;
+    drop->seed = task->args->dropout_seed;
+    drop->offset = task->args->dropout_offset;
+    drop->head = (uint32_t)(task->b * w->problem.shape.heads_q + task->h);
+    drop->threshold = (uint64_t)ceil(p * 4294967296.0);
+    drop->first_q = tile->first;
+    drop->rows = tile->rows;
+    drop->first_kv = low;
+    return drop;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ * scratch.c - where everything lies in a worker's memory. */
+#include "../base/names.h"
+#include "tile.h"
+#include "walk.h"
+
+/* A part of a layout: `count` times `each` elements of `size` bytes, at an offset that goes to *at. */
+typedef struct part {
+    int64_t *at;
+    int64_t count, each;
+    size_t size;
+} part;
+
+/* Lays the parts one behind the other from *end on; returns 0 if that overflows. */
+static int place(const part *parts, size_t n, int64_t *end)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t bytes;
+        *parts[i].at = *end;
+        if (!attn_mul(parts[i].count, parts[i].each, &bytes) || !attn_mul(bytes, (int64_t)parts[i].size, &bytes)) return 0;
+        if (bytes > INT64_MAX - 64 || !attn_add(*end, attn_round_64(bytes), end)) return 0;
+    }
+    return 1;
+}
+
+/* Bytes of `count` times `each` elements, rounded up to a step that keeps its alignment; -1 if that overflows. */
+static int64_t step_bytes(int64_t count, int64_t each, size_t size)
+{
+    int64_t at, end = 0;
+    part one = {&at, count, each, size};
+    return place(&one, 1, &end) ? end : -1;
+}
+
+int attn_scratch_init(attn_walk *walk)
+{
+    attn_scratch *s = &walk->scratch;
+    const attn_problem *p = &walk->problem;
+    const attn_gradients *g = &p->gradients;
+    const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = walk->group;
+    const size_t size = attn_dtype_bytes(walk->compute);
+    const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
+    const int backward = p->op == ATTN_BACKWARD, own_sums = backward && walk->splits == 1;
+    const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
+
+    s->Qt_bytes = step_bytes(D, q, size);
+    s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
+    s->lane_bytes = step_bytes(1, q, size);
+    if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0) return 0;
+
+    const part parts[] = {
+        {&s->Qt, s->Qt_bytes, group, 1},
+        {&s->Ot, s->Ot_bytes, group, 1},
+        {&s->m, s->lane_bytes, group, 1},
+        {&s->l, s->lane_bytes, group, 1},
+        {&s->S, n, q, size},
+        {&s->block_max, 1, q, size},
+        {&s->low, 1, q, sizeof(int32_t)},
+        {&s->high, 1, q, sizeof(int32_t)},
+        {&s->empty, 1, q, sizeof(int32_t)},
+        {&s->scratch, padded, q, size},
+        {&s->spread, p->mask.block ? n : 0, q, 1},
+        {&s->K, walk->compact_k ? n : 0, D, size},
+        {&s->V, walk->compact_v ? n : 0, Dv, size},
+        {&s->dOt, backward ? Dv : 0, q, size},
+        {&s->dQt, backward ? D : 0, q, size},
+        {&s->dP, backward ? n : 0, q, size},
+        {&s->slope, backward && p->score.softcap > 0 ? n : 0, q, size},
+        {&s->Q_panels, backward ? panels : 0, q, size},
+        {&s->dO_panels, backward ? panels_v : 0, q, size},
+        {&s->pairs, g->bias ? n : 0, q, size},
+        {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
+        {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
+    };
+    s->bytes = 0;
+    return place(parts, sizeof parts / sizeof *parts, &s->bytes);
+}
+
+int attn_shared_init(attn_walk *walk)
+{
+    const attn_problem *p = &walk->problem;
+    const size_t size = attn_dtype_bytes(walk->compute);
+    attn_shared *s = &walk->shared;
+    int64_t tasks = walk->splits > 1 ? walk->tasks : 0, heads;
+    s->bytes = 0;
+    s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
+    s->dV_bytes = step_bytes(p->shape.len_kv, walk->ld_dV, size);
+    if (p->op != ATTN_BACKWARD) return 1;
+    if (s->dK_bytes < 0 || s->dV_bytes < 0 || !attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
+    const part parts[] = {
+        {&s->dK, s->dK_bytes, tasks, 1},
+        {&s->dV, s->dV_bytes, tasks, 1},
+        {&s->sums, heads, walk->splits, sizeof(attn_head_sums)},
+    };
+    return place(parts, sizeof parts / sizeof *parts, &s->bytes);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * task.c - where a task's rows lie, and the numbers of its head. */
+#include "task.h"
+
+#include <math.h>
+
+#include "../base/names.h"
+
+attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t head)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    attn_task task;
+    task.walk = walk;
+    task.args = args;
+    task.memory = memory;
+    task.b = head / shape->heads_q;
+    task.h = head % shape->heads_q;
+    task.g = task.h / (shape->heads_q / shape->heads_kv);
+    task.sight = attn_sight_of(&walk->problem, args, task.b);
+    return task;
+}
+
+/* By way of integers, since a tensor without elements may be NULL. */
+static char *at(const void *base, const attn_layout *layout, int64_t elements)
+{
+    return (char *)((uintptr_t)base + (uintptr_t)(elements * (int64_t)attn_dtype_bytes(layout->dtype)));
+}
+
+char *attn_query_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
+{
+    const int64_t *stride = layout->stride;
+    if (task->walk->problem.mask.packed) return at(base, layout, task->h * stride[1] + (task->sight.first_q + t) * stride[2]);
+    return at(base, layout, task->b * stride[0] + task->h * stride[1] + t * stride[2]);
+}
+
+char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
+{
+    const int64_t *stride = layout->stride;
+    if (task->walk->problem.mask.packed) return at(base, layout, task->g * stride[1] + (task->sight.first_kv + t) * stride[2]);
+    return at(base, layout, task->b * stride[0] + task->g * stride[1] + t * stride[2]);
+}
+
+char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j)
+{
+    const int64_t *stride = layout->stride;
+    return at(base, layout, task->b * stride[0] + task->h * stride[1] + i * stride[2] + j * stride[3]);
+}
+
+static const void *rows_of(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, int compact,
+                           int64_t copy_at, int64_t low, int64_t high, int64_t *ld)
+{
+    const char *rows = attn_key_row(task, base, layout, low);
+    if (!compact) {
+        *ld = layout->stride[2];
+        return rows;
+    }
+    *ld = dim;
+    task->walk->kernel->load_rows(high - low, dim, rows, layout->dtype, layout->stride[2], attn_part(task, copy_at), dim);
+    return attn_part(task, copy_at);
+}
+
+attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    attn_keys keys = {low, high, NULL, NULL, 0, 0};
+    keys.K = rows_of(task, task->args->k, &p->k, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, &keys.ldk);
+    keys.V = rows_of(task, task->args->v, &p->v, p->shape.dim_v, w->compact_v, w->scratch.V, low, high, &keys.ldv);
+    return keys;
+}
+
+attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high)
+{
+    int64_t size = (int64_t)attn_dtype_bytes(task->walk->compute);
+    attn_keys part = *keys;
+    part.low = attn_max(low, keys->low);
+    part.high = attn_min(high, keys->high);
+    part.K = (const void *)((uintptr_t)keys->K + (uintptr_t)((part.low - keys->low) * keys->ldk * size));
+    part.V = (const void *)((uintptr_t)keys->V + (uintptr_t)((part.low - keys->low) * keys->ldv * size));
+    return part;
+}
+
+double attn_task_scale(const attn_task *task)
+{
+    const attn_walk *w = task->walk;
+    double scale = w->problem.score.scale;
+    if (w->problem.score.scale_kind == ATTN_SCALE_PER_HEAD) scale = attn_real_at(task->args->scale, w->compute, task->h);
+    return scale / w->problem.score.temperature;
+}
+
+double attn_task_slope(const attn_task *task)
+{
+    const attn_problem *p = &task->walk->problem;
+    int64_t first = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? task->b * p->shape.heads_q : 0;
+    return attn_real_at(task->args->slopes, task->walk->compute, first + task->h);
+}
+
+double attn_task_sink(const attn_task *task)
+{
+    if (!task->walk->problem.bias.sink) return -INFINITY;
+    return attn_real_at(task->args->sink, task->walk->compute, task->h);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * task.h - what the code that runs one task knows: its head, its keys and values, its worker's memory. */
+#ifndef ATTN_SCHED_TASK_H
+#define ATTN_SCHED_TASK_H
+
+#include "tile.h"
+#include "visible.h"
+#include "walk.h"
+
+typedef struct attn_task {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *memory; /* of the worker */
+    int64_t b, h, g;
+    attn_sight sight;
+} attn_task;
+
+/* Keys low .. high-1 with their rows in the compute type. */
+typedef struct attn_keys {
+    int64_t low, high;
+    const void *K, *V; /* row `low` */
+    int64_t ldk, ldv;  /* elements */
+} attn_keys;
+
+/* Batch entry and head of number `head`, 0 .. batch * heads_q - 1. */
+attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t head);
+
+/* The worker's memory at a byte offset of walk->scratch. */
+static inline void *attn_part(const attn_task *task, int64_t offset) { return task->memory + offset; }
+
+/* Row t of the task's head in a tensor on the side of the queries (q, o, lse, ...) or of the keys (k, v, ...). */
+char *attn_query_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t);
+char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t);
+/* Element (i, j) of the task's head in a mask, bias or weights tensor. */
+char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j);
+
+/* The keys low .. high-1, at most a block of them, copied into compact rows where they are not usable in place. */
+attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high);
+/* A part of these. */
+attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high);
+
+/*
+ * Scores of a tile of queries (transposed in Qt) and a block of keys, with everything that changes them: softcap, bias, ALiBi,
+ * masks. Leaves S in walk->scratch.S and its maxima in walk->scratch.block_max.  slope: NULL, or room like S for the softcap's
+ * derivative. Returns 1 if a key may have been dropped inside the block.
+ */
+int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope);
+
+/* 1 if block masks drop every pair of this tile and these keys. */
+int attn_task_blocked(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high);
+
+/* The dropout of this tile and these keys; NULL where there is none.  Fills *drop. */
+const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop);
+
+/* Numbers of this head. */
+double attn_task_scale(const attn_task *task); /* over the temperature */
+double attn_task_slope(const attn_task *task);
+double attn_task_sink(const attn_task *task); /* -infinity where there is none */
+
+#endif
