@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ * conformance.c - finds suites, reads their manifests, runs their cases, prints what came of them. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "conformance.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../commands.h"
+#include "../failure.h"
+#include "evaluate.h"
+#include "translate.h"
+
+enum { PATH_ROOM = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };
+
+/* How often each reason came, for the paragraph of a suite. */
+typedef struct tally {
+    char reason[REASONS][320];
+    int64_t count[REASONS];
+    int64_t kinds;
+} tally;
+
+typedef struct suite {
+    const char *name;
+    const char *folder;
+    const common_settings *settings;
+    report *report;
+    int64_t passed, failed, skipped;
+    tally skips, parts;
+} suite;
+
+static void count_reason(tally *all, const char *reason)
+{
+    int64_t i = 0;
+    while (i < all->kinds && strcmp(all->reason[i], reason) != 0) i++;
+    if (i == REASONS) i--; /* the last kind stands for all that come after it */
+    if (i == all->kinds) {
+        snprintf(all->reason[i], sizeof all->reason[i], "%s", reason);
+        all->kinds++;
+    }
+    all->count[i]++;
+}
+
+static void conclude(suite *s, const char *name, const evaluation *e)
+{
+    if (e->status == CHECK_PASSED) s->passed++;
+    if (e->status == CHECK_FAILED) s->failed++;
+    if (e->status == CHECK_SKIPPED) s->skipped++, count_reason(&s->skips, e->reason);
+    else if (e->status == CHECK_PASSED && e->reason[0]) count_reason(&s->parts, e->reason);
+    report_add(s->report, &(report_entry){.suite = s->name,
+                                          .name = name,
+                                          .problem = e->problem[0] ? e->problem : NULL,
+                                          .reason = e->reason,
+                                          .status = e->status,
+                                          .max_error = e->max_error,
+                                          .bound_fraction = e->bound_fraction});
+}
+
+/* The case's tolerance, by either pair of names. */
+static double tolerance(const cJSON *json, const char *name, const char *other, double otherwise)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(all, name);
+    if (!value) value = cJSON_GetObjectItemCaseSensitive(all, other);
+    if (cJSON_IsNumber(value)) return value->valuedouble;
+    return all ? 0 : otherwise;
+}
+
+static const char *text_of(const cJSON *json, const char *name)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
+    return cJSON_IsString(value) ? value->valuestring : NULL;
+}
+
+static void set_result(evaluation *e, check_status status, const char *reason)
+{
+    e->status = status;
+    snprintf(e->reason, sizeof e->reason, "%s", reason);
+}
+
+static void run_translated(suite *s, evaluation *e, const adapter *rules, const cJSON *json, const attn_tensors *tensors)
+{
+    view_pool pool = {0};
+    translation t = {.pool = &pool};
+    translate(&t, rules, json, tensors);
+    if (t.wrong[0]) set_result(e, CHECK_FAILED, t.wrong);
+    else if (t.skip[0]) set_result(e, CHECK_SKIPPED, t.skip);
+    else evaluate(e, &t, tolerance(json, "rtol", "rel", 1e-5), tolerance(json, "atol", "abs", 1e-6), s->settings);
+    pool_empty(&pool);
+}
+
+static void run_case(suite *s, const cJSON *json)
+{
+    const char *name = text_of(json, "name"), *op = text_of(json, "op"), *file = text_of(json, "file");
+    char path[PATH_ROOM];
+    evaluation e = {.status = CHECK_PASSED};
+    attn_tensors *tensors = NULL;
+    attn_error error;
+    if (!name || !op || !file) {
+        set_result(&e, CHECK_FAILED, "the manifest has no name, op or file for this case");
+        conclude(s, name ? name : "?", &e);
+        return;
+    }
+    const adapter *rules = adapter_find(s->name, op);
+    if (!rules) {
+        char reason[160];
+        snprintf(reason, sizeof reason, "operation %.120s: not in this version", op);
+        set_result(&e, CHECK_SKIPPED, reason);
+    } else if (strchr(file, '/') || snprintf(path, sizeof path, "%s/%s", s->folder, file) >= (int)sizeof path) {
+        set_result(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
+    } else if (attn_tensors_read(&tensors, path, &error) != ATTN_OK) {
+        set_result(&e, CHECK_FAILED, error.message);
+    } else {
+        run_translated(s, &e, rules, json, tensors);
+    }
+    attn_tensors_destroy(tensors);
+    conclude(s, name, &e);
+}
+
+static void print_tally(const tally *all, const char *what)
+{
+    for (int64_t i = 0; i < all->kinds; i++) printf("    %lld %s: %s\n", (long long)all->count[i], what, all->reason[i]);
+}
+
+static char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    char *text = NULL;
+    long size = -1;
+    if (fseek(file, 0, SEEK_END) == 0) size = ftell(file);
+    if (size >= 0 && size <= MANIFEST_MOST && fseek(file, 0, SEEK_SET) == 0) {
+        text = need_memory(size + 1, 1);
+        if (fread(text, 1, (size_t)size, file) != (size_t)size) free(text), text = NULL;
+    }
+    fclose(file);
+    return text;
+}
+
+/* Runs a suite.  0 if the folder is none: it has no manifest.json.  A manifest that is broken is a failed case. */
+static int run_suite(const char *folder, const char *name, const common_settings *settings, report *results)
+{
+    char path[PATH_ROOM];
+    if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= (int)sizeof path) return 0;
+    char *text = read_text(path);
+    if (!text) return 0;
+    cJSON *json = cJSON_Parse(text);
+    const cJSON *cases = cJSON_GetObjectItemCaseSensitive(json, "cases"), *item;
+    suite *s = need_memory(1, sizeof *s);
+    *s = (suite){
+        .name = text_of(json, "suite") ? text_of(json, "suite") : name, .folder = folder, .settings = settings, .report = results};
+    if (!cJSON_IsArray(cases)) {
+        evaluation e = {0};
+        set_result(&e, CHECK_FAILED, "manifest.json is not JSON with a list of cases");
+        conclude(s, "manifest.json", &e);
+    }
+    cJSON_ArrayForEach(item, cases) run_case(s, item);
+    if (!settings->json) {
+        printf("%s: %lld passed, %lld failed, %lld skipped\n", s->name, (long long)s->passed, (long long)s->failed,
+               (long long)s->skipped);
+        print_tally(&s->parts, "passed in part");
+        print_tally(&s->skips, "skipped");
+        fflush(stdout);
+    }
+    free(s);
+    cJSON_Delete(json);
+    free(text);
+    return 1;
+}
+
+static int is_folder_entry(const struct dirent *entry) { return entry->d_name[0] != '.'; }
+
+int conformance_run(const char *folder, const common_settings *settings, report *results)
+{
+    char path[PATH_ROOM], resolved[PATH_ROOM];
+    attn_error error;
+    struct dirent **entries;
+    struct stat about;
+    if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode)) {
+        failure(&error, ATTN_ERR_ARGUMENT, "%.180s is no folder of suites", folder);
+        return command_fail("check", NULL, &error);
+    }
+    /* The folder's own name is the suite's, also where it is given as "." */
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) path[0] = 0;
+    char *real = realpath(folder, NULL);
+    snprintf(resolved, sizeof resolved, "%s", real ? real : folder);
+    free(real);
+    const char *base = strrchr(resolved, '/');
+    if (run_suite(folder, base && base[1] ? base + 1 : resolved, settings, results)) return EXIT_DONE;
+
+    int suites = 0;
+    const int count = scandir(folder, &entries, is_folder_entry, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) < (int)sizeof path)
+            suites += run_suite(path, entries[i]->d_name, settings, results);
+        free(entries[i]);
+    }
+    if (count >= 0) free(entries);
+    if (suites) return EXIT_DONE;
+    failure(&error, ATTN_ERR_ARGUMENT, "%.120s holds no suite: no manifest.json in it or in a folder of it", folder);
+    return command_fail("check", NULL, &error);
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ * translate.c - runs the tables of an adapter over a case, and brings every tensor into the library's order of axes. */
+#include "translate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../check/element.h"
+
+/* 1 if name is pattern, whose last letter may be a * for any end. */
+static int matches(const char *pattern, const char *name)
+{
+    const size_t length = strlen(pattern);
+    if (length && pattern[length - 1] == '*') return strncmp(pattern, name, length - 1) == 0;
+    return strcmp(pattern, name) == 0;
+}
+
+int adapter_matches(const adapter *rules, const char *suite, const char *op)
+{
+    return strcmp(rules->suite, suite) == 0 && matches(rules->op, op);
+}
+
+/* ---- the tables ---- */
+
+static void apply_params(translation *t, const param_rule *rules)
+{
+    const cJSON *params = cJSON_GetObjectItemCaseSensitive(t->json, "params");
+    if (!params) params = cJSON_GetObjectItemCaseSensitive(t->json, "attributes");
+    const cJSON *value;
+    cJSON_ArrayForEach(value, params)
+    {
+        const param_rule *rule = rules;
+        while (rule->name && strcmp(rule->name, value->string) != 0) rule++;
+        if (rule->name) rule->apply(t, rule, value);
+        else skip_case(t, "attribute %.60s is not known", value->string);
+    }
+}
+
+/* An output, or a kind of outputs, that the library does not compute yet. */
+static void leave_out(translation *t, const char *what)
+{
+    const size_t used = strlen(t->unchecked);
+    if (strstr(t->unchecked, what)) return; /* one word for all gradients */
+    snprintf(t->unchecked + used, sizeof t->unchecked - used, "%s%s", used ? ", " : "outputs that are not in this version: ", what);
+}
+
+static void apply_tensors(translation *t, const tensor_rule *rules, const attn_tensors *tensors)
+{
+    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
+        const attn_tensor *tensor = attn_tensors_at(tensors, i);
+        const tensor_rule *rule = rules;
+        while (rule->name && !matches(rule->name, tensor->name)) rule++;
+        if (rule->name && rule->role < CASE_ROLES) t->raw[rule->role] = view_of(tensor);
+        else if (rule->name && rule->role == ROLE_LATER) skip_case(t, "%s: not in this version", rule->later);
+        else if (rule->name && rule->role == ROLE_UNCHECKED) leave_out(t, rule->later);
+        else if (!rule->name && strncmp(tensor->name, "out.", 4) == 0) leave_out(t, tensor->name + 4);
+        else if (!rule->name) skip_case(t, "input %.60s is not known", tensor->name);
+    }
+}
+
+/* ---- axes ---- */
+
+/* [batch, head, token, channel] of q, k, v or o. */
+static int to_bhsd(translation *t, const view *raw, int64_t heads, const char *name, view *out)
+{
+    view v = *raw;
+    if (t->layout == LAYOUT_CHANNELS) {
+        view split;
+        v = view_to_rank(t->pool, &v, 3);
+        if (heads < 1) heads = 1;
+        if (!view_split(&v, heads, &split)) {
+            fail_case(t, "%s: %lld channels are no %lld heads", name, (long long)v.size[2], (long long)heads);
+            return 0;
+        }
+        *out = view_swap(&split, 1, 2);
+    } else {
+        v = view_to_rank(t->pool, &v, 4);
+        *out = t->layout == LAYOUT_BSHD ? view_swap(&v, 1, 2) : v;
+    }
+    return 1;
+}
+
+/* A mask or bias as [batch, heads_q, len_q, len_kv], broadcast by NumPy's rules against the axes that q really has. */
+static int to_pairs(translation *t, const view *raw, const int64_t size[4], view *out)
+{
+    const view *q = &t->raw[ROLE_Q];
+    if (raw->rank > 4 && t->layout == LAYOUT_BHSD && q->rank > 4) {
+        int64_t whole[ATTN_MAX_RANK];
+        view same = view_to_rank(t->pool, raw, q->rank), full;
+        memcpy(whole, q->size, sizeof whole);
+        whole[q->rank - 1] = size[3];
+        if (!view_expand(&same, whole, &full)) return 0;
+        *out = view_to_rank(t->pool, &full, 4);
+        return 1;
+    }
+    if (raw->rank > 4) return 0;
+    const view four = view_to_rank(t->pool, raw, 4);
+    return view_expand(&four, size, out);
+}
+
+static void join_past(translation *t)
+{
+    const case_role past[] = {ROLE_PAST_K, ROLE_PAST_V}, present[] = {ROLE_PRESENT_K, ROLE_PRESENT_V};
+    view *now[] = {&t->k, &t->v};
+    for (int i = 0; i < 2; i++) {
+        const view *old = &t->raw[past[i]], *expected = &t->raw[present[i]];
+        if (view_given(old)) {
+            view whole;
+            if (old->rank != 4 || !view_join(t->pool, old, now[i], 2, &whole)) {
+                fail_case(t, "past and present keys or values do not fit each other");
+                return;
+            }
+            *now[i] = whole;
+        }
+        if (!view_given(expected)) continue;
+        int same = view_count(expected) == view_count(now[i]);
+        for (int64_t n = 0; same && n < view_count(expected); n++) same = view_get(expected, n) == view_get(now[i], n);
+        if (!same) fail_case(t, "present %s are not past and new ones together", i ? "values" : "keys");
+    }
+}
+
+static void set_mask(translation *t, const int64_t size[4])
+{
+    view mask = t->raw[ROLE_MASK];
+    if (!view_given(&mask)) return;
+    const int boolean = mask.dtype == ATTN_BOOL || mask.dtype == ATTN_U8;
+    const int number = mask.dtype == ATTN_F32 || mask.dtype == ATTN_F64 || mask.dtype == ATTN_F16 || mask.dtype == ATTN_BF16;
+    mask.dtype = boolean ? ATTN_BOOL : mask.dtype;
+    if (!boolean && !number) skip_case(t, "a mask of type %s is not known", attn_dtype_name(mask.dtype));
+    else if (!to_pairs(t, &mask, size, boolean ? &t->mask : &t->bias)) fail_case(t, "the mask does not broadcast to the scores");
+}
+
+static void set_expected(translation *t, const int64_t size[4])
+{
+    view weights = t->raw[ROLE_WEIGHTS];
+    const int64_t rows[3] = {size[0], size[1], size[2]};
+    if (!view_given(&t->raw[ROLE_O])) {
+        skip_case(t, "no output to compare");
+        return;
+    }
+    if (!to_bhsd(t, &t->raw[ROLE_O], t->heads_q ? t->heads_q : size[1], "output", &t->o)) return;
+    if (t->o.size[0] != size[0] || t->o.size[1] != size[1] || t->o.size[2] != size[2] || t->o.size[3] != t->v.size[3])
+        fail_case(t, "the output's shape is not that of the problem");
+    if (view_given(&t->raw[ROLE_LSE])) {
+        t->lse = view_to_rank(t->pool, &t->raw[ROLE_LSE], 3);
+        view same;
+        if (!view_expand(&t->lse, rows, &same) || view_count(&t->lse) != size[0] * size[1] * size[2])
+            fail_case(t, "the lse's shape is not that of the problem");
+    }
+    if (view_given(&t->raw[ROLE_SCORES])) {
+        if (t->weights_are_scores) weights = t->raw[ROLE_SCORES];
+        else leave_out(t, "scores");
+    }
+    if (view_given(&weights)) {
+        view same;
+        t->weights = view_to_rank(t->pool, &weights, 4);
+        if (!view_expand(&t->weights, size, &same) || view_count(&t->weights) != size[0] * size[1] * size[2] * size[3])
+            fail_case(t, "the weights' shape is not that of the problem");
+    }
+}
+
+/* Keys and values for one batch entry serve all. */
+static int widen(view *v, int64_t batch)
+{
+    const int64_t size[4] = {batch, v->size[1], v->size[2], v->size[3]};
+    return view_expand(v, size, v);
+}
+
+static void set_tensors(translation *t)
+{
+    view *part[] = {&t->q, &t->k, &t->v};
+    static const char *const names[] = {"query", "key", "value"};
+    for (int i = 0; i < 3; i++) {
+        if (!view_given(&t->raw[ROLE_Q + i])) {
+            skip_case(t, "no tensor for the %s", names[i]);
+            return;
+        }
+        if (!to_bhsd(t, &t->raw[ROLE_Q + i], i ? t->heads_kv : t->heads_q, names[i], part[i])) return;
+    }
+    join_past(t);
+    if (t->wrong[0]) return;
+    int64_t batch = 1;
+    for (int i = 0; i < 3; i++)
+        if (part[i]->size[0] != 1) batch = part[i]->size[0];
+    if (!widen(&t->q, batch) || !widen(&t->k, batch) || !widen(&t->v, batch) || t->q.size[3] != t->k.size[3] ||
+        t->k.size[2] != t->v.size[2] || t->k.size[1] != t->v.size[1]) {
+        fail_case(t, "query, key and value do not fit each other");
+        return;
+    }
+    if (t->rounded_to)
+        for (int i = 0; i < 3; i++) *part[i] = view_convert(t->pool, part[i], t->rounded_to);
+    const int64_t size[4] = {batch, t->q.size[1], t->q.size[2], t->k.size[2]};
+    set_mask(t, size);
+    set_expected(t, size);
+
+    const view *lengths[] = {&t->raw[ROLE_LENGTHS_Q], &t->raw[ROLE_LENGTHS_KV]};
+    for (int i = 0; i < 2; i++) {
+        if (!view_given(lengths[i])) continue;
+        if (lengths[i]->rank != 1 || lengths[i]->size[0] != batch) fail_case(t, "not one length for each batch entry");
+        *(i ? &t->lengths_kv : &t->lengths_q) = *lengths[i];
+    }
+}
+
+void translate(translation *t, const adapter *rules, const cJSON *json, const attn_tensors *tensors)
+{
+    t->json = json;
+    t->temperature = 1;
+    apply_params(t, rules->params);
+    apply_tensors(t, rules->tensors, tensors);
+    if (t->skip[0] || t->wrong[0]) return;
+    if (rules->finish) rules->finish(t);
+    if (t->skip[0] || t->wrong[0]) return;
+    set_tensors(t);
+    if (t->skip[0] || t->wrong[0]) return;
+    if (t->temperature != 1) {
+        if (!t->has_scale) t->scale = t->q.size[3] > 0 ? 1 / sqrt((double)t->q.size[3]) : 1;
+        t->has_scale = 1;
+        t->scale /= t->temperature;
+    }
+}

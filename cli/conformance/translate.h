@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * translate.h - from a case of a foreign suite to attention in the library's words.
+ *
+ * What a suite calls its tensors and attributes, and what it means by them, is said by an adapter: tables, and at most a function
+ * for what a table cannot say (adapters.c).  A case is skipped, with the reason, where it has anything that no row names.
+ */
+#ifndef ATTN_CLI_CONFORMANCE_TRANSLATE_H
+#define ATTN_CLI_CONFORMANCE_TRANSLATE_H
+
+#include <cjson/cJSON.h>
+
+#include "view.h"
+
+typedef enum case_role {
+    ROLE_Q,
+    ROLE_K,
+    ROLE_V,
+    ROLE_PAST_K, /* keys and values that come before K and V */
+    ROLE_PAST_V,
+    ROLE_MASK, /* boolean: 1 = keep; numbers: added */
+    ROLE_LENGTHS_Q,
+    ROLE_LENGTHS_KV,
+    ROLE_O,
+    ROLE_LSE,
+    ROLE_WEIGHTS,
+    ROLE_PRESENT_K, /* past and K together */
+    ROLE_PRESENT_V,
+    ROLE_SCORES, /* what it is depends on scores_kind */
+    CASE_ROLES,
+    ROLE_UNUSED,   /* of no effect on what is compared */
+    ROLE_LATER,    /* an option that the library does not have yet: the case is skipped */
+    ROLE_UNCHECKED /* an output that is not compared; the case runs */
+} case_role;
+
+typedef enum case_layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_CHANNELS /* [batch, token, head * channel] */ } case_layout;
+
+/* A case on its way. */
+typedef struct translation {
+    const cJSON *json; /* of the manifest */
+    view_pool *pool;
+    view raw[CASE_ROLES]; /* as in the file */
+
+    /* What the attributes say. */
+    case_layout layout;
+    int64_t heads_q, heads_kv; /* 0: not said */
+    int has_scale;
+    double scale, temperature;
+    int causal;
+    attn_align align;
+    int64_t offset; /* ATTN_ALIGN_OFFSET */
+    int window;
+    int64_t window_left, window_right;
+    int weights_are_scores; /* ROLE_SCORES is softmax(scores) */
+    attn_dtype rounded_to;  /* inputs are first rounded to this type */
+
+    /* The result: rank 4 [batch, head, token, channel], [batch, head, query, key]; lse rank 3.  Without data: not there. */
+    view q, k, v, mask, bias, lengths_q, lengths_kv;
+    view o, lse, weights;
+    char skip[200];      /* why the case cannot run */
+    char wrong[200];     /* what is wrong with it */
+    char unchecked[240]; /* outputs that are not compared, and why */
+} translation;
+
+/* An attribute: says what it means, or why the case is skipped (skip_case).  `later` and `usual` are for param_later. */
+typedef struct param_rule {
+    const char *name;
+    void (*apply)(translation *t, const struct param_rule *rule, const cJSON *value);
+    const char *later;
+    double usual;
+} param_rule;
+
+/* A tensor; `later` says what a ROLE_LATER or ROLE_UNCHECKED belongs to. */
+typedef struct tensor_rule {
+    const char *name; /* "in.query"; a trailing * matches any end */
+    case_role role;
+    const char *later;
+} tensor_rule;
+
+typedef struct adapter {
+    const char *suite;
+    const char *op; /* a trailing * matches any end */
+    const param_rule *params;
+    const tensor_rule *tensors;
+    void (*finish)(translation *t); /* after the tables, before the axes are put in order; NULL: nothing */
+} adapter;
+
+/* The adapter for a case, or NULL. */
+const adapter *adapter_find(const char *suite, const char *op);
+int adapter_matches(const adapter *rules, const char *suite, const char *op);
+
+/* Fills the result, or skip, or wrong. */
+void translate(translation *t, const adapter *rules, const cJSON *json, const attn_tensors *tensors);
+
+__attribute__((format(printf, 2, 3))) void skip_case(translation *t, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void fail_case(translation *t, const char *format, ...);
+
+/* ---- meanings of attributes that suites share ---- */
+
+void param_ignore(translation *t, const param_rule *rule, const cJSON *value);
+/* An option of a later version: null, false, "none" and the usual number are fine. */
+void param_later(translation *t, const param_rule *rule, const cJSON *value);
+void param_scale(translation *t, const param_rule *rule, const cJSON *value);       /* null, 0.5, "1/sqrt(D)", "1/sqrt(2)" */
+void param_temperature(translation *t, const param_rule *rule, const cJSON *value); /* divides the scale */
+void param_causal(translation *t, const param_rule *rule, const cJSON *value);    /* true, 1, "top_left", "bottom_right", "none" */
+void param_alignment(translation *t, const param_rule *rule, const cJSON *value); /* "bottom-right: ...", "top-left (torch)" */
+void param_offset(translation *t, const param_rule *rule, const cJSON *value);
+void param_window(translation *t, const param_rule *rule, const cJSON *value); /* [left, right], null = no bound */
+void param_layout(translation *t, const param_rule *rule, const cJSON *value);
+void param_heads(translation *t, const param_rule *rule, const cJSON *value);
+void param_heads_q(translation *t, const param_rule *rule, const cJSON *value);
+void param_heads_kv(translation *t, const param_rule *rule, const cJSON *value);
+/* Free text that may say that the inputs are rounded to f16 first. */
+void param_note(translation *t, const param_rule *rule, const cJSON *value);
+
+#endif

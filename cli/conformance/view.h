@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * view.h - tensors of a case as arrays with strides, so that foreign layouts become ours without copies.
+ *
+ * Copies that are needed all the same are kept by a pool until the case is done.  Memory is that of need_memory: never NULL.
+ */
+#ifndef ATTN_CLI_CONFORMANCE_VIEW_H
+#define ATTN_CLI_CONFORMANCE_VIEW_H
+
+#include <stdint.h>
+
+#include "attn/attn.h"
+#include "attn/io.h"
+
+typedef struct view {
+    attn_dtype dtype;
+    int rank; /* 0 and data NULL: no tensor */
+    int64_t size[ATTN_MAX_RANK];
+    int64_t stride[ATTN_MAX_RANK]; /* elements; 0 broadcasts */
+    const void *data;
+} view;
+
+typedef struct view_pool {
+    void **owned;
+    int64_t count, room;
+} view_pool;
+
+void *pool_take(view_pool *pool, int64_t count, size_t size);
+void pool_empty(view_pool *pool);
+
+view view_of(const attn_tensor *tensor); /* no tensor for NULL */
+int view_given(const view *v);
+
+int64_t view_count(const view *v);
+/* Element number n in row-major order. */
+double view_get(const view *v, int64_t n);
+
+/* Puts axes of size 1 in front until there are `rank`; more axes than that: the leading ones are folded into one if the view is
+ * dense, otherwise copied first. */
+view view_to_rank(view_pool *pool, const view *v, int rank);
+/* Swaps two axes. */
+view view_swap(const view *v, int a, int b);
+/* Splits the last axis into (parts, size/parts).  0 if it does not divide. */
+int view_split(const view *v, int64_t parts, view *out);
+/* Every axis of size 1 becomes that of size[] with stride 0.  0 if another size is in the way. */
+int view_expand(const view *v, const int64_t *size, view *out);
+/* a then b along an axis; all other sizes agree, or 0. */
+int view_join(view_pool *pool, const view *a, const view *b, int axis, view *out);
+/* The last axis made longer with copies of `value`. */
+view view_pad(view_pool *pool, const view *v, int64_t size, double value);
+/* A dense copy in another type, each number rounded once; types of numbers only. */
+view view_convert(view_pool *pool, const view *v, attn_dtype dtype);
+
+#endif
