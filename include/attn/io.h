@@ -87,9 +87,9 @@ ATTN_API attn_status attn_tensors_read_memory(attn_tensors **tensors, const char
  * Writes a container in the format of the path's extension: .safetensors, .npz (members stored, as np.savez does), or .npy (exactly
  * one tensor; its name and the metadata are not kept).  The same container gives the same bytes every time.
  *
- * The file appears whole or not at all: the bytes go to a temporary file in the same folder, which is synced and renamed to `path`, and
- * removed if anything fails; a file that was there before is then as it was.  The new file has the permissions of any new
- * file (the umask).  A symbolic link is followed.
+ * The file appears whole or not at all: the bytes go to a temporary file in the same folder, which is synced and renamed to `path`,
+ * and removed if anything fails; a file that was there before is then as it was.  The new file has the permissions of any new file
+ * (the umask).  A symbolic link is followed.
  *
  * Returns
  *      ATTN_ERR_ARGUMENT     NULL, or an extension that is none of the three
@@ -129,10 +129,9 @@ ATTN_API const char *attn_tensors_get_metadata(const attn_tensors *tensors, cons
  * be NULL only where the tensor has no elements.
  *
  * Returns, with the container unchanged,
- *      ATTN_ERR_ARGUMENT  NULL, a dtype that is none, a rank outside 0 .. ATTN_MAX_RANK, data misaligned for its dtype, a name that is
- *                         empty, not UTF-8, taken, or "__metadata__" (which the formats keep for themselves)
- *      ATTN_ERR_SHAPE     a negative size, or sizes whose product overflows (zeros not counted)
- *      ATTN_ERR_MEMORY
+ *      ATTN_ERR_ARGUMENT  NULL, a dtype that is none, a rank outside 0 .. ATTN_MAX_RANK, data misaligned for its dtype, a name that
+ * is empty, not UTF-8, taken, or "__metadata__" (which the formats keep for themselves) ATTN_ERR_SHAPE     a negative size, or
+ * sizes whose product overflows (zeros not counted) ATTN_ERR_MEMORY
  */
 ATTN_API attn_status attn_tensors_add(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
                                       const void *data, attn_error *error);

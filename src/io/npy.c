@@ -45,9 +45,9 @@ static void swap_bytes(unsigned char *data, size_t bytes, size_t width)
         }
 }
 
-/* Finds the header and its text; *data is where the data begins. */
+/* Parses what is before the data; *begin is where the data begins. */
 static attn_status parse(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_io_npy_header *header,
-                         size_t *data)
+                         size_t *begin)
 {
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic))
         return attn_io_fail(context, ATTN_ERR_FORMAT, "does not begin like an .npy file");
@@ -55,33 +55,52 @@ static attn_status parse(const attn_io_context *context, const unsigned char *by
     int major = bytes[6], minor = bytes[7];
     if (major < 1 || major > 3 || minor != 0)
         return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "version %d.%d of .npy is none of 1.0, 2.0, 3.0", major, minor);
-    size_t length = (size_t)bytes[8] | (size_t)bytes[9] << 8, begin = FIXED + 2;
+    size_t length = (size_t)bytes[8] | (size_t)bytes[9] << 8, text = FIXED + 2;
     if (major > 1) {
         length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
-        begin = FIXED + 4;
+        text = FIXED + 4;
     }
     if (length > HEADER_MAX)
         return attn_io_fail(context, ATTN_ERR_FORMAT, "header of %zu bytes, at most %d are allowed", length, HEADER_MAX);
-    if (length > size - begin)
+    if (length > size - text)
         return attn_io_fail(context, ATTN_ERR_FORMAT, "header of %zu bytes, the file has %zu after its length", length,
-                            size - begin);
-    *data = begin + length;
-    return attn_io_npy_parse_header(context, (const char *)bytes + begin, length, header);
+                            size - text);
+    *begin = text + length;
+    return attn_io_npy_parse_header(context, (const char *)bytes + text, length, header);
 }
 
-/* The data in native form: *data where it can stay, otherwise a copy that is returned too, to be freed.  False when out of memory.
- */
-static bool to_native(const attn_io_npy_header *header, const void **data, size_t bytes, void **copy)
+/* Parses and checks; fills everything of the tensor but its name, with the data where it is in the file. */
+static attn_status describe(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_io_npy_header *header,
+                            attn_tensor *tensor)
+{
+    char text[ATTN_IO_SHAPE_TEXT];
+    size_t begin = 0;
+    attn_status status = parse(context, bytes, size, header, &begin);
+    if (status) return status;
+    const char *type = attn_dtype_name(header->dtype);
+    tensor->dtype = header->dtype;
+    tensor->rank = header->rank;
+    memcpy(tensor->shape, header->shape, sizeof tensor->shape);
+    tensor->data = bytes + begin;
+    attn_io_shape_text(text, header->rank, header->shape);
+    if (!attn_io_shape_bytes(header->dtype, header->rank, header->shape, &tensor->bytes))
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "no array of %s can have the shape %s", type, text);
+    if (tensor->bytes != size - begin)
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "holds %zu bytes of data, shape %s of %s needs %zu", size - begin, text, type,
+                            tensor->bytes);
+    return ATTN_OK;
+}
+
+/* A copy of the data in native form; NULL when out of memory. */
+static void *copy_native(const attn_io_npy_header *header, const attn_tensor *tensor)
 {
     size_t width = attn_dtype_size(header->dtype);
-    *copy = NULL;
-    if (!bytes || (!header->swap && !header->fortran_order && attn_io_aligned(*data, header->dtype))) return true;
-    if (!(*copy = malloc(bytes))) return false;
-    if (header->fortran_order) copy_fortran(*copy, *data, header->rank, header->shape, width);
-    else memcpy(*copy, *data, bytes);
-    if (header->swap) swap_bytes(*copy, bytes, width);
-    *data = *copy;
-    return true;
+    void *copy = malloc(tensor->bytes);
+    if (!copy) return NULL;
+    if (header->fortran_order) copy_fortran(copy, tensor->data, header->rank, header->shape, width);
+    else memcpy(copy, tensor->data, tensor->bytes);
+    if (header->swap) swap_bytes(copy, tensor->bytes, width);
+    return copy;
 }
 
 attn_status attn_io_npy_append(const attn_io_context *context, const char *name, const unsigned char *bytes, size_t size,
@@ -89,30 +108,13 @@ attn_status attn_io_npy_append(const attn_io_context *context, const char *name,
 {
     attn_io_npy_header header;
     attn_tensor tensor = {.name = name};
-    char text[ATTN_IO_SHAPE_TEXT];
-    size_t begin = 0;
-    void *copy = NULL;
-    attn_status status = parse(context, bytes, size, &header, &begin);
-    if (!status) {
-        tensor.dtype = header.dtype;
-        tensor.rank = header.rank;
-        memcpy(tensor.shape, header.shape, sizeof tensor.shape);
-        tensor.data = bytes + begin;
-        attn_io_shape_text(text, header.rank, header.shape);
-        if (!attn_io_shape_bytes(header.dtype, header.rank, header.shape, &tensor.bytes))
-            status =
-                attn_io_fail(context, ATTN_ERR_FORMAT, "no array of %s can have the shape %s", attn_dtype_name(header.dtype), text);
-        else if (tensor.bytes != size - begin)
-            status = attn_io_fail(context, ATTN_ERR_FORMAT, "holds %zu bytes of data, shape %s of %s needs %zu", size - begin, text,
-                                  attn_dtype_name(header.dtype), tensor.bytes);
-        else if (!to_native(&header, &tensor.data, tensor.bytes, &copy)) status = attn_io_fail_memory(context);
-    }
-    if (status) {
-        free(owned);
-        return status;
-    }
-    if (!copy) return attn_io_append(context, tensors, &tensor, owned);
+    attn_status status = describe(context, bytes, size, &header, &tensor);
+    bool native = !status && !header.swap && !header.fortran_order && attn_io_aligned(tensor.data, tensor.dtype);
+    if (!status && (native || !tensor.bytes)) return attn_io_append(context, tensors, &tensor, owned);
+    void *copy = status ? NULL : copy_native(&header, &tensor);
     free(owned);
+    if (!copy) return status ? status : attn_io_fail_memory(context);
+    tensor.data = copy;
     return attn_io_append(context, tensors, &tensor, copy);
 }
 

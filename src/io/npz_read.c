@@ -76,8 +76,7 @@ static attn_status read_all(const attn_io_context *context, zip_file_t *file, un
     while (read < size && (got = zip_fread(file, bytes + read, size - read)) > 0) read += (size_t)got;
     unsigned char more;
     if (got >= 0 && read == size && (got = zip_fread(file, &more, 1)) == 0) return ATTN_OK;
-    if (got < 0)
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "cannot be unpacked: %s", zip_error_strerror(zip_file_get_error(file)));
+    if (got < 0) return attn_io_npz_fail(context, ATTN_ERR_FORMAT, "cannot be unpacked", zip_file_get_error(file));
     return attn_io_fail(context, ATTN_ERR_FORMAT, "unpacks to %s than the %zu bytes that the archive tells", got ? "more" : "less",
                         size);
 }
