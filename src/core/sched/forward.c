@@ -18,8 +18,9 @@
 #include "task.h"
 #include "threads.h"
 
-/* A query tile with its place in the worker's memory. */
+/* A query tile with its place in memory. */
 typedef struct slot {
+    attn_task task; /* of its head */
     attn_tile tile;
     void *Qt, *Ot, *m, *l;
     attn_interval keys;   /* that it visits */
@@ -31,6 +32,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
 {
     const attn_scratch *at = &task->walk->scratch;
     slot s;
+    s.task = *task;
     s.tile = attn_tile_at(task->walk, t);
     /* Packed sequences end where they end; padded ones have rows behind them, which see no key. */
     if (task->walk->problem.mask.packed) s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
@@ -178,33 +180,36 @@ static void finish_slot(const attn_task *task, slot *s)
     if (p->want.weights) write_weights(task, s);
 }
 
-/* Query tiles first_tile .. last_tile-1 of one head. */
-static void run_group(const attn_task *task, int64_t first_tile, int64_t last_tile)
+/* Opens a slot: its state and, if it sees any key, its queries.  Returns 0 if it has no rows. */
+static int open_slot(const attn_task *task, slot *s)
 {
     const attn_problem *p = &task->walk->problem;
-    slot slots[ATTN_MOST_TILES];
-    int64_t low = INT64_MAX, high = 0, count = 0;
-
-    for (int64_t t = first_tile; t < last_tile; t++) {
-        slot *s = &slots[count];
-        *s = slot_at(task, t, count);
-        if (s->tile.rows == 0) continue;
-        count++;
-        start(task, s);
-        if (s->keys.low == s->keys.high) continue;
-        low = attn_min(low, s->keys.low);
-        high = attn_max(high, s->keys.high);
+    if (s->tile.rows == 0) return 0;
+    start(task, s);
+    if (s->keys.low < s->keys.high)
         task->walk->kernel->pack_query(s->tile.width, s->tile.rows, p->shape.dim_qk,
                                        attn_query_row(task, task->args->q, &p->q, s->tile.first), p->q.dtype, p->q.stride[2],
                                        attn_task_scale(task), s->Qt);
+    return 1;
+}
+
+/* The walk proper: all slots, which share a key head, against the keys that one of them sees. */
+static void fold_all(slot *slots, int64_t count)
+{
+    int64_t low = INT64_MAX, high = 0;
+    for (int64_t t = 0; t < count; t++) {
+        if (slots[t].keys.low == slots[t].keys.high) continue;
+        low = attn_min(low, slots[t].keys.low);
+        high = attn_max(high, slots[t].keys.high);
     }
     for (int64_t j = low; j < high;) {
-        attn_keys block = attn_task_keys(task, j, attn_block_end(task->walk, j, high));
-        for (int64_t t = 0; t < count; t++) fold_block(task, &slots[t], &block);
+        attn_keys block = attn_task_keys(&slots[0].task, j, attn_block_end(slots[0].task.walk, j, high));
+        for (int64_t t = 0; t < count; t++) fold_block(&slots[t].task, &slots[t], &block);
         j = block.high;
     }
-    for (int64_t t = 0; t < count; t++) finish_slot(task, &slots[t]);
 }
+
+/* ---- tasks ---- */
 
 typedef struct call {
     const attn_walk *walk;
@@ -212,15 +217,44 @@ typedef struct call {
     char *workspace;
 } call;
 
+/* Some query tiles of one head.  Heads in order, so that workers share a head's keys in the cache; the last queries first, since
+ * under a causal mask they see the most keys. */
+static int64_t open_tiles(const call *c, char *memory, int64_t number, slot *slots)
+{
+    const attn_walk *w = c->walk;
+    int64_t groups = attn_ceil_div(w->tiles, w->group), group = groups - 1 - number % groups, count = 0;
+    attn_task task = attn_task_of_head(w, c->args, memory, number / groups);
+    for (int64_t t = group * w->group; t < attn_min((group + 1) * w->group, w->tiles); t++) {
+        slots[count] = slot_at(&task, t, count);
+        count += open_slot(&task, &slots[count]);
+    }
+    return count;
+}
+
+/* Few queries: their one tile, of some heads that share a key head, so that each key is read once for all of them. */
+static int64_t open_heads(const call *c, char *memory, int64_t number, slot *slots)
+{
+    const attn_walk *w = c->walk;
+    const attn_shape *shape = &w->problem.shape;
+    int64_t heads = shape->heads_q / shape->heads_kv, groups = attn_ceil_div(heads, w->group), count = 0;
+    int64_t first = number % groups * w->group, key_head = number / groups;
+    for (int64_t h = first; h < attn_min(first + w->group, heads); h++) {
+        attn_task task = attn_task_of_head(w, c->args, memory, key_head * heads + h);
+        slots[count] = slot_at(&task, 0, count);
+        count += open_slot(&task, &slots[count]);
+    }
+    return count;
+}
+
 static void run_task(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    int64_t groups = attn_ceil_div(w->tiles, w->group);
-    /* Heads in order, so that workers share a head's keys in the cache; the last queries first, since they see the most keys. */
-    int64_t head = number / groups, group = groups - 1 - number % groups;
-    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
-    run_group(&task, group * w->group, attn_min((group + 1) * w->group, w->tiles));
+    char *memory = c->workspace + worker * w->scratch.bytes;
+    slot slots[ATTN_MOST_TILES];
+    int64_t count = w->by_heads ? open_heads(c, memory, number, slots) : open_tiles(c, memory, number, slots);
+    if (count) fold_all(slots, count);
+    for (int64_t t = 0; t < count; t++) finish_slot(&slots[t].task, &slots[t]);
 }
 
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)

@@ -56,12 +56,16 @@ int attn_walk_init(attn_walk *walk, int threads)
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
     walk->group = walk->splits = 1;
+    walk->by_heads = 0;
     if (p->op == ATTN_BACKWARD) {
         walk->splits = tasks_of_key_head(walk, key_heads);
         if (!attn_mul(key_heads, walk->splits, &walk->tasks)) return 0;
     } else {
-        walk->group = tiles_of_task(walk, heads, threads);
-        if (!attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
+        int64_t of_group = p->shape.heads_kv ? p->shape.heads_q / p->shape.heads_kv : 1;
+        walk->by_heads = walk->tiles == 1 && of_group > 1;
+        walk->group = walk->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(walk, heads, threads);
+        if (walk->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, walk->group), &walk->tasks)) return 0;
+        if (!walk->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
     }
 
     /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */

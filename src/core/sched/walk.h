@@ -51,6 +51,7 @@ typedef struct attn_walk {
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
     int64_t group;    /* forward: tiles of one task, which share each block of keys and values */
+    int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
     int64_t splits;   /* backward: tasks that share a key head; fixed by the shape, since sums depend on it */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
