@@ -31,7 +31,7 @@ def allowed(source, target):
         if not target.startswith("src/core/"):
             return False
         return CORE.index(target.split("/")[2]) <= CORE.index(source.split("/")[2])
-    if source.startswith("tests"):
+    if source.startswith(("tests", "fuzz")):
         if target.startswith("src/core/"):
             return source in INTERNALS_TESTED
         return target == "ref" or target == "tests" or target.split("/")[0] in ("cli", "src")
