@@ -116,6 +116,23 @@ static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, cons
     VF_EACH_WIDTH(fold_careful_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, scratch);
 }
 
+static void step_merge(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,
+                       void *Ot)
+{
+    for (int v = 0; v < width; v++) {
+        int64_t lane = v * VF_LANES;
+        vf a = vf_load((const real *)m + lane), b = vf_load((const real *)m_other + lane), most = vf_max(a, b);
+        vf keep = vf_exp(vf_sub(a, most)), take = vf_exp(vf_sub(b, most));
+        vf sum = vf_mul(take, vf_load((const real *)l_other + lane));
+        vf_store((real *)m + lane, most);
+        vf_store((real *)l + lane, vf_fma(keep, vf_load((const real *)l + lane), sum));
+        for (int64_t c = 0; c < dim_v; c++) {
+            vf other = vf_mul(take, vf_load((const real *)Ot_other + c * TILE + lane));
+            vf_store((real *)Ot + c * TILE + lane, vf_fma(keep, vf_load((const real *)Ot + c * TILE + lane), other));
+        }
+    }
+}
+
 static int step_not_finite(int width, int64_t rows, int64_t dim_v, const void *Ot)
 {
     real lanes[TILE];

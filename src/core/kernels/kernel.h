@@ -113,6 +113,9 @@ typedef struct attn_fwd_kernel {
      * scratch: T[n * tile_q]. */
     void (*fold_careful)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                          int64_t ldv, void *m, void *l, void *Ot, void *scratch);
+    /* m, l and Ot absorb the state of other keys: the larger m is kept, both sides are scaled to it. */
+    void (*merge)(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,
+                  void *Ot);
     /* 1 if any real lane of Ot is NaN or infinite. */
     int (*not_finite)(int width, int64_t rows, int64_t dim_v, const void *Ot);
 

@@ -46,10 +46,12 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     return s;
 }
 
-static void start(const attn_task *task, const slot *s)
+static void start_with(const attn_task *task, const slot *s, double sink)
 {
-    task->walk->kernel->start(s->tile.width, task->walk->problem.shape.dim_v, attn_task_sink(task), s->m, s->l, s->Ot);
+    task->walk->kernel->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
 }
+
+static void start(const attn_task *task, const slot *s) { start_with(task, s, attn_task_sink(task)); }
 
 static int score(const attn_task *task, const slot *s, const attn_keys *keys)
 {
@@ -246,19 +248,75 @@ static int64_t open_heads(const call *c, char *memory, int64_t number, slot *slo
     return count;
 }
 
+static int64_t open_slots(const call *c, char *memory, int64_t number, slot *slots)
+{
+    return c->walk->by_heads ? open_heads(c, memory, number, slots) : open_tiles(c, memory, number, slots);
+}
+
 static void run_task(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
-    const attn_walk *w = c->walk;
-    char *memory = c->workspace + worker * w->scratch.bytes;
     slot slots[ATTN_MOST_TILES];
-    int64_t count = w->by_heads ? open_heads(c, memory, number, slots) : open_tiles(c, memory, number, slots);
+    int64_t count = open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, slots);
     if (count) fold_all(slots, count);
     for (int64_t t = 0; t < count; t++) finish_slot(&slots[t].task, &slots[t]);
+}
+
+/* ---- parts: few queries and heads, many keys ---- */
+
+/* The state of one part of a head's keys: a slot's m, l and Ot, and whether a key was dropped in it. */
+static int *use_state(const call *c, slot *s, int64_t part)
+{
+    const attn_walk *w = c->walk;
+    int64_t head = s->task.b * w->problem.shape.heads_q + s->task.h;
+    char *state =
+        c->workspace + w->workers * w->scratch.bytes + w->shared.states + (head * w->parts + part) * w->shared.state_bytes;
+    s->Ot = state;
+    s->m = state + w->scratch.Ot_bytes;
+    s->l = state + w->scratch.Ot_bytes + w->scratch.lane_bytes;
+    return (int *)(void *)(state + w->scratch.Ot_bytes + 2 * w->scratch.lane_bytes);
+}
+
+static void run_part(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    int64_t part = number % w->parts;
+    slot slots[ATTN_MOST_TILES];
+    int *dropped[ATTN_MOST_TILES];
+    int64_t count = open_slots(c, c->workspace + worker * w->scratch.bytes, number / w->parts, slots);
+    for (int64_t t = 0; t < count; t++) {
+        slot *s = &slots[t];
+        dropped[t] = use_state(c, s, part);
+        start_with(&s->task, s, part == 0 ? attn_task_sink(&s->task) : -INFINITY); /* one part has the sink */
+        s->keys.low = attn_clamp(part * w->part_kv, s->keys.low, s->keys.high);
+        s->keys.high = attn_clamp((part + 1) * w->part_kv, s->keys.low, s->keys.high);
+    }
+    if (count) fold_all(slots, count);
+    for (int64_t t = 0; t < count; t++) *dropped[t] = slots[t].dropped;
+}
+
+static void run_merge(void *context, int64_t worker, int64_t head)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
+    slot s = slot_at(&task, 0, 0), other = s;
+    if (!open_slot(&task, &s)) return;
+    s.dropped = *use_state(c, &s, 0);
+    for (int64_t part = 1; part < w->parts; part++) {
+        s.dropped |= *use_state(c, &other, part);
+        w->kernel->merge(s.tile.width, w->problem.shape.dim_v, other.m, other.l, other.Ot, s.m, s.l, s.Ot);
+    }
+    finish_slot(&task, &s);
 }
 
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)
 {
     call c = {walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, walk->parts > 1 ? run_part : run_task,
+                     &c);
+    if (walk->parts > 1)
+        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
+                         walk->problem.shape.batch * walk->problem.shape.heads_q, run_merge, &c);
 }

@@ -80,16 +80,19 @@ int attn_shared_init(attn_walk *walk)
     const attn_problem *p = &walk->problem;
     const size_t size = attn_dtype_bytes(walk->compute);
     attn_shared *s = &walk->shared;
-    int64_t tasks = walk->splits > 1 ? walk->tasks : 0, heads;
+    int64_t tasks = walk->splits > 1 ? walk->tasks : 0, heads, states = 0;
     s->bytes = 0;
     s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
     s->dV_bytes = step_bytes(p->shape.len_kv, walk->ld_dV, size);
-    if (p->op != ATTN_BACKWARD) return 1;
-    if (s->dK_bytes < 0 || s->dV_bytes < 0 || !attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
+    s->state_bytes = walk->scratch.Ot_bytes + 2 * walk->scratch.lane_bytes + 64;
+    if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
+    if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
+    if (p->op == ATTN_BACKWARD && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
     const part parts[] = {
-        {&s->dK, s->dK_bytes, tasks, 1},
-        {&s->dV, s->dV_bytes, tasks, 1},
-        {&s->sums, heads, walk->splits, sizeof(attn_head_sums)},
+        {&s->states, states, s->state_bytes, 1},
+        {&s->dK, tasks, s->dK_bytes, 1},
+        {&s->dV, tasks, s->dV_bytes, 1},
+        {&s->sums, p->op == ATTN_BACKWARD ? heads : 0, walk->splits, sizeof(attn_head_sums)},
     };
     return place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

@@ -38,6 +38,21 @@ static int64_t tasks_of_key_head(const attn_walk *walk, int64_t key_heads)
     return attn_clamp(attn_ceil_div(wanted, key_heads), 1, attn_max(1, shape->heads_q / shape->heads_kv * walk->tiles / 4));
 }
 
+/* Forward with a single tile of queries: where heads are few, a head's keys are dealt to some tasks, long enough each that merging
+ * costs nothing. */
+static void cut_keys(attn_walk *walk)
+{
+    const int64_t wanted = 16, least_blocks = 4;
+    int64_t blocks = attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv);
+    walk->parts = 1;
+    if (walk->tiles == 1 && walk->tasks > 0 && walk->tasks < wanted && blocks >= 2 * least_blocks)
+        walk->parts = attn_min(attn_ceil_div(wanted, walk->tasks), blocks / least_blocks);
+    int64_t each = attn_ceil_div(attn_max(blocks, 1), walk->parts);
+    walk->parts = attn_ceil_div(attn_max(blocks, 1), each);
+    walk->part_kv = each * walk->block_kv;
+    walk->tasks *= walk->parts;
+}
+
 static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
 
 int attn_walk_init(attn_walk *walk, int threads)
@@ -57,6 +72,7 @@ int attn_walk_init(attn_walk *walk, int threads)
 
     walk->group = walk->splits = 1;
     walk->by_heads = 0;
+    walk->parts = 1;
     if (p->op == ATTN_BACKWARD) {
         walk->splits = tasks_of_key_head(walk, key_heads);
         if (!attn_mul(key_heads, walk->splits, &walk->tasks)) return 0;
@@ -66,6 +82,7 @@ int attn_walk_init(attn_walk *walk, int threads)
         walk->group = walk->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(walk, heads, threads);
         if (walk->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, walk->group), &walk->tasks)) return 0;
         if (!walk->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
+        cut_keys(walk);
     }
 
     /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */

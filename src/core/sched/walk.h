@@ -31,9 +31,11 @@ typedef struct attn_head_sums {
     double scale, slope, sink;
 } attn_head_sums;
 
-/* Backward: what lies behind the workers' memory.  Tasks that share a key head each have their own sums of dK and dV, added in
- * order. */
+/* What lies behind the workers' memory, where tasks share a result.  Forward: the state of each part of a head's keys.  Backward:
+ * tasks that share a key head each have their own sums of dK and dV.  Both are put together in order. */
 typedef struct attn_shared {
+    int64_t states;             /* [batch * heads_q][parts]: m, l, Ot and a flag */
+    int64_t state_bytes;        /* of one part */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
     int64_t bytes;
@@ -52,6 +54,8 @@ typedef struct attn_walk {
     int64_t tiles;    /* query tiles of one head */
     int64_t group;    /* forward: tiles of one task, which share each block of keys and values */
     int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
+    int64_t parts;    /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
+    int64_t part_kv;  /* keys of a part, a multiple of block_kv */
     int64_t splits;   /* backward: tasks that share a key head; fixed by the shape, since sums depend on it */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
