@@ -52,7 +52,8 @@ static attn_status read_one(int format, attn_error *error)
     attn_status status = attn_tensors_read(&t, path_of(names[format]), error);
     if (status == ATTN_OK) {
         const attn_tensor *a = attn_tensors_find(t, "a");
-        int right = a && a->rank == 2 && a->shape[0] == 2 && a->bytes == sizeof numbers && !memcmp(a->data, numbers, sizeof numbers);
+        int right =
+            a && a->rank == 2 && a->shape[0] == 2 && a->bytes == sizeof numbers && !memcmp(a->data, numbers, sizeof numbers);
         right &= attn_tensors_count(t) == (format == 2 ? 1 : 2);
         if (!right) status = ATTN_ERR_FORMAT;
     } else if (t) {
@@ -82,7 +83,8 @@ static void each(attn_status (*run)(int format, attn_error *error), int format, 
         fault_arm(n);
         attn_status status = run(format, &error);
         int failed = fault_disarm();
-        if (fault_live() != before) fail_msg("%s: allocation %d failed, and %ld blocks are lost", names[format], n, fault_live() - before);
+        if (fault_live() != before)
+            fail_msg("%s: allocation %d failed, and %ld blocks are lost", names[format], n, fault_live() - before);
         assert_int_equal(files_in_folder(), files);
         if (!failed) {
             assert_int_equal(status, ATTN_OK);

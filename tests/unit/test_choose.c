@@ -49,8 +49,7 @@ static const choice choices[] = {
     {AVX512, 0, "scalar", ATTN_ISA_SCALAR, ATTN_F16, ATTN_OK, "attn_fwd_f32_scalar", "asked for by options.isa"},
     {0, 1u << ATTN_ISA_AVX2, NULL, ATTN_ISA_AVX2, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on avx2", 0},
     {0, ~0u, NULL, 0, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f64 on default", 0},
-    {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT,
-     "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512", 0},
+    {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512", 0},
 #if defined(__x86_64__)
     {AVX512, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
     {AVX2, 0, NULL, 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_avx2", "best of 2 usable on this CPU"},

@@ -44,7 +44,8 @@ static void test_checked(void **state)
             }
             if (b > 0) assert_true(attn_ceil_div(a, b) == (int64_t)(((wide)a + b - 1) / b));
         }
-    for (int64_t i = 0; i < 200; i++) assert_true(attn_round_64(i) % 64 == 0 && attn_round_64(i) - i >= 0 && attn_round_64(i) - i < 64);
+    for (int64_t i = 0; i < 200; i++)
+        assert_true(attn_round_64(i) % 64 == 0 && attn_round_64(i) - i >= 0 && attn_round_64(i) - i < 64);
     assert_true(attn_clamp(5, 0, 3) == 3 && attn_clamp(-5, 0, 3) == 0 && attn_clamp(2, 0, 3) == 2);
 }
 
@@ -122,9 +123,9 @@ static void test_scratch(void **state)
             assert_true(attn_walk_init(&walk, 2));
             const int64_t at[] = {s->Qt, s->Ot, s->m, s->l, s->S, s->block_max, s->low, s->high, s->scratch, s->K, s->V, s->bytes};
             const int64_t lanes = 24, row = dims[d] * 4, group = walk.group;
-            const int64_t least[] = {group * row * lanes, group * row * lanes, group * lanes * 4, group * lanes * 4, 16 * lanes * 4,
-                                     lanes * 4,           lanes * 4,           lanes * 4,         16 * lanes * 4,   half * 16 * row,
-                                     half * 16 * row};
+            const int64_t least[] = {group * row * lanes, group * row * lanes, group * lanes * 4, group * lanes * 4,
+                                     16 * lanes * 4,      lanes * 4,           lanes * 4,         lanes * 4,
+                                     16 * lanes * 4,      half * 16 * row,     half * 16 * row};
             assert_true(s->Qt == 0);
             for (size_t i = 0; i + 1 < sizeof at / sizeof *at; i++) {
                 assert_true(at[i] % 64 == 0);
