@@ -59,14 +59,16 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = 0;
     if (seen == 0) return;
 
-    const double blocks = fmin(ceil((double)n / (double)model->block_kv), seen);
+    /* Few queries and 8 blocks or more: the blocks may be dealt to parts of 4 or more, whose states are merged in the end. */
+    const double all_blocks = ceil((double)n / (double)model->block_kv), parts = all_blocks >= 8 ? floor(all_blocks / 4) : 0;
+    const double blocks = fmin(all_blocks, seen);
     for (int64_t j = 0; j < n; j++) {
         if (row->S[j] == -INFINITY) continue;
         const double below = top - row->S[j] + 2 * e_max; /* how far the score is below the largest one */
         weights->own[j] = score_error(model, row, j) + u * (exp_error + exp_slope * fmax(lag, below)) + u_ref * (exp_error + below);
         double eps = weights->own[j];
         if (blocks > 1) { /* each time the maximum grows by more than the lag, what is there already is rescaled */
-            const double rescales = fmin(blocks - 1, below / lag + 1);
+            const double rescales = fmin(blocks - 1, below / lag + 1 + parts);
             eps += u * (exp_error * rescales + exp_slope * (below + lag));
         }
         const double log_weight = row->S[j] - row->lse;

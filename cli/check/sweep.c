@@ -245,6 +245,20 @@ static void add_sizes(generator *g, random_state *r)
                 add(g, &c);
             }
     }
+    /* Keys enough to be dealt to parts. */
+    for (int64_t blocks = 7; blocks <= 40; blocks = blocks * 5 / 4 + 1)
+        for (int wide = 0; wide < 2; wide++) {
+            check_case c = draw_sizes(g, r);
+            attn_shape *s = &c.spec.shape;
+            s->len_q = random_between(r, 1, 3);
+            s->len_kv = blocks * g->tile.block_kv + random_between(r, -2, 2);
+            s->dim_qk = random_between(r, 1, 40);
+            s->dim_v = random_between(r, 1, 40);
+            set_option(&c, (option)random_below(r, OPTIONS), r);
+            draw_rest(&c, r);
+            c.spec.dtype = wide ? SPEC_F64 : SPEC_F32;
+            add(g, &c);
+        }
     /* Sizes of zero: nothing to do, or zeros. */
     for (int which = 0; which < OPTIONS; which++)
         for (int axis = 0; axis < 6; axis++) {
