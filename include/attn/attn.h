@@ -119,7 +119,8 @@ typedef struct attn_layout {
 
 typedef enum attn_op {
     ATTN_FORWARD = 0, /* O, and on request lse and the weights */
-    ATTN_BACKWARD = 1 /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
+    ATTN_BACKWARD = 1, /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
+    ATTN_JVP = 2       /* forward mode: the tangents of O and lse along given tangents of Q, K, V and bias (see attn_tangents) */
 } attn_op;
 
 /*
@@ -255,6 +256,32 @@ typedef struct attn_gradients {
     int64_t reserved[4];
 } attn_gradients;
 
+/*
+ * ATTN_JVP: how O and lse change as q, k, v and bias move along tangents (dots).  Inputs beside these are o and lse, as forward left
+ * them, so any number of tangents follow one forward.  Equals, with x_ij = scale * q_i.k_j before the softcap f (or f(x) = x), and
+ * keep_ij the factor of dropout (0 or 1/(1-p); else 1),
+ *
+ *      s'_ij      = f'(x_ij) * scale * (q'_i.k_j + q_i.k'_j) + bias'_ij
+ *      tan_lse_i  = sum_j weights_ij s'_ij
+ *      tan_o_i    = sum_j keep_ij weights_ij ((s'_ij - tan_lse_i) v_j + v'_j)
+ *
+ * in one walk over the keys, in memory that grows with n.  A row without keys has tangent 0; an ATTN_EMPTY_UNIFORM one the mean of v'.
+ * Masks hold, and dropout draws the same weights, as in forward.  What is not given counts as 0.
+ */
+typedef struct attn_tangents {
+    int q; /* 1: attn_args.tan_q is read; likewise k, v and bias */
+    int k;
+    int v;
+    int bias;
+    int lse;              /* 1: attn_args.tan_lse is written, laid out like lse */
+    attn_layout tan_q;    /* the shape of q */
+    attn_layout tan_k;    /* the shape of k */
+    attn_layout tan_v;    /* the shape of v */
+    attn_layout tan_bias; /* the shape of bias, any strides, 0 broadcasts; the type of bias by default */
+    attn_layout tan_o;    /* the shape of o */
+    int64_t reserved[4];
+} attn_tangents;
+
 /* Outputs beside O. */
 typedef struct attn_want {
     int lse;                    /* 1: attn_args.lse is written */
@@ -284,6 +311,7 @@ typedef struct attn_problem {
     attn_dropout dropout;
     attn_want want;
     attn_gradients gradients;
+    attn_tangents tangents;
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -322,7 +350,13 @@ typedef struct attn_args {
     void *grad_bias;
     void *grad_slopes; /* the shape of slopes */
     void *grad_sink;
-    void *grad_scale; /* [heads_q]: of the scale of each head, whatever scale_kind */
+    void *grad_scale;  /* [heads_q]: of the scale of each head, whatever scale_kind */
+    const void *tan_q; /* ATTN_JVP: o and lse are inputs too, as forward left them */
+    const void *tan_k;
+    const void *tan_v;
+    const void *tan_bias;
+    void *tan_o;
+    void *tan_lse;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

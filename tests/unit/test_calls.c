@@ -196,7 +196,9 @@ static void test_kernels(void **state)
     int count = 0;
     (void)state;
     while (attn_kernel_describe(count, &kernel, NULL) == ATTN_OK) {
-        assert_true(strncmp(kernel.name, kernel.op == ATTN_FORWARD ? "attn_fwd_" : "attn_bwd_", 9) == 0);
+        static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_"};
+        assert_in_range(kernel.op, ATTN_FORWARD, ATTN_JVP);
+        assert_true(strncmp(kernel.name, names[kernel.op], strlen(names[kernel.op])) == 0);
         assert_non_null(strstr(kernel.name, attn_isa_name(kernel.isa)));
         assert_non_null(strstr(kernel.name, attn_dtype_name(kernel.compute)));
         assert_true(kernel.usable || kernel.isa != ATTN_ISA_SCALAR);

@@ -66,7 +66,7 @@ static void test_sound(void **state)
 static void test_enums(void **state)
 {
     (void)state;
-    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward), 1 (backward)");
+    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward), 1 (backward), 2 (jvp)");
     REFUSED(s.problem.score.kind = (attn_score_kind)3, ATTN_ERR_ARGUMENT, "score.kind is 3; known: 0 (dot)");
     REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
             "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
@@ -100,6 +100,11 @@ static void test_flags(void **state)
     REFUSED(s.problem.gradients.slopes = 7, ATTN_ERR_ARGUMENT, "gradients.slopes is 7; it is 0 or 1");
     REFUSED(s.problem.gradients.sink = 8, ATTN_ERR_ARGUMENT, "gradients.sink is 8; it is 0 or 1");
     REFUSED(s.problem.gradients.scale = 9, ATTN_ERR_ARGUMENT, "gradients.scale is 9; it is 0 or 1");
+    REFUSED(s.problem.tangents.q = 2, ATTN_ERR_ARGUMENT, "tangents.q is 2; it is 0 or 1");
+    REFUSED(s.problem.tangents.k = 3, ATTN_ERR_ARGUMENT, "tangents.k is 3; it is 0 or 1");
+    REFUSED(s.problem.tangents.v = 4, ATTN_ERR_ARGUMENT, "tangents.v is 4; it is 0 or 1");
+    REFUSED(s.problem.tangents.bias = 5, ATTN_ERR_ARGUMENT, "tangents.bias is 5; it is 0 or 1");
+    REFUSED(s.problem.tangents.lse = 6, ATTN_ERR_ARGUMENT, "tangents.lse is 6; it is 0 or 1");
 }
 
 static void test_reserved(void **state)
@@ -111,6 +116,7 @@ static void test_reserved(void **state)
     REFUSED(s.problem.want.reserved[3] = 4, ATTN_ERR_ARGUMENT, "want.reserved[3] is 4; it must be 0");
     REFUSED(s.problem.dropout.reserved[0] = 5, ATTN_ERR_ARGUMENT, "dropout.reserved[0] is 5; it must be 0");
     REFUSED(s.problem.gradients.reserved[1] = 6, ATTN_ERR_ARGUMENT, "gradients.reserved[1] is 6; it must be 0");
+    REFUSED(s.problem.tangents.reserved[2] = 7, ATTN_ERR_ARGUMENT, "tangents.reserved[2] is 7; it must be 0");
 }
 
 static void test_shape(void **state)
@@ -182,7 +188,7 @@ static void test_gradients(void **state)
 {
     (void)state;
     REFUSED(s.problem.gradients.scale = 1, ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
-    REFUSED(s.problem.op = ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "want.weights is set but op is ATTN_BACKWARD; forward writes them");
+    REFUSED(s.problem.op = ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "want.weights is set but op is not ATTN_FORWARD, which writes them");
     REFUSED((backward(&s), s.problem.gradients.bias = 1, s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT,
             "gradients.bias is set but bias.additive is not");
     REFUSED((backward(&s), s.problem.gradients.slopes = 1), ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
@@ -190,6 +196,42 @@ static void test_gradients(void **state)
     REFUSED(backward(&s), ATTN_ERR_ARGUMENT, "args.grad_o is NULL");
     REFUSED((backward(&s), s.problem.gradients.grad_q.dtype = ATTN_F64), ATTN_ERR_UNSUPPORTED,
             "grad_q.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+}
+
+/* A sound call of forward mode, along a tangent of q. */
+static void jvp(small *s)
+{
+    backward(s);
+    s->problem.op = ATTN_JVP;
+    s->problem.tangents.q = s->problem.tangents.lse = 1;
+    s->args.tan_q = s->q;
+    s->args.o = s->v; /* inputs may be one another */
+    s->args.lse = s->k;
+    s->problem.shape.dim_v = SMALL_D;
+    s->args.tan_o = s->o;
+    s->args.tan_lse = s->lse;
+}
+
+static void test_tangents(void **state)
+{
+    (void)state;
+    ACCEPTED(jvp(&s));
+    ACCEPTED((jvp(&s), s.problem.tangents.q = 0, s.args.tan_q = NULL));
+    REFUSED(s.problem.tangents.v = 1, ATTN_ERR_ARGUMENT, "tangents are given or asked for but op is not ATTN_JVP");
+    REFUSED((backward(&s), s.problem.tangents.lse = 1), ATTN_ERR_ARGUMENT,
+            "tangents are given or asked for but op is not ATTN_JVP");
+    REFUSED((jvp(&s), s.problem.tangents.bias = 1, s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT,
+            "tangents.bias is set but bias.additive is not");
+    REFUSED((jvp(&s), s.problem.want.weights = 1), ATTN_ERR_ARGUMENT,
+            "want.weights is set but op is not ATTN_FORWARD, which writes them");
+    REFUSED((jvp(&s), s.problem.gradients.lse = 1), ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED((jvp(&s), s.args.tan_q = NULL), ATTN_ERR_ARGUMENT, "args.tan_q is NULL");
+    REFUSED((jvp(&s), s.problem.tangents.bias = 1), ATTN_ERR_ARGUMENT, "args.tan_bias is NULL");
+    REFUSED((jvp(&s), s.args.tan_o = NULL), ATTN_ERR_ARGUMENT, "args.tan_o is NULL");
+    REFUSED((jvp(&s), s.args.tan_lse = NULL), ATTN_ERR_ARGUMENT, "args.tan_lse is NULL");
+    REFUSED((jvp(&s), s.args.tan_o = s.k), ATTN_ERR_ARGUMENT, "args.tan_o and args.k are the same pointer; outputs overlap nothing");
+    REFUSED((jvp(&s), s.problem.tangents.tan_k.dtype = ATTN_F64, s.problem.tangents.k = 1), ATTN_ERR_UNSUPPORTED,
+            "tan_k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
 }
 
 static void test_packed(void **state)
@@ -339,7 +381,7 @@ int main(void)
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),   cmocka_unit_test(test_values),
         cmocka_unit_test(test_types),     cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_options),   cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_unused),    cmocka_unit_test(test_tangents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

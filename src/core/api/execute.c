@@ -14,8 +14,11 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
-    if (plan->walk.problem.op == ATTN_BACKWARD) attn_sched_backward(&plan->walk, &a, aligned);
-    else attn_sched_forward(&plan->walk, &a, aligned);
+    switch (plan->walk.problem.op) {
+    case ATTN_FORWARD: attn_sched_forward(&plan->walk, &a, aligned); break;
+    case ATTN_BACKWARD: attn_sched_backward(&plan->walk, &a, aligned); break;
+    case ATTN_JVP: attn_sched_jvp(&plan->walk, &a, aligned); break;
+    }
     return attn_succeed(error);
 }
 

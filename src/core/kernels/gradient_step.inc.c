@@ -103,7 +103,7 @@ static void step_multiply(int width, int64_t n, void *X, const void *Y)
     for (int64_t j = 0; j < n; j++)
         for (int v = 0; v < width; v++) {
             int64_t k = j * TILE + v * VF_LANES;
-            vf_store((real *)X + k, vf_mul(vf_load((const real *)X + k), vf_load((const real *)Y + k)));
+            vf_store((real *)X + k, times_if_any(vf_load((const real *)X + k), vf_load((const real *)Y + k)));
         }
 }
 

@@ -114,8 +114,7 @@ typedef struct attn_fwd_kernel {
     void (*fold_careful)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                          int64_t ldv, void *m, void *l, void *Ot, void *scratch);
     /* m, l and Ot absorb the state of other keys: the larger m is kept, both sides are scaled to it. */
-    void (*merge)(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,
-                  void *Ot);
+    void (*merge)(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l, void *Ot);
     /* 1 if any real lane of Ot is NaN or infinite. */
     int (*not_finite)(int width, int64_t rows, int64_t dim_v, const void *Ot);
 
@@ -159,7 +158,7 @@ typedef struct attn_bwd_kernel {
      */
     void (*gradient)(int width, int64_t n, void *S, void *dP, const void *lse, const void *delta, const attn_drop *drop,
                      double keep, void *scratch);
-    /* X *= Y, two buffers like S. */
+    /* X *= Y, two buffers like S.  What is 0 stays 0, also where Y is NaN. */
     void (*multiply)(int width, int64_t n, void *X, const void *Y);
 
     /* C[j][c] += sum_i A[j][i] B[i][c] over `rows` queries, for n keys: A like S, B in column panels, C with rows of ldc, a
@@ -187,6 +186,23 @@ typedef struct attn_bwd_kernel {
     void (*reduce_pairs)(int64_t rows, int64_t n, const void *dS, int over_queries, int over_keys, void *sums);
 } attn_bwd_kernel;
 
+/* The steps of forward mode, beside those of the two kernels above. */
+typedef struct attn_jvp_kernel {
+    /* Sd += other (NULL: 0). */
+    void (*add_tangents)(int width, int64_t n, void *Sd, const void *other);
+
+    /*
+     *      P = exp(S - lse)      W = P, or keep * P where drop keeps it and 0 where not
+     *      mu[lane] += sum_j P_j Sd_j      S = W      Sd = W Sd
+     *
+     * Where P is 0, and for the product where W is, Sd is not read.
+     */
+    void (*tangent)(int width, int64_t n, void *S, void *Sd, const void *lse, const attn_drop *drop, double keep, void *mu);
+
+    /* At -= mu Ot: Ot is not read where mu is 0. */
+    void (*center)(int width, int64_t dim_v, const void *mu, const void *Ot, void *At);
+} attn_jvp_kernel;
+
 /* A row of kernels.def. */
 typedef struct attn_kernel_row {
     const char *name;
@@ -196,6 +212,7 @@ typedef struct attn_kernel_row {
     uint32_t needs; /* ATTN_CPU_ bits of base/cpu.h */
     const attn_fwd_kernel *forward;
     const attn_bwd_kernel *backward; /* NULL for forward rows */
+    const attn_jvp_kernel *jvp;      /* NULL for forward and backward rows */
 } attn_kernel_row;
 
 /* Rows in order of preference; NULL past the last. */

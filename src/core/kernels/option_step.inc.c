@@ -4,6 +4,9 @@
  */
 #ifdef VF_LANES
 
+/* x * y, and 0 where x is 0 whatever stands in y. */
+VF_INLINE vf times_if_any(vf x, vf y) { return vf_select(vf_eq(x, vf_zero()), vf_zero(), vf_mul(x, y)); }
+
 /*
  * tanh(x), with a small relative error everywhere:  tanh|x| = -e / (2 + e)  with  e = exp(-2|x|) - 1,  and e = 2^n r q(r) + (2^n -
  * 1) with the polynomial p(r) = 1 + r q(r) of exp_step.inc.c, so that nothing cancels near 0.  NaN stays NaN.

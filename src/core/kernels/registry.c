@@ -7,9 +7,11 @@
 
 #define FORWARD(symbol, type, set, features)          extern const attn_fwd_kernel symbol;
 #define BACKWARD(symbol, scores, type, set, features) extern const attn_bwd_kernel symbol;
+#define JVP(symbol, scores, gradients, type, set, features) extern const attn_jvp_kernel symbol;
 #include "kernels.def"
 #undef FORWARD
 #undef BACKWARD
+#undef JVP
 
 #define FORWARD(symbol, type, set, features)                                                                                       \
     {.name = #symbol, .op = ATTN_FORWARD, .compute = (type), .isa = (set), .needs = (features), .forward = &(symbol)},
@@ -21,11 +23,21 @@
      .needs = (features),                                                                                                          \
      .forward = &(scores),                                                                                                         \
      .backward = &(symbol)},
+#define JVP(symbol, scores, gradients, type, set, features)                                                                        \
+    {.name = #symbol,                                                                                                              \
+     .op = ATTN_JVP,                                                                                                               \
+     .compute = (type),                                                                                                            \
+     .isa = (set),                                                                                                                 \
+     .needs = (features),                                                                                                          \
+     .forward = &(scores),                                                                                                         \
+     .backward = &(gradients),                                                                                                     \
+     .jvp = &(symbol)},
 static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };
 #undef FORWARD
 #undef BACKWARD
+#undef JVP
 
 const attn_kernel_row *attn_kernel_at(int index)
 {

@@ -32,7 +32,7 @@ typedef struct tensor {
     const void *pointer;
 } tensor;
 
-enum { TENSORS = 32 };
+enum { TENSORS = 48 };
 
 /* The tensors of problem p; args may be NULL while planning.  q comes first: the others' types follow from it. */
 static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
@@ -49,8 +49,9 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const char *floats_text = "f32, f64, f16 or bf16";
     attn_dtype index = p->mask.index_dtype;
     attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute;
-    int backward = p->op == ATTN_BACKWARD;
-    enum role forward_role = backward ? INPUT : OUTPUT; /* o and lse */
+    int backward = p->op == ATTN_BACKWARD, jvp = p->op == ATTN_JVP;
+    enum role forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
+    const attn_tangents *tan = &p->tangents;
     int64_t B = p->mask.packed ? 1 : s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
     int64_t entries = s->batch + 1, slopes_b = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? s->batch : 1;
     int64_t nbq = p->mask.block ? attn_ceil_div(Sq, p->mask.block_q) : 0,
@@ -89,6 +90,12 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         TOKENS(backward, OUTPUT, grad_v, gradients.grad_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->gradients.bias, OUTPUT, grad_bias, gradients.grad_bias, gb[0], gb[1], gb[2], gb[3], bias, FLOATS, floats_text, 1),
         TOKENS(p->gradients.lse, INPUT, grad_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(tan->q, INPUT, tan_q, tangents.tan_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(tan->k, INPUT, tan_k, tangents.tan_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(tan->v, INPUT, tan_v, tangents.tan_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        LAYOUT(tan->bias, INPUT, tan_bias, tangents.tan_bias, s->batch, Hq, Sq, Skv, bias, FLOATS, floats_text, 0),
+        TOKENS(jvp, OUTPUT, tan_o, tangents.tan_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(tan->lse, OUTPUT, tan_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
         ARRAY(p->mask.lengths_q, INPUT, lengths_q, s->batch, index),
         ARRAY(p->mask.lengths_kv, INPUT, lengths_kv, s->batch, index),
         ARRAY(p->mask.align == ATTN_ALIGN_OFFSET, INPUT, offset, s->batch, index),

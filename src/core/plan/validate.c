@@ -14,7 +14,7 @@
 
 static attn_status check_enums(const attn_problem *p, attn_error *error)
 {
-    CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward), 1 (backward)",
+    CHECK(p->op >= ATTN_FORWARD && p->op <= ATTN_JVP, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward), 1 (backward), 2 (jvp)",
           (int)p->op);
     CHECK(p->score.kind == ATTN_SCORE_DOT, ATTN_ERR_ARGUMENT, "score.kind is %d; known: 0 (dot)", (int)p->score.kind);
     CHECK(p->score.scale_kind >= ATTN_SCALE_DEFAULT && p->score.scale_kind <= ATTN_SCALE_PER_HEAD, ATTN_ERR_ARGUMENT,
@@ -52,6 +52,11 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"gradients.slopes", p->gradients.slopes},
         {"gradients.sink", p->gradients.sink},
         {"gradients.scale", p->gradients.scale},
+        {"tangents.q", p->tangents.q},
+        {"tangents.k", p->tangents.k},
+        {"tangents.v", p->tangents.v},
+        {"tangents.bias", p->tangents.bias},
+        {"tangents.lse", p->tangents.lse},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it is 0 or 1", flags[i].name,
@@ -63,6 +68,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
     } reserved[] = {
         {"score", p->score.reserved},     {"mask", p->mask.reserved}, {"bias", p->bias.reserved},
         {"dropout", p->dropout.reserved}, {"want", p->want.reserved}, {"gradients", p->gradients.reserved},
+        {"tangents", p->tangents.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -134,11 +140,20 @@ static attn_status check_gradients(const attn_problem *p, attn_error *error)
           "dropout.probability is %g; it is within 0..1", p->dropout.probability);
     CHECK(p->op == ATTN_BACKWARD || !(g->lse || g->bias || g->slopes || g->sink || g->scale), ATTN_ERR_ARGUMENT,
           "gradients are asked for but op is not ATTN_BACKWARD");
-    CHECK(p->op != ATTN_BACKWARD || !p->want.weights, ATTN_ERR_ARGUMENT,
-          "want.weights is set but op is ATTN_BACKWARD; forward writes them");
+    CHECK(p->op == ATTN_FORWARD || !p->want.weights, ATTN_ERR_ARGUMENT,
+          "want.weights is set but op is not ATTN_FORWARD, which writes them");
     CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
     CHECK(!g->slopes || p->bias.alibi, ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
     CHECK(!g->sink || p->bias.sink, ATTN_ERR_ARGUMENT, "gradients.sink is set but bias.sink is not");
+    return ATTN_OK;
+}
+
+static attn_status check_tangents(const attn_problem *p, attn_error *error)
+{
+    const attn_tangents *t = &p->tangents;
+    CHECK(p->op == ATTN_JVP || !(t->q || t->k || t->v || t->bias || t->lse), ATTN_ERR_ARGUMENT,
+          "tangents are given or asked for but op is not ATTN_JVP");
+    CHECK(!t->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "tangents.bias is set but bias.additive is not");
     return ATTN_OK;
 }
 
@@ -152,7 +167,8 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_score(&p->score, error));
     TRY(check_mask(p, error));
     TRY(check_gradients(p, error));
-    if (p->op == ATTN_BACKWARD) p->want.lse = 1; /* an input there */
+    TRY(check_tangents(p, error));
+    if (p->op != ATTN_FORWARD) p->want.lse = 1; /* an input there */
     TRY(attn_tensors_resolve(p, error));
     if (p->score.scale_kind == ATTN_SCALE_DEFAULT) p->score.scale = p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
     if (p->score.temperature == 0) p->score.temperature = 1;

@@ -53,13 +53,19 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient
     const int64_t rows = t->tile.rows, first = t->tile.first;
     const attn_layout *lse = &p->want.lse_layout, *dO = &p->gradients.grad_o;
     const void *q = attn_query_row(task, a->q, &p->q, first), *o = attn_query_row(task, a->o, &p->o, first);
-    const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
     void *Qt = attn_part(task, at->Qt), *dOt = attn_part(task, at->dOt), *Ot = attn_part(task, at->Ot);
     void *Q_panels = attn_part(task, at->Q_panels), *dO_panels = attn_part(task, at->dO_panels);
 
     w->kernel->pack_query(width, rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), Qt);
-    w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, dOt);
     w->kernel->pack_query(width, rows, Dv, o, p->o.dtype, p->o.stride[2], 1, Ot);
+    if (p->op == ATTN_JVP) {
+        w->backward->delta(width, rows, 0, dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL,
+                           task->sight.len_q - first, attn_part(task, at->l), attn_part(task, at->m));
+        if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, t);
+        return 1;
+    }
+    const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
+    w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, dOt);
     w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), Q_panels);
     w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, dO_panels);
     t->careful_queries = w->backward->panels_not_finite(rows, D, Q_panels) || w->backward->panels_not_finite(rows, Dv, dO_panels);

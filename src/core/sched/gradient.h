@@ -15,7 +15,7 @@ typedef struct attn_gradient_tile {
 
 /*
  * Brings tile `number` into the worker's memory: Qt, dOt, Q_panels (scaled) and dO_panels, lse in m and delta = dO.O - dlse in l.
- * Returns 0 if the tile has no rows.
+ * Without dO (forward mode) only Qt, Ot and lse.  Returns 0 if the tile has no rows.
  */
 int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient_tile *tile);
 

@@ -39,6 +39,7 @@ int attn_scratch_init(attn_walk *walk)
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = walk->group;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
+    const int tangents = p->op == ATTN_JVP;
     const int backward = p->op == ATTN_BACKWARD, own_sums = backward && walk->splits == 1;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
@@ -64,9 +65,16 @@ int attn_scratch_init(attn_walk *walk)
         {&s->dOt, backward ? Dv : 0, q, size},
         {&s->dQt, backward ? D : 0, q, size},
         {&s->dP, backward ? n : 0, q, size},
-        {&s->slope, backward && p->score.softcap > 0 ? n : 0, q, size},
+        {&s->slope, (backward || tangents) && p->score.softcap > 0 ? n : 0, q, size},
         {&s->Q_panels, backward ? panels : 0, q, size},
         {&s->dO_panels, backward ? panels_v : 0, q, size},
+        {&s->Qdt, tangents ? D : 0, q, size},
+        {&s->At, tangents ? Dv : 0, q, size},
+        {&s->mu, tangents, q, size},
+        {&s->Sd, tangents ? n : 0, q, size},
+        {&s->other, tangents ? n : 0, q, size},
+        {&s->Kd, walk->compact_tan_k ? n : 0, D, size},
+        {&s->Vd, walk->compact_tan_v ? n : 0, Dv, size},
         {&s->pairs, g->bias ? n : 0, q, size},
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},

@@ -69,6 +69,17 @@ attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
     return keys;
 }
 
+attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t high)
+{
+    const attn_walk *w = task->walk;
+    const attn_tangents *t = &w->problem.tangents;
+    const int64_t D = w->problem.shape.dim_qk, Dv = w->problem.shape.dim_v;
+    attn_keys keys = {low, high, NULL, NULL, 0, 0};
+    if (t->k) keys.K = rows_of(task, task->args->tan_k, &t->tan_k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
+    if (t->v) keys.V = rows_of(task, task->args->tan_v, &t->tan_v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
+    return keys;
+}
+
 attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high)
 {
     int64_t size = (int64_t)attn_dtype_bytes(task->walk->compute);

@@ -66,6 +66,8 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel->vectors);
     walk->compact_k = must_compact(walk, &p->k, p->shape.dim_qk);
     walk->compact_v = must_compact(walk, &p->v, p->shape.dim_v);
+    walk->compact_tan_k = p->tangents.k && must_compact(walk, &p->tangents.tan_k, p->shape.dim_qk);
+    walk->compact_tan_v = p->tangents.v && must_compact(walk, &p->tangents.tan_v, p->shape.dim_v);
     walk->ld_dK = padded(walk, p->shape.dim_qk);
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
@@ -76,6 +78,8 @@ int attn_walk_init(attn_walk *walk, int threads)
     if (p->op == ATTN_BACKWARD) {
         walk->splits = tasks_of_key_head(walk, key_heads);
         if (!attn_mul(key_heads, walk->splits, &walk->tasks)) return 0;
+    } else if (p->op == ATTN_JVP) {
+        if (!attn_mul(heads, walk->tiles, &walk->tasks)) return 0;
     } else {
         int64_t of_group = p->shape.heads_kv ? p->shape.heads_q / p->shape.heads_kv : 1;
         walk->by_heads = walk->tiles == 1 && of_group > 1;

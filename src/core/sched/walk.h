@@ -23,6 +23,8 @@ typedef struct attn_scratch {
     int64_t Q_panels, dO_panels;            /* backward: the tile's rows in column panels */
     int64_t pairs;                          /* backward: sums of dS for the gradient of a bias */
     int64_t dK, dV;                         /* backward: sums over one head's queries, where one task has them all */
+    int64_t Qdt, At, mu, Sd, other;         /* forward mode: tile buffers */
+    int64_t Kd, Vd;                         /* forward mode: tangents of keys and values in compact rows */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
 
@@ -31,10 +33,10 @@ typedef struct attn_head_sums {
     double scale, slope, sink;
 } attn_head_sums;
 
-/* What lies behind the workers' memory, where tasks share a result.  Forward: the state of each part of a head's keys.  Backward:
- * tasks that share a key head each have their own sums of dK and dV.  Both are put together in order. */
+/* Backward: what lies behind the workers' memory.  Tasks that share a key head each have their own sums of dK and dV, added in
+ * order. */
 typedef struct attn_shared {
-    int64_t states;             /* [batch * heads_q][parts]: m, l, Ot and a flag */
+    int64_t states;             /* forward, [batch * heads_q][parts]: m, l, Ot and a flag of each part of a head's keys */
     int64_t state_bytes;        /* of one part */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
@@ -49,6 +51,7 @@ typedef struct attn_walk {
     attn_dtype compute;
     const attn_fwd_kernel *kernel;
     const attn_bwd_kernel *backward;
+    const attn_jvp_kernel *jvp;
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
@@ -61,6 +64,8 @@ typedef struct attn_walk {
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
     int compact_k;        /* copy a block into compact rows before use */
     int compact_v;
+    int compact_tan_k; /* the same for their tangents */
+    int compact_tan_v;
     attn_scratch scratch;
     attn_shared shared;
     int workers;
@@ -68,7 +73,7 @@ typedef struct attn_walk {
     void *parallel_context;
 } attn_walk;
 
-/* Fills everything behind `backward` from what is before it.  threads >= 1.  Returns 0 if a size overflows. */
+/* Fills everything behind the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
 int attn_scratch_init(attn_walk *walk);
 int attn_shared_init(attn_walk *walk);
@@ -79,6 +84,7 @@ int64_t attn_walk_bytes(const attn_walk *walk);
 /* workspace: attn_walk_bytes(walk) bytes, 64-byte aligned. */
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace);
 /* The gradient of a bias that is broadcast: summed in a walk of its own, in an order that threads do not change. */
 void attn_sched_bias_gradient(const attn_walk *walk, const attn_args *args, void *workspace);
 

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * jvp_f32.c - attn_jvp_f32_avx512: the forward mode kernel in f32, with AVX-512 F, BW, DQ and VL. */
+#if defined(__x86_64__)
+#define REAL_BITS 32
+#include "../vec/avx512.h"
+
+#include "../jvp.inc.c"
+
+const attn_jvp_kernel attn_jvp_f32_avx512 = ATTN_JVP_KERNEL;
+
+#include "../vec/end.h"
+#endif

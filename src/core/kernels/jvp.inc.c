@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * jvp.inc.c - the forward mode kernel, written once.  An instantiation (<isa>/jvp_<type>.c) says REAL_BITS, includes the vocabulary of
+ * its instruction set and then this file, and defines its table as ATTN_JVP_KERNEL.
+ */
+#ifdef VF_LANES
+
+/* Of forward's steps only the exponential and dropout are used here. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+#include "forward.inc.c"
+
+#pragma GCC diagnostic pop
+
+#include "tangent_step.inc.c"
+
+#define ATTN_JVP_KERNEL                                                                                                            \
+    {                                                                                                                              \
+        .add_tangents = step_add_tangents, .tangent = step_tangent, .center = step_center,                                         \
+    }
+
+#endif

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * jvp_f32.c - attn_jvp_f32_scalar: the forward mode kernel in f32, in plain C. */
+#define REAL_BITS 32
+#include "../vec/scalar.h"
+
+#include "../jvp.inc.c"
+
+const attn_jvp_kernel attn_jvp_f32_scalar = ATTN_JVP_KERNEL;

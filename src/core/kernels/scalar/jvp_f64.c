@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * jvp_f64.c - attn_jvp_f64_scalar: the forward mode kernel in f64, in plain C. */
+#define REAL_BITS 64
+#include "../vec/scalar.h"
+
+#include "../jvp.inc.c"
+
+const attn_jvp_kernel attn_jvp_f64_scalar = ATTN_JVP_KERNEL;

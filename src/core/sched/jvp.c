@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * jvp.c - the walk of forward mode.  Dots mark tangents:
+ *
+ *      for each task (a query tile):                                       Q, Q', O, lse
+ *          for each block of keys that it sees:
+ *              score, modify      S                                        as in forward
+ *              tangents           S' = f'(x) scale (Q' K^T + Q K'^T) + bias'
+ *              accumulate         P = exp(S - lse),  mu += P S',  A += (P S') V + P V'
+ *          lse' = mu,  O' = A - mu O
+ *
+ * P is recomputed from lse, so nothing is rescaled and a block costs five products.
+ */
+#include "../base/names.h"
+#include "tangent.h"
+#include "threads.h"
+
+static void store_lse(const attn_task *task, const attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_layout *layout = &w->problem.want.lse_layout;
+    for (int64_t i = 0; i < t->tile.rows; i++) {
+        void *to = attn_query_row(task, task->args->tan_lse, layout, t->tile.first + i);
+        double mu = attn_real_at(attn_part(task, w->scratch.mu), w->compute, i);
+        if (w->compute == ATTN_F32) *(float *)to = (float)mu;
+        else *(double *)to = mu;
+    }
+}
+
+typedef struct call {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *workers;
+} call;
+
+static void run_task(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const attn_problem *p = &w->problem;
+    const attn_layout *o = &p->tangents.tan_o;
+    attn_task task = attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, number / w->tiles);
+    attn_gradient_tile t;
+
+    /* The last queries first, since under a causal mask they see the most keys. */
+    if (!attn_gradient_tile_open(&task, w->tiles - 1 - number % w->tiles, &t)) return;
+    attn_tangent_open(&task, &t);
+    attn_tangent_walk(&task, &t);
+    w->backward->store_columns(t.tile.width, t.tile.rows, p->shape.dim_v, 1, attn_part(&task, w->scratch.At),
+                               attn_query_row(&task, c->args->tan_o, o, t.tile.first), o->dtype, o->stride[2]);
+    if (p->tangents.lse) store_lse(&task, &t);
+}
+
+void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace)
+{
+    call c = {walk, args, workspace};
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+}

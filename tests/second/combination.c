@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT
+ * combination.c - drawing and running random combinations of options. */
+#include "test.h"
+
+#include "combination.h"
+
+#include <math.h>
+
+enum { TAIL = 64 }; /* bytes behind the workspace that must stay */
+
+typedef struct drawing {
+    combination *c;
+    random_source random;
+    attn_dtype dtype;
+    int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
+} drawing;
+
+/* True once in n; notes the option's name. */
+static int option(drawing *d, int64_t n, const char *name)
+{
+    if (random_below(&d->random, n)) return 0;
+    strcat(d->c->text, " ");
+    strcat(d->c->text, name);
+    return 1;
+}
+
+static void *array(int64_t n, size_t size)
+{
+    void *memory = calloc((size_t)n + 1, size);
+    assert_non_null(memory);
+    return memory;
+}
+
+static void draw_sizes(drawing *d)
+{
+    random_source *r = &d->random;
+    d->B = 1 + random_below(r, 3);
+    d->Hkv = 1 + random_below(r, 3);
+    d->Hq = d->Hkv * (1 + random_below(r, 3));
+    d->Sq = 1 + random_below(r, random_below(r, 2) ? 12 : 130);
+    d->Skv = 1 + random_below(r, random_below(r, 2) ? 12 : 300);
+    d->D = 1 + random_below(r, random_below(r, 2) ? 8 : 70);
+    d->Dv = 1 + random_below(r, random_below(r, 2) ? 8 : 70);
+    d->c->problem.shape = (attn_shape){d->B, d->Hq, d->Hkv, d->Sq, d->Skv, d->D, d->Dv};
+    ref_problem *ref = &d->c->ref;
+    ref->B = d->B, ref->Hq = d->Hq, ref->Hkv = d->Hkv, ref->Sq = d->Sq, ref->Skv = d->Skv, ref->D = d->D, ref->Dv = d->Dv;
+}
+
+static void draw_lengths(drawing *d)
+{
+    combination *c = d->c;
+    attn_mask *mask = &c->problem.mask;
+    int packed = option(d, 5, "packed"), lengths = !packed && option(d, 4, "lengths");
+    c->length_q = array(d->B, sizeof(int64_t));
+    c->length_kv = array(d->B, sizeof(int64_t));
+    c->start_q = array(d->B + 1, sizeof(int64_t));
+    c->start_kv = array(d->B + 1, sizeof(int64_t));
+    c->offset = array(d->B, sizeof(int64_t));
+    for (int64_t b = 0; b < d->B; b++) {
+        int any = lengths || (packed && b > 0); /* one packed sequence is as long as the shape says */
+        c->length_q[b] = any ? random_below(&d->random, d->Sq + 1) : d->Sq;
+        c->length_kv[b] = any ? random_below(&d->random, d->Skv + 1) : d->Skv;
+        c->start_q[b + 1] = c->start_q[b] + c->length_q[b];
+        c->start_kv[b + 1] = c->start_kv[b] + c->length_kv[b];
+    }
+    mask->packed = packed;
+    mask->lengths_q = mask->lengths_kv = lengths;
+    c->args.lengths_q = c->length_q, c->args.lengths_kv = c->length_kv;
+    c->args.cu_seqlens_q = c->start_q, c->args.cu_seqlens_kv = c->start_kv;
+    c->ref.len_q = c->length_q, c->ref.len_kv = c->length_kv;
+}
+
+static void draw_range(drawing *d)
+{
+    combination *c = d->c;
+    attn_mask *mask = &c->problem.mask;
+    mask->causal = c->ref.causal = option(d, 2, "causal");
+    if (option(d, 3, "bottom-right")) {
+        mask->align = ATTN_ALIGN_BOTTOM_RIGHT;
+        for (int64_t b = 0; b < d->B; b++) c->offset[b] = c->length_kv[b] - c->length_q[b];
+    } else if (option(d, 3, "offset")) {
+        mask->align = ATTN_ALIGN_OFFSET;
+        for (int64_t b = 0; b < d->B; b++) c->offset[b] = random_below(&d->random, d->Skv + d->Sq + 9) - d->Sq - 4;
+    }
+    c->ref.offset = c->args.offset = c->offset;
+    if (option(d, 4, "window")) {
+        mask->window = c->ref.window = 1;
+        mask->window_left = c->ref.window_left = random_below(&d->random, d->Skv + 2) - 1;
+        mask->window_right = c->ref.window_right = random_below(&d->random, d->Skv + 2) - 1;
+    }
+    if (option(d, 6, "chunk")) mask->chunk = c->ref.chunk = 1 + random_below(&d->random, d->Skv);
+}
+
+/* Any set of axes, each with probability 1/3. */
+static unsigned some_axes(drawing *d)
+{
+    unsigned axes = 0;
+    for (int axis = 0; axis < 4; axis++) axes |= (unsigned)(random_below(&d->random, 3) == 0) << axis;
+    return axes;
+}
+
+/* Clears keep where a mask, of entries for block_q x block_kv pairs, drops. */
+static void apply_mask(drawing *d, const tensor *mask, int64_t block_q, int64_t block_kv)
+{
+    int64_t at = 0;
+    d->c->ref.keep = d->c->keep;
+    for (int64_t b = 0; b < d->B; b++)
+        for (int64_t h = 0; h < d->Hq; h++)
+            for (int64_t i = 0; i < d->Sq; i++)
+                for (int64_t j = 0; j < d->Skv; j++, at++)
+                    d->c->keep[at] &= tensor_get(mask, tensor_at(mask, b, h, i / block_q, j / block_kv)) != 0;
+}
+
+static void draw_masks(drawing *d)
+{
+    combination *c = d->c;
+    attn_mask *m = &c->problem.mask;
+    int64_t pairs = d->B * d->Hq * d->Sq * d->Skv, shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
+    c->keep = array(pairs, 1);
+    memset(c->keep, 1, (size_t)pairs);
+    if ((m->boolean = option(d, 4, "mask"))) {
+        c->mask = tensor_make(ATTN_BOOL, shape, BY_HEAD, some_axes(d), NULL);
+        for (int64_t i = 0; i < c->mask.count; i++) tensor_set(&c->mask, i, (double)random_below(&d->random, 3));
+        m->mask = c->mask.layout;
+        c->args.mask = c->mask.memory;
+        apply_mask(d, &c->mask, 1, 1);
+    }
+    if ((m->block = option(d, 6, "blocks"))) {
+        m->block_q = 1 + random_below(&d->random, 40);
+        m->block_kv = 1 + random_below(&d->random, 80);
+        shape[2] = (d->Sq + m->block_q - 1) / m->block_q;
+        shape[3] = (d->Skv + m->block_kv - 1) / m->block_kv;
+        c->blocks = tensor_make(ATTN_BOOL, shape, BY_HEAD, some_axes(d), NULL);
+        for (int64_t i = 0; i < c->blocks.count; i++) tensor_set(&c->blocks, i, (double)random_below(&d->random, 2));
+        m->blocks = c->blocks.layout;
+        c->args.blocks = c->blocks.memory;
+        apply_mask(d, &c->blocks, m->block_q, m->block_kv);
+    }
+}
+
+static tensor draw_bias(drawing *d, double size, int with_infinity)
+{
+    const int64_t shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
+    tensor t = tensor_make(d->dtype, shape, BY_HEAD, some_axes(d), NULL);
+    tensor_draw(&t, &d->random, size);
+    for (int64_t i = 0; with_infinity && i < t.count; i++)
+        if (random_below(&d->random, 12) == 0) tensor_set(&t, i, -INFINITY);
+    tensor_read(&t);
+    return t;
+}
+
+static tensor draw_numbers(drawing *d, int64_t n, double size)
+{
+    const int64_t shape[4] = {1, 1, 1, n};
+    tensor t = tensor_make(d->dtype, shape, BY_HEAD, 0, NULL);
+    tensor_draw(&t, &d->random, size);
+    return t;
+}
+
+static void draw_scores(drawing *d)
+{
+    combination *c = d->c;
+    attn_problem *p = &c->problem;
+    c->ref.scale = 1 / sqrt((double)d->D);
+    if ((p->bias.additive = option(d, 3, "bias"))) {
+        c->bias = draw_bias(d, 2, 1);
+        p->bias.bias = c->bias.layout;
+        c->args.bias = c->bias.memory;
+        c->ref.bias = c->bias.value;
+    }
+    if (option(d, 3, "alibi")) {
+        int each = (int)random_below(&d->random, 2);
+        p->bias.alibi = each ? ATTN_ALIBI_BATCH_HEAD : ATTN_ALIBI_HEAD;
+        c->slope = draw_numbers(d, each ? d->B * d->Hq : d->Hq, 0.2);
+        c->slopes = array(d->B * d->Hq, sizeof(double));
+        for (int64_t i = 0; i < d->B * d->Hq; i++) c->slopes[i] = c->slope.value[each ? i : i % d->Hq];
+        c->args.slopes = c->slope.memory;
+        c->ref.slopes = c->slopes;
+    }
+    if ((p->bias.sink = option(d, 3, "sink"))) {
+        c->sink = draw_numbers(d, d->Hq, 3);
+        c->args.sink = c->sink.memory;
+        c->ref.sink = c->sink.value;
+    }
+    if (option(d, 5, "scale")) {
+        p->score.scale_kind = ATTN_SCALE_VALUE;
+        p->score.scale = c->ref.scale = random_below(&d->random, 5) ? random_signed(&d->random) : 0;
+    } else if (option(d, 5, "scale-of-head")) {
+        p->score.scale_kind = ATTN_SCALE_PER_HEAD;
+        c->scale = draw_numbers(d, d->Hq, 0.5);
+        c->args.scale = c->scale.memory;
+        c->ref.scale_of_head = c->scale.value;
+    }
+    if (option(d, 3, "temperature")) p->score.temperature = c->ref.temperature = 0.5 + (double)random_below(&d->random, 20) / 10;
+    if (option(d, 3, "softcap")) p->score.softcap = c->ref.softcap = 0.5 + (double)random_below(&d->random, 40) / 10;
+    /* Packed tensors end where their keys do, and so does the mean; ref/ knows padded ones. */
+    if (!p->bias.sink && !p->mask.packed && option(d, 4, "uniform")) {
+        p->mask.empty = ATTN_EMPTY_UNIFORM;
+        c->ref.uniform = 1;
+    }
+}
+
+static void draw_dropout(drawing *d)
+{
+    combination *c = d->c;
+    if (!option(d, 3, "dropout")) return;
+    double p = random_below(&d->random, 10) ? (double)random_below(&d->random, 9) / 10 + 0.05 : 1;
+    c->problem.dropout.probability = p;
+    c->args.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
+    c->args.dropout_offset = random_word(&d->random);
+    c->Z = array(d->B * d->Hq * d->Sq * d->Skv, sizeof(double));
+    int64_t at = 0;
+    for (int64_t head = 0; head < d->B * d->Hq; head++)
+        for (int64_t i = 0; i < d->Sq; i++)
+            for (int64_t j = 0; j < d->Skv; j++, at++)
+                if (ref_dropout_keeps(c->args.dropout_seed, c->args.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
+    c->ref.Z = c->Z;
+}
+
+static tensor draw_queries(drawing *d, int64_t dim, double size)
+{
+    const int64_t shape[4] = {d->B, d->Hq, d->Sq, dim};
+    tensor t = tensor_make(d->dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
+                           d->c->problem.mask.packed ? d->c->start_q : NULL);
+    tensor_draw(&t, &d->random, size);
+    return t;
+}
+
+static tensor draw_keys(drawing *d, int64_t dim, double size)
+{
+    const int64_t shape[4] = {d->B, d->Hkv, d->Skv, dim};
+    tensor t = tensor_make(d->dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
+                           d->c->problem.mask.packed ? d->c->start_kv : NULL);
+    tensor_draw(&t, &d->random, size);
+    return t;
+}
+
+static void draw_tensors(drawing *d)
+{
+    combination *c = d->c;
+    attn_problem *p = &c->problem;
+    attn_args *a = &c->args;
+    attn_tangents *tan = &p->tangents;
+    c->q = draw_queries(d, d->D, 2), c->k = draw_keys(d, d->D, 2), c->v = draw_keys(d, d->Dv, 1);
+    c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries(d, 1, 0);
+    c->grad_o = draw_queries(d, d->Dv, 1), c->grad_lse = combination_like(&c->lse);
+    tensor_draw(&c->grad_lse, &d->random, 1);
+    c->tan_q = draw_queries(d, d->D, 1), c->tan_k = draw_keys(d, d->D, 1), c->tan_v = draw_keys(d, d->Dv, 1);
+    tan->q = !option(d, 5, "no-tan-q"), tan->k = !option(d, 5, "no-tan-k"), tan->v = !option(d, 5, "no-tan-v");
+    if ((tan->bias = p->bias.additive && !option(d, 5, "no-tan-bias"))) c->tan_bias = draw_bias(d, 1, 0);
+
+    p->q = c->q.layout, p->k = c->k.layout, p->v = c->v.layout, p->o = c->o.layout, p->want.lse_layout = c->lse.layout;
+    p->gradients.grad_o = c->grad_o.layout;
+    tan->tan_q = c->tan_q.layout, tan->tan_k = c->tan_k.layout, tan->tan_v = c->tan_v.layout, tan->tan_bias = c->tan_bias.layout;
+    a->q = c->q.memory, a->k = c->k.memory, a->v = c->v.memory, a->o = c->o.memory, a->lse = c->lse.memory;
+    a->grad_o = c->grad_o.memory, a->grad_lse = c->grad_lse.memory;
+    a->tan_q = c->tan_q.memory, a->tan_k = c->tan_k.memory, a->tan_v = c->tan_v.memory, a->tan_bias = c->tan_bias.memory;
+    c->ref.Q = c->q.value, c->ref.K = c->k.value, c->ref.V = c->v.value;
+}
+
+static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token)
+{
+    if (!tensor_has(t, b, token)) return;
+    for (int64_t c = 0; c < t->shape[3]; c++) tensor_set(t, tensor_at(t, b, h, token, c), NAN);
+}
+
+/* Keys that no query of the group sees, and queries that see no key. */
+static void poison(drawing *d)
+{
+    combination *c = d->c;
+    const int64_t group = d->Hq / d->Hkv;
+    for (int64_t b = 0; b < d->B; b++)
+        for (int64_t g = 0; g < d->Hkv; g++) {
+            int mean = 0; /* some row weighs all values alike */
+            for (int64_t h = g * group; h < (g + 1) * group; h++)
+                for (int64_t i = 0; i < d->Sq; i++) {
+                    int sees = 0;
+                    for (int64_t j = 0; j < d->Skv && !sees; j++) sees = ref_visible(&c->ref, b, h, i, j);
+                    if (sees) continue;
+                    int uniform = c->ref.uniform && i < c->length_q[b];
+                    mean |= uniform;
+                    poison_row(&c->q, b, h, i);
+                    poison_row(&c->tan_q, b, h, i);
+                    if (!uniform) poison_row(&c->grad_o, b, h, i);
+                }
+            for (int64_t j = 0; j < d->Skv; j++) {
+                int seen = 0;
+                for (int64_t h = g * group; h < (g + 1) * group; h++)
+                    for (int64_t i = 0; i < d->Sq && !seen; i++) seen = ref_visible(&c->ref, b, h, i, j);
+                if (seen) continue;
+                poison_row(&c->k, b, g, j);
+                poison_row(&c->tan_k, b, g, j);
+                if (!mean) poison_row(&c->v, b, g, j), poison_row(&c->tan_v, b, g, j);
+            }
+        }
+    tensor_read(&c->q), tensor_read(&c->k), tensor_read(&c->v), tensor_read(&c->grad_o);
+    tensor_read(&c->tan_q), tensor_read(&c->tan_k), tensor_read(&c->tan_v);
+}
+
+void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite)
+{
+    drawing d = {.c = c, .random = random_from(seed), .dtype = dtype};
+    memset(c, 0, sizeof *c);
+    c->problem.struct_size = sizeof c->problem;
+    c->args.struct_size = sizeof c->args;
+    (void)snprintf(c->text, sizeof c->text, "seed %d %s", (int)seed, attn_dtype_name(dtype));
+    draw_sizes(&d);
+    draw_lengths(&d);
+    draw_range(&d);
+    draw_masks(&d);
+    draw_scores(&d);
+    draw_dropout(&d);
+    draw_tensors(&d);
+    if (!finite) poison(&d);
+}
+
+void combination_free(combination *c)
+{
+    tensor *tensors[] = {&c->q,    &c->k,     &c->v,      &c->o,        &c->lse,   &c->mask,  &c->blocks, &c->bias,    &c->slope,
+                         &c->sink, &c->scale, &c->grad_o, &c->grad_lse, &c->tan_q, &c->tan_k, &c->tan_v,  &c->tan_bias};
+    void *arrays[] = {c->start_q, c->start_kv, c->offset, c->length_q, c->length_kv, c->keep, c->slopes, c->Z};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+tensor combination_like(const tensor *t)
+{
+    tensor made =
+        tensor_make(t->layout.dtype, t->shape, t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD, 0, t->start);
+    made.layout = t->layout;
+    return made;
+}
+
+int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
+{
+    attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
+    attn_error error;
+    attn_plan *plan;
+    c->problem.op = op;
+    attn_status status = attn_plan_create(&plan, &c->problem, &options, &error);
+    if (status == ATTN_ERR_UNSUPPORTED && strncmp(error.message, "this CPU cannot", 15) == 0) return 0;
+    if (status != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    size_t size = attn_plan_workspace_size(plan);
+    unsigned char *workspace = malloc(size + TAIL);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, size + TAIL);
+    if (attn_execute(plan, &c->args, workspace, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    for (size_t i = size; i < size + TAIL; i++)
+        if (workspace[i] != 0xff) fail_msg("%s: written %d bytes behind the workspace", c->text, (int)(i - size));
+    free(workspace);
+    attn_plan_destroy(plan);
+    return 1;
+}
+
+int combination_forward(combination *c, attn_isa isa)
+{
+    attn_problem given = c->problem;
+    memset(&c->problem.gradients, 0, sizeof c->problem.gradients);
+    memset(&c->problem.tangents, 0, sizeof c->problem.tangents);
+    c->problem.want.lse = 1;
+    int ran = combination_run(c, ATTN_FORWARD, isa, 1);
+    c->problem = given;
+    return ran;
+}
+
+const double *combination_tangent(const tensor *t, int given) { return given ? t->value : NULL; }

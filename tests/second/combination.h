@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * combination.h - a random combination of all options, from a seed: the problem for the library and the same for ref/.  What no
+ * query may see is poisoned with NaN.
+ */
+#ifndef ATTN_TESTS_SECOND_COMBINATION_H
+#define ATTN_TESTS_SECOND_COMBINATION_H
+
+#include "attn_ref.h"
+#include "tensor.h"
+
+typedef struct combination {
+    char text[300]; /* what was drawn, for messages */
+    attn_problem problem;
+    attn_args args;
+    ref_problem ref;
+    int64_t *start_q, *start_kv; /* packed */
+    int64_t *offset, *length_q, *length_kv;
+    unsigned char *keep;
+    double *slopes, *Z;
+    tensor q, k, v, o, lse, mask, blocks, bias, slope, sink, scale;
+    tensor grad_o, grad_lse;
+    tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
+} combination;
+
+/* dtype: ATTN_F32 or ATTN_F64.  finite: nothing is poisoned. */
+void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
+void combination_free(combination *c);
+
+/* Another tensor of the same shape, type and layout. */
+tensor combination_like(const tensor *t);
+
+/* Runs `op` with the flags of problem.want, gradients and tangents as they are.  Fails the test on any error, and where bytes
+ * behind the workspace change.  Returns 0 where this CPU lacks the instruction set. */
+int combination_run(combination *c, attn_op op, attn_isa isa, int threads);
+
+/* o and lse by the library's own forward. */
+int combination_forward(combination *c, attn_isa isa);
+
+/* A tangent as ref/ wants it: NULL where it is not given. */
+const double *combination_tangent(const tensor *t, int given);
+
+#endif

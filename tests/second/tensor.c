@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ * tensor.c - tensors of the random combinations. */
+#include "test.h"
+
+#include "tensor.h"
+
+tensor tensor_make(attn_dtype dtype, const int64_t shape[4], axis_order order, unsigned broadcast, const int64_t *start)
+{
+    static const int nesting[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
+    tensor t = {.layout.dtype = dtype, .start = start, .count = 1};
+    int64_t sizes[4];
+    for (int axis = 0; axis < 4; axis++) sizes[axis] = t.shape[axis] = shape[axis];
+    if (start) {
+        sizes[0] = 1;
+        sizes[2] = start[shape[0]];
+    }
+    for (int place = 3; place >= 0; place--) {
+        int axis = nesting[order][place];
+        t.layout.stride[axis] = t.count;
+        if (broadcast >> axis & 1) t.layout.stride[axis] = ATTN_BROADCAST;
+        else t.count *= sizes[axis];
+    }
+    t.memory = calloc((size_t)t.count + 1, attn_dtype_size(dtype));
+    t.value = calloc((size_t)(shape[0] * shape[1] * shape[2] * shape[3]) + 1, sizeof(double));
+    assert_true(t.memory && t.value);
+    return t;
+}
+
+void tensor_free(tensor *t)
+{
+    free(t->memory);
+    free(t->value);
+}
+
+int tensor_has(const tensor *t, int64_t b, int64_t token) { return !t->start || token < t->start[b + 1] - t->start[b]; }
+
+int64_t tensor_at(const tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+{
+    const int64_t index[4] = {t->start ? 0 : b, h, t->start ? t->start[b] + token : token, c};
+    int64_t at = 0;
+    for (int axis = 0; axis < 4; axis++)
+        if (t->layout.stride[axis] != ATTN_BROADCAST) at += index[axis] * t->layout.stride[axis];
+    return at;
+}
+
+double tensor_get(const tensor *t, int64_t at)
+{
+    switch (t->layout.dtype) {
+    case ATTN_F32:
+        return (double)((const float *)t->memory)[at];
+    case ATTN_F64:
+        return ((const double *)t->memory)[at];
+    default:
+        return ((const unsigned char *)t->memory)[at];
+    }
+}
+
+void tensor_set(tensor *t, int64_t at, double x)
+{
+    switch (t->layout.dtype) {
+    case ATTN_F32:
+        ((float *)t->memory)[at] = (float)x;
+        break;
+    case ATTN_F64:
+        ((double *)t->memory)[at] = x;
+        break;
+    default:
+        ((unsigned char *)t->memory)[at] = x != 0;
+    }
+}
+
+void tensor_draw(tensor *t, random_source *random, double size)
+{
+    for (int64_t i = 0; i < t->count; i++) tensor_set(t, i, size * random_signed(random));
+    tensor_read(t);
+}
+
+void tensor_fill_bytes(tensor *t, int byte) { memset(t->memory, byte, (size_t)t->count * attn_dtype_size(t->layout.dtype)); }
+
+void tensor_read(tensor *t)
+{
+    const int64_t *n = t->shape;
+    int64_t at = 0;
+    for (int64_t b = 0; b < n[0]; b++)
+        for (int64_t h = 0; h < n[1]; h++)
+            for (int64_t i = 0; i < n[2]; i++)
+                for (int64_t c = 0; c < n[3]; c++, at++)
+                    t->value[at] = tensor_has(t, b, i) ? tensor_get(t, tensor_at(t, b, h, i, c)) : 0;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_jvp.c - forward mode against ref/, on random combinations of all options: within the bound, the same bits for any number of
+ * threads, and the transpose of backward.
+ */
+#include "test.h"
+
+#include "bound.h"
+#include "combination.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { SEEDS = 250, ISAS = 3 };
+
+static double unit(attn_dtype dtype) { return dtype == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON / 2; }
+
+typedef struct tangents {
+    tensor o, lse;
+} tangents;
+
+static tangents outputs(combination *c)
+{
+    tangents out = {combination_like(&c->o), combination_like(&c->lse)};
+    c->problem.tangents.lse = 1;
+    c->problem.tangents.tan_o = out.o.layout;
+    c->args.tan_o = out.o.memory;
+    c->args.tan_lse = out.lse.memory;
+    return out;
+}
+
+static int run(combination *c, tangents *out, attn_isa isa, int threads)
+{
+    tensor_fill_bytes(&out->o, 0xff);
+    tensor_fill_bytes(&out->lse, 0xff);
+    if (!combination_run(c, ATTN_JVP, isa, threads)) return 0;
+    tensor_read(&out->o);
+    tensor_read(&out->lse);
+    return 1;
+}
+
+static ref_tangents inputs(const combination *c)
+{
+    const attn_tangents *t = &c->problem.tangents;
+    ref_tangents in = {combination_tangent(&c->tan_q, t->q),
+                       combination_tangent(&c->tan_k, t->k),
+                       combination_tangent(&c->tan_v, t->v),
+                       combination_tangent(&c->tan_bias, t->bias),
+                       NULL,
+                       NULL};
+    return in;
+}
+
+/* The largest fraction of the bound. */
+static double compare(attn_dtype dtype)
+{
+    double worst = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed, dtype, 0);
+        tangents out = outputs(&c), exact = {combination_like(&c.o), combination_like(&c.lse)};
+        ref_tangents t = inputs(&c);
+        bounds bound;
+        t.Od = exact.o.value, t.lsed = exact.lse.value;
+        ref_jvp(&c.ref, &t);
+        bounds_make(&bound, &c.ref, &t);
+        for (int isa = ATTN_ISA_SCALAR; isa <= ISAS; isa++) {
+            if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
+            int64_t rows = c.ref.B * c.ref.Hq * c.ref.Sq;
+            double o = bound_fraction(out.o.value, exact.o.value, bound.tan_o, rows * c.ref.Dv, unit(dtype));
+            double lse = bound_fraction(out.lse.value, exact.lse.value, bound.tan_lse, rows, unit(dtype));
+            if (!(o < 1) || !(lse < 1))
+                fail_msg("%s on %s: o %g, lse %g of the bound", c.text, attn_isa_name((attn_isa)isa), o, lse);
+            worst = fmax(worst, fmax(o, lse));
+        }
+        bounds_free(&bound);
+        tensor_free(&out.o), tensor_free(&out.lse), tensor_free(&exact.o), tensor_free(&exact.lse);
+        combination_free(&c);
+    }
+    print_message("jvp in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
+    return worst;
+}
+
+static void test_f32(void **state)
+{
+    (void)state;
+    assert_true(compare(ATTN_F32) > 0.01); /* a bound that is never approached tells nothing */
+}
+
+static void test_f64(void **state)
+{
+    (void)state;
+    assert_true(compare(ATTN_F64) > 0.01);
+}
+
+static void test_same_bits(void **state)
+{
+    static const int crews[] = {2, 3, 5};
+    (void)state;
+    for (int seed = 0; seed < SEEDS; seed += 2) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
+        tangents one = outputs(&c), more;
+        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &one, ATTN_ISA_DEFAULT, 1));
+        more = outputs(&c);
+        for (size_t i = 0; i < sizeof crews / sizeof *crews; i++) {
+            (void)run(&c, &more, ATTN_ISA_DEFAULT, crews[i]);
+            if (memcmp(one.o.memory, more.o.memory, (size_t)one.o.count * attn_dtype_size(one.o.layout.dtype)) != 0 ||
+                memcmp(one.lse.memory, more.lse.memory, (size_t)one.lse.count * attn_dtype_size(one.lse.layout.dtype)) != 0)
+                fail_msg("%s: other bits with %d threads", c.text, crews[i]);
+        }
+        tensor_free(&one.o), tensor_free(&one.lse), tensor_free(&more.o), tensor_free(&more.lse);
+        combination_free(&c);
+    }
+}
+
+/* Adds x.y, and |x|.|y| to *size; where y is 0 x may be poisoned. */
+static double inner(const tensor *x, const tensor *y, double *size)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3]; i++) {
+        if (y->value[i] == 0) continue;
+        sum += x->value[i] * y->value[i];
+        *size += fabs(x->value[i] * y->value[i]);
+    }
+    return sum;
+}
+
+/* <dO, J x> + <dlse, J_lse x> = <J^T (dO, dlse), x>. */
+static void test_adjoint(void **state)
+{
+    (void)state;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed + 1000, ATTN_F64, 0);
+        tangents out = outputs(&c);
+        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));
+        double size = 0, forward = inner(&c.grad_o, &out.o, &size) + inner(&c.grad_lse, &out.lse, &size);
+
+        const int64_t pairs[4] = {c.ref.B, c.ref.Hq, c.ref.Sq, c.ref.Skv};
+        attn_tangents given = c.problem.tangents;
+        tensor q = combination_like(&c.q), k = combination_like(&c.k), v = combination_like(&c.v);
+        tensor bias = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
+        attn_gradients *g = &c.problem.gradients;
+        g->grad_q = q.layout, g->grad_k = k.layout, g->grad_v = v.layout;
+        c.args.grad_q = q.memory, c.args.grad_k = k.memory, c.args.grad_v = v.memory, c.args.grad_bias = bias.memory;
+        g->lse = 1;
+        /* The tangent of the bias has axes of its own, so its gradient is wanted for each score: from a bias that is spread out. */
+        tensor spread = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
+        if ((g->bias = given.bias)) {
+            memcpy(spread.memory, c.bias.value, (size_t)spread.count * sizeof(double));
+            c.problem.bias.bias = spread.layout;
+            c.args.bias = spread.memory;
+        }
+        memset(&c.problem.tangents, 0, sizeof c.problem.tangents);
+        (void)combination_run(&c, ATTN_BACKWARD, ATTN_ISA_DEFAULT, 2);
+        tensor_read(&q), tensor_read(&k), tensor_read(&v), tensor_read(&bias);
+        double backward = 0;
+        if (given.q) backward += inner(&c.tan_q, &q, &size);
+        if (given.k) backward += inner(&c.tan_k, &k, &size);
+        if (given.v) backward += inner(&c.tan_v, &v, &size);
+        if (given.bias) backward += inner(&c.tan_bias, &bias, &size);
+        if (!(fabs(forward - backward) <= 1e-13 * size))
+            fail_msg("%s: <dO, J x> is %.17g and <J^T dO, x> %.17g, of %g", c.text, forward, backward, size);
+
+        tensor *all[] = {&out.o, &out.lse, &q, &k, &v, &bias, &spread};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) tensor_free(all[i]);
+        combination_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_adjoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
