@@ -16,10 +16,14 @@ subject it;
 int64_t size_of(attn_dtype dtype)
 {
     switch (dtype) {
-    case ATTN_F64: return 8;
-    case ATTN_F32: return 4;
-    case ATTN_BOOL: return 1;
-    default: return 2;
+    case ATTN_F64:
+        return 8;
+    case ATTN_F32:
+        return 4;
+    case ATTN_BOOL:
+        return 1;
+    default:
+        return 2;
     }
 }
 
@@ -60,11 +64,20 @@ double get(attn_dtype dtype, const void *base, int64_t index)
     double wide;
     uint16_t half;
     switch (dtype) {
-    case ATTN_F64: memcpy(&wide, p, 8); return wide;
-    case ATTN_F32: memcpy(&single, p, 4); return (double)single;
-    case ATTN_F16: memcpy(&half, p, 2); return of_pattern(half, 10, 15);
-    case ATTN_BF16: memcpy(&half, p, 2); return of_pattern(half, 7, 127);
-    default: return *p;
+    case ATTN_F64:
+        memcpy(&wide, p, 8);
+        return wide;
+    case ATTN_F32:
+        memcpy(&single, p, 4);
+        return (double)single;
+    case ATTN_F16:
+        memcpy(&half, p, 2);
+        return of_pattern(half, 10, 15);
+    case ATTN_BF16:
+        memcpy(&half, p, 2);
+        return of_pattern(half, 7, 127);
+    default:
+        return *p;
     }
 }
 
@@ -74,10 +87,18 @@ void put(attn_dtype dtype, void *base, int64_t index, double x)
     float single = (float)x;
     uint16_t half = (uint16_t)(dtype == ATTN_F16 ? to_pattern(x, 10, 15) : to_pattern(x, 7, 127));
     switch (dtype) {
-    case ATTN_F64: memcpy(p, &x, 8); break;
-    case ATTN_F32: memcpy(p, &single, 4); break;
-    case ATTN_BOOL: *p = (char)x; break;
-    default: memcpy(p, &half, 2); break;
+    case ATTN_F64:
+        memcpy(p, &x, 8);
+        break;
+    case ATTN_F32:
+        memcpy(p, &single, 4);
+        break;
+    case ATTN_BOOL:
+        *p = (char)x;
+        break;
+    default:
+        memcpy(p, &half, 2);
+        break;
     }
 }
 

@@ -68,6 +68,7 @@ void test_block_max(void **state);
 void test_clear(void **state);
 void test_exp(void **state);
 void test_fold(void **state);
+void test_fold_maximum(void **state);
 void test_fold_same_bits(void **state);
 void test_fold_hostile(void **state);
 void test_fold_careful(void **state);

@@ -135,7 +135,8 @@ void test_fold(void **state)
                 for (int64_t j = 0; j < blocks[b]; j++)
                     for (int i = 0; i < used; i++) {
                         double top = b == 3 ? 4 : b == 5 && i % 3 ? 40 : 0; /* some lanes only */
-                        own[j * it.tile + i] = i == 1 || (b == 0 && i % 2) || uniform() > 0.8 ? -(double)INFINITY : real(top + uniform() * 6);
+                        own[j * it.tile + i] =
+                            i == 1 || (b == 0 && i % 2) || uniform() > 0.8 ? -(double)INFINITY : real(top + uniform() * 6);
                     }
                 absorb(&r, width, blocks[b], dim_v, own, value_at(V, n, dim_v), 0);
                 n += blocks[b];
@@ -147,6 +148,21 @@ void test_fold(void **state)
             assert_true(untouched((char *)r.l + used * size, (it.tile - used) * size));
             release_all();
         }
+}
+
+/* The running maximum is a score, and moves only where it grows by more than 5.5. */
+void test_fold_maximum(void **state)
+{
+    const double steps[] = {2, 7, 7.5, 13.25, 13, -40, 900}, expected[] = {2, 2, 2, 13.25, 13.25, 13.25, 900};
+    (void)state;
+    running r = fresh(it.vectors, 1, 0);
+    for (int b = 0; b < 7; b++) {
+        double scores[MOST_LANES];
+        for (int i = 0; i < it.tile; i++) scores[i] = i % 2 ? steps[b] : 1;
+        absorb(&r, it.vectors, 1, 0, scores, r.S, 0);
+        for (int i = 0; i < it.tile; i++) assert_true(get(it.compute, r.m, i) == (i % 2 ? expected[b] : 1));
+    }
+    release_all();
 }
 
 /* A lane's bits depend neither on the width nor on what the other lanes hold (their maxima may force a rescale). */
@@ -256,7 +272,8 @@ void test_fold_careful(void **state)
         for (int at = 0; at < KEYS * it.tile; at++) scores[at] = real(uniform());
         for (int i = 0; i < it.tile; i++) scores[2 * it.tile + i] = scores[3 * it.tile + i] = -(double)INFINITY;
         scores[2 * it.tile] = -5000; /* lane 0 keeps key 2 with weight 0 */
-        for (int c = 0; c < DIM; c++) put(it.compute, V, 2 * DIM + c, (double)NAN), put(it.compute, V, 3 * DIM + c, (double)INFINITY);
+        for (int c = 0; c < DIM; c++)
+            put(it.compute, V, 2 * DIM + c, (double)NAN), put(it.compute, V, 3 * DIM + c, (double)INFINITY);
         absorb(&r, width, KEYS, DIM, scores, V, 1);
         for (int c = 0; c < DIM; c++) {
             assert_true(isnan(get(it.compute, r.Ot, c * it.tile)));

@@ -71,8 +71,8 @@ void test_score_same_bits(void **state)
             for (int64_t part = 1; part <= n; part += 3) {
                 char *again = output(n * it.tile * size);
                 for (int64_t j = 0; j < n; j += part)
-                    it.kernel->score(width, n - j < part ? n - j : part, dim, Qt, K + j * dim * size, dim, again + j * it.tile * size,
-                                     block_max, K, dim + 1);
+                    it.kernel->score(width, n - j < part ? n - j : part, dim, Qt, K + j * dim * size, dim,
+                                     again + j * it.tile * size, block_max, K, dim + 1);
                 for (int64_t j = 0; j < n; j++)
                     assert_memory_equal(again + j * it.tile * size, S + j * it.tile * size, (size_t)(width * it.lanes * size));
             }

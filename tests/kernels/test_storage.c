@@ -138,7 +138,8 @@ void test_store_all_patterns(void **state)
                 double x = get(types[t], pattern, 0), next = get(types[t], pattern, 1);
                 double middle = isfinite(next) ? x + (next - x) / 2 : x;
                 middle += shifts[s] * ldexp(fabs(middle), it.compute == ATTN_F64 ? -52 : -23);
-                for (int lane = 0; lane < it.lanes; lane++) put(it.compute, Ot, (int64_t)i * it.tile + lane, i & 1 ? -middle : middle);
+                for (int lane = 0; lane < it.lanes; lane++)
+                    put(it.compute, Ot, (int64_t)i * it.tile + lane, i & 1 ? -middle : middle);
             }
             it.kernel->finish(1, 1, n, 1, m, l, Ot, o, types[t], n, NULL, 0);
             for (int i = 0; i < n; i++) {
@@ -147,18 +148,20 @@ void test_store_all_patterns(void **state)
             }
             release_all();
         }
-        /* NaN with the payload in the lowest bits only must not become infinity. */
-        void *m = output(it.tile * size), *l = output(it.tile * size);
-        char *Ot = output(it.tile * size), *o = output(2 * it.lanes);
-        uint64_t wide = 0x7ff0000000000001u;
-        uint32_t single = 0x7f800001u;
-        for (int i = 0; i < it.lanes; i++) {
-            put(it.compute, m, i, 0), put(it.compute, l, i, 1);
-            memcpy(Ot + i * size, size == 8 ? (void *)&wide : (void *)&single, (size_t)size);
+        /* NaN whose payload is all in the bits that are cut off must not become infinity, nor one of all ones round up to 0. */
+        for (int k = 0; k < 4; k++) {
+            const uint64_t wide = (k & 1 ? UINT64_MAX >> 1 : 0x7ff0000000000001u) | (uint64_t)(k / 2) << 63;
+            const uint32_t single = (k & 1 ? UINT32_MAX >> 1 : 0x7f800001u) | (uint32_t)(k / 2) << 31;
+            void *m = output(it.tile * size), *l = output(it.tile * size);
+            char *Ot = output(it.tile * size), *o = output(2 * it.lanes);
+            for (int i = 0; i < it.lanes; i++) {
+                put(it.compute, m, i, 0), put(it.compute, l, i, 1);
+                memcpy(Ot + i * size, size == 8 ? (const void *)&wide : (const void *)&single, (size_t)size);
+            }
+            it.kernel->finish(1, it.lanes, 1, 1, m, l, Ot, o, types[t], 1, NULL, 0);
+            for (int i = 0; i < it.lanes; i++) assert_true(isnan(get(types[t], o, i)));
+            release_all();
         }
-        it.kernel->finish(1, it.lanes, 1, 1, m, l, Ot, o, types[t], 1, NULL, 0);
-        for (int i = 0; i < it.lanes; i++) assert_true(isnan(get(types[t], o, i)));
-        release_all();
     }
 }
 
@@ -184,7 +187,8 @@ void test_store_weights(void **state)
                 it.kernel->store_weights(width, rows, n, S, m, l, w, types[t], stride, output(it.tile * padded * size));
                 for (int64_t i = 0; i < rows; i++) {
                     for (int64_t j = 0; j < n; j++) {
-                        double sum = get(it.compute, l, i), score = scores[j * it.tile + i], found = get(types[t], w, i * stride + j);
+                        double sum = get(it.compute, l, i), score = scores[j * it.tile + i],
+                               found = get(types[t], w, i * stride + j);
                         if (sum == 0 || isinf(score)) assert_true(found == 0);
                         else assert_true(near(types[t], found, exp(score - 3) / sum, 5));
                     }
