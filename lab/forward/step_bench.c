@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * step_bench.c - the forward kernels without the scheduler: one head, one thread, as a share of what an FMA loop reaches between the
- * samples.  A sample is `group` query tiles against all keys, from packing to storing.
+ * step_bench.c - the forward kernels without the scheduler: one head, one thread, as a share of what an FMA loop reaches between
+ * the samples.  A sample is `group` query tiles against all keys, from packing to storing.
  *
- *      cc -O3 -Iinclude lab/forward/step_bench.c src/core/kernels/registry.c src/core/kernels/[a-z]*[!c]/[a-z]*.c src/core/base/cpu.c -lm
+ *      cc -O3 -Iinclude lab/forward/step_bench.c src/core/kernels/registry.c src/core/kernels/[a-z]*[!c]/[a-z]*.c
+ * src/core/base/cpu.c -lm
  *      ./a.out [kernel's name or part of it] [length] [head size ...]
  *
- * Environment: GROUP tiles that share a block (1), BLOCK keys of a block (the kernel's), SAMPLES (400), PHASES=1 for cycles a phase.
+ * Environment: GROUP tiles that share a block (1), BLOCK keys of a block (the kernel's), SAMPLES (400), PHASES=1: the
+ * scores apart.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -26,11 +28,10 @@ static double now(void)
 }
 
 /* f32 GFLOP/s of 12 independent sums. */
-#define FMA12(reg)                                                                                                                 \
-    reg("0") reg("1") reg("2") reg("3") reg("4") reg("5") reg("6") reg("7") reg("8") reg("9") reg("10") reg("11")
-#define YMM(i) "vfmadd231ps %%ymm12, %%ymm13, %%ymm" i "\n"
-#define ZMM(i) "vfmadd231ps %%zmm12, %%zmm13, %%zmm" i "\n"
-#define ZERO(i) "vxorps %%xmm" i ", %%xmm" i ", %%xmm" i "\n"
+#define FMA12(reg) reg("0") reg("1") reg("2") reg("3") reg("4") reg("5") reg("6") reg("7") reg("8") reg("9") reg("10") reg("11")
+#define YMM(i)     "vfmadd231ps %%ymm12, %%ymm13, %%ymm" i "\n"
+#define ZMM(i)     "vfmadd231ps %%zmm12, %%zmm13, %%zmm" i "\n"
+#define ZERO(i)    "vxorps %%xmm" i ", %%xmm" i ", %%xmm" i "\n"
 #define CLOBBERS                                                                                                                   \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "cc"
 static double ceiling(int wide)
@@ -38,11 +39,17 @@ static double ceiling(int wide)
     long turns = 2000, count = turns;
     double start = now();
     if (wide)
-        __asm__ volatile(FMA12(ZERO) ZERO("12") ZERO("13") ".p2align 6\n1:\n" FMA12(ZMM) FMA12(ZMM) FMA12(ZMM) FMA12(ZMM)
-                         "dec %0\n jnz 1b\n vzeroupper\n" : "+r"(count) : : CLOBBERS);
+        __asm__ volatile(FMA12(ZERO) ZERO("12") ZERO("13") ".p2align 6\n1:\n" FMA12(ZMM) FMA12(ZMM) FMA12(ZMM)
+                             FMA12(ZMM) "dec %0\n jnz 1b\n vzeroupper\n"
+                         : "+r"(count)
+                         :
+                         : CLOBBERS);
     else
-        __asm__ volatile(FMA12(ZERO) ZERO("12") ZERO("13") ".p2align 6\n1:\n" FMA12(YMM) FMA12(YMM) FMA12(YMM) FMA12(YMM)
-                         "dec %0\n jnz 1b\n vzeroupper\n" : "+r"(count) : : CLOBBERS);
+        __asm__ volatile(FMA12(ZERO) ZERO("12") ZERO("13") ".p2align 6\n1:\n" FMA12(YMM) FMA12(YMM) FMA12(YMM)
+                             FMA12(YMM) "dec %0\n jnz 1b\n vzeroupper\n"
+                         : "+r"(count)
+                         :
+                         : CLOBBERS);
     return (double)turns * 48 * (wide ? 32 : 16) / (now() - start) / 1e9;
 }
 
@@ -86,17 +93,17 @@ static void bench(const attn_kernel_row *row, long length, long dim)
     char *values = memory((size_t)(length * dim * size)), *o = memory((size_t)(length * dim * size));
     char *Qt = memory((size_t)(group * dim * tile * size)), *Ot = memory((size_t)(group * dim * tile * size));
     char *S = memory((size_t)(block * tile * size)), *ml = memory((size_t)(group * 8192)), *lse = memory((size_t)(length * size));
-    double *share = memory((size_t)samples * sizeof(double)), spent[3] = {0, 0, 0}, gflops = 0, flops_all = 0;
+    double *share = memory((size_t)samples * sizeof(double)), *scores = memory((size_t)samples * sizeof(double)), gflops = 0;
     fill(q, wide, length * dim), fill(keys, wide, length * dim), fill(values, wide, length * dim);
     long at = 0;
     for (long s = -20; s < samples; s++) {
         if (at + group > tiles) at = 0;
-        double before = ceiling(zmm), start = now();
+        double spent = 0, before = ceiling(zmm), start = now();
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
             k->pack_query(k->vectors, tile, dim, q + (at + g) * tile * dim * size, row->compute, dim, 1 / sqrt((double)dim),
                           Qt + g * dim * tile * size);
-            k->clear(k->vectors, dim, m, m + 2048, Ot + g * dim * tile * size);
+            k->start(k->vectors, dim, -INFINITY, m, m + 2048, Ot + g * dim * tile * size);
         }
         for (long j = 0; j < length; j += block) {
             long n = length - j < block ? length - j : block;
@@ -105,33 +112,34 @@ static void bench(const attn_kernel_row *row, long length, long dim)
                 char *m = ml + g * 8192;
                 double t0 = phases ? now() : 0;
                 k->score(k->vectors, n, dim, Qt + g * dim * tile * size, K, dim, S, m + 4096, g + 1 < group ? K : V, dim);
-                double t1 = phases ? now() : 0;
-                k->fold(k->vectors, n, dim, S, m + 4096, V, dim, m, m + 2048, Ot + g * dim * tile * size,
+                if (phases) spent += now() - t0;
+                k->fold(k->vectors, n, dim, S, m + 4096, NULL, V, dim, m, m + 2048, Ot + g * dim * tile * size,
                         g + 1 < group ? K : K + n * dim * size, dim);
-                if (phases) spent[0] += t1 - t0, spent[1] += now() - t1;
             }
         }
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
-            k->finish(k->vectors, tile, dim, m, m + 2048, Ot + g * dim * tile * size, o + (at + g) * tile * dim * size,
+            k->finish(k->vectors, tile, dim, 1, m, m + 2048, Ot + g * dim * tile * size, o + (at + g) * tile * dim * size,
                       row->compute, dim, lse, 1);
         }
         double seconds = now() - start, after = ceiling(zmm), flops = 4.0 * (double)(tile * group) * (double)length * (double)dim;
         at += group;
         if (s < 0) continue;
-        share[s] = 100 * flops / seconds / 1e9 / ((before + after) / 2 / (wide ? 2 : 1));
+        double most = (before + after) / 2 / (wide ? 2 : 1);
+        share[s] = 100 * flops / seconds / 1e9 / most;
+        scores[s] = spent * most * 1e9 / (flops / 2);
         gflops += flops / seconds / 1e9 / (double)samples;
-        spent[2] += seconds, flops_all += flops;
     }
     qsort(share, (size_t)samples, sizeof *share, by_value);
-    printf("%-20s S%-5ld D%-4ld block %-4ld group %ld  median %5.1f %%  best decile %5.1f %%  %6.1f GFLOP/s", row->name, length, dim, block,
-           group, share[samples / 2], share[samples * 9 / 10], gflops);
-    if (phases) /* multiples of the ideal time of one product, which is half of the flops */
-        printf("  score %.3f fold %.3f", spent[0] / (flops_all / 2) * ceiling(zmm) * 1e9 / (wide ? 2 : 1),
-               spent[1] / (flops_all / 2) * ceiling(zmm) * 1e9 / (wide ? 2 : 1));
+    printf("%-20s S%-5ld D%-4ld block %-4ld group %ld  median %5.1f %%  best decile %5.1f %%  %6.1f GFLOP/s", row->name, length,
+           dim, block, group, share[samples / 2], share[samples * 9 / 10], gflops);
+    if (phases) { /* in units of the ideal time of one product, so that 1 + 1 is 100 % */
+        qsort(scores, (size_t)samples, sizeof *scores, by_value);
+        printf("  scores %.3f, all else %.3f", scores[samples / 2], 200 / share[samples / 2] - scores[samples / 2]);
+    }
     printf("\n");
     fflush(stdout);
-    free(q), free(keys), free(values), free(o), free(Qt), free(Ot), free(S), free(ml), free(lse), free(share);
+    free(q), free(keys), free(values), free(o), free(Qt), free(Ot), free(S), free(ml), free(lse), free(share), free(scores);
 }
 
 int main(int argc, char **argv)
@@ -141,7 +149,7 @@ int main(int argc, char **argv)
     uint32_t has = attn_cpu_features();
     for (int r = 0; attn_kernel_at(r); r++) {
         const attn_kernel_row *row = attn_kernel_at(r);
-        if ((row->needs & has) != row->needs || (argc > 1 && !strstr(row->name, argv[1]))) continue;
+        if (row->op != ATTN_FORWARD || (row->needs & has) != row->needs || (argc > 1 && !strstr(row->name, argv[1]))) continue;
         if (argc > 3) {
             for (int i = 3; i < argc; i++) bench(row, length, atol(argv[i]));
         } else {
