@@ -76,15 +76,12 @@ static int files_in_folder(void)
 static void each(attn_status (*run)(int format, attn_error *error), int format, int files)
 {
     attn_error error;
-    assert_int_equal(run(format, &error), ATTN_OK); /* and whatever is allocated once and kept, is */
+    assert_int_equal(run(format, &error), ATTN_OK);
     for (int n = 1;; n++) {
         memset(&error, 0, sizeof error);
-        long before = fault_live();
         fault_arm(n);
         attn_status status = run(format, &error);
         int failed = fault_disarm();
-        if (fault_live() != before)
-            fail_msg("%s: allocation %d failed, and %ld blocks are lost", names[format], n, fault_live() - before);
         assert_int_equal(files_in_folder(), files);
         if (!failed) {
             assert_int_equal(status, ATTN_OK);
@@ -92,10 +89,13 @@ static void each(attn_status (*run)(int format, attn_error *error), int format, 
             return;
         }
         /* Some libraries do without what they asked for; then the result is right. */
-        if (status == ATTN_OK) continue;
-        if (status != ATTN_ERR_MEMORY) fail_msg("%s: allocation %d: status %d: %s", names[format], n, (int)status, error.message);
-        assert_int_equal(error.status, status);
-        assert_true(strlen(error.message) > 0);
+        if (status != ATTN_OK && status != ATTN_ERR_MEMORY)
+            fail_msg("%s: allocation %d: status %d: %s", names[format], n, (int)status, error.message);
+        if (status != ATTN_OK) assert_true(error.status == status && strlen(error.message) > 0);
+
+        /* The next time it works.  (Blocks are not counted: libzip 1.7.3 loses some when its own allocations fail.  Those that we
+         * lose, LeakSanitizer finds, in the build where only our own fail.) */
+        assert_int_equal(run(format, NULL), ATTN_OK);
     }
 }
 
