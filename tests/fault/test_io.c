@@ -88,8 +88,10 @@ static void each(attn_status (*run)(int format, attn_error *error), int format, 
             assert_true(n > 1);
             return;
         }
-        /* Some libraries do without what they asked for; then the result is right. */
-        if (status != ATTN_OK && status != ATTN_ERR_MEMORY)
+        /* Some libraries do without what they asked for; then the result is right.  cJSON does not tell a lack of memory from a
+         * mistake in the text. */
+        int json = status == ATTN_ERR_FORMAT && strstr(error.message, "not valid JSON") != NULL;
+        if (status != ATTN_OK && status != ATTN_ERR_MEMORY && !json)
             fail_msg("%s: allocation %d: status %d: %s", names[format], n, (int)status, error.message);
         if (status != ATTN_OK) assert_true(error.status == status && strlen(error.message) > 0);
 
