@@ -15,8 +15,7 @@ static const command_usage usage = {
     .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512) caps what is used.\n",
 };
 
-/* "gcc 12.2.0, OpenMP, libattn_io" */
-static const char *built_with(void)
+const char *built_with(void)
 {
 #if defined(__clang__)
     return "clang " __clang_version__ ATTN_CLI_FEATURES;

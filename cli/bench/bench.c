@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bench.c - `attn bench`: how fast problems run, as a share of what this machine can do, measured in the same run. */
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../commands.h"
+#include "../failure.h"
+#include "../options.h"
+#include "list.h"
+#include "measure.h"
+#include "report.h"
+#include "team.h"
+
+typedef struct bench_settings {
+    double seconds;
+    const char *problems; /* a file */
+    const char *csv;
+    int list;
+} bench_settings;
+
+static attn_status set_seconds(void *target, const char *name, const char *value, attn_error *error)
+{
+    char *end;
+    const double seconds = strtod(value, &end);
+    if (!*value || strspn(value, "0123456789.") != strlen(value) || *end || !(seconds > 0 && seconds <= 86400))
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0 and up to 86400", name, value);
+    ((bench_settings *)target)->seconds = seconds;
+    return ATTN_OK;
+}
+
+static attn_status set_problems(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((bench_settings *)target)->problems = value;
+    return ATTN_OK;
+}
+
+static attn_status set_csv(void *target, const char *name, const char *value, attn_error *error)
+{
+    if (!*value) return failure(error, ATTN_ERR_ARGUMENT, "%s: the name of the file is empty", name);
+    ((bench_settings *)target)->csv = value;
+    return ATTN_OK;
+}
+
+static attn_status set_list(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((bench_settings *)target)->list = 1;
+    return ATTN_OK;
+}
+
+static const option_row bench_options[] = {
+    {"seconds", 0, "S", "time each problem for S seconds in all (default 3)", set_seconds},
+    {"problems", 0, "FILE", "measure the problems of FILE too, one a line, # for comments", set_problems},
+    {"csv", 0, "FILE", "write a row for each problem to FILE", set_csv},
+    {"list", 0, NULL, "list the kernels, and what other benchmarks call their problems", set_list},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+static const command_usage usage = {
+    .name = "bench",
+    .synopsis = "[PROBLEM...] [options]",
+    .summary = "Times problems and, between their samples, what this machine can do at most: multiplications\n"
+               "and additions on registers, and plain reads, with the same threads.\n"
+               "PROBLEM is a problem string (attn explain --help); without one, a few usual ones are timed.\n",
+    .notes = "Compare numbers of one run only: a clock or a neighbour that changes moves all of them.\n"
+             "docs/benchmarks.md says how each is measured; bench/problems.txt is the standard list.\n",
+};
+
+/* What is timed where nothing is named: the first lines of bench/problems.txt, one of each kind. */
+static const char *const usual[] = {
+    "fwd:f32:hq8:sq2048:d64",  "fwd:f32:hq8:sq2048:d128:causal",      "fwd:f32:b32:hq8:sq100:d64",
+    "fwd:bf16:hq8:sq2048:d64", "fwd:f32:hq32:hkv8:sq1:skv32768:d128",
+};
+
+/* ---- the problems ---- */
+
+typedef struct problem_list {
+    char **text;
+    char **from; /* "FILE:LINE"; NULL for words of the command line */
+    int count, room;
+} problem_list;
+
+static void list_add(problem_list *list, const char *text, size_t length, const char *file, int line)
+{
+    if (list->count == list->room) {
+        const int room = list->room ? 2 * list->room : 64;
+        problem_list larger = {need_memory(room, sizeof *larger.text), need_memory(room, sizeof *larger.from), list->count, room};
+        for (int k = 0; k < list->count; k++) larger.text[k] = list->text[k], larger.from[k] = list->from[k];
+        free(list->text);
+        free(list->from);
+        *list = larger;
+    }
+    char *from = NULL;
+    if (file) {
+        from = need_memory((int64_t)strlen(file) + 16, 1);
+        sprintf(from, "%s:%d", file, line);
+    }
+    list->from[list->count] = from;
+    list->text[list->count++] = need_text(text, length);
+}
+
+static void list_free(problem_list *list)
+{
+    for (int k = 0; k < list->count; k++) {
+        free(list->text[k]);
+        free(list->from[k]);
+    }
+    free(list->text);
+    free(list->from);
+}
+
+static attn_status list_read(problem_list *list, const char *path, attn_error *error)
+{
+    char line[1024];
+    FILE *file = fopen(path, "r");
+    if (!file) return failure(error, ATTN_ERR_IO, "%s: %s", path, strerror(errno));
+    attn_status status = ATTN_OK;
+    for (int number = 1; status == ATTN_OK && fgets(line, sizeof line, file); number++) {
+        if (strlen(line) == sizeof line - 1)
+            status = failure(error, ATTN_ERR_FORMAT, "%s:%d: a line of more than %zu letters", path, number, sizeof line - 2);
+        const char *begin = line + strspn(line, " \t\r\n");
+        size_t length = strcspn(begin, "#\r\n");
+        while (length && isspace((unsigned char)begin[length - 1])) length--;
+        if (length && status == ATTN_OK) list_add(list, begin, length, path, number);
+    }
+    if (status == ATTN_OK && ferror(file)) status = failure(error, ATTN_ERR_IO, "%s: %s", path, strerror(errno));
+    fclose(file);
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* Every string is read before the first problem takes memory and time.  Returns the exit status, or -1. */
+static int parse_all(const problem_list *list, problem_spec *spec)
+{
+    attn_problem problem;
+    attn_error error;
+    for (int k = 0; k < list->count; k++) {
+        if (problem_parse(list->text[k], &spec[k], &error) == ATTN_OK && problem_build(&spec[k], &problem, &error) == ATTN_OK)
+            continue;
+        failure_about(&error, list->text[k]);
+        return command_fail(usage.name, list->from[k], &error);
+    }
+    return -1;
+}
+
+/* The instruction set that the library chooses with these settings. */
+static attn_isa chosen_isa(const common_settings *settings)
+{
+    attn_isa isa = ATTN_ISA_SCALAR;
+    attn_plan *plan = NULL;
+    attn_plan_description says = {.struct_size = sizeof says};
+    const attn_options options = options_for_library(settings);
+    const attn_problem small = {
+        .struct_size = sizeof small,
+        .shape = {.batch = 1, .heads_q = 1, .heads_kv = 1, .len_q = 1, .len_kv = 1, .dim_qk = 1, .dim_v = 1},
+    };
+    if (attn_plan_create(&plan, &small, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &says, NULL) == ATTN_OK)
+        isa = says.isa;
+    attn_plan_destroy(plan);
+    return isa;
+}
+
+static int chosen_threads(const common_settings *settings)
+{
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    if (settings->threads) return settings->threads;
+    return attn_cpu_describe(&cpu, NULL) == ATTN_OK ? cpu.threads : 1;
+}
+
+static int bench(const common_settings *common, const bench_settings *settings, const problem_list *list, const problem_spec *spec,
+                 contender *contenders)
+{
+    attn_error error;
+    ceilings all;
+    const int count = list->count, threads = chosen_threads(common);
+    attn_isa *isa = need_memory(count, sizeof *isa);
+    rivals *against = need_memory(count, sizeof *against);
+    result *results = need_memory(count, sizeof *results);
+    team_size(threads); /* the threads' own memory is not the library's */
+    int exit = EXIT_DONE;
+    for (int k = 0; k < count && exit == EXIT_DONE; k++) {
+        if (contender_create(&contenders[k], &spec[k], common, &error) != ATTN_OK) {
+            failure_about(&error, list->text[k]);
+            exit = command_fail(usage.name, list->from[k], &error);
+        }
+        isa[k] = contenders[k].plan_says.isa;
+    }
+    if (exit == EXIT_DONE) {
+        ceilings_create(&all, threads, chosen_isa(common), isa, count);
+        for (int k = 0; k < count; k++) against[k] = rivals_of(&all, &contenders[k]);
+        measure(contenders, against, count, &all, settings->seconds, common->quiet);
+        for (int k = 0; k < count; k++) results[k] = result_of(&contenders[k], &against[k]);
+        const report whole = {&all, settings->seconds, results, count};
+        if (settings->csv && report_csv(&whole, settings->csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
+        else if (common->json) report_json(&whole);
+        else report_text(&whole);
+        ceilings_destroy(&all);
+    }
+    free(isa);
+    free(against);
+    free(results);
+    return exit;
+}
+
+int attn_cmd_bench(int argc, char **argv)
+{
+    common_settings common = {0};
+    bench_settings settings = {.seconds = 3};
+    problem_list list = {0};
+    const option_group groups[] = {{"Benchmark", bench_options, &settings}, {"Options", common_options, &common}, {0}};
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, argc, &operands);
+    if (exit >= 0) return exit;
+    if (settings.list) {
+        if (operands < argc) return command_fail_operand(usage.name, argv[operands]);
+        bench_list(common.json);
+        return EXIT_DONE;
+    }
+    for (int k = operands; k < argc; k++) list_add(&list, argv[k], strlen(argv[k]), NULL, 0);
+    if (settings.problems && list_read(&list, settings.problems, &error) != ATTN_OK) {
+        list_free(&list);
+        return command_fail(usage.name, NULL, &error);
+    }
+    if (operands == argc && !settings.problems)
+        for (size_t k = 0; k < sizeof usual / sizeof *usual; k++) list_add(&list, usual[k], strlen(usual[k]), NULL, 0);
+
+    problem_spec *spec = need_memory(list.count, sizeof *spec);
+    contender *contenders = need_memory(list.count, sizeof *contenders);
+    exit = parse_all(&list, spec);
+    if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", "attn bench fwd:f32:hq8:sq1024:d64:causal");
+    if (exit < 0) exit = bench(&common, &settings, &list, spec, contenders);
+    for (int k = 0; k < list.count; k++) contender_destroy(&contenders[k]);
+    free(contenders);
+    free(spec);
+    list_free(&list);
+    return exit;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ceiling.h - what this machine can do at most, sampled while the problems are.
+ */
+#ifndef ATTN_CLI_BENCH_CEILING_H
+#define ATTN_CLI_BENCH_CEILING_H
+
+#include "attn/attn.h"
+#include "loops.h"
+#include "statistics.h"
+
+typedef enum ceiling_kind { CEILING_FMA, CEILING_L2, CEILING_L3, CEILING_MEMORY, CEILING_KINDS } ceiling_kind;
+
+/* One loop on all threads at the same time.  Rates are flops or bytes a second, of all threads together. */
+typedef struct ceiling {
+    ceiling_kind kind;
+    attn_isa isa;
+    const fma_loop *loop; /* of CEILING_FMA */
+    int64_t rounds;
+    size_t bytes; /* of reads: what one thread reads in one pass */
+    int passes;
+    series rates;
+} ceiling;
+
+enum { CEILINGS = 9 };
+
+typedef struct ceilings {
+    ceiling list[CEILINGS];
+    int count;
+    int threads;
+    attn_isa isa; /* the one that the library uses by default here */
+    size_t l2, l3;
+    /* private: each thread's part of `memory` is `part` bytes, read from the thread's own `next` on */
+    unsigned char *memory;
+    size_t part;
+    size_t next;
+} ceilings;
+
+/* Finds the loops of `isa`, of the best instruction set that the CPU has and of the `count` others that problems run on; makes the
+ * memory to read; takes the first samples.  Levels of cache whose size is not known are left out. */
+void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count);
+void ceilings_destroy(ceilings *all);
+
+/* NULL where this machine or build has no such loop. */
+ceiling *ceiling_of_fma(ceilings *all, attn_isa isa, attn_dtype compute);
+/* The nearest level that exists, outwards. */
+ceiling *ceiling_of_read(ceilings *all, ceiling_kind level);
+/* Where `bytes` lie that all threads read again and again. */
+ceiling_kind ceiling_level(const ceilings *all, double bytes);
+/* "FMA", "L2", "L3", "memory" */
+const char *ceiling_kind_name(ceiling_kind kind);
+
+void ceiling_sample(ceilings *all, ceiling *c);
+/* Those of which there is no sample within the last tenth of a second. */
+void ceilings_refresh(ceilings *all);
+
+/* The middle one of all samples; NaN for NULL. */
+double ceiling_median(const ceiling *c);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * contender.c - plans and times one problem. */
+#include "contender.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "../progress.h"
+#include "memory.h"
+#include "work.h"
+
+/* A sample lasts at least this long, so that the clock and the start of the threads do not count. */
+static const double sample_seconds = 2e-3;
+/* Calls shorter than this are timed as they run in a row: caches, pages and branches as the call before left them. */
+static const double warm_below = 20e-3;
+static const int64_t most_calls = 1000000;
+
+/* An allocator that counts. */
+static void *count_allocate(void *context, size_t bytes)
+{
+    *(size_t *)context += bytes;
+    return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+}
+
+static void count_release(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static double time_calls(contender *c, int64_t calls)
+{
+    const size_t bytes = c->plan_says.workspace_bytes;
+    const double begin = seconds_now();
+    for (int64_t n = 0; n < calls; n++) attn_execute(c->plan, &c->data.args, c->workspace, bytes, NULL);
+    return seconds_now() - begin;
+}
+
+/* The first call, and what it takes of memory. */
+static attn_status run_first(contender *c, const attn_options *given, attn_error *error)
+{
+    attn_options options = *given;
+    options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
+    const int counted = memory_forget_peak();
+    const int64_t before = memory_now();
+    attn_status status = attn_plan_create(&c->plan, &c->problem, &options, error);
+    if (status == ATTN_OK) status = attn_plan_describe(c->plan, &c->plan_says, error);
+    if (status != ATTN_OK) return status;
+    c->workspace = fresh_memory(c->plan_says.workspace_bytes);
+    status = attn_execute(c->plan, &c->data.args, c->workspace, c->plan_says.workspace_bytes, error);
+    c->peak_bytes = memory_peak();
+    c->extra_bytes = counted && before >= 0 ? c->peak_bytes - before : -1;
+    return status;
+}
+
+static void calibrate(contender *c)
+{
+    double seconds = time_calls(c, 1);
+    int64_t calls = 1;
+    while (seconds < sample_seconds && calls < most_calls) { /* one measurement of a short call says little */
+        calls *= 2;
+        seconds = time_calls(c, calls);
+    }
+    const double each = seconds / (double)calls;
+    c->calls = each > 0 ? (int64_t)ceil(sample_seconds / each) : most_calls;
+    if (c->calls > most_calls) c->calls = most_calls;
+    if (c->calls < 1) c->calls = 1;
+    c->warm = each < warm_below;
+}
+
+attn_status contender_create(contender *c, const problem_spec *spec, const common_settings *settings, attn_error *error)
+{
+    const attn_options options = options_for_library(settings);
+    *c = (contender){.plan_says.struct_size = sizeof c->plan_says};
+    problem_spec seeded = *spec;
+    if (!seeded.seed) seeded.seed = settings->seed;
+    problem_print(&seeded, c->text, sizeof c->text);
+    attn_status status = problem_build(&seeded, &c->problem, error);
+    if (status != ATTN_OK) return status;
+    attn_plan *trial; /* whatever the library refuses is refused before gigabytes are filled */
+    if ((status = attn_plan_create(&trial, &c->problem, &options, error)) != ATTN_OK) return status;
+    attn_plan_destroy(trial);
+
+    status = data_create(&c->data, &seeded, &c->problem, &options, error);
+    if (status == ATTN_OK) status = run_first(c, &options, error);
+    if (status == ATTN_OK) {
+        c->flops = problem_flops(&c->problem, c->data.pairs);
+        calibrate(c);
+    }
+    return status;
+}
+
+void contender_destroy(contender *c)
+{
+    fresh_release(c->workspace, c->plan_says.workspace_bytes);
+    attn_plan_destroy(c->plan);
+    data_destroy(&c->data);
+    series_free(&c->seconds);
+    *c = (contender){0};
+}
+
+void contender_sample(contender *c)
+{
+    if (c->warm) time_calls(c, 1);
+    const double begin = seconds_now(), seconds = time_calls(c, c->calls);
+    series_add(&c->seconds, begin + seconds / 2, seconds / (double)c->calls);
+    c->spent += seconds;
+}

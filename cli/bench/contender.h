@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * contender.h - one problem, planned, with its data and a workspace, ready to be timed again and again.
+ */
+#ifndef ATTN_CLI_BENCH_CONTENDER_H
+#define ATTN_CLI_BENCH_CONTENDER_H
+
+#include "../options.h"
+#include "data.h"
+#include "statistics.h"
+
+typedef struct contender {
+    char text[512]; /* the problem string, in its shortest form */
+    attn_problem problem;
+    data data;
+    attn_plan *plan;
+    attn_plan_description plan_says;
+    void *workspace;
+    double flops;
+
+    int64_t calls;  /* in one sample */
+    int warm;       /* 1: a sample begins with a call that is not timed */
+    series seconds; /* of one call, a mean over the calls of each sample */
+    double spent;   /* seconds in all samples */
+
+    size_t plan_bytes;
+    int64_t extra_bytes; /* memory that the first call took beside the tensors, as the operating system counts it; -1: unknown */
+    int64_t peak_bytes;  /* of the whole process, tensors and program included; -1: unknown */
+} contender;
+
+/* Draws the data, plans, runs once to measure memory, and finds how many calls make a sample. */
+attn_status contender_create(contender *c, const problem_spec *spec, const common_settings *settings, attn_error *error);
+void contender_destroy(contender *c);
+
+/* Takes one sample. */
+void contender_sample(contender *c);
+
+#endif

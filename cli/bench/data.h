@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * data.h - the tensors of a problem, drawn from its seed.
+ */
+#ifndef ATTN_CLI_BENCH_DATA_H
+#define ATTN_CLI_BENCH_DATA_H
+
+#include "../check/random.h"
+#include "../problem.h"
+
+enum { DATA_BLOCKS = 40 };
+
+typedef struct data {
+    attn_args args;
+    int64_t tokens; /* queries of the whole batch */
+    double pairs;   /* visible (query, key) pairs; see work.h */
+    double bytes;   /* of all tensors, each once */
+    /* private */
+    random_state random;
+    void *block[DATA_BLOCKS];
+    size_t block_bytes[DATA_BLOCKS];
+    int blocks;
+} data;
+
+/*
+ * Fills in everything that the problem reads and makes room for what it writes, all of it touched.  Numbers are standard normal (of
+ * a table of 65521 that repeats: a prime, so rows differ), masks keep a share of 1 - mask_drop, lengths lie within 1 and the
+ * whole length, offsets within 0 and len_kv - len_q unless the string names one.  Backward finds the o and lse that forward
+ * computes, with the same options.
+ */
+attn_status data_create(data *d, const problem_spec *spec, const attn_problem *problem, const attn_options *options,
+                        attn_error *error);
+void data_destroy(data *d);
+
+#endif

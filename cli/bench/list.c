@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ * list.c - the kernels of this build, and the names under which benchmark suites register implementations, each with the problem
+ * string that is its counterpart here. */
+#include "list.h"
+
+#include <stdio.h>
+
+#include "../json.h"
+#include "attn/attn.h"
+
+typedef struct counterpart {
+    const char *name;
+    const char *aliases; /* separated by spaces */
+    const char *problem; /* a string to start from; NULL: not yet */
+    const char *note;
+} counterpart;
+
+static const counterpart counterparts[] = {
+    {"standard", "sdpa", "fwd:f32:b8:hq8:sq1024:d64", "softmax attention; never forms the score matrix"},
+    {"multi_head", "mha", "fwd:f32:b8:hq12:sq1024:d64", "the attention between the projections"},
+    {"grouped_query", "gqa", "fwd:f32:b8:hq32:hkv8:sq1024:d128:causal", "hkv is the number of groups; hkv1 is multi-query"},
+    {"multi_latent", "mla", NULL, "layers and caches: issue 7; its core today is fwd:f32:hq16:hkv1:sq1024:d576:dv512"},
+    {"mla_rope", "", NULL, "layers and caches: issue 7"},
+    {"linear", "linear_attention", NULL, "linear attention: issue 7"},
+    {"performer", "", NULL, "linear attention: issue 7"},
+    {"flash_v2", "flash", "fwd:f32:b8:hq8:sq4096:d64:causal", "the same walk over tiles as `standard`: there is only one"},
+    {"xformers", "memory_efficient", "fwd:f32:b8:hq8:sq4096:d64:bias", "the same walk, with an additive bias"},
+    {"triton_flash", "triton", "fwd:bf16:b8:hq8:sq4096:d64", "the same walk, in 16-bit storage, on the CPU"},
+    {"triton_linear", "fast_linear", NULL, "linear attention: issue 7"},
+};
+enum { COUNTERPARTS = sizeof counterparts / sizeof *counterparts };
+
+static void list_json(void)
+{
+    cJSON *object = json_begin();
+    cJSON *kernels = json_list(object, "kernels");
+    attn_kernel_description kernel = {.struct_size = sizeof kernel};
+    for (int k = 0; attn_kernel_describe(k, &kernel, NULL) == ATTN_OK; k++) {
+        cJSON *row = json_item(kernels);
+        json_text(row, "name", kernel.name);
+        json_text(row, "isa", attn_isa_name(kernel.isa));
+        json_text(row, "compute", attn_dtype_name(kernel.compute));
+        json_flag(row, "usable", kernel.usable);
+    }
+    cJSON *names = json_list(object, "counterparts");
+    for (int k = 0; k < COUNTERPARTS; k++) {
+        const counterpart *c = &counterparts[k];
+        cJSON *row = json_item(names);
+        json_text(row, "name", c->name);
+        json_words(row, "aliases", c->aliases);
+        if (c->problem) json_text(row, "problem", c->problem);
+        else cJSON_AddNullToObject(row, "problem");
+        json_flag(row, "available", c->problem != NULL);
+        json_text(row, "note", c->note);
+    }
+    json_end(object);
+}
+
+static void list_text(void)
+{
+    attn_kernel_description kernel = {.struct_size = sizeof kernel};
+    printf("kernels; --isa NAME chooses among them, the storage type of a problem does the rest\n");
+    for (int k = 0; attn_kernel_describe(k, &kernel, NULL) == ATTN_OK; k++)
+        printf("  %-22s --isa=%-7s computes in %s%s%s\n", kernel.name, attn_isa_name(kernel.isa), attn_dtype_name(kernel.compute),
+               kernel.usable ? "" : "; this CPU lacks some of: ", kernel.usable ? "" : kernel.needs);
+    printf("\nnames in other benchmarks, and the problem that measures the same here\n");
+    for (int k = 0; k < COUNTERPARTS; k++) {
+        const counterpart *c = &counterparts[k];
+        char both[48];
+        snprintf(both, sizeof both, "%s%s%s", c->name, c->aliases[0] ? " = " : "", c->aliases);
+        printf("  %-28s %-42s %s\n", both, c->problem ? c->problem : "not yet", c->note);
+    }
+}
+
+void bench_list(int json) { (json ? list_json : list_text)(); }

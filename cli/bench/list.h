@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * list.h - `attn bench --list`: what can be measured, and what other registries call it. */
+#ifndef ATTN_CLI_BENCH_LIST_H
+#define ATTN_CLI_BENCH_LIST_H
+
+void bench_list(int json);
+
+#endif

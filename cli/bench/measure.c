@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * measure.c - interleaves the contenders with each other and with the ceilings. */
+#include "measure.h"
+
+#include "../progress.h"
+
+static contender *least_measured(contender *contenders, int count)
+{
+    contender *least = contenders;
+    for (int k = 1; k < count; k++)
+        if (contenders[k].spent < least->spent) least = &contenders[k];
+    return least;
+}
+
+static double least_of(double a, double b) { return a < b ? a : b; }
+
+static void show(progress *bar, const contender *contenders, int count, double seconds)
+{
+    double done = 0;
+    for (int k = 0; k < count; k++) done += least_of(contenders[k].spent, seconds);
+    progress_show(bar, (int64_t)(1000 * done), (int64_t)(1000 * seconds * count));
+}
+
+void measure(contender *contenders, const rivals *against, int count, ceilings *all, double seconds, int quiet)
+{
+    progress bar;
+    progress_begin(&bar, "measuring", quiet);
+    for (;;) {
+        contender *c = least_measured(contenders, count);
+        if (c->seconds.count && c->spent >= seconds) break;
+        const rivals *r = &against[c - contenders];
+        if (r->fma) ceiling_sample(all, r->fma);
+        if (r->stream_bound) ceiling_sample(all, r->stream);
+        contender_sample(c);
+        ceilings_refresh(all);
+        show(&bar, contenders, count, seconds);
+    }
+    /* what the last samples are compared with */
+    for (int n = 0; n < NEARBY; n++)
+        for (int k = 0; k < all->count; k++) ceiling_sample(all, &all->list[k]);
+    progress_end(&bar);
+}

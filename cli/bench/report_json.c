@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * report_json.c - the JSON object; spec of the fields: docs/benchmarks.md. */
+#include <stdio.h>
+#include <time.h>
+
+#include "../commands.h"
+#include "../json.h"
+#include "report.h"
+
+static double giga(const ceiling *c) { return ceiling_median(c) / 1e9; }
+
+/* The three that everybody asks for stand in `machine` itself too. */
+static void add_ceilings(cJSON *machine, ceilings *all)
+{
+    json_number(machine, "fma_f32_gflops", giga(ceiling_of_fma(all, all->isa, ATTN_F32)));
+    json_number(machine, "fma_f64_gflops", giga(ceiling_of_fma(all, all->isa, ATTN_F64)));
+    json_number(machine, "stream_gbs", giga(ceiling_of_read(all, CEILING_MEMORY)));
+    cJSON *object = json_object(machine, "ceilings");
+    json_number(object, "fma_f32_gflops", giga(ceiling_of_fma(all, all->isa, ATTN_F32)));
+    json_number(object, "fma_f64_gflops", giga(ceiling_of_fma(all, all->isa, ATTN_F64)));
+    json_number(object, "stream_gbs", giga(ceiling_of_read(all, CEILING_MEMORY)));
+    for (int k = 0; k < all->count; k++) {
+        const ceiling *c = &all->list[k];
+        char name[64];
+        if (c->kind == CEILING_FMA)
+            snprintf(name, sizeof name, "fma_%s_%s_gflops", attn_dtype_name(c->loop->compute), attn_isa_name(c->isa));
+        else if (c->kind == CEILING_MEMORY) continue;
+        else snprintf(name, sizeof name, "stream_%s_gbs", c->kind == CEILING_L2 ? "l2" : "l3");
+        json_number(object, name, giga(c));
+    }
+}
+
+static void add_machine(cJSON *object, ceilings *all)
+{
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    attn_cpu_describe(&cpu, NULL);
+    cJSON *machine = json_object(object, "machine");
+    json_text(machine, "cpu", cpu.name);
+    json_words(machine, "features", cpu.features);
+    json_text(machine, "isa", attn_isa_name(all->isa));
+    json_whole(machine, "threads", all->threads);
+    json_whole(machine, "cache_l1d", (int64_t)cpu.cache_l1d);
+    json_whole(machine, "cache_l2", (int64_t)cpu.cache_l2);
+    json_whole(machine, "cache_l3", (int64_t)cpu.cache_l3);
+    add_ceilings(machine, all);
+}
+
+/* JSON's null where the system does not tell. */
+static void add_bytes(cJSON *object, const char *name, int64_t bytes)
+{
+    if (bytes < 0) cJSON_AddNullToObject(object, name);
+    else json_whole(object, name, bytes);
+}
+
+static void add_result(cJSON *row, const result *x)
+{
+    const contender *c = x->contender;
+    json_text(row, "problem", c->text);
+    json_text(row, "kernel", c->plan_says.kernel);
+    json_text(row, "isa", attn_isa_name(c->plan_says.isa));
+    json_text(row, "compute", attn_dtype_name(c->plan_says.compute));
+    json_whole(row, "threads", c->plan_says.threads);
+    cJSON *seconds = json_object(row, "seconds");
+    json_number(seconds, "p10", x->p10);
+    json_number(seconds, "median", x->median);
+    json_number(seconds, "p90", x->p90);
+    json_number(seconds, "p99", x->p99);
+    json_whole(row, "samples", c->seconds.count);
+    json_whole(row, "calls_per_sample", c->calls);
+    json_number(row, "flops", c->flops);
+    json_number(row, "gflops", x->gflops.median);
+    json_number(row, "gflops_best", x->gflops.best);
+    json_number(row, "ceiling_gflops", x->ceiling_gflops);
+    json_number(row, "share_of_ceiling", x->share_of_ceiling.median);
+    json_number(row, "share_of_ceiling_best", x->share_of_ceiling.best);
+    json_number(row, "gbs", x->gbs.median);
+    json_number(row, "gbs_best", x->gbs.best);
+    json_text(row, "stream", ceiling_kind_name(x->stream));
+    json_number(row, "stream_gbs", x->stream_gbs);
+    json_number(row, "share_of_stream", x->share_of_stream.median);
+    json_number(row, "share_of_stream_best", x->share_of_stream.best);
+    json_text(row, "bound", x->stream_bound ? "stream" : "fma");
+    json_number(row, "tokens_per_second", x->tokens_per_second);
+    json_number(row, "tensor_bytes", c->data.bytes);
+    json_whole(row, "workspace_bytes", (int64_t)c->plan_says.workspace_bytes);
+    json_whole(row, "plan_bytes", (int64_t)c->plan_bytes);
+    json_number(row, "memory_estimate_bytes", x->estimate_bytes);
+    add_bytes(row, "extra_bytes", c->extra_bytes);
+    add_bytes(row, "peak_bytes", c->peak_bytes);
+    json_number(row, "scores_bytes", x->scores_bytes);
+}
+
+void report_json(const report *r)
+{
+    char date[32] = "";
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    cJSON *object = json_begin();
+    json_text(object, "version", attn_version());
+    json_text(object, "built_with", built_with());
+    json_text(object, "date", date);
+    json_number(object, "seconds_per_problem", r->seconds);
+    add_machine(object, r->ceilings);
+    cJSON *results = json_list(object, "results");
+    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k]);
+    json_end(object);
+}

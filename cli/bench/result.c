@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ * result.c - holds each sample against the ceilings sampled around it. */
+#include "result.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "../failure.h"
+
+rivals rivals_of(ceilings *all, const contender *c)
+{
+    rivals r = {.fma = ceiling_of_fma(all, c->plan_says.isa, c->plan_says.compute),
+                .stream = ceiling_of_read(all, ceiling_level(all, c->data.bytes))};
+    const double compute = ceiling_median(r.fma), read = ceiling_median(r.stream);
+    r.stream_bound = c->data.bytes / read > c->flops / compute;
+    return r;
+}
+
+/* Quantiles of amount / seconds / ceiling, each with the ceiling of its own moment; *against is the middle one of these. */
+static typical share(const contender *c, double amount, const ceiling *against_what, double *against)
+{
+    const series *s = &c->seconds;
+    if (!against_what || !s->count) {
+        *against = NAN;
+        return (typical){NAN, NAN};
+    }
+    double *part = need_memory(s->count, sizeof *part), *ceiling_then = need_memory(s->count, sizeof *ceiling_then);
+    for (int64_t k = 0; k < s->count; k++) {
+        ceiling_then[k] = series_highest_near(&against_what->rates, s->when[k]);
+        part[k] = amount / s->value[k] / ceiling_then[k];
+    }
+    const typical found = {quantile(part, s->count, 0.5), quantile(part, s->count, 0.9)};
+    *against = quantile(ceiling_then, s->count, 0.5) / 1e9;
+    free(part);
+    free(ceiling_then);
+    return found;
+}
+
+result result_of(const contender *c, const rivals *r)
+{
+    const series *s = &c->seconds;
+    const attn_shape *shape = &c->problem.shape;
+    result x = {.contender = c, .stream = r->stream->kind, .stream_bound = r->stream_bound};
+    x.p10 = quantile(s->value, s->count, 0.1);
+    x.median = quantile(s->value, s->count, 0.5);
+    x.p90 = quantile(s->value, s->count, 0.9);
+    x.p99 = quantile(s->value, s->count, 0.99);
+    x.gflops = (typical){c->flops / x.median / 1e9, c->flops / x.p10 / 1e9};
+    x.gbs = (typical){c->data.bytes / x.median / 1e9, c->data.bytes / x.p10 / 1e9};
+    x.share_of_ceiling = share(c, c->flops, r->fma, &x.ceiling_gflops);
+    x.share_of_stream = share(c, c->data.bytes, r->stream, &x.stream_gbs);
+    x.tokens_per_second = (double)c->data.tokens / x.median;
+    x.estimate_bytes = c->data.bytes + (double)c->plan_says.workspace_bytes + (double)c->plan_bytes;
+    x.scores_bytes = (double)shape->batch * (double)shape->heads_q * (double)shape->len_q * (double)shape->len_kv *
+                     (double)attn_dtype_size(c->plan_says.compute);
+    return x;
+}

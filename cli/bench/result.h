@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * result.h - what a contender's samples and the ceilings around them come to.  docs/benchmarks.md explains each number.
+ */
+#ifndef ATTN_CLI_BENCH_RESULT_H
+#define ATTN_CLI_BENCH_RESULT_H
+
+#include "ceiling.h"
+#include "contender.h"
+
+/* Something at the median of time, and at its best decile (the p10 of time). */
+typedef struct typical {
+    double median, best;
+} typical;
+
+typedef struct result {
+    const contender *contender;
+    double p10, median, p90, p99;      /* seconds of one call */
+    typical gflops, gbs;               /* 1e9 a second */
+    typical share_of_ceiling;          /* of the FMA loop of the same instruction set and compute type; NaN without one */
+    typical share_of_stream;           /* of plain reads from where the tensors lie */
+    double ceiling_gflops, stream_gbs; /* medians of what the samples were compared with */
+    ceiling_kind stream;
+    int stream_bound; /* 1: at the ceilings' speed, reading would take longer than computing */
+    double tokens_per_second;
+    double estimate_bytes; /* tensors, workspace and plan */
+    double scores_bytes;   /* what a matrix of all scores would take in the compute type */
+} result;
+
+/* The ceilings that a contender is held against; fma may be NULL. */
+typedef struct rivals {
+    ceiling *fma, *stream;
+    int stream_bound;
+} rivals;
+rivals rivals_of(ceilings *all, const contender *c);
+
+result result_of(const contender *c, const rivals *r);
+
+#endif

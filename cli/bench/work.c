@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * work.c - counts visible pairs, query by query, as attn_mask defines them. */
+#include "work.h"
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* n / by, rounded down for negative n too */
+static int64_t floor_divide(int64_t n, int64_t by) { return n / by - (n % by < 0); }
+
+static int64_t keys_of(const attn_mask *mask, int64_t position, int64_t len_kv)
+{
+    int64_t first = 0, last = len_kv - 1;
+    if (mask->causal) last = least(last, position);
+    if (mask->window && mask->window_left >= 0) first = most(first, position - mask->window_left);
+    if (mask->window && mask->window_right >= 0) last = least(last, position + mask->window_right);
+    if (mask->chunk > 0) {
+        const int64_t begin = floor_divide(position, mask->chunk) * mask->chunk;
+        first = most(first, begin);
+        last = least(last, begin + mask->chunk - 1);
+    }
+    return most(0, last - first + 1);
+}
+
+double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets)
+{
+    const attn_shape *s = &problem->shape;
+    double pairs = 0;
+    for (int64_t b = 0; b < s->batch; b++) {
+        const int64_t len_q = lengths_q ? lengths_q[b] : s->len_q, len_kv = lengths_kv ? lengths_kv[b] : s->len_kv;
+        const attn_align align = problem->mask.align;
+        const int64_t offset = align == ATTN_ALIGN_BOTTOM_RIGHT        ? len_kv - len_q
+                               : align == ATTN_ALIGN_OFFSET && offsets ? offsets[b]
+                                                                       : 0;
+        for (int64_t i = 0; i < len_q; i++) pairs += (double)keys_of(&problem->mask, i + offset, len_kv);
+    }
+    return pairs * (double)s->heads_q;
+}
+
+double problem_flops(const attn_problem *problem, double pairs)
+{
+    const double forward = 2.0 * (double)(problem->shape.dim_qk + problem->shape.dim_v) * pairs;
+    return problem->op == ATTN_BACKWARD ? 2.5 * forward : forward;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * work.h - how much a problem has to compute, with the lengths and offsets that it is run with.
+ */
+#ifndef ATTN_CLI_BENCH_WORK_H
+#define ATTN_CLI_BENCH_WORK_H
+
+#include <stdint.h>
+
+#include "attn/attn.h"
+
+/* The (query, key) pairs of the whole problem that causal masks, windows, chunks and lengths leave; boolean masks and biases are
+ * not counted out.  lengths and offsets have one i64 for each batch entry; NULL: full, 0. */
+double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets);
+
+/* Floating-point operations: forward 2 (dim_qk + dim_v) a pair, for the two products; backward 2.5 times that, for its five. */
+double problem_flops(const attn_problem *problem, double pairs);
+
+#endif
