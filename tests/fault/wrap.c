@@ -12,17 +12,14 @@ void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
-char *__real_strdup(const char *text);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
-char *__wrap_strdup(const char *text);
 
 void *__wrap_malloc(size_t size) { return fails() ? (errno = ENOMEM, NULL) : __real_malloc(size); }
 void *__wrap_calloc(size_t count, size_t size) { return fails() ? (errno = ENOMEM, NULL) : __real_calloc(count, size); }
 void *__wrap_realloc(void *memory, size_t size) { return fails() ? (errno = ENOMEM, NULL) : __real_realloc(memory, size); }
-char *__wrap_strdup(const char *text) { return fails() ? (errno = ENOMEM, NULL) : __real_strdup(text); }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
