@@ -25,6 +25,8 @@ def area(path):
 def allowed(source, target):
     if source == target or target == "include":
         return source != "ref" or target == "ref"
+    if source.startswith("src/") and not source.startswith("src/core") and target == "src/common":
+        return True
     if source in ("include", "ref"):
         return False
     if source.startswith("src/core/"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit or tests/fault.
+"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit, tests/fault or tests/merge.
 
 A message counts as tested when a string of a test equals its format, or is what the format can print.
 """
@@ -38,7 +38,8 @@ def pattern(text):
 
 def main():
     tested = set()
-    for path in sorted([*(ROOT / "tests/unit").glob("*.c"), *(ROOT / "tests/fault").glob("*.c")]):
+    folders = ["tests/unit", "tests/fault", "tests/merge"]
+    for path in sorted(path for folder in folders for path in (ROOT / folder).glob("*.c")):
         tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, path.read_text()))
     rules = faults = 0
     for folder in ("plan", "api"):

@@ -118,7 +118,7 @@ typedef struct attn_layout {
 /* ---- the problem: what to compute ----------------------------------------------------------------------------- */
 
 typedef enum attn_op {
-    ATTN_FORWARD = 0, /* O, and on request lse and the weights */
+    ATTN_FORWARD = 0,  /* O, and on request lse and the weights */
     ATTN_BACKWARD = 1, /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
     ATTN_JVP = 2       /* forward mode: the tangents of O and lse along given tangents of Q, K, V and bias (see attn_tangents) */
 } attn_op;
@@ -241,6 +241,19 @@ typedef struct attn_dropout {
     int64_t reserved[4];
 } attn_dropout;
 
+/*
+ * Keys and values in pages, as inference engines keep them: k is [pages, heads_kv, page_size, dim_qk] and v
+ * [pages, heads_kv, page_size, dim_v] (strides of page, head, token, channel), and key j of batch entry b is token j % page_size of
+ * page attn_args.page_table[b*table_stride + j / page_size].  Entries past a sequence's length are not read.  ATTN_FORWARD only.
+ */
+typedef struct attn_paging {
+    int paged;            /* 1: attn_args.page_table is read, of attn_mask.index_dtype */
+    int64_t page_size;    /* tokens of a page */
+    int64_t pages;        /* in k and v */
+    int64_t table_stride; /* entries of the table for each batch entry; 0: ceil(len_kv / page_size) */
+    int64_t reserved[4];
+} attn_paging;
+
 /* Outputs of ATTN_BACKWARD beside dQ, dK and dV, and its inputs beside dO. */
 typedef struct attn_gradients {
     int lse;    /* 1: attn_args.grad_lse is read, laid out like lse: the gradient that arrives through lse */
@@ -257,16 +270,16 @@ typedef struct attn_gradients {
 } attn_gradients;
 
 /*
- * ATTN_JVP: how O and lse change as q, k, v and bias move along tangents (dots).  Inputs beside these are o and lse, as forward left
- * them, so any number of tangents follow one forward.  Equals, with x_ij = scale * q_i.k_j before the softcap f (or f(x) = x), and
- * keep_ij the factor of dropout (0 or 1/(1-p); else 1),
+ * ATTN_JVP: how O and lse change as q, k, v and bias move along tangents (dots).  Inputs beside these are o and lse, as forward
+ * left them, so any number of tangents follow one forward.  Equals, with x_ij = scale * q_i.k_j before the softcap f (or f(x) = x),
+ * and keep_ij the factor of dropout (0 or 1/(1-p); else 1),
  *
  *      s'_ij      = f'(x_ij) * scale * (q'_i.k_j + q_i.k'_j) + bias'_ij
  *      tan_lse_i  = sum_j weights_ij s'_ij
  *      tan_o_i    = sum_j keep_ij weights_ij ((s'_ij - tan_lse_i) v_j + v'_j)
  *
- * in one walk over the keys, in memory that grows with n.  A row without keys has tangent 0; an ATTN_EMPTY_UNIFORM one the mean of v'.
- * Masks hold, and dropout draws the same weights, as in forward.  What is not given counts as 0.
+ * in one walk over the keys, in memory that grows with n.  A row without keys has tangent 0; an ATTN_EMPTY_UNIFORM one the mean of
+ * v'. Masks hold, and dropout draws the same weights, as in forward.  What is not given counts as 0.
  */
 typedef struct attn_tangents {
     int q; /* 1: attn_args.tan_q is read; likewise k, v and bias */
@@ -312,6 +325,7 @@ typedef struct attn_problem {
     attn_want want;
     attn_gradients gradients;
     attn_tangents tangents;
+    attn_paging paging;
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -357,6 +371,7 @@ typedef struct attn_args {
     const void *tan_bias;
     void *tan_o;
     void *tan_lse;
+    const void *page_table;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */
@@ -452,6 +467,52 @@ ATTN_API attn_status attn_execute(const attn_plan *plan, const attn_args *args, 
 
 /* Frees a plan; NULL is a no-op. */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
+
+/* ---- merging parts --------------------------------------------------------------------------------------------- */
+
+/*
+ * Results of the same queries over disjoint sets of keys, to be merged into the result over all of them.  o is the layout of every
+ * part's O and of the merged one, [batch, heads, len_q, dim_v] of f32, f64, f16 or bf16; lse likewise, [batch, heads, len_q, 1] of
+ * f32, or f64 where o is f64.
+ */
+typedef struct attn_merge_problem {
+    size_t struct_size; /* sizeof(attn_merge_problem) */
+    int64_t parts;      /* at least 1 */
+    int64_t batch;
+    int64_t heads;
+    int64_t len_q;
+    int64_t dim_v;
+    attn_layout o;
+    attn_layout lse;
+} attn_merge_problem;
+
+/*
+ * For every row, with p over the parts,
+ *
+ *      lse = log(sum_p exp(lse_p))      o = sum_p exp(lse_p - lse) o_p
+ *
+ * exact but for rounding (Dao et al. 2023, "Flash-Decoding"; computed in double and rounded once).  A part with lse_p = -infinity
+ * weighs nothing, whatever stands in its O; where all are, o = 0 and lse = -infinity.  o_parts and lse_parts have `parts` pointers;
+ * lse may be NULL.  o may be one of the parts, since a row is read before it is written. Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
+ * ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with outputs untouched.
+ */
+ATTN_API attn_status attn_merge(const attn_merge_problem *problem, const void *const *o_parts, const void *const *lse_parts,
+                                void *o, void *lse, attn_error *error);
+
+/*
+ * The gradient of attn_merge: from that of o and of lse (NULL: 0),
+ *
+ *      w_p = exp(lse_p - lse)      grad_o_p = w_p grad_o      grad_lse_p = w_p (grad_o . (o_p - o) + grad_lse)
+ *
+ * into `parts` buffers each, laid out like o and lse.
+ */
+ATTN_API attn_status attn_merge_backward(const attn_merge_problem *problem, const void *const *o_parts,
+                                         const void *const *lse_parts, const void *grad_o, const void *grad_lse,
+                                         void *const *grad_o_parts, void *const *grad_lse_parts, attn_error *error);
+
+/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  Does nothing for other types.  dst
+ * may be src where the types are the same size. */
+ATTN_API void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count);
 
 /* ---- asking ---------------------------------------------------------------------------------------------------- */
 

@@ -229,9 +229,31 @@ static void test_tangents(void **state)
     REFUSED((jvp(&s), s.problem.tangents.bias = 1), ATTN_ERR_ARGUMENT, "args.tan_bias is NULL");
     REFUSED((jvp(&s), s.args.tan_o = NULL), ATTN_ERR_ARGUMENT, "args.tan_o is NULL");
     REFUSED((jvp(&s), s.args.tan_lse = NULL), ATTN_ERR_ARGUMENT, "args.tan_lse is NULL");
-    REFUSED((jvp(&s), s.args.tan_o = s.k), ATTN_ERR_ARGUMENT, "args.tan_o and args.k are the same pointer; outputs overlap nothing");
+    REFUSED((jvp(&s), s.args.tan_o = s.k), ATTN_ERR_ARGUMENT,
+            "args.tan_o and args.k are the same pointer; outputs overlap nothing");
     REFUSED((jvp(&s), s.problem.tangents.tan_k.dtype = ATTN_F64, s.problem.tangents.k = 1), ATTN_ERR_UNSUPPORTED,
             "tan_k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+}
+
+static void test_paged(void **state)
+{
+    static const int64_t table[4] = {0, 1, 2, 7};
+    (void)state;
+#define PAGED(size, count)                                                                                                         \
+    (s.problem.paging.paged = 1, s.problem.paging.page_size = (size), s.problem.paging.pages = (count), s.args.page_table = table)
+    REFUSED(s.problem.paging.paged = 2, ATTN_ERR_ARGUMENT, "paging.paged is 2; it is 0 or 1");
+    REFUSED(s.problem.paging.reserved[2] = 1, ATTN_ERR_ARGUMENT, "paging.reserved[2] is 1; it must be 0");
+    REFUSED((backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
+            "paging.paged is set and op is not ATTN_FORWARD; gradients of pages are not there");
+    REFUSED((PAGED(3, 3), s.problem.mask.packed = 1, s.problem.mask.lengths_q = s.problem.mask.lengths_kv = 0), ATTN_ERR_ARGUMENT,
+            "paging.paged and mask.packed are both set; keys are either in pages or packed");
+    REFUSED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "paging.page_size is 0; it is at least 1");
+    REFUSED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "paging.pages is -1; it is at least 0");
+    REFUSED((PAGED(3, 3), s.problem.paging.table_stride = 1), ATTN_ERR_ARGUMENT,
+            "paging.table_stride is 1; len_kv (5) in pages of 3 needs 2");
+    REFUSED((PAGED(3, 2), s.problem.mask.lengths_kv = 0), ATTN_ERR_ARGUMENT,
+            "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
+    REFUSED((PAGED(3, 3), s.args.page_table = NULL), ATTN_ERR_ARGUMENT, "args.page_table is NULL");
 }
 
 static void test_packed(void **state)
@@ -381,7 +403,7 @@ int main(void)
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),   cmocka_unit_test(test_values),
         cmocka_unit_test(test_types),     cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_options),   cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unused),    cmocka_unit_test(test_tangents),
+        cmocka_unit_test(test_unused),    cmocka_unit_test(test_tangents), cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,9 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     enum role forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
     const attn_tangents *tan = &p->tangents;
     int64_t B = p->mask.packed ? 1 : s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
+    int64_t kv_b = p->paging.paged ? p->paging.pages : B, kv_t = p->paging.paged ? p->paging.page_size : Skv;
+    int64_t page_entries = 0;
+    if (p->paging.paged && !attn_mul(s->batch, p->paging.table_stride, &page_entries)) page_entries = INT64_MAX;
     int64_t entries = s->batch + 1, slopes_b = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? s->batch : 1;
     int64_t nbq = p->mask.block ? attn_ceil_div(Sq, p->mask.block_q) : 0,
             nbk = p->mask.block ? attn_ceil_div(Skv, p->mask.block_kv) : 0;
@@ -62,22 +65,19 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     for (int axis = 0; axis < 4; axis++)
         if (!dense_bias && (bs[axis] == 0 || bs[axis] == ATTN_BROADCAST)) gb[axis] = 1;
 
-#define LAYOUT(used, role, name, field, b, h, t, c, natural, types, text, last)                                                    \
-    {                                                                                                                              \
-#name, role, used, &p->field, {b, h, t, c }, natural, types, text, last, 0, a->name                                        \
-    }
-#define TOKENS(used, role, name, field, h, t, c, natural, types, text, last)                                                       \
-    {                                                                                                                              \
-#name, role, used, &p->field, {B, h, t, c }, natural, types, text, last, p->mask.packed, a->name                           \
-    }
-#define ARRAY(used, role, name, n, dtype)                                                                                          \
-    {                                                                                                                              \
-#name, role, used, NULL, {n, 1, 1, 1 }, dtype, 0, "", 0, 0, a->name                                                        \
-    }
+/* clang-format off */
+#define LAYOUT(used, role, name, field, b, h, t, c, natural, types, text, last) \
+    {#name, role, used, &p->field, {b, h, t, c}, natural, types, text, last, 0, a->name}
+#define TOKENS(used, role, name, field, h, t, c, natural, types, text, last) \
+    {#name, role, used, &p->field, {B, h, t, c}, natural, types, text, last, p->mask.packed, a->name}
+#define KEYS(name, dim) \
+    {#name, INPUT, 1, &p->name, {kv_b, Hkv, kv_t, dim}, stored, same, same_text, 1, p->mask.packed, a->name}
+#define ARRAY(used, role, name, n, dtype) {#name, role, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, a->name}
+/* clang-format on */
     const tensor table[] = {
         TOKENS(1, INPUT, q, q, Hq, Sq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
-        TOKENS(1, INPUT, k, k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(1, INPUT, v, v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        KEYS(k, s->dim_qk),
+        KEYS(v, s->dim_v),
         TOKENS(1, forward_role, o, o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->mask.boolean, INPUT, mask, mask.mask, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text, 0),
         LAYOUT(p->mask.block, INPUT, blocks, mask.blocks, s->batch, Hq, nbq, nbk, ATTN_BOOL, BYTES, bytes_text, 0),
@@ -101,6 +101,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         ARRAY(p->mask.align == ATTN_ALIGN_OFFSET, INPUT, offset, s->batch, index),
         ARRAY(p->mask.packed, INPUT, cu_seqlens_q, entries, index),
         ARRAY(p->mask.packed, INPUT, cu_seqlens_kv, entries, index),
+        ARRAY(p->paging.paged, INPUT, page_table, page_entries, index),
         ARRAY(p->score.scale_kind == ATTN_SCALE_PER_HEAD, INPUT, scale, Hq, compute),
         ARRAY(p->bias.alibi != ATTN_ALIBI_NONE, INPUT, slopes, slopes_b * Hq, compute),
         ARRAY(p->bias.sink, INPUT, sink, Hq, compute),
@@ -110,6 +111,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     };
 #undef LAYOUT
 #undef TOKENS
+#undef KEYS
 #undef ARRAY
     int count = 0;
     _Static_assert(sizeof table / sizeof *table <= TENSORS, "raise TENSORS");

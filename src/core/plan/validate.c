@@ -57,6 +57,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"tangents.v", p->tangents.v},
         {"tangents.bias", p->tangents.bias},
         {"tangents.lse", p->tangents.lse},
+        {"paging.paged", p->paging.paged},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it is 0 or 1", flags[i].name,
@@ -66,9 +67,9 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         const char *name;
         const int64_t *words;
     } reserved[] = {
-        {"score", p->score.reserved},     {"mask", p->mask.reserved}, {"bias", p->bias.reserved},
-        {"dropout", p->dropout.reserved}, {"want", p->want.reserved}, {"gradients", p->gradients.reserved},
-        {"tangents", p->tangents.reserved},
+        {"score", p->score.reserved},       {"mask", p->mask.reserved},     {"bias", p->bias.reserved},
+        {"dropout", p->dropout.reserved},   {"want", p->want.reserved},     {"gradients", p->gradients.reserved},
+        {"tangents", p->tangents.reserved}, {"paging", p->paging.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -133,6 +134,23 @@ static attn_status check_mask(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
+static attn_status check_paging(attn_problem *p, attn_error *error)
+{
+    attn_paging *g = &p->paging;
+    if (!g->paged) return ATTN_OK;
+    CHECK(p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
+          "paging.paged is set and op is not ATTN_FORWARD; gradients of pages are not there");
+    CHECK(!p->mask.packed, ATTN_ERR_ARGUMENT, "paging.paged and mask.packed are both set; keys are either in pages or packed");
+    CHECK(g->page_size > 0, ATTN_ERR_ARGUMENT, "paging.page_size is %" PRId64 "; it is at least 1", g->page_size);
+    CHECK(g->pages >= 0, ATTN_ERR_ARGUMENT, "paging.pages is %" PRId64 "; it is at least 0", g->pages);
+    int64_t need = attn_ceil_div(p->shape.len_kv, g->page_size);
+    CHECK(g->table_stride == 0 || g->table_stride >= need, ATTN_ERR_ARGUMENT,
+          "paging.table_stride is %" PRId64 "; len_kv (%" PRId64 ") in pages of %" PRId64 " needs %" PRId64, g->table_stride,
+          p->shape.len_kv, g->page_size, need);
+    if (g->table_stride == 0) g->table_stride = need;
+    return ATTN_OK;
+}
+
 static attn_status check_gradients(const attn_problem *p, attn_error *error)
 {
     const attn_gradients *g = &p->gradients;
@@ -166,6 +184,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_shape(&p->shape, error));
     TRY(check_score(&p->score, error));
     TRY(check_mask(p, error));
+    TRY(check_paging(p, error));
     TRY(check_gradients(p, error));
     TRY(check_tangents(p, error));
     if (p->op != ATTN_FORWARD) p->want.lse = 1; /* an input there */
@@ -197,6 +216,21 @@ static attn_status check_lengths(const char *name, const void *array, attn_dtype
     return ATTN_OK;
 }
 
+static attn_status check_pages(const attn_problem *p, const attn_args *args, attn_error *error)
+{
+    const attn_paging *g = &p->paging;
+    for (int64_t b = 0; b < p->shape.batch; b++) {
+        int64_t length = p->mask.lengths_kv ? attn_index_at(args->lengths_kv, p->mask.index_dtype, b) : p->shape.len_kv;
+        for (int64_t i = 0; i < attn_ceil_div(length, g->page_size); i++) {
+            int64_t page = attn_index_at(args->page_table, p->mask.index_dtype, b * g->table_stride + i);
+            CHECK(page >= 0 && page < g->pages, ATTN_ERR_ARGUMENT,
+                  "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in page_table; there are %" PRId64 " pages", i, b,
+                  page, g->pages);
+        }
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_cu_seqlens(const char *name, const void *array, attn_dtype dtype, int64_t batch, int64_t most,
                                     attn_error *error)
 {
@@ -219,6 +253,7 @@ attn_status attn_args_validate(const attn_problem *p, const attn_args *args, att
         TRY(check_lengths("lengths_q", args->lengths_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
     if (p->mask.lengths_kv)
         TRY(check_lengths("lengths_kv", args->lengths_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
+    if (p->paging.paged) TRY(check_pages(p, args, error));
     if (p->mask.packed) {
         TRY(check_cu_seqlens("cu_seqlens_q", args->cu_seqlens_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
         TRY(check_cu_seqlens("cu_seqlens_kv", args->cu_seqlens_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));

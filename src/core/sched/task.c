@@ -46,16 +46,37 @@ char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *l
     return at(base, layout, task->b * stride[0] + task->h * stride[1] + i * stride[2] + j * stride[3]);
 }
 
+/* Rows low .. high-1 from their pages into compact rows. */
+static void gather_pages(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, char *to, int64_t low,
+                         int64_t high)
+{
+    const attn_walk *w = task->walk;
+    const attn_paging *paging = &w->problem.paging;
+    const int64_t *stride = layout->stride;
+    for (int64_t j = low; j < high;) {
+        int64_t number = j / paging->page_size, end = attn_min(high, (number + 1) * paging->page_size);
+        int64_t page = attn_index_at(task->args->page_table, w->problem.mask.index_dtype, task->b * paging->table_stride + number);
+        const void *rows = at(base, layout, page * stride[0] + task->g * stride[1] + j % paging->page_size * stride[2]);
+        w->kernel->load_rows(end - j, dim, rows, layout->dtype, stride[2],
+                             to + (j - low) * dim * (int64_t)attn_dtype_bytes(w->compute), dim);
+        j = end;
+    }
+}
+
 static const void *rows_of(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, int compact,
                            int64_t copy_at, int64_t low, int64_t high, int64_t *ld)
 {
-    const char *rows = attn_key_row(task, base, layout, low);
     if (!compact) {
         *ld = layout->stride[2];
-        return rows;
+        return attn_key_row(task, base, layout, low);
     }
     *ld = dim;
-    task->walk->kernel->load_rows(high - low, dim, rows, layout->dtype, layout->stride[2], attn_part(task, copy_at), dim);
+    if (task->walk->problem.paging.paged) {
+        gather_pages(task, base, layout, dim, attn_part(task, copy_at), low, high);
+        return attn_part(task, copy_at);
+    }
+    task->walk->kernel->load_rows(high - low, dim, attn_key_row(task, base, layout, low), layout->dtype, layout->stride[2],
+                                  attn_part(task, copy_at), dim);
     return attn_part(task, copy_at);
 }
 

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * cache.h - what append and attend share. */
+#ifndef ATTN_CACHE_CACHE_H
+#define ATTN_CACHE_CACHE_H
+
+#include "../common/fail.h"
+#include "attn/cache.h"
+
+/* Copies of what the caller gave with default types and strides filled in; every rule is checked. */
+attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
+                               attn_cache_tokens *tokens, attn_error *error);
+
+/* Writes the new tokens into their places, keys rotated, and adds to the lengths. */
+void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens);
+
+/* How many tokens entry b gets. */
+int64_t attn_cache_new_tokens(const attn_cache_tokens *tokens, int64_t b);
+
+#endif

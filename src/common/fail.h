@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ * fail.h - how a module outside the core says no; such modules use public headers only. */
+#ifndef ATTN_COMMON_FAIL_H
+#define ATTN_COMMON_FAIL_H
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "attn/attn.h"
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4), unused))
+#endif
+static attn_status
+fail(attn_error *error, attn_status status, const char *format, ...)
+{
+    if (error) {
+        va_list list;
+        va_start(list, format);
+        error->status = status;
+        (void)vsnprintf(error->message, sizeof error->message, format, list);
+        va_end(list);
+    }
+    return status;
+}
+
+/* In a function with a parameter `attn_error *error`: leave unless `condition` holds; pass a failure on. */
+#define CHECK(condition, status, ...)                                                                                              \
+    do {                                                                                                                           \
+        if (!(condition)) return fail(error, status, __VA_ARGS__);                                                                 \
+    } while (0)
+#define TRY(call)                                                                                                                  \
+    do {                                                                                                                           \
+        attn_status try_status = (call);                                                                                           \
+        if (try_status != ATTN_OK) return try_status;                                                                              \
+    } while (0)
+
+static inline attn_status succeed(attn_error *error)
+{
+    if (error) {
+        error->status = ATTN_OK;
+        error->message[0] = '\0';
+    }
+    return ATTN_OK;
+}
+
+#endif

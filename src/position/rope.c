@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ * rope.c - rotary position embedding: pairs of channels turned by an angle that grows with the position. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "../common/fail.h"
+#include "attn/position.h"
+
+static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_error *error)
+{
+    CHECK(rope, ATTN_ERR_ARGUMENT, "rope is NULL");
+    CHECK(rope->struct_size == sizeof *rope, ATTN_ERR_ARGUMENT, "attn_rope.struct_size is %zu; set it to sizeof(attn_rope)",
+          rope->struct_size);
+    CHECK(rope->pairs == ATTN_ROPE_INTERLEAVED || rope->pairs == ATTN_ROPE_HALVES, ATTN_ERR_ARGUMENT,
+          "rope.pairs is %d; known: 0 (interleaved), 1 (halves)", (int)rope->pairs);
+    CHECK(rope->dim_rotary >= 0 && rope->dim_rotary <= channels, ATTN_ERR_SHAPE,
+          "rope.dim_rotary is %" PRId64 "; it is within 0..%" PRId64 ", the channels", rope->dim_rotary, channels);
+    int64_t dim = rope->dim_rotary ? rope->dim_rotary : channels;
+    CHECK(dim % 2 == 0, ATTN_ERR_SHAPE, "rope rotates %" PRId64 " channels; pairs need an even number", dim);
+    CHECK(rope->base >= 0 && isfinite(rope->base), ATTN_ERR_ARGUMENT,
+          "rope.base is %g; it must be above 0 and finite (0 for 10000)", rope->base);
+    CHECK(rope->stretch >= 0 && isfinite(rope->stretch), ATTN_ERR_ARGUMENT,
+          "rope.stretch is %g; it must be above 0 and finite (0 for 1)", rope->stretch);
+    CHECK(rope->inverse == 0 || rope->inverse == 1, ATTN_ERR_ARGUMENT, "rope.inverse is %d; it is 0 or 1", rope->inverse);
+    for (int k = 0; k < 4; k++)
+        CHECK(rope->reserved[k] == 0, ATTN_ERR_ARGUMENT, "rope.reserved[%d] is %" PRId64 "; it must be 0", k, rope->reserved[k]);
+    return ATTN_OK;
+}
+
+/* Fills in the dense strides and the default type. */
+static attn_status resolve(attn_layout *layout, const char *name, const int64_t shape[4], attn_error *error)
+{
+    int64_t *stride = layout->stride, dense = 1;
+    int implied = stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
+    if (layout->dtype == ATTN_DTYPE_DEFAULT) layout->dtype = ATTN_F32;
+    CHECK(layout->dtype >= ATTN_F32 && layout->dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
+          "rope: %s is %s; it must be f32, f64, f16 or bf16", name, attn_dtype_name(layout->dtype));
+    for (int axis = 3; axis >= 0; axis--) {
+        if (implied) stride[axis] = dense;
+        CHECK(shape[axis] == 0 || dense <= INT64_MAX / 8 / shape[axis], ATTN_ERR_SHAPE,
+              "rope: %s has more bytes than 64 bits count", name);
+        dense *= shape[axis];
+    }
+    CHECK(stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
+          "rope: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, stride[3]);
+    return ATTN_OK;
+}
+
+/* Element c of a row as a double, and back. */
+static double get(const char *row, attn_dtype dtype, int64_t c)
+{
+    double value;
+    attn_convert(&value, ATTN_F64, row + c * (int64_t)attn_dtype_size(dtype), dtype, 1);
+    return value;
+}
+
+static void put(char *row, attn_dtype dtype, int64_t c, double value)
+{
+    attn_convert(row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, 1);
+}
+
+static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, attn_dtype x_dtype, char *y, attn_dtype y_dtype,
+                       double position)
+{
+    int64_t dim = rope->dim_rotary ? rope->dim_rotary : channels;
+    double base = rope->base > 0 ? rope->base : 10000, stretch = rope->stretch > 0 ? rope->stretch : 1;
+    for (int64_t i = 0; i < dim / 2; i++) {
+        int64_t first = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i : i;
+        int64_t second = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i + 1 : i + dim / 2;
+        double angle = position / stretch * pow(base, -2.0 * (double)i / (double)dim);
+        double c = cos(angle), s = rope->inverse ? -sin(angle) : sin(angle);
+        double a = get(x, x_dtype, first), b = get(x, x_dtype, second);
+        put(y, y_dtype, first, a * c - b * s);
+        put(y, y_dtype, second, a * s + b * c);
+    }
+    for (int64_t c = dim; c < channels; c++) put(y, y_dtype, c, get(x, x_dtype, c));
+}
+
+attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_layout *x_layout, const void *x,
+                            const attn_layout *y_layout, void *y, const int64_t *positions, attn_error *error)
+{
+    CHECK(shape && x_layout && y_layout, ATTN_ERR_ARGUMENT, "rope: %s is NULL",
+          !shape      ? "shape"
+          : !x_layout ? "x_layout"
+                      : "y_layout");
+    for (int axis = 0; axis < 4; axis++)
+        CHECK(shape[axis] >= 0, ATTN_ERR_SHAPE, "rope: shape[%d] (%" PRId64 ") is negative", axis, shape[axis]);
+    attn_layout from = *x_layout, to = *y_layout;
+    TRY(check_rope(rope, shape[3], error));
+    TRY(resolve(&from, "x", shape, error));
+    TRY(resolve(&to, "y", shape, error));
+    int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
+    CHECK(empty || (x && y), ATTN_ERR_ARGUMENT, "rope: %s is NULL", x ? "y" : "x");
+    if (empty) return succeed(error);
+
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t t = 0; t < shape[2]; t++) {
+                int64_t i = b * from.stride[0] + h * from.stride[1] + t * from.stride[2];
+                int64_t o = b * to.stride[0] + h * to.stride[1] + t * to.stride[2];
+                double position = positions ? (double)positions[b * shape[2] + t] : (double)t;
+                rotate_row(rope, shape[3], (const char *)x + i * (int64_t)attn_dtype_size(from.dtype), from.dtype,
+                           (char *)y + o * (int64_t)attn_dtype_size(to.dtype), to.dtype, position);
+            }
+    return succeed(error);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_decode.c - incremental decoding over a cache equals one causal forward over the whole sequences (P18), with contiguous and
+ * paged caches, f32 and 16-bit storage, grouped heads, sequences of different lengths and rotated keys.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/cache.h"
+#include "attn_ref.h"
+#include "draw.h"
+
+enum { B = 3, HEADS = 6, GROUPS = 2, TOKENS = 45, DIM = 12, DIM_V = 20, PAGE = 8, PAGES = 24 };
+
+typedef struct sequences {
+    float q[B][HEADS][TOKENS][DIM], k[B][GROUPS][TOKENS][DIM], v[B][GROUPS][TOKENS][DIM_V], o[B][HEADS][TOKENS][DIM_V];
+    double expected[B][HEADS][TOKENS][DIM_V];
+    int64_t length[B];
+} sequences;
+
+static sequences all;
+
+static void fill(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] = 2 * draw_real();
+}
+
+/* What ref/ says of the whole sequences, from keys as a cache of this type holds them. */
+static void expect(const attn_rope *rope, attn_dtype stored)
+{
+    static double Q[B * HEADS * TOKENS * DIM], K[B * GROUPS * TOKENS * DIM], V[B * GROUPS * TOKENS * DIM_V];
+    static double lse[B * HEADS * TOKENS], S[B * HEADS * TOKENS * TOKENS], P[B * HEADS * TOKENS * TOKENS];
+    static uint64_t raw[B * GROUPS * TOKENS * DIM_V];
+    static float q[B * HEADS * TOKENS * DIM];
+    const int64_t shape_q[4] = {B, HEADS, TOKENS, DIM}, shape_k[4] = {B, GROUPS, TOKENS, DIM};
+    const attn_layout f32 = {ATTN_F32, {0, 0, 0, 0}}, cache = {stored, {0, 0, 0, 0}};
+
+    if (rope) {
+        assert_int_equal(attn_rope_apply(rope, shape_q, &f32, all.q, &f32, q, NULL, NULL), ATTN_OK);
+        assert_int_equal(attn_rope_apply(rope, shape_k, &f32, all.k, &cache, raw, NULL, NULL), ATTN_OK);
+    } else {
+        memcpy(q, all.q, sizeof q);
+        attn_convert(raw, stored, all.k, ATTN_F32, B * GROUPS * TOKENS * DIM);
+    }
+    attn_convert(Q, ATTN_F64, q, ATTN_F32, B * HEADS * TOKENS * DIM);
+    attn_convert(K, ATTN_F64, raw, stored, B * GROUPS * TOKENS * DIM);
+    attn_convert(raw, stored, all.v, ATTN_F32, B * GROUPS * TOKENS * DIM_V);
+    attn_convert(V, ATTN_F64, raw, stored, B * GROUPS * TOKENS * DIM_V);
+    ref_problem p = {.B = B,
+                     .Hq = HEADS,
+                     .Hkv = GROUPS,
+                     .Sq = TOKENS,
+                     .Skv = TOKENS,
+                     .D = DIM,
+                     .Dv = DIM_V,
+                     .Q = Q,
+                     .K = K,
+                     .V = V,
+                     .scale = 1 / sqrt((double)DIM),
+                     .causal = 1};
+    ref_forward(&p, &all.expected[0][0][0][0], lse, S, P);
+}
+
+/* Decodes in steps of 1 to 5 tokens, each entry as many as it likes. */
+static void decode(int paged, attn_dtype stored, const attn_rope *rope)
+{
+    static uint64_t k[PAGES * GROUPS * PAGE * DIM], v[PAGES * GROUPS * PAGE * DIM_V]; /* room for 8-byte elements */
+    int64_t lengths[B] = {0}, table[B][(TOKENS + PAGE - 1) / PAGE];
+    memset(k, 0xff, sizeof k); /* NaN wherever no token was written */
+    memset(v, 0xff, sizeof v);
+    for (int b = 0; b < B; b++)
+        for (int i = 0; i < (TOKENS + PAGE - 1) / PAGE; i++) table[b][i] = (b * 7 + i * 3 + 5) % PAGES; /* no two alike */
+    attn_cache cache = {.struct_size = sizeof cache,
+                        .batch = B,
+                        .heads_kv = GROUPS,
+                        .capacity = TOKENS,
+                        .dim_qk = DIM,
+                        .dim_v = DIM_V,
+                        .k_layout = {.dtype = stored},
+                        .v_layout = {.dtype = stored},
+                        .k = k,
+                        .v = v,
+                        .lengths = lengths,
+                        .rope = rope};
+    if (paged) cache.page_size = PAGE, cache.pages = PAGES, cache.page_table = &table[0][0];
+
+    memset(all.o, 0xff, sizeof all.o);
+    for (int more = 1; more;) {
+        int64_t len_of_entry[B], len = 1 + draw(5);
+        static float step_q[B][HEADS][5][DIM], step_k[B][GROUPS][5][DIM], step_v[B][GROUPS][5][DIM_V], step_o[B][HEADS][5][DIM_V];
+        int64_t before[B];
+        more = 0;
+        for (int b = 0; b < B; b++) {
+            before[b] = lengths[b];
+            len_of_entry[b] = draw((uint32_t)len + 1);
+            if (len_of_entry[b] > all.length[b] - before[b]) len_of_entry[b] = all.length[b] - before[b];
+            for (int64_t t = 0; t < len_of_entry[b]; t++) {
+                for (int h = 0; h < HEADS; h++) memcpy(step_q[b][h][t], all.q[b][h][before[b] + t], sizeof step_q[b][h][t]);
+                for (int g = 0; g < GROUPS; g++) memcpy(step_k[b][g][t], all.k[b][g][before[b] + t], sizeof step_k[b][g][t]);
+                for (int g = 0; g < GROUPS; g++) memcpy(step_v[b][g][t], all.v[b][g][before[b] + t], sizeof step_v[b][g][t]);
+            }
+        }
+        attn_error error = {ATTN_OK, ""};
+        attn_cache_tokens tokens = {.struct_size = sizeof tokens,
+                                    .len = len,
+                                    .len_of_entry = len_of_entry,
+                                    .k_layout = {ATTN_F32, {GROUPS * 5 * DIM, 5 * DIM, DIM, 1}},
+                                    .v_layout = {ATTN_F32, {GROUPS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}},
+                                    .k = step_k,
+                                    .v = step_v};
+        attn_problem p = {.struct_size = sizeof p,
+                          .shape = {.heads_q = HEADS},
+                          .q = {ATTN_F32, {HEADS * 5 * DIM, 5 * DIM, DIM, 1}},
+                          .o = {ATTN_F32, {HEADS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}}};
+        attn_args a = {.struct_size = sizeof a, .q = step_q, .o = step_o};
+        if (attn_cache_attend(&cache, &tokens, &p, &a, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int b = 0; b < B; b++) {
+            assert_int_equal(lengths[b], before[b] + len_of_entry[b]);
+            for (int64_t t = 0; t < len_of_entry[b]; t++)
+                for (int h = 0; h < HEADS; h++) memcpy(all.o[b][h][before[b] + t], step_o[b][h][t], sizeof step_o[b][h][t]);
+            more |= lengths[b] < all.length[b];
+        }
+    }
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < HEADS; h++)
+            for (int t = 0; t < all.length[b]; t++)
+                for (int c = 0; c < DIM_V; c++) {
+                    double difference = fabs((double)all.o[b][h][t][c] - all.expected[b][h][t][c]);
+                    if (!(difference < 4e-6)) fail_msg("entry %d head %d token %d channel %d: off by %g", b, h, t, c, difference);
+                }
+}
+
+static void test_decode(void **state)
+{
+    static const attn_rope interleaved = {.struct_size = sizeof interleaved};
+    static const attn_rope partial = {.struct_size = sizeof partial, .pairs = ATTN_ROPE_HALVES, .dim_rotary = 8, .base = 500};
+    const attn_rope *ropes[] = {NULL, &interleaved, &partial};
+    const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+    (void)state;
+    for (int seed = 1; seed <= 3; seed++)
+        for (int r = 0; r < 3; r++)
+            for (int t = 0; t < 3; t++) {
+                draw_state = (uint64_t)seed;
+                fill(&all.q[0][0][0][0], sizeof all.q / sizeof(float));
+                fill(&all.k[0][0][0][0], sizeof all.k / sizeof(float));
+                fill(&all.v[0][0][0][0], sizeof all.v / sizeof(float));
+                for (int b = 0; b < B; b++) all.length[b] = b == 0 ? TOKENS : 1 + draw(TOKENS);
+                expect(ropes[r], types[t]);
+                decode(0, types[t], ropes[r]);
+                decode(1, types[t], ropes[r]);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * test_refused.c - what the cache refuses, with the exact message, and that nothing was written then. */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/cache.h"
+
+typedef struct fixture {
+    float k[2][2][6][4], v[2][2][6][3], new_k[2][2][3][4], new_v[2][2][3][3], q[2][4][3][4], o[2][4][3][3];
+    int64_t lengths[2], len_of_entry[2], table[2][2];
+    attn_rope rope;
+    attn_cache cache;
+    attn_cache_tokens tokens;
+    attn_problem problem;
+    attn_args args;
+} fixture;
+
+static void init(fixture *f)
+{
+    memset(f, 0, sizeof *f);
+    memset(f->k, 0x55, sizeof f->k);
+    memset(f->o, 0x55, sizeof f->o);
+    f->lengths[0] = 4, f->lengths[1] = 1;
+    f->len_of_entry[0] = 2, f->len_of_entry[1] = 3;
+    f->table[0][1] = f->table[1][0] = 1;
+    f->rope.struct_size = sizeof f->rope;
+    f->cache = (attn_cache){.struct_size = sizeof f->cache,
+                            .batch = 2,
+                            .heads_kv = 2,
+                            .capacity = 6,
+                            .dim_qk = 4,
+                            .dim_v = 3,
+                            .k = f->k,
+                            .v = f->v,
+                            .lengths = f->lengths,
+                            .rope = &f->rope};
+    f->tokens = (attn_cache_tokens){
+        .struct_size = sizeof f->tokens, .len = 3, .len_of_entry = f->len_of_entry, .k = f->new_k, .v = f->new_v};
+    f->problem = (attn_problem){.struct_size = sizeof f->problem, .shape = {.heads_q = 4}};
+    f->args = (attn_args){.struct_size = sizeof f->args, .q = f->q, .o = f->o};
+}
+
+static void refuse(fixture *f, attn_status status, const char *message, int line)
+{
+    fixture before = *f;
+    attn_error error;
+    for (int attend = 0; attend < 2; attend++) {
+        attn_status got = attend ? attn_cache_attend(&f->cache, &f->tokens, &f->problem, &f->args, NULL, &error)
+                                 : attn_cache_append(&f->cache, &f->tokens, &error);
+        if (got != status || strcmp(error.message, message) != 0) fail_msg("line %d: got %d: %s", line, (int)got, error.message);
+        assert_memory_equal(f->k, before.k, sizeof f->k);
+        assert_memory_equal(f->lengths, before.lengths, sizeof f->lengths);
+        assert_memory_equal(f->o, before.o, sizeof f->o);
+    }
+}
+
+#define REFUSED(change, status, message)                                                                                           \
+    do {                                                                                                                           \
+        fixture f;                                                                                                                 \
+        init(&f);                                                                                                                  \
+        change;                                                                                                                    \
+        refuse(&f, status, message, __LINE__);                                                                                     \
+    } while (0)
+
+static void test_refused(void **state)
+{
+    (void)state;
+    REFUSED(f.cache.struct_size = 8, ATTN_ERR_ARGUMENT, "attn_cache.struct_size is 8; set it to sizeof(attn_cache)");
+    REFUSED(f.tokens.struct_size = 8, ATTN_ERR_ARGUMENT, "attn_cache_tokens.struct_size is 8; set it to sizeof(attn_cache_tokens)");
+    REFUSED(f.cache.batch = -1, ATTN_ERR_SHAPE, "cache: batch (-1) is negative");
+    REFUSED(f.cache.dim_v = -2, ATTN_ERR_SHAPE, "cache: dim_v (-2) is negative");
+    REFUSED(f.tokens.len = -1, ATTN_ERR_SHAPE, "cache: len (-1) is negative");
+    REFUSED(f.cache.v = NULL, ATTN_ERR_ARGUMENT, "cache: v is NULL");
+    REFUSED(f.cache.lengths = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
+    REFUSED(f.tokens.k = NULL, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
+    REFUSED(f.tokens.v = NULL, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
+    REFUSED(f.cache.k_layout.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16 or bf16");
+    REFUSED(f.tokens.v_layout.stride[3] = 2, ATTN_ERR_STRIDE,
+            "cache: the new v.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");
+    REFUSED(f.len_of_entry[1] = 4, ATTN_ERR_ARGUMENT, "cache: len_of_entry[1] (4) is not within 0..3");
+    REFUSED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not within 0..6");
+    REFUSED(f.tokens.len_of_entry = NULL, ATTN_ERR_SHAPE, "cache: entry 0 holds 4 of 6 tokens; 3 more do not fit");
+    REFUSED((f.cache.page_size = 3, f.cache.pages = 2), ATTN_ERR_ARGUMENT, "cache: page_table is NULL");
+    REFUSED((f.cache.page_size = 3, f.cache.pages = 1, f.cache.page_table = &f.table[0][0]), ATTN_ERR_ARGUMENT,
+            "cache: page 1 of entry 0 is 1; there are 1 pages");
+    REFUSED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
+}
+
+static void test_attend_only(void **state)
+{
+    fixture f;
+    attn_error error;
+    (void)state;
+#define ATTEND_REFUSED(change, text)                                                                                               \
+    do {                                                                                                                           \
+        init(&f);                                                                                                                  \
+        change;                                                                                                                    \
+        assert_int_not_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.args, NULL, &error), ATTN_OK);                  \
+        assert_string_equal(error.message, text);                                                                                  \
+        assert_int_equal(f.lengths[0], 4);                                                                                         \
+    } while (0)
+    ATTEND_REFUSED(f.problem.shape.heads_q = 3, "heads_q (3) is not a multiple of heads_kv (2)");
+    ATTEND_REFUSED(f.problem.mask.packed = 1, "cache: the problem is packed or not forward");
+    ATTEND_REFUSED(f.args.o = NULL, "args.o is NULL");
+    ATTEND_REFUSED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
+    ATTEND_REFUSED(f.args.struct_size = 0, "attn_args.struct_size is 0; set it to sizeof(attn_args)");
+    init(&f);
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, NULL, &f.args, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_cache_append(NULL, &f.tokens, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "cache is NULL");
+    assert_int_equal(attn_cache_append(&f.cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "tokens is NULL");
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.args, NULL, &error), ATTN_OK);
+    assert_int_equal(f.lengths[0], 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
