@@ -64,4 +64,13 @@ ok "without tokens: null" grep -qE '"query_token":[[:space:]]*null' bare.json
 "$ATTN" top cross.safetensors --token e --causal=bottom-right --json >cross.json
 ok "queries at the end of the keys are named after them" same "$(grep '"query":' cross.json | sort -u | tr -cd '0-9')" 1
 
+# The same tensor, once as [layer, batch] and once as [batch, layer].
+"$MAKE" lb.safetensors q:f32:2x3x2x4x8 k:f32:2x3x2x4x8 'layout=q: [layer, batch, head, token, 8]'
+"$MAKE" bl.safetensors q:f32:2x3x2x4x8 k:f32:2x3x2x4x8 'layout=q: [batch, layer, head, token, 8]'
+"$ATTN" top lb.safetensors --token '#1' --layer 1 --entry 2 --json >lb.json
+"$ATTN" top bl.safetensors --token '#1' --layer 2 --entry 1 --json >bl.json
+"$ATTN" top bl.safetensors --token '#1' --layer 1 --entry 1 --json >other.json
+ok "layout says which axis is the layer" same "$(weights lb.json)" "$(weights bl.json)"
+ok "  and another layer is another" test "$(weights bl.json)" != "$(weights other.json)"
+
 tap_done

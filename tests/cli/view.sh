@@ -16,6 +16,19 @@ printed "choices" '"queries":[^0-9]*5' view "$STREET" -o part.html --layer 3,5 -
 ok "  layers" grep -qE '"layers":[^0-9]*2' out.txt
 ok "  heads" grep -qE '"heads":[^0-9]*2' out.txt
 ok "  title" grep -q '"title":"A part"' part.html
+
+# What the page holds: base64 of f32 [head][query][key], one block for each layer.
+block() { sed -n "s/.*id=\"attn-weights-0-$2\">\([^<]*\)<.*/\1/p" "$1" | base64 -d; }
+number() { od -A n -t f4 -j "$1" -N 4 | tr -d ' '; }
+ok "layer 3, head 1: it attends to animal" sh -c "expr '$(block page.html 3 | number $((4 * ((1 * 14 + 9) * 14 + 2))))' : '0.6869' >/dev/null"
+"$ATTN" view "$STREET" -o one.html --layer 3 --head 1
+block page.html 3 | tail -c +785 | head -c 784 >expected.bin
+block one.html 0 | head -c 784 >one.bin
+ok "one layer and one head are the same numbers" cmp expected.bin one.bin
+"$ATTN" view "$STREET" -o rows.html --layer 3 --head 1 --queries 9-10
+block rows.html 0 | head -c 112 >rows.bin
+tail -c +$((4 * 9 * 14 + 1)) expected.bin | head -c $((4 * 2 * 14)) >expected_rows.bin
+ok "two queries are the same numbers" cmp expected_rows.bin rows.bin
 "$MAKE" batch.safetensors q:f64:3x2x4x8 k:f64:3x2x4x8 lengths_kv:i64:3:2 lengths_q:i64:3:2 'tokens=[["a","b"],["c","d"],["e","f"]]'
 printed "a batch of lists, in f64" '"entries":[^0-9]*3' view batch.safetensors -o batch.html --json
 
