@@ -67,8 +67,8 @@ ok "queries at the end of the keys are named after them" same "$(grep '"query":'
 # The same tensor, once as [layer, batch] and once as [batch, layer].
 "$MAKE" lb.safetensors q:f32:2x3x2x4x8 k:f32:2x3x2x4x8 'layout=q: [layer, batch, head, token, 8]'
 "$MAKE" bl.safetensors q:f32:2x3x2x4x8 k:f32:2x3x2x4x8 'layout=q: [batch, layer, head, token, 8]'
-"$ATTN" top lb.safetensors --token '#1' --layer 1 --entry 2 --json >lb.json
-"$ATTN" top bl.safetensors --token '#1' --layer 2 --entry 1 --json >bl.json
+"$ATTN" top lb.safetensors --token '#1' --layer 1 --entry 0 --json >lb.json
+"$ATTN" top bl.safetensors --token '#1' --layer 0 --entry 1 --json >bl.json
 "$ATTN" top bl.safetensors --token '#1' --layer 1 --entry 1 --json >other.json
 ok "layout says which axis is the layer" same "$(weights lb.json)" "$(weights bl.json)"
 ok "  and another layer is another" test "$(weights bl.json)" != "$(weights other.json)"
