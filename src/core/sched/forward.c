@@ -23,9 +23,10 @@ typedef struct slot {
     attn_task task; /* of its head */
     attn_tile tile;
     void *Qt, *Ot, *m, *l;
-    attn_interval keys;   /* that it visits */
-    int dropped;          /* a key was dropped inside a visited block */
-    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+    attn_interval keys;       /* that it visits */
+    int dropped;              /* a key was dropped inside a visited block */
+    const int32_t *empty;     /* NULL, or the lanes that weigh all keys alike since they see none */
+    const struct slot *spare; /* where keys are cut into parts: a state that is free, for one part at a time */
 } slot;
 
 static slot slot_at(const attn_task *task, int64_t t, int64_t number)
@@ -43,6 +44,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     s.keys = attn_keys_of_tile(&task->sight, s.tile.first, s.tile.rows);
     s.dropped = 0;
     s.empty = NULL;
+    s.spare = NULL;
     return s;
 }
 
@@ -90,16 +92,39 @@ static void fold_block(const attn_task *task, slot *s, const attn_keys *block)
     fold(task, s, &keys, 0);
 }
 
+/* Leaves a slot the keys of one part. */
+static void cut(slot *s, int64_t part)
+{
+    int64_t part_kv = s->task.walk->part_kv;
+    s->keys.low = attn_clamp(part * part_kv, s->keys.low, s->keys.high);
+    s->keys.high = attn_clamp((part + 1) * part_kv, s->keys.low, s->keys.high);
+}
+
+/* The state of s takes in that of another part. */
+static void merge(const slot *s, const slot *other)
+{
+    const attn_walk *w = s->task.walk;
+    w->kernel->merge(s->tile.width, w->problem.shape.dim_v, other->m, other->l, other->Ot, s->m, s->l, s->Ot);
+}
+
 /* All of one tile's blocks again.  For a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; and
  * for one with lanes that see no key and are to weigh all alike. */
 static void repeat_carefully(const attn_task *task, const slot *s)
 {
-    start(task, s);
-    for (int64_t j = s->keys.low; j < s->keys.high;) {
-        attn_keys keys = attn_task_keys(task, j, attn_block_end(task->walk, j, s->keys.high));
-        score(task, s, &keys);
-        fold(task, s, &keys, 1);
-        j = keys.high;
+    const attn_walk *w = task->walk;
+    /* In the same parts as before, so that rows that were right keep their bits. */
+    for (int64_t part = 0; part < w->parts; part++) {
+        slot own = *s;
+        if (part > 0) own.m = s->spare->m, own.l = s->spare->l, own.Ot = s->spare->Ot;
+        start_with(task, &own, part == 0 ? attn_task_sink(task) : -INFINITY);
+        cut(&own, part);
+        for (int64_t j = own.keys.low; j < own.keys.high;) {
+            attn_keys keys = attn_task_keys(task, j, attn_block_end(w, j, own.keys.high));
+            score(task, &own, &keys);
+            fold(task, &own, &keys, 1);
+            j = keys.high;
+        }
+        if (part > 0) merge(s, &own);
     }
 }
 
@@ -289,8 +314,7 @@ static void run_part(void *context, int64_t worker, int64_t number)
         slot *s = &slots[t];
         dropped[t] = use_state(c, s, part);
         start_with(&s->task, s, part == 0 ? attn_task_sink(&s->task) : -INFINITY); /* one part has the sink */
-        s->keys.low = attn_clamp(part * w->part_kv, s->keys.low, s->keys.high);
-        s->keys.high = attn_clamp((part + 1) * w->part_kv, s->keys.low, s->keys.high);
+        cut(s, part);
     }
     if (count) fold_all(slots, count);
     for (int64_t t = 0; t < count; t++) *dropped[t] = slots[t].dropped;
@@ -306,8 +330,9 @@ static void run_merge(void *context, int64_t worker, int64_t head)
     s.dropped = *use_state(c, &s, 0);
     for (int64_t part = 1; part < w->parts; part++) {
         s.dropped |= *use_state(c, &other, part);
-        w->kernel->merge(s.tile.width, w->problem.shape.dim_v, other.m, other.l, other.Ot, s.m, s.l, s.Ot);
+        merge(&s, &other);
     }
+    s.spare = &other;
     finish_slot(&task, &s);
 }
 

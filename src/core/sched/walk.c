@@ -13,7 +13,7 @@ enum { SHORT_ENOUGH_FOR_STRIDES = 256 };
 
 static int must_compact(const attn_walk *walk, const attn_layout *layout, int64_t dim)
 {
-    if (layout->dtype != walk->compute || walk->problem.paging.paged) return 1;
+    if (layout->dtype != walk->compute) return 1;
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 
@@ -38,19 +38,18 @@ static int64_t tasks_of_key_head(const attn_walk *walk, int64_t key_heads)
     return attn_clamp(attn_ceil_div(wanted, key_heads), 1, attn_max(1, shape->heads_q / shape->heads_kv * walk->tiles / 4));
 }
 
-/* Forward with a single tile of queries: where heads are few, a head's keys are dealt to some tasks, long enough each that merging
- * costs nothing. */
-static void cut_keys(attn_walk *walk)
+/* Forward with a single tile of queries: a head's keys are dealt to parts, long enough each that merging costs nothing, and that
+ * their states take a small share of the memory of the keys.  Batch, heads and threads have no say: sums depend on the parts. */
+static int cut_keys(attn_walk *walk)
 {
-    const int64_t wanted = 16, least_blocks = 4;
+    const int64_t most = 16, least_blocks = 4;
     int64_t blocks = attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv);
     walk->parts = 1;
-    if (walk->tiles == 1 && walk->tasks > 0 && walk->tasks < wanted && blocks >= 2 * least_blocks)
-        walk->parts = attn_min(attn_ceil_div(wanted, walk->tasks), blocks / least_blocks);
+    if (walk->tiles == 1 && blocks >= 2 * least_blocks) walk->parts = attn_min(most, blocks / least_blocks);
     int64_t each = attn_ceil_div(attn_max(blocks, 1), walk->parts);
     walk->parts = attn_ceil_div(attn_max(blocks, 1), each);
     walk->part_kv = each * walk->block_kv;
-    walk->tasks *= walk->parts;
+    return attn_mul(walk->tasks, walk->parts, &walk->tasks);
 }
 
 static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
@@ -86,7 +85,7 @@ int attn_walk_init(attn_walk *walk, int threads)
         walk->group = walk->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(walk, heads, threads);
         if (walk->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, walk->group), &walk->tasks)) return 0;
         if (!walk->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
-        cut_keys(walk);
+        if (!cut_keys(walk)) return 0;
     }
 
     /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
