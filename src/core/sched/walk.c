@@ -13,7 +13,7 @@ enum { SHORT_ENOUGH_FOR_STRIDES = 256 };
 
 static int must_compact(const attn_walk *walk, const attn_layout *layout, int64_t dim)
 {
-    if (layout->dtype != walk->compute) return 1;
+    if (layout->dtype != walk->compute || walk->problem.paging.paged) return 1;
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 
