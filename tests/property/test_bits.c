@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_bits.c - the same bits every time (properties 19 and 26 of spec/mechanisms.md, section 15; semantics.md: "same bits"): for
+ * any number and kind of threads, any batch around an entry, any alignment; and other orders of summing only round differently.
+ */
+#include "attend.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#define FOR_EACH(n, count) for (int64_t n = 0; n < (count); n++)
+
+/* ---- a thread pool of the test's own ---- */
+
+typedef struct crew {
+    pthread_mutex_t lock;
+    int64_t next, n;
+    void (*body)(void *context, int64_t i);
+    void *context;
+} crew;
+
+static void *crew_member(void *argument)
+{
+    crew *c = argument;
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        const int64_t i = c->next++;
+        pthread_mutex_unlock(&c->lock);
+        if (i >= c->n) return NULL;
+        c->body(c->context, c->n - 1 - i); /* backwards, for once */
+    }
+}
+
+static void pool_for(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context)
+{
+    const int threads = *(const int *)context;
+    pthread_t thread[16];
+    crew c = {.n = n, .body = body, .context = body_context};
+    pthread_mutex_init(&c.lock, NULL);
+    for (int t = 0; t < threads; t++)
+        if (pthread_create(&thread[t], NULL, crew_member, &c) != 0) abort();
+    for (int t = 0; t < threads; t++) pthread_join(thread[t], NULL);
+    pthread_mutex_destroy(&c.lock);
+}
+
+/* Everything at once, so that threads have something to get wrong. */
+static attend *busy(const variant *v, attn_shape shape, uint64_t seed)
+{
+    attend *a = attend_create(v, shape, seed);
+    random_state random = {seed};
+    a->problem.mask.causal = 1;
+    a->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    a->problem.mask.lengths_kv = a->problem.mask.lengths_q = 1;
+    a->problem.mask.boolean = a->problem.bias.additive = 1;
+    FOR_EACH(b, shape.batch)
+    {
+        a->lengths_q[b] = random_between(&random, shape.len_q / 2, shape.len_q);
+        a->lengths_kv[b] = random_between(&random, shape.len_kv / 2, shape.len_kv);
+        FOR_EACH(h, shape.heads_q) FOR_EACH(i, shape.len_q) FOR_EACH(j, shape.len_kv)
+        {
+            *mask_at(a, b, h, i, j) = random_below(&random, 8) != 0;
+            put(a, BIAS, b, h, i, j, random_normal(&random));
+        }
+    }
+    return a;
+}
+
+static const attn_shape shapes[] = {{2, 4, 2, 90, 300, 24, 19}, {1, 2, 1, 1, 4200, 8, 8}, {1, 1, 1, 150, 70, 40, 8}};
+
+static void p26_any_number_of_threads(void **state)
+{
+    (void)state;
+    static const int threads[] = {2, 3, 5, 8};
+    FOR_EACH_VARIANT(v, 1)
+    FOR_EACH(n, 3)
+    for (int plain = 0; plain < 2; plain++) {
+        attend *one = plain ? attend_create(v, shapes[n], 1) : busy(v, shapes[n], 1);
+        attend_run(one);
+        for (int t = 0; t < 4; t++) {
+            attend *many = attend_copy(one);
+            many->options.threads = threads[t];
+            attend_run(many);
+            assert_same_bits(one, many);
+            many->options.parallel_for = pool_for;
+            many->options.parallel_context = (void *)&threads[t];
+            attend_run(many);
+            assert_same_bits(one, many);
+            attend_destroy(many);
+        }
+        attend_destroy(one);
+    }
+}
+
+static void p26_again(void **state)
+{
+    (void)state;
+    FOR_EACH_VARIANT(v, 1)
+    {
+        attend *a = busy(v, shapes[0], 2), *b = attend_copy(a);
+        attend_run(a);
+        attend_run(b);
+        assert_same_bits(a, b);
+        attend_destroy(a);
+        attend_destroy(b);
+    }
+}
+
+/* An entry in a batch of five, of which the others are NaN, is the entry alone. */
+static void p26_any_batch_around(void **state)
+{
+    (void)state;
+    FOR_EACH_VARIANT(v, 1)
+    FOR_EACH(n, 3)
+    {
+        attn_shape many = shapes[n];
+        many.batch = 5;
+        attn_shape alone = shapes[n];
+        alone.batch = 1;
+        attend *one = attend_create(v, alone, 3), *all = attend_create(v, many, 4);
+        one->problem.mask.causal = all->problem.mask.causal = 1;
+        one->problem.mask.align = all->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        for (int which = Q; which <= V; which++) {
+            int64_t size[4];
+            size_of(all, (part)which, size);
+            FOR_EACH(b, 5) FOR_EACH(h, size[1]) FOR_EACH(i, size[2])
+            {
+                if (b == 2) copy_row(all, b, h, i, one, (part)which, 0, h, i);
+                else put(all, (part)which, b, h, i, 0, NAN);
+            }
+        }
+        attend_run(one);
+        attend_run(all);
+        FOR_EACH(h, alone.heads_q)
+        FOR_EACH(i, alone.len_q)
+        for (int which = O; which <= WEIGHTS; which++) assert_same_row(one, all, (part)which, 0, h, i, 2, h, i);
+        attend_destroy(one);
+        attend_destroy(all);
+    }
+}
+
+/* Pointers at every element of a cache line. */
+static void p26_any_alignment(void **state)
+{
+    (void)state;
+    const attn_shape shape = {1, 2, 2, 37, 70, 24, 19};
+    FOR_EACH_VARIANT(v, 1)
+    {
+        attend *a = attend_create(v, shape, 5);
+        attend_run(a);
+        const size_t element = attn_dtype_size(v->dtype), bytes = 2 * 70 * 24 * element;
+        char *room[4];
+        for (int t = 0; t < 4; t++) {
+            room[t] = aligned_alloc(64, bytes + 128 - bytes % 64);
+            assert_non_null(room[t]);
+        }
+        for (size_t shift = 0; shift < 64; shift += element) {
+            attn_args args = attend_args(a);
+            attn_plan *plan = NULL;
+            memcpy(room[0] + shift, a->q, 2 * 37 * 24 * element);
+            memcpy(room[1] + (shift + element) % 64, a->k, 2 * 70 * 24 * element);
+            memcpy(room[2] + (shift + 3 * element) % 64, a->v, 2 * 70 * 19 * element);
+            args.q = room[0] + shift;
+            args.k = room[1] + (shift + element) % 64;
+            args.v = room[2] + (shift + 3 * element) % 64;
+            args.o = room[3] + (shift + 5 * element) % 64;
+            assert_int_equal(attn_plan_create(&plan, &a->problem, &a->options, NULL), ATTN_OK);
+            const size_t size = attn_plan_workspace_size(plan);
+            char *workspace = malloc(size + 64);
+            assert_non_null(workspace);
+            assert_int_equal(attn_execute(plan, &args, workspace + shift / element % 7, size, NULL), ATTN_OK);
+            assert_memory_equal(args.o, a->o, 2 * 37 * 19 * element);
+            free(workspace);
+            attn_plan_destroy(plan);
+        }
+        for (int t = 0; t < 4; t++) free(room[t]);
+        attend_destroy(a);
+    }
+}
+
+/* ---- the same but for rounding ---- */
+
+/* All kernels, whatever their tiles, say the same as loops in double. */
+static void p19_tiles_do_not_matter(void **state)
+{
+    (void)state;
+    const attn_shape shape = {1, 2, 1, 50, 600, 16, 8};
+    FOR_EACH_VARIANT(v, 0)
+    {
+        attend *a = attend_create(v, shape, 6);
+        attend_run(a);
+        FOR_EACH(h, 2) FOR_EACH(i, 50)
+        {
+            double s[600], sum = 0, o[8] = {0};
+            FOR_EACH(j, 600)
+            {
+                s[j] = 0;
+                FOR_EACH(c, 16) s[j] += get(a, Q, 0, h, i, c) * get(a, K, 0, 0, j, c) / 4;
+                sum += exp(s[j]);
+            }
+            FOR_EACH(j, 600) FOR_EACH(c, 8) o[c] += exp(s[j]) / sum * get(a, V, 0, 0, j, c);
+            FOR_EACH(c, 8) assert_close(get(a, O, 0, h, i, c), o[c], v->rtol, 1);
+            assert_close(get(a, LSE, 0, h, i, 0), log(sum), v->rtol, 5);
+        }
+        attend_destroy(a);
+    }
+}
+
+/* Keys cut in two anywhere, each part attended to alone, and merged by lse: the whole.  A part may be empty. */
+static void p19_merging_parts(void **state)
+{
+    (void)state;
+    const int64_t n = 300, rows = 20;
+    static const int64_t cuts[] = {0, 1, 64, 100, 256, 299, 300};
+    FOR_EACH_VARIANT(v, 0)
+    {
+        attend *whole = attend_create(v, (attn_shape){1, 1, 1, rows, n, 16, 8}, 7);
+        attend_run(whole);
+        for (size_t cut = 0; cut < sizeof cuts / sizeof *cuts; cut++) {
+            attend *part_of[2];
+            for (int p = 0; p < 2; p++) {
+                const int64_t from = p ? cuts[cut] : 0, to = p ? n : cuts[cut];
+                part_of[p] = attend_create(v, (attn_shape){1, 1, 1, rows, to - from, 16, 8}, 0);
+                FOR_EACH(i, rows) copy_row(part_of[p], 0, 0, i, whole, Q, 0, 0, i);
+                for (int64_t j = from; j < to; j++) {
+                    copy_row(part_of[p], 0, 0, j - from, whole, K, 0, 0, j);
+                    copy_row(part_of[p], 0, 0, j - from, whole, V, 0, 0, j);
+                }
+                attend_run(part_of[p]);
+            }
+            FOR_EACH(i, rows)
+            {
+                const double a = get(part_of[0], LSE, 0, 0, i, 0), b = get(part_of[1], LSE, 0, 0, i, 0),
+                             lse = get(whole, LSE, 0, 0, i, 0);
+                assert_close(log(exp(a) + exp(b)), lse, v->rtol, 5);
+                FOR_EACH(c, 8)
+                assert_close(exp(a - lse) * get(part_of[0], O, 0, 0, i, c) + exp(b - lse) * get(part_of[1], O, 0, 0, i, c),
+                             get(whole, O, 0, 0, i, c), 2 * v->rtol, 1);
+            }
+            attend_destroy(part_of[0]);
+            attend_destroy(part_of[1]);
+        }
+        attend_destroy(whole);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(p26_any_number_of_threads), cmocka_unit_test(p26_again),
+        cmocka_unit_test(p26_any_batch_around),      cmocka_unit_test(p26_any_alignment),
+        cmocka_unit_test(p19_tiles_do_not_matter),   cmocka_unit_test(p19_merging_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
