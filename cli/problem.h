@@ -85,6 +85,7 @@ typedef struct problem_word {
     problem_word_form form;
     problem_word_flag flag;
     const char *later; /* what this version lacks when the word is used: "softcap"; NULL: it is supported */
+    int in_library;    /* 1: only the commands on files and checks lack it; problem_build_drawn has it */
 } problem_word;
 
 /* Entry `index` in the order of printing; NULL past the last. */
@@ -114,6 +115,11 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size);
  * attn_args.offset with N. ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose
  * product overflows. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
+
+/* The same for commands that draw their data: also what the library has and files and checks do not bring yet (backward, packed
+ * sequences, ...).  Slopes and sinks are one number a head.  Backward gives the gradients of q, k and v, and with dbias of the
+ * bias. */
+attn_status problem_build_drawn(const problem_spec *spec, attn_problem *problem, attn_error *error);
 
 /* The storage type of the tensors; ATTN_DTYPE_DEFAULT for int8 caches. */
 attn_dtype problem_dtype(const problem_spec *spec);

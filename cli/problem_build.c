@@ -19,20 +19,25 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
     return ATTN_OK;
 }
 
-static attn_status check_supported(const problem_spec *spec, attn_error *error)
+/* Names the first thing that is missing.  in_library: what the library has is not. */
+static attn_status check_supported(const problem_spec *spec, int in_library, attn_error *error)
 {
     static const char *const op_name[] = {[SPEC_BACKWARD] = "backward pass",
                                           [SPEC_JVP] = "tangent (jvp)",
                                           [SPEC_DECODE] = "decode",
                                           [SPEC_LINEAR] = "linear attention"};
-    const char *missing = spec->op == SPEC_FORWARD ? NULL : op_name[spec->op];
+    const int done = spec->op == SPEC_FORWARD || (in_library && spec->op == SPEC_BACKWARD);
+    const char *missing = done ? NULL : op_name[spec->op];
     if (!missing && spec->dtype == SPEC_INT8) missing = "int8 cache";
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
         const problem_rule *rule = &problem_rules[r];
-        if (rule->word.later && rule->print(rule, spec, value, sizeof value)) missing = rule->word.later;
+        if (rule->word.later && !(in_library && rule->word.in_library) && rule->print(rule, spec, value, sizeof value))
+            missing = rule->word.later;
     }
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
+    if (spec->dbias && (spec->op != SPEC_BACKWARD || !spec->bias))
+        return failure(error, ATTN_ERR_ARGUMENT, "dbias needs bwd and bias: it is the gradient of the bias");
     return ATTN_OK;
 }
 
@@ -52,18 +57,25 @@ static attn_status set_strides(attn_layout *layout, const int64_t size[4], const
     return ATTN_OK;
 }
 
-attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
+static attn_status build(const problem_spec *given, int in_library, attn_problem *problem, attn_error *error)
 {
     problem_spec checked = *given;
     const problem_spec *spec = &checked;
     attn_status status = problem_check(&checked, error);
-    if (status == ATTN_OK) status = check_supported(spec, error);
+    if (status == ATTN_OK) status = check_supported(spec, in_library, error);
     if (status != ATTN_OK) return status;
 
-    attn_problem p = {.struct_size = sizeof p, .op = ATTN_FORWARD, .shape = spec->shape};
+    attn_problem p = {.struct_size = sizeof p, .shape = spec->shape};
+    p.op = spec->op == SPEC_BACKWARD ? ATTN_BACKWARD : ATTN_FORWARD;
     const attn_shape *s = &p.shape;
     p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
     if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;
+    p.score.softcap = spec->softcap;
+    p.score.temperature = spec->temperature;
+    p.dropout.probability = spec->dropout;
+    p.bias.alibi = spec->alibi ? ATTN_ALIBI_HEAD : ATTN_ALIBI_NONE;
+    p.bias.sink = spec->sink;
+    p.gradients.bias = spec->dbias;
 
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;
@@ -73,20 +85,26 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     p.mask.window_right = spec->window ? spec->window_right : 0;
     p.mask.lengths_q = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_Q;
     p.mask.lengths_kv = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_KV;
+    p.mask.packed = spec->packed;
     p.mask.index_dtype = ATTN_I64;
     p.want.lse = spec->lse;
     p.want.weights = spec->weights;
 
     const int64_t pairs[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
-    if (spec->order == SPEC_BSHD) {
+    if (spec->order == SPEC_BSHD && !spec->packed) { /* packed tensors have tokens outermost anyway */
         struct {
             attn_layout *layout;
             int64_t heads, length, width;
         } tensor[] = {{&p.q, s->heads_q, s->len_q, s->dim_qk},
                       {&p.k, s->heads_kv, s->len_kv, s->dim_qk},
                       {&p.v, s->heads_kv, s->len_kv, s->dim_v},
-                      {&p.o, s->heads_q, s->len_q, s->dim_v}};
-        for (int k = 0; k < 4 && status == ATTN_OK; k++)
+                      {&p.o, s->heads_q, s->len_q, s->dim_v},
+                      {&p.gradients.grad_o, s->heads_q, s->len_q, s->dim_v},
+                      {&p.gradients.grad_q, s->heads_q, s->len_q, s->dim_qk},
+                      {&p.gradients.grad_k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.gradients.grad_v, s->heads_kv, s->len_kv, s->dim_v}};
+        const int tensors = p.op == ATTN_BACKWARD ? 8 : 4;
+        for (int k = 0; k < tensors && status == ATTN_OK; k++)
             status = set_strides(tensor[k].layout, (const int64_t[4]){s->batch, tensor[k].heads, tensor[k].length, tensor[k].width},
                                  bshd, 0, error);
     }
@@ -101,4 +119,14 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     }
     if (status == ATTN_OK) *problem = p;
     return status;
+}
+
+attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error)
+{
+    return build(spec, 0, problem, error);
+}
+
+attn_status problem_build_drawn(const problem_spec *spec, attn_problem *problem, attn_error *error)
+{
+    return build(spec, 1, problem, error);
 }

@@ -211,6 +211,38 @@ static void builds_problems(void **state)
     assert_int_equal(p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
+/* Commands that draw their data get all that the library has, and the others are told what is missing. */
+static void builds_what_the_library_has(void **state)
+{
+    (void)state;
+    problem_spec spec;
+    attn_problem p = {0};
+    attn_plan *plan = NULL;
+    attn_error error = {0};
+    const char *text = "bwd:b2:hq4:sq5:d4:softcap=3:temperature=2:dropout=0.25:alibi:sink:bias:dbias:layout=bshd";
+    assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_OK);
+    assert_int_equal(p.op, ATTN_BACKWARD);
+    assert_true(p.score.softcap == 3 && p.score.temperature == 2 && p.dropout.probability == 0.25);
+    assert_true(p.bias.alibi == ATTN_ALIBI_HEAD && p.bias.sink && p.bias.additive && p.gradients.bias);
+    assert_memory_equal(p.gradients.grad_v.stride, ((int64_t[4]){5 * 4 * 4, 4, 4 * 4, 1}), sizeof p.gradients.grad_v.stride);
+    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
+    attn_plan_destroy(plan);
+
+    assert_int_equal(problem_parse("sq5:d4:packed:layout=bshd", &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_OK);
+    assert_true(p.mask.packed && p.q.stride[3] == 0); /* dense, as packed tensors are */
+    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
+    attn_plan_destroy(plan);
+
+    assert_int_equal(problem_parse("bwd:sq5:d4:dbias", &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "dbias needs bwd and bias: it is the gradient of the bias");
+    assert_int_equal(problem_parse("sq5:d4:rope", &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
+}
+
 static void refuses_sizes_that_overflow(void **state)
 {
     (void)state;
@@ -272,6 +304,7 @@ int main(void)
         cmocka_unit_test(refuses_long_words),
         cmocka_unit_test(names_what_is_missing),
         cmocka_unit_test(builds_problems),
+        cmocka_unit_test(builds_what_the_library_has),
         cmocka_unit_test(refuses_sizes_that_overflow),
         cmocka_unit_test(prints_into_small_memory),
         cmocka_unit_test(edit_distances),
