@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The core needs no build system: cc -O3 -Iinclude src/core/**/*.c main.c -lm, and the program computes an attention.
-# Usage: tests/api/plain_build.sh CC
+# Usage: tests/api/plain_build.sh CC -O3
 set -eu
-cc=$1
+cc=$1 level=$2
 command -v "$cc" >/dev/null || { echo "skipped: no $cc"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 sources=$(find src/core -name '*.c' ! -name '*.inc.c' | sort)
-"$cc" -O3 -Wall -Wextra -Werror -Iinclude $sources examples/minimal/minimal.c -lm -o "$dir/minimal"
+"$cc" "$level" -Wall -Wextra -Werror -Iinclude $sources examples/minimal/minimal.c -lm -o "$dir/minimal"
 "$dir/minimal" >"$dir/out"
 diff examples/minimal/expected.txt "$dir/out"
-echo "$cc: $(echo "$sources" | wc -l) files, and the example prints what it should"
+echo "$cc $level: $(echo "$sources" | wc -l) files, and the example prints what it should"

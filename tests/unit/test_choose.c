@@ -96,13 +96,14 @@ static void test_described(void **state)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     attn_kernel_description kernel = {.struct_size = sizeof kernel};
-    int usable = 0, count = 0;
+    int usable = 0, forward = 0, count = 0;
     (void)state;
     hidden = 0;
     features = AVX2;
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     for (; attn_kernel_describe(count, &kernel, NULL) == ATTN_OK; count++) {
-        usable += kernel.usable;
+        forward += kernel.op == ATTN_FORWARD;
+        usable += kernel.op == ATTN_FORWARD && kernel.usable;
         assert_string_equal(kernel.needs, kernel.isa == ATTN_ISA_SCALAR ? ""
                                           : kernel.isa == ATTN_ISA_AVX2 ? "avx2 fma f16c"
                                                                         : "avx512f avx512bw avx512dq avx512vl");
