@@ -235,6 +235,8 @@ int attn_cmd_bench(int argc, char **argv)
     contender *contenders = need_memory(list.count, sizeof *contenders);
     exit = parse_all(&list, spec);
     if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", "attn bench fwd:f32:hq8:sq1024:d64:causal");
+    if (exit < 0 && settings.csv && report_csv_check(settings.csv, &error) != ATTN_OK)
+        exit = command_fail(usage.name, NULL, &error);
     if (exit < 0) exit = bench(&common, &settings, &list, spec, contenders);
     for (int k = 0; k < list.count; k++) contender_destroy(&contenders[k]);
     free(contenders);

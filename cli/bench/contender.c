@@ -36,8 +36,8 @@ static double time_calls(contender *c, int64_t calls)
     return seconds_now() - begin;
 }
 
-/* The first call, and what it takes of memory. */
-static attn_status run_first(contender *c, const attn_options *given, attn_error *error)
+/* The first call: how long, and what it takes of memory. */
+static attn_status run_first(contender *c, const attn_options *given, double *seconds, attn_error *error)
 {
     attn_options options = *given;
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
@@ -47,14 +47,18 @@ static attn_status run_first(contender *c, const attn_options *given, attn_error
     if (status == ATTN_OK) status = attn_plan_describe(c->plan, &c->plan_says, error);
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
+    const double begin = seconds_now();
     status = attn_execute(c->plan, &c->data.args, c->workspace, c->plan_says.workspace_bytes, error);
+    *seconds = seconds_now() - begin;
     c->peak_bytes = memory_peak();
     c->extra_bytes = counted && before >= 0 ? c->peak_bytes - before : -1;
     return status;
 }
 
-static void calibrate(contender *c)
+static void calibrate(contender *c, double first)
 {
+    c->calls = 1;
+    if (first > 10 * warm_below) return; /* long, whatever a second call would say */
     double seconds = time_calls(c, 1);
     int64_t calls = 1;
     while (seconds < sample_seconds && calls < most_calls) { /* one measurement of a short call says little */
@@ -81,11 +85,12 @@ attn_status contender_create(contender *c, const problem_spec *spec, const commo
     if ((status = attn_plan_create(&trial, &c->problem, &options, error)) != ATTN_OK) return status;
     attn_plan_destroy(trial);
 
+    double first = 0;
     status = data_create(&c->data, &seeded, &c->problem, &options, error);
-    if (status == ATTN_OK) status = run_first(c, &options, error);
+    if (status == ATTN_OK) status = run_first(c, &options, &first, error);
     if (status == ATTN_OK) {
         c->flops = problem_flops(&c->problem, c->data.pairs);
-        calibrate(c);
+        calibrate(c, first);
     }
     return status;
 }

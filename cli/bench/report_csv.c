@@ -61,20 +61,48 @@ static void put_row(FILE *file, const report *r, const result *x, const char *cp
     putc('\n', file);
 }
 
-attn_status report_csv(const report *r, const char *path, attn_error *error)
+static const char head[] =
+    "problem,kernel,isa,threads,cpu,version,built_with,seconds_p10,seconds_median,seconds_p90,seconds_p99,samples,gflops,gflops_"
+    "best,"
+    "ceiling_gflops,share_of_ceiling,share_of_ceiling_best,gbs,stream_gbs,share_of_stream,share_of_stream_best,tokens_per_second,"
+    "tensor_bytes,workspace_bytes,extra_bytes,peak_bytes\n";
+
+/* The file under the name that it has until it is whole. */
+static FILE *open_part(const char *path, char **part)
 {
     const size_t room = strlen(path) + 32;
-    char *part = need_memory((int64_t)room, 1);
+    *part = need_memory((int64_t)room, 1);
+    snprintf(*part, room, "%s.%ld.part", path, (long)getpid());
+    return fopen(*part, "w");
+}
+
+static attn_status cannot(const char *path, int reason, attn_error *error)
+{
+    return failure(error, ATTN_ERR_IO, "%s: cannot be written: %s", path, strerror(reason));
+}
+
+attn_status report_csv_check(const char *path, attn_error *error)
+{
+    char *part;
+    FILE *file = open_part(path, &part);
+    const int reason = errno;
+    if (file) {
+        fclose(file);
+        unlink(part);
+    }
+    free(part);
+    return file ? ATTN_OK : cannot(path, reason, error);
+}
+
+attn_status report_csv(const report *r, const char *path, attn_error *error)
+{
+    char *part;
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     attn_cpu_describe(&cpu, NULL);
-    snprintf(part, room, "%s.%ld.part", path, (long)getpid());
-    FILE *file = fopen(part, "w");
+    FILE *file = open_part(path, &part);
     int written = file != NULL;
     if (file) {
-        fputs("problem,kernel,isa,threads,cpu,version,built_with,seconds_p10,seconds_median,seconds_p90,seconds_p99,samples,gflops,"
-              "gflops_best,ceiling_gflops,share_of_ceiling,share_of_ceiling_best,gbs,stream_gbs,share_of_stream,"
-              "share_of_stream_best,tokens_per_second,tensor_bytes,workspace_bytes,extra_bytes,peak_bytes\n",
-              file);
+        fputs(head, file);
         for (int k = 0; k < r->count; k++) put_row(file, r, &r->results[k], cpu.name);
         written = !ferror(file);
         written &= fclose(file) == 0;
@@ -83,5 +111,5 @@ attn_status report_csv(const report *r, const char *path, attn_error *error)
     const int reason = errno;
     if (!written && file) unlink(part);
     free(part);
-    return written ? ATTN_OK : failure(error, ATTN_ERR_IO, "%s: cannot be written: %s", path, strerror(reason));
+    return written ? ATTN_OK : cannot(path, reason, error);
 }

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: MIT
+"""The program `attn bench` and bench/compare.py: fields, order, refusals.  No number is held against a clock."""
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ATTN, BENCH = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+QUICK = ["--seconds", "0.02", "--threads", "1"]
+FIELDS = {
+    "problem": str,
+    "kernel": str,
+    "isa": str,
+    "compute": str,
+    "bound": str,
+    "stream": str,
+    "seconds": dict,
+    "samples": int,
+    "calls_per_sample": int,
+    "threads": int,
+    "workspace_bytes": int,
+    "plan_bytes": int,
+}
+NUMBERS = (
+    "flops gflops gflops_best ceiling_gflops share_of_ceiling share_of_ceiling_best gbs gbs_best stream_gbs share_of_stream "
+    "share_of_stream_best tokens_per_second tensor_bytes memory_estimate_bytes scores_bytes"
+).split()
+
+
+def attn(*words):
+    """Runs `attn bench` with these words."""
+    return subprocess.run([ATTN, "bench", *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+def measured(*words):
+    """The JSON object that it prints."""
+    done = attn(*words, *QUICK, "--json")
+    assert done.returncode == 0 and done.stderr == "", (words, done.returncode, done.stderr)
+    return json.loads(done.stdout)
+
+
+class Json(unittest.TestCase):
+    PROBLEMS = [
+        "fwd:f32:hq2:sq64:d32",
+        "fwd:f64:hq2:sq40:d16:causal",
+        "fwd:bf16:b2:hq4:hkv2:sq17:skv33:d24:dv8:lens:mask=0.5:lse",
+        "bwd:f32:hq2:sq48:d16:softcap=5:alibi:sink:dropout=0.1:bias:dbias",
+        "bwd:f16:b3:hq2:sq20:d8:packed",
+        "fwd:f32:hq2:sq8:d8:offset=3:weights:layout=bshd:seed=4",
+    ]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.whole = measured(*cls.PROBLEMS)
+
+    def test_the_machine(self):
+        machine = self.whole["machine"]
+        self.assertIsInstance(machine["features"], list)
+        self.assertTrue(machine["cpu"])
+        self.assertEqual(machine["threads"], 1)
+        for where in (machine, machine["ceilings"]):
+            for name in ("fma_f32_gflops", "fma_f64_gflops", "stream_gbs"):
+                self.assertGreater(where[name], 0, name)
+        isa = machine["isa"]
+        self.assertEqual(machine["ceilings"][f"fma_f32_{isa}_gflops"], machine["fma_f32_gflops"])
+        self.assertRegex(self.whole["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_every_problem_once_in_its_order(self):
+        self.assertEqual([row["problem"].split(":")[0:2] for row in self.whole["results"]], [p.split(":")[0:2] for p in self.PROBLEMS])
+        self.assertTrue(self.whole["results"][5]["problem"].endswith("seed=4"))
+
+    def test_the_fields(self):
+        for row in self.whole["results"]:
+            for name, kind in FIELDS.items():
+                self.assertIsInstance(row[name], kind, name)
+            for name in NUMBERS:
+                self.assertGreater(row[name], 0, (name, row["problem"]))
+            self.assertIn(row["bound"], ("fma", "stream"))
+            self.assertIn(row["stream"], ("L2", "L3", "memory"))
+            self.assertGreaterEqual(row["samples"], 1)
+
+    def test_percentiles_are_ordered(self):
+        for row in self.whole["results"]:
+            seconds = row["seconds"]
+            self.assertLessEqual(0, seconds["p10"])
+            self.assertLessEqual(seconds["p10"], seconds["median"])
+            self.assertLessEqual(seconds["median"], seconds["p90"])
+            self.assertLessEqual(seconds["p90"], seconds["p99"])
+            self.assertLessEqual(row["gflops"], row["gflops_best"])
+            self.assertLessEqual(row["share_of_ceiling"], row["share_of_ceiling_best"])
+            self.assertLessEqual(row["share_of_stream"], row["share_of_stream_best"])
+
+    def test_numbers_agree_with_each_other(self):
+        for row in self.whole["results"]:
+            time = row["seconds"]["median"]
+            self.assertAlmostEqual(row["gflops"] * time * 1e9 / row["flops"], 1, 6)
+            self.assertAlmostEqual(row["gbs"] * time * 1e9 / row["tensor_bytes"], 1, 6)
+            self.assertEqual(row["memory_estimate_bytes"], row["tensor_bytes"] + row["workspace_bytes"] + row["plan_bytes"])
+
+    def test_work_is_counted_by_hand(self):
+        forward, causal = self.whole["results"][:2]
+        self.assertEqual(forward["flops"], 2 * 64 * 64 * (32 + 32) * 2)
+        self.assertEqual(forward["tensor_bytes"], 4 * 2 * 64 * 32 * 4)
+        self.assertEqual(forward["scores_bytes"], 2 * 64 * 64 * 4)
+        self.assertEqual(causal["flops"], 2 * (40 * 41 // 2) * (16 + 16) * 2)
+        self.assertAlmostEqual(forward["tokens_per_second"] * forward["seconds"]["median"], 64)
+        backward = self.whole["results"][3]
+        self.assertEqual(backward["flops"], 2.5 * 2 * 48 * 48 * (16 + 16) * 2)
+        self.assertTrue(backward["kernel"].startswith("attn_bwd_f32"))
+
+    def test_the_chosen_instruction_set_is_its_own_ceiling(self):
+        whole = measured(self.PROBLEMS[0], "--isa", "scalar")
+        self.assertEqual(whole["machine"]["isa"], "scalar")
+        self.assertEqual(whole["results"][0]["kernel"], "attn_fwd_f32_scalar")
+        ceilings = whole["machine"]["ceilings"]
+        self.assertEqual(ceilings["fma_f32_gflops"], ceilings["fma_f32_scalar_gflops"])
+
+    def test_nothing_to_compute(self):
+        row = measured("fwd:f32:sq0:d8")["results"][0]
+        self.assertEqual((row["flops"], row["gflops"], row["share_of_ceiling"]), (0, 0, 0))
+
+
+class Text(unittest.TestCase):
+    def test_a_table(self):
+        done = attn("fwd:f32:hq2:sq64:d32", *QUICK)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"(?m)^ceilings  FMA f32 ")
+        self.assertRegex(done.stdout, r"(?m)^fwd:f32:hq2:sq64:d32 .* %")
+        self.assertRegex(done.stdout, r"(?m)^memory +tensors +workspace")
+
+    def test_the_list(self):
+        done = attn("--list")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for line in (r"attn_fwd_f32_scalar +--isa=scalar", r"flash_v2 = flash +fwd:", r"performer +not yet +.*issue 7"):
+            self.assertRegex(done.stdout, rf"(?m)^  {line}")
+
+    def test_the_list_names_the_whole_registry(self):
+        listed = json.loads(attn("--list", "--json").stdout)["counterparts"]
+        names = {row["name"]: row["aliases"] for row in listed}
+        self.assertEqual(
+            names,
+            {
+                "standard": ["sdpa"],
+                "multi_head": ["mha"],
+                "grouped_query": ["gqa"],
+                "multi_latent": ["mla"],
+                "mla_rope": [],
+                "linear": ["linear_attention"],
+                "performer": [],
+                "flash_v2": ["flash"],
+                "xformers": ["memory_efficient"],
+                "triton_flash": ["triton"],
+                "triton_linear": ["fast_linear"],
+            },
+        )
+        for row in listed:
+            self.assertEqual(row["available"], row["problem"] is not None)
+            self.assertTrue(row["available"] or "issue" in row["note"], row["name"])
+            if row["available"]:
+                explained = subprocess.run([ATTN, "explain", row["problem"]], capture_output=True, check=False)
+                self.assertEqual(explained.returncode, 0, row["problem"])
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, status, message, *words):
+        done = attn(*words)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (status, "", f"attn bench: {message}\n"))
+
+    def test_bad_arguments(self):
+        problem = "fwd:sq8:d8"
+        self.refused(2, "--seconds: '0' is not a number above 0 and up to 86400", problem, "--seconds", "0")
+        self.refused(2, "--seconds: 'x' is not a number above 0 and up to 86400", problem, "--seconds=x")
+        self.refused(2, "--seconds: '1e9' is not a number above 0 and up to 86400", problem, "--seconds=1e9")
+        self.refused(2, "--threads (-1) is not within 0 and 65536", problem, "--threads=-1")
+        self.refused(2, "unknown option '--secnods' (nearest: --seconds)", problem, "--secnods=1")
+        self.refused(2, "--csv: the name of the file is empty", problem, "--csv=")
+        self.refused(2, "unexpected argument 'fwd:sq8:d8'", "--list", problem)
+
+    def test_bad_problems(self):
+        self.refused(2, "fwd:d8: sq is missing (the number of queries, as in sq1024)", "fwd:sq8:d8", "fwd:d8")
+        version = subprocess.run([ATTN, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+        self.refused(3, f"decode:sq1:d8: libattn {version} has no decode", "decode:sq1:d8")
+        self.refused(2, "sq8:d8:hq3:hkv2: heads_q (3) is not a multiple of heads_kv (2)", "sq8:d8:hq3:hkv2", *QUICK)
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, out = os.path.join(folder, "problems.txt"), os.path.join(folder, "out.csv")
+            self.refused(2, f"{path}: No such file or directory", "--problems", path)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("# nothing yet\n\n   \n")
+            self.refused(2, "no problem; for example: attn bench fwd:f32:hq8:sq1024:d64:causal", "--problems", path)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("fwd:sq8:d8  # fine\nfwd:sq8\n")
+            self.refused(2, f"{path}:5: fwd:sq8: d is missing (the width of a query, as in d64)", "--problems", path, "--csv", out)
+            self.assertEqual(os.listdir(folder), ["problems.txt"])
+            missing = os.path.join(folder, "no", "out.csv")
+            self.refused(2, f"{missing}: cannot be written: No such file or directory", "fwd:sq8:d8", *QUICK, "--csv", missing)
+
+
+class Files(unittest.TestCase):
+    def test_the_standard_list_can_be_run(self):
+        with open(os.path.join(BENCH, "problems.txt"), encoding="utf-8") as file:
+            problems = [line.split("#")[0].strip() for line in file]
+        problems = [line for line in problems if line]
+        self.assertGreater(len(problems), 20)
+        self.assertEqual(len(problems), len(set(problems)))
+        for problem in problems:
+            done = subprocess.run([ATTN, "explain", problem], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def compare(self, *words):
+        return subprocess.run(
+            [sys.executable, os.path.join(BENCH, "compare.py"), *words], capture_output=True, text=True, check=False
+        )
+
+    def test_csv_and_json_say_the_same_and_compare(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = {kind: os.path.join(folder, kind) for kind in ("problems", "json", "csv", "other")}
+            with open(path["problems"], "w", encoding="utf-8") as file:
+                file.write("fwd:f32:hq2:sq64:d32 # one\n\n  fwd:f32:sq1:skv512:d64\n")
+            whole = measured("--problems", path["problems"], "--csv", path["csv"])
+            with open(path["csv"], encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+            self.assertEqual([row["problem"] for row in rows], [row["problem"] for row in whole["results"]])
+            for row, result in zip(rows, whole["results"]):
+                self.assertNotIn(None, row)
+                self.assertEqual(row["cpu"], whole["machine"]["cpu"])
+                self.assertTrue(math.isclose(float(row["seconds_median"]), result["seconds"]["median"], rel_tol=1e-6))
+                self.assertTrue(math.isclose(float(row["share_of_stream_best"]), result["share_of_stream_best"], rel_tol=1e-6))
+                self.assertEqual(int(row["workspace_bytes"]), result["workspace_bytes"])
+            with open(path["json"], "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+
+            whole["results"][0]["share_of_ceiling"] *= 2
+            whole["results"][0]["bound"] = "fma"
+            whole["results"][1]["problem"] = "fwd:f32:sq9:d9"
+            with open(path["other"], "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            for before in (path["json"], path["csv"]):
+                done = self.compare(before, path["other"])
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn("only after: fwd:f32:sq9:d9", done.stdout)
+            done = self.compare(path["json"], path["other"], "--markdown")
+            self.assertRegex(done.stdout, r"(?m)^\| fwd:f32:hq2:sq64:d32 \| (FMA|stream) ")
+            if "| FMA |" in done.stdout:
+                self.assertIn("| 2.000 |", done.stdout)
+
+            with open(path["other"], "w", encoding="utf-8") as file:
+                file.write("{}")
+            done = self.compare(path["json"], path["other"])
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(done.stderr.count("\n"), 1)
+            self.assertIn("not a result of attn bench --json", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])

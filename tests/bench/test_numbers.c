@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ * test_numbers.c - quantiles, paired ceilings, counts of work, and loops that end. */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/attn.h"
+#include "bench/loops.h"
+#include "bench/memory.h"
+#include "bench/statistics.h"
+#include "bench/work.h"
+#include "problem.h"
+
+static void quantiles_lie_between_neighbours(void **state)
+{
+    (void)state;
+    const double values[] = {40, 10, 30, 20, 50};
+    assert_true(quantile(values, 5, 0) == 10);
+    assert_true(quantile(values, 5, 0.5) == 30);
+    assert_true(quantile(values, 5, 1) == 50);
+    assert_true(fabs(quantile(values, 5, 0.1) - 14) < 1e-12);
+    assert_true(quantile(values, 1, 0.9) == 40);
+    assert_true(isnan(quantile(values, 0, 0.5)));
+    assert_true(values[0] == 40); /* left as they were */
+}
+
+static void a_ceiling_is_the_highest_sample_around(void **state)
+{
+    (void)state;
+    series s = {0};
+    assert_true(isnan(series_highest_near(&s, 0)));
+    for (int k = 0; k < 1000; k++) series_add(&s, k, k == 500 ? 9 : k == 501 ? 100 : 10 + 0.001 * k);
+    assert_int_equal(s.count, 1000);
+    assert_true(series_highest_near(&s, 499.5) == 100); /* 501 is the second after it */
+    assert_true(series_highest_near(&s, 497.5) == 100); /* the fourth */
+    assert_true(series_highest_near(&s, 496.5) < 11);   /* the fifth is too far */
+    assert_true(series_highest_near(&s, 504.5) == 100);
+    assert_true(series_highest_near(&s, 505.5) < 11);
+    assert_true(series_highest_near(&s, -1) == s.value[3]);
+    assert_true(series_highest_near(&s, 5000) == s.value[999]);
+    series_free(&s);
+}
+
+/* The definition of attn_mask, pair by pair. */
+static double pairs_one_by_one(const attn_problem *p, const int64_t *len_q, const int64_t *len_kv, const int64_t *offsets)
+{
+    const attn_mask *m = &p->mask;
+    double pairs = 0;
+    for (int64_t b = 0; b < p->shape.batch; b++) {
+        const int64_t rows = len_q ? len_q[b] : p->shape.len_q, keys = len_kv ? len_kv[b] : p->shape.len_kv;
+        const int64_t offset = m->align == ATTN_ALIGN_OFFSET ? offsets[b] : m->align == ATTN_ALIGN_BOTTOM_RIGHT ? keys - rows : 0;
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < keys; j++) {
+                const int64_t at = i + offset;
+                if (m->causal && j > at) continue;
+                if (m->window && m->window_left >= 0 && j < at - m->window_left) continue;
+                if (m->window && m->window_right >= 0 && j > at + m->window_right) continue;
+                if (m->chunk && (double)(j / m->chunk) != floor((double)at / (double)m->chunk)) continue;
+                pairs += 1;
+            }
+    }
+    return pairs * (double)p->shape.heads_q;
+}
+
+static void counts_the_visible_pairs(void **state)
+{
+    (void)state;
+    static const char *const masks[] = {"",
+                                        ":causal",
+                                        ":causal=bottom-right",
+                                        ":window=3,2",
+                                        ":window=-1,0",
+                                        ":causal:window=5,-1",
+                                        ":align=bottom-right:window=0,0",
+                                        ":offset=-4:causal",
+                                        ":offset=20:window=2,9"};
+    const int64_t len_q[] = {13, 0, 7}, len_kv[] = {0, 19, 11};
+    for (size_t k = 0; k < sizeof masks / sizeof *masks; k++) {
+        for (int lengths = 0; lengths < 2; lengths++) {
+            for (int64_t chunk = 0; chunk < 5; chunk += 4) {
+                char text[120];
+                problem_spec spec;
+                attn_problem p;
+                attn_error error;
+                snprintf(text, sizeof text, "b3:hq2:sq13:skv19:d8:dv4%s%s", masks[k], lengths ? ":lens" : "");
+                assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
+                assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
+                p.mask.chunk = chunk;
+                const int64_t offsets[] = {spec.offset, spec.offset, spec.offset};
+                const int64_t *q = lengths ? len_q : NULL, *kv = lengths ? len_kv : NULL;
+                const double pairs = visible_pairs(&p, q, kv, offsets);
+                if (pairs != pairs_one_by_one(&p, q, kv, offsets)) fail_msg("%s chunk %d: %g", text, (int)chunk, pairs);
+                if (lengths || spec.offset_kind) continue;
+
+                /* the library counts the same */
+                attn_plan *plan;
+                attn_plan_description says = {.struct_size = sizeof says};
+                assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
+                assert_int_equal(attn_plan_describe(plan, &says, &error), ATTN_OK);
+                attn_plan_destroy(plan);
+                assert_true(says.flops == problem_flops(&p, pairs));
+                p.op = ATTN_BACKWARD;
+                assert_true(problem_flops(&p, pairs) == 2.5 * says.flops);
+            }
+        }
+    }
+}
+
+/* A round count of a billion would not end within this test if the loops did not count. */
+static void loops_do_what_they_are_asked(void **state)
+{
+    (void)state;
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    unsigned char *memory = fresh_memory(8 * READ_STEP);
+    int found = 0;
+    for (int isa = ATTN_ISA_SCALAR; isa <= (int)cpu.isa; isa++) {
+        for (int type = 0; type < 2; type++) {
+            const fma_loop *loop = fma_loop_of((attn_isa)isa, type ? ATTN_F64 : ATTN_F32);
+            if (!loop) continue;
+            found++;
+            assert_true(loop->flops > 0);
+            loop->run(0);
+            loop->run(1);
+            loop->run(1000);
+        }
+        read_loop((attn_isa)isa, memory, 0);
+        read_loop((attn_isa)isa, memory, 8 * READ_STEP); /* one step further is another page's business */
+    }
+    assert_true(found >= 2);
+    assert_null(fma_loop_of(ATTN_ISA_AVX2, ATTN_F16));
+    fresh_release(memory, 8 * READ_STEP);
+}
+
+static void memory_that_is_touched_is_counted(void **state)
+{
+    (void)state;
+    const size_t bytes = (size_t)48 << 20;
+    const int64_t before = memory_now();
+    if (before < 0 || !memory_forget_peak()) skip();
+    unsigned char *memory = fresh_memory(bytes);
+    const int64_t untouched = memory_peak() - before;
+    for (size_t k = 0; k < bytes; k += 1024) memory[k] = 1;
+    fresh_release(memory, bytes);
+    const int64_t touched = memory_peak() - before;
+    assert_in_range(untouched + (4 << 20), 0, 12 << 20);
+    assert_in_range(touched, bytes - (4 << 20), bytes + (8 << 20));
+    assert_true(memory_now() < before + (8 << 20));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantiles_lie_between_neighbours),  cmocka_unit_test(a_ceiling_is_the_highest_sample_around),
+        cmocka_unit_test(counts_the_visible_pairs),          cmocka_unit_test(loops_do_what_they_are_asked),
+        cmocka_unit_test(memory_that_is_touched_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
