@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Other people's cases: all that this version covers pass, on every instruction set.  usage: suites.sh ATTN
+set -euo pipefail
+folder=${ATTN_CONFORMANCE_DIR:-../shared/conformance}
+if [ ! -d "$folder" ]; then
+  echo "skipped: no folder of suites ($folder; ATTN_CONFORMANCE_DIR names another)"
+  exit 77
+fi
+for isa in scalar avx2 avx512; do
+  if ATTN_ISA='' "$1" info --json | python3 -c "import json, sys; sys.exit(not any(k['usable'] and '$isa' in k['name'] for k in json.load(sys.stdin)['kernels']))"; then
+    echo "$isa:"
+    "$1" check --conformance "$folder" --isa "$isa" | grep -v ' 0 passed, 0 failed\|^    '
+  fi
+done
+# At least the cases of the suites that are about plain attention: an adapter that skips everything is no pass.
+"$1" check --conformance "$folder" --json | python3 -c "
+import collections, json, sys
+cases = json.load(sys.stdin)['cases']
+passed = collections.Counter(c['suite'] for c in cases if c['status'] == 'passed')
+least = {'onnx_attention': 57, 'torch_sdpa': 51, 'ort_core': 29, 'flash_attention_ref': 10, 'sdpa_misc': 5, 'mechanism_grad': 22}
+short = {s: passed[s] for s in {c['suite'] for c in cases} & set(least) if passed[s] < least[s]}
+sys.exit('too few passed: %s' % short if short else 0)"

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_self.c - proves that attn check can fail: right outputs pass, and each way of spoiling them, the inputs or the memory is
+ * found.
+ */
+#include "test.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "check/bound.h"
+#include "check/element.h"
+#include "check/guard.h"
+#include "check/run.h"
+#include "check/sweep.h"
+
+static check_case parse(const char *text)
+{
+    check_case c;
+    attn_error error;
+    if (case_parse(text, &c, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    return c;
+}
+
+static check_result run(const char *text, void (*tamper)(check_outputs *out, void *context), void *context)
+{
+    const check_case c = parse(text);
+    check_result r;
+    check_run_case(&r, &c, &(check_setting){.isa = ATTN_ISA_SCALAR, .threads = 1, .tamper = tamper, .tamper_context = context});
+    return r;
+}
+
+/* ---- outputs that are spoilt ---- */
+
+typedef struct spoil {
+    const char *name;
+    void (*tamper)(check_outputs *out, void *context);
+} spoil;
+
+static void flip_sign(check_outputs *out, void *context) { (void)context, out->O[7] = -out->O[7]; }
+static void nudge(check_outputs *out, void *context) { (void)context, out->O[11] *= 1 + 1e-4; }
+static void drop_one(check_outputs *out, void *context) { (void)context, out->O[3] = 0; }
+static void make_nan(check_outputs *out, void *context) { (void)context, out->O[0] = NAN; }
+static void make_infinite(check_outputs *out, void *context) { (void)context, out->O[0] = INFINITY; }
+static void nudge_lse(check_outputs *out, void *context) { (void)context, out->L[2] += 1e-4; }
+static void lose_lse(check_outputs *out, void *context) { (void)context, out->L[2] = -INFINITY; }
+static void nudge_weight(check_outputs *out, void *context) { (void)context, out->P[1] += 1e-4; }
+static void swap_rows(check_outputs *out, void *context)
+{
+    (void)context;
+    const double kept = out->O[0];
+    out->O[0] = out->O[16];
+    out->O[16] = kept;
+}
+
+static void spoilt_outputs_are_found(void **state)
+{
+    (void)state;
+    static const spoil spoils[] = {{"a sign", flip_sign},  {"one part in 10^4", nudge}, {"a zero", drop_one},
+                                   {"NaN", make_nan},      {"infinity", make_infinite}, {"lse", nudge_lse},
+                                   {"lse -inf", lose_lse}, {"a weight", nudge_weight},  {"two rows", swap_rows}};
+    static const char text[] = "fwd:f32:hq2:sq9:skv21:d8:dv16:lse:weights:seed=3";
+    const check_result right = run(text, NULL, NULL);
+    assert_string_equal(right.reason, "");
+    assert_int_equal(right.status, CHECK_PASSED);
+    assert_true(right.numbers.fraction > 0.005 && right.numbers.fraction < 1);
+    for (size_t n = 0; n < sizeof spoils / sizeof *spoils; n++) {
+        const check_result wrong = run(text, spoils[n].tamper, NULL);
+        if (wrong.status != CHECK_FAILED || wrong.numbers.fraction <= 1 || !wrong.reason[0])
+            fail_msg("not found: %s", spoils[n].name);
+    }
+}
+
+/* A dropped key must have weight 0 exactly, a dead row 0: the smallest number is too much. */
+static void whisper(check_outputs *out, void *context)
+{
+    const int64_t *at = context;
+    (at[0] ? out->P : out->O)[at[1]] = 1e-45;
+}
+
+static void exact_zeros_are_exact(void **state)
+{
+    (void)state;
+    static const char text[] = "fwd:f32:sq4:skv6:d8:causal:offset=-1:lse:weights";
+    assert_int_equal(run(text, NULL, NULL).status, CHECK_PASSED);
+    int64_t weight[] = {1, 3}, row[] = {0, 2};
+    assert_int_equal(run(text, whisper, weight).status, CHECK_FAILED);
+    assert_int_equal(run(text, whisper, row).status, CHECK_FAILED);
+}
+
+/* Off by one: the outputs of a mask that is one key wider or narrower fail, whichever kind of mask it is. */
+static void keep_outputs(check_outputs *out, void *context) { memcpy(context, out->O, 1000 * sizeof(double)); }
+static void use_outputs(check_outputs *out, void *context) { memcpy(out->O, context, 1000 * sizeof(double)); }
+
+static void masks_off_by_one_are_found(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"fwd:f32:sq50:skv60:d8:dv20:causal:offset=3", "fwd:f32:sq50:skv60:d8:dv20:causal:offset=4"},
+        {"fwd:f32:sq50:skv60:d8:dv20:causal", "fwd:f32:sq50:skv60:d8:dv20:causal=bottom-right"},
+        {"fwd:f32:sq50:skv60:d8:dv20:window=5,0", "fwd:f32:sq50:skv60:d8:dv20:window=4,0"},
+        {"fwd:f32:sq50:skv60:d8:dv20:window=5,9", "fwd:f32:sq50:skv60:d8:dv20:window=5,8"},
+        {"fwd:f32:sq50:skv60:d8:dv20:scale=0.3", "fwd:f32:sq50:skv60:d8:dv20:scale=0.30001"},
+    };
+    for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++) {
+        double *numbers = calloc(1000, sizeof *numbers);
+        assert_non_null(numbers);
+        assert_int_equal(run(pairs[n][0], keep_outputs, numbers).status, CHECK_PASSED);
+        assert_int_equal(run(pairs[n][0], use_outputs, numbers).status, CHECK_PASSED);
+        if (run(pairs[n][1], use_outputs, numbers).status != CHECK_FAILED) fail_msg("%s passes for %s", pairs[n][0], pairs[n][1]);
+        free(numbers);
+    }
+}
+
+/* ---- memory ---- */
+
+static void guards_see_every_side(void **state)
+{
+    (void)state;
+    for (int side = GUARD_AFTER; side <= GUARD_BEFORE; side++)
+        for (size_t bytes = 0; bytes < 5000; bytes = 3 * bytes + 1) {
+            guarded g;
+            assert_true(guarded_create(&g, bytes, (guard_side)side, 5));
+            memset(g.data, 0, bytes);
+            assert_true(guarded_intact(&g));
+            g.data[bytes] = 0;
+            assert_false(guarded_intact(&g));
+            g.data[bytes] = GUARD_BYTE;
+            g.data[-1] = 0;
+            assert_false(guarded_intact(&g));
+            guarded_destroy(&g);
+        }
+}
+
+static void gaps_between_elements_are_guarded(void **state)
+{
+    (void)state;
+    const int64_t size[4] = {2, 2, 3, 4};
+    const tensor_plan plan = {.order = {0, 1, 2, 3}, .inner = 1, .gap = {0, 0, 0, 2}};
+    double numbers[48];
+    tensor t;
+    assert_true(tensor_create(&t, ATTN_F32, size, &plan));
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t h = 0; h < 2; h++)
+            for (int64_t i = 0; i < 3; i++)
+                for (int64_t c = 0; c < 4; c++)
+                    element_write(ATTN_F32, tensor_at(&t, b, h, i, c), (double)(100 * b + 20 * h + 4 * i + c));
+    assert_true(tensor_take(&t, numbers));
+    assert_true(numbers[47] == 100 + 20 + 8 + 3 && numbers[4] == 4);
+    *((float *)tensor_at(&t, 0, 1, 1, 3) + 1) = 1;
+    assert_false(tensor_take(&t, numbers));
+    tensor_destroy(&t);
+}
+
+/* ---- numbers ---- */
+
+static void storage_types_round_to_nearest_even(void **state)
+{
+    (void)state;
+    static const struct {
+        attn_dtype dtype;
+        double x, rounded;
+    } rows[] = {
+        {ATTN_F16, 1, 1},
+        {ATTN_F16, 1 + 0x1p-11, 1},                   /* half way: to even */
+        {ATTN_F16, 1 + 3 * 0x1p-11, 1 + 2 * 0x1p-10}, /* half way: to even, upwards */
+        {ATTN_F16, 1 + 0x1.001p-11, 1 + 0x1p-10},
+        {ATTN_F16, 65504, 65504},
+        {ATTN_F16, 65519.99, 65504},
+        {ATTN_F16, 65520, INFINITY},
+        {ATTN_F16, -0x1p-24, -0x1p-24},
+        {ATTN_F16, 0x1p-25, 0},
+        {ATTN_F16, 0x1.8p-24, 0x1p-23},
+        {ATTN_F16, 0x1.ff8p-15, 0x1.ff8p-15},
+        {ATTN_BF16, 1 + 0x1p-8, 1},
+        {ATTN_BF16, 1 + 0x1.8p-8, 1 + 0x1p-7},
+        {ATTN_BF16, 0x1p-133, 0x1p-133},
+        {ATTN_BF16, 3.4e38, INFINITY},
+        {ATTN_BF16, -0x1.fep127, -0x1.fep127},
+    };
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+        if (element_round(rows[n].dtype, rows[n].x) != rows[n].rounded)
+            fail_msg("%s: %a becomes %a, not %a", attn_dtype_name(rows[n].dtype), rows[n].x,
+                     element_round(rows[n].dtype, rows[n].x), rows[n].rounded);
+    assert_true(isnan(element_round(ATTN_F16, NAN)) && isnan(element_round(ATTN_BF16, NAN)));
+    for (uint32_t bits = 0; bits < 65536; bits++) /* reading and writing are inverse */
+        for (int which = 0; which < 2; which++) {
+            const attn_dtype dtype = which ? ATTN_BF16 : ATTN_F16;
+            const uint16_t half = (uint16_t)bits;
+            uint16_t again;
+            const double x = element_read(dtype, &half);
+            element_write(dtype, &again, x);
+            if (!isnan(x)) assert_int_equal(again, half);
+        }
+}
+
+/* The bound holds for a worst case that is built on purpose, and is not far above it: keys whose scores are wrong by as much as
+ * rounding can make them, those above the mean up, those below it down. */
+static void bound_is_tight_for_wrong_scores(void **state)
+{
+    (void)state;
+    enum { N = 2 };
+    const bound_model model = bound_model_of(ATTN_F32, 64, N, 128, 0);
+    for (double size = 1; size <= 1e4; size *= 10) {
+        const double S[N] = {0, 0}, dot[N] = {size, size}, lost[N] = {0, 0}, V[N] = {1, -1};
+        const bound_row row = {S, log(2), dot, lost, NULL};
+        double P[N], low[N], high[N], own[N];
+        bound_weights w = {.P = P, .low = low, .high = high, .own = own};
+        bound_prepare(&model, &row, &w);
+        const double bound = bound_output(&model, &w, V, 1, 0);
+        const double off = 66 * (double)FLT_EPSILON / 2 * size; /* gamma of dim + 2 roundings, about */
+        const double worst = (exp(off) - exp(-off)) / (exp(off) + exp(-off));
+        assert_true(bound >= worst);
+        if (size >= 10) assert_true(bound <= 1.5 * worst || bound <= 1);
+    }
+}
+
+static void bound_knows_what_is_exact(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    const bound_model model = bound_model_of(ATTN_F32, 8, N, 128, 0);
+    const double dead[N] = {-INFINITY, -INFINITY, -INFINITY}, some[N] = {1, -INFINITY, 2}, dot[N] = {3, 3, 3}, lost[N] = {0};
+    double P[N], low[N], high[N], own[N], V[N] = {1, NAN, 2};
+    bound_weights w = {.P = P, .low = low, .high = high, .own = own};
+    bound_prepare(&model, &(bound_row){dead, -INFINITY, dot, lost, NULL}, &w);
+    assert_true(bound_output(&model, &w, V, 1, 0) == 0 && bound_lse(&model, &w, -INFINITY) == 0 &&
+                bound_weight(&model, &w, 1) == 0);
+    bound_prepare(&model, &(bound_row){some, log(exp(1) + exp(2)), dot, lost, NULL}, &w);
+    assert_true(bound_weight(&model, &w, 1) == 0 && bound_weight(&model, &w, 0) > 0);
+    assert_true(bound_output(&model, &w, V, 1, 1.7) < 1e-5); /* the value of a dropped key is not looked at */
+}
+
+/* ---- cases ---- */
+
+static void cases_print_and_parse(void **state)
+{
+    (void)state;
+    sweep s, again;
+    char text[CASE_TEXT], second[CASE_TEXT];
+    assert_true(sweep_create(&s, (sweep_tile){24, 256}, 1, 0));
+    assert_true(sweep_create(&again, (sweep_tile){24, 256}, 1, 0));
+    assert_true(s.count > 1000 && s.count == again.count);
+    for (int64_t n = 0; n < s.count; n++) {
+        assert_true(case_print(&s.cases[n], text, sizeof text) < sizeof text);
+        case_print(&again.cases[n], second, sizeof second);
+        assert_string_equal(text, second);
+        const check_case c = parse(text);
+        case_print(&c, second, sizeof second);
+        assert_string_equal(text, second);
+    }
+    sweep_destroy(&s);
+    sweep_destroy(&again);
+}
+
+static void wrong_words_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"fwd:f32:sq4:d8:fill=hugh", "fill=hugh is none of its kinds (see attn check --help)"},
+        {"fwd:f32:sq4:d8:ktype=i8", "ktype=i8 is not f32, f64, f16 or bf16"},
+        {"fwd:f32:sq4:d8:poison=nan:poison=inf", "poison is given twice"},
+    };
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        check_case c;
+        attn_error error;
+        assert_int_equal(case_parse(rows[n][0], &c, &error), ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, rows[n][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spoilt_outputs_are_found),
+        cmocka_unit_test(exact_zeros_are_exact),
+        cmocka_unit_test(masks_off_by_one_are_found),
+        cmocka_unit_test(guards_see_every_side),
+        cmocka_unit_test(gaps_between_elements_are_guarded),
+        cmocka_unit_test(storage_types_round_to_nearest_even),
+        cmocka_unit_test(bound_is_tight_for_wrong_scores),
+        cmocka_unit_test(bound_knows_what_is_exact),
+        cmocka_unit_test(cases_print_and_parse),
+        cmocka_unit_test(wrong_words_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
