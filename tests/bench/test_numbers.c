@@ -73,7 +73,8 @@ static void counts_the_visible_pairs(void **state)
                                         ":causal:window=5,-1",
                                         ":align=bottom-right:window=0,0",
                                         ":offset=-4:causal",
-                                        ":offset=20:window=2,9"};
+                                        ":offset=20:window=2,9",
+                                        ":offset=-3:window=-1,6"};
     const int64_t len_q[] = {13, 0, 7}, len_kv[] = {0, 19, 11};
     for (size_t k = 0; k < sizeof masks / sizeof *masks; k++) {
         for (int lengths = 0; lengths < 2; lengths++) {
