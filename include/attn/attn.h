@@ -518,7 +518,8 @@ ATTN_API void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, att
 
 /*
  * What a plan will do.  A tile is tile_q queries times block_kv keys; counts are over the whole problem at its full lengths
- * (lengths_q, lengths_kv and explicit offsets are known only at execution and count as full and 0).  Texts belong to the plan.
+ * (lengths_q, lengths_kv and explicit offsets are known only at execution and count as full and 0), exact up to
+ * 2^18 query tiles a head and from a sample of as many beyond.  Texts belong to the plan.
  */
 typedef struct attn_plan_description {
     size_t struct_size; /* in: sizeof(attn_plan_description) */

@@ -100,34 +100,52 @@ int attn_walk_init(attn_walk *walk, int threads)
 
 int64_t attn_walk_bytes(const attn_walk *walk) { return walk->scratch.bytes * walk->workers + walk->shared.bytes; }
 
+/* A count that int64_t holds. */
+static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
+
+/* Blocks of the grid that hold keys of low .. high-1. */
+static int64_t blocks_of(const attn_walk *walk, int64_t low, int64_t high)
+{
+    return low < high ? (high - 1) / walk->block_kv - low / walk->block_kv + 1 : 0;
+}
+
+/* Of the blocks that a tile visits, those that each of its queries sees whole. */
+static int64_t whole_blocks(const attn_walk *walk, const attn_sight *sight, const attn_tile *tile, attn_interval keys)
+{
+    if (tile->first + tile->rows > sight->len_q) return 0;
+    int64_t n = walk->block_kv, from = attn_keys_of_query(sight, tile->first + tile->rows - 1).low;
+    int64_t to = attn_keys_of_query(sight, tile->first).high;
+    /* The tile's first and last block are cut to its keys, so they may be whole without being full. */
+    int64_t first = keys.low >= from ? keys.low / n : attn_ceil_div(from, n);
+    int64_t end = keys.high <= to ? attn_ceil_div(keys.high, n) : to / n;
+    return attn_max(0, end - first);
+}
+
 void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
+    enum { MOST = 1 << 18 }; /* tiles that are looked at */
     const attn_problem *p = &walk->problem;
-    int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
-    double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     attn_sight sight = attn_sight_of(p, NULL, 0);
-    int64_t visited = 0, whole = 0;
-    double pairs = 0;
+    double visited = 0, whole = 0, pairs = 0;
+    int64_t looked = attn_min(walk->tiles, MOST);
 
-    for (int64_t t = 0; t < walk->tiles; t++) {
+    for (int64_t n = 0; n < looked; n++) {
+        int64_t t = walk->tiles <= MOST ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MOST));
         attn_tile tile = attn_tile_at(walk, t);
         attn_interval keys = attn_keys_of_tile(&sight, tile.first, tile.rows);
         for (int64_t i = tile.first; i < tile.first + tile.rows; i++) {
             attn_interval seen = attn_keys_of_query(&sight, i);
             pairs += (double)(seen.high - seen.low);
         }
-        if (keys.low == keys.high) continue;
-        visited += attn_ceil_div(keys.high, walk->block_kv) - keys.low / walk->block_kv;
-        for (int64_t j = keys.low; j < keys.high;) {
-            int64_t end = attn_block_end(walk, j, keys.high);
-            whole += attn_tile_sees_all(&sight, tile.first, tile.rows, j, end);
-            j = end;
-        }
+        visited += (double)blocks_of(walk, keys.low, keys.high);
+        whole += (double)whole_blocks(walk, &sight, &tile, keys);
     }
     if (p->mask.boolean || p->mask.block || p->bias.additive || p->bias.alibi || p->score.softcap > 0 || p->dropout.probability > 0)
         whole = 0;
-    count->total = (int64_t)(heads * (double)walk->tiles * (double)blocks);
-    count->visited = (int64_t)(heads * (double)visited);
-    count->modified = (int64_t)(heads * (double)(visited - whole));
-    count->pairs = heads * pairs;
+    double heads = (double)p->shape.batch * (double)p->shape.heads_q;
+    double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;
+    count->total = countable(heads * (double)walk->tiles * (double)attn_ceil_div(p->shape.len_kv, walk->block_kv));
+    count->visited = countable(scale * visited);
+    count->modified = countable(scale * (visited - whole));
+    count->pairs = scale * pairs;
 }

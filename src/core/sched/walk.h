@@ -88,7 +88,8 @@ void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspac
 /* The gradient of a bias that is broadcast: summed in a walk of its own, in an order that threads do not change. */
 void attn_sched_bias_gradient(const attn_walk *walk, const attn_args *args, void *workspace);
 
-/* Tiles of the whole problem at its full lengths (explicit offsets count as 0), and its visible (query, key) pairs. */
+/* Tiles of the whole problem at its full lengths (explicit offsets count as 0), and its visible (query, key) pairs.  Exact up to
+ * 2^18 query tiles a head; beyond, from as many of them, evenly spaced. */
 typedef struct attn_tile_count {
     int64_t total, visited, modified;
     double pairs;
