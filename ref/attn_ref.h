@@ -61,6 +61,14 @@ typedef struct ref_tangents {
 } ref_tangents;
 void ref_jvp(const ref_problem *p, const ref_tangents *t);
 
+/* The gradient of the gradient.  dO and dlse (NULL: 0) as in ref_backward; Qd, Kd, Vd, biasd (NULL: 0): what flows back into dQ, dK, dV
+ * and dS.  What flows out has the shape of its tensor, S2 that of dS; all are written. */
+typedef struct ref_second {
+    const double *dO, *dlse, *Qd, *Kd, *Vd, *biasd;
+    double *dO2, *dlse2, *Q2, *K2, *V2, *S2;
+} ref_second;
+void ref_second_order(const ref_problem *p, const ref_second *s);
+
 /*
  * The dropout mask: 1 if weight (b, h, i, j) is kept at probability p of being dropped.  Philox4x32-10 (Salmon et al. 2011) with
  * key = seed and counter = (offset, b*Hq + h, i, j/4); word j%4 of the result, as a number of 32 bits, is at least p * 2^32.

@@ -120,7 +120,8 @@ typedef struct attn_layout {
 typedef enum attn_op {
     ATTN_FORWARD = 0,  /* O, and on request lse and the weights */
     ATTN_BACKWARD = 1, /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
-    ATTN_JVP = 2       /* forward mode: the tangents of O and lse along given tangents of Q, K, V and bias (see attn_tangents) */
+    ATTN_JVP = 2,      /* forward mode: the tangents of O and lse along given tangents of Q, K, V and bias (see attn_tangents) */
+    ATTN_DOUBLE_BACKWARD = 3 /* the gradient of the gradient (see attn_second) */
 } attn_op;
 
 /*
@@ -295,6 +296,41 @@ typedef struct attn_tangents {
     int64_t reserved[4];
 } attn_tangents;
 
+/*
+ * ATTN_DOUBLE_BACKWARD: the gradient of what ATTN_BACKWARD computes.  What flows back into grad_q, grad_k, grad_v and grad_bias
+ * comes as attn_args.tan_q, tan_k, tan_v and tan_bias, with the flags and layouts of attn_tangents (not given: 0), since the number
+ * that is differentiated,
+ *
+ *      <grad_q, tan_q> + <grad_k, tan_k> + <grad_v, tan_v> + <grad_bias, tan_bias> = <grad_o, tan_o> + <grad_lse, tan_lse>,
+ *
+ * is also the inner product of forward mode: so this is its Hessian-vector product too.  Inputs beside these are those of
+ * ATTN_BACKWARD: q, k, v, o, lse, grad_o, and grad_lse with gradients.lse.  With s', x, f and keep as in attn_tangents, and x' what
+ * f' multiplies in s',
+ *
+ *      ds_ij  = weights_ij (keep_ij grad_o_i.v_j - grad_o_i.o_i + grad_lse_i)
+ *      r_ij   = (s'_ij - tan_lse_i) ds_ij + weights_ij (keep_ij grad_o_i.v'_j - grad_o_i.tan_o_i)
+ *      dx_ij  = r_ij f'(x_ij) + ds_ij f''(x_ij) x'_ij
+ *
+ *      second_grad_o    = tan_o                                             second_grad_lse = tan_lse
+ *      second_q_i       = sum_j scale (dx_ij k_j + ds_ij f'(x_ij) k'_j)
+ *      second_k_j       = sum_i scale (dx_ij q_i + ds_ij f'(x_ij) q'_i)     over the query heads of the group
+ *      second_v_j       = sum_i keep_ij weights_ij (s'_ij - tan_lse_i) grad_o_i
+ *      second_bias      = r, reduced over the axes that bias broadcasts
+ *
+ * in two walks over the keys, in memory that grows with n; with the same bits for any number of threads.  Nothing flows back into
+ * the gradients of slopes, sinks and scale.
+ */
+typedef struct attn_second {
+    int bias;                  /* 1: attn_args.second_bias is written */
+    int grad_lse;              /* 1: attn_args.second_grad_lse is written, laid out like lse */
+    attn_layout second_grad_o; /* the shape of o */
+    attn_layout second_q;      /* the shape of q */
+    attn_layout second_k;      /* the shape of k */
+    attn_layout second_v;      /* the shape of v */
+    attn_layout second_bias;   /* as attn_gradients.grad_bias */
+    int64_t reserved[4];
+} attn_second;
+
 /* Outputs beside O. */
 typedef struct attn_want {
     int lse;                    /* 1: attn_args.lse is written */
@@ -325,6 +361,7 @@ typedef struct attn_problem {
     attn_want want;
     attn_gradients gradients;
     attn_tangents tangents;
+    attn_second second;
     attn_paging paging;
 } attn_problem;
 
@@ -371,6 +408,12 @@ typedef struct attn_args {
     const void *tan_bias;
     void *tan_o;
     void *tan_lse;
+    void *second_grad_o; /* ATTN_DOUBLE_BACKWARD: grad_o, and the tangents as given, are inputs too */
+    void *second_grad_lse;
+    void *second_q;
+    void *second_k;
+    void *second_v;
+    void *second_bias;
     const void *page_table;
 } attn_args;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - forward mode over absolute values. */
+ * bound.c - forward mode and the second order over absolute values. */
 #include "test.h"
 
 #include "bound.h"
@@ -29,64 +29,107 @@ typedef struct line {
 static double size_of_score(const ref_problem *p, const line *r, int64_t j)
 {
     double size = fabs(r->scale) * sum_abs(p->Q + r->at * p->D, p->K + (r->key_head * p->Skv + j) * p->D, p->D);
+    if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->bias) size += fabs(p->bias[r->at * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->b * p->Hq + r->h] * (double)(r->i + (p->offset ? p->offset[r->b] : 0) - j));
     return size;
 }
 
-static double size_of_tangent(const ref_problem *p, const ref_tangents *t, const line *r, int64_t j)
+/* Of a tangent before softcap and bias. */
+static double size_before(const ref_problem *p, const ref_second *s, const line *r, int64_t j)
 {
     int64_t key = r->key_head * p->Skv + j;
     double size = 0;
-    if (t->Qd) size += fabs(r->scale) * sum_abs(t->Qd + r->at * p->D, p->K + key * p->D, p->D);
-    if (t->Kd) size += fabs(r->scale) * sum_abs(p->Q + r->at * p->D, t->Kd + key * p->D, p->D);
-    if (t->biasd) size += fabs(t->biasd[r->at * p->Skv + j]);
+    if (s->Qd) size += fabs(r->scale) * sum_abs(s->Qd + r->at * p->D, p->K + key * p->D, p->D);
+    if (s->Kd) size += fabs(r->scale) * sum_abs(p->Q + r->at * p->D, s->Kd + key * p->D, p->D);
     return size;
 }
 
-static void bound_row(bounds *out, const ref_problem *p, const ref_tangents *t, line *r, const double *weight, double lse)
+static double size_of_tangent(const ref_problem *p, const ref_second *s, const line *r, int64_t j)
 {
-    double mean = 0, most = 0;
-    for (int64_t j = 0; j < p->Skv; j++)
-        if (ref_visible(p, r->b, r->h, r->i, j)) {
-            most = fmax(most, size_of_score(p, r, j));
-            mean += weight[j] * size_of_tangent(p, t, r, j);
-        }
-    r->weight_error = 8 + most + (isfinite(lse) ? fabs(lse) : 0);
-    out->tan_lse[r->at] = r->weight_error * mean;
+    return size_before(p, s, r, j) + (s->biasd ? fabs(s->biasd[r->at * p->Skv + j]) : 0);
+}
+
+static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z ? p->Z[r->at * p->Skv + j] : 1; }
+
+/* Forward mode.  mean: of the sizes of the tangents. */
+static void bound_tangents(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double mean)
+{
+    out->tan_lse[r->at] = 2 * r->weight_error * mean;
     for (int64_t j = 0; j < p->Skv; j++) {
-        double z = p->Z ? p->Z[r->at * p->Skv + j] : 1, size = 0;
-        if (weight[j] == 0 || z == 0) continue;
-        if (ref_visible(p, r->b, r->h, r->i, j)) size = size_of_tangent(p, t, r, j) + mean;
+        double w = 2 * r->weight_error * kept(p, r, j) * weight[j], size = 0;
+        if (w == 0) continue;
+        if (ref_visible(p, r->b, r->h, r->i, j)) size = size_of_tangent(p, s, r, j) + mean;
         for (int64_t c = 0; c < p->Dv; c++) {
             int64_t at = (r->key_head * p->Skv + j) * p->Dv + c;
-            out->tan_o[r->at * p->Dv + c] +=
-                r->weight_error * z * weight[j] * (size * fabs(p->V[at]) + (t->Vd ? fabs(t->Vd[at]) : 0));
+            out->tan_o[r->at * p->Dv + c] += w * ((size ? size * fabs(p->V[at]) : 0) + (s->Vd ? fabs(s->Vd[at]) : 0));
         }
     }
 }
 
-void bounds_make(bounds *out, const ref_problem *p, const ref_tangents *t)
+/* The second order: every term of its formula, in sizes. */
+static void bound_second(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double mean)
 {
-    const int64_t rows = p->B * p->Hq * p->Sq;
+    const double *dO = s->dO + r->at * p->Dv, *V = p->V + r->key_head * p->Skv * p->Dv, *q = p->Q + r->at * p->D;
+    const double curve = p->softcap > 0 ? 2 / p->softcap : 0, scale = fabs(r->scale);
+    double delta = s->dlse ? fabs(s->dlse[r->at]) : 0,
+           kappa = sum_abs(dO, out->tan_o + r->at * p->Dv, p->Dv) / (2 * r->weight_error);
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (ref_visible(p, r->b, r->h, r->i, j) && kept(p, r, j) != 0)
+            delta += weight[j] * kept(p, r, j) * sum_abs(dO, V + j * p->Dv, p->Dv);
+    for (int64_t j = 0; j < p->Skv; j++) {
+        if (!ref_visible(p, r->b, r->h, r->i, j) || weight[j] == 0) continue;
+        const int64_t key = r->key_head * p->Skv + j;
+        double z = kept(p, r, j), w = 3 * r->weight_error * weight[j], away = size_of_tangent(p, s, r, j) + mean;
+        double dS = w * (z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + w * delta;
+        double R = away * dS + w * ((z != 0 && s->Vd ? z * sum_abs(dO, s->Vd + key * p->Dv, p->Dv) : 0) + kappa);
+        double X = R + dS * curve * size_before(p, s, r, j);
+        out->bias[r->at * p->Skv + j] = R;
+        for (int64_t c = 0; c < p->D; c++) {
+            int64_t at = r->at * p->D + c, of_key = key * p->D + c;
+            out->q[at] += scale * (X * fabs(p->K[of_key]) + (s->Kd ? dS * fabs(s->Kd[of_key]) : 0));
+            out->k[of_key] += scale * (X * fabs(q[c]) + (s->Qd ? dS * fabs(s->Qd[at]) : 0));
+        }
+        for (int64_t c = 0; c < p->Dv && z != 0; c++) out->v[key * p->Dv + c] += z * w * away * fabs(dO[c]);
+    }
+}
+
+static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse)
+{
+    double mean = 0, most = 0;
+    int any = 0;
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (ref_visible(p, r->b, r->h, r->i, j)) {
+            any = 1;
+            most = fmax(most, size_of_score(p, r, j));
+            mean += weight[j] * size_of_tangent(p, s, r, j);
+        }
+    r->weight_error = 8 + most + (isfinite(lse) ? fabs(lse) : 0);
+    bound_tangents(out, p, s, r, weight, mean);
+    if (s->dO && any) bound_second(out, p, s, r, weight, mean);
+}
+
+void bounds_make(bounds *out, const ref_problem *p, const ref_second *s)
+{
+    const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double *O = array(rows * p->Dv), *lse = array(rows), *S = array(rows * p->Skv), *P = array(rows * p->Skv);
-    out->tan_o = array(rows * p->Dv);
-    out->tan_lse = array(rows);
+    out->tan_o = array(rows * p->Dv), out->tan_lse = array(rows);
+    out->q = array(rows * p->D), out->k = array(keys * p->D), out->v = array(keys * p->Dv), out->bias = array(rows * p->Skv);
     ref_forward(p, O, lse, S, P);
     for (int64_t at = 0; at < rows; at++) {
         line r = {at / p->Sq / p->Hq, at / p->Sq % p->Hq, at % p->Sq, at, 0, p->scale, 0};
         r.key_head = r.b * p->Hkv + r.h / (p->Hq / p->Hkv);
         if (p->scale_of_head) r.scale = p->scale_of_head[r.h];
         if (p->temperature > 0) r.scale /= p->temperature;
-        bound_row(out, p, t, &r, P + at * p->Skv, lse[at]);
+        bound_row(out, p, s, &r, P + at * p->Skv, lse[at]);
     }
     free(O), free(lse), free(S), free(P);
 }
 
 void bounds_free(bounds *out)
 {
-    free(out->tan_o);
-    free(out->tan_lse);
+    double *all[] = {out->tan_o, out->tan_lse, out->q, out->k, out->v, out->bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 double bound_fraction(const double *got, const double *exact, const double *bound, int64_t n, double u)

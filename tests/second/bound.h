@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * bound.h - how far a result may be from exact.  What a kernel computes is a sum of products; each carries the relative error of a
- * weight,
+ * bound.h - how far a result may be from exact.  What a kernel computes is a sum of products: of a weight, a tangent of a score
+ * and, in the second order, a gradient of a weight.  Each of these factors carries the relative error
  *
- *      a_i u,   a_i = 8 + |lse_i| + max_j (sum_c |scale q_c k_jc| + |bias_ij| + |alibi_ij|)         u: the rounding unit
+ *      a_i u,   a_i = 8 + |lse_i| + max_j ((1 + 2/C) sum_c |scale q_c k_jc| + |bias_ij| + |alibi_ij|)      u: the rounding unit
  *
- * (a score's error is an error of its weight; lse was rounded too) and those of its sums, which are below a_i u of the sum of
- * absolute values for lengths as small as here.  So a result's bound is u times the same formula over absolute values, with weight
- * (i, j) a_i times as large.
+ * (a score's error is an error of its weight and, with a softcap C, of the derivatives of the cap; lse was rounded too), which is
+ * above that of the sums too for lengths as small as here.  So a result's bound is u times the same formula over absolute values,
+ * with term (i, j) 2 a_i times as large in forward mode and 3 a_i times in the second order.
  */
 #ifndef ATTN_TESTS_SECOND_BOUND_H
 #define ATTN_TESTS_SECOND_BOUND_H
@@ -15,11 +15,12 @@
 #include "attn_ref.h"
 
 typedef struct bounds {
-    double *tan_o, *tan_lse; /* [B][Hq][Sq][Dv], [B][Hq][Sq] */
+    double *tan_o, *tan_lse;  /* [B][Hq][Sq][Dv], [B][Hq][Sq] */
+    double *q, *k, *v, *bias; /* of the second order, where dO is given; like dQ, dK, dV and dS */
 } bounds;
 
-/* Bounds in units of u.  t: the tangents of the inputs. */
-void bounds_make(bounds *b, const ref_problem *p, const ref_tangents *t);
+/* Bounds in units of u.  s: the inputs; dO may be NULL. */
+void bounds_make(bounds *b, const ref_problem *p, const ref_second *s);
 void bounds_free(bounds *b);
 
 /* The largest error of `got` as a fraction of `bound` times u; not finite where one of them is wrongly so. */

@@ -357,6 +357,7 @@ int combination_forward(combination *c, attn_isa isa)
     attn_problem given = c->problem;
     memset(&c->problem.gradients, 0, sizeof c->problem.gradients);
     memset(&c->problem.tangents, 0, sizeof c->problem.tangents);
+    memset(&c->problem.second, 0, sizeof c->problem.second);
     c->problem.want.lse = 1;
     int ran = combination_run(c, ATTN_FORWARD, isa, 1);
     c->problem = given;

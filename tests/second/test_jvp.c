@@ -63,7 +63,8 @@ static double compare(attn_dtype dtype)
         bounds bound;
         t.Od = exact.o.value, t.lsed = exact.lse.value;
         ref_jvp(&c.ref, &t);
-        bounds_make(&bound, &c.ref, &t);
+        ref_second sizes = {.Qd = t.Qd, .Kd = t.Kd, .Vd = t.Vd, .biasd = t.biasd};
+        bounds_make(&bound, &c.ref, &sizes);
         for (int isa = ATTN_ISA_SCALAR; isa <= ISAS; isa++) {
             if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
             int64_t rows = c.ref.B * c.ref.Hq * c.ref.Sq;

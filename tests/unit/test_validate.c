@@ -66,7 +66,7 @@ static void test_sound(void **state)
 static void test_enums(void **state)
 {
     (void)state;
-    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward), 1 (backward), 2 (jvp)");
+    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)");
     REFUSED(s.problem.score.kind = (attn_score_kind)3, ATTN_ERR_ARGUMENT, "score.kind is 3; known: 0 (dot)");
     REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
             "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
@@ -105,6 +105,8 @@ static void test_flags(void **state)
     REFUSED(s.problem.tangents.v = 4, ATTN_ERR_ARGUMENT, "tangents.v is 4; it is 0 or 1");
     REFUSED(s.problem.tangents.bias = 5, ATTN_ERR_ARGUMENT, "tangents.bias is 5; it is 0 or 1");
     REFUSED(s.problem.tangents.lse = 6, ATTN_ERR_ARGUMENT, "tangents.lse is 6; it is 0 or 1");
+    REFUSED(s.problem.second.bias = 2, ATTN_ERR_ARGUMENT, "second.bias is 2; it is 0 or 1");
+    REFUSED(s.problem.second.grad_lse = 3, ATTN_ERR_ARGUMENT, "second.grad_lse is 3; it is 0 or 1");
 }
 
 static void test_reserved(void **state)
@@ -117,6 +119,7 @@ static void test_reserved(void **state)
     REFUSED(s.problem.dropout.reserved[0] = 5, ATTN_ERR_ARGUMENT, "dropout.reserved[0] is 5; it must be 0");
     REFUSED(s.problem.gradients.reserved[1] = 6, ATTN_ERR_ARGUMENT, "gradients.reserved[1] is 6; it must be 0");
     REFUSED(s.problem.tangents.reserved[2] = 7, ATTN_ERR_ARGUMENT, "tangents.reserved[2] is 7; it must be 0");
+    REFUSED(s.problem.second.reserved[3] = 8, ATTN_ERR_ARGUMENT, "second.reserved[3] is 8; it must be 0");
 }
 
 static void test_shape(void **state)
@@ -217,14 +220,15 @@ static void test_tangents(void **state)
     (void)state;
     ACCEPTED(jvp(&s));
     ACCEPTED((jvp(&s), s.problem.tangents.q = 0, s.args.tan_q = NULL));
-    REFUSED(s.problem.tangents.v = 1, ATTN_ERR_ARGUMENT, "tangents are given or asked for but op is not ATTN_JVP");
-    REFUSED((backward(&s), s.problem.tangents.lse = 1), ATTN_ERR_ARGUMENT,
-            "tangents are given or asked for but op is not ATTN_JVP");
+    REFUSED(s.problem.tangents.v = 1, ATTN_ERR_ARGUMENT, "tangents are given but op is neither ATTN_JVP nor ATTN_DOUBLE_BACKWARD");
+    REFUSED((backward(&s), s.problem.tangents.lse = 1), ATTN_ERR_ARGUMENT, "tangents.lse is set but op is not ATTN_JVP");
     REFUSED((jvp(&s), s.problem.tangents.bias = 1, s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT,
             "tangents.bias is set but bias.additive is not");
     REFUSED((jvp(&s), s.problem.want.weights = 1), ATTN_ERR_ARGUMENT,
             "want.weights is set but op is not ATTN_FORWARD, which writes them");
-    REFUSED((jvp(&s), s.problem.gradients.lse = 1), ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED((jvp(&s), s.problem.gradients.scale = 1), ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED((jvp(&s), s.problem.gradients.lse = 1), ATTN_ERR_ARGUMENT,
+            "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
     REFUSED((jvp(&s), s.args.tan_q = NULL), ATTN_ERR_ARGUMENT, "args.tan_q is NULL");
     REFUSED((jvp(&s), s.problem.tangents.bias = 1), ATTN_ERR_ARGUMENT, "args.tan_bias is NULL");
     REFUSED((jvp(&s), s.args.tan_o = NULL), ATTN_ERR_ARGUMENT, "args.tan_o is NULL");
@@ -254,6 +258,46 @@ static void test_paged(void **state)
     REFUSED((PAGED(3, 2), s.problem.mask.lengths_kv = 0), ATTN_ERR_ARGUMENT,
             "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
     REFUSED((PAGED(3, 3), s.args.page_table = NULL), ATTN_ERR_ARGUMENT, "args.page_table is NULL");
+}
+
+/* A sound call of the second order, along a tangent of q: inputs are k and v in their own shape, outputs lie where forward's do. */
+static void double_backward(small *s)
+{
+    jvp(s);
+    s->problem.op = ATTN_DOUBLE_BACKWARD;
+    s->problem.tangents.lse = 0;
+    s->problem.second.grad_lse = s->problem.second.bias = 1;
+    s->args.grad_o = s->q;
+    s->args.second_grad_o = s->o, s->args.second_grad_lse = s->lse;
+    s->args.second_q = s->o + SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_D;
+    s->args.second_k = s->weights, s->args.second_v = s->weights + SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D;
+    s->args.second_bias = s->weights + 2 * SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D;
+    s->problem.bias.bias.stride[3] = 1; /* the same for all queries, heads and entries */
+    s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
+}
+
+static void test_second(void **state)
+{
+    (void)state;
+    ACCEPTED(double_backward(&s));
+    ACCEPTED((double_backward(&s), s.problem.gradients.lse = 1, s.args.grad_lse = s.q));
+    REFUSED((jvp(&s), s.problem.second.bias = 1), ATTN_ERR_ARGUMENT, "second.bias is set but op is not ATTN_DOUBLE_BACKWARD");
+    REFUSED((backward(&s), s.problem.second.grad_lse = 1), ATTN_ERR_ARGUMENT,
+            "second.grad_lse is set but op is not ATTN_DOUBLE_BACKWARD");
+    REFUSED((double_backward(&s), s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT, "second.bias is set but bias.additive is not");
+    REFUSED((double_backward(&s), s.problem.tangents.lse = 1), ATTN_ERR_ARGUMENT, "tangents.lse is set but op is not ATTN_JVP");
+    REFUSED((double_backward(&s), s.problem.gradients.lse = 1), ATTN_ERR_ARGUMENT, "args.grad_lse is NULL");
+    REFUSED((double_backward(&s), s.args.grad_o = NULL), ATTN_ERR_ARGUMENT, "args.grad_o is NULL");
+    REFUSED((double_backward(&s), s.args.second_grad_o = NULL), ATTN_ERR_ARGUMENT, "args.second_grad_o is NULL");
+    REFUSED((double_backward(&s), s.args.second_grad_lse = NULL), ATTN_ERR_ARGUMENT, "args.second_grad_lse is NULL");
+    REFUSED((double_backward(&s), s.args.second_q = NULL), ATTN_ERR_ARGUMENT, "args.second_q is NULL");
+    REFUSED((double_backward(&s), s.args.second_k = NULL), ATTN_ERR_ARGUMENT, "args.second_k is NULL");
+    REFUSED((double_backward(&s), s.args.second_v = NULL), ATTN_ERR_ARGUMENT, "args.second_v is NULL");
+    REFUSED((double_backward(&s), s.args.second_bias = NULL), ATTN_ERR_ARGUMENT, "args.second_bias is NULL");
+    REFUSED((double_backward(&s), s.problem.second.second_v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+            "second_v.dtype is i8; it must be f32, f16 or bf16, as q is not f64");
+    REFUSED((double_backward(&s), sets(s.problem.second.second_bias.stride, 0, 0, 0, 2)), ATTN_ERR_STRIDE,
+            "second_bias.stride[3] is 2; the last axis must be contiguous (1)");
 }
 
 static void test_packed(void **state)
@@ -403,7 +447,7 @@ int main(void)
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),   cmocka_unit_test(test_values),
         cmocka_unit_test(test_types),     cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_options),   cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unused),    cmocka_unit_test(test_tangents), cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_unused),    cmocka_unit_test(test_tangents), cmocka_unit_test(test_second), cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

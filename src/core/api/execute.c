@@ -18,6 +18,7 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     case ATTN_FORWARD: attn_sched_forward(&plan->walk, &a, aligned); break;
     case ATTN_BACKWARD: attn_sched_backward(&plan->walk, &a, aligned); break;
     case ATTN_JVP: attn_sched_jvp(&plan->walk, &a, aligned); break;
+    case ATTN_DOUBLE_BACKWARD: attn_sched_second(&plan->walk, &a, aligned); break;
     }
     return attn_succeed(error);
 }

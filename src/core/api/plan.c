@@ -42,6 +42,7 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     walk->kernel = plan->row->forward;
     walk->backward = plan->row->backward;
     walk->jvp = plan->row->jvp;
+    walk->second = plan->row->second;
     walk->parallel_for = o.parallel_for;
     walk->parallel_context = o.parallel_context;
     CHECK(attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()), ATTN_ERR_SHAPE,

@@ -83,8 +83,8 @@ typedef struct attn_fwd_kernel {
     void (*keep_mask)(int width, int64_t rows, int64_t n, void *S, const attn_block *mask, void *scratch);
     /* S += bias, one rounding; -infinity drops.  scratch as above. */
     void (*add_bias)(int width, int64_t rows, int64_t n, void *S, const attn_block *bias, void *scratch);
-    /* S = cap * tanh(S / cap).  slope: NULL, or a buffer like S for the derivative 1 - tanh^2. */
-    void (*softcap)(int width, int64_t n, void *S, double cap, void *slope);
+    /* S = cap * tanh(S / cap).  slope, bend: NULL, or buffers like S for the derivatives, 1 - tanh^2 and the second one. */
+    void (*softcap)(int width, int64_t n, void *S, double cap, void *slope, void *bend);
     /* S -= slope * |first + i - j|: lane i stands at first + i when key j of the block stands at j. */
     void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, double slope, double first);
     /* S = 0 in the lanes where empty is 1. */
@@ -114,7 +114,8 @@ typedef struct attn_fwd_kernel {
     void (*fold_careful)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                          int64_t ldv, void *m, void *l, void *Ot, void *scratch);
     /* m, l and Ot absorb the state of other keys: the larger m is kept, both sides are scaled to it. */
-    void (*merge)(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l, void *Ot);
+    void (*merge)(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,
+                  void *Ot);
     /* 1 if any real lane of Ot is NaN or infinite. */
     int (*not_finite)(int width, int64_t rows, int64_t dim_v, const void *Ot);
 
@@ -203,6 +204,29 @@ typedef struct attn_jvp_kernel {
     void (*center)(int width, int64_t dim_v, const void *mu, const void *Ot, void *At);
 } attn_jvp_kernel;
 
+/* The steps of the second order, beside those of the three kernels above. */
+typedef struct attn_second_kernel {
+    /* sums[lane] = sum_c Xt[c][lane] Yt[c][lane]. */
+    void (*dot)(int width, int64_t dim, const void *Xt, const void *Yt, void *sums);
+
+    /*
+     *      P = exp(S - lse)      W = P, or keep * P where drop keeps it and 0 where not
+     *
+     *      dP = dS = W dP - P delta
+     *      Sd = R  = (Sd - mu) dS + W h - P kappa
+     *      S  = T  = W (Sd - mu)
+     *
+     * h: NULL for 0.  Where P is 0 so are all three, whatever stands in the others; where W is 0, neither dP nor h is read.
+     * scratch: like S.
+     */
+    void (*second)(int width, int64_t n, void *S, void *dP, void *Sd, const void *h, const void *lse, const void *delta,
+                   const void *mu, const void *kappa, const attn_drop *drop, double keep, void *scratch);
+
+    /* R = R slope + dS bend before, then dS *= slope: through the softcap.  before: the tangents of the scores ahead of it.  What
+     * is 0 in R or dS adds nothing, whatever stands in the others. */
+    void (*through_softcap)(int width, int64_t n, void *R, void *dS, const void *slope, const void *bend, const void *before);
+} attn_second_kernel;
+
 /* A row of kernels.def. */
 typedef struct attn_kernel_row {
     const char *name;
@@ -211,8 +235,9 @@ typedef struct attn_kernel_row {
     attn_isa isa;
     uint32_t needs; /* ATTN_CPU_ bits of base/cpu.h */
     const attn_fwd_kernel *forward;
-    const attn_bwd_kernel *backward; /* NULL for forward rows */
-    const attn_jvp_kernel *jvp;      /* NULL for forward and backward rows */
+    const attn_bwd_kernel *backward;  /* NULL for forward rows */
+    const attn_jvp_kernel *jvp;       /* NULL for forward and backward rows */
+    const attn_second_kernel *second; /* NULL for all but those of the second order */
 } attn_kernel_row;
 
 /* Rows in order of preference; NULL past the last. */

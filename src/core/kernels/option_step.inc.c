@@ -20,15 +20,17 @@ VF_INLINE vf vf_tanh(vf x)
     return vf_select(vf_gt(vf_zero(), x), vf_sub(vf_zero(), t), t);
 }
 
-static void step_softcap(int width, int64_t n, void *S, double cap, void *slope)
+static void step_softcap(int width, int64_t n, void *S, double cap, void *slope, void *bend)
 {
-    const vf most = vf_set((real)cap), inverse = vf_set((real)(1 / cap));
+    const vf most = vf_set((real)cap), inverse = vf_set((real)(1 / cap)), twice = vf_set((real)(-2 / cap));
     for (int64_t j = 0; j < n; j++)
         for (int v = 0; v < width; v++) {
             int64_t at = j * TILE + v * VF_LANES;
             vf t = vf_tanh(vf_mul(vf_load((real *)S + at), inverse));
             vf_store((real *)S + at, vf_mul(most, t));
-            if (slope) vf_store((real *)slope + at, vf_fma(vf_sub(vf_zero(), t), t, vf_set(1)));
+            vf first = vf_fma(vf_sub(vf_zero(), t), t, vf_set(1));
+            if (slope) vf_store((real *)slope + at, first);
+            if (bend) vf_store((real *)bend + at, vf_mul(twice, vf_mul(t, first)));
         }
 }
 

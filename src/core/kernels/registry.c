@@ -8,10 +8,12 @@
 #define FORWARD(symbol, type, set, features)          extern const attn_fwd_kernel symbol;
 #define BACKWARD(symbol, scores, type, set, features) extern const attn_bwd_kernel symbol;
 #define JVP(symbol, scores, gradients, type, set, features) extern const attn_jvp_kernel symbol;
+#define SECOND(symbol, scores, gradients, tangents, type, set, features) extern const attn_second_kernel symbol;
 #include "kernels.def"
 #undef FORWARD
 #undef BACKWARD
 #undef JVP
+#undef SECOND
 
 #define FORWARD(symbol, type, set, features)                                                                                       \
     {.name = #symbol, .op = ATTN_FORWARD, .compute = (type), .isa = (set), .needs = (features), .forward = &(symbol)},
@@ -32,12 +34,23 @@
      .forward = &(scores),                                                                                                         \
      .backward = &(gradients),                                                                                                     \
      .jvp = &(symbol)},
+#define SECOND(symbol, scores, gradients, tangents, type, set, features)                                                           \
+    {.name = #symbol,                                                                                                              \
+     .op = ATTN_DOUBLE_BACKWARD,                                                                                                   \
+     .compute = (type),                                                                                                            \
+     .isa = (set),                                                                                                                 \
+     .needs = (features),                                                                                                          \
+     .forward = &(scores),                                                                                                         \
+     .backward = &(gradients),                                                                                                     \
+     .jvp = &(tangents),                                                                                                           \
+     .second = &(symbol)},
 static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };
 #undef FORWARD
 #undef BACKWARD
 #undef JVP
+#undef SECOND
 
 const attn_kernel_row *attn_kernel_at(int index)
 {

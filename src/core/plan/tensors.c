@@ -49,7 +49,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const char *floats_text = "f32, f64, f16 or bf16";
     attn_dtype index = p->mask.index_dtype;
     attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute;
-    int backward = p->op == ATTN_BACKWARD, jvp = p->op == ATTN_JVP;
+    int backward = p->op == ATTN_BACKWARD, jvp = p->op == ATTN_JVP, second = p->op == ATTN_DOUBLE_BACKWARD;
     enum role forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
     const attn_tangents *tan = &p->tangents;
     int64_t B = p->mask.packed ? 1 : s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
@@ -84,7 +84,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         LAYOUT(p->bias.additive, INPUT, bias, bias.bias, s->batch, Hq, Sq, Skv, compute, FLOATS, floats_text, 0),
         TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
         LAYOUT(p->want.weights, OUTPUT, weights, want.weights_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
-        TOKENS(backward, INPUT, grad_o, gradients.grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(backward || second, INPUT, grad_o, gradients.grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_q, gradients.grad_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_v, gradients.grad_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
@@ -96,6 +96,12 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         LAYOUT(tan->bias, INPUT, tan_bias, tangents.tan_bias, s->batch, Hq, Sq, Skv, bias, FLOATS, floats_text, 0),
         TOKENS(jvp, OUTPUT, tan_o, tangents.tan_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         TOKENS(tan->lse, OUTPUT, tan_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(second, OUTPUT, second_grad_o, second.second_grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(second, OUTPUT, second_q, second.second_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(second, OUTPUT, second_k, second.second_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(second, OUTPUT, second_v, second.second_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        LAYOUT(p->second.bias, OUTPUT, second_bias, second.second_bias, gb[0], gb[1], gb[2], gb[3], bias, FLOATS, floats_text, 1),
+        TOKENS(p->second.grad_lse, OUTPUT, second_grad_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
         ARRAY(p->mask.lengths_q, INPUT, lengths_q, s->batch, index),
         ARRAY(p->mask.lengths_kv, INPUT, lengths_kv, s->batch, index),
         ARRAY(p->mask.align == ATTN_ALIGN_OFFSET, INPUT, offset, s->batch, index),

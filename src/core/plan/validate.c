@@ -14,8 +14,8 @@
 
 static attn_status check_enums(const attn_problem *p, attn_error *error)
 {
-    CHECK(p->op >= ATTN_FORWARD && p->op <= ATTN_JVP, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward), 1 (backward), 2 (jvp)",
-          (int)p->op);
+    CHECK(p->op >= ATTN_FORWARD && p->op <= ATTN_DOUBLE_BACKWARD, ATTN_ERR_ARGUMENT,
+          "op is %d; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)", (int)p->op);
     CHECK(p->score.kind == ATTN_SCORE_DOT, ATTN_ERR_ARGUMENT, "score.kind is %d; known: 0 (dot)", (int)p->score.kind);
     CHECK(p->score.scale_kind >= ATTN_SCALE_DEFAULT && p->score.scale_kind <= ATTN_SCALE_PER_HEAD, ATTN_ERR_ARGUMENT,
           "score.scale_kind is %d; known: 0 (default), 1 (value), 2 (per head)", (int)p->score.scale_kind);
@@ -57,6 +57,8 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"tangents.v", p->tangents.v},
         {"tangents.bias", p->tangents.bias},
         {"tangents.lse", p->tangents.lse},
+        {"second.bias", p->second.bias},
+        {"second.grad_lse", p->second.grad_lse},
         {"paging.paged", p->paging.paged},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -69,7 +71,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
     } reserved[] = {
         {"score", p->score.reserved},       {"mask", p->mask.reserved},     {"bias", p->bias.reserved},
         {"dropout", p->dropout.reserved},   {"want", p->want.reserved},     {"gradients", p->gradients.reserved},
-        {"tangents", p->tangents.reserved}, {"paging", p->paging.reserved},
+        {"tangents", p->tangents.reserved}, {"second", p->second.reserved}, {"paging", p->paging.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -156,8 +158,10 @@ static attn_status check_gradients(const attn_problem *p, attn_error *error)
     const attn_gradients *g = &p->gradients;
     CHECK(p->dropout.probability >= 0 && p->dropout.probability <= 1, ATTN_ERR_ARGUMENT,
           "dropout.probability is %g; it is within 0..1", p->dropout.probability);
-    CHECK(p->op == ATTN_BACKWARD || !(g->lse || g->bias || g->slopes || g->sink || g->scale), ATTN_ERR_ARGUMENT,
+    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale), ATTN_ERR_ARGUMENT,
           "gradients are asked for but op is not ATTN_BACKWARD");
+    CHECK(p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD || !g->lse, ATTN_ERR_ARGUMENT,
+          "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
     CHECK(p->op == ATTN_FORWARD || !p->want.weights, ATTN_ERR_ARGUMENT,
           "want.weights is set but op is not ATTN_FORWARD, which writes them");
     CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
@@ -169,9 +173,13 @@ static attn_status check_gradients(const attn_problem *p, attn_error *error)
 static attn_status check_tangents(const attn_problem *p, attn_error *error)
 {
     const attn_tangents *t = &p->tangents;
-    CHECK(p->op == ATTN_JVP || !(t->q || t->k || t->v || t->bias || t->lse), ATTN_ERR_ARGUMENT,
-          "tangents are given or asked for but op is not ATTN_JVP");
+    CHECK(p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD || !(t->q || t->k || t->v || t->bias), ATTN_ERR_ARGUMENT,
+          "tangents are given but op is neither ATTN_JVP nor ATTN_DOUBLE_BACKWARD");
+    CHECK(p->op == ATTN_JVP || !t->lse, ATTN_ERR_ARGUMENT, "tangents.lse is set but op is not ATTN_JVP");
     CHECK(!t->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "tangents.bias is set but bias.additive is not");
+    CHECK(p->op == ATTN_DOUBLE_BACKWARD || !(p->second.bias || p->second.grad_lse), ATTN_ERR_ARGUMENT,
+          "second.%s is set but op is not ATTN_DOUBLE_BACKWARD", p->second.bias ? "bias" : "grad_lse");
+    CHECK(!p->second.bias || p->bias.additive, ATTN_ERR_ARGUMENT, "second.bias is set but bias.additive is not");
     return ATTN_OK;
 }
 

@@ -11,24 +11,17 @@
  *              store dQ
  *      add the shares of each key head in order, store dK and dV
  *
- * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  Which queries a task has follows from the shape alone,
- * and sums are added in a fixed order, so bits do not depend on the workers.
+ * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  shares.h tells how tasks share a key head.
  */
 #include <math.h>
 #include <string.h>
 
 #include "../base/names.h"
 #include "gradient.h"
-#include "threads.h"
-
-/* What the queries of one task add up to. */
-typedef struct shares {
-    void *dK, *dV;        /* [len_kv][ld] */
-    attn_head_sums *sums; /* of the head at hand */
-} shares;
+#include "shares.h"
 
 /* dS and W = P after dropout of one block, into every gradient. */
-static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const shares *to)
+static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
@@ -76,16 +69,17 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
     return w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, attn_part(task, w->scratch.dQt)) / p->score.temperature;
 }
 
-static void run_tile(const attn_task *task, int64_t number, const shares *to)
+static void run_tile(const attn_task *task, int64_t number, const attn_shares *to, char *shared)
 {
+    (void)shared;
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     void *dQt = attn_part(task, w->scratch.dQt);
     attn_gradient_tile t;
 
+    if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number);
     if (!attn_gradient_tile_open(task, number, &t)) return;
     memset(dQt, 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
-    if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, &t.tile);
 
     for (int64_t j = t.keys.low; j < t.keys.high;) {
         int64_t end = attn_block_end(w, j, t.keys.high);
@@ -103,80 +97,6 @@ static void run_tile(const attn_task *task, int64_t number, const shares *to)
     if (p->gradients.sink) to->sums->sink += sink_gradient(task, &t);
 }
 
-/* ---- tasks ---- */
-
-typedef struct call {
-    const attn_walk *walk;
-    const attn_args *args;
-    char *workers, *shared;
-} call;
-
-static attn_head_sums *sums_of(const call *c, int64_t head, int64_t split)
-{
-    return (attn_head_sums *)(void *)(c->shared + c->walk->shared.sums) + head * c->walk->splits + split;
-}
-
-static void store_keys(const attn_task *task, const void *dK, const void *dV)
-{
-    const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    const attn_layout *k = &p->gradients.grad_k, *v = &p->gradients.grad_v;
-    int64_t rows = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
-    w->backward->store_rows(rows, p->shape.dim_qk, 1, dK, w->ld_dK, attn_key_row(task, task->args->grad_k, k, 0), k->dtype,
-                            k->stride[2]);
-    w->backward->store_rows(rows, p->shape.dim_v, 1, dV, w->ld_dV, attn_key_row(task, task->args->grad_v, v, 0), v->dtype,
-                            v->stride[2]);
-}
-
-/* Number of a task: key head (batch entry and key head together) and split. */
-static void run_task(void *context, int64_t worker, int64_t number)
-{
-    const call *c = context;
-    const attn_walk *w = c->walk;
-    const attn_shape *shape = &w->problem.shape;
-    const int64_t key_head = number / w->splits, split = number % w->splits, heads = shape->heads_q / shape->heads_kv;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    char *memory = c->workers + worker * w->scratch.bytes;
-    attn_task task = {0};
-    shares to = {memory + w->scratch.dK, memory + w->scratch.dV, NULL};
-
-    if (w->splits > 1) {
-        to.dK = c->shared + w->shared.dK + number * w->shared.dK_bytes;
-        to.dV = c->shared + w->shared.dV + number * w->shared.dV_bytes;
-    }
-    memset(to.dK, 0, (size_t)(shape->len_kv * w->ld_dK * size));
-    memset(to.dV, 0, (size_t)(shape->len_kv * w->ld_dV * size));
-
-    int64_t place = 0; /* tiles are dealt round, since under a causal mask the later ones cost more */
-    for (int64_t h = 0; h < heads; h++) {
-        int64_t head = key_head * heads + h;
-        attn_head_sums none = {0, 0, 0};
-        task = attn_task_of_head(w, c->args, memory, head);
-        to.sums = sums_of(c, head, split);
-        *to.sums = none;
-        for (int64_t t = 0; t < w->tiles; t++, place++)
-            if (place % w->splits == split) run_tile(&task, t, &to);
-    }
-    if (w->splits == 1) store_keys(&task, to.dK, to.dV);
-}
-
-/* Adds the splits of a key head, in order, and stores the sum. */
-static void run_sum(void *context, int64_t worker, int64_t key_head)
-{
-    const call *c = context;
-    const attn_walk *w = c->walk;
-    const attn_shape *shape = &w->problem.shape;
-    attn_task task =
-        attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, key_head * (shape->heads_q / shape->heads_kv));
-    char *dK = c->shared + w->shared.dK + key_head * w->splits * w->shared.dK_bytes;
-    char *dV = c->shared + w->shared.dV + key_head * w->splits * w->shared.dV_bytes;
-    for (int64_t s = 1; s < w->splits; s++) {
-        w->backward->add(shape->len_kv * w->ld_dK, dK + s * w->shared.dK_bytes, dK);
-        w->backward->add(shape->len_kv * w->ld_dV, dV + s * w->shared.dV_bytes, dV);
-    }
-    store_keys(&task, dK, dV);
-}
-
 static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
 {
     if (dtype == ATTN_F32) ((float *)array)[i] = (float)x;
@@ -184,9 +104,8 @@ static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
 }
 
 /* The gradients that are a number for each head, summed over splits and batch in order. */
-static void store_head_sums(const call *c)
+static void store_head_sums(const attn_walk *w, const attn_args *args, char *shared)
 {
-    const attn_walk *w = c->walk;
     const attn_problem *p = &w->problem;
     const int64_t B = p->shape.batch, Hq = p->shape.heads_q;
     for (int64_t h = 0; h < Hq; h++) {
@@ -194,28 +113,26 @@ static void store_head_sums(const call *c)
         for (int64_t b = 0; b < B; b++) {
             double slope = 0;
             for (int64_t s = 0; s < w->splits; s++) {
-                const attn_head_sums *one = sums_of(c, b * Hq + h, s);
+                const attn_head_sums *one = attn_head_sums_at(w, shared, b * Hq + h, s);
                 all.scale += one->scale;
                 all.sink += one->sink;
                 slope += one->slope;
             }
             all.slope += slope;
             if (p->gradients.slopes && p->bias.alibi == ATTN_ALIBI_BATCH_HEAD)
-                put_real(c->args->grad_slopes, w->compute, b * Hq + h, slope);
+                put_real(args->grad_slopes, w->compute, b * Hq + h, slope);
         }
-        if (p->gradients.slopes && p->bias.alibi == ATTN_ALIBI_HEAD) put_real(c->args->grad_slopes, w->compute, h, all.slope);
-        if (p->gradients.sink) put_real(c->args->grad_sink, w->compute, h, all.sink);
-        if (p->gradients.scale) put_real(c->args->grad_scale, w->compute, h, all.scale);
+        if (p->gradients.slopes && p->bias.alibi == ATTN_ALIBI_HEAD) put_real(args->grad_slopes, w->compute, h, all.slope);
+        if (p->gradients.sink) put_real(args->grad_sink, w->compute, h, all.sink);
+        if (p->gradients.scale) put_real(args->grad_scale, w->compute, h, all.scale);
     }
 }
 
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace)
 {
-    const attn_shape *shape = &walk->problem.shape;
-    call c = {walk, args, workspace, (char *)workspace + walk->workers * walk->scratch.bytes};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
-    if (walk->splits > 1)
-        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, shape->batch * shape->heads_kv, run_sum, &c);
-    store_head_sums(&c);
-    if (walk->problem.gradients.bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
+    const attn_gradients *g = &walk->problem.gradients;
+    const attn_shares_target target = {&g->grad_k, &g->grad_v, args->grad_k, args->grad_v};
+    attn_shares_run(walk, args, workspace, run_tile, &target);
+    store_head_sums(walk, args, attn_shared_of(walk, workspace));
+    if (g->bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
 }

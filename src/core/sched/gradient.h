@@ -29,8 +29,9 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *tile, const 
 /* 1 if several scores share an element of the bias. */
 int attn_bias_is_broadcast(const attn_problem *problem);
 
-/* The rows of a bias gradient that is not broadcast: zeros, then the blocks that are visited. */
-void attn_clear_bias_gradient(const attn_task *task, const attn_tile *tile);
+/* A tile of a bias gradient (in the second order, of second_bias) that is not broadcast: zeros, in all rows of the tensor, then the
+ * blocks that are visited. */
+void attn_clear_bias_gradient(const attn_task *task, int64_t number);
 void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int64_t low, int64_t n, const void *dS);
 
 #endif

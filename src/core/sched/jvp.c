@@ -11,21 +11,8 @@
  *
  * P is recomputed from lse, so nothing is rescaled and a block costs five products.
  */
-#include "../base/names.h"
 #include "tangent.h"
 #include "threads.h"
-
-static void store_lse(const attn_task *task, const attn_gradient_tile *t)
-{
-    const attn_walk *w = task->walk;
-    const attn_layout *layout = &w->problem.want.lse_layout;
-    for (int64_t i = 0; i < t->tile.rows; i++) {
-        void *to = attn_query_row(task, task->args->tan_lse, layout, t->tile.first + i);
-        double mu = attn_real_at(attn_part(task, w->scratch.mu), w->compute, i);
-        if (w->compute == ATTN_F32) *(float *)to = (float)mu;
-        else *(double *)to = mu;
-    }
-}
 
 typedef struct call {
     const attn_walk *walk;
@@ -38,7 +25,6 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const call *c = context;
     const attn_walk *w = c->walk;
     const attn_problem *p = &w->problem;
-    const attn_layout *o = &p->tangents.tan_o;
     attn_task task = attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, number / w->tiles);
     attn_gradient_tile t;
 
@@ -46,9 +32,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     if (!attn_gradient_tile_open(&task, w->tiles - 1 - number % w->tiles, &t)) return;
     attn_tangent_open(&task, &t);
     attn_tangent_walk(&task, &t);
-    w->backward->store_columns(t.tile.width, t.tile.rows, p->shape.dim_v, 1, attn_part(&task, w->scratch.At),
-                               attn_query_row(&task, c->args->tan_o, o, t.tile.first), o->dtype, o->stride[2]);
-    if (p->tangents.lse) store_lse(&task, &t);
+    attn_tangent_store(&task, &t, &p->tangents.tan_o, c->args->tan_o, p->tangents.lse ? c->args->tan_lse : NULL);
 }
 
 void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace)

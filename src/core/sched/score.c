@@ -80,7 +80,8 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 
     kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, keys->V, keys->ldv);
 
-    if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, p->score.softcap, slope);
+    void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
+    if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, p->score.softcap, slope, bend);
     if (p->bias.additive) {
         attn_block bias = block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low);
         kernel->add_bias(tile->width, tile->rows, n, S, &bias, scratch);

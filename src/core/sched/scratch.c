@@ -39,8 +39,8 @@ int attn_scratch_init(attn_walk *walk)
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = walk->group;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
-    const int tangents = p->op == ATTN_JVP;
-    const int backward = p->op == ATTN_BACKWARD, own_sums = backward && walk->splits == 1;
+    const int second = p->op == ATTN_DOUBLE_BACKWARD, tangents = second || p->op == ATTN_JVP;
+    const int backward = attn_walk_sums(walk), own_sums = backward && walk->splits == 1, capped = p->score.softcap > 0;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     s->Qt_bytes = step_bytes(D, q, size);
@@ -65,7 +65,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->dOt, backward ? Dv : 0, q, size},
         {&s->dQt, backward ? D : 0, q, size},
         {&s->dP, backward ? n : 0, q, size},
-        {&s->slope, (backward || tangents) && p->score.softcap > 0 ? n : 0, q, size},
+        {&s->slope, (backward || tangents) && capped ? n : 0, q, size},
         {&s->Q_panels, backward ? panels : 0, q, size},
         {&s->dO_panels, backward ? panels_v : 0, q, size},
         {&s->Qdt, tangents ? D : 0, q, size},
@@ -75,7 +75,11 @@ int attn_scratch_init(attn_walk *walk)
         {&s->other, tangents ? n : 0, q, size},
         {&s->Kd, walk->compact_tan_k ? n : 0, D, size},
         {&s->Vd, walk->compact_tan_v ? n : 0, Dv, size},
-        {&s->pairs, g->bias ? n : 0, q, size},
+        {&s->kappa, second, q, size},
+        {&s->bend, second && capped ? n : 0, q, size},
+        {&s->before, second && capped ? n : 0, q, size},
+        {&s->Qd_panels, second ? panels : 0, q, size},
+        {&s->pairs, g->bias || p->second.bias ? n : 0, q, size},
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
     };
@@ -88,19 +92,22 @@ int attn_shared_init(attn_walk *walk)
     const attn_problem *p = &walk->problem;
     const size_t size = attn_dtype_bytes(walk->compute);
     attn_shared *s = &walk->shared;
-    int64_t tasks = walk->splits > 1 ? walk->tasks : 0, heads, states = 0;
+    int64_t tasks = walk->splits > 1 ? walk->tasks : 0, heads, states = 0, rows = 0;
     s->bytes = 0;
     s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
     s->dV_bytes = step_bytes(p->shape.len_kv, walk->ld_dV, size);
     s->state_bytes = walk->scratch.Ot_bytes + 2 * walk->scratch.lane_bytes + 64;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
     if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
-    if (p->op == ATTN_BACKWARD && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
+    if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
+    s->rows_bytes = 2 * walk->scratch.lane_bytes;
+    if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
     const part parts[] = {
         {&s->states, states, s->state_bytes, 1},
         {&s->dK, tasks, s->dK_bytes, 1},
         {&s->dV, tasks, s->dV_bytes, 1},
-        {&s->sums, p->op == ATTN_BACKWARD ? heads : 0, walk->splits, sizeof(attn_head_sums)},
+        {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
+        {&s->rows, rows, s->rows_bytes, 1},
     };
     return place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

@@ -16,4 +16,7 @@ void attn_tangent_scores(const attn_task *task, const attn_gradient_tile *tile, 
 /* The walk over all keys that the tile sees.  Leaves the tangents of its lse in scratch.mu and of its rows of O in scratch.At. */
 void attn_tangent_walk(const attn_task *task, attn_gradient_tile *tile);
 
+/* Stores them: like o, and (unless NULL) like lse. */
+void attn_tangent_store(const attn_task *task, const attn_gradient_tile *tile, const attn_layout *layout, void *o, void *lse);
+
 #endif

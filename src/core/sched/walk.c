@@ -74,7 +74,7 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->group = walk->splits = 1;
     walk->by_heads = 0;
     walk->parts = 1;
-    if (p->op == ATTN_BACKWARD) {
+    if (attn_walk_sums(walk)) {
         walk->splits = tasks_of_key_head(walk, key_heads);
         if (!attn_mul(key_heads, walk->splits, &walk->tasks)) return 0;
     } else if (p->op == ATTN_JVP) {

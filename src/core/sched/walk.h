@@ -25,6 +25,7 @@ typedef struct attn_scratch {
     int64_t dK, dV;                         /* backward: sums over one head's queries, where one task has them all */
     int64_t Qdt, At, mu, Sd, other;         /* forward mode: tile buffers */
     int64_t Kd, Vd;                         /* forward mode: tangents of keys and values in compact rows */
+    int64_t kappa, bend, before, Qd_panels; /* second order */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
 
@@ -40,6 +41,7 @@ typedef struct attn_shared {
     int64_t state_bytes;        /* of one part */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
+    int64_t rows, rows_bytes;   /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
     int64_t bytes;
 } attn_shared;
 
@@ -52,6 +54,7 @@ typedef struct attn_walk {
     const attn_fwd_kernel *kernel;
     const attn_bwd_kernel *backward;
     const attn_jvp_kernel *jvp;
+    const attn_second_kernel *second;
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
@@ -73,6 +76,12 @@ typedef struct attn_walk {
     void *parallel_context;
 } attn_walk;
 
+/* 1 if the operation sums over the queries of a key head. */
+static inline int attn_walk_sums(const attn_walk *walk)
+{
+    return walk->problem.op == ATTN_BACKWARD || walk->problem.op == ATTN_DOUBLE_BACKWARD;
+}
+
 /* Fills everything behind the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
 int attn_scratch_init(attn_walk *walk);
@@ -85,6 +94,7 @@ int64_t attn_walk_bytes(const attn_walk *walk);
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sched_second(const attn_walk *walk, const attn_args *args, void *workspace);
 /* The gradient of a bias that is broadcast: summed in a walk of its own, in an order that threads do not change. */
 void attn_sched_bias_gradient(const attn_walk *walk, const attn_args *args, void *workspace);
 

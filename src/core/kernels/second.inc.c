@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * second.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes the vocabulary of
+ * its instruction set and then this file, and defines its table as ATTN_SECOND_KERNEL.
+ */
+#ifdef VF_LANES
+
+/* Of forward's steps only the exponential and dropout are used here. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+#include "forward.inc.c"
+
+#pragma GCC diagnostic pop
+
+#include "second_step.inc.c"
+
+#define ATTN_SECOND_KERNEL                                                                                                         \
+    {                                                                                                                              \
+        .dot = step_dot, .second = step_second, .through_softcap = step_through_softcap,                                           \
+    }
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shares.h - how the walks that sum over queries are dealt to tasks: a task is a share of the queries of one key head, of all the
+ * query heads of its group.  Which queries a task has follows from the shape alone, and shares are added in order, so bits do not
+ * depend on the workers.
+ */
+#ifndef ATTN_SCHED_SHARES_H
+#define ATTN_SCHED_SHARES_H
+
+#include "task.h"
+
+/* What the queries of one task add up to. */
+typedef struct attn_shares {
+    void *dK, *dV;        /* [len_kv][walk->ld_dK], [len_kv][walk->ld_dV] */
+    attn_head_sums *sums; /* of the head at hand */
+} attn_shares;
+
+/* Where the sums over all queries go: like k and v. */
+typedef struct attn_shares_target {
+    const attn_layout *k_layout, *v_layout;
+    void *k, *v;
+} attn_shares_target;
+
+/* One query tile; `shared` is the memory that walk->shared lays out. */
+typedef void attn_run_tile(const attn_task *task, int64_t number, const attn_shares *to, char *shared);
+
+/* Runs every query tile of every head, then adds the shares of each key head and stores them. */
+void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tile *run_tile,
+                     const attn_shares_target *target);
+
+/* What lies behind the workers' memory. */
+static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
+{
+    return (char *)workspace + walk->workers * walk->scratch.bytes;
+}
+
+/* The sums of a head (batch entry and head together) in one split. */
+attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t head, int64_t split);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_second.c - the gradient of the gradient on random combinations of all options: against ref/ within the bound, the same bits
+ * for any number of threads, and against differences of the library's own first gradients.
+ */
+#include "test.h"
+
+#include "bound.h"
+#include "combination.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { SEEDS = 250, ISAS = 3 };
+
+static double unit(attn_dtype dtype) { return dtype == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON / 2; }
+
+/* Outputs of the operation, or what ref/ says of them. */
+enum { GRAD_O, GRAD_LSE, Q, K, V, BIAS, OUTPUTS };
+static const char *const names[OUTPUTS] = {"grad_o", "grad_lse", "q", "k", "v", "bias"};
+typedef struct derivatives {
+    tensor of[OUTPUTS];
+} derivatives;
+
+/* A tensor of the shape that the gradient of the bias has: 1 on the axes that the bias broadcasts. */
+static tensor like_bias(const combination *c)
+{
+    int64_t shape[4];
+    for (int axis = 0; axis < 4; axis++) shape[axis] = c->bias.layout.stride[axis] == ATTN_BROADCAST ? 1 : c->bias.shape[axis];
+    return tensor_make(c->bias.layout.dtype, shape, BY_HEAD, 0, NULL);
+}
+
+/* Room for all outputs, which the arguments point to.  gradients.lse is set on request. */
+static derivatives outputs(combination *c, int with_lse)
+{
+    attn_second *s = &c->problem.second;
+    derivatives out = {{combination_like(&c->o),
+                        combination_like(&c->lse),
+                        combination_like(&c->q),
+                        combination_like(&c->k),
+                        combination_like(&c->v),
+                        {{0}, {0}, NULL, 0, NULL, NULL}}};
+    c->problem.gradients.lse = with_lse;
+    s->grad_lse = 1;
+    if ((s->bias = c->problem.bias.additive)) out.of[BIAS] = like_bias(c);
+    s->second_grad_o = out.of[GRAD_O].layout, s->second_q = out.of[Q].layout, s->second_k = out.of[K].layout;
+    s->second_v = out.of[V].layout, s->second_bias = out.of[BIAS].layout;
+    c->args.second_grad_o = out.of[GRAD_O].memory, c->args.second_grad_lse = out.of[GRAD_LSE].memory;
+    c->args.second_q = out.of[Q].memory, c->args.second_k = out.of[K].memory, c->args.second_v = out.of[V].memory;
+    c->args.second_bias = out.of[BIAS].memory;
+    return out;
+}
+
+static void derivatives_free(derivatives *d)
+{
+    for (int x = 0; x < OUTPUTS; x++) tensor_free(&d->of[x]);
+}
+
+static int run(combination *c, derivatives *out, attn_isa isa, int threads)
+{
+    for (int x = 0; x < OUTPUTS; x++)
+        if (out->of[x].memory) tensor_fill_bytes(&out->of[x], 0xff);
+    if (!combination_run(c, ATTN_DOUBLE_BACKWARD, isa, threads)) return 0;
+    for (int x = 0; x < OUTPUTS; x++)
+        if (out->of[x].memory) tensor_read(&out->of[x]);
+    return 1;
+}
+
+static ref_second inputs(const combination *c)
+{
+    const attn_tangents *t = &c->problem.tangents;
+    ref_second in = {.dO = c->grad_o.value,
+                     .dlse = c->problem.gradients.lse ? c->grad_lse.value : NULL,
+                     .Qd = combination_tangent(&c->tan_q, t->q),
+                     .Kd = combination_tangent(&c->tan_k, t->k),
+                     .Vd = combination_tangent(&c->tan_v, t->v),
+                     .biasd = combination_tangent(&c->tan_bias, t->bias)};
+    return in;
+}
+
+/* Adds pairs [B][Hq][Sq][Skv] over the axes that the bias broadcasts. */
+static void reduce(const combination *c, const double *pairs, tensor *sum)
+{
+    int64_t at = 0;
+    for (int64_t b = 0; b < c->ref.B; b++)
+        for (int64_t h = 0; h < c->ref.Hq; h++)
+            for (int64_t i = 0; i < c->ref.Sq; i++)
+                for (int64_t j = 0; j < c->ref.Skv; j++, at++) {
+                    const int64_t *n = sum->shape;
+                    sum->value[(((n[0] > 1 ? b : 0) * n[1] + (n[1] > 1 ? h : 0)) * n[2] + (n[2] > 1 ? i : 0)) * n[3] +
+                               (n[3] > 1 ? j : 0)] += pairs[at];
+                }
+}
+
+static int64_t size_of(const tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
+
+/* The reference's outputs and their bounds. */
+typedef struct expectation {
+    derivatives exact, bound;
+} expectation;
+
+static expectation expect(const combination *c, const derivatives *like)
+{
+    expectation e = {0};
+    bounds sizes;
+    ref_second s = inputs(c);
+    double *S2 = calloc((size_t)(c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Skv) + 1, sizeof *S2);
+    assert_non_null(S2);
+    for (int x = 0; x < OUTPUTS; x++)
+        if (like->of[x].memory) e.exact.of[x] = combination_like(&like->of[x]), e.bound.of[x] = combination_like(&like->of[x]);
+    s.dO2 = e.exact.of[GRAD_O].value, s.dlse2 = e.exact.of[GRAD_LSE].value;
+    s.Q2 = e.exact.of[Q].value, s.K2 = e.exact.of[K].value, s.V2 = e.exact.of[V].value, s.S2 = S2;
+    ref_second_order(&c->ref, &s);
+    bounds_make(&sizes, &c->ref, &s);
+    const double *bound[] = {sizes.tan_o, sizes.tan_lse, sizes.q, sizes.k, sizes.v};
+    for (int x = 0; x < BIAS; x++) memcpy(e.bound.of[x].value, bound[x], (size_t)size_of(&like->of[x]) * sizeof(double));
+    if (like->of[BIAS].memory) reduce(c, S2, &e.exact.of[BIAS]), reduce(c, sizes.bias, &e.bound.of[BIAS]);
+    bounds_free(&sizes);
+    free(S2);
+    return e;
+}
+
+/* The largest fraction of the bound over all outputs. */
+static double compare(attn_dtype dtype)
+{
+    double worst = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed, dtype, 0);
+        derivatives out = outputs(&c, seed % 3 > 0);
+        expectation e = expect(&c, &out);
+        for (int isa = ATTN_ISA_SCALAR; isa <= ISAS; isa++) {
+            if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
+            for (int x = 0; x < OUTPUTS; x++) {
+                if (!out.of[x].memory) continue;
+                double f =
+                    bound_fraction(out.of[x].value, e.exact.of[x].value, e.bound.of[x].value, size_of(&out.of[x]), unit(dtype));
+                if (!(f < 1)) fail_msg("%s on %s: second_%s is %g of the bound", c.text, attn_isa_name((attn_isa)isa), names[x], f);
+                worst = fmax(worst, f);
+            }
+        }
+        derivatives_free(&out), derivatives_free(&e.exact), derivatives_free(&e.bound);
+        combination_free(&c);
+    }
+    print_message("double backward in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
+    return worst;
+}
+
+static void test_f32(void **state)
+{
+    (void)state;
+    assert_true(compare(ATTN_F32) > 0.01); /* a bound that is never approached tells nothing */
+}
+
+static void test_f64(void **state)
+{
+    (void)state;
+    assert_true(compare(ATTN_F64) > 0.01);
+}
+
+static void test_same_bits(void **state)
+{
+    static const int crews[] = {2, 3, 5};
+    (void)state;
+    for (int seed = 0; seed < SEEDS; seed += 2) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
+        derivatives one = outputs(&c, 1);
+        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &one, ATTN_ISA_DEFAULT, 1));
+        derivatives more = outputs(&c, 1);
+        for (size_t i = 0; i < sizeof crews / sizeof *crews; i++) {
+            (void)run(&c, &more, ATTN_ISA_DEFAULT, crews[i]);
+            for (int x = 0; x < OUTPUTS; x++)
+                if (one.of[x].memory && memcmp(one.of[x].memory, more.of[x].memory,
+                                               (size_t)one.of[x].count * attn_dtype_size(one.of[x].layout.dtype)) != 0)
+                    fail_msg("%s: other bits of second_%s with %d threads", c.text, names[x], crews[i]);
+        }
+        derivatives_free(&one), derivatives_free(&more);
+        combination_free(&c);
+    }
+}
+
+/* ---- differences of first gradients ---- */
+
+static double inner(const tensor *gradient, const tensor *x)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < size_of(x); i++) sum += gradient->value[i] * x->value[i];
+    return sum;
+}
+
+/* The library's <dQ, tan_q> + <dK, tan_k> + <dV, tan_v>, from forward and backward at the inputs as they are now. */
+static double phi(combination *c)
+{
+    attn_problem given = c->problem;
+    attn_gradients *g = &c->problem.gradients;
+    tensor q = combination_like(&c->q), k = combination_like(&c->k), v = combination_like(&c->v);
+    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
+    memset(&c->problem.tangents, 0, sizeof c->problem.tangents);
+    memset(&c->problem.second, 0, sizeof c->problem.second);
+    g->grad_q = q.layout, g->grad_k = k.layout, g->grad_v = v.layout;
+    c->args.grad_q = q.memory, c->args.grad_k = k.memory, c->args.grad_v = v.memory;
+    (void)combination_run(c, ATTN_BACKWARD, ATTN_ISA_DEFAULT, 1);
+    tensor_read(&q), tensor_read(&k), tensor_read(&v);
+    double sum = 0;
+    if (given.tangents.q) sum += inner(&q, &c->tan_q);
+    if (given.tangents.k) sum += inner(&k, &c->tan_k);
+    if (given.tangents.v) sum += inner(&v, &c->tan_v);
+    tensor_free(&q), tensor_free(&k), tensor_free(&v);
+    c->problem = given;
+    return sum;
+}
+
+static void move(tensor *x, const tensor *direction, double step)
+{
+    for (int64_t i = 0; i < x->count; i++) tensor_set(x, i, tensor_get(x, i) + step * tensor_get(direction, i));
+}
+
+static void test_differences(void **state)
+{
+    const double step = 1e-5, tolerance = 2e-8;
+    (void)state;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed + 2000, ATTN_F64, 1);
+        derivatives out = outputs(&c, 1);
+        if (c.problem.tangents.bias) c.problem.tangents.bias = 0; /* its first gradient is for each element of the bias */
+        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));
+        tensor *moved[BIAS] = {&c.grad_o, &c.grad_lse, &c.q, &c.k, &c.v};
+        random_source random = random_from((uint64_t)seed);
+        for (int x = 0; x < BIAS; x++) {
+            tensor direction = combination_like(moved[x]);
+            tensor_draw(&direction, &random, 1);
+            double size = 0, exact = inner(&out.of[x], &direction);
+            for (int64_t i = 0; i < size_of(&direction); i++) size += fabs(out.of[x].value[i] * direction.value[i]);
+            move(moved[x], &direction, step);
+            double above = phi(&c);
+            move(moved[x], &direction, -2 * step);
+            double difference = (above - phi(&c)) / (2 * step);
+            move(moved[x], &direction, step);
+            if (!(fabs(difference - exact) <= tolerance * (1 + size + fabs(above))))
+                fail_msg("%s: second_%s gives %.12g, differences %.12g, of %g", c.text, names[x], exact, difference, size);
+            tensor_free(&direction);
+        }
+        derivatives_free(&out);
+        combination_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_differences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
