@@ -3,12 +3,12 @@
  * step_bench.c - the forward kernels without the scheduler: one head, one thread, as a share of what an FMA loop reaches between
  * the samples.  A sample is `group` query tiles against all keys, from packing to storing.
  *
- *      cc -O3 -Iinclude lab/forward/step_bench.c src/core/kernels/registry.c src/core/kernels/[a-z]*[!c]/[a-z]*.c
- * src/core/base/cpu.c -lm
+ *      kernels=src/core/kernels
+ *      cc -O3 -Iinclude lab/forward/step_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c src/core/base/cpu.c -lm
  *      ./a.out [kernel's name or part of it] [length] [head size ...]
  *
- * Environment: GROUP tiles that share a block (1), BLOCK keys of a block (the kernel's), SAMPLES (400), PHASES=1: the
- * scores apart.
+ * Environment: GROUP tiles that share a block (1), BLOCK keys of a block (the kernel's), SAMPLES (400), WIDTH vectors of a
+ * tile (all), STRIDE of keys and values in rows (1), PHASES=1: the scores apart.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -87,40 +87,42 @@ static void bench(const attn_kernel_row *row, long length, long dim)
 {
     const attn_fwd_kernel *k = row->forward;
     const int wide = row->compute == ATTN_F64, zmm = row->isa == ATTN_ISA_AVX512, phases = (int)option("PHASES", 0);
-    const long size = wide ? 8 : 4, tile = k->lanes * k->vectors, group = option("GROUP", 1), samples = option("SAMPLES", 400);
+    const long size = wide ? 8 : 4, full = k->lanes * k->vectors, group = option("GROUP", 1), samples = option("SAMPLES", 400);
+    const int width = (int)option("WIDTH", k->vectors) < k->vectors ? (int)option("WIDTH", k->vectors) : k->vectors;
+    const long tile = (long)k->lanes * width, ld = dim * option("STRIDE", 1);
     const long block = option("BLOCK", (long)k->block_kv(dim, dim)), tiles = length / tile;
-    char *q = memory((size_t)(length * dim * size)), *keys = memory((size_t)(length * dim * size));
-    char *values = memory((size_t)(length * dim * size)), *o = memory((size_t)(length * dim * size));
-    char *Qt = memory((size_t)(group * dim * tile * size)), *Ot = memory((size_t)(group * dim * tile * size));
-    char *S = memory((size_t)(block * tile * size)), *ml = memory((size_t)(group * 8192)), *lse = memory((size_t)(length * size));
+    char *q = memory((size_t)(length * dim * size)), *keys = memory((size_t)(length * ld * size));
+    char *values = memory((size_t)(length * ld * size)), *o = memory((size_t)(length * dim * size));
+    char *Qt = memory((size_t)(group * dim * full * size)), *Ot = memory((size_t)(group * dim * full * size));
+    char *S = memory((size_t)(block * full * size)), *ml = memory((size_t)(group * 8192)), *lse = memory((size_t)(length * size));
     double *share = memory((size_t)samples * sizeof(double)), *scores = memory((size_t)samples * sizeof(double)), gflops = 0;
-    fill(q, wide, length * dim), fill(keys, wide, length * dim), fill(values, wide, length * dim);
+    fill(q, wide, length * dim), fill(keys, wide, length * ld), fill(values, wide, length * ld);
     long at = 0;
     for (long s = -20; s < samples; s++) {
         if (at + group > tiles) at = 0;
         double spent = 0, before = ceiling(zmm), start = now();
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
-            k->pack_query(k->vectors, tile, dim, q + (at + g) * tile * dim * size, row->compute, dim, 1 / sqrt((double)dim),
-                          Qt + g * dim * tile * size);
-            k->start(k->vectors, dim, -INFINITY, m, m + 2048, Ot + g * dim * tile * size);
+            k->pack_query(width, tile, dim, q + (at + g) * tile * dim * size, row->compute, dim, 1 / sqrt((double)dim),
+                          Qt + g * dim * full * size);
+            k->start(width, dim, -INFINITY, m, m + 2048, Ot + g * dim * full * size);
         }
         for (long j = 0; j < length; j += block) {
             long n = length - j < block ? length - j : block;
-            char *K = keys + j * dim * size, *V = values + j * dim * size;
+            char *K = keys + j * ld * size, *V = values + j * ld * size;
             for (long g = 0; g < group; g++) {
                 char *m = ml + g * 8192;
                 double t0 = phases ? now() : 0;
-                k->score(k->vectors, n, dim, Qt + g * dim * tile * size, K, dim, S, m + 4096, g + 1 < group ? K : V, dim);
+                k->score(width, n, dim, Qt + g * dim * full * size, K, ld, S, m + 4096, g + 1 < group ? K : V, ld);
                 if (phases) spent += now() - t0;
-                k->fold(k->vectors, n, dim, S, m + 4096, NULL, V, dim, m, m + 2048, Ot + g * dim * tile * size,
-                        g + 1 < group ? K : K + n * dim * size, dim);
+                k->fold(width, n, dim, S, m + 4096, NULL, V, ld, m, m + 2048, Ot + g * dim * full * size,
+                        g + 1 < group ? K : K + n * ld * size, ld);
             }
         }
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
-            k->finish(k->vectors, tile, dim, 1, m, m + 2048, Ot + g * dim * tile * size, o + (at + g) * tile * dim * size,
-                      row->compute, dim, lse, 1);
+            k->finish(width, tile, dim, 1, m, m + 2048, Ot + g * dim * full * size, o + (at + g) * tile * dim * size, row->compute,
+                      dim, lse, 1);
         }
         double seconds = now() - start, after = ceiling(zmm), flops = 4.0 * (double)(tile * group) * (double)length * (double)dim;
         at += group;
@@ -131,8 +133,8 @@ static void bench(const attn_kernel_row *row, long length, long dim)
         gflops += flops / seconds / 1e9 / (double)samples;
     }
     qsort(share, (size_t)samples, sizeof *share, by_value);
-    printf("%-20s S%-5ld D%-4ld block %-4ld group %ld  median %5.1f %%  best decile %5.1f %%  %6.1f GFLOP/s", row->name, length,
-           dim, block, group, share[samples / 2], share[samples * 9 / 10], gflops);
+    printf("%-20s S%-5ld D%-4ld block %-4ld group %ld width %d stride %ld  median %5.1f %%  best decile %5.1f %%  %6.1f GFLOP/s",
+           row->name, length, dim, block, group, width, ld / dim, share[samples / 2], share[samples * 9 / 10], gflops);
     if (phases) { /* in units of the ideal time of one product, so that 1 + 1 is 100 % */
         qsort(scores, (size_t)samples, sizeof *scores, by_value);
         printf("  scores %.3f, all else %.3f", scores[samples / 2], 200 / share[samples / 2] - scores[samples / 2]);

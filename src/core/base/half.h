@@ -46,7 +46,7 @@ static inline uint16_t attn_half_round(int sign, uint64_t digits, int low, int b
     if (digits) {
         int length = 64;
         while (!(digits >> (length - 1))) length--;
-        int exponent = low + length - 1;               /* of the leading digit */
+        int exponent = low + length - 1;                /* of the leading digit */
         int unit = exponent < least ? least : exponent; /* subnormals share the least exponent */
         int drop = unit - bits - low;                   /* digits below the last place kept */
         uint64_t kept;

@@ -10,9 +10,9 @@
  * there. Where d is NaN so is p, whatever the power.
  *
  * f32: p of degree 5 with p(0) = 1, minimax in the relative error, then adjusted in the last places for the least error of its
- * evaluation in f32.  Error: 2.0 units in the last place for d > -4, and 0.05 |d| more below that from the rounding of ln2 (measured
- * over [-87, 0]); a weight that is e^d times the largest does not feel it.
- * f64: degree 11 in base 2, even and odd powers apart; 1.2 units in the last place, and 0.13 |d| more from the rounding of log2 e.
+ * evaluation in f32.  Error: 2.0 units in the last place for d > -4, and 0.05 |d| more below that from the rounding of ln2
+ * (measured over [-87, 0]); a weight that is e^d times the largest does not feel it. f64: degree 11 in base 2, even and odd powers
+ * apart; 1.2 units in the last place, and 0.13 |d| more from the rounding of log2 e.
  */
 #ifdef VF_LANES
 

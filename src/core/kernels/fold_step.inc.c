@@ -22,22 +22,29 @@ VF_INLINE void weights_block(const int width, int64_t n, real *S, const vf *at, 
 {
     enum { ROWS = 2 }; /* chains side by side hide the latency of one */
     int64_t j = 0;
-    VF_UNROLL for (int v = 0; v < width; v++) sum[v] = vf_zero();
-    VF_ROLLED for (; j + ROWS <= n; j += ROWS, S += ROWS * TILE)
-    {
+    VF_UNROLL
+    for (int v = 0; v < width; v++) sum[v] = vf_zero();
+    VF_ROLLED
+    for (; j + ROWS <= n; j += ROWS, S += ROWS * TILE) {
         vf p[ROWS][VF_VECTORS];
-        VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++) p[i][v] =
-            vf_exp(vf_sub(vf_load(S + i * TILE + v * VF_LANES), at[v]));
-        VF_UNROLL for (int i = 0; i < ROWS; i++) VF_UNROLL for (int v = 0; v < width; v++)
-        {
-            vf_store(S + i * TILE + v * VF_LANES, p[i][v]);
-            sum[v] = vf_add(sum[v], p[i][v]);
+        VF_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            VF_UNROLL
+            for (int v = 0; v < width; v++) p[i][v] = vf_exp(vf_sub(vf_load(S + i * TILE + v * VF_LANES), at[v]));
+        }
+        VF_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            VF_UNROLL
+            for (int v = 0; v < width; v++) {
+                vf_store(S + i * TILE + v * VF_LANES, p[i][v]);
+                sum[v] = vf_add(sum[v], p[i][v]);
+            }
         }
     }
-    VF_ROLLED for (; j < n; j++, S += TILE)
-    {
-        VF_UNROLL for (int v = 0; v < width; v++)
-        {
+    VF_ROLLED
+    for (; j < n; j++, S += TILE) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) {
             vf p = vf_exp(vf_sub(vf_load(S + v * VF_LANES), at[v]));
             vf_store(S + v * VF_LANES, p);
             sum[v] = vf_add(sum[v], p);
@@ -51,21 +58,23 @@ VF_INLINE int absorb(const int width, int64_t n, real *S, const real *block_max,
 {
     vf at[VF_VECTORS], sum[VF_VECTORS];
     int rescale = 0;
-    VF_UNROLL for (int v = 0; v < width; v++)
-    {
+    VF_UNROLL
+    for (int v = 0; v < width; v++) {
         vf old = vf_load(m + v * VF_LANES), most = vf_load(block_max + v * VF_LANES);
         vm grown = vf_gt(most, vf_add(old, vf_set(grow_limit)));
         at[v] = vf_select(grown, most, old);
         rescale |= vm_any(grown);
     }
-    VF_UNROLL for (int v = 0; v < width; v++) factor[v] = vf_set(1);
-    if (rescale) VF_UNROLL for (int v = 0; v < width; v++)
-        {
-            factor[v] = vf_exp(vf_sub(vf_load(m + v * VF_LANES), at[v]));
-            vf_store(m + v * VF_LANES, at[v]);
-        }
+    VF_UNROLL
+    for (int v = 0; v < width; v++) factor[v] = vf_set(1);
+    if (rescale) VF_UNROLL
+    for (int v = 0; v < width; v++) {
+        factor[v] = vf_exp(vf_sub(vf_load(m + v * VF_LANES), at[v]));
+        vf_store(m + v * VF_LANES, at[v]);
+    }
     weights_block(width, n, S, at, sum);
-    VF_UNROLL for (int v = 0; v < width; v++) vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
+    VF_UNROLL
+    for (int v = 0; v < width; v++) vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
     return rescale;
 }
 

@@ -113,10 +113,13 @@ VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, cons
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     ahead none = {(uintptr_t)A, 0, (uintptr_t)A, 0, 0};
     product(rows, width, queries, A, TILE, 1, B, &none, acc);
-    VF_UNROLL for (int i = 0; i < rows; i++) VF_UNROLL for (int v = 0; v < width; v++)
-    {
-        real *c = C + i * ldc + v * VF_LANES;
-        vf_store(c, vf_add(vf_load(c), acc[i][v]));
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) {
+            real *c = C + i * ldc + v * VF_LANES;
+            vf_store(c, vf_add(vf_load(c), acc[i][v]));
+        }
     }
 }
 
@@ -160,7 +163,8 @@ VF_INLINE void add_values_block(const int width, int64_t n, int64_t dim, const r
 {
     vf one[VF_VECTORS];
     ahead none = {(uintptr_t)K, 0, (uintptr_t)K, dim, dim};
-    VF_UNROLL for (int v = 0; v < width; v++) one[v] = vf_set(1);
+    VF_UNROLL
+    for (int v = 0; v < width; v++) one[v] = vf_set(1);
     value_block(width, 0, n, dim, dS, K, ldk, dQt, one, none);
 }
 

@@ -36,7 +36,8 @@ static void step_block_max(int width, int64_t n, const void *S, void *block_max)
     }
 }
 
-/* One vector of scores under the mask or bias b.  A sum that overflows downwards stays finite, so that only a bias of -infinity drops. */
+/* One vector of scores under the mask or bias b.  A sum that overflows downwards stays finite, so that only a bias of -infinity
+ * drops. */
 VF_INLINE vf modified(const attn_dtype dtype, vf s, vf b)
 {
     const vf dropped = vf_set(-(real)INFINITY);
@@ -53,11 +54,13 @@ VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int6
             int64_t count = least(n - j, VF_LANES);
             real *s = S + j * TILE + v * VF_LANES;
             vf r[VF_LANES];
-            VF_UNROLL for (int i = 0; i < VF_LANES; i++)
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++)
                 r[i] = load_some(dtype, base, least(v * VF_LANES + i, rows - 1) * stride_q + j, count);
             vf_transpose(r);
             if (count == VF_LANES) {
-                VF_UNROLL for (int i = 0; i < VF_LANES; i++) vf_store(s + i * TILE, modified(dtype, vf_load(s + i * TILE), r[i]));
+                VF_UNROLL
+                for (int i = 0; i < VF_LANES; i++) vf_store(s + i * TILE, modified(dtype, vf_load(s + i * TILE), r[i]));
             } else {
                 for (int i = 0; i < count; i++) vf_store(s + i * TILE, modified(dtype, vf_load(s + i * TILE), r[i]));
             }
@@ -65,14 +68,14 @@ VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int6
 }
 
 /* Any strides: scratch gets the block transposed, or one value a key where all queries share it. */
-VF_INLINE void modify_any(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, const attn_block *block, real *scratch)
+VF_INLINE void modify_any(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, const attn_block *block,
+                          real *scratch)
 {
     const int shared = block->stride_q == 0;
     const int64_t lanes = shared ? 1 : (int64_t)width * VF_LANES;
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < lanes; i++)
-            scratch[j * lanes + i] =
-                real_at(dtype, block->base, least(i, rows - 1) * block->stride_q + j * block->stride_k);
+            scratch[j * lanes + i] = real_at(dtype, block->base, least(i, rows - 1) * block->stride_q + j * block->stride_k);
     for (int64_t j = 0; j < n; j++)
         for (int v = 0; v < width; v++) {
             real *s = S + j * TILE + v * VF_LANES;

@@ -12,8 +12,9 @@
 enum { TILE = VF_LANES * VF_VECTORS }; /* lanes of a full tile: the row length of every tile buffer */
 
 /*
- * Prefetching while a product runs: n rows of next_ld elements from `next` on will be read soon.  Where rows follow each other without
- * gaps, the product itself walks through them, a line every few steps; else they are asked for row by row between its tiles.
+ * Prefetching while a product runs: n rows of next_ld elements from `next` on will be read soon.  Where rows follow each other
+ * without gaps, the product itself walks through them, a line every few steps; else they are asked for row by row between its
+ * tiles.
  */
 typedef struct ahead {
     uintptr_t at; /* an integer, since it may run past the array */
@@ -37,8 +38,8 @@ VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
 }
 
 /*
- * acc[i][v] = sum_k A[i*row + k*step] * B[k][lanes of v], for i < rows and v < width, which are constants: chains from 0 with k ascending.
- * One of row and step is 1.
+ * acc[i][v] = sum_k A[i*row + k*step] * B[k][lanes of v], for i < rows and v < width, which are constants: chains from 0 with k
+ * ascending. One of row and step is 1.
  */
 VF_INLINE void product(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
                        ahead *next, vf (*acc)[VF_VECTORS])
@@ -48,29 +49,42 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
 #endif
     enum { TURN = 4 };
     const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
-    VF_UNROLL for (int i = 0; i < rows; i++) VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_zero();
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) acc[i][v] = vf_zero();
+    }
     int64_t k = 0;
-    VF_ROLLED for (; k + TURN <= steps; k += TURN) {
-        VF_UNROLL for (int u = 0; u < lines; u++) __builtin_prefetch((const void *)(next->at + (uintptr_t)(u * next->hop)));
+    VF_ROLLED
+    for (; k + TURN <= steps; k += TURN) {
+        VF_UNROLL
+        for (int u = 0; u < lines; u++) __builtin_prefetch((const void *)(next->at + (uintptr_t)(u * next->hop)));
         next->at += (uintptr_t)(lines * next->hop);
-        VF_UNROLL for (int u = 0; u < TURN; u++) {
+        VF_UNROLL
+        for (int u = 0; u < TURN; u++) {
             vf b[VF_VECTORS];
-            VF_UNROLL for (int v = 0; v < width; v++) {
+            VF_UNROLL
+            for (int v = 0; v < width; v++) {
                 b[v] = vf_load(B + u * TILE + v * VF_LANES);
                 VF_PIN(b[v]);
             }
-            VF_UNROLL for (int i = 0; i < rows; i++) {
+            VF_UNROLL
+            for (int i = 0; i < rows; i++) {
                 vf a = VF_ELEMENT(A + i * row + u * step);
-                VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
+                VF_UNROLL
+                for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
             }
         }
         A += TURN * step;
         B += TURN * TILE;
     }
-    VF_ROLLED for (; k < steps; k++) {
-        VF_UNROLL for (int i = 0; i < rows; i++) {
+    VF_ROLLED
+    for (; k < steps; k++) {
+        VF_UNROLL
+        for (int i = 0; i < rows; i++) {
             vf a = VF_ELEMENT(A + i * row);
-            VF_UNROLL for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
+            VF_UNROLL
+            for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
         }
         A += step;
         B += TILE;
@@ -84,9 +98,11 @@ VF_INLINE void score_rows(const int rows, const int width, int64_t dim, const re
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     product(rows, width, dim, K, ldk, 1, Qt, next, acc);
-    VF_UNROLL for (int v = 0; v < width; v++) {
+    VF_UNROLL
+    for (int v = 0; v < width; v++) {
         vf most = vf_load(block_max + v * VF_LANES);
-        VF_UNROLL for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int i = 0; i < rows; i++) {
             most = vf_max(acc[i][v], most);
             vf_store(S + i * TILE + v * VF_LANES, acc[i][v]);
         }
@@ -98,7 +114,8 @@ VF_INLINE void score_block(const int width, int64_t n, int64_t dim, const real *
                            real *block_max, ahead next)
 {
     int64_t j = 0;
-    VF_UNROLL for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, vf_set(-(real)INFINITY));
+    VF_UNROLL
+    for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, vf_set(-(real)INFINITY));
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
         ahead_rows(&next, j, j + (rows));                                                                                          \
@@ -127,21 +144,25 @@ VF_INLINE void value_rows(const int rows, const int width, const int rescale, in
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     product(rows, width, n, V, 1, ldv, P, next, acc);
-    VF_UNROLL for (int i = 0; i < rows; i++) VF_UNROLL for (int v = 0; v < width; v++) {
-        real *o = Ot + i * TILE + v * VF_LANES;
-        vf_store(o, rescale ? vf_fma(vf_load(o), factor[v], acc[i][v]) : vf_add(vf_load(o), acc[i][v]));
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) {
+            real *o = Ot + i * TILE + v * VF_LANES;
+            vf_store(o, rescale ? vf_fma(vf_load(o), factor[v], acc[i][v]) : vf_add(vf_load(o), acc[i][v]));
+        }
     }
 }
 
-/* Ot = factor Ot + V^T P over n keys; without rescale every factor is 1.  Both round the same: a lane's result is one rounding of its
- * exact sum either way. */
+/* Ot = factor Ot + V^T P over n keys; without rescale every factor is 1.  Both round the same: a lane's result is one rounding of
+ * its exact sum either way. */
 VF_INLINE void value_block(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv,
                            real *Ot, const vf *factor, ahead next)
 {
     int64_t c = 0;
 #define VALUE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        ahead_rows(&next, c * n / dim_v, (c + (rows)) * n / dim_v);                                                                \
+        ahead_rows(&next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                                 \
         value_rows(rows, width, rescale, n, P, V + c, ldv, Ot + c * TILE, factor, &next);                                          \
         c += (rows);                                                                                                               \
     } while (0)

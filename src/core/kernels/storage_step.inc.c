@@ -55,12 +55,14 @@ VF_INLINE void pack_as(const attn_dtype dtype, int width, int64_t rows, int64_t 
         for (int64_t c = 0; c < dim; c += VF_LANES) {
             int64_t count = least(dim - c, VF_LANES);
             vf r[VF_LANES];
-            VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] =
-                vf_mul(factor, load_some(dtype, q, least(v * VF_LANES + i, rows - 1) * stride + c, count));
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++)
+                r[i] = vf_mul(factor, load_some(dtype, q, least(v * VF_LANES + i, rows - 1) * stride + c, count));
             vf_transpose(r);
             real *to = Qt + c * TILE + v * VF_LANES;
             if (count == VF_LANES) {
-                VF_UNROLL for (int i = 0; i < VF_LANES; i++) vf_store(to + i * TILE, r[i]);
+                VF_UNROLL
+                for (int i = 0; i < VF_LANES; i++) vf_store(to + i * TILE, r[i]);
             } else {
                 for (int i = 0; i < count; i++) vf_store(to + i * TILE, r[i]);
             }
@@ -96,14 +98,18 @@ VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n,
         int64_t count = least(n - c, VF_LANES);
         vf r[VF_LANES];
         if (count == VF_LANES) {
-            VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = vf_load(X + (c + i) * TILE);
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++) r[i] = vf_load(X + (c + i) * TILE);
         } else {
-            VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_load(X + (c + i) * TILE) : vf_zero();
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_load(X + (c + i) * TILE) : vf_zero();
         }
-        VF_UNROLL for (int i = 0; i < VF_LANES; i++) r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
+        VF_UNROLL
+        for (int i = 0; i < VF_LANES; i++) r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
         vf_transpose(r);
         if (rows >= VF_LANES) {
-            VF_UNROLL for (int i = 0; i < VF_LANES; i++) store_some(dtype, dst, i * stride + c, r[i], count);
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++) store_some(dtype, dst, i * stride + c, r[i], count);
         } else {
             for (int i = 0; i < rows; i++) store_some(dtype, dst, i * stride + c, r[i], count);
         }
@@ -135,7 +141,8 @@ static void step_finish(int width, int64_t rows, int64_t dim_v, double keep, con
 VF_INLINE void exp_rows(const int width, int64_t n, real *S, const real *m)
 {
     vf at[VF_VECTORS], sum[VF_VECTORS];
-    VF_UNROLL for (int v = 0; v < width; v++) at[v] = vf_load(m + v * VF_LANES);
+    VF_UNROLL
+    for (int v = 0; v < width; v++) at[v] = vf_load(m + v * VF_LANES);
     weights_block(width, n, S, at, sum);
 }
 

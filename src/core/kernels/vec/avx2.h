@@ -18,15 +18,15 @@
 #pragma GCC target("avx2,fma,f16c")
 #endif
 
-/* Tiles of the products: with 16 registers, 4 rows x 3 vectors (12 sums, 3 loads, 1 broadcast) take 7 loads for 12 multiply-adds, the
- * best that fits; 6 x 2 take 8; 8 x 1 take 9 for 8. */
+/* Tiles of the products: with 16 registers, 4 rows x 3 vectors (12 sums, 3 loads, 1 broadcast) take 7 loads for 12 multiply-adds,
+ * the best that fits; 6 x 2 take 8; 12 x 1 take 13, bound by them. */
 #define VF_VECTORS     3
-#define VF_ROWS(width) ((width) == 3 ? 4 : (width) == 2 ? 6 : 8)
-#define VF_MOST_ROWS   8
+#define VF_ROWS(width) ((width) == 3 ? 4 : (width) == 2 ? 6 : 12)
+#define VF_MOST_ROWS   12
 /* A block of scores of a full tile, 96 bytes a key, within 24 KB of a level 1 cache. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((dim_qk) <= 64 && (dim_v) <= 64 ? 256 : 128)
-#define VF_FUSED       1
-#define VF_PIN(v)      __asm__("" : "+x"(v))
+#define VF_FUSED                   1
+#define VF_PIN(v)                  __asm__("" : "+x"(v))
 
 /* The first `count` of 8 are set, read from 8 - count on. */
 static const int32_t lane_masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -81,14 +81,18 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
 {
     const char *p = (const char *)base + index * bytes_of(dtype);
     switch (dtype) {
-    case ATTN_F32: return _mm256_loadu_ps((const float *)(const void *)p);
-    case ATTN_F16: return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    case ATTN_F32:
+        return _mm256_loadu_ps((const float *)(const void *)p);
+    case ATTN_F16:
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
     case ATTN_BF16: {
         __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
         return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
     }
-    case ATTN_F64: return _mm256_set_m128(narrow((const double *)(const void *)(p + 32)), narrow((const double *)(const void *)p));
-    default: return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    case ATTN_F64:
+        return _mm256_set_m128(narrow((const double *)(const void *)(p + 32)), narrow((const double *)(const void *)p));
+    default:
+        return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     }
 }
 
@@ -106,9 +110,15 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 {
     char *p = (char *)base + index * bytes_of(dtype);
     switch (dtype) {
-    case ATTN_F32: _mm256_storeu_ps((float *)(void *)p, v); break;
-    case ATTN_F16: _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); break;
-    case ATTN_BF16: _mm_storeu_si128((__m128i *)(void *)p, bf16_of(v)); break;
+    case ATTN_F32:
+        _mm256_storeu_ps((float *)(void *)p, v);
+        break;
+    case ATTN_F16:
+        _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+        break;
+    case ATTN_BF16:
+        _mm_storeu_si128((__m128i *)(void *)p, bf16_of(v));
+        break;
     default:
         _mm256_storeu_pd((double *)(void *)p, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
         _mm256_storeu_pd((double *)(void *)(p + 32), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
@@ -119,17 +129,20 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 VF_INLINE void vf_transpose(vf *r)
 {
     vf a[8], b[8];
-    VF_UNROLL for (int i = 0; i < 8; i += 2) {
+    VF_UNROLL
+    for (int i = 0; i < 8; i += 2) {
         a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
         a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
     }
-    VF_UNROLL for (int i = 0; i < 8; i += 4) {
+    VF_UNROLL
+    for (int i = 0; i < 8; i += 4) {
         b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
         b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
         b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
         b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
     }
-    VF_UNROLL for (int i = 0; i < 4; i++) {
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
         r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
     }
@@ -180,14 +193,19 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     const char *p = (const char *)base + index * bytes_of(dtype);
     int32_t bytes;
     switch (dtype) {
-    case ATTN_F64: return _mm256_loadu_pd((const double *)(const void *)p);
-    case ATTN_F32: return _mm256_cvtps_pd(_mm_loadu_ps((const float *)(const void *)p));
-    case ATTN_F16: return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    case ATTN_F64:
+        return _mm256_loadu_pd((const double *)(const void *)p);
+    case ATTN_F32:
+        return _mm256_cvtps_pd(_mm_loadu_ps((const float *)(const void *)p));
+    case ATTN_F16:
+        return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     case ATTN_BF16: {
         __m128i wide = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
         return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(wide, 16)));
     }
-    default: memcpy(&bytes, p, sizeof bytes); return _mm256_castsi256_pd(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(bytes)));
+    default:
+        memcpy(&bytes, p, sizeof bytes);
+        return _mm256_castsi256_pd(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(bytes)));
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx2_product.h - the two register tiles that carry the products on AVX2, each as one asm statement.  They need all 16
+ * avx2_product.h - the three register tiles that carry the products on AVX2, each as one asm statement.  They need all 16
  * registers: gcc 12 spills sums or folds a load into each use (half the speed), and so nothing is left to it.
  *
  *      acc[i][v] = sum_k A[i*row + k*step] * B[k][v]        one chain of fused multiply-adds from 0, k ascending
@@ -18,6 +18,7 @@
 #define PRODUCT_SINGLE "sd"
 #endif
 
+/* clang-format off */ /* lines of asm are laid out by tile */
 #define PRODUCT_ZERO(sum)          "vxorps %x[" sum "], %x[" sum "], %x[" sum "]\n"
 #define PRODUCT_VECTOR(offset, to) "vmovu" PRODUCT_PACKED " " offset "(%[b]), %%" to "\n"
 #define PRODUCT_SCALAR(from)       "vbroadcast" PRODUCT_SINGLE " " from ", %%ymm15\n"
@@ -52,6 +53,16 @@
     PRODUCT_SCALAR("(%[a],%[row5])") PRODUCT_FMA("ymm13", "c50") PRODUCT_FMA("ymm14", "c51")                                       \
     "add %[step], %[a]\n"
 
+#define PRODUCT_STEP_12X1(o0, o1, o2)                                                                                              \
+    PRODUCT_VECTOR(o0, "ymm14")                                                                                                    \
+    PRODUCT_SCALAR("(%[a])") PRODUCT_FMA("ymm14", "c00") PRODUCT_SCALAR("(%[a],%[row])") PRODUCT_FMA("ymm14", "c10")               \
+    PRODUCT_SCALAR("(%[a],%[row],2)") PRODUCT_FMA("ymm14", "c20") PRODUCT_SCALAR("(%[a],%[row3])") PRODUCT_FMA("ymm14", "c30")     \
+    PRODUCT_SCALAR("(%[a],%[row],4)") PRODUCT_FMA("ymm14", "c40") PRODUCT_SCALAR("(%[a],%[row5])") PRODUCT_FMA("ymm14", "c50")     \
+    PRODUCT_SCALAR("(%[lower])") PRODUCT_FMA("ymm14", "c60") PRODUCT_SCALAR("(%[lower],%[row])") PRODUCT_FMA("ymm14", "c70")       \
+    PRODUCT_SCALAR("(%[lower],%[row],2)") PRODUCT_FMA("ymm14", "c80") PRODUCT_SCALAR("(%[lower],%[row3])") PRODUCT_FMA("ymm14", "c90")\
+    PRODUCT_SCALAR("(%[lower],%[row],4)") PRODUCT_FMA("ymm14", "c100") PRODUCT_SCALAR("(%[lower],%[row5])") PRODUCT_FMA("ymm14", "c110")\
+    "add %[step], %[a]\n add %[step], %[lower]\n"
+
 #define PRODUCT_SUM(i, v) [c##i##v] "=&x"(acc[i][v])
 
 VF_INLINE void vf_product_4x3(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
@@ -83,12 +94,30 @@ VF_INLINE void vf_product_6x2(int64_t steps, const real *a, int64_t row, int64_t
             : "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
+VF_INLINE void vf_product_12x1(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
+                               int64_t ahead_step, vf (*acc)[VF_VECTORS])
+{
+    int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real);
+    const real *lower = a + 6 * row;
+    __asm__(PRODUCT_ZERO("c00") PRODUCT_ZERO("c10") PRODUCT_ZERO("c20") PRODUCT_ZERO("c30") PRODUCT_ZERO("c40") PRODUCT_ZERO("c50")
+            PRODUCT_ZERO("c60") PRODUCT_ZERO("c70") PRODUCT_ZERO("c80") PRODUCT_ZERO("c90") PRODUCT_ZERO("c100") PRODUCT_ZERO("c110")
+            PRODUCT_LOOP(PRODUCT_STEP_12X1)
+            : PRODUCT_SUM(0, 0), PRODUCT_SUM(1, 0), PRODUCT_SUM(2, 0), PRODUCT_SUM(3, 0), PRODUCT_SUM(4, 0), PRODUCT_SUM(5, 0),
+              PRODUCT_SUM(6, 0), PRODUCT_SUM(7, 0), PRODUCT_SUM(8, 0), PRODUCT_SUM(9, 0), PRODUCT_SUM(10, 0), PRODUCT_SUM(11, 0),
+              [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : [row] "r"(row * size), [row3] "r"(3 * row * size), [row5] "r"(5 * row * size), [step] "r"(step * size),
+              [hop] "r"(ahead_step)
+            : "xmm14", "xmm15", "memory", "cc");
+}
+/* clang-format on */
+
 /* The tiles above; 0 for any other, which product_step.inc.c then does in C. */
 VF_INLINE int vf_product(const int rows, const int width, int64_t steps, const real *a, int64_t row, int64_t step, const real *b,
                          uintptr_t *ahead, int64_t ahead_step, vf (*acc)[VF_VECTORS])
 {
     if (rows == 4 && width == 3) vf_product_4x3(steps, a, row, step, b, ahead, ahead_step, acc);
     else if (rows == 6 && width == 2) vf_product_6x2(steps, a, row, step, b, ahead, ahead_step, acc);
+    else if (rows == 12 && width == 1) vf_product_12x1(steps, a, row, step, b, ahead, ahead_step, acc);
     else return 0;
     return 1;
 }

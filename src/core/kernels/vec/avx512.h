@@ -83,14 +83,18 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
 {
     const char *p = (const char *)base + index * bytes_of(dtype);
     switch (dtype) {
-    case ATTN_F32: return _mm512_loadu_ps(p);
-    case ATTN_F16: return _mm512_cvtph_ps(load_32_bytes(p));
-    case ATTN_BF16: return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(p)), 16));
+    case ATTN_F32:
+        return _mm512_loadu_ps(p);
+    case ATTN_F16:
+        return _mm512_cvtph_ps(load_32_bytes(p));
+    case ATTN_BF16:
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(p)), 16));
     case ATTN_F64: {
         __m512d low = _mm512_castps_pd(_mm512_castps256_ps512(narrow(p)));
         return _mm512_castpd_ps(_mm512_insertf64x4(low, _mm256_castps_pd(narrow(p + 64)), 1));
     }
-    default: return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
+    default:
+        return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
     }
 }
 
@@ -108,9 +112,15 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     char *p = (char *)base + index * bytes_of(dtype);
     __m512d bits = _mm512_castps_pd(v);
     switch (dtype) {
-    case ATTN_F32: _mm512_storeu_ps(p, v); break;
-    case ATTN_F16: _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); break;
-    case ATTN_BF16: _mm256_storeu_si256((__m256i *)(void *)p, bf16_of(v)); break;
+    case ATTN_F32:
+        _mm512_storeu_ps(p, v);
+        break;
+    case ATTN_F16:
+        _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+        break;
+    case ATTN_BF16:
+        _mm256_storeu_si256((__m256i *)(void *)p, bf16_of(v));
+        break;
     default:
         _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 0))));
         _mm512_storeu_pd(p + 64, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
@@ -123,17 +133,20 @@ VF_INLINE void vf_transpose(vf *r)
 {
     __m512d a[16];
     vf b[16];
-    VF_UNROLL for (int i = 0; i < 16; i += 2) {
+    VF_UNROLL
+    for (int i = 0; i < 16; i += 2) {
         a[i] = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
         a[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
     }
-    VF_UNROLL for (int i = 0; i < 16; i += 4) {
+    VF_UNROLL
+    for (int i = 0; i < 16; i += 4) {
         b[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a[i], a[i + 2]));
         b[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a[i], a[i + 2]));
         b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(a[i + 1], a[i + 3]));
         b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(a[i + 1], a[i + 3]));
     }
-    VF_UNROLL for (int i = 0; i < 4; i++) {
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
         vf low = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), high = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88);
         vf low2 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd), high2 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
         r[i] = _mm512_shuffle_f32x4(low, high, 0x88);
@@ -177,12 +190,16 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
 {
     const char *p = (const char *)base + index * bytes_of(dtype);
     switch (dtype) {
-    case ATTN_F64: return _mm512_loadu_pd(p);
-    case ATTN_F32: return _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)p));
-    case ATTN_F16: return _mm512_cvtps_pd(_mm256_cvtph_ps(load_16_bytes(p)));
+    case ATTN_F64:
+        return _mm512_loadu_pd(p);
+    case ATTN_F32:
+        return _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)p));
+    case ATTN_F16:
+        return _mm512_cvtps_pd(_mm256_cvtph_ps(load_16_bytes(p)));
     case ATTN_BF16:
         return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(p)), 16)));
-    default: return _mm512_castsi512_pd(_mm512_cvtepu8_epi64(load_8_bytes(p)));
+    default:
+        return _mm512_castsi512_pd(_mm512_cvtepu8_epi64(load_8_bytes(p)));
     }
 }
 
@@ -203,11 +220,13 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 VF_INLINE void vf_transpose(vf *r)
 {
     vf a[8];
-    VF_UNROLL for (int i = 0; i < 8; i += 2) {
+    VF_UNROLL
+    for (int i = 0; i < 8; i += 2) {
         a[i] = _mm512_unpacklo_pd(r[i], r[i + 1]);
         a[i + 1] = _mm512_unpackhi_pd(r[i], r[i + 1]);
     }
-    VF_UNROLL for (int i = 0; i < 2; i++) {
+    VF_UNROLL
+    for (int i = 0; i < 2; i++) {
         vf low = _mm512_shuffle_f64x2(a[i], a[i + 2], 0x88), high = _mm512_shuffle_f64x2(a[i + 4], a[i + 6], 0x88);
         vf low2 = _mm512_shuffle_f64x2(a[i], a[i + 2], 0xdd), high2 = _mm512_shuffle_f64x2(a[i + 4], a[i + 6], 0xdd);
         r[i] = _mm512_shuffle_f64x2(low, high, 0x88);

@@ -70,26 +70,26 @@ VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
 EMULATE_PARTS(ps, __m512, float, 16)
 EMULATE_PARTS(pd, __m512d, double, 8)
 
-#define _mm512_cvtepi32_ps     emulate_cvtepi32_ps
-#define _mm512_cvtepu16_epi32  emulate_cvtepu16_epi32
-#define _mm512_cvtepu8_epi32   emulate_cvtepu8_epi32
-#define _mm512_cvtepu8_epi64   emulate_cvtepu8_epi64
-#define _mm512_cvtepi32_epi16  emulate_cvtepi32_epi16
-#define _mm512_cvtph_ps        emulate_cvtph_ps
-#define __mmask8               simde__mmask8
-#define __mmask16              simde__mmask16
-#define _mm512_shuffle_f32x4   simde_mm512_shuffle_f32x4
-#define _mm512_shuffle_f64x2   simde_mm512_shuffle_f64x2
+#define _mm512_cvtepi32_ps    emulate_cvtepi32_ps
+#define _mm512_cvtepu16_epi32 emulate_cvtepu16_epi32
+#define _mm512_cvtepu8_epi32  emulate_cvtepu8_epi32
+#define _mm512_cvtepu8_epi64  emulate_cvtepu8_epi64
+#define _mm512_cvtepi32_epi16 emulate_cvtepi32_epi16
+#define _mm512_cvtph_ps       emulate_cvtph_ps
+#define __mmask8              simde__mmask8
+#define __mmask16             simde__mmask16
+#define _mm512_shuffle_f32x4  simde_mm512_shuffle_f32x4
+#define _mm512_shuffle_f64x2  simde_mm512_shuffle_f64x2
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph(x, rounding) emulate_cvtps_ph(x)
-#define _mm512_cvtpd_ps        emulate_cvtpd_ps
-#define _mm512_cvtps_pd        emulate_cvtps_pd
-#define _mm512_cvtepi32_pd     emulate_cvtepi32_pd
+#define _mm512_cvtpd_ps              emulate_cvtpd_ps
+#define _mm512_cvtps_pd              emulate_cvtps_pd
+#define _mm512_cvtepi32_pd           emulate_cvtepi32_pd
 #undef _mm256_cvtph_ps
-#define _mm256_cvtph_ps        emulate_cvtph_ps_half
-#define _mm512_maskz_loadu_ps  emulate_maskz_loadu_ps
-#define _mm512_maskz_loadu_pd  emulate_maskz_loadu_pd
-#define _mm512_mask_storeu_ps  emulate_mask_storeu_ps
-#define _mm512_mask_storeu_pd  emulate_mask_storeu_pd
+#define _mm256_cvtph_ps       emulate_cvtph_ps_half
+#define _mm512_maskz_loadu_ps emulate_maskz_loadu_ps
+#define _mm512_maskz_loadu_pd emulate_maskz_loadu_pd
+#define _mm512_mask_storeu_ps emulate_mask_storeu_ps
+#define _mm512_mask_storeu_pd emulate_mask_storeu_pd
 
 #endif

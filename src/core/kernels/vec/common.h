@@ -2,8 +2,8 @@
  *
  * common.h - what every vocabulary header begins with.
  *
- * A vocabulary names about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every header;
- * kernels are written over them once.  The includer says REAL_BITS 32 or 64.
+ * A vocabulary names about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every
+ * header; kernels are written over them once.  The includer says REAL_BITS 32 or 64.
  *
  *      vf_zero vf_set vf_load vf_store            pointers need the alignment of an element only
  *      vf_load_part vf_store_part                 the first `count` lanes, 0 <= count <= VF_LANES; the others are 0, or not written
@@ -79,14 +79,21 @@ VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
     float single;
     double wide;
     switch (dtype) {
-    case ATTN_F32: memcpy(&single, p, sizeof single); return (real)single;
-    case ATTN_F16: memcpy(&half, p, sizeof half); return (real)attn_f32_of_f16(half);
-    case ATTN_BF16: memcpy(&half, p, sizeof half); return (real)attn_f32_of_bf16(half);
+    case ATTN_F32:
+        memcpy(&single, p, sizeof single);
+        return (real)single;
+    case ATTN_F16:
+        memcpy(&half, p, sizeof half);
+        return (real)attn_f32_of_f16(half);
+    case ATTN_BF16:
+        memcpy(&half, p, sizeof half);
+        return (real)attn_f32_of_bf16(half);
     case ATTN_F64:
         memcpy(&wide, p, sizeof wide);
         if (REAL_BITS == 32 && wide - wide == 0) return (real)(wide > FLT_MAX ? FLT_MAX : wide < -FLT_MAX ? -FLT_MAX : wide);
         return (real)wide;
-    default: return *p != 0;
+    default:
+        return *p != 0;
     }
 }
 
@@ -98,10 +105,20 @@ VF_INLINE void put_real(attn_dtype dtype, void *base, int64_t index, real x)
     float single = (float)x;
     double wide = (double)x;
     switch (dtype) {
-    case ATTN_F32: memcpy(p, &single, sizeof single); break;
-    case ATTN_F64: memcpy(p, &wide, sizeof wide); break;
-    case ATTN_F16: half = attn_f16_of_f64(wide); memcpy(p, &half, sizeof half); break;
-    default: half = attn_bf16_of_f64(wide); memcpy(p, &half, sizeof half); break;
+    case ATTN_F32:
+        memcpy(p, &single, sizeof single);
+        break;
+    case ATTN_F64:
+        memcpy(p, &wide, sizeof wide);
+        break;
+    case ATTN_F16:
+        half = attn_f16_of_f64(wide);
+        memcpy(p, &half, sizeof half);
+        break;
+    default:
+        half = attn_bf16_of_f64(wide);
+        memcpy(p, &half, sizeof half);
+        break;
     }
 }
 

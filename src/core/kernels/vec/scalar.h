@@ -9,14 +9,15 @@
 
 typedef real vf;
 typedef int vm;
-#define VF_LANES       1
-#define VF_VECTORS     4
-#define VF_ROWS(width) 4
-#define VF_MOST_ROWS   4
+#define VF_LANES                   1
+#define VF_VECTORS                 4
+#define VF_ROWS(width)             4
+#define VF_MOST_ROWS               4
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)
-#define VF_PIN(v)      (void)(v)
+#define VF_PIN(v)                  (void)(v)
 
-/* gcc 12 loads pairs of strided elements for two steps at once, and so reads a row past the last one; a volatile read stays what it is. */
+/* gcc 12 loads pairs of strided elements for two steps at once, and so reads a row past the last one; a volatile read stays what it
+ * is. */
 #define VF_ELEMENT(p) (*(const volatile real *)(p))
 
 /* fma() is one instruction or a slow call, and the compiler tells which.  Without the instruction a product rounds on its own. */
