@@ -45,7 +45,7 @@ def from_json(text, name):
     try:
         whole = json.loads(text)
         machine = whole["machine"]
-        words = f"{machine['cpu']}, {machine.get('isa', '?')}, {machine['threads']} threads, libattn {whole['version']}"
+        words = f"{machine['cpu']}, {machine.get('isa', '?')}, {machine['threads']} threads, {machine.get('clock')} clock, libattn {whole['version']}"
         rows = {}
         for result in whole["results"]:
             row = dict(result)
@@ -63,7 +63,8 @@ def from_csv(text, name):
     if not rows or None in rows:
         raise BadInput(f"{name}: not a result of attn bench (neither JSON nor CSV with a column `problem`)")
     first = next(iter(rows.values()))
-    words = ", ".join(str(first.get(key)) for key in ("cpu", "isa")) + f", {first.get('threads')} threads, libattn {first.get('version')}"
+    words = ", ".join(str(first.get(key)) for key in ("cpu", "isa")) + f", {first.get('threads')} threads, "
+    words += f"{first.get('clock')} clock, libattn {first.get('version')}"
     return rows, words
 
 

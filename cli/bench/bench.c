@@ -11,6 +11,7 @@
 #include "../commands.h"
 #include "../failure.h"
 #include "../options.h"
+#include "clock.h"
 #include "list.h"
 #include "measure.h"
 #include "report.h"
@@ -21,6 +22,7 @@ typedef struct bench_settings {
     const char *problems; /* a file */
     const char *csv;
     int list;
+    bench_clock clock;
 } bench_settings;
 
 static attn_status set_seconds(void *target, const char *name, const char *value, attn_error *error)
@@ -54,9 +56,19 @@ static attn_status set_list(void *target, const char *name, const char *value, a
     return ATTN_OK;
 }
 
+static attn_status set_clock(void *target, const char *name, const char *value, attn_error *error)
+{
+    const int cpu = strcmp(value, "cpu") == 0;
+    if (!cpu && strcmp(value, "wall") != 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: unknown clock '%.40s' (known: wall, cpu)", name, value);
+    ((bench_settings *)target)->clock = cpu ? CLOCK_CPU : CLOCK_WALL;
+    return ATTN_OK;
+}
+
 static const option_row bench_options[] = {
     {"seconds", 0, "S", "time each problem for S seconds in all (default 3)", set_seconds},
     {"problems", 0, "FILE", "measure the problems of FILE too, one a line, # for comments", set_problems},
+    {"clock", 0, "NAME", "wall (default), or cpu: on a busy machine, for one thread", set_clock},
     {"csv", 0, "FILE", "write a row for each problem to FILE", set_csv},
     {"list", 0, NULL, "list the kernels, and what other benchmarks call their problems", set_list},
     {NULL, 0, NULL, NULL, NULL},
@@ -223,6 +235,11 @@ int attn_cmd_bench(int argc, char **argv)
         bench_list(common.json);
         return EXIT_DONE;
     }
+    if (settings.clock == CLOCK_CPU && chosen_threads(&common) != 1) {
+        failure(&error, ATTN_ERR_ARGUMENT, "--clock=cpu counts one thread; use it with --threads=1");
+        return command_fail(usage.name, NULL, &error);
+    }
+    clock_choose(settings.clock);
     for (int k = operands; k < argc; k++) list_add(&list, argv[k], strlen(argv[k]), NULL, 0);
     if (settings.problems && list_read(&list, settings.problems, &error) != ATTN_OK) {
         list_free(&list);

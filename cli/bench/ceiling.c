@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../progress.h"
+#include "clock.h"
 #include "memory.h"
 #include "team.h"
 
@@ -65,19 +65,19 @@ static double read_rate(ceilings *all, const ceiling *c)
 
 void ceiling_sample(ceilings *all, ceiling *c)
 {
-    const double begin = seconds_now();
+    const double begin = clock_seconds();
     double rate;
     if (c->kind == CEILING_FMA) {
         rate = (double)c->loop->flops * (double)c->rounds * team_run(all->threads, compute_body, c).rate_sum;
     } else {
         rate = read_rate(all, c);
     }
-    series_add(&c->rates, (begin + seconds_now()) / 2, rate);
+    series_add(&c->rates, (begin + clock_seconds()) / 2, rate);
 }
 
 void ceilings_refresh(ceilings *all)
 {
-    const double now = seconds_now();
+    const double now = clock_seconds();
     for (int k = 0; k < all->count; k++) {
         const series *s = &all->list[k].rates;
         if (!s->count || s->when[s->count - 1] < now - stale_after) ceiling_sample(all, &all->list[k]);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../progress.h"
+#include "clock.h"
 #include "memory.h"
 #include "work.h"
 
@@ -31,9 +31,9 @@ static void count_release(void *context, void *memory)
 static double time_calls(contender *c, int64_t calls)
 {
     const size_t bytes = c->plan_says.workspace_bytes;
-    const double begin = seconds_now();
+    const double begin = clock_seconds();
     for (int64_t n = 0; n < calls; n++) attn_execute(c->plan, &c->data.args, c->workspace, bytes, NULL);
-    return seconds_now() - begin;
+    return clock_seconds() - begin;
 }
 
 /* The first call: how long, and what it takes of memory. */
@@ -47,9 +47,9 @@ static attn_status run_first(contender *c, const attn_options *given, double *se
     if (status == ATTN_OK) status = attn_plan_describe(c->plan, &c->plan_says, error);
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
-    const double begin = seconds_now();
+    const double begin = clock_seconds();
     status = attn_execute(c->plan, &c->data.args, c->workspace, c->plan_says.workspace_bytes, error);
-    *seconds = seconds_now() - begin;
+    *seconds = clock_seconds() - begin;
     c->peak_bytes = memory_peak();
     c->extra_bytes = counted && before >= 0 ? c->peak_bytes - before : -1;
     return status;
@@ -107,7 +107,7 @@ void contender_destroy(contender *c)
 void contender_sample(contender *c)
 {
     if (c->warm) time_calls(c, 1);
-    const double begin = seconds_now(), seconds = time_calls(c, c->calls);
+    const double begin = clock_seconds(), seconds = time_calls(c, c->calls);
     series_add(&c->seconds, begin + seconds / 2, seconds / (double)c->calls);
     c->spent += seconds;
 }

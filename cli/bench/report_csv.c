@@ -9,6 +9,7 @@
 
 #include "../commands.h"
 #include "../failure.h"
+#include "clock.h"
 #include "report.h"
 
 /* Text in quotes, quotes doubled. */
@@ -32,7 +33,7 @@ static void put_row(FILE *file, const report *r, const result *x, const char *cp
 {
     const contender *c = x->contender;
     put_text(file, c->text);
-    fprintf(file, ",%s,%s,%d,", c->plan_says.kernel, attn_isa_name(c->plan_says.isa), r->ceilings->threads);
+    fprintf(file, ",%s,%s,%d,%s,", c->plan_says.kernel, attn_isa_name(c->plan_says.isa), r->ceilings->threads, clock_name());
     put_text(file, cpu);
     putc(',', file);
     put_text(file, attn_version());
@@ -62,7 +63,8 @@ static void put_row(FILE *file, const report *r, const result *x, const char *cp
 }
 
 static const char head[] =
-    "problem,kernel,isa,threads,cpu,version,built_with,seconds_p10,seconds_median,seconds_p90,seconds_p99,samples,gflops,gflops_"
+    "problem,kernel,isa,threads,clock,cpu,version,built_with,seconds_p10,seconds_median,seconds_p90,seconds_p99,samples,gflops,"
+    "gflops_"
     "best,"
     "ceiling_gflops,share_of_ceiling,share_of_ceiling_best,gbs,stream_gbs,share_of_stream,share_of_stream_best,tokens_per_second,"
     "tensor_bytes,workspace_bytes,extra_bytes,peak_bytes\n";

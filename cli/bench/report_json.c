@@ -5,6 +5,7 @@
 
 #include "../commands.h"
 #include "../json.h"
+#include "clock.h"
 #include "report.h"
 
 static double giga(const ceiling *c) { return ceiling_median(c) / 1e9; }
@@ -39,6 +40,7 @@ static void add_machine(cJSON *object, ceilings *all)
     json_words(machine, "features", cpu.features);
     json_text(machine, "isa", attn_isa_name(all->isa));
     json_whole(machine, "threads", all->threads);
+    json_text(machine, "clock", clock_name());
     json_whole(machine, "cache_l1d", (int64_t)cpu.cache_l1d);
     json_whole(machine, "cache_l2", (int64_t)cpu.cache_l2);
     json_whole(machine, "cache_l3", (int64_t)cpu.cache_l3);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../commands.h"
+#include "clock.h"
 #include "report.h"
 
 /* "1.23 ms" */
@@ -39,7 +40,8 @@ static void print_machine(const report *r)
     ceilings *all = r->ceilings;
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     attn_cpu_describe(&cpu, NULL);
-    printf("machine   %s, %s, %d thread%s\n", cpu.name, attn_isa_name(all->isa), all->threads, all->threads == 1 ? "" : "s");
+    printf("machine   %s, %s, %d thread%s, %s clock\n", cpu.name, attn_isa_name(all->isa), all->threads,
+           all->threads == 1 ? "" : "s", clock_name());
     printf("libattn   %s, %s\n", attn_version(), built_with());
     printf("ceilings  ");
     for (int k = 0; k < all->count; k++) {

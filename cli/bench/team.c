@@ -2,7 +2,7 @@
  * team.c - one function on every thread, timed on each. */
 #include "team.h"
 
-#include "../progress.h"
+#include "clock.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -25,17 +25,17 @@ team_time team_run(int threads, void (*work)(void *context, int thread), void *c
     {
         const int thread = omp_get_thread_num();
 #pragma omp barrier
-        const double begin = seconds_now();
+        const double begin = clock_seconds();
         work(context, thread);
-        const double end = seconds_now();
+        const double end = clock_seconds();
 #pragma omp critical
         join(&time, &first, &last, begin, end);
     }
 #else
     (void)threads;
-    const double begin = seconds_now();
+    const double begin = clock_seconds();
     work(context, 0);
-    join(&time, &first, &last, begin, seconds_now());
+    join(&time, &first, &last, begin, clock_seconds());
 #endif
     time.whole = last - first;
     return time;

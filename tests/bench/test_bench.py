@@ -119,6 +119,10 @@ class Json(unittest.TestCase):
         ceilings = whole["machine"]["ceilings"]
         self.assertEqual(ceilings["fma_f32_gflops"], ceilings["fma_f32_scalar_gflops"])
 
+    def test_the_clock_of_the_thread(self):
+        whole = measured("fwd:f32:hq2:sq64:d32", "--clock=cpu")
+        self.assertEqual((whole["machine"]["clock"], self.whole["machine"]["clock"]), ("cpu", "wall"))
+
     def test_nothing_to_compute(self):
         row = measured("fwd:f32:sq0:d8")["results"][0]
         self.assertEqual((row["flops"], row["gflops"], row["share_of_ceiling"]), (0, 0, 0))
@@ -177,6 +181,8 @@ class Refusals(unittest.TestCase):
         self.refused(2, "--seconds: '1e9' is not a number above 0 and up to 86400", problem, "--seconds=1e9")
         self.refused(2, "--threads (-1) is not within 0 and 65536", problem, "--threads=-1")
         self.refused(2, "unknown option '--secnods' (nearest: --seconds)", problem, "--secnods=1")
+        self.refused(2, "--clock: unknown clock 'sun' (known: wall, cpu)", problem, "--clock=sun")
+        self.refused(2, "--clock=cpu counts one thread; use it with --threads=1", problem, "--clock=cpu", "--threads=2")
         self.refused(2, "--csv: the name of the file is empty", problem, "--csv=")
         self.refused(2, "unexpected argument 'fwd:sq8:d8'", "--list", problem)
 
