@@ -111,10 +111,10 @@ static void test_described(void **state)
 #if defined(__x86_64__)
     assert_string_equal(cpu.features, "avx2 fma f16c");
     assert_int_equal(cpu.isa, ATTN_ISA_AVX2);
-    assert_int_equal(3 * usable, 2 * count); /* every kernel is there for three instruction sets, and two are left */
+    assert_int_equal(3 * usable, 2 * forward); /* every kernel is there for three instruction sets, and two are left */
 #else
     assert_int_equal(cpu.isa, ATTN_ISA_SCALAR);
-    assert_int_equal(usable, count);
+    assert_int_equal(usable, forward);
 #endif
 }
 

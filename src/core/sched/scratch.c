@@ -40,7 +40,8 @@ int attn_scratch_init(attn_walk *walk)
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
     const int second = p->op == ATTN_DOUBLE_BACKWARD, tangents = second || p->op == ATTN_JVP;
-    const int backward = attn_walk_sums(walk), own_sums = backward && walk->splits == 1, capped = p->score.softcap > 0;
+    const int backward = attn_walk_sums(walk), own_sums = backward && walk->at_once == 1, own_parts = own_sums && walk->splits > 1,
+              capped = p->score.softcap > 0;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     s->Qt_bytes = step_bytes(D, q, size);
@@ -82,6 +83,8 @@ int attn_scratch_init(attn_walk *walk)
         {&s->pairs, g->bias || p->second.bias ? n : 0, q, size},
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
+        {&s->part_dK, own_parts ? p->shape.len_kv : 0, walk->ld_dK, size},
+        {&s->part_dV, own_parts ? p->shape.len_kv : 0, walk->ld_dV, size},
     };
     s->bytes = 0;
     return place(parts, sizeof parts / sizeof *parts, &s->bytes);
@@ -92,21 +95,21 @@ int attn_shared_init(attn_walk *walk)
     const attn_problem *p = &walk->problem;
     const size_t size = attn_dtype_bytes(walk->compute);
     attn_shared *s = &walk->shared;
-    int64_t tasks = walk->splits > 1 ? walk->tasks : 0, heads, states = 0, rows = 0;
+    int64_t sums = 0, key_heads, heads, states = 0, rows = 0;
     s->bytes = 0;
     s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
     s->dV_bytes = step_bytes(p->shape.len_kv, walk->ld_dV, size);
     s->state_bytes = walk->scratch.Ot_bytes + 2 * walk->scratch.lane_bytes + 64;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
+    if (!attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
+    if (walk->at_once > 1 && !attn_mul(key_heads, walk->at_once + 1, &sums)) return 0;
     if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
     if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
     if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
     const part parts[] = {
-        {&s->states, states, s->state_bytes, 1},
-        {&s->dK, tasks, s->dK_bytes, 1},
-        {&s->dV, tasks, s->dV_bytes, 1},
-        {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
+        {&s->states, states, s->state_bytes, 1}, {&s->dK, sums, s->dK_bytes, 1},
+        {&s->dV, sums, s->dV_bytes, 1},          {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
         {&s->rows, rows, s->rows_bytes, 1},
     };
     return place(parts, sizeof parts / sizeof *parts, &s->bytes);

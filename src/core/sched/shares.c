@@ -13,6 +13,7 @@ typedef struct call {
     char *workers, *shared;
     attn_run_tile *run_tile;
     const attn_shares_target *target;
+    int64_t first_split; /* of those that run at once */
 } call;
 
 attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t head, int64_t split)
@@ -30,22 +31,13 @@ static void store_keys(const call *c, const attn_task *task, const void *dK, con
     w->backward->store_rows(rows, p->shape.dim_v, 1, dV, w->ld_dV, attn_key_row(task, c->target->v, v, 0), v->dtype, v->stride[2]);
 }
 
-/* Number of a task: key head (batch entry and key head together) and split. */
-static void run_task(void *context, int64_t worker, int64_t number)
+/* Everything that one split of a key head's queries adds up to: zero at first. */
+static void run_split(const call *c, char *memory, int64_t key_head, int64_t split, void *dK, void *dV)
 {
-    const call *c = context;
     const attn_walk *w = c->walk;
     const attn_shape *shape = &w->problem.shape;
-    const int64_t key_head = number / w->splits, split = number % w->splits, heads = shape->heads_q / shape->heads_kv;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    char *memory = c->workers + worker * w->scratch.bytes;
-    attn_task task = {0};
-    attn_shares to = {memory + w->scratch.dK, memory + w->scratch.dV, NULL};
-
-    if (w->splits > 1) {
-        to.dK = c->shared + w->shared.dK + number * w->shared.dK_bytes;
-        to.dV = c->shared + w->shared.dV + number * w->shared.dV_bytes;
-    }
+    const int64_t heads = shape->heads_q / shape->heads_kv, size = (int64_t)attn_dtype_bytes(w->compute);
+    attn_shares to = {dK, dV, NULL};
     memset(to.dK, 0, (size_t)(shape->len_kv * w->ld_dK * size));
     memset(to.dV, 0, (size_t)(shape->len_kv * w->ld_dV * size));
 
@@ -53,38 +45,94 @@ static void run_task(void *context, int64_t worker, int64_t number)
     for (int64_t h = 0; h < heads; h++) {
         int64_t head = key_head * heads + h;
         attn_head_sums none = {0, 0, 0};
-        task = attn_task_of_head(w, c->args, memory, head);
+        attn_task task = attn_task_of_head(w, c->args, memory, head);
         to.sums = attn_head_sums_at(w, c->shared, head, split);
         *to.sums = none;
         for (int64_t t = 0; t < w->tiles; t++, place++)
             if (place % w->splits == split) c->run_tile(&task, t, &to, c->shared);
     }
-    if (w->splits == 1) store_keys(c, &task, to.dK, to.dV);
 }
 
-/* Adds the splits of a key head, in order, and stores the sum. */
+static void add(const attn_walk *w, const void *dK, const void *dV, void *all_dK, void *all_dV)
+{
+    w->backward->add(w->problem.shape.len_kv * w->ld_dK, dK, all_dK);
+    w->backward->add(w->problem.shape.len_kv * w->ld_dV, dV, all_dV);
+}
+
+static attn_task task_of(const call *c, char *memory, int64_t key_head)
+{
+    const attn_shape *shape = &c->walk->problem.shape;
+    return attn_task_of_head(c->walk, c->args, memory, key_head * (shape->heads_q / shape->heads_kv));
+}
+
+/* Many key heads: a task goes through all splits of one, in order. */
+static void run_key_head(void *context, int64_t worker, int64_t key_head)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    char *memory = c->workers + worker * w->scratch.bytes;
+    void *dK = memory + w->scratch.dK, *dV = memory + w->scratch.dV;
+    void *part_dK = memory + w->scratch.part_dK, *part_dV = memory + w->scratch.part_dV;
+    run_split(c, memory, key_head, 0, dK, dV);
+    for (int64_t split = 1; split < w->splits; split++) {
+        run_split(c, memory, key_head, split, part_dK, part_dV);
+        add(w, part_dK, part_dV, dK, dV);
+    }
+    attn_task task = task_of(c, memory, key_head);
+    store_keys(c, &task, dK, dV);
+}
+
+/* Few key heads: some splits at once, each with sums of its own, which are added in order before the next ones. */
+static void *sum_of(const call *c, int64_t offset, int64_t bytes, int64_t key_head, int64_t place)
+{
+    return c->shared + offset + (key_head * (c->walk->at_once + 1) + place) * bytes; /* place 0 has the sum */
+}
+
+static void run_share(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    int64_t key_head = number / w->at_once, place = number % w->at_once, split = c->first_split + place;
+    if (split >= w->splits) return;
+    int64_t at = split == 0 ? 0 : place + 1;
+    run_split(c, c->workers + worker * w->scratch.bytes, key_head, split, sum_of(c, w->shared.dK, w->shared.dK_bytes, key_head, at),
+              sum_of(c, w->shared.dV, w->shared.dV_bytes, key_head, at));
+}
+
 static void run_sum(void *context, int64_t worker, int64_t key_head)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_shape *shape = &w->problem.shape;
-    attn_task task =
-        attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, key_head * (shape->heads_q / shape->heads_kv));
-    char *dK = c->shared + w->shared.dK + key_head * w->splits * w->shared.dK_bytes;
-    char *dV = c->shared + w->shared.dV + key_head * w->splits * w->shared.dV_bytes;
-    for (int64_t s = 1; s < w->splits; s++) {
-        w->backward->add(shape->len_kv * w->ld_dK, dK + s * w->shared.dK_bytes, dK);
-        w->backward->add(shape->len_kv * w->ld_dV, dV + s * w->shared.dV_bytes, dV);
+    void *dK = sum_of(c, w->shared.dK, w->shared.dK_bytes, key_head, 0),
+         *dV = sum_of(c, w->shared.dV, w->shared.dV_bytes, key_head, 0);
+    int64_t end = attn_min(c->first_split + w->at_once, w->splits);
+    for (int64_t split = attn_max(1, c->first_split); split < end; split++) {
+        int64_t place = split - c->first_split + 1;
+        add(w, sum_of(c, w->shared.dK, w->shared.dK_bytes, key_head, place),
+            sum_of(c, w->shared.dV, w->shared.dV_bytes, key_head, place), dK, dV);
     }
+    if (end < w->splits) return;
+    attn_task task = task_of(c, c->workers + worker * w->scratch.bytes, key_head);
     store_keys(c, &task, dK, dV);
+}
+
+static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_t worker, int64_t task))
+{
+    call copy = *c;
+    attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
 void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tile *run_tile,
                      const attn_shares_target *target)
 {
-    const attn_shape *shape = &walk->problem.shape;
-    call c = {walk, args, workspace, attn_shared_of(walk, workspace), run_tile, target};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
-    if (walk->splits > 1)
-        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, shape->batch * shape->heads_kv, run_sum, &c);
+    int64_t key_heads = walk->problem.shape.batch * walk->problem.shape.heads_kv;
+    call c = {walk, args, workspace, attn_shared_of(walk, workspace), run_tile, target, 0};
+    if (walk->at_once == 1) {
+        run(&c, key_heads, run_key_head);
+        return;
+    }
+    for (; c.first_split < walk->splits; c.first_split += walk->at_once) {
+        run(&c, key_heads * walk->at_once, run_share);
+        run(&c, key_heads, run_sum);
+    }
 }

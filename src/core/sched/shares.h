@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * shares.h - how the walks that sum over queries are dealt to tasks: a task is a share of the queries of one key head, of all the
- * query heads of its group.  Which queries a task has follows from the shape alone, and shares are added in order, so bits do not
- * depend on the workers.
+ * shares.h - how the walks that sum over queries are dealt to tasks.  The queries of a key head, of all the query heads of its
+ * group, are dealt to splits whose number follows from the head's own shape; each split is summed alone and the sums are added in
+ * order. Whether a task goes through all splits or has one is a matter of how many key heads there are: neither that nor the
+ * workers nor the batch changes a bit.
  */
 #ifndef ATTN_SCHED_SHARES_H
 #define ATTN_SCHED_SHARES_H

@@ -29,13 +29,19 @@ static int64_t tiles_of_task(const attn_walk *walk, int64_t heads, int threads)
     return most;
 }
 
-/* Backward: a key head's queries are dealt to this many tasks, enough for some threads where there are few heads. */
-static int64_t tasks_of_key_head(const attn_walk *walk, int64_t key_heads)
+/* Backward: a key head's queries are dealt to splits.  Their number depends on the head alone, since sums depend on it. */
+static int64_t splits_of_key_head(const attn_walk *walk)
 {
     const attn_shape *shape = &walk->problem.shape;
+    if (shape->heads_kv == 0) return 1;
+    return attn_clamp(shape->heads_q / shape->heads_kv * walk->tiles / 4, 1, 8);
+}
+
+/* How many of them run at the same time: more than one where there are few key heads. */
+static int64_t splits_at_once(const attn_walk *walk, int64_t key_heads)
+{
     const int64_t wanted = 8;
-    if (key_heads == 0 || key_heads >= wanted) return 1;
-    return attn_clamp(attn_ceil_div(wanted, key_heads), 1, attn_max(1, shape->heads_q / shape->heads_kv * walk->tiles / 4));
+    return key_heads == 0 || key_heads >= wanted ? 1 : attn_min(walk->splits, attn_ceil_div(wanted, key_heads));
 }
 
 /* Forward with a single tile of queries: a head's keys are dealt to parts, long enough each that merging costs nothing, and that
@@ -71,12 +77,13 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
-    walk->group = walk->splits = 1;
+    walk->group = walk->splits = walk->at_once = 1;
     walk->by_heads = 0;
     walk->parts = 1;
     if (attn_walk_sums(walk)) {
-        walk->splits = tasks_of_key_head(walk, key_heads);
-        if (!attn_mul(key_heads, walk->splits, &walk->tasks)) return 0;
+        walk->splits = splits_of_key_head(walk);
+        walk->at_once = splits_at_once(walk, key_heads);
+        if (!attn_mul(key_heads, walk->at_once, &walk->tasks)) return 0;
     } else if (p->op == ATTN_JVP) {
         if (!attn_mul(heads, walk->tiles, &walk->tasks)) return 0;
     } else {

@@ -22,9 +22,9 @@ typedef struct attn_scratch {
     int64_t dOt, dQt, dP, slope;            /* backward: tile buffers */
     int64_t Q_panels, dO_panels;            /* backward: the tile's rows in column panels */
     int64_t pairs;                          /* backward: sums of dS for the gradient of a bias */
-    int64_t dK, dV;                         /* backward: sums over one head's queries, where one task has them all */
-    int64_t Qdt, At, mu, Sd, other;         /* forward mode: tile buffers */
-    int64_t Kd, Vd;                         /* forward mode: tangents of keys and values in compact rows */
+    int64_t dK, dV, part_dK, part_dV; /* backward: sums over a head's queries, where one task has them all, and of one split */
+    int64_t Qdt, At, mu, Sd, other;   /* forward mode: tile buffers */
+    int64_t Kd, Vd;                   /* forward mode: tangents of keys and values in compact rows */
     int64_t kappa, bend, before, Qd_panels; /* second order */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
@@ -41,7 +41,7 @@ typedef struct attn_shared {
     int64_t state_bytes;        /* of one part */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
-    int64_t rows, rows_bytes;   /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
+    int64_t rows, rows_bytes; /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
     int64_t bytes;
 } attn_shared;
 
@@ -62,7 +62,8 @@ typedef struct attn_walk {
     int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
     int64_t parts;    /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
     int64_t part_kv;  /* keys of a part, a multiple of block_kv */
-    int64_t splits;   /* backward: tasks that share a key head; fixed by the shape, since sums depend on it */
+    int64_t splits;   /* backward: shares of a key head's queries, summed alone and added in order; fixed by the head's shape */
+    int64_t at_once;  /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
     int compact_k;        /* copy a block into compact rows before use */
