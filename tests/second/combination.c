@@ -31,16 +31,23 @@ static void *array(int64_t n, size_t size)
     return memory;
 }
 
+/* 1 .. small or 1 .. large, and once in a while 0. */
+static int64_t draw_size(random_source *r, int64_t small, int64_t large)
+{
+    int64_t size = 1 + random_below(r, random_below(r, 2) ? small : large);
+    return random_below(r, 30) ? size : 0;
+}
+
 static void draw_sizes(drawing *d)
 {
     random_source *r = &d->random;
-    d->B = 1 + random_below(r, 3);
+    d->B = draw_size(r, 3, 3);
     d->Hkv = 1 + random_below(r, 3);
     d->Hq = d->Hkv * (1 + random_below(r, 3));
-    d->Sq = 1 + random_below(r, random_below(r, 2) ? 12 : 130);
-    d->Skv = 1 + random_below(r, random_below(r, 2) ? 12 : 300);
-    d->D = 1 + random_below(r, random_below(r, 2) ? 8 : 70);
-    d->Dv = 1 + random_below(r, random_below(r, 2) ? 8 : 70);
+    d->Sq = draw_size(r, 12, 130);
+    d->Skv = draw_size(r, 12, 300);
+    d->D = draw_size(r, 8, 70);
+    d->Dv = draw_size(r, 8, 70);
     d->c->problem.shape = (attn_shape){d->B, d->Hq, d->Hkv, d->Sq, d->Skv, d->D, d->Dv};
     ref_problem *ref = &d->c->ref;
     ref->B = d->B, ref->Hq = d->Hq, ref->Hkv = d->Hkv, ref->Sq = d->Sq, ref->Skv = d->Skv, ref->D = d->D, ref->Dv = d->Dv;
@@ -50,7 +57,7 @@ static void draw_lengths(drawing *d)
 {
     combination *c = d->c;
     attn_mask *mask = &c->problem.mask;
-    int packed = option(d, 5, "packed"), lengths = !packed && option(d, 4, "lengths");
+    int packed = d->B > 0 && option(d, 5, "packed"), lengths = !packed && option(d, 4, "lengths");
     c->length_q = array(d->B, sizeof(int64_t));
     c->length_kv = array(d->B, sizeof(int64_t));
     c->start_q = array(d->B + 1, sizeof(int64_t));
@@ -88,7 +95,7 @@ static void draw_range(drawing *d)
         mask->window_left = c->ref.window_left = random_below(&d->random, d->Skv + 2) - 1;
         mask->window_right = c->ref.window_right = random_below(&d->random, d->Skv + 2) - 1;
     }
-    if (option(d, 6, "chunk")) mask->chunk = c->ref.chunk = 1 + random_below(&d->random, d->Skv);
+    if (option(d, 6, "chunk")) mask->chunk = c->ref.chunk = 1 + random_below(&d->random, d->Skv + 1);
 }
 
 /* Any set of axes, each with probability 1/3. */
@@ -161,7 +168,7 @@ static void draw_scores(drawing *d)
 {
     combination *c = d->c;
     attn_problem *p = &c->problem;
-    c->ref.scale = 1 / sqrt((double)d->D);
+    c->ref.scale = d->D ? 1 / sqrt((double)d->D) : 1;
     if ((p->bias.additive = option(d, 3, "bias"))) {
         c->bias = draw_bias(d, 2, 1);
         p->bias.bias = c->bias.layout;
