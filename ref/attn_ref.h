@@ -42,6 +42,21 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
 /* O [B][Hq][Sq][Dv], lse [B][Hq][Sq], S (scores; -infinity where not visible) and P (weights) [B][Hq][Sq][Skv]; none NULL. */
 void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double *P);
 
+/* What else may be asked for; every array is written. */
+typedef struct ref_outputs {
+    double *raw, *capped;                       /* [B][Hq][Sq][Skv]: scores of every pair, seen or not, before and after the softcap */
+    double *row_max, *entropy, *effective_keys; /* [B][Hq][Sq] */
+    int64_t k;
+    int64_t *topk_index; /* [B][Hq][Sq][k] */
+    double *topk_weight;
+    int64_t share;      /* heads that share a column sum: 1, Hq/Hkv or Hq; 0: none is written */
+    int64_t last;       /* queries of each sequence that count, from its end; 0: all */
+    double *column_sum; /* [B][Hq/share][Skv] */
+} ref_outputs;
+
+/* From S and P of ref_forward; P may also be what someone else says they are, to see what follows. */
+void ref_outputs_of(const ref_problem *p, const double *S, const double *P, const ref_outputs *out);
+
 /* What flows in: dO, and dlse (NULL: 0).  What flows out, each of the shape of its tensor; all of them are written. */
 typedef struct ref_gradients {
     const double *dO, *dlse;

@@ -331,12 +331,69 @@ typedef struct attn_second {
     int64_t reserved[4];
 } attn_second;
 
-/* Outputs beside O. */
+/*
+ * How far a score has come, each stage with what the ones before it did.  The numbers are those of qk_matmul_output_mode of ONNX's
+ * Attention, which has the same order.
+ */
+typedef enum attn_stage {
+    ATTN_STAGE_RAW = 0,    /* scale/temperature * q.k of every pair: nothing is dropped yet, so every key and query is read */
+    ATTN_STAGE_CAPPED = 1, /* softcap */
+    ATTN_STAGE_BIASED = 2, /* bias, ALiBi, and -infinity for each key that the query does not see */
+    ATTN_STAGE_WEIGHTS = 3 /* softmax */
+} attn_stage;
+
+/* Which heads share a column sum. */
+typedef enum attn_columns {
+    ATTN_COLUMNS_EACH = 0,  /* none: heads_q sums */
+    ATTN_COLUMNS_GROUP = 1, /* the query heads of one key head: heads_kv sums, as a cache that drops keys wants them */
+    ATTN_COLUMNS_ALL = 2    /* all: one sum */
+} attn_columns;
+
+/*
+ * Outputs of ATTN_FORWARD beside O.  With s_j and weights_j as attn_forward has them, over the keys j that query i sees:
+ *
+ *      row_max[b,h,i]         = max_j s_j                            -infinity where it sees none
+ *      entropy[b,h,i]         = -sum_j weights_j log(weights_j)      in nats; 0 where it sees none
+ *      effective_keys[b,h,i]  = exp(entropy[b,h,i])                  0 where it sees none
+ *      topk_index[b,h,i,:]    = the `topk` keys of the largest weights, largest first; of equal ones the lowest index first
+ *      topk_weight[b,h,i,:]   = their weights                        index -1 and weight 0 past the keys that it sees
+ *      column_sum[b,h,j]      = sum_i weights_ij                     what key j receives from the last `column_queries` queries
+ *
+ * All of these are before dropout.  A sink takes its part of the weight and is no key: the weights are as they are, and need not
+ * sum to 1.  A row that sees no key but weighs all alike (ATTN_EMPTY_UNIFORM) counts with these weights, and has row_max -infinity.
+ * A row with NaN in its weights has NaN in row_max, entropy, effective_keys and topk_weight, and index -1.
+ *
+ * They need no memory of size len_q * len_kv and take one product more; column sums take another.  Only weights, scores and
+ * dropout_keep have that size, and lie in the caller's memory; `rows` hands out the same numbers by row ranges (attn_visit_rows),
+ * from a buffer of a few rows for each thread.  Packed: row_max, entropy, effective_keys and topk lie like lse, and column_sum like
+ * k.
+ */
 typedef struct attn_want {
-    int lse;                    /* 1: attn_args.lse is written */
-    int weights;                /* 1: attn_args.weights is written: the one output of size len_q * len_kv */
-    attn_layout lse_layout;     /* [batch, heads_q, len_q, 1]; f32, or f64 where the compute type is f64 */
-    attn_layout weights_layout; /* [batch, heads_q, len_q, len_kv], last axis contiguous */
+    int lse;           /* 1: attn_args.lse is written */
+    int weights;       /* 1: attn_args.weights is written */
+    int after_dropout; /* 1: weights, and scores and rows of ATTN_STAGE_WEIGHTS, are those after dropout: times keep_ij / (1-p) */
+    int scores;        /* 1: attn_args.scores is written, of scores_stage */
+    int rows;          /* 1: attn_args.visit_rows is called with every row, of rows_stage */
+    int dropout_keep;  /* 1: attn_args.dropout_keep is written: keep_ij of attn_dropout, 1 or 0, for every pair, seen or not */
+    int row_max;       /* 1: attn_args.row_max is written, and so on */
+    int entropy;
+    int effective_keys;
+    int column_sum;
+    attn_stage scores_stage;
+    attn_stage rows_stage;
+    attn_columns column_heads;
+    int64_t column_queries;            /* how many of each sequence's last queries; 0: all */
+    int64_t topk;                      /* keys for each query; 0: attn_args.topk_index and topk_weight are not written */
+    attn_layout lse_layout;            /* [batch, heads_q, len_q, 1]; f32, or f64 where the compute type is f64 */
+    attn_layout weights_layout;        /* [batch, heads_q, len_q, len_kv], last axis contiguous */
+    attn_layout scores_layout;         /* the same */
+    attn_layout dropout_keep_layout;   /* the same, of ATTN_BOOL or ATTN_U8 */
+    attn_layout row_max_layout;        /* [batch, heads_q, len_q, 1] of the compute type */
+    attn_layout entropy_layout;        /* the same */
+    attn_layout effective_keys_layout; /* the same */
+    attn_layout column_sum_layout;     /* [batch, as many heads as sums, len_kv, 1] of the compute type */
+    attn_layout topk_index_layout;     /* [batch, heads_q, len_q, topk], last axis contiguous; ATTN_I64 (default) or ATTN_I32 */
+    attn_layout topk_weight_layout;    /* [batch, heads_q, len_q, topk], last axis contiguous; of the compute type */
     int64_t reserved[4];
 } attn_want;
 
@@ -366,6 +423,21 @@ typedef struct attn_problem {
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
+
+/* Queries first .. first+count-1 of one head, each with len_kv numbers: query first+i and key j at values[i*stride + j]. */
+typedef struct attn_rows {
+    int64_t batch, head, first, count, len_kv;
+    const void *values; /* valid until the call returns */
+    attn_dtype dtype;   /* the compute type */
+    int64_t stride;
+} attn_rows;
+
+/*
+ * The caller's view of weights or scores that are never stored as a whole.  Each row of each head is in exactly one call.  The
+ * calls come from the threads that compute, several at once and in any order; which rows come together depends on the kernel, and
+ * the numbers in them do not.
+ */
+typedef void attn_visit_rows(void *context, const attn_rows *rows);
 
 /*
  * Pointers to the first element (b = h = token = channel = 0) of each tensor.  A pointer that the problem does not use is
@@ -415,6 +487,16 @@ typedef struct attn_args {
     void *second_v;
     void *second_bias;
     const void *page_table;
+    void *scores; /* of attn_want, from here on */
+    void *dropout_keep;
+    void *row_max;
+    void *entropy;
+    void *effective_keys;
+    void *column_sum;
+    void *topk_index;
+    void *topk_weight;
+    attn_visit_rows *visit_rows;
+    void *visit_context;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

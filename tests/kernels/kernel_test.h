@@ -57,7 +57,7 @@ void test_pack_query(void **state);
 void test_load_rows(void **state);
 void test_finish(void **state);
 void test_store_all_patterns(void **state);
-void test_store_weights(void **state);
+void test_weigh(void **state);
 void test_score(void **state);
 void test_score_same_bits(void **state);
 void test_keep_range(void **state);

@@ -20,7 +20,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_load_rows),
     TEST(test_finish),
     TEST(test_store_all_patterns),
-    TEST(test_store_weights),
+    TEST(test_weigh),
     TEST(test_score),
     TEST(test_score_same_bits),
     TEST(test_keep_range),

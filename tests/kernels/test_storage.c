@@ -165,7 +165,7 @@ void test_store_all_patterns(void **state)
     }
 }
 
-void test_store_weights(void **state)
+void test_weigh(void **state)
 {
     static const int64_t lengths[] = {1, 2, 7, 8, 16, 31, 100};
     (void)state;
@@ -173,7 +173,7 @@ void test_store_weights(void **state)
         for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++)
             for (int width = 1; width <= it.vectors; width++) {
                 int64_t n = lengths[k], rows = rows_of(width, (int)k % 4), stride = n + (int64_t)k, out = size_of(types[t]);
-                int64_t size = size_of(it.compute), padded = (n + it.lanes - 1) / it.lanes * it.lanes;
+                int64_t size = size_of(it.compute);
                 void *S = output(n * it.tile * size), *m = output(it.tile * size), *l = output(it.tile * size);
                 double scores[128 * MOST_LANES];
                 char *w = output(rows * stride * out);
@@ -184,7 +184,8 @@ void test_store_weights(void **state)
                         scores[j * it.tile + i] = get(it.compute, S, j * it.tile + i);
                     }
                 }
-                it.kernel->store_weights(width, rows, n, S, m, l, w, types[t], stride, output(it.tile * padded * size));
+                it.kernel->outputs.weigh(width, n, S, m, l);
+                it.kernel->store_columns(width, rows, n, 1, S, w, types[t], stride);
                 for (int64_t i = 0; i < rows; i++) {
                     for (int64_t j = 0; j < n; j++) {
                         double sum = get(it.compute, l, i), score = scores[j * it.tile + i],

@@ -66,7 +66,8 @@ static void test_sound(void **state)
 static void test_enums(void **state)
 {
     (void)state;
-    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT, "op is 7; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)");
+    REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT,
+            "op is 7; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)");
     REFUSED(s.problem.score.kind = (attn_score_kind)3, ATTN_ERR_ARGUMENT, "score.kind is 3; known: 0 (dot)");
     REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
             "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
@@ -92,6 +93,14 @@ static void test_flags(void **state)
     REFUSED(s.problem.bias.additive = 4, ATTN_ERR_ARGUMENT, "bias.additive is 4; it is 0 or 1");
     REFUSED(s.problem.want.lse = 5, ATTN_ERR_ARGUMENT, "want.lse is 5; it is 0 or 1");
     REFUSED(s.problem.want.weights = 6, ATTN_ERR_ARGUMENT, "want.weights is 6; it is 0 or 1");
+    REFUSED(s.problem.want.after_dropout = 2, ATTN_ERR_ARGUMENT, "want.after_dropout is 2; it is 0 or 1");
+    REFUSED(s.problem.want.scores = 3, ATTN_ERR_ARGUMENT, "want.scores is 3; it is 0 or 1");
+    REFUSED(s.problem.want.rows = 4, ATTN_ERR_ARGUMENT, "want.rows is 4; it is 0 or 1");
+    REFUSED(s.problem.want.dropout_keep = 5, ATTN_ERR_ARGUMENT, "want.dropout_keep is 5; it is 0 or 1");
+    REFUSED(s.problem.want.row_max = 6, ATTN_ERR_ARGUMENT, "want.row_max is 6; it is 0 or 1");
+    REFUSED(s.problem.want.entropy = 7, ATTN_ERR_ARGUMENT, "want.entropy is 7; it is 0 or 1");
+    REFUSED(s.problem.want.effective_keys = 8, ATTN_ERR_ARGUMENT, "want.effective_keys is 8; it is 0 or 1");
+    REFUSED(s.problem.want.column_sum = 9, ATTN_ERR_ARGUMENT, "want.column_sum is 9; it is 0 or 1");
     REFUSED(s.problem.mask.packed = 2, ATTN_ERR_ARGUMENT, "mask.packed is 2; it is 0 or 1");
     REFUSED(s.problem.mask.block = 3, ATTN_ERR_ARGUMENT, "mask.block is 3; it is 0 or 1");
     REFUSED(s.problem.bias.sink = 4, ATTN_ERR_ARGUMENT, "bias.sink is 4; it is 0 or 1");
@@ -191,7 +200,8 @@ static void test_gradients(void **state)
 {
     (void)state;
     REFUSED(s.problem.gradients.scale = 1, ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
-    REFUSED(s.problem.op = ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "want.weights is set but op is not ATTN_FORWARD, which writes them");
+    REFUSED(s.problem.op = ATTN_BACKWARD, ATTN_ERR_ARGUMENT,
+            "want.weights is set but op is not ATTN_FORWARD; only forward gives it");
     REFUSED((backward(&s), s.problem.gradients.bias = 1, s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT,
             "gradients.bias is set but bias.additive is not");
     REFUSED((backward(&s), s.problem.gradients.slopes = 1), ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
@@ -225,7 +235,7 @@ static void test_tangents(void **state)
     REFUSED((jvp(&s), s.problem.tangents.bias = 1, s.problem.bias.additive = 0), ATTN_ERR_ARGUMENT,
             "tangents.bias is set but bias.additive is not");
     REFUSED((jvp(&s), s.problem.want.weights = 1), ATTN_ERR_ARGUMENT,
-            "want.weights is set but op is not ATTN_FORWARD, which writes them");
+            "want.weights is set but op is not ATTN_FORWARD; only forward gives it");
     REFUSED((jvp(&s), s.problem.gradients.scale = 1), ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
     REFUSED((jvp(&s), s.problem.gradients.lse = 1), ATTN_ERR_ARGUMENT,
             "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
@@ -258,6 +268,39 @@ static void test_paged(void **state)
     REFUSED((PAGED(3, 2), s.problem.mask.lengths_kv = 0), ATTN_ERR_ARGUMENT,
             "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
     REFUSED((PAGED(3, 3), s.args.page_table = NULL), ATTN_ERR_ARGUMENT, "args.page_table is NULL");
+}
+
+static void test_want(void **state)
+{
+    (void)state;
+    REFUSED((backward(&s), s.problem.want.topk = 1), ATTN_ERR_ARGUMENT,
+            "want.topk is set but op is not ATTN_FORWARD; only forward gives it");
+    REFUSED((backward(&s), s.problem.want.rows = 1), ATTN_ERR_ARGUMENT,
+            "want.rows is set but op is not ATTN_FORWARD; only forward gives it");
+    REFUSED(s.problem.want.scores_stage = (attn_stage)4, ATTN_ERR_ARGUMENT,
+            "want.scores_stage is 4; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
+    REFUSED(s.problem.want.rows_stage = (attn_stage)-1, ATTN_ERR_ARGUMENT,
+            "want.rows_stage is -1; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
+    REFUSED(s.problem.want.column_heads = (attn_columns)3, ATTN_ERR_ARGUMENT,
+            "want.column_heads is 3; known: 0 (each), 1 (group), 2 (all)");
+    REFUSED(s.problem.want.column_queries = -1, ATTN_ERR_ARGUMENT, "want.column_queries is -1; it is at least 1, or 0 for all");
+    REFUSED(s.problem.want.topk = -2, ATTN_ERR_ARGUMENT, "want.topk is -2; it is at least 1, or 0 for none");
+    REFUSED((s.problem.shape.len_kv = INT64_C(1) << 31, s.problem.want.topk_index_layout.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
+            "topk_index.dtype is i32 and len_kv (2147483648) is more than it holds");
+    REFUSED((s.problem.want.topk = 1, s.problem.want.topk_index_layout.dtype = ATTN_U8), ATTN_ERR_UNSUPPORTED,
+            "topk_index.dtype is u8; it must be i32 or i64");
+    REFUSED((s.problem.want.entropy = 1, s.problem.want.entropy_layout.dtype = ATTN_BF16), ATTN_ERR_UNSUPPORTED,
+            "entropy.dtype is bf16; it must be f32, the compute type");
+    REFUSED((s.problem.want.dropout_keep = 1, s.problem.want.dropout_keep_layout.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+            "dropout_keep.dtype is f32; it must be bool or u8");
+    REFUSED(s.problem.want.rows = 1, ATTN_ERR_ARGUMENT, "want.rows is set but args.visit_rows is NULL");
+    REFUSED(s.problem.want.topk = 3, ATTN_ERR_ARGUMENT, "args.topk_index is NULL");
+    REFUSED((s.problem.want.column_sum = 1, s.args.column_sum = s.lse), ATTN_ERR_ARGUMENT,
+            "args.lse and args.column_sum are the same pointer; outputs overlap nothing");
+    REFUSED((s.problem.want.topk = INT64_MAX / 64, s.args.topk_index = s.args.topk_weight = s.o), ATTN_ERR_SHAPE,
+            "topk_index.stride[0] (1729382256910270452) times its size (2) overflows 64-bit addresses");
+    REFUSED((s.problem.paging.paged = 1, s.problem.paging.page_size = 4, s.problem.mask.empty = ATTN_EMPTY_UNIFORM),
+            ATTN_ERR_ARGUMENT, "mask.empty is uniform and the keys are in pages; those behind lengths_kv have no page to weigh");
 }
 
 /* A sound call of the second order, along a tangent of q: inputs are k and v in their own shape, outputs lie where forward's do. */
@@ -442,12 +485,13 @@ static void test_unused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),     cmocka_unit_test(test_enums),    cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_reserved),  cmocka_unit_test(test_shape),    cmocka_unit_test(test_options_of_scores),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),   cmocka_unit_test(test_values),
-        cmocka_unit_test(test_types),     cmocka_unit_test(test_strides),  cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_options),   cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unused),    cmocka_unit_test(test_tangents), cmocka_unit_test(test_second), cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_sound),     cmocka_unit_test(test_enums),   cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_reserved),  cmocka_unit_test(test_shape),   cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),  cmocka_unit_test(test_want),
+        cmocka_unit_test(test_values),    cmocka_unit_test(test_types),   cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_options), cmocka_unit_test(test_pointers),
+        cmocka_unit_test(test_lengths),   cmocka_unit_test(test_unused),  cmocka_unit_test(test_tangents),
+        cmocka_unit_test(test_second),    cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

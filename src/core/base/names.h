@@ -16,6 +16,13 @@ static inline double attn_real_at(const void *array, attn_dtype dtype, int64_t i
     return dtype == ATTN_F32 ? (double)((const float *)array)[i] : ((const double *)array)[i];
 }
 
+/* Element i of an array of ATTN_F32 or ATTN_F64 = x. */
+static inline void attn_real_put(void *array, attn_dtype dtype, int64_t i, double x)
+{
+    if (dtype == ATTN_F32) ((float *)array)[i] = (float)x;
+    else ((double *)array)[i] = x;
+}
+
 /* Element b of an array of ATTN_I32 or ATTN_I64. */
 static inline int64_t attn_index_at(const void *array, attn_dtype dtype, int64_t b)
 {

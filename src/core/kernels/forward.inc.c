@@ -28,6 +28,8 @@
 
 #include "option_step.inc.c"
 
+#include "outputs_step.inc.c"
+
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
 #define ATTN_FWD_KERNEL                                                                                                            \
@@ -37,7 +39,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .add_bias = step_add_bias, .block_max = step_block_max, .softcap = step_softcap, .add_alibi = step_add_alibi,              \
         .revive = step_revive, .find_empty = step_find_empty, .start = step_start, .fold = step_fold,                              \
         .fold_careful = step_fold_careful, .merge = step_merge, .not_finite = step_not_finite, .finish = step_finish,              \
-        .store_weights = step_store_weights,                                                                                       \
+        .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
     }
 
 #endif

@@ -53,6 +53,29 @@ typedef struct attn_drop {
     int64_t first_kv; /* key of row 0 */
 } attn_drop;
 
+/*
+ * The steps of the second walk over a tile's blocks, for outputs beside O: with scores S as the modifiers left them, and the
+ * finished m and l of the tile's rows.
+ */
+typedef struct attn_out_kernel {
+    /* S = exp(S - m) / l: the weights; 0 where S is -infinity, and where l is 0. */
+    void (*weigh)(int width, int64_t n, void *S, const void *m, const void *l);
+    /* W = keep * W where drop keeps it, else 0. */
+    void (*drop_weights)(int width, int64_t n, void *W, const attn_drop *drop, double keep);
+    /* most = max(most, block_max), which NaN may or may not enter. */
+    void (*keep_max)(int width, const void *block_max, void *most);
+    /* sums[lane] += sum_j p_j and sums[tile_q + lane] += sum_j p_j (S[j][lane] - m), with p_j = exp(S[j][lane] - m). */
+    void (*add_entropy)(int width, int64_t n, const void *S, const void *m, double *sums);
+    /* Keys first .. first+n-1 enter the k best of each lane: top [k][tile_q] of T and index [k][tile_q], sorted by falling weight,
+     * the first comer before its equals.  A place not taken has weight -1.  Dropped keys and weights that are NaN stay out. */
+    void (*take_top)(int width, int64_t rows, int64_t n, const void *S, const void *m, const void *l, int64_t first, int64_t k,
+                     void *top, int64_t *index);
+    /* sums[j] += sum over lanes first .. end-1 of W[j][lane]. */
+    void (*sum_columns)(int width, int64_t first, int64_t end, int64_t n, const void *W, double *sums);
+    /* keep[i*stride + j] = 1 where drop keeps query i and key j of its tile, else 0, for its rows and n keys. */
+    void (*store_keep)(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride);
+} attn_out_kernel;
+
 typedef struct attn_fwd_kernel {
     int lanes;   /* elements of T in a vector */
     int vectors; /* vectors in a full tile */
@@ -127,10 +150,11 @@ typedef struct attn_fwd_kernel {
     void (*finish)(int width, int64_t rows, int64_t dim_v, double keep, const void *m, const void *l, const void *Ot, void *o,
                    attn_dtype dtype, int64_t stride, void *lse, int64_t lse_stride);
 
-    /* w[i*stride + j] = exp(S[j][i] - m[i]) / l[i], or 0 where l is 0, for `rows` queries and n keys; rounded once to
-     * `dtype`. S is used up.  scratch as for the modifiers. */
-    void (*store_weights)(int width, int64_t rows, int64_t n, void *S, const void *m, const void *l, void *w, attn_dtype dtype,
-                          int64_t stride, void *scratch);
+    /* dst[i*stride + j] = factor * X[j][i] for `rows` lanes i and n rows j of a tile buffer; rounded once to dtype. */
+    void (*store_columns)(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
+                          int64_t stride);
+
+    attn_out_kernel outputs;
 } attn_fwd_kernel;
 
 /*
@@ -170,7 +194,7 @@ typedef struct attn_bwd_kernel {
     void (*add_values)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
     void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
 
-    /* dst[i][j] = factor * X[j][i] for `rows` lanes i and n rows j of a tile buffer; rounded once to dtype. */
+    /* As in attn_fwd_kernel. */
     void (*store_columns)(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
                           int64_t stride);
     /* dst[j][c] = factor * src[j][c], src with rows of ld as in add_outer. */

@@ -138,20 +138,4 @@ static void step_finish(int width, int64_t rows, int64_t dim_v, double keep, con
     }
 }
 
-VF_INLINE void exp_rows(const int width, int64_t n, real *S, const real *m)
-{
-    vf at[VF_VECTORS], sum[VF_VECTORS];
-    VF_UNROLL
-    for (int v = 0; v < width; v++) at[v] = vf_load(m + v * VF_LANES);
-    weights_block(width, n, S, at, sum);
-}
-
-static void step_store_weights(int width, int64_t rows, int64_t n, void *S, const void *m, const void *l, void *w, attn_dtype dtype,
-                               int64_t stride, void *scratch)
-{
-    (void)scratch;
-    VF_EACH_WIDTH(exp_rows, width, n, S, m);
-    EACH_STORAGE(store_tile, dtype, width, rows, n, 1, S, l, w, stride);
-}
-
 #endif

@@ -8,11 +8,13 @@
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../sched/walk.h"
 
 enum role { INPUT, OUTPUT };
 
 /* Sets of storage types. */
 enum {
+    INDICES = 1u << ATTN_I32 | 1u << ATTN_I64,
     HALVES = 1u << ATTN_F16 | 1u << ATTN_BF16,
     FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
     BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8
@@ -32,7 +34,7 @@ typedef struct tensor {
     const void *pointer;
 } tensor;
 
-enum { TENSORS = 48 };
+enum { TENSORS = 56 };
 
 /* The tensors of problem p; args may be NULL while planning.  q comes first: the others' types follow from it. */
 static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
@@ -46,7 +48,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const char *same_text = stored == ATTN_F64 ? "f64, as q is f64" : "f32, f16 or bf16, as q is not f64";
     const char *compute_text = stored == ATTN_F64 ? "f64, the compute type" : "f32, the compute type";
     const char *bytes_text = "bool or u8";
-    const char *floats_text = "f32, f64, f16 or bf16";
+    const char *floats_text = "f32, f64, f16 or bf16", *indices_text = "i32 or i64";
+    const attn_want *want = &p->want;
     attn_dtype index = p->mask.index_dtype;
     attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute;
     int backward = p->op == ATTN_BACKWARD, jvp = p->op == ATTN_JVP, second = p->op == ATTN_DOUBLE_BACKWARD;
@@ -73,7 +76,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
 #define KEYS(name, dim) \
     {#name, INPUT, 1, &p->name, {kv_b, Hkv, kv_t, dim}, stored, same, same_text, 1, p->mask.packed, a->name}
 #define ARRAY(used, role, name, n, dtype) {#name, role, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, a->name}
-/* clang-format on */
+    /* clang-format on */
     const tensor table[] = {
         TOKENS(1, INPUT, q, q, Hq, Sq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
         KEYS(k, s->dim_qk),
@@ -84,6 +87,18 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         LAYOUT(p->bias.additive, INPUT, bias, bias.bias, s->batch, Hq, Sq, Skv, compute, FLOATS, floats_text, 0),
         TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
         LAYOUT(p->want.weights, OUTPUT, weights, want.weights_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
+        LAYOUT(want->scores, OUTPUT, scores, want.scores_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
+        LAYOUT(want->dropout_keep, OUTPUT, dropout_keep, want.dropout_keep_layout, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES,
+               bytes_text, 1),
+        TOKENS(want->row_max, OUTPUT, row_max, want.row_max_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(want->entropy, OUTPUT, entropy, want.entropy_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(want->effective_keys, OUTPUT, effective_keys, want.effective_keys_layout, Hq, Sq, 1, compute, 1u << compute,
+               compute_text, 0),
+        TOKENS(want->column_sum, OUTPUT, column_sum, want.column_sum_layout, attn_column_heads(p), Skv, 1, compute, 1u << compute,
+               compute_text, 0),
+        TOKENS(want->topk > 0, OUTPUT, topk_index, want.topk_index_layout, Hq, Sq, want->topk, ATTN_I64, INDICES, indices_text, 1),
+        TOKENS(want->topk > 0, OUTPUT, topk_weight, want.topk_weight_layout, Hq, Sq, want->topk, compute, 1u << compute,
+               compute_text, 1),
         TOKENS(backward || second, INPUT, grad_o, gradients.grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_q, gradients.grad_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),

@@ -44,6 +44,14 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"bias.additive", p->bias.additive},
         {"want.lse", p->want.lse},
         {"want.weights", p->want.weights},
+        {"want.after_dropout", p->want.after_dropout},
+        {"want.scores", p->want.scores},
+        {"want.rows", p->want.rows},
+        {"want.dropout_keep", p->want.dropout_keep},
+        {"want.row_max", p->want.row_max},
+        {"want.entropy", p->want.entropy},
+        {"want.effective_keys", p->want.effective_keys},
+        {"want.column_sum", p->want.column_sum},
         {"mask.packed", p->mask.packed},
         {"mask.block", p->mask.block},
         {"bias.sink", p->bias.sink},
@@ -143,6 +151,8 @@ static attn_status check_paging(attn_problem *p, attn_error *error)
     CHECK(p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
           "paging.paged is set and op is not ATTN_FORWARD; gradients of pages are not there");
     CHECK(!p->mask.packed, ATTN_ERR_ARGUMENT, "paging.paged and mask.packed are both set; keys are either in pages or packed");
+    CHECK(p->mask.empty == ATTN_EMPTY_ZERO || !p->mask.lengths_kv, ATTN_ERR_ARGUMENT,
+          "mask.empty is uniform and the keys are in pages; those behind lengths_kv have no page to weigh");
     CHECK(g->page_size > 0, ATTN_ERR_ARGUMENT, "paging.page_size is %" PRId64 "; it is at least 1", g->page_size);
     CHECK(g->pages >= 0, ATTN_ERR_ARGUMENT, "paging.pages is %" PRId64 "; it is at least 0", g->pages);
     int64_t need = attn_ceil_div(p->shape.len_kv, g->page_size);
@@ -162,11 +172,43 @@ static attn_status check_gradients(const attn_problem *p, attn_error *error)
           "gradients are asked for but op is not ATTN_BACKWARD");
     CHECK(p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD || !g->lse, ATTN_ERR_ARGUMENT,
           "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
-    CHECK(p->op == ATTN_FORWARD || !p->want.weights, ATTN_ERR_ARGUMENT,
-          "want.weights is set but op is not ATTN_FORWARD, which writes them");
     CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
     CHECK(!g->slopes || p->bias.alibi, ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
     CHECK(!g->sink || p->bias.sink, ATTN_ERR_ARGUMENT, "gradients.sink is set but bias.sink is not");
+    return ATTN_OK;
+}
+
+static attn_status check_want(const attn_problem *p, attn_error *error)
+{
+    const attn_want *want = &p->want;
+    const struct {
+        const char *name;
+        int value;
+    } outputs[] = {
+        {"weights", want->weights},
+        {"scores", want->scores},
+        {"rows", want->rows},
+        {"dropout_keep", want->dropout_keep},
+        {"row_max", want->row_max},
+        {"entropy", want->entropy},
+        {"effective_keys", want->effective_keys},
+        {"column_sum", want->column_sum},
+        {"topk", want->topk != 0},
+    };
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+        CHECK(p->op == ATTN_FORWARD || !outputs[i].value, ATTN_ERR_ARGUMENT,
+              "want.%s is set but op is not ATTN_FORWARD; only forward gives it", outputs[i].name);
+    CHECK(want->scores_stage >= ATTN_STAGE_RAW && want->scores_stage <= ATTN_STAGE_WEIGHTS, ATTN_ERR_ARGUMENT,
+          "want.scores_stage is %d; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)", (int)want->scores_stage);
+    CHECK(want->rows_stage >= ATTN_STAGE_RAW && want->rows_stage <= ATTN_STAGE_WEIGHTS, ATTN_ERR_ARGUMENT,
+          "want.rows_stage is %d; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)", (int)want->rows_stage);
+    CHECK(want->column_heads >= ATTN_COLUMNS_EACH && want->column_heads <= ATTN_COLUMNS_ALL, ATTN_ERR_ARGUMENT,
+          "want.column_heads is %d; known: 0 (each), 1 (group), 2 (all)", (int)want->column_heads);
+    CHECK(want->column_queries >= 0, ATTN_ERR_ARGUMENT, "want.column_queries is %" PRId64 "; it is at least 1, or 0 for all",
+          want->column_queries);
+    CHECK(want->topk >= 0, ATTN_ERR_ARGUMENT, "want.topk is %" PRId64 "; it is at least 1, or 0 for none", want->topk);
+    CHECK(p->shape.len_kv <= INT32_MAX || want->topk_index_layout.dtype != ATTN_I32, ATTN_ERR_UNSUPPORTED,
+          "topk_index.dtype is i32 and len_kv (%" PRId64 ") is more than it holds", p->shape.len_kv);
     return ATTN_OK;
 }
 
@@ -194,6 +236,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));
     TRY(check_gradients(p, error));
+    TRY(check_want(p, error));
     TRY(check_tangents(p, error));
     if (p->op != ATTN_FORWARD) p->want.lse = 1; /* an input there */
     TRY(attn_tensors_resolve(p, error));
@@ -257,6 +300,7 @@ static attn_status check_cu_seqlens(const char *name, const void *array, attn_dt
 attn_status attn_args_validate(const attn_problem *p, const attn_args *args, attn_error *error)
 {
     TRY(attn_tensors_check_pointers(p, args, error));
+    CHECK(!p->want.rows || args->visit_rows, ATTN_ERR_ARGUMENT, "want.rows is set but args.visit_rows is NULL");
     if (p->mask.lengths_q)
         TRY(check_lengths("lengths_q", args->lengths_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
     if (p->mask.lengths_kv)

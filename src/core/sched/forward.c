@@ -7,15 +7,14 @@
  *              score     S = scale Q K^T                                  one product
  *              modify    softcap, bias, masks, visible range              only where a tile needs it
  *              fold      m, l, O absorb S and V                           the online softmax
- *          finish        O / l, lse, and the weights where they are wanted
+ *          finish        O / l, lse, and what else is wanted of the tile (outputs.c)
  *
  * Rows are independent of one another in every bit, so the order of tasks, the group and the workers are free.
  */
 #include <math.h>
-#include <string.h>
 
 #include "../base/names.h"
-#include "task.h"
+#include "outputs.h"
 #include "threads.h"
 
 /* A query tile with its place in memory. */
@@ -128,26 +127,6 @@ static void repeat_carefully(const attn_task *task, const slot *s)
     }
 }
 
-/* The second walk: weights from the scores and the finished m and l. */
-static void write_weights(const attn_task *task, const slot *s)
-{
-    const attn_walk *w = task->walk;
-    const attn_layout *layout = &w->problem.want.weights_layout;
-    int64_t size = (int64_t)attn_dtype_bytes(layout->dtype), len_kv = w->problem.shape.len_kv;
-    if (len_kv == 0) return;
-
-    for (int64_t i = 0; i < s->tile.rows; i++)
-        memset(attn_pair_at(task, task->args->weights, layout, s->tile.first + i, 0), 0, (size_t)(len_kv * size));
-    for (int64_t j = s->keys.low; j < s->keys.high;) {
-        attn_keys keys = attn_task_keys(task, j, attn_block_end(w, j, s->keys.high));
-        score(task, s, &keys);
-        w->kernel->store_weights(s->tile.width, s->tile.rows, keys.high - keys.low, attn_part(task, w->scratch.S), s->m, s->l,
-                                 attn_pair_at(task, task->args->weights, layout, s->tile.first, j), layout->dtype,
-                                 layout->stride[2], attn_part(task, w->scratch.scratch));
-        j = keys.high;
-    }
-}
-
 static void finish(const attn_task *task, const slot *s)
 {
     const attn_walk *w = task->walk;
@@ -184,8 +163,10 @@ static int find_empty(const attn_task *task, const slot *s, int32_t *empty)
     return any;
 }
 
-static void finish_slot(const attn_task *task, slot *s)
+/* shared: what lies behind the workers' memory. */
+static void finish_slot(slot *s, char *shared)
 {
+    const attn_task *task = &s->task;
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     int32_t *empty = attn_part(task, w->scratch.empty);
@@ -204,7 +185,8 @@ static void finish_slot(const attn_task *task, slot *s)
     if (repeat) repeat_carefully(task, s);
     finish(task, s);
     if (s->empty || p->bias.sink) mark_empty(task, s);
-    if (p->want.weights) write_weights(task, s);
+    attn_finished done = {s->tile, s->Qt, s->m, s->l, s->keys, s->empty};
+    attn_outputs_of_tile(task, &done, shared);
 }
 
 /* Opens a slot: its state and, if it sees any key, its queries.  Returns 0 if it has no rows. */
@@ -243,6 +225,8 @@ typedef struct call {
     const attn_args *args;
     char *workspace;
 } call;
+
+static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
 
 /* Some query tiles of one head.  Heads in order, so that workers share a head's keys in the cache; the last queries first, since
  * under a causal mask they see the most keys. */
@@ -284,7 +268,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     slot slots[ATTN_MOST_TILES];
     int64_t count = open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, slots);
     if (count) fold_all(slots, count);
-    for (int64_t t = 0; t < count; t++) finish_slot(&slots[t].task, &slots[t]);
+    for (int64_t t = 0; t < count; t++) finish_slot(&slots[t], shared_of(c));
 }
 
 /* ---- parts: few queries and heads, many keys ---- */
@@ -294,8 +278,7 @@ static int *use_state(const call *c, slot *s, int64_t part)
 {
     const attn_walk *w = c->walk;
     int64_t head = s->task.b * w->problem.shape.heads_q + s->task.h;
-    char *state =
-        c->workspace + w->workers * w->scratch.bytes + w->shared.states + (head * w->parts + part) * w->shared.state_bytes;
+    char *state = shared_of(c) + w->shared.states + (head * w->parts + part) * w->shared.state_bytes;
     s->Ot = state;
     s->m = state + w->scratch.Ot_bytes;
     s->l = state + w->scratch.Ot_bytes + w->scratch.lane_bytes;
@@ -333,7 +316,7 @@ static void run_merge(void *context, int64_t worker, int64_t head)
         merge(&s, &other);
     }
     s.spare = &other;
-    finish_slot(&task, &s);
+    finish_slot(&s, shared_of(c));
 }
 
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)
@@ -344,4 +327,8 @@ void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *work
     if (walk->parts > 1)
         attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
                          walk->problem.shape.batch * walk->problem.shape.heads_q, run_merge, &c);
+    const attn_want *want = &walk->problem.want;
+    if (want->column_sum) attn_sched_columns(walk, args, workspace);
+    if (want->dropout_keep || (walk->problem.mask.packed && (want->weights || want->scores)))
+        attn_sched_pairs(walk, args, workspace);
 }

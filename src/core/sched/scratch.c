@@ -36,6 +36,7 @@ int attn_scratch_init(attn_walk *walk)
     attn_scratch *s = &walk->scratch;
     const attn_problem *p = &walk->problem;
     const attn_gradients *g = &p->gradients;
+    const attn_want *want = &p->want;
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = walk->group;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
@@ -69,6 +70,12 @@ int attn_scratch_init(attn_walk *walk)
         {&s->slope, (backward || tangents) && capped ? n : 0, q, size},
         {&s->Q_panels, backward ? panels : 0, q, size},
         {&s->dO_panels, backward ? panels_v : 0, q, size},
+        {&s->rows, want->rows ? p->shape.len_kv : 0, q, size},
+        {&s->row_max, 1, q, size},
+        {&s->row_sums, 2, q, sizeof(double)},
+        {&s->top, want->topk, q, size},
+        {&s->top_index, want->topk, q, sizeof(int64_t)},
+        {&s->columns, want->column_sum ? n : 0, 1, sizeof(double)},
         {&s->Qdt, tangents ? D : 0, q, size},
         {&s->At, tangents ? Dv : 0, q, size},
         {&s->mu, tangents, q, size},
@@ -95,12 +102,14 @@ int attn_shared_init(attn_walk *walk)
     const attn_problem *p = &walk->problem;
     const size_t size = attn_dtype_bytes(walk->compute);
     attn_shared *s = &walk->shared;
-    int64_t sums = 0, key_heads, heads, states = 0, rows = 0;
+    int64_t sums = 0, key_heads, heads, states = 0, rows = 0, kept = 0;
+    const int64_t lanes = walk->kernel->lanes, vectors = attn_ceil_div(p->shape.len_q, lanes);
     s->bytes = 0;
     s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
     s->dV_bytes = step_bytes(p->shape.len_kv, walk->ld_dV, size);
     s->state_bytes = walk->scratch.Ot_bytes + 2 * walk->scratch.lane_bytes + 64;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
+    if (p->want.column_sum && (!attn_mul(vectors, lanes, &kept) || !attn_mul(heads, kept, &kept))) return 0;
     if (!attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
     if (walk->at_once > 1 && !attn_mul(key_heads, walk->at_once + 1, &sums)) return 0;
     if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
@@ -108,8 +117,13 @@ int attn_shared_init(attn_walk *walk)
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
     if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
     const part parts[] = {
-        {&s->states, states, s->state_bytes, 1}, {&s->dK, sums, s->dK_bytes, 1},
-        {&s->dV, sums, s->dV_bytes, 1},          {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
+        {&s->states, states, s->state_bytes, 1},
+        {&s->row_m, kept, 1, size},
+        {&s->row_l, kept, 1, size},
+        {&s->row_empty, p->mask.empty == ATTN_EMPTY_UNIFORM ? kept : 0, 1, sizeof(int32_t)},
+        {&s->dK, sums, s->dK_bytes, 1},
+        {&s->dV, sums, s->dV_bytes, 1},
+        {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
         {&s->rows, rows, s->rows_bytes, 1},
     };
     return place(parts, sizeof parts / sizeof *parts, &s->bytes);

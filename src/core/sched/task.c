@@ -90,6 +90,17 @@ attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
     return keys;
 }
 
+attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    attn_keys keys = {low, high, NULL, NULL, 0, 0};
+    keys.K = rows_of(task, task->args->k, &p->k, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, &keys.ldk);
+    keys.V = keys.K;
+    keys.ldv = keys.ldk;
+    return keys;
+}
+
 attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;

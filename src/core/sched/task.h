@@ -36,6 +36,8 @@ char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *l
 
 /* The keys low .. high-1, at most a block of them, copied into compact rows where they are not usable in place. */
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high);
+/* The same without their values. */
+attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high);
 /* Their tangents, likewise; NULL where they are not given. */
 attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t high);
 /* A part of these. */

@@ -98,7 +98,12 @@ int attn_walk_init(attn_walk *walk, int threads)
     /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
     double flops =
         2.0 * (double)heads * (double)p->shape.len_q * (double)p->shape.len_kv * (double)(p->shape.dim_qk + p->shape.dim_v);
-    walk->workers = flops < 1e6 ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
+    int64_t columns = 0;
+    if (p->want.column_sum) { /* their walk has tasks of its own */
+        int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
+        if (!attn_mul(p->shape.batch, attn_column_heads(p), &columns) || !attn_mul(columns, blocks, &columns)) return 0;
+    }
+    walk->workers = flops < 1e6 ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
     if (!attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
     return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&

@@ -21,6 +21,10 @@ typedef struct attn_scratch {
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
     int64_t dOt, dQt, dP, slope;            /* backward: tile buffers */
     int64_t Q_panels, dO_panels;            /* backward: the tile's rows in column panels */
+    int64_t rows;                           /* whole rows of a tile, for the caller's view */
+    int64_t row_max, row_sums;              /* of a tile: T[tile_q] and double[2][tile_q] */
+    int64_t top, top_index;                 /* of a tile: T[topk][tile_q] and int64_t[topk][tile_q] */
+    int64_t columns;                        /* double[block_kv] */
     int64_t pairs;                          /* backward: sums of dS for the gradient of a bias */
     int64_t dK, dV, part_dK, part_dV; /* backward: sums over a head's queries, where one task has them all, and of one split */
     int64_t Qdt, At, mu, Sd, other;   /* forward mode: tile buffers */
@@ -39,6 +43,8 @@ typedef struct attn_head_sums {
 typedef struct attn_shared {
     int64_t states;             /* forward, [batch * heads_q][parts]: m, l, Ot and a flag of each part of a head's keys */
     int64_t state_bytes;        /* of one part */
+    int64_t row_m, row_l;       /* forward, for column sums: of every row, each head's padded to whole vectors */
+    int64_t row_empty;          /* likewise: 1 where it weighs all keys alike */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
     int64_t rows, rows_bytes; /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
@@ -94,6 +100,8 @@ int64_t attn_walk_bytes(const attn_walk *walk);
 /* workspace: attn_walk_bytes(walk) bytes, 64-byte aligned. */
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
+/* Sums for each key. */
+int64_t attn_column_heads(const attn_problem *problem);
 void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_second(const attn_walk *walk, const attn_args *args, void *workspace);
 /* The gradient of a bias that is broadcast: summed in a walk of its own, in an order that threads do not change. */

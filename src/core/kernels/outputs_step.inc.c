@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * outputs_step.inc.c - what the second walk makes of a block of scores, with the finished m and l of its rows: weights, their
+ * entropy, the largest of them, sums over queries.  Included by forward.inc.c.
+ */
+#ifdef VF_LANES
+
+/* exp(s - m) / l, with `inverse` 1/l; exactly 0 for a dropped key and in a row whose l is 0, whatever inverse is. */
+VF_INLINE vf weight_of(vf s, vf m, vf inverse, vm empty)
+{
+    vf p = vf_exp(vf_sub(s, m));
+    return vf_select(vm_or(empty, vf_eq(p, vf_zero())), vf_zero(), vf_mul(p, inverse));
+}
+
+static void step_weigh(int width, int64_t n, void *S, const void *m, const void *l)
+{
+    for (int v = 0; v < width; v++) {
+        vf at = vf_load((const real *)m + v * VF_LANES), sum = vf_load((const real *)l + v * VF_LANES);
+        vf inverse = vf_div(vf_set(1), sum);
+        vm empty = vf_eq(sum, vf_zero());
+        for (int64_t j = 0; j < n; j++) {
+            real *s = (real *)S + j * TILE + v * VF_LANES;
+            vf_store(s, weight_of(vf_load(s), at, inverse, empty));
+        }
+    }
+}
+
+static void step_drop_weights(int width, int64_t n, void *W, const attn_drop *drop, double keep)
+{
+    const vf factor = vf_set((real)keep);
+    step_drop(width, n, W, drop);
+    for (int64_t j = 0; j < n; j++)
+        for (int v = 0; v < width; v++) {
+            real *w = (real *)W + j * TILE + v * VF_LANES;
+            vf_store(w, vf_mul(factor, vf_load(w)));
+        }
+}
+
+VF_INLINE void store_columns_as(const attn_dtype dtype, int width, int64_t rows, int64_t n, double factor, const real *X, void *dst,
+                                int64_t stride)
+{
+    for (int v = 0; v < width && v * VF_LANES < rows; v++)
+        store_transposed(dtype, rows - v * VF_LANES, n, X + v * VF_LANES, vf_set((real)factor), vf_gt(vf_zero(), vf_zero()),
+                         (char *)dst + v * VF_LANES * stride * bytes_of(dtype), stride);
+}
+
+static void step_store_columns(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
+                               int64_t stride)
+{
+    EACH_STORAGE(store_columns_as, dtype, width, rows, n, factor, X, dst, stride);
+}
+
+static void step_keep_max(int width, const void *block_max, void *most)
+{
+    for (int v = 0; v < width; v++) {
+        real *to = (real *)most + v * VF_LANES;
+        vf_store(to, vf_max(vf_load((const real *)block_max + v * VF_LANES), vf_load(to)));
+    }
+}
+
+static void step_add_entropy(int width, int64_t n, const void *S, const void *m, double *sums)
+{
+    for (int v = 0; v < width; v++) {
+        vf at = vf_load((const real *)m + v * VF_LANES), mass = vf_zero(), moment = vf_zero();
+        real lanes[2][VF_LANES];
+        for (int64_t j = 0; j < n; j++) {
+            vf d = vf_sub(vf_load((const real *)S + j * TILE + v * VF_LANES), at), p = vf_exp(d);
+            mass = vf_add(mass, p);
+            moment = vf_add(moment, vf_select(vf_eq(p, vf_zero()), vf_zero(), vf_mul(p, d))); /* d may be -infinity there */
+        }
+        vf_store(lanes[0], mass);
+        vf_store(lanes[1], moment);
+        for (int i = 0; i < VF_LANES; i++) {
+            sums[v * VF_LANES + i] += (double)lanes[0][i];
+            sums[TILE + v * VF_LANES + i] += (double)lanes[1][i];
+        }
+    }
+}
+
+/* Key `key` of weight w enters the sorted list of one lane, behind those that are as large. */
+VF_INLINE void insert_top(real w, int64_t key, int64_t k, real *top, int64_t *index)
+{
+    int64_t at = k - 1;
+    for (; at > 0 && top[(at - 1) * TILE] < w; at--) {
+        top[at * TILE] = top[(at - 1) * TILE];
+        index[at * TILE] = index[(at - 1) * TILE];
+    }
+    top[at * TILE] = w;
+    index[at * TILE] = key;
+}
+
+static void step_take_top(int width, int64_t rows, int64_t n, const void *S, const void *m, const void *l, int64_t first, int64_t k,
+                          void *top, int64_t *index)
+{
+    const vf dropped = vf_set(-(real)INFINITY), never = vf_set(-2); /* places not taken have weight -1 */
+    for (int v = 0; v < width; v++) {
+        vf at = vf_load((const real *)m + v * VF_LANES), sum = vf_load((const real *)l + v * VF_LANES);
+        vf inverse = vf_div(vf_set(1), sum);
+        vm empty = vf_eq(sum, vf_zero());
+        real *list = (real *)top + v * VF_LANES, *last = list + (k - 1) * TILE;
+        for (int64_t j = 0; j < n; j++) {
+            vf s = vf_load((const real *)S + j * TILE + v * VF_LANES);
+            vf w = vf_select(vf_eq(s, dropped), never, weight_of(s, at, inverse, empty));
+            if (!vm_any(vf_gt(w, vf_load(last)))) continue;
+            real lanes[VF_LANES];
+            vf_store(lanes, w);
+            for (int64_t i = 0; i < least(VF_LANES, rows - v * VF_LANES); i++)
+                if (lanes[i] > last[i]) insert_top(lanes[i], first + j, k, list + i, index + v * VF_LANES + i);
+        }
+    }
+}
+
+/* Each vector of queries is summed on its own and then added in double, so that a sum does not depend on how tiles are cut. */
+static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, const void *W, double *sums)
+{
+    for (int v = 0; v < width; v++) {
+        int32_t inside[VF_LANES];
+        for (int i = 0; i < VF_LANES; i++) inside[i] = v * VF_LANES + i >= first && v * VF_LANES + i < end;
+        vm keep = vf_gt(vf_of_i32(inside), vf_zero());
+        for (int64_t j = 0; j < n; j += VF_LANES) {
+            int64_t count = least(n - j, VF_LANES);
+            const real *w = (const real *)W + j * TILE + v * VF_LANES;
+            real lanes[VF_LANES];
+            vf r[VF_LANES];
+            for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_select(keep, vf_load(w + i * TILE), vf_zero()) : vf_zero();
+            vf_transpose(r);
+            vf sum = r[0];
+            for (int i = 1; i < VF_LANES; i++) sum = vf_add(sum, r[i]);
+            vf_store(lanes, sum);
+            for (int64_t i = 0; i < count; i++) sums[j + i] += (double)lanes[i];
+        }
+    }
+}
+
+static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride)
+{
+    uint32_t x[4][TILE];
+    for (int64_t j = 0; j < n;) {
+        int64_t key = drop->first_kv + j;
+        philox_lanes(drop, (int)drop->rows, key / 4, x);
+        for (int word = (int)(key % 4); word < 4 && j < n; word++, j++)
+            for (int64_t i = 0; i < drop->rows; i++) keep[i * stride + j] = x[word][i] >= drop->threshold;
+    }
+}
+
+#define ATTN_OUT_KERNEL                                                                                                            \
+    {                                                                                                                              \
+        .weigh = step_weigh, .drop_weights = step_drop_weights, .keep_max = step_keep_max, .add_entropy = step_add_entropy,        \
+        .take_top = step_take_top, .sum_columns = step_sum_columns, .store_keep = step_store_keep                                  \
+    }
+
+#endif

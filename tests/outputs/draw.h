@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * draw.h - a random attention with a random combination of options, for the library and for the reference at once. */
+#ifndef ATTN_TESTS_OUTPUTS_DRAW_H
+#define ATTN_TESTS_OUTPUTS_DRAW_H
+
+#include "../test.h"
+
+#include "attn/attn.h"
+#include "attn_ref.h"
+
+typedef struct drawn {
+    attn_problem problem; /* options and inputs; nothing is wanted yet */
+    attn_args args;
+    ref_problem ref;
+    attn_dtype compute;
+    uint64_t state; /* of the random sequence, for what the test draws */
+    char text[256]; /* the options, for messages */
+    void *owned[64];
+    int owned_count;
+} drawn;
+
+/* storage: of q, k and v.  The same seed draws the same sizes and options for every type. */
+void draw(drawn *d, uint64_t seed, attn_dtype storage);
+void drawn_free(drawn *d);
+
+/* Uniform in 0 .. n-1. */
+int64_t draw_below(drawn *d, int64_t n);
+/* Zeroed memory that drawn_free frees. */
+void *draw_memory(drawn *d, int64_t count, size_t size);
+
+/* Element i of a tensor of f32, f64, f16, bf16 or an index type, without the library. */
+double element_at(attn_dtype dtype, const void *base, int64_t i);
+
+#endif

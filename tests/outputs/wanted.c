@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ * wanted.c - every output at once. */
+#include "wanted.h"
+
+#include <math.h>
+
+enum { GUARD = 64, PATTERN = 0xff };
+
+static void set(wanted *w, drawn *d, int dense, int which, const char *name, attn_dtype dtype, int64_t b, int64_t h, int64_t t,
+                int64_t c)
+{
+    wanted_output *o = &w->outputs[which];
+    int64_t count = b * h * t * c;
+    o->name = name;
+    o->layout.dtype = dtype;
+    o->shape[0] = b, o->shape[1] = h, o->shape[2] = t, o->shape[3] = c;
+    int by_token = !dense && draw_below(d, 2);
+    o->layout.stride[0] = h * t * c;
+    o->layout.stride[1] = by_token ? c : t * c;
+    o->layout.stride[2] = by_token ? h * c : c;
+    o->layout.stride[3] = 1;
+    o->bytes = (size_t)count * attn_dtype_size(dtype);
+    o->data = draw_memory(d, (int64_t)o->bytes + GUARD, 1);
+}
+
+static void visit(void *context, const attn_rows *rows)
+{
+    wanted *w = context;
+    wanted_output *o = &w->outputs[WANT_VIEW];
+    int64_t row = (rows->batch * o->shape[1] + rows->head) * o->shape[2] + rows->first;
+    size_t size = attn_dtype_size(rows->dtype), bytes = (size_t)rows->len_kv * size;
+    if (rows->dtype != o->layout.dtype || rows->len_kv != o->shape[3]) return; /* then visits are missing */
+    for (int64_t i = 0; i < rows->count; i++) {
+        memcpy((char *)o->data + (size_t)(row + i) * bytes, (const char *)rows->values + (size_t)(i * rows->stride) * size, bytes);
+        w->visits[row + i]++;
+    }
+}
+
+void wanted_init(wanted *w, drawn *d, int dense)
+{
+    const attn_shape *s = &d->problem.shape;
+    const int64_t B = s->batch, H = s->heads_q, Sq = s->len_q, Skv = s->len_kv;
+    attn_want *want = &d->problem.want;
+    attn_args *a = &d->args;
+    int half = !dense && d->compute == ATTN_F32 && draw_below(d, 3) == 0;
+    attn_dtype pairs = half ? (draw_below(d, 2) ? ATTN_F16 : ATTN_BF16) : d->compute;
+    memset(w, 0, sizeof *w);
+
+    want->scores_stage = (attn_stage)draw_below(d, 4);
+    want->rows_stage = (attn_stage)draw_below(d, 4);
+    want->column_heads = (attn_columns)draw_below(d, 3);
+    want->column_queries = draw_below(d, 2) ? 0 : 1 + draw_below(d, Sq + 3);
+    want->topk = 1 + draw_below(d, draw_below(d, 2) ? 5 : 40);
+    const int64_t sums = want->column_heads == ATTN_COLUMNS_EACH ? H : want->column_heads == ATTN_COLUMNS_GROUP ? s->heads_kv : 1;
+
+    set(w, d, dense, WANT_O, "o", d->compute, B, H, Sq, s->dim_v);
+    set(w, d, dense, WANT_LSE, "lse", d->compute, B, H, Sq, 1);
+    set(w, d, dense, WANT_WEIGHTS, "weights", pairs, B, H, Sq, Skv);
+    set(w, d, dense, WANT_SCORES, "scores", pairs, B, H, Sq, Skv);
+    set(w, d, dense, WANT_KEEP, "dropout_keep", ATTN_BOOL, B, H, Sq, Skv);
+    set(w, d, dense, WANT_ROW_MAX, "row_max", d->compute, B, H, Sq, 1);
+    set(w, d, dense, WANT_ENTROPY, "entropy", d->compute, B, H, Sq, 1);
+    set(w, d, dense, WANT_EFFECTIVE, "effective_keys", d->compute, B, H, Sq, 1);
+    set(w, d, dense, WANT_COLUMNS, "column_sum", d->compute, B, sums, Skv, 1);
+    set(w, d, dense, WANT_TOP_INDEX, "topk_index", draw_below(d, 2) ? ATTN_I32 : ATTN_I64, B, H, Sq, want->topk);
+    set(w, d, dense, WANT_TOP_WEIGHT, "topk_weight", d->compute, B, H, Sq, want->topk);
+    set(w, d, 1, WANT_VIEW, "rows", d->compute, B, H, Sq, Skv);
+    w->visits = draw_memory(d, B * H * Sq, 1);
+
+    want->lse = want->weights = want->scores = want->rows = want->dropout_keep = 1;
+    want->row_max = want->entropy = want->effective_keys = want->column_sum = 1;
+    d->problem.o = w->outputs[WANT_O].layout;
+    const struct {
+        int which;
+        attn_layout *layout;
+        void **pointer;
+    } places[] = {
+        {WANT_O, &d->problem.o, &a->o},
+        {WANT_LSE, &want->lse_layout, &a->lse},
+        {WANT_WEIGHTS, &want->weights_layout, &a->weights},
+        {WANT_SCORES, &want->scores_layout, &a->scores},
+        {WANT_KEEP, &want->dropout_keep_layout, &a->dropout_keep},
+        {WANT_ROW_MAX, &want->row_max_layout, &a->row_max},
+        {WANT_ENTROPY, &want->entropy_layout, &a->entropy},
+        {WANT_EFFECTIVE, &want->effective_keys_layout, &a->effective_keys},
+        {WANT_COLUMNS, &want->column_sum_layout, &a->column_sum},
+        {WANT_TOP_INDEX, &want->topk_index_layout, &a->topk_index},
+        {WANT_TOP_WEIGHT, &want->topk_weight_layout, &a->topk_weight},
+    };
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+        *places[k].layout = w->outputs[places[k].which].layout;
+        *places[k].pointer = w->outputs[places[k].which].data;
+    }
+    a->visit_rows = visit;
+    a->visit_context = w;
+}
+
+static int is_pattern(const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (((const unsigned char *)bytes)[i] != PATTERN) return 0;
+    return 1;
+}
+
+void wanted_run(wanted *w, drawn *d, attn_isa isa, int threads)
+{
+    attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
+    attn_error error;
+    attn_plan *plan;
+    int64_t rows = d->problem.shape.batch * d->problem.shape.heads_q * d->problem.shape.len_q;
+    if (attn_plan_create(&plan, &d->problem, &options, &error) != ATTN_OK) fail_msg("%s: %s", d->text, error.message);
+    size_t bytes = attn_plan_workspace_size(plan);
+    unsigned char *workspace = malloc(bytes + GUARD);
+    assert_non_null(workspace);
+    memset(workspace, PATTERN, bytes + GUARD);
+    memset(w->visits, 0, (size_t)rows);
+    for (int k = 0; k < WANTED; k++) memset(w->outputs[k].data, PATTERN, w->outputs[k].bytes + GUARD);
+
+    if (attn_execute(plan, &d->args, workspace, bytes, &error) != ATTN_OK) fail_msg("%s: %s", d->text, error.message);
+    if (!is_pattern(workspace + bytes, GUARD)) fail_msg("%s: written past the workspace", d->text);
+    for (int k = 0; k < WANTED; k++)
+        if (!is_pattern((char *)w->outputs[k].data + w->outputs[k].bytes, GUARD))
+            fail_msg("%s: written past %s", d->text, w->outputs[k].name);
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+double wanted_at(const wanted *w, int which, int64_t b, int64_t h, int64_t t, int64_t c)
+{
+    const wanted_output *o = &w->outputs[which];
+    const int64_t *stride = o->layout.stride;
+    return element_at(o->layout.dtype, o->data, b * stride[0] + h * stride[1] + t * stride[2] + c);
+}
+
+void wanted_compare(const wanted *w, int which, const double *expected, double tolerance, const char *text)
+{
+    const wanted_output *o = &w->outputs[which];
+    for (int64_t b = 0, at = 0; b < o->shape[0]; b++)
+        for (int64_t h = 0; h < o->shape[1]; h++)
+            for (int64_t t = 0; t < o->shape[2]; t++)
+                for (int64_t c = 0; c < o->shape[3]; c++, at++) {
+                    double x = wanted_at(w, which, b, h, t, c), y = expected[at];
+                    if (x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= tolerance * (1 + fabs(y))) continue;
+                    fail_msg("%s: %s[%d,%d,%d,%d] is %.9g instead of %.9g", text, o->name, (int)b, (int)h, (int)t, (int)c, x, y);
+                }
+}
+
+int can_run(attn_isa isa)
+{
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    return isa <= cpu.isa;
+}
