@@ -42,9 +42,11 @@ static int read_real(const char *text, const char *end, double *value)
 /* The shortest of the forms that read back to the same number. */
 static void print_real(double x, char *text, size_t size)
 {
+    char form[40];
+    text[0] = 0;
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, size, "%.*g", digits, x);
-        if (strtod(text, NULL) == x) return;
+        snprintf(form, sizeof form, "%.*g", digits, x);
+        if (strtod(form, NULL) == x && (!text[0] || strlen(form) < strlen(text))) snprintf(text, size, "%s", form);
     }
 }
 

@@ -34,7 +34,7 @@ static void canonical_strings(void **state)
         "fwd:f32:sq9:d8:causal:offset",
         "fwd:f32:sq9:d8:mask=0.25:bias=b1h1:lens",
         "fwd:f32:sq9:d8:mask=0.1/b1h1q1k1:bias:lens=kv:scale=-0.5:layout=bshd:lse:weights:seed=18446744073709551615",
-        "bwd:f32:sq9:d8:softcap=2:temperature=1.5:dropout=0.1:alibi:sink:packed:dbias",
+        "bwd:f32:sq9:d8:softcap=30:temperature=1.5:dropout=0.1:alibi:sink:packed:dbias",
         "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
         "linear:f32:sq9:d8:rel=xl:phi=elu1",
         "decode:int8:sq1:skv9:d8",
