@@ -20,8 +20,8 @@
         .pack_rows = step_pack_rows, .panels_not_finite = step_panels_not_finite, .rows_not_finite = step_rows_not_finite,         \
         .delta = step_delta, .gradient = step_gradient, .multiply = step_multiply, .add_outer = step_add_outer,                    \
         .add_outer_careful = step_add_outer_careful, .add_values = step_add_values, .add_values_careful = step_add_values_careful, \
-        .store_columns = step_store_columns, .store_rows = step_store_rows, .add = step_add, .inner = step_inner,                  \
-        .sum_distances = step_sum_distances, .reduce_pairs = step_reduce_pairs,                                                    \
+        .store_rows = step_store_rows, .add = step_add, .inner = step_inner, .sum_distances = step_sum_distances,                  \
+        .reduce_pairs = step_reduce_pairs,                                                                                         \
     }
 
 #endif

@@ -194,9 +194,6 @@ typedef struct attn_bwd_kernel {
     void (*add_values)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
     void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
 
-    /* As in attn_fwd_kernel. */
-    void (*store_columns)(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
-                          int64_t stride);
     /* dst[j][c] = factor * src[j][c], src with rows of ld as in add_outer. */
     void (*store_rows)(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
                        int64_t stride);

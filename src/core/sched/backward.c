@@ -90,9 +90,9 @@ static void run_tile(const attn_task *task, int64_t number, const attn_shares *t
         }
         j = end;
     }
-    w->backward->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), dQt,
-                               attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t.tile.first),
-                               p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
+    w->kernel->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), dQt,
+                             attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t.tile.first),
+                             p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
     if (p->gradients.scale) to->sums->scale += scale_gradient(task, &t);
     if (p->gradients.sink) to->sums->sink += sink_gradient(task, &t);
 }

@@ -50,9 +50,9 @@ void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int6
 {
     const attn_problem *p = &task->walk->problem;
     const attn_layout *layout = layout_of(p);
-    task->walk->backward->store_columns(tile->width, tile->rows, n, 1, dS,
-                                        attn_pair_at(task, output_of(p, task->args), layout, tile->first, low), layout->dtype,
-                                        layout->stride[2]);
+    task->walk->kernel->store_columns(tile->width, tile->rows, n, 1, dS,
+                                      attn_pair_at(task, output_of(p, task->args), layout, tile->first, low), layout->dtype,
+                                      layout->stride[2]);
 }
 
 /* One region of the bias: an entry, a head, a tile of queries and a block of keys, or all of an axis that is broadcast. */
@@ -146,9 +146,9 @@ static void run_region(void *context, int64_t worker, int64_t number)
     int64_t rows = c->axes[2] ? 1 : tile.rows, n = c->axes[3] ? 1 : r.j_end - r.j_first;
     int64_t at = (c->axes[0] ? 0 : r.b_first) * layout->stride[0] + (c->axes[1] ? 0 : r.h_first) * layout->stride[1] +
                  (c->axes[2] ? 0 : tile.first) * layout->stride[2] + (c->axes[3] ? 0 : r.j_first) * layout->stride[3];
-    w->backward->store_columns(c->axes[2] ? 1 : tile.width, rows, n, 1, pairs,
-                               (char *)output_of(p, c->args) + at * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
-                               layout->stride[2]);
+    w->kernel->store_columns(c->axes[2] ? 1 : tile.width, rows, n, 1, pairs,
+                             (char *)output_of(p, c->args) + at * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
+                             layout->stride[2]);
 }
 
 /* Where a broadcast axis has no scores, its one element has none to sum. */

@@ -148,8 +148,8 @@ static void run_tile(const attn_task *task, int64_t number, const attn_shares *t
         }
         j = end;
     }
-    w->backward->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), second_Qt,
-                               attn_query_row(task, task->args->second_q, q, t.tile.first), q->dtype, q->stride[2]);
+    w->kernel->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), second_Qt,
+                             attn_query_row(task, task->args->second_q, q, t.tile.first), q->dtype, q->stride[2]);
 }
 
 void attn_sched_second(const attn_walk *walk, const attn_args *args, void *workspace)

@@ -98,8 +98,8 @@ void attn_tangent_store(const attn_task *task, const attn_gradient_tile *t, cons
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    w->backward->store_columns(t->tile.width, t->tile.rows, p->shape.dim_v, 1, attn_part(task, w->scratch.At),
-                               attn_query_row(task, o, layout, t->tile.first), layout->dtype, layout->stride[2]);
+    w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_v, 1, attn_part(task, w->scratch.At),
+                             attn_query_row(task, o, layout, t->tile.first), layout->dtype, layout->stride[2]);
     for (int64_t i = 0; lse && i < t->tile.rows; i++) {
         void *to = attn_query_row(task, lse, &p->want.lse_layout, t->tile.first + i);
         double mu = attn_real_at(attn_part(task, w->scratch.mu), w->compute, i);
