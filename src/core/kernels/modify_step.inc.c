@@ -27,13 +27,23 @@ static void step_keep_range(int width, int64_t n, void *S, const int32_t *low, c
     }
 }
 
+/* The vectors side by side: one chain of maxima would wait for itself. */
+VF_INLINE void block_max_rows(const int width, int64_t n, const real *S, real *block_max)
+{
+    vf most[VF_VECTORS];
+    VF_UNROLL
+    for (int v = 0; v < width; v++) most[v] = vf_set(-(real)INFINITY);
+    for (int64_t j = 0; j < n; j++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) most[v] = vf_max(vf_load(S + j * TILE + v * VF_LANES), most[v]);
+    }
+    VF_UNROLL
+    for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, most[v]);
+}
+
 static void step_block_max(int width, int64_t n, const void *S, void *block_max)
 {
-    for (int v = 0; v < width; v++) {
-        vf most = vf_set(-(real)INFINITY);
-        for (int64_t j = 0; j < n; j++) most = vf_max(vf_load((const real *)S + j * TILE + v * VF_LANES), most);
-        vf_store((real *)block_max + v * VF_LANES, most);
-    }
+    VF_EACH_WIDTH(block_max_rows, width, n, S, block_max);
 }
 
 /* One vector of scores under the mask or bias b.  A sum that overflows downwards stays finite, so that only a bias of -infinity
@@ -46,7 +56,8 @@ VF_INLINE vf modified(const attn_dtype dtype, vf s, vf b)
     return vf_select(vm_or(vf_eq(s, dropped), vf_eq(b, dropped)), dropped, sum);
 }
 
-/* Rows of the caller's block lie along the keys: square pieces are transposed in registers. */
+/* Rows of the caller's block lie along the keys: square pieces are transposed in registers.  A bias comes from far, since it is
+ * read once: the piece after this block is asked for (an integer, since it may lie past the array). */
 VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, const void *base, int64_t stride_q)
 {
     for (int v = 0; v < width; v++)
@@ -55,8 +66,12 @@ VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int6
             real *s = S + j * TILE + v * VF_LANES;
             vf r[VF_LANES];
             VF_UNROLL
-            for (int i = 0; i < VF_LANES; i++)
-                r[i] = load_some(dtype, base, least(v * VF_LANES + i, rows - 1) * stride_q + j, count);
+            for (int i = 0; i < VF_LANES; i++) {
+                int64_t at = least(v * VF_LANES + i, rows - 1) * stride_q + j;
+                r[i] = load_some(dtype, base, at, count);
+                if (dtype != ATTN_BOOL)
+                    __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)((at + n) * bytes_of(dtype))));
+            }
             vf_transpose(r);
             if (count == VF_LANES) {
                 VF_UNROLL
