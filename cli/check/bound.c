@@ -8,12 +8,13 @@
 static const double exp_error = 4;   /* exp(d) is right to 2 units in the last place, so to 4 u, */
 static const double exp_slope = 1.1; /* and 0.05 |d| more; and d itself is rounded */
 static const double log_error = 4;   /* log: 2 units in the last place */
+static const double tanh_error = 16; /* x / cap, tanh and its product with cap, relative to the capped score */
 static const double lag = 5.5;       /* the running maximum may lag behind the true one by this much */
 
 /* Relative error of n roundings, one after the other. */
 static double gamma_of(double n, double unit) { return n * unit < 0.5 ? n * unit / (1 - n * unit) : INFINITY; }
 
-bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv, int bias)
+bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv)
 {
     int wide = compute == ATTN_F64;
     return (bound_model){.unit = wide ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2,
@@ -21,8 +22,7 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
                          .denormal = wide ? DBL_TRUE_MIN : (double)FLT_TRUE_MIN,
                          .dim_qk = dim_qk,
                          .len_kv = len_kv,
-                         .block_kv = block_kv,
-                         .bias = bias};
+                         .block_kv = block_kv};
 }
 
 double bound_lost(const bound_model *model, double sum_k, double sum_qk)
@@ -36,11 +36,25 @@ static double score_error(const bound_model *model, const bound_row *row, int64_
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
     const double roundings = (double)model->dim_qk + 2;
     double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * row->dot[j] + row->lost[j];
-    if (row->bias) {
-        e += (u + u_ref) * fabs(row->bias[j]);
-        e += (u + u_ref) * (fabs(row->S[j]) + e);
+    if (model->softcap > 0) { /* whose slope is 1 at most */
+        e += tanh_error * (u + u_ref) * fmin(row->dot[j], model->softcap);
+        e = fmin(e, 2 * model->softcap);
     }
+    if (row->added) e += model->additions * (u + u_ref) * (fabs(row->S[j]) + row->added[j] + e);
     return e;
+}
+
+/* Error of the exponential of something that far below the maximum, as a logarithm. */
+static double exponent_error(const bound_model *model, double below)
+{
+    return model->unit * (exp_error + exp_slope * fmax(lag, below)) + DBL_EPSILON / 2 * (exp_error + below);
+}
+
+/* Each time the maximum grows by more than the lag, what is there already is rescaled; and so it is when parts are merged. */
+static double rescale_error(const bound_model *model, double below, double blocks, double parts)
+{
+    if (blocks <= 1) return 0;
+    return model->unit * (exp_error * fmin(blocks - 1, below / lag + 1 + parts) + exp_slope * (below + lag));
 }
 
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights)
@@ -56,8 +70,9 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         e_max = fmax(e_max, score_error(model, row, j));
     }
     weights->seen = seen;
-    weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = 0;
+    weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = weights->sink_moved = 0;
     if (seen == 0) return;
+    top = fmax(top, row->sink);
 
     /* Few queries and 8 blocks or more: the blocks may be dealt to parts of 4 or more, whose states are merged in the end. */
     const double all_blocks = ceil((double)n / (double)model->block_kv), parts = all_blocks >= 8 ? floor(all_blocks / 4) : 0;
@@ -65,19 +80,22 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     for (int64_t j = 0; j < n; j++) {
         if (row->S[j] == -INFINITY) continue;
         const double below = top - row->S[j] + 2 * e_max; /* how far the score is below the largest one */
-        weights->own[j] = score_error(model, row, j) + u * (exp_error + exp_slope * fmax(lag, below)) + u_ref * (exp_error + below);
-        double eps = weights->own[j];
-        if (blocks > 1) { /* each time the maximum grows by more than the lag, what is there already is rescaled */
-            const double rescales = fmin(blocks - 1, below / lag + 1 + parts);
-            eps += u * (exp_error * rescales + exp_slope * (below + lag));
-        }
-        const double log_weight = row->S[j] - row->lse;
+        weights->own[j] = score_error(model, row, j) + exponent_error(model, below);
+        const double eps = weights->own[j] + rescale_error(model, below, blocks, parts), log_weight = row->S[j] - row->lse;
         weights->P[j] = exp(log_weight);
         weights->low[j] = exp(log_weight - eps);
         weights->high[j] = exp(log_weight + eps);
         weights->sum_low += weights->low[j];
         weights->sum_high += weights->high[j];
         if (weights->high[j] > 0) weights->log_error = fmax(weights->log_error, eps);
+    }
+    if (row->sink > -INFINITY) { /* a key whose score is exact, and whose value is 0 */
+        const double below = top - row->sink + 2 * e_max, log_weight = row->sink - row->lse;
+        const double eps = exponent_error(model, below) + rescale_error(model, below, blocks, parts);
+        weights->sink_moved = exp(log_weight + eps) - exp(log_weight);
+        weights->sum_low += exp(log_weight - eps);
+        weights->sum_high += exp(log_weight + eps);
+        weights->log_error = fmax(weights->log_error, eps);
     }
 
     weights->summing = gamma_of(fmin((double)model->block_kv, seen) + 2 * blocks, u) + gamma_of(seen + 1, u_ref);
@@ -102,6 +120,10 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
         mass += weights->high[j] * fabs(v);
         farthest = fmax(farthest, away);
         largest = fmax(largest, fabs(v));
+    }
+    if (weights->sink_moved > 0) {
+        moved += weights->sink_moved * fabs(o);
+        farthest = fmax(farthest, fabs(o));
     }
     /* Whatever the weights are, the output is a mean of the values: it cannot leave them. */
     moved /= weights->sum_low;

@@ -20,19 +20,21 @@ typedef struct bound_model {
     int64_t dim_qk;
     int64_t len_kv;
     int64_t block_kv; /* keys summed from zero before they join the running sum */
-    int bias;         /* 1: a bias is converted to the compute type and added to the scores */
+    int additions;    /* how many terms are added to a score: bias, ALiBi */
+    double softcap;   /* 0: none */
 } bound_model;
 
-/* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv. */
-bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv, int bias);
+/* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv.  Without additions and softcap. */
+bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv);
 
 /* One query and its keys, in double; every array has len_kv entries. */
 typedef struct bound_row {
-    const double *S;    /* scores of the reference, -infinity where the query does not see the key */
-    double lse;         /* of the reference */
-    const double *dot;  /* |scale| sum_c |q_c k_jc| */
-    const double *lost; /* what a score may lose by underflow: bound_lost */
-    const double *bias; /* the bias; NULL without one */
+    const double *S;     /* scores of the reference, -infinity where the query does not see the key */
+    double lse;          /* of the reference */
+    const double *dot;   /* |scale| sum_c |q_c k_jc| */
+    const double *lost;  /* what a score may lose by underflow: bound_lost */
+    const double *added; /* sum of the absolute values of what is added; NULL without additions */
+    double sink;         /* -infinity: none */
 } bound_row;
 
 /* sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
@@ -48,6 +50,7 @@ typedef struct bound_weights {
     double summing;           /* relative error of a sum of len_kv terms */
     double flushed;           /* what weights and products below the smallest normal number may add up to */
     double seen;              /* number of keys that the query sees */
+    double sink_moved;        /* high - P of the sink, which is a key with value 0 */
 } bound_weights;
 
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights);

@@ -91,8 +91,12 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     if (finite) {
         for (int64_t j = 0; j < r->Skv; j++)
             lost[j] = e->S[first + j] == -INFINITY ? 0 : bound_lost(model, sum_k[j], e->sum_qk[first + j]);
-        const bound_row data = {
-            .S = e->S + first, .lse = e->lse[row], .dot = e->dot + first, .lost = lost, .bias = e->bias ? e->bias + first : NULL};
+        const bound_row data = {.S = e->S + first,
+                                .lse = e->lse[row],
+                                .dot = e->dot + first,
+                                .lost = lost,
+                                .added = e->added ? e->added + first : NULL,
+                                .sink = e->sink ? e->sink[h] : -INFINITY};
         bound_prepare(model, &data, weights);
     }
 
@@ -113,10 +117,12 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
 int compare_outputs(comparison *c, const expectation *e, const outputs *got, int64_t block_kv)
 {
     const ref_problem *r = &e->ref;
-    const bound_model model = bound_model_of(e->compute, r->D, r->Skv, block_kv > 0 ? block_kv : 1, e->bias != NULL);
+    bound_model model = bound_model_of(e->compute, r->D, r->Skv, block_kv > 0 ? block_kv : 1);
     double *scratch = calloc((size_t)r->Skv * 5 + 1, sizeof *scratch);
     *c = (comparison){0};
     if (!scratch) return 0;
+    model.additions = (e->bias != NULL) + (e->slopes != NULL);
+    model.softcap = r->softcap;
     bound_weights weights = {.P = scratch, .low = scratch + r->Skv, .high = scratch + 2 * r->Skv, .own = scratch + 3 * r->Skv};
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++)

@@ -65,6 +65,7 @@ static void sum_products(expectation *e)
         for (int64_t h = 0; h < r->Hq; h++) {
             const int64_t g = h / (r->Hq / r->Hkv);
             const double *K = e->K + (b * r->Hkv + g) * r->Skv * r->D;
+            const double scale = (r->scale_of_head ? r->scale_of_head[h] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
             for (int64_t i = 0; i < r->Sq; i++) {
                 const int64_t row = (b * r->Hq + h) * r->Sq + i;
                 const double *q = e->Q + row * r->D;
@@ -73,7 +74,7 @@ static void sum_products(expectation *e)
                     double sum = 0;
                     for (int64_t c = 0; c < r->D; c++) sum += fabs(q[c] * K[j * r->D + c]);
                     e->sum_qk[row * r->Skv + j] = sum;
-                    e->dot[row * r->Skv + j] = fabs(r->scale) * sum;
+                    e->dot[row * r->Skv + j] = fabs(scale) * sum;
                 }
             }
         }
@@ -81,12 +82,47 @@ static void sum_products(expectation *e)
         for (int64_t c = 0; c < r->D; c++) e->sum_k[j] += fabs(e->K[j * r->D + c]);
 }
 
+/* What is added to the scores, in absolute values. */
+static void sum_added(expectation *e)
+{
+    const ref_problem *r = &e->ref;
+    for (int64_t b = 0; b < r->B; b++)
+        for (int64_t h = 0; h < r->Hq; h++)
+            for (int64_t i = 0; i < r->Sq; i++)
+                for (int64_t j = 0; j < r->Skv; j++) {
+                    const int64_t at = ((b * r->Hq + h) * r->Sq + i) * r->Skv + j;
+                    const double distance = fabs((double)(i + (r->offset ? r->offset[b] : 0) - j));
+                    if (e->S[at] == -INFINITY) continue;
+                    if (e->bias) e->added[at] = fabs(e->bias[at]);
+                    if (e->slopes) e->added[at] += fabs(e->slopes[b * r->Hq + h]) * distance;
+                }
+}
+
+/* A dense array of the compute type. */
+static double *read_array(const void *src, attn_dtype dtype, int64_t n)
+{
+    double *values = doubles(n);
+    for (int64_t i = 0; values && i < n; i++)
+        values[i] = element_read(dtype, (const char *)src + (size_t)i * attn_dtype_size(dtype));
+    return values;
+}
+
+/* ALiBi slopes [B][Hq] from [Hq] or [B][Hq]. */
+static double *read_slopes(const attn_problem *p, const void *src, attn_dtype dtype)
+{
+    const int64_t B = p->shape.batch, Hq = p->shape.heads_q;
+    double *slopes = read_array(src, dtype, p->bias.alibi == ATTN_ALIBI_HEAD ? Hq : B * Hq), *all = doubles(B * Hq);
+    for (int64_t n = 0; slopes && all && n < B * Hq; n++) all[n] = slopes[p->bias.alibi == ATTN_ALIBI_HEAD ? n % Hq : n];
+    free(slopes);
+    return slopes ? all : NULL;
+}
+
 int expectation_create(expectation *e, const attn_problem *problem, const attn_args *args)
 {
     const attn_problem p = problem_resolve(problem);
     const tensor_sizes sizes = tensor_sizes_of(&p.shape);
     const int64_t scores = tensor_count(sizes.weights), B = p.shape.batch;
-    *e = (expectation){.compute = p.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, .bias_dtype = p.bias.bias.dtype};
+    *e = (expectation){.compute = p.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
 
     e->Q = doubles(tensor_count(sizes.q));
     e->K = doubles(tensor_count(sizes.k));
@@ -100,6 +136,11 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
     e->sum_k = doubles(B * p.shape.heads_kv * p.shape.len_kv);
     int ok = e->Q && e->K && e->V && e->O && e->lse && e->S && e->P && e->dot && e->sum_qk && e->sum_k;
     if (p.bias.additive) ok &= (e->bias = doubles(scores)) != NULL;
+    if (p.bias.additive || p.bias.alibi) ok &= (e->added = doubles(scores)) != NULL;
+    if (p.bias.alibi) ok &= (e->slopes = read_slopes(&p, args->slopes, e->compute)) != NULL;
+    if (p.bias.sink) ok &= (e->sink = read_array(args->sink, e->compute, p.shape.heads_q)) != NULL;
+    if (p.score.scale_kind == ATTN_SCALE_PER_HEAD)
+        ok &= (e->scale_of_head = read_array(args->scale, e->compute, p.shape.heads_q)) != NULL;
     if (p.mask.boolean) ok &= (e->keep = calloc((size_t)scores + 1, 1)) != NULL;
     if (p.mask.lengths_q) ok &= (e->len_q = read_index(args->lengths_q, p.mask.index_dtype, B)) != NULL;
     if (p.mask.lengths_kv) ok &= (e->len_kv = read_index(args->lengths_kv, p.mask.index_dtype, B)) != NULL;
@@ -140,17 +181,24 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
                            .offset = e->offset,
                            .len_q = e->len_q,
                            .len_kv = e->len_kv,
+                           .chunk = p.mask.chunk,
                            .keep = e->keep,
-                           .bias = e->bias};
+                           .bias = e->bias,
+                           .scale_of_head = e->scale_of_head,
+                           .temperature = p.score.temperature,
+                           .softcap = p.score.softcap,
+                           .slopes = e->slopes,
+                           .sink = e->sink};
     ref_forward(&e->ref, e->O, e->lse, e->S, e->P);
     sum_products(e);
+    if (e->added) sum_added(e);
     return 1;
 }
 
 void expectation_destroy(expectation *e)
 {
-    void *memory[] = {e->Q, e->K,   e->V, e->bias, e->keep,   e->offset, e->len_q, e->len_kv,
-                      e->O, e->lse, e->S, e->P,    e->sum_qk, e->dot,    e->sum_k};
+    void *memory[] = {e->Q, e->K,      e->V,   e->bias,  e->keep,  e->offset, e->len_q, e->len_kv,       e->O, e->lse, e->S,
+                      e->P, e->sum_qk, e->dot, e->sum_k, e->added, e->slopes, e->sink,  e->scale_of_head};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
     *e = (expectation){0};
 }

@@ -15,10 +15,11 @@ typedef struct expectation {
     unsigned char *keep;
     int64_t *offset, *len_q, *len_kv;
     double *O, *lse, *S, *P;
-    double *dot, *sum_qk; /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone */
-    double *sum_k;        /* [B][Hkv][Skv]: sum_c |k_jc| */
+    double *scale_of_head, *slopes, *sink; /* NULL: not in use */
+    double *added;                         /* [B][Hq][Sq][Skv]: |bias| + |ALiBi|; NULL without either */
+    double *dot, *sum_qk;                  /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone */
+    double *sum_k;                         /* [B][Hkv][Skv]: sum_c |k_jc| */
     attn_dtype compute;
-    attn_dtype bias_dtype;
 } expectation;
 
 /* The problem with its defaults spelled out: dtypes, scale, index type. */

@@ -18,11 +18,14 @@
 /* ---- torch: scaled_dot_product_attention ---- */
 
 static const param_rule torch_params[] = {
-    {"is_causal", param_causal, NULL, 0},           {"scale", param_scale, NULL, 0},
+    {"is_causal", param_causal, NULL, 0},
+    {"scale", param_scale, NULL, 0},
     {"enable_gqa", param_ignore, NULL, 0}, /* says that heads_q != heads_kv is meant */
     {"mask_kind", param_ignore, NULL, 0},  /* the mask's type says it */
-    {"dropout_p", param_later, "dropout", 0},       {"layout", param_layout, NULL, 0},
-    {"causal_alignment", param_alignment, NULL, 0}, END,
+    {"dropout_p", param_later, "dropout by a mask that is given", 0},
+    {"layout", param_layout, NULL, 0},
+    {"causal_alignment", param_alignment, NULL, 0},
+    END,
 };
 
 static const tensor_rule torch_tensors[] = {
@@ -80,7 +83,7 @@ static const param_rule onnx_params[] = {
     {"scale", param_scale, NULL, 0},
     {"q_num_heads", param_heads_q, NULL, 0},
     {"kv_num_heads", param_heads_kv, NULL, 0},
-    {"softcap", param_later, "softcap", 0},
+    {"softcap", param_softcap, NULL, 0},
     {"qk_matmul_output_mode", param_score_output, "qk_matmul_output_mode", 0},
     {"softmax_precision", param_softmax_type, NULL, 0},
     {"left_window_size", param_window_left, NULL, 0},
@@ -133,6 +136,10 @@ static void param_score_mod(translation *t, const param_rule *rule, const cJSON 
 {
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(value, "kind"), *number = cJSON_GetObjectItemCaseSensitive(value, "value");
     const char *name = cJSON_IsString(kind) ? kind->valuestring : "";
+    if (strcmp(name, "softcap") == 0 && cJSON_IsNumber(number)) {
+        param_softcap(t, rule, number);
+        return;
+    }
     if (strcmp(name, "add_constant") != 0 || !cJSON_IsNumber(number)) {
         skip_case(t, "%s %.40s: not in this version", rule->name, name);
         return;
@@ -170,17 +177,47 @@ static const tensor_rule ort_core_tensors[] = {
 
 /* ---- flash_attention_ref ---- */
 
+/* The form for causal masks counts distances from the last key, not from the query: lse differs by a number for each query. */
+static void param_alibi(translation *t, const param_rule *rule, const cJSON *value)
+{
+    const char *text = cJSON_IsString(value) ? value->valuestring : NULL;
+    if (cJSON_IsNull(value) || (text && strcmp(text, "-slope*|query+len_k-len_q-key|") == 0)) return;
+    if (text && strncmp(text, "-slope*(len_k_max-1-key)", 24) == 0) t->alibi_from_last_key = 1;
+    else skip_case(t, "%s %.60s is not known", rule->name, text ? text : "");
+}
+
+static void flash_finish(translation *t)
+{
+    const view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], *slopes = &t->raw[ROLE_SLOPES];
+    view *lse = &t->raw[ROLE_LSE];
+    if (!t->alibi_from_last_key || !view_given(lse) || !view_given(slopes)) return;
+    const int padded = view_given(&t->raw[ROLE_LENGTHS_Q]) || view_given(&t->raw[ROLE_LENGTHS_KV]);
+    if (padded || lse->rank != 3 || q->rank != 4 || k->rank != 4) {
+        skip_case(t, "this form of ALiBi with lengths is not known");
+        return;
+    }
+    const int64_t heads = lse->size[1], rows = lse->size[2];
+    view moved = view_convert(t->pool, lse, ATTN_F64);
+    double *number = (double *)moved.data; /* the pool's copy */
+    for (int64_t n = 0; n < view_count(lse); n++) {
+        const int64_t i = n % rows, head = n / rows % heads, b = n / rows / heads;
+        const double slope = view_get(slopes, slopes->rank == 2 ? b * heads + head : head);
+        number[n] += slope * (double)(rows - 1 - i); /* from the last key to the query's own */
+    }
+    *lse = view_convert(t->pool, &moved, lse->dtype);
+}
+
 static const param_rule flash_params[] = {
     {"layout", param_layout, NULL, 0},
     {"causal", param_causal, NULL, 0},
     {"causal_alignment", param_alignment, NULL, 0},
     {"window", param_window, NULL, 0},
     {"scale", param_scale, NULL, 0},
-    {"softcap", param_later, "softcap", 0},
+    {"softcap", param_softcap, NULL, 0},
     {"sink_token_length", param_later, "sink tokens (keys that every window sees)", 0},
-    {"attention_chunk", param_later, "chunked attention", 0},
-    {"alibi", param_later, "ALiBi", 0},
-    {"learnable_sink", param_later, "attention sinks", 0},
+    {"attention_chunk", param_chunk, NULL, 0},
+    {"alibi", param_alibi, NULL, 0},
+    {"learnable_sink", param_ignore, NULL, 0}, /* the tensor says it */
     {"qv", param_later, "a score of queries and values (qv)", 0},
     {"fully_masked_rows", param_ignore, NULL, 0},
     END,
@@ -192,8 +229,8 @@ static const tensor_rule flash_tensors[] = {
     {"in.value", ROLE_V, NULL},
     {"in.query_lengths", ROLE_LENGTHS_Q, NULL},
     {"in.key_lengths", ROLE_LENGTHS_KV, NULL},
-    {"in.alibi_slopes", ROLE_LATER, "ALiBi"},
-    {"in.sink", ROLE_LATER, "attention sinks"},
+    {"in.alibi_slopes", ROLE_SLOPES, NULL},
+    {"in.sink", ROLE_SINK, NULL},
     {"in.qv", ROLE_LATER, "a score of queries and values (qv)"},
     {"out.output", ROLE_O, NULL},
     {"out.lse", ROLE_LSE, NULL},
@@ -246,9 +283,15 @@ static const tensor_rule misc_tensors[] = {
 /* ---- mechanism_grad: our own ---- */
 
 static const param_rule mechanism_params[] = {
-    {"layout", param_layout, NULL, 0},      {"scale", param_scale, NULL, 0},          {"temperature", param_temperature, NULL, 0},
-    {"causal", param_causal, NULL, 0},      {"offset", param_offset, NULL, 0},        {"window", param_window, NULL, 0},
-    {"softcap", param_later, "softcap", 0}, {"dropout_p", param_later, "dropout", 0}, END,
+    {"layout", param_layout, NULL, 0},
+    {"scale", param_scale, NULL, 0},
+    {"temperature", param_temperature, NULL, 0},
+    {"causal", param_causal, NULL, 0},
+    {"offset", param_offset, NULL, 0},
+    {"window", param_window, NULL, 0},
+    {"softcap", param_softcap, NULL, 0},
+    {"dropout_p", param_later, "dropout by a mask that is given", 0},
+    END,
 };
 
 static const tensor_rule mechanism_tensors[] = {
@@ -259,10 +302,10 @@ static const tensor_rule mechanism_tensors[] = {
     {"in.bias", ROLE_MASK, NULL},
     {"in.lengths_q", ROLE_LENGTHS_Q, NULL},
     {"in.lengths_kv", ROLE_LENGTHS_KV, NULL},
-    {"in.slopes", ROLE_LATER, "ALiBi"},
-    {"in.sink", ROLE_LATER, "attention sinks"},
-    {"in.dropout_keep", ROLE_LATER, "dropout"},
-    {"in.scale_per_head", ROLE_LATER, "a scale for each head"},
+    {"in.slopes", ROLE_SLOPES, NULL},
+    {"in.sink", ROLE_SINK, NULL},
+    {"in.dropout_keep", ROLE_LATER, "dropout by a mask that is given"},
+    {"in.scale_per_head", ROLE_SCALES, NULL},
     {"in.grad_*", ROLE_UNUSED, NULL},
     {"in.tangent_*", ROLE_UNUSED, NULL},
     {"in.cotangent_*", ROLE_UNUSED, NULL},
@@ -282,7 +325,7 @@ static const adapter adapters[] = {
     {"torch_sdpa", "scaled_dot_product_attention", torch_params, torch_tensors, NULL},
     {"torch_sdpa_grad", "scaled_dot_product_attention*", torch_params, torch_tensors, NULL},
     {"ort_core", "SDPA", ort_core_params, ort_core_tensors, NULL},
-    {"flash_attention_ref", "attention_ref", flash_params, flash_tensors, NULL},
+    {"flash_attention_ref", "attention_ref", flash_params, flash_tensors, flash_finish},
     {"flex_attention", "flex_attention*", flex_params, flex_tensors, NULL},
     {"sdpa_misc", "SDPA*", misc_params, misc_tensors, NULL},
     {"mechanism_grad", "scaled_dot_product_attention", mechanism_params, mechanism_tensors, NULL},

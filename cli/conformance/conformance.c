@@ -107,7 +107,7 @@ static void run_case(suite *s, const cJSON *json)
     const adapter *rules = adapter_find(s->name, op);
     if (!rules) {
         char reason[160];
-        snprintf(reason, sizeof reason, "operation %.120s: not in this version", op);
+        snprintf(reason, sizeof reason, "operation %.120s: not covered", op);
         set_result(&e, CHECK_SKIPPED, reason);
     } else if (strchr(file, '/') || snprintf(path, sizeof path, "%s/%s", s->folder, file) >= (int)sizeof path) {
         set_result(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");

@@ -61,6 +61,8 @@ static const void *index_of(view_pool *pool, const view *v)
     return index;
 }
 
+static const void *array_of(view_pool *pool, const view *v, attn_dtype dtype) { return view_convert(pool, v, dtype).data; }
+
 /* dtype 0: as the file has it; ATTN_F64: widened. */
 static void set_problem(run *r, translation *t, attn_dtype dtype)
 {
@@ -76,6 +78,16 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
     attn_args a = {.struct_size = sizeof a, .q = q.data, .k = k.data, .v = v.data};
     p.q.stride[3] = p.k.stride[3] = p.v.stride[3] = 1;
     if (t->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = t->scale;
+    p.score.temperature = t->temperature;
+    p.score.softcap = t->softcap;
+    const attn_dtype compute = q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    if (view_given(&t->scales)) p.score.scale_kind = ATTN_SCALE_PER_HEAD, a.scale = array_of(t->pool, &t->scales, compute);
+    if (view_given(&t->sink)) p.bias.sink = 1, a.sink = array_of(t->pool, &t->sink, compute);
+    if (view_given(&t->slopes)) {
+        p.bias.alibi = t->slopes.rank == 2 ? ATTN_ALIBI_BATCH_HEAD : ATTN_ALIBI_HEAD;
+        a.slopes = array_of(t->pool, &t->slopes, compute);
+    }
+    p.mask.chunk = t->chunk;
     p.mask.causal = t->causal;
     p.mask.align = t->align;
     p.mask.window = t->window;
@@ -165,7 +177,7 @@ static int scores_are_moderate(const expectation *e)
 {
     const int64_t scores = e->ref.B * e->ref.Hq * e->ref.Sq * e->ref.Skv;
     for (int64_t n = 0; n < scores; n++) {
-        const double size = e->dot[n] + (e->bias ? fabs(e->bias[n]) : 0);
+        const double size = e->dot[n] + (e->added ? e->added[n] : 0);
         if (e->S[n] != -INFINITY && e->P[n] > 1e-8 && !(size <= moderate)) return 0;
     }
     return 1;
@@ -282,6 +294,10 @@ static void print_problem(evaluation *e, const translation *t)
     const int lengths_q = view_given(&t->lengths_q), lengths_kv = view_given(&t->lengths_kv);
     spec.lengths = lengths_q ? (lengths_kv ? SPEC_LENGTHS_BOTH : SPEC_LENGTHS_Q) : lengths_kv ? SPEC_LENGTHS_KV : SPEC_LENGTHS_NONE;
     if (t->has_scale) spec.has_scale = 1, spec.scale = t->scale;
+    spec.softcap = t->softcap;
+    if (t->temperature > 0) spec.temperature = t->temperature;
+    spec.alibi = view_given(&t->slopes);
+    spec.sink = view_given(&t->sink);
     problem_print(&spec, e->problem, sizeof e->problem);
 }
 

@@ -55,7 +55,7 @@ void param_scale(translation *t, const param_rule *rule, const cJSON *value)
     if (cJSON_IsNumber(value)) t->has_scale = 1, t->scale = value->valuedouble;
     else if (text && sscanf(text, "1/sqrt(%lf%c", &width, &end) == 2 && end == ')' && width > 0)
         t->has_scale = 1, t->scale = 1 / sqrt(width);
-    else if (starts(text, "in.")) skip_case(t, "a scale for each head: not in this version");
+    else if (starts(text, "in.")) return; /* a tensor, which has a row of its own */
     else unknown_value(t, rule, value);
 }
 
@@ -63,6 +63,20 @@ void param_temperature(translation *t, const param_rule *rule, const cJSON *valu
 {
     if (cJSON_IsNull(value)) return;
     if (cJSON_IsNumber(value) && value->valuedouble > 0) t->temperature = value->valuedouble;
+    else unknown_value(t, rule, value);
+}
+
+void param_softcap(translation *t, const param_rule *rule, const cJSON *value)
+{
+    if (cJSON_IsNull(value)) return;
+    if (cJSON_IsNumber(value) && value->valuedouble >= 0) t->softcap = value->valuedouble;
+    else unknown_value(t, rule, value);
+}
+
+void param_chunk(translation *t, const param_rule *rule, const cJSON *value)
+{
+    if (cJSON_IsNull(value)) return;
+    if (cJSON_IsNumber(value) && value->valuedouble >= 0) t->chunk = (int64_t)value->valuedouble;
     else unknown_value(t, rule, value);
 }
 

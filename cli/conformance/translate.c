@@ -2,7 +2,6 @@
  * translate.c - runs the tables of an adapter over a case, and brings every tensor into the library's order of axes. */
 #include "translate.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +41,7 @@ static void leave_out(translation *t, const char *what)
 {
     const size_t used = strlen(t->unchecked);
     if (strstr(t->unchecked, what)) return; /* one word for all gradients */
-    snprintf(t->unchecked + used, sizeof t->unchecked - used, "%s%s", used ? ", " : "outputs that are not in this version: ", what);
+    snprintf(t->unchecked + used, sizeof t->unchecked - used, "%s%s", used ? ", " : "not compared: ", what);
 }
 
 static void apply_tensors(translation *t, const tensor_rule *rules, const attn_tensors *tensors)
@@ -194,6 +193,16 @@ static void set_tensors(translation *t)
     set_mask(t, size);
     set_expected(t, size);
 
+    view *arrays[] = {&t->slopes, &t->sink, &t->scales};
+    static const char *const array_names[] = {"slopes", "sinks", "scales"};
+    for (int i = 0; i < 3; i++) {
+        const view *raw = &t->raw[ROLE_SLOPES + i];
+        const int by_batch = raw->rank == 2 && i == 0 && raw->size[0] == batch;
+        if (!view_given(raw)) continue;
+        if (!(by_batch || raw->rank == 1) || raw->size[raw->rank - 1] != size[1])
+            fail_case(t, "not one of the %s for each head", array_names[i]);
+        *arrays[i] = *raw;
+    }
     const view *lengths[] = {&t->raw[ROLE_LENGTHS_Q], &t->raw[ROLE_LENGTHS_KV]};
     for (int i = 0; i < 2; i++) {
         if (!view_given(lengths[i])) continue;
@@ -205,17 +214,10 @@ static void set_tensors(translation *t)
 void translate(translation *t, const adapter *rules, const cJSON *json, const attn_tensors *tensors)
 {
     t->json = json;
-    t->temperature = 1;
     apply_params(t, rules->params);
     apply_tensors(t, rules->tensors, tensors);
     if (t->skip[0] || t->wrong[0]) return;
     if (rules->finish) rules->finish(t);
     if (t->skip[0] || t->wrong[0]) return;
     set_tensors(t);
-    if (t->skip[0] || t->wrong[0]) return;
-    if (t->temperature != 1) {
-        if (!t->has_scale) t->scale = t->q.size[3] > 0 ? 1 / sqrt((double)t->q.size[3]) : 1;
-        t->has_scale = 1;
-        t->scale /= t->temperature;
-    }
 }

@@ -18,7 +18,10 @@ typedef enum case_role {
     ROLE_V,
     ROLE_PAST_K, /* keys and values that come before K and V */
     ROLE_PAST_V,
-    ROLE_MASK, /* boolean: 1 = keep; numbers: added */
+    ROLE_MASK,   /* boolean: 1 = keep; numbers: added */
+    ROLE_SLOPES, /* ALiBi: [head] or [batch, head] */
+    ROLE_SINK,   /* [head] */
+    ROLE_SCALES, /* [head] */
     ROLE_LENGTHS_Q,
     ROLE_LENGTHS_KV,
     ROLE_O,
@@ -45,17 +48,19 @@ typedef struct translation {
     case_layout layout;
     int64_t heads_q, heads_kv; /* 0: not said */
     int has_scale;
-    double scale, temperature;
+    double scale, temperature, softcap; /* of the last two 0: none */
+    int64_t chunk;
     int causal;
     attn_align align;
     int64_t offset; /* ATTN_ALIGN_OFFSET */
     int window;
     int64_t window_left, window_right;
-    int weights_are_scores; /* ROLE_SCORES is softmax(scores) */
-    attn_dtype rounded_to;  /* inputs are first rounded to this type */
+    int alibi_from_last_key; /* lse counts ALiBi's distances from the last key */
+    int weights_are_scores;  /* ROLE_SCORES is softmax(scores) */
+    attn_dtype rounded_to;   /* inputs are first rounded to this type */
 
     /* The result: rank 4 [batch, head, token, channel], [batch, head, query, key]; lse rank 3.  Without data: not there. */
-    view q, k, v, mask, bias, lengths_q, lengths_kv;
+    view q, k, v, mask, bias, slopes, sink, scales, lengths_q, lengths_kv;
     view o, lse, weights;
     char skip[200];      /* why the case cannot run */
     char wrong[200];     /* what is wrong with it */
@@ -98,10 +103,12 @@ __attribute__((format(printf, 2, 3))) void fail_case(translation *t, const char 
 /* ---- meanings of attributes that suites share ---- */
 
 void param_ignore(translation *t, const param_rule *rule, const cJSON *value);
-/* An option of a later version: null, false, "none" and the usual number are fine. */
+/* Something that the library does not have: null, false, "none" and the usual number are fine. */
 void param_later(translation *t, const param_rule *rule, const cJSON *value);
-void param_scale(translation *t, const param_rule *rule, const cJSON *value);       /* null, 0.5, "1/sqrt(D)", "1/sqrt(2)" */
-void param_temperature(translation *t, const param_rule *rule, const cJSON *value); /* divides the scale */
+void param_scale(translation *t, const param_rule *rule, const cJSON *value); /* null, 0.5, "1/sqrt(D)", "1/sqrt(2)" */
+void param_temperature(translation *t, const param_rule *rule, const cJSON *value);
+void param_softcap(translation *t, const param_rule *rule, const cJSON *value);
+void param_chunk(translation *t, const param_rule *rule, const cJSON *value);
 void param_causal(translation *t, const param_rule *rule, const cJSON *value);    /* true, 1, "top_left", "bottom_right", "none" */
 void param_alignment(translation *t, const param_rule *rule, const cJSON *value); /* "bottom-right: ...", "top-left (torch)" */
 void param_offset(translation *t, const param_rule *rule, const cJSON *value);
