@@ -271,10 +271,11 @@ static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token)
     for (int64_t c = 0; c < t->shape[3]; c++) tensor_set(t, tensor_at(t, b, h, token, c), NAN);
 }
 
-/* Keys that no query of the group sees, and queries that see no key. */
+/* Keys that no query of the group sees, and queries that see no key: in some of the tensors, so that none hides behind another. */
 static void poison(drawing *d)
 {
     combination *c = d->c;
+    const uint32_t which = random_word(&d->random) >> 8;
     const int64_t group = d->Hq / d->Hkv;
     for (int64_t b = 0; b < d->B; b++)
         for (int64_t g = 0; g < d->Hkv; g++) {
@@ -286,18 +287,19 @@ static void poison(drawing *d)
                     if (sees) continue;
                     int uniform = c->ref.uniform && i < c->length_q[b];
                     mean |= uniform;
-                    poison_row(&c->q, b, h, i);
-                    poison_row(&c->tan_q, b, h, i);
-                    if (!uniform) poison_row(&c->grad_o, b, h, i);
+                    if (which & 1) poison_row(&c->q, b, h, i);
+                    if (which & 2) poison_row(&c->tan_q, b, h, i);
+                    if (which & 4 && !uniform) poison_row(&c->grad_o, b, h, i);
                 }
             for (int64_t j = 0; j < d->Skv; j++) {
                 int seen = 0;
                 for (int64_t h = g * group; h < (g + 1) * group; h++)
                     for (int64_t i = 0; i < d->Sq && !seen; i++) seen = ref_visible(&c->ref, b, h, i, j);
                 if (seen) continue;
-                poison_row(&c->k, b, g, j);
-                poison_row(&c->tan_k, b, g, j);
-                if (!mean) poison_row(&c->v, b, g, j), poison_row(&c->tan_v, b, g, j);
+                if (which & 8) poison_row(&c->k, b, g, j);
+                if (which & 16) poison_row(&c->tan_k, b, g, j);
+                if (which & 32 && !mean) poison_row(&c->v, b, g, j);
+                if (which & 64 && !mean) poison_row(&c->tan_v, b, g, j);
             }
         }
     tensor_read(&c->q), tensor_read(&c->k), tensor_read(&c->v), tensor_read(&c->grad_o);
