@@ -38,6 +38,15 @@ static const double short_work = 2e9;
 /* Slices of each batch entry: enough for a bar that moves, few enough that each keeps all threads busy. */
 enum { SLICES = 50, SLICE_ROWS = 512 };
 
+/* A slice is rows of queries: what sums over queries, or counts them from the first, runs as a whole. */
+static int can_slice(const attn_problem *p)
+{
+    const attn_want *want = &p->want;
+    int statistics = want->row_max || want->entropy || want->effective_keys || want->column_sum || want->topk || want->scores;
+    return !statistics && p->dropout.probability == 0 && !p->mask.block && !p->mask.packed &&
+           p->bias.alibi != ATTN_ALIBI_BATCH_HEAD;
+}
+
 static attn_status run_slices(const slicer *s, int64_t rows, int64_t first, int64_t end, const common_settings *common,
                               progress *bar, attn_error *error)
 {
@@ -62,7 +71,7 @@ attn_status compute_whole(const computation *c, const attn_problem *problem, con
 {
     progress bar;
     progress_begin(&bar, label, common->quiet);
-    if (!bar.shown || c->description.flops < short_work) return computation_run(c, args, error);
+    if (!bar.shown || !can_slice(problem) || c->description.flops < short_work) return computation_run(c, args, error);
 
     slicer s;
     slicer_init(&s, problem, args);

@@ -15,6 +15,7 @@
 #include "json.h"
 #include "nearest.h"
 #include "options.h"
+#include "outputs.h"
 #include "progress.h"
 
 static const command_usage usage = {
@@ -34,6 +35,7 @@ static const command_usage usage = {
 typedef struct run_settings {
     const char *output;
     int compare;
+    output_settings outputs;
     problem_spec *spec;
 } run_settings;
 
@@ -68,39 +70,19 @@ static const option_row run_options[] = {
 /* ---- outputs ---- */
 
 /* What the format cannot hold is said before the work, not after it. */
-static attn_status check_output(const char *path, const problem_spec *spec, attn_error *error)
+static attn_status check_output(const char *path, const output_settings *outputs, const problem_spec *spec, attn_error *error)
 {
     const char *dot = strrchr(path, '.'), *extension = dot ? dot : "";
     int npy = strcmp(extension, ".npy") == 0, npz = strcmp(extension, ".npz") == 0;
     if (!npy && !npz && strcmp(extension, ".safetensors") != 0)
         return failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .safetensors, .npz or .npy", path);
-    if (npy && (spec->lse || spec->weights))
-        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: a .npy file holds one tensor, and --%s asks for another", path,
-                       spec->lse ? "lse" : "weights");
+    const char *beside = output_beside(outputs, spec);
+    if (npy && beside)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: a .npy file holds one tensor, and --%s asks for another", path, beside);
     if ((npy || npz) && spec->dtype == SPEC_BF16)
         return failure(error, ATTN_ERR_UNSUPPORTED, "%.120s: NumPy files cannot hold bf16; write .safetensors, or use --dtype",
                        path);
     return ATTN_OK;
-}
-
-/* The query's shape with the last axis, or with the last two in the order [head, token], replaced. */
-static attn_status add_output(attn_tensors *out, const char *name, const attention_input *input, int64_t last, void **data,
-                              attn_error *error)
-{
-    const attn_tensor *q = input->used[ROLE_Q].tensor;
-    const attn_shape *s = &input->problem.shape;
-    attn_dtype dtype = problem_dtype(&input->spec);
-    int64_t shape[ATTN_MAX_RANK];
-    int rank = q->rank;
-    memcpy(shape, q->shape, sizeof shape);
-    shape[rank - 1] = last;
-    if (strcmp(name, "o") != 0) { /* lse and weights are [head, query, ...] in both layouts */
-        dtype = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-        if (rank > 2) shape[rank - 3] = s->heads_q;
-        shape[rank - 2] = s->len_q;
-    }
-    if (strcmp(name, "lse") == 0) rank--;
-    return attn_tensors_allocate(out, name, dtype, rank, shape, data, error);
 }
 
 static attn_status add_metadata(attn_tensors *out, const attention_input *input, const char *kernel, const char *problem,
@@ -119,15 +101,13 @@ static attn_status add_metadata(attn_tensors *out, const attention_input *input,
 
 /* ---- what was done ---- */
 
-enum { OUTPUTS = 3 }; /* o, lse, weights */
-
 /* What the run did, for its summary. */
 typedef struct run_report {
     const attention_input *input;
     const attn_tensors *out;
     const char *output, *problem, *kernel;
     double seconds;
-    difference differences[OUTPUTS];
+    difference differences[MOST_OUTPUTS];
     int differences_count;
 } run_report;
 
@@ -232,17 +212,16 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     attn_tensors *out = NULL;
     char problem[512];
     attn_status status = input_load(&input, path, in, INPUT_VALUE, error);
-    if (status == ATTN_OK) status = check_output(settings->output, &input.spec, error);
+    if (status == ATTN_OK) status = output_settings_check(&settings->outputs, error);
+    if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
+    if (status == ATTN_OK) outputs_want(&settings->outputs, &input.problem);
     if (status == ATTN_OK) {
         status = computation_begin(&work, &input.problem, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     attn_args args = input.args;
-    const attn_shape *s = &input.problem.shape;
     if (status == ATTN_OK) status = attn_tensors_create(&out, error);
-    if (status == ATTN_OK) status = add_output(out, "o", &input, s->dim_v, &args.o, error);
-    if (status == ATTN_OK && input.spec.lse) status = add_output(out, "lse", &input, 1, &args.lse, error);
-    if (status == ATTN_OK && input.spec.weights) status = add_output(out, "weights", &input, s->len_kv, &args.weights, error);
+    if (status == ATTN_OK) status = outputs_add(out, &input, &input.problem, &args, error);
 
     double begin = seconds_now();
     if (status == ATTN_OK) {
@@ -271,6 +250,7 @@ int attn_cmd_run(int argc, char **argv)
     input_settings_init(&in, ignored);
     run_settings settings = {.spec = &in.spec};
     const option_group groups[] = {{"Output", run_options, &settings},
+                                   {"What to write beside o", output_options, &settings.outputs},
                                    {"Input", role_options(), &in},
                                    {"Mechanism, in the words of problem strings", problem_options(FLAG_OUTPUT), &in.spec},
                                    {"All commands", common_options, &common},

@@ -64,6 +64,11 @@ refused 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT
 refused 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.txt
 refused 2 "attn run: out.npy: a .npy file holds one tensor, and --lse asks for another" run a.safetensors -o out.npy --lse
 refused 2 "attn run: out.npy: a .npy file holds one tensor, and --weights asks for another" run a.safetensors -o out.npy --weights
+refused 2 "attn run: out.npy: a .npy file holds one tensor, and --topk asks for another" run a.safetensors -o out.npy --topk=2
+refused 2 "attn run: --topk (0) is not within 1 and 2147483647" run a.safetensors -o out.npz --topk=0
+refused 2 "attn run: --scores: 'cooked' is not one of raw, capped, biased, weights" run a.safetensors -o out.npz --scores=cooked
+refused 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a.safetensors -o out.npz --column-sum=none
+refused 2 "attn run: --column-queries says which queries count in --column-sum, which is not given" run a.safetensors -o out.npz --column-queries=2
 refused 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
 refused 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
 refused 2 "attn run: --window: '3' is not L,R (two whole numbers; -1 is no bound)" run a.safetensors -o out.npz --window=3

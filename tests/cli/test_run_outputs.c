@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_run_outputs.c - `attn run` writes statistics and scores under the names and in the shapes that were promised, and they are
+ * what ref/ says.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/io.h"
+#include "attn_ref.h"
+
+enum { B = 2, HQ = 4, HKV = 2, SQ = 3, SKV = 5, D = 4, TOP = 6, ROWS = B * HQ * SQ, PAIRS = ROWS * SKV };
+
+static char folder[] = "/tmp/attn-test-outputs-XXXXXX";
+static double Q[ROWS * D], K[B * HKV * SKV * D], O[ROWS * D], lse[ROWS], S[PAIRS], P[PAIRS];
+static double raw[PAIRS], capped[PAIRS], row_max[ROWS], entropy[ROWS], effective[ROWS], sums[B * HQ * SKV], top[ROWS * TOP];
+static int64_t index_of[ROWS * TOP];
+
+static int enter_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int leave_folder(void **state)
+{
+    (void)state;
+    char command[80];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static char *in_folder(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void add(attn_tensors *file, const char *name, int64_t heads, int64_t tokens, double *values, double phase)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, ATTN_F32, 4, (int64_t[]){B, heads, tokens, D}, &data, NULL), ATTN_OK);
+    for (int64_t k = 0; k < B * heads * tokens * D; k++)
+        ((float *)data)[k] = (float)(values[k] = (float)sin(1.7 * (double)k + phase));
+}
+
+/* The file in.safetensors, v being k, and what the reference makes of it with causal=bottom-right. */
+static void prepare(int64_t share, int64_t last)
+{
+    static const int64_t offset[B] = {SKV - SQ, SKV - SQ};
+    attn_tensors *file = NULL;
+    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    add(file, "q", HQ, SQ, Q, 0);
+    add(file, "k", HKV, SKV, K, 1);
+    add(file, "v", HKV, SKV, K, 1);
+    assert_int_equal(attn_tensors_write(file, in_folder("in.safetensors"), NULL), ATTN_OK);
+    attn_tensors_destroy(file);
+    const ref_problem p = {.B = B,
+                           .Hq = HQ,
+                           .Hkv = HKV,
+                           .Sq = SQ,
+                           .Skv = SKV,
+                           .D = D,
+                           .Dv = D,
+                           .Q = Q,
+                           .K = K,
+                           .V = K,
+                           .scale = 0.5,
+                           .causal = 1,
+                           .offset = offset};
+    const ref_outputs rows = {raw, capped, row_max, entropy, effective, TOP, index_of, top, share, last, sums};
+    ref_forward(&p, O, lse, S, P);
+    ref_outputs_of(&p, S, P, &rows);
+}
+
+static attn_tensors *run(const char *words)
+{
+    char command[600];
+    attn_tensors *out = NULL;
+    snprintf(command, sizeof command, "cd %s && exec %s run in.safetensors -o out.safetensors --causal=bottom-right %s", folder,
+             ATTN_COMMAND, words);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(attn_tensors_read(&out, in_folder("out.safetensors"), NULL), ATTN_OK);
+    return out;
+}
+
+static void assert_tensor(const attn_tensors *out, const char *name, int rank, const int64_t *shape, const double *expected)
+{
+    const attn_tensor *t = attn_tensors_find(out, name);
+    int64_t count = 1;
+    if (!t) fail_msg("no %s", name);
+    assert_int_equal(t->rank, rank);
+    for (int axis = 0; axis < rank; axis++) {
+        assert_int_equal(t->shape[axis], shape[axis]);
+        count *= shape[axis];
+    }
+    for (int64_t k = 0; k < count; k++) {
+        double x = t->dtype == ATTN_I64 ? (double)((const int64_t *)t->data)[k] : (double)((const float *)t->data)[k];
+        if (x != expected[k] && !(fabs(x - expected[k]) < 1e-5))
+            fail_msg("%s[%d] is %g instead of %g", name, (int)k, x, expected[k]);
+    }
+}
+
+static void statistics(void **state)
+{
+    double indices[ROWS * TOP];
+    (void)state;
+    prepare(1, 0);
+    for (int k = 0; k < ROWS * TOP; k++) indices[k] = (double)index_of[k];
+    attn_tensors *out = run("--row-max --entropy --effective-keys --column-sum --topk=6");
+    assert_tensor(out, "row_max", 3, (int64_t[]){B, HQ, SQ}, row_max);
+    assert_tensor(out, "entropy", 3, (int64_t[]){B, HQ, SQ}, entropy);
+    assert_tensor(out, "effective_keys", 3, (int64_t[]){B, HQ, SQ}, effective);
+    assert_tensor(out, "column_sum", 3, (int64_t[]){B, HQ, SKV}, sums);
+    assert_tensor(out, "topk_index", 4, (int64_t[]){B, HQ, SQ, TOP}, indices);
+    assert_tensor(out, "topk_weight", 4, (int64_t[]){B, HQ, SQ, TOP}, top);
+    assert_null(attn_tensors_find(out, "scores"));
+    attn_tensors_destroy(out);
+}
+
+static void column_sums(void **state)
+{
+    (void)state;
+    prepare(HQ / HKV, 2);
+    attn_tensors *out = run("--column-sum=group --column-queries=2");
+    assert_tensor(out, "column_sum", 3, (int64_t[]){B, HKV, SKV}, sums);
+    attn_tensors_destroy(out);
+    prepare(HQ, 0);
+    out = run("--column-sum=all");
+    assert_tensor(out, "column_sum", 3, (int64_t[]){B, 1, SKV}, sums);
+    attn_tensors_destroy(out);
+}
+
+static void scores(void **state)
+{
+    static const struct {
+        const char *words;
+        const double *expected;
+    } stages[] = {
+        {"--scores", raw}, {"--scores=raw", raw}, {"--scores=capped", capped}, {"--scores=biased", S}, {"--scores=weights", P}};
+    (void)state;
+    prepare(1, 0);
+    for (size_t k = 0; k < sizeof stages / sizeof *stages; k++) {
+        attn_tensors *out = run(stages[k].words);
+        assert_tensor(out, "scores", 4, (int64_t[]){B, HQ, SQ, SKV}, stages[k].expected);
+        attn_tensors_destroy(out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics), cmocka_unit_test(column_sums), cmocka_unit_test(scores)};
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
