@@ -43,8 +43,7 @@ static int can_slice(const attn_problem *p)
 {
     const attn_want *want = &p->want;
     int statistics = want->row_max || want->entropy || want->effective_keys || want->column_sum || want->topk || want->scores;
-    return !statistics && p->dropout.probability == 0 && !p->mask.block && !p->mask.packed &&
-           p->bias.alibi != ATTN_ALIBI_BATCH_HEAD;
+    return !statistics && slicer_can(p);
 }
 
 static attn_status run_slices(const slicer *s, int64_t rows, int64_t first, int64_t end, const common_settings *common,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "commands.h"
+#include "explain_options.h"
 #include "json.h"
 #include "options.h"
 #include "problem.h"
@@ -28,15 +29,49 @@ static const command_usage usage = {
     .synopsis = "PROBLEM [options]",
     .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
                "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
+    .notes = "For each option of the problem a line says what it costs, and whether it is done inside\n"
+             "the fused walk over the tiles (all are, but for the gradient of a bias that broadcasts).\n",
     .more = print_words,
 };
 
 static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
 
-static void print_json(const char *problem, const attn_shape *shape, const attn_plan_description *d)
+static void json_options(cJSON *object, const attn_problem *problem)
 {
+    option_cost costs[MOST_COSTS];
+    const int count = option_costs(problem, costs);
+    cJSON *list = json_list(object, "options");
+    for (int k = 0; k < count; k++) {
+        cJSON *item = json_item(list);
+        json_text(item, "name", costs[k].name);
+        json_text(item, "cost", costs[k].cost);
+        json_whole(item, "bytes", costs[k].bytes);
+        cJSON_AddBoolToObject(item, "fused", costs[k].fused);
+    }
+}
+
+static void print_options(const attn_problem *problem)
+{
+    option_cost costs[MOST_COSTS];
+    const int count = option_costs(problem, costs);
+    int apart = 0;
+    for (int k = 0; k < count; k++) {
+        printf("%-10s %-11s %s", k ? "" : "options", costs[k].name, costs[k].cost);
+        if (costs[k].bytes >= 1024) printf(" (%.1f KiB)", (double)costs[k].bytes / 1024);
+        else if (costs[k].bytes) printf(" (%" PRId64 " bytes)", costs[k].bytes);
+        putchar('\n');
+        apart += !costs[k].fused;
+    }
+    printf("fused      %s\n", apart   ? "all but the gradient of the bias, which has a walk of its own"
+                              : count ? "all options are done inside one walk over the tiles"
+                                      : "one walk over the tiles");
+}
+
+static void print_json(const char *text, const attn_problem *problem, const attn_plan_description *d)
+{
+    const attn_shape *shape = &problem->shape;
     cJSON *object = json_begin();
-    json_text(object, "problem", problem);
+    json_text(object, "problem", text);
     json_text(object, "kernel", d->kernel);
     json_text(object, "why", d->why);
     json_text(object, "compute", attn_dtype_name(d->compute));
@@ -52,14 +87,16 @@ static void print_json(const char *problem, const attn_shape *shape, const attn_
     json_whole(object, "tiles_visited", d->tiles_visited);
     json_whole(object, "tiles_modified", d->tiles_modified);
     json_number(object, "flops", d->flops);
+    json_options(object, problem);
     json_end(object);
 }
 
 static double percent(int64_t part, int64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
-static void print_text(const char *problem, const attn_shape *shape, const attn_plan_description *d)
+static void print_text(const char *text, const attn_problem *problem, const attn_plan_description *d)
 {
-    printf("problem    %s\n", problem);
+    const attn_shape *shape = &problem->shape;
+    printf("problem    %s\n", text);
     printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
     printf("why        %s\n", d->why);
     printf("tile       %" PRId64 " queries x %" PRId64 " keys\n", d->tile_q, d->block_kv);
@@ -71,6 +108,7 @@ static void print_text(const char *problem, const attn_shape *shape, const attn_
     printf("threads    %d\n", d->threads);
     printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
     printf("work       %.4g Gflop\n", d->flops / 1e9);
+    print_options(problem);
 }
 
 int attn_cmd_explain(int argc, char **argv)
@@ -94,8 +132,8 @@ int attn_cmd_explain(int argc, char **argv)
         return command_fail(usage.name, text, &error);
     attn_status status = attn_plan_describe(plan, &description, &error);
     problem_print(&spec, canonical, sizeof canonical);
-    if (status == ATTN_OK && common.json) print_json(canonical, &spec.shape, &description);
-    if (status == ATTN_OK && !common.json) print_text(canonical, &spec.shape, &description);
+    if (status == ATTN_OK && common.json) print_json(canonical, &problem, &description);
+    if (status == ATTN_OK && !common.json) print_text(canonical, &problem, &description);
     attn_plan_destroy(plan);
     return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
 }

@@ -24,12 +24,13 @@ typedef struct attention_input {
     input_tensor used[ROLES];
     problem_spec spec; /* as the tensors and flags say */
     attn_problem problem;
-    attn_args args; /* inputs; the outputs are NULL */
-    int leading;    /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
+    attn_args args;            /* inputs; the outputs are NULL */
+    int64_t total_q, total_kv; /* tokens of the tensors, which hold all packed sequences one behind the other */
+    int leading;               /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
     attn_tensors *single[ROLES]; /* .npy files */
-    void *owned[16];             /* converted copies */
+    void *owned[32];             /* converted copies */
     int owned_count;
 } attention_input;
 
@@ -45,5 +46,13 @@ void input_free(attention_input *input);
 /* "[6, 12, 14, 32]" */
 enum { SHAPE_TEXT = 200 };
 const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape);
+
+/* Shapes of outputs in the file: that of q with another width, or what leads and [head, query]. */
+typedef enum output_axes { OUTPUT_LIKE_Q, OUTPUT_BY_ROW } output_axes;
+/* Returns the rank. */
+int input_output_shape(const attention_input *input, output_axes axes, int64_t width, int64_t shape[ATTN_MAX_RANK]);
+
+/* Which entry of an array of this shape, whose axes may have size 1, belongs to batch entry b. */
+int64_t input_entry_of(const attention_input *input, int rank, const int64_t *shape, int64_t b);
 
 #endif

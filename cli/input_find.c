@@ -87,18 +87,22 @@ attn_status input_find(attention_input *input, const char *path, const input_set
     attn_status status = ATTN_OK;
     input->path = path ? path : settings->chosen[ROLE_Q] ? settings->chosen[ROLE_Q] : "input";
     if (path) status = attn_tensors_read(&input->file, path, error);
-    int backward = settings->spec.op == SPEC_BACKWARD;
+    const int backward = settings->spec.op == SPEC_BACKWARD;
     for (int r = 0; r < ROLES && status == ATTN_OK; r++) {
         const char *name = settings->chosen[r];
         if (r == ROLE_V && !value) continue;
         if (r == ROLE_OFFSET && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is said */
+        if (r == ROLE_SCALE && settings->spec.has_scale && !name) continue;                         /* --scale=X is said */
+        if (name && roles[r].gradient && !backward)
+            return failure(error, ATTN_ERR_ARGUMENT, "--%s is a gradient, which is for attn run --backward", roles[r].flag);
         if (name) {
             status = find_chosen(input, (tensor_role)r, name, error);
         } else {
             int taken = is_ignored(settings, roles[r].name) || is_chosen(settings, roles[r].name);
             if (input->file && !taken && backward >= roles[r].gradient)
                 input->used[r] = (input_tensor){input->path, attn_tensors_find(input->file, roles[r].name)};
-            if (r <= ROLE_V && !input->used[r].tensor) status = no_default_tensor(input, (tensor_role)r, error);
+            if ((r <= ROLE_V || (r == ROLE_DO && backward)) && !input->used[r].tensor)
+                status = no_default_tensor(input, (tensor_role)r, error);
         }
         if (status == ATTN_OK && input->used[r].tensor && roles[r].later)
             status = failure(error, ATTN_ERR_UNSUPPORTED,

@@ -85,20 +85,30 @@ attn_status output_settings_check(const output_settings *settings, attn_error *e
 
 const char *output_beside(const output_settings *settings, const problem_spec *spec)
 {
-    return spec->lse                  ? "lse"
-           : spec->weights            ? "weights"
-           : settings->scores         ? "scores"
-           : settings->row_max        ? "row-max"
-           : settings->entropy        ? "entropy"
-           : settings->effective_keys ? "effective-keys"
-           : settings->column_sum     ? "column-sum"
-           : settings->topk           ? "topk"
-                                      : NULL;
+    return spec->lse                   ? "lse"
+           : spec->weights             ? "weights"
+           : settings->scores          ? "scores"
+           : settings->row_max         ? "row-max"
+           : settings->entropy         ? "entropy"
+           : settings->effective_keys  ? "effective-keys"
+           : settings->column_sum      ? "column-sum"
+           : settings->topk            ? "topk"
+           : spec->op == SPEC_BACKWARD ? "backward"
+                                       : NULL;
 }
 
-void outputs_want(const output_settings *settings, attn_problem *problem)
+/* [head, token, last] of packed sequences, where dense would be [token, head, last]. */
+static void lay_by_head(attn_layout *layout, int64_t tokens, int64_t last)
 {
-    attn_want *want = &problem->want;
+    layout->stride[0] = 0;
+    layout->stride[1] = tokens * last;
+    layout->stride[2] = last;
+    layout->stride[3] = 1;
+}
+
+void outputs_want(const output_settings *settings, attention_input *input)
+{
+    attn_want *want = &input->problem.want;
     want->scores = settings->scores;
     want->scores_stage = settings->scores_stage;
     want->row_max = settings->row_max;
@@ -108,6 +118,12 @@ void outputs_want(const output_settings *settings, attn_problem *problem)
     want->column_heads = settings->column_heads;
     want->column_queries = settings->column_queries;
     want->topk = settings->topk;
+    if (!input->spec.packed) return;
+    attn_layout *rows[] = {&want->lse_layout, &want->row_max_layout, &want->entropy_layout, &want->effective_keys_layout};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) lay_by_head(rows[k], input->total_q, 1);
+    lay_by_head(&want->column_sum_layout, input->total_kv, 1);
+    lay_by_head(&want->topk_index_layout, input->total_q, want->topk);
+    lay_by_head(&want->topk_weight_layout, input->total_q, want->topk);
 }
 
 /* ---- tensors ---- */
@@ -122,6 +138,12 @@ typedef struct output_row {
     int64_t last; /* NUMBER: there is no last axis */
     size_t pointer;
 } output_row;
+
+/* Queries x keys. */
+static int is_pairs(const output_row *row)
+{
+    return row->pointer == offsetof(attn_args, weights) || row->pointer == offsetof(attn_args, scores);
+}
 
 attn_status outputs_add(attn_tensors *out, const attention_input *input, const attn_problem *problem, attn_args *args,
                         attn_error *error)
@@ -138,16 +160,16 @@ attn_status outputs_add(attn_tensors *out, const attention_input *input, const a
 #name, wanted, dtype, heads, tokens, last, offsetof(attn_args, name)                                                       \
     }
     const output_row rows[MOST_OUTPUTS] = {
-        OUTPUT(o, 1, stored, s->heads_q, s->len_q, s->dim_v),
-        OUTPUT(lse, want->lse, compute, s->heads_q, s->len_q, NUMBER),
+        OUTPUT(o, 1, stored, s->heads_q, input->total_q, s->dim_v),
+        OUTPUT(lse, want->lse, compute, s->heads_q, input->total_q, NUMBER),
         OUTPUT(weights, want->weights, compute, s->heads_q, s->len_q, s->len_kv),
         OUTPUT(scores, want->scores, compute, s->heads_q, s->len_q, s->len_kv),
-        OUTPUT(row_max, want->row_max, compute, s->heads_q, s->len_q, NUMBER),
-        OUTPUT(entropy, want->entropy, compute, s->heads_q, s->len_q, NUMBER),
-        OUTPUT(effective_keys, want->effective_keys, compute, s->heads_q, s->len_q, NUMBER),
-        OUTPUT(column_sum, want->column_sum, compute, sums, s->len_kv, NUMBER),
-        OUTPUT(topk_index, want->topk > 0, ATTN_I64, s->heads_q, s->len_q, want->topk),
-        OUTPUT(topk_weight, want->topk > 0, compute, s->heads_q, s->len_q, want->topk),
+        OUTPUT(row_max, want->row_max, compute, s->heads_q, input->total_q, NUMBER),
+        OUTPUT(entropy, want->entropy, compute, s->heads_q, input->total_q, NUMBER),
+        OUTPUT(effective_keys, want->effective_keys, compute, s->heads_q, input->total_q, NUMBER),
+        OUTPUT(column_sum, want->column_sum, compute, sums, input->total_kv, NUMBER),
+        OUTPUT(topk_index, want->topk > 0, ATTN_I64, s->heads_q, input->total_q, want->topk),
+        OUTPUT(topk_weight, want->topk > 0, compute, s->heads_q, input->total_q, want->topk),
     };
 #undef OUTPUT
     attn_status status = ATTN_OK;
@@ -157,6 +179,10 @@ attn_status outputs_add(attn_tensors *out, const attention_input *input, const a
         int rank = q->rank;
         if (!row->wanted) continue;
         memcpy(shape, q->shape, sizeof shape);
+        if (input->spec.packed && is_pairs(row)) { /* weights and scores keep the axis of the batch */
+            rank = 4;
+            shape[0] = s->batch;
+        }
         shape[rank - 1] = row->last;
         if (k > 0) { /* o has the order of q; the others are [head, token, ...] */
             if (rank > 2) shape[rank - 3] = row->heads;

@@ -27,8 +27,8 @@ attn_status output_settings_check(const output_settings *settings, attn_error *e
 /* The flag of an output beside o that is wanted, such as "lse"; NULL where there is none. */
 const char *output_beside(const output_settings *settings, const problem_spec *spec);
 
-/* Sets problem->want; lse and weights are set already. */
-void outputs_want(const output_settings *settings, attn_problem *problem);
+/* Sets input->problem.want; lse and weights are set already.  Packed outputs are [head, token, ...] too. */
+void outputs_want(const output_settings *settings, attention_input *input);
 
 /* Adds every tensor that problem->want asks for, and o, to `out`, in the layouts that the library takes for dense, with their data
  * in *args.  Shapes follow that of q; statistics of queries and keys are [head, token] in both layouts. */

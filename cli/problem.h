@@ -23,6 +23,8 @@ typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_B
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
 typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
+typedef enum spec_alibi { SPEC_ALIBI_NONE, SPEC_ALIBI_HEAD, SPEC_ALIBI_BATCH_HEAD } spec_alibi;
+typedef enum spec_empty { SPEC_EMPTY_ZERO, SPEC_EMPTY_UNIFORM } spec_empty;
 typedef enum spec_order { SPEC_BHSD, SPEC_BSHD } spec_order;
 
 /* Axes of a mask or bias that have size 1: "b1h1" is SPEC_ONE_B | SPEC_ONE_H. */
@@ -50,14 +52,25 @@ typedef struct problem_spec {
     int lengths; /* spec_lengths, drawn from the seed */
     int has_scale;
     double scale;
-    int order; /* spec_order */
+    int scale_heads; /* 1: one number for each query head, instead of `scale` */
+    int order;       /* spec_order */
     int lse;
     int weights;
     uint64_t seed;
 
-    /* What later versions compute. */
     double softcap, temperature, dropout; /* off: 0, 1, 0 */
-    int alibi, sink, packed, dbias, t5, rope;
+    int alibi;                            /* spec_alibi */
+    int sink, packed;
+    int empty;     /* spec_empty */
+    int64_t chunk; /* 0: none */
+    int block;
+    int64_t block_q, block_kv;
+    double block_drop; /* as of mask */
+    int block_one;
+    int dlse, dbias, dslopes, dsink, dscale; /* of a backward pass */
+
+    /* What later versions compute. */
+    int t5, rope;
     char score[SPEC_NAME];  /* "additive/128"; "" is dot */
     char rel[SPEC_NAME];    /* "shaw/64", "xl" */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
@@ -85,7 +98,7 @@ typedef struct problem_word {
     problem_word_form form;
     problem_word_flag flag;
     const char *later; /* what this version lacks when the word is used: "softcap"; NULL: it is supported */
-    int in_library;    /* 1: only the commands on files and checks lack it; problem_build_drawn has it */
+    int in_library;    /* 1: only checks lack it; problem_build_drawn has it */
 } problem_word;
 
 /* Entry `index` in the order of printing; NULL past the last. */
@@ -116,10 +129,13 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size);
  * product overflows. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
 
-/* The same for commands that draw their data: also what the library has and files and checks do not bring yet (backward, packed
- * sequences, ...).  Slopes and sinks are one number a head.  Backward gives the gradients of q, k and v, and with dbias of the
- * bias. */
+/* The same for all commands but check: also what the library has and checks do not bring yet (backward, packed sequences, ...).
+ * Packed tensors are dense, with tokens outermost.  Backward gives the gradients of q, k and v, and with dbias of the bias, with
+ * dslopes, dsink and dscale of these. */
 attn_status problem_build_drawn(const problem_spec *spec, attn_problem *problem, attn_error *error);
+
+/* How many entries of a block mask speak for `length` queries or keys. */
+int64_t problem_blocks(int64_t length, int64_t block);
 
 /* The storage type of the tensors; ATTN_DTYPE_DEFAULT for int8 caches. */
 attn_dtype problem_dtype(const problem_spec *spec);

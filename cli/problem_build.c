@@ -19,6 +19,25 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
     return ATTN_OK;
 }
 
+/* A gradient needs what it is the gradient of. */
+static attn_status check_gradients(const problem_spec *spec, attn_error *error)
+{
+    const struct {
+        int asked, there;
+        const char *name, *of, *is;
+    } gradients[] = {{spec->dbias, spec->bias, "dbias", "bias", "the gradient of the bias"},
+                     {spec->dslopes, spec->alibi, "dslopes", "alibi", "the gradient of its slopes"},
+                     {spec->dsink, spec->sink, "dsink", "sink", "the gradient of the sink"},
+                     {spec->dscale, spec->scale_heads, "dscale", "scale=heads", "the gradient of the scale of each head"}};
+    const int backward = spec->op == SPEC_BACKWARD;
+    for (size_t k = 0; k < sizeof gradients / sizeof *gradients; k++)
+        if (gradients[k].asked && !(backward && gradients[k].there))
+            return failure(error, ATTN_ERR_ARGUMENT, "%s needs bwd and %s: it is %s", gradients[k].name, gradients[k].of,
+                           gradients[k].is);
+    if (spec->dlse && !backward) return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd: it is a gradient that flows in");
+    return ATTN_OK;
+}
+
 /* Names the first thing that is missing.  in_library: what the library has is not. */
 static attn_status check_supported(const problem_spec *spec, int in_library, attn_error *error)
 {
@@ -36,10 +55,10 @@ static attn_status check_supported(const problem_spec *spec, int in_library, att
             missing = rule->word.later;
     }
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
-    if (spec->dbias && (spec->op != SPEC_BACKWARD || !spec->bias))
-        return failure(error, ATTN_ERR_ARGUMENT, "dbias needs bwd and bias: it is the gradient of the bias");
-    return ATTN_OK;
+    return check_gradients(spec, error);
 }
+
+int64_t problem_blocks(int64_t length, int64_t block) { return length / block + (length % block != 0); }
 
 static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
 
@@ -70,12 +89,14 @@ static attn_status build(const problem_spec *given, int in_library, attn_problem
     const attn_shape *s = &p.shape;
     p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
     if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;
+    if (spec->scale_heads) p.score.scale_kind = ATTN_SCALE_PER_HEAD;
     p.score.softcap = spec->softcap;
     p.score.temperature = spec->temperature;
     p.dropout.probability = spec->dropout;
-    p.bias.alibi = spec->alibi ? ATTN_ALIBI_HEAD : ATTN_ALIBI_NONE;
+    p.bias.alibi = (attn_alibi)spec->alibi;
     p.bias.sink = spec->sink;
-    p.gradients.bias = spec->dbias;
+    p.gradients = (attn_gradients){
+        .lse = spec->dlse, .bias = spec->dbias, .slopes = spec->dslopes, .sink = spec->dsink, .scale = spec->dscale};
 
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;
@@ -86,6 +107,8 @@ static attn_status build(const problem_spec *given, int in_library, attn_problem
     p.mask.lengths_q = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_Q;
     p.mask.lengths_kv = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_KV;
     p.mask.packed = spec->packed;
+    p.mask.chunk = spec->chunk;
+    p.mask.empty = (attn_empty)spec->empty;
     p.mask.index_dtype = ATTN_I64;
     p.want.lse = spec->lse;
     p.want.weights = spec->weights;
@@ -112,6 +135,15 @@ static attn_status build(const problem_spec *given, int in_library, attn_problem
         p.mask.boolean = 1;
         p.mask.mask.dtype = ATTN_BOOL;
         status = set_strides(&p.mask.mask, pairs, bhsd, spec->mask_one, error);
+    }
+    if (status == ATTN_OK && spec->block) {
+        p.mask.block = 1;
+        p.mask.block_q = spec->block_q;
+        p.mask.block_kv = spec->block_kv;
+        p.mask.blocks.dtype = ATTN_BOOL;
+        const int64_t blocks[4] = {s->batch, s->heads_q, problem_blocks(s->len_q, spec->block_q),
+                                   problem_blocks(s->len_kv, spec->block_kv)};
+        status = set_strides(&p.mask.blocks, blocks, bhsd, spec->block_one, error);
     }
     if (status == ATTN_OK && spec->bias) {
         p.bias.additive = 1;

@@ -100,16 +100,18 @@ static int print_not_one(const problem_rule *rule, const problem_spec *spec, cha
 
 static attn_status read_scale(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
-    attn_status status = read_number(rule, spec, value, error);
-    if (status == ATTN_OK) spec->has_scale = 1;
-    return status;
+    spec->scale_heads = value && strcmp(value, "heads") == 0;
+    spec->has_scale = !spec->scale_heads;
+    spec->scale = 0;
+    return spec->scale_heads ? ATTN_OK : read_number(rule, spec, value, error);
 }
 
 static int print_scale(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
 {
     (void)rule;
-    print_real(spec->scale, text, size);
-    return spec->has_scale;
+    if (spec->scale_heads) snprintf(text, size, "heads");
+    else print_real(spec->scale, text, size);
+    return spec->has_scale || spec->scale_heads;
 }
 
 static attn_status read_seed(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
@@ -157,6 +159,21 @@ static attn_status read_window(const problem_rule *rule, problem_spec *spec, con
         return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two whole numbers; -1 is no bound)", value);
     spec->window = 1;
     return ATTN_OK;
+}
+
+static attn_status read_chunk(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    if (!read_whole(value, value + strlen(value), &spec->chunk) || spec->chunk < 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (a whole number; 0 is off)", value);
+    return ATTN_OK;
+}
+
+static int print_chunk(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    snprintf(text, size, "%" PRId64, spec->chunk);
+    return spec->chunk != 0;
 }
 
 static int print_window(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
@@ -255,6 +272,8 @@ static int print_pattern(const problem_rule *rule, const problem_spec *spec, cha
 
 /* ---- masks and biases: axes of size 1 by name, "b1h1" ---- */
 
+static const double BLOCK_DROP = 0.5; /* of block=Q,K */
+
 static const char axis_letter[] = "bhqk"; /* in the order of the SPEC_ONE_ bits */
 
 static int read_axes(const char *text, int *axes)
@@ -278,29 +297,63 @@ static void print_axes(int axes, char *text)
     *text = 0;
 }
 
+/* "P/AXES": the share that is dropped, and the axes of size 1. */
+static attn_status read_share(const problem_rule *rule, const char *value, double *drop, int *one, attn_error *error)
+{
+    const char *slash = strchr(value, '/');
+    const char *end = slash ? slash : value + strlen(value);
+    *one = 0;
+    if (!read_real(value, end, drop) || *drop < 0 || *drop > 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a share within 0 and 1", rule->word.name, value);
+    if (slash && (!slash[1] || !read_axes(slash + 1, one)))
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
+                       rule->word.name, slash + 1);
+    return ATTN_OK;
+}
+
+static void print_share(double drop, int one, char *text, size_t size)
+{
+    print_real(drop, text, size);
+    if (!one) return;
+    strcat(text, "/");
+    print_axes(one, text + strlen(text));
+}
+
 static attn_status read_mask(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
     if (!value) return need_value(rule, error);
-    const char *slash = strchr(value, '/');
-    const char *end = slash ? slash : value + strlen(value);
-    spec->mask_one = 0;
-    if (!read_real(value, end, &spec->mask_drop) || spec->mask_drop < 0 || spec->mask_drop > 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "mask: '%.40s' is not a share within 0 and 1", value);
-    if (slash && (!slash[1] || !read_axes(slash + 1, &spec->mask_one)))
-        return failure(error, ATTN_ERR_ARGUMENT, "mask: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
-                       slash + 1);
     spec->mask = 1;
-    return ATTN_OK;
+    return read_share(rule, value, &spec->mask_drop, &spec->mask_one, error);
+}
+
+static attn_status read_block(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    const char *comma = strchr(value, ','), *end = value + strcspn(value, "/");
+    if (!comma || comma > end || !read_whole(value, comma, &spec->block_q) || !read_whole(comma + 1, end, &spec->block_kv) ||
+        spec->block_q < 1 || spec->block_kv < 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two whole numbers above 0)", value);
+    spec->block = 1;
+    spec->block_one = 0;
+    spec->block_drop = BLOCK_DROP;
+    return *end ? read_share(rule, end + 1, &spec->block_drop, &spec->block_one, error) : ATTN_OK;
+}
+
+static int print_block(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    size_t used = (size_t)snprintf(text, size, "%" PRId64 ",%" PRId64, spec->block_q, spec->block_kv);
+    if (spec->block_drop != BLOCK_DROP || spec->block_one) {
+        text[used++] = '/';
+        print_share(spec->block_drop, spec->block_one, text + used, size - used);
+    }
+    return spec->block;
 }
 
 static int print_mask(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
 {
     (void)rule;
-    print_real(spec->mask_drop, text, size);
-    if (spec->mask_one) {
-        strcat(text, "/");
-        print_axes(spec->mask_one, text + strlen(text));
-    }
+    print_share(spec->mask_drop, spec->mask_one, text, size);
     return spec->mask;
 }
 
@@ -384,7 +437,7 @@ const problem_rule problem_rules[] = {
     {.word = {"lens", "[=WHICH]", "random lengths: both (default), q, kv", WORD_OPTION, FLAG_NONE, NULL, 0},
      .read = read_choice, .print = print_choice, FIELD(lengths), .choices = LIST("both", "q", "kv"),
      .first = SPEC_LENGTHS_BOTH, .omitted = SPEC_LENGTHS_BOTH},
-    {.word = {"scale", "X", "scores are X times the dot products (default 1/sqrt(d))", WORD_OPTION, FLAG_INPUT, NULL, 0},
+    {.word = {"scale", "X", "scores are X times q.k (default 1/sqrt(d)); heads: an X for each", WORD_OPTION, FLAG_NONE, NULL, 0},
      .read = read_scale, .print = print_scale, FIELD(scale), .low = -HUGE_VAL, .high = HUGE_VAL},
     {.word = {"layout", "ORDER", "the order of the axes: bhsd (default), bshd", WORD_OPTION, FLAG_INPUT, NULL, 0},
      .read = read_choice, .print = print_choice, FIELD(order), .choices = LIST("bhsd", "bshd")},
@@ -398,12 +451,27 @@ const problem_rule problem_rules[] = {
      .read = read_number, .print = print_not_one, FIELD(temperature), .low = 0x1p-1074, .high = HUGE_VAL},
     {.word = {"dropout", "P", "drop a share P of the weights; 0 is off", WORD_OPTION, FLAG_INPUT, "dropout", 1},
      .read = read_number, .print = print_not_zero, FIELD(dropout), .high = 1},
-    {.word = {"alibi", NULL, "a penalty that grows with distance (ALiBi)", WORD_OPTION, FLAG_NONE, "ALiBi slopes", 1},
-     .read = read_flag, .print = print_flag, FIELD(alibi)},
+    {.word = {"alibi", "[=WHOSE]", "a penalty by distance, a slope each: head (default), batch-head", WORD_OPTION, FLAG_NONE, "ALiBi slopes", 1},
+     .read = read_choice, .print = print_choice, FIELD(alibi), .choices = LIST("head", "batch-head"),
+     .first = SPEC_ALIBI_HEAD, .omitted = SPEC_ALIBI_HEAD},
     {.word = {"sink", NULL, "a sink in the denominator of each head", WORD_OPTION, FLAG_NONE, "attention sink", 1},
      .read = read_flag, .print = print_flag, FIELD(sink)},
     {.word = {"packed", NULL, "sequences of different lengths one behind the other", WORD_OPTION, FLAG_NONE, "packed sequences", 1},
      .read = read_flag, .print = print_flag, FIELD(packed)},
+    {.word = {"chunk", "N", "a query sees only keys of its own chunk of N; 0 is off", WORD_OPTION, FLAG_INPUT, "chunks", 1},
+     .read = read_chunk, .print = print_chunk},
+    {.word = {"block", "Q,K[/P]", "a block mask, an entry for Q queries and K keys, drops a share P", WORD_OPTION, FLAG_NONE, "block masks", 1},
+     .read = read_block, .print = print_block},
+    {.word = {"empty", "KIND", "a query that sees no key gets: zero (default), uniform (the mean)", WORD_OPTION, FLAG_INPUT, "uniform weights of empty rows", 1},
+     .read = read_choice, .print = print_choice, FIELD(empty), .choices = LIST("zero", "uniform")},
+    {.word = {"dlse", NULL, "a gradient flows in through lse too", WORD_OPTION, FLAG_NONE, "backward pass", 1},
+     .read = read_flag, .print = print_flag, FIELD(dlse)},
+    {.word = {"dslopes", NULL, "the gradient of the slopes too", WORD_OPTION, FLAG_NONE, "gradient of the slopes", 1},
+     .read = read_flag, .print = print_flag, FIELD(dslopes)},
+    {.word = {"dsink", NULL, "the gradient of the sink too", WORD_OPTION, FLAG_NONE, "gradient of the sink", 1},
+     .read = read_flag, .print = print_flag, FIELD(dsink)},
+    {.word = {"dscale", NULL, "the gradient of the scale of each head too", WORD_OPTION, FLAG_NONE, "gradient of the scale", 1},
+     .read = read_flag, .print = print_flag, FIELD(dscale)},
     {.word = {"dbias", NULL, "the gradient of the bias too", WORD_OPTION, FLAG_NONE, "gradient of the bias", 1},
      .read = read_flag, .print = print_flag, FIELD(dbias)},
     {.word = {"score", "KIND", "the score kind: dot (default), additive/WIDTH", WORD_OPTION, FLAG_INPUT, "additive score", 0},

@@ -4,7 +4,10 @@
 #include "roles.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "failure.h"
 
 const role_row roles[ROLES] = {
     [ROLE_Q] = {"q", "query", "the queries (default q)", 0, NULL},
@@ -15,13 +18,15 @@ const role_row roles[ROLES] = {
     [ROLE_LENGTHS_Q] = {"lengths_q", "lengths-q", "real queries of each batch entry", 0, NULL},
     [ROLE_LENGTHS_KV] = {"lengths_kv", "lengths-kv", "real keys of each batch entry", 0, NULL},
     [ROLE_OFFSET] = {"offset", "offset", "where query 0 stands among the keys; or a number", 0, NULL},
-    [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes", 0, "ALiBi slopes"},
-    [ROLE_SINK] = {"sink", "sink", "attention sinks", 0, "attention sink"},
+    [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes of each head, or batch entry and head", 0, NULL},
+    [ROLE_SINK] = {"sink", "sink", "a number of each head that joins the denominator", 0, NULL},
+    [ROLE_SCALE] = {"scale", "scale", "the scale of each head; or a number (1/sqrt(width))", 0, NULL},
+    [ROLE_BLOCKS] = {"blocks", "blocks", "a block mask, 1 = keep; needs --block", 0, NULL},
     [ROLE_DROPOUT_KEEP] = {"dropout_keep", "dropout-keep", "weights to keep", 0, "dropout"},
-    [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed queries begin", 0, "packed sequences"},
-    [ROLE_CU_SEQLENS_KV] = {"cu_seqlens_kv", "cu-seqlens-kv", "where packed keys begin", 0, "packed sequences"},
-    [ROLE_DO] = {"do", "do", "the gradient of o", 1, "backward pass"},
-    [ROLE_DLSE] = {"dlse", "dlse", "the gradient of lse", 1, "backward pass"},
+    [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed sequences begin; [sequences + 1]", 0, NULL},
+    [ROLE_CU_SEQLENS_KV] = {"cu_seqlens_kv", "cu-seqlens-kv", "the same for their keys", 0, NULL},
+    [ROLE_DO] = {"do", "do", "the gradient of o, for --backward (default do)", 1, NULL},
+    [ROLE_DLSE] = {"dlse", "dlse", "the gradient of lse, for --backward", 1, NULL},
 };
 
 void input_settings_init(input_settings *settings, const char **ignored)
@@ -29,6 +34,14 @@ void input_settings_init(input_settings *settings, const char **ignored)
     *settings = (input_settings){.ignored = ignored};
     problem_init(&settings->spec);
     ignored[0] = NULL;
+}
+
+/* "inf" and "nan" too, so that they are refused as numbers and not missed as tensors. */
+static int is_number(const char *text)
+{
+    char *end;
+    strtod(text, &end);
+    return *text && !*end;
 }
 
 static attn_status set_role(void *target, const char *name, const char *value, attn_error *error)
@@ -39,6 +52,7 @@ static attn_status set_role(void *target, const char *name, const char *value, a
         if (strcmp(name, roles[r].flag) != 0) continue;
         if (r == ROLE_OFFSET && option_whole(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
             return problem_set(&settings->spec, name, value, error);
+        if (r == ROLE_SCALE && is_number(value)) return problem_set(&settings->spec, name, value, error);
         settings->chosen[r] = value;
     }
     return ATTN_OK;
@@ -60,6 +74,18 @@ static attn_status set_dtype(void *target, const char *name, const char *value, 
     return problem_set(&settings->spec, name, value, error);
 }
 
+static attn_status set_block(void *target, const char *name, const char *value, attn_error *error)
+{
+    if (strchr(value, '/')) /* a share to drop is for problems that are drawn */
+        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two whole numbers above 0)", value);
+    return problem_set(&((input_settings *)target)->spec, name, value, error);
+}
+
+static attn_status set_alibi(void *target, const char *name, const char *value, attn_error *error)
+{
+    return problem_set(&((input_settings *)target)->spec, name, value, error);
+}
+
 static attn_status set_tokens(void *target, const char *name, const char *value, attn_error *error)
 {
     (void)name, (void)error;
@@ -69,14 +95,16 @@ static attn_status set_tokens(void *target, const char *name, const char *value,
 
 const option_row *role_options(void)
 {
-    static option_row rows[ROLES + 4];
+    static option_row rows[ROLES + 6];
     for (int r = 0; r < ROLES; r++) {
         const char *help = roles[r].later ? help_of_later(roles[r].help) : roles[r].help;
         rows[r] = (option_row){roles[r].flag, 0, "NAME", help, set_role};
     }
     rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
-    rows[ROLES + 1] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16", set_dtype};
-    rows[ROLES + 2] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
-    rows[ROLES + 3] = (option_row){0};
+    rows[ROLES + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
+    rows[ROLES + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: 2^(-8h/heads), h = 1 .. heads", set_alibi};
+    rows[ROLES + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16", set_dtype};
+    rows[ROLES + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
+    rows[ROLES + 5] = (option_row){0};
     return rows;
 }

@@ -18,6 +18,8 @@ typedef enum tensor_role {
     ROLE_OFFSET,
     ROLE_SLOPES,
     ROLE_SINK,
+    ROLE_SCALE,
+    ROLE_BLOCKS,
     ROLE_DROPOUT_KEEP,
     ROLE_CU_SEQLENS_Q,
     ROLE_CU_SEQLENS_KV,

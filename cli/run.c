@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backward.h"
 #include "commands.h"
 #include "compute.h"
 #include "difference.h"
@@ -26,6 +27,8 @@ static const command_usage usage = {
                "[batch, head, token, channel]; axes before these count as batch.\n",
     .notes = "A tensor of IN that has the name of a role (mask, bias, lengths_kv, ...) is used;\n"
              "--ignore leaves it out. OUT gets the metadata of IN and appears whole or not at all.\n"
+             "With --backward OUT also has dq, dk and dv, and the gradients of bias, slopes, sink and\n"
+             "scale where these tensors are used; o and lse are always computed anew.\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
@@ -62,7 +65,7 @@ static attn_status set_compare(void *target, const char *name, const char *value
 
 static const option_row run_options[] = {
     {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
-    {"backward", 0, NULL, "compute gradients too; not in this version", set_backward},
+    {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", set_backward},
     {"compare", 0, NULL, "tell how far the results are from those in IN", set_compare},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -107,7 +110,7 @@ typedef struct run_report {
     const attn_tensors *out;
     const char *output, *problem, *kernel;
     double seconds;
-    difference differences[MOST_OUTPUTS];
+    difference differences[MOST_OUTPUTS + MOST_GRADIENTS];
     int differences_count;
 } run_report;
 
@@ -209,28 +212,39 @@ static attn_status run(const char *path, const run_settings *settings, const inp
 {
     attention_input input;
     computation work = {0};
+    backward_work gradients = {0};
     attn_tensors *out = NULL;
-    char problem[512];
+    char problem[512], kernels[200] = "";
     attn_status status = input_load(&input, path, in, INPUT_VALUE, error);
+    const int backward = in->spec.op == SPEC_BACKWARD;
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
-    if (status == ATTN_OK) outputs_want(&settings->outputs, &input.problem);
+    if (status == ATTN_OK) outputs_want(&settings->outputs, &input);
+    attn_problem forward = backward ? forward_of(&input.problem) : input.problem;
     if (status == ATTN_OK) {
-        status = computation_begin(&work, &input.problem, common, error);
+        status = computation_begin(&work, &forward, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     attn_args args = input.args;
     if (status == ATTN_OK) status = attn_tensors_create(&out, error);
     if (status == ATTN_OK) status = outputs_add(out, &input, &input.problem, &args, error);
+    if (status == ATTN_OK && backward) {
+        status = backward_begin(&gradients, &input, out, &args, common, error);
+        if (status != ATTN_OK) failure_about(error, input.path);
+    }
 
     double begin = seconds_now();
     if (status == ATTN_OK) {
-        status = compute_whole(&work, &input.problem, &args, common, "attention", error);
+        status = compute_whole(&work, &forward, &args, common, "attention", error);
+        if (status == ATTN_OK && backward) status = backward_run(&gradients, &args, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
-    run_report report = {&input, out, settings->output, problem, work.description.kernel, seconds_now() - begin, {{0}}, 0};
+    run_report report = {&input, out, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
     if (status == ATTN_OK && settings->compare) status = compare(&report, error);
     problem_print(&input.spec, problem, sizeof problem);
+    if (status == ATTN_OK)
+        snprintf(kernels, sizeof kernels, "%s%s%s", work.description.kernel, backward ? ", " : "",
+                 backward ? gradients.computation.description.kernel : "");
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
     if (status == ATTN_OK) status = attn_tensors_write(out, settings->output, error);
     if (status == ATTN_OK && common->json) print_json(&report);
@@ -238,6 +252,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     if (status == ATTN_OK && !common->json) print_differences(&report);
     attn_tensors_destroy(out);
     computation_end(&work);
+    backward_end(&gradients);
     input_free(&input);
     return status;
 }

@@ -18,6 +18,7 @@ static const struct {
     {offsetof(attn_problem, o), offsetof(attn_args, o), 1},
     {offsetof(attn_problem, mask.mask), offsetof(attn_args, mask), 1},
     {offsetof(attn_problem, bias.bias), offsetof(attn_args, bias), 1},
+    {offsetof(attn_problem, mask.blocks), offsetof(attn_args, blocks), 1},
     {offsetof(attn_problem, want.lse_layout), offsetof(attn_args, lse), 1},
     {offsetof(attn_problem, want.weights_layout), offsetof(attn_args, weights), 1},
 };
@@ -30,17 +31,28 @@ static attn_dtype type_of(const attn_problem *p, int t)
     attn_dtype dtype = ((const attn_layout *)(const void *)((const char *)p + tensors[t].layout))->dtype;
     if (dtype) return dtype;
     attn_dtype q = p->q.dtype ? p->q.dtype : ATTN_F32;
-    return t < 4 ? q : tensors[t].pointer == offsetof(attn_args, mask) ? ATTN_BOOL : q == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    if (t < 4) return q;
+    if (tensors[t].pointer == offsetof(attn_args, mask) || tensors[t].pointer == offsetof(attn_args, blocks)) return ATTN_BOOL;
+    return q == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+}
+
+int slicer_can(const attn_problem *whole)
+{
+    const int cut_blocks = whole->mask.block && whole->mask.block_q != 1;
+    return whole->op == ATTN_FORWARD && !whole->mask.packed && !cut_blocks && whole->dropout.probability == 0;
 }
 
 void slicer_init(slicer *s, const attn_problem *whole, const attn_args *all)
 {
     const attn_shape *n = &whole->shape;
+    const attn_mask *m = &whole->mask;
+    const int64_t blocks = m->block ? (n->len_kv + m->block_kv - 1) / m->block_kv : 0;
     const int64_t size[SLICE_TENSORS][4] = {
         {n->batch, n->heads_q, n->len_q, n->dim_qk},  {n->batch, n->heads_kv, n->len_kv, n->dim_qk},
         {n->batch, n->heads_kv, n->len_kv, n->dim_v}, {n->batch, n->heads_q, n->len_q, n->dim_v},
         {n->batch, n->heads_q, n->len_q, n->len_kv},  {n->batch, n->heads_q, n->len_q, n->len_kv},
-        {n->batch, n->heads_q, n->len_q, 1},          {n->batch, n->heads_q, n->len_q, n->len_kv},
+        {n->batch, n->heads_q, n->len_q, blocks},     {n->batch, n->heads_q, n->len_q, 1},
+        {n->batch, n->heads_q, n->len_q, n->len_kv},
     };
     *s = (slicer){.whole = *whole, .all = *all};
     for (int t = 0; t < SLICE_TENSORS; t++) layout_strides(layout_in(&s->whole, t), size[t], s->stride[t]);
@@ -63,6 +75,9 @@ attn_problem slicer_problem(const slicer *s, int64_t rows)
     return part;
 }
 
+/* Slopes are of the compute type. */
+static size_t slope_size(const attn_problem *p) { return attn_dtype_size(p->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32); }
+
 static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
 void slicer_take(const slicer *s, int64_t b, int64_t first, int64_t rows, slice *part)
@@ -75,6 +90,8 @@ void slicer_take(const slicer *s, int64_t b, int64_t first, int64_t rows, slice 
         int64_t elements = b * s->stride[t][0] + (tensors[t].by_query ? first * s->stride[t][2] : 0);
         if (*pointer) *pointer += elements * (int64_t)attn_dtype_size(type_of(whole, t));
     }
+    if (whole->bias.alibi == ATTN_ALIBI_BATCH_HEAD)
+        part->args.slopes = (const char *)s->all.slopes + (size_t)(b * whole->shape.heads_q) * slope_size(whole);
     int64_t len_q = whole->mask.lengths_q ? lengths_q[b] : whole->shape.len_q;
     part->lengths_q = len_q < 0 || len_q > whole->shape.len_q ? len_q : clamp(len_q - first, 0, rows); /* a bad one stays bad */
     part->lengths_kv = whole->mask.lengths_kv ? lengths_kv[b] : whole->shape.len_kv;

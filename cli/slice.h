@@ -8,7 +8,7 @@
 
 #include "attn/attn.h"
 
-enum { SLICE_TENSORS = 8 };
+enum { SLICE_TENSORS = 9 };
 
 /* Borrows the index arrays of the arguments, which are i64. */
 typedef struct slicer {
@@ -22,6 +22,10 @@ typedef struct slice {
     attn_args args;
     int64_t lengths_q, lengths_kv, offset;
 } slice;
+
+/* 1 if a problem can be cut: not where numbers depend on the place in the whole (dropout, packed sequences, a backward pass, and
+ * block masks unless each query has its own row of them). */
+int slicer_can(const attn_problem *whole);
 
 void slicer_init(slicer *s, const attn_problem *whole, const attn_args *all);
 

@@ -11,7 +11,9 @@ attn_status weights_begin(weight_reader *reader, const attention_input *input, i
                           attn_error *error)
 {
     *reader = (weight_reader){.rows = rows};
-    slicer_init(&reader->slicer, &input->problem, &input->args);
+    attn_problem whole = input->problem;
+    whole.dropout.probability = 0; /* weights are those before dropout */
+    slicer_init(&reader->slicer, &whole, &input->args);
     attn_problem part = slicer_problem(&reader->slicer, rows);
     const attn_shape *shape = &part.shape;
     part.want = (attn_want){.weights = 1}; /* dense */

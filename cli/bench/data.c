@@ -189,6 +189,11 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     if (p->want.lse || backward) args->lse = output(d, &p->want.lse_layout, compute, rows);
     if (p->want.weights) args->weights = output(d, &p->want.weights_layout, compute, pairs);
     if (p->mask.boolean) args->mask = draw_mask(d, &p->mask.mask, pairs, spec->mask_drop);
+    if (p->mask.block) {
+        const int64_t blocks[4] = {s->batch, s->heads_q, problem_blocks(s->len_q, p->mask.block_q),
+                                   problem_blocks(s->len_kv, p->mask.block_kv)};
+        args->blocks = draw_mask(d, &p->mask.blocks, blocks, spec->block_drop);
+    }
     if (p->bias.additive) args->bias = input(d, &p->bias.bias, compute, pairs);
     if (p->bias.alibi) args->slopes = draw_slopes(d, compute, p);
     if (p->bias.sink) args->sink = few(d, compute, s->heads_q);

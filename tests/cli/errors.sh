@@ -24,10 +24,23 @@ make lengthsq.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_q:i6
 make lengths3.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:i64:3:2
 make lengthsf.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:f32:2:2
 make offset.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 offset:i32:2:1
-for later in slopes:f32:1 sink:f32:1 dropout_keep:u8:4x4 cu_seqlens_q:i32:2 cu_seqlens_kv:i32:2; do
-    make "${later%%:*}.safetensors" q:f32:4x8 k:f32:4x8 v:f32:4x8 "$later"
-done
-make do.safetensors q:f32:4x8 k:f32:4x8 v:f32:4x8 do:f32:4x8
+flat='q:f32:4x8 k:f32:4x8 v:f32:4x8'
+make dropout_keep.safetensors $flat dropout_keep:u8:4x4
+make do.safetensors $flat do:f32:4x7
+make dlse.safetensors $flat do:f32:4x8 dlse:f32:3
+make blocks.safetensors $flat blocks:bool:2x3:1
+make sink.safetensors $flat sink:f32:2
+make sinks.safetensors $flat sink:f32:1
+make scale.safetensors $flat scale:f32:2
+make slopes.safetensors q:f32:2x4x4x8 k:f32:2x4x4x8 v:f32:2x4x4x8 slopes:f32:3
+make slopesi.safetensors $flat slopes:i32:1:1
+make packq.safetensors $flat cu_seqlens_q:i32:2:0
+make pack9.safetensors q:f32:4x8 k:f32:3x8 v:f32:3x8 cu_seqlens_q:i32:2:9 cu_seqlens_kv:i32:2:0
+make pack2.safetensors $flat cu_seqlens_q:i32:2:0 cu_seqlens_kv:i64:3:0
+make packf.safetensors $flat cu_seqlens_q:f32:2:0 cu_seqlens_kv:i64:3:0
+make packr.safetensors $flat cu_seqlens_q:i32:1x2:0 cu_seqlens_kv:i64:3:0
+make pack4.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 cu_seqlens_q:i32:2:0 cu_seqlens_kv:i64:2:0
+make packl.safetensors $flat cu_seqlens_q:i32:2:0 cu_seqlens_kv:i64:2:0 lengths_q:i64:1:0
 make two.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 'tokens=[["a","b"],["c","d"],["e"]]' 'layout=q: [batch, head, token, width]'
 make long.safetensors q:f32:4x8 k:f32:4x8 'tokens=["a","b","c","d","e"]'
 make words.safetensors q:f32:4x8 k:f32:4x8 'tokens=["the","cat","sat",7]'
@@ -81,25 +94,57 @@ refused 2 "attn run: a.safetensors: causal and align both say where queries stan
 refused 2 "attn run: offset.safetensors: offset and causal=bottom-right both say where queries stand" \
     run offset.safetensors -o out.npz --causal=bottom-right
 
+# run: numbers of options
+refused 2 "attn run: --temperature (0) is not above 0" run a.safetensors -o out.npz --temperature=0
+refused 2 "attn run: --temperature (-1) is not above 0" run a.safetensors -o out.npz --temperature=-1
+refused 2 "attn run: --temperature: 'nan' is not a number" run a.safetensors -o out.npz --temperature=nan
+refused 2 "attn run: --softcap (-2) is not 0 or more" run a.safetensors -o out.npz --softcap=-2
+refused 2 "attn run: --dropout (1.5) is not within 0 and 1" run a.safetensors -o out.npz --dropout=1.5
+refused 2 "attn run: --dropout (-0.1) is not within 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
+refused 2 "attn run: --dropout: 'nan' is not a number" run a.safetensors -o out.npz --dropout=nan
+refused 2 "attn run: --chunk: '-1' is not a number of keys (a whole number; 0 is off)" run a.safetensors -o out.npz --chunk=-1
+refused 2 "attn run: --block: '0,2' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=0,2
+refused 2 "attn run: --block: '2,2/0.5' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
+refused 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
+
+# run: tensors of options, and gradients
+refused 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --blocks=NAME chooses another" \
+    run a.safetensors -o out.npz --block=2,2
+refused 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K says how many queries and keys each entry is for; --ignore=blocks leaves it out" \
+    run blocks.safetensors -o out.npz
+refused 2 "attn run: blocks.safetensors: tensor 'blocks' [2, 3] does not broadcast to [1, 1, 2, 2] (batch, head, query block, key block)" \
+    run blocks.safetensors -o out.npz --block=2,2
+refused 2 "attn run: sink.safetensors: tensor 'sink' [2]: expected a number for each head [1]" run sink.safetensors -o out.npz
+refused 2 "attn run: scale.safetensors: tensor 'scale' [2]: expected a number for each head [1]" run scale.safetensors -o out.npz
+refused 2 "attn run: slopes.safetensors: tensor 'slopes' [3]: expected a number for each head [4], or for each batch entry and head [2, 4]" \
+    run slopes.safetensors -o out.npz
+refused 2 "attn run: slopesi.safetensors: tensor 'slopes' is i32; expected f32, f64, f16 or bf16" run slopesi.safetensors -o out.npz
+refused 2 "attn run: sinks.safetensors: mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink" \
+    run sinks.safetensors -o out.npz --empty=uniform
+refused 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --backward
+refused 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
+refused 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse.safetensors -o out.npz --backward
+refused 2 "attn run: --do is a gradient, which is for attn run --backward" run do.safetensors -o out.npz --do=do
+refused 2 "attn run: out.npy: a .npy file holds one tensor, and --backward asks for another" run dlse.safetensors -o out.npy --backward --ignore=dlse
+
+# run: packed sequences
+refused 2 "attn run: packq.safetensors: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=cu_seqlens_q --cu-seqlens-kv=cu_seqlens_q takes one for both" \
+    run packq.safetensors -o out.npz
+refused 2 "attn run: pack9.safetensors: tensor 'cu_seqlens_q': number 0 (9) is not within 0 and 0" run pack9.safetensors -o out.npz
+refused 2 "attn run: pack2.safetensors: tensor 'cu_seqlens_kv' [3] does not fit 'cu_seqlens_q' [2]: 2 and 1 sequences" run pack2.safetensors -o out.npz
+refused 2 "attn run: packf.safetensors: tensor 'cu_seqlens_q' is f32; expected whole numbers, such as i32" run packf.safetensors -o out.npz
+refused 2 "attn run: packr.safetensors: tensor 'cu_seqlens_q' [1, 2]: expected [sequences + 1] numbers" run packr.safetensors -o out.npz
+refused 2 "attn run: pack4.safetensors: tensor 'q' has 4 axes; packed sequences are [head, token, channel], or with --layout=bshd [token, head, channel]" \
+    run pack4.safetensors -o out.npz
+refused 2 "attn run: packl.safetensors: mask.packed and mask.lengths_q are both set; packed sequences have their lengths from cu_seqlens" \
+    run packl.safetensors -o out.npz
+refused 3 "attn top: pack2.safetensors: tensor 'cu_seqlens_q': packed sequences are for attn run only" top pack2.safetensors --token '#0'
+
 # run: what this version cannot do
-refused 3 "attn run: a.safetensors: libattn $version has no backward pass" run a.safetensors -o out.npz --backward
-refused 3 "attn run: a.safetensors: libattn $version has no softcap" run a.safetensors -o out.npz --softcap=2
-refused 3 "attn run: a.safetensors: libattn $version has no temperature" run a.safetensors -o out.npz --temperature=1.5
-refused 3 "attn run: a.safetensors: libattn $version has no dropout" run a.safetensors -o out.npz --dropout=0.1
 refused 3 "attn run: a.safetensors: libattn $version has no relative terms" run a.safetensors -o out.npz --rel=shaw/64
 refused 3 "attn run: a.safetensors: libattn $version has no int8 cache" run a.safetensors -o out.npz --dtype=int8
-refused 3 "attn run: slopes.safetensors: tensor 'slopes': libattn $version has no ALiBi slopes; --ignore=slopes leaves it out" \
-    run slopes.safetensors -o out.npz
-refused 3 "attn run: sink.safetensors: tensor 'sink': libattn $version has no attention sink; --ignore=sink leaves it out" \
-    run sink.safetensors -o out.npz
 refused 3 "attn run: dropout_keep.safetensors: tensor 'dropout_keep': libattn $version has no dropout; --ignore=dropout_keep leaves it out" \
     run dropout_keep.safetensors -o out.npz
-for name in cu_seqlens_q cu_seqlens_kv; do
-    refused 3 "attn run: $name.safetensors: tensor '$name': libattn $version has no packed sequences; --ignore=$name leaves it out" \
-        run $name.safetensors -o out.npz
-done
-refused 3 "attn run: do.safetensors: tensor 'do': libattn $version has no backward pass; --ignore=do leaves it out" \
-    run do.safetensors -o out.npz --backward
 
 # run: files and tensors
 refused 2 "attn run: missing.npz: cannot open: No such file or directory" run missing.npz -o out.npz
@@ -167,7 +212,7 @@ refused 2 "attn top: long.safetensors: 5 tokens for 4 queries and 4 keys" top lo
 for name in words text; do
     refused 2 "attn top: $name.safetensors: metadata 'tokens' is not a JSON list of words, or of lists of words" top $name.safetensors --token cat
 done
-refused 3 "attn top: $STREET: libattn $version has no softcap" top "$STREET" --token it --softcap=2
+refused 3 "attn top: $STREET: libattn $version has no rotary positions" top "$STREET" --token it --rope
 
 # view
 refused 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html

@@ -17,8 +17,8 @@ for command in run top view check bench info explain; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
     done
 done
-for option in causal align window scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
-    slopes sink do dlse ignore tokens; do
+for option in causal align window chunk block blocks empty alibi scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
+    slopes sink cu-seqlens-q cu-seqlens-kv do dlse ignore tokens; do
     for command in run top view; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
     done
@@ -38,7 +38,13 @@ printed "info --json" '^\{' info --json
 fields version cpu features isa threads kernels name needs usable built_with
 printed info '^kernels  attn_fwd_' info
 printed "explain --json" '"kernel":' explain fwd:f32:hq2:sq1000:d64:causal --json
-fields kernel why tile blocks threads workspace_bytes tiles_total tiles_visited tiles_modified
+fields kernel why tile blocks threads workspace_bytes tiles_total tiles_visited tiles_modified options
+printed "explain bwd --json" '"kernel":.*"attn_bwd_' explain bwd:sq100:d64:softcap=2 --json
+fields name cost bytes fused
+printed "explain says what an option costs" '^options    softcap     one pass' explain sq100:d64:softcap=2
+printed "  and that it stays in the walk" '^fused      all options are done inside one walk' explain bwd:sq100:d64:softcap=2:sink:bias:dbias
+printed "  or which does not" '^fused      all but the gradient of the bias' explain bwd:sq100:d64:hq2:bias=h1:dbias
+printed "  a mask of 100 x 100 bytes is 9.8 KiB" 'mask .*\(9\.8 KiB\)' explain sq100:d64:mask=0.5
 printed explain '^kernel     attn_fwd_f64_scalar \(computes in f64\)' explain f64:sq100:d64 --isa=scalar
 printed "explain --threads" '^threads    1$' explain sq100:d64 --threads 1
 printed "run --json" '"problem":.*"fwd:f32:b6:hq12:sq14:d32:causal:lse"' run "$STREET" -o o.safetensors --causal --lse --json

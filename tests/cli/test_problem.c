@@ -34,7 +34,9 @@ static void canonical_strings(void **state)
         "fwd:f32:sq9:d8:causal:offset",
         "fwd:f32:sq9:d8:mask=0.25:bias=b1h1:lens",
         "fwd:f32:sq9:d8:mask=0.1/b1h1q1k1:bias:lens=kv:scale=-0.5:layout=bshd:lse:weights:seed=18446744073709551615",
-        "bwd:f32:sq9:d8:softcap=30:temperature=1.5:dropout=0.1:alibi:sink:packed:dbias",
+        "bwd:f32:sq9:d8:softcap=30:temperature=1.5:dropout=0.1:alibi:sink:packed:dlse:dslopes:dsink:dbias",
+        "bwd:f32:sq9:d8:scale=heads:alibi=batch-head:chunk=4:block=2,3:empty=uniform:dscale",
+        "fwd:f32:sq9:d8:block=64,128/0.25/b1h1",
         "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
         "linear:f32:sq9:d8:rel=xl:phi=elu1",
         "decode:int8:sq1:skv9:d8",
@@ -102,6 +104,15 @@ static void refuses(void **state)
         {"sq9:d8:softcap=-1", "softcap (-1) is not 0 or more"},
         {"sq9:d8:temperature=0", "temperature (0) is not above 0"},
         {"sq9:d8:dropout=1.1", "dropout (1.1) is not within 0 and 1"},
+        {"sq9:d8:chunk=x", "chunk: 'x' is not a number of keys (a whole number; 0 is off)"},
+        {"sq9:d8:block", "block needs a value: block=Q,K[/P]"},
+        {"sq9:d8:block=0,4", "block: '0,4' is not Q,K (two whole numbers above 0)"},
+        {"sq9:d8:block=4/0.5,4", "block: '4/0.5,4' is not Q,K (two whole numbers above 0)"},
+        {"sq9:d8:block=4,4/2", "block: '2' is not a share within 0 and 1"},
+        {"sq9:d8:block=4,4/0.5/x1", "block: 'x1' does not name axes of size 1, such as b1h1 (letters b h q k)"},
+        {"sq9:d8:empty=mean", "empty: unknown value 'mean' (nearest: zero)"},
+        {"sq9:d8:alibi=all", "alibi: unknown value 'all' (nearest: head)"},
+        {"sq9:d8:scale=head", "scale: 'head' is not a number"},
         {"sq9:d8:lse=1", "lse takes no value, and has '1'"},
         {"sq9:d8:layout=bhds", "layout: unknown value 'bhds' (nearest: bhsd, bshd)"},
         {"sq9:d8:score=additive", "score: unknown value 'additive' (nearest: additive/N)"},
@@ -150,6 +161,9 @@ static void names_what_is_missing(void **state)
         {"sink", "attention sink"},
         {"packed", "packed sequences"},
         {"dbias", "gradient of the bias"},
+        {"chunk=3", "chunks"},
+        {"block=2,2", "block masks"},
+        {"empty=uniform", "uniform weights of empty rows"},
         {"score=additive/4", "additive score"},
         {"rel=xl", "relative terms"},
         {"t5", "T5 bias"},
@@ -236,9 +250,29 @@ static void builds_what_the_library_has(void **state)
     assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
     attn_plan_destroy(plan);
 
-    assert_int_equal(problem_parse("bwd:sq5:d4:dbias", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "dbias needs bwd and bias: it is the gradient of the bias");
+    text = "bwd:b2:hq4:sq5:skv9:d4:chunk=3:block=2,4:empty=uniform:alibi=batch-head:scale=heads:dlse:dslopes:dscale";
+    assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_OK);
+    assert_true(p.mask.chunk == 3 && p.mask.block && p.mask.block_q == 2 && p.mask.block_kv == 4);
+    assert_memory_equal(p.mask.blocks.stride, ((int64_t[4]){4 * 3 * 3, 3 * 3, 3, 1}), sizeof p.mask.blocks.stride);
+    assert_true(p.mask.empty == ATTN_EMPTY_UNIFORM && p.bias.alibi == ATTN_ALIBI_BATCH_HEAD);
+    assert_int_equal(p.score.scale_kind, ATTN_SCALE_PER_HEAD);
+    assert_true(p.gradients.lse && p.gradients.slopes && p.gradients.scale && !p.gradients.sink && !p.gradients.bias);
+    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
+    attn_plan_destroy(plan);
+
+    static const struct {
+        const char *text, *message;
+    } wrong[] = {{"bwd:sq5:d4:dbias", "dbias needs bwd and bias: it is the gradient of the bias"},
+                 {"sq5:d4:alibi:dslopes", "dslopes needs bwd and alibi: it is the gradient of its slopes"},
+                 {"bwd:sq5:d4:dsink", "dsink needs bwd and sink: it is the gradient of the sink"},
+                 {"bwd:sq5:d4:dscale", "dscale needs bwd and scale=heads: it is the gradient of the scale of each head"},
+                 {"sq5:d4:dlse", "dlse needs bwd: it is a gradient that flows in"}};
+    for (size_t k = 0; k < COUNT(wrong); k++) {
+        assert_int_equal(problem_parse(wrong[k].text, &spec, &error), ATTN_OK);
+        assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, wrong[k].message);
+    }
     assert_int_equal(problem_parse("sq5:d4:rope", &spec, &error), ATTN_OK);
     assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
 }

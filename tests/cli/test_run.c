@@ -3,185 +3,9 @@
  * test_run.c - `attn run` writes what the definition says, for every shape, name and broadcast that a file can have.
  *
  * Each test writes a file, runs the command (ATTN_COMMAND) and holds the output against ref/, which knows nothing of files. */
-#include "test.h"
-
-#include <fcntl.h>
-#include <math.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "attn/io.h"
-#include "attn_ref.h"
-
-static char folder[] = "/tmp/attn-test-run-XXXXXX";
-
-static char *in_folder(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static int enter_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int leave_folder(void **state)
-{
-    (void)state;
-    char command[80];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-/* `attn run WORDS` in the folder; it must succeed and say nothing. */
-static void run(const char *words)
-{
-    char command[600];
-    snprintf(command, sizeof command, "cd %s && exec %s run %s >said 2>&1", folder, ATTN_COMMAND, words);
-    int status = system(command);
-    if (status == 0) return;
-    FILE *said = fopen(in_folder("said"), "r");
-    char line[300] = "";
-    if (said && !fgets(line, sizeof line, said)) line[0] = 0;
-    fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
-}
-
-static attn_tensors *read_file(const char *name)
-{
-    attn_tensors *file = NULL;
-    attn_error error;
-    if (attn_tensors_read(&file, name[0] == '/' ? name : in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
-    return file;
-}
-
-static void write_file(attn_tensors *file, const char *name)
-{
-    attn_error error;
-    if (attn_tensors_write(file, in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
-    attn_tensors_destroy(file);
-}
-
-static attn_tensors *new_file(void)
-{
-    attn_tensors *file = NULL;
-    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
-    return file;
-}
-
-/* ---- one attention, as the reference takes it ---- */
-
-enum { MOST = 4096 };
-
-typedef struct example {
-    ref_problem p;
-    double Q[MOST], K[MOST], V[MOST], O[MOST], lse[MOST], S[MOST], P[MOST], bias[MOST];
-    unsigned char keep[MOST];
-    int64_t index[8];
-} example;
-
-static double number(int64_t k, double phase) { return sin(1.7 * (double)k + phase); }
-
-/* Batch 6 so that it can be [6], [2][3] or [1][6] in a file. */
-static void example_init(example *e)
-{
-    memset(e, 0, sizeof *e);
-    e->p =
-        (ref_problem){.B = 6, .Hq = 4, .Hkv = 2, .Sq = 3, .Skv = 5, .D = 4, .Dv = 3, .Q = e->Q, .K = e->K, .V = e->V, .scale = 0.5};
-    for (int64_t k = 0; k < e->p.B * e->p.Hq * e->p.Sq * e->p.D; k++) e->Q[k] = (float)number(k, 0);
-    for (int64_t k = 0; k < e->p.B * e->p.Hkv * e->p.Skv * e->p.D; k++) e->K[k] = (float)number(k, 1);
-    for (int64_t k = 0; k < e->p.B * e->p.Hkv * e->p.Skv * e->p.Dv; k++) e->V[k] = (float)number(k, 2);
-}
-
-static int64_t product(int rank, const int64_t *shape)
-{
-    int64_t count = 1;
-    for (int k = 0; k < rank; k++) count *= shape[k];
-    return count;
-}
-
-static void add_floats(attn_tensors *file, const char *name, int rank, const int64_t *shape, const double *values)
-{
-    void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, ATTN_F32, rank, shape, &data, NULL), ATTN_OK);
-    for (int64_t k = 0; k < product(rank, shape); k++) ((float *)data)[k] = (float)values[k];
-}
-
-static void add_bytes(attn_tensors *file, const char *name, int rank, const int64_t *shape, const unsigned char *values)
-{
-    void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, ATTN_BOOL, rank, shape, &data, NULL), ATTN_OK);
-    memcpy(data, values, (size_t)product(rank, shape));
-}
-
-static void add_whole(attn_tensors *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype, const int64_t *values)
-{
-    void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, dtype, rank, shape, &data, NULL), ATTN_OK);
-    for (int64_t k = 0; k < product(rank, shape); k++) {
-        if (dtype == ATTN_I64) ((int64_t *)data)[k] = values[k];
-        else ((int32_t *)data)[k] = (int32_t)values[k];
-    }
-}
-
-/* q, k and v with these leading axes in place of the batch. */
-static attn_tensors *example_file(const example *e, int leading, const int64_t *lead)
-{
-    attn_tensors *file = new_file();
-    int64_t shape[ATTN_MAX_RANK] = {0};
-    memcpy(shape, lead, (size_t)leading * sizeof *lead);
-    int64_t *s = shape + leading;
-    s[0] = e->p.Hq, s[1] = e->p.Sq, s[2] = e->p.D;
-    add_floats(file, "q", leading + 3, shape, e->Q);
-    s[0] = e->p.Hkv, s[1] = e->p.Skv;
-    add_floats(file, "k", leading + 3, shape, e->K);
-    s[2] = e->p.Dv;
-    add_floats(file, "v", leading + 3, shape, e->V);
-    return file;
-}
-
-static void assert_close(const attn_tensors *file, const char *name, const double *expected, int64_t count)
-{
-    const attn_tensor *t = attn_tensors_find(file, name);
-    assert_non_null(t);
-    assert_int_equal(product(t->rank, t->shape), count);
-    for (int64_t k = 0; k < count; k++) {
-        double got = t->dtype == ATTN_F64 ? ((const double *)t->data)[k] : (double)((const float *)t->data)[k];
-        if (got == expected[k]) continue; /* infinities too */
-        if (!(fabs(got - expected[k]) <= (t->dtype == ATTN_F64 ? 1e-13 : 2e-6)))
-            fail_msg("%s[%d] is %.9g; expected %.9g", name, (int)k, got, expected[k]);
-    }
-}
-
-static void assert_shape(const attn_tensors *file, const char *name, int rank, const int64_t *shape)
-{
-    const attn_tensor *t = attn_tensors_find(file, name);
-    assert_non_null(t);
-    assert_int_equal(t->rank, rank);
-    assert_memory_equal(t->shape, shape, (size_t)rank * sizeof *shape);
-}
-
-/* Runs `attn run in.safetensors -o out.safetensors --lse --weights WORDS` and checks all three outputs. */
-static void check(example *e, const char *words)
-{
-    char all[400];
-    snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights %s", words);
-    run(all);
-    ref_forward(&e->p, e->O, e->lse, e->S, e->P);
-    attn_tensors *out = read_file("out.safetensors");
-    assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);
-    assert_close(out, "lse", e->lse, e->p.B * e->p.Hq * e->p.Sq);
-    assert_close(out, "weights", e->P, e->p.B * e->p.Hq * e->p.Sq * e->p.Skv);
-    attn_tensors_destroy(out);
-}
+#include "run_example.h"
 
 /* ---- tests ---- */
-
-static const int64_t lead6[] = {6}, lead23[] = {2, 3};
 
 static void the_model_in_the_file(void **state)
 {
@@ -444,28 +268,16 @@ static void formats(void **state)
     attn_tensors_destroy(first);
 }
 
-/* On a terminal, long work is done in slices, for the sake of a progress bar: the bits are the same. */
-static void a_terminal_changes_nothing(void **state)
+/* On a terminal, long work is done in slices, for the sake of a progress bar, where it can be: the bits are the same. */
+static void compare_on_terminal(const char *options)
 {
-    (void)state;
-    enum { S = 4500, D = 64 }; /* more than 2e9 operations, or there are no slices */
-    static double values[S * D];
-    for (int64_t k = 0; k < S * D; k++) values[k] = number(k, 0);
-    attn_tensors *file = new_file();
-    static const char *const names[] = {"q", "k", "v"};
-    for (int k = 0; k < 3; k++) add_floats(file, names[k], 4, (int64_t[]){1, 1, S, D}, values);
-    add_whole(file, "lengths_q", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4300});
-    add_whole(file, "lengths_kv", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4400});
-    write_file(file, "in.safetensors");
-    run("in.safetensors -o plain.safetensors --lse --causal=bottom-right --window=4390,-1");
-
+    char command[500];
+    snprintf(command, sizeof command, "in.safetensors -o plain.safetensors --lse %s", options);
+    run(command);
     int terminal = posix_openpt(O_RDWR | O_NOCTTY);
     if (terminal < 0 || grantpt(terminal) || unlockpt(terminal)) skip();
-    char command[500];
-    snprintf(command, sizeof command,
-             "cd %s && exec %s run in.safetensors -o sliced.safetensors --lse --causal=bottom-right "
-             "--window=4390,-1 2>%s",
-             folder, ATTN_COMMAND, ptsname(terminal));
+    snprintf(command, sizeof command, "cd %s && exec %s run in.safetensors -o sliced.safetensors --lse %s 2>%s", folder,
+             ATTN_COMMAND, options, ptsname(terminal));
     assert_int_equal(system(command), 0);
     close(terminal);
     attn_tensors *plain = read_file("plain.safetensors"), *sliced = read_file("sliced.safetensors");
@@ -477,6 +289,27 @@ static void a_terminal_changes_nothing(void **state)
     }
     attn_tensors_destroy(plain);
     attn_tensors_destroy(sliced);
+}
+
+static void a_terminal_changes_nothing(void **state)
+{
+    (void)state;
+    enum { S = 4500, D = 64 }; /* more than 2e9 operations, or there are no slices */
+    static double values[S * D];
+    for (int64_t k = 0; k < S * D; k++) values[k] = number(k, 0);
+    attn_tensors *file = new_file();
+    static const char *const names[] = {"q", "k", "v"};
+    for (int k = 0; k < 3; k++) add_floats(file, names[k], 4, (int64_t[]){1, 1, S, D}, values);
+    add_whole(file, "lengths_q", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4300});
+    add_whole(file, "lengths_kv", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4400});
+    static const unsigned char blocks[7 * 2] = {1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1};
+    add_bytes(file, "blocks", 2, (int64_t[]){7, 2}, blocks);
+    add_floats(file, "slopes", 4, (int64_t[]){1, 1, 1, 1}, (double[]){0.01});
+    write_file(file, "in.safetensors");
+    compare_on_terminal("--ignore=blocks --ignore=slopes --causal=bottom-right --window=4390,-1");
+    compare_on_terminal("--ignore=blocks --causal --softcap=2 --temperature=0.5 --chunk=4200 --empty=uniform");
+    compare_on_terminal("--ignore=blocks --ignore=slopes --dropout=0.5 --seed=3"); /* not in slices: the mask counts queries */
+    compare_on_terminal("--ignore=slopes --block=700,2250");                       /* nor these: a slice would cut a block */
 }
 
 static void empty_tensors(void **state)

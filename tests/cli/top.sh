@@ -36,6 +36,14 @@ printed "any case" "'IT'" top "$STREET" --token IT
 printed "by position" ' 9 it ' top "$STREET" --token '#9'
 
 # What a query does not see is no link.
+"$MAKE" blocks.safetensors q:f32:3x4x8 k:f32:3x5x8 blocks:bool:2x3:0 sink:f32:3 slopes:f32:3
+"$ATTN" top blocks.safetensors --token '#2' --block=3,2 --json >blocks.json
+ok "a block mask that drops all: no link" same "$(weights blocks.json | wc -l)" 0
+"$MAKE" blocks.safetensors q:f32:1x4x8 k:f32:1x5x8 blocks:bool:1x3:1 sink:f32:1:9
+"$ATTN" top blocks.safetensors --token '#2' --block=4,2 --causal --json >blocks.json
+"$ATTN" top blocks.safetensors --token '#2' --ignore=blocks --ignore=sink --causal --json >plain.json
+ok "a block mask that keeps all: 3 links" same "$(weights blocks.json | wc -l)" 3
+ok "a sink takes from the weights" test "$(weights blocks.json | head -1)" != "$(weights plain.json | head -1)"
 "$ATTN" top "$STREET" --token it --causal --json >causal.json
 ok "causal: 10 of 14 keys" same "$(weights causal.json | wc -l)" 720
 "$ATTN" top "$STREET" --token it --window=0,0 --json >window.json

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * backward.h - the gradients of `attn run --backward`, from their tensors in the output to the work. */
+#ifndef ATTN_CLI_BACKWARD_H
+#define ATTN_CLI_BACKWARD_H
+
+#include "compute.h"
+#include "input.h"
+
+enum { MOST_GRADIENTS = 7 }; /* dq, dk, dv, dbias, dslopes, dsink, dscale */
+
+typedef struct backward_work {
+    computation computation;
+    void *lse;      /* where the output has none */
+    void *expanded; /* dbias of each batch entry, where the bias broadcasts over some leading axes and not over others */
+    const attention_input *input;
+    attn_tensors *out;
+} backward_work;
+
+/* The forward problem that a backward one starts from: it leaves o and lse. */
+attn_problem forward_of(const attn_problem *backward);
+
+/*
+ * Adds dq, dk, dv and the gradients of bias, slopes, sink and scale, where the input has these tensors, to `out`, in the shapes of
+ * what they are the gradients of, and fills *args.  Ends in backward_end, also after a failure.
+ */
+attn_status backward_begin(backward_work *work, const attention_input *input, attn_tensors *out, attn_args *args,
+                           const common_settings *common, attn_error *error);
+
+/* After forward has filled args->o and args->lse. */
+attn_status backward_run(const backward_work *work, const attn_args *args, attn_error *error);
+void backward_end(backward_work *work);
+
+#endif

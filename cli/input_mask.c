@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * input_mask.c - masks, biases, lengths and offsets of a file, and how they broadcast over the leading axes. */
+#include <math.h>
+#include <string.h>
+
+#include "check/element.h"
+#include "failure.h"
+#include "input_parts.h"
+
+/* ---- broadcasting over the leading axes ---- */
+
+int input_fits_leading(const attention_input *input, int rank, const int64_t *shape, int *full)
+{
+    *full = 1;
+    for (int back = 1; back <= rank || back <= input->leading; back++) {
+        int64_t want = back <= input->leading ? input->lead[input->leading - back] : 1;
+        int64_t have = back <= rank ? shape[rank - back] : 1;
+        if (have != want && have != 1) return 0;
+        *full &= have == want;
+    }
+    return 1;
+}
+
+int64_t input_entry_of(const attention_input *input, int rank, const int64_t *shape, int64_t b)
+{
+    int64_t entry = 0, step = 1;
+    for (int back = 1; back <= input->leading && back <= rank; back++) {
+        int64_t want = input->lead[input->leading - back], have = shape[rank - back];
+        if (have != 1) entry += b % want * step;
+        b /= want;
+        step *= have;
+    }
+    return entry;
+}
+
+/* ---- mask and bias ---- */
+
+/* Fills the axes of size 1 and the pointer; copies where some leading axes broadcast and others do not, for which strides have no
+ * word. */
+static attn_status read_pairs(attention_input *input, tensor_role r, const int64_t want[4], const char *axes, int *one,
+                              const void **data, attn_error *error)
+{
+    const input_tensor *used = &input->used[r];
+    const attn_tensor *t = used->tensor;
+    const attn_shape *s = &input->spec.shape;
+    int64_t have[4] = {1, 1, 1, 1};
+    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    int fits = t->rank >= 2, full = 1, leading = t->rank > 3 ? t->rank - 3 : 0;
+    for (int axis = 1; fits && axis < 4; axis++) {
+        if (axis >= 4 - t->rank) have[axis] = t->shape[t->rank - 4 + axis];
+        if (have[axis] != want[axis] && have[axis] != 1) fits = 0;
+    }
+    if (!fits || !input_fits_leading(input, leading, t->shape, &full))
+        return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s does not broadcast to %.50s %s", used->path, t->name,
+                       shape_text(mine, t->rank, t->shape), shape_text(theirs, 4, want), axes);
+
+    int64_t entries = 1;
+    for (int a = 0; a < leading; a++) entries *= t->shape[a];
+    have[0] = full ? s->batch : entries == 1 ? 1 : s->batch;
+    *data = t->data;
+    if (!full && entries != 1) {
+        size_t slice = s->batch && entries ? t->bytes / (size_t)entries : 0;
+        char *copy = input_own(input, s->batch, slice ? slice : 1);
+        for (int64_t b = 0; b < s->batch && slice; b++)
+            memcpy(copy + (size_t)b * slice, (const char *)t->data + (size_t)input_entry_of(input, leading, t->shape, b) * slice,
+                   slice);
+        *data = copy;
+    }
+    *one = 0;
+    for (int axis = 0; axis < 4; axis++)
+        if (have[axis] == 1 && want[axis] != 1) *one |= 1 << axis;
+    return ATTN_OK;
+}
+
+/* The share of zeros, to four digits: it only serves the problem string. */
+static double dropped_share(const attn_tensor *t)
+{
+    const unsigned char *bytes = t->data;
+    size_t zeros = 0;
+    for (size_t k = 0; k < t->bytes; k++) zeros += !bytes[k];
+    return t->bytes ? round((double)zeros / (double)t->bytes * 1e4) / 1e4 : 0;
+}
+
+static const char pair_axes[] = "(batch, head, query, key)";
+
+/* A mask of any kind. */
+static attn_status check_keep(const input_tensor *t, attn_error *error)
+{
+    return input_check_type(t, t->tensor->dtype == ATTN_BOOL || t->tensor->dtype == ATTN_U8,
+                            "bool or u8 (1 = keep); --bias=NAME adds it", error);
+}
+
+static attn_status read_blocks(attention_input *input, attn_error *error)
+{
+    const input_tensor *blocks = &input->used[ROLE_BLOCKS];
+    const attn_shape *s = &input->spec.shape;
+    if (!blocks->tensor && input->spec.block)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --block needs a tensor 'blocks' (1 = keep); --blocks=NAME chooses another",
+                       input->path);
+    if (!blocks->tensor) return ATTN_OK;
+    if (!input->spec.block)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.80s: tensor '%.30s': --block=Q,K says how many queries and keys each entry is for; --ignore=%.30s leaves "
+                       "it out",
+                       blocks->path, blocks->tensor->name, blocks->tensor->name);
+    const int64_t want[4] = {s->batch, s->heads_q, problem_blocks(s->len_q, input->spec.block_q),
+                             problem_blocks(s->len_kv, input->spec.block_kv)};
+    attn_status status = check_keep(blocks, error);
+    if (status == ATTN_OK)
+        status = read_pairs(input, ROLE_BLOCKS, want, "(batch, head, query block, key block)", &input->spec.block_one,
+                            &input->args.blocks, error);
+    input->spec.block_drop = dropped_share(blocks->tensor);
+    return status;
+}
+
+void input_block_rows(attention_input *input)
+{
+    attn_mask *m = &input->problem.mask;
+    const int64_t len_q = input->problem.shape.len_q, keys = problem_blocks(input->problem.shape.len_kv, m->block_kv);
+    const int64_t batch = m->blocks.stride[0] == ATTN_BROADCAST ? 1 : input->problem.shape.batch;
+    const int64_t heads = m->blocks.stride[1] == ATTN_BROADCAST ? 1 : input->problem.shape.heads_q;
+    int64_t old[4];
+    for (int axis = 0; axis < 4; axis++) old[axis] = m->blocks.stride[axis] == ATTN_BROADCAST ? 0 : m->blocks.stride[axis];
+    const unsigned char *from = input->args.blocks;
+    unsigned char *rows = input_own(input, batch * heads, (size_t)(len_q * keys > 0 ? len_q * keys : 1)), *to = rows;
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < len_q; i++)
+                for (int64_t j = 0; j < keys; j++) *to++ = from[b * old[0] + h * old[1] + i / m->block_q * old[2] + j * old[3]];
+    const int64_t stride[4] = {batch == 1 ? ATTN_BROADCAST : heads * len_q * keys, heads == 1 ? ATTN_BROADCAST : len_q * keys, keys,
+                               1};
+    memcpy(m->blocks.stride, stride, sizeof stride);
+    m->block_q = 1;
+    input->args.blocks = rows;
+}
+
+attn_status input_read_masks(attention_input *input, attn_error *error)
+{
+    const input_tensor *mask = &input->used[ROLE_MASK], *bias = &input->used[ROLE_BIAS];
+    const attn_shape *s = &input->spec.shape;
+    const int64_t want[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    attn_status status = read_blocks(input, error);
+    if (mask->tensor && status == ATTN_OK) {
+        status = check_keep(mask, error);
+        if (status == ATTN_OK)
+            status = read_pairs(input, ROLE_MASK, want, pair_axes, &input->spec.mask_one, &input->args.mask, error);
+        input->spec.mask = 1;
+        input->spec.mask_drop = dropped_share(mask->tensor);
+    }
+    if (bias->tensor && status == ATTN_OK) {
+        status = input_check_float(bias, error);
+        if (status == ATTN_OK)
+            status = read_pairs(input, ROLE_BIAS, want, pair_axes, &input->spec.bias_one, &input->args.bias, error);
+        input->spec.bias = 1;
+    }
+    return status;
+}
+
+/* ---- lengths and offsets ---- */
+
+int input_integer(const attn_tensor *t, int64_t k, int64_t *value)
+{
+    switch (t->dtype) {
+    case ATTN_I64:
+        *value = ((const int64_t *)t->data)[k];
+        return 1;
+    case ATTN_U64:
+        *value = (int64_t)((const uint64_t *)t->data)[k];
+        return *value >= 0;
+    default: /* up to 32 bits: a double holds them */
+        *value = (int64_t)element_read(t->dtype, (const char *)t->data + (size_t)k * attn_dtype_size(t->dtype));
+        return 1;
+    }
+}
+
+/* One number for each batch entry, as i64. */
+static attn_status read_index(attention_input *input, tensor_role r, const void **data, attn_error *error)
+{
+    const input_tensor *used = &input->used[r];
+    const attn_tensor *t = used->tensor;
+    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    int full;
+    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i64", error);
+    if (status != ATTN_OK) return status;
+    if (!input_fits_leading(input, t->rank, t->shape, &full))
+        return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected one number for each batch entry %.60s",
+                       used->path, t->name, shape_text(mine, t->rank, t->shape), shape_text(theirs, input->leading, input->lead));
+    int64_t *index = input_own(input, input->spec.shape.batch, sizeof *index);
+    for (int64_t b = 0; b < input->spec.shape.batch; b++)
+        if (!input_integer(t, input_entry_of(input, t->rank, t->shape, b), &index[b]))
+            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s': a number beyond 2^63", used->path, t->name);
+    *data = index;
+    return ATTN_OK;
+}
+
+attn_status input_read_indices(attention_input *input, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    int q = input->used[ROLE_LENGTHS_Q].tensor != NULL, kv = input->used[ROLE_LENGTHS_KV].tensor != NULL;
+    if (q) status = read_index(input, ROLE_LENGTHS_Q, &input->args.lengths_q, error);
+    if (kv && status == ATTN_OK) status = read_index(input, ROLE_LENGTHS_KV, &input->args.lengths_kv, error);
+    input->spec.lengths = q && kv ? SPEC_LENGTHS_BOTH : q ? SPEC_LENGTHS_Q : kv ? SPEC_LENGTHS_KV : SPEC_LENGTHS_NONE;
+    if (input->used[ROLE_OFFSET].tensor && status == ATTN_OK) {
+        input->spec.offset_kind = SPEC_OFFSET_EACH;
+        status = read_index(input, ROLE_OFFSET, &input->args.offset, error);
+    } else if (input->spec.offset_kind == SPEC_OFFSET_VALUE && status == ATTN_OK) {
+        int64_t *offset = input_own(input, input->spec.shape.batch, sizeof *offset);
+        for (int64_t b = 0; b < input->spec.shape.batch; b++) offset[b] = input->spec.offset;
+        input->args.offset = offset;
+    }
+    return status;
+}

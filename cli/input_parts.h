@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * input_parts.h - what input.c, input_mask.c and input_option.c have from each other; private to input*.c. */
+#ifndef ATTN_CLI_INPUT_PARTS_H
+#define ATTN_CLI_INPUT_PARTS_H
+
+#include "input.h"
+
+/* Memory that input_free frees. */
+void *input_own(attention_input *input, int64_t count, size_t size);
+
+/* "tensor 'k' [..] does not fit 'q' [..]: " and the reason; ATTN_ERR_SHAPE. */
+attn_status input_misfit(const input_tensor *t, const input_tensor *other, attn_error *error, const char *format, int64_t a,
+                         int64_t b);
+attn_status input_check_type(const input_tensor *t, int fits, const char *expected, attn_error *error);
+attn_status input_check_float(const input_tensor *t, attn_error *error);
+
+/* The data of a tensor in the type that is wanted: a copy where it is stored in another. */
+const void *input_convert(attention_input *input, const attn_tensor *t, attn_dtype dtype);
+
+/* 1 if the axes of `shape` are, from the last one, each 1 or the size of the input's leading axis; *full: all are that size. */
+int input_fits_leading(const attention_input *input, int rank, const int64_t *shape, int *full);
+/* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
+int input_integer(const attn_tensor *t, int64_t k, int64_t *value);
+
+/* Steps of input_load, in this order. */
+attn_status input_read_packed(attention_input *input, int value, attn_error *error);
+attn_status input_read_masks(attention_input *input, attn_error *error);
+attn_status input_read_indices(attention_input *input, attn_error *error);
+attn_status input_read_heads(attention_input *input, attn_error *error);
+attn_status input_read_gradients(attention_input *input, attn_error *error);
+/* Strides of [head, token, channel], or with --layout=bshd [token, head, channel], for all tensors of the problem. */
+void input_lay_packed(attention_input *input);
+/* Turns the block mask into one with a row for each query, which can be cut between any two (slice.h). */
+void input_block_rows(attention_input *input);
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run_example.h - what the tests of `attn run` share: a folder, files made of an example of the reference, and the command. */
+#ifndef ATTN_TESTS_CLI_RUN_EXAMPLE_H
+#define ATTN_TESTS_CLI_RUN_EXAMPLE_H
+
+#include "test.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attn/io.h"
+#include "attn_ref.h"
+
+#define IN_TESTS __attribute__((unused)) static
+
+IN_TESTS char folder[] = "/tmp/attn-test-run-XXXXXX";
+
+IN_TESTS char *in_folder(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+IN_TESTS int enter_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+IN_TESTS int leave_folder(void **state)
+{
+    (void)state;
+    char command[80];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+/* `attn run WORDS` in the folder; it must succeed and say nothing. */
+IN_TESTS void run(const char *words)
+{
+    char command[600];
+    snprintf(command, sizeof command, "cd %s && exec %s run %s >said 2>&1", folder, ATTN_COMMAND, words);
+    int status = system(command);
+    if (status == 0) return;
+    FILE *said = fopen(in_folder("said"), "r");
+    char line[300] = "";
+    if (said && !fgets(line, sizeof line, said)) line[0] = 0;
+    fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
+}
+
+IN_TESTS attn_tensors *read_file(const char *name)
+{
+    attn_tensors *file = NULL;
+    attn_error error;
+    if (attn_tensors_read(&file, name[0] == '/' ? name : in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
+    return file;
+}
+
+IN_TESTS void write_file(attn_tensors *file, const char *name)
+{
+    attn_error error;
+    if (attn_tensors_write(file, in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
+    attn_tensors_destroy(file);
+}
+
+IN_TESTS attn_tensors *new_file(void)
+{
+    attn_tensors *file = NULL;
+    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    return file;
+}
+
+/* ---- one attention, as the reference takes it ---- */
+
+enum { MOST = 4096 };
+
+typedef struct example {
+    ref_problem p;
+    double Q[MOST], K[MOST], V[MOST], O[MOST], lse[MOST], S[MOST], P[MOST], bias[MOST];
+    unsigned char keep[MOST];
+    int64_t index[8];
+} example;
+
+IN_TESTS double number(int64_t k, double phase) { return sin(1.7 * (double)k + phase); }
+
+/* Batch 6 so that it can be [6], [2][3] or [1][6] in a file. */
+IN_TESTS void example_init(example *e)
+{
+    memset(e, 0, sizeof *e);
+    e->p =
+        (ref_problem){.B = 6, .Hq = 4, .Hkv = 2, .Sq = 3, .Skv = 5, .D = 4, .Dv = 3, .Q = e->Q, .K = e->K, .V = e->V, .scale = 0.5};
+    for (int64_t k = 0; k < e->p.B * e->p.Hq * e->p.Sq * e->p.D; k++) e->Q[k] = (float)number(k, 0);
+    for (int64_t k = 0; k < e->p.B * e->p.Hkv * e->p.Skv * e->p.D; k++) e->K[k] = (float)number(k, 1);
+    for (int64_t k = 0; k < e->p.B * e->p.Hkv * e->p.Skv * e->p.Dv; k++) e->V[k] = (float)number(k, 2);
+}
+
+IN_TESTS int64_t product(int rank, const int64_t *shape)
+{
+    int64_t count = 1;
+    for (int k = 0; k < rank; k++) count *= shape[k];
+    return count;
+}
+
+IN_TESTS void add_floats(attn_tensors *file, const char *name, int rank, const int64_t *shape, const double *values)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, ATTN_F32, rank, shape, &data, NULL), ATTN_OK);
+    for (int64_t k = 0; k < product(rank, shape); k++) ((float *)data)[k] = (float)values[k];
+}
+
+IN_TESTS void add_bytes(attn_tensors *file, const char *name, int rank, const int64_t *shape, const unsigned char *values)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, ATTN_BOOL, rank, shape, &data, NULL), ATTN_OK);
+    memcpy(data, values, (size_t)product(rank, shape));
+}
+
+IN_TESTS void add_whole(attn_tensors *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype,
+                        const int64_t *values)
+{
+    void *data;
+    assert_int_equal(attn_tensors_allocate(file, name, dtype, rank, shape, &data, NULL), ATTN_OK);
+    for (int64_t k = 0; k < product(rank, shape); k++) {
+        if (dtype == ATTN_I64) ((int64_t *)data)[k] = values[k];
+        else ((int32_t *)data)[k] = (int32_t)values[k];
+    }
+}
+
+/* q, k and v with these leading axes in place of the batch. */
+IN_TESTS attn_tensors *example_file(const example *e, int leading, const int64_t *lead)
+{
+    attn_tensors *file = new_file();
+    int64_t shape[ATTN_MAX_RANK] = {0};
+    memcpy(shape, lead, (size_t)leading * sizeof *lead);
+    int64_t *s = shape + leading;
+    s[0] = e->p.Hq, s[1] = e->p.Sq, s[2] = e->p.D;
+    add_floats(file, "q", leading + 3, shape, e->Q);
+    s[0] = e->p.Hkv, s[1] = e->p.Skv;
+    add_floats(file, "k", leading + 3, shape, e->K);
+    s[2] = e->p.Dv;
+    add_floats(file, "v", leading + 3, shape, e->V);
+    return file;
+}
+
+IN_TESTS void assert_close(const attn_tensors *file, const char *name, const double *expected, int64_t count)
+{
+    const attn_tensor *t = attn_tensors_find(file, name);
+    assert_non_null(t);
+    assert_int_equal(product(t->rank, t->shape), count);
+    for (int64_t k = 0; k < count; k++) {
+        double got = t->dtype == ATTN_F64 ? ((const double *)t->data)[k] : (double)((const float *)t->data)[k];
+        if (got == expected[k]) continue; /* infinities too */
+        if (!(fabs(got - expected[k]) <= (t->dtype == ATTN_F64 ? 1e-13 : 2e-6)))
+            fail_msg("%s[%d] is %.9g; expected %.9g", name, (int)k, got, expected[k]);
+    }
+}
+
+IN_TESTS void assert_shape(const attn_tensors *file, const char *name, int rank, const int64_t *shape)
+{
+    const attn_tensor *t = attn_tensors_find(file, name);
+    assert_non_null(t);
+    assert_int_equal(t->rank, rank);
+    assert_memory_equal(t->shape, shape, (size_t)rank * sizeof *shape);
+}
+
+/* Runs `attn run in.safetensors -o out.safetensors --lse --weights WORDS` and checks all three outputs. */
+IN_TESTS void check(example *e, const char *words)
+{
+    char all[400];
+    snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights %s", words);
+    run(all);
+    ref_forward(&e->p, e->O, e->lse, e->S, e->P);
+    attn_tensors *out = read_file("out.safetensors");
+    assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);
+    assert_close(out, "lse", e->lse, e->p.B * e->p.Hq * e->p.Sq);
+    assert_close(out, "weights", e->P, e->p.B * e->p.Hq * e->p.Sq * e->p.Skv);
+    attn_tensors_destroy(out);
+}
+
+static const int64_t lead6[] = {6}, lead23[] = {2, 3};
+
+#endif

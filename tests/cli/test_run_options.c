@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_run_options.c - every option of the core through `attn run`, forward and --backward, and packed sequences, against ref/. */
+#include "run_example.h"
+
+/* What --backward writes, as the reference computes it. */
+typedef struct gradients {
+    double dO[MOST], dlse[MOST], dQ[MOST], dK[MOST], dV[MOST], P[MOST], dS[MOST], dscale[8], dslopes[32], dsink[8], Z[MOST];
+} gradients;
+
+static example e;
+static gradients g;
+static double slopes[32], sink[8], scale[8];
+
+/* The inputs of every option that is a tensor; scalars of the problem are left to the rows. */
+static void write_inputs(const char *name)
+{
+    static const unsigned char blocks[2 * 4 * 2 * 2] = {1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 1,
+                                                        0, 0, 1, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1};
+    attn_tensors *file = example_file(&e, 2, lead23);
+    add_floats(file, "do", 5, (int64_t[]){2, 3, 4, 3, 3}, g.dO);
+    add_floats(file, "dlse", 4, (int64_t[]){2, 3, 4, 3}, g.dlse);
+    add_floats(file, "slopes", 3, (int64_t[]){2, 3, 4}, slopes);
+    add_floats(file, "one_slope_a_head", 1, (int64_t[]){4}, slopes);
+    add_floats(file, "sink", 1, (int64_t[]){4}, sink);
+    add_floats(file, "scale", 3, (int64_t[]){4, 1, 1}, scale);
+    add_floats(file, "bias", 5, (int64_t[]){2, 1, 4, 3, 5}, e.bias);
+    add_bytes(file, "blocks", 5, (int64_t[]){2, 1, 4, 2, 2}, blocks);
+    write_file(file, name);
+    for (int64_t b = 0; b < 6; b++)
+        for (int64_t h = 0; h < 4; h++)
+            for (int64_t i = 0; i < 3; i++)
+                for (int64_t j = 0; j < 5; j++)
+                    e.keep[((b * 4 + h) * 3 + i) * 5 + j] = blocks[((b / 3 * 4 + h) * 2 + i / 2) * 2 + j / 3];
+}
+
+static void draw(void)
+{
+    example_init(&e);
+    memset(&g, 0, sizeof g);
+    for (int64_t k = 0; k < 6 * 4 * 3 * 3; k++) g.dO[k] = (float)number(k, 4);
+    for (int64_t k = 0; k < 6 * 4 * 3; k++) g.dlse[k] = (float)number(k, 5);
+    for (int64_t k = 0; k < 24; k++) slopes[k] = (float)(0.4 + 0.3 * number(k, 6));
+    for (int64_t k = 0; k < 4; k++) sink[k] = (float)number(k, 7), scale[k] = (float)(0.5 + 0.2 * number(k, 8));
+    for (int64_t k = 0; k < 2 * 4 * 3 * 5; k++) e.bias[k] = (float)number(k, 3);
+}
+
+/* The bias as the reference takes it: entry b of 6 has that of b / 3. */
+static double full_bias[MOST];
+
+static void spread_bias(void)
+{
+    for (int64_t b = 0; b < 6; b++) memcpy(full_bias + b * 60, e.bias + b / 3 * 60, 60 * sizeof *full_bias);
+}
+
+static void expect_gradients(const attn_tensors *out, int has_bias)
+{
+    double dbias[2 * 4 * 3 * 5] = {0};
+    assert_close(out, "dq", g.dQ, 6 * 4 * 3 * 4);
+    assert_close(out, "dk", g.dK, 6 * 2 * 5 * 4);
+    assert_close(out, "dv", g.dV, 6 * 2 * 5 * 3);
+    if (e.p.scale_of_head) assert_close(out, "dscale", g.dscale, 4);
+    if (e.p.sink) assert_close(out, "dsink", g.dsink, 4);
+    for (int64_t k = 0; k < 360; k++) dbias[k / 180 * 60 + k % 60] += g.dS[k];
+    if (has_bias) assert_close(out, "dbias", dbias, 120);
+    assert_true(!attn_tensors_find(out, "dscale") == !e.p.scale_of_head);
+    assert_true(!attn_tensors_find(out, "dsink") == !e.p.sink);
+    assert_true(!attn_tensors_find(out, "dbias") == !has_bias);
+}
+
+/* Runs one option alone, forward and backward, in f64, where the reference is met to the last digits. */
+static void check_both(const char *words, int slope_tensor)
+{
+    char all[500];
+    ref_forward(&e.p, e.O, e.lse, e.S, e.P);
+    snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights --dtype=f64 --backward %s", words);
+    run(all);
+    attn_tensors *out = read_file("out.safetensors");
+    assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
+    assert_close(out, "lse", e.lse, 6 * 4 * 3);
+    assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
+    const ref_gradients back = {g.dO,   strstr(words, "=dlse") ? NULL : g.dlse, g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes,
+                                g.dsink};
+    ref_backward(&e.p, &back);
+    expect_gradients(out, e.p.bias != NULL);
+    if (slope_tensor == 24) assert_close(out, "dslopes", g.dslopes, 24);
+    for (int h = 0; h < 4 && slope_tensor == 4; h++)
+        for (int b = 1; b < 6; b++) g.dslopes[h] += g.dslopes[b * 4 + h];
+    if (slope_tensor == 4) assert_close(out, "dslopes", g.dslopes, 4);
+    assert_true(!attn_tensors_find(out, "dslopes") == !slope_tensor);
+    attn_tensors_destroy(out);
+
+    snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights --dtype=f64 --ignore=do --ignore=dlse %s", words);
+    run(all);
+    out = read_file("out.safetensors");
+    assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
+    assert_null(attn_tensors_find(out, "dq"));
+    attn_tensors_destroy(out);
+}
+
+#define NONE "--ignore=slopes --ignore=sink --ignore=scale --ignore=bias --ignore=blocks --scale=0.5 "
+
+static void scalar_options(void **state)
+{
+    (void)state;
+    draw();
+    write_inputs("in.safetensors");
+    check_both(NONE, 0);
+    check_both(NONE "--ignore=dlse", 0);
+    e.p.temperature = 2.5;
+    check_both(NONE "--temperature=2.5", 0);
+    e.p.temperature = 0;
+    e.p.softcap = 0.75;
+    check_both(NONE "--softcap=0.75", 0);
+    e.p.softcap = 0;
+    e.p.chunk = 2;
+    check_both(NONE "--chunk=2", 0);
+    const int64_t far[] = {-2, -2, -2, -2, -2, -2};
+    e.p.chunk = 0, e.p.causal = 1, e.p.offset = far; /* queries 0 and 1 see nothing */
+    check_both(NONE "--causal --offset=-2", 0);
+    e.p.uniform = 1;
+    check_both(NONE "--causal --offset=-2 --empty=uniform", 0);
+}
+
+static void dropout_draws_from_the_seed(void **state)
+{
+    (void)state;
+    draw();
+    write_inputs("in.safetensors");
+    for (int64_t k = 0; k < 360; k++) g.Z[k] = ref_dropout_keeps(77, 0, k / 15, k / 5 % 3, k % 5, 0.25) / 0.75;
+    e.p.Z = g.Z;
+    check_both(NONE "--dropout=0.25 --seed=77", 0);
+    for (int64_t k = 0; k < 360; k++) g.Z[k] = 0;
+    check_both(NONE "--dropout=1", 0);
+}
+
+static void numbers_of_each_head(void **state)
+{
+    (void)state;
+    double published[24];
+    draw();
+    write_inputs("in.safetensors");
+    e.p.slopes = slopes;
+    check_both("--ignore=sink --ignore=scale --ignore=bias --ignore=blocks --scale=0.5", 24);
+    check_both("--ignore=sink --ignore=scale --ignore=bias --ignore=blocks --scale=0.5 --alibi", 24);
+    for (int b = 1; b < 6; b++) memcpy(slopes + b * 4, slopes, 4 * sizeof *slopes);
+    check_both("--ignore=slopes --ignore=sink --ignore=scale --ignore=bias --ignore=blocks --scale=0.5 --slopes=one_slope_a_head",
+               4);
+    for (int k = 0; k < 24; k++) published[k] = exp2(-2.0 * (k % 4 + 1)); /* 2^(-8h/4) */
+    e.p.slopes = published;
+    check_both(NONE "--alibi", 0);
+    e.p.slopes = NULL;
+    e.p.sink = sink;
+    check_both("--ignore=slopes --ignore=scale --ignore=bias --ignore=blocks --scale=0.5", 0);
+    e.p.sink = NULL;
+    e.p.scale_of_head = scale;
+    check_both("--ignore=slopes --ignore=sink --ignore=bias --ignore=blocks", 0);
+}
+
+static void blocks_and_bias(void **state)
+{
+    (void)state;
+    draw();
+    write_inputs("in.safetensors");
+    spread_bias();
+    e.p.bias = full_bias; /* broadcast over one leading axis of two: its gradient is summed over that axis */
+    check_both("--ignore=slopes --ignore=sink --ignore=scale --ignore=blocks --scale=0.5", 0);
+    e.p.bias = NULL;
+    e.p.keep = e.keep;
+    check_both("--ignore=slopes --ignore=sink --ignore=scale --ignore=bias --scale=0.5 --block=2,3", 0);
+}
+
+static void all_at_once(void **state)
+{
+    (void)state;
+    draw();
+    write_inputs("in.safetensors");
+    spread_bias();
+    for (int64_t k = 0; k < 360; k++) g.Z[k] = ref_dropout_keeps(5, 0, k / 15, k / 5 % 3, k % 5, 0.125) / 0.875;
+    e.p.Z = g.Z, e.p.bias = full_bias, e.p.keep = e.keep, e.p.slopes = slopes, e.p.sink = sink, e.p.scale_of_head = scale;
+    e.p.temperature = 1.5, e.p.softcap = 2, e.p.window = 1, e.p.window_left = 2, e.p.window_right = 3;
+    check_both("--temperature=1.5 --softcap=2 --block=2,3 --dropout=0.125 --seed=5 --window=2,3", 24);
+}
+
+/* ---- packed sequences ---- */
+
+enum { SEQUENCES = 3, HEADS = 4, KEY_HEADS = 2, WIDTH = 4, VALUE_WIDTH = 3 };
+static const int64_t begin_q[] = {0, 2, 2, 5}, begin_kv[] = {0, 3, 4, 8};
+
+/* Copies the tokens of one sequence, [head][token][width] or [token][head][width] in the file, out of or into a dense array. */
+static void copy_sequence(int into_file, int bshd, double *file, double *dense, const int64_t *begin, int b, int64_t heads,
+                          int64_t width)
+{
+    const int64_t total = begin[SEQUENCES], tokens = begin[b + 1] - begin[b];
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t t = 0; t < tokens; t++)
+            for (int64_t c = 0; c < width; c++) {
+                double *f = &file[bshd ? ((begin[b] + t) * heads + h) * width + c : (h * total + begin[b] + t) * width + c];
+                double *d = &dense[(h * tokens + t) * width + c];
+                if (into_file) *f = *d;
+                else *d = *f;
+            }
+}
+
+static void check_packed(int bshd)
+{
+    static double Q[MOST], K[MOST], V[MOST], dO[MOST], O[MOST], lse[MOST], dQ[MOST], dK[MOST], dV[MOST], one[4][MOST];
+    const int64_t tq = begin_q[SEQUENCES], tk = begin_kv[SEQUENCES];
+    double row_max[32] = {0}, column_sum[32] = {0}, weights[SEQUENCES * HEADS * 3 * 4] = {0};
+    for (int64_t k = 0; k < MOST; k++) {
+        Q[k] = (float)number(k, 0), K[k] = (float)number(k, 1), V[k] = (float)number(k, 2), dO[k] = (float)number(k, 3);
+        O[k] = lse[k] = dQ[k] = dK[k] = dV[k] = 0;
+    }
+    attn_tensors *file = new_file();
+    const struct {
+        const char *name;
+        int64_t heads, tokens, width;
+        double *data;
+    } rows[] = {{"q", HEADS, tq, WIDTH, Q},
+                {"k", KEY_HEADS, tk, WIDTH, K},
+                {"v", KEY_HEADS, tk, VALUE_WIDTH, V},
+                {"do", HEADS, tq, VALUE_WIDTH, dO}};
+    for (int r = 0; r < 4; r++) {
+        const int64_t shape[3] = {bshd ? rows[r].tokens : rows[r].heads, bshd ? rows[r].heads : rows[r].tokens, rows[r].width};
+        add_floats(file, rows[r].name, 3, shape, rows[r].data);
+    }
+    add_whole(file, "cu_seqlens_q", 1, (int64_t[]){4}, ATTN_I32, begin_q);
+    add_whole(file, "cu_seqlens_kv", 1, (int64_t[]){4}, ATTN_I64, begin_kv);
+    write_file(file, "in.safetensors");
+    char words[300];
+    snprintf(words, sizeof words,
+             "in.safetensors -o out.safetensors --dtype=f64 --lse --weights --row-max --column-sum --topk=2 --backward "
+             "--causal=bottom-right%s",
+             bshd ? " --layout=bshd" : "");
+    run(words);
+    for (int b = 0; b < SEQUENCES; b++) {
+        const int64_t nq = begin_q[b + 1] - begin_q[b], nk = begin_kv[b + 1] - begin_kv[b], offset = nk - nq;
+        example_init(&e);
+        e.p = (ref_problem){.B = 1,
+                            .Hq = HEADS,
+                            .Hkv = KEY_HEADS,
+                            .Sq = nq,
+                            .Skv = nk,
+                            .D = WIDTH,
+                            .Dv = VALUE_WIDTH,
+                            .Q = e.Q,
+                            .K = e.K,
+                            .V = e.V,
+                            .scale = 0.5,
+                            .causal = 1,
+                            .offset = &offset};
+        copy_sequence(0, bshd, Q, e.Q, begin_q, b, HEADS, WIDTH);
+        copy_sequence(0, bshd, K, e.K, begin_kv, b, KEY_HEADS, WIDTH);
+        copy_sequence(0, bshd, V, e.V, begin_kv, b, KEY_HEADS, VALUE_WIDTH);
+        copy_sequence(0, bshd, dO, g.dO, begin_q, b, HEADS, VALUE_WIDTH);
+        ref_forward(&e.p, e.O, e.lse, e.S, e.P);
+        const ref_gradients back = {g.dO, NULL, one[0], one[1], one[2], g.P, g.dS, g.dscale, NULL, NULL};
+        ref_backward(&e.p, &back);
+        copy_sequence(1, bshd, O, e.O, begin_q, b, HEADS, VALUE_WIDTH);
+        for (int64_t h = 0; h < HEADS; h++)
+            for (int64_t i = 0; i < nq; i++) {
+                const double *S = &e.S[(h * nq + i) * nk], *P = &e.P[(h * nq + i) * nk];
+                double *most = &row_max[h * tq + begin_q[b] + i];
+                *most = -INFINITY;
+                for (int64_t j = 0; j < nk; j++) {
+                    *most = fmax(*most, S[j]);
+                    column_sum[h * tk + begin_kv[b] + j] += P[j];
+                    weights[((b * HEADS + h) * 3 + i) * 4 + j] = P[j];
+                }
+            }
+        copy_sequence(1, 0, lse, e.lse, begin_q, b, HEADS, 1);
+        copy_sequence(1, bshd, dQ, one[0], begin_q, b, HEADS, WIDTH);
+        copy_sequence(1, bshd, dK, one[1], begin_kv, b, KEY_HEADS, WIDTH);
+        copy_sequence(1, bshd, dV, one[2], begin_kv, b, KEY_HEADS, VALUE_WIDTH);
+    }
+    attn_tensors *out = read_file("out.safetensors");
+    assert_shape(out, "lse", 2, (int64_t[]){HEADS, tq});
+    assert_shape(out, "weights", 4, (int64_t[]){SEQUENCES, HEADS, 3, 4});
+    assert_close(out, "row_max", row_max, tq * HEADS);
+    assert_close(out, "column_sum", column_sum, tk * HEADS);
+    assert_shape(out, "topk_index", 3, (int64_t[]){HEADS, tq, 2});
+    assert_close(out, "weights", weights, SEQUENCES * HEADS * 3 * 4);
+    assert_close(out, "o", O, tq * HEADS * VALUE_WIDTH);
+    assert_close(out, "lse", lse, tq * HEADS);
+    assert_close(out, "dq", dQ, tq * HEADS * WIDTH);
+    assert_close(out, "dk", dK, tk * KEY_HEADS * WIDTH);
+    assert_close(out, "dv", dV, tk * KEY_HEADS * VALUE_WIDTH);
+    attn_tensors_destroy(out);
+}
+
+static void packed_sequences(void **state)
+{
+    (void)state;
+    check_packed(0);
+    check_packed(1);
+}
+
+static void packed_numbers_out_of_range(void **state)
+{
+    (void)state;
+    static const int64_t falling[] = {0, 3, 2, 5}, far[] = {0, 2, 2, 6};
+    const int64_t *rows[] = {falling, far};
+    static const char *const said[] = {"tensor 'cu_seqlens_q': number 2 (2) is not within 3 and 5",
+                                       "tensor 'cu_seqlens_q': number 3 (6) is not within 2 and 5"};
+    for (int r = 0; r < 2; r++) {
+        example_init(&e);
+        attn_tensors *file = new_file();
+        add_floats(file, "q", 3, (int64_t[]){2, 5, 4}, e.Q);
+        add_floats(file, "k", 3, (int64_t[]){2, 8, 4}, e.K);
+        add_floats(file, "v", 3, (int64_t[]){2, 8, 4}, e.V);
+        add_whole(file, "cu_seqlens_q", 1, (int64_t[]){4}, ATTN_I32, rows[r]);
+        add_whole(file, "cu_seqlens_kv", 1, (int64_t[]){4}, ATTN_I32, begin_kv);
+        write_file(file, "in.safetensors");
+        char command[400], line[300] = "";
+        snprintf(command, sizeof command, "cd %s && exec %s run in.safetensors -o no.safetensors 2>&1", folder, ATTN_COMMAND);
+        FILE *pipe = popen(command, "r");
+        assert_non_null(pipe);
+        assert_non_null(fgets(line, sizeof line, pipe));
+        assert_int_equal(WEXITSTATUS(pclose(pipe)), 2);
+        if (!strstr(line, said[r])) fail_msg("said: %s", line);
+        assert_int_not_equal(access(in_folder("no.safetensors"), F_OK), 0);
+    }
+}
+
+/* 16-bit storage: the reference over the rounded numbers, to the rounding of the output. */
+static void halves(void **state)
+{
+    (void)state;
+    draw();
+    write_inputs("in.safetensors");
+    run("in.safetensors -o half.safetensors --backward --dtype=bf16 --block=2,3");
+    run("in.safetensors -o whole.safetensors --backward --block=2,3");
+    attn_tensors *half = read_file("half.safetensors"), *whole = read_file("whole.safetensors");
+    static const char *const names[] = {"o", "dq", "dk", "dv"};
+    for (int n = 0; n < 4; n++) {
+        const attn_tensor *a = attn_tensors_find(half, names[n]), *b = attn_tensors_find(whole, names[n]);
+        assert_int_equal(a->dtype, ATTN_BF16);
+        for (int64_t k = 0; k < product(a->rank, a->shape); k++) {
+            const uint32_t bits = (uint32_t)((const uint16_t *)a->data)[k] << 16;
+            float got;
+            memcpy(&got, &bits, sizeof got);
+            assert_true(fabs((double)got - (double)((const float *)b->data)[k]) < 0.06);
+        }
+    }
+    assert_int_equal(attn_tensors_find(half, "dbias")->dtype, ATTN_F32);
+    attn_tensors_destroy(half);
+    attn_tensors_destroy(whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scalar_options),
+        cmocka_unit_test(dropout_draws_from_the_seed),
+        cmocka_unit_test(numbers_of_each_head),
+        cmocka_unit_test(blocks_and_bias),
+        cmocka_unit_test(all_at_once),
+        cmocka_unit_test(packed_sequences),
+        cmocka_unit_test(packed_numbers_out_of_range),
+        cmocka_unit_test(halves),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
