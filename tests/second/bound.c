@@ -62,7 +62,7 @@ static void bound_tangents(bounds *out, const ref_problem *p, const ref_second *
         if (ref_visible(p, r->b, r->h, r->i, j)) size = size_of_tangent(p, s, r, j) + mean;
         for (int64_t c = 0; c < p->Dv; c++) {
             int64_t at = (r->key_head * p->Skv + j) * p->Dv + c;
-            out->tan_o[r->at * p->Dv + c] += w * ((size ? size * fabs(p->V[at]) : 0) + (s->Vd ? fabs(s->Vd[at]) : 0));
+            out->tan_o[r->at * p->Dv + c] += w * ((size > 0 ? size * fabs(p->V[at]) : 0) + (s->Vd ? fabs(s->Vd[at]) : 0));
         }
     }
 }
