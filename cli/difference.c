@@ -48,6 +48,7 @@ attn_status differences_find(const attn_tensors *ours, const attn_tensors *their
                            shape_text(there, b->rank, b->shape), shape_text(here, a->rank, a->shape));
         largest_of(a, b, &list[(*count)++]);
     }
-    if (*count == 0) return failure(error, ATTN_ERR_ARGUMENT, "there is no tensor o (or lse or weights, where asked for) to compare with");
+    if (*count == 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "there is no tensor o (or lse or weights, where asked for) to compare with");
     return ATTN_OK;
 }

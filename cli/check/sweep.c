@@ -74,10 +74,10 @@ static void set_option(check_case *c, option which, random_state *r)
         s->window_right += s->shape.len_kv + s->shape.len_q;
         break;
     case LENGTHS:
-        s->lengths = (spec_lengths)random_between(r, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_KV);
+        s->lengths = (int)random_between(r, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_KV);
         break;
     case LENGTHS_CAUSAL:
-        s->lengths = (spec_lengths)random_between(r, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_KV);
+        s->lengths = (int)random_between(r, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_KV);
         s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
         break;
     case MASK:
@@ -166,7 +166,7 @@ static check_case draw_sizes(generator *g, random_state *r)
     problem_init(&c.spec);
     const int64_t *head = heads[random_below(r, COUNT(heads))];
     c.spec.seed = g->next_seed++;
-    c.spec.dtype = types[random_below(r, COUNT(types))];
+    c.spec.dtype = (int)types[random_below(r, COUNT(types))];
     c.spec.shape = (attn_shape){.batch = random_between(r, 1, 3),
                                 .heads_q = head[0],
                                 .heads_kv = head[1],
@@ -219,21 +219,21 @@ static void add_sizes(generator *g, random_state *r)
             for (int which = 0; which < 2; which++) {
                 check_case c = draw(g, r);
                 *(which ? &c.spec.shape.dim_v : &c.spec.shape.dim_qk) = d < COUNT(widths) ? widths[d] : d - COUNT(widths) + 1;
-                c.spec.dtype = dtype;
+                c.spec.dtype = (int)dtype;
                 add(g, &c);
             }
         /* Remainders of the queries of a tile, with one tile and with two. */
         for (int64_t n = 1; n <= 2 * g->tile.tile_q + 1; n++) {
             check_case c = draw(g, r);
             c.spec.shape.len_q = n;
-            c.spec.dtype = dtype;
+            c.spec.dtype = (int)dtype;
             add(g, &c);
         }
         /* Remainders of the keys that a kernel takes at once, and the edges of blocks. */
         for (int64_t n = 1; n <= 66; n++) {
             check_case c = draw(g, r);
             c.spec.shape.len_kv = n;
-            c.spec.dtype = dtype;
+            c.spec.dtype = (int)dtype;
             add(g, &c);
         }
         for (int64_t blocks = 1; blocks <= 3; blocks++)
@@ -241,7 +241,7 @@ static void add_sizes(generator *g, random_state *r)
                 check_case c = draw(g, r);
                 c.spec.shape.len_q = random_between(r, 1, 9);
                 c.spec.shape.len_kv = blocks * g->tile.block_kv + past;
-                c.spec.dtype = dtype;
+                c.spec.dtype = (int)dtype;
                 add(g, &c);
             }
     }
@@ -286,7 +286,7 @@ static void add_pairs(generator *g, random_state *r)
             else if ((k -= FILL_KINDS) < POISON_KINDS) c.poison = (case_poison)k;
             else if ((k -= POISON_KINDS) < PLANT_KINDS) c.plant = c.spec.bias || k != PLANT_BIAS ? (case_plant)k : PLANT_NONE;
             else if ((k -= PLANT_KINDS) < MEMORY_KINDS) c.memory = (case_memory)k;
-            else c.spec.dtype = types[k - MEMORY_KINDS];
+            else c.spec.dtype = (int)types[k - MEMORY_KINDS];
             add(g, &c);
         }
 }

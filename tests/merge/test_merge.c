@@ -24,7 +24,7 @@ static void part(int64_t low, int64_t high, double *o, double *lse)
         .struct_size = sizeof p, .shape = {B, H, H, SQ, high - low, D, DV}, .q = {.dtype = ATTN_F64}, .want = {.lse = 1}};
     p.k.stride[0] = H * SKV * D, p.k.stride[1] = SKV * D, p.k.stride[2] = D, p.k.stride[3] = 1;
     p.v.stride[0] = H * SKV * DV, p.v.stride[1] = SKV * DV, p.v.stride[2] = DV, p.v.stride[3] = 1;
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = &k[0][0][low][0], .v = &v[0][0][low][0], .o = o, .lse = lse};
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k[0][0][0] + low * D, .v = v[0][0][0] + low * DV, .o = o, .lse = lse};
     assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
 }
 
