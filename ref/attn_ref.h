@@ -44,7 +44,7 @@ void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double
 
 /* What else may be asked for; every array is written. */
 typedef struct ref_outputs {
-    double *raw, *capped;                       /* [B][Hq][Sq][Skv]: scores of every pair, seen or not, before and after the softcap */
+    double *raw, *capped; /* [B][Hq][Sq][Skv]: scores of every pair, seen or not, before and after the softcap */
     double *row_max, *entropy, *effective_keys; /* [B][Hq][Sq] */
     int64_t k;
     int64_t *topk_index; /* [B][Hq][Sq][k] */
@@ -76,8 +76,8 @@ typedef struct ref_tangents {
 } ref_tangents;
 void ref_jvp(const ref_problem *p, const ref_tangents *t);
 
-/* The gradient of the gradient.  dO and dlse (NULL: 0) as in ref_backward; Qd, Kd, Vd, biasd (NULL: 0): what flows back into dQ, dK, dV
- * and dS.  What flows out has the shape of its tensor, S2 that of dS; all are written. */
+/* The gradient of the gradient.  dO and dlse (NULL: 0) as in ref_backward; Qd, Kd, Vd, biasd (NULL: 0): what flows back into dQ,
+ * dK, dV and dS.  What flows out has the shape of its tensor, S2 that of dS; all are written. */
 typedef struct ref_second {
     const double *dO, *dlse, *Qd, *Kd, *Vd, *biasd;
     double *dO2, *dlse2, *Q2, *K2, *V2, *S2;

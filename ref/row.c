@@ -58,10 +58,7 @@ int row_sees_any(const ref_problem *p, const row *r)
     return 0;
 }
 
-int row_is_uniform(const ref_problem *p, const row *r)
-{
-    return p->uniform && row_is_live(p, r) && !row_sees_any(p, r);
-}
+int row_is_uniform(const ref_problem *p, const row *r) { return p->uniform && row_is_live(p, r) && !row_sees_any(p, r); }
 
 double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap)
 {

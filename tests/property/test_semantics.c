@@ -203,11 +203,12 @@ static void additive_mask(void **state)
             a->problem.bias.additive = 1;
             a->problem.score = (attn_score){.scale_kind = ATTN_SCALE_VALUE, .scale = 1e-6}; /* lost beside the bias */
             FOR_EACH(b, 2)
-            FOR_EACH(h, 4) FOR_EACH(i, 20) FOR_EACH(j, 33) put(a, BIAS, b, h, i, j,
-                                                               j % 3 == 0             ? -INFINITY
-                                                               : i == 0               ? lowest
-                                                               : i == 1 && j % 3 == 1 ? lowest
-                                                                                      : 0);
+            FOR_EACH(h, 4)
+            FOR_EACH(i, 20) FOR_EACH(j, 33) put(a, BIAS, b, h, i, j,
+                                                j % 3 == 0             ? -INFINITY
+                                                : i == 0               ? lowest
+                                                : i == 1 && j % 3 == 1 ? lowest
+                                                                       : 0);
             attend_run(a);
             FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(j, 33)
             {
@@ -296,8 +297,8 @@ static void dropped_keys_and_values(void **state)
             const part which = where ? V : K;
             clean->problem.mask.boolean = a->problem.mask.boolean = 1;
             FOR_EACH(b, 2)
-                FOR_EACH(h, 4) FOR_EACH(i, 20) *
-                mask_at(clean, b, h, i, 5) = *mask_at(a, b, h, i, 5) = i == 11; /* key 5 is for query 11 alone */
+            FOR_EACH(h, 4)
+                FOR_EACH(i, 20) * mask_at(clean, b, h, i, 5) = *mask_at(a, b, h, i, 5) = i == 11; /* key 5 is for query 11 alone */
             FOR_EACH(b, 2) FOR_EACH(g, 2) put(a, which, b, g, 5, 2, poison[n]);
             attend_run(clean);
             attend_run(a);
@@ -456,15 +457,16 @@ static void strides(void **state)
             const size_t bytes = (size_t)size[3] * attn_dtype_size(v->dtype);
             char *to = tensors[n].which == Q ? moved->q : tensors[n].which == K ? moved->k : moved->v;
             FOR_EACH(b, size[0])
-            FOR_EACH(h, size[1]) FOR_EACH(i, size[2]) if (tensors[n].which != O)
+            FOR_EACH(h, size[1])
+            FOR_EACH(i, size[2]) if (tensors[n].which != O)
                 memcpy(to + (size_t)((b * size[2] + i) * size[1] + h) * bytes, row_of(a, tensors[n].which, b, h, i), bytes);
         }
         attend_run(a);
         attend_run(moved);
         const size_t bytes = row_bytes(a, O);
         FOR_EACH(b, 2)
-        FOR_EACH(h, 4) FOR_EACH(i, 20)
-            assert_memory_equal(row_of(a, O, b, h, i), moved->o + (size_t)((b * 20 + i) * 4 + h) * bytes, bytes);
+        FOR_EACH(h, 4)
+        FOR_EACH(i, 20) assert_memory_equal(row_of(a, O, b, h, i), moved->o + (size_t)((b * 20 + i) * 4 + h) * bytes, bytes);
 
         attn_plan *plan = NULL;
         moved->problem.k.stride[3] = 2;

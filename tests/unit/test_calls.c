@@ -108,10 +108,11 @@ static void test_newer_caller(void **state)
 
     small_init(&s);
     newer.future[1] = 1;
-    (void)snprintf(text, sizeof text,
-                   "attn_problem.struct_size is %zu and a field behind byte %zu is set: this library is older than the header it was "
-                   "compiled with",
-                   sizeof newer, sizeof(attn_problem));
+    (void)snprintf(
+        text, sizeof text,
+        "attn_problem.struct_size is %zu and a field behind byte %zu is set: this library is older than the header it was "
+        "compiled with",
+        sizeof newer, sizeof(attn_problem));
     FAILS(attn_forward(&newer.problem, &s.args, &error), ATTN_ERR_UNSUPPORTED, text);
     assert_true(small_outputs_untouched(&s));
 }
@@ -214,8 +215,14 @@ static void test_kernels(void **state)
 /* The texts and numbers that programs may rely on. */
 static void test_names(void **state)
 {
-    static const char *const statuses[] = {"ok",           "bad argument",  "shapes do not fit",      "bad strides",
-                                           "not supported", "out of memory", "input or output failed", "bad file format"};
+    static const char *const statuses[] = {"ok",
+                                           "bad argument",
+                                           "shapes do not fit",
+                                           "bad strides",
+                                           "not supported",
+                                           "out of memory",
+                                           "input or output failed",
+                                           "bad file format"};
     static const struct {
         const char *name;
         size_t size;

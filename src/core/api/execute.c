@@ -15,10 +15,18 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     switch (plan->walk.problem.op) {
-    case ATTN_FORWARD: attn_sched_forward(&plan->walk, &a, aligned); break;
-    case ATTN_BACKWARD: attn_sched_backward(&plan->walk, &a, aligned); break;
-    case ATTN_JVP: attn_sched_jvp(&plan->walk, &a, aligned); break;
-    case ATTN_DOUBLE_BACKWARD: attn_sched_second(&plan->walk, &a, aligned); break;
+    case ATTN_FORWARD:
+        attn_sched_forward(&plan->walk, &a, aligned);
+        break;
+    case ATTN_BACKWARD:
+        attn_sched_backward(&plan->walk, &a, aligned);
+        break;
+    case ATTN_JVP:
+        attn_sched_jvp(&plan->walk, &a, aligned);
+        break;
+    case ATTN_DOUBLE_BACKWARD:
+        attn_sched_second(&plan->walk, &a, aligned);
+        break;
     }
     return attn_succeed(error);
 }

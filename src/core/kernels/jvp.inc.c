@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * jvp.inc.c - the forward mode kernel, written once.  An instantiation (<isa>/jvp_<type>.c) says REAL_BITS, includes the vocabulary of
- * its instruction set and then this file, and defines its table as ATTN_JVP_KERNEL.
+ * jvp.inc.c - the forward mode kernel, written once.  An instantiation (<isa>/jvp_<type>.c) says REAL_BITS, includes the vocabulary
+ * of its instruction set and then this file, and defines its table as ATTN_JVP_KERNEL.
  */
 #ifdef VF_LANES
 

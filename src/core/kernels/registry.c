@@ -5,9 +5,9 @@
 #include "../base/cpu.h"
 #include "kernel.h"
 
-#define FORWARD(symbol, type, set, features)          extern const attn_fwd_kernel symbol;
-#define BACKWARD(symbol, scores, type, set, features) extern const attn_bwd_kernel symbol;
-#define JVP(symbol, scores, gradients, type, set, features) extern const attn_jvp_kernel symbol;
+#define FORWARD(symbol, type, set, features)                             extern const attn_fwd_kernel symbol;
+#define BACKWARD(symbol, scores, type, set, features)                    extern const attn_bwd_kernel symbol;
+#define JVP(symbol, scores, gradients, type, set, features)              extern const attn_jvp_kernel symbol;
 #define SECOND(symbol, scores, gradients, tangents, type, set, features) extern const attn_second_kernel symbol;
 #include "kernels.def"
 #undef FORWARD

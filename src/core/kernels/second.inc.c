@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * second.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes the vocabulary of
- * its instruction set and then this file, and defines its table as ATTN_SECOND_KERNEL.
+ * second.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes the
+ * vocabulary of its instruction set and then this file, and defines its table as ATTN_SECOND_KERNEL.
  */
 #ifdef VF_LANES
 

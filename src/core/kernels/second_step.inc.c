@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * second_step.inc.c - the steps of the second order that are no product: what the gradient of the gradient makes of a block of weights.
- * Included by second.inc.c.
+ * second_step.inc.c - the steps of the second order that are no product: what the gradient of the gradient makes of a block of
+ * weights. Included by second.inc.c.
  */
 #ifdef VF_LANES
 
@@ -18,7 +18,8 @@ static void step_dot(int width, int64_t dim, const void *Xt, const void *Yt, voi
 }
 
 /* S = P and, where weights are dropped, after = keep * P or 0; without dropout the two are one. */
-VF_INLINE void weights_before_and_after(int width, int64_t n, real *S, const real *lse, const attn_drop *drop, double keep, real *after)
+VF_INLINE void weights_before_and_after(int width, int64_t n, real *S, const real *lse, const attn_drop *drop, double keep,
+                                        real *after)
 {
     for (int v = 0; v < width; v++) {
         vf at = vf_load(lse + v * VF_LANES);

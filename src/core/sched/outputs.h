@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * outputs.h - outputs beside O and lse: what is made of a query tile when its m and l are final, and what needs a walk of its own. */
+ * outputs.h - outputs beside O and lse: what is made of a query tile when its m and l are final, and what needs a walk of its own.
+ */
 #ifndef ATTN_SCHED_OUTPUTS_H
 #define ATTN_SCHED_OUTPUTS_H
 
