@@ -202,13 +202,11 @@ static void additive_mask(void **state)
             const double lowest = v->dtype == ATTN_F64 && n == 2 ? -DBL_MAX : v->dtype == ATTN_F64 && n == 3 ? DBL_MAX : fills[n];
             a->problem.bias.additive = 1;
             a->problem.score = (attn_score){.scale_kind = ATTN_SCALE_VALUE, .scale = 1e-6}; /* lost beside the bias */
-            FOR_EACH(b, 2)
-            FOR_EACH(h, 4)
-            FOR_EACH(i, 20) FOR_EACH(j, 33) put(a, BIAS, b, h, i, j,
-                                                j % 3 == 0             ? -INFINITY
-                                                : i == 0               ? lowest
-                                                : i == 1 && j % 3 == 1 ? lowest
-                                                                       : 0);
+            FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(i, 20) FOR_EACH(j, 33)
+            {
+                const double kept = i == 0 || (i == 1 && j % 3 == 1) ? lowest : 0;
+                put(a, BIAS, b, h, i, j, j % 3 == 0 ? -INFINITY : kept);
+            }
             attend_run(a);
             FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(j, 33)
             {
@@ -298,7 +296,7 @@ static void dropped_keys_and_values(void **state)
             clean->problem.mask.boolean = a->problem.mask.boolean = 1;
             FOR_EACH(b, 2)
             FOR_EACH(h, 4)
-                FOR_EACH(i, 20) * mask_at(clean, b, h, i, 5) = *mask_at(a, b, h, i, 5) = i == 11; /* key 5 is for query 11 alone */
+            FOR_EACH(i, 20) * mask_at(clean, b, h, i, 5) = *mask_at(a, b, h, i, 5) = i == 11; /* key 5 is for query 11 alone */
             FOR_EACH(b, 2) FOR_EACH(g, 2) put(a, which, b, g, 5, 2, poison[n]);
             attend_run(clean);
             attend_run(a);
@@ -458,7 +456,8 @@ static void strides(void **state)
             char *to = tensors[n].which == Q ? moved->q : tensors[n].which == K ? moved->k : moved->v;
             FOR_EACH(b, size[0])
             FOR_EACH(h, size[1])
-            FOR_EACH(i, size[2]) if (tensors[n].which != O)
+            FOR_EACH(i, size[2])
+            if (tensors[n].which != O)
                 memcpy(to + (size_t)((b * size[2] + i) * size[1] + h) * bytes, row_of(a, tensors[n].which, b, h, i), bytes);
         }
         attend_run(a);
