@@ -54,7 +54,7 @@ cores() { nproc 2>/dev/null || echo 2; }
 build_release() {
     # shellcheck disable=SC2086
     need "building" $BUILD_PACKAGES || die "building needs the packages above"
-    cmake --preset release -DATTN_TESTS=OFF >build.log 2>&1 || { cat build.log; rm -f build.log; die "configuring failed"; }
-    rm -f build.log
+    mkdir -p build
+    cmake --preset release -DATTN_TESTS=OFF >build/configure.log 2>&1 || { cat build/configure.log; die "configuring failed"; }
     cmake --build --preset release --parallel "$(cores)"
 }
