@@ -10,7 +10,7 @@
 
 static const int64_t widths[] = {1, 8, 31, 32, 40, 64, 80, 96, 128, 160, 256, 576};
 static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
-static const spec_dtype types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
+static const int types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
 static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
 
 /* What drops keys or changes scores.  Lengths, windows and offsets of every kind that rows of spec/semantics.md name. */
@@ -213,7 +213,7 @@ static check_case draw(generator *g, random_state *r)
 static void add_sizes(generator *g, random_state *r)
 {
     for (int wide = 0; wide < 2; wide++) {
-        const spec_dtype dtype = wide ? SPEC_F64 : SPEC_F32;
+        const int dtype = wide ? SPEC_F64 : SPEC_F32;
         /* Each width of q and of v, then all the small ones: remainders of the channels that a kernel takes at once. */
         for (int64_t d = 0; d < COUNT(widths) + 34; d++)
             for (int which = 0; which < 2; which++) {
