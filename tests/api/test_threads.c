@@ -5,24 +5,14 @@
  */
 #include "test.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "attn/attn.h"
+#include "on_threads.h"
 
-enum { THREADS = 6, ROUNDS = 4, HEADS = 4, LEN = 150, DIM = 24, COUNT = HEADS * LEN * DIM };
+enum { ROUNDS = 4, HEADS = 4, LEN = 150, DIM = 24, COUNT = HEADS * LEN * DIM };
 
 typedef struct tensors {
-    float q[COUNT], k[COUNT], v[COUNT], o[COUNT], lse[HEADS * LEN];
+    float q[COUNT], k[COUNT], v[COUNT], o[COUNT], lse[HEADS * LEN], grad_q[COUNT], grad_k[COUNT], grad_v[COUNT];
 } tensors;
-
-/* For threads: cmocka's assertions belong to the thread that runs the test. */
-#define MUST(condition)                                                                                                            \
-    do {                                                                                                                           \
-        if (condition) break;                                                                                                      \
-        (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                                      \
-        abort();                                                                                                                   \
-    } while (0)
 
 static float noise(uint32_t *state)
 {
@@ -39,58 +29,28 @@ static tensors *tensors_create(void)
     return t;
 }
 
-static attn_problem problem_of(void)
+static attn_problem problem_of(attn_op op)
 {
-    attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, HEADS, LEN, LEN, DIM, DIM}};
+    attn_problem p = {.struct_size = sizeof p, .op = op, .shape = {1, HEADS, HEADS, LEN, LEN, DIM, DIM}};
     p.mask.causal = 1;
     p.want.lse = 1;
     return p;
 }
 
-static attn_args args_of(tensors *in, tensors *out)
+/* Forward writes o and lse of `out`; backward reads those of `in`, and takes v for the gradient that arrives. */
+static void execute(attn_op op, const attn_plan *plan, tensors *in, tensors *out)
 {
-    attn_args a = {.struct_size = sizeof a, .q = in->q, .k = in->k, .v = in->v, .o = out->o, .lse = out->lse};
-    return a;
-}
-
-static void execute(const attn_plan *plan, tensors *in, tensors *out)
-{
-    attn_args args = args_of(in, out);
+    tensors *forward = op == ATTN_FORWARD ? out : in;
+    attn_args args = {.struct_size = sizeof args, .q = in->q, .k = in->k, .v = in->v, .o = forward->o, .lse = forward->lse};
     size_t size = attn_plan_workspace_size(plan);
     void *workspace = malloc(size);
     MUST(workspace);
+    args.grad_o = in->v, args.grad_q = out->grad_q, args.grad_k = out->grad_k, args.grad_v = out->grad_v;
     MUST(attn_execute(plan, &args, workspace, size, NULL) == ATTN_OK);
     free(workspace);
 }
 
-/* ---- a parallel_for on plain threads, in an order of its own ---- */
-
-typedef struct loop {
-    atomic_llong left;
-    void (*body)(void *body_context, int64_t i);
-    void *body_context;
-} loop;
-
-static void *loop_run(void *context)
-{
-    loop *l = context;
-    for (;;) {
-        int64_t i = atomic_fetch_sub(&l->left, 1) - 1;
-        if (i < 0) return NULL;
-        l->body(l->body_context, i);
-    }
-}
-
-static void on_threads(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context)
-{
-    pthread_t threads[THREADS];
-    loop l = {.body = body, .body_context = body_context};
-    atomic_init(&l.left, n);
-    if (context) atomic_fetch_add((atomic_int *)context, 1);
-    for (int i = 0; i < THREADS; i++) MUST(pthread_create(&threads[i], NULL, loop_run, &l) == 0);
-    for (int i = 0; i < THREADS; i++) MUST(pthread_join(threads[i], NULL) == 0);
-}
-
+/* The other order. */
 static void backwards(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context)
 {
     (void)context;
@@ -99,52 +59,80 @@ static void backwards(void *context, int64_t n, void (*body)(void *body_context,
 
 /* ---- the tests ---- */
 
-/* What one thread computes. */
+static void compute(attn_op op, const attn_options *options, tensors *in, tensors *out)
+{
+    attn_problem problem = problem_of(op);
+    attn_plan *plan;
+    MUST(attn_plan_create(&plan, &problem, options, NULL) == ATTN_OK);
+    execute(op, plan, in, out);
+    attn_plan_destroy(plan);
+}
+
+static const attn_options alone = {.struct_size = sizeof alone, .threads = 1};
+
+/* What one thread computes; `in` gets the o and lse that backward reads. */
 static tensors *expected_create(tensors *in)
 {
-    attn_options options = {.struct_size = sizeof options, .threads = 1};
-    attn_problem problem = problem_of();
-    attn_plan *plan;
     tensors *out = tensors_create();
-    assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
-    execute(plan, in, out);
-    attn_plan_destroy(plan);
+    compute(ATTN_FORWARD, &alone, in, out);
+    memcpy(in->o, out->o, sizeof in->o);
+    memcpy(in->lse, out->lse, sizeof in->lse);
+    compute(ATTN_BACKWARD, &alone, in, out);
     return out;
 }
 
-static int same(const tensors *a, const tensors *b)
+static int same(attn_op op, const tensors *a, const tensors *b)
 {
-    return memcmp(a->o, b->o, sizeof a->o) == 0 && memcmp(a->lse, b->lse, sizeof a->lse) == 0;
+    if (op == ATTN_FORWARD) return memcmp(a->o, b->o, sizeof a->o) == 0 && memcmp(a->lse, b->lse, sizeof a->lse) == 0;
+    return memcmp(a->grad_q, b->grad_q, sizeof a->grad_q) == 0 && memcmp(a->grad_k, b->grad_k, sizeof a->grad_k) == 0 &&
+           memcmp(a->grad_v, b->grad_v, sizeof a->grad_v) == 0;
 }
 
-static void test_parallel_for(void **state)
+static void check_parallel_for(attn_op op)
 {
     attn_parallel_for *const loops[] = {NULL, on_threads, backwards};
     tensors *in = tensors_create(), *expected = expected_create(in);
-    (void)state;
     for (size_t l = 0; l < sizeof loops / sizeof *loops; l++)
         for (int threads = 1; threads <= 8; threads++) {
             atomic_int calls = 0;
             attn_options options = {.struct_size = sizeof options, .threads = threads, .parallel_for = loops[l]};
-            attn_plan_description description = {.struct_size = sizeof description};
-            attn_problem problem = problem_of();
             tensors *out = tensors_create();
-            attn_plan *plan;
             options.parallel_context = &calls;
-            assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
-            assert_int_equal(attn_plan_describe(plan, &description, NULL), ATTN_OK);
-            assert_in_range(description.threads, threads > 1 ? 2 : 1, threads);
-            execute(plan, in, out);
-            assert_true(same(out, expected));
-            if (loops[l] == on_threads) assert_int_equal(atomic_load(&calls), threads > 1);
-            attn_plan_destroy(plan);
+            compute(op, &options, in, out);
+            assert_true(same(op, out, expected));
+            if (loops[l] == on_threads) assert_int_equal(atomic_load(&calls) > 0, threads > 1);
+            if (op == ATTN_FORWARD) assert_true(atomic_load(&calls) <= 1); /* one parallel region a call */
             free(out);
         }
     free(expected);
     free(in);
 }
 
+static void test_parallel_for(void **state)
+{
+    (void)state;
+    check_parallel_for(ATTN_FORWARD);
+    check_parallel_for(ATTN_BACKWARD);
+}
+
+/* A plan for some threads says so, and for no more than there is work for. */
+static void test_described(void **state)
+{
+    attn_problem problem = problem_of(ATTN_FORWARD);
+    (void)state;
+    for (int threads = 1; threads <= 8; threads++) {
+        attn_options options = {.struct_size = sizeof options, .threads = threads};
+        attn_plan_description description = {.struct_size = sizeof description};
+        attn_plan *plan;
+        assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_describe(plan, &description, NULL), ATTN_OK);
+        assert_in_range(description.threads, threads > 1 ? 2 : 1, threads);
+        attn_plan_destroy(plan);
+    }
+}
+
 typedef struct shared {
+    attn_op op;
     const attn_plan *plan; /* NULL: make one each time */
     tensors *in, *out;
     pthread_t thread;
@@ -154,8 +142,8 @@ static void *execute_often(void *context)
 {
     shared *s = context;
     for (int round = 0; round < ROUNDS; round++) {
-        memset(s->out->o, round, sizeof s->out->o);
-        execute(s->plan, s->in, s->out);
+        memset(s->out, round, sizeof *s->out);
+        execute(s->op, s->plan, s->in, s->out);
     }
     return NULL;
 }
@@ -165,29 +153,25 @@ static void *plan_often(void *context)
     shared *s = context;
     for (int round = 0; round < ROUNDS; round++) {
         attn_cpu_description cpu = {.struct_size = sizeof cpu};
-        attn_problem problem = problem_of();
-        attn_options options = {.struct_size = sizeof options, .threads = 1};
-        attn_plan *plan;
         MUST(attn_cpu_describe(&cpu, NULL) == ATTN_OK);
-        MUST(attn_plan_create(&plan, &problem, &options, NULL) == ATTN_OK);
-        execute(plan, s->in, s->out);
-        attn_plan_destroy(plan);
+        compute(s->op, &alone, s->in, s->out);
     }
     return NULL;
 }
 
-static void run_on_all(const attn_plan *plan, void *(*run)(void *context))
+static void run_on_all(attn_op op, const attn_plan *plan, void *(*run)(void *context))
 {
-    shared s[THREADS];
+    shared s[ON_THREADS];
     tensors *in = tensors_create();
-    for (int i = 0; i < THREADS; i++) {
-        s[i] = (shared){.plan = plan, .in = in, .out = tensors_create()};
+    if (op == ATTN_BACKWARD) free(expected_create(in));
+    for (int i = 0; i < ON_THREADS; i++) {
+        s[i] = (shared){.op = op, .plan = plan, .in = in, .out = tensors_create()};
         assert_int_equal(pthread_create(&s[i].thread, NULL, run, &s[i]), 0);
     }
-    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(s[i].thread, NULL), 0);
+    for (int i = 0; i < ON_THREADS; i++) assert_int_equal(pthread_join(s[i].thread, NULL), 0);
     tensors *expected = expected_create(in);
-    for (int i = 0; i < THREADS; i++) {
-        assert_true(same(s[i].out, expected));
+    for (int i = 0; i < ON_THREADS; i++) {
+        assert_true(same(op, s[i].out, expected));
         free(s[i].out);
     }
     free(expected);
@@ -198,19 +182,21 @@ static void run_on_all(const attn_plan *plan, void *(*run)(void *context))
 static void test_planning(void **state)
 {
     (void)state;
-    run_on_all(NULL, plan_often);
+    run_on_all(ATTN_FORWARD, NULL, plan_often);
 }
 
 /* One plan, which has workers of its own, executed by many. */
 static void test_shared_plan(void **state)
 {
     attn_options options = {.struct_size = sizeof options, .threads = 3, .parallel_for = on_threads};
-    attn_problem problem = problem_of();
-    attn_plan *plan;
     (void)state;
-    assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
-    run_on_all(plan, execute_often);
-    attn_plan_destroy(plan);
+    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
+        attn_problem problem = problem_of((attn_op)op);
+        attn_plan *plan;
+        assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
+        run_on_all((attn_op)op, plan, execute_often);
+        attn_plan_destroy(plan);
+    }
 }
 
 int main(void)
@@ -218,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planning),
         cmocka_unit_test(test_parallel_for),
+        cmocka_unit_test(test_described),
         cmocka_unit_test(test_shared_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
