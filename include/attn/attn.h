@@ -235,7 +235,7 @@ typedef struct attn_bias {
  * Dropout of weights after the softmax: O_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
  * attn_args.dropout_seed and counter = (attn_args.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p * 2^32: the mask
  * depends on these numbers alone, so backward draws the same one, on any number of threads.  lse and weights are those before
- * dropout.
+ * dropout; attn_want.after_dropout gives weights after it.
  */
 typedef struct attn_dropout {
     double probability; /* p, 0 <= p <= 1; p = 1 gives O = 0 */
@@ -578,7 +578,8 @@ typedef struct attn_plan attn_plan;
 ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_options *options,
                                       attn_error *error);
 
-/* Bytes of workspace that attn_execute needs; 0 is possible.  Grows with threads and head sizes, not with len_q * len_kv. */
+/* Bytes of workspace that attn_execute needs; 0 is possible.  Grows with threads, head sizes and, for some outputs, len_q or
+ * len_kv; never with len_q * len_kv. */
 ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
 
 /*
