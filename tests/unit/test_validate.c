@@ -313,8 +313,10 @@ static void double_backward(small *s)
     s->args.grad_o = s->q;
     s->args.second_grad_o = s->o, s->args.second_grad_lse = s->lse;
     s->args.second_q = s->o + SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_D;
-    s->args.second_k = s->weights, s->args.second_v = s->weights + SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D;
-    s->args.second_bias = s->weights + 2 * SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D;
+    float *rest = s->weights; /* second_k and second_v have half of D channels */
+    s->args.second_k = rest, rest += SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D / 2;
+    s->args.second_v = rest, rest += SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D / 2;
+    s->args.second_bias = rest; /* SMALL_SKV */
     s->problem.bias.bias.stride[3] = 1; /* the same for all queries, heads and entries */
     s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
 }
