@@ -27,6 +27,7 @@ typedef struct small {
     float o[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_DV];
     float lse[SMALL_B * SMALL_HQ * SMALL_SQ];
     float weights[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_SKV];
+    unsigned char guard[512]; /* behind the outputs: nothing writes it */
 } small;
 
 static inline void small_init(small *s)
@@ -55,6 +56,7 @@ static inline void small_init(small *s)
     memset(s->o, UNTOUCHED, sizeof s->o);
     memset(s->lse, UNTOUCHED, sizeof s->lse);
     memset(s->weights, UNTOUCHED, sizeof s->weights);
+    memset(s->guard, UNTOUCHED, sizeof s->guard);
 }
 
 static inline int small_holds_only(const void *bytes, size_t size, int value)

@@ -37,6 +37,7 @@ static void expect(small *s, attn_status status, const char *message, int line)
         assert_int_equal(attn_forward(&s->problem, &s->args, &error), status);
         assert_string_equal(error.message, message);
     }
+    if (!small_holds_only(s->guard, sizeof s->guard, UNTOUCHED)) fail_msg("line %d: written behind the outputs", line);
     if (status != ATTN_OK && !small_outputs_untouched(s)) fail_msg("line %d: an output was written", line);
 }
 
@@ -316,7 +317,7 @@ static void double_backward(small *s)
     float *rest = s->weights; /* second_k and second_v have half of D channels */
     s->args.second_k = rest, rest += SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D / 2;
     s->args.second_v = rest, rest += SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D / 2;
-    s->args.second_bias = rest; /* SMALL_SKV */
+    s->args.second_bias = rest;         /* SMALL_SKV */
     s->problem.bias.bias.stride[3] = 1; /* the same for all queries, heads and entries */
     s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
 }
