@@ -8,7 +8,8 @@
  *      ./a.out [kernel's name or part of it] [length] [head size ...]
  *
  * Environment: GROUP tiles that share a block (1), BLOCK keys of a block (the kernel's), SAMPLES (400), WIDTH vectors of a
- * tile (all), STRIDE of keys and values in rows (1), PHASES=1: the scores apart.
+ * tile (all), STRIDE of keys and values in rows (1), PHASES=1: the scores apart, MODIFY=1 a mask
+ * or 2 a bias for each query and key.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -86,7 +87,8 @@ static void fill(void *p, int wide, long n)
 static void bench(const attn_kernel_row *row, long length, long dim)
 {
     const attn_fwd_kernel *k = row->forward;
-    const int wide = row->compute == ATTN_F64, zmm = row->isa == ATTN_ISA_AVX512, phases = (int)option("PHASES", 0);
+    const int wide = row->compute == ATTN_F64, zmm = row->isa == ATTN_ISA_AVX512, phases = (int)option("PHASES", 0),
+              modify = (int)option("MODIFY", 0);
     const long size = wide ? 8 : 4, full = k->lanes * k->vectors, group = option("GROUP", 1), samples = option("SAMPLES", 400);
     const int width = (int)option("WIDTH", k->vectors) < k->vectors ? (int)option("WIDTH", k->vectors) : k->vectors;
     const long tile = (long)k->lanes * width, ld = dim * option("STRIDE", 1);
@@ -97,6 +99,8 @@ static void bench(const attn_kernel_row *row, long length, long dim)
     char *S = memory((size_t)(block * full * size)), *ml = memory((size_t)(group * 8192)), *lse = memory((size_t)(length * size));
     double *share = memory((size_t)samples * sizeof(double)), *scores = memory((size_t)samples * sizeof(double)), gflops = 0;
     fill(q, wide, length * dim), fill(keys, wide, length * ld), fill(values, wide, length * ld);
+    void *extra = memory((size_t)(modify ? length * length * size : 1));
+    memset(extra, modify == 1 ? 1 : 0, (size_t)(modify ? length * length : 1));
     long at = 0;
     for (long s = -20; s < samples; s++) {
         if (at + group > tiles) at = 0;
@@ -115,6 +119,12 @@ static void bench(const attn_kernel_row *row, long length, long dim)
                 double t0 = phases ? now() : 0;
                 k->score(width, n, dim, Qt + g * dim * full * size, K, ld, S, m + 4096, g + 1 < group ? K : V, ld);
                 if (phases) spent += now() - t0;
+                if (modify) {
+                    attn_block block_of = {(char *)extra + ((at + g) * tile * length + j) * (modify == 1 ? 1 : size),
+                                           modify == 1 ? ATTN_BOOL : row->compute, length, 1};
+                    (modify == 1 ? k->keep_mask : k->add_bias)(width, tile, n, S, &block_of, S);
+                    k->block_max(width, n, S, m + 4096);
+                }
                 k->fold(width, n, dim, S, m + 4096, NULL, V, ld, m, m + 2048, Ot + g * dim * full * size,
                         g + 1 < group ? K : K + n * ld * size, ld);
             }
@@ -141,7 +151,8 @@ static void bench(const attn_kernel_row *row, long length, long dim)
     }
     printf("\n");
     fflush(stdout);
-    free(q), free(keys), free(values), free(o), free(Qt), free(Ot), free(S), free(ml), free(lse), free(share), free(scores);
+    free(q), free(keys), free(values), free(o), free(Qt), free(Ot), free(S), free(ml), free(lse), free(share), free(scores),
+        free(extra);
 }
 
 int main(int argc, char **argv)
