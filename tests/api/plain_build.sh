@@ -7,8 +7,8 @@ cc=$1 level=$2
 command -v "$cc" >/dev/null || { echo "skipped: no $cc"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-sources=$(find src/core -name '*.c' ! -name '*.inc.c' | sort)
-"$cc" "$level" -Wall -Wextra -Werror -Iinclude $sources examples/minimal/minimal.c -lm -o "$dir/minimal"
+shopt -s globstar
+"$cc" "$level" -Wall -Wextra -Werror -Iinclude src/core/**/*.c examples/minimal/minimal.c -lm -o "$dir/minimal"
 "$dir/minimal" >"$dir/out"
 diff examples/minimal/expected.txt "$dir/out"
-echo "$cc $level: $(echo "$sources" | wc -l) files, and the example prints what it should"
+echo "$cc $level: the example prints what it should"
