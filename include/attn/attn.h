@@ -234,11 +234,14 @@ typedef struct attn_bias {
 /*
  * Dropout of weights after the softmax: O_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
  * attn_args.dropout_seed and counter = (attn_args.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p * 2^32: the mask
- * depends on these numbers alone, so backward draws the same one, on any number of threads.  lse and weights are those before
- * dropout; attn_want.after_dropout gives weights after it.
+ * depends on these numbers alone, so backward draws the same one, on any number of threads.  Or the caller has drawn: with `given`,
+ * keep_ij = attn_args.dropout_given[b,h,i,j] != 0, and p only scales.  lse and weights are those before dropout;
+ * attn_want.after_dropout gives weights after it.
  */
 typedef struct attn_dropout {
-    double probability; /* p, 0 <= p <= 1; p = 1 gives O = 0 */
+    double probability;       /* p, 0 <= p <= 1; p = 1 gives O = 0 */
+    int given;                /* 1: attn_args.dropout_given is read, and nothing is drawn */
+    attn_layout given_layout; /* [batch, heads_q, len_q, len_kv] of ATTN_BOOL, any strides; 0 broadcasts */
     int64_t reserved[4];
 } attn_dropout;
 
@@ -465,6 +468,7 @@ typedef struct attn_args {
     const void *sink;
     uint64_t dropout_seed;
     uint32_t dropout_offset;
+    const void *dropout_given;
     const void *grad_o; /* ATTN_BACKWARD: o and lse are inputs too, as forward left them */
     const void *grad_lse;
     void *grad_q;

@@ -242,6 +242,16 @@ static void draw_dropout(drawn *d)
     double p = draw_below(d, 10) ? (double)draw_below(d, 9) / 10 + 0.05 : 1;
     double *Z = draw_memory(d, r->B * r->Hq * r->Sq * r->Skv, sizeof *Z);
     d->problem.dropout.probability = p;
+    r->Z = Z;
+    if (p < 1 && option(d, 3, "given")) { /* a mask of the caller's, for each query and key, for all heads */
+        unsigned char *given = draw_memory(d, r->Sq * r->Skv, 1);
+        for (int64_t n = 0; n < r->Sq * r->Skv; n++) given[n] = (unsigned char)draw_below(d, 3);
+        d->problem.dropout.given = 1;
+        d->problem.dropout.given_layout = (attn_layout){ATTN_U8, {0, ATTN_BROADCAST, r->Skv, 1}};
+        d->args.dropout_given = given;
+        EACH_PAIR(r) { Z[at] = given[i * r->Skv + j] ? 1 / (1 - p) : 0; }
+        return;
+    }
     d->args.dropout_seed = (uint64_t)draw_below(d, INT32_MAX) << 32 | (uint64_t)draw_below(d, INT32_MAX);
     d->args.dropout_offset = (uint32_t)draw_below(d, 100);
     EACH_PAIR(r)
@@ -249,7 +259,6 @@ static void draw_dropout(drawn *d)
         int keep = ref_dropout_keeps(d->args.dropout_seed, d->args.dropout_offset, b * r->Hq + h, i, j, p);
         Z[at] = keep ? 1 / (1 - p) : 0;
     }
-    r->Z = Z;
 }
 
 /* NaN in keys behind the end of a sequence, which nothing but a score before masks may see. */

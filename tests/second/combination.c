@@ -208,6 +208,21 @@ static void draw_scores(drawing *d)
     }
 }
 
+/* A mask of the caller's, of which p is not the share. */
+static void draw_given(drawing *d, double p)
+{
+    combination *c = d->c;
+    const int64_t shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
+    attn_dropout *dropout = &c->problem.dropout;
+    c->given = tensor_make(ATTN_BOOL, shape, BY_HEAD, some_axes(d), NULL);
+    for (int64_t i = 0; i < c->given.count; i++) tensor_set(&c->given, i, (double)random_below(&d->random, 3));
+    tensor_read(&c->given);
+    dropout->given = 1;
+    dropout->given_layout = c->given.layout;
+    c->args.dropout_given = c->given.memory;
+    for (int64_t at = 0; at < d->B * d->Hq * d->Sq * d->Skv; at++) c->Z[at] = c->given.value[at] != 0 && p < 1 ? 1 / (1 - p) : 0;
+}
+
 static void draw_dropout(drawing *d)
 {
     combination *c = d->c;
@@ -217,12 +232,16 @@ static void draw_dropout(drawing *d)
     c->args.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
     c->args.dropout_offset = random_word(&d->random);
     c->Z = array(d->B * d->Hq * d->Sq * d->Skv, sizeof(double));
+    c->ref.Z = c->Z;
+    if (option(d, 3, "given")) {
+        draw_given(d, p);
+        return;
+    }
     int64_t at = 0;
     for (int64_t head = 0; head < d->B * d->Hq; head++)
         for (int64_t i = 0; i < d->Sq; i++)
             for (int64_t j = 0; j < d->Skv; j++, at++)
                 if (ref_dropout_keeps(c->args.dropout_seed, c->args.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
-    c->ref.Z = c->Z;
 }
 
 static tensor draw_queries(drawing *d, int64_t dim, double size)
@@ -326,8 +345,8 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
 
 void combination_free(combination *c)
 {
-    tensor *tensors[] = {&c->q,    &c->k,     &c->v,      &c->o,        &c->lse,   &c->mask,  &c->blocks, &c->bias,    &c->slope,
-                         &c->sink, &c->scale, &c->grad_o, &c->grad_lse, &c->tan_q, &c->tan_k, &c->tan_v,  &c->tan_bias};
+    tensor *tensors[] = {&c->q,     &c->k,    &c->v,     &c->o,      &c->lse,      &c->mask,  &c->blocks, &c->given, &c->bias,
+                         &c->slope, &c->sink, &c->scale, &c->grad_o, &c->grad_lse, &c->tan_q, &c->tan_k,  &c->tan_v, &c->tan_bias};
     void *arrays[] = {c->start_q, c->start_kv, c->offset, c->length_q, c->length_kv, c->keep, c->slopes, c->Z};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);

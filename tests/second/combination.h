@@ -18,7 +18,7 @@ typedef struct combination {
     int64_t *offset, *length_q, *length_kv;
     unsigned char *keep;
     double *slopes, *Z;
-    tensor q, k, v, o, lse, mask, blocks, bias, slope, sink, scale;
+    tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale;
     tensor grad_o, grad_lse;
     tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
 } combination;

@@ -104,6 +104,7 @@ static void test_flags(void **state)
     REFUSED(s.problem.want.column_sum = 9, ATTN_ERR_ARGUMENT, "want.column_sum is 9; it is 0 or 1");
     REFUSED(s.problem.mask.packed = 2, ATTN_ERR_ARGUMENT, "mask.packed is 2; it is 0 or 1");
     REFUSED(s.problem.mask.block = 3, ATTN_ERR_ARGUMENT, "mask.block is 3; it is 0 or 1");
+    REFUSED(s.problem.dropout.given = 2, ATTN_ERR_ARGUMENT, "dropout.given is 2; it is 0 or 1");
     REFUSED(s.problem.bias.sink = 4, ATTN_ERR_ARGUMENT, "bias.sink is 4; it is 0 or 1");
     REFUSED(s.problem.gradients.lse = 5, ATTN_ERR_ARGUMENT, "gradients.lse is 5; it is 0 or 1");
     REFUSED(s.problem.gradients.bias = 6, ATTN_ERR_ARGUMENT, "gradients.bias is 6; it is 0 or 1");
@@ -374,6 +375,8 @@ static void test_types(void **state)
     REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.o.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
             "o.dtype is f32; it must be f64, as q is f64");
     REFUSED(s.problem.mask.mask.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "mask.dtype is f32; it must be bool or u8");
+    REFUSED((s.problem.dropout.given = 1, s.problem.dropout.given_layout.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
+            "dropout_given.dtype is i32; it must be bool or u8");
     REFUSED(s.problem.bias.bias.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "bias.dtype is i32; it must be f32, f64, f16 or bf16");
     REFUSED(s.problem.want.lse_layout.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "lse.dtype is f64; it must be f32, the compute type");
     REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.want.lse_layout.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,

@@ -35,20 +35,36 @@ VF_INLINE void keep_factor(const uint32_t *word, int lanes, uint64_t threshold, 
     for (int i = 0; i < lanes; i++) factor[i] = word[i] >= threshold ? (real)1 : (real)0;
 }
 
+/* factor[lane] = 1 where the caller's mask keeps key j of the block, else 0. */
+VF_INLINE void given_factor(const attn_drop *drop, int lanes, int64_t j, real *factor)
+{
+    const unsigned char *keep = (const unsigned char *)drop->given.base + j * drop->given.stride_k;
+    for (int i = 0; i < lanes; i++) factor[i] = keep[least(i, drop->rows - 1) * drop->given.stride_q] ? (real)1 : (real)0;
+}
+
+/* The same for key j, from the words of its group of four keys, which the first of them draws. */
+VF_INLINE void drawn_factor(const attn_drop *drop, int lanes, int64_t j, uint32_t (*x)[TILE], real *factor)
+{
+    int64_t key = drop->first_kv + j;
+    if (j == 0 || key % 4 == 0) philox_lanes(drop, lanes, key / 4, x);
+    keep_factor(x[key % 4], lanes, drop->threshold, factor);
+}
+
+VF_INLINE void drop_factor(const attn_drop *drop, int lanes, int64_t j, uint32_t (*x)[TILE], real *factor)
+{
+    if (drop->given.base) given_factor(drop, lanes, j, factor);
+    else drawn_factor(drop, lanes, j, x, factor);
+}
+
 static void step_drop(int width, int64_t n, void *P, const attn_drop *drop)
 {
     uint32_t x[4][TILE];
     real factor[TILE];
-    const int lanes = width * VF_LANES;
-    for (int64_t j = 0; j < n;) {
-        int64_t key = drop->first_kv + j;
-        philox_lanes(drop, lanes, key / 4, x);
-        for (int word = (int)(key % 4); word < 4 && j < n; word++, j++) {
-            keep_factor(x[word], lanes, drop->threshold, factor);
-            for (int v = 0; v < width; v++) {
-                real *p = (real *)P + j * TILE + v * VF_LANES;
-                vf_store(p, vf_select(vf_gt(vf_load(factor + v * VF_LANES), vf_zero()), vf_load(p), vf_zero()));
-            }
+    for (int64_t j = 0; j < n; j++) {
+        drop_factor(drop, width * VF_LANES, j, x, factor);
+        for (int v = 0; v < width; v++) {
+            real *p = (real *)P + j * TILE + v * VF_LANES;
+            vf_store(p, vf_select(vf_gt(vf_load(factor + v * VF_LANES), vf_zero()), vf_load(p), vf_zero()));
         }
     }
 }

@@ -42,8 +42,9 @@ typedef struct attn_block {
 } attn_block;
 
 /* Which weights dropout drops: those whose word of Philox4x32-10 with key = seed and counter = (offset, head, query, key/4) is
- * below the threshold. */
+ * below the threshold; or those where the caller's mask has 0. */
 typedef struct attn_drop {
+    attn_block given; /* base NULL: drawn */
     uint64_t seed;
     uint32_t offset;
     uint32_t head;      /* b * heads_q + h */

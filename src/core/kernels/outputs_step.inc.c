@@ -135,11 +135,10 @@ static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, c
 static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride)
 {
     uint32_t x[4][TILE];
-    for (int64_t j = 0; j < n;) {
-        int64_t key = drop->first_kv + j;
-        philox_lanes(drop, (int)drop->rows, key / 4, x);
-        for (int word = (int)(key % 4); word < 4 && j < n; word++, j++)
-            for (int64_t i = 0; i < drop->rows; i++) keep[i * stride + j] = x[word][i] >= drop->threshold;
+    real factor[TILE];
+    for (int64_t j = 0; j < n; j++) {
+        drop_factor(drop, (int)drop->rows, j, x, factor);
+        for (int64_t i = 0; i < drop->rows; i++) keep[i * stride + j] = factor[i] > 0;
     }
 }
 

@@ -34,7 +34,7 @@ typedef struct tensor {
     const void *pointer;
 } tensor;
 
-enum { TENSORS = 56 };
+enum { TENSORS = 57 };
 
 /* The tensors of problem p; args may be NULL while planning.  q comes first: the others' types follow from it. */
 static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
@@ -84,6 +84,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         TOKENS(1, forward_role, o, o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->mask.boolean, INPUT, mask, mask.mask, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text, 0),
         LAYOUT(p->mask.block, INPUT, blocks, mask.blocks, s->batch, Hq, nbq, nbk, ATTN_BOOL, BYTES, bytes_text, 0),
+        LAYOUT(p->dropout.given, INPUT, dropout_given, dropout.given_layout, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text,
+               0),
         LAYOUT(p->bias.additive, INPUT, bias, bias.bias, s->batch, Hq, Sq, Skv, compute, FLOATS, floats_text, 0),
         TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
         LAYOUT(p->want.weights, OUTPUT, weights, want.weights_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),

@@ -55,6 +55,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"mask.packed", p->mask.packed},
         {"mask.block", p->mask.block},
         {"bias.sink", p->bias.sink},
+        {"dropout.given", p->dropout.given},
         {"gradients.lse", p->gradients.lse},
         {"gradients.bias", p->gradients.bias},
         {"gradients.slopes", p->gradients.slopes},

@@ -171,8 +171,7 @@ static void finish_slot(slot *s, char *shared)
     const attn_problem *p = &w->problem;
     int32_t *empty = attn_part(task, w->scratch.empty);
     int repeat = 0;
-    if (s->dropped || p->dropout.probability > 0)
-        repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
+    if (s->dropped || attn_drops_weights(p)) repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
         s->empty = empty;
         s->keys.low = 0;

@@ -175,7 +175,7 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
                          attn_part(task, w->scratch.top_index));
     if (!weights) return;
     kernel->weigh(width, n, S, f->m, f->l);
-    if (want->after_dropout && probability > 0) {
+    if (want->after_dropout && attn_drops_weights(&w->problem)) {
         attn_drop drop;
         attn_task_drop(task, &f->tile, keys->low, &drop);
         kernel->drop_weights(width, n, S, &drop, probability < 1 ? 1 / (1 - probability) : 0);

@@ -108,12 +108,14 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)
 {
     const attn_walk *w = task->walk;
-    double p = w->problem.dropout.probability;
-    if (p == 0) return NULL;
+    const attn_dropout *dropout = &w->problem.dropout;
+    if (!attn_drops_weights(&w->problem)) return NULL;
+    drop->given = (attn_block){0};
+    if (dropout->given) drop->given = block_at(task, task->args->dropout_given, &dropout->given_layout, tile->first, low);
     drop->seed = task->args->dropout_seed;
     drop->offset = task->args->dropout_offset;
     drop->head = (uint32_t)(task->b * w->problem.shape.heads_q + task->h);
-    drop->threshold = (uint64_t)ceil(p * 4294967296.0);
+    drop->threshold = (uint64_t)ceil(dropout->probability * 4294967296.0);
     drop->first_q = tile->first;
     drop->rows = tile->rows;
     drop->first_kv = low;

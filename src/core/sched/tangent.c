@@ -51,7 +51,7 @@ static void add_values(const attn_task *task, const attn_gradient_tile *t, int64
 {
     const attn_walk *w = task->walk;
     const int64_t Dv = w->problem.shape.dim_v;
-    int careful = (t->dropped || w->problem.dropout.probability > 0) && w->backward->rows_not_finite(n, Dv, V, ldv);
+    int careful = (t->dropped || attn_drops_weights(&w->problem)) && w->backward->rows_not_finite(n, Dv, V, ldv);
     (careful ? w->backward->add_values_careful : w->backward->add_values)(t->tile.width, n, Dv, X, V, ldv,
                                                                           attn_part(task, w->scratch.At));
 }

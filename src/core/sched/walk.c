@@ -152,7 +152,7 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
         visited += (double)blocks_of(walk, keys.low, keys.high);
         whole += (double)whole_blocks(walk, &sight, &tile, keys);
     }
-    if (p->mask.boolean || p->mask.block || p->bias.additive || p->bias.alibi || p->score.softcap > 0 || p->dropout.probability > 0)
+    if (p->mask.boolean || p->mask.block || p->bias.additive || p->bias.alibi || p->score.softcap > 0 || attn_drops_weights(p))
         whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;

@@ -83,6 +83,8 @@ typedef struct attn_walk {
     void *parallel_context;
 } attn_walk;
 
+static inline int attn_drops_weights(const attn_problem *p) { return p->dropout.probability > 0 || p->dropout.given; }
+
 /* 1 if the operation sums over the queries of a key head. */
 static inline int attn_walk_sums(const attn_walk *walk)
 {
