@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - forward mode and the second order over absolute values. */
+ * bound.c - backward, forward mode and the second order over absolute values. */
 #include "test.h"
 
 #include "bound.h"
@@ -94,7 +94,34 @@ static void bound_second(bounds *out, const ref_problem *p, const ref_second *s,
     }
 }
 
-static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse)
+/* Backward: every term of its formula, in sizes. */
+static void bound_backward(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double lse)
+{
+    const double *dO = s->dO + r->at * p->Dv, *V = p->V + r->key_head * p->Skv * p->Dv, *q = p->Q + r->at * p->D;
+    const double scale = fabs(r->scale), position = (double)(r->i + (p->offset ? p->offset[r->b] : 0));
+    double delta = s->dlse ? fabs(s->dlse[r->at]) : 0;
+    for (int64_t j = 0; j < p->Skv; j++)
+        if (weight[j] != 0 && kept(p, r, j) != 0) delta += weight[j] * kept(p, r, j) * sum_abs(dO, V + j * p->Dv, p->Dv);
+    if (p->sink && lse > -INFINITY) out->sink[r->h] += 2 * r->weight_error * exp(p->sink[r->h] - lse) * delta;
+    for (int64_t j = 0; j < p->Skv; j++) {
+        if (weight[j] == 0) continue;
+        const int64_t key = r->key_head * p->Skv + j;
+        double z = kept(p, r, j), w = 2 * r->weight_error * weight[j];
+        for (int64_t c = 0; c < p->Dv && z != 0; c++) out->v[key * p->Dv + c] += z * w * fabs(dO[c]);
+        if (!ref_visible(p, r->b, r->h, r->i, j)) continue; /* an empty row weighs all keys alike */
+        double dS = w * ((z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + delta);
+        out->bias[r->at * p->Skv + j] = dS;
+        out->slopes[r->b * p->Hq + r->h] += dS * fabs(position - (double)j);
+        for (int64_t c = 0; c < p->D; c++) {
+            out->q[r->at * p->D + c] += scale * dS * fabs(p->K[key * p->D + c]);
+            out->k[key * p->D + c] += scale * dS * fabs(q[c]);
+        }
+        out->scale[r->h] += dS * sum_abs(q, p->K + key * p->D, p->D) / (p->temperature > 0 ? p->temperature : 1);
+    }
+}
+
+static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse,
+                      int backward)
 {
     double mean = 0, most = 0;
     int any = 0;
@@ -105,30 +132,41 @@ static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, li
             mean += weight[j] * size_of_tangent(p, s, r, j);
         }
     r->weight_error = 8 + most + (isfinite(lse) ? fabs(lse) : 0);
+    if (backward) {
+        /* Every chain of roundings counted: D for a score, Dv for the gradient of a weight, the queries and keys of the sums. */
+        int64_t chain = p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq;
+        r->weight_error = 8 + (double)chain + (double)(p->D + 2) * most + (isfinite(lse) ? fabs(lse) : 0);
+        bound_backward(out, p, s, r, weight, lse);
+        return;
+    }
     bound_tangents(out, p, s, r, weight, mean);
     if (s->dO && any) bound_second(out, p, s, r, weight, mean);
 }
 
-void bounds_make(bounds *out, const ref_problem *p, const ref_second *s)
+static void make(bounds *out, const ref_problem *p, const ref_second *s, int backward)
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double *O = array(rows * p->Dv), *lse = array(rows), *S = array(rows * p->Skv), *P = array(rows * p->Skv);
     out->tan_o = array(rows * p->Dv), out->tan_lse = array(rows);
     out->q = array(rows * p->D), out->k = array(keys * p->D), out->v = array(keys * p->Dv), out->bias = array(rows * p->Skv);
+    out->scale = array(p->Hq), out->slopes = array(p->B * p->Hq), out->sink = array(p->Hq);
     ref_forward(p, O, lse, S, P);
     for (int64_t at = 0; at < rows; at++) {
         line r = {at / p->Sq / p->Hq, at / p->Sq % p->Hq, at % p->Sq, at, 0, p->scale, 0};
         r.key_head = r.b * p->Hkv + r.h / (p->Hq / p->Hkv);
         if (p->scale_of_head) r.scale = p->scale_of_head[r.h];
         if (p->temperature > 0) r.scale /= p->temperature;
-        bound_row(out, p, s, &r, P + at * p->Skv, lse[at]);
+        bound_row(out, p, s, &r, P + at * p->Skv, lse[at], backward);
     }
     free(O), free(lse), free(S), free(P);
 }
 
+void bounds_make(bounds *out, const ref_problem *p, const ref_second *s) { make(out, p, s, 0); }
+void bounds_make_backward(bounds *out, const ref_problem *p, const ref_second *s) { make(out, p, s, 1); }
+
 void bounds_free(bounds *out)
 {
-    double *all[] = {out->tan_o, out->tan_lse, out->q, out->k, out->v, out->bias};
+    double *all[] = {out->tan_o, out->tan_lse, out->q, out->k, out->v, out->bias, out->scale, out->slopes, out->sink};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

@@ -7,7 +7,7 @@
  *
  * (a score's error is an error of its weight and, with a softcap C, of the derivatives of the cap; lse was rounded too), which is
  * above that of the sums too for lengths as small as here.  So a result's bound is u times the same formula over absolute values,
- * with term (i, j) 2 a_i times as large in forward mode and 3 a_i times in the second order.
+ * with term (i, j) 2 a_i times as large in forward mode and backward and 3 a_i times in the second order.
  */
 #ifndef ATTN_TESTS_SECOND_BOUND_H
 #define ATTN_TESTS_SECOND_BOUND_H
@@ -15,12 +15,17 @@
 #include "attn_ref.h"
 
 typedef struct bounds {
-    double *tan_o, *tan_lse;  /* [B][Hq][Sq][Dv], [B][Hq][Sq] */
-    double *q, *k, *v, *bias; /* of the second order, where dO is given; like dQ, dK, dV and dS */
+    double *tan_o, *tan_lse;       /* [B][Hq][Sq][Dv], [B][Hq][Sq] */
+    double *q, *k, *v, *bias;      /* of backward, or of the second order where dO is given; like dQ, dK, dV and dS */
+    double *scale, *slopes, *sink; /* of backward: [Hq], [B][Hq], [Hq] */
 } bounds;
 
 /* Bounds in units of u.  s: the inputs; dO may be NULL. */
 void bounds_make(bounds *b, const ref_problem *p, const ref_second *s);
+/* The same for backward, with a_i a bound that is proven: 8 + Dv + Skv + Sq (of all heads of a group) + (D + 2) times the sum over
+ * c above
+ * + |lse_i|: q, k, v, bias, scale, slopes and sink.  s: dO, and dlse, which may be NULL. */
+void bounds_make_backward(bounds *b, const ref_problem *p, const ref_second *s);
 void bounds_free(bounds *b);
 
 /* The largest error of `got` as a fraction of `bound` times u; not finite where one of them is wrongly so. */

@@ -54,7 +54,8 @@ static void step_delta(int width, int64_t rows, int64_t dim_v, const void *dOt, 
         vf sum = vf_zero();
         for (int64_t c = 0; c < dim_v; c++) {
             int64_t at = c * TILE + v * VF_LANES;
-            sum = vf_fma(vf_load((const real *)dOt + at), vf_load((const real *)Ot + at), sum);
+            vf o = vf_load((const real *)Ot + at), more = vf_fma(vf_load((const real *)dOt + at), o, sum);
+            sum = vf_select(vf_eq(o, vf_zero()), sum, more); /* what flows into an empty row, NaN too, reaches nothing */
         }
         vf_store((real *)delta + v * VF_LANES, sum);
     }
