@@ -3,7 +3,8 @@
 """Includes point down only.
 
 In src/core: api -> plan -> sched -> kernels -> base.  Everything else sees the public headers and its own folder; the command
-and the tests also see ref/, and the tests of internals (tests/unit, tests/kernels, tests/fault) all of src/core.  ref/ sees nothing of ours.
+and the tests also see ref/, and the tests of internals (tests/unit, tests/kernels, tests/fault) all of src/core.
+Tests share tests/ and tests/combination.  ref/ sees nothing of ours.
 
 Usage: tools/check_layers.py [FOLDER]        (the tree to check; default: the one this script is in)
 """
@@ -13,6 +14,7 @@ import sys
 
 CORE = ["base", "kernels", "sched", "plan", "api"]  # each may include itself and what stands before it
 INTERNALS_TESTED = ["tests/unit", "tests/kernels", "tests/fault"]
+SHARED_BY_TESTS = ["tests", "tests/combination"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 
 
@@ -36,7 +38,7 @@ def allowed(source, target):
     if source.startswith(("tests", "fuzz")):
         if target.startswith("src/core/"):
             return source in INTERNALS_TESTED
-        return target == "ref" or target == "tests" or target.split("/")[0] in ("cli", "src")
+        return target == "ref" or target in SHARED_BY_TESTS or target.split("/")[0] in ("cli", "src")
     if source == "cli":
         return target == "ref"
     return False

@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "../second/combination.h"
+#include "combination/combination.h"
 
 #include <math.h>
 
@@ -75,9 +75,10 @@ static int check(uint64_t seed, int only)
     }
     memset(&p->tangents, 0, sizeof p->tangents);
     tensor q = combination_like(&c.q), k = combination_like(&c.k), v = combination_like(&c.v);
-    double *room = calloc((size_t)c.bias.count + (size_t)(2 * c.ref.B + 2) * (size_t)c.ref.Hq + 1, sizeof *room);
+    const int64_t heads = c.ref.Hq, of_slopes = (c.ref.B > 0 ? c.ref.B : 1) * heads;
+    double *room = calloc((size_t)(c.bias.count + of_slopes + 2 * heads), sizeof *room);
     assert_non_null(room);
-    double *bias = room, *slopes = room + c.bias.count, *sink = slopes + c.ref.B * c.ref.Hq, *scale = sink + c.ref.Hq;
+    double *bias = room, *slopes = bias + c.bias.count, *sink = slopes + of_slopes, *scale = sink + heads;
     want->lse = want->scale = 1;
     want->bias = p->bias.additive, want->slopes = p->bias.alibi != ATTN_ALIBI_NONE, want->sink = p->bias.sink;
     memcpy(want->grad_bias.stride, c.bias.layout.stride, sizeof want->grad_bias.stride); /* gradients lie where their inputs do */

@@ -5,8 +5,8 @@
  */
 #include "test.h"
 
-#include "bound.h"
-#include "combination.h"
+#include "combination/bound.h"
+#include "combination/combination.h"
 
 #include <float.h>
 #include <math.h>

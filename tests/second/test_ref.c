@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "combination.h"
+#include "combination/combination.h"
 
 #include <math.h>
 

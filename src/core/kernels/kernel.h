@@ -171,10 +171,9 @@ typedef struct attn_bwd_kernel {
     int (*panels_not_finite)(int64_t rows, int64_t dim, const void *panels);
     int (*rows_not_finite)(int64_t n, int64_t dim, const void *K, int64_t ldk);
 
-    /* delta[lane] = sum_c dOt[c][lane] Ot[c][lane] - grad_lse[lane] (NULL: 0); where Ot is 0, dOt is not read.  lse_lanes[lane] =
-     * lse[lane], or the largest finite number where it is -infinity or the row is not below `live`, so that weights come out 0. lse
-     * and grad_lse: T at lse_stride.
-     */
+    /* delta[lane] = sum_c dOt[c][lane] Ot[c][lane] - grad_lse[lane] (NULL: 0), where a dOt whose Ot is 0 is not read.
+     * lse_lanes[lane] = lse[lane], or the largest finite number where it is -infinity or the row is not below `live`, so that
+     * weights come out 0.  lse and grad_lse: T at lse_stride. */
     void (*delta)(int width, int64_t rows, int64_t dim_v, const void *dOt, const void *Ot, const void *lse, int64_t lse_stride,
                   const void *grad_lse, int64_t live, void *delta, void *lse_lanes);
 

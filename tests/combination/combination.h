@@ -3,8 +3,8 @@
  * combination.h - a random combination of all options, from a seed: the problem for the library and the same for ref/.  What no
  * query may see is poisoned with NaN.
  */
-#ifndef ATTN_TESTS_SECOND_COMBINATION_H
-#define ATTN_TESTS_SECOND_COMBINATION_H
+#ifndef ATTN_TESTS_COMBINATION_H
+#define ATTN_TESTS_COMBINATION_H
 
 #include "attn_ref.h"
 #include "tensor.h"

@@ -2,8 +2,8 @@
  *
  * tensor.h - a tensor twice: as the library sees it, of some type and layout, and as ref/ sees it, dense in double.
  */
-#ifndef ATTN_TESTS_SECOND_TENSOR_H
-#define ATTN_TESTS_SECOND_TENSOR_H
+#ifndef ATTN_TESTS_COMBINATION_TENSOR_H
+#define ATTN_TESTS_COMBINATION_TENSOR_H
 
 #include "attn/attn.h"
 

@@ -9,8 +9,8 @@
  * above that of the sums too for lengths as small as here.  So a result's bound is u times the same formula over absolute values,
  * with term (i, j) 2 a_i times as large in forward mode and backward and 3 a_i times in the second order.
  */
-#ifndef ATTN_TESTS_SECOND_BOUND_H
-#define ATTN_TESTS_SECOND_BOUND_H
+#ifndef ATTN_TESTS_COMBINATION_BOUND_H
+#define ATTN_TESTS_COMBINATION_BOUND_H
 
 #include "attn_ref.h"
 
@@ -22,9 +22,8 @@ typedef struct bounds {
 
 /* Bounds in units of u.  s: the inputs; dO may be NULL. */
 void bounds_make(bounds *b, const ref_problem *p, const ref_second *s);
-/* The same for backward, with a_i a bound that is proven: 8 + Dv + Skv + Sq (of all heads of a group) + (D + 2) times the sum over
- * c above
- * + |lse_i|: q, k, v, bias, scale, slopes and sink.  s: dO, and dlse, which may be NULL. */
+/* The same for backward: q, k, v, bias, scale, slopes and sink.  Its a_i counts every rounding: 8 + |lse_i| + Dv + Skv + Sq (of all
+ * heads of a group), and the maximum above D + 2 times.  s: dO, and dlse, which may be NULL. */
 void bounds_make_backward(bounds *b, const ref_problem *p, const ref_second *s);
 void bounds_free(bounds *b);
 
