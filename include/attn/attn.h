@@ -590,6 +590,8 @@ ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
  * Runs a plan.  Allocates nothing.  workspace has workspace_size >= attn_plan_workspace_size(plan) bytes of any alignment, is not
  * shared with a concurrent call, and holds nothing of use afterwards.  Returns, with outputs untouched,
  *      ATTN_ERR_ARGUMENT     NULL where the problem needs a tensor, a length or offset out of its range
+ *      ATTN_ERR_STRIDE       a packed output that overlaps itself, now that cu_seqlens says how many tokens there are
+ *      ATTN_ERR_SHAPE        a packed tensor of more elements than 64-bit addresses hold
  *      ATTN_ERR_MEMORY       workspace too small
  */
 ATTN_API attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size,

@@ -58,14 +58,14 @@ static void draw_lengths(drawing *d)
 {
     combination *c = d->c;
     attn_mask *mask = &c->problem.mask;
-    int packed = d->B > 0 && option(d, 5, "packed"), lengths = !packed && option(d, 4, "lengths");
+    int packed = option(d, 5, "packed"), lengths = !packed && option(d, 4, "lengths");
     c->length_q = array(d->B, sizeof(int64_t));
     c->length_kv = array(d->B, sizeof(int64_t));
     c->start_q = array(d->B + 1, sizeof(int64_t));
     c->start_kv = array(d->B + 1, sizeof(int64_t));
     c->offset = array(d->B, sizeof(int64_t));
     for (int64_t b = 0; b < d->B; b++) {
-        int any = lengths || (packed && b > 0); /* one packed sequence is as long as the shape says */
+        int any = lengths || packed;
         c->length_q[b] = any ? random_below(&d->random, d->Sq + 1) : d->Sq;
         c->length_kv[b] = any ? random_below(&d->random, d->Skv + 1) : d->Skv;
         c->start_q[b + 1] = c->start_q[b] + c->length_q[b];

@@ -349,7 +349,8 @@ static void test_second(void **state)
 
 static void test_packed(void **state)
 {
-    static const int64_t late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 1, 99}, sound[] = {0, 1, 2};
+    static const int64_t late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 1, 99}, sound[] = {0, 1, 2}, none[] = {0, 0, 0},
+                         full[] = {0, 3, 6};
     (void)state;
 #define PACKED(q, kv)                                                                                                              \
     (s.problem.mask.packed = 1, s.problem.mask.lengths_q = s.problem.mask.lengths_kv = 0, s.args.cu_seqlens_q = (q),               \
@@ -362,6 +363,14 @@ static void test_packed(void **state)
              s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
             ATTN_ERR_SHAPE, "q has rows of more elements than 64 bits count");
     ACCEPTED(PACKED(sound, sound));
+    /* Whether [head, token, channel] overlaps depends on the tokens that there are, 2, and not on len_q, 3. */
+    ACCEPTED((PACKED(sound, sound), sets(s.problem.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
+    REFUSED((PACKED(sound, sound), sets(s.problem.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
+            "o overlaps itself: stride[1] is 11 and the axes with smaller strides span 12 elements");
+    REFUSED((PACKED(full, sound), sets(s.problem.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
+            "q.stride[2] (768614336404564650) times its size (6) overflows 64-bit addresses");
+    ACCEPTED((PACKED(none, none), sets(s.problem.o.stride, 0, 0, SMALL_DV, 1), s.args.o = NULL));
+    ACCEPTED((PACKED(none, none), s.problem.shape.batch = 0, s.args.o = s.args.lse = NULL));
 }
 
 static void test_types(void **state)

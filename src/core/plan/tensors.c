@@ -36,6 +36,13 @@ typedef struct tensor {
 
 enum { TENSORS = 57 };
 
+/* Packed: tokens of all sequences, once the call says how many; else, and while planning, those of a sequence. */
+static int64_t tokens_in_all(const attn_problem *p, const void *starts, int64_t of_sequence)
+{
+    if (!p->mask.packed || !starts || (uintptr_t)starts % attn_dtype_bytes(p->mask.index_dtype) != 0) return of_sequence;
+    return attn_index_at(starts, p->mask.index_dtype, p->shape.batch);
+}
+
 /* The tensors of problem p; args may be NULL while planning.  q comes first: the others' types follow from it. */
 static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
 {
@@ -56,7 +63,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     enum role forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
     const attn_tangents *tan = &p->tangents;
     int64_t B = p->mask.packed ? 1 : s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
-    int64_t kv_b = p->paging.paged ? p->paging.pages : B, kv_t = p->paging.paged ? p->paging.page_size : Skv;
+    int64_t Tq = tokens_in_all(p, a->cu_seqlens_q, Sq), Tkv = tokens_in_all(p, a->cu_seqlens_kv, Skv);
+    int64_t kv_b = p->paging.paged ? p->paging.pages : B, kv_t = p->paging.paged ? p->paging.page_size : Tkv;
     int64_t page_entries = 0;
     if (p->paging.paged && !attn_mul(s->batch, p->paging.table_stride, &page_entries)) page_entries = INT64_MAX;
     int64_t entries = s->batch + 1, slopes_b = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? s->batch : 1;
@@ -78,47 +86,47 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
 #define ARRAY(used, role, name, n, dtype) {#name, role, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, a->name}
     /* clang-format on */
     const tensor table[] = {
-        TOKENS(1, INPUT, q, q, Hq, Sq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
+        TOKENS(1, INPUT, q, q, Hq, Tq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
         KEYS(k, s->dim_qk),
         KEYS(v, s->dim_v),
-        TOKENS(1, forward_role, o, o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(1, forward_role, o, o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->mask.boolean, INPUT, mask, mask.mask, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text, 0),
         LAYOUT(p->mask.block, INPUT, blocks, mask.blocks, s->batch, Hq, nbq, nbk, ATTN_BOOL, BYTES, bytes_text, 0),
         LAYOUT(p->dropout.given, INPUT, dropout_given, dropout.given_layout, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text,
                0),
         LAYOUT(p->bias.additive, INPUT, bias, bias.bias, s->batch, Hq, Sq, Skv, compute, FLOATS, floats_text, 0),
-        TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
         LAYOUT(p->want.weights, OUTPUT, weights, want.weights_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
         LAYOUT(want->scores, OUTPUT, scores, want.scores_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
         LAYOUT(want->dropout_keep, OUTPUT, dropout_keep, want.dropout_keep_layout, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES,
                bytes_text, 1),
-        TOKENS(want->row_max, OUTPUT, row_max, want.row_max_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
-        TOKENS(want->entropy, OUTPUT, entropy, want.entropy_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
-        TOKENS(want->effective_keys, OUTPUT, effective_keys, want.effective_keys_layout, Hq, Sq, 1, compute, 1u << compute,
+        TOKENS(want->row_max, OUTPUT, row_max, want.row_max_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(want->entropy, OUTPUT, entropy, want.entropy_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(want->effective_keys, OUTPUT, effective_keys, want.effective_keys_layout, Hq, Tq, 1, compute, 1u << compute,
                compute_text, 0),
-        TOKENS(want->column_sum, OUTPUT, column_sum, want.column_sum_layout, attn_column_heads(p), Skv, 1, compute, 1u << compute,
+        TOKENS(want->column_sum, OUTPUT, column_sum, want.column_sum_layout, attn_column_heads(p), Tkv, 1, compute, 1u << compute,
                compute_text, 0),
-        TOKENS(want->topk > 0, OUTPUT, topk_index, want.topk_index_layout, Hq, Sq, want->topk, ATTN_I64, INDICES, indices_text, 1),
-        TOKENS(want->topk > 0, OUTPUT, topk_weight, want.topk_weight_layout, Hq, Sq, want->topk, compute, 1u << compute,
+        TOKENS(want->topk > 0, OUTPUT, topk_index, want.topk_index_layout, Hq, Tq, want->topk, ATTN_I64, INDICES, indices_text, 1),
+        TOKENS(want->topk > 0, OUTPUT, topk_weight, want.topk_weight_layout, Hq, Tq, want->topk, compute, 1u << compute,
                compute_text, 1),
-        TOKENS(backward || second, INPUT, grad_o, gradients.grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
-        TOKENS(backward, OUTPUT, grad_q, gradients.grad_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(backward, OUTPUT, grad_v, gradients.grad_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        TOKENS(backward || second, INPUT, grad_o, gradients.grad_o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_q, gradients.grad_q, Hq, Tq, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Tkv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_v, gradients.grad_v, Hkv, Tkv, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->gradients.bias, OUTPUT, grad_bias, gradients.grad_bias, gb[0], gb[1], gb[2], gb[3], bias, FLOATS, floats_text, 1),
-        TOKENS(p->gradients.lse, INPUT, grad_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
-        TOKENS(tan->q, INPUT, tan_q, tangents.tan_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(tan->k, INPUT, tan_k, tangents.tan_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(tan->v, INPUT, tan_v, tangents.tan_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        TOKENS(p->gradients.lse, INPUT, grad_lse, want.lse_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(tan->q, INPUT, tan_q, tangents.tan_q, Hq, Tq, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(tan->k, INPUT, tan_k, tangents.tan_k, Hkv, Tkv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(tan->v, INPUT, tan_v, tangents.tan_v, Hkv, Tkv, s->dim_v, stored, same, same_text, 1),
         LAYOUT(tan->bias, INPUT, tan_bias, tangents.tan_bias, s->batch, Hq, Sq, Skv, bias, FLOATS, floats_text, 0),
-        TOKENS(jvp, OUTPUT, tan_o, tangents.tan_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
-        TOKENS(tan->lse, OUTPUT, tan_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
-        TOKENS(second, OUTPUT, second_grad_o, second.second_grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
-        TOKENS(second, OUTPUT, second_q, second.second_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(second, OUTPUT, second_k, second.second_k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(second, OUTPUT, second_v, second.second_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
+        TOKENS(jvp, OUTPUT, tan_o, tangents.tan_o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(tan->lse, OUTPUT, tan_lse, want.lse_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(second, OUTPUT, second_grad_o, second.second_grad_o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
+        TOKENS(second, OUTPUT, second_q, second.second_q, Hq, Tq, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(second, OUTPUT, second_k, second.second_k, Hkv, Tkv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(second, OUTPUT, second_v, second.second_v, Hkv, Tkv, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->second.bias, OUTPUT, second_bias, second.second_bias, gb[0], gb[1], gb[2], gb[3], bias, FLOATS, floats_text, 1),
-        TOKENS(p->second.grad_lse, OUTPUT, second_grad_lse, want.lse_layout, Hq, Sq, 1, compute, 1u << compute, compute_text, 0),
+        TOKENS(p->second.grad_lse, OUTPUT, second_grad_lse, want.lse_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
         ARRAY(p->mask.lengths_q, INPUT, lengths_q, s->batch, index),
         ARRAY(p->mask.lengths_kv, INPUT, lengths_kv, s->batch, index),
         ARRAY(p->mask.align == ATTN_ALIGN_OFFSET, INPUT, offset, s->batch, index),
@@ -239,7 +247,20 @@ attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error)
         TRY(resolve_dtype(t, error));
         TRY(resolve_strides(t, error));
         TRY(check_extent(t, error));
-        TRY(check_self_overlap(t, error));
+        if (!t->packed) TRY(check_self_overlap(t, error));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_tensors_check_packed(const attn_problem *problem, const attn_args *args, attn_error *error)
+{
+    tensor tensors[TENSORS];
+    attn_problem copy = *problem; /* the table points into it */
+    int count = tensor_table(&copy, args, tensors);
+    for (int i = 0; i < count; i++) {
+        if (!tensors[i].packed) continue;
+        TRY(check_extent(&tensors[i], error));
+        TRY(check_self_overlap(&tensors[i], error));
     }
     return ATTN_OK;
 }

@@ -11,4 +11,7 @@ attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error);
 /* No pointer that is used is NULL, and no output is the same pointer as another tensor. */
 attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_args *args, attn_error *error);
 
+/* Packed tensors by the tokens that cu_seqlens, which is sound, says there are: extents fit, and no output overlaps itself. */
+attn_status attn_tensors_check_packed(const attn_problem *problem, const attn_args *args, attn_error *error);
+
 #endif

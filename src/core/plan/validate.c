@@ -310,6 +310,7 @@ attn_status attn_args_validate(const attn_problem *p, const attn_args *args, att
     if (p->mask.packed) {
         TRY(check_cu_seqlens("cu_seqlens_q", args->cu_seqlens_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
         TRY(check_cu_seqlens("cu_seqlens_kv", args->cu_seqlens_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
+        TRY(attn_tensors_check_packed(p, args, error));
     }
     return ATTN_OK;
 }
