@@ -20,11 +20,14 @@ typedef struct ref_problem {
     int causal;
     int window; /* 1: window_left and window_right hold; -1 is no bound */
     int64_t window_left, window_right;
-    int64_t chunk;             /* a query sees only keys of its own chunk of this many */
-    const int64_t *offset;     /* [B]: query i stands at key i + offset[b] */
-    const int64_t *len_q;      /* [B] */
-    const int64_t *len_kv;     /* [B] */
-    const unsigned char *keep; /* 1: this query may see this key */
+    int64_t chunk;               /* a query sees only keys of its own chunk of this many */
+    int64_t dilation;            /* only keys at a multiple of this distance */
+    int64_t global_q, global_kv; /* the first queries and keys, which window and dilation do not bind */
+    const int64_t *ranges;       /* [B][Hq][Sq][2]: the first key, and the one behind the last */
+    const int64_t *offset;       /* [B]: query i stands at key i + offset[b] */
+    const int64_t *len_q;        /* [B] */
+    const int64_t *len_kv;       /* [B] */
+    const unsigned char *keep;   /* 1: this query may see this key */
 
     const double *scale_of_head; /* [Hq]: instead of scale */
     double temperature;

@@ -36,12 +36,15 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
     int64_t Sq = p->len_q ? p->len_q[b] : p->Sq;
     int64_t Skv = p->len_kv ? p->len_kv[b] : p->Skv;
     int64_t pos = i + (p->offset ? p->offset[b] : 0);
-    int64_t at = ((b * p->Hq + h) * p->Sq + i) * p->Skv + j;
+    int64_t at = ((b * p->Hq + h) * p->Sq + i) * p->Skv + j, range = ((b * p->Hq + h) * p->Sq + i) * 2;
 
     if (i >= Sq || j >= Skv) return 0;
     if (p->causal && j > pos) return 0;
-    if (p->window && p->window_left >= 0 && j < pos - p->window_left) return 0;
-    if (p->window && p->window_right >= 0 && j > pos + p->window_right) return 0;
+    int global = j < p->global_kv || (pos >= 0 && pos < p->global_q);
+    if (!global && p->window && p->window_left >= 0 && j < pos - p->window_left) return 0;
+    if (!global && p->window && p->window_right >= 0 && j > pos + p->window_right) return 0;
+    if (!global && p->dilation > 1 && (pos - j) % p->dilation != 0) return 0;
+    if (p->ranges && (j < p->ranges[range] || j >= p->ranges[range + 1])) return 0;
     if (p->chunk && j / p->chunk != floor_div(pos, p->chunk)) return 0;
     if (p->keep && !p->keep[at]) return 0;
     if (p->bias && p->bias[at] == -INFINITY) return 0;

@@ -178,11 +178,19 @@ typedef enum attn_empty {
  *
  *      j < lengths_kv[b]  and  i < lengths_q[b]             where lengths are in use
  *      j <= p_i                                              if causal
- *      p_i - window_left <= j <= p_i + window_right          if window; a bound of -1 is no bound
+ *      p_i - window_left <= j <= p_i + window_right          if window; a bound of -1 is no bound    } or j < global_kv
+ *      (p_i - j) mod dilation = 0                            if dilation > 1                         } or 0 <= p_i < global_q
  *      floor(j / chunk) = floor(p_i / chunk)                 if chunk > 0
+ *      ranges[b,h,i,0] <= j < ranges[b,h,i,1]                if ranges
  *      mask[b,h,i,j] != 0                                    if boolean
  *      blocks[b,h,floor(i/block_q),floor(j/block_kv)] != 0   if block
+ *      floor(j/block_kv) is in list floor(i/block_q)         if block_lists
  *      bias[b,h,i,j] != -infinity                            if attn_bias.additive
+ *
+ * Global tokens are the first of a sequence: all queries see global_kv keys whatever window and dilation say, and global_q queries
+ * see all keys (Beltagy et al. 2020, "Longformer").  The other rules bind them too.  What no query of a tile sees costs nothing,
+ * but for a boolean mask, a bias, and a dilation below the tile's size, which hide keys without saving their work.  attn/mask.h
+ * sets these fields by the names that masks go by.
  *
  * What a query does not see is not read into its result: NaN or Inf there reaches nothing.
  * A query that sees no key gets O = 0, weights 0 and lse = -infinity (the sink, where there is one), unless `empty` says otherwise.
@@ -210,6 +218,13 @@ typedef struct attn_mask {
     int64_t block_kv;
     attn_layout blocks; /* [batch, heads_q, ceil(len_q/block_q), ceil(len_kv/block_kv)] of ATTN_BOOL, any strides */
     attn_empty empty;
+    int64_t dilation; /* 0 or 1: every key */
+    int64_t global_q;
+    int64_t global_kv;
+    int ranges;                /* 1: attn_args.ranges is read */
+    attn_layout ranges_layout; /* [batch, heads_q, len_q, 2] of ATTN_I64 (default) or ATTN_I32, any strides; 0 broadcasts */
+    int block_lists; /* 1: the block mask as lists (compressed rows): attn_args.block_rows and block_columns; not with block */
+    int64_t block_entries; /* how many numbers block_columns has */
     int64_t reserved[4];
 } attn_mask;
 
@@ -501,6 +516,10 @@ typedef struct attn_args {
     void *topk_weight;
     attn_visit_rows *visit_rows;
     void *visit_context;
+    const void *ranges;        /* the first key that a query may see, and the one behind the last; any numbers */
+    const void *block_rows;    /* ceil(len_q/block_q) + 1 numbers of attn_mask.index_dtype, from 0 to block_entries, never falling:
+                                  where    each list starts, the same for all heads and batch entries */
+    const void *block_columns; /* the lists: numbers of blocks of keys, rising within a list */
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

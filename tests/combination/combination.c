@@ -97,6 +97,44 @@ static void draw_range(drawing *d)
         mask->window_right = c->ref.window_right = random_below(&d->random, d->Skv + 2) - 1;
     }
     if (option(d, 6, "chunk")) mask->chunk = c->ref.chunk = 1 + random_below(&d->random, d->Skv + 1);
+    if (option(d, 8, "dilation"))
+        mask->dilation = c->ref.dilation = random_below(&d->random, random_below(&d->random, 2) ? 5 : 150);
+    if (option(d, 5, "global-q")) mask->global_q = c->ref.global_q = random_below(&d->random, 20);
+    if (option(d, 5, "global-kv")) mask->global_kv = c->ref.global_kv = random_below(&d->random, 90);
+}
+
+/* A range of keys for each query, or one for several. */
+static void draw_ranges(drawing *d)
+{
+    combination *c = d->c;
+    attn_layout *layout = &c->problem.mask.ranges_layout;
+    if (!option(d, 6, "ranges")) return;
+    const int64_t size[3] = {d->B, d->Hq, d->Sq};
+    int64_t count = 2, at = 0;
+    layout->stride[3] = 1;
+    for (int axis = 2; axis >= 0; axis--) {
+        int one = random_below(&d->random, 3) == 0;
+        layout->stride[axis] = one ? ATTN_BROADCAST : count;
+        count *= one ? 1 : size[axis];
+    }
+    c->ranges = array(count, sizeof(int64_t));
+    for (int64_t n = 0; n < count; n += 2) {
+        c->ranges[n] = random_below(&d->random, d->Skv + 9) - random_below(&d->random, d->Skv + 9);
+        c->ranges[n + 1] = c->ranges[n] + random_below(&d->random, d->Skv + 9) - 3;
+    }
+    c->ranges_of_ref = array(2 * d->B * d->Hq * d->Sq, sizeof(int64_t));
+    for (int64_t b = 0; b < d->B; b++)
+        for (int64_t h = 0; h < d->Hq; h++)
+            for (int64_t i = 0; i < d->Sq; i++, at++) {
+                const int64_t index[3] = {b, h, i};
+                int64_t from = 0;
+                for (int axis = 0; axis < 3; axis++)
+                    if (layout->stride[axis] != ATTN_BROADCAST) from += index[axis] * layout->stride[axis];
+                memcpy(c->ranges_of_ref + 2 * at, c->ranges + from, 2 * sizeof(int64_t));
+            }
+    c->problem.mask.ranges = 1;
+    c->args.ranges = c->ranges;
+    c->ref.ranges = c->ranges_of_ref;
 }
 
 /* Any set of axes, each with probability 1/3. */
@@ -144,6 +182,32 @@ static void draw_masks(drawing *d)
         c->args.blocks = c->blocks.memory;
         apply_mask(d, &c->blocks, m->block_q, m->block_kv);
     }
+}
+
+/* A block mask as lists. */
+static void draw_block_lists(drawing *d)
+{
+    combination *c = d->c;
+    attn_mask *m = &c->problem.mask;
+    if (m->block || !option(d, 6, "block-lists")) return;
+    m->block_lists = 1;
+    m->block_q = 1 + random_below(&d->random, 40);
+    m->block_kv = 1 + random_below(&d->random, 80);
+    const int64_t lists = (d->Sq + m->block_q - 1) / m->block_q, blocks = (d->Skv + m->block_kv - 1) / m->block_kv;
+    const int64_t shape[4] = {1, 1, lists, blocks};
+    c->blocks = tensor_make(ATTN_BOOL, shape, BY_HEAD, 1 | 2, NULL);
+    c->block_rows = array(lists + 1, sizeof(int64_t));
+    c->block_columns = array(lists * blocks, sizeof(int64_t));
+    for (int64_t n = 0; n < lists; n++) {
+        for (int64_t k = 0; k < blocks; k++) {
+            if (random_below(&d->random, 2)) continue;
+            tensor_set(&c->blocks, n * blocks + k, 1);
+            c->block_columns[m->block_entries++] = k;
+        }
+        c->block_rows[n + 1] = m->block_entries;
+    }
+    c->args.block_rows = c->block_rows, c->args.block_columns = c->block_columns;
+    apply_mask(d, &c->blocks, m->block_q, m->block_kv);
 }
 
 static tensor draw_bias(drawing *d, double size, int with_infinity)
@@ -336,7 +400,9 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
     draw_sizes(&d);
     draw_lengths(&d);
     draw_range(&d);
+    draw_ranges(&d);
     draw_masks(&d);
+    draw_block_lists(&d);
     draw_scores(&d);
     draw_dropout(&d);
     draw_tensors(&d);
@@ -347,7 +413,8 @@ void combination_free(combination *c)
 {
     tensor *tensors[] = {&c->q,     &c->k,    &c->v,     &c->o,      &c->lse,      &c->mask,  &c->blocks, &c->given, &c->bias,
                          &c->slope, &c->sink, &c->scale, &c->grad_o, &c->grad_lse, &c->tan_q, &c->tan_k,  &c->tan_v, &c->tan_bias};
-    void *arrays[] = {c->start_q, c->start_kv, c->offset, c->length_q, c->length_kv, c->keep, c->slopes, c->Z};
+    void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,   c->length_kv,     c->keep,
+                      c->slopes,  c->ranges,   c->ranges_of_ref, c->block_rows, c->block_columns, c->Z};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }

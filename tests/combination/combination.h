@@ -16,6 +16,7 @@ typedef struct combination {
     ref_problem ref;
     int64_t *start_q, *start_kv; /* packed */
     int64_t *offset, *length_q, *length_kv;
+    int64_t *ranges, *ranges_of_ref, *block_rows, *block_columns;
     unsigned char *keep;
     double *slopes, *Z;
     tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale;

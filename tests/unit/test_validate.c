@@ -103,6 +103,8 @@ static void test_flags(void **state)
     REFUSED(s.problem.want.effective_keys = 8, ATTN_ERR_ARGUMENT, "want.effective_keys is 8; it is 0 or 1");
     REFUSED(s.problem.want.column_sum = 9, ATTN_ERR_ARGUMENT, "want.column_sum is 9; it is 0 or 1");
     REFUSED(s.problem.mask.packed = 2, ATTN_ERR_ARGUMENT, "mask.packed is 2; it is 0 or 1");
+    REFUSED(s.problem.mask.ranges = 2, ATTN_ERR_ARGUMENT, "mask.ranges is 2; it is 0 or 1");
+    REFUSED(s.problem.mask.block_lists = 2, ATTN_ERR_ARGUMENT, "mask.block_lists is 2; it is 0 or 1");
     REFUSED(s.problem.mask.block = 3, ATTN_ERR_ARGUMENT, "mask.block is 3; it is 0 or 1");
     REFUSED(s.problem.dropout.given = 2, ATTN_ERR_ARGUMENT, "dropout.given is 2; it is 0 or 1");
     REFUSED(s.problem.bias.sink = 4, ATTN_ERR_ARGUMENT, "bias.sink is 4; it is 0 or 1");
@@ -190,8 +192,15 @@ static void test_options_of_scores(void **state)
             "mask.packed and mask.lengths_q are both set; packed sequences have their lengths from cu_seqlens");
     REFUSED((s.problem.mask.packed = 1, s.problem.mask.lengths_q = 0), ATTN_ERR_ARGUMENT,
             "mask.packed and mask.lengths_kv are both set; packed sequences have their lengths from cu_seqlens");
+    REFUSED(s.problem.mask.dilation = -2, ATTN_ERR_ARGUMENT, "mask.dilation is -2; it is at least 1, or 0 for every key");
+    REFUSED((s.problem.mask.global_q = 1, s.problem.mask.global_kv = -1), ATTN_ERR_ARGUMENT,
+            "mask.global_q is 1 and mask.global_kv -1; both are at least 0");
+    REFUSED((s.problem.mask.block = s.problem.mask.block_lists = 1), ATTN_ERR_ARGUMENT,
+            "mask.block and mask.block_lists are both set; a block mask is given in one form");
+    REFUSED((s.problem.mask.block_lists = 1, s.problem.mask.block_entries = -1), ATTN_ERR_ARGUMENT,
+            "mask.block_entries is -1; it is at least 0");
     REFUSED((s.problem.mask.block = 1, s.problem.mask.block_q = 4), ATTN_ERR_ARGUMENT,
-            "mask.block_q is 4 and mask.block_kv 0; with mask.block both are at least 1");
+            "mask.block_q is 4 and mask.block_kv 0; with a block mask both are at least 1");
     REFUSED((s.problem.mask.empty = ATTN_EMPTY_UNIFORM, s.problem.bias.sink = 1), ATTN_ERR_ARGUMENT,
             "mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink");
     REFUSED(s.problem.dropout.probability = 1.5, ATTN_ERR_ARGUMENT, "dropout.probability is 1.5; it is within 0..1");
@@ -497,16 +506,55 @@ static void test_unused(void **state)
               s.args.weights = NULL, s.args.mask = NULL, s.args.bias = NULL));
 }
 
+/* Blocks of two queries and two keys: lists for queries 0, 1 and for query 2, of the blocks 0, 1 and 2. */
+static void test_block_lists(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {0, 2, 3}, late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 2, 4};
+    static const int64_t columns[] = {0, 2, 1}, again[] = {0, 0, 1}, beyond[] = {0, 3, 1}, below[] = {-1, 0, 1};
+#define LISTS(r, c)                                                                                                                \
+    (s.problem.mask.block_lists = 1, s.problem.mask.block_q = s.problem.mask.block_kv = 2, s.problem.mask.block_entries = 3,       \
+     s.args.block_rows = (r), s.args.block_columns = (c))
+    ACCEPTED(LISTS(rows, columns));
+    REFUSED(LISTS(late, columns), ATTN_ERR_ARGUMENT, "block_rows[0] (1) is not 0");
+    REFUSED(LISTS(falling, columns), ATTN_ERR_ARGUMENT,
+            "block_rows[2] (1) is not within its predecessor (2) and block_entries (3)");
+    REFUSED(LISTS(far, columns), ATTN_ERR_ARGUMENT, "block_rows[2] (4) is not within its predecessor (2) and block_entries (3)");
+    REFUSED(LISTS(rows, again), ATTN_ERR_ARGUMENT,
+            "block_columns[1] (0) is not above its predecessor in the list and below 3, the blocks of keys");
+    REFUSED(LISTS(rows, beyond), ATTN_ERR_ARGUMENT,
+            "block_columns[1] (3) is not above its predecessor in the list and below 3, the blocks of keys");
+    REFUSED(LISTS(rows, below), ATTN_ERR_ARGUMENT,
+            "block_columns[0] (-1) is not above its predecessor in the list and below 3, the blocks of keys");
+    REFUSED(LISTS(NULL, columns), ATTN_ERR_ARGUMENT, "args.block_rows is NULL");
+    REFUSED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "args.block_columns is NULL");
+    REFUSED(s.problem.mask.ranges = 1, ATTN_ERR_ARGUMENT, "args.ranges is NULL");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),     cmocka_unit_test(test_enums),   cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_reserved),  cmocka_unit_test(test_shape),   cmocka_unit_test(test_options_of_scores),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_packed),  cmocka_unit_test(test_want),
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_types),   cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_too_large), cmocka_unit_test(test_options), cmocka_unit_test(test_pointers),
-        cmocka_unit_test(test_lengths),   cmocka_unit_test(test_unused),  cmocka_unit_test(test_tangents),
-        cmocka_unit_test(test_second),    cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_block_lists),
+        cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_enums),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_want),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_pointers),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_tangents),
+        cmocka_unit_test(test_second),
+        cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,13 @@ static int sees(const attn_sight *s, int64_t i, int64_t j)
     if (position < INT64_MIN) position = INT64_MIN;
     if (i >= s->len_q || j >= s->len_kv) return 0;
     if (s->chunk && j / s->chunk != (position - ((position % s->chunk) + s->chunk) % s->chunk) / s->chunk) return 0;
+    if (s->causal && j > position) return 0;
+    if (s->ranges) {
+        const int64_t *range = (const int64_t *)s->ranges + i * s->ranges_stride;
+        if (j < range[0] || j >= range[s->ranges_step]) return 0;
+    }
+    if (j < s->global_kv || (position >= 0 && position < s->global_q)) return 1;
+    if (s->dilation > 1 && (position - j) % s->dilation != 0) return 0;
     if (s->left != INT64_MAX && j < position - s->left) return 0;
     return s->right == INT64_MAX || j <= position + s->right;
 }
@@ -53,35 +60,51 @@ enum {
 
 enum { QUERIES = 11, KEYS = 11 };
 
-/* Queries first .. last against the rule, for every block of keys. */
-static void compare_tile(const attn_sight *s, int64_t first, int64_t rows)
+/* Queries first .. last against the rule, for every block of keys.  `exact`: what is seen is known to the key; otherwise a block
+ * may be visited in vain, or passed through the mask in vain, but never the other way round. */
+static void compare_tile(const attn_sight *s, int64_t first, int64_t rows, int exact)
 {
-    attn_interval tile = attn_keys_of_tile(s, first, rows);
+    attn_view view = attn_view_of_tile(s, first, rows);
+    attn_interval tile = attn_keys_of_view(&view);
     int64_t low = KEYS, high = -1;
     for (int64_t i = first; i < first + rows; i++)
-        for (int64_t j = 0; j < KEYS; j++)
-            if (sees(s, i, j)) low = j < low ? j : low, high = j > high ? j : high;
-    if (high < 0) assert_true(tile.low == tile.high);
-    else assert_true(tile.low == low && tile.high == high + 1);
+        for (int64_t j = 0; j < KEYS; j++) {
+            if (!sees(s, i, j)) continue;
+            low = low < j ? low : j;
+            high = high > j ? high : j;
+        }
+    if (exact && high < 0) assert_true(tile.low == tile.high);
+    if (exact && high >= 0) assert_true(tile.low == low && tile.high == high + 1);
+    if (high >= 0) assert_true(tile.low <= low && tile.high > high);
 
     for (int64_t from = 0; from < s->len_kv; from++)
         for (int64_t to = from + 1; to <= s->len_kv; to++) {
-            int all = 1;
+            int all = 1, any = 0;
             for (int64_t i = first; i < first + rows; i++)
-                for (int64_t j = from; j < to; j++) all &= sees(s, i, j);
-            assert_int_equal(attn_tile_sees_all(s, first, rows, from, to), all);
+                for (int64_t j = from; j < to; j++) all &= sees(s, i, j), any |= sees(s, i, j);
+            int covers = attn_view_covers(s, &view, from, to), misses = attn_view_misses(s, &view, first, rows, from, to);
+            if (exact) assert_int_equal(covers, all);
+            if (covers) assert_true(all);
+            if (misses) assert_false(any);
+            if (exact && rows == 1) assert_int_equal(misses, !any);
         }
 }
 
-static void compare(const attn_sight *s)
+static void compare(const attn_sight *s, int exact)
 {
     for (int64_t i = 0; i < QUERIES; i++) {
-        attn_interval keys = attn_keys_of_query(s, i);
-        assert_true(0 <= keys.low && keys.low <= keys.high && keys.high <= s->len_kv);
-        for (int64_t j = 0; j < KEYS; j++) assert_int_equal(sees(s, i, j), keys.low <= j && j < keys.high);
+        attn_seen seen = attn_keys_of_query(s, i);
+        int64_t count = 0;
+        assert_true(0 <= seen.near.low && seen.near.low <= seen.near.high && seen.near.high <= s->len_kv);
+        assert_true(seen.far.high == 0 || (seen.far.low < seen.far.high && seen.far.high < seen.near.low));
+        for (int64_t j = 0; j < KEYS; j++) {
+            assert_int_equal(sees(s, i, j), attn_query_sees(s, &seen, i, j));
+            count += sees(s, i, j) && j >= seen.near.low;
+        }
+        assert_int_equal(attn_count_near(s, &seen, i), count);
     }
     for (int64_t first = 0; first < QUERIES; first += 2)
-        for (int64_t rows = 1; first + rows <= QUERIES; rows += 3) compare_tile(s, first, rows);
+        for (int64_t rows = 1; first + rows <= QUERIES; rows += 3) compare_tile(s, first, rows, exact);
 }
 
 static void test_intervals(void **state)
@@ -94,11 +117,55 @@ static void test_intervals(void **state)
                                 .len_kv = lengths[n % LENGTHS],
                                 .offset = offsets[at],
                                 .left = bounds[w / BOUNDS],
-                                .right = bounds[w % BOUNDS]};
-                compare(&s);
+                                .right = bounds[w % BOUNDS],
+                                .dilation = 1};
+                compare(&s, 1);
                 s.chunk = 1 + w % 4;
-                compare(&s);
+                compare(&s, 1);
             }
+}
+
+/* Everything at once, drawn from a counter: gaps between global keys and the window, ranges, dilations. */
+static void test_gaps(void **state)
+{
+    (void)state;
+    uint64_t draw = 1;
+    for (int n = 0; n < 6000; n++) {
+        int64_t ranges[QUERIES * 2];
+#define BELOW(most) ((int64_t)((draw = draw * 6364136223846793005u + 1442695040888963407u) >> 33) % (most))
+        for (int i = 0; i < QUERIES * 2; i++) ranges[i] = BELOW(5) ? BELOW(KEYS + 1) : (BELOW(2) ? INT64_MAX : INT64_MIN);
+        attn_sight s = {.len_q = 8 + BELOW(4), .len_kv = 8 + BELOW(4), .offset = offsets[BELOW(OFFSETS)], .dilation = 1};
+        s.left = BELOW(3) ? BELOW(4) : INT64_MAX;
+        s.right = BELOW(3) ? BELOW(4) : INT64_MAX;
+        if (BELOW(3) == 0) s.causal = 1, s.right = 0;
+        if (BELOW(2)) s.dilation = bounds[1 + BELOW(BOUNDS - 1)];
+        if (BELOW(2)) s.global_q = bounds[BELOW(BOUNDS)];
+        if (BELOW(2)) s.global_kv = bounds[BELOW(BOUNDS)];
+        if (BELOW(3) == 0) s.chunk = 1 + BELOW(6);
+        if (BELOW(2)) s.ranges = ranges, s.ranges_dtype = ATTN_I64, s.ranges_stride = 2 * BELOW(2), s.ranges_step = 1;
+        compare(&s, 0);
+    }
+}
+
+/* Blocks in the gap, and between the steps of a wide dilation, are known to be missed. */
+static void test_misses(void **state)
+{
+    (void)state;
+    attn_sight s = {.len_q = 1000, .len_kv = 1000, .left = 10, .right = 10, .dilation = 1, .global_kv = 5};
+    attn_view view = attn_view_of_tile(&s, 500, 20);
+    assert_true(attn_view_misses(&s, &view, 500, 20, 5, 490));
+    assert_false(attn_view_misses(&s, &view, 500, 20, 4, 6));
+    assert_false(attn_view_misses(&s, &view, 500, 20, 489, 491));
+    assert_true(attn_view_misses(&s, &view, 500, 20, 530, 1000));
+    assert_true(attn_view_covers(&s, &view, 0, 5));
+    assert_true(attn_view_covers(&s, &view, 509, 511));
+    assert_false(attn_view_covers(&s, &view, 508, 511));
+
+    attn_sight far_apart = {.len_q = 1000, .len_kv = 1000, .left = INT64_MAX, .right = INT64_MAX, .dilation = 100};
+    view = attn_view_of_tile(&far_apart, 500, 20);
+    assert_true(attn_view_misses(&far_apart, &view, 500, 20, 220, 300));
+    assert_false(attn_view_misses(&far_apart, &view, 500, 20, 219, 300));
+    assert_false(attn_view_misses(&far_apart, &view, 500, 20, 220, 301));
 }
 
 /* How a problem's words become a sight. */
@@ -112,39 +179,40 @@ static void test_sight_of(void **state)
     (void)state;
     p.mask.index_dtype = ATTN_I64;
 
-    s = attn_sight_of(&p, NULL, 1);
+    s = attn_sight_of(&p, NULL, 1, 0);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 0 && s.left == INT64_MAX && s.right == INT64_MAX);
 
     p.mask.window = 1, p.mask.window_left = 4, p.mask.window_right = 2;
-    s = attn_sight_of(&p, &args, 0);
+    s = attn_sight_of(&p, &args, 0, 0);
     assert_true(s.left == 4 && s.right == 2);
     p.mask.window_left = -1;
-    s = attn_sight_of(&p, &args, 0);
+    s = attn_sight_of(&p, &args, 0, 0);
     assert_true(s.left == INT64_MAX && s.right == 2);
     p.mask.causal = 1;
-    s = attn_sight_of(&p, &args, 0);
+    s = attn_sight_of(&p, &args, 0, 0);
     assert_true(s.right == 0);
 
     p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    s = attn_sight_of(&p, &args, 1);
+    s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.offset == 2); /* lengths are not in use */
     p.mask.lengths_q = p.mask.lengths_kv = 1;
-    s = attn_sight_of(&p, &args, 1);
+    s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.len_q == 2 && s.len_kv == 1 && s.offset == -1);
-    s = attn_sight_of(&p, NULL, 1);
+    s = attn_sight_of(&p, NULL, 1, 0);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 2);
 
     p.mask.align = ATTN_ALIGN_OFFSET;
-    s = attn_sight_of(&p, &args, 1);
+    s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.offset == -4);
     p.mask.lengths_q = p.mask.lengths_kv = 0;
     p.mask.index_dtype = ATTN_I32, args.offset = offset32;
-    s = attn_sight_of(&p, &args, 1);
+    s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.offset == -6);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_intervals), cmocka_unit_test(test_sight_of)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_intervals), cmocka_unit_test(test_gaps), cmocka_unit_test(test_misses),
+                                       cmocka_unit_test(test_sight_of)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     int64_t page_entries = 0;
     if (p->paging.paged && !attn_mul(s->batch, p->paging.table_stride, &page_entries)) page_entries = INT64_MAX;
     int64_t entries = s->batch + 1, slopes_b = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? s->batch : 1;
-    int64_t nbq = p->mask.block ? attn_ceil_div(Sq, p->mask.block_q) : 0,
-            nbk = p->mask.block ? attn_ceil_div(Skv, p->mask.block_kv) : 0;
+    int blocks = p->mask.block || p->mask.block_lists;
+    int64_t nbq = blocks ? attn_ceil_div(Sq, p->mask.block_q) : 0, nbk = blocks ? attn_ceil_div(Skv, p->mask.block_kv) : 0;
     const int64_t *bs = p->bias.bias.stride;
     int dense_bias = !(bs[0] || bs[1] || bs[2] || bs[3]); /* the gradient of a bias has size 1 where the bias broadcasts */
     int64_t gb[4] = {s->batch, Hq, Sq, Skv};
@@ -94,6 +94,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         LAYOUT(p->mask.block, INPUT, blocks, mask.blocks, s->batch, Hq, nbq, nbk, ATTN_BOOL, BYTES, bytes_text, 0),
         LAYOUT(p->dropout.given, INPUT, dropout_given, dropout.given_layout, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text,
                0),
+        LAYOUT(p->mask.ranges, INPUT, ranges, mask.ranges_layout, s->batch, Hq, Sq, 2, ATTN_I64, INDICES, indices_text, 0),
         LAYOUT(p->bias.additive, INPUT, bias, bias.bias, s->batch, Hq, Sq, Skv, compute, FLOATS, floats_text, 0),
         TOKENS(p->want.lse, forward_role, lse, want.lse_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
         LAYOUT(p->want.weights, OUTPUT, weights, want.weights_layout, s->batch, Hq, Sq, Skv, compute, same, same_text, 1),
@@ -132,6 +133,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         ARRAY(p->mask.align == ATTN_ALIGN_OFFSET, INPUT, offset, s->batch, index),
         ARRAY(p->mask.packed, INPUT, cu_seqlens_q, entries, index),
         ARRAY(p->mask.packed, INPUT, cu_seqlens_kv, entries, index),
+        ARRAY(p->mask.block_lists, INPUT, block_rows, nbq + 1, index),
+        ARRAY(p->mask.block_lists, INPUT, block_columns, p->mask.block_entries, index),
         ARRAY(p->paging.paged, INPUT, page_table, page_entries, index),
         ARRAY(p->score.scale_kind == ATTN_SCALE_PER_HEAD, INPUT, scale, Hq, compute),
         ARRAY(p->bias.alibi != ATTN_ALIBI_NONE, INPUT, slopes, slopes_b * Hq, compute),

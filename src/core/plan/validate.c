@@ -54,6 +54,8 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"want.column_sum", p->want.column_sum},
         {"mask.packed", p->mask.packed},
         {"mask.block", p->mask.block},
+        {"mask.ranges", p->mask.ranges},
+        {"mask.block_lists", p->mask.block_lists},
         {"bias.sink", p->bias.sink},
         {"dropout.given", p->dropout.given},
         {"gradients.lse", p->gradients.lse},
@@ -137,8 +139,14 @@ static attn_status check_mask(const attn_problem *p, attn_error *error)
     CHECK(!m->packed || (!m->lengths_q && !m->lengths_kv), ATTN_ERR_ARGUMENT,
           "mask.packed and mask.lengths_%s are both set; packed sequences have their lengths from cu_seqlens",
           m->lengths_q ? "q" : "kv");
-    CHECK(!m->block || (m->block_q > 0 && m->block_kv > 0), ATTN_ERR_ARGUMENT,
-          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 "; with mask.block both are at least 1", m->block_q,
+    CHECK(m->dilation >= 0, ATTN_ERR_ARGUMENT, "mask.dilation is %" PRId64 "; it is at least 1, or 0 for every key", m->dilation);
+    CHECK(m->global_q >= 0 && m->global_kv >= 0, ATTN_ERR_ARGUMENT,
+          "mask.global_q is %" PRId64 " and mask.global_kv %" PRId64 "; both are at least 0", m->global_q, m->global_kv);
+    CHECK(!m->block || !m->block_lists, ATTN_ERR_ARGUMENT,
+          "mask.block and mask.block_lists are both set; a block mask is given in one form");
+    CHECK(m->block_entries >= 0, ATTN_ERR_ARGUMENT, "mask.block_entries is %" PRId64 "; it is at least 0", m->block_entries);
+    CHECK((!m->block && !m->block_lists) || (m->block_q > 0 && m->block_kv > 0), ATTN_ERR_ARGUMENT,
+          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 "; with a block mask both are at least 1", m->block_q,
           m->block_kv);
     CHECK(m->empty == ATTN_EMPTY_ZERO || !p->bias.sink, ATTN_ERR_ARGUMENT,
           "mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink");
@@ -298,6 +306,30 @@ static attn_status check_cu_seqlens(const char *name, const void *array, attn_dt
     return ATTN_OK;
 }
 
+static attn_status check_block_lists(const attn_problem *p, const attn_args *args, attn_error *error)
+{
+    const attn_mask *m = &p->mask;
+    const int64_t lists = attn_ceil_div(p->shape.len_q, m->block_q), blocks = attn_ceil_div(p->shape.len_kv, m->block_kv);
+    int64_t start = attn_index_at(args->block_rows, m->index_dtype, 0);
+    CHECK(start == 0, ATTN_ERR_ARGUMENT, "block_rows[0] (%" PRId64 ") is not 0", start);
+    for (int64_t n = 0; n < lists; n++) {
+        int64_t end = attn_index_at(args->block_rows, m->index_dtype, n + 1), last = -1;
+        CHECK(end >= start && end <= m->block_entries, ATTN_ERR_ARGUMENT,
+              "block_rows[%" PRId64 "] (%" PRId64 ") is not within its predecessor (%" PRId64 ") and block_entries (%" PRId64 ")",
+              n + 1, end, start, m->block_entries);
+        for (int64_t k = start; k < end; k++) {
+            int64_t block = attn_index_at(args->block_columns, m->index_dtype, k);
+            CHECK(block > last && block < blocks, ATTN_ERR_ARGUMENT,
+                  "block_columns[%" PRId64 "] (%" PRId64 ") is not above its predecessor in the list and below %" PRId64
+                  ", the blocks of keys",
+                  k, block, blocks);
+            last = block;
+        }
+        start = end;
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_args_validate(const attn_problem *p, const attn_args *args, attn_error *error)
 {
     TRY(attn_tensors_check_pointers(p, args, error));
@@ -307,6 +339,7 @@ attn_status attn_args_validate(const attn_problem *p, const attn_args *args, att
     if (p->mask.lengths_kv)
         TRY(check_lengths("lengths_kv", args->lengths_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
     if (p->paging.paged) TRY(check_pages(p, args, error));
+    if (p->mask.block_lists) TRY(check_block_lists(p, args, error));
     if (p->mask.packed) {
         TRY(check_cu_seqlens("cu_seqlens_q", args->cu_seqlens_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
         TRY(check_cu_seqlens("cu_seqlens_kv", args->cu_seqlens_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));

@@ -62,7 +62,7 @@ static void write_sums(const call *c, const attn_sight *sight, int64_t b, int64_
 }
 
 /* Weights of a tile and these keys in scratch.S; returns how many keys, from *low on, the tile sees. */
-static int64_t weigh(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const char *shared, int64_t *low)
+static int64_t weigh(const attn_task *task, attn_tile *tile, const attn_keys *keys, const char *shared, int64_t *low)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
@@ -71,12 +71,12 @@ static int64_t weigh(const attn_task *task, const attn_tile *tile, const attn_ke
     const int32_t *alike = (const int32_t *)(const void *)(shared + w->shared.row_empty) + at;
     void *Qt = attn_part(task, w->scratch.Qt), *m = attn_part(task, w->scratch.m), *l = attn_part(task, w->scratch.l);
     void *S = attn_part(task, w->scratch.S);
-    attn_interval seen = attn_keys_of_tile(&task->sight, tile->first, tile->rows);
+    attn_interval seen = attn_tile_look(&task->sight, tile);
     int any_alike = 0;
 
     for (size_t i = 0; p->mask.empty == ATTN_EMPTY_UNIFORM && i < lanes; i++) any_alike |= alike[i];
     attn_keys part = any_alike ? *keys : attn_keys_within(task, keys, seen.low, seen.high);
-    if (part.low >= part.high || (!any_alike && attn_task_blocked(task, tile, part.low, part.high))) return 0;
+    if (part.low >= part.high || (!any_alike && attn_task_skips(task, tile, part.low, part.high))) return 0;
 
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, &p->q, tile->first),
                           p->q.dtype, p->q.stride[2], attn_task_scale(task), Qt);
@@ -122,7 +122,7 @@ static void run_block(void *context, int64_t worker, int64_t number)
     const int64_t low = block * w->block_kv, high = attn_min(low + w->block_kv, shape->len_kv), share = shape->heads_q / c->heads;
     char *memory = c->workspace + worker * w->scratch.bytes;
     double *sums = (double *)(void *)(memory + w->scratch.columns);
-    attn_sight sight = attn_sight_of(&w->problem, c->args, b);
+    attn_sight sight = attn_sight_of(&w->problem, c->args, b, 0);
 
     for (int64_t j = 0; j < high - low; j++) sums[j] = 0;
     for (int64_t h = head * share; h < (head + 1) * share; h++) {
@@ -142,7 +142,7 @@ void attn_sched_columns(const attn_walk *walk, const attn_args *args, void *work
         return;
     }
     for (int64_t b = 0; b < shape->batch; b++) { /* no queries, and no workspace */
-        attn_sight sight = attn_sight_of(&walk->problem, args, b);
+        attn_sight sight = attn_sight_of(&walk->problem, args, b, 0);
         for (int64_t head = 0; head < c.heads; head++) write_sums(&c, &sight, b, head, 0, shape->len_kv, NULL);
     }
 }

@@ -40,7 +40,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     s.Ot = attn_part(task, at->Ot + number * at->Ot_bytes);
     s.m = attn_part(task, at->m + number * at->lane_bytes);
     s.l = attn_part(task, at->l + number * at->lane_bytes);
-    s.keys = attn_keys_of_tile(&task->sight, s.tile.first, s.tile.rows);
+    s.keys = attn_tile_look(&task->sight, &s.tile);
     s.dropped = 0;
     s.empty = NULL;
     s.spare = NULL;
@@ -83,10 +83,17 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
     }
 }
 
+/* 1 if a query of the slot sees one of these keys. */
+static int needs(const slot *s, int64_t low, int64_t high)
+{
+    low = attn_max(low, s->keys.low);
+    high = attn_min(high, s->keys.high);
+    return low < high && !attn_task_skips(&s->task, &s->tile, low, high);
+}
+
 static void fold_block(const attn_task *task, slot *s, const attn_keys *block)
 {
     attn_keys keys = attn_keys_within(task, block, s->keys.low, s->keys.high);
-    if (keys.low >= keys.high || attn_task_blocked(task, &s->tile, keys.low, keys.high)) return;
     s->dropped |= score(task, s, &keys);
     fold(task, s, &keys, 0);
 }
@@ -118,10 +125,13 @@ static void repeat_carefully(const attn_task *task, const slot *s)
         start_with(task, &own, part == 0 ? attn_task_sink(task) : -INFINITY);
         cut(&own, part);
         for (int64_t j = own.keys.low; j < own.keys.high;) {
-            attn_keys keys = attn_task_keys(task, j, attn_block_end(w, j, own.keys.high));
-            score(task, &own, &keys);
-            fold(task, &own, &keys, 1);
-            j = keys.high;
+            int64_t end = attn_block_end(w, j, own.keys.high);
+            if (own.empty || needs(&own, j, end)) {
+                attn_keys keys = attn_task_keys(task, j, end);
+                score(task, &own, &keys);
+                fold(task, &own, &keys, 1);
+            }
+            j = end;
         }
         if (part > 0) merge(s, &own);
     }
@@ -211,9 +221,15 @@ static void fold_all(slot *slots, int64_t count)
         high = attn_max(high, slots[t].keys.high);
     }
     for (int64_t j = low; j < high;) {
-        attn_keys block = attn_task_keys(&slots[0].task, j, attn_block_end(slots[0].task.walk, j, high));
-        for (int64_t t = 0; t < count; t++) fold_block(&slots[t].task, &slots[t], &block);
-        j = block.high;
+        int64_t end = attn_block_end(slots[0].task.walk, j, high);
+        int needed[ATTN_MOST_TILES], any = 0;
+        for (int64_t t = 0; t < count; t++) any |= needed[t] = needs(&slots[t], j, end);
+        if (any) {
+            attn_keys block = attn_task_keys(&slots[0].task, j, end);
+            for (int64_t t = 0; t < count; t++)
+                if (needed[t]) fold_block(&slots[t].task, &slots[t], &block);
+        }
+        j = end;
     }
 }
 

@@ -45,7 +45,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient
     t->tile = attn_tile_at(w, number);
     if (p->mask.packed) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
     if (t->tile.rows == 0) return 0;
-    t->keys = attn_keys_of_tile(&task->sight, t->tile.first, t->tile.rows);
+    t->keys = attn_tile_look(&task->sight, &t->tile);
     t->dropped = 0;
     t->empty = NULL;
 
@@ -80,7 +80,7 @@ int attn_gradient_skips(const attn_task *task, const attn_gradient_tile *t, int6
 {
     low = attn_max(low, t->keys.low);
     high = attn_min(high, t->keys.high);
-    return low >= high || (!t->empty && attn_task_blocked(task, &t->tile, low, high));
+    return low >= high || (!t->empty && attn_task_skips(task, &t->tile, low, high));
 }
 
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)

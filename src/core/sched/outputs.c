@@ -200,7 +200,7 @@ void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *s
     if (wants_rows(want)) start_rows(task);
     for (int64_t j = f->keys.low; walk && j < f->keys.high;) {
         int64_t end = attn_block_end(w, j, f->keys.high);
-        if (f->empty || !attn_task_blocked(task, &f->tile, j, end)) {
+        if (f->empty || !attn_task_skips(task, &f->tile, j, end)) {
             attn_keys keys = attn_task_keys_alone(task, j, end);
             use_block(task, f, &keys, pairs, count);
         }

@@ -15,24 +15,62 @@ static attn_block block_at(const attn_task *task, const void *base, const attn_l
     return block;
 }
 
+/* A tile where intervals do not say it all: a byte for each pair. */
+static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    unsigned char *bytes = attn_part(task, w->scratch.spread);
+    int64_t n = keys->high - keys->low;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        attn_seen seen = attn_keys_of_query(&task->sight, tile->first + i);
+        for (int64_t j = 0; j < n; j++)
+            bytes[i * n + j] = (unsigned char)attn_query_sees(&task->sight, &seen, tile->first + i, keys->low + j);
+    }
+    attn_block mask = {bytes, ATTN_BOOL, n, 1};
+    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), &mask, attn_part(task, w->scratch.scratch));
+}
+
 static void keep_visible(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
     int32_t *low = attn_part(task, w->scratch.low), *high = attn_part(task, w->scratch.high);
-    for (int64_t i = 0; i < tile->width * w->kernel->lanes; i++) {
-        attn_interval seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
-        low[i] = (int32_t)(attn_clamp(seen.low, keys->low, keys->high) - keys->low);
-        high[i] = (int32_t)(attn_clamp(seen.high, keys->low, keys->high) - keys->low);
+    int pairs = task->sight.dilation > 1;
+    for (int64_t i = 0; i < tile->width * w->kernel->lanes && !pairs; i++) {
+        attn_seen seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
+        int near = seen.near.low<keys->high, far = seen.far.high> keys->low; /* as far as they are not empty */
+        const attn_interval *part = far ? &seen.far : &seen.near;
+        low[i] = (int32_t)(attn_clamp(part->low, keys->low, keys->high) - keys->low);
+        high[i] = (int32_t)(attn_clamp(part->high, keys->low, keys->high) - keys->low);
+        pairs = near && far; /* a gap in the middle of the block */
     }
-    w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), low, high);
+    if (pairs) keep_pairs(task, tile, keys);
+    else w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), low, high);
+}
+
+/* 1 if list `number` of the block mask has this block of keys: its numbers rise. */
+static int is_listed(const attn_task *task, int64_t number, int64_t block)
+{
+    const attn_dtype dtype = task->walk->problem.mask.index_dtype;
+    int64_t low = attn_index_at(task->args->block_rows, dtype, number);
+    int64_t high = attn_index_at(task->args->block_rows, dtype, number + 1);
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, found = attn_index_at(task->args->block_columns, dtype, middle);
+        if (found == block) return 1;
+        if (found < block) low = middle + 1;
+        else high = middle;
+    }
+    return 0;
 }
 
 /* The entry of the block mask that speaks for query i and key j. */
 static int block_keeps(const attn_task *task, int64_t i, int64_t j)
 {
     const attn_mask *m = &task->walk->problem.mask;
+    if (m->block_lists) return is_listed(task, i / m->block_q, j / m->block_kv);
     return *attn_pair_at(task, task->args->blocks, &m->blocks, i / m->block_q, j / m->block_kv) != 0;
 }
+
+static int has_blocks(const attn_task *task) { return task->walk->problem.mask.block || task->walk->problem.mask.block_lists; }
 
 /* How many entries of the block mask these pairs touch, and how many of them keep. */
 static void count_blocks(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, int64_t *all, int64_t *kept)
@@ -46,10 +84,11 @@ static void count_blocks(const attn_task *task, const attn_tile *tile, int64_t l
         }
 }
 
-int attn_task_blocked(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high)
+int attn_task_skips(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high)
 {
     int64_t all, kept;
-    if (!task->walk->problem.mask.block) return 0;
+    if (attn_view_misses(&task->sight, &tile->view, tile->first, tile->rows, low, high)) return 1;
+    if (!has_blocks(task)) return 0;
     count_blocks(task, tile, low, high, &all, &kept);
     return kept == 0;
 }
@@ -96,8 +135,8 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->keep_mask(tile->width, tile->rows, n, S, &mask, scratch);
         cut = 1;
     }
-    if (p->mask.block) cut |= keep_blocks(task, tile, keys);
-    if (!attn_tile_sees_all(&task->sight, tile->first, tile->rows, keys->low, keys->high)) {
+    if (has_blocks(task)) cut |= keep_blocks(task, tile, keys);
+    if (!attn_view_covers(&task->sight, &tile->view, keys->low, keys->high)) {
         keep_visible(task, tile, keys);
         cut = 1;
     }

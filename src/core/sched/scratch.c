@@ -43,6 +43,7 @@ int attn_scratch_init(attn_walk *walk)
     const int second = p->op == ATTN_DOUBLE_BACKWARD, tangents = second || p->op == ATTN_JVP;
     const int backward = attn_walk_sums(walk), own_sums = backward && walk->at_once == 1, own_parts = own_sums && walk->splits > 1,
               capped = p->score.softcap > 0;
+    const int pairs = p->mask.block || p->mask.block_lists || p->mask.dilation > 1 || p->mask.global_kv > 0;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     s->Qt_bytes = step_bytes(D, q, size);
@@ -61,7 +62,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->high, 1, q, sizeof(int32_t)},
         {&s->empty, 1, q, sizeof(int32_t)},
         {&s->scratch, padded, q, size},
-        {&s->spread, p->mask.block ? n : 0, q, 1},
+        {&s->spread, pairs ? n : 0, q, 1},
         {&s->K, walk->compact_k ? n : 0, D, size},
         {&s->V, walk->compact_v ? n : 0, Dv, size},
         {&s->dOt, backward ? Dv : 0, q, size},

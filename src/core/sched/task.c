@@ -16,7 +16,7 @@ attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *
     task.b = head / shape->heads_q;
     task.h = head % shape->heads_q;
     task.g = task.h / (shape->heads_q / shape->heads_kv);
-    task.sight = attn_sight_of(&walk->problem, args, task.b);
+    task.sight = attn_sight_of(&walk->problem, args, task.b, task.h);
     return task;
 }
 

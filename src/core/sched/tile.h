@@ -4,11 +4,13 @@
 #define ATTN_SCHED_TILE_H
 
 #include "../base/checked.h"
+#include "visible.h"
 #include "walk.h"
 
 typedef struct attn_tile {
     int64_t first, rows; /* queries first .. first+rows-1 */
     int width;           /* vectors in use */
+    attn_view view;      /* the keys that they see: set by attn_tile_look */
 } attn_tile;
 
 /* Tile t of a head.  Vectors of queries are dealt out evenly, so that no tile is left with a single one where it can be helped:
@@ -17,11 +19,18 @@ static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
 {
     int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes;
     int64_t vectors = attn_ceil_div(len_q, lanes), each = vectors / walk->tiles, more = vectors % walk->tiles;
-    attn_tile tile;
+    attn_tile tile = {0};
     tile.width = (int)(each + (t < more));
     tile.first = (t * each + attn_min(t, more)) * lanes;
     tile.rows = attn_min(len_q - tile.first, tile.width * lanes);
     return tile;
+}
+
+/* Finds out what the tile's queries see; returns from the first to behind the last key that one of them does. */
+static inline attn_interval attn_tile_look(const attn_sight *sight, attn_tile *tile)
+{
+    tile->view = attn_view_of_tile(sight, tile->first, tile->rows);
+    return attn_keys_of_view(&tile->view);
 }
 
 /* The end of the block that holds key j, no further than `high`. */

@@ -1,14 +1,33 @@
 /* SPDX-License-Identifier: MIT
- * visible.c - causality, windows and lengths as an interval of keys for each query. */
+ * visible.c - causality, windows, lengths, ranges and global tokens as intervals of keys for each query. */
 #include "visible.h"
 
 #include "../base/checked.h"
 #include "../base/names.h"
 
-attn_sight attn_sight_of(const attn_problem *problem, const attn_args *args, int64_t b)
+static const attn_interval nothing = {0, 0};
+
+static int is_empty(const attn_interval *keys) { return keys->low >= keys->high; }
+
+/* x - y * floor(x / y) for y > 0. */
+static int64_t floor_mod(int64_t x, int64_t y)
+{
+    int64_t rest = x % y; /* rounds towards 0 */
+    return rest < 0 ? rest + y : rest;
+}
+
+attn_sight attn_sight_of(const attn_problem *problem, const attn_args *args, int64_t b, int64_t h)
 {
     const attn_mask *mask = &problem->mask;
-    attn_sight sight = {problem->shape.len_q, problem->shape.len_kv, 0, 0, 0, INT64_MAX, INT64_MAX, mask->chunk};
+    attn_sight sight = {.len_q = problem->shape.len_q,
+                        .len_kv = problem->shape.len_kv,
+                        .left = INT64_MAX,
+                        .right = INT64_MAX,
+                        .chunk = mask->chunk,
+                        .causal = mask->causal,
+                        .dilation = attn_max(mask->dilation, 1),
+                        .global_q = mask->global_q,
+                        .global_kv = mask->global_kv};
     if (args && mask->packed) {
         sight.first_q = attn_index_at(args->cu_seqlens_q, mask->index_dtype, b);
         sight.first_kv = attn_index_at(args->cu_seqlens_kv, mask->index_dtype, b);
@@ -22,39 +41,159 @@ attn_sight attn_sight_of(const attn_problem *problem, const attn_args *args, int
     if (mask->window && mask->window_left >= 0) sight.left = mask->window_left;
     if (mask->window && mask->window_right >= 0) sight.right = mask->window_right;
     if (mask->causal) sight.right = 0;
+    if (args && mask->ranges) {
+        const attn_layout *layout = &mask->ranges_layout;
+        int64_t first = b * layout->stride[0] + h * layout->stride[1];
+        sight.ranges = (const char *)args->ranges + first * (int64_t)attn_dtype_bytes(layout->dtype);
+        sight.ranges_dtype = layout->dtype;
+        sight.ranges_stride = layout->stride[2];
+        sight.ranges_step = layout->stride[3];
+    }
     return sight;
 }
 
-attn_interval attn_keys_of_query(const attn_sight *sight, int64_t i)
+/* What all rules but window and dilation leave to query i. */
+static attn_interval keys_in_reach(const attn_sight *sight, int64_t i, int64_t position)
 {
-    attn_interval keys = {0, 0};
-    if (i >= sight->len_q) return keys;
-    int64_t position = attn_add_saturate(i, sight->offset);
-    int64_t low = sight->left == INT64_MAX ? 0 : attn_add_saturate(position, -sight->left);
-    int64_t high = sight->right == INT64_MAX ? sight->len_kv : attn_add_saturate(attn_add_saturate(position, sight->right), 1);
-    if (sight->chunk) {
-        int64_t into = position % sight->chunk; /* rounds towards 0; a chunk starts at or below its position */
-        int64_t start = attn_add_saturate(position, -(into < 0 ? into + sight->chunk : into));
+    int64_t low = 0, high = sight->len_kv;
+    if (sight->causal) high = attn_min(high, attn_add_saturate(position, 1));
+    if (sight->chunk) { /* a chunk starts at or below its position */
+        int64_t start = attn_add_saturate(position, -floor_mod(position, sight->chunk));
         low = attn_max(low, start);
         high = attn_min(high, attn_add_saturate(start, sight->chunk));
     }
-    keys.low = attn_clamp(low, 0, sight->len_kv);
+    if (sight->ranges) {
+        int64_t at = i * sight->ranges_stride;
+        low = attn_max(low, attn_index_at(sight->ranges, sight->ranges_dtype, at));
+        high = attn_min(high, attn_index_at(sight->ranges, sight->ranges_dtype, at + sight->ranges_step));
+    }
+    attn_interval keys = {attn_clamp(low, 0, sight->len_kv), 0};
     keys.high = attn_clamp(high, keys.low, sight->len_kv);
     return keys;
 }
 
-attn_interval attn_keys_of_tile(const attn_sight *sight, int64_t first, int64_t rows)
+static int is_global(const attn_sight *sight, int64_t position) { return position >= 0 && position < sight->global_q; }
+
+attn_seen attn_keys_of_query(const attn_sight *sight, int64_t i)
 {
+    attn_seen seen = {nothing, nothing};
+    if (i >= sight->len_q) return seen;
+    int64_t position = attn_add_saturate(i, sight->offset);
+    attn_interval reach = keys_in_reach(sight, i, position);
+    seen.near = reach;
+    if (is_global(sight, position)) return seen;
+
+    if (sight->left != INT64_MAX) seen.near.low = attn_clamp(attn_add_saturate(position, -sight->left), reach.low, reach.high);
+    if (sight->right != INT64_MAX)
+        seen.near.high = attn_clamp(attn_add_saturate(attn_add_saturate(position, sight->right), 1), seen.near.low, reach.high);
+    if (reach.low >= sight->global_kv) return seen;
+
+    seen.far.low = reach.low;
+    seen.far.high = attn_min(reach.high, sight->global_kv);
+    if (is_empty(&seen.near)) {
+        seen.near = seen.far;
+        seen.far = nothing;
+    } else if (seen.far.high >= seen.near.low) {
+        seen.near.low = seen.far.low;
+        seen.near.high = attn_max(seen.near.high, seen.far.high);
+        seen.far = nothing;
+    }
+    return seen;
+}
+
+static int is_in(const attn_interval *keys, int64_t j) { return keys->low <= j && j < keys->high; }
+
+int attn_query_sees(const attn_sight *sight, const attn_seen *seen, int64_t i, int64_t j)
+{
+    if (is_in(&seen->far, j)) return 1;
+    if (!is_in(&seen->near, j)) return 0;
+    int64_t position = attn_add_saturate(i, sight->offset);
+    if (sight->dilation == 1 || j < sight->global_kv || is_global(sight, position)) return 1;
+    return floor_mod(position, sight->dilation) == j % sight->dilation;
+}
+
+/* How many of the numbers 0 .. end-1 leave this rest. */
+static int64_t count_below(int64_t end, int64_t rest, int64_t divisor) { return end <= rest ? 0 : (end - 1 - rest) / divisor + 1; }
+
+int64_t attn_count_near(const attn_sight *sight, const attn_seen *seen, int64_t i)
+{
+    const attn_interval *near = &seen->near;
+    int64_t position = attn_add_saturate(i, sight->offset), d = sight->dilation, rest = floor_mod(position, d);
+    if (is_empty(near)) return 0;
+    if (d == 1 || is_global(sight, position)) return near->high - near->low;
+    int64_t from = attn_clamp(sight->global_kv, near->low, near->high); /* keys before this one are global */
+    return from - near->low + count_below(near->high, rest, d) - count_below(from, rest, d);
+}
+
+/* *any grows to hold `keys`; *all shrinks to what it shares with them. */
+static void gather(const attn_interval *keys, int first, attn_interval *any, attn_interval *all)
+{
+    if (!is_empty(keys)) {
+        int was_empty = is_empty(any);
+        any->low = was_empty ? keys->low : attn_min(any->low, keys->low);
+        any->high = was_empty ? keys->high : attn_max(any->high, keys->high);
+    }
+    all->low = first ? keys->low : attn_max(all->low, keys->low);
+    all->high = first ? keys->high : attn_min(all->high, keys->high);
+}
+
+attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows)
+{
+    const attn_seen none = {nothing, nothing};
+    attn_view view = {none, none};
     int64_t live = attn_clamp(sight->len_q - first, 0, rows);
-    attn_interval keys = {0, 0};
-    if (live == 0) return keys;
-    keys.low = attn_keys_of_query(sight, first).low;
-    keys.high = attn_max(keys.low, attn_keys_of_query(sight, first + live - 1).high);
+    if (live == 0) return view;
+    if (sight->ranges || sight->global_q || sight->global_kv) {
+        for (int64_t i = first; i < first + live; i++) {
+            attn_seen seen = attn_keys_of_query(sight, i);
+            gather(&seen.near, i == first, &view.any.near, &view.all.near);
+            gather(&seen.far, i == first, &view.any.far, &view.all.far);
+        }
+    } else {
+        attn_interval low = attn_keys_of_query(sight, first).near, high = attn_keys_of_query(sight, first + live - 1).near;
+        view.any.near.low = low.low;
+        view.any.near.high = attn_max(low.low, high.high);
+        view.all.near.low = high.low;
+        view.all.near.high = low.high;
+    }
+    if (live < rows) view.all = none;
+    return view;
+}
+
+attn_interval attn_keys_of_view(const attn_view *view)
+{
+    const attn_interval *near = &view->any.near, *far = &view->any.far;
+    if (is_empty(far)) return *near;
+    attn_interval keys = {far->low, attn_max(far->high, near->high)};
+    if (!is_empty(near)) keys.low = attn_min(far->low, near->low);
     return keys;
 }
 
-int attn_tile_sees_all(const attn_sight *sight, int64_t first, int64_t rows, int64_t low, int64_t high)
+static int meets(const attn_interval *keys, int64_t low, int64_t high)
 {
-    if (first + rows > sight->len_q) return 0;
-    return attn_keys_of_query(sight, first).high >= high && attn_keys_of_query(sight, first + rows - 1).low <= low;
+    return attn_max(low, keys->low) < attn_min(high, keys->high);
+}
+
+/* 1 if no key of low .. high-1 is at a multiple of the dilation from any of these queries: the distances are consecutive numbers.
+ */
+static int falls_between(const attn_sight *sight, int64_t first, int64_t rows, int64_t low, int64_t high)
+{
+    int64_t least = attn_add_saturate(attn_add_saturate(first, sight->offset), -(high - 1)), count = rows + high - low - 1;
+    if (count >= sight->dilation || low < sight->global_kv || attn_add_saturate(first, sight->offset) < sight->global_q) return 0;
+    if (least < INT64_MIN / 2 || sight->offset > INT64_MAX / 2) return 0; /* positions may have saturated */
+    int64_t to_next = floor_mod(-floor_mod(least, sight->dilation), sight->dilation);
+    return to_next >= count;
+}
+
+int attn_view_misses(const attn_sight *sight, const attn_view *view, int64_t first, int64_t rows, int64_t low, int64_t high)
+{
+    if (!meets(&view->any.near, low, high) && !meets(&view->any.far, low, high)) return 1;
+    return sight->dilation > 1 && falls_between(sight, first, rows, low, high);
+}
+
+static int holds(const attn_interval *keys, int64_t low, int64_t high) { return keys->low <= low && high <= keys->high; }
+
+int attn_view_covers(const attn_sight *sight, const attn_view *view, int64_t low, int64_t high)
+{
+    return sight->dilation == 1 && (holds(&view->all.near, low, high) || holds(&view->all.far, low, high));
 }

@@ -17,7 +17,7 @@ typedef struct attn_scratch {
     int64_t Qt_bytes, Ot_bytes, lane_bytes; /* steps from one tile of the group to the next */
     int64_t S, block_max, low, high, empty; /* of the block at hand */
     int64_t scratch;                        /* for modifiers */
-    int64_t spread;                         /* a block mask, one byte a pair */
+    int64_t spread;                         /* a mask, one byte a pair */
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
     int64_t dOt, dQt, dP, slope;            /* backward: tile buffers */
     int64_t Q_panels, dO_panels;            /* backward: the tile's rows in column panels */
