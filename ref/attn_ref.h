@@ -36,8 +36,11 @@ typedef struct ref_problem {
     const double *slopes; /* [B][Hq]: ALiBi */
     const double *sink;   /* [Hq] */
     const double *Z;      /* dropout: 0 for a dropped weight, 1/(1-p) for a kept one */
-    int uniform;          /* a query that sees no key weighs all Skv keys alike, instead of none */
+    int uniform;          /* a query that sees no key weighs all keys alike, instead of none: REF_UNIFORM_ */
 } ref_problem;
+
+/* All Skv keys, or the first len_kv of them. */
+enum { REF_UNIFORM_ALL = 1, REF_UNIFORM_OWN = 2 };
 
 /* 1 if query i of head h sees key j. */
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j);

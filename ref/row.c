@@ -93,8 +93,9 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
         if (s[j] > m) m = s[j];
     }
     if (!any) { /* A query that sees no key: weights 0, or all alike. */
+        int64_t alike = p->uniform == REF_UNIFORM_OWN && p->len_kv ? p->len_kv[r->b] : p->Skv;
         if (row_is_uniform(p, r))
-            for (int64_t j = 0; j < p->Skv; j++) w[j] = 1 / (double)p->Skv;
+            for (int64_t j = 0; j < alike; j++) w[j] = 1 / (double)alike;
         return p->sink && row_is_live(p, r) ? p->sink[r->h] : -INFINITY;
     }
 

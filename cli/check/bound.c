@@ -30,18 +30,23 @@ double bound_lost(const bound_model *model, double sum_k, double sum_qk)
     return model->denormal * (sum_k + sum_qk + (double)model->dim_qk);
 }
 
-/* e_j: absolute error of score j, in the compute type and in the reference. */
-static double score_error(const bound_model *model, const bound_row *row, int64_t j)
+double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
     const double roundings = (double)model->dim_qk + 2;
-    double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * row->dot[j] + row->lost[j];
-    if (model->softcap > 0) { /* whose slope is 1 at most */
-        e += tanh_error * (u + u_ref) * fmin(row->dot[j], model->softcap);
+    double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * dot + lost;
+    if (model->softcap > 0 && stage >= ATTN_STAGE_CAPPED) { /* whose slope is at most 1 */
+        e += tanh_error * (u + u_ref) * fmin(dot, model->softcap);
         e = fmin(e, 2 * model->softcap);
     }
-    if (row->added) e += model->additions * (u + u_ref) * (fabs(row->S[j]) + row->added[j] + e);
+    if (stage >= ATTN_STAGE_BIASED) e += model->additions * (u + u_ref) * (fabs(S) + added + e);
     return e;
+}
+
+/* In the compute type and in the reference. */
+static double score_error(const bound_model *model, const bound_row *row, int64_t j)
+{
+    return bound_score(model, ATTN_STAGE_BIASED, row->dot[j], row->lost[j], row->S[j], row->added ? row->added[j] : 0);
 }
 
 /* Error of the exponential of something that far below the maximum, as a logarithm. */
@@ -131,7 +136,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     if (!(moved < farthest)) moved = farthest;
     if (!(mass < largest)) mass = largest;
 
-    const double divide = gamma_of(2, model->unit) + gamma_of(1, DBL_EPSILON / 2);
+    const double divide = gamma_of(2 + model->dropout, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     return bound + 2 * weights->flushed * largest + model->denormal * (2 * weights->seen + 5);
 }

@@ -22,6 +22,7 @@ typedef struct bound_model {
     int64_t block_kv; /* keys summed from zero before they join the running sum */
     int additions;    /* how many terms are added to a score: bias, ALiBi */
     double softcap;   /* 0: none */
+    int dropout;      /* 1: weights are scaled by what dropout keeps of them */
 } bound_model;
 
 /* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv.  Without additions and softcap. */
@@ -39,6 +40,9 @@ typedef struct bound_row {
 
 /* sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
 double bound_lost(const bound_model *model, double sum_k, double sum_qk);
+
+/* e_j: how far a score may be off at a stage before the softmax; lost is bound_lost, added 0 where nothing is added. */
+double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added);
 
 /* What holds for all outputs of a row.  The three arrays are the caller's, len_kv entries each; 0 for keys that are not seen. */
 typedef struct bound_weights {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bound.h"
 
@@ -41,7 +42,7 @@ static void judge(comparison *c, const char *where, const int64_t at[4], double 
         const double error = fabs(got - expected), computed = fmax(error - bound_storage(dtype, got), 0);
         fraction = computed == 0 ? 0 : computed / bound;
         if (!(error >= 0)) fraction = INFINITY; /* NaN where a number was expected */
-        if (where[0] == 'o' && error > c->error) c->error = error;
+        if (strcmp(where, "lse") != 0 && strcmp(where, "weights") != 0 && error > c->error) c->error = error;
     }
     if (fraction > 1) c->failed = 1;
     if (fraction < c->fraction || (fraction == c->fraction && c->where)) return;
@@ -77,6 +78,28 @@ static void compare_nan_weights(comparison *c, const expectation *e, const outpu
     }
 }
 
+/* A row that sees no key and weighs all alike. */
+static int is_uniform(const expectation *e, int64_t row)
+{
+    const double *S = e->S + row * e->ref.Skv, *P = e->P + row * e->ref.Skv;
+    for (int64_t j = 0; j < e->ref.Skv; j++)
+        if (S[j] != -INFINITY) return 0;
+    return e->ref.Skv > 0 && P[0] > 0;
+}
+
+/* It is a row whose scores are all 0.  scratch: two numbers for each key. */
+static void prepare_uniform(const bound_model *model, const expectation *e, int64_t row, bound_weights *weights, double *scratch)
+{
+    const int64_t n = e->ref.Skv;
+    const double *P = e->P + row * n;
+    double *zero = scratch + n;
+    for (int64_t j = 0; j < n; j++) {
+        scratch[j] = P[j] > 0 ? 0 : -INFINITY;
+        zero[j] = 0;
+    }
+    bound_prepare(model, &(bound_row){.S = scratch, .lse = -log(P[0]), .dot = zero, .lost = zero, .sink = -INFINITY}, weights);
+}
+
 static void compare_row(comparison *c, const expectation *e, const outputs *got, const bound_model *model, bound_weights *weights,
                         double *lost, const int64_t at[4])
 {
@@ -87,6 +110,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     const double *V = e->V + (b * r->Hkv + g) * r->Skv * r->Dv;
     const int finite = row_is_finite(e, row);
     const int64_t first = row * r->Skv;
+    double *after = lost + r->Skv, *equal = after + r->Skv;
 
     if (finite) {
         for (int64_t j = 0; j < r->Skv; j++)
@@ -97,32 +121,42 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
                                 .lost = lost,
                                 .added = e->added ? e->added + first : NULL,
                                 .sink = e->sink ? e->sink[h] : -INFINITY};
-        bound_prepare(model, &data, weights);
+        if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, equal);
+        else bound_prepare(model, &data, weights);
     }
 
     for (int64_t col = 0; col < r->Dv; col++) {
         const double o = e->O[row * r->Dv + col];
-        const double bound = finite && isfinite(o) ? bound_output(model, weights, V + col, r->Dv, o) : 0;
+        for (int64_t j = 0; r->Z && j < r->Skv; j++) after[j] = r->Z[first + j] != 0 ? r->Z[first + j] * V[j * r->Dv + col] : 0;
+        const double *values = r->Z ? after : V + col;
+        const double bound = finite && isfinite(o) ? bound_output(model, weights, values, r->Z ? 1 : r->Dv, o) : 0;
         judge(c, "o", (int64_t[4]){b, h, i, col}, got->O[row * r->Dv + col], o, bound, got->o_dtype);
     }
     if (got->lse)
-        judge(c, "lse", (int64_t[4]){b, h, i, 0}, got->lse[row], e->lse[row], finite ? bound_lse(model, weights, e->lse[row]) : 0,
-              e->compute);
+        judge(c, "lse", (int64_t[4]){b, h, i, 0}, got->lse[row], e->lse[row],
+              finite && isfinite(e->lse[row]) ? bound_lse(model, weights, e->lse[row]) : 0, e->compute);
     if (got->P && !finite) compare_nan_weights(c, e, got, at, first);
     for (int64_t j = 0; got->P && finite && j < r->Skv; j++)
         judge(c, "weights", (int64_t[4]){b, h, i, j}, got->P[first + j], e->P[first + j], bound_weight(model, weights, j),
               got->weights_dtype);
 }
 
+static bound_model model_of(const expectation *e, int64_t block_kv)
+{
+    bound_model model = bound_model_of(e->compute, e->ref.D, e->ref.Skv, block_kv > 0 ? block_kv : 1);
+    model.additions = (e->bias != NULL) + (e->slopes != NULL);
+    model.softcap = e->ref.softcap;
+    model.dropout = e->ref.Z != NULL;
+    return model;
+}
+
 int compare_outputs(comparison *c, const expectation *e, const outputs *got, int64_t block_kv)
 {
     const ref_problem *r = &e->ref;
-    bound_model model = bound_model_of(e->compute, r->D, r->Skv, block_kv > 0 ? block_kv : 1);
-    double *scratch = calloc((size_t)r->Skv * 5 + 1, sizeof *scratch);
+    const bound_model model = model_of(e, block_kv);
+    double *scratch = calloc((size_t)r->Skv * 8 + 1, sizeof *scratch);
     *c = (comparison){0};
     if (!scratch) return 0;
-    model.additions = (e->bias != NULL) + (e->slopes != NULL);
-    model.softcap = r->softcap;
     bound_weights weights = {.P = scratch, .low = scratch + r->Skv, .high = scratch + 2 * r->Skv, .own = scratch + 3 * r->Skv};
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++)
@@ -130,6 +164,54 @@ int compare_outputs(comparison *c, const expectation *e, const outputs *got, int
                 compare_row(c, e, got, &model, &weights, scratch + 4 * r->Skv, (int64_t[4]){b, h, i, 0});
     free(scratch);
     return 1;
+}
+
+/* The scores before anything is dropped; the arrays but `raw` and `capped` are thrown away. */
+static int undropped_scores(const expectation *e, double *raw, double *capped)
+{
+    const int64_t rows = e->ref.B * e->ref.Hq * e->ref.Sq;
+    double *other = calloc((size_t)rows * 3 + 1, sizeof *other);
+    if (!other) return 0;
+    ref_outputs_of(
+        &e->ref, e->S, e->P,
+        &(ref_outputs){
+            .raw = raw, .capped = capped, .row_max = other, .entropy = other + rows, .effective_keys = other + 2 * rows});
+    free(other);
+    return 1;
+}
+
+int expected_scores(const expectation *e, attn_stage stage, double *exact, double *bound)
+{
+    const ref_problem *r = &e->ref;
+    const bound_model model = model_of(e, 1);
+    const int64_t scores = r->B * r->Hq * r->Sq * r->Skv;
+    double *spare = calloc((size_t)scores + 1, sizeof *spare);
+    int ok = spare && undropped_scores(e, stage == ATTN_STAGE_RAW ? exact : spare, stage == ATTN_STAGE_RAW ? spare : exact);
+    for (int64_t n = 0; ok && n < scores; n++) {
+        const int64_t row = n / r->Skv, head = row / r->Sq, j = n % r->Skv;
+        const int64_t key = (head / r->Hq * r->Hkv + head % r->Hq / (r->Hq / r->Hkv)) * r->Skv + j;
+        const double scale =
+            (r->scale_of_head ? r->scale_of_head[head % r->Hq] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
+        double sum = 0;
+        for (int64_t c = 0; c < r->D; c++) sum += fabs(e->Q[row * r->D + c] * e->K[key * r->D + c]);
+        if (stage == ATTN_STAGE_BIASED) exact[n] = e->S[n];
+        bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum, bound_lost(&model, e->sum_k[key], sum),
+                                                    exact[n], e->added ? e->added[n] : 0)
+                                      : 0;
+    }
+    free(spare);
+    return ok;
+}
+
+void compare_numbers(comparison *c, const char *where, const int64_t size[4], const double *got, const double *expected,
+                     const double *bound, attn_dtype dtype)
+{
+    int64_t n = 0;
+    for (int64_t b = 0; b < size[0]; b++)
+        for (int64_t h = 0; h < size[1]; h++)
+            for (int64_t i = 0; i < size[2]; i++)
+                for (int64_t j = 0; j < size[3]; j++, n++)
+                    judge(c, where, (int64_t[4]){b, h, i, j}, got[n], expected[n], isfinite(expected[n]) ? bound[n] : 0, dtype);
 }
 
 void comparison_describe(const comparison *c, char *text, size_t size)

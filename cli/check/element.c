@@ -138,3 +138,26 @@ void element_gather(const void *base, const attn_layout *layout, const int64_t s
                 for (int64_t c = 0; c < size[3]; c++)
                     *dst++ = element_read(layout->dtype, (const char *)base + (b * s[0] + h * s[1] + t * s[2] + c * s[3]) * bytes);
 }
+
+void layout_packed(const attn_layout *layout, const int64_t size[4], int64_t stride[4])
+{
+    const int64_t token_first[4] = {0, size[3], size[1] * size[3], 1};
+    const int64_t *given = layout->stride;
+    layout_strides(layout, size, stride);
+    if (!given[0] && !given[1] && !given[2] && !given[3]) memcpy(stride, token_first, sizeof token_first);
+}
+
+void element_gather_packed(const void *base, const attn_layout *layout, const int64_t size[4], const int64_t *begin, double *dst)
+{
+    const int64_t bytes = (int64_t)attn_dtype_size(layout->dtype);
+    int64_t s[4];
+    layout_packed(layout, size, s);
+    for (int64_t b = 0; b < size[0]; b++)
+        for (int64_t h = 0; h < size[1]; h++)
+            for (int64_t t = 0; t < size[2]; t++)
+                for (int64_t c = 0; c < size[3]; c++) {
+                    const int64_t token = begin[b] + t;
+                    const int64_t at = (h * s[1] + token * s[2] + c * s[3]) * bytes;
+                    *dst++ = token < begin[b + 1] ? element_read(layout->dtype, (const char *)base + at) : 0;
+                }
+}

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "element.h"
 
@@ -41,7 +42,7 @@ attn_problem problem_resolve(const attn_problem *given)
     if (!p.want.lse_layout.dtype) p.want.lse_layout.dtype = compute;
     if (!p.want.weights_layout.dtype) p.want.weights_layout.dtype = compute;
     if (!p.mask.index_dtype) p.mask.index_dtype = ATTN_I64;
-    p.mask.mask.dtype = ATTN_BOOL;
+    p.mask.mask.dtype = p.mask.blocks.dtype = p.dropout.given_layout.dtype = ATTN_BOOL;
     if (p.score.scale_kind == ATTN_SCALE_DEFAULT) p.score.scale = p.shape.dim_qk > 0 ? 1 / sqrt((double)p.shape.dim_qk) : 1;
     return p;
 }
@@ -117,11 +118,144 @@ static double *read_slopes(const attn_problem *p, const void *src, attn_dtype dt
     return slopes ? all : NULL;
 }
 
+/* ---- lengths, masks, dropout ---- */
+
+/* cu_seqlens, and the lengths that follow. */
+static int64_t *read_begins(const void *src, attn_dtype dtype, int64_t B, int64_t **length)
+{
+    int64_t *begin = read_index(src, dtype, B + 1);
+    *length = calloc((size_t)B + 1, sizeof **length);
+    for (int64_t b = 0; begin && *length && b < B; b++) (*length)[b] = begin[b + 1] - begin[b];
+    return begin;
+}
+
+static int read_lengths(expectation *e, const attn_problem *p, const attn_args *args)
+{
+    const int64_t B = p->shape.batch;
+    const attn_dtype index = p->mask.index_dtype;
+    int ok = 1;
+    if (p->mask.packed) {
+        e->begin_q = read_begins(args->cu_seqlens_q, index, B, &e->len_q);
+        e->begin_kv = read_begins(args->cu_seqlens_kv, index, B, &e->len_kv);
+        ok &= e->begin_q && e->begin_kv && e->len_q && e->len_kv;
+    }
+    if (p->mask.lengths_q) ok &= (e->len_q = read_index(args->lengths_q, index, B)) != NULL;
+    if (p->mask.lengths_kv) ok &= (e->len_kv = read_index(args->lengths_kv, index, B)) != NULL;
+    if (p->mask.align == ATTN_ALIGN_OFFSET) ok &= (e->offset = read_index(args->offset, index, B)) != NULL;
+    if (p->mask.align != ATTN_ALIGN_BOTTOM_RIGHT) return ok;
+    ok &= (e->offset = calloc((size_t)B + 1, sizeof *e->offset)) != NULL;
+    for (int64_t b = 0; ok && b < B; b++)
+        e->offset[b] = (e->len_kv ? e->len_kv[b] : p->shape.len_kv) - (e->len_q ? e->len_q[b] : p->shape.len_q);
+    return ok;
+}
+
+/* Clears keep where a mask has 0, of which an element speaks for block_q queries and block_kv keys. */
+static int apply_mask(expectation *e, const attn_shape *s, const void *mask, const attn_layout *layout, int64_t block_q,
+                      int64_t block_kv)
+{
+    const int64_t size[4] = {s->batch, s->heads_q, (s->len_q + block_q - 1) / block_q, (s->len_kv + block_kv - 1) / block_kv};
+    double *values = doubles(tensor_count(size));
+    if (!values) return 0;
+    element_gather(mask, layout, size, values);
+    for (int64_t row = 0; row < s->batch * s->heads_q * s->len_q; row++)
+        for (int64_t j = 0; j < s->len_kv; j++) {
+            const int64_t head = row / s->len_q, i = row % s->len_q;
+            if (values[(head * size[2] + i / block_q) * size[3] + j / block_kv] == 0) e->keep[row * s->len_kv + j] = 0;
+        }
+    free(values);
+    return 1;
+}
+
+static int read_masks(expectation *e, const attn_problem *p, const attn_args *args)
+{
+    const int64_t scores = tensor_count(tensor_sizes_of(&p->shape).weights);
+    int ok = 1;
+    if (!p->mask.boolean && !p->mask.block) return 1;
+    if (!(e->keep = malloc((size_t)scores + 1))) return 0;
+    memset(e->keep, 1, (size_t)scores);
+    if (p->mask.boolean) ok &= apply_mask(e, &p->shape, args->mask, &p->mask.mask, 1, 1);
+    if (p->mask.block) ok &= apply_mask(e, &p->shape, args->blocks, &p->mask.blocks, p->mask.block_q, p->mask.block_kv);
+    return ok;
+}
+
+static int read_dropout(expectation *e, const attn_problem *p, const attn_args *args)
+{
+    const attn_shape *s = &p->shape;
+    const attn_dropout *d = &p->dropout;
+    const tensor_sizes sizes = tensor_sizes_of(s);
+    const double factor = d->probability < 1 ? 1 / (1 - d->probability) : 0;
+    if (d->probability == 0 && !d->given) return 1;
+    if (!(e->Z = doubles(tensor_count(sizes.weights)))) return 0;
+    if (d->given) element_gather(args->dropout_given, &d->given_layout, sizes.weights, e->Z);
+    for (int64_t n = 0; n < tensor_count(sizes.weights); n++) {
+        const int64_t row = n / s->len_kv;
+        const int keeps = d->given ? e->Z[n] != 0
+                                   : ref_dropout_keeps(args->dropout_seed, args->dropout_offset, row / s->len_q, row % s->len_q,
+                                                       n % s->len_kv, d->probability);
+        e->Z[n] = keeps ? factor : 0;
+    }
+    return 1;
+}
+
+static int read_numbers(expectation *e, const attn_problem *p, const attn_args *args)
+{
+    const int64_t scores = tensor_count(tensor_sizes_of(&p->shape).weights);
+    int ok = 1;
+    if (p->bias.additive) ok &= (e->bias = doubles(scores)) != NULL;
+    if (p->bias.additive || p->bias.alibi) ok &= (e->added = doubles(scores)) != NULL;
+    if (p->bias.alibi) ok &= (e->slopes = read_slopes(p, args->slopes, e->compute)) != NULL;
+    if (p->bias.sink) ok &= (e->sink = read_array(args->sink, e->compute, p->shape.heads_q)) != NULL;
+    if (p->score.scale_kind == ATTN_SCALE_PER_HEAD)
+        ok &= (e->scale_of_head = read_array(args->scale, e->compute, p->shape.heads_q)) != NULL;
+    if (ok && e->bias) element_gather(args->bias, &p->bias.bias, tensor_sizes_of(&p->shape).weights, e->bias);
+    return ok;
+}
+
+static void read_tokens(const void *src, const attn_layout *layout, const int64_t size[4], const int64_t *begin, double *dst)
+{
+    if (begin) element_gather_packed(src, layout, size, begin, dst);
+    else element_gather(src, layout, size, dst);
+}
+
+static ref_problem reference_of(const expectation *e, const attn_problem *p)
+{
+    return (ref_problem){.B = p->shape.batch,
+                         .Hq = p->shape.heads_q,
+                         .Hkv = p->shape.heads_kv,
+                         .Sq = p->shape.len_q,
+                         .Skv = p->shape.len_kv,
+                         .D = p->shape.dim_qk,
+                         .Dv = p->shape.dim_v,
+                         .Q = e->Q,
+                         .K = e->K,
+                         .V = e->V,
+                         .scale = p->score.scale,
+                         .causal = p->mask.causal,
+                         .window = p->mask.window,
+                         .window_left = p->mask.window_left,
+                         .window_right = p->mask.window_right,
+                         .offset = e->offset,
+                         .len_q = e->len_q,
+                         .len_kv = e->len_kv,
+                         .chunk = p->mask.chunk,
+                         .keep = e->keep,
+                         .bias = e->bias,
+                         .scale_of_head = e->scale_of_head,
+                         .temperature = p->score.temperature,
+                         .softcap = p->score.softcap,
+                         .slopes = e->slopes,
+                         .sink = e->sink,
+                         .Z = e->Z,
+                         .uniform = p->mask.empty != ATTN_EMPTY_UNIFORM ? 0
+                                    : p->mask.packed                    ? REF_UNIFORM_OWN
+                                                                        : REF_UNIFORM_ALL};
+}
+
 int expectation_create(expectation *e, const attn_problem *problem, const attn_args *args)
 {
     const attn_problem p = problem_resolve(problem);
     const tensor_sizes sizes = tensor_sizes_of(&p.shape);
-    const int64_t scores = tensor_count(sizes.weights), B = p.shape.batch;
+    const int64_t scores = tensor_count(sizes.weights);
     *e = (expectation){.compute = p.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
 
     e->Q = doubles(tensor_count(sizes.q));
@@ -133,62 +267,17 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
     e->P = doubles(scores);
     e->dot = doubles(scores);
     e->sum_qk = doubles(scores);
-    e->sum_k = doubles(B * p.shape.heads_kv * p.shape.len_kv);
+    e->sum_k = doubles(p.shape.batch * p.shape.heads_kv * p.shape.len_kv);
     int ok = e->Q && e->K && e->V && e->O && e->lse && e->S && e->P && e->dot && e->sum_qk && e->sum_k;
-    if (p.bias.additive) ok &= (e->bias = doubles(scores)) != NULL;
-    if (p.bias.additive || p.bias.alibi) ok &= (e->added = doubles(scores)) != NULL;
-    if (p.bias.alibi) ok &= (e->slopes = read_slopes(&p, args->slopes, e->compute)) != NULL;
-    if (p.bias.sink) ok &= (e->sink = read_array(args->sink, e->compute, p.shape.heads_q)) != NULL;
-    if (p.score.scale_kind == ATTN_SCALE_PER_HEAD)
-        ok &= (e->scale_of_head = read_array(args->scale, e->compute, p.shape.heads_q)) != NULL;
-    if (p.mask.boolean) ok &= (e->keep = calloc((size_t)scores + 1, 1)) != NULL;
-    if (p.mask.lengths_q) ok &= (e->len_q = read_index(args->lengths_q, p.mask.index_dtype, B)) != NULL;
-    if (p.mask.lengths_kv) ok &= (e->len_kv = read_index(args->lengths_kv, p.mask.index_dtype, B)) != NULL;
-    if (p.mask.align == ATTN_ALIGN_OFFSET) ok &= (e->offset = read_index(args->offset, p.mask.index_dtype, B)) != NULL;
-    if (p.mask.align == ATTN_ALIGN_BOTTOM_RIGHT) ok &= (e->offset = calloc((size_t)B + 1, sizeof *e->offset)) != NULL;
+    ok = ok && read_lengths(e, &p, args) && read_masks(e, &p, args) && read_dropout(e, &p, args) && read_numbers(e, &p, args);
     if (!ok) {
         expectation_destroy(e);
         return 0;
     }
-
-    element_gather(args->q, &p.q, sizes.q, e->Q);
-    element_gather(args->k, &p.k, sizes.k, e->K);
-    element_gather(args->v, &p.v, sizes.v, e->V);
-    if (e->bias) element_gather(args->bias, &p.bias.bias, sizes.weights, e->bias);
-    if (e->keep) {
-        element_gather(args->mask, &p.mask.mask, sizes.weights, e->S); /* S is free until the reference fills it */
-        for (int64_t j = 0; j < scores; j++) e->keep[j] = e->S[j] != 0;
-    }
-    if (p.mask.align == ATTN_ALIGN_BOTTOM_RIGHT)
-        for (int64_t b = 0; b < B; b++)
-            e->offset[b] = (e->len_kv ? e->len_kv[b] : p.shape.len_kv) - (e->len_q ? e->len_q[b] : p.shape.len_q);
-
-    e->ref = (ref_problem){.B = B,
-                           .Hq = p.shape.heads_q,
-                           .Hkv = p.shape.heads_kv,
-                           .Sq = p.shape.len_q,
-                           .Skv = p.shape.len_kv,
-                           .D = p.shape.dim_qk,
-                           .Dv = p.shape.dim_v,
-                           .Q = e->Q,
-                           .K = e->K,
-                           .V = e->V,
-                           .scale = p.score.scale,
-                           .causal = p.mask.causal,
-                           .window = p.mask.window,
-                           .window_left = p.mask.window_left,
-                           .window_right = p.mask.window_right,
-                           .offset = e->offset,
-                           .len_q = e->len_q,
-                           .len_kv = e->len_kv,
-                           .chunk = p.mask.chunk,
-                           .keep = e->keep,
-                           .bias = e->bias,
-                           .scale_of_head = e->scale_of_head,
-                           .temperature = p.score.temperature,
-                           .softcap = p.score.softcap,
-                           .slopes = e->slopes,
-                           .sink = e->sink};
+    read_tokens(args->q, &p.q, sizes.q, e->begin_q, e->Q);
+    read_tokens(args->k, &p.k, sizes.k, e->begin_kv, e->K);
+    read_tokens(args->v, &p.v, sizes.v, e->begin_kv, e->V);
+    e->ref = reference_of(e, &p);
     ref_forward(&e->ref, e->O, e->lse, e->S, e->P);
     sum_products(e);
     if (e->added) sum_added(e);
@@ -197,8 +286,9 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
 
 void expectation_destroy(expectation *e)
 {
-    void *memory[] = {e->Q, e->K,      e->V,   e->bias,  e->keep,  e->offset, e->len_q, e->len_kv,       e->O, e->lse, e->S,
-                      e->P, e->sum_qk, e->dot, e->sum_k, e->added, e->slopes, e->sink,  e->scale_of_head};
+    void *memory[] = {
+        e->Q, e->K,      e->V,   e->bias,  e->keep,  e->offset, e->len_q, e->len_kv,        e->O, e->lse,     e->S,
+        e->P, e->sum_qk, e->dot, e->sum_k, e->added, e->slopes, e->sink,  e->scale_of_head, e->Z, e->begin_q, e->begin_kv};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
     *e = (expectation){0};
 }

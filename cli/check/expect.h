@@ -12,8 +12,10 @@
 typedef struct expectation {
     ref_problem ref;
     double *Q, *K, *V, *bias;
-    unsigned char *keep;
+    unsigned char *keep; /* the boolean mask and the block mask */
+    double *Z;           /* dropout */
     int64_t *offset, *len_q, *len_kv;
+    int64_t *begin_q, *begin_kv; /* packed: [batch + 1] */
     double *O, *lse, *S, *P;
     double *scale_of_head, *slopes, *sink; /* NULL: not in use */
     double *added;                         /* [B][Hq][Sq][Skv]: |bias| + |ALiBi|; NULL without either */

@@ -2,10 +2,10 @@
  *
  * adapters.c - what each suite calls things, and what it means by them.
  *
- * A suite, an operation, an attribute or a tensor that is in no table makes a case skipped, never silently ignored.  An option that
- * the library gains moves from a "later" row to one that says what it means; nothing else changes.
+ * A suite, an operation, an attribute or a tensor that is in no table makes a case skipped, never silently ignored.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "translate.h"
@@ -18,33 +18,34 @@
 /* ---- torch: scaled_dot_product_attention ---- */
 
 static const param_rule torch_params[] = {
-    {"is_causal", param_causal, NULL, 0},
-    {"scale", param_scale, NULL, 0},
-    {"enable_gqa", param_ignore, NULL, 0}, /* says that heads_q != heads_kv is meant */
-    {"mask_kind", param_ignore, NULL, 0},  /* the mask's type says it */
-    {"dropout_p", param_later, "dropout by a mask that is given", 0},
-    {"layout", param_layout, NULL, 0},
-    {"causal_alignment", param_alignment, NULL, 0},
-    END,
+    {"is_causal", param_causal},  {"scale", param_scale},   {"enable_gqa", param_ignore}, /* says that heads_q != heads_kv is meant
+                                                                                           */
+    {"mask_kind", param_ignore},                                                          /* the mask's type says it */
+    {"dropout_p", param_dropout}, {"layout", param_layout}, {"causal_alignment", param_alignment}, END,
 };
 
 static const tensor_rule torch_tensors[] = {
-    {"in.query", ROLE_Q, NULL},
-    {"in.key", ROLE_K, NULL},
-    {"in.value", ROLE_V, NULL},
-    {"in.attn_mask", ROLE_MASK, NULL},
-    {"in.grad_output", ROLE_UNUSED, NULL},
-    {"out.output", ROLE_O, NULL},
-    {"out.grad_*", ROLE_UNCHECKED, "gradients"},
+    {"in.query", ROLE_Q},
+    {"in.key", ROLE_K},
+    {"in.value", ROLE_V},
+    {"in.attn_mask", ROLE_MASK},
+    {"in.grad_output", ROLE_FLOW + FLOW_GRAD_O},
+    {"out.output", ROLE_O},
+    {"out.grad_query", ROLE_FLOW + FLOW_GRAD_Q},
+    {"out.grad_key", ROLE_FLOW + FLOW_GRAD_K},
+    {"out.grad_value", ROLE_FLOW + FLOW_GRAD_V},
+    {"out.grad_attn_mask", ROLE_FLOW + FLOW_GRAD_BIAS},
     END,
 };
 
 /* ---- onnx: Attention ---- */
 
+/* The numbers of attn_stage are those of ONNX: 0 raw, 1 after softcap, 2 after bias and mask, 3 after softmax. */
 static void param_score_output(translation *t, const param_rule *rule, const cJSON *value)
 {
-    if (!cJSON_IsNumber(value)) param_later(t, rule, value);
-    else t->weights_are_scores = value->valuedouble == 3; /* 0 raw, 1 after softcap, 2 after bias and mask, 3 after softmax */
+    const double mode = cJSON_IsNumber(value) ? value->valuedouble : -1;
+    if (mode == 0 || mode == 1 || mode == 2 || mode == 3) t->stage = (attn_stage)mode;
+    else unknown_value(t, rule, value);
 }
 
 /* The softmax is done in this type or a wider one: f32, f16, f64 and bf16 in ONNX's numbers. */
@@ -79,30 +80,30 @@ static void param_window_right(translation *t, const param_rule *rule, const cJS
 }
 
 static const param_rule onnx_params[] = {
-    {"is_causal", param_causal, NULL, 0},
-    {"scale", param_scale, NULL, 0},
-    {"q_num_heads", param_heads_q, NULL, 0},
-    {"kv_num_heads", param_heads_kv, NULL, 0},
-    {"softcap", param_softcap, NULL, 0},
-    {"qk_matmul_output_mode", param_score_output, "qk_matmul_output_mode", 0},
-    {"softmax_precision", param_softmax_type, NULL, 0},
-    {"left_window_size", param_window_left, NULL, 0},
-    {"right_window_size", param_window_right, NULL, 0},
+    {"is_causal", param_causal},
+    {"scale", param_scale},
+    {"q_num_heads", param_heads_q},
+    {"kv_num_heads", param_heads_kv},
+    {"softcap", param_softcap},
+    {"qk_matmul_output_mode", param_score_output},
+    {"softmax_precision", param_softmax_type},
+    {"left_window_size", param_window_left},
+    {"right_window_size", param_window_right},
     END,
 };
 
 static const tensor_rule onnx_tensors[] = {
-    {"in.Q", ROLE_Q, NULL},
-    {"in.K", ROLE_K, NULL},
-    {"in.V", ROLE_V, NULL},
-    {"in.attn_mask", ROLE_MASK, NULL},
-    {"in.past_key", ROLE_PAST_K, NULL},
-    {"in.past_value", ROLE_PAST_V, NULL},
-    {"in.nonpad_kv_seqlen", ROLE_LENGTHS_KV, NULL},
-    {"out.Y", ROLE_O, NULL},
-    {"out.present_key", ROLE_PRESENT_K, NULL},
-    {"out.present_value", ROLE_PRESENT_V, NULL},
-    {"out.qk_matmul_output", ROLE_SCORES, NULL},
+    {"in.Q", ROLE_Q},
+    {"in.K", ROLE_K},
+    {"in.V", ROLE_V},
+    {"in.attn_mask", ROLE_MASK},
+    {"in.past_key", ROLE_PAST_K},
+    {"in.past_value", ROLE_PAST_V},
+    {"in.nonpad_kv_seqlen", ROLE_LENGTHS_KV},
+    {"out.Y", ROLE_O},
+    {"out.present_key", ROLE_PRESENT_K},
+    {"out.present_value", ROLE_PRESENT_V},
+    {"out.qk_matmul_output", ROLE_SCORES},
     END,
 };
 
@@ -141,37 +142,46 @@ static void param_score_mod(translation *t, const param_rule *rule, const cJSON 
         return;
     }
     if (strcmp(name, "add_constant") != 0 || !cJSON_IsNumber(number)) {
-        skip_case(t, "%s %.40s: not in this version", rule->name, name);
+        unknown_value(t, rule, value);
         return;
     }
     double *bias = pool_take(t->pool, 1, sizeof *bias); /* one number for every pair */
     *bias = number->valuedouble;
-    t->raw[ROLE_MASK] = (view){.dtype = ATTN_F64, .rank = 1, .size = {1}, .stride = {1}, .data = bias};
+    t->raw[ROLE_BIAS] = view_made(ATTN_F64, 1, (const int64_t[]){1}, bias);
+}
+
+/* What weights are multiplied by, values may be too: O is the same. */
+static void param_prob_mod(translation *t, const param_rule *rule, const cJSON *value)
+{
+    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(value, "kind"), *number = cJSON_GetObjectItemCaseSensitive(value, "value");
+    const int multiplies = cJSON_IsString(kind) && strcmp(kind->valuestring, "multiply_constant") == 0;
+    if (multiplies && cJSON_IsNumber(number) && number->valuedouble != 0) t->value_factor = number->valuedouble;
+    else unknown_value(t, rule, value);
 }
 
 static const param_rule onnx_flex_params[] = {
-    {"scale", param_scale, NULL, 0},
-    {"score_mod", param_score_mod, NULL, 0},
-    {"prob_mod", param_later, "prob_mod", 0},
+    {"scale", param_scale},
+    {"score_mod", param_score_mod},
+    {"prob_mod", param_prob_mod},
     END,
 };
 
 /* ---- ort_core ---- */
 
 static const param_rule ort_core_params[] = {
-    {"scale", param_scale, NULL, 0},
-    {"layout", param_layout, NULL, 0},
-    {"bias", param_ignore, NULL, 0}, /* says that -10000 is a number: so it is here */
+    {"scale", param_scale},
+    {"layout", param_layout},
+    {"bias", param_ignore}, /* says that -10000 is a number: so it is here */
     END,
 };
 
 static const tensor_rule ort_core_tensors[] = {
-    {"in.query", ROLE_Q, NULL},
-    {"in.key", ROLE_K, NULL},
-    {"in.value", ROLE_V, NULL},
-    {"in.attn_bias", ROLE_MASK, NULL},
-    {"in.mask", ROLE_MASK, NULL},
-    {"out.output", ROLE_O, NULL},
+    {"in.query", ROLE_Q},
+    {"in.key", ROLE_K},
+    {"in.value", ROLE_V},
+    {"in.attn_bias", ROLE_MASK},
+    {"in.mask", ROLE_MASK},
+    {"out.output", ROLE_O},
     END,
 };
 
@@ -186,7 +196,8 @@ static void param_alibi(translation *t, const param_rule *rule, const cJSON *val
     else skip_case(t, "%s %.60s is not known", rule->name, text ? text : "");
 }
 
-static void flash_finish(translation *t)
+/* lse[b][h][i] counts ALiBi's distances from the last key: from there to the query's own. */
+static void move_lse(translation *t)
 {
     const view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], *slopes = &t->raw[ROLE_SLOPES];
     view *lse = &t->raw[ROLE_LSE];
@@ -202,118 +213,223 @@ static void flash_finish(translation *t)
     for (int64_t n = 0; n < view_count(lse); n++) {
         const int64_t i = n % rows, head = n / rows % heads, b = n / rows / heads;
         const double slope = view_get(slopes, slopes->rank == 2 ? b * heads + head : head);
-        number[n] += slope * (double)(rows - 1 - i); /* from the last key to the query's own */
+        number[n] += slope * (double)(rows - 1 - i);
     }
     *lse = view_convert(t->pool, &moved, lse->dtype);
 }
 
+static void param_sink_tokens(translation *t, const param_rule *rule, const cJSON *value)
+{
+    if (cJSON_IsNumber(value) && value->valuedouble >= 0) t->sink_tokens = (int64_t)value->valuedouble;
+    else unknown_value(t, rule, value);
+}
+
+/* The first tokens are seen from beyond the window's left end: as a mask, which takes the place of that end. */
+static void keep_sink_tokens(translation *t)
+{
+    const view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], *len_q = &t->raw[ROLE_LENGTHS_Q], *len_kv = &t->raw[ROLE_LENGTHS_KV];
+    if (t->sink_tokens == 0 || !t->window || t->window_left < 0) return;
+    if (q->rank != 4 || k->rank != 4 || t->align != ATTN_ALIGN_BOTTOM_RIGHT || view_given(&t->raw[ROLE_MASK])) {
+        skip_case(t, "sink tokens are known for windows from the last key, without another mask");
+        return;
+    }
+    const int64_t size[4] = {q->size[0], 1, q->size[1], k->size[1]};
+    unsigned char *keep = pool_take(t->pool, size[0] * size[2] * size[3], 1);
+    for (int64_t b = 0; b < size[0]; b++) {
+        const int64_t keys = view_given(len_kv) ? (int64_t)view_get(len_kv, b) : size[3];
+        const int64_t offset = keys - (view_given(len_q) ? (int64_t)view_get(len_q, b) : size[2]);
+        for (int64_t i = 0; i < size[2]; i++)
+            for (int64_t j = 0; j < size[3]; j++)
+                keep[(b * size[2] + i) * size[3] + j] = j >= i + offset - t->window_left || j < t->sink_tokens;
+    }
+    t->raw[ROLE_MASK] = view_made(ATTN_BOOL, 4, size, keep);
+    t->window_left = -1;
+    t->window = t->window_right >= 0;
+}
+
+static void param_qv(translation *t, const param_rule *rule, const cJSON *value)
+{
+    const char *text = cJSON_IsString(value) ? value->valuestring : NULL;
+    if (text && strcmp(text, "extra score qv.v, scale 1/sqrt(D+Dv)") == 0) t->scores_of_values = 1;
+    else if (!cJSON_IsNull(value)) unknown_value(t, rule, value);
+}
+
+/* q.k + qv.v is the product of (q, qv) and (k, v), whose width also makes the scale. */
+static void join_values(translation *t)
+{
+    view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], joined;
+    if (t->scores_of_values != view_given(&t->raw[ROLE_QV])) {
+        fail_case(t, "qv is said or given, but not both");
+    } else if (t->scores_of_values) {
+        if (!view_join(t->pool, q, &t->raw[ROLE_QV], q->rank - 1, &joined)) fail_case(t, "query and qv do not fit each other");
+        *q = joined;
+        if (!view_join(t->pool, k, &t->raw[ROLE_V], k->rank - 1, &joined)) fail_case(t, "key and value do not fit each other");
+        *k = joined;
+    }
+}
+
+static void flash_finish(translation *t)
+{
+    move_lse(t);
+    keep_sink_tokens(t);
+    if (!t->skip[0]) join_values(t);
+}
+
 static const param_rule flash_params[] = {
-    {"layout", param_layout, NULL, 0},
-    {"causal", param_causal, NULL, 0},
-    {"causal_alignment", param_alignment, NULL, 0},
-    {"window", param_window, NULL, 0},
-    {"scale", param_scale, NULL, 0},
-    {"softcap", param_softcap, NULL, 0},
-    {"sink_token_length", param_later, "sink tokens (keys that every window sees)", 0},
-    {"attention_chunk", param_chunk, NULL, 0},
-    {"alibi", param_alibi, NULL, 0},
-    {"learnable_sink", param_ignore, NULL, 0}, /* the tensor says it */
-    {"qv", param_later, "a score of queries and values (qv)", 0},
-    {"fully_masked_rows", param_ignore, NULL, 0},
+    {"layout", param_layout},
+    {"causal", param_causal},
+    {"causal_alignment", param_alignment},
+    {"window", param_window},
+    {"scale", param_scale},
+    {"softcap", param_softcap},
+    {"sink_token_length", param_sink_tokens},
+    {"attention_chunk", param_chunk},
+    {"alibi", param_alibi},
+    {"learnable_sink", param_ignore}, /* the tensor says it */
+    {"qv", param_qv},
+    {"fully_masked_rows", param_ignore},
     END,
 };
 
 static const tensor_rule flash_tensors[] = {
-    {"in.query", ROLE_Q, NULL},
-    {"in.key", ROLE_K, NULL},
-    {"in.value", ROLE_V, NULL},
-    {"in.query_lengths", ROLE_LENGTHS_Q, NULL},
-    {"in.key_lengths", ROLE_LENGTHS_KV, NULL},
-    {"in.alibi_slopes", ROLE_SLOPES, NULL},
-    {"in.sink", ROLE_SINK, NULL},
-    {"in.qv", ROLE_LATER, "a score of queries and values (qv)"},
-    {"out.output", ROLE_O, NULL},
-    {"out.lse", ROLE_LSE, NULL},
+    {"in.query", ROLE_Q},
+    {"in.key", ROLE_K},
+    {"in.value", ROLE_V},
+    {"in.query_lengths", ROLE_LENGTHS_Q},
+    {"in.key_lengths", ROLE_LENGTHS_KV},
+    {"in.alibi_slopes", ROLE_SLOPES},
+    {"in.sink", ROLE_SINK},
+    {"in.qv", ROLE_QV},
+    {"out.output", ROLE_O},
+    {"out.lse", ROLE_LSE},
     END,
 };
 
 /* ---- flex_attention: the mask function is given as the mask that it makes ---- */
 
+/* slope (key - query) for each head, in the tensors' own order of axes: [batch, head, token, channel]. */
+static void add_by_distance(translation *t, const double *slope, int64_t heads)
+{
+    const int64_t size[4] = {1, heads, t->raw[ROLE_Q].size[2], t->raw[ROLE_K].size[2]};
+    double *bias = pool_take(t->pool, size[1] * size[2] * size[3], sizeof *bias);
+    for (int64_t n = 0; n < size[1] * size[2] * size[3]; n++)
+        bias[n] = slope[n / size[3] / size[2]] * (double)(n % size[3] - n / size[3] % size[2]);
+    t->raw[ROLE_BIAS] = view_made(ATTN_F64, 4, size, bias);
+}
+
+static void param_flex_rule(translation *t, const param_rule *rule, const cJSON *value)
+{
+    const char *text = cJSON_IsString(value) ? value->valuestring : "";
+    if (strcmp(text, "score + (key-query)*slope_h, slope_h=2^(-(h+1)*8/H)") == 0) t->alibi_of_heads = 1;
+    else unknown_value(t, rule, value);
+}
+
+/* "0.1*(q-k)" */
+static void param_flex_bias(translation *t, const param_rule *rule, const cJSON *value)
+{
+    const char *text = cJSON_IsString(value) ? value->valuestring : "";
+    char end[8];
+    if (sscanf(text, "%lf*(%6s", &t->bias_slope, end) == 2 && strcmp(end, "q-k)") == 0) t->bias_slope = -t->bias_slope;
+    else if (strcmp(end, "k-q)") != 0) unknown_value(t, rule, value);
+}
+
+static void flex_finish(translation *t)
+{
+    const view *q = &t->raw[ROLE_Q];
+    if (!t->alibi_of_heads && t->bias_slope == 0) return;
+    if (q->rank != 4 || t->raw[ROLE_K].rank != 4 || t->layout != LAYOUT_BHSD) {
+        skip_case(t, "score functions are known for (batch, head, token, channel)");
+        return;
+    }
+    const int64_t heads = q->size[1];
+    double *slope = pool_take(t->pool, heads, sizeof *slope);
+    for (int64_t h = 0; h < heads; h++) slope[h] = t->alibi_of_heads ? exp2(-(double)(h + 1) * 8 / (double)heads) : t->bias_slope;
+    add_by_distance(t, slope, heads);
+}
+
 static const param_rule flex_params[] = {
-    {"layout", param_layout, NULL, 0},
-    {"scale", param_scale, NULL, 0},
-    {"window_size", param_ignore, NULL, 0},
-    {"prefix_length", param_ignore, NULL, 0},
-    {"dilation", param_ignore, NULL, 0},
-    {"num_heads", param_ignore, NULL, 0},
-    {"rule", param_later, "score functions", 0},
-    {"bias", param_later, "score functions", 0},
-    END,
+    {"layout", param_layout},        {"scale", param_scale},     {"window_size", param_ignore},
+    {"prefix_length", param_ignore}, {"dilation", param_ignore}, {"num_heads", param_ignore},
+    {"rule", param_flex_rule},       {"bias", param_flex_bias},  END,
 };
 
 static const tensor_rule flex_tensors[] = {
-    {"in.query", ROLE_Q, NULL},
-    {"in.key", ROLE_K, NULL},
-    {"in.value", ROLE_V, NULL},
-    {"in.keep_mask", ROLE_MASK, NULL},
-    {"out.output", ROLE_O, NULL},
-    {"out.lse", ROLE_LSE, NULL},
+    {"in.query", ROLE_Q},
+    {"in.key", ROLE_K},
+    {"in.value", ROLE_V},
+    {"in.keep_mask", ROLE_MASK},
+    {"out.output", ROLE_O},
+    {"out.lse", ROLE_LSE},
     END,
 };
 
 /* ---- sdpa_misc: small cases of many projects ---- */
 
 static const param_rule misc_params[] = {
-    {"num_heads", param_heads, NULL, 0}, {"scale", param_scale, NULL, 0},
-    {"layout", param_layout, NULL, 0},   {"is_causal", param_causal, NULL, 0},
-    {"mask", param_ignore, NULL, 0}, /* describes the tensor */
-    {"note", param_note, NULL, 0},       END,
+    {"num_heads", param_heads}, {"scale", param_scale},
+    {"layout", param_layout},   {"is_causal", param_causal},
+    {"mask", param_ignore}, /* describes the tensor */
+    {"note", param_note},       END,
 };
 
 static const tensor_rule misc_tensors[] = {
-    {"in.query", ROLE_Q, NULL},
-    {"in.key", ROLE_K, NULL},
-    {"in.value", ROLE_V, NULL},
-    {"in.attn_mask", ROLE_MASK, NULL},
-    {"out.output", ROLE_O, NULL},
-    {"out.attention_probs", ROLE_WEIGHTS, NULL},
+    {"in.query", ROLE_Q},
+    {"in.key", ROLE_K},
+    {"in.value", ROLE_V},
+    {"in.attn_mask", ROLE_MASK},
+    {"out.output", ROLE_O},
+    {"out.attention_probs", ROLE_WEIGHTS},
     END,
 };
 
 /* ---- mechanism_grad: our own ---- */
 
 static const param_rule mechanism_params[] = {
-    {"layout", param_layout, NULL, 0},
-    {"scale", param_scale, NULL, 0},
-    {"temperature", param_temperature, NULL, 0},
-    {"causal", param_causal, NULL, 0},
-    {"offset", param_offset, NULL, 0},
-    {"window", param_window, NULL, 0},
-    {"softcap", param_softcap, NULL, 0},
-    {"dropout_p", param_later, "dropout by a mask that is given", 0},
-    END,
+    {"layout", param_layout},   {"scale", param_scale},       {"temperature", param_temperature},
+    {"causal", param_causal},   {"offset", param_offset},     {"window", param_window},
+    {"softcap", param_softcap}, {"dropout_p", param_dropout}, END,
 };
 
 static const tensor_rule mechanism_tensors[] = {
-    {"in.query", ROLE_Q, NULL},
-    {"in.key", ROLE_K, NULL},
-    {"in.value", ROLE_V, NULL},
-    {"in.mask", ROLE_MASK, NULL},
-    {"in.bias", ROLE_MASK, NULL},
-    {"in.lengths_q", ROLE_LENGTHS_Q, NULL},
-    {"in.lengths_kv", ROLE_LENGTHS_KV, NULL},
-    {"in.slopes", ROLE_SLOPES, NULL},
-    {"in.sink", ROLE_SINK, NULL},
-    {"in.dropout_keep", ROLE_LATER, "dropout by a mask that is given"},
-    {"in.scale_per_head", ROLE_SCALES, NULL},
-    {"in.grad_*", ROLE_UNUSED, NULL},
-    {"in.tangent_*", ROLE_UNUSED, NULL},
-    {"in.cotangent_*", ROLE_UNUSED, NULL},
-    {"out.output", ROLE_O, NULL},
-    {"out.lse", ROLE_LSE, NULL},
-    {"out.weights", ROLE_WEIGHTS, NULL},
-    {"out.grad_*", ROLE_UNCHECKED, "gradients"},
-    {"out.tangent_*", ROLE_UNCHECKED, "tangents"},
+    {"in.query", ROLE_Q},
+    {"in.key", ROLE_K},
+    {"in.value", ROLE_V},
+    {"in.mask", ROLE_MASK},
+    {"in.bias", ROLE_MASK},
+    {"in.lengths_q", ROLE_LENGTHS_Q},
+    {"in.lengths_kv", ROLE_LENGTHS_KV},
+    {"in.slopes", ROLE_SLOPES},
+    {"in.sink", ROLE_SINK},
+    {"in.dropout_keep", ROLE_KEEP},
+    {"in.scale_per_head", ROLE_SCALES},
+    {"in.grad_output", ROLE_FLOW + FLOW_GRAD_O},
+    {"in.grad_lse", ROLE_FLOW + FLOW_GRAD_LSE},
+    {"in.tangent_query", ROLE_FLOW + FLOW_TAN_Q},
+    {"in.tangent_key", ROLE_FLOW + FLOW_TAN_K},
+    {"in.tangent_value", ROLE_FLOW + FLOW_TAN_V},
+    {"in.tangent_bias", ROLE_FLOW + FLOW_TAN_BIAS},
+    {"in.cotangent_grad_query", ROLE_FLOW + FLOW_TAN_Q},
+    {"in.cotangent_grad_key", ROLE_FLOW + FLOW_TAN_K},
+    {"in.cotangent_grad_value", ROLE_FLOW + FLOW_TAN_V},
+    {"in.cotangent_grad_bias", ROLE_FLOW + FLOW_TAN_BIAS},
+    {"out.output", ROLE_O},
+    {"out.lse", ROLE_LSE},
+    {"out.weights", ROLE_WEIGHTS},
+    {"out.grad_query", ROLE_FLOW + FLOW_GRAD_Q},
+    {"out.grad_key", ROLE_FLOW + FLOW_GRAD_K},
+    {"out.grad_value", ROLE_FLOW + FLOW_GRAD_V},
+    {"out.grad_bias", ROLE_FLOW + FLOW_GRAD_BIAS},
+    {"out.grad_slopes", ROLE_FLOW + FLOW_GRAD_SLOPES},
+    {"out.grad_sink", ROLE_FLOW + FLOW_GRAD_SINK},
+    {"out.grad_scale_per_head", ROLE_FLOW + FLOW_GRAD_SCALE},
+    {"out.tangent_output", ROLE_FLOW + FLOW_TAN_O},
+    {"out.tangent_lse", ROLE_FLOW + FLOW_TAN_LSE},
+    {"out.second_grad_output", ROLE_FLOW + FLOW_SECOND_GRAD_O},
+    {"out.second_grad_lse", ROLE_FLOW + FLOW_SECOND_GRAD_LSE},
+    {"out.second_query", ROLE_FLOW + FLOW_SECOND_Q},
+    {"out.second_key", ROLE_FLOW + FLOW_SECOND_K},
+    {"out.second_value", ROLE_FLOW + FLOW_SECOND_V},
+    {"out.second_bias", ROLE_FLOW + FLOW_SECOND_BIAS},
     END,
 };
 
@@ -326,10 +442,11 @@ static const adapter adapters[] = {
     {"torch_sdpa_grad", "scaled_dot_product_attention*", torch_params, torch_tensors, NULL},
     {"ort_core", "SDPA", ort_core_params, ort_core_tensors, NULL},
     {"flash_attention_ref", "attention_ref", flash_params, flash_tensors, flash_finish},
-    {"flex_attention", "flex_attention*", flex_params, flex_tensors, NULL},
+    {"flex_attention", "flex_attention*", flex_params, flex_tensors, flex_finish},
     {"sdpa_misc", "SDPA*", misc_params, misc_tensors, NULL},
     {"mechanism_grad", "scaled_dot_product_attention", mechanism_params, mechanism_tensors, NULL},
     {"mechanism_grad", "scaled_dot_product_attention jvp", mechanism_params, mechanism_tensors, NULL},
+    {"mechanism_grad", "scaled_dot_product_attention double_backward", mechanism_params, mechanism_tensors, NULL},
 };
 
 const adapter *adapter_find(const char *suite, const char *op)

@@ -29,7 +29,7 @@ typedef struct suite {
     const common_settings *settings;
     report *report;
     int64_t passed, failed, skipped;
-    tally skips, parts;
+    tally skips;
 } suite;
 
 static void count_reason(tally *all, const char *reason)
@@ -49,7 +49,6 @@ static void conclude(suite *s, const char *name, const evaluation *e)
     if (e->status == CHECK_PASSED) s->passed++;
     if (e->status == CHECK_FAILED) s->failed++;
     if (e->status == CHECK_SKIPPED) s->skipped++, count_reason(&s->skips, e->reason);
-    else if (e->status == CHECK_PASSED && e->reason[0]) count_reason(&s->parts, e->reason);
     report_add(s->report, &(report_entry){.suite = s->name,
                                           .name = name,
                                           .problem = e->problem[0] ? e->problem : NULL,
@@ -120,9 +119,9 @@ static void run_case(suite *s, const cJSON *json)
     conclude(s, name, &e);
 }
 
-static void print_tally(const tally *all, const char *what)
+static void print_skips(const tally *all)
 {
-    for (int64_t i = 0; i < all->kinds; i++) printf("    %lld %s: %s\n", (long long)all->count[i], what, all->reason[i]);
+    for (int64_t i = 0; i < all->kinds; i++) printf("    %lld skipped: %s\n", (long long)all->count[i], all->reason[i]);
 }
 
 static char *read_text(const char *path)
@@ -161,8 +160,7 @@ static int run_suite(const char *folder, const char *name, const common_settings
     if (!settings->json) {
         printf("%s: %lld passed, %lld failed, %lld skipped\n", s->name, (long long)s->passed, (long long)s->failed,
                (long long)s->skipped);
-        print_tally(&s->parts, "passed in part");
-        print_tally(&s->skips, "skipped");
+        print_skips(&s->skips);
         fflush(stdout);
     }
     free(s);

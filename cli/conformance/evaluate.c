@@ -14,15 +14,21 @@
 /* Scores up to this size are moderate: in f32 they leave 1e-5 of a weight right. */
 static const double moderate = 20;
 
-/* One run of the library. */
+/* One run of the library, forward. */
 typedef struct run {
     const char *name; /* "f32" */
     attn_problem problem;
     attn_args args;
     expectation expected;
-    double *O, *lse, *P;
+    double *O, *lse, *P, *S; /* what it got; S where the case expects scores */
     int64_t block_kv;
 } run;
+
+/* How exact the case is, and how it is run. */
+typedef struct judgement {
+    double rtol, atol;
+    const common_settings *settings;
+} judgement;
 
 __attribute__((format(printf, 2, 3))) static void fail(evaluation *e, const char *format, ...)
 {
@@ -95,6 +101,12 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
     p.mask.window_right = t->window ? t->window_right : 0;
     if (view_given(&t->mask)) p.mask.boolean = 1, p.mask.mask = layout_of(&t->mask), a.mask = t->mask.data;
     if (view_given(&t->bias)) p.bias.additive = 1, p.bias.bias = layout_of(&t->bias), a.bias = t->bias.data;
+    if (view_given(&t->keep)) {
+        p.dropout.probability = t->dropout;
+        p.dropout.given = 1;
+        p.dropout.given_layout = layout_of(&t->keep);
+        a.dropout_given = t->keep.data;
+    }
     if (view_given(&t->lengths_q)) p.mask.lengths_q = 1, a.lengths_q = index_of(t->pool, &t->lengths_q);
     if (view_given(&t->lengths_kv)) p.mask.lengths_kv = 1, a.lengths_kv = index_of(t->pool, &t->lengths_kv);
     if (t->align == ATTN_ALIGN_OFFSET) {
@@ -103,6 +115,8 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
         a.offset = offset;
     }
     p.want.lse = p.want.weights = 1;
+    p.want.scores = view_given(&t->scores);
+    p.want.scores_stage = t->stage;
     r->problem = p;
     r->args = a;
 }
@@ -114,37 +128,43 @@ static double *take_output(view_pool *pool, const void *data, attn_dtype dtype, 
     return numbers;
 }
 
-/* Runs the library; 0 if it refuses. */
-static int run_library(evaluation *e, run *r, view_pool *pool, const common_settings *settings)
+/* Plans and executes; 0 if the library refuses. */
+static int call_library(evaluation *e, const run *r, const attn_problem *problem, const attn_args *args, view_pool *pool,
+                        const common_settings *settings, attn_plan_description *about)
+{
+    attn_options options = options_for_library(settings);
+    attn_plan *plan = NULL;
+    attn_error error;
+    attn_status status = attn_plan_create(&plan, problem, &options, &error);
+    about->struct_size = sizeof *about;
+    if (status == ATTN_OK) status = attn_plan_describe(plan, about, &error);
+    if (status == ATTN_OK) {
+        const size_t bytes = attn_plan_workspace_size(plan);
+        status = attn_execute(plan, args, pool_take(pool, (int64_t)bytes, 1), bytes, &error);
+    }
+    attn_plan_destroy(plan);
+    if (status != ATTN_OK) fail(e, "%s: %s", r->name, error.message);
+    return status == ATTN_OK;
+}
+
+/* Forward.  o and lse stay where args point, for what follows. */
+static int run_forward(evaluation *e, run *r, view_pool *pool, const common_settings *settings)
 {
     const tensor_sizes sizes = tensor_sizes_of(&r->problem.shape);
     const attn_problem full = problem_resolve(&r->problem);
     const attn_dtype wide = full.want.lse_layout.dtype;
-    attn_options options = options_for_library(settings);
-    attn_plan_description about = {.struct_size = sizeof about};
-    attn_plan *plan = NULL;
-    attn_error error;
+    attn_plan_description about;
 
-    void *o = pool_take(pool, tensor_count(sizes.o), 8), *lse = pool_take(pool, tensor_count(sizes.lse), 8),
-         *weights = pool_take(pool, tensor_count(sizes.weights), 8);
-    r->args.o = o;
-    r->args.lse = lse;
-    r->args.weights = weights;
-    attn_status status = attn_plan_create(&plan, &r->problem, &options, &error);
-    if (status == ATTN_OK) status = attn_plan_describe(plan, &about, &error);
-    if (status == ATTN_OK) {
-        const size_t bytes = attn_plan_workspace_size(plan);
-        status = attn_execute(plan, &r->args, pool_take(pool, (int64_t)bytes, 1), bytes, &error);
-    }
+    r->args.o = pool_take(pool, tensor_count(sizes.o), 8);
+    r->args.lse = pool_take(pool, tensor_count(sizes.lse), 8);
+    r->args.weights = pool_take(pool, tensor_count(sizes.weights), 8);
+    if (r->problem.want.scores) r->args.scores = pool_take(pool, tensor_count(sizes.weights), 8);
+    if (!call_library(e, r, &r->problem, &r->args, pool, settings, &about)) return 0;
     r->block_kv = about.block_kv;
-    attn_plan_destroy(plan);
-    if (status != ATTN_OK) {
-        fail(e, "%s: %s", r->name, error.message);
-        return 0;
-    }
-    r->O = take_output(pool, o, full.o.dtype, sizes.o);
-    r->lse = take_output(pool, lse, wide, sizes.lse);
-    r->P = take_output(pool, weights, wide, sizes.weights);
+    r->O = take_output(pool, r->args.o, full.o.dtype, sizes.o);
+    r->lse = take_output(pool, r->args.lse, wide, sizes.lse);
+    r->P = take_output(pool, r->args.weights, wide, sizes.weights);
+    if (r->args.scores) r->S = take_output(pool, r->args.scores, wide, sizes.weights);
     return 1;
 }
 
@@ -202,9 +222,12 @@ static double fraction_of_bound(const expectation *e, const outputs *got, const 
 static void compare_expected(evaluation *e, const run *r, translation *t, double rtol, double atol)
 {
     const tensor_sizes sizes = tensor_sizes_of(&r->problem.shape);
-    const double *O = numbers_of(t->pool, &t->o);
-    triple all[3] = {{"o", O, r->expected.O, r->O, tensor_count(sizes.o), r->problem.o.dtype}};
-    int count = 1, wide = t->o.dtype == ATTN_F64;
+    triple all[3];
+    int count = 0, wide = 1;
+    if (view_given(&t->o)) {
+        all[count++] = (triple){"o", numbers_of(t->pool, &t->o), r->expected.O, r->O, tensor_count(sizes.o), r->problem.o.dtype};
+        wide &= t->o.dtype == ATTN_F64;
+    }
     if (view_given(&t->lse)) {
         all[count++] = (triple){"lse", numbers_of(t->pool, &t->lse), r->expected.lse, r->lse, tensor_count(sizes.lse), ATTN_F64};
         wide &= t->lse.dtype == ATTN_F64;
@@ -223,8 +246,8 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
                  all[i].reference[n], all[i].expected[n]);
         exact &= first_apart(all[i].reference, all[i].expected, all[i].count, 1e-5, 1e-6, ATTN_F64) < 0;
     }
-    for (int64_t n = 0; n < all[0].count; n++) {
-        const double error = fabs(all[0].got[n] - O[n]);
+    for (int64_t n = 0; view_given(&t->o) && n < all[0].count; n++) {
+        const double error = fabs(all[0].got[n] - all[0].expected[n]);
         if (error > e->max_error && r->problem.o.dtype == t->q.dtype) e->max_error = error;
     }
 
@@ -251,13 +274,145 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
     }
 }
 
-static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, double rtol, double atol, const common_settings *settings)
+/* ---- numbers whose bounds are known one by one: scores, gradients, tangents ---- */
+
+typedef struct numbers {
+    const char *name;
+    int64_t size[4];
+    const double *expected, *exact, *bound, *got; /* expected: the suite's, or NULL */
+    attn_dtype stored, given;                     /* types of got, and of the suite's numbers */
+} numbers;
+
+static double fraction_of(const numbers *n, const double *got, const double *expected)
+{
+    comparison c = {0};
+    compare_numbers(&c, n->name, n->size, got, expected, n->bound, n->stored);
+    return c.fraction;
+}
+
+/* The three steps of evaluate.h. */
+static void judge_numbers(evaluation *e, const run *r, const numbers *n, const judgement *how)
+{
+    const int64_t count = tensor_count(n->size);
+    char text[160];
+    comparison c = {0};
+    compare_numbers(&c, n->name, n->size, n->got, n->exact, n->bound, n->stored);
+    comparison_describe(&c, text, sizeof text);
+    if (c.fraction > e->bound_fraction) e->bound_fraction = c.fraction;
+    if (c.failed) fail(e, "%s: %s (%.3g of the bound)", r->name, text, c.fraction);
+    if (!n->expected) return;
+
+    int64_t at = first_apart(n->exact, n->expected, count, how->rtol, how->atol, ATTN_F64);
+    if (at >= 0)
+        fail(e, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", n->name, (long long)at, n->exact[at],
+             n->expected[at]);
+    if (n->given == ATTN_F64 && r->expected.compute == ATTN_F64 && fraction_of(n, n->exact, n->expected) <= 1) {
+        const double fraction = fraction_of(n, n->got, n->expected);
+        if (!(fraction <= 2))
+            fail(e, "%s: %s is %.3g times the bound for double from the suite's numbers", r->name, n->name, fraction);
+        return;
+    }
+    if (r->expected.compute != ATTN_F64 && !scores_are_moderate(&r->expected)) return;
+    at = first_apart(n->got, n->expected, count, how->rtol, how->atol, n->stored);
+    if (at >= 0)
+        fail(e, "%s: %s[%lld] = %.9g, expected %.9g (rtol %g, atol %g)", r->name, n->name, (long long)at, n->got[at],
+             n->expected[at], how->rtol, how->atol);
+}
+
+static void judge_scores(evaluation *e, const run *r, translation *t, const judgement *how)
+{
+    const attn_problem full = problem_resolve(&r->problem);
+    numbers n = {.name = "scores", .got = r->S, .stored = full.want.lse_layout.dtype, .given = t->scores.dtype};
+    memcpy(n.size, tensor_sizes_of(&r->problem.shape).weights, sizeof n.size);
+    double *exact = pool_take(t->pool, tensor_count(n.size), sizeof *exact),
+           *bound = pool_take(t->pool, tensor_count(n.size), sizeof *bound);
+    n.expected = numbers_of(t->pool, &t->scores);
+    n.exact = exact;
+    n.bound = bound;
+    if (!expected_scores(&r->expected, t->stage, exact, bound)) fail(e, "out of memory");
+    else judge_numbers(e, r, &n, how);
+}
+
+/* Where the library finds what flows in, in the types that it takes. */
+static void give_flows(const run *r, translation *t, attn_problem *p, attn_args *args)
+{
+    for (int f = 0; f < FLOW_OUTPUTS; f++) {
+        view *given = &t->flow[f];
+        if (!view_given(given) || !flow_read_by((flow)f, p->op)) continue;
+        view v = view_convert(t->pool, given, flow_dtype((flow)f, &r->problem));
+        if (f == FLOW_TAN_BIAS) {
+            int64_t whole[4];
+            flow_size((flow)f, p, whole);
+            if (!view_expand(&v, whole, &v)) fail_case(t, "the tangent of the bias does not broadcast to the scores");
+        }
+        flow_ask((flow)f, p);
+        *flow_layout((flow)f, p) = layout_of(&v);
+        flow_layout((flow)f, p)->stride[3] = v.stride[3] ? v.stride[3] : 1;
+        flow_point((flow)f, args, (void *)v.data);
+    }
+}
+
+/* One operation beyond forward, with all that the case expects of it. */
+static void judge_operation(evaluation *e, const run *r, translation *t, attn_op op, const judgement *how)
+{
+    attn_problem p = r->problem;
+    attn_args args = r->args;
+    attn_plan_description about;
+    flows all;
+    p.op = op;
+    p.want = (attn_want){.lse = 1};
+    p.gradients.grad_bias.dtype = p.second.second_bias.dtype = r->expected.compute; /* a bias may have fewer bits */
+    give_flows(r, t, &p, &args);
+    if (op != ATTN_JVP && !view_given(&t->flow[FLOW_GRAD_O]))
+        fail(e, "gradients are expected, but that of the output is not given");
+    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
+        int64_t size[4];
+        if (flow_op((flow)f) != op) continue;
+        if (view_given(&t->flow[f])) flow_ask((flow)f, &p);
+        if (!flow_used((flow)f, &p)) continue;
+        flow_size((flow)f, &p, size);
+        flow_point((flow)f, &args, pool_take(t->pool, tensor_count(size), 8));
+        if (view_given(&t->flow[f]) && view_count(&t->flow[f]) != tensor_count(size))
+            fail(e, "the shape of %s is not that of the problem", flow_name((flow)f));
+    }
+    if (t->wrong[0]) fail(e, "%s", t->wrong);
+    if (e->status == CHECK_FAILED || !call_library(e, r, &p, &args, t->pool, how->settings, &about)) return;
+    if (!flows_create(&all, &r->expected, &p, &args)) {
+        fail(e, "out of memory");
+        return;
+    }
+    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
+        if (!flow_used((flow)f, &p)) continue;
+        const attn_layout *layout = flow_layout((flow)f, &p);
+        numbers n = {.name = flow_name((flow)f), .exact = all.exact[f], .bound = all.bound[f], .given = t->flow[f].dtype};
+        n.stored = layout && layout->dtype ? layout->dtype : flow_dtype((flow)f, &p);
+        flow_size((flow)f, &p, n.size);
+        n.got = take_output(t->pool, flow_data((flow)f, &args), n.stored, n.size);
+        if (view_given(&t->flow[f])) n.expected = numbers_of(t->pool, &t->flow[f]);
+        judge_numbers(e, r, &n, how);
+    }
+    flows_destroy(&all);
+}
+
+static void judge_flows(evaluation *e, const run *r, translation *t, const judgement *how)
+{
+    static const attn_op ops[] = {ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
+    for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
+        int expected = 0;
+        for (int f = FLOW_OUTPUTS; f < FLOWS; f++) expected |= flow_op((flow)f) == ops[k] && view_given(&t->flow[f]);
+        if (expected) judge_operation(e, r, t, ops[k], how);
+    }
+}
+
+/* ---- a case ---- */
+
+static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, const judgement *how)
 {
     run r = {.name = attn_dtype_name(dtype ? dtype : t->q.dtype)};
     comparison c;
     char text[160];
     set_problem(&r, t, dtype);
-    if (!run_library(e, &r, t->pool, settings)) return;
+    if (!run_forward(e, &r, t->pool, how->settings)) return;
     if (!expectation_create(&r.expected, &r.problem, &r.args)) {
         fail(e, "out of memory");
         return;
@@ -271,7 +426,9 @@ static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, double 
         comparison_describe(&c, text, sizeof text);
         if (c.fraction > e->bound_fraction) e->bound_fraction = c.fraction;
         if (c.failed) fail(e, "%s: %s (%.3g of the bound)", r.name, text, c.fraction);
-        compare_expected(e, &r, t, rtol, atol);
+        compare_expected(e, &r, t, how->rtol, how->atol);
+        if (view_given(&t->scores)) judge_scores(e, &r, t, how);
+        judge_flows(e, &r, t, how);
     }
     expectation_destroy(&r.expected);
 }
@@ -298,6 +455,14 @@ static void print_problem(evaluation *e, const translation *t)
     if (t->temperature > 0) spec.temperature = t->temperature;
     spec.alibi = view_given(&t->slopes);
     spec.sink = view_given(&t->sink);
+    spec.chunk = t->chunk;
+    spec.scale_heads = view_given(&t->scales);
+    spec.dropout = t->dropout;
+    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
+        if (!view_given(&t->flow[f])) continue;
+        if (flow_op((flow)f) == ATTN_BACKWARD) spec.op = SPEC_BACKWARD;
+        if (flow_op((flow)f) == ATTN_JVP) spec.op = SPEC_JVP;
+    }
     problem_print(&spec, e->problem, sizeof e->problem);
 }
 
@@ -305,8 +470,7 @@ void evaluate(evaluation *e, translation *t, double rtol, double atol, const com
 {
     *e = (evaluation){.status = CHECK_PASSED};
     print_problem(e, t);
-    evaluate_in(e, t, ATTN_DTYPE_DEFAULT, rtol, atol, settings);
-    if (t->q.dtype == ATTN_F32 && t->k.dtype == ATTN_F32 && t->v.dtype == ATTN_F32)
-        evaluate_in(e, t, ATTN_F64, rtol, atol, settings);
-    if (e->status == CHECK_PASSED && t->unchecked[0]) snprintf(e->reason, sizeof e->reason, "%s", t->unchecked);
+    const judgement how = {rtol, atol, settings};
+    evaluate_in(e, t, ATTN_DTYPE_DEFAULT, &how);
+    if (t->q.dtype == ATTN_F32 && t->k.dtype == ATTN_F32 && t->v.dtype == ATTN_F32) evaluate_in(e, t, ATTN_F64, &how);
 }

@@ -6,7 +6,10 @@
  * translation means what the suite means.
  *  2. The library agrees with the reference within the derived bound, in f32 (16-bit cases: f32 inside) and in f64.
  *  3. The library agrees with the expected numbers: in f64 within twice the bound for double, where they were computed in double;
- * else within rtol 1e-5 and atol 1e-6 where they are that exact and the scores moderate; else within the case's tolerance.
+ * else, while scores are moderate, o, lse and weights within rtol 1e-5 and atol 1e-6 where they are that exact, and all within the
+ * case's tolerance.
+ *
+ * That goes for every output of the case: o, lse, weights, scores, gradients, tangents and second gradients.
  */
 #ifndef ATTN_CLI_CONFORMANCE_EVALUATE_H
 #define ATTN_CLI_CONFORMANCE_EVALUATE_H

@@ -26,7 +26,7 @@ void fail_case(translation *t, const char *format, ...)
     va_end(list);
 }
 
-static void unknown_value(translation *t, const param_rule *rule, const cJSON *value)
+void unknown_value(translation *t, const param_rule *rule, const cJSON *value)
 {
     char *text = cJSON_PrintUnformatted(value);
     skip_case(t, "%s %.100s is not known", rule->name, text ? text : "");
@@ -37,14 +37,6 @@ static const char *text_of(const cJSON *value) { return cJSON_IsString(value) ? 
 static int starts(const char *text, const char *with) { return text && strncmp(text, with, strlen(with)) == 0; }
 
 void param_ignore(translation *t, const param_rule *rule, const cJSON *value) { (void)t, (void)rule, (void)value; }
-
-void param_later(translation *t, const param_rule *rule, const cJSON *value)
-{
-    if (cJSON_IsNull(value) || cJSON_IsFalse(value)) return;
-    if (cJSON_IsNumber(value) && value->valuedouble == rule->usual) return;
-    if (text_of(value) && strcmp(text_of(value), "none") == 0) return;
-    skip_case(t, "%s: not in this version", rule->later);
-}
 
 void param_scale(translation *t, const param_rule *rule, const cJSON *value)
 {
@@ -70,6 +62,13 @@ void param_softcap(translation *t, const param_rule *rule, const cJSON *value)
 {
     if (cJSON_IsNull(value)) return;
     if (cJSON_IsNumber(value) && value->valuedouble >= 0) t->softcap = value->valuedouble;
+    else unknown_value(t, rule, value);
+}
+
+void param_dropout(translation *t, const param_rule *rule, const cJSON *value)
+{
+    if (cJSON_IsNull(value)) return;
+    if (cJSON_IsNumber(value) && value->valuedouble >= 0 && value->valuedouble < 1) t->dropout = value->valuedouble;
     else unknown_value(t, rule, value);
 }
 

@@ -36,25 +36,14 @@ static void apply_params(translation *t, const param_rule *rules)
     }
 }
 
-/* An output, or a kind of outputs, that the library does not compute yet. */
-static void leave_out(translation *t, const char *what)
-{
-    const size_t used = strlen(t->unchecked);
-    if (strstr(t->unchecked, what)) return; /* one word for all gradients */
-    snprintf(t->unchecked + used, sizeof t->unchecked - used, "%s%s", used ? ", " : "not compared: ", what);
-}
-
 static void apply_tensors(translation *t, const tensor_rule *rules, const attn_tensors *tensors)
 {
     for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
         const attn_tensor *tensor = attn_tensors_at(tensors, i);
         const tensor_rule *rule = rules;
-        while (rule->name && !matches(rule->name, tensor->name)) rule++;
-        if (rule->name && rule->role < CASE_ROLES) t->raw[rule->role] = view_of(tensor);
-        else if (rule->name && rule->role == ROLE_LATER) skip_case(t, "%s: not in this version", rule->later);
-        else if (rule->name && rule->role == ROLE_UNCHECKED) leave_out(t, rule->later);
-        else if (!rule->name && strncmp(tensor->name, "out.", 4) == 0) leave_out(t, tensor->name + 4);
-        else if (!rule->name) skip_case(t, "input %.60s is not known", tensor->name);
+        while (rule->name && strcmp(rule->name, tensor->name) != 0) rule++;
+        if (rule->name) t->raw[rule->role] = view_of(tensor);
+        else skip_case(t, "tensor %.60s is not known", tensor->name);
     }
 }
 
@@ -119,44 +108,72 @@ static void join_past(translation *t)
     }
 }
 
-static void set_mask(translation *t, const int64_t size[4])
+/* A mask, bias or dropout mask, which broadcasts to the scores. */
+static void set_pairs(translation *t, case_role role, const int64_t size[4], const char *name)
 {
-    view mask = t->raw[ROLE_MASK];
-    if (!view_given(&mask)) return;
-    const int boolean = mask.dtype == ATTN_BOOL || mask.dtype == ATTN_U8;
-    const int number = mask.dtype == ATTN_F32 || mask.dtype == ATTN_F64 || mask.dtype == ATTN_F16 || mask.dtype == ATTN_BF16;
-    mask.dtype = boolean ? ATTN_BOOL : mask.dtype;
-    if (!boolean && !number) skip_case(t, "a mask of type %s is not known", attn_dtype_name(mask.dtype));
-    else if (!to_pairs(t, &mask, size, boolean ? &t->mask : &t->bias)) fail_case(t, "the mask does not broadcast to the scores");
+    view given = t->raw[role];
+    if (!view_given(&given)) return;
+    const int boolean = given.dtype == ATTN_BOOL || given.dtype == ATTN_U8;
+    const int number = given.dtype == ATTN_F32 || given.dtype == ATTN_F64 || given.dtype == ATTN_F16 || given.dtype == ATTN_BF16;
+    view *to = role == ROLE_KEEP ? &t->keep : boolean ? &t->mask : &t->bias;
+    given.dtype = boolean ? ATTN_BOOL : given.dtype;
+    if (!(boolean || number) || (role == ROLE_KEEP && !boolean) || (role == ROLE_BIAS && boolean) || view_given(to))
+        skip_case(t, "a %s of type %s is not known here", name, attn_dtype_name(given.dtype));
+    else if (!to_pairs(t, &given, size, to)) fail_case(t, "the %s does not broadcast to the scores", name);
+}
+
+/* ---- expected numbers ---- */
+
+/* [batch, head, query, key] in full. */
+static void set_whole_pairs(translation *t, case_role role, const int64_t size[4], const char *name, view *out)
+{
+    view same;
+    if (!view_given(&t->raw[role])) return;
+    *out = view_to_rank(t->pool, &t->raw[role], 4);
+    if (!view_expand(out, size, &same) || view_count(out) != size[0] * size[1] * size[2] * size[3])
+        fail_case(t, "the shape of the %s is not that of the problem", name);
 }
 
 static void set_expected(translation *t, const int64_t size[4])
 {
-    view weights = t->raw[ROLE_WEIGHTS];
     const int64_t rows[3] = {size[0], size[1], size[2]};
-    if (!view_given(&t->raw[ROLE_O])) {
-        skip_case(t, "no output to compare");
-        return;
+    if (view_given(&t->raw[ROLE_O])) {
+        if (!to_bhsd(t, &t->raw[ROLE_O], t->heads_q ? t->heads_q : size[1], "output", &t->o)) return;
+        if (t->o.size[0] != size[0] || t->o.size[1] != size[1] || t->o.size[2] != size[2] || t->o.size[3] != t->v.size[3])
+            fail_case(t, "the output's shape is not that of the problem");
     }
-    if (!to_bhsd(t, &t->raw[ROLE_O], t->heads_q ? t->heads_q : size[1], "output", &t->o)) return;
-    if (t->o.size[0] != size[0] || t->o.size[1] != size[1] || t->o.size[2] != size[2] || t->o.size[3] != t->v.size[3])
-        fail_case(t, "the output's shape is not that of the problem");
     if (view_given(&t->raw[ROLE_LSE])) {
         t->lse = view_to_rank(t->pool, &t->raw[ROLE_LSE], 3);
         view same;
         if (!view_expand(&t->lse, rows, &same) || view_count(&t->lse) != size[0] * size[1] * size[2])
             fail_case(t, "the lse's shape is not that of the problem");
     }
-    if (view_given(&t->raw[ROLE_SCORES])) {
-        if (t->weights_are_scores) weights = t->raw[ROLE_SCORES];
-        else leave_out(t, "scores");
+    set_whole_pairs(t, ROLE_WEIGHTS, size, "weights", &t->weights);
+    set_whole_pairs(t, ROLE_SCORES, size, "scores", t->stage == ATTN_STAGE_WEIGHTS ? &t->weights : &t->scores);
+}
+
+/* Gradients and tangents, in the shapes of flow_size where these are known here: the batch, heads and lengths of q, k and v. */
+static void set_flow(translation *t, flow f)
+{
+    const view *raw = &t->raw[ROLE_FLOW + f], *like = flow_of_keys(f) ? &t->k : &t->q;
+    view *to = &t->flow[f];
+    if (!view_given(raw)) return;
+    if (f == FLOW_GRAD_LSE || f == FLOW_TAN_LSE || f == FLOW_SECOND_GRAD_LSE) {
+        *to = view_to_rank(t->pool, raw, 3);
+        to->size[3] = to->stride[3] = 1;
+        to->rank = 4;
+    } else if (flow_has_tokens(f)) {
+        if (!to_bhsd(t, raw, flow_of_keys(f) ? t->heads_kv : t->heads_q, flow_name(f), to)) return;
+    } else if (f == FLOW_TAN_BIAS || f == FLOW_GRAD_BIAS || f == FLOW_SECOND_BIAS) {
+        *to = view_to_rank(t->pool, raw, 4);
+    } else { /* numbers of heads, or of batch entries and heads */
+        *to = view_to_rank(t->pool, raw, 2);
+        to->size[2] = to->size[3] = to->stride[2] = to->stride[3] = 1;
+        to->rank = 4;
     }
-    if (view_given(&weights)) {
-        view same;
-        t->weights = view_to_rank(t->pool, &weights, 4);
-        if (!view_expand(&t->weights, size, &same) || view_count(&t->weights) != size[0] * size[1] * size[2] * size[3])
-            fail_case(t, "the weights' shape is not that of the problem");
-    }
+    if (!flow_has_tokens(f)) return;
+    if (to->size[0] != like->size[0] || to->size[1] != like->size[1] || to->size[2] != like->size[2])
+        fail_case(t, "the shape of %s is not that of the problem", flow_name(f));
 }
 
 /* Keys and values for one batch entry serve all. */
@@ -189,9 +206,15 @@ static void set_tensors(translation *t)
     }
     if (t->rounded_to)
         for (int i = 0; i < 3; i++) *part[i] = view_convert(t->pool, part[i], t->rounded_to);
+    if (t->value_factor != 0) t->v = view_scale(t->pool, &t->v, t->value_factor);
     const int64_t size[4] = {batch, t->q.size[1], t->q.size[2], t->k.size[2]};
-    set_mask(t, size);
+    set_pairs(t, ROLE_MASK, size, "mask");
+    set_pairs(t, ROLE_BIAS, size, "bias");
+    set_pairs(t, ROLE_KEEP, size, "dropout mask");
+    if (t->dropout > 0 && !view_given(&t->keep))
+        skip_case(t, "dropout without the mask that was drawn: every system draws its own (semantics: dropout)");
     set_expected(t, size);
+    for (int f = 0; f < FLOWS; f++) set_flow(t, (flow)f);
 
     view *arrays[] = {&t->slopes, &t->sink, &t->scales};
     static const char *const array_names[] = {"slopes", "sinks", "scales"};
@@ -220,4 +243,7 @@ void translate(translation *t, const adapter *rules, const cJSON *json, const at
     if (rules->finish) rules->finish(t);
     if (t->skip[0] || t->wrong[0]) return;
     set_tensors(t);
+    int any = view_given(&t->o) || view_given(&t->lse) || view_given(&t->weights) || view_given(&t->scores);
+    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) any |= view_given(&t->flow[f]);
+    if (!any) skip_case(t, "no output to compare");
 }

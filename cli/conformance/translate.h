@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "../check/flow.h"
 #include "view.h"
 
 typedef enum case_role {
@@ -19,21 +20,22 @@ typedef enum case_role {
     ROLE_PAST_K, /* keys and values that come before K and V */
     ROLE_PAST_V,
     ROLE_MASK,   /* boolean: 1 = keep; numbers: added */
+    ROLE_BIAS,   /* numbers, where there is a boolean mask beside them */
     ROLE_SLOPES, /* ALiBi: [head] or [batch, head] */
     ROLE_SINK,   /* [head] */
     ROLE_SCALES, /* [head] */
     ROLE_LENGTHS_Q,
     ROLE_LENGTHS_KV,
+    ROLE_KEEP, /* of dropout, drawn by someone else */
+    ROLE_QV,   /* queries of the values: their products join the scores */
     ROLE_O,
     ROLE_LSE,
     ROLE_WEIGHTS,
     ROLE_PRESENT_K, /* past and K together */
     ROLE_PRESENT_V,
-    ROLE_SCORES, /* what it is depends on scores_kind */
-    CASE_ROLES,
-    ROLE_UNUSED,   /* of no effect on what is compared */
-    ROLE_LATER,    /* an option that the library does not have yet: the case is skipped */
-    ROLE_UNCHECKED /* an output that is not compared; the case runs */
+    ROLE_SCORES, /* what they are: `stage` */
+    ROLE_FLOW,   /* ROLE_FLOW + FLOW_GRAD_Q and so on: gradients, tangents and second gradients */
+    CASE_ROLES = ROLE_FLOW + FLOWS
 } case_role;
 
 typedef enum case_layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_CHANNELS /* [batch, token, head * channel] */ } case_layout;
@@ -56,30 +58,32 @@ typedef struct translation {
     int window;
     int64_t window_left, window_right;
     int alibi_from_last_key; /* lse counts ALiBi's distances from the last key */
-    int weights_are_scores;  /* ROLE_SCORES is softmax(scores) */
+    int scores_of_values;    /* ROLE_QV is meant to be there */
+    attn_stage stage;        /* of ROLE_SCORES */
+    double dropout;          /* the share that ROLE_KEEP was drawn with */
+    double value_factor;     /* weights are multiplied by it after the softmax; 0: they are not */
+    int alibi_of_heads;      /* scores get slope (key - query), with the published slope of each head, */
+    double bias_slope;       /* or with one for all */
+    int64_t sink_tokens;     /* so many keys are seen from beyond the window's left end, too */
     attn_dtype rounded_to;   /* inputs are first rounded to this type */
 
     /* The result: rank 4 [batch, head, token, channel], [batch, head, query, key]; lse rank 3.  Without data: not there. */
-    view q, k, v, mask, bias, slopes, sink, scales, lengths_q, lengths_kv;
-    view o, lse, weights;
-    char skip[200];      /* why the case cannot run */
-    char wrong[200];     /* what is wrong with it */
-    char unchecked[240]; /* outputs that are not compared, and why */
+    view q, k, v, mask, bias, keep, slopes, sink, scales, lengths_q, lengths_kv;
+    view o, lse, weights, scores;
+    view flow[FLOWS];
+    char skip[200];  /* why the case cannot run */
+    char wrong[200]; /* what is wrong with it */
 } translation;
 
-/* An attribute: says what it means, or why the case is skipped (skip_case).  `later` and `usual` are for param_later. */
+/* An attribute: says what it means, or why the case is skipped (skip_case). */
 typedef struct param_rule {
     const char *name;
     void (*apply)(translation *t, const struct param_rule *rule, const cJSON *value);
-    const char *later;
-    double usual;
 } param_rule;
 
-/* A tensor; `later` says what a ROLE_LATER or ROLE_UNCHECKED belongs to. */
 typedef struct tensor_rule {
-    const char *name; /* "in.query"; a trailing * matches any end */
+    const char *name; /* "in.query" */
     case_role role;
-    const char *later;
 } tensor_rule;
 
 typedef struct adapter {
@@ -100,14 +104,16 @@ void translate(translation *t, const adapter *rules, const cJSON *json, const at
 __attribute__((format(printf, 2, 3))) void skip_case(translation *t, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void fail_case(translation *t, const char *format, ...);
 
+/* Skips the case: an attribute has a value that no rule knows. */
+void unknown_value(translation *t, const param_rule *rule, const cJSON *value);
+
 /* ---- meanings of attributes that suites share ---- */
 
 void param_ignore(translation *t, const param_rule *rule, const cJSON *value);
-/* Something that the library does not have: null, false, "none" and the usual number are fine. */
-void param_later(translation *t, const param_rule *rule, const cJSON *value);
 void param_scale(translation *t, const param_rule *rule, const cJSON *value); /* null, 0.5, "1/sqrt(D)", "1/sqrt(2)" */
 void param_temperature(translation *t, const param_rule *rule, const cJSON *value);
 void param_softcap(translation *t, const param_rule *rule, const cJSON *value);
+void param_dropout(translation *t, const param_rule *rule, const cJSON *value);
 void param_chunk(translation *t, const param_rule *rule, const cJSON *value);
 void param_causal(translation *t, const param_rule *rule, const cJSON *value);    /* true, 1, "top_left", "bottom_right", "none" */
 void param_alignment(translation *t, const param_rule *rule, const cJSON *value); /* "bottom-right: ...", "top-left (torch)" */

@@ -191,3 +191,22 @@ view view_convert(view_pool *pool, const view *v, attn_dtype dtype)
     out.data = data;
     return out;
 }
+
+view view_scale(view_pool *pool, const view *v, double factor)
+{
+    view out = *v;
+    set_dense(&out);
+    const size_t bytes = attn_dtype_size(v->dtype);
+    char *data = pool_take(pool, view_count(v), bytes);
+    for (int64_t n = 0; n < view_count(v); n++) element_write(v->dtype, data + (size_t)n * bytes, factor * view_get(v, n));
+    out.data = data;
+    return out;
+}
+
+view view_made(attn_dtype dtype, int rank, const int64_t *size, const void *data)
+{
+    view out = {.dtype = dtype, .rank = rank, .data = data};
+    memcpy(out.size, size, (size_t)rank * sizeof *size);
+    set_dense(&out);
+    return out;
+}

@@ -48,6 +48,10 @@ int view_expand(const view *v, const int64_t *size, view *out);
 int view_join(view_pool *pool, const view *a, const view *b, int axis, view *out);
 /* The last axis made longer with copies of `value`. */
 view view_pad(view_pool *pool, const view *v, int64_t size, double value);
+/* A dense copy, multiplied and rounded once. */
+view view_scale(view_pool *pool, const view *v, double factor);
+/* A dense array that `data` already is; the pool's memory. */
+view view_made(attn_dtype dtype, int rank, const int64_t *size, const void *data);
 /* A dense copy in another type, each number rounded once; types of numbers only. */
 view view_convert(view_pool *pool, const view *v, attn_dtype dtype);
 

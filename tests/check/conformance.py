@@ -55,6 +55,31 @@ def attend(q, k, v, sees=lambda i, j: True, scale=1 / math.sqrt(D)):
     return out
 
 
+def value_gradient(q, k, v, grad, scale=1 / math.sqrt(D)):
+    """What reaches the values: the weights, transposed, times the gradient of the output."""
+    out = [0] * (H * SKV * D)
+    for h in range(H):
+        for i in range(SQ):
+            s = [scale * sum(q[(h * SQ + i) * D + c] * k[(h * SKV + j) * D + c] for c in range(D)) for j in range(SKV)]
+            total = sum(map(math.exp, s))
+            for j in range(SKV):
+                for c in range(D):
+                    out[(h * SKV + j) * D + c] += math.exp(s[j]) / total * grad[(h * SQ + i) * D + c]
+    return out
+
+
+def gradient_case(name, off=0, given=True):
+    case, tensors = torch_case(name)
+    q, k, v = (tensors["in." + x]["values"] for x in ("query", "key", "value"))
+    grad = single(flat([B, H, SQ, D], 4))
+    expected = value_gradient(q, k, v, grad)
+    expected[7] += off
+    if given:
+        tensors["in.grad_output"] = tensor("F32", [B, H, SQ, D], grad)
+    tensors["out.grad_value"] = tensor("F64", [B, H, SKV, D], expected)
+    return case, tensors
+
+
 def torch_case(name, causal=False, expected=None, **params):
     q, k, v = (single(flat([B, H, n, D], s)) for n, s in ((SQ, 1), (SKV, 2), (SKV, 3)))
     o = expected or attend(q, k, v, (lambda i, j: j <= i) if causal else (lambda i, j: True))
@@ -113,20 +138,24 @@ def main():
         extra[1]["in.extra"] = tensor("F32", [1], [1])
         other = torch_case("operation")
         other[0]["op"] = "pooling"
-        gradient = torch_case("gradient")
-        gradient[1]["out.grad_query"] = tensor("F64", [B, H, SQ, D], o)
+        left_over = torch_case("output")
+        left_over[1]["out.probabilities"] = tensor("F32", [1], [1])
+        gradients = [gradient_case("gradient"), gradient_case("gradient_wrong", off=1e-9), gradient_case("gradient_off", off=1e-4),
+                     gradient_case("gradient_alone", given=False)]
 
-        path = suite(folder, "torch_sdpa", [right, causal, *wrong, turned, *unknown, extra, other, gradient])
+        path = suite(folder, "torch_sdpa", [right, causal, *wrong, turned, *unknown, extra, other, left_over, *gradients])
         run, results = check(path)
         expect(run.returncode == 1, "exit status", run.returncode, run.stderr)
         for name in ("plain", "causal", "gradient"):
             expect(results[name]["status"] == "passed", results[name])
-        expect("gradients" in results["gradient"]["reason"], results["gradient"])
-        for name in ("wrong1", "wrong2", "turned"):
+        expect(results["gradient"]["problem"].startswith("bwd:") and not results["gradient"]["reason"], results["gradient"])
+        for name in ("wrong1", "wrong2", "turned", "gradient_off", "gradient_alone"):
             expect(results[name]["status"] == "failed" and results[name]["reason"], results[name])
+        expect("grad_v[7]" in results["gradient_off"]["reason"], results["gradient_off"])
+        expect(results["gradient_wrong"]["status"] == "passed", results["gradient_wrong"])
         expect(results["wrong0"]["status"] == "passed", results["wrong0"])
         for name, word in (("attribute", "stretch"), ("layout_unknown", "layout"), ("dropout", "dropout"), ("input", "extra"),
-                           ("operation", "pooling")):
+                           ("operation", "pooling"), ("output", "probabilities")):
             expect(results[name]["status"] == "skipped" and word in results[name]["reason"], results[name])
         expect(0 < results["plain"]["bound_fraction"] < 1 and results["plain"]["problem"] == "fwd:f32:hq2:sq3:skv5:d4",
                results["plain"])
@@ -134,8 +163,8 @@ def main():
         # For people: reasons, and the counts in the last line; in any folder above, too.
         for place in (path, folder, path + "/"):
             text = subprocess.run([ATTN, "check", "--conformance", place], capture_output=True, text=True).stdout
-            expect(text.splitlines()[-1] == "4 passed, 3 failed, 5 skipped", text)
-            expect("1 skipped: dropout by a mask that is given: not in this version" in text, text)
+            expect(text.splitlines()[-1] == "5 passed, 5 failed, 6 skipped", text)
+            expect("1 skipped: dropout without the mask that was drawn" in text, text)
 
         # Rank 3 means leading axes or heads, as torch does; a mask broadcasts to them; True keeps.
         q, k, v = right[1]["in.query"]["values"], right[1]["in.key"]["values"], right[1]["in.value"]["values"]
