@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mask.h - masks by the names that they go by: as a boolean matrix to look at, and as the fields of an attn_problem that let
+ * attention skip what a mask hides.
+ *
+ *      attn_pattern patterns[] = {attn_pattern_global_local(256, 16), attn_pattern_causal()};
+ *      attn_pattern_set *set;
+ *      attn_pattern_set_create(&set, patterns, 2, len_q, len_kv, &error);
+ *      attn_pattern_set_apply(set, &problem, &args, &error);       then attn_forward, attn_plan_create ... as ever
+ *      attn_pattern_set_destroy(set);                              when nothing runs with it any more
+ *
+ * Conventions of attn.h hold: statuses, errors, ownership, threads.  p_i is the position of query i among the keys: i, or
+ * i + len_kv - len_q in a set with attn_pattern_causal_bottom_right.
+ */
+#ifndef ATTN_MASK_H
+#define ATTN_MASK_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_pattern_kind {
+    ATTN_PATTERN_CAUSAL = 1,
+    ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT = 2,
+    ATTN_PATTERN_WINDOW = 3,
+    ATTN_PATTERN_SLIDING_WINDOW = 4,
+    ATTN_PATTERN_RADIUS = 5,
+    ATTN_PATTERN_LOCAL = 6,
+    ATTN_PATTERN_BLOCK_DIAGONAL = 7,
+    ATTN_PATTERN_STRIDED = 8,
+    ATTN_PATTERN_COLUMNS = 9,
+    ATTN_PATTERN_DILATED = 10,
+    ATTN_PATTERN_FIXED = 11,
+    ATTN_PATTERN_GLOBAL_LOCAL = 12,
+    ATTN_PATTERN_BIGBIRD = 13,
+    ATTN_PATTERN_PREFIX = 14,
+    ATTN_PATTERN_LENGTHS = 15,
+    ATTN_PATTERN_DOCUMENTS = 16,
+    ATTN_PATTERN_BLOCK_MAP = 17
+} attn_pattern_kind;
+
+/* One rule.  Made by the functions below, which say what the sizes mean. */
+typedef struct attn_pattern {
+    attn_pattern_kind kind;
+    int64_t size[4];
+    uint64_t seed;
+    int64_t count;             /* documents */
+    const int64_t *lengths_q;  /* of documents; borrowed until the set is destroyed, as is blocks */
+    const int64_t *lengths_kv; /* NULL: lengths_q */
+    const unsigned char *blocks;
+} attn_pattern;
+
+/* j <= p_i: top-left, the first query stands at the first key. */
+ATTN_API attn_pattern attn_pattern_causal(void);
+/* j <= p_i with p_i = i + len_kv - len_q, for all patterns of the set: the last query stands at the last key, as when decoding. */
+ATTN_API attn_pattern attn_pattern_causal_bottom_right(void);
+
+/* p_i - left <= j <= p_i + right, both ends included, -1 is no bound: the window of attn_mask and FlashAttention. */
+ATTN_API attn_pattern attn_pattern_window(int64_t left, int64_t right);
+/* p_i - keys < j <= p_i: causal, `keys` keys with the query's own among them (Mistral; `sliding_window` of Hugging Face; cuDNN's
+ * left bound).  1 leaves the query's own key. */
+ATTN_API attn_pattern attn_pattern_sliding_window(int64_t keys);
+/* |p_i - j| <= radius: 2 radius + 1 keys. */
+ATTN_API attn_pattern attn_pattern_radius(int64_t radius);
+/* |p_i - j| <= floor(width / 2): Longformer's window, where an even width has one key more than it says.  1 leaves one key. */
+ATTN_API attn_pattern attn_pattern_local(int64_t width);
+
+/* floor(j / size) = floor(p_i / size): block diagonal; with causal, the chunks of Llama 4. */
+ATTN_API attn_pattern attn_pattern_block_diagonal(int64_t size);
+/* p_i mod stride = j mod stride: every stride-th key, counted from the query. */
+ATTN_API attn_pattern attn_pattern_strided(int64_t stride);
+/* j mod stride = 0: the same keys for all queries. */
+ATTN_API attn_pattern attn_pattern_columns(int64_t stride);
+/* |p_i - j| <= radius * dilation and p_i mod dilation = j mod dilation: 2 radius + 1 keys, dilation apart. */
+ATTN_API attn_pattern attn_pattern_dilated(int64_t radius, int64_t dilation);
+/* floor(j / stride) = floor(p_i / stride) or j mod stride >= stride - columns (Child et al. 2019, "Sparse Transformers", section
+ * 4.3, without causality). */
+ATTN_API attn_pattern attn_pattern_fixed(int64_t stride, int64_t columns);
+
+/* |p_i - j| <= floor(width / 2) or j < global or 0 <= p_i < global (Beltagy et al. 2020, "Longformer"). */
+ATTN_API attn_pattern attn_pattern_global_local(int64_t width, int64_t global);
+/*
+ * Over blocks of `block` queries n and `block` keys k (Zaheer et al. 2020, "Big Bird", section 2): |n - k| <= floor(window / 2), or
+ * k < global or n < global, or k is one of `random` others that n draws: for t = 0, 1, ... number floor(word * left / 2^32) of the
+ * `left` blocks that are not seen yet, in rising order, where word is the first of Philox4x32-10 with key = seed and counter = (0,
+ * n, t, 0).
+ */
+ATTN_API attn_pattern attn_pattern_bigbird(int64_t block, int64_t window, int64_t global, int64_t random, uint64_t seed);
+
+/* j <= p_i or j < prefix: a language model that reads its prompt in both directions (Raffel et al. 2020, figure 3). */
+ATTN_API attn_pattern attn_pattern_prefix(int64_t prefix);
+/* i < len_q and j < len_kv: padding behind a shorter sequence. */
+ATTN_API attn_pattern attn_pattern_lengths(int64_t len_q, int64_t len_kv);
+/* Query i and key j belong to the same of `count` documents that lie one behind the other; lengths_kv NULL: the same lengths.  What
+ * is behind the last one sees nothing. */
+ATTN_API attn_pattern attn_pattern_documents(const int64_t *lengths_q, const int64_t *lengths_kv, int64_t count);
+/* blocks[n][k] != 0 for n = floor(i / block_q) and k = floor(j / block_kv), a dense array of ceil(len_q / block_q) rows. */
+ATTN_API attn_pattern attn_pattern_block_map(int64_t block_q, int64_t block_kv, const unsigned char *blocks);
+
+/* Patterns of which all must keep, over len_q queries and len_kv keys.  Immutable. */
+typedef struct attn_pattern_set attn_pattern_set;
+
+/* count may be 0: then everything is seen.  Returns ATTN_ERR_ARGUMENT with a message that names the number out of its range,
+ * ATTN_ERR_SHAPE or ATTN_ERR_MEMORY, and *set = NULL. */
+ATTN_API attn_status attn_pattern_set_create(attn_pattern_set **set, const attn_pattern *patterns, int64_t count, int64_t len_q,
+                                             int64_t len_kv, attn_error *error);
+/* NULL is a no-op. */
+ATTN_API void attn_pattern_set_destroy(attn_pattern_set *set);
+
+/* 1 if query i sees key j, by the definitions above; 0 for i and j outside. */
+ATTN_API int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j);
+
+/* The mask as a matrix: keep[i*stride + j] = 1 or 0 for all queries and keys.  stride >= len_kv. */
+ATTN_API void attn_pattern_set_fill(const attn_pattern_set *set, unsigned char *keep, int64_t stride);
+
+typedef struct attn_pattern_count {
+    int64_t pairs;         /* that are seen */
+    double sparsity;       /* 1 - pairs / (len_q len_kv); 0 where there are none */
+    int64_t tiles;         /* of tile_q queries and tile_kv keys */
+    int64_t tiles_empty;   /* of these, without a pair: work that attention can skip */
+    int64_t queries_empty; /* that see no key */
+} attn_pattern_count;
+
+/* Counts by going through all pairs.  tile_q, tile_kv >= 1. */
+ATTN_API void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count);
+
+/*
+ * Sets the fields of problem->mask (causal, align, window, chunk, dilation, global tokens, ranges, block lists; for
+ * attn_pattern_columns boolean) and of args that make attention see what the set sees, in memory that grows with len_q + len_kv
+ * and, with blocks, with their number.  The same set serves all batch entries and heads.  Arrays belong to the set, which must live
+ * as long as plans and executions that use them.  Lengths, bias and everything outside the mask stay as they are and combine by
+ * and.
+ *
+ * Returns, with both structs untouched,
+ *      ATTN_ERR_ARGUMENT     one of these fields is in use already, or the set's lengths are not those of the problem
+ *      ATTN_ERR_UNSUPPORTED  the patterns together need a mask of len_q x len_kv; the message names the one that does.  Then
+ *                            attn_pattern_set_fill and attn_mask.boolean compute the same, without skipping anything
+ */
+ATTN_API attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_args *args, attn_error *error);
+
+/* keep[n] = 1 where drop[n] is 0, else 0, for `count` elements: from masks that say what to leave out (nn.MultiheadAttention). keep
+ * may be drop. */
+ATTN_API void attn_mask_keep_from_drop(unsigned char *keep, const unsigned char *drop, int64_t count);
+
+/* bias[n] = 0 where keep[n] is not 0, else `fill`, for `count` elements of f32, f64, f16 or bf16: -infinity drops, a finite fill
+ * such as -1e9 is only a number (and -infinity in f16, which ends at 65504).  Does nothing for other types. */
+ATTN_API void attn_mask_bias_from_keep(void *bias, attn_dtype dtype, const unsigned char *keep, int64_t count, double fill);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT
+ * set.c - sets of patterns: their rules checked, asked pair by pair, and handed to a problem. */
+#include "set.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../common/fail.h"
+
+/* What the sizes of each kind are called, and the least that each may be. */
+typedef struct kind_row {
+    const char *name;
+    const char *sizes[4];
+    int64_t least[4];
+} kind_row;
+
+static const kind_row kinds[] = {
+    [ATTN_PATTERN_CAUSAL] = {"causal", {0}, {0}},
+    [ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT] = {"causal bottom-right", {0}, {0}},
+    [ATTN_PATTERN_WINDOW] = {"window", {"left", "right"}, {-1, -1}},
+    [ATTN_PATTERN_SLIDING_WINDOW] = {"sliding window", {"keys"}, {1}},
+    [ATTN_PATTERN_RADIUS] = {"radius", {"radius"}, {0}},
+    [ATTN_PATTERN_LOCAL] = {"local", {"width"}, {1}},
+    [ATTN_PATTERN_BLOCK_DIAGONAL] = {"block diagonal", {"size"}, {1}},
+    [ATTN_PATTERN_STRIDED] = {"strided", {"stride"}, {1}},
+    [ATTN_PATTERN_COLUMNS] = {"columns", {"stride"}, {1}},
+    [ATTN_PATTERN_DILATED] = {"dilated", {"radius", "dilation"}, {0, 1}},
+    [ATTN_PATTERN_FIXED] = {"fixed", {"stride", "columns"}, {1, 0}},
+    [ATTN_PATTERN_GLOBAL_LOCAL] = {"global-local", {"width", "global"}, {1, 0}},
+    [ATTN_PATTERN_BIGBIRD] = {"bigbird", {"block", "window", "global", "random"}, {1, 1, 0, 0}},
+    [ATTN_PATTERN_PREFIX] = {"prefix", {"prefix"}, {0}},
+    [ATTN_PATTERN_LENGTHS] = {"lengths", {"len_q", "len_kv"}, {0, 0}},
+    [ATTN_PATTERN_DOCUMENTS] = {"documents", {0}, {0}},
+    [ATTN_PATTERN_BLOCK_MAP] = {"block map", {"block_q", "block_kv"}, {1, 1}},
+};
+
+/* Beyond this, sums of sizes and positions might overflow. */
+static const int64_t MOST = INT64_MAX / 8;
+
+const char *attn_pattern_kind_name(attn_pattern_kind kind) { return kinds[kind].name; }
+
+static attn_status check_documents(const attn_pattern *p, const char *name, const int64_t *lengths, int64_t length,
+                                   attn_error *error)
+{
+    int64_t left = length;
+    CHECK(lengths || p->count == 0, ATTN_ERR_ARGUMENT, "documents: lengths_q is NULL");
+    for (int64_t d = 0; d < p->count; d++) {
+        CHECK(lengths[d] >= 0 && lengths[d] <= left, ATTN_ERR_ARGUMENT,
+              "documents: %s[%" PRId64 "] is %" PRId64 "; it is within 0..%" PRId64 ", what its predecessors leave", name, d,
+              lengths[d], left);
+        left -= lengths[d];
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_pattern(const attn_pattern *p, int64_t len_q, int64_t len_kv, attn_error *error)
+{
+    CHECK(p->kind >= ATTN_PATTERN_CAUSAL && p->kind <= ATTN_PATTERN_BLOCK_MAP, ATTN_ERR_ARGUMENT,
+          "pattern kind is %d; known: 1 (causal) .. 17 (block map)", (int)p->kind);
+    const kind_row *row = &kinds[p->kind];
+    for (int k = 0; k < 4 && row->sizes[k]; k++)
+        CHECK(p->size[k] >= row->least[k] && p->size[k] <= MOST, ATTN_ERR_ARGUMENT,
+              "%s: %s is %" PRId64 "; it is within %" PRId64 "..2^60", row->name, row->sizes[k], p->size[k], row->least[k]);
+    if (p->kind == ATTN_PATTERN_FIXED)
+        CHECK(p->size[1] <= p->size[0], ATTN_ERR_ARGUMENT, "fixed: columns is %" PRId64 "; it is at most the stride, %" PRId64,
+              p->size[1], p->size[0]);
+    if (p->kind == ATTN_PATTERN_DILATED)
+        CHECK(p->size[0] <= MOST / p->size[1], ATTN_ERR_ARGUMENT,
+              "dilated: radius is %" PRId64 "; times %" PRId64 " it is above 2^60", p->size[0], p->size[1]);
+    if (p->kind == ATTN_PATTERN_BLOCK_MAP)
+        CHECK(p->blocks || len_q == 0 || len_kv == 0, ATTN_ERR_ARGUMENT, "block map: blocks is NULL");
+    if (p->kind != ATTN_PATTERN_DOCUMENTS) return ATTN_OK;
+    CHECK(p->count >= 0, ATTN_ERR_ARGUMENT, "documents: count is %" PRId64 "; it is at least 0", p->count);
+    TRY(check_documents(p, "lengths_q", p->lengths_q, len_q, error));
+    return check_documents(p, "lengths_kv", p->lengths_kv ? p->lengths_kv : p->lengths_q, len_kv, error);
+}
+
+/* The number of the document of each token. */
+static int64_t *number_documents(const int64_t *lengths, int64_t count, int64_t length)
+{
+    int64_t *numbers = malloc(((size_t)length + 1) * sizeof *numbers), at = 0;
+    if (!numbers) return NULL;
+    for (int64_t d = 0; d < count; d++)
+        for (int64_t k = 0; k < lengths[d]; k++) numbers[at++] = d;
+    while (at < length) numbers[at++] = -1;
+    return numbers;
+}
+
+static int prepare(rule *r, int64_t len_q, int64_t len_kv)
+{
+    const attn_pattern *p = &r->pattern;
+    if (p->kind == ATTN_PATTERN_BIGBIRD || p->kind == ATTN_PATTERN_BLOCK_MAP)
+        return attn_block_lists_make(&r->blocks, p, len_q, len_kv);
+    if (p->kind != ATTN_PATTERN_DOCUMENTS) return 1;
+    r->document_q = number_documents(p->lengths_q, p->count, len_q);
+    r->document_kv = number_documents(p->lengths_kv ? p->lengths_kv : p->lengths_q, p->count, len_kv);
+    return r->document_q && r->document_kv;
+}
+
+attn_status attn_pattern_set_create(attn_pattern_set **out, const attn_pattern *patterns, int64_t count, int64_t len_q,
+                                    int64_t len_kv, attn_error *error)
+{
+    CHECK(out, ATTN_ERR_ARGUMENT, "set is NULL");
+    *out = NULL;
+    CHECK(count >= 0 && count <= 1000, ATTN_ERR_ARGUMENT, "count is %" PRId64 "; it is within 0..1000", count);
+    CHECK(patterns || count == 0, ATTN_ERR_ARGUMENT, "patterns is NULL");
+    CHECK(len_q >= 0 && len_q <= MOST / 16, ATTN_ERR_SHAPE, "len_q (%" PRId64 ") is not within 0..2^56", len_q);
+    CHECK(len_kv >= 0 && len_kv <= MOST / 16, ATTN_ERR_SHAPE, "len_kv (%" PRId64 ") is not within 0..2^56", len_kv);
+    for (int64_t k = 0; k < count; k++) TRY(check_pattern(&patterns[k], len_q, len_kv, error));
+
+    attn_pattern_set *set = calloc(1, sizeof *set);
+    rule *rules = calloc((size_t)count + 1, sizeof *rules);
+    int whole = set && rules;
+    if (set) {
+        set->len_q = len_q;
+        set->len_kv = len_kv;
+        set->rules = rules;
+        set->count = rules ? count : 0;
+    }
+    for (int64_t k = 0; k < count && whole; k++) {
+        rules[k].pattern = patterns[k];
+        whole = prepare(&rules[k], len_q, len_kv);
+        set->bottom_right |= patterns[k].kind == ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT;
+    }
+    if (whole) {
+        set->offset = set->bottom_right ? len_kv - len_q : 0;
+        whole = attn_pattern_set_fuse(set);
+    }
+    if (!whole) attn_pattern_set_destroy(set);
+    CHECK(whole, ATTN_ERR_MEMORY, "no memory for a set of %" PRId64 " patterns", count);
+    *out = set;
+    return succeed(error);
+}
+
+void attn_pattern_set_destroy(attn_pattern_set *set)
+{
+    if (!set) return;
+    for (int64_t k = 0; k < set->count; k++) {
+        free(set->rules[k].document_q);
+        free(set->rules[k].document_kv);
+        attn_block_lists_free(&set->rules[k].blocks);
+    }
+    free(set->rules);
+    free(set->ranges);
+    free(set->columns);
+    free(set);
+}
+
+int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j)
+{
+    if (i < 0 || i >= set->len_q || j < 0 || j >= set->len_kv) return 0;
+    for (int64_t k = 0; k < set->count; k++)
+        if (!attn_rule_sees(set, &set->rules[k], i, j)) return 0;
+    return 1;
+}
+
+void attn_pattern_set_fill(const attn_pattern_set *set, unsigned char *keep, int64_t stride)
+{
+    for (int64_t i = 0; i < set->len_q; i++)
+        for (int64_t j = 0; j < set->len_kv; j++) keep[i * stride + j] = (unsigned char)attn_pattern_set_sees(set, i, j);
+}
+
+static int64_t count_pairs(const attn_pattern_set *set, int64_t i, int64_t i_end, int64_t j, int64_t j_end)
+{
+    int64_t pairs = 0;
+    for (; i < i_end && i < set->len_q; i++)
+        for (int64_t key = j; key < j_end && key < set->len_kv; key++) pairs += attn_pattern_set_sees(set, i, key);
+    return pairs;
+}
+
+void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count)
+{
+    memset(count, 0, sizeof *count);
+    for (int64_t i = 0; i < set->len_q; i += tile_q)
+        for (int64_t j = 0; j < set->len_kv; j += tile_kv) {
+            int64_t pairs = count_pairs(set, i, i + tile_q, j, j + tile_kv);
+            count->pairs += pairs;
+            count->tiles++;
+            count->tiles_empty += pairs == 0;
+        }
+    for (int64_t i = 0; i < set->len_q; i++) {
+        int64_t j = 0;
+        while (j < set->len_kv && !attn_pattern_set_sees(set, i, j)) j++;
+        count->queries_empty += j == set->len_kv;
+    }
+    double all = (double)set->len_q * (double)set->len_kv;
+    count->sparsity = all > 0 ? 1 - (double)count->pairs / all : 0;
+}
+
+attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_args *args, attn_error *error)
+{
+    CHECK(set && problem && args, ATTN_ERR_ARGUMENT, "%s is NULL", !set ? "set" : !problem ? "problem" : "args");
+    attn_mask *m = &problem->mask;
+    CHECK(problem->shape.len_q == set->len_q && problem->shape.len_kv == set->len_kv, ATTN_ERR_ARGUMENT,
+          "the patterns are for %" PRId64 " x %" PRId64 " and the problem has %" PRId64 " queries and %" PRId64 " keys", set->len_q,
+          set->len_kv, problem->shape.len_q, problem->shape.len_kv);
+    const struct {
+        const char *name;
+        int used;
+    } fields[] = {
+        {"align", m->align != ATTN_ALIGN_TOP_LEFT},
+        {"window", m->window},
+        {"chunk", m->chunk > 0},
+        {"dilation", m->dilation > 1},
+        {"global_q or global_kv", m->global_q > 0 || m->global_kv > 0},
+        {"ranges", m->ranges},
+        {"block or block_lists", m->block || m->block_lists},
+        {"packed", m->packed},
+        {"boolean", m->boolean && set->columns},
+    };
+    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+        CHECK(!fields[k].used, ATTN_ERR_ARGUMENT, "problem.mask already uses %s; give it as a pattern of the set", fields[k].name);
+    CHECK(!set->bottom_right || (!m->lengths_q && !m->lengths_kv), ATTN_ERR_ARGUMENT,
+          "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
+    CHECK(!set->dense, ATTN_ERR_UNSUPPORTED,
+          "pattern %d (%s) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean",
+          set->dense, attn_pattern_kind_name(set->rules[set->dense - 1].pattern.kind));
+
+    const attn_mask *own = &set->mask;
+    m->causal |= own->causal;
+    m->align = own->align;
+    m->window = own->window, m->window_left = own->window_left, m->window_right = own->window_right;
+    m->chunk = own->chunk;
+    m->dilation = own->dilation;
+    m->global_q = own->global_q, m->global_kv = own->global_kv;
+    if (set->ranges) {
+        attn_layout layout = {ATTN_I64, {ATTN_BROADCAST, ATTN_BROADCAST, 2, 1}};
+        m->ranges = 1;
+        m->ranges_layout = layout;
+        args->ranges = set->ranges;
+    }
+    if (set->columns) {
+        attn_layout layout = {ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
+        m->boolean = 1;
+        m->mask = layout;
+        args->mask = set->columns;
+    }
+    if (set->lists) {
+        const block_lists *l = set->lists;
+        m->block_lists = 1;
+        m->block_q = l->block_q, m->block_kv = l->block_kv;
+        m->block_entries = l->rows[l->count_q];
+        args->block_rows = m->index_dtype == ATTN_I32 ? (const void *)l->rows32 : (const void *)l->rows;
+        args->block_columns = m->index_dtype == ATTN_I32 ? (const void *)l->columns32 : (const void *)l->columns;
+    }
+    return succeed(error);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ * set.h - what a set of patterns knows: its rules, the documents and lists of blocks made from them. */
+#ifndef ATTN_MASK_SET_H
+#define ATTN_MASK_SET_H
+
+#include "attn/mask.h"
+
+/* A block mask as lists: those of row n are columns[rows[n]] .. columns[rows[n+1] - 1], rising. */
+typedef struct block_lists {
+    int64_t block_q, block_kv, count_q, count_kv;
+    int64_t *rows, *columns;
+    int32_t *rows32, *columns32; /* the same for index_dtype i32 */
+} block_lists;
+
+/* One pattern with what is made of it. */
+typedef struct rule {
+    attn_pattern pattern;
+    int64_t *document_q, *document_kv; /* of each query and key: the number of its document, -1 behind the last */
+    block_lists blocks;                /* BIGBIRD and BLOCK_MAP */
+} rule;
+
+struct attn_pattern_set {
+    int64_t len_q, len_kv, offset, count;
+    int bottom_right;
+    rule *rules;
+
+    /* What apply hands out; problem and pointers are those of a set of its own kind. */
+    attn_mask mask;
+    int64_t *ranges;        /* [len_q][2] or NULL */
+    unsigned char *columns; /* [len_kv] or NULL */
+    const block_lists *lists;
+    int dense; /* the number of the pattern that needs a mask of len_q x len_kv, counted from 1; 0: none */
+};
+
+/* "global-local": what messages call it. */
+const char *attn_pattern_kind_name(attn_pattern_kind kind);
+
+/* 1 if query i sees key j by one rule. */
+int attn_rule_sees(const attn_pattern_set *set, const rule *r, int64_t i, int64_t j);
+
+/* The lists of a BIGBIRD or BLOCK_MAP pattern; returns 0 if memory is short. */
+int attn_block_lists_make(block_lists *lists, const attn_pattern *pattern, int64_t len_q, int64_t len_kv);
+void attn_block_lists_free(block_lists *lists);
+/* 1 if row n has block k. */
+int attn_block_lists_has(const block_lists *lists, int64_t n, int64_t k);
+
+/* Finds the fields of attn_mask that say what the set says, or the pattern that has none; returns 0 if memory is short. */
+int attn_pattern_set_fuse(attn_pattern_set *set);
+
+#endif

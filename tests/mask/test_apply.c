@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * test_apply.c - attention under the fields that a set of patterns fills in sees what the set says, and skips what it can. */
+#include "test.h"
+
+#include "attn/mask.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_Q = 150, MOST_KV = 170 };
+
+typedef struct attention {
+    attn_problem problem;
+    attn_args args;
+    double *q, *k, *v, *o, *weights;
+} attention;
+
+static double *numbers(int64_t n, int64_t factor)
+{
+    double *x = malloc(((size_t)n + 1) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) x[i] = sin((double)(i * factor));
+    return x;
+}
+
+/* Two heads, in f64, with weights. */
+static attention attention_make(int64_t len_q, int64_t len_kv)
+{
+    attention a = {.problem = {.struct_size = sizeof a.problem, .shape = {1, 2, 1, len_q, len_kv, 3, 2}, .q = {.dtype = ATTN_F64}},
+                   .args = {.struct_size = sizeof a.args}};
+    a.q = numbers(2 * len_q * 3, 1), a.k = numbers(len_kv * 3, 2), a.v = numbers(len_kv * 2, 3);
+    a.o = numbers(2 * len_q * 2, 0), a.weights = numbers(2 * len_q * len_kv, 0);
+    a.problem.want.weights = 1;
+    a.args.q = a.q, a.args.k = a.k, a.args.v = a.v, a.args.o = a.o, a.args.weights = a.weights;
+    return a;
+}
+
+static void attention_free(attention *a) { free(a->q), free(a->k), free(a->v), free(a->o), free(a->weights); }
+
+static void describe(const attn_pattern *patterns, int64_t count, char *text, size_t size)
+{
+    size_t at = 0;
+    for (int64_t k = 0; k < count && at < size; k++)
+        at += (size_t)snprintf(text + at, size - at, " %d(%d,%d,%d,%d)", (int)patterns[k].kind, (int)patterns[k].size[0],
+                               (int)patterns[k].size[1], (int)patterns[k].size[2], (int)patterns[k].size[3]);
+}
+
+/* Returns 1 if the set has fields: then the weights are above 0 exactly where it sees. */
+static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv, attn_dtype index_dtype)
+{
+    attn_pattern_set *set;
+    attn_error error;
+    char text[200] = "";
+    describe(patterns, count, text, sizeof text);
+    if (attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    attention a = attention_make(len_q, len_kv), before = a;
+    a.problem.mask.index_dtype = before.problem.mask.index_dtype = index_dtype;
+    attn_status status = attn_pattern_set_apply(set, &a.problem, &a.args, &error);
+    if (status != ATTN_OK) {
+        assert_int_equal(status, ATTN_ERR_UNSUPPORTED);
+        assert_memory_equal(&a.problem, &before.problem, sizeof a.problem);
+        assert_memory_equal(&a.args, &before.args, sizeof a.args);
+        static unsigned char keep[MOST_Q * MOST_KV]; /* then the matrix serves */
+        attn_pattern_set_fill(set, keep, len_kv);
+        a.problem.mask.boolean = 1;
+        a.problem.mask.mask = (attn_layout){ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
+        a.args.mask = keep;
+    }
+    if (attn_forward(&a.problem, &a.args, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    for (int64_t h = 0; h < 2; h++)
+        for (int64_t i = 0; i < len_q; i++)
+            for (int64_t j = 0; j < len_kv; j++)
+                if ((a.weights[(h * len_q + i) * len_kv + j] > 0) != attn_pattern_set_sees(set, i, j))
+                    fail_msg("%s: query %d, key %d of %d x %d", text, (int)i, (int)j, (int)len_q, (int)len_kv);
+    attention_free(&a);
+    attn_pattern_set_destroy(set);
+    return status == ATTN_OK;
+}
+
+static uint64_t draw_state;
+static int64_t below(int64_t n)
+{
+    draw_state = draw_state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)(draw_state >> 33) % n;
+}
+
+static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
+static unsigned char some_blocks[MOST_Q * MOST_KV];
+
+/* A pattern of any kind, with sizes that matter for a few hundred tokens. */
+static attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len_kv)
+{
+    switch (kind) {
+    case ATTN_PATTERN_CAUSAL:
+        return attn_pattern_causal();
+    case ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT:
+        return attn_pattern_causal_bottom_right();
+    case ATTN_PATTERN_WINDOW:
+        return attn_pattern_window(below(60) - 1, below(60) - 1);
+    case ATTN_PATTERN_SLIDING_WINDOW:
+        return attn_pattern_sliding_window(1 + below(90));
+    case ATTN_PATTERN_RADIUS:
+        return attn_pattern_radius(below(90));
+    case ATTN_PATTERN_LOCAL:
+        return attn_pattern_local(1 + below(90));
+    case ATTN_PATTERN_BLOCK_DIAGONAL:
+        return attn_pattern_block_diagonal(1 + below(90));
+    case ATTN_PATTERN_STRIDED:
+        return attn_pattern_strided(1 + below(below(2) ? 6 : 160));
+    case ATTN_PATTERN_COLUMNS:
+        return attn_pattern_columns(1 + below(9));
+    case ATTN_PATTERN_DILATED:
+        return attn_pattern_dilated(below(20), 1 + below(12));
+    case ATTN_PATTERN_FIXED:
+        return attn_pattern_fixed(9, below(4));
+    case ATTN_PATTERN_GLOBAL_LOCAL:
+        return attn_pattern_global_local(1 + below(40), below(30));
+    case ATTN_PATTERN_BIGBIRD:
+        return attn_pattern_bigbird(1 + below(40), 1 + below(4), below(3), below(3), (uint64_t)below(1000));
+    case ATTN_PATTERN_PREFIX:
+        return attn_pattern_prefix(below(100));
+    case ATTN_PATTERN_LENGTHS:
+        return attn_pattern_lengths(below(len_q + 3), below(len_kv + 3));
+    case ATTN_PATTERN_DOCUMENTS:
+        return attn_pattern_documents(lengths_of_q, below(2) ? lengths_of_kv : NULL, len_q >= 127 && len_kv >= 151 ? 4 : 0);
+    default:
+        return attn_pattern_block_map(1 + below(40), 1 + below(40), some_blocks);
+    }
+}
+
+/* Each kind alone, and 400 sets of two or three, of which most have fields. */
+static void test_what_is_seen(void **state)
+{
+    (void)state;
+    int alone = 0, together = 0;
+    for (size_t n = 0; n < sizeof some_blocks; n++) some_blocks[n] = (unsigned char)(below(3) == 0);
+    for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= ATTN_PATTERN_BLOCK_MAP; kind++)
+        for (int shape = 0; shape < 4; shape++) {
+            const int64_t len_q = shape & 1 ? MOST_Q : 1 + below(MOST_Q), len_kv = shape & 2 ? MOST_KV : 1 + below(MOST_KV);
+            const attn_pattern pattern = draw_pattern(kind, len_q, len_kv);
+            int has_fields = seen_as_said(&pattern, 1, len_q, len_kv, shape == 0 ? ATTN_I32 : ATTN_I64);
+            assert_int_equal(has_fields, kind != ATTN_PATTERN_FIXED);
+            alone += has_fields;
+        }
+    for (int n = 0; n < 400; n++) {
+        const int64_t len_q = below(3) ? MOST_Q : 1 + below(MOST_Q), len_kv = below(3) ? MOST_KV : 1 + below(MOST_KV);
+        attn_pattern patterns[3];
+        const int64_t count = 2 + below(2);
+        for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);
+        together += seen_as_said(patterns, count, len_q, len_kv, below(2) ? ATTN_I32 : ATTN_I64);
+    }
+    print_message("%d of 64 alone and %d of 400 together have fields\n", alone, together);
+    assert_true(together > 250);
+}
+
+/* The share of tiles that a plan visits is the share that has pairs, give or take the tiles at the edges. */
+static void test_what_is_skipped(void **state)
+{
+    (void)state;
+    const attn_pattern patterns[] = {attn_pattern_global_local(256, 16), attn_pattern_radius(128), attn_pattern_strided(1000),
+                                     attn_pattern_block_diagonal(512)};
+    for (int k = 0; k < 4; k++) {
+        attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, 8192, 8192, 64, 64}};
+        attn_args args = {.struct_size = sizeof args};
+        attn_plan_description d = {.struct_size = sizeof d};
+        attn_pattern_set *set;
+        attn_pattern_count count;
+        attn_plan *plan;
+        assert_int_equal(attn_pattern_set_create(&set, &patterns[k], 1, 8192, 8192, NULL), ATTN_OK);
+        assert_int_equal(attn_pattern_set_apply(set, &problem, &args, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_create(&plan, &problem, NULL, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
+        attn_pattern_set_count(set, d.tile_q, d.block_kv, &count);
+        assert_int_equal(count.tiles, d.tiles_total);
+        assert_true(d.tiles_visited >= count.tiles - count.tiles_empty);
+        assert_true((double)d.tiles_visited < 1.05 * (double)(count.tiles - count.tiles_empty));
+        assert_true(d.flops == 2.0 * 128 * (double)count.pairs);
+        attn_plan_destroy(plan);
+        attn_pattern_set_destroy(set);
+    }
+}
+
+static void refused(const attn_pattern *patterns, int64_t count, int field, attn_status status, const char *message)
+{
+    attn_pattern_set *set;
+    attn_error error;
+    attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, 8, 9, 4, 4}};
+    attn_args args = {.struct_size = sizeof args};
+    attn_mask *m = &problem.mask;
+    int *const flags[] = {&m->window, &m->ranges, &m->block, &m->boolean, &m->packed, &m->lengths_kv};
+    int64_t *const numbers_of[] = {&m->chunk, &m->global_kv, &m->dilation, &problem.shape.len_q};
+    if (field >= 0 && field < 6) *flags[field] = 1;
+    if (field >= 6 && field < 10) *numbers_of[field - 6] = 7;
+    if (field == 10) m->align = ATTN_ALIGN_OFFSET;
+    attn_problem before = problem;
+    assert_int_equal(attn_pattern_set_create(&set, patterns, count, 8, 9, &error), ATTN_OK);
+    assert_int_equal(attn_pattern_set_apply(set, &problem, &args, &error), status);
+    assert_string_equal(error.message, message);
+    assert_memory_equal(&before, &problem, sizeof problem);
+    attn_pattern_set_destroy(set);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const attn_pattern causal = attn_pattern_causal(), columns = attn_pattern_columns(2),
+                       bottom_right = attn_pattern_causal_bottom_right();
+    static const char *const used[] = {"window", "ranges", "block or block_lists",  "boolean",  "packed",
+                                       NULL,     "chunk",  "global_q or global_kv", "dilation", NULL,
+                                       "align"};
+    for (int field = 0; field < 11; field++) {
+        char message[200];
+        if (!used[field]) continue;
+        (void)snprintf(message, sizeof message, "problem.mask already uses %s; give it as a pattern of the set", used[field]);
+        refused(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
+    }
+    refused(&bottom_right, 1, 5, ATTN_ERR_ARGUMENT,
+            "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
+    refused(&causal, 1, 9, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
+    const attn_pattern fixed[] = {attn_pattern_causal(), attn_pattern_fixed(3, 1)};
+    refused(fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
+            "pattern 2 (fixed) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean");
+    const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_radius(1)};
+    refused(
+        lifted, 2, -1, ATTN_ERR_UNSUPPORTED,
+        "pattern 2 (radius) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean");
+    attn_error error;
+    assert_int_equal(attn_pattern_set_apply(NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "set is NULL");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_seen), cmocka_unit_test(test_what_is_skipped),
+                                       cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
