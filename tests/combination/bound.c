@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - backward, forward mode and the second order over absolute values. */
+ * bound.c - forward, backward, forward mode and the second order over absolute values. */
 #include "test.h"
 
 #include "bound.h"
@@ -20,10 +20,12 @@ static double sum_abs(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-/* One row: its place, its weights and what its scores and their tangents are made of. */
+/* One row: its place, and what its scores and their tangents are made of. */
 typedef struct line {
     int64_t b, h, i, at, key_head;
     double scale, weight_error;
+    double O_error; /* of its row of O, relative: by being stored */
+    const double *O;
 } line;
 
 static double size_of_score(const ref_problem *p, const line *r, int64_t j)
@@ -102,14 +104,17 @@ static void bound_backward(bounds *out, const ref_problem *p, const ref_second *
     double delta = s->dlse ? fabs(s->dlse[r->at]) : 0;
     for (int64_t j = 0; j < p->Skv; j++)
         if (weight[j] != 0 && kept(p, r, j) != 0) delta += weight[j] * kept(p, r, j) * sum_abs(dO, V + j * p->Dv, p->Dv);
-    if (p->sink && lse > -INFINITY) out->sink[r->h] += 2 * r->weight_error * exp(p->sink[r->h] - lse) * delta;
+    double read_back = 0;
+    for (int64_t c = 0; c < p->Dv; c++)
+        if (r->O[c] != 0) read_back += r->O_error * fabs(dO[c] * r->O[c]);
+    if (p->sink && lse > -INFINITY) out->sink[r->h] += exp(p->sink[r->h] - lse) * (2 * r->weight_error * delta + read_back);
     for (int64_t j = 0; j < p->Skv; j++) {
         if (weight[j] == 0) continue;
         const int64_t key = r->key_head * p->Skv + j;
         double z = kept(p, r, j), w = 2 * r->weight_error * weight[j];
         for (int64_t c = 0; c < p->Dv && z != 0; c++) out->v[key * p->Dv + c] += z * w * fabs(dO[c]);
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue; /* an empty row weighs all keys alike */
-        double dS = w * ((z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + delta);
+        double dS = w * ((z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + delta) + weight[j] * read_back;
         out->bias[r->at * p->Skv + j] = dS;
         out->slopes[r->b * p->Hq + r->h] += dS * fabs(position - (double)j);
         for (int64_t c = 0; c < p->D; c++) {
@@ -120,53 +125,73 @@ static void bound_backward(bounds *out, const ref_problem *p, const ref_second *
     }
 }
 
-static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse,
-                      int backward)
+/* Forward: O is a sum of products of weights and values. */
+static void bound_forward(bounds *out, const ref_problem *p, const line *r, const double *weight)
 {
+    const double *V = p->V + r->key_head * p->Skv * p->Dv;
+    for (int64_t j = 0; j < p->Skv; j++) {
+        double w = 2 * r->weight_error * kept(p, r, j) * weight[j];
+        for (int64_t c = 0; c < p->Dv && w != 0; c++) out->o[r->at * p->Dv + c] += w * fabs(V[j * p->Dv + c]);
+    }
+    out->lse[r->at] = 2 * r->weight_error;
+}
+
+enum kind { FORWARD, BACKWARD, SECOND };
+
+static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse,
+                      enum kind kind)
+{
+    const double size_of_lse = isfinite(lse) ? fabs(lse) : 0;
     double mean = 0, most = 0;
     int any = 0;
     for (int64_t j = 0; j < p->Skv; j++)
         if (ref_visible(p, r->b, r->h, r->i, j)) {
             any = 1;
             most = fmax(most, size_of_score(p, r, j));
-            mean += weight[j] * size_of_tangent(p, s, r, j);
+            if (kind == SECOND) mean += weight[j] * size_of_tangent(p, s, r, j);
         }
-    r->weight_error = 8 + most + (isfinite(lse) ? fabs(lse) : 0);
-    if (backward) {
-        /* Every chain of roundings counted: D for a score, Dv for the gradient of a weight, the queries and keys of the sums. */
-        int64_t chain = p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq;
-        r->weight_error = 8 + (double)chain + (double)(p->D + 2) * most + (isfinite(lse) ? fabs(lse) : 0);
-        bound_backward(out, p, s, r, weight, lse);
+    if (kind == SECOND) {
+        r->weight_error = 8 + most + size_of_lse;
+        bound_tangents(out, p, s, r, weight, mean);
+        if (s->dO && any) bound_second(out, p, s, r, weight, mean);
         return;
     }
-    bound_tangents(out, p, s, r, weight, mean);
-    if (s->dO && any) bound_second(out, p, s, r, weight, mean);
+    /* Every chain of roundings counted: D for a score, Dv for the gradient of a weight, the queries and keys of the sums. */
+    int64_t chain = p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq;
+    r->weight_error = 8 + (double)chain + (double)(p->D + 2) * most + size_of_lse;
+    if (kind == FORWARD) bound_forward(out, p, r, weight);
+    else bound_backward(out, p, s, r, weight, lse);
 }
 
-static void make(bounds *out, const ref_problem *p, const ref_second *s, int backward)
+static void make(bounds *out, const ref_problem *p, const ref_second *s, enum kind kind, double storage)
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double *O = array(rows * p->Dv), *lse = array(rows), *S = array(rows * p->Skv), *P = array(rows * p->Skv);
-    out->tan_o = array(rows * p->Dv), out->tan_lse = array(rows);
+    *out = (bounds){.o = array(rows * p->Dv), .lse = array(rows), .tan_o = array(rows * p->Dv), .tan_lse = array(rows)};
     out->q = array(rows * p->D), out->k = array(keys * p->D), out->v = array(keys * p->Dv), out->bias = array(rows * p->Skv);
     out->scale = array(p->Hq), out->slopes = array(p->B * p->Hq), out->sink = array(p->Hq);
     ref_forward(p, O, lse, S, P);
     for (int64_t at = 0; at < rows; at++) {
-        line r = {at / p->Sq / p->Hq, at / p->Sq % p->Hq, at % p->Sq, at, 0, p->scale, 0};
+        line r = {at / p->Sq / p->Hq, at / p->Sq % p->Hq, at % p->Sq, at, 0, p->scale, 0, storage, O + at * p->Dv};
         r.key_head = r.b * p->Hkv + r.h / (p->Hq / p->Hkv);
         if (p->scale_of_head) r.scale = p->scale_of_head[r.h];
         if (p->temperature > 0) r.scale /= p->temperature;
-        bound_row(out, p, s, &r, P + at * p->Skv, lse[at], backward);
+        bound_row(out, p, s, &r, P + at * p->Skv, lse[at], kind);
     }
     free(O), free(lse), free(S), free(P);
 }
 
-void bounds_make(bounds *out, const ref_problem *p, const ref_second *s) { make(out, p, s, 0); }
-void bounds_make_backward(bounds *out, const ref_problem *p, const ref_second *s) { make(out, p, s, 1); }
+void bounds_make(bounds *out, const ref_problem *p, const ref_second *s) { make(out, p, s, SECOND, 0); }
+void bounds_make_forward(bounds *out, const ref_problem *p) { make(out, p, NULL, FORWARD, 0); }
+void bounds_make_backward(bounds *out, const ref_problem *p, const ref_second *s, double storage)
+{
+    make(out, p, s, BACKWARD, storage);
+}
 
 void bounds_free(bounds *out)
 {
-    double *all[] = {out->tan_o, out->tan_lse, out->q, out->k, out->v, out->bias, out->scale, out->slopes, out->sink};
+    double *all[] = {out->o, out->lse,  out->tan_o, out->tan_lse, out->q,   out->k,
+                     out->v, out->bias, out->scale, out->slopes,  out->sink};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

@@ -15,6 +15,7 @@
 #include "attn_ref.h"
 
 typedef struct bounds {
+    double *o, *lse;               /* of forward: [B][Hq][Sq][Dv], [B][Hq][Sq] */
     double *tan_o, *tan_lse;       /* [B][Hq][Sq][Dv], [B][Hq][Sq] */
     double *q, *k, *v, *bias;      /* of backward, or of the second order where dO is given; like dQ, dK, dV and dS */
     double *scale, *slopes, *sink; /* of backward: [Hq], [B][Hq], [Hq] */
@@ -22,9 +23,11 @@ typedef struct bounds {
 
 /* Bounds in units of u.  s: the inputs; dO may be NULL. */
 void bounds_make(bounds *b, const ref_problem *p, const ref_second *s);
-/* The same for backward: q, k, v, bias, scale, slopes and sink.  Its a_i counts every rounding: 8 + |lse_i| + Dv + Skv + Sq (of all
- * heads of a group), and the maximum above D + 2 times.  s: dO, and dlse, which may be NULL. */
-void bounds_make_backward(bounds *b, const ref_problem *p, const ref_second *s);
+/* The same for forward and backward, where a_i counts every rounding: 8 + |lse_i| + Dv + Skv + Sq (of all heads of a group), and
+ * the maximum above D + 2 times.  s: dO, and dlse, which may be NULL.  storage: the rounding unit of what O is stored as, in units
+ * of u (0: no more than u); backward reads O back. */
+void bounds_make_forward(bounds *b, const ref_problem *p);
+void bounds_make_backward(bounds *b, const ref_problem *p, const ref_second *s, double storage);
 void bounds_free(bounds *b);
 
 /* The largest error of `got` as a fraction of `bound` times u; not finite where one of them is wrongly so. */

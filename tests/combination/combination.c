@@ -35,7 +35,7 @@ static void *array(int64_t n, size_t size)
 /* 1 .. small or 1 .. large, and once in a while 0. */
 static int64_t draw_size(random_source *r, int64_t small, int64_t large)
 {
-    int64_t size = 1 + random_below(r, random_below(r, 2) ? small : large);
+    int64_t size = 1 + random_below(r, random_below(r, 3) ? small : large);
     return random_below(r, 30) ? size : 0;
 }
 
@@ -221,10 +221,19 @@ static tensor draw_bias(drawing *d, double size, int with_infinity)
     return t;
 }
 
+attn_dtype combination_compute(const combination *c) { return c->problem.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+
+double combination_storage_unit(const combination *c)
+{
+    return c->problem.q.dtype == ATTN_F16 ? 0x1p-11 : c->problem.q.dtype == ATTN_BF16 ? 0x1p-8 : 0;
+}
+
+static attn_dtype compute_of(const drawing *d) { return d->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+
 static tensor draw_numbers(drawing *d, int64_t n, double size)
 {
     const int64_t shape[4] = {1, 1, 1, n};
-    tensor t = tensor_make(d->dtype, shape, BY_HEAD, 0, NULL);
+    tensor t = tensor_make(compute_of(d), shape, BY_HEAD, 0, NULL);
     tensor_draw(&t, &d->random, size);
     return t;
 }
@@ -308,14 +317,16 @@ static void draw_dropout(drawing *d)
                 if (ref_dropout_keeps(c->args.dropout_seed, c->args.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
 }
 
-static tensor draw_queries(drawing *d, int64_t dim, double size)
+static tensor draw_queries_as(drawing *d, attn_dtype dtype, int64_t dim, double size)
 {
     const int64_t shape[4] = {d->B, d->Hq, d->Sq, dim};
-    tensor t = tensor_make(d->dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
+    tensor t = tensor_make(dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
                            d->c->problem.mask.packed ? d->c->start_q : NULL);
     tensor_draw(&t, &d->random, size);
     return t;
 }
+
+static tensor draw_queries(drawing *d, int64_t dim, double size) { return draw_queries_as(d, d->dtype, dim, size); }
 
 static tensor draw_keys(drawing *d, int64_t dim, double size)
 {
@@ -333,7 +344,7 @@ static void draw_tensors(drawing *d)
     attn_args *a = &c->args;
     attn_tangents *tan = &p->tangents;
     c->q = draw_queries(d, d->D, 2), c->k = draw_keys(d, d->D, 2), c->v = draw_keys(d, d->Dv, 1);
-    c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries(d, 1, 0);
+    c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries_as(d, compute_of(d), 1, 0);
     c->grad_o = draw_queries(d, d->Dv, 1), c->grad_lse = combination_like(&c->lse);
     tensor_draw(&c->grad_lse, &d->random, 1);
     c->tan_q = draw_queries(d, d->D, 1), c->tan_k = draw_keys(d, d->D, 1), c->tan_v = draw_keys(d, d->Dv, 1);

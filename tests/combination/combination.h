@@ -24,9 +24,15 @@ typedef struct combination {
     tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
 } combination;
 
-/* dtype: ATTN_F32 or ATTN_F64.  finite: nothing is poisoned. */
+/* dtype: of q, k, v, o, bias and their gradients and tangents: ATTN_F32, ATTN_F64, ATTN_F16 or ATTN_BF16.  finite: nothing is
+ * poisoned. */
 void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
 void combination_free(combination *c);
+
+/* The type that numbers for each head, and lse, have. */
+attn_dtype combination_compute(const combination *c);
+/* The rounding unit of 16-bit storage; 0 for other types. */
+double combination_storage_unit(const combination *c);
 
 /* Another tensor of the same shape, type and layout. */
 tensor combination_like(const tensor *t);

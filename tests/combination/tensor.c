@@ -43,6 +43,19 @@ int64_t tensor_at(const tensor *t, int64_t b, int64_t h, int64_t token, int64_t 
     return at;
 }
 
+/* A number of 16 bits, `mantissa` of them for the mantissa, by the definition of its format; least: the smallest above 0. */
+static double of_bits(unsigned bits, int mantissa, int bias, double least)
+{
+    const unsigned exponent = (bits & 0x7fff) >> mantissa, most = (1u << (15 - mantissa)) - 1;
+    const uint64_t fraction = bits & ((1u << mantissa) - 1);
+    double x = (double)fraction * least;
+    if (exponent != 0) {
+        uint64_t wide = (uint64_t)((exponent == most ? 2047 : (int)exponent - bias + 1023)) << 52 | fraction << (52 - mantissa);
+        memcpy(&x, &wide, sizeof x);
+    }
+    return bits & 0x8000 ? -x : x;
+}
+
 double tensor_get(const tensor *t, int64_t at)
 {
     switch (t->layout.dtype) {
@@ -50,6 +63,10 @@ double tensor_get(const tensor *t, int64_t at)
         return (double)((const float *)t->memory)[at];
     case ATTN_F64:
         return ((const double *)t->memory)[at];
+    case ATTN_F16:
+        return of_bits(((const uint16_t *)t->memory)[at], 10, 15, 0x1p-24);
+    case ATTN_BF16:
+        return of_bits(((const uint16_t *)t->memory)[at], 7, 127, 0x1p-133);
     default:
         return ((const unsigned char *)t->memory)[at];
     }
@@ -63,6 +80,10 @@ void tensor_set(tensor *t, int64_t at, double x)
         break;
     case ATTN_F64:
         ((double *)t->memory)[at] = x;
+        break;
+    case ATTN_F16:
+    case ATTN_BF16: /* any rounding does: tensor_read sees what is stored */
+        attn_convert((uint16_t *)t->memory + at, t->layout.dtype, &x, ATTN_F64, 1);
         break;
     default:
         ((unsigned char *)t->memory)[at] = x != 0;
@@ -79,11 +100,13 @@ void tensor_fill_bytes(tensor *t, int byte) { memset(t->memory, byte, (size_t)t-
 
 void tensor_read(tensor *t)
 {
-    const int64_t *n = t->shape;
-    int64_t at = 0;
+    const int64_t *n = t->shape, step = t->layout.stride[3] == ATTN_BROADCAST ? 0 : t->layout.stride[3];
+    double *to = t->value;
     for (int64_t b = 0; b < n[0]; b++)
         for (int64_t h = 0; h < n[1]; h++)
-            for (int64_t i = 0; i < n[2]; i++)
-                for (int64_t c = 0; c < n[3]; c++, at++)
-                    t->value[at] = tensor_has(t, b, i) ? tensor_get(t, tensor_at(t, b, h, i, c)) : 0;
+            for (int64_t i = 0; i < n[2]; i++, to += n[3]) {
+                int has = tensor_has(t, b, i);
+                int64_t from = has ? tensor_at(t, b, h, i, 0) : 0;
+                for (int64_t c = 0; c < n[3]; c++) to[c] = has ? tensor_get(t, from + c * step) : 0;
+            }
 }

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * outcome.h - every output of an operation on a combination: what the library says, what ref/ says, and how far apart they may be.
+ */
+#ifndef ATTN_TESTS_COMBINATION_OUTCOME_H
+#define ATTN_TESTS_COMBINATION_OUTCOME_H
+
+#include "combination.h"
+
+typedef struct output {
+    const char *name;
+    tensor got;
+    double *exact, *bound; /* dense, like got.value; the bound in units of the compute type's rounding */
+} output;
+
+enum { OUTCOME_MOST = 8 };
+
+typedef struct outcome {
+    attn_op op;
+    int count;
+    output of[OUTCOME_MOST];
+    double unit; /* the compute type's rounding unit */
+} outcome;
+
+/* Wants every output of `op` that the combination has, from every input, with room that the arguments point to.  ATTN_FORWARD and
+ * ATTN_BACKWARD in all four types, the other two in f32 and f64. */
+outcome outcome_make(combination *c, attn_op op);
+void outcome_free(combination *c, outcome *out);
+
+/* Forward, where `op` needs its results, and `op`.  Returns 0 where this CPU lacks the instruction set. */
+int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);
+
+/* The largest error as a fraction of the bound, and its output's name.  What is NaN in ref/ has seen poison, and is passed over. */
+double outcome_worst(const outcome *out, const char **name);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_forward.c - forward against ref/, on 500 random combinations of all options for each storage type: output and lse within the
+ * bound on every instruction set.  What no query may see is poisoned.
+ */
+#include "test.h"
+
+#include "outcome.h"
+
+#include <math.h>
+
+enum { SEEDS = 500, FIRST = 5000 };
+
+static void compare(attn_dtype dtype)
+{
+    double worst = 0;
+    for (int seed = FIRST; seed < FIRST + SEEDS; seed++) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed, dtype, 0);
+        outcome out = outcome_make(&c, ATTN_FORWARD);
+        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+            const char *name;
+            if (!outcome_run(&c, &out, (attn_isa)isa, 1)) continue;
+            double fraction = outcome_worst(&out, &name);
+            if (!(fraction < 1)) fail_msg("%s on %s: %s is %g of the bound", c.text, attn_isa_name((attn_isa)isa), name, fraction);
+            worst = fmax(worst, fraction);
+        }
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
+    print_message("forward in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
+    assert_true(worst > 0.005); /* a bound that is never approached tells nothing */
+}
+
+static void test_f32(void **state)
+{
+    (void)state;
+    compare(ATTN_F32);
+}
+
+static void test_f64(void **state)
+{
+    (void)state;
+    compare(ATTN_F64);
+}
+
+static void test_f16(void **state)
+{
+    (void)state;
+    compare(ATTN_F16);
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    compare(ATTN_BF16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_f64), cmocka_unit_test(test_f16),
+                                       cmocka_unit_test(test_bf16)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
