@@ -9,3 +9,7 @@ if(ATTN_IO)
   pkg_check_modules(cjson REQUIRED IMPORTED_TARGET libcjson)
   pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
 endif()
+if(ATTN_LAYERS)
+  # OpenBLAS, BLIS, or whatever the system calls its BLAS: it must have the C interface, cblas.h.
+  pkg_search_module(cblas REQUIRED IMPORTED_TARGET openblas blis cblas blas)
+endif()

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layers.h - attention layers with weights: multi-head, grouped and single-head attention, self or cross, forward and backward.
+ * The library is libattn_layers; it needs a BLAS.  Conventions of attn.h hold: statuses, errors, ownership, threads.
+ *
+ *      attn_layer layer = {.struct_size = sizeof layer, .dim_model = 384, .heads_q = 12};
+ *      attn_layer_weights weights = {.struct_size = sizeof weights, .query = {.weight = wq, .bias = bq}, ...};
+ *      attn_layer_args args = {.struct_size = sizeof args, .batch = 1, .len_q = 14, .query = {.data = x}, .output = {.data = y}};
+ *      attn_layer_forward(&layer, &weights, &args, &error);
+ */
+#ifndef ATTN_LAYERS_H
+#define ATTN_LAYERS_H
+
+#include "attn/attn.h"
+#include "attn/io.h"
+#include "attn/position.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what a layer is ------------------------------------------------------------------------------------------- */
+
+/*
+ * One layer, without its weights.  Self-attention with one head is heads_q = 1; grouped-query attention is heads_kv < heads_q.
+ *
+ * `attention` has the options of the attention in the middle, of the groups score, mask, bias, dropout, want and gradients; op,
+ * shape and the layouts of q, k, v, o, lse and their gradients are the layer's, and must be 0 there.  NULL: none.
+ */
+typedef struct attn_layer {
+    size_t struct_size; /* sizeof(attn_layer) */
+    attn_dtype dtype;   /* of inputs, weights and outputs: ATTN_F32 (default) or ATTN_F64 */
+    int64_t dim_model;  /* channels of the query input, and of the output unless dim_output says otherwise */
+    int64_t dim_key;    /* channels of the key input; 0: dim_model */
+    int64_t dim_value;  /* channels of the value input; 0: dim_key */
+    int64_t dim_output; /* 0: dim_model */
+    int64_t heads_q;
+    int64_t heads_kv;      /* 0: heads_q */
+    int64_t head_dim;      /* channels of a query and of a key; 0: dim_model / heads_q, which must then divide */
+    int64_t head_dim_v;    /* channels of a value; 0: head_dim */
+    int no_output;         /* 1: there is no output projection: the output is the heads side by side, heads_q * head_dim_v */
+    const attn_rope *rope; /* NULL, or the rotation of projected queries and keys */
+    const attn_problem *attention;
+    int64_t reserved[4]; /* must be 0 */
+} attn_layer;
+
+/*
+ * One projection: channel c of head h is  sum_m x[m] * weight[h*stride_head + c*stride_channel + m*stride_model] + bias[h*dim + c],
+ * and the output projection goes the other way,  y[m] = sum_h,c a[h,c] * weight[the same place] + bias[m].
+ *
+ * All three strides 0: PyTorch's [out, in], {dim*in, in, 1} for query, key and value, {dim, 1, heads*dim} for the output.
+ * Others: the rows of one fused [3*D, D] matrix are three pointers into it; x @ W with a fused [D, 3*D] matrix is {dim, 1, 3*D};
+ * a [head, model, channel] array is {model*channel, 1, channel}.  stride_model or stride_channel must be 1.
+ */
+typedef struct attn_projection {
+    void *weight;
+    void *bias; /* NULL: none */
+    int64_t stride_head;
+    int64_t stride_channel;
+    int64_t stride_model;
+} attn_projection;
+
+/* The four projections.  Weights are read; as gradients (attn_layer_backward) they are written, with strides of their own. */
+typedef struct attn_layer_weights {
+    size_t struct_size; /* sizeof(attn_layer_weights) */
+    attn_projection query;
+    attn_projection key;
+    attn_projection value;
+    attn_projection output;
+} attn_layer_weights;
+
+/* ---- computing ------------------------------------------------------------------------------------------------- */
+
+/* Rows of channels: token t of entry b begins at data + b*stride_batch + t*stride_token (elements); both 0: dense. */
+typedef struct attn_sequence {
+    void *data;
+    int64_t stride_batch;
+    int64_t stride_token;
+} attn_sequence;
+
+typedef struct attn_layer_args {
+    size_t struct_size; /* sizeof(attn_layer_args) */
+    int64_t batch;
+    int64_t len_q;
+    int64_t len_kv;              /* 0 where key is the query */
+    attn_sequence query;         /* [batch, len_q, dim_model], read only */
+    attn_sequence key;           /* [batch, len_kv, dim_key]; data NULL: the query (self-attention) */
+    attn_sequence value;         /* [batch, len_kv, dim_value]; data NULL: the key */
+    attn_sequence output;        /* [batch, len_q, dim_output]: written by forward, not used by backward */
+    void *weights_mean;          /* NULL, or [batch, len_q, len_kv], dense: the weights, averaged over the heads; forward */
+    void *saved;                 /* NULL, or attn_layer_saved_size bytes that forward fills and backward reads */
+    const int64_t *positions_q;  /* of the rotation: [batch][len_q]; NULL: 0, 1, 2 ... */
+    const int64_t *positions_kv; /* [batch][len_kv] */
+    const attn_args *attention;  /* pointers and numbers that the options of attn_layer.attention need; may be NULL */
+    const attn_options *options; /* threads of the attention, instruction set, allocator; may be NULL */
+
+    attn_sequence grad_output; /* backward: [batch, len_q, dim_output], read only */
+    attn_sequence grad_query;  /* written, like query; data NULL: not wanted.  Where key is the query, its gradient joins here, */
+    attn_sequence grad_key;    /* and where value is the key, its gradient joins grad_key */
+    attn_sequence grad_value;
+} attn_layer_args;
+
+/*
+ * The layer (Vaswani et al. 2017, section 3.2.2).  With x the query, key and value inputs,
+ *
+ *      q[b,h,i,:] = query(x_q[b,i]), k[b,g,j,:] = key(x_k[b,j]), v[b,g,j,:] = value(x_v[b,j])     rotated where there is a rope
+ *      a          = attention(q, k, v)                                                        attn_forward, with its options
+ *      y[b,i,:]   = output(a[b,:,i,:])
+ *
+ * Projections go through the BLAS, whose rounding and threads are its own: with OpenBLAS the bits do not depend on the threads.
+ * Allocates what it needs for the call with options->allocator (or malloc).  Returns, with outputs untouched,
+ *      ATTN_ERR_ARGUMENT     NULL, struct_size, a dtype other than f32 and f64
+ *      ATTN_ERR_SHAPE        sizes that do not fit each other, or are too large for the BLAS's 32 bits
+ *      ATTN_ERR_STRIDE       a weight with neither stride_model nor stride_channel 1; rows that overlap
+ *      ATTN_ERR_MEMORY
+ * and what attn_forward returns.
+ */
+ATTN_API attn_status attn_layer_forward(const attn_layer *layer, const attn_layer_weights *weights, const attn_layer_args *args,
+                                        attn_error *error);
+
+/*
+ * All gradients in one call: of the inputs (args), of the weights and biases (gradients; a NULL pointer is not wanted), and of what
+ * attn_layer.attention asks for (bias, slopes, sink, scale: pointers in args->attention).  args->saved is what forward left.
+ * Gradients are overwritten, not added to.  A gradient of the lse is taken where attention->gradients.lse says so.
+ */
+ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_layer_weights *weights, const attn_layer_args *args,
+                                         const attn_layer_weights *gradients, attn_error *error);
+
+/* ---- counting, starting, converting ---------------------------------------------------------------------------- */
+
+typedef struct attn_layer_counts {
+    size_t struct_size;      /* in: sizeof(attn_layer_counts) */
+    int64_t parameters;      /* numbers in the weights, and in the biases that `weights` has */
+    int64_t cache_per_token; /* bytes of keys and values that decoding keeps for each token of an entry */
+    int64_t saved_bytes;     /* what args->saved must hold for a batch of len_q and len_kv */
+    double flops;            /* multiplications and additions of forward: projections, and the attention without its masks */
+} attn_layer_counts;
+
+/* weights says which biases there are; NULL: none. */
+ATTN_API attn_status attn_layer_count(const attn_layer *layer, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
+                                      int64_t len_kv, attn_layer_counts *counts, attn_error *error);
+
+typedef enum attn_init {
+    ATTN_INIT_XAVIER = 0, /* uniform within sqrt(6/(in+out)) of each matrix (Glorot and Bengio 2010); biases 0 */
+    ATTN_INIT_HEAD = 1,   /* normal, variance 2/(in + channels of one head); the output's 2/(in + out); biases 0 */
+    ATTN_INIT_SMALL = 2,  /* normal, deviation 0.02 (GPT-2); biases 0 */
+    ATTN_INIT_TORCH = 3   /* torch.nn.MultiheadAttention: Xavier over the fused [3*D, D] matrix; the output uniform within
+                             1/sqrt(in); biases 0 */
+} attn_init;
+
+/* Fills weights and biases with numbers that depend on the seed, the projection and the place in it alone. */
+ATTN_API attn_status attn_layer_initialise(const attn_layer *layer, const attn_layer_weights *weights, attn_init init,
+                                           uint64_t seed, attn_error *error);
+
+/*
+ * Keys and values of fewer heads: head g of `grouped` is the mean of heads g*n .. g*n+n-1 of `weights`, n = heads_kv / groups
+ * (Ainslie et al. 2023, section 2.1).  grouped->key and grouped->value are written, with biases where both have them; the layer of
+ * the result has heads_kv = groups.
+ */
+ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, const attn_layer_weights *weights, int64_t groups,
+                                            const attn_layer_weights *grouped, attn_error *error);
+
+/*
+ * Weights out of a file's tensors, borrowed for as long as it lives.  Names, behind `prefix` ("" or such as "layers.3.attn."):
+ * torch.nn.MultiheadAttention's in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias; out_proj.weight,
+ * out_proj.bias; or NAME.weight and NAME.bias with q_proj, k_proj, v_proj, out_proj or o_proj; or wq wk wv wo, bq bk bv bo.
+ * Returns ATTN_ERR_ARGUMENT for a missing name or a NaN, ATTN_ERR_SHAPE (both shapes in the message), ATTN_ERR_UNSUPPORTED for a
+ * type other than the layer's; `weights` is then unchanged.
+ */
+ATTN_API attn_status attn_layer_load(const attn_layer *layer, const attn_tensors *tensors, const char *prefix,
+                                     attn_layer_weights *weights, attn_error *error);
+
+/* Copies of the weights, as [out, in], into a container: in_proj_weight where the three inputs have one width, else
+ * q_proj_weight ...; out_proj.weight; biases.  (torch.nn.MultiheadAttention's names, behind `prefix`.) */
+ATTN_API attn_status attn_layer_store(const attn_layer *layer, const attn_layer_weights *weights, attn_tensors *tensors,
+                                      const char *prefix, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

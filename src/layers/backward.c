@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * backward.c - attn_layer_backward: the chain rule through one projection, the attention, and three projections. */
+#include <string.h>
+
+#include "call.h"
+
+/* Gradients on the heads' side, dense like `saved`. */
+typedef struct middle {
+    char *memory, *a, *in[3];
+    sequence out, to[3]; /* grad_output; where the gradients of the inputs go */
+    layer wanted;        /* whose projections hold the gradients of the weights */
+} middle;
+
+static attn_status check(const call *c, const attn_layer_weights *gradients, middle *m, attn_error *error)
+{
+    const attn_layer_args *args = c->args;
+    const attn_sequence *given[3] = {&args->grad_query, &args->grad_key, &args->grad_value};
+    static const char *const names[] = {"grad_query", "grad_key", "grad_value"};
+    CHECK(args->saved, ATTN_ERR_ARGUMENT, "layer: args.saved is NULL; forward fills it for backward");
+    m->wanted = c->l;
+    TRY(layer_bind(&m->wanted, gradients, 0, error));
+    TRY(layer_rows(&args->grad_output, "grad_output", args->batch, args->len_q, c->l.dim_output, 1, &m->out, error));
+    for (int i = QUERY; i <= VALUE; i++) {
+        const int shared = i > QUERY && !(i == KEY ? args->key.data : args->value.data);
+        CHECK(!shared || !given[i]->data, ATTN_ERR_ARGUMENT,
+              "layer: %s is given, and this input is another's: its gradient joins %s", names[i], names[i - 1]);
+        if (shared) m->to[i] = m->to[i - 1];
+        else TRY(layer_rows(given[i], names[i], args->batch, c->in[i].tokens, c->in[i].channels, 0, &m->to[i], error));
+    }
+    return ATTN_OK;
+}
+
+static attn_status take(const call *c, middle *m, attn_error *error)
+{
+    const saved *s = &c->saved;
+    TRY(memory_take(c->args->options, s->bytes, &m->memory, error));
+    m->in[QUERY] = m->memory;
+    m->in[KEY] = m->memory + (s->k - s->q);
+    m->in[VALUE] = m->memory + (s->v - s->q);
+    m->a = m->memory + (s->a - s->q);
+    return ATTN_OK;
+}
+
+static attn_status attend(call *c, const middle *m, attn_error *error)
+{
+    attn_problem problem;
+    attn_args core;
+    TRY(middle_problem(&c->l, c->args, ATTN_BACKWARD, &c->saved, &problem, &core, error));
+    memset(&problem.want, 0, sizeof problem.want);
+    problem.gradients.grad_o = problem.o;
+    problem.gradients.grad_q = problem.q;
+    problem.gradients.grad_k = problem.k;
+    problem.gradients.grad_v = problem.v;
+    core.grad_o = m->a;
+    core.grad_q = m->in[QUERY];
+    core.grad_k = m->in[KEY];
+    core.grad_v = m->in[VALUE];
+    TRY(call_plan(c, &problem, error));
+    return call_execute(c, &core, error);
+}
+
+static void weight_gradients(const layer *l, const projection *p, const char *heads_side, const sequence *model_side,
+                             const sequence *of_bias)
+{
+    if (p->at.weight) project_gradient(l, p, heads_side, model_side);
+    if (p->at.bias) bias_gradient(l, p->at.bias, of_bias);
+}
+
+static attn_status run(call *c, middle *m, attn_error *error)
+{
+    const layer *l = &c->l;
+    const attn_layer_args *args = c->args;
+    if (l->no_output) { /* as dense rows: the output's channels are the heads' */
+        const int64_t row = l->dim_output * l->size;
+        for (int64_t b = 0; b < args->batch; b++)
+            for (int64_t t = 0; t < args->len_q; t++)
+                memcpy(m->a + (b * args->len_q + t) * row,
+                       m->out.data + (b * m->out.stride_batch + t * m->out.stride_token) * l->size, (size_t)row);
+    } else project_to_heads(l, &l->projections[OUTPUT], &m->out, m->a);
+    TRY(attend(c, m, error));
+    TRY(middle_rotate(l, m->in[QUERY], l->heads_q, args->batch, args->len_q, args->positions_q, 1, error));
+    TRY(middle_rotate(l, m->in[KEY], l->heads_kv, args->batch, args->len_kv, args->positions_kv, 1, error));
+
+    if (!l->no_output) weight_gradients(l, &m->wanted.projections[OUTPUT], c->saved.a, &m->out, &m->out);
+    for (int i = QUERY; i <= VALUE; i++) {
+        const projection *p = &l->projections[i];
+        const sequence heads = dense_rows(m->in[i], args->batch, c->in[i].tokens, p->heads * p->dim);
+        const int joins = i > QUERY && m->to[i].data == m->to[i - 1].data;
+        weight_gradients(l, &m->wanted.projections[i], m->in[i], &c->in[i], &heads);
+        if (m->to[i].data) project_to_model(l, p, m->in[i], &m->to[i], joins);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_layer_backward(const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+                                const attn_layer_weights *gradients, attn_error *error)
+{
+    call c;
+    middle m;
+    memset(&m, 0, sizeof m);
+    TRY(call_begin(&c, given, weights, args, error));
+    attn_status status = check(&c, gradients, &m, error);
+    if (status == ATTN_OK) status = take(&c, &m, error);
+    if (status == ATTN_OK) status = run(&c, &m, error);
+    memory_give(args->options, m.memory);
+    call_end(&c);
+    return status == ATTN_OK ? succeed(error) : status;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * call.c - what forward and backward begin and end with. */
+#include "call.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static attn_status check_lengths(attn_layer_args *a, attn_error *error)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {{"batch", a->batch}, {"len_q", a->len_q}, {"len_kv", a->len_kv}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
+    if (a->key.data) return ATTN_OK;
+    CHECK(!a->len_kv || a->len_kv == a->len_q, ATTN_ERR_SHAPE,
+          "layer: len_kv (%" PRId64 ") is not len_q (%" PRId64 "), and the key is the query", a->len_kv, a->len_q);
+    a->len_kv = a->len_q;
+    return ATTN_OK;
+}
+
+attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+                       attn_error *error)
+{
+    static const char *const names[] = {"query", "key", "value"};
+    memset(c, 0, sizeof *c);
+    TRY(layer_resolve(given, &c->l, error));
+    TRY(layer_bind(&c->l, weights, 1, error));
+    CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    CHECK(args->struct_size == sizeof *args, ATTN_ERR_ARGUMENT, "layer: args.struct_size is %zu; set it to sizeof(attn_layer_args)",
+          args->struct_size);
+    c->resolved = *args;
+    c->args = &c->resolved;
+    TRY(check_lengths(&c->resolved, error));
+    const attn_sequence *given_rows[3] = {&args->query, args->key.data ? &args->key : &args->query, &args->value};
+    if (!args->value.data) given_rows[VALUE] = given_rows[KEY];
+    for (int i = QUERY; i <= VALUE; i++) {
+        const int shared = i > QUERY && given_rows[i] == given_rows[i - 1];
+        CHECK(!shared || c->l.inputs[i] == c->l.inputs[i - 1], ATTN_ERR_SHAPE,
+              "layer: the %s input is the %s input, and has %" PRId64 " channels instead of %" PRId64, names[i], names[i - 1],
+              c->l.inputs[i], c->l.inputs[i - 1]);
+        TRY(layer_rows(given_rows[i], names[i], args->batch, i == QUERY ? args->len_q : c->resolved.len_kv, c->l.inputs[i], 1,
+                       &c->in[i], error));
+    }
+    TRY(saved_layout(&c->l, args->batch, args->len_q, c->resolved.len_kv, args->saved, &c->saved, error));
+    TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* its rules, before anything is written */
+    int64_t pairs;
+    return layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error);
+}
+
+attn_status call_save(call *c, attn_error *error)
+{
+    TRY(memory_take(c->args->options, c->saved.bytes, &c->taken, error));
+    return saved_layout(&c->l, c->args->batch, c->args->len_q, c->args->len_kv, c->taken, &c->saved, error);
+}
+
+attn_status call_plan(call *c, const attn_problem *problem, attn_error *error)
+{
+    TRY(attn_plan_create(&c->plan, problem, c->args->options, error));
+    c->workspace_size = attn_plan_workspace_size(c->plan);
+    return memory_take(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
+}
+
+attn_status call_execute(call *c, const attn_args *core, attn_error *error)
+{
+    return attn_execute(c->plan, core, c->workspace, c->workspace_size, error);
+}
+
+void call_end(call *c)
+{
+    memory_give(c->args->options, c->workspace);
+    memory_give(c->args->options, c->taken);
+    attn_plan_destroy(c->plan);
+}
+
+sequence dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels)
+{
+    return (sequence){data, batch, tokens, channels, tokens * channels, channels};
+}
+
+void copy_rows(const layer *l, const char *from, const sequence *to)
+{
+    const size_t row = (size_t)(to->channels * l->size);
+    for (int64_t b = 0; b < to->batch; b++)
+        for (int64_t t = 0; t < to->tokens; t++, from += row)
+            memcpy(to->data + (b * to->stride_batch + t * to->stride_token) * l->size, from, row);
+}

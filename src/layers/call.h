@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * call.h - one call of a layer, forward or backward: what was given, checked, and the memory it takes. */
+#ifndef ATTN_LAYERS_CALL_H
+#define ATTN_LAYERS_CALL_H
+
+#include "layer.h"
+
+typedef struct call {
+    layer l;
+    const attn_layer_args *args; /* len_kv filled in */
+    attn_layer_args resolved;
+    sequence in[3]; /* query, key, value; the same data where one is the other */
+    sequence output;
+    saved saved;
+    attn_plan *plan;
+    char *workspace, *taken; /* taken: `saved`, where the caller keeps none */
+    size_t workspace_size;
+} call;
+
+/* Checks layer, weights and inputs.  Nothing is to be freed if it fails. */
+attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+                       attn_error *error);
+/* Takes memory for `saved`. */
+attn_status call_save(call *c, attn_error *error);
+attn_status call_plan(call *c, const attn_problem *problem, attn_error *error);
+attn_status call_execute(call *c, const attn_args *core, attn_error *error);
+void call_end(call *c);
+
+sequence dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels);
+/* Dense rows to rows anywhere. */
+void copy_rows(const layer *l, const char *from, const sequence *to);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT
+ * file.c - weights from and into named tensors, under PyTorch's names. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "layer.h"
+
+enum { NAME = 200 };
+
+/* Names of a weight and of its bias; the first that exists is taken.  Fused matrices stand before. */
+static const char *const weight_names[PROJECTIONS][5] = {
+    {"q_proj_weight", "q_proj.weight", "wq", NULL},
+    {"k_proj_weight", "k_proj.weight", "wk", NULL},
+    {"v_proj_weight", "v_proj.weight", "wv", NULL},
+    {"out_proj.weight", "o_proj.weight", "wo", NULL},
+};
+static const char *const bias_names[PROJECTIONS][4] = {
+    {"q_proj.bias", "bq", NULL},
+    {"k_proj.bias", "bk", NULL},
+    {"v_proj.bias", "bv", NULL},
+    {"out_proj.bias", "o_proj.bias", "bo", NULL},
+};
+
+/* The longer half of a name may come from a user. */
+static attn_status full_name(char name[NAME], const char *prefix, const char *end, attn_error *error)
+{
+    CHECK(strlen(prefix) + strlen(end) < NAME, ATTN_ERR_ARGUMENT, "layer: the prefix has %zu bytes; at most %zu fit",
+          strlen(prefix), NAME - strlen(end) - 1);
+    memcpy(name, prefix, strlen(prefix));
+    memcpy(name + strlen(prefix), end, strlen(end) + 1);
+    return ATTN_OK;
+}
+
+/* A tensor of a shape that is known, without NaN. */
+static attn_status check_tensor(const layer *l, const attn_tensor *t, int64_t rows, int64_t columns, attn_error *error)
+{
+    const int rank = columns ? 2 : 1;
+    char wanted[60], found[200] = "[";
+    size_t at = 1;
+    if (columns) (void)snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", rows, columns);
+    else (void)snprintf(wanted, sizeof wanted, "[%" PRId64 "]", rows);
+    for (int i = 0; i < t->rank && at < sizeof found - 24; i++)
+        at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRId64, i ? ", " : "", t->shape[i]);
+    (void)snprintf(found + at, sizeof found - at, "]");
+    CHECK(t->rank == rank && t->shape[0] == rows && (rank == 1 || t->shape[1] == columns), ATTN_ERR_SHAPE,
+          "layer: tensor '%s' has shape %s; the layer has %s", t->name, found, wanted);
+    CHECK(t->dtype == l->dtype, ATTN_ERR_UNSUPPORTED, "layer: tensor '%s' is %s; the layer is %s", t->name,
+          attn_dtype_name(t->dtype), attn_dtype_name(l->dtype));
+    const int64_t count = rows * (columns ? columns : 1);
+    for (int64_t i = 0; i < count; i++) {
+        const double x = l->dtype == ATTN_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+        CHECK(x == x, ATTN_ERR_ARGUMENT, "layer: tensor '%s' has a NaN at element %" PRId64, t->name, i);
+    }
+    return ATTN_OK;
+}
+
+/* The first of the names that is there; NULL if none. */
+static attn_status find(const attn_tensors *tensors, const char *prefix, const char *const *names, const attn_tensor **t,
+                        attn_error *error)
+{
+    *t = NULL;
+    for (; *names && !*t; names++) {
+        char name[NAME];
+        TRY(full_name(name, prefix, *names, error));
+        *t = attn_tensors_find(tensors, name);
+    }
+    return ATTN_OK;
+}
+
+static int64_t width_of(const projection *p) { return p->heads * p->dim; }
+
+/* in_proj_weight or in_proj_bias, whose rows are those of query, key and value. */
+static attn_status load_fused(const layer *l, const attn_tensors *tensors, const char *prefix, const char *end, int64_t columns,
+                              char *parts[3], attn_error *error)
+{
+    const char *const names[] = {end, NULL};
+    const attn_tensor *t;
+    int64_t rows = 0;
+    TRY(find(tensors, prefix, names, &t, error));
+    if (!t) return ATTN_OK;
+    for (int i = QUERY; i <= VALUE; i++) rows += width_of(&l->projections[i]);
+    TRY(check_tensor(l, t, rows, columns, error));
+    rows = 0;
+    for (int i = QUERY; i <= VALUE; i++) {
+        parts[i] = (char *)(uintptr_t)t->data + rows * (columns ? columns : 1) * l->size;
+        rows += width_of(&l->projections[i]);
+    }
+    return ATTN_OK;
+}
+
+static attn_status load_apart(const layer *l, const attn_tensors *tensors, const char *prefix, int i, char **weight, char **bias,
+                              attn_error *error)
+{
+    const projection *p = &l->projections[i];
+    const attn_tensor *t;
+    if (!*weight) {
+        TRY(find(tensors, prefix, weight_names[i], &t, error));
+        CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s%s, %s%s or %s%s", prefix, weight_names[i][0], prefix,
+              weight_names[i][1], prefix, weight_names[i][2]);
+        TRY(check_tensor(l, t, p->to_model ? p->model : width_of(p), p->to_model ? width_of(p) : p->model, error));
+        *weight = (char *)(uintptr_t)t->data;
+    }
+    if (*bias) return ATTN_OK;
+    TRY(find(tensors, prefix, bias_names[i], &t, error));
+    if (!t) return ATTN_OK;
+    TRY(check_tensor(l, t, p->to_model ? p->model : width_of(p), 0, error));
+    *bias = (char *)(uintptr_t)t->data;
+    return ATTN_OK;
+}
+
+attn_status attn_layer_load(const attn_layer *given, const attn_tensors *tensors, const char *prefix, attn_layer_weights *weights,
+                            attn_error *error)
+{
+    layer l;
+    char *weight[PROJECTIONS] = {NULL}, *bias[PROJECTIONS] = {NULL};
+    TRY(layer_resolve(given, &l, error));
+    CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "layer: %s is NULL", tensors ? "weights" : "tensors");
+    if (!prefix) prefix = "";
+    if (l.inputs[QUERY] == l.inputs[KEY] && l.inputs[KEY] == l.inputs[VALUE])
+        TRY(load_fused(&l, tensors, prefix, "in_proj_weight", l.inputs[QUERY], weight, error));
+    TRY(load_fused(&l, tensors, prefix, "in_proj_bias", 0, bias, error));
+    for (int i = 0; i < PROJECTIONS - l.no_output; i++) TRY(load_apart(&l, tensors, prefix, i, &weight[i], &bias[i], error));
+    *weights = (attn_layer_weights){sizeof *weights,
+                                    {weight[QUERY], bias[QUERY], 0, 0, 0},
+                                    {weight[KEY], bias[KEY], 0, 0, 0},
+                                    {weight[VALUE], bias[VALUE], 0, 0, 0},
+                                    {weight[OUTPUT], bias[OUTPUT], 0, 0, 0}};
+    return succeed(error);
+}
+
+/* Copies a projection as [out, in]. */
+static void write_rows(const layer *l, const projection *p, char *to)
+{
+    const int64_t width = width_of(p);
+    for (int64_t h = 0; h < p->heads; h++)
+        for (int64_t c = 0; c < p->dim; c++)
+            for (int64_t m = 0; m < p->model; m++) {
+                const int64_t at = p->to_model ? m * width + h * p->dim + c : (h * p->dim + c) * p->model + m;
+                const char *from = (const char *)p->at.weight +
+                                   (h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model) * l->size;
+                memcpy(to + at * l->size, from, (size_t)l->size);
+            }
+}
+
+/* A tensor of the container, of rank 1 where columns is 0. */
+static attn_status add(const layer *l, attn_tensors *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
+                       char **data, attn_error *error)
+{
+    char name[NAME];
+    const int64_t shape[2] = {rows, columns};
+    void *memory;
+    TRY(full_name(name, prefix, end, error));
+    TRY(attn_tensors_allocate(tensors, name, l->dtype, columns ? 2 : 1, shape, &memory, error));
+    *data = memory;
+    return ATTN_OK;
+}
+
+static attn_status store_weights(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
+{
+    const projection *p = l->projections;
+    const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
+    char *to = NULL;
+    if (fused)
+        TRY(add(l, tensors, prefix, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]),
+                l->inputs[QUERY], &to, error));
+    for (int i = QUERY; i <= VALUE; i++) {
+        if (!fused) TRY(add(l, tensors, prefix, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
+        write_rows(l, &p[i], to);
+        to += width_of(&p[i]) * p[i].model * l->size;
+    }
+    if (l->no_output) return ATTN_OK;
+    TRY(add(l, tensors, prefix, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
+    write_rows(l, &p[OUTPUT], to);
+    return ATTN_OK;
+}
+
+static attn_status store_biases(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
+{
+    const projection *p = l->projections;
+    const int any = p[QUERY].at.bias || p[KEY].at.bias || p[VALUE].at.bias;
+    char *to = NULL;
+    if (any)
+        TRY(add(l, tensors, prefix, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to, error));
+    for (int i = QUERY; any && i <= VALUE; i++) { /* one that is missing is 0 */
+        if (p[i].at.bias) memcpy(to, p[i].at.bias, (size_t)(width_of(&p[i]) * l->size));
+        to += width_of(&p[i]) * l->size;
+    }
+    if (l->no_output || !p[OUTPUT].at.bias) return ATTN_OK;
+    TRY(add(l, tensors, prefix, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
+    memcpy(to, p[OUTPUT].at.bias, (size_t)(p[OUTPUT].model * l->size));
+    return ATTN_OK;
+}
+
+attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *weights, attn_tensors *tensors, const char *prefix,
+                             attn_error *error)
+{
+    layer l;
+    TRY(layer_resolve(given, &l, error));
+    TRY(layer_bind(&l, weights, 1, error));
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    if (!prefix) prefix = "";
+    TRY(store_weights(&l, tensors, prefix, error));
+    TRY(store_biases(&l, tensors, prefix, error));
+    return succeed(error);
+}

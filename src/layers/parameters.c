@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ * parameters.c - counting a layer's weights, drawing them, and sharing keys and values among heads. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "layer.h"
+
+static const double two_pi = 6.283185307179586;
+
+attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
+                             int64_t len_kv, attn_layer_counts *counts, attn_error *error)
+{
+    layer l;
+    saved s;
+    TRY(layer_resolve(given, &l, error));
+    CHECK(counts, ATTN_ERR_ARGUMENT, "layer: counts is NULL");
+    CHECK(counts->struct_size == sizeof *counts, ATTN_ERR_ARGUMENT,
+          "layer: counts.struct_size is %zu; set it to sizeof(attn_layer_counts)", counts->struct_size);
+    CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
+          "layer: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
+    if (weights) TRY(layer_bind(&l, weights, 0, error));
+    TRY(saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
+    counts->parameters = 0;
+    counts->flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
+    for (int i = 0; i < PROJECTIONS - l.no_output; i++) {
+        const projection *p = &l.projections[i];
+        const double tokens = (double)batch * (double)(i == KEY || i == VALUE ? len_kv : len_q);
+        counts->parameters += p->heads * p->dim * p->model;
+        if (p->at.bias) counts->parameters += p->to_model ? p->model : p->heads * p->dim;
+        counts->flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
+    }
+    counts->cache_per_token = l.heads_kv * (l.head_dim + l.head_dim_v) * l.size;
+    counts->saved_bytes = s.bytes;
+    return succeed(error);
+}
+
+static void put(const layer *l, void *to, int64_t at, double x)
+{
+    if (l->dtype == ATTN_F64) ((double *)to)[at] = x;
+    else ((float *)to)[at] = (float)x;
+}
+
+static double get(const layer *l, const void *from, int64_t at)
+{
+    return l->dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
+}
+
+/* A number in (0, 1) from a place: SplitMix64's finalizer (Steele et al. 2014) over the seed and a counter. */
+static double uniform(uint64_t seed, uint64_t counter)
+{
+    uint64_t z = seed * 0xd1342543de82ef95u + (counter + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return ((double)(z >> 11) + 0.5) * 0x1p-53;
+}
+
+static double normal(uint64_t seed, uint64_t counter)
+{
+    return sqrt(-2 * log(uniform(seed, 2 * counter))) * cos(two_pi * uniform(seed, 2 * counter + 1));
+}
+
+/* How far numbers reach (uniform), or their standard deviation (normal). */
+static double spread(const layer *l, const projection *p, attn_init init)
+{
+    const double width = (double)(p->heads * p->dim), in = p->to_model ? width : (double)p->model,
+                 out = p->to_model ? (double)p->model : width;
+    switch (init) {
+    case ATTN_INIT_HEAD:
+        return sqrt(2 / (in + (p->to_model ? out : (double)p->dim)));
+    case ATTN_INIT_SMALL:
+        return 0.02;
+    case ATTN_INIT_TORCH: {
+        const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
+        const double rows = (double)(l->heads_q * l->head_dim + l->heads_kv * (l->head_dim + l->head_dim_v));
+        return p->to_model ? 1 / sqrt(in) : sqrt(6 / (in + (fused ? rows : out)));
+    }
+    default:
+        return sqrt(6 / (in + out));
+    }
+}
+
+attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weights *weights, attn_init init, uint64_t seed,
+                                  attn_error *error)
+{
+    layer l;
+    TRY(layer_resolve(given, &l, error));
+    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is no attn_init", (int)init);
+    TRY(layer_bind(&l, weights, 1, error));
+    const int gaussian = init == ATTN_INIT_HEAD || init == ATTN_INIT_SMALL;
+    for (int i = 0; i < PROJECTIONS - l.no_output; i++) {
+        const projection *p = &l.projections[i];
+        const double reach = spread(&l, p, init);
+        uint64_t counter = (uint64_t)i << 60;
+        for (int64_t h = 0; h < p->heads; h++)
+            for (int64_t c = 0; c < p->dim; c++)
+                for (int64_t m = 0; m < p->model; m++, counter++)
+                    put(&l, p->at.weight, h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model,
+                        reach * (gaussian ? normal(seed, counter) : 2 * uniform(seed, counter) - 1));
+        const int64_t biases = p->to_model ? p->model : p->heads * p->dim;
+        for (int64_t c = 0; p->at.bias && c < biases; c++) put(&l, p->at.bias, c, 0);
+    }
+    return succeed(error);
+}
+
+/* One projection: `to` has fewer heads than `from`. */
+static void average_heads(const layer *l, const projection *from, const projection *to)
+{
+    const int64_t n = from->heads / to->heads;
+    for (int64_t g = 0; g < to->heads; g++)
+        for (int64_t c = 0; c < from->dim; c++) {
+            for (int64_t m = 0; m < from->model; m++) {
+                double sum = 0;
+                for (int64_t h = g * n; h < g * n + n; h++)
+                    sum +=
+                        get(l, from->at.weight, h * from->at.stride_head + c * from->at.stride_channel + m * from->at.stride_model);
+                put(l, to->at.weight, g * to->at.stride_head + c * to->at.stride_channel + m * to->at.stride_model,
+                    sum / (double)n);
+            }
+            double sum = 0;
+            for (int64_t h = g * n; from->at.bias && h < g * n + n; h++) sum += get(l, from->at.bias, h * from->dim + c);
+            if (from->at.bias && to->at.bias) put(l, to->at.bias, g * from->dim + c, sum / (double)n);
+        }
+}
+
+attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_weights *weights, int64_t groups,
+                                   const attn_layer_weights *grouped, attn_error *error)
+{
+    layer from, to;
+    TRY(layer_resolve(given, &from, error));
+    TRY(layer_bind(&from, weights, 1, error));
+    CHECK(groups >= 1 && from.heads_kv % groups == 0, ATTN_ERR_SHAPE,
+          "layer: heads_kv (%" PRId64 ") is not a multiple of groups (%" PRId64 ")", from.heads_kv, groups);
+    to = from;
+    to.projections[KEY].heads = to.projections[VALUE].heads = groups;
+    TRY(layer_bind(&to, grouped, 0, error));
+    for (int i = KEY; i <= VALUE; i++)
+        CHECK(to.projections[i].at.weight, ATTN_ERR_ARGUMENT, "layer: grouped.%s.weight is NULL", to.projections[i].name);
+    for (int i = KEY; i <= VALUE; i++) average_heads(&from, &from.projections[i], &to.projections[i]);
+    return succeed(error);
+}

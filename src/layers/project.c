@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * project.c - products between the rows of a layer and its weights, through the BLAS: one call where the heads lie one behind the
+ * other in the weights, else one for each head.
+ */
+#include <cblas.h>
+#include <string.h>
+
+#include "layer.h"
+
+/* A matrix in the BLAS's row-major sense. */
+typedef struct matrix {
+    const char *data;
+    int64_t ld;
+    int transposed;
+} matrix;
+
+static int64_t at_least(int64_t ld, int64_t columns) { return ld > columns ? ld : columns > 1 ? columns : 1; }
+
+/* C[m, n] = A B, or is added to; all sizes were checked to fit an int. */
+static void multiply(const layer *l, int64_t m, int64_t n, int64_t k, matrix a, matrix b, char *c, int64_t ldc, int add)
+{
+    const CBLAS_TRANSPOSE ta = a.transposed ? CblasTrans : CblasNoTrans, tb = b.transposed ? CblasTrans : CblasNoTrans;
+    const int lda = (int)at_least(a.ld, a.transposed ? m : k), ldb = (int)at_least(b.ld, b.transposed ? k : n);
+    if (m == 0 || n == 0) return;
+    if (l->dtype == ATTN_F64)
+        cblas_dgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, (const double *)a.data, lda, (const double *)b.data, ldb, add,
+                    (double *)c, (int)at_least(ldc, n));
+    else
+        cblas_sgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, (const float *)a.data, lda, (const float *)b.data, ldb,
+                    (float)add, (float *)c, (int)at_least(ldc, n));
+}
+
+/* How many heads one product may take: all where their channels follow each other at one distance. */
+static int64_t heads_at_once(const projection *p)
+{
+    return p->heads <= 1 || p->at.stride_head == p->dim * p->at.stride_channel ? p->heads : 1;
+}
+
+/* How many entries of the batch one product may take. */
+static int64_t entries_at_once(const sequence *r)
+{
+    return r->stride_batch == r->tokens * r->stride_token && r->batch > 0 ? r->batch : 1;
+}
+
+/* The weights of heads from h on, as [channel, model]. */
+static matrix weights_of(const layer *l, const projection *p, int64_t h)
+{
+    const char *data = (const char *)p->at.weight + h * p->at.stride_head * l->size;
+    return p->at.stride_model == 1 ? (matrix){data, p->at.stride_channel, 0} : (matrix){data, p->at.stride_model, 1};
+}
+
+static matrix turned(matrix a) { return (matrix){a.data, a.ld, !a.transposed}; }
+
+typedef struct step {
+    int64_t h, heads, b, n; /* heads h.., entries b..; n rows */
+    matrix x;               /* the rows of the model's side */
+    char *heads_side;       /* those of the heads' side */
+} step;
+
+/* The steps of a product, from {0}: heads within entries; one of no rows where there are none, since a sum over nothing is 0.
+ * Returns 0 behind the last. */
+static int next_step(const layer *l, const projection *p, const sequence *x, const char *heads_side, step *s)
+{
+    const int64_t heads = heads_at_once(p), entries = entries_at_once(x), width = p->heads * p->dim;
+    if (s->heads > 0 && (s->h += heads) >= p->heads) s->h = 0, s->b += entries;
+    if (s->b > 0 && s->b >= x->batch) return 0;
+    s->heads = heads;
+    s->n = x->batch == 0 ? 0 : entries * x->tokens;
+    s->x = (matrix){x->data + s->b * x->stride_batch * l->size, x->stride_token, 0};
+    s->heads_side = (char *)(uintptr_t)heads_side + (s->b * x->tokens * width + s->h * p->dim) * l->size;
+    return 1;
+}
+
+void project_to_heads(const layer *l, const projection *p, const sequence *x, char *heads_side)
+{
+    const int64_t width = p->heads * p->dim;
+    step s = {0};
+    while (next_step(l, p, x, heads_side, &s))
+        multiply(l, s.n, s.heads * p->dim, p->model, s.x, turned(weights_of(l, p, s.h)), s.heads_side, width, 0);
+}
+
+void project_to_model(const layer *l, const projection *p, const char *heads_side, const sequence *y, int add)
+{
+    const int64_t width = p->heads * p->dim;
+    step s = {0};
+    while (next_step(l, p, y, heads_side, &s)) {
+        matrix a = {s.heads_side, width, 0};
+        multiply(l, s.n, p->model, s.heads * p->dim, a, weights_of(l, p, s.h), (char *)(uintptr_t)s.x.data, s.x.ld, add || s.h > 0);
+    }
+}
+
+void project_gradient(const layer *l, const projection *p, const char *heads_side, const sequence *x)
+{
+    const int64_t width = p->heads * p->dim;
+    step s = {0};
+    while (next_step(l, p, x, heads_side, &s)) {
+        matrix w = weights_of(l, p, s.h), a = {s.heads_side, width, 0};
+        int64_t channels = s.heads * p->dim;
+        if (w.transposed) multiply(l, p->model, channels, s.n, turned(s.x), a, (char *)(uintptr_t)w.data, w.ld, s.b > 0);
+        else multiply(l, channels, p->model, s.n, turned(a), s.x, (char *)(uintptr_t)w.data, w.ld, s.b > 0);
+    }
+}
+
+static char *row_of(const layer *l, const sequence *r, int64_t b, int64_t t)
+{
+    return r->data + (b * r->stride_batch + t * r->stride_token) * l->size;
+}
+
+void bias_add(const layer *l, const void *bias, const sequence *y)
+{
+    for (int64_t b = 0; b < y->batch; b++)
+        for (int64_t t = 0; t < y->tokens; t++) {
+            void *row = row_of(l, y, b, t);
+            if (l->dtype == ATTN_F64)
+                for (int64_t c = 0; c < y->channels; c++) ((double *)row)[c] += ((const double *)bias)[c];
+            else
+                for (int64_t c = 0; c < y->channels; c++) ((float *)row)[c] += ((const float *)bias)[c];
+        }
+}
+
+void bias_gradient(const layer *l, void *bias, const sequence *dy)
+{
+    memset(bias, 0, (size_t)(dy->channels * l->size));
+    for (int64_t b = 0; b < dy->batch; b++)
+        for (int64_t t = 0; t < dy->tokens; t++) {
+            const void *row = row_of(l, dy, b, t);
+            if (l->dtype == ATTN_F64)
+                for (int64_t c = 0; c < dy->channels; c++) ((double *)bias)[c] += ((const double *)row)[c];
+            else
+                for (int64_t c = 0; c < dy->channels; c++) ((float *)bias)[c] += ((const float *)row)[c];
+        }
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ * rules.c - what a layer must be, with the sentence for each way in which it is not. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "layer.h"
+
+/* Sizes and strides end in the BLAS's int. */
+static const int64_t largest = INT_MAX;
+
+static attn_status check_size(const char *name, int64_t value, int64_t least, attn_error *error)
+{
+    CHECK(value >= least && value <= largest, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is not within %" PRId64 "..%" PRId64, name,
+          value, least, largest);
+    return ATTN_OK;
+}
+
+/* The parts of attn_layer.attention that the layer fills in must be empty. */
+static attn_status check_attention(const attn_problem *p, attn_error *error)
+{
+    static const attn_shape no_shape;
+    static const attn_layout no_layout;
+    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "layer: attention.struct_size is %zu; set it to sizeof(attn_problem)",
+          p->struct_size);
+    const struct {
+        const char *name;
+        const attn_layout *layout;
+    } layouts[] = {{"q", &p->q},
+                   {"k", &p->k},
+                   {"v", &p->v},
+                   {"o", &p->o},
+                   {"want.lse_layout", &p->want.lse_layout},
+                   {"gradients.grad_o", &p->gradients.grad_o},
+                   {"gradients.grad_q", &p->gradients.grad_q},
+                   {"gradients.grad_k", &p->gradients.grad_k},
+                   {"gradients.grad_v", &p->gradients.grad_v}};
+    CHECK(p->op == ATTN_FORWARD && memcmp(&p->shape, &no_shape, sizeof no_shape) == 0, ATTN_ERR_ARGUMENT,
+          "layer: attention.%s is set; the layer fills it in, leave it 0", p->op ? "op" : "shape");
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        CHECK(memcmp(layouts[i].layout, &no_layout, sizeof no_layout) == 0, ATTN_ERR_ARGUMENT,
+              "layer: attention.%s is set; the layer fills it in, leave it 0", layouts[i].name);
+    CHECK(!p->mask.packed && !p->paging.paged, ATTN_ERR_UNSUPPORTED, "layer: attention.%s: a layer reads [batch, token, channel]",
+          p->mask.packed ? "mask.packed" : "paging");
+    return ATTN_OK;
+}
+
+static void describe_projections(layer *l)
+{
+    const projection all[PROJECTIONS] = {
+        {"query", {0}, l->heads_q, l->head_dim, l->inputs[QUERY], 0},
+        {"key", {0}, l->heads_kv, l->head_dim, l->inputs[KEY], 0},
+        {"value", {0}, l->heads_kv, l->head_dim_v, l->inputs[VALUE], 0},
+        {"output", {0}, l->heads_q, l->head_dim_v, l->dim_output, 1},
+    };
+    memcpy(l->projections, all, sizeof all);
+}
+
+attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error)
+{
+    CHECK(given, ATTN_ERR_ARGUMENT, "layer is NULL");
+    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "layer: struct_size is %zu; set it to sizeof(attn_layer)",
+          given->struct_size);
+    for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: reserved[%d] is not 0", i);
+    memset(l, 0, sizeof *l);
+    l->dtype = given->dtype ? given->dtype : ATTN_F32;
+    CHECK(l->dtype == ATTN_F32 || l->dtype == ATTN_F64, ATTN_ERR_ARGUMENT, "layer: dtype is %s; it must be f32 or f64",
+          attn_dtype_name(l->dtype));
+    l->size = (int64_t)attn_dtype_size(l->dtype);
+    l->heads_q = given->heads_q;
+    l->heads_kv = given->heads_kv ? given->heads_kv : given->heads_q;
+    TRY(check_size("dim_model", given->dim_model, 1, error));
+    TRY(check_size("heads_q", l->heads_q, 1, error));
+    TRY(check_size("heads_kv", l->heads_kv, 1, error));
+    CHECK(l->heads_q % l->heads_kv == 0, ATTN_ERR_SHAPE, "layer: heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")",
+          l->heads_q, l->heads_kv);
+    CHECK(given->head_dim || given->dim_model % l->heads_q == 0, ATTN_ERR_SHAPE,
+          "layer: dim_model (%" PRId64 ") is not a multiple of heads_q (%" PRId64 "); set head_dim", given->dim_model, l->heads_q);
+    l->head_dim = given->head_dim ? given->head_dim : given->dim_model / l->heads_q;
+    l->head_dim_v = given->head_dim_v ? given->head_dim_v : l->head_dim;
+    l->inputs[QUERY] = given->dim_model;
+    l->inputs[KEY] = given->dim_key ? given->dim_key : given->dim_model;
+    l->inputs[VALUE] = given->dim_value ? given->dim_value : l->inputs[KEY];
+    l->no_output = given->no_output;
+    l->dim_output = given->dim_output ? given->dim_output : given->dim_model;
+    const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {{"dim_key", l->inputs[KEY]},
+                 {"dim_value", l->inputs[VALUE]},
+                 {"dim_output", l->dim_output},
+                 {"head_dim", l->head_dim},
+                 {"head_dim_v", l->head_dim_v}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) TRY(check_size(sizes[i].name, sizes[i].value, 1, error));
+    const int64_t widest = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v;
+    CHECK(widest <= largest / l->heads_q, ATTN_ERR_SHAPE, "layer: %" PRId64 " heads of %" PRId64 " channels are more than %" PRId64,
+          l->heads_q, widest, largest);
+    if (l->no_output) {
+        CHECK(given->dim_output == 0 || given->dim_output == l->heads_q * l->head_dim_v, ATTN_ERR_SHAPE,
+              "layer: dim_output is %" PRId64 "; without an output projection it is heads_q * head_dim_v (%" PRId64 ")",
+              given->dim_output, l->heads_q * l->head_dim_v);
+        l->dim_output = l->heads_q * l->head_dim_v;
+    }
+    l->rope = given->rope;
+    l->attention = given->attention;
+    if (l->attention) TRY(check_attention(l->attention, error));
+    describe_projections(l);
+    return ATTN_OK;
+}
+
+/* Strides filled in, and possible for the BLAS. */
+static attn_status check_strides(projection *p, attn_error *error)
+{
+    attn_projection *at = &p->at;
+    if (at->stride_head == 0 && at->stride_channel == 0 && at->stride_model == 0) {
+        at->stride_head = p->to_model ? p->dim : p->dim * p->model;
+        at->stride_channel = p->to_model ? 1 : p->model;
+        at->stride_model = p->to_model ? p->heads * p->dim : 1;
+    }
+    CHECK(at->stride_model == 1 || at->stride_channel == 1, ATTN_ERR_STRIDE,
+          "layer: %s.stride_channel is %" PRId64 " and stride_model %" PRId64 "; one of them must be 1", p->name,
+          at->stride_channel, at->stride_model);
+    const int by_row = at->stride_model == 1;
+    const int64_t far = by_row ? at->stride_channel : at->stride_model, near = by_row ? p->model : p->dim,
+                  count = by_row ? p->dim : p->model;
+    CHECK(count == 1 || far >= near, ATTN_ERR_STRIDE, "layer: %s.%s is %" PRId64 ", less than the %" PRId64 " numbers between",
+          p->name, by_row ? "stride_channel" : "stride_model", far, near);
+    CHECK(far <= largest && at->stride_head >= (p->heads > 1), ATTN_ERR_STRIDE,
+          "layer: %s.%s is %" PRId64 "; it must be within 1..%" PRId64, p->name,
+          far <= largest ? "stride_head"
+          : by_row       ? "stride_channel"
+                         : "stride_model",
+          far <= largest ? at->stride_head : far, largest);
+    return ATTN_OK;
+}
+
+attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, attn_error *error)
+{
+    const char *what = needed ? "weights" : "gradients";
+    CHECK(weights, ATTN_ERR_ARGUMENT, "layer: %s is NULL", what);
+    CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
+          "layer: %s.struct_size is %zu; set it to sizeof(attn_layer_weights)", what, weights->struct_size);
+    const attn_projection *all[PROJECTIONS] = {&weights->query, &weights->key, &weights->value, &weights->output};
+    for (int i = 0; i < PROJECTIONS; i++) {
+        projection *p = &l->projections[i];
+        p->at = *all[i];
+        if (i == OUTPUT && l->no_output) {
+            CHECK(!p->at.weight && !p->at.bias, ATTN_ERR_ARGUMENT, "layer: %s.output is given and no_output is set", what);
+            continue;
+        }
+        CHECK(!needed || p->at.weight, ATTN_ERR_ARGUMENT, "layer: weights.%s.weight is NULL", p->name);
+        TRY(check_strides(p, error));
+    }
+    return ATTN_OK;
+}
+
+attn_status layer_rows(const attn_sequence *given, const char *name, int64_t batch, int64_t tokens, int64_t channels, int needed,
+                       sequence *r, attn_error *error)
+{
+    *r = (sequence){given->data, batch, tokens, channels, given->stride_batch, given->stride_token};
+    CHECK(!needed || r->data || batch == 0 || tokens == 0, ATTN_ERR_ARGUMENT, "layer: %s.data is NULL", name);
+    if (r->stride_batch == 0 && r->stride_token == 0) {
+        r->stride_token = channels;
+        r->stride_batch = tokens * channels;
+    }
+    CHECK(r->stride_token >= 0 && r->stride_batch >= 0 && r->stride_token <= largest, ATTN_ERR_STRIDE,
+          "layer: %s has strides %" PRId64 " and %" PRId64 "; the one of tokens must be within 0..%" PRId64
+          ", the other not negative",
+          name, r->stride_batch, r->stride_token, largest);
+    /* either an entry's tokens lie together, or a token's entries do */
+    const int by_entry = (tokens <= 1 || r->stride_token >= channels) &&
+                         (batch <= 1 || r->stride_batch >= (tokens - 1) * r->stride_token + channels),
+              by_token = (batch <= 1 || r->stride_batch >= channels) &&
+                         (tokens <= 1 || r->stride_token >= (batch - 1) * r->stride_batch + channels);
+    CHECK(batch == 0 || tokens == 0 || by_entry || by_token, ATTN_ERR_STRIDE,
+          "layer: %s: rows of %" PRId64 " channels overlap with strides %" PRId64 " and %" PRId64, name, channels, r->stride_batch,
+          r->stride_token);
+    return ATTN_OK;
+}
+
+attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *bytes, attn_error *error)
+{
+    const int64_t factors[] = {a, b, c};
+    *bytes = size;
+    for (int i = 0; i < 3; i++) {
+        CHECK(factors[i] == 0 || *bytes <= INT64_MAX / 64 / factors[i], ATTN_ERR_SHAPE,
+              "layer: %" PRId64 " x %" PRId64 " x %" PRId64 " numbers have more bytes than 64 bits count", a, b, c);
+        *bytes *= factors[i];
+    }
+    *bytes = (*bytes + 63) / 64 * 64;
+    return ATTN_OK;
+}

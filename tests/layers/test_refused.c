@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ * test_refused.c - every sentence that a layer says no with; outputs are left as they were. */
+#include "test.h"
+
+#include <limits.h>
+
+#include "attn/layers.h"
+
+/* A good call with everything given; each case spoils one thing. */
+typedef struct good {
+    attn_layer layer;
+    attn_layer_weights weights, gradients;
+    attn_layer_args args;
+    attn_problem attention;
+    attn_args attention_args;
+    attn_rope rope;
+    float numbers[10][256];
+    float out[64], saved[1024];
+} good;
+
+static void make(good *g)
+{
+    memset(g, 0, sizeof *g);
+    g->layer = (attn_layer){.struct_size = sizeof g->layer, .dim_model = 8, .heads_q = 4};
+    g->weights.struct_size = g->gradients.struct_size = sizeof g->weights;
+    g->weights.query.weight = g->numbers[0], g->weights.key.weight = g->numbers[1];
+    g->weights.value.weight = g->numbers[2], g->weights.output.weight = g->numbers[3];
+    g->args = (attn_layer_args){
+        .struct_size = sizeof g->args, .batch = 2, .len_q = 3, .query = {g->numbers[4], 0, 0}, .output = {g->out, 0, 0}};
+    g->args.saved = g->saved;
+    g->args.grad_output.data = g->numbers[5];
+    g->args.grad_query.data = g->out;
+    g->attention.struct_size = sizeof g->attention;
+    g->attention_args.struct_size = sizeof g->attention_args;
+    g->rope.struct_size = sizeof g->rope;
+    memset(g->out, 0xa5, sizeof g->out);
+}
+
+static void layer_size(good *g) { g->layer.struct_size = 1; }
+static void reserved(good *g) { g->layer.reserved[2] = 1; }
+static void dtype(good *g) { g->layer.dtype = ATTN_BF16; }
+static void dim_model(good *g) { g->layer.dim_model = 0; }
+static void too_large(good *g) { g->layer.dim_key = (int64_t)INT_MAX + 1; }
+static void heads(good *g) { g->layer.heads_kv = 3; }
+static void head_dim(good *g) { g->layer.heads_q = 3; }
+static void many(good *g) { g->layer.head_dim = INT_MAX; }
+static void output_width(good *g) { g->layer.no_output = 1, g->layer.dim_output = 9, g->weights.output.weight = NULL; }
+static void attention_size(good *g) { g->layer.attention = &g->attention, g->attention.struct_size = 7; }
+static void op(good *g) { g->layer.attention = &g->attention, g->attention.op = ATTN_BACKWARD; }
+static void shape(good *g) { g->layer.attention = &g->attention, g->attention.shape.batch = 1; }
+static void layout(good *g) { g->layer.attention = &g->attention, g->attention.want.lse_layout.stride[0] = 1; }
+static void packed(good *g) { g->layer.attention = &g->attention, g->attention.mask.packed = 1; }
+static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.paged = 1; }
+static void args_attention(good *g) { g->args.attention = &g->attention_args, g->attention_args.struct_size = 3; }
+static void weights_size(good *g) { g->weights.struct_size = 2; }
+static void no_weight(good *g) { g->weights.value.weight = NULL; }
+static void output_given(good *g) { g->layer.no_output = 1; }
+static void strides(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 16, 8, 2}; }
+static void near_rows(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 16, 7, 1}; }
+static void head_stride(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 0, 8, 1}; }
+static void far_rows(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 16, (int64_t)INT_MAX + 1, 1}; }
+static void args_size(good *g) { g->args.struct_size = 0; }
+static void negative(good *g) { g->args.len_q = -1; }
+static void self_length(good *g) { g->args.len_kv = 4; }
+static void no_query(good *g) { g->args.query.data = NULL; }
+static void key_width(good *g) { g->layer.dim_key = 5; }
+static void negative_stride(good *g) { g->args.query.stride_batch = -24; }
+static void overlap(good *g) { g->args.query.stride_token = 7, g->args.query.stride_batch = 100; }
+static void rows(good *g) { g->args.batch = 1 << 16, g->args.len_q = 1 << 16; }
+static void rotation(good *g) { g->layer.rope = &g->rope, g->rope.dim_rotary = 4; }
+static void bad_option(good *g) { g->layer.attention = &g->attention, g->attention.score.softcap = -1; }
+
+static const struct {
+    void (*spoil)(good *);
+    attn_status status;
+    const char *message;
+} cases[] = {
+    {layer_size, ATTN_ERR_ARGUMENT, "layer: struct_size is 1; set it to sizeof(attn_layer)"},
+    {reserved, ATTN_ERR_ARGUMENT, "layer: reserved[2] is not 0"},
+    {dtype, ATTN_ERR_ARGUMENT, "layer: dtype is bf16; it must be f32 or f64"},
+    {dim_model, ATTN_ERR_SHAPE, "layer: dim_model (0) is not within 1..2147483647"},
+    {too_large, ATTN_ERR_SHAPE, "layer: dim_key (2147483648) is not within 1..2147483647"},
+    {heads, ATTN_ERR_SHAPE, "layer: heads_q (4) is not a multiple of heads_kv (3)"},
+    {head_dim, ATTN_ERR_SHAPE, "layer: dim_model (8) is not a multiple of heads_q (3); set head_dim"},
+    {many, ATTN_ERR_SHAPE, "layer: 4 heads of 2147483647 channels are more than 2147483647"},
+    {output_width, ATTN_ERR_SHAPE, "layer: dim_output is 9; without an output projection it is heads_q * head_dim_v (8)"},
+    {attention_size, ATTN_ERR_ARGUMENT, "layer: attention.struct_size is 7; set it to sizeof(attn_problem)"},
+    {op, ATTN_ERR_ARGUMENT, "layer: attention.op is set; the layer fills it in, leave it 0"},
+    {shape, ATTN_ERR_ARGUMENT, "layer: attention.shape is set; the layer fills it in, leave it 0"},
+    {layout, ATTN_ERR_ARGUMENT, "layer: attention.want.lse_layout is set; the layer fills it in, leave it 0"},
+    {packed, ATTN_ERR_UNSUPPORTED, "layer: attention.mask.packed: a layer reads [batch, token, channel]"},
+    {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging: a layer reads [batch, token, channel]"},
+    {args_attention, ATTN_ERR_ARGUMENT, "layer: args.attention.struct_size is 3; set it to sizeof(attn_args)"},
+    {weights_size, ATTN_ERR_ARGUMENT, "layer: weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
+    {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value.weight is NULL"},
+    {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is given and no_output is set"},
+    {strides, ATTN_ERR_STRIDE, "layer: key.stride_channel is 8 and stride_model 2; one of them must be 1"},
+    {near_rows, ATTN_ERR_STRIDE, "layer: key.stride_channel is 7, less than the 8 numbers between"},
+    {head_stride, ATTN_ERR_STRIDE, "layer: key.stride_head is 0; it must be within 1..2147483647"},
+    {far_rows, ATTN_ERR_STRIDE, "layer: key.stride_channel is 2147483648; it must be within 1..2147483647"},
+    {args_size, ATTN_ERR_ARGUMENT, "layer: args.struct_size is 0; set it to sizeof(attn_layer_args)"},
+    {negative, ATTN_ERR_SHAPE, "layer: len_q (-1) is negative"},
+    {self_length, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), and the key is the query"},
+    {no_query, ATTN_ERR_ARGUMENT, "layer: query.data is NULL"},
+    {key_width, ATTN_ERR_SHAPE, "layer: the key input is the query input, and has 5 channels instead of 8"},
+    {negative_stride, ATTN_ERR_STRIDE,
+     "layer: query has strides -24 and 0; the one of tokens must be within 0..2147483647, the other not negative"},
+    {overlap, ATTN_ERR_STRIDE, "layer: query: rows of 8 channels overlap with strides 100 and 7"},
+    {rows, ATTN_ERR_SHAPE, "layer: 65536 entries of 65536 and 65536 tokens are more rows than the BLAS counts"},
+    {rotation, ATTN_ERR_SHAPE, NULL}, /* position.h's own sentence */
+    {bad_option, ATTN_ERR_ARGUMENT, NULL},
+};
+
+static void expect(attn_status got, const attn_error *error, size_t i)
+{
+    if (cases[i].message && strcmp(error->message, cases[i].message) != 0)
+        fail_msg("case %d: '%s' instead of '%s'", (int)i, error->message, cases[i].message);
+    if (cases[i].message) assert_int_equal(got, cases[i].status);
+    assert_int_not_equal(got, ATTN_OK);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        good g;
+        attn_error error;
+        unsigned char before[sizeof g.out];
+        make(&g);
+        memcpy(before, g.out, sizeof before);
+        assert_int_equal(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK);
+        make(&g);
+        cases[i].spoil(&g);
+        expect(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), &error, i);
+        assert_memory_equal(g.out, before, sizeof before);
+        expect(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), &error, i);
+        assert_memory_equal(g.out, before, sizeof before);
+    }
+}
+
+/* What only some of the functions say. */
+static void test_others(void **state)
+{
+    good g;
+    attn_error error;
+    attn_layer_counts counts = {.struct_size = 5};
+    (void)state;
+    make(&g);
+    assert_int_equal(attn_layer_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer is NULL");
+    assert_int_equal(attn_layer_forward(&g.layer, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: weights is NULL");
+    assert_int_equal(attn_layer_forward(&g.layer, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    g.args.output.data = NULL;
+    assert_int_equal(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: output.data is NULL");
+    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: gradients is NULL");
+    g.args.grad_key.data = g.out;
+    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: grad_key is given, and this input is another's: its gradient joins grad_query");
+    g.args.saved = NULL;
+    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args.saved is NULL; forward fills it for backward");
+
+    assert_int_equal(attn_layer_count(&g.layer, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: counts is NULL");
+    assert_int_equal(attn_layer_count(&g.layer, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: counts.struct_size is 5; set it to sizeof(attn_layer_counts)");
+    counts.struct_size = sizeof counts;
+    assert_int_equal(attn_layer_count(&g.layer, NULL, 1, -2, 1, &counts, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "layer: batch (1), len_q (-2) or len_kv (1) is negative");
+    assert_int_equal(attn_layer_initialise(&g.layer, &g.weights, (attn_init)9, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: init (9) is no attn_init");
+    assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 3, &g.gradients, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "layer: heads_kv (4) is not a multiple of groups (3)");
+    assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: grouped.key.weight is NULL");
+    assert_int_equal(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: tensors is NULL");
+    assert_int_equal(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: tensors is NULL");
+}
+
+static void test_empty(void **state)
+{
+    good g;
+    attn_error error;
+    (void)state;
+    make(&g);
+    g.args.batch = 0;
+    assert_int_equal(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK);
+    g.gradients.query.weight = g.numbers[6]; /* over no rows: zeros */
+    memset(g.numbers[6], 0xa5, sizeof g.numbers[6]);
+    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_OK);
+    for (int i = 0; i < 64; i++) assert_true(g.numbers[6][i] == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages), cmocka_unit_test(test_others),
+                                       cmocka_unit_test(test_empty)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_weights.c - a layer's weights: names in files, drawing, counting, sharing among heads; and a real model's layer.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/io.h"
+#include "attn/layers.h"
+
+static const int64_t E = 8;
+
+static attn_layer layer_of(int64_t heads, int64_t heads_kv)
+{
+    return (attn_layer){.struct_size = sizeof(attn_layer), .dim_model = E, .heads_q = heads, .heads_kv = heads_kv};
+}
+
+/* Room for the weights of a layer of width E. */
+typedef struct room {
+    float q[64], k[64], v[64], o[64], bq[8], bk[8], bv[8], bo[8];
+} room;
+
+static attn_layer_weights in_room(room *r)
+{
+    return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
+                                .query = {.weight = r->q, .bias = r->bq},
+                                .key = {.weight = r->k, .bias = r->bk},
+                                .value = {.weight = r->v, .bias = r->bv},
+                                .output = {.weight = r->o, .bias = r->bo}};
+}
+
+static void test_counts(void **state)
+{
+    /* spec: 4 D^2 = 2,359,296 at D = 768; with biases of four projections 4 D more; grouped 2 D H d + 2 D G d */
+    const struct {
+        int64_t dim, heads, heads_kv;
+        int bias;
+        int64_t parameters;
+    } cases[] = {
+        {768, 12, 0, 0, 2359296}, {512, 8, 0, 0, 1048576}, {512, 8, 0, 1, 1050624}, {512, 8, 2, 0, 2 * 512 * 512 + 2 * 512 * 128}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_layer layer = {
+            .struct_size = sizeof layer, .dim_model = cases[i].dim, .heads_q = cases[i].heads, .heads_kv = cases[i].heads_kv};
+        float some = 0;
+        attn_layer_weights w = {.struct_size = sizeof w};
+        attn_layer_counts counts = {.struct_size = sizeof counts};
+        if (cases[i].bias) w.query.bias = w.key.bias = w.value.bias = w.output.bias = &some;
+        assert_int_equal(attn_layer_count(&layer, &w, 0, 0, 0, &counts, NULL), ATTN_OK);
+        assert_int_equal(counts.parameters, cases[i].parameters);
+    }
+    /* LLaMA-7B: 32 heads of 128, 2048 tokens, 32 layers: 1 GiB of keys and values in 16 bits, so 2 GiB in f32 */
+    attn_layer layer = {.struct_size = sizeof layer, .dim_model = 4096, .heads_q = 32};
+    attn_layer_counts counts = {.struct_size = sizeof counts};
+    assert_int_equal(attn_layer_count(&layer, NULL, 1, 2048, 2048, &counts, NULL), ATTN_OK);
+    assert_int_equal(counts.cache_per_token * 2048 * 32, INT64_C(2) << 30);
+}
+
+static void test_initialise(void **state)
+{
+    static float w[4][256 * 256], again[4][256 * 256];
+    const struct {
+        attn_init init;
+        double deviation[4]; /* of query, key, value, output, at D 256 and 8 heads of 32 */
+    } cases[] = {{ATTN_INIT_XAVIER, {sqrt(2.0 / 512), sqrt(2.0 / 512), sqrt(2.0 / 512), sqrt(2.0 / 512)}},
+                 {ATTN_INIT_HEAD, {sqrt(2.0 / 288), sqrt(2.0 / 288), sqrt(2.0 / 288), sqrt(2.0 / 512)}},
+                 {ATTN_INIT_SMALL, {0.02, 0.02, 0.02, 0.02}},
+                 {ATTN_INIT_TORCH, {sqrt(2.0 / 1024), sqrt(2.0 / 1024), sqrt(2.0 / 1024), sqrt(1.0 / 768)}}};
+    attn_layer layer = {.struct_size = sizeof layer, .dim_model = 256, .heads_q = 8};
+    attn_layer_weights weights = {
+        .struct_size = sizeof weights, .query.weight = w[0], .key.weight = w[1], .value.weight = w[2], .output.weight = w[3]};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(attn_layer_initialise(&layer, &weights, cases[i].init, 5, NULL), ATTN_OK);
+        memcpy(again, w, sizeof w);
+        assert_int_equal(attn_layer_initialise(&layer, &weights, cases[i].init, 5, NULL), ATTN_OK);
+        assert_memory_equal(w, again, sizeof w);
+        for (int p = 0; p < 4; p++) {
+            const int n = 256 * 256;
+            double mean = 0, square = 0;
+            for (int j = 0; j < n; j++) mean += w[p][j], square += (double)w[p][j] * w[p][j];
+            mean /= n;
+            const double deviation = cases[i].deviation[p];
+            assert_true(fabs(mean) < 5 * deviation / sqrt(n));                       /* 5 sigma of a mean */
+            assert_true(fabs(sqrt(square / n) / deviation - 1) < 5 * sqrt(0.5 / n)); /* and of a deviation */
+        }
+        assert_int_equal(attn_layer_initialise(&layer, &weights, cases[i].init, 6, NULL), ATTN_OK);
+        assert_memory_not_equal(w, again, sizeof w);
+    }
+}
+
+/* Stored and loaded again, from any layout, the weights are the same numbers. */
+static void test_store_and_load(void **state)
+{
+    static room r, turned;
+    attn_layer layer = layer_of(4, 2);
+    attn_layer_weights weights = in_room(&r), back;
+    attn_tensors *file = NULL;
+    attn_error error;
+    (void)state;
+    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 1, NULL), ATTN_OK);
+    for (int i = 0; i < 8; i++) r.bq[i] = (float)i, r.bo[i] = (float)-i;
+    /* the query's matrix as [in, out] */
+    for (int o = 0; o < 8; o++)
+        for (int i = 0; i < 8; i++) turned.q[i * 8 + o] = r.q[o * 8 + i];
+    weights.query = (attn_projection){turned.q, r.bq, 2, 1, 8};
+    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_store(&layer, &weights, file, "layers.3.", &error), ATTN_OK);
+    assert_non_null(attn_tensors_find(file, "layers.3.in_proj_weight"));
+    assert_non_null(attn_tensors_find(file, "layers.3.out_proj.bias"));
+    assert_int_equal(attn_layer_load(&layer, file, "layers.3.", &back, &error), ATTN_OK);
+    assert_memory_equal(back.query.weight, r.q, 8 * 8 * sizeof(float));
+    assert_memory_equal(back.key.weight, r.k, 4 * 8 * sizeof(float));
+    assert_memory_equal(back.value.weight, r.v, 4 * 8 * sizeof(float));
+    assert_memory_equal(back.output.weight, r.o, 8 * 8 * sizeof(float));
+    assert_memory_equal(back.query.bias, r.bq, sizeof r.bq);
+    assert_memory_equal(back.key.bias, r.bk, 4 * sizeof(float));
+    assert_memory_equal(back.output.bias, r.bo, sizeof r.bo);
+    attn_tensors_destroy(file);
+}
+
+/* What a bad file gets: one sentence, and nothing changed. */
+static void test_bad_files(void **state)
+{
+    static float good[8 * 8], nan_inside[8 * 8];
+    static double wide[8 * 8];
+    const int64_t square[2] = {8, 8}, wrong[2] = {8, 7};
+    const struct {
+        const char *message; /* in wo */
+        attn_dtype dtype;
+        const int64_t *shape;
+        const void *data;
+    } cases[] = {{"layer: no tensor is named a.out_proj.weight, a.o_proj.weight or a.wo", ATTN_F32, NULL, NULL},
+                 {"layer: tensor 'a.wo' has shape [8, 7]; the layer has [8, 8]", ATTN_F32, wrong, good},
+                 {"layer: tensor 'a.wo' is f64; the layer is f32", ATTN_F64, square, wide},
+                 {"layer: tensor 'a.wo' has a NaN at element 13", ATTN_F32, square, nan_inside}};
+    static const char *const names[] = {"a.wq", "a.wk", "a.wv"};
+    (void)state;
+    nan_inside[13] = NAN;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_layer layer = layer_of(2, 0);
+        attn_layer_weights weights, before;
+        attn_tensors *file = NULL;
+        attn_error error;
+        memset(&weights, 0x5a, sizeof weights);
+        before = weights;
+        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 3; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, square, good, NULL), ATTN_OK);
+        if (cases[i].shape)
+            assert_int_equal(attn_tensors_add(file, "a.wo", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
+        assert_int_not_equal(attn_layer_load(&layer, file, "a.", &weights, &error), ATTN_OK);
+        assert_string_equal(error.message, cases[i].message);
+        assert_memory_equal(&weights, &before, sizeof weights);
+        attn_tensors_destroy(file);
+    }
+}
+
+/* Heads that are alike: grouping them changes nothing. */
+static void test_group_heads(void **state)
+{
+    static room r, few;
+    static float x[3 * 8], y[3 * 8], z[3 * 8];
+    attn_layer layer = layer_of(4, 0), grouped_layer = layer_of(4, 2);
+    attn_layer_weights weights = in_room(&r), grouped = in_room(&few);
+    (void)state;
+    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 9, NULL), ATTN_OK);
+    for (int i = 0; i < 8; i++) r.bk[i] = (float)(i / 4), r.bv[i] = (float)(i % 2);
+    for (int h = 0; h < 4; h += 2) { /* heads h and h + 1 */
+        memcpy(r.k + (h + 1) * 16, r.k + h * 16, 16 * sizeof *r.k);
+        memcpy(r.v + (h + 1) * 16, r.v + h * 16, 16 * sizeof *r.v);
+    }
+    grouped.query = weights.query, grouped.output = weights.output;
+    assert_int_equal(attn_layer_group_heads(&layer, &weights, 2, &grouped, NULL), ATTN_OK);
+    for (int i = 0; i < 24; i++) x[i] = sinf((float)i);
+    attn_layer_args args = {.struct_size = sizeof args, .batch = 1, .len_q = 3, .query = {x, 0, 0}, .output = {y, 0, 0}};
+    assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
+    args.output.data = z;
+    assert_int_equal(attn_layer_forward(&grouped_layer, &grouped, &args, NULL), ATTN_OK);
+    for (int i = 0; i < 24; i++) assert_true(fabsf(y[i] - z[i]) < 64 * 0x1p-24f); /* sums of 8 numbers below 1, four deep */
+}
+
+/* A layer of a real model: its own output and weights. */
+static void test_real(void **state)
+{
+    static float y[14 * 384], mean[14 * 14];
+    attn_tensors *file = NULL;
+    attn_error error;
+    attn_layer layer = {.struct_size = sizeof layer, .dim_model = 384, .heads_q = 12};
+    attn_layer_weights weights;
+    double largest = 0, largest_weight = 0, scale = 0;
+    (void)state;
+    if (attn_tensors_read(&file, "examples/data/animal_street_layer2.safetensors", &error) != ATTN_OK)
+        fail_msg("%s", error.message);
+    const float *model = attn_tensors_find(file, "y")->data, *model_weights = attn_tensors_find(file, "weights")->data;
+    const attn_layer_args args = {.struct_size = sizeof args,
+                                  .batch = 1,
+                                  .len_q = 14,
+                                  .query = {(void *)(uintptr_t)attn_tensors_find(file, "x")->data, 0, 0},
+                                  .output = {y, 0, 0},
+                                  .weights_mean = mean};
+    if (attn_layer_load(&layer, file, "", &weights, &error) != ATTN_OK ||
+        attn_layer_forward(&layer, &weights, &args, &error) != ATTN_OK)
+        fail_msg("%s", error.message);
+    for (int i = 0; i < 14 * 384; i++) largest = fmax(largest, fabs(y[i] - model[i])), scale = fmax(scale, fabs(model[i]));
+    for (int i = 0; i < 14 * 14; i++) {
+        double sum = 0;
+        for (int h = 0; h < 12; h++) sum += model_weights[h * 196 + i];
+        largest_weight = fmax(largest_weight, fabs(mean[i] - sum / 12));
+    }
+    print_message("largest difference to the model: y %.2g of %.2g, mean weights %.2g\n", largest, scale, largest_weight);
+    assert_true(largest <= 2 * 384 * 0x1p-24 * scale); /* both sides round sums of 384 products, twice */
+    assert_true(largest_weight <= 384 * 0x1p-24);
+    attn_tensors_destroy(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),         cmocka_unit_test(test_initialise),
+                                       cmocka_unit_test(test_store_and_load), cmocka_unit_test(test_bad_files),
+                                       cmocka_unit_test(test_group_heads),    cmocka_unit_test(test_real)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
