@@ -79,7 +79,9 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
     } else {
         /* What comes next is the block of keys behind this one; an address past the end is only a hint. */
         const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
-        w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, keys->ldk);
+        int64_t next_ld = keys->ldk;
+        attn_task_look_ahead(task, n, &next, &next_ld);
+        w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, next_ld);
     }
 }
 
@@ -243,16 +245,14 @@ typedef struct call {
 
 static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
 
-/* Some query tiles of one head.  Heads in order, so that workers share a head's keys in the cache; the last queries first, since
- * under a causal mask they see the most keys. */
-static int64_t open_tiles(const call *c, char *memory, int64_t number, slot *slots)
+/* Some query tiles of one head. */
+static int64_t open_tiles(const attn_task *task, int64_t group, slot *slots)
 {
-    const attn_walk *w = c->walk;
-    int64_t groups = attn_ceil_div(w->tiles, w->group), group = groups - 1 - number % groups, count = 0;
-    attn_task task = attn_task_of_head(w, c->args, memory, number / groups);
+    const attn_walk *w = task->walk;
+    int64_t count = 0;
     for (int64_t t = group * w->group; t < attn_min((group + 1) * w->group, w->tiles); t++) {
-        slots[count] = slot_at(&task, t, count);
-        count += open_slot(&task, &slots[count]);
+        slots[count] = slot_at(task, t, count);
+        count += open_slot(task, &slots[count]);
     }
     return count;
 }
@@ -272,18 +272,68 @@ static int64_t open_heads(const call *c, char *memory, int64_t number, slot *slo
     return count;
 }
 
+/* A group of tiles, by its number.  Heads in order, so that workers share a head's keys in the cache; the last queries first, since
+ * under a causal mask they see the most keys. */
 static int64_t open_slots(const call *c, char *memory, int64_t number, slot *slots)
 {
-    return c->walk->by_heads ? open_heads(c, memory, number, slots) : open_tiles(c, memory, number, slots);
+    const attn_walk *w = c->walk;
+    if (w->by_heads) return open_heads(c, memory, number, slots);
+    const int64_t groups = attn_ceil_div(w->tiles, w->group);
+    attn_task task = attn_task_of_head(w, c->args, memory, number / groups);
+    return open_tiles(&task, groups - 1 - number % groups, slots);
 }
 
-static void run_task(void *context, int64_t worker, int64_t number)
+static void run_slots(const call *c, slot *slots, int64_t count)
+{
+    if (count) fold_all(slots, count);
+    for (int64_t t = 0; t < count; t++) finish_slot(&slots[t], shared_of(c));
+}
+
+/* What head number `head` reads and writes, as far as the worker does not have it already from the head before. */
+static attn_ahead ahead_of_head(const call *c, const attn_task *before, int64_t head)
+{
+    const attn_walk *w = c->walk;
+    const attn_problem *p = &w->problem;
+    attn_ahead ahead = {.size = (int64_t)attn_dtype_bytes(w->compute)};
+    if (head >= p->shape.batch * p->shape.heads_q || p->shape.dim_qk != p->shape.dim_v) return ahead;
+    const attn_task task = attn_task_of_head(w, c->args, before->memory, head);
+    const int same_keys = task.b == before->b && task.g == before->g;
+    const struct {
+        const attn_layout *layout;
+        const char *rows;
+        int64_t count;
+    } tensors[] = {
+        {&p->q, attn_query_row(&task, c->args->q, &p->q, 0), task.sight.len_q},
+        {&p->k, attn_key_row(&task, c->args->k, &p->k, 0), same_keys || w->compact_k ? 0 : task.sight.len_kv},
+        {&p->v, attn_key_row(&task, c->args->v, &p->v, 0), same_keys || w->compact_v ? 0 : task.sight.len_kv},
+        {&p->o, attn_query_row(&task, c->args->o, &p->o, 0), task.sight.len_q},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        if (tensors[i].layout->dtype != w->compute) continue;
+        ahead.part[ahead.parts].at = (uintptr_t)tensors[i].rows;
+        ahead.part[ahead.parts].left = tensors[i].count;
+        ahead.part[ahead.parts++].ld = tensors[i].layout->stride[2];
+    }
+    return ahead;
+}
+
+/* A whole head, whose worker will most likely go on with the head that is `workers` further. */
+static void run_head(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    slot slots[ATTN_MOST_TILES];
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, number);
+    attn_ahead ahead = ahead_of_head(c, &task, number + w->workers);
+    task.ahead = &ahead;
+    for (int64_t group = 0; group * w->group < w->tiles; group++) run_slots(c, slots, open_tiles(&task, group, slots));
+}
+
+static void run_group(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     slot slots[ATTN_MOST_TILES];
-    int64_t count = open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, slots);
-    if (count) fold_all(slots, count);
-    for (int64_t t = 0; t < count; t++) finish_slot(&slots[t], shared_of(c));
+    run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, slots));
 }
 
 /* ---- parts: few queries and heads, many keys ---- */
@@ -337,7 +387,10 @@ static void run_merge(void *context, int64_t worker, int64_t head)
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)
 {
     call c = {walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, walk->parts > 1 ? run_part : run_task,
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks,
+                     walk->parts > 1     ? run_part
+                     : walk->whole_heads ? run_head
+                                         : run_group,
                      &c);
     if (walk->parts > 1)
         attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,

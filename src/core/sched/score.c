@@ -117,7 +117,10 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
     void *scratch = attn_part(task, w->scratch.scratch);
 
-    kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, keys->V, keys->ldv);
+    const void *next = keys->V;
+    int64_t next_ld = keys->ldv;
+    attn_task_look_ahead(task, n, &next, &next_ld);
+    kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld);
 
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
     if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, p->score.softcap, slope, bend);

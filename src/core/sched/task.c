@@ -17,6 +17,7 @@ attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *
     task.h = head % shape->heads_q;
     task.g = task.h / (shape->heads_q / shape->heads_kv);
     task.sight = attn_sight_of(&walk->problem, args, task.b, task.h);
+    task.ahead = NULL;
     return task;
 }
 

@@ -3,6 +3,7 @@
 #ifndef ATTN_SCHED_TASK_H
 #define ATTN_SCHED_TASK_H
 
+#include "ahead.h"
 #include "tile.h"
 #include "visible.h"
 #include "walk.h"
@@ -13,6 +14,7 @@ typedef struct attn_task {
     char *memory; /* of the worker */
     int64_t b, h, g;
     attn_sight sight;
+    attn_ahead *ahead; /* NULL, or what the worker's next task will need */
 } attn_task;
 
 /* Keys low .. high-1 with their rows in the compute type. */
@@ -36,6 +38,12 @@ char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *l
 
 /* The keys low .. high-1, at most a block of them, copied into compact rows where they are not usable in place. */
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high);
+/* Where the next task is known, what to prefetch while a product runs over n keys; else leaves *next and *ld alone. */
+static inline void attn_task_look_ahead(const attn_task *task, int64_t n, const void **next, int64_t *ld)
+{
+    if (task->ahead) attn_ahead_take(task->ahead, n, next, ld);
+}
+
 /* The same without their values. */
 attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high);
 /* Their tangents, likewise; NULL where they are not given. */

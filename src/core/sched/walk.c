@@ -22,11 +22,19 @@ static int must_compact(const attn_walk *walk, const attn_layout *layout, int64_
 static int64_t tiles_of_task(const attn_walk *walk, int64_t heads, int threads)
 {
     const attn_shape *shape = &walk->problem.shape;
-    int64_t most = walk->compact_k || walk->compact_v ? ATTN_MOST_TILES : 2;
+    const int copied = walk->compact_k || walk->compact_v;
+    int64_t most = copied ? ATTN_MOST_TILES : shape->len_kv > walk->block_kv ? 2 : 1;
     double tile_bytes = (double)(shape->dim_qk + shape->dim_v) * (double)walk->tile_q * (double)attn_dtype_bytes(walk->compute);
     while (most > 1 && tile_bytes * (double)most > 256 << 10) most /= 2;
     while (most > 1 && (double)heads * (double)walk->tiles / (double)most < 4.0 * threads) most /= 2;
     return most;
+}
+
+/* Forward: a task has a whole head where that is short, with a single block of keys, and heads are many.  The head's rows are then
+ * fetched by one core, and while they are at work those of its next head are on their way. */
+static int takes_whole_heads(const attn_walk *walk, int64_t heads, int threads)
+{
+    return !walk->by_heads && walk->problem.shape.len_kv <= walk->block_kv && heads / threads >= 8;
 }
 
 /* Backward: a key head's queries are dealt to splits.  Their number depends on the head alone, since sums depend on it. */
@@ -77,8 +85,12 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
+    /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
+    double flops =
+        2.0 * (double)heads * (double)p->shape.len_q * (double)p->shape.len_kv * (double)(p->shape.dim_qk + p->shape.dim_v);
+    const int small = flops < 1e6;
     walk->group = walk->splits = walk->at_once = 1;
-    walk->by_heads = 0;
+    walk->by_heads = walk->whole_heads = 0;
     walk->parts = 1;
     if (attn_walk_sums(walk)) {
         walk->splits = splits_of_key_head(walk);
@@ -92,18 +104,17 @@ int attn_walk_init(attn_walk *walk, int threads)
         walk->group = walk->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(walk, heads, threads);
         if (walk->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, walk->group), &walk->tasks)) return 0;
         if (!walk->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
+        walk->whole_heads = !small && walk->tasks > 0 && takes_whole_heads(walk, heads, threads);
+        if (walk->whole_heads) walk->tasks = heads;
         if (!cut_keys(walk)) return 0;
     }
 
-    /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
-    double flops =
-        2.0 * (double)heads * (double)p->shape.len_q * (double)p->shape.len_kv * (double)(p->shape.dim_qk + p->shape.dim_v);
     int64_t columns = 0;
     if (p->want.column_sum) { /* their walk has tasks of its own */
         int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
         if (!attn_mul(p->shape.batch, attn_column_heads(p), &columns) || !attn_mul(columns, blocks, &columns)) return 0;
     }
-    walk->workers = flops < 1e6 ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
+    walk->workers = small ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
     if (!attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
     return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&

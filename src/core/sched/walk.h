@@ -65,6 +65,7 @@ typedef struct attn_walk {
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
     int64_t group;    /* forward: tiles of one task, which share each block of keys and values */
+    int whole_heads;  /* forward: a task goes through all groups of a head, one after another */
     int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
     int64_t parts;    /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
     int64_t part_kv;  /* keys of a part, a multiple of block_kv */
