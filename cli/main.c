@@ -19,6 +19,9 @@ static const command commands[] = {
     {"run", "IN -o OUT", "compute attention over the tensors of a file", attn_cmd_run},
     {"top", "IN --token WORD", "list what a token attends to, by layer and head", attn_cmd_top},
     {"view", "IN -o PAGE.html", "write one page that shows all weights in a browser", attn_cmd_view},
+#if ATTN_CLI_LAYERS
+    {"layer", "IN -o OUT", "run an attention layer with the weights of a file", attn_cmd_layer},
+#endif
     {"check", "[PROBLEM...]", "hold every kernel of this CPU against the reference", attn_cmd_check},
     {"bench", "[PROBLEM...]", "measure speed, as a share of what this CPU can do", attn_cmd_bench},
     {"info", "", "print what this CPU and this build can do", attn_cmd_info},

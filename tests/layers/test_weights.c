@@ -180,6 +180,36 @@ static void test_group_heads(void **state)
     for (int i = 0; i < 24; i++) assert_true(fabsf(y[i] - z[i]) < 64 * 0x1p-24f); /* sums of 8 numbers below 1, four deep */
 }
 
+/* Entries of a padded batch are what each is alone, whatever stands in the padding. */
+static void test_padded_batch(void **state)
+{
+    static room r;
+    static float x[2 * 5 * 8], y[2 * 5 * 8], alone[5 * 8];
+    static const int64_t lengths[2] = {3, 5};
+    attn_layer layer = layer_of(4, 2);
+    attn_layer_weights weights = in_room(&r);
+    attn_problem padded = {.struct_size = sizeof padded};
+    const attn_args with_lengths = {.struct_size = sizeof with_lengths, .lengths_q = lengths, .lengths_kv = lengths};
+    (void)state;
+    padded.mask.lengths_q = padded.mask.lengths_kv = 1;
+    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 2, NULL), ATTN_OK);
+    for (int i = 0; i < 80; i++) x[i] = i / 8 % 5 < 3 || i >= 40 ? cosf((float)i) : NAN;
+    attn_layer_args args = {.struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {x, 0, 0}, .output = {y, 0, 0}};
+    layer.attention = &padded;
+    args.attention = &with_lengths;
+    assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
+    layer.attention = NULL;
+    args.attention = NULL;
+    args.batch = 1;
+    args.output.data = alone;
+    for (int b = 0; b < 2; b++) {
+        args.query.data = x + b * 40;
+        args.len_q = lengths[b];
+        assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
+        for (int i = 0; i < lengths[b] * 8; i++) assert_true(fabsf(y[b * 40 + i] - alone[i]) < 64 * 0x1p-24f);
+    }
+}
+
 /* A layer of a real model: its own output and weights. */
 static void test_real(void **state)
 {
@@ -216,8 +246,9 @@ static void test_real(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),         cmocka_unit_test(test_initialise),
-                                       cmocka_unit_test(test_store_and_load), cmocka_unit_test(test_bad_files),
-                                       cmocka_unit_test(test_group_heads),    cmocka_unit_test(test_real)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),    cmocka_unit_test(test_initialise),  cmocka_unit_test(test_store_and_load),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_group_heads), cmocka_unit_test(test_padded_batch),
+        cmocka_unit_test(test_real)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
