@@ -81,14 +81,10 @@ static void run_tile(const attn_task *task, int64_t number, const attn_shares *t
     if (!attn_gradient_tile_open(task, number, &t)) return;
     memset(dQt, 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
 
-    for (int64_t j = t.keys.low; j < t.keys.high;) {
-        int64_t end = attn_block_end(w, j, t.keys.high);
-        if (!attn_gradient_skips(task, &t, j, end)) {
-            attn_keys keys = attn_task_keys(task, j, end);
-            attn_gradient_block(task, &t, &keys);
-            accumulate(task, &t, &keys, to);
-        }
-        j = end;
+    for (attn_interval run = {t.keys.low, t.keys.low}; attn_gradient_next(task, &t, &run);) {
+        attn_keys keys = attn_task_keys(task, run.low, run.high);
+        attn_gradient_block(task, &t, &keys);
+        accumulate(task, &t, &keys, to);
     }
     w->kernel->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), dQt,
                              attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t.tile.first),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "runs.h"
 #include "second.h"
 #include "shares.h"
 #include "threads.h"
@@ -113,14 +114,11 @@ static void add_tile(const call *c, const attn_task *task, const region *r, int6
     if (!open_tile(c, task, t, &tile)) return;
     int64_t low = attn_max(r->j_first, tile.keys.low), high = attn_min(r->j_end, tile.keys.high);
     int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    for (int64_t j = low; j < high;) {
-        int64_t end = attn_block_end(w, j, high);
-        if (!attn_gradient_skips(task, &tile, j, end)) {
-            const void *dS = derive_block(task, &tile, j, end);
-            int64_t row = c->axes[3] ? 0 : j - r->j_first;
-            w->backward->reduce_pairs(tile.tile.rows, end - j, dS, c->axes[2], c->axes[3], (char *)pairs + row * w->tile_q * size);
-        }
-        j = end;
+    for (attn_interval run = {low, low}; attn_task_next(task, &tile.tile, tile.empty != NULL, high, &run);) {
+        const void *dS = derive_block(task, &tile, run.low, run.high);
+        int64_t row = c->axes[3] ? 0 : run.low - r->j_first;
+        w->backward->reduce_pairs(tile.tile.rows, run.high - run.low, dS, c->axes[2], c->axes[3],
+                                  (char *)pairs + row * w->tile_q * size);
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "../base/names.h"
 #include "outputs.h"
+#include "runs.h"
 #include "threads.h"
 
 /* Rows of a head lie one behind the other, padded to whole vectors. */
@@ -61,32 +62,38 @@ static void write_sums(const call *c, const attn_sight *sight, int64_t b, int64_
         attn_real_put(c->args->column_sum, c->walk->compute, at + j * stride[2], sums ? sums[j - low] : 0);
 }
 
-/* Weights of a tile and these keys in scratch.S; returns how many keys, from *low on, the tile sees. */
-static int64_t weigh(const attn_task *task, attn_tile *tile, const attn_keys *keys, const char *shared, int64_t *low)
+/* Lanes of a tile that weigh all keys alike; NULL where none does. */
+static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, const char *shared)
+{
+    const attn_walk *w = task->walk;
+    const int32_t *alike = (const int32_t *)(const void *)(shared + w->shared.row_empty) + row_at(task, tile);
+    for (int64_t i = 0; w->problem.mask.empty == ATTN_EMPTY_UNIFORM && i < tile->width * w->kernel->lanes; i++)
+        if (alike[i]) return alike;
+    return NULL;
+}
+
+/* The tile's queries, and their m and l as forward left them. */
+static void open_rows(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, tile);
-    const size_t lanes = (size_t)(tile->width * w->kernel->lanes);
-    const int32_t *alike = (const int32_t *)(const void *)(shared + w->shared.row_empty) + at;
-    void *Qt = attn_part(task, w->scratch.Qt), *m = attn_part(task, w->scratch.m), *l = attn_part(task, w->scratch.l);
-    void *S = attn_part(task, w->scratch.S);
-    attn_interval seen = attn_tile_look(&task->sight, tile);
-    int any_alike = 0;
-
-    for (size_t i = 0; p->mask.empty == ATTN_EMPTY_UNIFORM && i < lanes; i++) any_alike |= alike[i];
-    attn_keys part = any_alike ? *keys : attn_keys_within(task, keys, seen.low, seen.high);
-    if (part.low >= part.high || (!any_alike && attn_task_skips(task, tile, part.low, part.high))) return 0;
-
+    const size_t bytes = (size_t)(tile->width * w->kernel->lanes * size);
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, &p->q, tile->first),
-                          p->q.dtype, p->q.stride[2], attn_task_scale(task), Qt);
-    memcpy(m, shared + w->shared.row_m + at * size, lanes * (size_t)size);
-    memcpy(l, shared + w->shared.row_l + at * size, lanes * (size_t)size);
-    attn_task_score(task, tile, Qt, &part, NULL);
-    if (any_alike) w->kernel->revive(tile->width, part.high - part.low, S, alike);
-    w->kernel->outputs.weigh(tile->width, part.high - part.low, S, m, l);
-    *low = part.low;
-    return part.high - part.low;
+                          p->q.dtype, p->q.stride[2], attn_task_scale(task), attn_part(task, w->scratch.Qt));
+    memcpy(attn_part(task, w->scratch.m), shared + w->shared.row_m + at * size, bytes);
+    memcpy(attn_part(task, w->scratch.l), shared + w->shared.row_l + at * size, bytes);
+}
+
+/* Weights of a tile and these keys in scratch.S. */
+static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const int32_t *alike)
+{
+    const attn_walk *w = task->walk;
+    const int64_t n = keys->high - keys->low;
+    void *S = attn_part(task, w->scratch.S);
+    attn_task_score(task, tile, attn_part(task, w->scratch.Qt), keys, NULL);
+    if (alike) w->kernel->revive(tile->width, n, S, alike);
+    w->kernel->outputs.weigh(tile->width, n, S, attn_part(task, w->scratch.m), attn_part(task, w->scratch.l));
 }
 
 /* What one head adds to the sums of keys low .. high-1. */
@@ -106,10 +113,16 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
         attn_tile tile = attn_tile_at(w, t);
         tile.rows = attn_clamp(len_q - tile.first, 0, tile.rows);
         if (tile.rows == 0 || tile.first + tile.rows <= from) continue;
-        int64_t first, n = weigh(task, &tile, &keys, shared, &first);
-        if (n == 0) continue;
-        w->kernel->outputs.sum_columns(tile.width, attn_max(0, from - tile.first), tile.rows, n, attn_part(task, w->scratch.S),
-                                       sums + first - low);
+        const int32_t *alike = alike_in(task, &tile, shared);
+        attn_tile_look(&task->sight, &tile);
+        attn_interval run = {low, low};
+        for (int open = 0; attn_task_next(task, &tile, alike != NULL, high, &run); open = 1) {
+            if (!open) open_rows(task, &tile, shared);
+            attn_keys part = attn_keys_within(task, &keys, run.low, run.high);
+            weigh(task, &tile, &part, alike);
+            w->kernel->outputs.sum_columns(tile.width, attn_max(0, from - tile.first), tile.rows, run.high - run.low,
+                                           attn_part(task, w->scratch.S), sums + run.low - low);
+        }
     }
 }
 

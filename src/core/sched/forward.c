@@ -15,6 +15,7 @@
 
 #include "../base/names.h"
 #include "outputs.h"
+#include "runs.h"
 #include "threads.h"
 
 /* A query tile with its place in memory. */
@@ -85,19 +86,33 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
     }
 }
 
-/* 1 if a query of the slot sees one of these keys. */
-static int needs(const slot *s, int64_t low, int64_t high)
+/* The slot's next run of keys from run->high on, below `high`. */
+static int next_run(const slot *s, int64_t high, attn_interval *run)
 {
-    low = attn_max(low, s->keys.low);
-    high = attn_min(high, s->keys.high);
-    return low < high && !attn_task_skips(&s->task, &s->tile, low, high);
+    return attn_task_run(&s->task, &s->tile, attn_max(run->high, s->keys.low), attn_min(high, s->keys.high), run);
 }
 
-static void fold_block(const attn_task *task, slot *s, const attn_keys *block)
+/* Where only the first queries of a tile see a run, being global: the slot without the other vectors. */
+static slot slot_of_run(const slot *s, const attn_interval *run)
 {
-    attn_keys keys = attn_keys_within(task, block, s->keys.low, s->keys.high);
-    s->dropped |= score(task, s, &keys);
-    fold(task, s, &keys, 0);
+    const attn_view *view = &s->tile.view;
+    const int64_t lanes = s->task.walk->kernel->lanes;
+    slot part = *s;
+    if (view->global_rows == 0 || (run->low < view->others.high && view->others.low < run->high)) return part;
+    part.tile.width = (int)attn_ceil_div(view->global_rows, lanes);
+    part.tile.rows = attn_min(part.tile.rows, part.tile.width * lanes);
+    return part;
+}
+
+/* What the slot sees of a block, which begins with `run`. */
+static void fold_block(slot *s, const attn_keys *block, attn_interval run)
+{
+    do {
+        attn_keys keys = attn_keys_within(&s->task, block, run.low, run.high);
+        slot part = slot_of_run(s, &run);
+        s->dropped |= score(&s->task, &part, &keys);
+        fold(&s->task, &part, &keys, 0);
+    } while (next_run(s, block->high, &run));
 }
 
 /* Leaves a slot the keys of one part. */
@@ -126,14 +141,11 @@ static void repeat_carefully(const attn_task *task, const slot *s)
         if (part > 0) own.m = s->spare->m, own.l = s->spare->l, own.Ot = s->spare->Ot;
         start_with(task, &own, part == 0 ? attn_task_sink(task) : -INFINITY);
         cut(&own, part);
-        for (int64_t j = own.keys.low; j < own.keys.high;) {
-            int64_t end = attn_block_end(w, j, own.keys.high);
-            if (own.empty || needs(&own, j, end)) {
-                attn_keys keys = attn_task_keys(task, j, end);
-                score(task, &own, &keys);
-                fold(task, &own, &keys, 1);
-            }
-            j = end;
+        attn_interval run = {own.keys.low, own.keys.low};
+        while (attn_task_next(task, &own.tile, own.empty != NULL, own.keys.high, &run)) {
+            attn_keys keys = attn_task_keys(task, run.low, run.high);
+            score(task, &own, &keys);
+            fold(task, &own, &keys, 1);
         }
         if (part > 0) merge(s, &own);
     }
@@ -213,25 +225,33 @@ static int open_slot(const attn_task *task, slot *s)
     return 1;
 }
 
+/* The first key from j on that a slot may see. */
+static int64_t beyond_gaps(const slot *slots, int64_t count, int64_t j)
+{
+    int64_t next = INT64_MAX;
+    for (int64_t t = 0; t < count; t++)
+        if (j < slots[t].keys.high) next = attn_min(next, attn_beyond_gap(&slots[t].tile.view, attn_max(j, slots[t].keys.low)));
+    return next;
+}
+
 /* The walk proper: all slots, which share a key head, against the keys that one of them sees. */
 static void fold_all(slot *slots, int64_t count)
 {
-    int64_t low = INT64_MAX, high = 0;
-    for (int64_t t = 0; t < count; t++) {
-        if (slots[t].keys.low == slots[t].keys.high) continue;
-        low = attn_min(low, slots[t].keys.low);
-        high = attn_max(high, slots[t].keys.high);
-    }
-    for (int64_t j = low; j < high;) {
-        int64_t end = attn_block_end(slots[0].task.walk, j, high);
+    const attn_walk *w = slots[0].task.walk;
+    int64_t high = 0, end;
+    for (int64_t t = 0; t < count; t++) high = attn_max(high, slots[t].keys.high);
+    for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, end)) {
+        attn_interval run[ATTN_MOST_TILES];
         int needed[ATTN_MOST_TILES], any = 0;
-        for (int64_t t = 0; t < count; t++) any |= needed[t] = needs(&slots[t], j, end);
-        if (any) {
-            attn_keys block = attn_task_keys(&slots[0].task, j, end);
-            for (int64_t t = 0; t < count; t++)
-                if (needed[t]) fold_block(&slots[t].task, &slots[t], &block);
+        end = attn_block_end(w, j, high);
+        for (int64_t t = 0; t < count; t++) {
+            run[t].high = j;
+            any |= needed[t] = next_run(&slots[t], end, &run[t]);
         }
-        j = end;
+        if (!any) continue;
+        attn_keys block = attn_task_keys(&slots[0].task, j, end);
+        for (int64_t t = 0; t < count; t++)
+            if (needed[t]) fold_block(&slots[t], &block, run[t]);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../base/names.h"
+#include "runs.h"
 
 static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
 {
@@ -76,11 +77,9 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient
     return 1;
 }
 
-int attn_gradient_skips(const attn_task *task, const attn_gradient_tile *t, int64_t low, int64_t high)
+int attn_gradient_next(const attn_task *task, const attn_gradient_tile *t, attn_interval *run)
 {
-    low = attn_max(low, t->keys.low);
-    high = attn_min(high, t->keys.high);
-    return low >= high || (!t->empty && attn_task_skips(task, &t->tile, low, high));
+    return attn_task_next(task, &t->tile, t->empty != NULL, t->keys.high, run);
 }
 
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)

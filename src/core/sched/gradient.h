@@ -19,8 +19,8 @@ typedef struct attn_gradient_tile {
  */
 int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient_tile *tile);
 
-/* 1 if no query of the tile sees a key of low .. high-1. */
-int attn_gradient_skips(const attn_task *task, const attn_gradient_tile *tile, int64_t low, int64_t high);
+/* The next run of keys that the tile visits, from run->high on; returns 0 behind the last one. */
+int attn_gradient_next(const attn_task *task, const attn_gradient_tile *tile, attn_interval *run);
 
 /* The block's weights after dropout in scratch.S, the gradient of its scores in scratch.dP, the softcap's derivative in
  * scratch.slope. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "runs.h"
 
 /* ---- pairs: dense weights and scores, and rows for the caller's view ---- */
 
@@ -198,13 +199,10 @@ void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *s
         else walk = 1;
     }
     if (wants_rows(want)) start_rows(task);
-    for (int64_t j = f->keys.low; walk && j < f->keys.high;) {
-        int64_t end = attn_block_end(w, j, f->keys.high);
-        if (f->empty || !attn_task_skips(task, &f->tile, j, end)) {
-            attn_keys keys = attn_task_keys_alone(task, j, end);
-            use_block(task, f, &keys, pairs, count);
-        }
-        j = end;
+    attn_interval run = {f->keys.low, f->keys.low};
+    while (walk && attn_task_next(task, &f->tile, f->empty != NULL, f->keys.high, &run)) {
+        attn_keys keys = attn_task_keys_alone(task, run.low, run.high);
+        use_block(task, f, &keys, pairs, count);
     }
     if (wants_rows(want)) finish_rows(task, f);
     if (want->rows) {

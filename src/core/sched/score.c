@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "runs.h"
 #include "task.h"
 
 static attn_block block_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j)
@@ -47,62 +48,13 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
     else w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), low, high);
 }
 
-/* 1 if list `number` of the block mask has this block of keys: its numbers rise. */
-static int is_listed(const attn_task *task, int64_t number, int64_t block)
-{
-    const attn_dtype dtype = task->walk->problem.mask.index_dtype;
-    int64_t low = attn_index_at(task->args->block_rows, dtype, number);
-    int64_t high = attn_index_at(task->args->block_rows, dtype, number + 1);
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2, found = attn_index_at(task->args->block_columns, dtype, middle);
-        if (found == block) return 1;
-        if (found < block) low = middle + 1;
-        else high = middle;
-    }
-    return 0;
-}
-
-/* The entry of the block mask that speaks for query i and key j. */
-static int block_keeps(const attn_task *task, int64_t i, int64_t j)
-{
-    const attn_mask *m = &task->walk->problem.mask;
-    if (m->block_lists) return is_listed(task, i / m->block_q, j / m->block_kv);
-    return *attn_pair_at(task, task->args->blocks, &m->blocks, i / m->block_q, j / m->block_kv) != 0;
-}
-
-static int has_blocks(const attn_task *task) { return task->walk->problem.mask.block || task->walk->problem.mask.block_lists; }
-
-/* How many entries of the block mask these pairs touch, and how many of them keep. */
-static void count_blocks(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, int64_t *all, int64_t *kept)
-{
-    const attn_mask *m = &task->walk->problem.mask;
-    *all = *kept = 0;
-    for (int64_t i = tile->first; i < tile->first + tile->rows; i = (i / m->block_q + 1) * m->block_q)
-        for (int64_t j = low; j < high; j = (j / m->block_kv + 1) * m->block_kv) {
-            *all += 1;
-            *kept += block_keeps(task, i, j);
-        }
-}
-
-int attn_task_skips(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high)
-{
-    int64_t all, kept;
-    if (attn_view_misses(&task->sight, &tile->view, tile->first, tile->rows, low, high)) return 1;
-    if (!has_blocks(task)) return 0;
-    count_blocks(task, tile, low, high, &all, &kept);
-    return kept == 0;
-}
-
 /* A tile that the block mask cuts: its entries are spread to a byte for each pair.  Returns 0 where every pair is kept. */
 static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
     unsigned char *bytes = attn_part(task, w->scratch.spread);
-    int64_t n = keys->high - keys->low, all, kept;
-    count_blocks(task, tile, keys->low, keys->high, &all, &kept);
-    if (kept == all) return 0;
-    for (int64_t i = 0; i < tile->rows; i++)
-        for (int64_t j = 0; j < n; j++) bytes[i * n + j] = (unsigned char)block_keeps(task, tile->first + i, keys->low + j);
+    int64_t n = keys->high - keys->low;
+    if (attn_blocks_spread(task, tile, keys->low, keys->high, bytes)) return 0;
     attn_block mask = {bytes, ATTN_BOOL, n, 1};
     w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), &mask, attn_part(task, w->scratch.scratch));
     return 1;
@@ -138,7 +90,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->keep_mask(tile->width, tile->rows, n, S, &mask, scratch);
         cut = 1;
     }
-    if (has_blocks(task)) cut |= keep_blocks(task, tile, keys);
+    if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
     if (!attn_view_covers(&task->sight, &tile->view, keys->low, keys->high)) {
         keep_visible(task, tile, keys);
         cut = 1;

@@ -139,14 +139,11 @@ static void run_tile(const attn_task *task, int64_t number, const attn_shares *t
     if (p->second.bias) keep_rows(task, number, shared);
 
     memset(second_Qt, 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
-    for (int64_t j = t.keys.low; j < t.keys.high;) {
-        int64_t end = attn_block_end(w, j, t.keys.high);
-        if (!attn_gradient_skips(task, &t, j, end)) {
-            attn_keys keys = attn_task_keys(task, j, end), tangents = attn_task_tangents_of_keys(task, j, end);
-            attn_second_block(task, &t, &keys, &tangents);
-            accumulate(task, &t, &keys, &tangents, to);
-        }
-        j = end;
+    for (attn_interval run = {t.keys.low, t.keys.low}; attn_gradient_next(task, &t, &run);) {
+        attn_keys keys = attn_task_keys(task, run.low, run.high);
+        attn_keys tangents = attn_task_tangents_of_keys(task, run.low, run.high);
+        attn_second_block(task, &t, &keys, &tangents);
+        accumulate(task, &t, &keys, &tangents, to);
     }
     w->kernel->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), second_Qt,
                              attn_query_row(task, task->args->second_q, q, t.tile.first), q->dtype, q->stride[2]);

@@ -82,13 +82,10 @@ void attn_tangent_walk(const attn_task *task, attn_gradient_tile *t)
     const int64_t Dv = w->problem.shape.dim_v, lane_bytes = w->tile_q * (int64_t)attn_dtype_bytes(w->compute);
     memset(attn_part(task, w->scratch.At), 0, (size_t)(Dv * lane_bytes));
     memset(attn_part(task, w->scratch.mu), 0, (size_t)lane_bytes);
-    for (int64_t j = t->keys.low; j < t->keys.high;) {
-        int64_t end = attn_block_end(w, j, t->keys.high);
-        if (!attn_gradient_skips(task, t, j, end)) {
-            attn_keys keys = attn_task_keys(task, j, end), tangents = attn_task_tangents_of_keys(task, j, end);
-            add_block(task, t, &keys, &tangents);
-        }
-        j = end;
+    for (attn_interval run = {t->keys.low, t->keys.low}; attn_gradient_next(task, t, &run);) {
+        attn_keys keys = attn_task_keys(task, run.low, run.high);
+        attn_keys tangents = attn_task_tangents_of_keys(task, run.low, run.high);
+        add_block(task, t, &keys, &tangents);
     }
     w->jvp->center(t->tile.width, Dv, attn_part(task, w->scratch.mu), attn_part(task, w->scratch.Ot),
                    attn_part(task, w->scratch.At));

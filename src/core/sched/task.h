@@ -58,9 +58,6 @@ attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t
  */
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope);
 
-/* 1 if no query of the tile sees any of these keys, as far as intervals and block masks tell. */
-int attn_task_skips(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high);
-
 /* The dropout of this tile and these keys; NULL where there is none.  Fills *drop. */
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop);
 

@@ -140,7 +140,7 @@ static void gather(const attn_interval *keys, int first, attn_interval *any, att
 attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows)
 {
     const attn_seen none = {nothing, nothing};
-    attn_view view = {none, none};
+    attn_view view = {none, none, 0, nothing};
     int64_t live = attn_clamp(sight->len_q - first, 0, rows);
     if (live == 0) return view;
     if (sight->ranges || sight->global_q || sight->global_kv) {
@@ -148,6 +148,13 @@ attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows
             attn_seen seen = attn_keys_of_query(sight, i);
             gather(&seen.near, i == first, &view.any.near, &view.all.near);
             gather(&seen.far, i == first, &view.any.far, &view.all.far);
+            if (i == first + view.global_rows && is_global(sight, attn_add_saturate(i, sight->offset))) {
+                view.global_rows++;
+            } else {
+                attn_interval ignored = nothing;
+                gather(&seen.near, 1, &view.others, &ignored);
+                gather(&seen.far, 1, &view.others, &ignored);
+            }
         }
     } else {
         attn_interval low = attn_keys_of_query(sight, first).near, high = attn_keys_of_query(sight, first + live - 1).near;

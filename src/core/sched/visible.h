@@ -37,6 +37,8 @@ typedef struct attn_seen {
 /* Keys of a tile: what one of its queries sees, and what all of them see. */
 typedef struct attn_view {
     attn_seen any, all;
+    int64_t global_rows;  /* the first ones, which are global */
+    attn_interval others; /* from the first to behind the last key that a row behind these sees */
 } attn_view;
 
 /* args may be NULL: then lengths are full, an explicit offset is 0 and ranges have all keys. */
