@@ -19,8 +19,7 @@ static void print_words(void)
         const char *argument = word->argument ? word->argument : "";
         const char *between = word->form == WORD_OPTION && argument[0] && argument[0] != '[' ? "=" : "";
         int wide = printf("  %s%s%s", word->name, between, argument);
-        printf("%*s%s%s\n", wide < 28 ? 28 - wide : 1, "", word->help,
-               word->later && !word->in_library ? "; not in this version" : "");
+        printf("%*s%s%s\n", wide < 28 ? 28 - wide : 1, "", word->help, word->later ? "; not in this version" : "");
     }
 }
 
@@ -127,7 +126,7 @@ int attn_cmd_explain(int argc, char **argv)
     attn_plan *plan = NULL;
     attn_plan_description description = {.struct_size = sizeof description};
     attn_options options = options_for_library(&common);
-    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build_drawn(&spec, &problem, &error) != ATTN_OK ||
+    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build(&spec, &problem, &error) != ATTN_OK ||
         attn_plan_create(&plan, &problem, &options, &error) != ATTN_OK)
         return command_fail(usage.name, text, &error);
     attn_status status = attn_plan_describe(plan, &description, &error);

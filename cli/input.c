@@ -174,7 +174,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status == ATTN_OK) status = input_read_heads(input, error);
     if (status == ATTN_OK) status = input_read_gradients(input, error);
     if (status != ATTN_OK) return status;
-    status = problem_build_drawn(&input->spec, &input->problem, error);
+    status = problem_build(&input->spec, &input->problem, error);
     if (status == ATTN_OK) status = problem_check(&input->spec, error);
     if (status != ATTN_OK) return failure_about(error, input->path);
     if (input->used[ROLE_MASK].tensor) input->problem.mask.mask.dtype = input->used[ROLE_MASK].tensor->dtype;

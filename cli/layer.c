@@ -150,7 +150,7 @@ static attn_status describe(work *w, const problem_spec *given, attn_error *erro
     spec.dtype = w->x->dtype == ATTN_F64 ? SPEC_F64 : SPEC_F32;
     spec.shape = (attn_shape){batch_of(w->x), s->heads, s->heads_kv ? s->heads_kv : s->heads,    tokens_of(w->x),
                               w->len_kv,      head_dim, s->head_dim_v ? s->head_dim_v : head_dim};
-    attn_status status = problem_build_drawn(&spec, &w->attention, error);
+    attn_status status = problem_build(&spec, &w->attention, error);
     if (status == ATTN_OK && (spec.offset_kind || spec.order))
         status = failure(error, ATTN_ERR_UNSUPPORTED, "a layer takes no %s; x is [batch, token, channel]",
                          spec.order ? "layout" : "offset");

@@ -252,8 +252,8 @@ const option_row *problem_options(problem_word_flag most)
     for (int w = 0; problem_word_at(w) && count < MAX_OPTIONS - 1; w++) {
         const problem_word *word = problem_word_at(w);
         if (word->flag == FLAG_NONE || word->flag > most) continue;
-        rows[count++] = (option_row){word->name, 0, word->argument,
-                                     word->later && !word->in_library ? help_of_later(word->help) : word->help, set_problem_word};
+        rows[count++] =
+            (option_row){word->name, 0, word->argument, word->later ? help_of_later(word->help) : word->help, set_problem_word};
     }
     rows[count] = (option_row){0};
     return rows;

@@ -17,7 +17,7 @@
 #include "attn/attn.h"
 
 /* The first of each list is the default. */
-typedef enum spec_op { SPEC_FORWARD, SPEC_BACKWARD, SPEC_JVP, SPEC_DECODE, SPEC_LINEAR } spec_op;
+typedef enum spec_op { SPEC_FORWARD, SPEC_BACKWARD, SPEC_JVP, SPEC_DOUBLE_BACKWARD, SPEC_DECODE, SPEC_LINEAR } spec_op;
 typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: the cache of decode */
 typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
@@ -98,7 +98,6 @@ typedef struct problem_word {
     problem_word_form form;
     problem_word_flag flag;
     const char *later; /* what this version lacks when the word is used: "softcap"; NULL: it is supported */
-    int in_library;    /* 1: only checks lack it; problem_build_drawn has it */
 } problem_word;
 
 /* Entry `index` in the order of printing; NULL past the last. */
@@ -126,13 +125,11 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size);
 /* Checks a spec (problem_check) and turns it into a problem for the library: dense tensors of one storage type in the order that
  * `layout` says, mask and bias in broadcast strides, lengths and offsets i64.  offset=N becomes ATTN_ALIGN_OFFSET: the caller fills
  * attn_args.offset with N. ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose
- * product overflows. */
+ * product overflows.
+ * Packed tensors are dense, with tokens outermost.  bwd gives the gradients of q, k and v, and with dbias of the bias, with
+ * dslopes, dsink and dscale of these.  jvp has tangents of q, k, v and, where there is one, of the bias; so has bwd2, the gradient
+ * of bwd. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
-
-/* The same for all commands but check: also what the library has and checks do not bring yet (backward, packed sequences, ...).
- * Packed tensors are dense, with tokens outermost.  Backward gives the gradients of q, k and v, and with dbias of the bias, with
- * dslopes, dsink and dscale of these. */
-attn_status problem_build_drawn(const problem_spec *spec, attn_problem *problem, attn_error *error);
 
 /* How many entries of a block mask speak for `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * problem_build.c - from a spec to the library's own description of a problem. */
+#include <string.h>
+
 #include "failure.h"
 #include "problem.h"
 #include "problem_rules.h"
@@ -34,28 +36,45 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
         if (gradients[k].asked && !(backward && gradients[k].there))
             return failure(error, ATTN_ERR_ARGUMENT, "%s needs bwd and %s: it is %s", gradients[k].name, gradients[k].of,
                            gradients[k].is);
-    if (spec->dlse && !backward) return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd: it is a gradient that flows in");
+    if (spec->dlse && !backward && spec->op != SPEC_DOUBLE_BACKWARD)
+        return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd or bwd2: it is a gradient that flows in");
     return ATTN_OK;
 }
 
-/* Names the first thing that is missing.  in_library: what the library has is not. */
-static attn_status check_supported(const problem_spec *spec, int in_library, attn_error *error)
+/* Names the first thing that is missing. */
+static attn_status check_supported(const problem_spec *spec, attn_error *error)
 {
-    static const char *const op_name[] = {[SPEC_BACKWARD] = "backward pass",
-                                          [SPEC_JVP] = "tangent (jvp)",
-                                          [SPEC_DECODE] = "decode",
-                                          [SPEC_LINEAR] = "linear attention"};
-    const int done = spec->op == SPEC_FORWARD || (in_library && spec->op == SPEC_BACKWARD);
-    const char *missing = done ? NULL : op_name[spec->op];
+    const char *missing = spec->op == SPEC_DECODE ? "decode" : spec->op == SPEC_LINEAR ? "linear attention" : NULL;
     if (!missing && spec->dtype == SPEC_INT8) missing = "int8 cache";
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
         const problem_rule *rule = &problem_rules[r];
-        if (rule->word.later && !(in_library && rule->word.in_library) && rule->print(rule, spec, value, sizeof value))
-            missing = rule->word.later;
+        if (rule->word.later && rule->print(rule, spec, value, sizeof value)) missing = rule->word.later;
     }
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
     return check_gradients(spec, error);
+}
+
+static attn_op op_of(const problem_spec *spec)
+{
+    return spec->op == SPEC_BACKWARD          ? ATTN_BACKWARD
+           : spec->op == SPEC_JVP             ? ATTN_JVP
+           : spec->op == SPEC_DOUBLE_BACKWARD ? ATTN_DOUBLE_BACKWARD
+                                              : ATTN_FORWARD;
+}
+
+/* What flows in and out, beside the gradients of q, k and v. */
+static void ask_for_flows(const problem_spec *spec, attn_problem *p)
+{
+    p->gradients = (attn_gradients){
+        .lse = spec->dlse, .bias = spec->dbias, .slopes = spec->dslopes, .sink = spec->dsink, .scale = spec->dscale};
+    if (p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD) {
+        p->tangents.q = p->tangents.k = p->tangents.v = 1;
+        p->tangents.bias = spec->bias;
+    }
+    p->tangents.lse = p->op == ATTN_JVP;
+    p->second.grad_lse = p->op == ATTN_DOUBLE_BACKWARD;
+    p->second.bias = p->op == ATTN_DOUBLE_BACKWARD && spec->bias;
 }
 
 int64_t problem_blocks(int64_t length, int64_t block) { return length / block + (length % block != 0); }
@@ -76,16 +95,17 @@ static attn_status set_strides(attn_layout *layout, const int64_t size[4], const
     return ATTN_OK;
 }
 
-static attn_status build(const problem_spec *given, int in_library, attn_problem *problem, attn_error *error)
+attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
 {
     problem_spec checked = *given;
     const problem_spec *spec = &checked;
     attn_status status = problem_check(&checked, error);
-    if (status == ATTN_OK) status = check_supported(spec, in_library, error);
+    if (status == ATTN_OK) status = check_supported(spec, error);
     if (status != ATTN_OK) return status;
 
     attn_problem p = {.struct_size = sizeof p, .shape = spec->shape};
-    p.op = spec->op == SPEC_BACKWARD ? ATTN_BACKWARD : ATTN_FORWARD;
+    p.op = op_of(spec);
+    ask_for_flows(spec, &p);
     const attn_shape *s = &p.shape;
     p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
     if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;
@@ -95,8 +115,6 @@ static attn_status build(const problem_spec *given, int in_library, attn_problem
     p.dropout.probability = spec->dropout;
     p.bias.alibi = (attn_alibi)spec->alibi;
     p.bias.sink = spec->sink;
-    p.gradients = (attn_gradients){
-        .lse = spec->dlse, .bias = spec->dbias, .slopes = spec->dslopes, .sink = spec->dsink, .scale = spec->dscale};
 
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;
@@ -123,11 +141,18 @@ static attn_status build(const problem_spec *given, int in_library, attn_problem
                       {&p.v, s->heads_kv, s->len_kv, s->dim_v},
                       {&p.o, s->heads_q, s->len_q, s->dim_v},
                       {&p.gradients.grad_o, s->heads_q, s->len_q, s->dim_v},
+                      {&p.tangents.tan_q, s->heads_q, s->len_q, s->dim_qk},
+                      {&p.tangents.tan_k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.tangents.tan_v, s->heads_kv, s->len_kv, s->dim_v},
+                      {&p.tangents.tan_o, s->heads_q, s->len_q, s->dim_v},
+                      {&p.second.second_grad_o, s->heads_q, s->len_q, s->dim_v},
+                      {&p.second.second_q, s->heads_q, s->len_q, s->dim_qk},
+                      {&p.second.second_k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.second.second_v, s->heads_kv, s->len_kv, s->dim_v},
                       {&p.gradients.grad_q, s->heads_q, s->len_q, s->dim_qk},
                       {&p.gradients.grad_k, s->heads_kv, s->len_kv, s->dim_qk},
                       {&p.gradients.grad_v, s->heads_kv, s->len_kv, s->dim_v}};
-        const int tensors = p.op == ATTN_BACKWARD ? 8 : 4;
-        for (int k = 0; k < tensors && status == ATTN_OK; k++)
+        for (size_t k = 0; k < sizeof tensor / sizeof *tensor && status == ATTN_OK; k++)
             status = set_strides(tensor[k].layout, (const int64_t[4]){s->batch, tensor[k].heads, tensor[k].length, tensor[k].width},
                                  bshd, 0, error);
     }
@@ -148,17 +173,8 @@ static attn_status build(const problem_spec *given, int in_library, attn_problem
     if (status == ATTN_OK && spec->bias) {
         p.bias.additive = 1;
         status = set_strides(&p.bias.bias, pairs, bhsd, spec->bias_one, error);
+        if (p.tangents.bias) memcpy(p.tangents.tan_bias.stride, p.bias.bias.stride, sizeof p.bias.bias.stride);
     }
     if (status == ATTN_OK) *problem = p;
     return status;
-}
-
-attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error)
-{
-    return build(spec, 0, problem, error);
-}
-
-attn_status problem_build_drawn(const problem_spec *spec, attn_problem *problem, attn_error *error)
-{
-    return build(spec, 1, problem, error);
 }

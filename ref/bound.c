@@ -29,8 +29,9 @@ typedef struct line {
     double error, normal; /* the relative error of a factor; the smallest weight that is sure to be kept */
     double lse;           /* and its weights, of which [Skv] */
     const double *weight;
-    double mean; /* of the sizes of the tangents */
-    double lost; /* of dO . O, as O was stored */
+    double mean;  /* of the sizes of the tangents */
+    double lost;  /* of dO . O, as O was stored */
+    double floor; /* what any term may lose */
 } line;
 
 static double size_of_score(const ref_problem *p, const line *r, int64_t j)
@@ -76,15 +77,15 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
         const double z = kept(p, r, j), w = moved(r, j, 2);
         const int sees = seen(p, r, j);
         if (!sees && r->weight[j] == 0) continue;
-        for (int64_t c = 0; c < p->Dv && z != 0; c++) b->V[key * p->Dv + c] += z * w * fabs(dO[c]);
+        for (int64_t c = 0; c < p->Dv && z != 0; c++) b->V[key * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
         if (!sees) continue; /* an empty row weighs all keys alike */
         const double dS = w * ((z != 0 ? z * sum_abs(dO, r->at.V + j * p->Dv, p->Dv) : 0) + delta);
-        b->S[i * p->Skv + j] = dS;
-        b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)(r->at.position - j));
-        b->scale[r->at.h] += dS * sum_abs(r->at.q, r->at.K + j * p->D, p->D) / (p->temperature > 0 ? p->temperature : 1);
+        b->S[i * p->Skv + j] = dS + r->floor;
+        b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)(r->at.position - j)) + r->floor;
+        b->scale[r->at.h] += dS * sum_abs(r->at.q, r->at.K + j * p->D, p->D) / (p->temperature > 0 ? p->temperature : 1) + r->floor;
         for (int64_t c = 0; c < p->D; c++) {
-            b->Q[i * p->D + c] += r->scale * dS * fabs(r->at.K[j * p->D + c]);
-            b->K[key * p->D + c] += r->scale * dS * fabs(r->at.q[c]);
+            b->Q[i * p->D + c] += r->scale * dS * fabs(r->at.K[j * p->D + c]) + r->floor;
+            b->K[key * p->D + c] += r->scale * dS * fabs(r->at.q[c]) + r->floor;
         }
     }
 }
@@ -96,10 +97,11 @@ static void bound_tangents(ref_bounds *b, const ref_problem *p, const ref_second
         const int sees = seen(p, r, j);
         const double z = kept(p, r, j), w = moved(r, j, 2), size = sees ? size_of_tangent(p, s, r, j) : 0;
         if (!sees && r->weight[j] == 0) continue;
-        b->lse[i] += w * size;
+        b->lse[i] += w * size + r->floor;
         for (int64_t c = 0; c < p->Dv && z != 0; c++) {
             const int64_t at = (r->key_head * p->Skv + j) * p->Dv + c;
-            b->O[i * p->Dv + c] += z * w * ((sees ? (size + r->mean) * fabs(p->V[at]) : 0) + (s->Vd ? fabs(s->Vd[at]) : 0));
+            b->O[i * p->Dv + c] +=
+                z * w * ((sees ? (size + r->mean) * fabs(p->V[at]) : 0) + (s->Vd ? fabs(s->Vd[at]) : 0)) + r->floor;
         }
     }
     for (int64_t c = 0; c < p->Dv && a->O_lost; c++) b->O[i * p->Dv + c] += r->mean * a->O_lost[i * p->Dv + c];
@@ -122,12 +124,13 @@ static void bound_second(ref_bounds *b, const ref_problem *p, const ref_second *
         const double dS = w * ((z != 0 ? z * sum_abs(dO, r->at.V + j * p->Dv, p->Dv) : 0) + delta);
         const double R = away * dS + w * ((z != 0 && s->Vd ? z * sum_abs(dO, s->Vd + key * p->Dv, p->Dv) : 0) + kappa);
         const double X = R + dS * curve * size_before(p, s, r, j);
-        b->S[i * p->Skv + j] = R;
+        b->S[i * p->Skv + j] = R + r->floor;
         for (int64_t c = 0; c < p->D; c++) {
-            b->Q[i * p->D + c] += r->scale * (X * fabs(r->at.K[j * p->D + c]) + (s->Kd ? dS * fabs(s->Kd[key * p->D + c]) : 0));
-            b->K[key * p->D + c] += r->scale * (X * fabs(r->at.q[c]) + (s->Qd ? dS * fabs(s->Qd[i * p->D + c]) : 0));
+            b->Q[i * p->D + c] +=
+                r->scale * (X * fabs(r->at.K[j * p->D + c]) + (s->Kd ? dS * fabs(s->Kd[key * p->D + c]) : 0)) + r->floor;
+            b->K[key * p->D + c] += r->scale * (X * fabs(r->at.q[c]) + (s->Qd ? dS * fabs(s->Qd[i * p->D + c]) : 0)) + r->floor;
         }
-        for (int64_t c = 0; c < p->Dv && z != 0; c++) b->V[key * p->Dv + c] += z * w * away * fabs(dO[c]);
+        for (int64_t c = 0; c < p->Dv && z != 0; c++) b->V[key * p->Dv + c] += z * w * away * fabs(dO[c]) + r->floor;
     }
 }
 
@@ -154,24 +157,15 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, 
     if (op == SECOND && any) bound_second(b, p, s, r);
 }
 
-/* What products below the smallest number may lose, at most, in any result: far less than anything else unless all is tiny. */
-static void add_floor(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
+/* What a term may lose to products below the smallest number: far less than anything else, unless all is tiny. */
+static double floor_of(const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double most = 1;
     most = largest(p->Q, rows * p->D, largest(p->K, keys * p->D, largest(p->V, keys * p->Dv, most)));
     most = largest(s->Qd, rows * p->D, largest(s->Kd, keys * p->D, largest(s->Vd, keys * p->Dv, most)));
     most = largest(s->dO, rows * p->Dv, most);
-    const double terms = (double)(8 + p->D + p->Dv + p->Skv + p->Hq / (p->Hkv > 0 ? p->Hkv : 1) * p->Sq);
-    const double floor = a->denormal * terms * terms * most * most * most;
-    const struct {
-        double *bound;
-        int64_t count;
-    } all[] = {{b->O, rows * p->Dv},  {b->lse, rows},    {b->Q, rows * p->D},       {b->K, keys * p->D}, {b->V, keys * p->Dv},
-               {b->S, rows * p->Skv}, {b->scale, p->Hq}, {b->slopes, p->B * p->Hq}, {b->sink, p->Hq}};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-        for (int64_t n = 0; n < all[k].count; n++)
-            if (all[k].bound[n] > 0) all[k].bound[n] += floor; /* 0: nothing is computed, and the result is exact */
+    return a->denormal * (double)(8 + p->D + p->Dv) * most * most * most;
 }
 
 static double *array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
@@ -182,6 +176,7 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const
     double *S = array(p->Skv), *P = array(p->Skv);
     *b = (ref_bounds){array(rows * p->Dv),  array(rows),  array(rows * p->D),  array(keys * p->D), array(keys * p->Dv),
                       array(rows * p->Skv), array(p->Hq), array(p->B * p->Hq), array(p->Hq)};
+    const double floor = floor_of(p, s, a);
     int ok = S && P && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink;
     for (int64_t n = 0; ok && n < rows; n++) {
         line r = {.at = row_at(p, n / p->Sq / p->Hq, n / p->Sq % p->Hq, n % p->Sq)};
@@ -189,9 +184,9 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const
         r.scale = fabs(r.at.scale);
         r.lse = row_weights(p, &r.at, S, P);
         r.weight = P;
+        r.floor = floor;
         bound_row(b, p, s, &r, a, op);
     }
-    if (ok) add_floor(b, p, s, a);
     free(S), free(P);
     if (!ok) ref_bounds_free(b);
     return ok;

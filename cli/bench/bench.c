@@ -154,7 +154,7 @@ static int parse_all(const problem_list *list, problem_spec *spec)
     attn_problem problem;
     attn_error error;
     for (int k = 0; k < list->count; k++) {
-        if (problem_parse(list->text[k], &spec[k], &error) == ATTN_OK && problem_build_drawn(&spec[k], &problem, &error) == ATTN_OK)
+        if (problem_parse(list->text[k], &spec[k], &error) == ATTN_OK && problem_build(&spec[k], &problem, &error) == ATTN_OK)
             continue;
         failure_about(&error, list->text[k]);
         return command_fail(usage.name, list->from[k], &error);

@@ -79,7 +79,7 @@ attn_status contender_create(contender *c, const problem_spec *spec, const commo
     problem_spec seeded = *spec;
     if (!seeded.seed) seeded.seed = settings->seed;
     problem_print(&seeded, c->text, sizeof c->text);
-    attn_status status = problem_build_drawn(&seeded, &c->problem, error);
+    attn_status status = problem_build(&seeded, &c->problem, error);
     if (status != ATTN_OK) return status;
     attn_plan *trial; /* whatever the library refuses is refused before gigabytes are filled */
     if ((status = attn_plan_create(&trial, &c->problem, &options, error)) != ATTN_OK) return status;

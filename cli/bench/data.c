@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../check/element.h"
+#include "../check/flow.h"
 #include "memory.h"
 #include "work.h"
 
@@ -148,13 +149,15 @@ static lengths draw_lengths(data *d, const problem_spec *spec, const attn_proble
 
 /* ---- the whole ---- */
 
-/* Backward reads what forward wrote.  Its memory is freed again before anything is measured. */
+/* All but forward read what forward wrote.  Its memory is freed again before anything is measured. */
 static attn_status run_forward(const data *d, const attn_problem *problem, const attn_options *options, attn_error *error)
 {
     attn_problem forward = *problem;
     attn_plan *plan;
     forward.op = ATTN_FORWARD;
     forward.gradients = (attn_gradients){0};
+    forward.tangents = (attn_tangents){0};
+    forward.second = (attn_second){0};
     forward.want.lse = 1;
     attn_status status = attn_plan_create(&plan, &forward, options, error);
     if (status != ATTN_OK) return status;
@@ -175,7 +178,7 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     attn_args *args = &d->args;
     const attn_dtype storage = p->q.dtype ? p->q.dtype : ATTN_F32, compute = storage == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const lengths l = draw_lengths(d, spec, p);
-    const int packed = p->mask.packed, backward = p->op == ATTN_BACKWARD;
+    const int packed = p->mask.packed, beyond = p->op != ATTN_FORWARD;
     const int64_t batch = packed ? 1 : s->batch, tokens_q = packed ? l.total_q : s->len_q,
                   tokens_kv = packed ? l.total_kv : s->len_kv;
     const int64_t q[4] = {batch, s->heads_q, tokens_q, s->dim_qk}, o[4] = {batch, s->heads_q, tokens_q, s->dim_v};
@@ -186,7 +189,7 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     args->k = input(d, &p->k, storage, k);
     args->v = input(d, &p->v, storage, v);
     args->o = output(d, &p->o, storage, o);
-    if (p->want.lse || backward) args->lse = output(d, &p->want.lse_layout, compute, rows);
+    if (p->want.lse || beyond) args->lse = output(d, &p->want.lse_layout, compute, rows);
     if (p->want.weights) args->weights = output(d, &p->want.weights_layout, compute, pairs);
     if (p->mask.boolean) args->mask = draw_mask(d, &p->mask.mask, pairs, spec->mask_drop);
     if (p->mask.block) {
@@ -199,23 +202,19 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     if (p->bias.sink) args->sink = few(d, compute, s->heads_q);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) args->scale = few(d, compute, s->heads_q);
     args->dropout_seed = spec->seed;
-    if (!backward) return ATTN_OK;
-
-    const attn_gradients *g = &p->gradients;
-    args->grad_o = input(d, &g->grad_o, storage, o);
-    args->grad_q = output(d, &g->grad_q, storage, q);
-    args->grad_k = output(d, &g->grad_k, storage, k);
-    args->grad_v = output(d, &g->grad_v, storage, v);
-    if (g->lse) args->grad_lse = input(d, &p->want.lse_layout, compute, rows);
-    if (g->bias) {
-        int64_t reduced[4], stride[4];
-        layout_strides(&p->bias.bias, pairs, stride);
-        for (int axis = 0; axis < 4; axis++) reduced[axis] = stride[axis] || !pairs[axis] ? pairs[axis] : 1;
-        args->grad_bias = output(d, &g->grad_bias, p->bias.bias.dtype ? p->bias.bias.dtype : compute, reduced);
+    if (!beyond) return ATTN_OK;
+    for (int f = 0; f < FLOWS; f++) {
+        int64_t size[4];
+        attn_problem copy = *p;
+        const attn_layout *given = flow_layout((flow)f, &copy);
+        const attn_layout layout = given ? *given : (attn_layout){0};
+        if (!flow_used((flow)f, p)) continue;
+        flow_size((flow)f, p, size);
+        if (packed && flow_has_tokens((flow)f)) size[0] = 1, size[2] = flow_of_keys((flow)f) ? tokens_kv : tokens_q;
+        const attn_dtype natural = flow_dtype((flow)f, p);
+        if (f < FLOW_OUTPUTS) flow_point((flow)f, args, (void *)input(d, &layout, natural, size));
+        else flow_point((flow)f, args, output(d, &layout, natural, size));
     }
-    if (g->slopes) args->grad_slopes = few(d, compute, p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? s->batch * s->heads_q : s->heads_q);
-    if (g->sink) args->grad_sink = few(d, compute, s->heads_q);
-    if (g->scale) args->grad_scale = few(d, compute, s->heads_q);
     return run_forward(d, p, options, error);
 }
 

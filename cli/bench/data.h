@@ -8,7 +8,7 @@
 #include "../check/random.h"
 #include "../problem.h"
 
-enum { DATA_BLOCKS = 40 };
+enum { DATA_BLOCKS = 48 };
 
 typedef struct data {
     attn_args args;
@@ -25,8 +25,8 @@ typedef struct data {
 /*
  * Fills in everything that the problem reads and makes room for what it writes, all of it touched.  Numbers are standard normal (of
  * a table of 65521 that repeats: a prime, so rows differ), masks keep a share of 1 - mask_drop, lengths lie within 1 and the
- * whole length, offsets within 0 and len_kv - len_q unless the string names one.  Backward finds the o and lse that forward
- * computes, with the same options.
+ * whole length, offsets within 0 and len_kv - len_q unless the string names one.  What follows forward finds the o and lse that
+ * forward computes, with the same options.
  */
 attn_status data_create(data *d, const problem_spec *spec, const attn_problem *problem, const attn_options *options,
                         attn_error *error);

@@ -39,6 +39,12 @@ double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, cons
 
 double problem_flops(const attn_problem *problem, double pairs)
 {
-    const double forward = 2.0 * (double)(problem->shape.dim_qk + problem->shape.dim_v) * pairs;
-    return problem->op == ATTN_BACKWARD ? 2.5 * forward : forward;
+    /* Products of the width of a key, and of a value, for each pair: jvp has three of a score and its tangent, and two sums; bwd2
+     * the same, two gradients of weights, and the sums of five gradients. */
+    static const struct {
+        double key, value;
+    } products[] = {[ATTN_FORWARD] = {1, 1}, [ATTN_BACKWARD] = {2.5, 2.5}, [ATTN_JVP] = {3, 2}, [ATTN_DOUBLE_BACKWARD] = {7, 5}};
+    const double keys = products[problem->op].key * (double)problem->shape.dim_qk,
+                 values = products[problem->op].value * (double)problem->shape.dim_v;
+    return 2 * (keys + values) * pairs;
 }

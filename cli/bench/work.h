@@ -13,7 +13,8 @@
  * not counted out.  lengths and offsets have one i64 for each batch entry; NULL: full, 0. */
 double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets);
 
-/* Floating-point operations: forward 2 (dim_qk + dim_v) a pair, for the two products; backward 2.5 times that, for its five. */
+/* Floating-point operations: forward 2 (dim_qk + dim_v) a pair, for the two products; backward 2.5 times that, for its five;
+ * forward mode and the second order likewise, for the products that work.c names. */
 double problem_flops(const attn_problem *problem, double pairs);
 
 #endif

@@ -44,7 +44,8 @@ static const command_usage usage = {
     .summary = "Runs every kernel that this CPU can run over the problems, and holds each number\n"
                "against the reference in double and a derived bound of its rounding error.\n"
                "Without a PROBLEM: over some thousand cases that cover every tile remainder, head\n"
-               "size, option, storage type and hostile number.\n",
+               "size, option, storage type and hostile number, forward, backward, in forward mode\n"
+               "and in the second order.\n",
     .notes = "A problem string may have the words of every problem and these:\n"
              "  fill=KIND     numbers: normal, uniform, huge, equal, onehot, zero, denormal, rising,\n"
              "                falling, spread\n"
@@ -74,14 +75,13 @@ typedef struct checker {
     const common_settings *settings;
 } checker;
 
-/* The forward kernels, all or those of one instruction set. */
+/* The kernels, all or those of one instruction set. */
 static void list_kernels(checker *k)
 {
     for (int i = 0; k->count < ROWS; i++) {
         kernel_row *row = &k->rows[k->count];
         row->about.struct_size = sizeof row->about;
         if (attn_kernel_describe(i, &row->about, NULL) != ATTN_OK) break;
-        if (row->about.op != ATTN_FORWARD) continue;
         if (k->settings->isa != ATTN_ISA_DEFAULT && k->settings->isa != row->about.isa) continue;
         k->count++;
         if (row->about.usable) continue;
@@ -122,7 +122,8 @@ static attn_status check_case_on_all(checker *k, const check_case *c, attn_error
     if (status != ATTN_OK) return status;
     for (int i = 0; i < k->count; i++) {
         kernel_row *row = &k->rows[i];
-        if (row->about.usable && row->about.compute == call.expected.compute) check_on_row(k, row, &call, c);
+        if (row->about.usable && row->about.compute == call.expected.compute && row->about.op == call.problem.op)
+            check_on_row(k, row, &call, c);
     }
     check_call_destroy(&call);
     return ATTN_OK;
@@ -133,7 +134,7 @@ static sweep_tile largest_tile(const checker *k)
 {
     sweep_tile tile = {1, 1};
     for (int i = 0; i < k->count; i++) {
-        if (!k->rows[i].about.usable) continue;
+        if (!k->rows[i].about.usable || k->rows[i].about.op != ATTN_FORWARD) continue;
         attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 4096, 4096, 64, 64}};
         p.q.dtype = k->rows[i].about.compute;
         const attn_options options = {.struct_size = sizeof options, .isa = k->rows[i].about.isa, .threads = 1};

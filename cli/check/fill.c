@@ -64,6 +64,16 @@ static int64_t distinct(const tensor *t, int axis) { return t->stride[axis] == 0
             for (int64_t i = 0; i < distinct(t, 2); i++)                                                                           \
                 for (int64_t c = 0; c < distinct(t, 3); c++)
 
+/* Gradients and tangents: normal numbers. */
+static void fill_flows(check_call *call, random_state *random)
+{
+    for (int f = 0; f < FLOW_OUTPUTS; f++) {
+        tensor *t = &call->flow[f];
+        if (!t->base) continue;
+        FOR_EACH_ELEMENT(t, b, h, i, e) { element_write(t->layout.dtype, tensor_at(t, b, h, i, e), random_normal(random)); }
+    }
+}
+
 void fill_tensors(check_call *call, const check_case *c, random_state *random)
 {
     const attn_problem p = problem_resolve(&call->problem);
@@ -82,6 +92,7 @@ void fill_tensors(check_call *call, const check_case *c, random_state *random)
             element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, random));
         }
     }
+    fill_flows(call, random);
 }
 
 void fill_mask(tensor *mask, double drop, random_state *random)
@@ -143,9 +154,12 @@ static void poison_element(const tensor *t, void *at, case_poison poison)
     }
 }
 
-static void poison_row(const tensor *t, int64_t b, int64_t h, int64_t i, case_poison poison)
+static void poison_row(const tensor *t, const int64_t *begin, int64_t b, int64_t h, int64_t i, case_poison poison)
 {
-    for (int64_t c = 0; c < t->size[3]; c++) poison_element(t, tensor_at(t, b, h, i, c), poison);
+    for (int64_t c = 0; t->base && c < t->size[3]; c++) {
+        void *at = token_at(t, begin, b, h, i, c);
+        if (at) poison_element(t, at, poison);
+    }
 }
 
 /* 1 if any query of the ranges [b0, b1) ... sees any key of [j0, j1). */
@@ -172,14 +186,20 @@ void fill_poison(check_call *call, const check_case *c)
             for (int64_t j = 0; j < r->Skv; j++) {
                 const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
                 if (seen(e, low, high)) continue;
-                poison_row(&call->k, b, g, j, poison);
-                poison_row(&call->v, b, g, j, poison);
+                poison_row(&call->k, e->begin_kv, b, g, j, poison);
+                poison_row(&call->flow[FLOW_TAN_K], e->begin_kv, b, g, j, poison);
+                if (r->uniform) continue; /* rows that see no key read all values */
+                poison_row(&call->v, e->begin_kv, b, g, j, poison);
+                poison_row(&call->flow[FLOW_TAN_V], e->begin_kv, b, g, j, poison);
             }
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++)
             for (int64_t i = 0; i < r->Sq; i++) {
                 const int64_t low[4] = {b, h, i, 0}, high[4] = {b + 1, h + 1, i + 1, r->Skv};
-                if (!seen(e, low, high)) poison_row(&call->q, b, h, i, poison);
+                if (seen(e, low, high)) continue;
+                poison_row(&call->q, e->begin_q, b, h, i, poison);
+                poison_row(&call->flow[FLOW_TAN_Q], e->begin_q, b, h, i, poison);
+                if (!r->uniform) poison_row(&call->flow[FLOW_GRAD_O], e->begin_q, b, h, i, poison);
             }
     if (!e->bias) return;
     const tensor *bias = &call->bias;

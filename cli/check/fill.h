@@ -6,7 +6,7 @@
 #include "call.h"
 #include "random.h"
 
-/* Writes q, k and v. */
+/* Writes q, k and v, and what flows in. */
 void fill_tensors(check_call *call, const check_case *c, random_state *random);
 /* Writes the mask (a share `drop` of zeros) and the bias (some -infinity, some very negative numbers). */
 void fill_mask(tensor *mask, double drop, random_state *random);

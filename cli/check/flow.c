@@ -3,6 +3,7 @@
 #include "flow.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,10 @@ static int take(flows *all, flow f, const attn_problem *p, const double *exact, 
     if (!all->exact[f] || !all->bound[f]) return 0;
     reduce(exact, full, all->exact[f], size);
     reduce(bound, full, all->bound[f], size);
+    attn_problem resolved = problem_resolve(p); /* computed in f64, a gradient may be stored in f32, as its bias is */
+    const attn_layout *layout = flow_layout(f, &resolved);
+    if ((layout && layout->dtype ? layout->dtype : flow_dtype(f, p)) == ATTN_F32 && resolved.q.dtype == ATTN_F64)
+        for (int64_t n = 0; n < tensor_count(size); n++) all->bound[f][n] += 0x1p-24 * fabs(all->exact[f][n]) + 0x1p-150;
     return 1;
 }
 

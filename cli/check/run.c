@@ -37,67 +37,96 @@ static void compare(check_result *r, const check_call *call, const check_outputs
                          .o_dtype = out->o.layout.dtype,
                          .weights_dtype = call->problem.want.weights_layout.dtype};
     char text[200];
-    if (!compare_outputs(&r->numbers, &call->expected, &got, block_kv)) {
+    r->numbers = (comparison){0};
+    if (out->O && !compare_outputs(&r->numbers, &call->expected, &got, block_kv)) {
         conclude(r, CHECK_FAILED, "out of memory");
         return;
     }
+    for (int f = FLOW_OUTPUTS; f < FLOWS; f++)
+        if (out->flow_numbers[f])
+            flows_compare(&r->numbers, &call->flows, (flow)f, &call->problem, out->flow_numbers[f], out->flow[f].layout.dtype);
     comparison_describe(&r->numbers, text, sizeof text);
     if (r->numbers.failed) conclude(r, CHECK_FAILED, "%s (%.3g of the bound)", text, r->numbers.fraction);
 }
 
-static void execute(check_result *r, check_call *call, const check_case *c, const check_setting *setting, const attn_plan *plan,
-                    check_outputs *out)
+/* Executes in a workspace of exactly as many bytes as the plan asks for, at an odd address, against a page that faults.  0 where
+ * something is wrong, which *r then says. */
+static int execute(check_result *r, const check_call *call, const check_case *c, const attn_plan *plan)
 {
     attn_error error;
     guarded workspace;
-    attn_plan_description about = {.struct_size = sizeof about};
-    if (attn_plan_describe(plan, &about, &error) != ATTN_OK) {
-        conclude(r, CHECK_FAILED, "attn_plan_describe: %s", error.message);
-        return;
-    }
-    snprintf(r->kernel, sizeof r->kernel, "%s", about.kernel);
-    /* Exactly as many bytes as it asks for, at an odd address, against a page that faults. */
     const size_t bytes = attn_plan_workspace_size(plan);
     const guard_side side = c->spec.seed % 2 ? GUARD_BEFORE : GUARD_AFTER;
     if (!guarded_create(&workspace, bytes, side, side == GUARD_BEFORE)) {
         conclude(r, CHECK_FAILED, "out of memory");
-        return;
+        return 0;
     }
     announce(r, c);
     const attn_status status = attn_execute(plan, &call->args, workspace.data, bytes, &error);
     guard_on_fault(NULL);
     const int intact = guarded_intact(&workspace);
     guarded_destroy(&workspace);
-    const char *spilled = check_outputs_take(out);
-    if (status != ATTN_OK) {
-        conclude(r, CHECK_FAILED, "attn_execute: %s", error.message);
-    } else if (!intact) {
-        conclude(r, CHECK_FAILED, "wrote outside of the workspace of %zu bytes", bytes);
-    } else if (spilled) {
-        conclude(r, CHECK_FAILED, "wrote between or around the elements of %s", spilled);
-    } else {
-        if (setting->tamper) setting->tamper(out, setting->tamper_context);
-        compare(r, call, out, about.block_kv);
+    if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_execute: %s", error.message);
+    else if (!intact) conclude(r, CHECK_FAILED, "wrote outside of the workspace of %zu bytes", bytes);
+    return r->status == CHECK_PASSED;
+}
+
+/* Plans `problem` and executes it; 0 where something is wrong. */
+static int plan_and_execute(check_result *r, const check_call *call, const attn_problem *problem, const check_case *c,
+                            const check_setting *setting, int64_t *block_kv)
+{
+    attn_error error;
+    attn_plan *plan = NULL;
+    attn_plan_description about = {.struct_size = sizeof about};
+    const attn_options options = {.struct_size = sizeof options, .isa = setting->isa, .threads = setting->threads};
+    attn_status status = attn_plan_create(&plan, problem, &options, &error);
+    if (status == ATTN_ERR_UNSUPPORTED) conclude(r, CHECK_SKIPPED, "%s", error.message);
+    else if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_plan_create: %s", error.message);
+    else if (attn_plan_describe(plan, &about, &error) != ATTN_OK)
+        conclude(r, CHECK_FAILED, "attn_plan_describe: %s", error.message);
+    if (r->status == CHECK_PASSED) {
+        snprintf(r->kernel, sizeof r->kernel, "%s", about.kernel);
+        *block_kv = about.block_kv;
+        (void)execute(r, call, c, plan);
     }
+    attn_plan_destroy(plan);
+    return r->status == CHECK_PASSED;
+}
+
+/* o and lse, as forward leaves them for what follows; nothing may write them from then on. */
+static int run_forward(check_result *r, check_call *call, const check_case *c, const check_setting *setting, check_outputs *out)
+{
+    int64_t block_kv;
+    attn_problem forward = call->problem;
+    forward.op = ATTN_FORWARD;
+    forward.gradients = (attn_gradients){0};
+    forward.tangents = (attn_tangents){0};
+    forward.second = (attn_second){0};
+    forward.want.lse = 1;
+    if (!plan_and_execute(r, call, &forward, c, setting, &block_kv)) return 0;
+    guarded_freeze(&out->o.block);
+    guarded_freeze(&out->lse.block);
+    return 1;
 }
 
 void check_run(check_result *r, check_call *call, const check_case *c, const check_setting *setting)
 {
-    attn_error error;
     check_outputs out;
-    attn_plan *plan = NULL;
-    const attn_options options = {.struct_size = sizeof options, .isa = setting->isa, .threads = setting->threads};
+    int64_t block_kv = 1;
     *r = (check_result){.status = CHECK_PASSED};
     snprintf(r->kernel, sizeof r->kernel, "%s", attn_isa_name(setting->isa));
     if (!check_outputs_create(&out, call, c)) {
         conclude(r, CHECK_FAILED, "out of memory");
         return;
     }
-    const attn_status status = attn_plan_create(&plan, &call->problem, &options, &error);
-    if (status == ATTN_ERR_UNSUPPORTED) conclude(r, CHECK_SKIPPED, "%s", error.message);
-    else if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_plan_create: %s", error.message);
-    else execute(r, call, c, setting, plan, &out);
-    attn_plan_destroy(plan);
+    if (call->problem.op == ATTN_FORWARD || run_forward(r, call, c, setting, &out))
+        (void)plan_and_execute(r, call, &call->problem, c, setting, &block_kv);
+    if (r->status == CHECK_PASSED) {
+        const char *spilled = check_outputs_take(&out, call);
+        if (spilled) conclude(r, CHECK_FAILED, "wrote between or around the elements of %s", spilled);
+        else if (setting->tamper) setting->tamper(&out, setting->tamper_context);
+        if (!spilled) compare(r, call, &out, block_kv);
+    }
     check_outputs_destroy(&out);
 }
 

@@ -37,6 +37,21 @@ typedef enum option {
     BIAS_OF_KEYS,
     BIAS_AND_MASK,
     EVERYTHING,
+    TEMPERATURE,
+    SOFTCAP,
+    SCALE_OF_HEADS,
+    ALIBI,
+    ALIBI_OF_BATCH,
+    SINK,
+    CHUNK,
+    CHUNK_CAUSAL,
+    BLOCK,
+    BLOCK_OF_KEYS,
+    PACKED,
+    PACKED_CAUSAL,
+    DROPOUT,
+    UNIFORM,
+    ALL_SCORES, /* whatever changes scores */
     OPTIONS
 } option;
 
@@ -108,9 +123,82 @@ static void set_option(check_case *c, option which, random_state *r)
         s->bias = 1, s->mask = 1, s->mask_drop = 0.2, s->lengths = SPEC_LENGTHS_BOTH, s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
         s->window = 1, s->window_left = most / 2 + 1, s->window_right = 0;
         break;
+    case TEMPERATURE:
+        s->temperature = 0.25 + 3 * random_unit(r);
+        break;
+    case SOFTCAP:
+        s->softcap = 0.5 + 30 * random_unit(r);
+        break;
+    case SCALE_OF_HEADS:
+        s->scale_heads = 1;
+        break;
+    case ALIBI:
+        s->alibi = SPEC_ALIBI_HEAD;
+        break;
+    case ALIBI_OF_BATCH:
+        s->alibi = SPEC_ALIBI_BATCH_HEAD;
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
+    case SINK:
+        s->sink = 1;
+        s->causal = random_below(r, 2) ? SPEC_CAUSAL_BOTTOM_RIGHT : SPEC_CAUSAL_NONE;
+        break;
+    case CHUNK:
+        s->chunk = random_between(r, 1, most);
+        break;
+    case CHUNK_CAUSAL:
+        s->chunk = random_between(r, 1, 20);
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
+    case BLOCK:
+        s->block = 1, s->block_drop = 0.4;
+        s->block_q = random_between(r, 1, 40);
+        s->block_kv = random_between(r, 1, 80);
+        break;
+    case BLOCK_OF_KEYS:
+        s->block = 1, s->block_drop = 0.5, s->block_one = SPEC_ONE_B | SPEC_ONE_H | SPEC_ONE_Q;
+        s->block_q = s->shape.len_q > 0 ? s->shape.len_q : 1;
+        s->block_kv = random_between(r, 1, 80);
+        break;
+    case PACKED:
+        s->packed = 1;
+        break;
+    case PACKED_CAUSAL:
+        s->packed = 1;
+        s->causal = random_below(r, 2) ? SPEC_CAUSAL_TOP_LEFT : SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
+    case DROPOUT:
+        s->dropout = (double)random_between(r, 1, 10) / 10;
+        break;
+    case UNIFORM:
+        s->empty = SPEC_EMPTY_UNIFORM;
+        s->mask = 1, s->mask_drop = 0.8;
+        s->packed = (int)random_below(r, 2);
+        break;
+    case ALL_SCORES:
+        s->softcap = 3, s->temperature = 1.5, s->alibi = SPEC_ALIBI_HEAD, s->sink = 1, s->bias = 1, s->dropout = 0.3;
+        s->scale_heads = (int)random_below(r, 2);
+        s->packed = (int)random_below(r, 2);
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        break;
     default:
         break;
     }
+}
+
+/* The operation, with all the gradients that there are. */
+static void set_operation(check_case *c, int op, random_state *r)
+{
+    problem_spec *s = &c->spec;
+    s->op = op;
+    s->weights = s->lse = 0;
+    c->plant = PLANT_NONE;
+    if (op == SPEC_BACKWARD || op == SPEC_DOUBLE_BACKWARD) s->dlse = (int)random_below(r, 2);
+    if (op != SPEC_BACKWARD) return;
+    s->dbias = s->bias && random_below(r, 4);
+    s->dslopes = s->alibi != SPEC_ALIBI_NONE;
+    s->dsink = s->sink;
+    s->dscale = s->scale_heads;
 }
 
 typedef struct generator {
@@ -147,17 +235,18 @@ static int64_t work(const attn_shape *s)
     return s->batch * s->heads_q * s->len_q * s->len_kv * (2 * s->dim_qk + 2 * s->dim_v + 20);
 }
 
-static void shrink(attn_shape *s)
+static void shrink(attn_shape *s, int64_t enough)
 {
-    enum { ENOUGH = 3000000 };
-    if (work(s) > ENOUGH && s->batch > 2) s->batch = 2;
-    if (work(s) > ENOUGH) s->heads_q /= s->heads_kv, s->heads_kv = 1;
-    if (work(s) > ENOUGH) s->batch = 1;
-    while (work(s) > ENOUGH && s->len_kv > 70) s->len_kv /= 2;
-    while (work(s) > ENOUGH && s->dim_v > 8) s->dim_v /= 2;
-    while (work(s) > ENOUGH && s->dim_qk > 8) s->dim_qk /= 2;
-    while (work(s) > ENOUGH && s->len_q > 8) s->len_q /= 2;
+    if (work(s) > enough && s->batch > 2) s->batch = 2;
+    if (work(s) > enough) s->heads_q /= s->heads_kv, s->heads_kv = 1;
+    if (work(s) > enough) s->batch = 1;
+    while (work(s) > enough && s->len_kv > 70) s->len_kv /= 2;
+    while (work(s) > enough && s->dim_v > 8) s->dim_v /= 2;
+    while (work(s) > enough && s->dim_qk > 8) s->dim_qk /= 2;
+    while (work(s) > enough && s->len_q > 8) s->len_q /= 2;
 }
+
+enum { ENOUGH = 3000000, ENOUGH_BEYOND = 500000 }; /* of forward, and of gradients and tangents, whose reference takes longer */
 
 /* Sizes and types at random; no options yet. */
 static check_case draw_sizes(generator *g, random_state *r)
@@ -175,7 +264,7 @@ static check_case draw_sizes(generator *g, random_state *r)
                                 .dim_qk = widths[random_below(r, COUNT(widths))],
                                 .dim_v = widths[random_below(r, COUNT(widths))]};
     if (random_below(r, 3) == 0) c.spec.shape.dim_v = c.spec.shape.dim_qk;
-    shrink(&c.spec.shape);
+    shrink(&c.spec.shape, ENOUGH);
     return c;
 }
 
@@ -187,7 +276,7 @@ static void draw_rest(check_case *c, random_state *r)
     s->order = random_below(r, 3) == 0 ? SPEC_BSHD : SPEC_BHSD;
     s->lse = random_below(r, 4) != 0;
     s->weights = random_below(r, 3) == 0;
-    if (random_below(r, 3) == 0) s->has_scale = 1, s->scale = scales[random_below(r, COUNT(scales))];
+    if (!s->scale_heads && random_below(r, 3) == 0) s->has_scale = 1, s->scale = scales[random_below(r, COUNT(scales))];
     c->fill = random_below(r, 3) ? FILL_NORMAL : (case_fill)random_below(r, FILL_KINDS);
     c->poison = (case_poison)random_below(r, POISON_KINDS);
     if (random_below(r, 8) == 0) c->plant = (case_plant)random_below(r, PLANT_KINDS);
@@ -291,10 +380,49 @@ static void add_pairs(generator *g, random_state *r)
         }
 }
 
-/* What overrides left inconsistent: types that do not go together. */
+/* Gradients, tangents and second gradients: of every option, kind of number, remainder of a tile and edge of a block. */
+static void add_beyond(generator *g, random_state *r)
+{
+    for (int op = SPEC_BACKWARD; op <= SPEC_DOUBLE_BACKWARD; op++) {
+        const int64_t rows = g->tile.tile_q + 2, edges = 9;
+        const int64_t draws = 4 * OPTIONS, fills = draws + FILL_KINDS, sizes = fills + rows, all = sizes + edges;
+        for (int64_t n = 0; n < all; n++) {
+            check_case c = draw_sizes(g, r);
+            attn_shape *s = &c.spec.shape;
+            if (n >= fills && n < sizes) s->len_q = n - fills + 1;
+            if (n >= sizes) s->len_kv = g->tile.block_kv * (1 + (n - sizes) / 5) + (n - sizes) % 5 - 2;
+            if (n >= sizes) s->len_q = random_between(r, 1, 9);
+            shrink(s, ENOUGH_BEYOND);
+            if (n >= sizes) s->len_kv = g->tile.block_kv * (1 + (n - sizes) / 5) + (n - sizes) % 5 - 2;
+            set_option(&c, n < draws ? (option)(n % OPTIONS) : (option)random_below(r, OPTIONS), r);
+            draw_rest(&c, r);
+            if (n >= draws && n < fills) c.fill = (case_fill)(n - draws);
+            set_operation(&c, op, r);
+            add(g, &c);
+        }
+        for (int axis = 0; axis < 5; axis++) { /* sizes of zero */
+            check_case c = draw_sizes(g, r);
+            attn_shape *s = &c.spec.shape;
+            shrink(s, ENOUGH_BEYOND);
+            int64_t *size[] = {&s->batch, &s->len_q, &s->len_kv, &s->dim_qk, &s->dim_v};
+            *size[axis] = 0;
+            set_option(&c, (option)random_below(r, OPTIONS), r);
+            draw_rest(&c, r);
+            set_operation(&c, op, r);
+            add(g, &c);
+        }
+    }
+}
+
+/* What overrides left inconsistent: things that do not go together. */
 static void settle(check_case *c)
 {
     if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
+    /* With dropout a NaN may stand where a weight is 0, dropped or by rounding, which reaches nothing. */
+    if (c->spec.dropout > 0) c->plant = PLANT_NONE;
+    /* Values that f16 cannot hold are infinite, and 0 times infinity is not what the reference has for a weight of 1e-50. */
+    const int narrow = c->spec.dtype == SPEC_F16 || c->v_dtype == ATTN_F16 || c->o_dtype == ATTN_F16;
+    if (narrow && c->fill == FILL_SPREAD) c->fill = FILL_NORMAL;
 }
 
 int sweep_create(sweep *s, sweep_tile tile, uint64_t seed, int thorough)
@@ -305,6 +433,7 @@ int sweep_create(sweep *s, sweep_tile tile, uint64_t seed, int thorough)
     for (int round = 0; round < (thorough ? 10 : 1); round++) {
         add_sizes(&g, &r);
         add_pairs(&g, &r);
+        add_beyond(&g, &r);
         for (int n = 0; n < 400; n++) {
             const check_case c = draw(&g, &r);
             add(&g, &c);

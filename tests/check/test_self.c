@@ -71,6 +71,39 @@ static void spoilt_outputs_are_found(void **state)
     }
 }
 
+/* The same of gradients, tangents and second gradients: each output, by a part in 100 and by a sign. */
+typedef struct spoilt_flow {
+    int which, sign;
+} spoilt_flow;
+
+static void spoil_flow(check_outputs *out, void *context)
+{
+    const spoilt_flow *s = context;
+    double *numbers = out->flow_numbers[s->which];
+    const int64_t n = fabs(numbers[1]) > fabs(numbers[0]); /* the larger one of two */
+    numbers[n] *= s->sign ? -1 : 1.01;
+}
+
+static void spoilt_flows_are_found(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        [ATTN_BACKWARD] = "bwd:f64:hq2:sq9:skv21:d8:dv16:bias:dbias:alibi:dslopes:sink:dsink:scale=heads:dscale:seed=3",
+        [ATTN_JVP] = "jvp:f64:hq2:sq9:skv21:d8:dv16:seed=3",
+        [ATTN_DOUBLE_BACKWARD] = "bwd2:f64:hq2:sq9:skv21:d8:dv16:bias:softcap=2:seed=3",
+    };
+    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
+        const char *text = texts[flow_op((flow)f)];
+        const check_result right = run(text, NULL, NULL);
+        if (right.status != CHECK_PASSED) fail_msg("%s: %s", text, right.reason);
+        for (int sign = 0; sign < 2; sign++) {
+            const check_result wrong = run(text, spoil_flow, &(spoilt_flow){f, sign});
+            if (wrong.status != CHECK_FAILED || strcmp(wrong.numbers.where, flow_name((flow)f)) != 0)
+                fail_msg("not found in %s: %s", flow_name((flow)f), sign ? "a sign" : "one part in 100");
+        }
+    }
+}
+
 /* A dropped key must have weight 0 exactly, a dead row 0: the smallest number is too much. */
 static void whisper(check_outputs *out, void *context)
 {
@@ -273,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spoilt_outputs_are_found),
+        cmocka_unit_test(spoilt_flows_are_found),
         cmocka_unit_test(exact_zeros_are_exact),
         cmocka_unit_test(masks_off_by_one_are_found),
         cmocka_unit_test(guards_see_every_side),

@@ -229,7 +229,7 @@ refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq102
 refused 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 refused 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
 refused 3 "attn explain: sq9:d8:rope: libattn $version has no rotary positions" explain sq9:d8:rope
-refused 3 "attn explain: jvp:sq9:d8: libattn $version has no tangent (jvp)" explain jvp:sq9:d8
+refused 3 "attn explain: decode:sq9:d8: libattn $version has no decode" explain decode:sq9:d8
 
 # Output that cannot be written is an error too.
 if [ -c /dev/full ]; then

@@ -74,7 +74,7 @@ static void refuses(void **state)
         {"sq9:d8:soft", "unknown word 'soft' (nearest: softcap)"},
         {"sq9:d8:bf61", "unknown word 'bf61' (nearest: bf16, f64, f16)"},
         {"sq9:d8:b=2", "b=2: '=2' is not a size (a whole number, 0 or more)"},
-        {"sq9:d8:fwd=1", "op: unknown value 'fwd=1' (nearest: fwd, bwd)"},
+        {"sq9:d8:fwd=1", "op: unknown value 'fwd=1' (nearest: fwd, bwd, bwd2)"},
         {"fwd:bwd:sq9:d8", "op is given twice"},
         {"f16:f32:sq9:d8", "dtype is given twice"},
         {"sq9:sq9:d8", "sq is given twice"},
@@ -149,26 +149,10 @@ static void names_what_is_missing(void **state)
     static const struct {
         const char *words, *missing;
     } rows[] = {
-        {"bwd", "backward pass"},
-        {"jvp", "tangent (jvp)"},
-        {"decode", "decode"},
-        {"linear", "linear attention"},
-        {"int8", "int8 cache"},
-        {"softcap=2", "softcap"},
-        {"temperature=2", "temperature"},
-        {"dropout=0.5", "dropout"},
-        {"alibi", "ALiBi slopes"},
-        {"sink", "attention sink"},
-        {"packed", "packed sequences"},
-        {"dbias", "gradient of the bias"},
-        {"chunk=3", "chunks"},
-        {"block=2,2", "block masks"},
-        {"empty=uniform", "uniform weights of empty rows"},
-        {"score=additive/4", "additive score"},
-        {"rel=xl", "relative terms"},
-        {"t5", "T5 bias"},
-        {"rope", "rotary positions"},
-        {"sparse=longformer/4/1", "block masks"},
+        {"decode", "decode"},         {"linear", "linear attention"},
+        {"int8", "int8 cache"},       {"score=additive/4", "additive score"},
+        {"rel=xl", "relative terms"}, {"t5", "T5 bias"},
+        {"rope", "rotary positions"}, {"sparse=longformer/4/1", "block masks"},
         {"phi=elu1", "feature maps"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
@@ -225,7 +209,7 @@ static void builds_problems(void **state)
     assert_int_equal(p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
-/* Commands that draw their data get all that the library has, and the others are told what is missing. */
+/* Every option of the core, gradients, tangents and second gradients. */
 static void builds_what_the_library_has(void **state)
 {
     (void)state;
@@ -235,8 +219,7 @@ static void builds_what_the_library_has(void **state)
     attn_error error = {0};
     const char *text = "bwd:b2:hq4:sq5:d4:softcap=3:temperature=2:dropout=0.25:alibi:sink:bias:dbias:layout=bshd";
     assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
-    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_OK);
+    assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
     assert_int_equal(p.op, ATTN_BACKWARD);
     assert_true(p.score.softcap == 3 && p.score.temperature == 2 && p.dropout.probability == 0.25);
     assert_true(p.bias.alibi == ATTN_ALIBI_HEAD && p.bias.sink && p.bias.additive && p.gradients.bias);
@@ -245,14 +228,14 @@ static void builds_what_the_library_has(void **state)
     attn_plan_destroy(plan);
 
     assert_int_equal(problem_parse("sq5:d4:packed:layout=bshd", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_OK);
+    assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
     assert_true(p.mask.packed && p.q.stride[3] == 0); /* dense, as packed tensors are */
     assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
     attn_plan_destroy(plan);
 
     text = "bwd:b2:hq4:sq5:skv9:d4:chunk=3:block=2,4:empty=uniform:alibi=batch-head:scale=heads:dlse:dslopes:dscale";
     assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_OK);
+    assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
     assert_true(p.mask.chunk == 3 && p.mask.block && p.mask.block_q == 2 && p.mask.block_kv == 4);
     assert_memory_equal(p.mask.blocks.stride, ((int64_t[4]){4 * 3 * 3, 3 * 3, 3, 1}), sizeof p.mask.blocks.stride);
     assert_true(p.mask.empty == ATTN_EMPTY_UNIFORM && p.bias.alibi == ATTN_ALIBI_BATCH_HEAD);
@@ -261,20 +244,26 @@ static void builds_what_the_library_has(void **state)
     assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
     attn_plan_destroy(plan);
 
+    p = built("jvp:sq5:d4:bias=h1:layout=bshd");
+    assert_true(p.op == ATTN_JVP && p.tangents.q && p.tangents.k && p.tangents.v && p.tangents.bias && p.tangents.lse);
+    assert_true(p.tangents.tan_bias.stride[1] == ATTN_BROADCAST && p.tangents.tan_o.stride[1] == 4);
+    p = built("bwd2:hq2:sq5:d4:bias:dlse");
+    assert_true(p.op == ATTN_DOUBLE_BACKWARD && p.tangents.bias && p.second.bias && p.second.grad_lse && p.gradients.lse);
+
     static const struct {
         const char *text, *message;
     } wrong[] = {{"bwd:sq5:d4:dbias", "dbias needs bwd and bias: it is the gradient of the bias"},
                  {"sq5:d4:alibi:dslopes", "dslopes needs bwd and alibi: it is the gradient of its slopes"},
                  {"bwd:sq5:d4:dsink", "dsink needs bwd and sink: it is the gradient of the sink"},
                  {"bwd:sq5:d4:dscale", "dscale needs bwd and scale=heads: it is the gradient of the scale of each head"},
-                 {"sq5:d4:dlse", "dlse needs bwd: it is a gradient that flows in"}};
+                 {"sq5:d4:dlse", "dlse needs bwd or bwd2: it is a gradient that flows in"}};
     for (size_t k = 0; k < COUNT(wrong); k++) {
         assert_int_equal(problem_parse(wrong[k].text, &spec, &error), ATTN_OK);
-        assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(problem_build(&spec, &p, &error), ATTN_ERR_ARGUMENT);
         assert_string_equal(error.message, wrong[k].message);
     }
     assert_int_equal(problem_parse("sq5:d4:rope", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build_drawn(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(problem_build(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
 }
 
 static void refuses_sizes_that_overflow(void **state)
