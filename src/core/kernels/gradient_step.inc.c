@@ -13,30 +13,26 @@ VF_INLINE int all_zero(vf x) { return !vm_any(vf_bits(x)); }
 VF_INLINE int64_t panels_of(int64_t dim) { return (dim + TILE - 1) / TILE; }
 
 VF_INLINE void pack_rows_as(const attn_dtype dtype, int64_t rows, int64_t dim, const void *src, int64_t stride, double scale,
-                            real *dst)
+                            real *dst, vf *sums)
 {
     const vf factor = vf_set((real)scale);
     for (int64_t first = 0; first < dim; first += TILE, dst += TILE * TILE)
         for (int64_t i = 0; i < rows; i++)
             for (int v = 0; v < VF_VECTORS; v++) {
                 int64_t c = first + v * VF_LANES;
-                vf_store(dst + i * TILE + v * VF_LANES,
-                         c < dim ? vf_mul(factor, load_some(dtype, src, i * stride + c, dim - c)) : vf_zero());
+                vf x = c < dim ? vf_mul(factor, load_some(dtype, src, i * stride + c, dim - c)) : vf_zero();
+                vf_store(dst + i * TILE + v * VF_LANES, x);
+                sums[v] = vf_fma(x, vf_zero(), sums[v]); /* 0 times anything finite is 0, else NaN */
             }
 }
 
-static void step_pack_rows(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, double scale, void *dst)
+static int step_pack_rows(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, double scale, void *dst)
 {
-    EACH_STORAGE(pack_rows_as, dtype, rows, dim, src, stride, scale, dst);
-}
-
-static int step_panels_not_finite(int64_t rows, int64_t dim, const void *panels)
-{
-    vf sum = vf_zero(); /* 0 times anything finite is 0, else NaN */
-    for (int64_t p = 0; p < panels_of(dim); p++)
-        for (int64_t at = p * TILE * TILE; at < p * TILE * TILE + rows * TILE; at += VF_LANES)
-            sum = vf_fma(vf_load((const real *)panels + at), vf_zero(), sum);
-    return !all_zero(sum);
+    vf sums[VF_VECTORS], sum = vf_zero();
+    for (int v = 0; v < VF_VECTORS; v++) sums[v] = vf_zero();
+    EACH_STORAGE(pack_rows_as, dtype, rows, dim, src, stride, scale, dst, sums);
+    for (int v = 0; v < VF_VECTORS; v++) sum = vf_add(sum, sums[v]);
+    return all_zero(sum);
 }
 
 static int step_rows_not_finite(int64_t n, int64_t dim, const void *K, int64_t ldk)
@@ -124,11 +120,27 @@ VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, cons
     }
 }
 
-VF_INLINE void outer_panel(const int width, int64_t n, int64_t queries, const real *A, const real *B, real *C, int64_t ldc)
+/* Asks for the next `lines` lines.  Into the second level: the first one is full of the products' own. */
+VF_INLINE void ask_lines(attn_soon *a, int64_t lines)
+{
+    for (; lines > 0 && a->next < a->count; lines--) {
+        struct attn_soon_rows *rows = &a->list[a->next];
+        __builtin_prefetch((const void *)(rows->at + (uintptr_t)a->byte), 0, 2);
+        a->byte += 64;
+        if (a->byte < rows->bytes) continue;
+        a->byte = 0;
+        rows->at += (uintptr_t)rows->stride;
+        if (--rows->rows == 0) a->next++;
+    }
+}
+
+VF_INLINE void outer_panel(const int width, int64_t n, int64_t queries, const real *A, const real *B, real *C, int64_t ldc,
+                           attn_soon *soon)
 {
     int64_t j = 0;
 #define OUTER_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
+        ask_lines(soon, queries / 2);                                                                                              \
         outer_rows(rows, width, queries, A + j * TILE, B, C + j * ldc, ldc);                                                       \
         j += (rows);                                                                                                               \
     } while (0)
@@ -140,17 +152,20 @@ VF_INLINE void outer_panel(const int width, int64_t n, int64_t queries, const re
 #undef OUTER_ROWS
 }
 
-static void step_add_outer(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc)
+static void step_add_outer(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
+                           attn_soon *soon)
 {
     for (int64_t p = 0; p < panels_of(dim); p++) {
         int64_t left = dim - p * TILE;
         int width = (int)least((left + VF_LANES - 1) / VF_LANES, VF_VECTORS);
-        VF_EACH_WIDTH(outer_panel, width, n, rows, A, (const real *)panels + p * TILE * TILE, (real *)C + p * TILE, ldc);
+        VF_EACH_WIDTH(outer_panel, width, n, rows, A, (const real *)panels + p * TILE * TILE, (real *)C + p * TILE, ldc, soon);
     }
 }
 
-static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc)
+static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
+                                   attn_soon *soon)
 {
+    (void)soon;
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < rows; i++) {
             real a = ((const real *)A)[j * TILE + i];

@@ -55,6 +55,20 @@ typedef struct attn_drop {
 } attn_drop;
 
 /*
+ * Memory that the caller will use soon, in rows: a product that runs long asks for a few lines of it now and then.  Addresses are
+ * integers, since they are hints that may lie past an array.
+ */
+enum { ATTN_MOST_SOON = 8 };
+typedef struct attn_soon {
+    struct attn_soon_rows {
+        uintptr_t at;
+        int64_t rows, bytes, stride; /* stride in bytes */
+    } list[ATTN_MOST_SOON];
+    int count, next; /* of the list */
+    int64_t byte;    /* of the row at hand */
+} attn_soon;
+
+/*
  * The steps of the second walk over a tile's blocks, for outputs beside O: with scores S as the modifiers left them, and the
  * finished m and l of the tile's rows.
  */
@@ -165,10 +179,9 @@ typedef struct attn_fwd_kernel {
  * Everything is accumulated in T; sums that end as one number are double.
  */
 typedef struct attn_bwd_kernel {
-    /* Rows of a tile, times scale, into column panels. */
-    void (*pack_rows)(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, double scale, void *panels);
+    /* Rows of a tile, times scale, into column panels.  Returns 1 if all that it wrote is finite. */
+    int (*pack_rows)(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, double scale, void *panels);
     /* 1 if an element is NaN or infinite. */
-    int (*panels_not_finite)(int64_t rows, int64_t dim, const void *panels);
     int (*rows_not_finite)(int64_t n, int64_t dim, const void *K, int64_t ldk);
 
     /* delta[lane] = sum_c dOt[c][lane] Ot[c][lane] - grad_lse[lane] (NULL: 0), where a dOt whose Ot is 0 is not read.
@@ -189,8 +202,10 @@ typedef struct attn_bwd_kernel {
 
     /* C[j][c] += sum_i A[j][i] B[i][c] over `rows` queries, for n keys: A like S, B in column panels, C with rows of ldc, a
      * multiple of lanes and at least dim rounded up to lanes.  careful: what A has 0 for is not read. */
-    void (*add_outer)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc);
-    void (*add_outer_careful)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc);
+    void (*add_outer)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
+                      attn_soon *soon);
+    void (*add_outer_careful)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
+                              attn_soon *soon);
     /* dQt[c][lane] += sum_j K[j][c] dS[j][lane]. */
     void (*add_values)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);
     void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt);

@@ -3,8 +3,8 @@
  * backward.c - the walk of backward (Dao et al. 2022, algorithm 4, with queries outermost):
  *
  *      for each task (a share of the queries of one key head, of all the query heads of its group):
- *          for each query tile:                                            Q, dO, delta = dO.O - dlse
- *              for each block of keys that it sees:
+ *          for a few query tiles together:                                 Q, dO, delta = dO.O - dlse
+ *              for each block of keys, for each of the tiles that sees it:
  *                  score, modify      S                                    as in forward
  *                  gradient           P = exp(S - lse), dS = P (V dO^T - delta)
  *                  accumulate         dV += P^T dO,  dK += dS^T Q,  dQ += dS K
@@ -18,16 +18,18 @@
 
 #include "../base/names.h"
 #include "gradient.h"
+#include "runs.h"
 #include "shares.h"
 
 /* dS and W = P after dropout of one block, into every gradient. */
-static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to)
+static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to,
+                       attn_soon *soon)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const attn_bwd_kernel *k = w->backward;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
-    void *W = attn_part(task, w->scratch.S), *dS = attn_part(task, w->scratch.dP), *dQt = attn_part(task, w->scratch.dQt);
+    void *W = attn_part(task, w->scratch.S), *dS = attn_part(task, w->scratch.dP);
     char *dK = (char *)to->dK + keys->low * w->ld_dK * size, *dV = (char *)to->dV + keys->low * w->ld_dV * size;
 
     if (p->gradients.slopes) {
@@ -37,12 +39,36 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
     if (p->score.softcap > 0) k->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
 
-    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, attn_part(task, w->scratch.dO_panels),
-                                                               dV, w->ld_dV);
-    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, attn_part(task, w->scratch.Q_panels),
-                                                               dK, w->ld_dK);
-    int careful = t->dropped && k->rows_not_finite(n, p->shape.dim_qk, keys->K, keys->ldk);
-    (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, p->shape.dim_qk, dS, keys->K, keys->ldk, dQt);
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, w->ld_dV, soon);
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
+    k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
+}
+
+/* dS of one block into dQ alone; a dropped key adds nothing even where it is NaN or infinite. */
+static void accumulate_queries(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    const attn_bwd_kernel *k = w->backward;
+    const int64_t n = keys->high - keys->low;
+    void *dS = attn_part(task, w->scratch.dP);
+    if (w->problem.score.softcap > 0) k->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+    (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
+}
+
+/* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
+static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_shares *to, attn_soon *soon)
+{
+    const int64_t high = attn_min(block->high, t->keys.high);
+    attn_gradient_tile part;
+    for (int64_t j = attn_max(block->low, t->keys.low), end; j < high; j = end) {
+        end = attn_gradient_tile_part(task, t, j, high, &part);
+        if (part.tile.rows == 0) continue;
+        attn_keys keys = attn_keys_within(task, block, j, end);
+        attn_gradient_block(task, &part, &keys);
+        if (to) accumulate(task, &part, &keys, to, soon);
+        else accumulate_queries(task, &part, &keys);
+        t->dropped |= part.dropped;
+    }
 }
 
 /* sum_i exp(sink - lse_i) (dlse_i - dO_i.O_i). */
@@ -52,8 +78,8 @@ static double sink_gradient(const attn_task *task, const attn_gradient_tile *t)
     const double sink = attn_task_sink(task);
     double sum = 0;
     for (int64_t i = 0; i < attn_min(t->tile.rows, task->sight.len_q - t->tile.first); i++) {
-        double lse = attn_real_at(attn_part(task, w->scratch.m), w->compute, i);
-        sum -= exp(sink - lse) * attn_real_at(attn_part(task, w->scratch.l), w->compute, i);
+        double lse = attn_real_at(t->lse, w->compute, i);
+        sum -= exp(sink - lse) * attn_real_at(t->delta, w->compute, i);
     }
     return sum;
 }
@@ -66,31 +92,126 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
     void *unscaled = attn_part(task, w->scratch.Ot);
     w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->q, &p->q, t->tile.first),
                           p->q.dtype, p->q.stride[2], 1, unscaled);
-    return w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, attn_part(task, w->scratch.dQt)) / p->score.temperature;
+    return w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt) / p->score.temperature;
 }
 
-static void run_tile(const attn_task *task, int64_t number, const attn_shares *to, char *shared)
+static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
+{
+    memset(t->dQt, 0, (size_t)(w->problem.shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
+}
+
+/* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
+static void repeat_carefully(const attn_task *task, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    clear_queries(w, t);
+    for (attn_interval run = {t->keys.low, t->keys.low}; attn_gradient_next(task, t, &run);) {
+        attn_keys keys = attn_task_keys(task, run.low, run.high);
+        add_block(task, t, &keys, NULL, NULL);
+    }
+}
+
+/* The first key from j on that one of the tiles visits; `high` if there is none before it. */
+static int64_t next_key(const attn_gradient_tile *tiles, int64_t count, int64_t j, int64_t high)
+{
+    for (int64_t k = 0; k < count; k++) {
+        const attn_gradient_tile *t = &tiles[k];
+        int64_t from = attn_max(j, t->keys.low);
+        if (!t->empty) from = attn_beyond_gap(&t->tile.view, from);
+        if (from < t->keys.high) high = attn_min(high, from);
+    }
+    return high;
+}
+
+/* All tiles against each block of keys that one of them sees: it is copied once where it must be, and stays in the cache. */
+static void walk_keys(const attn_task *task, attn_gradient_tile *tiles, int64_t count, const attn_shares *to, attn_soon *soon)
+{
+    int64_t high = 0;
+    for (int64_t k = 0; k < count; k++) high = attn_max(high, tiles[k].keys.high);
+    for (int64_t j = 0, end; (j = next_key(tiles, count, j, high)) < high; j = end) {
+        attn_keys block = {0};
+        end = attn_block_end(task->walk, j, high);
+        for (int64_t k = 0; k < count; k++)
+            for (attn_interval run = {j, j}; attn_gradient_run(task, &tiles[k], end, &run);) {
+                if (!block.high) block = attn_task_keys(task, j, end);
+                attn_keys keys = attn_keys_within(task, &block, run.low, run.high);
+                add_block(task, &tiles[k], &keys, to, soon);
+            }
+    }
+}
+
+static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn_shares *to)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    if (t->dropped && w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt)) repeat_carefully(task, t);
+    w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
+                             attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t->tile.first),
+                             p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
+    if (p->gradients.scale) to->sums->scale += scale_gradient(task, t);
+    if (p->gradients.sink) to->sums->sink += sink_gradient(task, t);
+}
+
+static void ask_for(attn_soon *soon, const void *at, int64_t rows, int64_t dim, const attn_layout *layout)
+{
+    const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
+    struct attn_soon_rows one = {(uintptr_t)at, rows, dim * size, layout->stride[2] * size};
+    if (rows > 0 && dim > 0) soon->list[soon->count++] = one;
+}
+
+/*
+ * What comes after tile `number` of a head: room for its dQ and the rows of the tile behind it, which may be that of the head that
+ * this worker takes next.  Where all keys are one block, and so a head is done soon, also a share of the keys and values of the
+ * next key head, and of the room for dK and dV.
+ */
+static attn_soon look_ahead(const attn_task *task, int64_t number)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const attn_gradients *g = &p->gradients;
+    const attn_args *a = task->args;
+    const attn_shape *shape = &p->shape;
+    const attn_tile here = attn_tile_at(w, number);
+    const int64_t heads = shape->heads_q / shape->heads_kv, head = task->b * shape->heads_q + task->h;
+    const int last_tile = number + w->splits >= w->tiles, last_head = (head + 1) % heads == 0;
+    const int64_t next_key_head = (head / heads + w->workers) * heads; /* its first head */
+    const int64_t next = !last_tile ? head : last_head ? next_key_head : head + 1;
+    attn_soon soon = {0};
+
+    ask_for(&soon, attn_query_row(task, a->grad_q, &g->grad_q, here.first), here.rows, shape->dim_qk, &g->grad_q);
+    if (next >= shape->batch * shape->heads_q) return soon;
+    const attn_task coming = attn_task_of_head(w, a, task->memory, next);
+    const attn_tile there = attn_tile_at(w, last_tile ? 0 : number + w->splits);
+    ask_for(&soon, attn_query_row(&coming, a->q, &p->q, there.first), there.rows, shape->dim_qk, &p->q);
+    ask_for(&soon, attn_query_row(&coming, a->o, &p->o, there.first), there.rows, shape->dim_v, &p->o);
+    ask_for(&soon, attn_query_row(&coming, a->grad_o, &g->grad_o, there.first), there.rows, shape->dim_v, &g->grad_o);
+
+    const int64_t first = number * shape->len_kv / w->tiles, rows = (number + 1) * shape->len_kv / w->tiles - first;
+    if (shape->len_kv > w->block_kv || !last_head || next_key_head >= shape->batch * shape->heads_q) return soon;
+    const attn_task keys = attn_task_of_head(w, a, task->memory, next_key_head);
+    ask_for(&soon, attn_key_row(&keys, a->k, &p->k, first), rows, shape->dim_qk, &p->k);
+    ask_for(&soon, attn_key_row(&keys, a->v, &p->v, first), rows, shape->dim_v, &p->v);
+    if (w->sums_in_place) return soon;
+    ask_for(&soon, attn_key_row(task, a->grad_k, &g->grad_k, first), rows, shape->dim_qk, &g->grad_k);
+    ask_for(&soon, attn_key_row(task, a->grad_v, &g->grad_v, first), rows, shape->dim_v, &g->grad_v);
+    return soon;
+}
+
+static void run_tiles(const attn_task *task, int64_t number, int64_t count, const attn_shares *to, char *shared)
 {
     (void)shared;
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    void *dQt = attn_part(task, w->scratch.dQt);
-    attn_gradient_tile t;
-
-    if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number);
-    if (!attn_gradient_tile_open(task, number, &t)) return;
-    memset(dQt, 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
-
-    for (attn_interval run = {t.keys.low, t.keys.low}; attn_gradient_next(task, &t, &run);) {
-        attn_keys keys = attn_task_keys(task, run.low, run.high);
-        attn_gradient_block(task, &t, &keys);
-        accumulate(task, &t, &keys, to);
+    attn_gradient_tile tiles[ATTN_MOST_TILES];
+    int64_t open = 0;
+    for (int64_t k = 0; k < count; k++) {
+        if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number + k * w->splits);
+        if (!attn_gradient_tile_open(task, number + k * w->splits, open, &tiles[open])) continue;
+        clear_queries(w, &tiles[open++]);
     }
-    w->kernel->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), dQt,
-                             attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t.tile.first),
-                             p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
-    if (p->gradients.scale) to->sums->scale += scale_gradient(task, &t);
-    if (p->gradients.sink) to->sums->sink += sink_gradient(task, &t);
+    attn_soon soon = look_ahead(task, number + (count - 1) * w->splits);
+    walk_keys(task, tiles, open, to, &soon);
+    for (int64_t k = 0; k < open; k++) finish_tile(task, &tiles[k], to);
 }
 
 static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
@@ -128,7 +249,7 @@ void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *wor
 {
     const attn_gradients *g = &walk->problem.gradients;
     const attn_shares_target target = {&g->grad_k, &g->grad_v, args->grad_k, args->grad_v};
-    attn_shares_run(walk, args, workspace, run_tile, &target);
+    attn_shares_run(walk, args, workspace, run_tiles, &target);
     store_head_sums(walk, args, attn_shared_of(walk, workspace));
     if (g->bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
 }

@@ -89,7 +89,7 @@ static region region_at(const call *c, int64_t number)
 /* A tile of backward or of the second order. */
 static int open_tile(const call *c, const attn_task *task, int64_t number, attn_gradient_tile *tile)
 {
-    if (task->walk->problem.op == ATTN_BACKWARD) return attn_gradient_tile_open(task, number, tile);
+    if (task->walk->problem.op == ATTN_BACKWARD) return attn_gradient_tile_open(task, number, 0, tile);
     return attn_second_tile_reopen(task, number, tile, c->shared);
 }
 

@@ -14,11 +14,11 @@ static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
 }
 
 /* Rows that weigh all keys alike: their lse becomes the log of how many there are. */
-static void find_empty(const attn_task *task, attn_gradient_tile *t)
+static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    int32_t *empty = attn_part(task, w->scratch.empty);
+    int32_t *empty = (int32_t *)attn_part(task, w->scratch.empty) + slot * w->tile_q;
     int64_t all = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
     int any = 0;
     for (int64_t i = 0; i < t->tile.width * w->kernel->lanes; i++) {
@@ -27,7 +27,7 @@ static void find_empty(const attn_task *task, attn_gradient_tile *t)
         empty[i] = row < task->sight.len_q && attn_real_at(lse, w->compute, 0) == -INFINITY;
         if (!empty[i]) continue;
         any = 1;
-        put_real(attn_part(task, w->scratch.m), w->compute, i, log((double)all));
+        put_real(t->lse, w->compute, i, log((double)all));
     }
     if (!any) return;
     t->empty = empty;
@@ -35,7 +35,32 @@ static void find_empty(const attn_task *task, attn_gradient_tile *t)
     t->keys.high = all;
 }
 
-int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient_tile *t)
+/* Vectors of a few lanes are not worth a part of their own. */
+static void find_seen(const attn_task *task, attn_gradient_tile *t)
+{
+    const int64_t lanes = task->walk->kernel->lanes, rows = t->tile.rows;
+    for (int v = 0; v < t->tile.width; v++) {
+        t->seen[v] = t->keys;
+        if (lanes < 8 || t->empty) continue;
+        attn_view view = attn_view_of_tile(&task->sight, t->tile.first + v * lanes, attn_clamp(rows - v * lanes, 0, lanes));
+        t->seen[v] = attn_keys_of_view(&view);
+    }
+}
+
+/* Where the buffers of a slot lie. */
+static void place(const attn_task *task, int64_t slot, attn_gradient_tile *t)
+{
+    const attn_scratch *at = &task->walk->scratch;
+    t->Qt = (char *)attn_part(task, at->Qt) + slot * at->Qt_bytes;
+    t->dOt = (char *)attn_part(task, at->dOt) + slot * at->Ot_bytes;
+    t->dQt = (char *)attn_part(task, at->dQt) + slot * at->Qt_bytes;
+    t->lse = (char *)attn_part(task, at->m) + slot * at->lane_bytes;
+    t->delta = (char *)attn_part(task, at->l) + slot * at->lane_bytes;
+    t->Q_panels = (char *)attn_part(task, at->Q_panels) + slot * at->panel_bytes;
+    t->dO_panels = (char *)attn_part(task, at->dO_panels) + slot * at->panel_bytes;
+}
+
+int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
@@ -54,32 +79,76 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient
     const int64_t rows = t->tile.rows, first = t->tile.first;
     const attn_layout *lse = &p->want.lse_layout, *dO = &p->gradients.grad_o;
     const void *q = attn_query_row(task, a->q, &p->q, first), *o = attn_query_row(task, a->o, &p->o, first);
-    void *Qt = attn_part(task, at->Qt), *dOt = attn_part(task, at->dOt), *Ot = attn_part(task, at->Ot);
-    void *Q_panels = attn_part(task, at->Q_panels), *dO_panels = attn_part(task, at->dO_panels);
+    void *Ot = attn_part(task, at->Ot);
 
-    w->kernel->pack_query(width, rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), Qt);
+    place(task, slot, t);
+    w->kernel->pack_query(width, rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Qt);
     w->kernel->pack_query(width, rows, Dv, o, p->o.dtype, p->o.stride[2], 1, Ot);
     if (p->op == ATTN_JVP) {
-        w->backward->delta(width, rows, 0, dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL,
-                           task->sight.len_q - first, attn_part(task, at->l), attn_part(task, at->m));
-        if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, t);
+        w->backward->delta(width, rows, 0, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL,
+                           task->sight.len_q - first, t->delta, t->lse);
+        if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
         return 1;
     }
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
-    w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, dOt);
-    w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), Q_panels);
-    w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, dO_panels);
-    t->careful_queries = w->backward->panels_not_finite(rows, D, Q_panels) || w->backward->panels_not_finite(rows, Dv, dO_panels);
-    w->backward->delta(width, rows, Dv, dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
-                       p->gradients.lse ? attn_query_row(task, a->grad_lse, lse, first) : NULL, task->sight.len_q - first,
-                       attn_part(task, at->l), attn_part(task, at->m));
-    if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, t);
+    w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
+    t->careful_queries = !w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Q_panels);
+    t->careful_queries |= !w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
+    w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
+                       p->gradients.lse ? attn_query_row(task, a->grad_lse, lse, first) : NULL, task->sight.len_q - first, t->delta,
+                       t->lse);
+    if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
+    find_seen(task, t);
     return 1;
+}
+
+/* The tile without the vectors before `first` and from first + width on. */
+static void narrow(const attn_task *task, int first, int width, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const int64_t lanes = first * w->kernel->lanes, size = (int64_t)attn_dtype_bytes(w->compute);
+    t->tile.first += lanes;
+    t->tile.rows = attn_clamp(t->tile.rows - lanes, 0, width * w->kernel->lanes);
+    t->tile.width = width;
+    attn_tile_look(&task->sight, &t->tile);
+    char **buffers[] = {&t->Qt, &t->dOt, &t->lse, &t->delta, &t->dQt};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) *buffers[i] += lanes * size;
+    t->Q_panels += lanes * w->tile_q * size;
+    t->dO_panels += lanes * w->tile_q * size;
+}
+
+int64_t attn_gradient_tile_part(const attn_task *task, const attn_gradient_tile *t, int64_t j, int64_t high,
+                                attn_gradient_tile *part)
+{
+    int first = 0, last = -1; /* vectors between them that do not see key j are masked */
+    for (int v = 0; v < t->tile.width; v++) {
+        const attn_interval *seen = &t->seen[v];
+        if (seen->low > j) {
+            high = attn_min(high, seen->low);
+        } else if (seen->high > j) {
+            high = attn_min(high, seen->high);
+            if (last < 0) first = v;
+            last = v;
+        }
+    }
+    *part = *t;
+    if (last - first + 1 < t->tile.width) narrow(task, first, last - first + 1, part);
+    return high;
 }
 
 int attn_gradient_next(const attn_task *task, const attn_gradient_tile *t, attn_interval *run)
 {
     return attn_task_next(task, &t->tile, t->empty != NULL, t->keys.high, run);
+}
+
+int attn_gradient_run(const attn_task *task, const attn_gradient_tile *t, int64_t high, attn_interval *run)
+{
+    const int64_t low = attn_max(run->high, t->keys.low);
+    high = attn_min(high, t->keys.high);
+    if (!t->empty) return attn_task_run(task, &t->tile, low, high, run);
+    run->low = low;
+    run->high = high;
+    return low < high;
 }
 
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)
@@ -93,11 +162,11 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
     attn_drop room;
 
-    t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys, slope);
+    t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope);
     if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
-    w->kernel->score(t->tile.width, n, p->shape.dim_v, attn_part(task, at->dOt), keys->V, keys->ldv, dP,
-                     attn_part(task, at->block_max), keys->K, keys->ldk);
-    w->backward->gradient(t->tile.width, n, S, dP, attn_part(task, at->m), attn_part(task, at->l),
-                          attn_task_drop(task, &t->tile, keys->low, &room), keep, attn_part(task, at->scratch));
+    w->kernel->score(t->tile.width, n, p->shape.dim_v, t->dOt, keys->V, keys->ldv, dP, attn_part(task, at->block_max), keys->K,
+                     keys->ldk);
+    w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, attn_task_drop(task, &t->tile, keys->low, &room), keep,
+                          attn_part(task, at->scratch));
     if (t->empty) w->kernel->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
 }

@@ -5,22 +5,36 @@
 
 #include "task.h"
 
+enum { ATTN_MOST_VECTORS = 4 };
+
 typedef struct attn_gradient_tile {
     attn_tile tile;
-    attn_interval keys;   /* that it visits */
-    int dropped;          /* a key was dropped inside the last block */
-    int careful_queries;  /* a row of Q or dO is not finite */
-    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+    attn_interval keys;                    /* that it visits */
+    attn_interval seen[ATTN_MOST_VECTORS]; /* of these, what each vector of its queries sees */
+    int dropped;                           /* a key was dropped inside the last block */
+    int careful_queries;                   /* a row of Q or dO is not finite */
+    const int32_t *empty;                  /* NULL, or the lanes that weigh all keys alike since they see none */
+    char *Qt, *dOt, *lse, *delta, *dQt;    /* tile buffers */
+    char *Q_panels, *dO_panels;            /* the rows of Q, scaled, and of dO */
 } attn_gradient_tile;
 
 /*
- * Brings tile `number` into the worker's memory: Qt, dOt, Q_panels (scaled) and dO_panels, lse in m and delta = dO.O - dlse in l.
- * Without dO (forward mode) only Qt, Ot and lse.  Returns 0 if the tile has no rows.
+ * Brings tile `number` into the worker's memory, at place `slot` of walk->group: Qt, dOt, Q_panels and dO_panels, lse, and delta =
+ * dO.O - dlse.  Without dO (forward mode) only Qt, Ot and lse.  Returns 0 if the tile has no rows.
  */
-int attn_gradient_tile_open(const attn_task *task, int64_t number, attn_gradient_tile *tile);
+int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *tile);
+
+/*
+ * Where a causal mask or a window cuts a tile, not all vectors of its queries see the same keys.  Fills *part with those from the
+ * first to the last that sees key j, and returns how far, at most to `high`, this holds; part->tile.width is 0 where none does.
+ */
+int64_t attn_gradient_tile_part(const attn_task *task, const attn_gradient_tile *tile, int64_t j, int64_t high,
+                                attn_gradient_tile *part);
 
 /* The next run of keys that the tile visits, from run->high on; returns 0 behind the last one. */
 int attn_gradient_next(const attn_task *task, const attn_gradient_tile *tile, attn_interval *run);
+/* The same below `high`, across blocks of the grid. */
+int attn_gradient_run(const attn_task *task, const attn_gradient_tile *tile, int64_t high, attn_interval *run);
 
 /* The block's weights after dropout in scratch.S, the gradient of its scores in scratch.dP, the softcap's derivative in
  * scratch.slope. */

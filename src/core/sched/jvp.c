@@ -29,7 +29,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     attn_gradient_tile t;
 
     /* The last queries first, since under a causal mask they see the most keys. */
-    if (!attn_gradient_tile_open(&task, w->tiles - 1 - number % w->tiles, &t)) return;
+    if (!attn_gradient_tile_open(&task, w->tiles - 1 - number % w->tiles, 0, &t)) return;
     attn_tangent_open(&task, &t);
     attn_tangent_walk(&task, &t);
     attn_tangent_store(&task, &t, &p->tangents.tan_o, c->args->tan_o, p->tangents.lse ? c->args->tan_lse : NULL);

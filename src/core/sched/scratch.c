@@ -41,15 +41,16 @@ int attn_scratch_init(attn_walk *walk)
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
     const int second = p->op == ATTN_DOUBLE_BACKWARD, tangents = second || p->op == ATTN_JVP;
-    const int backward = attn_walk_sums(walk), own_sums = backward && walk->at_once == 1, own_parts = own_sums && walk->splits > 1,
-              capped = p->score.softcap > 0;
+    const int backward = attn_walk_sums(walk), own_sums = backward && walk->at_once == 1 && !walk->sums_in_place,
+              own_parts = own_sums && walk->splits > 1, capped = p->score.softcap > 0;
     const int pairs = p->mask.block || p->mask.block_lists || p->mask.dilation > 1 || p->mask.global_kv > 0;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     s->Qt_bytes = step_bytes(D, q, size);
     s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
     s->lane_bytes = step_bytes(1, q, size);
-    if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0) return 0;
+    s->panel_bytes = step_bytes(attn_max(panels, panels_v), q, size);
+    if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0 || s->panel_bytes < 0) return 0;
 
     const part parts[] = {
         {&s->Qt, s->Qt_bytes, group, 1},
@@ -60,17 +61,17 @@ int attn_scratch_init(attn_walk *walk)
         {&s->block_max, 1, q, size},
         {&s->low, 1, q, sizeof(int32_t)},
         {&s->high, 1, q, sizeof(int32_t)},
-        {&s->empty, 1, q, sizeof(int32_t)},
+        {&s->empty, group, q, sizeof(int32_t)},
         {&s->scratch, padded, q, size},
         {&s->spread, pairs ? n : 0, q, 1},
         {&s->K, walk->compact_k ? n : 0, D, size},
         {&s->V, walk->compact_v ? n : 0, Dv, size},
-        {&s->dOt, backward ? Dv : 0, q, size},
-        {&s->dQt, backward ? D : 0, q, size},
+        {&s->dOt, backward ? s->Ot_bytes : 0, group, 1},
+        {&s->dQt, backward ? s->Qt_bytes : 0, group, 1},
         {&s->dP, backward ? n : 0, q, size},
         {&s->slope, (backward || tangents) && capped ? n : 0, q, size},
-        {&s->Q_panels, backward ? panels : 0, q, size},
-        {&s->dO_panels, backward ? panels_v : 0, q, size},
+        {&s->Q_panels, backward ? s->panel_bytes : 0, group, 1},
+        {&s->dO_panels, backward ? s->panel_bytes : 0, group, 1},
         {&s->rows, want->rows ? p->shape.len_kv : 0, q, size},
         {&s->row_max, 1, q, size},
         {&s->row_sums, 2, q, sizeof(double)},

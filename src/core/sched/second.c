@@ -44,12 +44,12 @@ static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *
     const attn_problem *p = &w->problem;
     const attn_layout *q = &p->tangents.tan_q;
     void *panels = attn_part(task, w->scratch.Qd_panels);
-    if (!attn_gradient_tile_open(task, number, t)) return 0;
+    if (!attn_gradient_tile_open(task, number, 0, t)) return 0;
     attn_tangent_open(task, t);
     if (!p->tangents.q) return 1;
-    w->backward->pack_rows(t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first), q->dtype,
-                           q->stride[2], attn_task_scale(task), panels);
-    t->careful_queries |= w->backward->panels_not_finite(t->tile.rows, p->shape.dim_qk, panels);
+    t->careful_queries |=
+        !w->backward->pack_rows(t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first), q->dtype,
+                                q->stride[2], attn_task_scale(task), panels);
     return 1;
 }
 
@@ -102,17 +102,18 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     void *T = attn_part(task, at->S), *Y = attn_part(task, at->dP), *X = attn_part(task, at->Sd);
     void *second_Qt = attn_part(task, at->dQt);
     char *second_K = (char *)to->dK + keys->low * w->ld_dK * size, *second_V = (char *)to->dV + keys->low * w->ld_dV * size;
-    void (*add_outer)(int64_t, int64_t, int64_t, const void *, const void *, void *, int64_t) =
+    void (*add_outer)(int64_t, int64_t, int64_t, const void *, const void *, void *, int64_t, attn_soon *) =
         t->careful_queries ? k->add_outer_careful : k->add_outer;
+    attn_soon none = {0};
 
     if (p->second.bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
     if (p->score.softcap > 0)
         w->second->through_softcap(t->tile.width, n, X, Y, attn_part(task, at->slope), attn_part(task, at->bend),
                                    attn_part(task, at->before));
 
-    add_outer(n, rows, p->shape.dim_v, T, attn_part(task, at->dO_panels), second_V, w->ld_dV);
-    add_outer(n, rows, D, X, attn_part(task, at->Q_panels), second_K, w->ld_dK);
-    if (p->tangents.q) add_outer(n, rows, D, Y, attn_part(task, at->Qd_panels), second_K, w->ld_dK);
+    add_outer(n, rows, p->shape.dim_v, T, attn_part(task, at->dO_panels), second_V, w->ld_dV, &none);
+    add_outer(n, rows, D, X, attn_part(task, at->Q_panels), second_K, w->ld_dK, &none);
+    if (p->tangents.q) add_outer(n, rows, D, Y, attn_part(task, at->Qd_panels), second_K, w->ld_dK, &none);
 
     int careful = t->dropped && k->rows_not_finite(n, D, keys->K, keys->ldk);
     (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);
@@ -121,8 +122,9 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, D, Y, tangents->K, tangents->ldk, second_Qt);
 }
 
-static void run_tile(const attn_task *task, int64_t number, const attn_shares *to, char *shared)
+static void run_tile(const attn_task *task, int64_t number, int64_t count, const attn_shares *to, char *shared)
 {
+    (void)count; /* 1: walk->group is */
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const attn_scratch *at = &w->scratch;

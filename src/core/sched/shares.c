@@ -11,7 +11,7 @@ typedef struct call {
     const attn_walk *walk;
     const attn_args *args;
     char *workers, *shared;
-    attn_run_tile *run_tile;
+    attn_run_tiles *run_tiles;
     const attn_shares_target *target;
     int64_t first_split; /* of those that run at once */
 } call;
@@ -41,15 +41,17 @@ static void run_split(const call *c, char *memory, int64_t key_head, int64_t spl
     memset(to.dK, 0, (size_t)(shape->len_kv * w->ld_dK * size));
     memset(to.dV, 0, (size_t)(shape->len_kv * w->ld_dV * size));
 
-    int64_t place = 0; /* tiles are dealt round, since under a causal mask the later ones cost more */
+    /* Tiles are dealt round, from one head to the next, since under a causal mask the later ones cost more. */
+    int64_t first = split;
     for (int64_t h = 0; h < heads; h++) {
         int64_t head = key_head * heads + h;
         attn_head_sums none = {0, 0, 0};
         attn_task task = attn_task_of_head(w, c->args, memory, head);
         to.sums = attn_head_sums_at(w, c->shared, head, split);
         *to.sums = none;
-        for (int64_t t = 0; t < w->tiles; t++, place++)
-            if (place % w->splits == split) c->run_tile(&task, t, &to, c->shared);
+        for (; first < w->tiles; first += w->group * w->splits)
+            c->run_tiles(&task, first, attn_min(w->group, attn_ceil_div(w->tiles - first, w->splits)), &to, c->shared);
+        first = (first - w->tiles) % w->splits;
     }
 }
 
@@ -71,6 +73,12 @@ static void run_key_head(void *context, int64_t worker, int64_t key_head)
     const call *c = context;
     const attn_walk *w = c->walk;
     char *memory = c->workers + worker * w->scratch.bytes;
+    attn_task task = task_of(c, memory, key_head);
+    if (w->sums_in_place) {
+        run_split(c, memory, key_head, 0, attn_key_row(&task, c->target->k, c->target->k_layout, 0),
+                  attn_key_row(&task, c->target->v, c->target->v_layout, 0));
+        return;
+    }
     void *dK = memory + w->scratch.dK, *dV = memory + w->scratch.dV;
     void *part_dK = memory + w->scratch.part_dK, *part_dV = memory + w->scratch.part_dV;
     run_split(c, memory, key_head, 0, dK, dV);
@@ -78,7 +86,6 @@ static void run_key_head(void *context, int64_t worker, int64_t key_head)
         run_split(c, memory, key_head, split, part_dK, part_dV);
         add(w, part_dK, part_dV, dK, dV);
     }
-    attn_task task = task_of(c, memory, key_head);
     store_keys(c, &task, dK, dV);
 }
 
@@ -122,11 +129,11 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
     attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
-void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tile *run_tile,
+void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tiles *run_tiles,
                      const attn_shares_target *target)
 {
     int64_t key_heads = walk->problem.shape.batch * walk->problem.shape.heads_kv;
-    call c = {walk, args, workspace, attn_shared_of(walk, workspace), run_tile, target, 0};
+    call c = {walk, args, workspace, attn_shared_of(walk, workspace), run_tiles, target, 0};
     if (walk->at_once == 1) {
         run(&c, key_heads, run_key_head);
         return;

@@ -22,11 +22,12 @@ typedef struct attn_shares_target {
     void *k, *v;
 } attn_shares_target;
 
-/* One query tile; `shared` is the memory that walk->shared lays out. */
-typedef void attn_run_tile(const attn_task *task, int64_t number, const attn_shares *to, char *shared);
+/* `count` query tiles, at most walk->group: number, number + walk->splits, ...; `shared` is the memory that walk->shared lays out.
+ */
+typedef void attn_run_tiles(const attn_task *task, int64_t number, int64_t count, const attn_shares *to, char *shared);
 
 /* Runs every query tile of every head, then adds the shares of each key head and stores them. */
-void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tile *run_tile,
+void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tiles *run_tiles,
                      const attn_shares_target *target);
 
 /* What lies behind the workers' memory. */

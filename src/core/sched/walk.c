@@ -45,11 +45,34 @@ static int64_t splits_of_key_head(const attn_walk *walk)
     return attn_clamp(shape->heads_q / shape->heads_kv * walk->tiles / 4, 1, 8);
 }
 
+/* Backward: tiles of a split that share each block of keys, as many as stay in the cache beside it.  Results do not depend on it.
+ */
+static int64_t tiles_of_share(const attn_walk *walk)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    int64_t most = ATTN_MOST_TILES;
+    if (shape->len_kv <= walk->block_kv) return 1;
+    double tile_bytes =
+        2.5 * (double)(shape->dim_qk + shape->dim_v) * (double)walk->tile_q * (double)attn_dtype_bytes(walk->compute);
+    while (most > 1 && tile_bytes * (double)most > 128 << 10) most /= 2;
+    return attn_clamp(walk->tiles / walk->splits, 1, most);
+}
+
 /* How many of them run at the same time: more than one where there are few key heads. */
 static int64_t splits_at_once(const attn_walk *walk, int64_t key_heads)
 {
     const int64_t wanted = 8;
     return key_heads == 0 || key_heads >= wanted ? 1 : attn_min(walk->splits, attn_ceil_div(wanted, key_heads));
+}
+
+/* Where the caller's dK and dV can be what the sums are added in: the same type, rows of whole vectors one behind the other. */
+static int can_sum_in_place(const attn_walk *walk)
+{
+    const attn_problem *p = &walk->problem;
+    const attn_layout *k = &p->gradients.grad_k, *v = &p->gradients.grad_v;
+    return p->op == ATTN_BACKWARD && walk->splits == 1 && walk->at_once == 1 && !p->mask.packed && k->dtype == walk->compute &&
+           v->dtype == walk->compute && walk->ld_dK == p->shape.dim_qk && walk->ld_dV == p->shape.dim_v &&
+           k->stride[2] == walk->ld_dK && v->stride[2] == walk->ld_dV;
 }
 
 /* Forward with a single tile of queries: a head's keys are dealt to parts, long enough each that merging costs nothing, and that
@@ -91,10 +114,13 @@ int attn_walk_init(attn_walk *walk, int threads)
     const int small = flops < 1e6;
     walk->group = walk->splits = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
+    walk->sums_in_place = 0;
     walk->parts = 1;
     if (attn_walk_sums(walk)) {
         walk->splits = splits_of_key_head(walk);
+        if (p->op == ATTN_BACKWARD) walk->group = tiles_of_share(walk);
         walk->at_once = splits_at_once(walk, key_heads);
+        walk->sums_in_place = can_sum_in_place(walk);
         if (!attn_mul(key_heads, walk->at_once, &walk->tasks)) return 0;
     } else if (p->op == ATTN_JVP) {
         if (!attn_mul(heads, walk->tiles, &walk->tasks)) return 0;

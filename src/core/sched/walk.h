@@ -13,14 +13,16 @@
  * use has no bytes.
  */
 typedef struct attn_scratch {
-    int64_t Qt, Ot, m, l;                   /* one for each tile of a group */
+    int64_t Qt, Ot, m, l, empty;            /* one for each tile of a group */
     int64_t Qt_bytes, Ot_bytes, lane_bytes; /* steps from one tile of the group to the next */
-    int64_t S, block_max, low, high, empty; /* of the block at hand */
+    int64_t S, block_max, low, high;        /* of the block at hand */
     int64_t scratch;                        /* for modifiers */
     int64_t spread;                         /* a mask, one byte a pair */
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
-    int64_t dOt, dQt, dP, slope;            /* backward: tile buffers */
-    int64_t Q_panels, dO_panels;            /* backward: the tile's rows in column panels */
+    int64_t dOt, dQt;                       /* backward, for each tile of a group: as Ot and Qt */
+    int64_t Q_panels, dO_panels;            /* backward, likewise: its rows in column panels */
+    int64_t panel_bytes;                    /* step from one tile of the group to the next */
+    int64_t dP, slope;                      /* backward: tile buffers of the block at hand */
     int64_t rows;                           /* whole rows of a tile, for the caller's view */
     int64_t row_max, row_sums;              /* of a tile: T[tile_q] and double[2][tile_q] */
     int64_t top, top_index;                 /* of a tile: T[topk][tile_q] and int64_t[topk][tile_q] */
@@ -61,16 +63,17 @@ typedef struct attn_walk {
     const attn_bwd_kernel *backward;
     const attn_jvp_kernel *jvp;
     const attn_second_kernel *second;
-    int64_t tile_q;   /* lanes * vectors */
-    int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
-    int64_t tiles;    /* query tiles of one head */
-    int64_t group;    /* forward: tiles of one task, which share each block of keys and values */
-    int whole_heads;  /* forward: a task goes through all groups of a head, one after another */
-    int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
-    int64_t parts;    /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
-    int64_t part_kv;  /* keys of a part, a multiple of block_kv */
-    int64_t splits;   /* backward: shares of a key head's queries, summed alone and added in order; fixed by the head's shape */
-    int64_t at_once;  /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
+    int64_t tile_q;    /* lanes * vectors */
+    int64_t block_kv;  /* keys in a block; blocks lie on a grid that starts at key 0 */
+    int64_t tiles;     /* query tiles of one head */
+    int64_t group;     /* tiles that share each block of keys and values; forward: a task has as many */
+    int whole_heads;   /* forward: a task goes through all groups of a head, one after another */
+    int by_heads;      /* forward: they are tiles of different heads that share a key head, else of one head */
+    int64_t parts;     /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
+    int64_t part_kv;   /* keys of a part, a multiple of block_kv */
+    int64_t splits;    /* backward: shares of a key head's queries, summed alone and added in order; fixed by the head's shape */
+    int64_t at_once;   /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
+    int sums_in_place; /* backward: dK and dV are summed in the caller's tensors */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
     int compact_k;        /* copy a block into compact rows before use */
