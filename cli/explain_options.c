@@ -71,6 +71,7 @@ static int has_bias(const attn_problem *p) { return p->bias.additive; }
 static int has_alibi(const attn_problem *p) { return p->bias.alibi != ATTN_ALIBI_NONE; }
 static int has_causal(const attn_problem *p) { return p->mask.causal; }
 static int has_window(const attn_problem *p) { return p->mask.window; }
+static int has_global(const attn_problem *p) { return p->mask.global_q > 0 || p->mask.global_kv > 0; }
 static int has_chunk(const attn_problem *p) { return p->mask.chunk > 0; }
 static int has_lengths(const attn_problem *p) { return p->mask.lengths_q || p->mask.lengths_kv; }
 static int has_packed(const attn_problem *p) { return p->mask.packed; }
@@ -116,6 +117,7 @@ static const struct {
     {"alibi", has_alibi, "one pass over each tile: 3 operations a score, no bias in memory", slope_bytes, 1},
     {"causal", has_causal, skipped, NULL, 1},
     {"window", has_window, skipped, NULL, 1},
+    {"global", has_global, "tiles of global queries and keys; the gap to the window is skipped", NULL, 1},
     {"chunk", has_chunk, skipped, NULL, 1},
     {"lens", has_lengths, skipped, length_bytes, 1},
     {"packed", has_packed, "nothing: each sequence is walked at its own length, without padding", begin_bytes, 1},

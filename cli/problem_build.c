@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * problem_build.c - from a spec to the library's own description of a problem. */
+#include <stdio.h>
 #include <string.h>
 
 #include "failure.h"
@@ -17,6 +18,8 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
         if (!spec->offset_kind) return failure(error, ATTN_ERR_ARGUMENT, "causal=offset needs an offset");
         spec->causal = SPEC_CAUSAL_TOP_LEFT;
     }
+    if (spec->window && spec->sparse[0])
+        return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both say which keys are near", spec->sparse);
     if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
     return ATTN_OK;
 }
@@ -122,6 +125,12 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     p.mask.window = spec->window;
     p.mask.window_left = spec->window ? spec->window_left : 0;
     p.mask.window_right = spec->window ? spec->window_right : 0;
+    long long width, global;
+    if (sscanf(spec->sparse, "longformer/%lld/%lld", &width, &global) == 2) {
+        p.mask.window = 1;
+        p.mask.window_left = p.mask.window_right = width / 2;
+        p.mask.global_q = p.mask.global_kv = global;
+    }
     p.mask.lengths_q = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_Q;
     p.mask.lengths_kv = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_KV;
     p.mask.packed = spec->packed;

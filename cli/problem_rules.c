@@ -482,7 +482,7 @@ const problem_rule problem_rules[] = {
      .read = read_flag, .print = print_flag, FIELD(t5)},
     {.word = {"rope", NULL, "rotary positions", WORD_OPTION, FLAG_INPUT, "rotary positions"},
      .read = read_flag, .print = print_flag, FIELD(rope)},
-    {.word = {"sparse", "KIND", "a block mask: longformer/WINDOW/GLOBAL", WORD_OPTION, FLAG_INPUT, "block masks"},
+    {.word = {"sparse", "KIND", "a sparse mask: longformer/WIDTH/GLOBAL", WORD_OPTION, FLAG_INPUT, NULL},
      .read = read_pattern, .print = print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N")},
     {.word = {"phi", "MAP", "the feature map of linear attention: elu1", WORD_OPTION, FLAG_INPUT, "feature maps"},
      .read = read_pattern, .print = print_pattern, FIELD(phi), .choices = LIST("elu1")},

@@ -231,6 +231,8 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p)
                          .V = e->V,
                          .scale = p->score.scale,
                          .causal = p->mask.causal,
+                         .global_q = p->mask.global_q,
+                         .global_kv = p->mask.global_kv,
                          .window = p->mask.window,
                          .window_left = p->mask.window_left,
                          .window_right = p->mask.window_right,

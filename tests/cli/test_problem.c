@@ -52,6 +52,7 @@ static void defaults_and_order(void **state)
     prints("d8:causal=top-left:sq9:hkv4:hq4:skv9:dv8:b1:f32:fwd", "fwd:f32:hq4:sq9:d8:causal");
     prints("sq9:d8:softcap=0:temperature=1:dropout=0:score=dot:seed=0:layout=bhsd", "fwd:f32:sq9:d8");
     prints("sq9:d8:causal=offset:offset=3", "fwd:f32:sq9:d8:causal:offset=3");
+    prints("sq9:d8:sparse=longformer/4/1", "fwd:f32:sq9:d8:sparse=longformer/4/1");
     prints("sq9:d8:align=top-left:window=1,2", "fwd:f32:sq9:d8:window=1,2");
     prints("sq9:d8:lens=both:scale=5e-1", "fwd:f32:sq9:d8:lens:scale=0.5");
     prints("sq09223372036854775807:d0", "fwd:f32:sq9223372036854775807:d0");
@@ -152,8 +153,7 @@ static void names_what_is_missing(void **state)
         {"decode", "decode"},         {"linear", "linear attention"},
         {"int8", "int8 cache"},       {"score=additive/4", "additive score"},
         {"rel=xl", "relative terms"}, {"t5", "T5 bias"},
-        {"rope", "rotary positions"}, {"sparse=longformer/4/1", "block masks"},
-        {"phi=elu1", "feature maps"},
+        {"rope", "rotary positions"}, {"phi=elu1", "feature maps"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         char text[80], expected[120];

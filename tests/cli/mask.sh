@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+# mask.sh - attn mask: text, counts, JSON, pictures, and what it refuses.
+. tests/cli/tap.sh
+
+rows() {
+    "$ATTN" mask "$@" 2>err.txt | grep -E '^[#.]+$'
+}
+ok "causal" same "$(rows causal -n 4)" "$(printf '#...\n##..\n###.\n####')"
+ok "cross, the last query at the last key" same "$(rows bottom-right -n 2 -m 4)" "$(printf '###.\n####')"
+ok "longformer and causal" same "$(rows longformer/3/1 causal -n 5)" "$(printf '#....\n##...\n###..\n#.##.\n#..##')"
+ok "window with no bound to the left" same "$(rows window/-1/1 -n 4)" "$(printf '##..\n###.\n####\n####')"
+ok "documents" same "$(rows documents/2/1 -n 4)" "$(printf '##..\n##..\n..#.\n....')"
+ok "nothing but rows and figures" same "$("$ATTN" mask causal -n 3 | grep -cvE '^[#.]+$|^(count|sparsity|tiles|fused) ')" 0
+ok "the same seed draws the same blocks" same "$(rows bigbird/2/1/0/2 -n 20 --seed 7)" "$(rows bigbird/2/1/0/2 -n 20 --seed 7)"
+ok "another seed draws others" test "$(rows bigbird/2/1/0/2 -n 20 --seed 7)" != "$(rows bigbird/2/1/0/2 -n 20 --seed 8)"
+
+printed "count" '^count     10 of 16 pairs$' mask causal -n 4
+printed "sparsity" '^sparsity  37\.50 %$' mask causal -n 4
+printed "queries that see nothing" '^empty     2 queries see no key$' mask lengths/2/3 -n 4
+printed "tiles" '^tiles     12 of 16 skipped \(75\.00 %\), of 2 queries x 2 keys$' mask diagonal/2 -n 8 --tile-q 2 --tile-kv 2
+printed "a mask that needs a matrix" '^fused     pattern 1 \(fixed\) needs a mask of len_q x len_kv' mask fixed/4/1 -n 8
+"$ATTN" mask causal -n 300 >out.txt
+ok "a large one is not printed" same "$(grep -c '#' out.txt)" 0
+ok "but on request" same "$(rows causal -n 300 --text | wc -l | tr -d ' ')" 300
+
+printed "json" '"count":' mask causal local/3 -n 6 --json
+for field in mask queries keys count sparsity empty_queries tile tiles_total tiles_skipped fused; do
+    ok "  has $field" grep -q "\"$field\":" out.txt
+done
+ok "  nothing but one object" same "$(head -c1 out.txt)" "{"
+
+"$ATTN" mask causal -n 4 -m 8 --png mask.png >/dev/null
+ok "a picture is a PNG" same "$(head -c 8 mask.png | od -An -tx1 | tr -d ' \n')" 89504e470d0a1a0a
+ok "  of 256 x 128 grey pixels" same "$(dd if=mask.png bs=1 skip=16 count=10 2>/dev/null | od -An -tx1 | tr -d ' \n')" 00000100000000800800
+ok "  and nothing is left beside it" test ! -e mask.png.part
+
+refused 2 "attn mask: no mask; for example: attn mask causal -n 8" mask -n 3
+refused 2 "attn mask: unknown mask 'casual' (nearest: causal)" mask casual -n 3
+refused 2 "attn mask: local: too few numbers; it is local/WIDTH" mask local -n 3
+refused 2 "attn mask: local: more than 1 numbers; it is local/WIDTH" mask local/3/4 -n 3
+refused 2 "attn mask: local: 'x' is not a whole number" mask local/x -n 3
+refused 2 "attn mask: local: width is 0; it is within 1..2^60" mask local/0 -n 3
+refused 2 "attn mask: no/such/folder.png cannot be written: No such file or directory" mask causal -n 3 --png no/such/folder.png
+refused 2 "attn mask: a picture has 1 to 16384 queries and keys, not 0 x 0" mask causal -n 0 --png o.png
+
+tap_done
