@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * combination.c - drawing and running random combinations of options. */
+ * combination.c - a problem string becomes tensors, arguments and the problem of ref/. */
 #include "test.h"
 
 #include "combination.h"
@@ -11,19 +11,11 @@ enum { TAIL = 64 }; /* bytes behind the workspace that must stay */
 
 typedef struct drawing {
     combination *c;
+    const problem_spec *spec;
     random_source random;
-    attn_dtype dtype;
+    attn_dtype dtype, compute;
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
 } drawing;
-
-/* True once in n; notes the option's name. */
-static int option(drawing *d, int64_t n, const char *name)
-{
-    if (random_below(&d->random, n)) return 0;
-    strcat(d->c->text, " ");
-    strcat(d->c->text, name);
-    return 1;
-}
 
 static void *array(int64_t n, size_t size)
 {
@@ -32,24 +24,11 @@ static void *array(int64_t n, size_t size)
     return memory;
 }
 
-/* 1 .. small or 1 .. large, and once in a while 0. */
-static int64_t draw_size(random_source *r, int64_t small, int64_t large)
-{
-    int64_t size = 1 + random_below(r, random_below(r, 3) ? small : large);
-    return random_below(r, 30) ? size : 0;
-}
-
 static void draw_sizes(drawing *d)
 {
-    random_source *r = &d->random;
-    d->B = draw_size(r, 3, 3);
-    d->Hkv = 1 + random_below(r, 3);
-    d->Hq = d->Hkv * (1 + random_below(r, 3));
-    d->Sq = draw_size(r, 12, 130);
-    d->Skv = draw_size(r, 12, 300);
-    d->D = draw_size(r, 8, 70);
-    d->Dv = draw_size(r, 8, 70);
-    d->c->problem.shape = (attn_shape){d->B, d->Hq, d->Hkv, d->Sq, d->Skv, d->D, d->Dv};
+    const attn_shape *s = &d->c->problem.shape;
+    d->B = s->batch, d->Hq = s->heads_q, d->Hkv = s->heads_kv, d->Sq = s->len_q, d->Skv = s->len_kv, d->D = s->dim_qk,
+    d->Dv = s->dim_v;
     ref_problem *ref = &d->c->ref;
     ref->B = d->B, ref->Hq = d->Hq, ref->Hkv = d->Hkv, ref->Sq = d->Sq, ref->Skv = d->Skv, ref->D = d->D, ref->Dv = d->Dv;
 }
@@ -57,22 +36,17 @@ static void draw_sizes(drawing *d)
 static void draw_lengths(drawing *d)
 {
     combination *c = d->c;
-    attn_mask *mask = &c->problem.mask;
-    int packed = option(d, 5, "packed"), lengths = !packed && option(d, 4, "lengths");
+    const attn_mask *mask = &c->problem.mask;
     c->length_q = array(d->B, sizeof(int64_t));
     c->length_kv = array(d->B, sizeof(int64_t));
     c->start_q = array(d->B + 1, sizeof(int64_t));
     c->start_kv = array(d->B + 1, sizeof(int64_t));
-    c->offset = array(d->B, sizeof(int64_t));
     for (int64_t b = 0; b < d->B; b++) {
-        int any = lengths || packed;
-        c->length_q[b] = any ? random_below(&d->random, d->Sq + 1) : d->Sq;
-        c->length_kv[b] = any ? random_below(&d->random, d->Skv + 1) : d->Skv;
+        c->length_q[b] = mask->packed || mask->lengths_q ? random_below(&d->random, d->Sq + 1) : d->Sq;
+        c->length_kv[b] = mask->packed || mask->lengths_kv ? random_below(&d->random, d->Skv + 1) : d->Skv;
         c->start_q[b + 1] = c->start_q[b] + c->length_q[b];
         c->start_kv[b + 1] = c->start_kv[b] + c->length_kv[b];
     }
-    mask->packed = packed;
-    mask->lengths_q = mask->lengths_kv = lengths;
     c->args.lengths_q = c->length_q, c->args.lengths_kv = c->length_kv;
     c->args.cu_seqlens_q = c->start_q, c->args.cu_seqlens_kv = c->start_kv;
     c->ref.len_q = c->length_q, c->ref.len_kv = c->length_kv;
@@ -81,68 +55,17 @@ static void draw_lengths(drawing *d)
 static void draw_range(drawing *d)
 {
     combination *c = d->c;
-    attn_mask *mask = &c->problem.mask;
-    mask->causal = c->ref.causal = option(d, 2, "causal");
-    if (option(d, 3, "bottom-right")) {
-        mask->align = ATTN_ALIGN_BOTTOM_RIGHT;
-        for (int64_t b = 0; b < d->B; b++) c->offset[b] = c->length_kv[b] - c->length_q[b];
-    } else if (option(d, 3, "offset")) {
-        mask->align = ATTN_ALIGN_OFFSET;
-        for (int64_t b = 0; b < d->B; b++) c->offset[b] = random_below(&d->random, d->Skv + d->Sq + 9) - d->Sq - 4;
+    const attn_mask *mask = &c->problem.mask;
+    c->offset = array(d->B, sizeof(int64_t));
+    for (int64_t b = 0; b < d->B; b++) {
+        if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) c->offset[b] = c->length_kv[b] - c->length_q[b];
+        if (d->spec->offset_kind == SPEC_OFFSET_VALUE) c->offset[b] = d->spec->offset;
+        if (d->spec->offset_kind == SPEC_OFFSET_EACH) c->offset[b] = random_below(&d->random, d->Skv + d->Sq + 9) - d->Sq - 4;
     }
     c->ref.offset = c->args.offset = c->offset;
-    if (option(d, 4, "window")) {
-        mask->window = c->ref.window = 1;
-        mask->window_left = c->ref.window_left = random_below(&d->random, d->Skv + 2) - 1;
-        mask->window_right = c->ref.window_right = random_below(&d->random, d->Skv + 2) - 1;
-    }
-    if (option(d, 6, "chunk")) mask->chunk = c->ref.chunk = 1 + random_below(&d->random, d->Skv + 1);
-    if (option(d, 8, "dilation"))
-        mask->dilation = c->ref.dilation = random_below(&d->random, random_below(&d->random, 2) ? 5 : 150);
-    if (option(d, 5, "global-q")) mask->global_q = c->ref.global_q = random_below(&d->random, 20);
-    if (option(d, 5, "global-kv")) mask->global_kv = c->ref.global_kv = random_below(&d->random, 90);
-}
-
-/* A range of keys for each query, or one for several. */
-static void draw_ranges(drawing *d)
-{
-    combination *c = d->c;
-    attn_layout *layout = &c->problem.mask.ranges_layout;
-    if (!option(d, 6, "ranges")) return;
-    const int64_t size[3] = {d->B, d->Hq, d->Sq};
-    int64_t count = 2, at = 0;
-    layout->stride[3] = 1;
-    for (int axis = 2; axis >= 0; axis--) {
-        int one = random_below(&d->random, 3) == 0;
-        layout->stride[axis] = one ? ATTN_BROADCAST : count;
-        count *= one ? 1 : size[axis];
-    }
-    c->ranges = array(count, sizeof(int64_t));
-    for (int64_t n = 0; n < count; n += 2) {
-        c->ranges[n] = random_below(&d->random, d->Skv + 9) - random_below(&d->random, d->Skv + 9);
-        c->ranges[n + 1] = c->ranges[n] + random_below(&d->random, d->Skv + 9) - 3;
-    }
-    c->ranges_of_ref = array(2 * d->B * d->Hq * d->Sq, sizeof(int64_t));
-    for (int64_t b = 0; b < d->B; b++)
-        for (int64_t h = 0; h < d->Hq; h++)
-            for (int64_t i = 0; i < d->Sq; i++, at++) {
-                const int64_t index[3] = {b, h, i};
-                int64_t from = 0;
-                for (int axis = 0; axis < 3; axis++)
-                    if (layout->stride[axis] != ATTN_BROADCAST) from += index[axis] * layout->stride[axis];
-                memcpy(c->ranges_of_ref + 2 * at, c->ranges + from, 2 * sizeof(int64_t));
-            }
-    c->problem.mask.ranges = 1;
-    c->args.ranges = c->ranges;
-    c->ref.ranges = c->ranges_of_ref;
-}
-
-/* Any set of axes, each with probability 1/3. */
-static unsigned some_axes(drawing *d)
-{
-    unsigned axes = 0;
-    for (int axis = 0; axis < 4; axis++) axes |= (unsigned)(random_below(&d->random, 3) == 0) << axis;
-    return axes;
+    c->ref.causal = mask->causal;
+    c->ref.window = mask->window, c->ref.window_left = mask->window_left, c->ref.window_right = mask->window_right;
+    c->ref.chunk = mask->chunk;
 }
 
 /* Clears keep where a mask, of entries for block_q x block_kv pairs, drops. */
@@ -157,6 +80,13 @@ static void apply_mask(drawing *d, const tensor *mask, int64_t block_q, int64_t 
                     d->c->keep[at] &= tensor_get(mask, tensor_at(mask, b, h, i / block_q, j / block_kv)) != 0;
 }
 
+static tensor draw_mask(drawing *d, const int64_t shape[4], int one, double drop)
+{
+    tensor mask = tensor_make(ATTN_BOOL, shape, BY_HEAD, (unsigned)one, NULL);
+    for (int64_t i = 0; i < mask.count; i++) tensor_set(&mask, i, random_signed(&d->random) / 2 + 0.5 >= drop);
+    return mask;
+}
+
 static void draw_masks(drawing *d)
 {
     combination *c = d->c;
@@ -164,56 +94,26 @@ static void draw_masks(drawing *d)
     int64_t pairs = d->B * d->Hq * d->Sq * d->Skv, shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
     c->keep = array(pairs, 1);
     memset(c->keep, 1, (size_t)pairs);
-    if ((m->boolean = option(d, 4, "mask"))) {
-        c->mask = tensor_make(ATTN_BOOL, shape, BY_HEAD, some_axes(d), NULL);
-        for (int64_t i = 0; i < c->mask.count; i++) tensor_set(&c->mask, i, (double)random_below(&d->random, 3));
+    if (m->boolean) {
+        c->mask = draw_mask(d, shape, d->spec->mask_one, d->spec->mask_drop);
         m->mask = c->mask.layout;
         c->args.mask = c->mask.memory;
         apply_mask(d, &c->mask, 1, 1);
     }
-    if ((m->block = option(d, 6, "blocks"))) {
-        m->block_q = 1 + random_below(&d->random, 40);
-        m->block_kv = 1 + random_below(&d->random, 80);
-        shape[2] = (d->Sq + m->block_q - 1) / m->block_q;
-        shape[3] = (d->Skv + m->block_kv - 1) / m->block_kv;
-        c->blocks = tensor_make(ATTN_BOOL, shape, BY_HEAD, some_axes(d), NULL);
-        for (int64_t i = 0; i < c->blocks.count; i++) tensor_set(&c->blocks, i, (double)random_below(&d->random, 2));
+    if (m->block) {
+        shape[2] = problem_blocks(d->Sq, m->block_q);
+        shape[3] = problem_blocks(d->Skv, m->block_kv);
+        c->blocks = draw_mask(d, shape, d->spec->block_one, d->spec->block_drop);
         m->blocks = c->blocks.layout;
         c->args.blocks = c->blocks.memory;
         apply_mask(d, &c->blocks, m->block_q, m->block_kv);
     }
 }
 
-/* A block mask as lists. */
-static void draw_block_lists(drawing *d)
-{
-    combination *c = d->c;
-    attn_mask *m = &c->problem.mask;
-    if (m->block || !option(d, 6, "block-lists")) return;
-    m->block_lists = 1;
-    m->block_q = 1 + random_below(&d->random, 40);
-    m->block_kv = 1 + random_below(&d->random, 80);
-    const int64_t lists = (d->Sq + m->block_q - 1) / m->block_q, blocks = (d->Skv + m->block_kv - 1) / m->block_kv;
-    const int64_t shape[4] = {1, 1, lists, blocks};
-    c->blocks = tensor_make(ATTN_BOOL, shape, BY_HEAD, 1 | 2, NULL);
-    c->block_rows = array(lists + 1, sizeof(int64_t));
-    c->block_columns = array(lists * blocks, sizeof(int64_t));
-    for (int64_t n = 0; n < lists; n++) {
-        for (int64_t k = 0; k < blocks; k++) {
-            if (random_below(&d->random, 2)) continue;
-            tensor_set(&c->blocks, n * blocks + k, 1);
-            c->block_columns[m->block_entries++] = k;
-        }
-        c->block_rows[n + 1] = m->block_entries;
-    }
-    c->args.block_rows = c->block_rows, c->args.block_columns = c->block_columns;
-    apply_mask(d, &c->blocks, m->block_q, m->block_kv);
-}
-
-static tensor draw_bias(drawing *d, double size, int with_infinity)
+static tensor draw_bias(drawing *d, unsigned one, double size, int with_infinity)
 {
     const int64_t shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
-    tensor t = tensor_make(d->dtype, shape, BY_HEAD, some_axes(d), NULL);
+    tensor t = tensor_make(d->dtype, shape, BY_HEAD, one, NULL);
     tensor_draw(&t, &d->random, size);
     for (int64_t i = 0; with_infinity && i < t.count; i++)
         if (random_below(&d->random, 12) == 0) tensor_set(&t, i, -INFINITY);
@@ -221,19 +121,10 @@ static tensor draw_bias(drawing *d, double size, int with_infinity)
     return t;
 }
 
-attn_dtype combination_compute(const combination *c) { return c->problem.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
-
-double combination_storage_unit(const combination *c)
-{
-    return c->problem.q.dtype == ATTN_F16 ? 0x1p-11 : c->problem.q.dtype == ATTN_BF16 ? 0x1p-8 : 0;
-}
-
-static attn_dtype compute_of(const drawing *d) { return d->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
-
 static tensor draw_numbers(drawing *d, int64_t n, double size)
 {
     const int64_t shape[4] = {1, 1, 1, n};
-    tensor t = tensor_make(compute_of(d), shape, BY_HEAD, 0, NULL);
+    tensor t = tensor_make(d->compute, shape, BY_HEAD, 0, NULL);
     tensor_draw(&t, &d->random, size);
     return t;
 }
@@ -243,78 +134,57 @@ static void draw_scores(drawing *d)
     combination *c = d->c;
     attn_problem *p = &c->problem;
     c->ref.scale = d->D ? 1 / sqrt((double)d->D) : 1;
-    if ((p->bias.additive = option(d, 3, "bias"))) {
-        c->bias = draw_bias(d, 2, 1);
+    if (p->score.scale_kind == ATTN_SCALE_VALUE) c->ref.scale = p->score.scale;
+    c->ref.temperature = p->score.temperature;
+    c->ref.softcap = p->score.softcap;
+    c->ref.uniform = p->mask.empty == ATTN_EMPTY_UNIFORM;
+    if (p->bias.additive) {
+        c->bias = draw_bias(d, (unsigned)d->spec->bias_one, 2, 1);
         p->bias.bias = c->bias.layout;
         c->args.bias = c->bias.memory;
         c->ref.bias = c->bias.value;
     }
-    if (option(d, 3, "alibi")) {
-        int each = (int)random_below(&d->random, 2);
-        p->bias.alibi = each ? ATTN_ALIBI_BATCH_HEAD : ATTN_ALIBI_HEAD;
+    if (p->bias.alibi) {
+        int each = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD;
         c->slope = draw_numbers(d, each ? d->B * d->Hq : d->Hq, 0.2);
         c->slopes = array(d->B * d->Hq, sizeof(double));
         for (int64_t i = 0; i < d->B * d->Hq; i++) c->slopes[i] = c->slope.value[each ? i : i % d->Hq];
         c->args.slopes = c->slope.memory;
         c->ref.slopes = c->slopes;
     }
-    if ((p->bias.sink = option(d, 3, "sink"))) {
+    if (p->bias.sink) {
         c->sink = draw_numbers(d, d->Hq, 3);
         c->args.sink = c->sink.memory;
         c->ref.sink = c->sink.value;
     }
-    if (option(d, 5, "scale")) {
-        p->score.scale_kind = ATTN_SCALE_VALUE;
-        p->score.scale = c->ref.scale = random_below(&d->random, 5) ? random_signed(&d->random) : 0;
-    } else if (option(d, 5, "scale-of-head")) {
-        p->score.scale_kind = ATTN_SCALE_PER_HEAD;
+    if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) {
         c->scale = draw_numbers(d, d->Hq, 0.5);
         c->args.scale = c->scale.memory;
         c->ref.scale_of_head = c->scale.value;
     }
-    if (option(d, 3, "temperature")) p->score.temperature = c->ref.temperature = 0.5 + (double)random_below(&d->random, 20) / 10;
-    if (option(d, 3, "softcap")) p->score.softcap = c->ref.softcap = 0.5 + (double)random_below(&d->random, 40) / 10;
-    /* Packed tensors end where their keys do, and so does the mean; ref/ knows padded ones. */
-    if (!p->bias.sink && !p->mask.packed && option(d, 4, "uniform")) {
-        p->mask.empty = ATTN_EMPTY_UNIFORM;
-        c->ref.uniform = 1;
-    }
-}
-
-/* A mask of the caller's, of which p is not the share. */
-static void draw_given(drawing *d, double p)
-{
-    combination *c = d->c;
-    const int64_t shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
-    attn_dropout *dropout = &c->problem.dropout;
-    c->given = tensor_make(ATTN_BOOL, shape, BY_HEAD, some_axes(d), NULL);
-    for (int64_t i = 0; i < c->given.count; i++) tensor_set(&c->given, i, (double)random_below(&d->random, 3));
-    tensor_read(&c->given);
-    dropout->given = 1;
-    dropout->given_layout = c->given.layout;
-    c->args.dropout_given = c->given.memory;
-    for (int64_t at = 0; at < d->B * d->Hq * d->Sq * d->Skv; at++) c->Z[at] = c->given.value[at] != 0 && p < 1 ? 1 / (1 - p) : 0;
 }
 
 static void draw_dropout(drawing *d)
 {
     combination *c = d->c;
-    if (!option(d, 3, "dropout")) return;
-    double p = random_below(&d->random, 10) ? (double)random_below(&d->random, 9) / 10 + 0.05 : 1;
-    c->problem.dropout.probability = p;
+    const double p = c->problem.dropout.probability;
+    if (p == 0) return;
     c->args.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
     c->args.dropout_offset = random_word(&d->random);
     c->Z = array(d->B * d->Hq * d->Sq * d->Skv, sizeof(double));
-    c->ref.Z = c->Z;
-    if (option(d, 3, "given")) {
-        draw_given(d, p);
-        return;
-    }
     int64_t at = 0;
     for (int64_t head = 0; head < d->B * d->Hq; head++)
         for (int64_t i = 0; i < d->Sq; i++)
             for (int64_t j = 0; j < d->Skv; j++, at++)
                 if (ref_dropout_keeps(c->args.dropout_seed, c->args.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
+    c->ref.Z = c->Z;
+}
+
+attn_dtype combination_compute(const combination *c) { return c->problem.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+
+double combination_storage_unit(const combination *c)
+{
+    return c->problem.q.dtype == ATTN_F16 ? 0x1p-11 : c->problem.q.dtype == ATTN_BF16 ? 0x1p-8 : 0;
 }
 
 static tensor draw_queries_as(drawing *d, attn_dtype dtype, int64_t dim, double size)
@@ -344,12 +214,13 @@ static void draw_tensors(drawing *d)
     attn_args *a = &c->args;
     attn_tangents *tan = &p->tangents;
     c->q = draw_queries(d, d->D, 2), c->k = draw_keys(d, d->D, 2), c->v = draw_keys(d, d->Dv, 1);
-    c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries_as(d, compute_of(d), 1, 0);
+    c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries_as(d, d->compute, 1, 0);
     c->grad_o = draw_queries(d, d->Dv, 1), c->grad_lse = combination_like(&c->lse);
     tensor_draw(&c->grad_lse, &d->random, 1);
     c->tan_q = draw_queries(d, d->D, 1), c->tan_k = draw_keys(d, d->D, 1), c->tan_v = draw_keys(d, d->Dv, 1);
-    tan->q = !option(d, 5, "no-tan-q"), tan->k = !option(d, 5, "no-tan-k"), tan->v = !option(d, 5, "no-tan-v");
-    if ((tan->bias = p->bias.additive && !option(d, 5, "no-tan-bias"))) c->tan_bias = draw_bias(d, 1, 0);
+    tan->q = random_below(&d->random, 5) > 0, tan->k = random_below(&d->random, 5) > 0, tan->v = random_below(&d->random, 5) > 0;
+    if ((tan->bias = p->bias.additive && random_below(&d->random, 5) > 0))
+        c->tan_bias = draw_bias(d, (unsigned)random_below(&d->random, 16), 1, 0);
 
     p->q = c->q.layout, p->k = c->k.layout, p->v = c->v.layout, p->o = c->o.layout, p->want.lse_layout = c->lse.layout;
     p->gradients.grad_o = c->grad_o.layout;
@@ -401,23 +272,42 @@ static void poison(drawing *d)
     tensor_read(&c->tan_q), tensor_read(&c->tan_k), tensor_read(&c->tan_v);
 }
 
-void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite)
+void combination_of(combination *c, const problem_spec *spec, int finite)
 {
-    drawing d = {.c = c, .random = random_from(seed), .dtype = dtype};
+    attn_dtype dtype = problem_dtype(spec);
+    drawing d = {.c = c,
+                 .spec = spec,
+                 .random = random_from(spec->seed),
+                 .dtype = dtype,
+                 .compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
+    attn_error error;
     memset(c, 0, sizeof *c);
-    c->problem.struct_size = sizeof c->problem;
+    (void)problem_print(spec, c->text, sizeof c->text);
+    if (problem_build_drawn(spec, &c->problem, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     c->args.struct_size = sizeof c->args;
-    (void)snprintf(c->text, sizeof c->text, "seed %d %s", (int)seed, attn_dtype_name(dtype));
     draw_sizes(&d);
     draw_lengths(&d);
     draw_range(&d);
-    draw_ranges(&d);
     draw_masks(&d);
-    draw_block_lists(&d);
     draw_scores(&d);
     draw_dropout(&d);
     draw_tensors(&d);
     if (!finite) poison(&d);
+}
+
+void combination_parse(combination *c, const char *text, int finite)
+{
+    problem_spec spec;
+    attn_error error;
+    if (problem_parse(text, &spec, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    combination_of(c, &spec, finite);
+}
+
+void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite)
+{
+    problem_spec spec;
+    random_problem(&spec, seed, dtype);
+    combination_of(c, &spec, finite);
 }
 
 void combination_free(combination *c)

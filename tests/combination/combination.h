@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * combination.h - a random combination of all options, from a seed: the problem for the library and the same for ref/.  What no
- * query may see is poisoned with NaN.
+ * combination.h - a problem string with random numbers in its tensors: for the library, and the same for ref/.  Every tensor has an
+ * order of axes of its own.
  */
 #ifndef ATTN_TESTS_COMBINATION_H
 #define ATTN_TESTS_COMBINATION_H
 
 #include "attn_ref.h"
+#include "problem.h"
 #include "tensor.h"
 
 typedef struct combination {
-    char text[300]; /* what was drawn, for messages */
+    char text[400]; /* the problem string, for messages */
     attn_problem problem;
     attn_args args;
     ref_problem ref;
@@ -24,8 +25,13 @@ typedef struct combination {
     tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
 } combination;
 
-/* dtype: of q, k, v, o, bias and their gradients and tangents: ATTN_F32, ATTN_F64, ATTN_F16 or ATTN_BF16.  finite: nothing is
- * poisoned. */
+/* A random combination of all options and sizes. */
+void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
+
+/* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type.  finite: nothing is
+ * poisoned; else what no query may see is NaN. */
+void combination_of(combination *c, const problem_spec *spec, int finite);
+void combination_parse(combination *c, const char *text, int finite);
 void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
 void combination_free(combination *c);
 
