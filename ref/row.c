@@ -41,8 +41,8 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
     if (i >= Sq || j >= Skv) return 0;
     if (p->causal && j > pos) return 0;
     int global = j < p->global_kv || (pos >= 0 && pos < p->global_q);
-    if (!global && p->window && p->window_left >= 0 && j < pos - p->window_left) return 0;
-    if (!global && p->window && p->window_right >= 0 && j > pos + p->window_right) return 0;
+    if (!global && p->window && p->window_left >= 0 && pos - j > p->window_left) return 0;
+    if (!global && p->window && p->window_right >= 0 && j - pos > p->window_right) return 0;
     if (!global && p->dilation > 1 && (pos - j) % p->dilation != 0) return 0;
     if (p->ranges && (j < p->ranges[range] || j >= p->ranges[range + 1])) return 0;
     if (p->chunk && j / p->chunk != floor_div(pos, p->chunk)) return 0;

@@ -242,7 +242,7 @@ static void poison(drawing *d)
 {
     combination *c = d->c;
     const uint32_t which = random_word(&d->random) >> 8;
-    const int64_t group = d->Hq / d->Hkv;
+    const int64_t group = d->Hkv ? d->Hq / d->Hkv : 0;
     for (int64_t b = 0; b < d->B; b++)
         for (int64_t g = 0; g < d->Hkv; g++) {
             int mean = 0; /* some row weighs all values alike */

@@ -211,16 +211,34 @@ void outcome_free(combination *c, outcome *out)
     c->args.o = c->o.memory, c->args.lse = c->lse.memory; /* inputs of the next operation */
 }
 
+/* Takes away what this operation has no use for, and would refuse. */
+static void keep_only(attn_problem *p, attn_op op)
+{
+    const attn_gradients given = p->gradients;
+    if (op != ATTN_BACKWARD) memset(&p->gradients, 0, sizeof p->gradients);
+    if (op == ATTN_DOUBLE_BACKWARD) p->gradients.lse = given.lse, p->gradients.grad_o = given.grad_o;
+    if (op == ATTN_FORWARD || op == ATTN_BACKWARD) memset(&p->tangents, 0, sizeof p->tangents);
+    if (op == ATTN_DOUBLE_BACKWARD) p->tangents.lse = 0, memset(&p->tangents.tan_o, 0, sizeof p->tangents.tan_o);
+    if (op != ATTN_DOUBLE_BACKWARD) memset(&p->second, 0, sizeof p->second);
+}
+
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
 {
-    attn_tangents given = c->problem.tangents;
+    attn_problem given = c->problem;
     for (int i = 0; i < out->count; i++) tensor_fill_bytes(&out->of[i].got, 0xff);
     if (out->op != ATTN_FORWARD && !combination_forward(c, isa)) return 0;
-    if (out->op == ATTN_BACKWARD || out->op == ATTN_FORWARD) memset(&c->problem.tangents, 0, sizeof c->problem.tangents);
+    keep_only(&c->problem, out->op);
     int ran = combination_run(c, out->op, isa, threads);
-    c->problem.tangents = given;
+    c->problem = given;
     for (int i = 0; i < out->count && ran; i++) tensor_read(&out->of[i].got);
     return ran;
+}
+
+const output *outcome_find(const outcome *out, const char *name)
+{
+    for (int i = 0; i < out->count; i++)
+        if (strcmp(out->of[i].name, name) == 0) return &out->of[i];
+    return NULL;
 }
 
 /* What the last rounding may take from a number of this size. */

@@ -29,6 +29,9 @@ void outcome_free(combination *c, outcome *out);
 /* Forward, where `op` needs its results, and `op`.  Returns 0 where this CPU lacks the instruction set. */
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);
 
+/* NULL if there is none of this name. */
+const output *outcome_find(const outcome *out, const char *name);
+
 /* The largest error as a fraction of the bound, and its output's name.  What is NaN in ref/ has seen poison, and is passed over. */
 double outcome_worst(const outcome *out, const char **name);
 

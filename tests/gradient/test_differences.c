@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_differences.c - backward against central differences of the library's own forward in f64: along a random direction in all
- * inputs and parameters at once, for 500 random combinations of options, and for inputs one by one.
+ * test_differences.c - backward against central differences of the library's own forward in f64, along a random direction in all
+ * inputs and parameters at once or in one of them: for every option alone, for 500 random combinations, and for every line of
+ * regressions.txt.  With ATTN_FUZZ_SECONDS set, for new combinations as long as that; those that fail become lines of the file.
  */
 #include "test.h"
 
-#include "combination/combination.h"
+#include "combination/outcome.h"
 
 #include <math.h>
+#include <time.h>
 
-enum { SEEDS = 500 };
+enum { SEEDS = 500, ALL = -1 };
+
+static const char regressions[] = "tests/gradient/regressions.txt";
 
 /* <dO, O> + <dlse, lse> of the rows that exist. */
 static double loss_of(combination *c)
@@ -24,23 +28,24 @@ static double loss_of(combination *c)
     return loss;
 }
 
-typedef struct input {
-    int used;
-    tensor *x;
-    double *old, *way; /* where it was, and the direction */
-} input;
-
+/* The inputs that have a gradient, by its name in an outcome. */
+static const char *const gradients[] = {"grad_q", "grad_k", "grad_v", "grad_bias", "grad_slopes", "grad_sink", "grad_scale"};
 enum { INPUTS = 7 };
+
+typedef struct input {
+    tensor *x;        /* NULL: it stays */
+    double *old, *to; /* where it was, and the direction */
+} input;
 
 static void move(const input *in, double step)
 {
-    for (int64_t at = 0; at < in->x->count; at++) tensor_set(in->x, at, in->old[at] + step * in->way[at]);
+    for (int64_t at = 0; at < in->x->count; at++) tensor_set(in->x, at, in->old[at] + step * in->to[at]);
 }
 
 static double loss_at(combination *c, const input *in, double step)
 {
     for (int i = 0; i < INPUTS; i++)
-        if (in[i].used) move(&in[i], step);
+        if (in[i].x) move(&in[i], step);
     return loss_of(c);
 }
 
@@ -52,85 +57,176 @@ static double difference(combination *c, const input *in, double step)
     return (4 * near - far) / 3;
 }
 
-/* only: -1 for all inputs at once, else the one that moves.  Returns 0 if that one is not used. */
-static int check(uint64_t seed, int only)
+/* Adds gradient . direction to *sum, and absolute values to *size.  Both lie alike: where the input broadcasts, the gradient has
+ * size 1 and is dense. */
+static void expect(const tensor *gradient, const input *in, double *sum, double *size)
 {
-    combination c;
-    combination_draw(&c, seed, ATTN_F64, 1);
-    attn_problem *p = &c.problem;
-    attn_gradients *want = &p->gradients;
-    attn_args *a = &c.args;
-    random_source random = random_from(seed + 77);
-    input in[INPUTS] = {{1, &c.q, NULL, NULL},
-                        {1, &c.k, NULL, NULL},
-                        {1, &c.v, NULL, NULL},
-                        {p->bias.additive, &c.bias, NULL, NULL},
-                        {p->bias.alibi != ATTN_ALIBI_NONE, &c.slope, NULL, NULL},
-                        {p->bias.sink, &c.sink, NULL, NULL},
-                        {p->score.scale_kind == ATTN_SCALE_PER_HEAD, &c.scale, NULL, NULL}};
-    int any = 0;
-    for (int i = 0; i < INPUTS; i++) {
-        in[i].used = in[i].used && (only < 0 || only == i);
-        any |= in[i].used;
+    for (int64_t at = 0; at < in->x->count; at++) {
+        double term = tensor_get(gradient, at) * in->to[at];
+        *sum += term;
+        *size += fabs(term);
     }
-    memset(&p->tangents, 0, sizeof p->tangents);
-    tensor q = combination_like(&c.q), k = combination_like(&c.k), v = combination_like(&c.v);
-    const int64_t heads = c.ref.Hq, of_slopes = (c.ref.B > 0 ? c.ref.B : 1) * heads;
-    double *room = calloc((size_t)(c.bias.count + of_slopes + 2 * heads), sizeof *room);
-    assert_non_null(room);
-    double *bias = room, *slopes = bias + c.bias.count, *sink = slopes + of_slopes, *scale = sink + heads;
-    want->lse = want->scale = 1;
-    want->bias = p->bias.additive, want->slopes = p->bias.alibi != ATTN_ALIBI_NONE, want->sink = p->bias.sink;
-    memcpy(want->grad_bias.stride, c.bias.layout.stride, sizeof want->grad_bias.stride); /* gradients lie where their inputs do */
-    want->grad_q = q.layout, want->grad_k = k.layout, want->grad_v = v.layout;
-    a->grad_q = q.memory, a->grad_k = k.memory, a->grad_v = v.memory, a->grad_bias = bias;
-    a->grad_slopes = slopes, a->grad_sink = sink, a->grad_scale = scale;
-    assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && combination_run(&c, ATTN_BACKWARD, ATTN_ISA_DEFAULT, 2));
-
-    const double *gradient[INPUTS] = {q.memory, k.memory, v.memory, bias, slopes, sink, scale};
-    double expected = 0, size = 0;
-    for (int i = 0; i < INPUTS; i++) {
-        if (!in[i].used) continue;
-        int64_t n = in[i].x->count;
-        in[i].old = calloc((size_t)n + 1, sizeof(double)), in[i].way = calloc((size_t)n + 1, sizeof(double));
-        assert_true(in[i].old && in[i].way);
-        for (int64_t at = 0; at < n; at++) {
-            in[i].old[at] = tensor_get(in[i].x, at);
-            in[i].way[at] = isfinite(in[i].old[at]) ? random_signed(&random) : 0;
-            expected += gradient[i][at] * in[i].way[at];
-            size += fabs(gradient[i][at] * in[i].way[at]);
-        }
-    }
-    if (any) {
-        double found = difference(&c, in, 1e-4), off = fabs(found - expected);
-        if (!(off <= 1e-7 * (1 + size)))
-            fail_msg("seed %d, input %d, %s: backward says %.12g, differences %.12g (terms sum to %g)", (int)seed, only, c.text,
-                     expected, found, size);
-    }
-    for (int i = 0; i < INPUTS; i++) free(in[i].old), free(in[i].way);
-    tensor_free(&q), tensor_free(&k), tensor_free(&v);
-    free(room);
-    combination_free(&c);
-    return any;
 }
 
-static void test_all_at_once(void **state)
+/* What is off, as a fraction of what rounding explains; negative where the input that is to move does not exist. */
+static double off_by(const problem_spec *spec, int only)
+{
+    combination c;
+    combination_of(&c, spec, 1);
+    outcome out = outcome_make(&c, ATTN_BACKWARD);
+    random_source random = random_from(spec->seed + 77);
+    const int per_head = c.problem.score.scale_kind == ATTN_SCALE_PER_HEAD;
+    tensor *inputs[INPUTS] = {&c.q, &c.k, &c.v, &c.bias, &c.slope, &c.sink, per_head ? &c.scale : NULL};
+    input in[INPUTS] = {{NULL, NULL, NULL}};
+    double expected = 0, size = 0;
+    int any = 0;
+    assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 2));
+    for (int i = 0; i < INPUTS; i++) {
+        const output *gradient = outcome_find(&out, gradients[i]);
+        if (!gradient || !inputs[i] || (only != ALL && only != i)) continue;
+        const int64_t n = inputs[i]->count;
+        any = 1;
+        in[i] = (input){inputs[i], calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, sizeof(double))};
+        assert_true(in[i].old && in[i].to);
+        for (int64_t at = 0; at < n; at++) {
+            in[i].old[at] = tensor_get(inputs[i], at);
+            in[i].to[at] = isfinite(in[i].old[at]) ? random_signed(&random) : 0;
+        }
+        expect(&gradient->got, &in[i], &expected, &size);
+    }
+    double off = any ? fabs(difference(&c, in, 1e-4) - expected) / (1e-7 * (1 + size)) : -1;
+    for (int i = 0; i < INPUTS; i++) free(in[i].old), free(in[i].to);
+    outcome_free(&c, &out);
+    combination_free(&c);
+    return isnan(off) ? INFINITY : off;
+}
+
+static void check(const problem_spec *spec, int only)
+{
+    char text[400];
+    double off = off_by(spec, only);
+    (void)problem_print(spec, text, sizeof text);
+    if (off > 1) fail_msg("%s: %s is %g times off what differences allow", text, only == ALL ? "all" : gradients[only], off);
+}
+
+static void check_text(const char *text)
+{
+    problem_spec spec;
+    attn_error error;
+    if (problem_parse(text, &spec, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    check(&spec, ALL);
+}
+
+static void test_regressions(void **state)
+{
+    char line[500];
+    int lines = 0;
+    FILE *file = fopen(regressions, "r");
+    (void)state;
+    if (!file) fail_msg("%s: cannot read; run from the project's root", regressions);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!line[0] || line[0] == '#') continue;
+        check_text(line);
+        lines++;
+    }
+    fclose(file);
+    assert_true(lines > 0);
+}
+
+static void test_every_option(void **state)
+{
+    static const char *const options[] = {
+        "lse",
+        "causal",
+        "causal=bottom-right",
+        "causal:offset=-3",
+        "offset",
+        "window=3,1",
+        "lens",
+        "packed",
+        "chunk=4",
+        "mask=0.4",
+        "mask=0.4/b1h1",
+        "block=2,3/0.5",
+        "bias",
+        "bias=b1",
+        "bias=h1",
+        "bias=q1",
+        "bias=k1",
+        "bias=b1h1q1k1",
+        "alibi",
+        "alibi=batch-head",
+        "sink",
+        "scale=-0.5",
+        "scale=heads",
+        "temperature=1.75",
+        "softcap=0.875",
+        "dropout=0.25",
+        "dropout=1",
+        "empty=uniform",
+        "causal:offset=-4:empty=uniform",
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof options / sizeof *options; n++) {
+        char text[200];
+        (void)snprintf(text, sizeof text, "f64:b2:hq4:hkv2:sq9:skv14:d5:dv6:%s:seed=%d", options[n], (int)n);
+        check_text(text);
+    }
+}
+
+static void test_combinations(void **state)
 {
     (void)state;
-    for (int seed = 0; seed < SEEDS; seed++) (void)check((uint64_t)seed + 9000, -1);
+    for (int seed = 9000; seed < 9000 + SEEDS; seed++) {
+        problem_spec spec;
+        random_problem(&spec, (uint64_t)seed, ATTN_F64);
+        check(&spec, ALL);
+    }
 }
 
 static void test_one_by_one(void **state)
 {
     int tried[INPUTS] = {0};
     (void)state;
-    for (int seed = 0; seed < 100; seed++)
-        for (int i = 0; i < INPUTS; i++) tried[i] += check((uint64_t)seed + 20000, i);
-    for (int i = 0; i < INPUTS; i++) assert_true(tried[i] >= 10);
+    for (int seed = 20000; seed < 20050; seed++)
+        for (int i = 0; i < INPUTS; i++) {
+            problem_spec spec;
+            random_problem(&spec, (uint64_t)seed, ATTN_F64);
+            double off = off_by(&spec, i);
+            if (off > 1) check(&spec, i);
+            tried[i] += off >= 0;
+        }
+    for (int i = 0; i < INPUTS; i++) assert_true(tried[i] >= 5);
+}
+
+static void test_fuzz(void **state)
+{
+    const char *seconds = getenv("ATTN_FUZZ_SECONDS");
+    const time_t start = time(NULL);
+    int tried = 0, failed = 0;
+    (void)state;
+    if (!seconds) return;
+    for (uint64_t seed = (uint64_t)start << 20; difftime(time(NULL), start) < atof(seconds); seed++, tried++) {
+        char text[400];
+        problem_spec spec;
+        random_problem(&spec, seed, ATTN_F64);
+        if (off_by(&spec, ALL) <= 1) continue;
+        FILE *file = fopen(regressions, "a");
+        if (!file) fail_msg("%s: cannot write", regressions);
+        (void)problem_print(&spec, text, sizeof text);
+        (void)fprintf(file, "%s\n", text);
+        fclose(file);
+        failed++;
+    }
+    print_message("%d new combinations, %d of them failed and are in %s now\n", tried, failed, regressions);
+    assert_int_equal(failed, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_one_by_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_regressions), cmocka_unit_test(test_every_option),
+                                       cmocka_unit_test(test_combinations), cmocka_unit_test(test_one_by_one),
+                                       cmocka_unit_test(test_fuzz)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
