@@ -9,6 +9,8 @@
 
 enum { TAIL = 64 }; /* bytes behind the workspace that must stay */
 
+const char combination_with_more[] = "more";
+
 typedef struct drawing {
     combination *c;
     const problem_spec *spec;
@@ -69,15 +71,16 @@ static void draw_range(drawing *d)
 }
 
 /* Clears keep where a mask, of entries for block_q x block_kv pairs, drops. */
-static void apply_mask(drawing *d, const tensor *mask, int64_t block_q, int64_t block_kv)
+void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv)
 {
+    const ref_problem *p = &c->ref;
     int64_t at = 0;
-    d->c->ref.keep = d->c->keep;
-    for (int64_t b = 0; b < d->B; b++)
-        for (int64_t h = 0; h < d->Hq; h++)
-            for (int64_t i = 0; i < d->Sq; i++)
-                for (int64_t j = 0; j < d->Skv; j++, at++)
-                    d->c->keep[at] &= tensor_get(mask, tensor_at(mask, b, h, i / block_q, j / block_kv)) != 0;
+    c->ref.keep = c->keep;
+    for (int64_t b = 0; b < p->B; b++)
+        for (int64_t h = 0; h < p->Hq; h++)
+            for (int64_t i = 0; i < p->Sq; i++)
+                for (int64_t j = 0; j < p->Skv; j++, at++)
+                    c->keep[at] &= tensor_get(mask, tensor_at(mask, b, h, i / block_q, j / block_kv)) != 0;
 }
 
 static tensor draw_mask(drawing *d, const int64_t shape[4], int one, double drop)
@@ -98,7 +101,7 @@ static void draw_masks(drawing *d)
         c->mask = draw_mask(d, shape, d->spec->mask_one, d->spec->mask_drop);
         m->mask = c->mask.layout;
         c->args.mask = c->mask.memory;
-        apply_mask(d, &c->mask, 1, 1);
+        combination_apply_mask(c, &c->mask, 1, 1);
     }
     if (m->block) {
         shape[2] = problem_blocks(d->Sq, m->block_q);
@@ -106,7 +109,7 @@ static void draw_masks(drawing *d)
         c->blocks = draw_mask(d, shape, d->spec->block_one, d->spec->block_drop);
         m->blocks = c->blocks.layout;
         c->args.blocks = c->blocks.memory;
-        apply_mask(d, &c->blocks, m->block_q, m->block_kv);
+        combination_apply_mask(c, &c->blocks, m->block_q, m->block_kv);
     }
 }
 
@@ -272,7 +275,7 @@ static void poison(drawing *d)
     tensor_read(&c->tan_q), tensor_read(&c->tan_k), tensor_read(&c->tan_v);
 }
 
-void combination_of(combination *c, const problem_spec *spec, int finite)
+void combination_of(combination *c, const problem_spec *spec, int flags)
 {
     attn_dtype dtype = problem_dtype(spec);
     drawing d = {.c = c,
@@ -283,7 +286,7 @@ void combination_of(combination *c, const problem_spec *spec, int finite)
     attn_error error;
     memset(c, 0, sizeof *c);
     (void)problem_print(spec, c->text, sizeof c->text);
-    if (problem_build_drawn(spec, &c->problem, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    if (problem_build(spec, &c->problem, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     c->args.struct_size = sizeof c->args;
     draw_sizes(&d);
     draw_lengths(&d);
@@ -291,23 +294,33 @@ void combination_of(combination *c, const problem_spec *spec, int finite)
     draw_masks(&d);
     draw_scores(&d);
     draw_dropout(&d);
+    if (flags & MORE) {
+        random_source more = random_from(spec->seed + 1000003);
+        combination_more(c, &more);
+    }
     draw_tensors(&d);
-    if (!finite) poison(&d);
+    if (!(flags & FINITE)) poison(&d);
 }
 
-void combination_parse(combination *c, const char *text, int finite)
+void combination_parse(combination *c, const char *text, int flags)
 {
+    char string[400];
     problem_spec spec;
     attn_error error;
-    if (problem_parse(text, &spec, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
-    combination_of(c, &spec, finite);
+    size_t length = strcspn(text, " ");
+    assert_true(length < sizeof string);
+    memcpy(string, text, length);
+    string[length] = 0;
+    if (strstr(text + length, combination_with_more)) flags |= MORE;
+    if (problem_parse(string, &spec, &error) != ATTN_OK) fail_msg("%s: %s", string, error.message);
+    combination_of(c, &spec, flags);
 }
 
 void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite)
 {
     problem_spec spec;
     random_problem(&spec, seed, dtype);
-    combination_of(c, &spec, finite);
+    combination_of(c, &spec, MORE | (finite ? FINITE : 0));
 }
 
 void combination_free(combination *c)

@@ -28,11 +28,21 @@ typedef struct combination {
 /* A random combination of all options and sizes. */
 void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
 
-/* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type.  finite: nothing is
- * poisoned; else what no query may see is NaN. */
-void combination_of(combination *c, const problem_spec *spec, int finite);
-void combination_parse(combination *c, const char *text, int finite);
+/* FINITE: nothing is poisoned; else what no query may see is NaN.  MORE: with options that problem strings have no words for. */
+enum { FINITE = 1, MORE = 2 };
+
+/* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
+void combination_of(combination *c, const problem_spec *spec, int flags);
+/* A problem string, which combination_with_more behind a space makes one with MORE. */
+void combination_parse(combination *c, const char *text, int flags);
+/* Any problem, with MORE. */
 void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
+
+extern const char combination_with_more[];
+/* The steps of MORE, and what they need. */
+void combination_more(combination *c, random_source *random);
+void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv);
+
 void combination_free(combination *c);
 
 /* The type that numbers for each head, and lse, have. */

@@ -80,7 +80,7 @@ static void poison_keys(const char *text, int tensors, tally *all)
     static const int which[] = {K, V, TAN_K, TAN_V, K | V | TAN_K | TAN_V};
     for (int n = 0; n < 15; n++) {
         combination c;
-        combination_parse(&c, text, 1);
+        combination_parse(&c, text, FINITE);
         const double poison = n % 2 ? (double)NAN : (double)INFINITY;
         const int set = which[n % 5] & tensors;
         tensor *of[] = {&c.k, &c.v, &c.tan_k, &c.tan_v};
@@ -99,7 +99,7 @@ static int64_t poison_queries(const char *text, double poison)
     combination c;
     tally all = {0, 0};
     int64_t poisoned = 0;
-    combination_parse(&c, text, 1);
+    combination_parse(&c, text, FINITE);
     c.problem.tangents.q = 1;
     for (int64_t b = 0; b < c.ref.B; b++)
         for (int64_t h = 0; h < c.ref.Hq; h++)
@@ -161,7 +161,7 @@ static void bias(void **state)
     for (int n = 0; n < 2; n++) {
         combination c;
         tally all = {0, 0};
-        combination_parse(&c, n ? "f64:" SIZES "bias:softcap=2" : "f32:" SIZES "bias", 1);
+        combination_parse(&c, n ? "f64:" SIZES "bias:softcap=2" : "f32:" SIZES "bias", FINITE);
         c.problem.tangents.q = c.problem.tangents.k = c.problem.tangents.v = 1;
         for (int64_t b = 0; b < c.ref.B; b++)
             for (int64_t h = 0; h < c.ref.Hq; h++)

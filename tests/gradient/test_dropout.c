@@ -118,7 +118,7 @@ static void draw(combination *c, const char *type, double p, uint64_t seed)
 {
     char text[120];
     (void)snprintf(text, sizeof text, "%s:b2:hq3:sq%d:skv%d:d5:dv%d:dropout=%g:seed=%d", type, N, N, N, p, (int)seed);
-    combination_parse(c, text, 1);
+    combination_parse(c, text, FINITE);
     set_identity(&c->v), set_identity(&c->grad_o), set_identity(&c->tan_v);
     c->problem.tangents.q = c->problem.tangents.k = 0, c->problem.tangents.v = 1;
 }

@@ -61,7 +61,7 @@ static int draw_without(combination *c, int n, int but)
     if (but & SOFTCAP) spec.softcap = 0;
     if (but & DROPOUT) spec.dropout = 0;
     if (but & UNIFORM) spec.empty = SPEC_EMPTY_ZERO;
-    combination_of(c, &spec, 1);
+    combination_of(c, &spec, FINITE | MORE);
     return 1;
 }
 
@@ -398,7 +398,7 @@ static void p12_no_leak(void **state)
         random_source random = random_from((uint64_t)n);
         (void)snprintf(text, sizeof text, "%s:b2:hq4:hkv2:sq%d:d8:dv6:causal:offset=%d:seed=%d", n % 2 ? "f64" : "f32", (int)LENGTH,
                        (int)offset, n);
-        combination_parse(&c, text, 1);
+        combination_parse(&c, text, FINITE);
         outcome before = backward(&c);
         const rows future[] = {{&c.k, key, LENGTH}, {&c.v, key, LENGTH}}, past[] = {{&c.q, 0, CUT}, {&c.grad_o, 0, CUT}};
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ * more.c - the options that problem strings have no words for. */
+#include "test.h"
+
+#include "combination.h"
+
+static int once_in(random_source *r, int64_t n) { return random_below(r, n) == 0; }
+
+static int64_t *array(int64_t n)
+{
+    int64_t *memory = calloc((size_t)n + 1, sizeof *memory);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* Notes the option's name. */
+static void say(combination *c, const char *name)
+{
+    assert_true(strlen(c->text) + strlen(name) + 2 < sizeof c->text);
+    strcat(strcat(c->text, " "), name);
+}
+
+static void draw_sparse(combination *c, random_source *r)
+{
+    attn_mask *mask = &c->problem.mask;
+    if (once_in(r, 8)) mask->dilation = c->ref.dilation = random_below(r, once_in(r, 2) ? 150 : 5), say(c, "dilation");
+    if (once_in(r, 5)) mask->global_q = c->ref.global_q = random_below(r, 20), say(c, "global-q");
+    if (once_in(r, 5)) mask->global_kv = c->ref.global_kv = random_below(r, 90), say(c, "global-kv");
+}
+
+/* A range of keys for each query, or one for several. */
+static void draw_ranges(combination *c, random_source *r)
+{
+    attn_layout *layout = &c->problem.mask.ranges_layout;
+    const int64_t size[3] = {c->ref.B, c->ref.Hq, c->ref.Sq}, Skv = c->ref.Skv;
+    int64_t count = 2, at = 0;
+    if (!once_in(r, 6)) return;
+    say(c, "ranges");
+    layout->stride[3] = 1;
+    for (int axis = 2; axis >= 0; axis--) {
+        int one = once_in(r, 3);
+        layout->stride[axis] = one ? ATTN_BROADCAST : count;
+        count *= one ? 1 : size[axis];
+    }
+    c->ranges = array(count);
+    for (int64_t n = 0; n < count; n += 2) {
+        c->ranges[n] = random_below(r, Skv + 9) - random_below(r, Skv + 9);
+        c->ranges[n + 1] = c->ranges[n] + random_below(r, Skv + 9) - 3;
+    }
+    c->ranges_of_ref = array(2 * size[0] * size[1] * size[2]);
+    for (int64_t b = 0; b < size[0]; b++)
+        for (int64_t h = 0; h < size[1]; h++)
+            for (int64_t i = 0; i < size[2]; i++, at++) {
+                const int64_t index[3] = {b, h, i};
+                int64_t from = 0;
+                for (int axis = 0; axis < 3; axis++)
+                    if (layout->stride[axis] != ATTN_BROADCAST) from += index[axis] * layout->stride[axis];
+                memcpy(c->ranges_of_ref + 2 * at, c->ranges + from, 2 * sizeof(int64_t));
+            }
+    c->problem.mask.ranges = 1;
+    c->args.ranges = c->ranges;
+    c->ref.ranges = c->ranges_of_ref;
+}
+
+/* A block mask as lists. */
+static void draw_block_lists(combination *c, random_source *r)
+{
+    attn_mask *m = &c->problem.mask;
+    if (m->block || !once_in(r, 6)) return;
+    say(c, "block-lists");
+    m->block_lists = 1;
+    m->block_q = 1 + random_below(r, 40);
+    m->block_kv = 1 + random_below(r, 80);
+    const int64_t lists = problem_blocks(c->ref.Sq, m->block_q), blocks = problem_blocks(c->ref.Skv, m->block_kv);
+    const int64_t shape[4] = {1, 1, lists, blocks};
+    c->blocks = tensor_make(ATTN_BOOL, shape, BY_HEAD, 1 | 2, NULL);
+    c->block_rows = array(lists + 1);
+    c->block_columns = array(lists * blocks);
+    for (int64_t n = 0; n < lists; n++) {
+        for (int64_t k = 0; k < blocks; k++) {
+            if (once_in(r, 2)) continue;
+            tensor_set(&c->blocks, n * blocks + k, 1);
+            c->block_columns[m->block_entries++] = k;
+        }
+        c->block_rows[n + 1] = m->block_entries;
+    }
+    c->args.block_rows = c->block_rows, c->args.block_columns = c->block_columns;
+    combination_apply_mask(c, &c->blocks, m->block_q, m->block_kv);
+}
+
+/* Dropout with a mask of the caller's. */
+static void draw_given(combination *c, random_source *r)
+{
+    const int64_t shape[4] = {c->ref.B, c->ref.Hq, c->ref.Sq, c->ref.Skv};
+    const double p = c->problem.dropout.probability;
+    unsigned one = 0;
+    if (p == 0 || !once_in(r, 3)) return;
+    say(c, "given");
+    for (int axis = 0; axis < 4; axis++) one |= (unsigned)once_in(r, 3) << axis;
+    c->given = tensor_make(ATTN_BOOL, shape, BY_HEAD, one, NULL);
+    for (int64_t i = 0; i < c->given.count; i++) tensor_set(&c->given, i, (double)random_below(r, 3));
+    tensor_read(&c->given);
+    c->problem.dropout.given = 1;
+    c->problem.dropout.given_layout = c->given.layout;
+    c->args.dropout_given = c->given.memory;
+    for (int64_t at = 0; at < shape[0] * shape[1] * shape[2] * shape[3]; at++)
+        c->Z[at] = c->given.value[at] != 0 && p < 1 ? 1 / (1 - p) : 0;
+}
+
+void combination_more(combination *c, random_source *random)
+{
+    say(c, combination_with_more);
+    draw_sparse(c, random);
+    draw_ranges(c, random);
+    draw_block_lists(c, random);
+    draw_given(c, random);
+}
