@@ -96,4 +96,42 @@ void ref_second_order(const ref_problem *p, const ref_second *s);
  */
 int ref_dropout_keeps(uint64_t seed, uint32_t offset, int64_t head, int64_t i, int64_t j, double p);
 
+/*
+ * Linear attention: f(x) features (F of them), a state S [F][Dv] and its sum z [F] for each key head, token by token:
+ *
+ *      S = diag(exp(log_decay)) S + f(k) u^T      u = v, or beta (v - S^T f(k)) with the decayed S      z likewise, with 1 for u
+ *      o = scale S^T f(q) / guarded(n)            n = scale f(q).z
+ *
+ * causal: query i reads the state after token i (Sq = Skv); else all read the last.
+ */
+typedef enum ref_map { REF_ELU1, REF_IDENTITY, REF_RELU, REF_SOFTMAX, REF_FAVOR, REF_FOURIER, REF_TRIGONOMETRIC } ref_map;
+typedef enum ref_denominator { REF_CLAMP, REF_ADD, REF_NONE } ref_denominator;
+typedef struct ref_linear {
+    int64_t B, Hq, Hkv, Sq, Skv, D, Dv, M;
+    const double *Q, *K, *V;
+    ref_map map;
+    const double *omega;  /* [M][D] */
+    double feature_scale; /* of x, for the maps with omega */
+    double scale, epsilon;
+    ref_denominator denominator;
+    int causal;
+    const double *log_decay; /* [B][Hkv][Skv], or with decay_channels [B][Hkv][Skv][F]; NULL: 0 */
+    int decay_channels;
+    const double *beta;    /* [B][Hkv][Skv]: the delta rule */
+    const double *S0, *z0; /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
+} ref_linear;
+int64_t ref_linear_features(const ref_linear *p);
+void ref_features(const ref_linear *p, const double *x, double *f);
+
+/* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL. */
+void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1);
+
+/* In: dO, and dS1, dz1 (NULL: 0), and O as it was stored (NULL: as computed).  Out: dQ, dK, dV; dlog_decay and dbeta where there
+ * are these; dS0, dz0 may be NULL. */
+typedef struct ref_linear_gradients {
+    const double *dO, *dS1, *dz1, *O;
+    double *dQ, *dK, *dV, *dlog_decay, *dbeta, *dS0, *dz0;
+} ref_linear_gradients;
+void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
+
 #endif

@@ -121,7 +121,8 @@ typedef enum attn_op {
     ATTN_FORWARD = 0,  /* O, and on request lse and the weights */
     ATTN_BACKWARD = 1, /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
     ATTN_JVP = 2,      /* forward mode: the tangents of O and lse along given tangents of Q, K, V and bias (see attn_tangents) */
-    ATTN_DOUBLE_BACKWARD = 3 /* the gradient of the gradient (see attn_second) */
+    ATTN_DOUBLE_BACKWARD = 3, /* the gradient of the gradient (see attn_second) */
+    ATTN_LINEAR = 4           /* the kernels of attn/linear.h, where they are listed; no operation of attn_problem */
 } attn_op;
 
 /*

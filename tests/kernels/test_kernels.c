@@ -47,6 +47,7 @@ static void test_registry(void **state)
         const attn_kernel_row *row = attn_kernel_at(r);
         assert_non_null(row->forward);
         assert_true((row->op != ATTN_FORWARD) == (row->backward != NULL));
+        assert_true((row->op == ATTN_LINEAR) == (row->linear != NULL));
         assert_true((row->op == ATTN_JVP || row->op == ATTN_DOUBLE_BACKWARD) == (row->jvp != NULL));
         assert_true((row->op == ATTN_DOUBLE_BACKWARD) == (row->second != NULL));
         assert_true(row->compute == ATTN_F32 || row->compute == ATTN_F64);
@@ -55,7 +56,7 @@ static void test_registry(void **state)
         if (row->isa == ATTN_ISA_SCALAR) assert_int_equal(row->needs, 0), scalar++;
         if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
     }
-    assert_int_equal(scalar, 8); /* four operations, f32 and f64 */
+    assert_int_equal(scalar, 10); /* five operations, f32 and f64 */
 }
 
 static void test_cpu(void **state)

@@ -197,8 +197,8 @@ static void test_kernels(void **state)
     int count = 0;
     (void)state;
     while (attn_kernel_describe(count, &kernel, NULL) == ATTN_OK) {
-        static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_", "attn_second_"};
-        assert_in_range(kernel.op, ATTN_FORWARD, ATTN_DOUBLE_BACKWARD);
+        static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_", "attn_second_", "attn_linear_"};
+        assert_in_range(kernel.op, ATTN_FORWARD, ATTN_LINEAR);
         assert_true(strncmp(kernel.name, names[kernel.op], strlen(names[kernel.op])) == 0);
         assert_non_null(strstr(kernel.name, attn_isa_name(kernel.isa)));
         assert_non_null(strstr(kernel.name, attn_dtype_name(kernel.compute)));

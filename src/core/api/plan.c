@@ -9,18 +9,6 @@
 #include "../plan/plan.h"
 #include "../sched/threads.h"
 
-static void *allocate_default(void *context, size_t bytes)
-{
-    (void)context;
-    return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-}
-
-static void release_default(void *context, void *memory)
-{
-    (void)context;
-    free(memory);
-}
-
 /* Everything of a plan but its memory. */
 static attn_status make(attn_plan *plan, const attn_problem *problem, const attn_options *options, attn_error *error)
 {
@@ -33,11 +21,7 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     TRY(attn_problem_resolve(&walk->problem, error));
     TRY(attn_kernel_choose(&walk->problem, &o, &plan->row, plan->why, sizeof plan->why, error));
 
-    plan->allocator = o.allocator;
-    if (!plan->allocator.allocate) {
-        plan->allocator.allocate = allocate_default;
-        plan->allocator.release = release_default;
-    }
+    plan->allocator = attn_allocator_or_default(&o.allocator);
     walk->compute = plan->row->compute;
     walk->kernel = plan->row->forward;
     walk->backward = plan->row->backward;

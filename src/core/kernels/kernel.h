@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "attn/attn.h"
+#include "attn/linear.h"
 
 /* A block of a caller's mask or bias: element (i, j) of the tile at base + (i*stride_q + j*stride_k) elements. */
 typedef struct attn_block {
@@ -264,6 +265,74 @@ typedef struct attn_second_kernel {
     void (*through_softcap)(int width, int64_t n, void *R, void *dS, const void *slope, const void *bend, const void *before);
 } attn_second_kernel;
 
+/* One token of one state: S [dim_k][ld]. */
+typedef struct attn_token {
+    int64_t dim_k, dim_v, ld;
+    const void *q, *k, *v; /* features of the query and the key; the value */
+    const void *gate;      /* NULL, one factor, or, with gate_channels, dim_k */
+    int gate_channels;
+    int delta; /* 1: the delta rule, with beta */
+    double beta;
+    void *S;
+    void *y; /* [dim_v]: sum_c q_c S[c][:], after the update; scratch in token_backward */
+    void *u; /* [dim_v]: scratch of the delta rule */
+} attn_token;
+
+/*
+ * The steps of linear attention, beside those of the forward and backward kernels.  Rows of features and states are padded to whole
+ * vectors (ld a multiple of lanes), and the padding may hold anything; buffers [tile_q] are lanes.
+ */
+typedef struct attn_linear_kernel {
+    /* X = f(X) for n rows, in place; the maps that are not random, but identity. */
+    void (*features)(attn_features kind, int64_t n, int64_t dim, void *X, int64_t ld);
+    /* G = f'(x)^T G, from F = f(x). */
+    void (*features_backward)(attn_features kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld);
+    /* U[j][m] = omega_m.x_j becomes the features (twice `count` for cosines and sines). */
+    void (*random_features)(attn_features kind, int64_t n, int64_t dim, int64_t count, const void *X, int64_t ldx, void *U,
+                            int64_t ldu);
+    /* G, the gradient of features F, becomes that of omega_m.x_j, m < count; sums[j] = the factor of x_j beside it. */
+    void (*random_features_backward)(attn_features kind, int64_t n, int64_t count, const void *F, void *G, int64_t ld, void *sums);
+
+    /*
+     * S[r][lane] = (S[r][lane] + add_lanes[lane] + add_rows[r]) exp(lane_log[lane] - row_log[r]) where r <= first + lane, else 0;
+     * sums[lane] += what became of it.  reverse: where r >= first + lane, and with the sign of the exponent changed.  Each of
+     * add_lanes, add_rows and (both) logs may be NULL.
+     */
+    void (*weigh)(int width, int64_t n, void *S, int64_t first, int reverse, const void *add_lanes, const void *add_rows,
+                  const void *lane_log, const void *row_log, void *sums);
+    /* Ot[c][lane] += sum_d St[c][d] Xt[d][lane] for c < n, d < dim. */
+    void (*add_through)(int width, int64_t n, int64_t dim, const void *Xt, const void *St, int64_t ld, void *Ot);
+    /* Column panels of n rows, times weights[j] (NULL: 1): element (j, c) at (c / tile_q)*n*tile_q + j*tile_q + c % tile_q. */
+    void (*pack_panels)(int64_t n, int64_t dim, const void *X, int64_t ld, const void *weights, void *panels);
+    /* St[c][d] += sum_j K[j][c] V[j][d], V in column panels. */
+    void (*update_state)(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
+                         int64_t ld);
+    /* z[c] += sum_j weights[j] X[j][c] (NULL: 1). */
+    void (*add_columns)(int64_t n, int64_t dim, const void *X, int64_t ld, const void *weights, void *z);
+    /* Ot[c][lane] += z[c] lanes[lane] (NULL: 1). */
+    void (*add_lanes)(int width, int64_t dim, const void *z, const void *lanes, void *Ot);
+    /* sums[lane] += sum_c z[c] Xt[c][lane]. */
+    void (*dot_lanes)(int width, int64_t dim, const void *z, const void *Xt, void *sums);
+    /* sums[lane] = sum_c Xt[c][lane] Yt[c][lane]. */
+    void (*inner_lanes)(int width, int64_t dim, const void *Xt, const void *Yt, void *sums);
+    /* X[c][lane] *= factors[lane]. */
+    void (*scale_lanes)(int width, int64_t n, const void *factors, void *X);
+    /* A[i][:] *= factors[i];  terms[i] = -A[i].O[i] (NULL: not wanted). */
+    void (*row_terms)(int64_t n, int64_t dim, void *A, int64_t lda, const void *O, int64_t ldo, const void *factors, void *terms);
+
+    /* S = gate S + k u^T;  y = q^T S. */
+    void (*token)(const attn_token *t);
+    /* y = q^T S. */
+    void (*recall)(int64_t dim_k, int64_t dim_v, const void *q, const void *S, int64_t ld, void *y);
+    /* z = gate z + k (k NULL: z stays); returns q.z */
+    double (*token_sum)(int64_t dim, const void *q, const void *k, const void *gate, int channels, void *z);
+    /* dS += q a^T;  dq = S a. */
+    void (*recall_backward)(int64_t dim_k, int64_t dim_v, const void *q, const void *a, const void *S, int64_t ld, void *dS,
+                            void *dq);
+    /* From dS after the token to dS before it, with the state `before` it; dlog [dim_k]: of the log of each gate. */
+    void (*token_backward)(const attn_token *t, const void *before, void *dS, void *dk, void *dv, double *dbeta, void *dlog);
+} attn_linear_kernel;
+
 /* A row of kernels.def. */
 typedef struct attn_kernel_row {
     const char *name;
@@ -273,8 +342,9 @@ typedef struct attn_kernel_row {
     uint32_t needs; /* ATTN_CPU_ bits of base/cpu.h */
     const attn_fwd_kernel *forward;
     const attn_bwd_kernel *backward;  /* NULL for forward rows */
-    const attn_jvp_kernel *jvp;       /* NULL for forward and backward rows */
+    const attn_jvp_kernel *jvp;       /* NULL for all but those of forward mode and the second order */
     const attn_second_kernel *second; /* NULL for all but those of the second order */
+    const attn_linear_kernel *linear; /* NULL for all but those of linear attention */
 } attn_kernel_row;
 
 /* Rows in order of preference; NULL past the last. */

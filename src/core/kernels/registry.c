@@ -9,11 +9,13 @@
 #define BACKWARD(symbol, scores, type, set, features)                    extern const attn_bwd_kernel symbol;
 #define JVP(symbol, scores, gradients, type, set, features)              extern const attn_jvp_kernel symbol;
 #define SECOND(symbol, scores, gradients, tangents, type, set, features) extern const attn_second_kernel symbol;
+#define LINEAR(symbol, scores, gradients, type, set, features)           extern const attn_linear_kernel symbol;
 #include "kernels.def"
 #undef FORWARD
 #undef BACKWARD
 #undef JVP
 #undef SECOND
+#undef LINEAR
 
 #define FORWARD(symbol, type, set, features)                                                                                       \
     {.name = #symbol, .op = ATTN_FORWARD, .compute = (type), .isa = (set), .needs = (features), .forward = &(symbol)},
@@ -44,6 +46,15 @@
      .backward = &(gradients),                                                                                                     \
      .jvp = &(tangents),                                                                                                           \
      .second = &(symbol)},
+#define LINEAR(symbol, scores, gradients, type, set, features)                                                                     \
+    {.name = #symbol,                                                                                                              \
+     .op = ATTN_LINEAR,                                                                                                            \
+     .compute = (type),                                                                                                            \
+     .isa = (set),                                                                                                                 \
+     .needs = (features),                                                                                                          \
+     .forward = &(scores),                                                                                                         \
+     .backward = &(gradients),                                                                                                     \
+     .linear = &(symbol)},
 static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };
@@ -51,6 +62,7 @@ static const attn_kernel_row rows[] = {
 #undef BACKWARD
 #undef JVP
 #undef SECOND
+#undef LINEAR
 
 const attn_kernel_row *attn_kernel_at(int index)
 {

@@ -22,8 +22,12 @@ void attn_struct_write(void *theirs, size_t given, const void *ours, size_t size
 
 /* Every rule of a problem, in one list; on success *problem has no default types, no implied strides and no ATTN_BROADCAST left. */
 attn_status attn_problem_resolve(attn_problem *problem, attn_error *error);
+attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);
 attn_status attn_args_validate(const attn_problem *problem, const attn_args *args, attn_error *error);
+
+/* The caller's allocator, or malloc's where it has no functions. */
+attn_allocator attn_allocator_or_default(const attn_allocator *given);
 
 /* f64 where the storage is f64, else f32. */
 attn_dtype attn_problem_compute(const attn_problem *problem);

@@ -20,19 +20,7 @@ enum {
     BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8
 };
 
-typedef struct tensor {
-    const char *name;
-    enum role role;
-    int used;
-    attn_layout *layout; /* NULL: a dense array of shape[0] numbers */
-    int64_t shape[4];
-    attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
-    unsigned types;     /* allowed */
-    const char *types_text;
-    int last_contiguous; /* the last stride must be 1 */
-    int packed;          /* tokens of all sequences one behind the other: dense is [token, head, channel] */
-    const void *pointer;
-} tensor;
+typedef attn_tensor tensor;
 
 enum { TENSORS = 57 };
 
@@ -220,7 +208,7 @@ static attn_status check_self_overlap(const tensor *t, attn_error *error)
 {
     int order[4] = {0, 1, 2, 3};
     int64_t span = 0;
-    if (t->role != OUTPUT || !has_elements(t)) return ATTN_OK;
+    if (!t->output || !has_elements(t)) return ATTN_OK;
     for (int i = 1; i < 4; i++)
         for (int k = i; k > 0 && llabs(t->layout->stride[order[k]]) < llabs(t->layout->stride[order[k - 1]]); k--) {
             int swap = order[k];
@@ -239,11 +227,8 @@ static attn_status check_self_overlap(const tensor *t, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error)
+attn_status attn_tensor_list_resolve(attn_tensor *tensors, int count, attn_error *error)
 {
-    tensor tensors[TENSORS];
-    if (problem->mask.index_dtype == ATTN_DTYPE_DEFAULT) problem->mask.index_dtype = ATTN_I64;
-    int count = tensor_table(problem, NULL, tensors);
     for (int i = 0; i < count; i++) {
         tensor *t = &tensors[i];
         if (!t->layout) continue;
@@ -268,11 +253,15 @@ attn_status attn_tensors_check_packed(const attn_problem *problem, const attn_ar
     return ATTN_OK;
 }
 
-attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_args *args, attn_error *error)
+attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error)
 {
     tensor tensors[TENSORS];
-    attn_problem copy = *problem; /* the table points into it */
-    int count = tensor_table(&copy, args, tensors);
+    if (problem->mask.index_dtype == ATTN_DTYPE_DEFAULT) problem->mask.index_dtype = ATTN_I64;
+    return attn_tensor_list_resolve(tensors, tensor_table(problem, NULL, tensors), error);
+}
+
+attn_status attn_tensor_list_check(const attn_tensor *tensors, int count, attn_error *error)
+{
     for (int i = 0; i < count; i++) {
         const tensor *t = &tensors[i];
         if (!has_elements(t)) continue;
@@ -281,8 +270,15 @@ attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_
         CHECK((uintptr_t)t->pointer % size == 0, ATTN_ERR_ARGUMENT, "args.%s is not aligned to its elements of %zu bytes", t->name,
               size);
         for (int k = 0; k < count; k++)
-            CHECK(k == i || t->role != OUTPUT || tensors[k].pointer != t->pointer || !has_elements(&tensors[k]), ATTN_ERR_ARGUMENT,
+            CHECK(k == i || !t->output || tensors[k].pointer != t->pointer || !has_elements(&tensors[k]), ATTN_ERR_ARGUMENT,
                   "args.%s and args.%s are the same pointer; outputs overlap nothing", t->name, tensors[k].name);
     }
     return ATTN_OK;
+}
+
+attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_args *args, attn_error *error)
+{
+    tensor tensors[TENSORS];
+    attn_problem copy = *problem; /* the table points into it */
+    return attn_tensor_list_check(tensors, tensor_table(&copy, args, tensors), error);
 }

@@ -5,6 +5,27 @@
 
 #include "attn/attn.h"
 
+/* A row of a table of tensors. */
+typedef struct attn_tensor {
+    const char *name;
+    int output;
+    int used;
+    attn_layout *layout; /* NULL: a dense array of shape[0] numbers */
+    int64_t shape[4];
+    attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
+    unsigned types;     /* allowed: bits 1 << dtype */
+    const char *types_text;
+    int last_contiguous; /* the last stride must be 1 */
+    int packed;          /* tokens of all sequences one behind the other: dense is [token, head, channel] */
+    const void *pointer;
+} attn_tensor;
+
+/* Types and strides of every tensor of a table: defaults filled in, rules checked, byte extents known to fit. */
+attn_status attn_tensor_list_resolve(attn_tensor *tensors, int count, attn_error *error);
+
+/* No pointer of a table is NULL or badly aligned, and no output is the same pointer as another tensor. */
+attn_status attn_tensor_list_check(const attn_tensor *tensors, int count, attn_error *error);
+
 /* Types and strides of every tensor that the problem uses: defaults filled in, rules checked, byte extents known to fit. */
 attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error);
 

@@ -91,7 +91,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-static attn_status check_shape(const attn_shape *s, attn_error *error)
+attn_status attn_shape_validate(const attn_shape *s, attn_error *error)
 {
     const struct {
         const char *name;
@@ -240,7 +240,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
 {
     TRY(check_enums(p, error));
     TRY(check_flags(p, error));
-    TRY(check_shape(&p->shape, error));
+    TRY(attn_shape_validate(&p->shape, error));
     TRY(check_score(&p->score, error));
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * linear.c - linear attention by definition: a state for each key head, token by token.  Its gradients are those of the same loop,
+ * walked back with every state kept.
+ */
+#include "attn_ref.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int64_t ref_linear_features(const ref_linear *p) { return p->map <= REF_SOFTMAX ? p->D : p->map == REF_FAVOR ? p->M : 2 * p->M; }
+
+void ref_features(const ref_linear *p, const double *x, double *f)
+{
+    double sum = 0, square = 0;
+    for (int64_t c = 0; c < p->D; c++) sum += exp(x[c]), square += x[c] * x[c] * p->feature_scale * p->feature_scale;
+    for (int64_t c = 0; p->map <= REF_SOFTMAX && c < p->D; c++) {
+        if (p->map == REF_ELU1) f[c] = x[c] > 0 ? x[c] + 1 : exp(x[c]);
+        if (p->map == REF_IDENTITY) f[c] = x[c];
+        if (p->map == REF_RELU) f[c] = x[c] > 0 ? x[c] : 0;
+        if (p->map == REF_SOFTMAX) f[c] = exp(x[c]) / sum;
+    }
+    for (int64_t m = 0; p->map > REF_SOFTMAX && m < p->M; m++) {
+        double u = 0, factor = (p->map == REF_TRIGONOMETRIC ? exp(square / 2) : 1) / sqrt((double)p->M);
+        for (int64_t c = 0; c < p->D; c++) u += p->omega[m * p->D + c] * x[c] * p->feature_scale;
+        if (p->map == REF_FAVOR) {
+            f[m] = exp(u - square / 2) / sqrt((double)p->M);
+        } else {
+            f[m] = cos(u) * factor;
+            f[p->M + m] = sin(u) * factor;
+        }
+    }
+}
+
+/* dx from df: the sum over features of df/dx. */
+static void features_backward(const ref_linear *p, const double *x, const double *f, const double *df, double *dx)
+{
+    double inner = 0;
+    for (int64_t c = 0; p->map == REF_SOFTMAX && c < p->D; c++) inner += df[c] * f[c];
+    for (int64_t c = 0; c < p->D; c++) {
+        dx[c] = 0;
+        if (p->map == REF_ELU1) dx[c] = x[c] > 0 ? df[c] : df[c] * f[c];
+        if (p->map == REF_IDENTITY) dx[c] = df[c];
+        if (p->map == REF_RELU) dx[c] = x[c] > 0 ? df[c] : 0;
+        if (p->map == REF_SOFTMAX) dx[c] = f[c] * (df[c] - inner);
+        for (int64_t m = 0; p->map > REF_SOFTMAX && m < p->M; m++) {
+            const double w = p->omega[m * p->D + c] * p->feature_scale, s = x[c] * p->feature_scale * p->feature_scale;
+            if (p->map == REF_FAVOR) {
+                dx[c] += df[m] * f[m] * (w - s);
+            } else {
+                dx[c] += w * (df[p->M + m] * f[m] - df[m] * f[p->M + m]);
+                if (p->map == REF_TRIGONOMETRIC) dx[c] += s * (df[m] * f[m] + df[p->M + m] * f[p->M + m]);
+            }
+        }
+    }
+}
+
+static double gate(const ref_linear *p, int64_t head, int64_t t, int64_t c)
+{
+    if (!p->log_decay) return 1;
+    int64_t count = p->decay_channels ? ref_linear_features(p) : 1;
+    return exp(p->log_decay[(head * p->Skv + t) * count + (p->decay_channels ? c : 0)]);
+}
+
+/* The guarded denominator from n; its derivative in *slope. */
+static double guarded(const ref_linear *p, double n, double *slope)
+{
+    *slope = 0;
+    if (p->denominator == REF_NONE) return 1;
+    if (p->denominator == REF_CLAMP && n < p->epsilon) return p->epsilon;
+    *slope = 1;
+    return p->denominator == REF_ADD ? n + p->epsilon : n;
+}
+
+/* What the state, decayed, returns for the key of token t. */
+static double recalled(const double *S, const double *k, const ref_linear *p, int64_t head, int64_t t, int64_t d)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < ref_linear_features(p); c++) sum += k[c] * gate(p, head, t, c) * S[c * p->Dv + d];
+    return sum;
+}
+
+/* States before and after every token of a key head: S [Skv+1][F][Dv], z [Skv+1][F]; f [Skv][F] of its keys. */
+static void run(const ref_linear *p, int64_t head, double *f, double *S, double *z)
+{
+    const int64_t F = ref_linear_features(p), Dv = p->Dv;
+    for (int64_t c = 0; c < F; c++) {
+        z[c] = p->z0 ? p->z0[head * F + c] : 0;
+        for (int64_t d = 0; d < Dv; d++) S[c * Dv + d] = p->S0 ? p->S0[(head * F + c) * Dv + d] : 0;
+    }
+    for (int64_t t = 0; t < p->Skv; t++) {
+        const double *k = f + t * F, *v = p->V + (head * p->Skv + t) * Dv, *before = S + t * F * Dv;
+        double *after = S + (t + 1) * F * Dv;
+        ref_features(p, p->K + (head * p->Skv + t) * p->D, f + t * F);
+        for (int64_t d = 0; d < Dv; d++) {
+            double u = v[d];
+            if (p->beta) u = p->beta[head * p->Skv + t] * (v[d] - recalled(before, k, p, head, t, d));
+            for (int64_t c = 0; c < F; c++) after[c * Dv + d] = gate(p, head, t, c) * before[c * Dv + d] + k[c] * u;
+        }
+        for (int64_t c = 0; c < F; c++) z[(t + 1) * F + c] = gate(p, head, t, c) * z[t * F + c] + k[c];
+    }
+}
+
+typedef struct one_head {
+    double *f, *S, *z, *q, *dS, *dz, *dk, *dv, *dq;
+} one_head;
+
+static one_head head_open(const ref_linear *p)
+{
+    const size_t F = (size_t)ref_linear_features(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
+    one_head h = {calloc(n * F, sizeof(double)), calloc(n * F * Dv, sizeof(double)), calloc(n * F, sizeof(double)),
+                  calloc(F, sizeof(double)),     calloc(F * Dv, sizeof(double)),     calloc(F, sizeof(double)),
+                  calloc(n * F, sizeof(double)), calloc(n * Dv, sizeof(double)),     calloc(F, sizeof(double))};
+    return h;
+}
+
+static void head_close(one_head *h)
+{
+    double *all[] = {h->f, h->S, h->z, h->q, h->dS, h->dz, h->dk, h->dv, h->dq};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1)
+{
+    const int64_t F = ref_linear_features(p), Dv = p->Dv;
+    one_head h = head_open(p);
+    for (int64_t head = 0; head < p->B * p->Hkv; head++) {
+        run(p, head, h.f, h.S, h.z);
+        for (int64_t row = 0; row < p->Hq / p->Hkv * p->Sq; row++) {
+            const int64_t i = row % p->Sq, index = head * (p->Hq / p->Hkv) * p->Sq + row, at = p->causal ? i + 1 : p->Skv;
+            double slope;
+            ref_features(p, p->Q + index * p->D, h.q);
+            n[index] = 0;
+            for (int64_t c = 0; c < F; c++) n[index] += p->scale * h.q[c] * h.z[at * F + c];
+            for (int64_t d = 0; d < Dv; d++) {
+                double sum = 0;
+                for (int64_t c = 0; c < F; c++) sum += h.q[c] * h.S[(at * F + c) * Dv + d];
+                O[index * Dv + d] = p->scale * sum / guarded(p, n[index], &slope);
+            }
+        }
+        for (int64_t c = 0; c < F; c++) {
+            z1[head * F + c] = h.z[p->Skv * F + c];
+            for (int64_t d = 0; d < Dv; d++) S1[(head * F + c) * Dv + d] = h.S[(p->Skv * F + c) * Dv + d];
+        }
+    }
+    head_close(&h);
+}
+
+/* One query: dQ, and what it adds to the gradients of the state and sum that it reads. */
+static void query_backward(const ref_linear *p, const ref_linear_gradients *g, one_head *h, int64_t index, const double *S,
+                           const double *z)
+{
+    const int64_t F = ref_linear_features(p), Dv = p->Dv;
+    double n = 0, slope, e = 0;
+    ref_features(p, p->Q + index * p->D, h->q);
+    for (int64_t c = 0; c < F; c++) n += p->scale * h->q[c] * z[c], h->dq[c] = 0;
+    const double guard = guarded(p, n, &slope);
+    for (int64_t d = 0; d < Dv; d++) {
+        double a = p->scale * g->dO[index * Dv + d] / guard, sum = 0;
+        for (int64_t c = 0; c < F; c++) {
+            sum += h->q[c] * S[c * Dv + d];
+            h->dq[c] += a * S[c * Dv + d];
+            h->dS[c * Dv + d] += a * h->q[c];
+        }
+        e -= slope * a * (g->O ? g->O[index * Dv + d] : p->scale * sum / guard);
+    }
+    for (int64_t c = 0; c < F; c++) {
+        h->dq[c] += e * z[c];
+        h->dz[c] += e * h->q[c];
+    }
+    features_backward(p, p->Q + index * p->D, h->q, h->dq, g->dQ + index * p->D);
+}
+
+/* One key: from the gradient of the state after it to that before it. */
+static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one_head *h, int64_t head, int64_t t)
+{
+    const int64_t F = ref_linear_features(p), Dv = p->Dv, index = head * p->Skv + t, count = p->decay_channels ? F : 1;
+    const double *k = h->f + t * F, *v = p->V + index * Dv, *S = h->S + t * F * Dv, *z = h->z + t * F;
+    double *dk = h->dk;
+    for (int64_t c = 0; c < F; c++) dk[c] = h->dz[c];
+    for (int64_t c = 0; p->log_decay && c < count; c++) g->dlog_decay[index * count + c] = 0;
+    if (p->beta) g->dbeta[index] = 0;
+    for (int64_t d = 0; d < Dv; d++) {
+        double u = v[d], du = 0, back = 0;
+        if (p->beta) u = p->beta[index] * (v[d] - recalled(S, k, p, head, t, d));
+        for (int64_t c = 0; c < F; c++) {
+            du += h->dS[c * Dv + d] * k[c];
+            dk[c] += h->dS[c * Dv + d] * u;
+        }
+        g->dV[index * Dv + d] = p->beta ? p->beta[index] * du : du;
+        if (p->beta) {
+            g->dbeta[index] += du * (v[d] - recalled(S, k, p, head, t, d));
+            back = -p->beta[index] * du;
+        }
+        for (int64_t c = 0; c < F; c++) {
+            const double decay = gate(p, head, t, c);
+            double *ds = &h->dS[c * Dv + d];
+            dk[c] += back * decay * S[c * Dv + d];
+            *ds += back * k[c];
+            if (p->log_decay) g->dlog_decay[index * count + (p->decay_channels ? c : 0)] += *ds * decay * S[c * Dv + d];
+            *ds *= decay;
+        }
+    }
+    for (int64_t c = 0; c < F; c++) {
+        const double decay = gate(p, head, t, c);
+        if (p->log_decay) g->dlog_decay[index * count + (p->decay_channels ? c : 0)] += h->dz[c] * decay * z[c];
+        h->dz[c] *= decay;
+    }
+    features_backward(p, p->K + index * p->D, k, dk, g->dK + index * p->D);
+}
+
+void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
+{
+    const int64_t F = ref_linear_features(p), Dv = p->Dv, group = p->Hq / p->Hkv;
+    one_head h = head_open(p);
+    for (int64_t head = 0; head < p->B * p->Hkv; head++) {
+        run(p, head, h.f, h.S, h.z);
+        for (int64_t c = 0; c < F; c++) {
+            h.dz[c] = g->dz1 ? g->dz1[head * F + c] : 0;
+            for (int64_t d = 0; d < Dv; d++) h.dS[c * Dv + d] = g->dS1 ? g->dS1[(head * F + c) * Dv + d] : 0;
+        }
+        for (int64_t row = 0; !p->causal && row < group * p->Sq; row++)
+            query_backward(p, g, &h, head * group * p->Sq + row, h.S + p->Skv * F * Dv, h.z + p->Skv * F);
+        for (int64_t t = p->Skv; t-- > 0;) {
+            for (int64_t k = 0; p->causal && k < group; k++)
+                query_backward(p, g, &h, (head * group + k) * p->Sq + t, h.S + (t + 1) * F * Dv, h.z + (t + 1) * F);
+            key_backward(p, g, &h, head, t);
+        }
+        for (int64_t c = 0; c < F; c++) {
+            if (g->dz0) g->dz0[head * F + c] = h.dz[c];
+            for (int64_t d = 0; g->dS0 && d < Dv; d++) g->dS0[(head * F + c) * Dv + d] = h.dS[c * Dv + d];
+        }
+    }
+    head_close(&h);
+}

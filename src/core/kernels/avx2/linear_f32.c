@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * linear_f32.c - attn_linear_f32_avx2: the kernel of linear attention in f32, with AVX2 with FMA and F16C. */
+#if defined(__x86_64__)
+#define REAL_BITS 32
+#include "../vec/avx2.h"
+
+#include "../linear.inc.c"
+
+const attn_linear_kernel attn_linear_f32_avx2 = ATTN_LINEAR_KERNEL;
+
+#include "../vec/end.h"
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * linear_backward.c - the chunked walk backward.  With a_i = scale dO_i / n_i and e_i = -a_i.o_i (0 where n_i is clamped), it is
+ * the forward walk three times, with the operands exchanged:
+ *
+ *      chunks in order, the state S = sum_j f(k_j) v_j^T as in forward:       df(q_i) = S a_i + e_i z + sum_j (a_i.v_j + e_i)
+ * f(k_j) chunks in reverse, the state R = sum_i f(q_i) a_i^T, r = sum_i e_i f(q_i): df(k_j) = R v_j + r + sum_i (a_i.v_j + e_i)
+ * f(q_i) dv_j    = R^T f(k_j) + sum_i (f(q_i).f(k_j)) a_i
+ *
+ * R starts as the gradient of the final state and ends as that of the initial one; it serves both products, read by rows for the
+ * one and by columns for the other.  With a decay, the gradient of c_t is f(q_t).df(q_t) - f(k_t).df(k_t) (Yang et al. 2023,
+ * section 4.3), and that of log(decay_t) the sum of those from t on.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../base/checked.h"
+#include "../base/element.h"
+#include "../base/names.h"
+#include "linear_chunk.h"
+
+static void *part(const attn_linear_head *head, int64_t offset, int64_t elements)
+{
+    return (char *)attn_linear_part(head, offset) + elements * (int64_t)attn_dtype_bytes(head->walk->compute);
+}
+
+/* Adds the inner products of tile rows to the gradient of c_t. */
+static void note_decay(const attn_linear_head *head, int64_t first, int64_t rows, int width, const void *Xt, const void *Yt,
+                       double sign)
+{
+    const attn_linear_walk *w = head->walk;
+    double *decay = attn_linear_part(head, w->scratch.decay);
+    void *sums = attn_linear_lanes(head, LANES_MAX);
+    w->linear->inner_lanes(width, w->dim_f, Xt, Yt, sums);
+    for (int64_t i = 0; i < rows; i++) decay[first + i] += sign * attn_real_at(sums, w->compute, i);
+}
+
+/* df(q) of one tile. */
+static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group, const attn_linear_chunk *chunk, int64_t first,
+                       int64_t at, int64_t rows)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const int64_t dv = p->shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
+    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
+    void *G = part(head, w->scratch.G, 0), *F = part(head, w->scratch.Qf, at * w->ld_f), *terms = NULL;
+
+    w->forward->pack_query(width, rows, dv, part(head, w->scratch.A, at * w->ld_v), w->compute, w->ld_v, 1, At);
+    memset(Gt, 0, (size_t)(w->dim_f * w->tile_q * size));
+    w->linear->add_through(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt);
+    if (w->normalised) {
+        terms = attn_linear_lanes(head, LANES_TERM);
+        attn_linear_spread(w, part(head, w->scratch.terms, in_group * p->shape.len_q), first + at, rows, width, terms, 0, 1, 0);
+        w->linear->add_lanes(width, w->dim_f, part(head, w->scratch.sum, 0), terms, Gt);
+    }
+    if (chunk) {
+        void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
+        if (chunk->logs) {
+            attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
+            attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
+            w->linear->scale_lanes(width, w->dim_f, factors, Gt);
+        }
+        w->forward->score(width, seen, dv, At, chunk->V, chunk->ldv, S, attn_linear_lanes(head, LANES_MAX), chunk->Kf, w->ld_f);
+        w->linear->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, attn_linear_lanes(head, LANES_IGNORED));
+        w->backward->add_values(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, Gt);
+    }
+    if (p->decay) {
+        void *Qt = part(head, w->scratch.Qt, 0);
+        w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Qt);
+        note_decay(head, first + at, rows, width, Qt, Gt, 1);
+    }
+    w->forward->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
+    attn_linear_store_query_gradient(head, h, first + at, rows, F, G);
+}
+
+static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n)
+{
+    const attn_linear_walk *w = head->walk;
+    for (int64_t k = 0; k < w->group; k++) {
+        const int64_t h = head->g * w->group + k;
+        attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, 0));
+        attn_linear_scaled_gradient(head, h, k, first, n, part(head, w->scratch.A, 0));
+        for (int64_t at = 0; at < n; at += w->tile_q) query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at));
+    }
+}
+
+/* What the queries of `chunk`, from token `at` on, add to df(k) and dv of a tile of keys there. */
+static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int width, const void *Kt,
+                      const void *Vt, void *Gt, void *Ot)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const int64_t dv = p->shape.dim_v, n = chunk->n - at;
+    void *S = part(head, w->scratch.S, 0), *dS = part(head, w->scratch.dS, 0), *ignored = attn_linear_lanes(head, LANES_IGNORED);
+    const void *logs = chunk->logs ? attn_linear_lanes(head, LANES_LOG) : NULL;
+    const void *row_logs = chunk->logs ? part(head, w->scratch.logs, at) : NULL;
+    for (int64_t k = 0; k < w->group; k++) {
+        const void *F = part(head, w->scratch.Qf, (k * w->chunk + at) * w->ld_f);
+        const void *A = part(head, w->scratch.A, (k * w->chunk + at) * w->ld_v);
+        const void *terms = w->normalised ? part(head, w->scratch.terms, k * p->shape.len_q + chunk->first + at) : NULL;
+        w->forward->score(width, n, w->dim_f, Kt, F, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), A, w->ld_v);
+        w->forward->score(width, n, dv, Vt, A, w->ld_v, dS, attn_linear_lanes(head, LANES_MAX), F, w->ld_f);
+        w->linear->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, ignored);
+        w->linear->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, ignored);
+        w->backward->add_values(width, n, dv, S, A, w->ld_v, Ot);
+        w->backward->add_values(width, n, w->dim_f, dS, F, w->ld_f, Gt);
+    }
+}
+
+/* df(k) and dv of one tile. */
+static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int64_t rows)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const int64_t dv = p->shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute);
+    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    void *Kt = part(head, w->scratch.Qt, 0), *Vt = part(head, w->scratch.Vt, 0), *R = part(head, w->scratch.grad_state, 0);
+    void *Gt = part(head, w->scratch.Gt, 0), *Ot = part(head, w->scratch.Ot, 0), *G = part(head, w->scratch.G, 0);
+    void *F = (char *)chunk->Kf + at * w->ld_f * size;
+
+    w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Kt);
+    w->forward->pack_query(width, rows, dv, (const char *)chunk->V + at * chunk->ldv * size, w->compute, chunk->ldv, 1, Vt);
+    memset(Gt, 0, (size_t)(w->dim_f * w->tile_q * size));
+    memset(Ot, 0, (size_t)(dv * w->tile_q * size));
+    w->backward->add_values(width, w->dim_f, dv, Kt, R, w->ld_v, Ot);
+    w->linear->add_through(width, w->dim_f, dv, Vt, R, w->ld_v, Gt);
+    if (w->normalised) w->linear->add_lanes(width, w->dim_f, part(head, w->scratch.grad_sum, 0), NULL, Gt);
+    if (chunk->logs) {
+        void *factors = attn_linear_lanes(head, LANES_FACTOR);
+        attn_linear_spread(w, chunk->logs, at, rows, width, factors, chunk->last, -1, 1);
+        w->linear->scale_lanes(width, dv, factors, Ot);
+        w->linear->scale_lanes(width, w->dim_f, factors, Gt);
+        attn_linear_spread(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
+    }
+    if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot);
+    if (p->decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
+    w->forward->store_columns(width, rows, dv, 1, Ot,
+                              attn_linear_row_out(head, head->args->grad_v, &p->grad_v, head->g, chunk->first + at),
+                              p->grad_v.dtype, p->grad_v.stride[2]);
+    w->forward->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
+    attn_linear_store_key_gradient(head, chunk->first + at, rows, F, G);
+}
+
+/* Queries first .. first+n-1 of head k of the group, already loaded, enter R and r; c_i from `logs` (NULL: none). */
+static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t first, int64_t n, const void *logs)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const void *F = part(head, w->scratch.Qf, k * w->chunk * w->ld_f), *A = part(head, w->scratch.A, k * w->chunk * w->ld_v);
+    void *panels = part(head, w->scratch.panels, 0), *weights = logs ? part(head, w->scratch.weights, 0) : NULL;
+    for (int64_t i = 0; logs && i < n; i++) attn_real_put(weights, w->compute, i, exp(attn_real_at(logs, w->compute, i)));
+    w->linear->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
+    w->linear->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v);
+    if (!w->normalised) return;
+    const void *terms = part(head, w->scratch.terms, k * p->shape.len_q + first);
+    if (logs) {
+        for (int64_t i = 0; i < n; i++)
+            attn_real_put(weights, w->compute, i, attn_real_at(weights, w->compute, i) * attn_real_at(terms, w->compute, i));
+        terms = weights;
+    }
+    w->linear->add_columns(n, w->dim_f, F, w->ld_f, terms, part(head, w->scratch.grad_sum, 0));
+}
+
+static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
+{
+    const attn_linear_walk *w = head->walk;
+    for (int64_t k = 0; k < w->group; k++) {
+        attn_linear_query_features(head, head->g * w->group + k, first, n, part(head, w->scratch.Qf, k * w->chunk * w->ld_f));
+        attn_linear_scaled_gradient(head, head->g * w->group + k, k, first, n, part(head, w->scratch.A, k * w->chunk * w->ld_v));
+    }
+}
+
+static void keys_in_reverse(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    for (int64_t number = attn_ceil_div(head->len_kv, w->chunk); number-- > 0;) {
+        const int64_t first = number * w->chunk;
+        attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
+        if (w->problem.causal) load_queries(head, first, chunk.n);
+        for (int64_t at = 0; at < chunk.n; at += w->tile_q) key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at));
+        if (!w->problem.causal) continue;
+        attn_linear_decay_state(head, &chunk, part(head, w->scratch.grad_state, 0), part(head, w->scratch.grad_sum, 0));
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, chunk.n, chunk.logs);
+    }
+}
+
+/* The final state moves with every c_t through its last one. */
+static void note_final_decay(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    double sum = 0;
+    if (!w->problem.decay || !w->problem.grad_final_state || head->len_kv == 0) return;
+    for (int64_t c = 0; c < w->dim_f; c++) {
+        for (int64_t d = 0; d < w->problem.shape.dim_v; d++)
+            sum += attn_real_at(part(head, w->scratch.state, c * w->ld_v), w->compute, d) *
+                   attn_real_at(part(head, w->scratch.grad_state, c * w->ld_v), w->compute, d);
+        if (w->normalised)
+            sum += attn_real_at(part(head, w->scratch.sum, 0), w->compute, c) *
+                   attn_real_at(part(head, w->scratch.grad_sum, 0), w->compute, c);
+    }
+    ((double *)attn_linear_part(head, w->scratch.decay))[head->len_kv - 1] += sum;
+}
+
+static void store_decay(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_layout *layout = &w->problem.grad_decay;
+    const double *decay = attn_linear_part(head, w->scratch.decay);
+    double sum = 0;
+    for (int64_t t = head->len_kv; w->problem.decay && t-- > 0;) {
+        sum += decay[t];
+        attn_element_put(attn_linear_row_out(head, head->args->grad_decay, layout, head->g, t), layout->dtype, 0, sum);
+    }
+}
+
+void attn_linear_backward_chunks(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const attn_linear_args *a = head->args;
+    void *state = part(head, w->scratch.state, 0), *sum = part(head, w->scratch.sum, 0);
+    void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
+
+    for (int64_t k = 0; k < w->group; k++) attn_linear_row_terms(head, head->g * w->group + k, k);
+    if (p->decay) memset(attn_linear_part(head, w->scratch.decay), 0, (size_t)head->len_kv * sizeof(double));
+    memset(attn_linear_lanes(head, LANES_IGNORED), 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
+    attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
+                               sum);
+    attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
+                               p->grad_final_state ? a->grad_final_sum : NULL, R, r);
+    if (p->causal) {
+        for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
+            attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
+            query_gradients(head, &chunk, first, chunk.n);
+            attn_linear_absorb(head, &chunk);
+        }
+        note_final_decay(head);
+    } else {
+        attn_linear_absorb_all(head);
+        for (int64_t first = 0; first < head->len_q; first += w->chunk) {
+            const int64_t n = attn_min(w->chunk, head->len_q - first);
+            query_gradients(head, NULL, first, n);
+            load_queries(head, first, n);
+            for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, n, NULL);
+        }
+    }
+    keys_in_reverse(head);
+    store_decay(head);
+    if (p->grad_initial_state) attn_linear_store_state(head, R, w->ld_v, r, a->grad_initial_state, a->grad_initial_sum);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * linear_forward.c - the chunked walk of linear attention (Hua et al. 2022, section 3.3; Sun et al. 2023, equation 7):
+ *
+ *      for each chunk of tokens:
+ *          for each tile of its queries:
+ *              O = f(Q) S + (f(Q) f(K)^T, keys after the query dropped) V      l likewise, with z and ones for S and V
+ *              store O / l
+ *          S += f(K)^T V,  z += sum of f(K)
+ *
+ * With a decay, c_j = the sum of log(decay) from the chunk's first token to token j: S is read times exp(c_i), a pair weighs
+ * exp(c_i - c_j), and a key enters S times exp(c_last - c_j).  Not causal: all chunks enter S first.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../base/checked.h"
+#include "../base/names.h"
+#include "linear_chunk.h"
+
+attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t first, int64_t n)
+{
+    const attn_linear_walk *w = head->walk;
+    attn_linear_chunk c = {.first = first, .n = n, .Kf = attn_linear_part(head, w->scratch.Kf)};
+    attn_linear_key_features(head, first, n, c.Kf);
+    c.V = attn_linear_values(head, first, n, attn_linear_part(head, w->scratch.V), &c.ldv);
+    if (!w->problem.decay) return c;
+    c.logs = attn_linear_part(head, w->scratch.logs);
+    for (int64_t j = 0; j < n; j++) {
+        c.last += attn_linear_log(head, first + j, 0);
+        attn_real_put(c.logs, w->compute, j, c.last);
+    }
+    return c;
+}
+
+void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chunk *chunk, void *state, void *sum)
+{
+    const attn_linear_walk *w = head->walk;
+    if (!w->problem.decay) return;
+    const double factor = exp(chunk->last);
+    w->backward->store_rows(w->dim_f, w->ld_v, factor, state, w->ld_v, state, w->compute, w->ld_v);
+    if (w->normalised) w->backward->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
+}
+
+void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk)
+{
+    const attn_linear_walk *w = head->walk;
+    const int64_t dv = w->problem.shape.dim_v;
+    void *state = attn_linear_part(head, w->scratch.state), *sum = attn_linear_part(head, w->scratch.sum);
+    void *panels = attn_linear_part(head, w->scratch.panels), *weights = NULL;
+    if (chunk->logs) {
+        weights = attn_linear_part(head, w->scratch.weights);
+        for (int64_t j = 0; j < chunk->n; j++)
+            attn_real_put(weights, w->compute, j, exp(chunk->last - attn_real_at(chunk->logs, w->compute, j)));
+    }
+    attn_linear_decay_state(head, chunk, state, sum);
+    w->linear->pack_panels(chunk->n, dv, chunk->V, chunk->ldv, weights, panels);
+    w->linear->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v);
+    if (w->normalised) w->linear->add_columns(chunk->n, w->dim_f, chunk->Kf, w->ld_f, weights, sum);
+}
+
+void attn_linear_absorb_all(const attn_linear_head *head)
+{
+    for (int64_t first = 0; first < head->len_kv; first += head->walk->chunk) {
+        attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(head->walk->chunk, head->len_kv - first));
+        attn_linear_absorb(head, &chunk);
+    }
+}
+
+/* Lanes from rows at .. at+rows-1 of an array; lanes past them repeat the last.  factor: exp of them. */
+void attn_linear_spread(const attn_linear_walk *w, const void *rows_of, int64_t at, int64_t rows, int width, void *lanes,
+                        double shift, double sign, int exponential)
+{
+    for (int64_t i = 0; i < (int64_t)width * w->forward->lanes; i++) {
+        double x = shift + sign * attn_real_at(rows_of, w->compute, at + attn_min(i, rows - 1));
+        attn_real_put(lanes, w->compute, i, exponential ? exp(x) : x);
+    }
+}
+
+/* O / l of a tile, and n. */
+static void finish(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, int width)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    void *l = attn_linear_lanes(head, LANES_L);
+    for (int64_t i = 0; i < rows; i++) {
+        int clamped;
+        double n = p->scale * attn_real_at(l, w->compute, i);
+        if (p->want_denominator)
+            attn_real_put(attn_linear_row_out(head, head->args->denominators, &p->denominators, h, first + i), w->compute, 0, n);
+        attn_real_put(l, w->compute, i, attn_linear_guard(p, n, &clamped));
+    }
+    w->forward->finish(width, rows, p->shape.dim_v, p->scale, l, l, attn_linear_part(head, w->scratch.Ot),
+                       attn_linear_row_out(head, head->args->o, &p->o, h, first), p->o.dtype, p->o.stride[2], NULL, 0);
+}
+
+/* Queries first + at .. of a chunk: chunk NULL where all keys are in the state already. */
+static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at, int64_t rows)
+{
+    const attn_linear_walk *w = head->walk;
+    const int64_t dv = w->problem.shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
+    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    void *Qt = attn_linear_part(head, w->scratch.Qt), *Ot = attn_linear_part(head, w->scratch.Ot), *S;
+    void *l = attn_linear_lanes(head, LANES_L), *logs = attn_linear_lanes(head, LANES_LOG);
+    void *state = attn_linear_part(head, w->scratch.state);
+
+    w->forward->pack_query(width, rows, w->dim_f, (char *)attn_linear_part(head, w->scratch.Qf) + at * w->ld_f * size, w->compute,
+                           w->ld_f, 1, Qt);
+    memset(Ot, 0, (size_t)(dv * w->tile_q * size));
+    memset(l, 0, (size_t)(w->tile_q * size));
+    w->backward->add_values(width, w->dim_f, dv, Qt, state, w->ld_v, Ot);
+    if (w->normalised) w->linear->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
+    if (chunk) {
+        if (chunk->logs) {
+            void *factors = attn_linear_lanes(head, LANES_FACTOR);
+            attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
+            attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
+            w->linear->scale_lanes(width, dv, factors, Ot);
+            w->linear->scale_lanes(width, 1, factors, l);
+        }
+        S = attn_linear_part(head, w->scratch.S);
+        w->forward->score(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), chunk->V,
+                          chunk->ldv);
+        w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
+        w->backward->add_values(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
+    }
+    finish(head, h, first + at, rows, width);
+}
+
+/* Every query head's queries of first .. first+n-1. */
+static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n)
+{
+    const attn_linear_walk *w = head->walk;
+    for (int64_t h = head->g * w->group; h < (head->g + 1) * w->group; h++) {
+        attn_linear_query_features(head, h, first, n, attn_linear_part(head, w->scratch.Qf));
+        for (int64_t at = 0; at < n; at += w->tile_q) tile(head, h, chunk, first, at, attn_min(w->tile_q, n - at));
+    }
+}
+
+void attn_linear_forward_chunks(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const attn_linear_args *a = head->args;
+    void *state = attn_linear_part(head, w->scratch.state), *sum = attn_linear_part(head, w->scratch.sum);
+    attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
+                               sum);
+    if (p->causal) {
+        for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
+            attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
+            queries(head, &chunk, first, chunk.n);
+            attn_linear_absorb(head, &chunk);
+        }
+    } else {
+        attn_linear_absorb_all(head);
+        for (int64_t first = 0; first < head->len_q; first += w->chunk)
+            queries(head, NULL, first, attn_min(w->chunk, head->len_q - first));
+    }
+    if (p->final_state) attn_linear_store_state(head, state, w->ld_v, sum, a->final_state, a->final_sum);
+}

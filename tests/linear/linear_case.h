@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ * linear_case.h - one linear attention with every tensor drawn at random, for the library in a type and for ref/ in double. */
+#ifndef ATTN_TESTS_LINEAR_CASE_H
+#define ATTN_TESTS_LINEAR_CASE_H
+
+#include "test.h"
+
+#include "attn/linear.h"
+#include "attn_ref.h"
+
+/* The tensors of a case: inputs, then outputs of forward, then gradients. */
+enum {
+    T_Q,
+    T_K,
+    T_V,
+    T_OMEGA,
+    T_DECAY,
+    T_BETA,
+    T_S0,
+    T_Z0,
+    T_DO,
+    T_DS1,
+    T_DZ1, /* drawn */
+    T_O,
+    T_N,
+    T_S1,
+    T_Z1, /* forward */
+    T_DQ,
+    T_DK,
+    T_DV,
+    T_DDECAY,
+    T_DBETA,
+    T_DS0,
+    T_DZ0, /* backward */
+    TENSORS
+};
+
+typedef struct linear_case {
+    attn_linear_problem problem; /* what is asked; layouts are dense, with the types set by linear_case_draw */
+    attn_dtype dtype;
+    int64_t count[TENSORS];
+    double *exact[TENSORS]; /* what ref/ has: inputs rounded to the type, outputs by definition */
+    void *data[TENSORS];    /* of `dtype`, or the compute type (states, n, omega) */
+    attn_linear_args args;
+    const void *lengths;
+} linear_case;
+
+/* Draws the inputs of c->problem (shape, map, rule ... as set by the caller) from a seed; values are within +-1. */
+void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed);
+void linear_case_free(linear_case *c);
+
+/* Forward and backward of the library; fails the test on an error.  threads 0: the default. */
+void linear_case_run(linear_case *c, int threads);
+/* Forward only. */
+void linear_case_forward(linear_case *c, int threads);
+/* The same by definition, into exact; gradients from O as the library stored it, where that was rounded to 16 bits. */
+void linear_case_define(linear_case *c);
+
+attn_dtype linear_case_type(const linear_case *c, int tensor);
+double linear_case_at(const linear_case *c, int tensor, int64_t i);
+
+/* The largest error of a tensor over its bound: u (16 + features + len_kv) times the tensor's largest number, since every sum has
+ * at most features + len_kv terms of either sign; a 16-bit output adds its own rounding. */
+double linear_case_error(const linear_case *c, int tensor);
+extern const char *const linear_tensor_names[TENSORS];
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ * test_definition.c - linear attention, forward and backward, against ref/ and against finite differences: every map, rule, decay,
+ * form, denominator and storage type, over lengths that are no multiple of anything. */
+#include "linear_case.h"
+
+#include <math.h>
+
+typedef struct row {
+    const char *name;
+    attn_linear_problem problem;
+} row;
+
+#define SHAPE(b, hq, hkv, sq, skv, d, dv) .shape = {b, hq, hkv, sq, skv, d, dv}
+static const row rows[] = {
+    {"elu1 causal", {SHAPE(2, 2, 2, 131, 131, 8, 6), .causal = 1}},
+    {"elu1 causal d64", {SHAPE(1, 1, 1, 200, 200, 64, 64), .causal = 1}},
+    {"elu1 full", {SHAPE(2, 2, 1, 61, 103, 20, 33)}},
+    {"relu causal add",
+     {SHAPE(1, 4, 2, 67, 67, 9, 17), .features = ATTN_FEATURES_RELU, .causal = 1, .denominator = ATTN_DENOMINATOR_ADD}},
+    {"relu full", {SHAPE(1, 2, 2, 22, 26, 8, 6), .features = ATTN_FEATURES_RELU}},
+    {"softmax causal", {SHAPE(1, 2, 1, 99, 99, 13, 5), .features = ATTN_FEATURES_SOFTMAX, .causal = 1}},
+    {"softmax full", {SHAPE(1, 1, 1, 50, 49, 16, 16), .features = ATTN_FEATURES_SOFTMAX}},
+    {"favor causal", {SHAPE(1, 2, 2, 77, 77, 8, 6), .features = ATTN_FEATURES_FAVOR, .random_features = 24, .causal = 1}},
+    {"favor full", {SHAPE(1, 2, 1, 30, 55, 12, 7), .features = ATTN_FEATURES_FAVOR, .random_features = 33}},
+    {"fourier causal",
+     {SHAPE(1, 1, 1, 58, 58, 6, 9), .features = ATTN_FEATURES_FOURIER, .random_features = 15, .causal = 1,
+      .denominator = ATTN_DENOMINATOR_NONE}},
+    {"trigonometric full",
+     {SHAPE(1, 1, 1, 31, 29, 6, 9), .features = ATTN_FEATURES_TRIGONOMETRIC, .random_features = 15,
+      .denominator = ATTN_DENOMINATOR_NONE}},
+    {"identity scaled",
+     {SHAPE(1, 2, 2, 100, 100, 16, 24), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .scale_kind = ATTN_SCALE_VALUE, .scale = -0.3}},
+    {"retention",
+     {SHAPE(1, 2, 1, 140, 140, 16, 11), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .decay = ATTN_DECAY_HEAD}},
+    {"elu1 decayed", {SHAPE(2, 2, 2, 70, 70, 10, 12), .causal = 1, .decay = ATTN_DECAY_HEAD}},
+    {"gated",
+     {SHAPE(1, 4, 2, 45, 45, 9, 21), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .decay = ATTN_DECAY_CHANNEL}},
+    {"gated elu1", {SHAPE(1, 1, 1, 39, 39, 9, 8), .causal = 1, .decay = ATTN_DECAY_CHANNEL}},
+    {"delta",
+     {SHAPE(1, 2, 2, 40, 40, 8, 37), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_DELTA}},
+    {"gated delta",
+     {SHAPE(2, 2, 1, 33, 33, 8, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_HEAD}},
+    {"gated delta channels",
+     {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_CHANNEL}},
+    {"one token", {SHAPE(2, 2, 1, 1, 1, 8, 6), .causal = 1}},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static int has_chunks(const attn_linear_problem *p) { return p->rule == ATTN_RULE_ADD && p->decay != ATTN_DECAY_CHANNEL; }
+
+static double compare(const row *r, linear_case *c, const char *how)
+{
+    double worst = 0;
+    for (int t = T_O; t < TENSORS; t++) {
+        const double error = linear_case_error(c, t);
+        if (!(error <= 1)) fail_msg("%s, %s: %s has an error of %g of its bound", r->name, how, linear_tensor_names[t], error);
+        worst = fmax(worst, error);
+    }
+    return worst;
+}
+
+static double check_row(const row *r, attn_dtype dtype, attn_linear_form form, int64_t chunk)
+{
+    linear_case c = {.problem = r->problem};
+    char how[64];
+    (void)snprintf(how, sizeof how, "%s form %d chunk %d", attn_dtype_name(dtype), (int)form, (int)chunk);
+    c.problem.form = form;
+    c.problem.chunk = chunk;
+    linear_case_draw(&c, dtype, 7);
+    linear_case_run(&c, 0);
+    linear_case_define(&c);
+    const double worst = compare(r, &c, how);
+    linear_case_free(&c);
+    return worst;
+}
+
+static void test_rows(void **state)
+{
+    static const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_BF16, ATTN_F16};
+    double worst = 0;
+    (void)state;
+    for (int i = 0; i < ROWS; i++)
+        for (int t = 0; t < 4; t++) {
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_AUTO, 0));
+            if (t > 1) continue;
+            if (rows[i].problem.causal) worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_RECURRENT, 0));
+            if (!has_chunks(&rows[i].problem)) continue;
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_QUADRATIC, 0));
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_CHUNKED, 1));
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_CHUNKED, 37));
+        }
+    print_message("worst error: %.3f of the bound\n", worst);
+}
+
+/* What the outputs and the final state weigh, which the gradients are of. */
+static double objective(linear_case *c)
+{
+    static const int pairs[][2] = {{T_DO, T_O}, {T_DS1, T_S1}, {T_DZ1, T_Z1}};
+    double sum = 0;
+    linear_case_forward(c, 1);
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; i < c->count[pairs[k][0]]; i++)
+            sum += linear_case_at(c, pairs[k][0], i) * linear_case_at(c, pairs[k][1], i);
+    return sum;
+}
+
+static void test_differences(void **state)
+{
+    static const int inputs[] = {T_Q, T_K, T_V, T_DECAY, T_BETA, T_S0, T_Z0};
+    static const int gradients[] = {T_DQ, T_DK, T_DV, T_DDECAY, T_DBETA, T_DS0, T_DZ0};
+    const double step = 1e-5;
+    (void)state;
+    for (int i = 0; i < ROWS; i++) {
+        linear_case c = {.problem = rows[i].problem};
+        c.problem.shape.len_kv = c.problem.causal ? c.problem.shape.len_q = rows[i].problem.shape.len_q < 19 ? 1 : 19 : 17;
+        linear_case_draw(&c, ATTN_F64, 3);
+        linear_case_run(&c, 1);
+        for (int t = 0; t < 7; t++)
+            for (int64_t at = 0; at < c.count[inputs[t]]; at += 1 + c.count[inputs[t]] / 7) {
+                double *x = (double *)c.data[inputs[t]] + at, kept = *x, up;
+                if (c.problem.features == ATTN_FEATURES_RELU && fabs(kept) < 2 * step) continue; /* at the corner */
+                *x = kept + step;
+                up = objective(&c);
+                *x = kept - step;
+                const double slope = (up - objective(&c)) / (2 * step), got = linear_case_at(&c, gradients[t], at);
+                *x = kept;
+                /* The third derivative times step^2 / 6, and rounding over step; everything is of order 1 to 100. */
+                if (!(fabs(slope - got) <= 1e-7 * (1 + fabs(got))))
+                    fail_msg("%s: %s[%d] is %.12g, differences say %.12g", rows[i].name, linear_tensor_names[gradients[t]], (int)at,
+                             got, slope);
+            }
+        linear_case_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_differences)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

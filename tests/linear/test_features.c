@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ * test_features.c - random rows: lengths, angles, seeds; what they estimate; and the guard of the denominator. */
+#include "linear_case.h"
+
+#include <math.h>
+
+enum { ROWS_OF = 8, DIM = 5, MANY = 4096 };
+
+static void test_orthogonal(void **state)
+{
+    double w[ROWS_OF][DIM], again[ROWS_OF][DIM], other[ROWS_OF][DIM];
+    (void)state;
+    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, w, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, again, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 1, other, ATTN_F64, NULL), ATTN_OK);
+    assert_memory_equal(w, again, sizeof w);
+    assert_memory_not_equal(w, other, sizeof w);
+    for (int a = 0; a < ROWS_OF; a++)
+        for (int b = 0; b < a; b++) {
+            double inner = 0, one = 0, two = 0;
+            for (int c = 0; c < DIM; c++) inner += w[a][c] * w[b][c], one += w[a][c] * w[a][c], two += w[b][c] * w[b][c];
+            if (a / DIM == b / DIM) assert_true(fabs(inner) <= 1e-14 * sqrt(one * two));
+        }
+}
+
+/* Mean and variance of normal numbers: 6 standard deviations of 20480 of them. */
+static void test_normal(void **state)
+{
+    static double w[MANY][DIM];
+    double mean = 0, square = 0;
+    (void)state;
+    assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, MANY, DIM, 5, 0, w, ATTN_F64, NULL), ATTN_OK);
+    for (int i = 0; i < MANY; i++)
+        for (int c = 0; c < DIM; c++) mean += w[i][c], square += w[i][c] * w[i][c];
+    assert_true(fabs(mean) < 6 * sqrt((double)(MANY * DIM)));
+    assert_true(fabs(square - MANY * DIM) < 6 * sqrt(2.0 * MANY * DIM));
+}
+
+/* FAVOR+ attention nears softmax attention as the rows become many: the scale d^-1/4 is part of it. */
+static void test_estimates_softmax(void **state)
+{
+    enum { LEN = 12, FEATURES = 16384 };
+    linear_case c = {
+        .problem = {.shape = {1, 1, 1, LEN, LEN, DIM, 3}, .features = ATTN_FEATURES_FAVOR, .random_features = FEATURES}};
+    double o[LEN][3];
+    (void)state;
+    linear_case_draw(&c, ATTN_F64, 2);
+    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, FEATURES, DIM, 9, 0, c.data[T_OMEGA], ATTN_F64, NULL), ATTN_OK);
+    c.problem.initial_state = c.problem.final_state = 0;
+    linear_case_forward(&c, 0);
+    const attn_problem softmax = {.struct_size = sizeof softmax, .shape = c.problem.shape, .q.dtype = ATTN_F64};
+    const attn_args args = {.struct_size = sizeof args, .q = c.data[T_Q], .k = c.data[T_K], .v = c.data[T_V], .o = o};
+    assert_int_equal(attn_forward(&softmax, &args, NULL), ATTN_OK);
+    for (int i = 0; i < LEN; i++)
+        for (int d = 0; d < 3; d++) {
+            const double error = linear_case_at(&c, T_O, i * 3 + d) - o[i][d];
+            assert_true(fabs(error) < 6 / sqrt((double)FEATURES)); /* 6 deviations of a mean of positive weights near 1 */
+        }
+    linear_case_free(&c);
+}
+
+/* No feature is positive: the denominator is 0, clamped, and nothing is NaN, nor any gradient. */
+static void test_guard(void **state)
+{
+    (void)state;
+    for (int add = 0; add < 2; add++) {
+        linear_case c = {.problem = {.shape = {1, 1, 1, 30, 30, 4, 4},
+                                     .features = ATTN_FEATURES_RELU,
+                                     .causal = 1,
+                                     .denominator = add ? ATTN_DENOMINATOR_ADD : ATTN_DENOMINATOR_CLAMP,
+                                     .epsilon = 0.01}};
+        linear_case_draw(&c, ATTN_F32, 4);
+        for (int i = 0; i < 60; i++) ((float *)c.data[T_Q])[i] = -1, c.exact[T_Q][i] = -1;
+        linear_case_define(&c);
+        linear_case_run(&c, 0);
+        for (int i = 0; i < 60; i++) assert_true(linear_case_at(&c, T_O, i) == 0);
+        for (int t = T_O; t < TENSORS; t++) assert_true(linear_case_error(&c, t) <= 1);
+        linear_case_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orthogonal), cmocka_unit_test(test_normal),
+                                       cmocka_unit_test(test_estimates_softmax), cmocka_unit_test(test_guard)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ * test_forms.c - what must hold between runs: the same bits for any threads and any batch around a head; a sequence cut anywhere,
+ * with the state handed on, is the whole one; causal outputs do not see later tokens; lengths cut a batch as if its rows were
+ * short. */
+#include "linear_case.h"
+
+#include "on_threads.h"
+
+#include <math.h>
+
+static const attn_linear_problem kinds[] = {
+    {.causal = 1},
+    {.causal = 1, .decay = ATTN_DECAY_HEAD, .features = ATTN_FEATURES_RELU},
+    {.causal = 1,
+     .rule = ATTN_RULE_DELTA,
+     .decay = ATTN_DECAY_CHANNEL,
+     .denominator = ATTN_DENOMINATOR_NONE,
+     .features = ATTN_FEATURES_SOFTMAX},
+    {.features = ATTN_FEATURES_FAVOR, .random_features = 20},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static linear_case open_case(int kind, int64_t batch, int64_t heads, int64_t len, attn_dtype dtype)
+{
+    linear_case c = {.problem = kinds[kind]};
+    c.problem.shape = (attn_shape){batch, 2 * heads, heads, len, len, 16, 12};
+    linear_case_draw(&c, dtype, 11);
+    return c;
+}
+
+static size_t bytes_of(const linear_case *c, int t) { return (size_t)c->count[t] * attn_dtype_size(linear_case_type(c, t)); }
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        linear_case c = open_case(kind, 3, 2, 150, ATTN_F32);
+        void *kept[TENSORS];
+        attn_linear_problem back = c.problem;
+        linear_case_run(&c, 1);
+        for (int t = T_O; t < TENSORS; t++) {
+            kept[t] = malloc(bytes_of(&c, t) + 1);
+            memcpy(kept[t], c.data[t], bytes_of(&c, t));
+            memset(c.data[t], 0xff, bytes_of(&c, t));
+        }
+        back.op = ATTN_BACKWARD, back.final_state = 0, back.grad_final_state = back.grad_initial_state = 1;
+        for (int op = 0; op < 2; op++) {
+            const attn_options options = {.struct_size = sizeof options, .threads = ON_THREADS, .parallel_for = on_threads};
+            attn_linear_plan *plan;
+            assert_int_equal(attn_linear_plan_create(&plan, op ? &back : &c.problem, &options, NULL), ATTN_OK);
+            const size_t size = attn_linear_workspace_size(plan);
+            void *workspace = malloc(size);
+            assert_int_equal(attn_linear_execute(plan, &c.args, workspace, size, NULL), ATTN_OK);
+            free(workspace);
+            attn_linear_plan_destroy(plan);
+        }
+        for (int t = T_O; t < TENSORS; t++) {
+            if (memcmp(kept[t], c.data[t], bytes_of(&c, t)) != 0) fail_msg("kind %d: %s differs", kind, linear_tensor_names[t]);
+            free(kept[t]);
+        }
+        linear_case_free(&c);
+    }
+}
+
+/* Batch entry 1 of 3 alone gives its own bits. */
+static void test_batch(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        linear_case all = open_case(kind, 3, 1, 60, ATTN_F32), one = open_case(kind, 1, 1, 60, ATTN_F32);
+        for (int t = 0; t <= T_DZ1; t++) {
+            const size_t bytes = bytes_of(&one, t);
+            memcpy(one.data[t], (char *)all.data[t] + (t == T_OMEGA ? 0 : bytes), bytes);
+        }
+        linear_case_run(&all, 1);
+        linear_case_run(&one, 1);
+        for (int t = T_O; t < TENSORS; t++)
+            if (memcmp(one.data[t], (char *)all.data[t] + bytes_of(&one, t), bytes_of(&one, t)) != 0)
+                fail_msg("kind %d: %s differs", kind, linear_tensor_names[t]);
+        linear_case_free(&all);
+        linear_case_free(&one);
+    }
+}
+
+/* One head: rows first .. of a tensor with `tokens` tokens. */
+static void *row_of(const linear_case *c, int t, int64_t tokens, int64_t first)
+{
+    return (char *)c->data[t] + bytes_of(c, t) / (size_t)tokens * (size_t)first;
+}
+
+static void test_split(void **state)
+{
+    enum { LEN = 101 };
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t cut = 0; cut <= LEN; cut += 13) {
+            linear_case c = {.problem = kinds[kind]};
+            c.problem.shape = (attn_shape){1, 1, 1, LEN, LEN, 16, 12};
+            linear_case_draw(&c, ATTN_F64, 5);
+            linear_case_define(&c);
+            attn_linear_problem part = c.problem;
+            attn_linear_args a = c.args;
+            part.shape.len_q = part.shape.len_kv = cut;
+            assert_int_equal(attn_linear(&part, &a, NULL), ATTN_OK);
+            part.shape.len_q = part.shape.len_kv = LEN - cut;
+            a.q = row_of(&c, T_Q, LEN, cut), a.k = row_of(&c, T_K, LEN, cut), a.v = row_of(&c, T_V, LEN, cut);
+            a.o = row_of(&c, T_O, LEN, cut), a.denominators = row_of(&c, T_N, LEN, cut);
+            a.decay = row_of(&c, T_DECAY, LEN, cut), a.beta = row_of(&c, T_BETA, LEN, cut);
+            a.initial_state = a.final_state, a.initial_sum = a.final_sum; /* in place */
+            assert_int_equal(attn_linear(&part, &a, NULL), ATTN_OK);
+            for (int t = T_O; t <= T_Z1; t++)
+                if (!(linear_case_error(&c, t) <= 1)) fail_msg("kind %d cut %d: %s", kind, (int)cut, linear_tensor_names[t]);
+            linear_case_free(&c);
+        }
+}
+
+/* Later keys and values, NaN included, change no bit of the outputs before them. */
+static void test_causal(void **state)
+{
+    enum { LEN = 77, FROM = 40 };
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        linear_case c = {.problem = kinds[kind]};
+        c.problem.shape = (attn_shape){1, 1, 1, LEN, LEN, 16, 12};
+        linear_case_draw(&c, ATTN_F32, 9);
+        linear_case_forward(&c, 1);
+        float *o = c.data[T_O], *k = c.data[T_K], *v = c.data[T_V], kept[FROM * 12];
+        memcpy(kept, o, sizeof kept);
+        for (int i = FROM * 16; i < LEN * 16; i++) k[i] = i % 3 ? 5 : -7;
+        for (int i = FROM * 12; i < LEN * 12; i++) v[i] = i % 5 ? 9 : -3;
+        linear_case_forward(&c, 1);
+        assert_memory_equal(kept, o, sizeof kept);
+        linear_case_free(&c);
+    }
+}
+
+static void test_lengths(void **state)
+{
+    enum { LEN = 60 };
+    static const int64_t lengths[3] = {0, 23, LEN};
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int entry = 0; entry < 3; entry++) {
+            linear_case all = open_case(kind, 3, 1, LEN, ATTN_F64), one = {.problem = kinds[kind]};
+            const int64_t n = lengths[entry];
+            all.problem.lengths = 1;
+            all.args.lengths = lengths;
+            for (int t = T_O; t < TENSORS; t++) memset(all.data[t], 0xff, bytes_of(&all, t));
+            linear_case_run(&all, 0);
+            one.problem.shape = all.problem.shape;
+            one.problem.shape.batch = 1, one.problem.shape.len_kv = n;
+            if (one.problem.causal) one.problem.shape.len_q = n;
+            linear_case_draw(&one, ATTN_F64, 11);
+            /* Its own rows, head by head. */
+            for (int t = 0; t < TENSORS; t++) {
+                const int64_t heads = t == T_OMEGA ? 1 : all.count[t] == 0 ? 1 : t == T_Q || t == T_DO ? 2 : 1;
+                const int64_t from = all.count[t] / (t == T_OMEGA ? 1 : 3) / heads, to = one.count[t] / heads;
+                for (int64_t h = 0; t <= T_DZ1 && h < heads; h++)
+                    memcpy((double *)one.data[t] + h * to,
+                           (double *)all.data[t] + (t == T_OMEGA ? 0 : entry * heads * from) + h * from,
+                           (size_t)to * sizeof(double));
+            }
+            linear_case_run(&one, 0);
+            for (int t = T_O; t < TENSORS; t++) {
+                const int64_t heads = t == T_O || t == T_N || t == T_DQ ? 2 : 1;
+                const int64_t from = all.count[t] / 3 / heads, to = one.count[t] / heads;
+                for (int64_t h = 0; h < heads; h++)
+                    for (int64_t i = 0; i < from; i++) {
+                        const double got = ((double *)all.data[t])[(entry * heads + h) * from + i];
+                        const double want = i < to ? ((double *)one.data[t])[h * to + i] : 0;
+                        if (memcmp(&got, &want, sizeof got) != 0 && got != want)
+                            fail_msg("kind %d entry %d: %s[%d] is %g, not %g", kind, entry, linear_tensor_names[t], (int)i, got,
+                                     want);
+                    }
+            }
+            linear_case_free(&all);
+            linear_case_free(&one);
+        }
+}
+
+/* The last causal query sees what every query sees without causality. */
+static void test_last_row(void **state)
+{
+    (void)state;
+    linear_case c = open_case(3, 2, 1, 55, ATTN_F64);
+    double last[4][12];
+    linear_case_forward(&c, 1);
+    for (int h = 0; h < 4; h++) memcpy(last[h], (double *)c.data[T_O] + (h * 55 + 54) * 12, sizeof last[h]);
+    c.problem.causal = 1;
+    linear_case_forward(&c, 1);
+    for (int h = 0; h < 4; h++)
+        for (int d = 0; d < 12; d++)
+            assert_true(fabs(last[h][d] - ((double *)c.data[T_O])[(h * 55 + 54) * 12 + d]) <= 0x1p-53 * (16 + 20 + 55));
+    linear_case_free(&c);
+}
+
+/* Memory grows with n for the O(n) numbers of backward, by sqrt(n) for states, and not at all for forward. */
+static void test_memory(void **state)
+{
+    size_t forward[2], recurrent[2];
+    attn_linear_description d[2] = {{.struct_size = sizeof *d}, {.struct_size = sizeof *d}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        attn_linear_problem p = {
+            .struct_size = sizeof p, .causal = 1, .shape = {1, 1, 1, i ? 65536 : 4096, i ? 65536 : 4096, 64, 64}};
+        attn_linear_plan *plan;
+        const attn_options options = {.struct_size = sizeof options, .threads = 1};
+        assert_int_equal(attn_linear_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+        forward[i] = attn_linear_workspace_size(plan);
+        assert_int_equal(attn_linear_plan_describe(plan, &d[i], NULL), ATTN_OK);
+        attn_linear_plan_destroy(plan);
+        p.op = ATTN_BACKWARD, p.form = ATTN_LINEAR_RECURRENT;
+        assert_int_equal(attn_linear_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+        recurrent[i] = attn_linear_workspace_size(plan);
+        attn_linear_plan_destroy(plan);
+    }
+    assert_int_equal(forward[0], forward[1]);
+    assert_true(recurrent[1] < 5 * recurrent[0]);
+    assert_true(fabs(d[1].flops / d[0].flops - 16) < 0.1); /* work grows with n */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads), cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_split),   cmocka_unit_test(test_causal),
+                                       cmocka_unit_test(test_lengths), cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_last_row)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
