@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.c - the gradients of `attn run --backward`. */
+ * backward.c - the gradients, tangents and second gradients of `attn run`. */
 #include "backward.h"
 
 #include <stdlib.h>
@@ -8,11 +8,13 @@
 #include "check/element.h"
 #include "failure.h"
 
-attn_problem forward_of(const attn_problem *backward)
+attn_problem forward_of(const attn_problem *beyond)
 {
-    attn_problem forward = *backward;
+    attn_problem forward = *beyond;
     forward.op = ATTN_FORWARD;
     forward.gradients = (attn_gradients){0};
+    forward.tangents = (attn_tangents){0};
+    forward.second = (attn_second){0};
     forward.want.lse = 1;
     return forward;
 }
@@ -34,12 +36,27 @@ static int is_expanded(const attention_input *input)
     return bias && (int64_t)(bias->bytes / attn_dtype_size(bias->dtype)) != expanded_count(input);
 }
 
-/* What the gradient of an input tensor is called, and where the library writes it. */
-static attn_status add_gradient(backward_work *work, const char *name, tensor_role role, attn_dtype dtype, void **data,
-                                attn_error *error)
+/* An output: its name, whose shape it has (ROLES: that of o; ROLES + 1: that of lse), and where the library writes it. */
+typedef struct result_row {
+    const char *name;
+    spec_op op;
+    int used;
+    int role;
+    attn_dtype dtype;
+    void **data;
+} result_row;
+
+static attn_status add_result(backward_work *work, const result_row *row, attn_error *error)
 {
-    const attn_tensor *t = work->input->used[role].tensor;
-    return attn_tensors_allocate(work->out, name, dtype, t->rank, t->shape, data, error);
+    const attention_input *input = work->input;
+    int64_t shape[ATTN_MAX_RANK];
+    if (row->role < ROLES) {
+        const attn_tensor *t = input->used[row->role].tensor;
+        return attn_tensors_allocate(work->out, row->name, row->dtype, t->rank, t->shape, row->data, error);
+    }
+    const output_axes axes = row->role == ROLES ? OUTPUT_LIKE_Q : OUTPUT_BY_ROW;
+    const int rank = input_output_shape(input, axes, input->spec.shape.dim_v, shape);
+    return attn_tensors_allocate(work->out, row->name, row->dtype, rank, shape, row->data, error);
 }
 
 attn_status backward_begin(backward_work *work, const attention_input *input, attn_tensors *out, attn_args *args,
@@ -48,32 +65,37 @@ attn_status backward_begin(backward_work *work, const attention_input *input, at
     *work = (backward_work){.input = input, .out = out};
     attn_problem problem = input->problem;
     const attn_gradients *g = &problem.gradients;
-    const attn_dtype compute = problem_dtype(&input->spec) == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    const struct {
-        const char *name;
-        int used;
-        tensor_role role;
-        attn_dtype dtype;
-        void **data;
-    } rows[] = {{"dq", 1, ROLE_Q, problem.q.dtype, &args->grad_q},
-                {"dk", 1, ROLE_K, problem.k.dtype, &args->grad_k},
-                {"dv", 1, ROLE_V, problem.v.dtype, &args->grad_v},
-                {"dbias", g->bias, ROLE_BIAS, problem.bias.bias.dtype, &args->grad_bias},
-                {"dslopes", g->slopes, ROLE_SLOPES, compute, &args->grad_slopes},
-                {"dsink", g->sink, ROLE_SINK, compute, &args->grad_sink},
-                {"dscale", g->scale, ROLE_SCALE, compute, &args->grad_scale}};
+    const attn_dtype stored = problem_dtype(&input->spec), compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const attn_dtype q = problem.q.dtype, k = problem.k.dtype, v = problem.v.dtype, bias = problem.bias.bias.dtype;
+    enum { LIKE_O = ROLES, LIKE_LSE };
+    const result_row rows[] = {{"dq", SPEC_BACKWARD, 1, ROLE_Q, q, &args->grad_q},
+                               {"dk", SPEC_BACKWARD, 1, ROLE_K, k, &args->grad_k},
+                               {"dv", SPEC_BACKWARD, 1, ROLE_V, v, &args->grad_v},
+                               {"dbias", SPEC_BACKWARD, g->bias, ROLE_BIAS, bias, &args->grad_bias},
+                               {"dslopes", SPEC_BACKWARD, g->slopes, ROLE_SLOPES, compute, &args->grad_slopes},
+                               {"dsink", SPEC_BACKWARD, g->sink, ROLE_SINK, compute, &args->grad_sink},
+                               {"dscale", SPEC_BACKWARD, g->scale, ROLE_SCALE, compute, &args->grad_scale},
+                               {"tan_o", SPEC_JVP, 1, LIKE_O, stored, &args->tan_o},
+                               {"tan_lse", SPEC_JVP, 1, LIKE_LSE, compute, &args->tan_lse},
+                               {"second_do", SPEC_DOUBLE_BACKWARD, 1, LIKE_O, stored, &args->second_grad_o},
+                               {"second_dlse", SPEC_DOUBLE_BACKWARD, 1, LIKE_LSE, compute, &args->second_grad_lse},
+                               {"second_q", SPEC_DOUBLE_BACKWARD, 1, ROLE_Q, q, &args->second_q},
+                               {"second_k", SPEC_DOUBLE_BACKWARD, 1, ROLE_K, k, &args->second_k},
+                               {"second_v", SPEC_DOUBLE_BACKWARD, 1, ROLE_V, v, &args->second_v},
+                               {"second_bias", SPEC_DOUBLE_BACKWARD, problem.second.bias, ROLE_BIAS, bias, &args->second_bias}};
     attn_status status = ATTN_OK;
-    for (size_t k = 0; k < sizeof rows / sizeof *rows && status == ATTN_OK; k++)
-        if (rows[k].used) status = add_gradient(work, rows[k].name, rows[k].role, rows[k].dtype, rows[k].data, error);
+    for (size_t n = 0; n < sizeof rows / sizeof *rows && status == ATTN_OK; n++)
+        if (rows[n].used && (int)rows[n].op == input->spec.op) status = add_result(work, &rows[n], error);
     if (status != ATTN_OK) return status;
 
-    problem.gradients.grad_q.dtype = problem.q.dtype;
-    problem.gradients.grad_k.dtype = problem.k.dtype;
-    problem.gradients.grad_v.dtype = problem.v.dtype;
-    if (is_expanded(input)) {
-        problem.gradients.grad_bias.dtype = compute;
+    problem.gradients.grad_o.dtype = problem.tangents.tan_o.dtype = problem.second.second_grad_o.dtype = stored;
+    problem.gradients.grad_q.dtype = problem.second.second_q.dtype = q;
+    problem.gradients.grad_k.dtype = problem.second.second_k.dtype = k;
+    problem.gradients.grad_v.dtype = problem.second.second_v.dtype = v;
+    if (is_expanded(input) && (g->bias || problem.second.bias)) {
+        problem.gradients.grad_bias.dtype = problem.second.second_bias.dtype = compute;
         work->expanded = need_memory(expanded_count(input), attn_dtype_size(compute));
-        args->grad_bias = work->expanded;
+        args->grad_bias = args->second_bias = work->expanded;
     }
     if (!args->lse) {
         const attn_shape *s = &problem.shape;
@@ -85,11 +107,12 @@ attn_status backward_begin(backward_work *work, const attention_input *input, at
     return computation_begin(&work->computation, &problem, common, error);
 }
 
-/* dbias: the sum over the batch entries that share one entry of the bias. */
+/* dbias or second_bias: the sum over the batch entries that share one entry of the bias. */
 static void reduce_bias(const backward_work *work)
 {
     const attention_input *input = work->input;
-    const attn_tensor *t = attn_tensors_find(work->out, "dbias"), *bias = input->used[ROLE_BIAS].tensor;
+    const attn_tensor *t = attn_tensors_find(work->out, input->spec.op == SPEC_BACKWARD ? "dbias" : "second_bias"),
+                      *bias = input->used[ROLE_BIAS].tensor;
     const int leading = bias->rank > 3 ? bias->rank - 3 : 0;
     int64_t entries = 1;
     for (int axis = 0; axis < leading; axis++) entries *= bias->shape[axis];

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.h - the gradients of `attn run --backward`, from their tensors in the output to the work. */
+ * backward.h - what `attn run` does beyond forward: gradients, tangents, second gradients, from their tensors in the output to the
+ * work. */
 #ifndef ATTN_CLI_BACKWARD_H
 #define ATTN_CLI_BACKWARD_H
 
 #include "compute.h"
 #include "input.h"
 
-enum { MOST_GRADIENTS = 7 }; /* dq, dk, dv, dbias, dslopes, dsink, dscale */
+enum { MOST_GRADIENTS = 7 }; /* of one operation */
 
 typedef struct backward_work {
     computation computation;
     void *lse;      /* where the output has none */
-    void *expanded; /* dbias of each batch entry, where the bias broadcasts over some leading axes and not over others */
+    void *expanded; /* dbias or second_bias of each batch entry, where the bias broadcasts over some leading axes and not over
+                       others */
     const attention_input *input;
     attn_tensors *out;
 } backward_work;
 
-/* The forward problem that a backward one starts from: it leaves o and lse. */
-attn_problem forward_of(const attn_problem *backward);
+/* The forward problem that another one starts from: it leaves o and lse. */
+attn_problem forward_of(const attn_problem *beyond);
 
 /*
  * Adds dq, dk, dv and the gradients of bias, slopes, sink and scale, where the input has these tensors, to `out`, in the shapes of
- * what they are the gradients of, and fills *args.  Ends in backward_end, also after a failure.
+ * what they are the gradients of, and fills *args; or tan_o and tan_lse; or second_do, second_dlse, second_q, second_k, second_v
+ * and second_bias.  Ends in backward_end, also after a failure.
  */
 attn_status backward_begin(backward_work *work, const attention_input *input, attn_tensors *out, attn_args *args,
                            const common_settings *common, attn_error *error);

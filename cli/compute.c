@@ -42,7 +42,8 @@ enum { SLICES = 50, SLICE_ROWS = 512 };
 static int can_slice(const attn_problem *p)
 {
     const attn_want *want = &p->want;
-    int statistics = want->row_max || want->entropy || want->effective_keys || want->column_sum || want->topk || want->scores;
+    int statistics = want->row_max || want->entropy || want->effective_keys || want->column_sum || want->topk || want->scores ||
+                     want->dropout_keep;
     return !statistics && slicer_can(p);
 }
 

@@ -82,6 +82,8 @@ static int has_uniform(const attn_problem *p) { return p->mask.empty == ATTN_EMP
 static int has_dropout(const attn_problem *p) { return p->dropout.probability > 0; }
 static int has_lse(const attn_problem *p) { return p->op == ATTN_FORWARD && p->want.lse; }
 static int has_weights(const attn_problem *p) { return p->op == ATTN_FORWARD && p->want.weights; }
+static int has_jvp(const attn_problem *p) { return p->op == ATTN_JVP; }
+static int has_second(const attn_problem *p) { return p->op == ATTN_DOUBLE_BACKWARD; }
 static int has_dlse(const attn_problem *p) { return p->gradients.lse; }
 static int has_dscale(const attn_problem *p) { return p->gradients.scale; }
 static int has_dslopes(const attn_problem *p) { return p->gradients.slopes; }
@@ -125,10 +127,12 @@ static const struct {
     {"block", has_block, "tiles that it drops are skipped, tiles that it cuts have one pass, the others nothing", block_bytes, 1},
     {"sink", has_sink, "one exponential a query", head_bytes, 1},
     {"empty", has_uniform, "nothing but for queries that see no key, which read all values", NULL, 1},
-    {"dropout", has_dropout, "Philox4x32, 10 rounds for 4 scores, drawn again in a backward pass; nothing is stored", NULL, 1},
+    {"dropout", has_dropout, "Philox4x32, 10 rounds for 4 scores, drawn again in each later pass; nothing is stored", NULL, 1},
     {"lse", has_lse, "one logarithm a query", row_bytes, 1},
     {"weights", has_weights, "scores a second time, behind each tile of queries; queries x keys numbers are written", weight_bytes,
      1},
+    {"jvp", has_jvp, "three more products of width d or dv a score, in one walk; nothing of size queries x keys", NULL, 1},
+    {"bwd2", has_second, "two walks, with a few numbers a query between them; nothing of size queries x keys", NULL, 1},
     {"dlse", has_dlse, "one addition a query", row_bytes, 1},
     {"dscale", has_dscale, "one product a query and channel", head_bytes, 1},
     {"dslopes", has_dslopes, "one product a score", slope_bytes, 1},

@@ -182,6 +182,8 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (input->used[ROLE_BLOCKS].tensor) input->problem.mask.blocks.dtype = input->used[ROLE_BLOCKS].tensor->dtype;
     set_data(input, settings->has_dtype);
     input->args.dropout_seed = input->spec.seed;
+    input_lay_keep(input);
+    input_lay_tangents(input);
     if (input->spec.packed) input_lay_packed(input);
     if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
     return ATTN_OK;

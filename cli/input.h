@@ -26,6 +26,7 @@ typedef struct attention_input {
     attn_problem problem;
     attn_args args;            /* inputs; the outputs are NULL */
     int64_t total_q, total_kv; /* tokens of the tensors, which hold all packed sequences one behind the other */
+    int keep_one;              /* axes of size 1 of dropout_keep, as of spec.mask_one */
     int leading;               /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 

@@ -87,27 +87,25 @@ attn_status input_find(attention_input *input, const char *path, const input_set
     attn_status status = ATTN_OK;
     input->path = path ? path : settings->chosen[ROLE_Q] ? settings->chosen[ROLE_Q] : "input";
     if (path) status = attn_tensors_read(&input->file, path, error);
-    const int backward = settings->spec.op == SPEC_BACKWARD;
+    const int op = settings->spec.op, gradients = role_used_by(ROLE_DO, op);
     for (int r = 0; r < ROLES && status == ATTN_OK; r++) {
         const char *name = settings->chosen[r];
         if (r == ROLE_V && !value) continue;
         if (r == ROLE_OFFSET && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is said */
         if (r == ROLE_SCALE && settings->spec.has_scale && !name) continue;                         /* --scale=X is said */
-        if (name && roles[r].gradient && !backward)
-            return failure(error, ATTN_ERR_ARGUMENT, "--%s is a gradient, which is for attn run --backward", roles[r].flag);
+        if (name && !role_used_by((tensor_role)r, op))
+            return failure(error, ATTN_ERR_ARGUMENT, "--%s is a %s, which is for attn run --%s and --double-backward",
+                           roles[r].flag, roles[r].ops == ROLE_OP_GRADIENT ? "gradient" : "tangent",
+                           roles[r].ops == ROLE_OP_GRADIENT ? "backward" : "jvp");
         if (name) {
             status = find_chosen(input, (tensor_role)r, name, error);
         } else {
             int taken = is_ignored(settings, roles[r].name) || is_chosen(settings, roles[r].name);
-            if (input->file && !taken && backward >= roles[r].gradient)
+            if (input->file && !taken && role_used_by((tensor_role)r, op))
                 input->used[r] = (input_tensor){input->path, attn_tensors_find(input->file, roles[r].name)};
-            if ((r <= ROLE_V || (r == ROLE_DO && backward)) && !input->used[r].tensor)
+            if ((r <= ROLE_V || (r == ROLE_DO && gradients)) && !input->used[r].tensor)
                 status = no_default_tensor(input, (tensor_role)r, error);
         }
-        if (status == ATTN_OK && input->used[r].tensor && roles[r].later)
-            status = failure(error, ATTN_ERR_UNSUPPORTED,
-                             "%.80s: tensor '%.40s': libattn %s has no %s; --ignore=%.40s leaves it out", input->used[r].path,
-                             input->used[r].tensor->name, attn_version(), roles[r].later, input->used[r].tensor->name);
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * input_mask.c - masks, biases, lengths and offsets of a file, and how they broadcast over the leading axes. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -154,7 +155,42 @@ attn_status input_read_masks(attention_input *input, attn_error *error)
             status = read_pairs(input, ROLE_BIAS, want, pair_axes, &input->spec.bias_one, &input->args.bias, error);
         input->spec.bias = 1;
     }
+    const input_tensor *keep = &input->used[ROLE_DROPOUT_KEEP], *tangent = &input->used[ROLE_TAN_BIAS];
+    if (keep->tensor && status == ATTN_OK) {
+        status = check_keep(keep, error);
+        if (status == ATTN_OK)
+            status = read_pairs(input, ROLE_DROPOUT_KEEP, want, pair_axes, &input->keep_one, &input->args.dropout_given, error);
+    }
+    if (tangent->tensor && status == ATTN_OK) {
+        int one;
+        status = input_check_float(tangent, error);
+        if (status == ATTN_OK && !bias->tensor)
+            status = failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' is the tangent of a bias, and there is no bias",
+                             tangent->path, tangent->tensor->name);
+        if (status == ATTN_OK && (tangent->tensor->rank != bias->tensor->rank ||
+                                  memcmp(tangent->tensor->shape, bias->tensor->shape, sizeof bias->tensor->shape) != 0))
+            status = input_misfit(tangent, bias, error, "axes of a tangent and of its bias: %" PRId64 " and %" PRId64,
+                                  tangent->tensor->rank, bias->tensor->rank);
+        if (status == ATTN_OK) status = read_pairs(input, ROLE_TAN_BIAS, want, pair_axes, &one, &input->args.tan_bias, error);
+    }
     return status;
+}
+
+void input_lay_keep(attention_input *input)
+{
+    const attn_tensor *keep = input->used[ROLE_DROPOUT_KEEP].tensor;
+    const attn_shape *s = &input->problem.shape;
+    const int64_t size[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    attn_dropout *dropout = &input->problem.dropout;
+    int64_t step = 1;
+    if (!keep) return;
+    dropout->given = 1;
+    dropout->given_layout.dtype = keep->dtype;
+    for (int axis = 3; axis >= 0; axis--) {
+        const int broadcast = input->keep_one >> axis & 1;
+        dropout->given_layout.stride[axis] = broadcast ? ATTN_BROADCAST : step;
+        if (!broadcast) step *= size[axis];
+    }
 }
 
 /* ---- lengths and offsets ---- */

@@ -92,9 +92,16 @@ void input_lay_packed(attention_input *input)
                    {&p->gradients.grad_o, s->heads_q, q, s->dim_v},
                    {&p->gradients.grad_q, s->heads_q, q, s->dim_qk},
                    {&p->gradients.grad_k, s->heads_kv, kv, s->dim_qk},
-                   {&p->gradients.grad_v, s->heads_kv, kv, s->dim_v}};
-    const int count = p->op == ATTN_BACKWARD ? 8 : 4;
-    for (int t = 0; t < count; t++) {
+                   {&p->gradients.grad_v, s->heads_kv, kv, s->dim_v},
+                   {&p->tangents.tan_q, s->heads_q, q, s->dim_qk},
+                   {&p->tangents.tan_k, s->heads_kv, kv, s->dim_qk},
+                   {&p->tangents.tan_v, s->heads_kv, kv, s->dim_v},
+                   {&p->tangents.tan_o, s->heads_q, q, s->dim_v},
+                   {&p->second.second_grad_o, s->heads_q, q, s->dim_v},
+                   {&p->second.second_q, s->heads_q, q, s->dim_qk},
+                   {&p->second.second_k, s->heads_kv, kv, s->dim_qk},
+                   {&p->second.second_v, s->heads_kv, kv, s->dim_v}};
+    for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
         const int by_token = input->spec.order == SPEC_BSHD;
         int64_t *stride = tensors[t].layout->stride;
         stride[0] = 0;
@@ -186,12 +193,11 @@ static attn_status check_shape(const input_tensor *t, int rank, const int64_t *w
                    shape_text(mine, t->tensor->rank, t->tensor->shape), shape_text(theirs, rank, want));
 }
 
-attn_status input_read_gradients(attention_input *input, attn_error *error)
+static attn_status read_gradients(attention_input *input, attn_error *error)
 {
     const input_tensor *grad_o = &input->used[ROLE_DO], *grad_lse = &input->used[ROLE_DLSE];
     problem_spec *spec = &input->spec;
     int64_t shape[ATTN_MAX_RANK];
-    if (spec->op != SPEC_BACKWARD) return ATTN_OK;
     int rank = input_output_shape(input, OUTPUT_LIKE_Q, spec->shape.dim_v, shape);
     attn_status status = check_shape(grad_o, rank, shape, error);
     if (status != ATTN_OK) return status;
@@ -203,11 +209,54 @@ attn_status input_read_gradients(attention_input *input, attn_error *error)
         input->args.grad_lse = input_convert(input, grad_lse->tensor, compute_dtype(input));
         spec->dlse = 1;
     }
+    if (spec->op != SPEC_BACKWARD) return ATTN_OK;
     spec->dbias = input->used[ROLE_BIAS].tensor != NULL;
     spec->dslopes = input->used[ROLE_SLOPES].tensor != NULL;
     spec->dsink = input->used[ROLE_SINK].tensor != NULL;
     spec->dscale = input->used[ROLE_SCALE].tensor != NULL;
     return ATTN_OK;
+}
+
+/* Of q, k and v, in the shapes of these; that of the bias is read with the masks. */
+static attn_status read_tangents(attention_input *input, attn_error *error)
+{
+    static const tensor_role of[][2] = {{ROLE_TAN_Q, ROLE_Q}, {ROLE_TAN_K, ROLE_K}, {ROLE_TAN_V, ROLE_V}};
+    const void **data[] = {&input->args.tan_q, &input->args.tan_k, &input->args.tan_v};
+    int given = input->used[ROLE_TAN_BIAS].tensor != NULL;
+    for (int t = 0; t < 3; t++) {
+        const input_tensor *tangent = &input->used[of[t][0]];
+        const attn_tensor *like = input->used[of[t][1]].tensor;
+        if (!tangent->tensor) continue;
+        attn_status status = check_shape(tangent, like->rank, like->shape, error);
+        if (status != ATTN_OK) return status;
+        *data[t] = input_convert(input, tangent->tensor, problem_dtype(&input->spec));
+        given = 1;
+    }
+    if (given) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no tangent: tan_q, tan_k, tan_v or tan_bias; --tan-q=NAME chooses another",
+                   input->path);
+}
+
+attn_status input_read_gradients(attention_input *input, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    if (role_used_by(ROLE_DO, input->spec.op)) status = read_gradients(input, error);
+    if (status == ATTN_OK && role_used_by(ROLE_TAN_Q, input->spec.op)) status = read_tangents(input, error);
+    return status;
+}
+
+void input_lay_tangents(attention_input *input)
+{
+    attn_tangents *t = &input->problem.tangents;
+    if (!role_used_by(ROLE_TAN_Q, input->spec.op)) return;
+    t->q = input->args.tan_q != NULL;
+    t->k = input->args.tan_k != NULL;
+    t->v = input->args.tan_v != NULL;
+    t->bias = input->args.tan_bias != NULL;
+    t->tan_q.dtype = t->tan_k.dtype = t->tan_v.dtype = problem_dtype(&input->spec);
+    if (!t->bias) return;
+    t->tan_bias = input->problem.bias.bias;
+    t->tan_bias.dtype = input->used[ROLE_TAN_BIAS].tensor->dtype;
 }
 
 int input_output_shape(const attention_input *input, output_axes axes, int64_t width, int64_t shape[ATTN_MAX_RANK])

@@ -29,6 +29,9 @@ attn_status input_read_masks(attention_input *input, attn_error *error);
 attn_status input_read_indices(attention_input *input, attn_error *error);
 attn_status input_read_heads(attention_input *input, attn_error *error);
 attn_status input_read_gradients(attention_input *input, attn_error *error);
+/* What input->spec has no word for, in input->problem: a dropout mask, tangents. */
+void input_lay_keep(attention_input *input);
+void input_lay_tangents(attention_input *input);
 /* Strides of [head, token, channel], or with --layout=bshd [token, head, channel], for all tensors of the problem. */
 void input_lay_packed(attention_input *input);
 /* Turns the block mask into one with a row for each query, which can be cut between any two (slice.h). */

@@ -61,6 +61,8 @@ static attn_status set_statistic(void *target, const char *name, const char *val
     (void)value, (void)error;
     if (strcmp(name, "row-max") == 0) settings->row_max = 1;
     else if (strcmp(name, "entropy") == 0) settings->entropy = 1;
+    else if (strcmp(name, "dropout-mask") == 0) settings->dropout_mask = 1;
+    else if (strcmp(name, "after-dropout") == 0) settings->after_dropout = 1;
     else settings->effective_keys = 1;
     return ATTN_OK;
 }
@@ -73,28 +75,35 @@ const option_row output_options[] = {
     {"column-sum", 0, "[=HEADS]", "write what each key receives, by head (each), group or all", set_column_sum},
     {"column-queries", 0, "N", "let only the last N queries count in --column-sum", set_column_queries},
     {"topk", 0, "K", "write the K keys of the largest weights of each query", set_topk},
+    {"dropout-mask", 0, NULL, "write which weights dropout keeps, as dropout_keep", set_statistic},
+    {"after-dropout", 0, NULL, "let weights and scores=weights be those after dropout", set_statistic},
     {NULL, 0, NULL, NULL, NULL},
 };
 
-attn_status output_settings_check(const output_settings *settings, attn_error *error)
+attn_status output_settings_check(const output_settings *settings, const problem_spec *spec, attn_error *error)
 {
     if (settings->column_queries && !settings->column_sum)
         return failure(error, ATTN_ERR_ARGUMENT, "--column-queries says which queries count in --column-sum, which is not given");
+    if (settings->after_dropout && !spec->weights && !(settings->scores && settings->scores_stage == ATTN_STAGE_WEIGHTS))
+        return failure(error, ATTN_ERR_ARGUMENT, "--after-dropout says which weights are written, and none are: --weights");
     return ATTN_OK;
 }
 
 const char *output_beside(const output_settings *settings, const problem_spec *spec)
 {
-    return spec->lse                   ? "lse"
-           : spec->weights             ? "weights"
-           : settings->scores          ? "scores"
-           : settings->row_max         ? "row-max"
-           : settings->entropy         ? "entropy"
-           : settings->effective_keys  ? "effective-keys"
-           : settings->column_sum      ? "column-sum"
-           : settings->topk            ? "topk"
-           : spec->op == SPEC_BACKWARD ? "backward"
-                                       : NULL;
+    return spec->lse                          ? "lse"
+           : spec->weights                    ? "weights"
+           : settings->scores                 ? "scores"
+           : settings->row_max                ? "row-max"
+           : settings->entropy                ? "entropy"
+           : settings->effective_keys         ? "effective-keys"
+           : settings->column_sum             ? "column-sum"
+           : settings->topk                   ? "topk"
+           : settings->dropout_mask           ? "dropout-mask"
+           : spec->op == SPEC_JVP             ? "jvp"
+           : spec->op == SPEC_DOUBLE_BACKWARD ? "double-backward"
+           : spec->op == SPEC_BACKWARD        ? "backward"
+                                              : NULL;
 }
 
 /* [head, token, last] of packed sequences, where dense would be [token, head, last]. */
@@ -118,6 +127,8 @@ void outputs_want(const output_settings *settings, attention_input *input)
     want->column_heads = settings->column_heads;
     want->column_queries = settings->column_queries;
     want->topk = settings->topk;
+    want->dropout_keep = settings->dropout_mask;
+    want->after_dropout = settings->after_dropout;
     if (!input->spec.packed) return;
     attn_layout *rows[] = {&want->lse_layout, &want->row_max_layout, &want->entropy_layout, &want->effective_keys_layout};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) lay_by_head(rows[k], input->total_q, 1);
@@ -142,7 +153,8 @@ typedef struct output_row {
 /* Queries x keys. */
 static int is_pairs(const output_row *row)
 {
-    return row->pointer == offsetof(attn_args, weights) || row->pointer == offsetof(attn_args, scores);
+    return row->pointer == offsetof(attn_args, weights) || row->pointer == offsetof(attn_args, scores) ||
+           row->pointer == offsetof(attn_args, dropout_keep);
 }
 
 attn_status outputs_add(attn_tensors *out, const attention_input *input, const attn_problem *problem, attn_args *args,
@@ -170,6 +182,7 @@ attn_status outputs_add(attn_tensors *out, const attention_input *input, const a
         OUTPUT(column_sum, want->column_sum, compute, sums, input->total_kv, NUMBER),
         OUTPUT(topk_index, want->topk > 0, ATTN_I64, s->heads_q, input->total_q, want->topk),
         OUTPUT(topk_weight, want->topk > 0, compute, s->heads_q, input->total_q, want->topk),
+        OUTPUT(dropout_keep, want->dropout_keep, ATTN_BOOL, s->heads_q, s->len_q, s->len_kv),
     };
 #undef OUTPUT
     attn_status status = ATTN_OK;

@@ -7,22 +7,23 @@
 #include "input.h"
 #include "options.h"
 
-/* o, lse, weights, scores, row_max, entropy, effective_keys, column_sum, topk_index, topk_weight */
-enum { MOST_OUTPUTS = 10 };
+/* o, lse, weights, scores, row_max, entropy, effective_keys, column_sum, topk_index, topk_weight, dropout_keep */
+enum { MOST_OUTPUTS = 11 };
 
 /* What the flags ask for beside o, lse and weights. */
 typedef struct output_settings {
-    int scores, row_max, entropy, effective_keys, column_sum;
+    int scores, row_max, entropy, effective_keys, column_sum, dropout_mask, after_dropout;
     attn_stage scores_stage;
     attn_columns column_heads;
     int64_t column_queries, topk;
 } output_settings;
 
-/* --scores --row-max --entropy --effective-keys --column-sum --column-queries --topk; the target is an output_settings. */
+/* --scores --row-max --entropy --effective-keys --column-sum --column-queries --topk --dropout-mask --after-dropout; the target is
+ * an output_settings. */
 extern const option_row output_options[];
 
 /* ATTN_ERR_ARGUMENT if a flag has no effect without another. */
-attn_status output_settings_check(const output_settings *settings, attn_error *error);
+attn_status output_settings_check(const output_settings *settings, const problem_spec *spec, attn_error *error);
 
 /* The flag of an output beside o that is wanted, such as "lse"; NULL where there is none. */
 const char *output_beside(const output_settings *settings, const problem_spec *spec);

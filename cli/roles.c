@@ -10,24 +10,30 @@
 #include "failure.h"
 
 const role_row roles[ROLES] = {
-    [ROLE_Q] = {"q", "query", "the queries (default q)", 0, NULL},
-    [ROLE_K] = {"k", "key", "the keys (default k)", 0, NULL},
-    [ROLE_V] = {"v", "value", "the values (default v)", 0, NULL},
-    [ROLE_MASK] = {"mask", "mask", "a boolean mask, 1 = keep (default mask)", 0, NULL},
-    [ROLE_BIAS] = {"bias", "bias", "an additive bias (default bias)", 0, NULL},
-    [ROLE_LENGTHS_Q] = {"lengths_q", "lengths-q", "real queries of each batch entry", 0, NULL},
-    [ROLE_LENGTHS_KV] = {"lengths_kv", "lengths-kv", "real keys of each batch entry", 0, NULL},
-    [ROLE_OFFSET] = {"offset", "offset", "where query 0 stands among the keys; or a number", 0, NULL},
-    [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes of each head, or batch entry and head", 0, NULL},
-    [ROLE_SINK] = {"sink", "sink", "a number of each head that joins the denominator", 0, NULL},
-    [ROLE_SCALE] = {"scale", "scale", "the scale of each head; or a number (1/sqrt(width))", 0, NULL},
-    [ROLE_BLOCKS] = {"blocks", "blocks", "a block mask, 1 = keep; needs --block", 0, NULL},
-    [ROLE_DROPOUT_KEEP] = {"dropout_keep", "dropout-keep", "weights to keep", 0, "dropout"},
-    [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed sequences begin; [sequences + 1]", 0, NULL},
-    [ROLE_CU_SEQLENS_KV] = {"cu_seqlens_kv", "cu-seqlens-kv", "the same for their keys", 0, NULL},
-    [ROLE_DO] = {"do", "do", "the gradient of o, for --backward (default do)", 1, NULL},
-    [ROLE_DLSE] = {"dlse", "dlse", "the gradient of lse, for --backward", 1, NULL},
+    [ROLE_Q] = {"q", "query", "the queries (default q)", 0},
+    [ROLE_K] = {"k", "key", "the keys (default k)", 0},
+    [ROLE_V] = {"v", "value", "the values (default v)", 0},
+    [ROLE_MASK] = {"mask", "mask", "a boolean mask, 1 = keep (default mask)", 0},
+    [ROLE_BIAS] = {"bias", "bias", "an additive bias (default bias)", 0},
+    [ROLE_LENGTHS_Q] = {"lengths_q", "lengths-q", "real queries of each batch entry", 0},
+    [ROLE_LENGTHS_KV] = {"lengths_kv", "lengths-kv", "real keys of each batch entry", 0},
+    [ROLE_OFFSET] = {"offset", "offset", "where query 0 stands among the keys; or a number", 0},
+    [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes of each head, or batch entry and head", 0},
+    [ROLE_SINK] = {"sink", "sink", "a number of each head that joins the denominator", 0},
+    [ROLE_SCALE] = {"scale", "scale", "the scale of each head; or a number (1/sqrt(width))", 0},
+    [ROLE_BLOCKS] = {"blocks", "blocks", "a block mask, 1 = keep; needs --block", 0},
+    [ROLE_DROPOUT_KEEP] = {"dropout_keep", "dropout-keep", "a dropout mask, 1 = keep, instead of drawing one", 0},
+    [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed sequences begin; [sequences + 1]", 0},
+    [ROLE_CU_SEQLENS_KV] = {"cu_seqlens_kv", "cu-seqlens-kv", "the same for their keys", 0},
+    [ROLE_DO] = {"do", "do", "the gradient of o, for --backward (default do)", ROLE_OP_GRADIENT},
+    [ROLE_DLSE] = {"dlse", "dlse", "the gradient of lse, for --backward", ROLE_OP_GRADIENT},
+    [ROLE_TAN_Q] = {"tan_q", "tan-q", "the tangent of q, for --jvp", ROLE_OP_TANGENT},
+    [ROLE_TAN_K] = {"tan_k", "tan-k", "the tangent of k, for --jvp", ROLE_OP_TANGENT},
+    [ROLE_TAN_V] = {"tan_v", "tan-v", "the tangent of v, for --jvp", ROLE_OP_TANGENT},
+    [ROLE_TAN_BIAS] = {"tan_bias", "tan-bias", "the tangent of the bias, for --jvp", ROLE_OP_TANGENT},
 };
+
+int role_used_by(tensor_role role, int op) { return !roles[role].ops || roles[role].ops >> op & 1; }
 
 void input_settings_init(input_settings *settings, const char **ignored)
 {
@@ -97,8 +103,7 @@ const option_row *role_options(void)
 {
     static option_row rows[ROLES + 6];
     for (int r = 0; r < ROLES; r++) {
-        const char *help = roles[r].later ? help_of_later(roles[r].help) : roles[r].help;
-        rows[r] = (option_row){roles[r].flag, 0, "NAME", help, set_role};
+        rows[r] = (option_row){roles[r].flag, 0, "NAME", roles[r].help, set_role};
     }
     rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
     rows[ROLES + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};

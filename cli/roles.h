@@ -25,18 +25,30 @@ typedef enum tensor_role {
     ROLE_CU_SEQLENS_KV,
     ROLE_DO,
     ROLE_DLSE,
+    ROLE_TAN_Q,
+    ROLE_TAN_K,
+    ROLE_TAN_V,
+    ROLE_TAN_BIAS,
     ROLES
 } tensor_role;
+
+/* Of role_row. */
+enum {
+    ROLE_OP_GRADIENT = 1 << SPEC_BACKWARD | 1 << SPEC_DOUBLE_BACKWARD,
+    ROLE_OP_TANGENT = 1 << SPEC_JVP | 1 << SPEC_DOUBLE_BACKWARD
+};
 
 typedef struct role_row {
     const char *name; /* in files */
     const char *flag; /* --query */
     const char *help;
-    int gradient;      /* 1: used with --backward only */
-    const char *later; /* what this version lacks when such a tensor is used; NULL: it is supported */
+    int ops; /* ROLE_OP_ bits of the operations beside forward that use it; 0: all do */
 } role_row;
 
 extern const role_row roles[ROLES];
+
+/* 1 if an operation (spec_op) uses the role. */
+int role_used_by(tensor_role role, int op);
 
 /* What the flags of run, top and view say about the input. */
 typedef struct input_settings {

@@ -28,7 +28,10 @@ static const command_usage usage = {
     .notes = "A tensor of IN that has the name of a role (mask, bias, lengths_kv, ...) is used;\n"
              "--ignore leaves it out. OUT gets the metadata of IN and appears whole or not at all.\n"
              "With --backward OUT also has dq, dk and dv, and the gradients of bias, slopes, sink and\n"
-             "scale where these tensors are used; o and lse are always computed anew.\n"
+             "scale where these tensors are used; o and lse are always computed anew. With --jvp it\n"
+             "has tan_o and tan_lse along the tangents tan_q, tan_k, tan_v and tan_bias that are\n"
+             "given; with --double-backward second_do, second_dlse, second_q, second_k, second_v and\n"
+             "second_bias, for the same as what flows back into dq, dk, dv and dbias.\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
@@ -49,10 +52,14 @@ static attn_status set_output(void *target, const char *name, const char *value,
     return ATTN_OK;
 }
 
-static attn_status set_backward(void *target, const char *name, const char *value, attn_error *error)
+static attn_status set_operation(void *target, const char *name, const char *value, attn_error *error)
 {
-    (void)name, (void)value, (void)error;
-    ((run_settings *)target)->spec->op = SPEC_BACKWARD;
+    problem_spec *spec = ((run_settings *)target)->spec;
+    const int op = strcmp(name, "backward") == 0 ? SPEC_BACKWARD : strcmp(name, "jvp") == 0 ? SPEC_JVP : SPEC_DOUBLE_BACKWARD;
+    (void)value;
+    if (spec->op != SPEC_FORWARD && spec->op != op)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: only one of --backward, --jvp and --double-backward at a time", name);
+    spec->op = op;
     return ATTN_OK;
 }
 
@@ -65,7 +72,9 @@ static attn_status set_compare(void *target, const char *name, const char *value
 
 static const option_row run_options[] = {
     {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
-    {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", set_backward},
+    {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", set_operation},
+    {"jvp", 0, NULL, "write tangents too: tan_o, tan_lse; needs tan_q, ...", set_operation},
+    {"double-backward", 0, NULL, "write the gradient of the gradient: second_q, ...", set_operation},
     {"compare", 0, NULL, "tell how far the results are from those in IN", set_compare},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -216,11 +225,11 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     attn_tensors *out = NULL;
     char problem[512], kernels[200] = "";
     attn_status status = input_load(&input, path, in, INPUT_VALUE, error);
-    const int backward = in->spec.op == SPEC_BACKWARD;
-    if (status == ATTN_OK) status = output_settings_check(&settings->outputs, error);
+    const int beyond = in->spec.op != SPEC_FORWARD;
+    if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
     if (status == ATTN_OK) outputs_want(&settings->outputs, &input);
-    attn_problem forward = backward ? forward_of(&input.problem) : input.problem;
+    attn_problem forward = beyond ? forward_of(&input.problem) : input.problem;
     if (status == ATTN_OK) {
         status = computation_begin(&work, &forward, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
@@ -228,7 +237,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     attn_args args = input.args;
     if (status == ATTN_OK) status = attn_tensors_create(&out, error);
     if (status == ATTN_OK) status = outputs_add(out, &input, &input.problem, &args, error);
-    if (status == ATTN_OK && backward) {
+    if (status == ATTN_OK && beyond) {
         status = backward_begin(&gradients, &input, out, &args, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
@@ -236,15 +245,15 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     double begin = seconds_now();
     if (status == ATTN_OK) {
         status = compute_whole(&work, &forward, &args, common, "attention", error);
-        if (status == ATTN_OK && backward) status = backward_run(&gradients, &args, error);
+        if (status == ATTN_OK && beyond) status = backward_run(&gradients, &args, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     run_report report = {&input, out, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
     if (status == ATTN_OK && settings->compare) status = compare(&report, error);
     problem_print(&input.spec, problem, sizeof problem);
     if (status == ATTN_OK)
-        snprintf(kernels, sizeof kernels, "%s%s%s", work.description.kernel, backward ? ", " : "",
-                 backward ? gradients.computation.description.kernel : "");
+        snprintf(kernels, sizeof kernels, "%s%s%s", work.description.kernel, beyond ? ", " : "",
+                 beyond ? gradients.computation.description.kernel : "");
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
     if (status == ATTN_OK) status = attn_tensors_write(out, settings->output, error);
     if (status == ATTN_OK && common->json) print_json(&report);

@@ -39,7 +39,8 @@ static attn_dtype type_of(const attn_problem *p, int t)
 int slicer_can(const attn_problem *whole)
 {
     const int cut_blocks = whole->mask.block && whole->mask.block_q != 1;
-    return whole->op == ATTN_FORWARD && !whole->mask.packed && !cut_blocks && whole->dropout.probability == 0;
+    return whole->op == ATTN_FORWARD && !whole->mask.packed && !cut_blocks && whole->dropout.probability == 0 &&
+           !whole->dropout.given;
 }
 
 void slicer_init(slicer *s, const attn_problem *whole, const attn_args *all)

@@ -25,7 +25,10 @@ make lengths3.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:i
 make lengthsf.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:f32:2:2
 make offset.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 offset:i32:2:1
 flat='q:f32:4x8 k:f32:4x8 v:f32:4x8'
-make dropout_keep.safetensors $flat dropout_keep:u8:4x4
+make dropout_keep.safetensors $flat dropout_keep:u8:3x4
+make tan.safetensors $flat tan_k:f32:4x7
+make tanq.safetensors $flat tan_q:f32:4x8
+make tanb.safetensors $flat tan_bias:f32:4x4
 make do.safetensors $flat do:f32:4x7
 make dlse.safetensors $flat do:f32:4x8 dlse:f32:3
 make blocks.safetensors $flat blocks:bool:2x3:1
@@ -124,7 +127,7 @@ refused 2 "attn run: sinks.safetensors: mask.empty is uniform and bias.sink is s
 refused 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --backward
 refused 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
 refused 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse.safetensors -o out.npz --backward
-refused 2 "attn run: --do is a gradient, which is for attn run --backward" run do.safetensors -o out.npz --do=do
+refused 2 "attn run: --do is a gradient, which is for attn run --backward and --double-backward" run do.safetensors -o out.npz --do=do
 refused 2 "attn run: out.npy: a .npy file holds one tensor, and --backward asks for another" run dlse.safetensors -o out.npy --backward --ignore=dlse
 
 # run: packed sequences
@@ -143,8 +146,18 @@ refused 3 "attn top: pack2.safetensors: tensor 'cu_seqlens_q': packed sequences 
 # run: what this version cannot do
 refused 3 "attn run: a.safetensors: libattn $version has no relative terms" run a.safetensors -o out.npz --rel=shaw/64
 refused 3 "attn run: a.safetensors: libattn $version has no int8 cache" run a.safetensors -o out.npz --dtype=int8
-refused 3 "attn run: dropout_keep.safetensors: tensor 'dropout_keep': libattn $version has no dropout; --ignore=dropout_keep leaves it out" \
+
+# run: beyond forward
+refused 2 "attn run: dropout_keep.safetensors: tensor 'dropout_keep' [3, 4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" \
     run dropout_keep.safetensors -o out.npz
+refused 2 "attn run: a.safetensors: no tangent: tan_q, tan_k, tan_v or tan_bias; --tan-q=NAME chooses another" run a.safetensors -o out.npz --jvp
+refused 2 "attn run: tan.safetensors: tensor 'tan_k' [4, 7]: expected [4, 8]" run tan.safetensors -o out.npz --jvp
+refused 2 "attn run: tan.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, tan_k, v)" run tan.safetensors -o out.npz --double-backward
+refused 2 "attn run: --tan-k is a tangent, which is for attn run --jvp and --double-backward" run tan.safetensors -o out.npz --tan-k=tan_k
+refused 2 "attn run: --jvp: only one of --backward, --jvp and --double-backward at a time" run a.safetensors -o out.npz --backward --jvp
+refused 2 "attn run: out.npy: a .npy file holds one tensor, and --jvp asks for another" run tanq.safetensors -o out.npy --jvp
+refused 2 "attn run: tanb.safetensors: tensor 'tan_bias' is the tangent of a bias, and there is no bias" run tanb.safetensors -o out.npz --jvp
+refused 2 "attn run: --after-dropout says which weights are written, and none are: --weights" run a.safetensors -o out.npz --after-dropout
 
 # run: files and tensors
 refused 2 "attn run: missing.npz: cannot open: No such file or directory" run missing.npz -o out.npz

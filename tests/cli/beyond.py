@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""attn run --jvp and --double-backward against differences of attn run itself, and dropout masks in and out.
+
+usage: beyond.py ATTN
+"""
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+ATTN = sys.argv[1]
+B, H, HKV, SQ, SKV, D, DV = 2, 4, 2, 5, 7, 3, 4
+CODES = {"F32": "f", "F64": "d", "BOOL": "?"}
+SHAPES = {
+    "q": [B, H, SQ, D], "k": [B, HKV, SKV, D], "v": [B, HKV, SKV, DV], "bias": [1, H, SQ, SKV], "do": [B, H, SQ, DV],
+    "dlse": [B, H, SQ], "dropout_keep": [B, 1, SQ, SKV],
+}
+STEP = 1e-5
+
+
+def write(path, tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        raw = struct.pack("<%d%s" % (len(values), CODES[dtype]), *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header, data = json.loads(file.read(size)), file.read()
+    tensors = {}
+    for name, t in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = t["data_offsets"]
+        code = CODES[t["dtype"]]
+        tensors[name] = (t["shape"], list(struct.unpack("<%d%s" % ((end - begin) // struct.calcsize(code), code), data[begin:end])))
+    return tensors
+
+
+def draw(name, seed):
+    return [math.sin(seed + 1.3 * n) for n in range(math.prod(SHAPES[name]))]
+
+
+def run(folder, tensors, *options):
+    path, out = os.path.join(folder, "in.safetensors"), os.path.join(folder, "out.safetensors")
+    write(path, {name: t if isinstance(t, tuple) else ("F64", SHAPES[name.removeprefix("tan_")], t) for name, t in tensors.items()})
+    subprocess.run([ATTN, "run", path, "-o", out, "--quiet", "--softcap=2", "--causal=bottom-right", *options], check=True)
+    return read(out)
+
+
+def moved(tensors, tangents, step):
+    return {name: [x + step * y for x, y in zip(values, tangents[name])] if name in tangents else values
+            for name, values in tensors.items()}
+
+
+def close(name, got, expected):
+    for n, (a, b) in enumerate(zip(got, expected, strict=True)):
+        if not abs(a - b) <= 1e-7 * (1 + abs(b)):
+            sys.exit("FAILED: %s[%d] = %.12g, by differences %.12g" % (name, n, a, b))
+
+
+def difference(above, below):
+    return [(a - b) / (2 * STEP) for a, b in zip(above, below, strict=True)]
+
+
+def jvp(folder, tensors, tangents):
+    named = {"tan_" + name: values for name, values in tangents.items()}
+    got = run(folder, {**tensors, **named}, "--jvp", "--lse")
+    above, below = (run(folder, moved(tensors, tangents, step), "--lse") for step in (STEP, -STEP))
+    for name in ("o", "lse"):
+        if got["tan_" + name][0] != got[name][0]:
+            sys.exit("FAILED: the shape of tan_%s" % name)
+        close("tan_" + name, got["tan_" + name][1], difference(above[name][1], below[name][1]))
+
+
+def double_backward(folder, tensors, tangents):
+    """Equals the difference of the first gradients along the tangents: the Hessian of <o, do> + <lse, dlse> is symmetric."""
+    named = {"tan_" + name: values for name, values in tangents.items()}
+    got = run(folder, {**tensors, **named}, "--double-backward")
+    above, below = (run(folder, moved(tensors, tangents, step), "--backward") for step in (STEP, -STEP))
+    for name in ("q", "k", "v", "bias"):
+        close("second_" + name, got["second_" + name][1], difference(above["d" + name][1], below["d" + name][1]))
+    forward = run(folder, {**{n: t for n, t in tensors.items() if n not in ("do", "dlse")}, **named}, "--jvp")
+    close("second_do", got["second_do"][1], forward["tan_o"][1])
+    close("second_dlse", got["second_dlse"][1], forward["tan_lse"][1])
+
+
+def dropout(folder, tensors):
+    """A mask that was written and is read again gives the same output, and weights after dropout have its zeros."""
+    drawn = run(folder, tensors, "--dropout=0.4", "--seed=7", "--dropout-mask", "--weights", "--after-dropout")
+    shape, keep = drawn["dropout_keep"]
+    if shape != [B, H, SQ, SKV] or not 0.3 < sum(keep) / len(keep) < 0.9:
+        sys.exit("FAILED: dropout_keep %s keeps %d of %d" % (shape, sum(keep), len(keep)))
+    if any(w and not k for w, k in zip(drawn["weights"][1], keep, strict=True)):
+        sys.exit("FAILED: a weight that dropout drops is not 0")
+    given = run(folder, {**tensors, "dropout_keep": ("BOOL", shape, keep)}, "--dropout=0.4")
+    close("o of a given mask", given["o"][1], drawn["o"][1])
+    whole = run(folder, tensors)
+    if given["o"][1] == whole["o"][1]:
+        sys.exit("FAILED: a dropout mask changes nothing")
+
+
+def main():
+    tensors = {name: draw(name, n) for n, name in enumerate(("q", "k", "v", "bias"))}
+    tangents = {name: draw(name, 10 + n) for n, name in enumerate(tensors)}
+    gradients = {name: draw(name, 20 + n) for n, name in enumerate(("do", "dlse"))}
+    keep = ("BOOL", SHAPES["dropout_keep"], [n % 5 != 2 for n in range(math.prod(SHAPES["dropout_keep"]))])
+    with tempfile.TemporaryDirectory() as folder:
+        jvp(folder, tensors, tangents)
+        jvp(folder, tensors, {"k": tangents["k"]})
+        double_backward(folder, {**tensors, **gradients}, tangents)
+        jvp(folder, {**tensors, "dropout_keep": keep}, tangents)
+        double_backward(folder, {**tensors, **gradients, "dropout_keep": keep}, tangents)
+        dropout(folder, tensors)
+    print("beyond forward: all as expected")
+
+
+main()
