@@ -12,6 +12,7 @@
 #include "../commands.h"
 #include "../failure.h"
 #include "evaluate.h"
+#include "linear.h"
 #include "translate.h"
 
 enum { PATH_ROOM = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };
@@ -104,7 +105,8 @@ static void run_case(suite *s, const cJSON *json)
         return;
     }
     const adapter *rules = adapter_find(s->name, op);
-    if (!rules) {
+    const int linear = linear_case_is(s->name, json);
+    if (!rules && !linear) {
         char reason[160];
         snprintf(reason, sizeof reason, "operation %.120s: not covered", op);
         set_result(&e, CHECK_SKIPPED, reason);
@@ -112,6 +114,8 @@ static void run_case(suite *s, const cJSON *json)
         set_result(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
     } else if (attn_tensors_read(&tensors, path, &error) != ATTN_OK) {
         set_result(&e, CHECK_FAILED, error.message);
+    } else if (linear) {
+        linear_case_evaluate(&e, s->name, json, tensors, s->settings);
     } else {
         run_translated(s, &e, rules, json, tensors);
     }

@@ -16,7 +16,7 @@ enum { LINEAR_TENSORS = 24 };
 static int has_sum(const attn_linear_problem *p) { return p->denominator != ATTN_DENOMINATOR_NONE; }
 
 /* The tensors of problem p; args may be NULL while planning. */
-static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, attn_tensor *out)
+static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, attn_tensor_row *out)
 {
     static const attn_linear_args none;
     const attn_linear_args *a = args ? args : &none;
@@ -38,7 +38,7 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
     {#name, output, used, &p->field, {B, h, t, c}, natural, types, text, last, 0, a->name}
 #define ARRAY(used, name, n, dtype) {#name, 0, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, a->name}
     /* clang-format on */
-    const attn_tensor table[] = {
+    const attn_tensor_row table[] = {
         T(1, 0, q, q, Hq, Sq, s->dim_qk, ATTN_F32, floats, floats_text, 1),
         T(1, 0, k, k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
         T(1, 0, v, v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
@@ -155,7 +155,7 @@ static attn_status check_fit(const attn_linear_problem *p, attn_error *error)
 
 attn_status attn_linear_resolve(attn_linear_problem *p, attn_error *error)
 {
-    attn_tensor tensors[LINEAR_TENSORS];
+    attn_tensor_row tensors[LINEAR_TENSORS];
     TRY(check_enums(p, error));
     TRY(attn_shape_validate(&p->shape, error));
     TRY(check_numbers(p, error));
@@ -171,7 +171,7 @@ attn_status attn_linear_resolve(attn_linear_problem *p, attn_error *error)
 
 attn_status attn_linear_args_validate(const attn_linear_problem *p, const attn_linear_args *args, attn_error *error)
 {
-    attn_tensor tensors[LINEAR_TENSORS];
+    attn_tensor_row tensors[LINEAR_TENSORS];
     attn_linear_problem copy = *p;
     TRY(attn_tensor_list_check(tensors, tensor_table(&copy, args, tensors), error));
     const int in_place = args->final_state == args->initial_state;

@@ -20,7 +20,7 @@ enum {
     BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8
 };
 
-typedef attn_tensor tensor;
+typedef attn_tensor_row tensor;
 
 enum { TENSORS = 57 };
 
@@ -227,7 +227,7 @@ static attn_status check_self_overlap(const tensor *t, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status attn_tensor_list_resolve(attn_tensor *tensors, int count, attn_error *error)
+attn_status attn_tensor_list_resolve(attn_tensor_row *tensors, int count, attn_error *error)
 {
     for (int i = 0; i < count; i++) {
         tensor *t = &tensors[i];
@@ -260,7 +260,7 @@ attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error)
     return attn_tensor_list_resolve(tensors, tensor_table(problem, NULL, tensors), error);
 }
 
-attn_status attn_tensor_list_check(const attn_tensor *tensors, int count, attn_error *error)
+attn_status attn_tensor_list_check(const attn_tensor_row *tensors, int count, attn_error *error)
 {
     for (int i = 0; i < count; i++) {
         const tensor *t = &tensors[i];

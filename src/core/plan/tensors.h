@@ -6,7 +6,7 @@
 #include "attn/attn.h"
 
 /* A row of a table of tensors. */
-typedef struct attn_tensor {
+typedef struct attn_tensor_row {
     const char *name;
     int output;
     int used;
@@ -18,13 +18,13 @@ typedef struct attn_tensor {
     int last_contiguous; /* the last stride must be 1 */
     int packed;          /* tokens of all sequences one behind the other: dense is [token, head, channel] */
     const void *pointer;
-} attn_tensor;
+} attn_tensor_row;
 
 /* Types and strides of every tensor of a table: defaults filled in, rules checked, byte extents known to fit. */
-attn_status attn_tensor_list_resolve(attn_tensor *tensors, int count, attn_error *error);
+attn_status attn_tensor_list_resolve(attn_tensor_row *tensors, int count, attn_error *error);
 
 /* No pointer of a table is NULL or badly aligned, and no output is the same pointer as another tensor. */
-attn_status attn_tensor_list_check(const attn_tensor *tensors, int count, attn_error *error);
+attn_status attn_tensor_list_check(const attn_tensor_row *tensors, int count, attn_error *error);
 
 /* Types and strides of every tensor that the problem uses: defaults filled in, rules checked, byte extents known to fit. */
 attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error);

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT
+ * linear.c - see linear.h. */
+#include "linear.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attn/linear.h"
+#include "attn_ref.h"
+
+enum {
+    IN_Q,
+    IN_K,
+    IN_V,
+    IN_OMEGA,
+    IN_DECAY,
+    IN_BETA,
+    IN_STATE,
+    IN_DO,
+    INPUTS,
+    OUT_O = INPUTS,
+    OUT_STATE,
+    OUT_DQ,
+    OUT_DK,
+    OUT_DV,
+    ALL
+};
+
+/* What suites call the tensors, by role; all are brought to [batch, head, token, channel]. */
+static const char *const names[ALL][4] = {
+    [IN_Q] = {"in.query"},
+    [IN_K] = {"in.key"},
+    [IN_V] = {"in.value", "in.x"},
+    [IN_OMEGA] = {"in.omega"},
+    [IN_DECAY] = {"in.decay", "in.log_gate"},
+    [IN_BETA] = {"in.beta"},
+    [IN_STATE] = {"in.initial_state", "in.past_state"},
+    [IN_DO] = {"in.grad_output"},
+    [OUT_O] = {"out.output"},
+    [OUT_STATE] = {"out.final_state", "out.present_state"},
+    [OUT_DQ] = {"out.grad_query"},
+    [OUT_DK] = {"out.grad_key"},
+    [OUT_DV] = {"out.grad_value"},
+};
+static const char *const short_names[ALL] = {
+    [OUT_O] = "o", [OUT_STATE] = "final_state", [OUT_DQ] = "dq", [OUT_DK] = "dk", [OUT_DV] = "dv"};
+
+typedef struct linear_case {
+    view_pool pool;
+    view tensor[ALL];
+    attn_linear_problem problem;
+    int64_t heads_q, heads_kv; /* of tensors with heads in their channels; 0: they have an axis */
+    int tokens_first;          /* [batch, token, head, channel] */
+    double rtol, atol;
+    double size[ALL]; /* the largest number that goes into an output's sums */
+} linear_case;
+
+static const char *text_in(const cJSON *object, const char *name)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsString(value) ? value->valuestring : "";
+}
+
+static double number_in(const cJSON *object, const char *name, double otherwise)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNumber(value) ? value->valuedouble : otherwise;
+}
+
+__attribute__((format(printf, 3, 4))) static void conclude(evaluation *e, check_status status, const char *format, ...)
+{
+    va_list list;
+    if (e->status != CHECK_PASSED) return;
+    va_start(list, format);
+    vsnprintf(e->reason, sizeof e->reason, format, list);
+    va_end(list);
+    e->status = status;
+}
+
+int linear_case_is(const char *suite, const cJSON *json)
+{
+    const char *op = text_in(json, "op"),
+               *function = text_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "upstream_function");
+    if (strcmp(suite, "mechanism_grad") == 0) return strcmp(op, "linear_attention") == 0;
+    if (strcmp(suite, "onnx_attention") == 0) return strcmp(op, "LinearAttention") == 0;
+    return strcmp(suite, "fla_linear_attention") == 0 && !strstr(op, "softmax") && !strstr(function, "forgetting") &&
+           !strstr(function, "dsa");
+}
+
+/* ---- what each suite means ---- */
+
+static int of_mechanism(linear_case *c, const cJSON *json)
+{
+    static const char *const maps[] = {"elu1", "identity", "relu", "softmax", "favor+"};
+    const cJSON *params = cJSON_GetObjectItemCaseSensitive(json, "params");
+    const char *map = text_in(params, "feature_map");
+    for (int i = 0; i < 5; i++)
+        if (strcmp(map, maps[i]) == 0) c->problem.features = (attn_features)i;
+    c->problem.causal = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(params, "causal"));
+    if (c->problem.features == ATTN_FEATURES_FAVOR) c->problem.random_features = c->tensor[IN_OMEGA].size[0];
+    return 1;
+}
+
+static int of_onnx(linear_case *c, const cJSON *json)
+{
+    const cJSON *attributes = cJSON_GetObjectItemCaseSensitive(json, "attributes");
+    const char *rule = text_in(attributes, "update_rule");
+    const double scale = number_in(attributes, "scale", 0);
+    c->heads_q = (int64_t)number_in(attributes, "q_num_heads", 1);
+    c->heads_kv = (int64_t)number_in(attributes, "kv_num_heads", 1);
+    c->problem.features = ATTN_FEATURES_IDENTITY;
+    c->problem.denominator = ATTN_DENOMINATOR_NONE;
+    c->problem.causal = 1;
+    if (scale != 0) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale; /* 0: 1/sqrt(d) */
+    if (!rule[0]) rule = "gated_delta";
+    if (strstr(rule, "delta")) c->problem.rule = ATTN_RULE_DELTA;
+    if (strstr(rule, "gated")) c->problem.decay = ATTN_DECAY_HEAD; /* or per channel, as the tensor says */
+    return 1;
+}
+
+/* A retention of gamma_h = 1 - 2^(-5-h) at every token. */
+static void add_retention(linear_case *c)
+{
+    const view *k = &c->tensor[IN_K];
+    const int64_t size[4] = {k->size[0], k->size[1], k->size[2], 1};
+    double *logs = pool_take(&c->pool, size[0] * size[1] * size[2], sizeof *logs);
+    for (int64_t i = 0; i < size[0] * size[1] * size[2]; i++) logs[i] = log1p(-exp2(-5 - (double)(i / size[2] % size[1])));
+    c->tensor[IN_DECAY] = view_made(ATTN_F64, 4, size, logs);
+}
+
+/* The caller's features: of the second order, 1, x and x x^T / sqrt(2) of x / d^(1/4) (Based), or x x^T alone (ReBased). */
+static void add_products(linear_case *c, int which, int all)
+{
+    const view x = view_convert(&c->pool, &c->tensor[which], ATTN_F64);
+    const int64_t dim = x.size[3], rows = view_count(&x) / dim, many = dim * dim + (all ? 1 + dim : 0);
+    const double scale = all ? 1 / sqrt(sqrt((double)dim)) : 1 / sqrt((double)dim);
+    int64_t size[4] = {x.size[0], x.size[1], x.size[2], many};
+    double *f = pool_take(&c->pool, rows * many, sizeof *f);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *from = (const double *)x.data + r * dim;
+        double *to = f + r * many;
+        if (all) *to++ = 1;
+        for (int64_t a = 0; all && a < dim; a++) *to++ = from[a] * scale;
+        for (int64_t a = 0; a < dim * dim; a++) *to++ = from[a / dim] * from[a % dim] * scale * (all ? scale / sqrt(2) : 1);
+    }
+    c->tensor[which] = view_made(ATTN_F64, 4, size, f);
+}
+
+/* Channels that each decay on their own, without keys: heads of one channel, whose query and key are 1. */
+static void add_ones(linear_case *c)
+{
+    for (int t = IN_Q; t <= IN_K; t++) {
+        double *ones = pool_take(&c->pool, view_count(&c->tensor[IN_V]), sizeof *ones);
+        for (int64_t i = 0; i < view_count(&c->tensor[IN_V]); i++) ones[i] = 1;
+        c->tensor[t] = view_made(ATTN_F64, 4, c->tensor[IN_V].size, ones);
+    }
+}
+
+/* 0: a recurrence that the library does not have. */
+static int of_fla(linear_case *c, const cJSON *json)
+{
+    static const struct {
+        const char *function;
+        int normalised, delta, decay;
+    } known[] = {
+        {"naive_recurrent_linear_attn", 0, 0, 0},      {"naive_retention", 0, 0, 1},
+        {"naive_recurrent_simple_gla", 0, 0, 1},       {"delta_rule_recurrence", 0, 1, 0},
+        {"naive_recurrent_gated_delta_rule", 0, 1, 1}, {"naive_parallel_based", 1, 0, 0},
+        {"naive_parallel_rebased", 1, 0, 0},           {"naive_recurrent_hgrn", 0, 0, 1},
+    };
+    const cJSON *params = cJSON_GetObjectItemCaseSensitive(json, "params"),
+                *scale = cJSON_GetObjectItemCaseSensitive(params, "scale");
+    const char *function = text_in(params, "upstream_function");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(function, known[i].function) != 0) continue;
+        const int normalised = known[i].normalised || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(params, "normalize"));
+        c->tokens_first = strcmp(text_in(params, "layout"), "(B,T,H,D)") == 0;
+        c->problem.features = ATTN_FEATURES_IDENTITY;
+        c->problem.causal = 1;
+        c->problem.denominator = normalised ? ATTN_DENOMINATOR_ADD : ATTN_DENOMINATOR_NONE;
+        c->problem.epsilon = known[i].normalised ? 1e-6 : 1e-10; /* as published there */
+        c->problem.rule = known[i].delta ? ATTN_RULE_DELTA : ATTN_RULE_ADD;
+        c->problem.decay = known[i].decay ? ATTN_DECAY_HEAD : ATTN_DECAY_NONE;
+        if (cJSON_IsNumber(scale)) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale->valuedouble;
+        if (normalised && !known[i].normalised)
+            c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = 1 / sqrt((double)c->tensor[IN_K].size[3]);
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- axes ---- */
+
+/* [batch, token, head * channel] or [batch, token, head(, channel)] or as ours. */
+static int put_in_order(linear_case *c, int t, int64_t heads)
+{
+    view *v = &c->tensor[t];
+    if (!view_given(v) || t == IN_OMEGA || t == IN_STATE || t == OUT_STATE) return 1;
+    if (heads) {
+        view split;
+        if (v->rank != 3 || !view_split(v, heads, &split)) return 0;
+        *v = view_swap(&split, 1, 2);
+        return 1;
+    }
+    if (v->rank == 3) { /* a number for each token */
+        int64_t size[4] = {v->size[0], v->size[1], v->size[2], 1};
+        view dense = view_convert(&c->pool, v, ATTN_F64);
+        *v = view_made(ATTN_F64, 4, size, dense.data);
+    }
+    if (c->tokens_first) *v = view_swap(v, 1, 2);
+    return v->rank == 4;
+}
+
+static int arrange(linear_case *c)
+{
+    for (int t = 0; t < ALL; t++) {
+        const int of_q = t == IN_Q || t == IN_DO || t == OUT_O || t == OUT_DQ;
+        if (!put_in_order(c, t, of_q ? c->heads_q : c->heads_kv)) return 0;
+    }
+    return 1;
+}
+
+/* ---- running ---- */
+
+static double *doubles(linear_case *c, int t)
+{
+    if (!view_given(&c->tensor[t])) return NULL;
+    return (double *)view_convert(&c->pool, &c->tensor[t], ATTN_F64).data;
+}
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* One tensor in one type: the three comparisons. */
+static void compare(evaluation *e, linear_case *c, int t, const double *got, const double *exact, const char *type, double unit)
+{
+    const attn_shape *s = &c->problem.shape;
+    const double features = (double)attn_features_count(c->problem.features, s->dim_qk, c->problem.random_features);
+    const double *expected = doubles(c, t);
+    const int64_t n = view_count(&c->tensor[t]);
+    const double bound = unit * (16 + features + (double)s->len_kv) * fmax(c->size[t], largest(exact, n));
+    for (int64_t i = 0; i < n; i++) {
+        const double close = c->atol + c->rtol * fabs(expected[i]), error = fabs(got[i] - exact[i]);
+        if (!(fabs(exact[i] - expected[i]) <= close))
+            conclude(e, CHECK_FAILED, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", short_names[t],
+                     (long long)i, exact[i], expected[i]);
+        if (!(error <= bound))
+            conclude(e, CHECK_FAILED, "%s: %s[%lld] is %.3g times the bound off", type, short_names[t], (long long)i,
+                     error / bound);
+        if (!(fabs(got[i] - expected[i]) <= close))
+            conclude(e, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g", type, short_names[t], (long long)i, got[i],
+                     expected[i]);
+        if (bound > 0) e->bound_fraction = fmax(e->bound_fraction, error / bound);
+        if (t == OUT_O) e->max_error = fmax(e->max_error, fabs(got[i] - expected[i]));
+    }
+}
+
+static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *const exact[ALL], const common_settings *settings)
+{
+    attn_linear_problem p = c->problem;
+    const attn_options options = options_for_library(settings);
+    const int backward = view_given(&c->tensor[IN_DO]);
+    const void *in[INPUTS];
+    void *out[ALL];
+    attn_error error;
+    for (int t = 0; t < INPUTS; t++) in[t] = view_given(&c->tensor[t]) ? view_convert(&c->pool, &c->tensor[t], dtype).data : NULL;
+    const int64_t sizes[ALL] = {[OUT_O] = view_count(&c->tensor[OUT_O]),
+                                [OUT_STATE] = p.shape.batch * p.shape.heads_kv * p.shape.dim_v *
+                                              attn_features_count(p.features, p.shape.dim_qk, p.random_features),
+                                [OUT_DQ] = view_count(&c->tensor[IN_Q]),
+                                [OUT_DK] = view_count(&c->tensor[IN_K]),
+                                [OUT_DV] = view_count(&c->tensor[IN_V])};
+    for (int t = INPUTS; t < ALL; t++) out[t] = pool_take(&c->pool, sizes[t], 8);
+    void *sum = pool_take(&c->pool, sizes[OUT_STATE], 8), *n = pool_take(&c->pool, sizes[OUT_O], 8);
+    p.q.dtype = dtype;
+    p.initial_state = in[IN_STATE] != NULL;
+    p.final_state = 1;
+    p.want_denominator = p.denominator != ATTN_DENOMINATOR_NONE;
+    const attn_linear_args args = {.struct_size = sizeof args,
+                                   .q = in[IN_Q],
+                                   .k = in[IN_K],
+                                   .v = in[IN_V],
+                                   .o = out[OUT_O],
+                                   .omega = in[IN_OMEGA],
+                                   .decay = in[IN_DECAY],
+                                   .beta = in[IN_BETA],
+                                   .initial_state = in[IN_STATE],
+                                   .final_state = out[OUT_STATE],
+                                   .final_sum = sum,
+                                   .denominators = n,
+                                   .grad_o = in[IN_DO],
+                                   .grad_q = out[OUT_DQ],
+                                   .grad_k = out[OUT_DK],
+                                   .grad_v = out[OUT_DV]};
+    for (int op = 0; op <= backward; op++) {
+        attn_linear_plan *plan;
+        if (op) p.op = ATTN_BACKWARD, p.final_state = 0;
+        attn_status status = attn_linear_plan_create(&plan, &p, &options, &error);
+        if (status == ATTN_OK) {
+            const size_t size = attn_linear_workspace_size(plan);
+            status = attn_linear_execute(plan, &args, pool_take(&c->pool, (int64_t)size, 1), size, &error);
+            attn_linear_plan_destroy(plan);
+        }
+        if (status != ATTN_OK) {
+            conclude(e, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error.message);
+            return;
+        }
+    }
+    for (int t = INPUTS; t < ALL; t++) {
+        double *got = pool_take(&c->pool, sizes[t], sizeof *got);
+        if (!view_given(&c->tensor[t])) continue;
+        attn_convert(got, ATTN_F64, out[t], dtype, sizes[t]);
+        compare(e, c, t, got, exact[t], attn_dtype_name(dtype), dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24);
+    }
+}
+
+/*
+ * df sums a_i.v_j + e_i, which may cancel: |e_i| = |a_i.o_i| is at most the largest |a_i.v_j|, since o_i is a mean of values.  So
+ * the gradients of the sums without the denominator, over |a_i| and |v_j|, say half of what goes in.
+ */
+static void measure(linear_case *c, const ref_linear *r, const double *n)
+{
+    const int64_t rows = r->B * r->Hq * r->Sq;
+    double *A = pool_take(&c->pool, rows * r->Dv, sizeof *A), *V = pool_take(&c->pool, r->B * r->Hkv * r->Skv * r->Dv, sizeof *V);
+    const double *dO = doubles(c, IN_DO);
+    double *out[3];
+    ref_linear sizes = *r;
+    for (int64_t i = 0; i < rows * r->Dv; i++)
+        A[i] = fabs(r->scale * dO[i]) / (r->denominator == REF_NONE ? 1 : fmax(n[i / r->Dv], r->epsilon));
+    for (int64_t i = 0; i < r->B * r->Hkv * r->Skv * r->Dv; i++) V[i] = fabs(r->V[i]);
+    for (int t = 0; t < 3; t++) out[t] = pool_take(&c->pool, view_count(&c->tensor[IN_Q + t]), sizeof(double));
+    sizes.denominator = REF_NONE, sizes.scale = 1, sizes.V = V;
+    const ref_linear_gradients g = {.dO = A, .dQ = out[0], .dK = out[1], .dV = out[2]};
+    ref_linear_backward(&sizes, &g);
+    for (int t = 0; t < 3; t++) c->size[OUT_DQ + t] = 2 * largest(out[t], view_count(&c->tensor[IN_Q + t]));
+}
+
+static void define(linear_case *c, double *exact[ALL])
+{
+    const attn_linear_problem *p = &c->problem;
+    const attn_shape *s = &p->shape;
+    const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
+    const double root = sqrt((double)s->dim_qk);
+    const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
+    for (int t = OUT_O; t < ALL; t++) {
+        const int64_t of[] = {view_count(&c->tensor[IN_Q]) / s->dim_qk * s->dim_v, s->batch * s->heads_kv * features * s->dim_v,
+                              view_count(&c->tensor[IN_Q]), view_count(&c->tensor[IN_K]), view_count(&c->tensor[IN_V])};
+        exact[t] = pool_take(&c->pool, of[t - OUT_O], sizeof(double));
+    }
+    double *n = pool_take(&c->pool, view_count(&c->tensor[IN_Q]), sizeof *n);
+    double *z = pool_take(&c->pool, s->batch * s->heads_kv * features, sizeof *z);
+    const ref_linear r = {.B = s->batch,
+                          .Hq = s->heads_q,
+                          .Hkv = s->heads_kv,
+                          .Sq = s->len_q,
+                          .Skv = s->len_kv,
+                          .D = s->dim_qk,
+                          .Dv = s->dim_v,
+                          .M = p->random_features,
+                          .Q = doubles(c, IN_Q),
+                          .K = doubles(c, IN_K),
+                          .V = doubles(c, IN_V),
+                          .map = (ref_map)p->features,
+                          .omega = doubles(c, IN_OMEGA),
+                          .feature_scale = 1 / sqrt(root),
+                          .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
+                                   : sum                             ? 1
+                                                                     : 1 / root,
+                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
+                          .denominator = (ref_denominator)p->denominator,
+                          .causal = p->causal,
+                          .log_decay = p->decay ? doubles(c, IN_DECAY) : NULL,
+                          .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
+                          .beta = p->rule ? doubles(c, IN_BETA) : NULL,
+                          .S0 = doubles(c, IN_STATE)};
+    ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z);
+    const ref_linear_gradients g = {.dO = doubles(c, IN_DO), .dQ = exact[OUT_DQ], .dK = exact[OUT_DK], .dV = exact[OUT_DV]};
+    if (!g.dO) return;
+    ref_linear_backward(&r, &g);
+    measure(c, &r, n);
+}
+
+/* Every tensor of the case must be one that is read or compared. */
+static int all_known(evaluation *e, const attn_tensors *tensors)
+{
+    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
+        const char *name = attn_tensors_at(tensors, i)->name;
+        int known = 0;
+        for (int t = 0; t < ALL; t++)
+            for (int k = 0; k < 4 && names[t][k]; k++) known |= strcmp(name, names[t][k]) == 0;
+        if (known) continue;
+        conclude(e, CHECK_SKIPPED, "tensor %.100s is not known", name);
+        return 0;
+    }
+    return 1;
+}
+
+static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON *json)
+{
+    const char *function = text_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "upstream_function");
+    const int fla = strcmp(suite, "fla_linear_attention") == 0;
+    if (fla ? !of_fla(c, json) : strcmp(suite, "onnx_attention") == 0 ? !of_onnx(c, json) : !of_mechanism(c, json)) {
+        conclude(e, CHECK_SKIPPED, "the recurrence of %.100s: not in this library", function);
+        return 0;
+    }
+    if (fla && strcmp(function, "naive_recurrent_hgrn") == 0) {
+        c->tokens_first = 1; /* [batch, token, channel]: a head of one channel each */
+        if (view_given(&c->tensor[OUT_STATE])) {
+            const view *v = &c->tensor[OUT_STATE];
+            const int64_t size[4] = {v->size[0], v->size[1], 1, 1};
+            c->tensor[OUT_STATE] = view_made(v->dtype, 4, size, v->data);
+        }
+    }
+    if (!arrange(c)) {
+        conclude(e, CHECK_FAILED, "a tensor's rank or its heads do not fit");
+        return 0;
+    }
+    if (fla && strcmp(function, "naive_recurrent_hgrn") == 0) add_ones(c);
+    if (fla && strcmp(function, "naive_retention") == 0) add_retention(c);
+    if (fla && strcmp(function, "naive_parallel_based") == 0) add_products(c, IN_Q, 1), add_products(c, IN_K, 1);
+    if (fla && strcmp(function, "naive_parallel_rebased") == 0) add_products(c, IN_Q, 0), add_products(c, IN_K, 0);
+    const view *q = &c->tensor[IN_Q], *k = &c->tensor[IN_K], *v = &c->tensor[IN_V];
+    c->problem.shape = (attn_shape){q->size[0], q->size[1], k->size[1], q->size[2], k->size[2], q->size[3], v->size[3]};
+    if (c->problem.decay && c->tensor[IN_DECAY].size[3] > 1) c->problem.decay = ATTN_DECAY_CHANNEL;
+    return 1;
+}
+
+void linear_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_tensors *tensors,
+                          const common_settings *settings)
+{
+    linear_case c = {.problem.struct_size = sizeof c.problem};
+    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
+    double *exact[ALL] = {0};
+    c.rtol = number_in(tolerance, "rtol", number_in(tolerance, "rel", 1e-5));
+    c.atol = fmax(number_in(tolerance, "atol", number_in(tolerance, "abs", 1e-6)), 1e-6);
+    for (int t = 0; t < ALL; t++)
+        for (int i = 0; i < 4 && names[t][i]; i++)
+            if (!view_given(&c.tensor[t])) c.tensor[t] = view_of(attn_tensors_find(tensors, names[t][i]));
+    if (prepare(e, &c, suite, json) && all_known(e, tensors)) {
+        define(&c, exact);
+        run_in(e, &c, ATTN_F32, exact, settings);
+        run_in(e, &c, ATTN_F64, exact, settings);
+    }
+    pool_empty(&c.pool);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * linear.h - cases of linear attention: mechanism_grad, ONNX LinearAttention, and what fla has of the same definition. */
+#ifndef ATTN_CLI_CONFORMANCE_LINEAR_H
+#define ATTN_CLI_CONFORMANCE_LINEAR_H
+
+#include <cjson/cJSON.h>
+
+#include "evaluate.h"
+
+/* 1 if the case is one of linear attention.  Some of them are skipped all the same, with the reason. */
+int linear_case_is(const char *suite, const cJSON *json);
+
+/* Runs it in f32 and in f64: the reference agrees with the suite within its tolerance, the library with the reference within
+ * u (16 + features + tokens) times the tensor's largest number, and with the suite within its tolerance. */
+void linear_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors,
+                          const common_settings *settings);
+
+#endif
