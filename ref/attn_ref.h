@@ -10,6 +10,15 @@
 
 #include <stdint.h>
 
+/* What a score is before the scale (row.h has the loops). */
+typedef enum ref_kind {
+    REF_DOT,     /* q.k */
+    REF_GENERAL, /* q.(W k), W [D][Dk] */
+    REF_METRIC,  /* (W q).(W k), W [R][D] */
+    REF_COSINE,  /* q.k / (|q| |k|); 0 where q or k is */
+    REF_DISTANCE /* -|q - k|^2 */
+} ref_kind;
+
 /* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep, bias and Z [B][Hq][Sq][Skv].
  * A field that is 0 or NULL is an option that is not used. */
 typedef struct ref_problem {
@@ -37,6 +46,12 @@ typedef struct ref_problem {
     const double *sink;   /* [Hq] */
     const double *Z;      /* dropout: 0 for a dropped weight, 1/(1-p) for a kept one */
     int uniform;          /* a query that sees no key weighs all keys alike, instead of none: REF_UNIFORM_ */
+
+    ref_kind kind;
+    int64_t Dk;         /* columns of K, where they are not D */
+    int64_t R;          /* rows of W, where they are not D */
+    const double *W;    /* [Hq or 1][rows][columns] */
+    int W_of_each_head; /* 1: Hq of them */
 } ref_problem;
 
 /* All Skv keys, or the first len_kv of them. */
@@ -72,6 +87,7 @@ typedef struct ref_gradients {
     double *dscale;  /* [Hq]: of the scale */
     double *dslopes; /* [B][Hq]; may be NULL without slopes */
     double *dsink;   /* [Hq]; may be NULL without sinks */
+    double *dW;      /* like W; may be NULL without W */
 } ref_gradients;
 void ref_backward(const ref_problem *p, const ref_gradients *g);
 

@@ -23,12 +23,10 @@ static void zero(double *x, int64_t n)
 static void row_backward(const ref_problem *p, const ref_gradients *G, const row *r, double *dS, double *w)
 {
     const double *dO = G->dO + r->index * p->Dv;
-    double *dQ = G->dQ + r->index * p->D;
-    double *dK = G->dK + (r->b * p->Hkv + r->g) * p->Skv * p->D;
     double *dV = G->dV + (r->b * p->Hkv + r->g) * p->Skv * p->Dv;
     const double *Z = p->Z ? p->Z + r->index * p->Skv : 0;
     double dlse = G->dlse ? G->dlse[r->index] : 0;
-    double unscaled = p->temperature > 0 ? 1 / p->temperature : 1; /* d score / d scale is this times q.k */
+    double unscaled = p->temperature > 0 ? 1 / p->temperature : 1; /* d score / d scale is this times the raw score */
 
     double lse = row_weights(p, r, dS, w);
     if (!row_sees_any(p, r)) {
@@ -55,11 +53,8 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
         dS[j] = w[j] * (g - delta + dlse);
         row_score(p, r, j, &slope);
         double dx = dS[j] * slope;
-        for (int64_t c = 0; c < p->D; c++) {
-            dQ[c] += r->scale * dx * r->K[j * p->D + c];
-            dK[j * p->D + c] += r->scale * dx * r->q[c];
-        }
-        G->dscale[r->h] += dx * unscaled * dot(r->q, r->K + j * p->D, p->D);
+        row_raw_gradient(p, G, r, j, r->scale * dx);
+        G->dscale[r->h] += dx * unscaled * row_raw_score(p, r, j);
         if (p->slopes) G->dslopes[r->b * p->Hq + r->h] -= dS[j] * fabs((double)(r->position - j));
     }
     if (p->sink) G->dsink[r->h] += exp(p->sink[r->h] - lse) * (dlse - delta);
@@ -68,9 +63,10 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
 void ref_backward(const ref_problem *p, const ref_gradients *G)
 {
     zero(G->dQ, p->B * p->Hq * p->Sq * p->D);
-    zero(G->dK, p->B * p->Hkv * p->Skv * p->D);
+    zero(G->dK, p->B * p->Hkv * p->Skv * dim_k(p));
     zero(G->dV, p->B * p->Hkv * p->Skv * p->Dv);
     zero(G->dscale, p->Hq);
+    if (G->dW) zero(G->dW, (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p));
     if (G->dslopes) zero(G->dslopes, p->B * p->Hq);
     if (G->dsink) zero(G->dsink, p->Hq);
     for (int64_t b = 0; b < p->B; b++)

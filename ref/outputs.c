@@ -7,7 +7,7 @@
 static void row_undropped(const ref_problem *p, const row *r, double *raw, double *capped)
 {
     for (int64_t j = 0; j < p->Skv; j++) {
-        raw[j] = r->scale * dot(r->q, r->K + j * p->D, p->D);
+        raw[j] = r->scale * row_raw_score(p, r, j);
         capped[j] = p->softcap > 0 ? p->softcap * tanh(raw[j] / p->softcap) : raw[j];
     }
 }

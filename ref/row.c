@@ -14,7 +14,7 @@ row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i)
     r.index = (b * p->Hq + h) * p->Sq + i;
     r.position = i + (p->offset ? p->offset[b] : 0);
     r.q = p->Q + r.index * p->D;
-    r.K = p->K + (b * p->Hkv + r.g) * p->Skv * p->D;
+    r.K = p->K + (b * p->Hkv + r.g) * p->Skv * dim_k(p);
     r.V = p->V + (b * p->Hkv + r.g) * p->Skv * p->Dv;
     r.scale = p->scale_of_head ? p->scale_of_head[h] : p->scale;
     if (p->temperature > 0) r.scale /= p->temperature;
@@ -65,7 +65,7 @@ int row_is_uniform(const ref_problem *p, const row *r) { return p->uniform && ro
 
 double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap)
 {
-    double s = r->scale * dot(r->q, r->K + j * p->D, p->D);
+    double s = r->scale * row_raw_score(p, r, j);
     double slope = 1;
     if (p->softcap > 0) {
         double t = tanh(s / p->softcap);

@@ -17,6 +17,16 @@ row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i);
 
 double dot(const double *x, const double *y, int64_t n);
 
+/* Channels of a key. */
+int64_t dim_k(const ref_problem *p);
+/* Numbers in W, for one head. */
+int64_t weights_of_head(const ref_problem *p);
+
+/* The score of query and key j before scale, softcap and bias, by kind. */
+double row_raw_score(const ref_problem *p, const row *r, int64_t j);
+/* What dx, the gradient of that number, adds to those of all that it is made of. */
+void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double dx);
+
 /* 1 if the query sees any key. */
 int row_sees_any(const ref_problem *p, const row *r);
 

@@ -126,10 +126,10 @@ typedef enum attn_op {
 } attn_op;
 
 /*
- * q is [batch, heads_q, len_q, dim_qk], k is [batch, heads_kv, len_kv, dim_qk], v is [batch, heads_kv, len_kv, dim_v],
- * o is [batch, heads_q, len_q, dim_v].  Query head h reads key and value head h / (heads_q / heads_kv), so heads_q must be
- * a multiple of heads_kv.  Any size may be 0: then there is nothing to do, or the output is zeros.
- * len_q and len_kv are the sizes of the tensors; shorter sequences in them are said by attn_mask.lengths_q, lengths_kv.
+ * q is [batch, heads_q, len_q, dim_qk], k is [batch, heads_kv, len_kv, dim_qk] (attn_score.dim_k where that is set), v is [batch,
+ * heads_kv, len_kv, dim_v], o is [batch, heads_q, len_q, dim_v].  Query head h reads key and value head h / (heads_q / heads_kv),
+ * so heads_q must be a multiple of heads_kv.  Any size may be 0: then there is nothing to do, or the output is zeros. len_q and
+ * len_kv are the sizes of the tensors; shorter sequences in them are said by attn_mask.lengths_q, lengths_kv.
  */
 typedef struct attn_shape {
     int64_t batch;
@@ -141,23 +141,40 @@ typedef struct attn_shape {
     int64_t dim_v;
 } attn_shape;
 
+/*
+ * What a query and a key score, s_ij = scale * x_ij.  All kinds have every mask, bias, output and gradient of ATTN_FORWARD and
+ * ATTN_BACKWARD; the other operations are for dot products.  docs/mechanisms/ has a page for each.
+ */
 typedef enum attn_score_kind {
-    ATTN_SCORE_DOT = 0 /* s_ij = scale * sum_c q_ic k_jc */
+    ATTN_SCORE_DOT = 0,     /* x = q.k */
+    ATTN_SCORE_GENERAL = 1, /* x = q.(w k): multiplicative (Luong et al. 2015, equation 8), bilinear, or w a metric */
+    ATTN_SCORE_METRIC = 2,  /* x = (w q).(w k): the learned metric w^T w, which is never formed */
+    ATTN_SCORE_COSINE = 3,  /* x = q.k / (|q| |k|), 0 where q or k is 0: normalised queries and keys (Henry et al. 2020) */
+    ATTN_SCORE_DISTANCE = 4 /* x = -|q - k|^2: a Gaussian kernel of variance 1/(2 scale) */
 } attn_score_kind;
 
 typedef enum attn_scale_kind {
-    ATTN_SCALE_DEFAULT = 0, /* 1/sqrt(dim_qk) for dot products (1 if dim_qk is 0) */
+    ATTN_SCALE_DEFAULT = 0, /* 1/sqrt(dim_qk) for dot products (1 if dim_qk is 0), 1 for the other kinds */
     ATTN_SCALE_VALUE = 1,   /* attn_score.scale; 0 and negative numbers are legal, NaN and infinities are not */
     ATTN_SCALE_PER_HEAD = 2 /* attn_args.scale: one number for each query head, of the compute type */
 } attn_scale_kind;
 
-/* The order of operations: s = scale q.k; s /= temperature; s = softcap * tanh(s / softcap); bias and ALiBi; masks; softmax. */
+/*
+ * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); bias and ALiBi; masks; softmax.
+ *
+ * w, of ATTN_SCORE_GENERAL and ATTN_SCORE_METRIC, is one matrix for all heads, or one for each query head.  A kind prepares
+ * queries, and cosine and distance also keys, in memory of the size of these tensors, once for each call.
+ */
 typedef struct attn_score {
     attn_score_kind kind;
     attn_scale_kind scale_kind;
     double scale;
-    double temperature;  /* > 0; the default 0 means 1 */
-    double softcap;      /* > 0; the default 0 means none */
+    double temperature; /* > 0; the default 0 means 1 */
+    double softcap;     /* > 0; the default 0 means none */
+    int64_t dim_k;      /* general: channels of a key; 0: dim_qk, which is those of a query.  0 for all other kinds */
+    int64_t dim_metric; /* metric: rows of w; 0: dim_qk.  0 for all other kinds */
+    int w_heads;        /* 1: each query head has a w of its own */
+    attn_layout w; /* [1, heads_q or 1, dim_qk, dim_k] or [1, heads_q or 1, dim_metric, dim_qk] of any float type, any strides */
     int64_t reserved[4]; /* must be 0, here and in every group */
 } attn_score;
 
@@ -286,6 +303,8 @@ typedef struct attn_gradients {
     attn_layout grad_k;    /* the shape of k */
     attn_layout grad_v;    /* the shape of v */
     attn_layout grad_bias; /* the shape of bias: 1 on the axes that bias broadcasts (stride 0); the type of bias by default */
+    int w;                 /* 1: attn_args.grad_w is written, summed over batch and, where heads share w, over heads */
+    attn_layout grad_w;    /* the shape of w; the type of w by default */
     int64_t reserved[4];
 } attn_gradients;
 
@@ -521,6 +540,8 @@ typedef struct attn_args {
     const void *block_rows;    /* ceil(len_q/block_q) + 1 numbers of attn_mask.index_dtype, from 0 to block_entries, never falling:
                                   where    each list starts, the same for all heads and batch entries */
     const void *block_columns; /* the lists: numbers of blocks of keys, rising within a list */
+    const void *w;             /* of attn_score */
+    void *grad_w;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

@@ -79,8 +79,8 @@ static void check_both(const char *words, int slope_tensor)
     assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
     assert_close(out, "lse", e.lse, 6 * 4 * 3);
     assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
-    const ref_gradients back = {g.dO,   strstr(words, "=dlse") ? NULL : g.dlse, g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes,
-                                g.dsink};
+    const ref_gradients back = {
+        g.dO, strstr(words, "=dlse") ? NULL : g.dlse, g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink, NULL};
     ref_backward(&e.p, &back);
     expect_gradients(out, e.p.bias != NULL);
     if (slope_tensor == 24) assert_close(out, "dslopes", g.dslopes, 24);
@@ -254,7 +254,7 @@ static void check_packed(int bshd)
         copy_sequence(0, bshd, V, e.V, begin_kv, b, KEY_HEADS, VALUE_WIDTH);
         copy_sequence(0, bshd, dO, g.dO, begin_q, b, HEADS, VALUE_WIDTH);
         ref_forward(&e.p, e.O, e.lse, e.S, e.P);
-        const ref_gradients back = {g.dO, NULL, one[0], one[1], one[2], g.P, g.dS, g.dscale, NULL, NULL};
+        const ref_gradients back = {g.dO, NULL, one[0], one[1], one[2], g.P, g.dS, g.dscale, NULL, NULL, NULL};
         ref_backward(&e.p, &back);
         copy_sequence(1, bshd, O, e.O, begin_q, b, HEADS, VALUE_WIDTH);
         for (int64_t h = 0; h < HEADS; h++)

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "bound.h"
+#include "row.h"
 
 #include <math.h>
 
@@ -28,9 +29,38 @@ typedef struct line {
     const double *O;
 } line;
 
+/* The cosine of x and y as x moves, in sizes. */
+static void cosine_sizes(const double *x, const double *y, int64_t D, double dx, double *to)
+{
+    double lx = sqrt(dot(x, x, D)), ly = sqrt(dot(y, y, D));
+    if (lx == 0 || ly == 0) return;
+    double cosine = sum_abs(x, y, D) / (lx * ly);
+    for (int64_t a = 0; a < D; a++) to[a] += dx * (fabs(y[a]) / ly + cosine * fabs(x[a]) / lx) / lx;
+}
+
+/* Raw scores in sizes: p has absolute values, but for keys of distances, which are negative so that differences become sums. */
+static double size_of_raw(const ref_problem *p, const line *r, int64_t j)
+{
+    row at = row_at(p, r->b, r->h, r->i);
+    return fabs(row_raw_score(p, &at, j));
+}
+
+static void sizes_of_gradient(const ref_problem *p, bounds *out, const line *r, int64_t j, double dx)
+{
+    row at = row_at(p, r->b, r->h, r->i);
+    const int64_t key = r->key_head * p->Skv + j, D = p->D;
+    const ref_gradients to = {.dQ = out->q, .dK = out->k, .dW = p->W ? out->w : NULL};
+    if (p->kind != REF_COSINE) {
+        row_raw_gradient(p, &to, &at, j, dx);
+        return;
+    }
+    cosine_sizes(at.q, p->K + key * D, D, dx, out->q + r->at * D);
+    cosine_sizes(p->K + key * D, at.q, D, dx, out->k + key * D);
+}
+
 static double size_of_score(const ref_problem *p, const line *r, int64_t j)
 {
-    double size = fabs(r->scale) * sum_abs(p->Q + r->at * p->D, p->K + (r->key_head * p->Skv + j) * p->D, p->D);
+    double size = fabs(r->scale) * size_of_raw(p, r, j);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->bias) size += fabs(p->bias[r->at * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->b * p->Hq + r->h] * (double)(r->i + (p->offset ? p->offset[r->b] : 0) - j));
@@ -51,6 +81,9 @@ static double size_of_tangent(const ref_problem *p, const ref_second *s, const l
 {
     return size_before(p, s, r, j) + (s->biasd ? fabs(s->biasd[r->at * p->Skv + j]) : 0);
 }
+
+/* A weight below the smallest normal number of f32 may become 0: 2^-126, in units of u as small as that of f64. */
+static const double flushed = 0x1p-73;
 
 static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z ? p->Z[r->at * p->Skv + j] : 1; }
 
@@ -97,9 +130,10 @@ static void bound_second(bounds *out, const ref_problem *p, const ref_second *s,
 }
 
 /* Backward: every term of its formula, in sizes. */
-static void bound_backward(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double lse)
+static void bound_backward(bounds *out, const ref_problem *p, const ref_problem *sizes, const ref_second *s, const line *r,
+                           const double *weight, double lse)
 {
-    const double *dO = s->dO + r->at * p->Dv, *V = p->V + r->key_head * p->Skv * p->Dv, *q = p->Q + r->at * p->D;
+    const double *dO = s->dO + r->at * p->Dv, *V = p->V + r->key_head * p->Skv * p->Dv;
     const double scale = fabs(r->scale), position = (double)(r->i + (p->offset ? p->offset[r->b] : 0));
     double delta = s->dlse ? fabs(s->dlse[r->at]) : 0;
     for (int64_t j = 0; j < p->Skv; j++)
@@ -111,17 +145,14 @@ static void bound_backward(bounds *out, const ref_problem *p, const ref_second *
     for (int64_t j = 0; j < p->Skv; j++) {
         if (weight[j] == 0) continue;
         const int64_t key = r->key_head * p->Skv + j;
-        double z = kept(p, r, j), w = 2 * r->weight_error * weight[j];
+        double z = kept(p, r, j), w = 2 * r->weight_error * weight[j] + flushed;
         for (int64_t c = 0; c < p->Dv && z != 0; c++) out->v[key * p->Dv + c] += z * w * fabs(dO[c]);
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue; /* an empty row weighs all keys alike */
         double dS = w * ((z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + delta) + weight[j] * read_back;
         out->bias[r->at * p->Skv + j] = dS;
         out->slopes[r->b * p->Hq + r->h] += dS * fabs(position - (double)j);
-        for (int64_t c = 0; c < p->D; c++) {
-            out->q[r->at * p->D + c] += scale * dS * fabs(p->K[key * p->D + c]);
-            out->k[key * p->D + c] += scale * dS * fabs(q[c]);
-        }
-        out->scale[r->h] += dS * sum_abs(q, p->K + key * p->D, p->D) / (p->temperature > 0 ? p->temperature : 1);
+        sizes_of_gradient(sizes, out, r, j, scale * dS);
+        out->scale[r->h] += dS * size_of_raw(sizes, r, j) / (p->temperature > 0 ? p->temperature : 1);
     }
 }
 
@@ -130,7 +161,7 @@ static void bound_forward(bounds *out, const ref_problem *p, const line *r, cons
 {
     const double *V = p->V + r->key_head * p->Skv * p->Dv;
     for (int64_t j = 0; j < p->Skv; j++) {
-        double w = 2 * r->weight_error * kept(p, r, j) * weight[j];
+        double w = weight[j] != 0 ? (2 * r->weight_error * weight[j] + flushed) * kept(p, r, j) : 0;
         for (int64_t c = 0; c < p->Dv && w != 0; c++) out->o[r->at * p->Dv + c] += w * fabs(V[j * p->Dv + c]);
     }
     out->lse[r->at] = 2 * r->weight_error;
@@ -138,8 +169,9 @@ static void bound_forward(bounds *out, const ref_problem *p, const line *r, cons
 
 enum kind { FORWARD, BACKWARD, SECOND };
 
-static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse,
-                      enum kind kind)
+/* sizes: the problem in absolute values. */
+static void bound_row(bounds *out, const ref_problem *p, const ref_problem *sizes, const ref_second *s, line *r,
+                      const double *weight, double lse, enum kind kind)
 {
     const double size_of_lse = isfinite(lse) ? fabs(lse) : 0;
     double mean = 0, most = 0;
@@ -147,7 +179,7 @@ static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, li
     for (int64_t j = 0; j < p->Skv; j++)
         if (ref_visible(p, r->b, r->h, r->i, j)) {
             any = 1;
-            most = fmax(most, size_of_score(p, r, j));
+            most = fmax(most, size_of_score(sizes, r, j));
             if (kind == SECOND) mean += weight[j] * size_of_tangent(p, s, r, j);
         }
     if (kind == SECOND) {
@@ -157,10 +189,11 @@ static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, li
         return;
     }
     /* Every chain of roundings counted: D for a score, Dv for the gradient of a weight, the queries and keys of the sums. */
-    int64_t chain = p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq;
-    r->weight_error = 8 + (double)chain + (double)(p->D + 2) * most + size_of_lse;
+    int64_t chain = p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq, wide = p->D + 2;
+    if (p->W) wide += dim_k(p) + 2 * weights_of_head(p) / (p->D + 1), chain += p->B * p->Hq * p->Sq + wide;
+    r->weight_error = 8 + (double)chain + (double)wide * most + size_of_lse;
     if (kind == FORWARD) bound_forward(out, p, r, weight);
-    else bound_backward(out, p, s, r, weight, lse);
+    else bound_backward(out, p, sizes, s, r, weight, lse);
 }
 
 static void make(bounds *out, const ref_problem *p, const ref_second *s, enum kind kind, double storage)
@@ -168,7 +201,15 @@ static void make(bounds *out, const ref_problem *p, const ref_second *s, enum ki
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double *O = array(rows * p->Dv), *lse = array(rows), *S = array(rows * p->Skv), *P = array(rows * p->Skv);
     *out = (bounds){.o = array(rows * p->Dv), .lse = array(rows), .tan_o = array(rows * p->Dv), .tan_lse = array(rows)};
-    out->q = array(rows * p->D), out->k = array(keys * p->D), out->v = array(keys * p->Dv), out->bias = array(rows * p->Skv);
+    const int64_t of_q = rows * p->D, of_k = keys * dim_k(p), of_w = (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p);
+    double *Q = array(of_q), *K = array(of_k), *W = array(of_w);
+    ref_problem sizes = *p;
+    for (int64_t i = 0; i < of_q; i++) Q[i] = fabs(p->Q[i]);
+    for (int64_t i = 0; i < of_k; i++) K[i] = p->kind == REF_DISTANCE ? -fabs(p->K[i]) : fabs(p->K[i]);
+    for (int64_t i = 0; i < of_w; i++) W[i] = fabs(p->W[i]);
+    sizes.Q = Q, sizes.K = K, sizes.W = p->W ? W : NULL;
+    out->w = array(of_w), out->q = array(of_q), out->k = array(of_k), out->v = array(keys * p->Dv),
+    out->bias = array(rows * p->Skv);
     out->scale = array(p->Hq), out->slopes = array(p->B * p->Hq), out->sink = array(p->Hq);
     ref_forward(p, O, lse, S, P);
     for (int64_t at = 0; at < rows; at++) {
@@ -176,8 +217,10 @@ static void make(bounds *out, const ref_problem *p, const ref_second *s, enum ki
         r.key_head = r.b * p->Hkv + r.h / (p->Hq / p->Hkv);
         if (p->scale_of_head) r.scale = p->scale_of_head[r.h];
         if (p->temperature > 0) r.scale /= p->temperature;
-        bound_row(out, p, s, &r, P + at * p->Skv, lse[at], kind);
+        bound_row(out, p, &sizes, s, &r, P + at * p->Skv, lse[at], kind);
     }
+    for (int64_t i = 0; i < of_q; i++) out->q[i] = fabs(out->q[i]); /* those of distances came out negative */
+    free(Q), free(K), free(W);
     free(O), free(lse), free(S), free(P);
 }
 
@@ -190,8 +233,8 @@ void bounds_make_backward(bounds *out, const ref_problem *p, const ref_second *s
 
 void bounds_free(bounds *out)
 {
-    double *all[] = {out->o, out->lse,  out->tan_o, out->tan_lse, out->q,   out->k,
-                     out->v, out->bias, out->scale, out->slopes,  out->sink};
+    double *all[] = {out->o, out->lse,  out->tan_o, out->tan_lse, out->q,    out->k,
+                     out->v, out->bias, out->scale, out->slopes,  out->sink, out->w};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

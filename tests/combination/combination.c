@@ -216,7 +216,7 @@ static void draw_tensors(drawing *d)
     attn_problem *p = &c->problem;
     attn_args *a = &c->args;
     attn_tangents *tan = &p->tangents;
-    c->q = draw_queries(d, d->D, 2), c->k = draw_keys(d, d->D, 2), c->v = draw_keys(d, d->Dv, 1);
+    c->q = draw_queries(d, d->D, 2), c->k = draw_keys(d, c->ref.Dk ? c->ref.Dk : d->D, 2), c->v = draw_keys(d, d->Dv, 1);
     c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries_as(d, d->compute, 1, 0);
     c->grad_o = draw_queries(d, d->Dv, 1), c->grad_lse = combination_like(&c->lse);
     tensor_draw(&c->grad_lse, &d->random, 1);
@@ -298,6 +298,10 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
         random_source more = random_from(spec->seed + 1000003);
         combination_more(c, &more);
     }
+    if (flags & KIND) {
+        random_source more = random_from(spec->seed + 2000003);
+        combination_kind(c, &more, (attn_score_kind)(ATTN_SCORE_GENERAL + spec->seed % ATTN_SCORE_DISTANCE));
+    }
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
 }
@@ -325,8 +329,9 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
 
 void combination_free(combination *c)
 {
-    tensor *tensors[] = {&c->q,     &c->k,    &c->v,     &c->o,      &c->lse,      &c->mask,  &c->blocks, &c->given, &c->bias,
-                         &c->slope, &c->sink, &c->scale, &c->grad_o, &c->grad_lse, &c->tan_q, &c->tan_k,  &c->tan_v, &c->tan_bias};
+    tensor *tensors[] = {&c->q,        &c->k,     &c->v,     &c->o,     &c->lse,     &c->mask,  &c->blocks,
+                         &c->given,    &c->bias,  &c->slope, &c->w,     &c->sink,    &c->scale, &c->grad_o,
+                         &c->grad_lse, &c->tan_q, &c->tan_k, &c->tan_v, &c->tan_bias};
     void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,   c->length_kv,     c->keep,
                       c->slopes,  c->ranges,   c->ranges_of_ref, c->block_rows, c->block_columns, c->Z};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);

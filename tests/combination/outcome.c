@@ -88,13 +88,14 @@ static void want_backward(combination *c, outcome *out)
     ref_gradients g = {.dO = c->grad_o.value,
                        .dlse = c->grad_lse.value,
                        .dQ = array(rows * p->D),
-                       .dK = array(keys * p->D),
+                       .dK = array(keys * c->k.shape[3]),
                        .dV = array(keys * p->Dv),
                        .P = array(rows * p->Skv),
                        .dS = array(rows * p->Skv),
                        .dscale = array(p->Hq),
                        .dslopes = array(p->B * p->Hq),
-                       .dsink = array(p->Hq)};
+                       .dsink = array(p->Hq),
+                       .dW = p->W ? array(size_of(c->w.shape)) : NULL};
     const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
     bounds b;
     ref_backward(p, &g);
@@ -117,7 +118,12 @@ static void want_backward(combination *c, outcome *out)
         reduce(b.slopes, heads, slopes->got.shape, slopes->bound);
     }
     if ((want->sink = c->problem.bias.sink)) copy(add(out, "grad_sink", numbers(c, 1), &a->grad_sink, NULL), g.dsink, b.sink);
-    double *all[] = {g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink};
+    if ((want->w = p->W != NULL)) {
+        tensor like = c->w;
+        like.layout.dtype = combination_compute(c);
+        copy(add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.w);
+    }
+    double *all[] = {g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink, g.dW};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     bounds_free(&b);
 }

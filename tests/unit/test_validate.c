@@ -69,7 +69,8 @@ static void test_enums(void **state)
     (void)state;
     REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT,
             "op is 7; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)");
-    REFUSED(s.problem.score.kind = (attn_score_kind)3, ATTN_ERR_ARGUMENT, "score.kind is 3; known: 0 (dot)");
+    REFUSED(s.problem.score.kind = (attn_score_kind)9, ATTN_ERR_ARGUMENT,
+            "score.kind is 9; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance)");
     REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
             "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
     REFUSED(s.problem.bias.alibi = (attn_alibi)3, ATTN_ERR_ARGUMENT,
@@ -205,6 +206,38 @@ static void test_options_of_scores(void **state)
             "mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink");
     REFUSED(s.problem.dropout.probability = 1.5, ATTN_ERR_ARGUMENT, "dropout.probability is 1.5; it is within 0..1");
     ACCEPTED((s.problem.score.temperature = 2, s.problem.score.softcap = 30, s.problem.mask.chunk = 2));
+}
+
+static void test_score_kinds(void **state)
+{
+    static const float w[64] = {0};
+    (void)state;
+#define KIND(which) (s.problem.score.kind = ATTN_SCORE_##which)
+    ACCEPTED((KIND(GENERAL), s.args.w = w));
+    ACCEPTED((KIND(METRIC), s.args.w = w, s.problem.score.dim_metric = 2));
+    ACCEPTED(KIND(COSINE));
+    ACCEPTED(KIND(DISTANCE));
+    REFUSED(KIND(GENERAL), ATTN_ERR_ARGUMENT, "args.w is NULL");
+    REFUSED((KIND(GENERAL), s.problem.score.dim_k = -1), ATTN_ERR_SHAPE, "score.dim_k (-1) is negative");
+    REFUSED((KIND(COSINE), s.problem.score.dim_k = 8), ATTN_ERR_ARGUMENT,
+            "score.dim_k is 8 and score.kind is cosine; only with general do keys have other channels than queries");
+    REFUSED((KIND(METRIC), s.problem.score.dim_metric = -2), ATTN_ERR_SHAPE, "score.dim_metric (-2) is negative");
+    REFUSED(s.problem.score.dim_metric = 3, ATTN_ERR_ARGUMENT, "score.dim_metric is 3 and score.kind is dot; only metric has it");
+    REFUSED((KIND(DISTANCE), s.problem.score.w_heads = 1), ATTN_ERR_ARGUMENT,
+            "score.w_heads is set and score.kind is distance, which has no w");
+    REFUSED((KIND(GENERAL), s.problem.score.w_heads = 2), ATTN_ERR_ARGUMENT, "score.w_heads is 2; it is 0 or 1");
+    REFUSED((backward(&s), s.problem.gradients.w = 1), ATTN_ERR_ARGUMENT,
+            "gradients.w is set and score.kind is dot, which has no w");
+    REFUSED((KIND(GENERAL), s.problem.gradients.w = 1), ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED((KIND(GENERAL), s.problem.op = ATTN_JVP), ATTN_ERR_UNSUPPORTED,
+            "score.kind is general and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for dot "
+            "products");
+    REFUSED((KIND(COSINE), s.problem.paging.paged = 1), ATTN_ERR_UNSUPPORTED,
+            "paging.paged is set and score.kind is cosine; keys in pages can be scored by dot, general and metric");
+    REFUSED((KIND(GENERAL), s.problem.score.w.dtype = ATTN_I32, s.args.w = w), ATTN_ERR_UNSUPPORTED,
+            "w.dtype is i32; it must be f32, f64, f16 or bf16");
+    REFUSED((KIND(METRIC), s.args.w = w, s.problem.score.dim_metric = INT64_MAX / 8), ATTN_ERR_SHAPE,
+            "w.stride[2] (4) times its size (1152921504606846975) overflows 64-bit addresses");
 }
 
 static void test_gradients(void **state)
@@ -541,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_shape),
         cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_score_kinds),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_want),

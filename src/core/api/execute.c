@@ -9,27 +9,31 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(args, ATTN_ERR_ARGUMENT, "args is NULL");
     TRY(attn_struct_read(&a, sizeof a, args, args->struct_size, "attn_args", error));
-    TRY(attn_args_validate(&plan->walk.problem, &a, error));
+    TRY(attn_args_validate(&plan->prepare.problem, &a, error));
     size_t need = attn_plan_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+    attn_args prepared;
+    void *rest = (char *)aligned + plan->prepare.bytes;
+    attn_prepare_begin(&plan->prepare, &plan->walk, &a, aligned, &prepared);
     switch (plan->walk.problem.op) {
     case ATTN_FORWARD:
-        attn_sched_forward(&plan->walk, &a, aligned);
+        attn_sched_forward(&plan->walk, &prepared, rest);
         break;
     case ATTN_BACKWARD:
-        attn_sched_backward(&plan->walk, &a, aligned);
+        attn_sched_backward(&plan->walk, &prepared, rest);
         break;
     case ATTN_JVP:
-        attn_sched_jvp(&plan->walk, &a, aligned);
+        attn_sched_jvp(&plan->walk, &prepared, rest);
         break;
     case ATTN_DOUBLE_BACKWARD:
-        attn_sched_second(&plan->walk, &a, aligned);
+        attn_sched_second(&plan->walk, &prepared, rest);
         break;
     case ATTN_LINEAR: /* no problem passes the rules with it */
         break;
     }
+    attn_prepare_finish(&plan->prepare, &plan->walk, &a, aligned);
     return attn_succeed(error);
 }
 

@@ -17,9 +17,10 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     memset(plan, 0, sizeof *plan);
     if (options) TRY(attn_struct_read(&o, sizeof o, options, options->struct_size, "attn_options", error));
     TRY(attn_options_validate(&o, error));
-    TRY(attn_struct_read(&walk->problem, sizeof walk->problem, problem, problem->struct_size, "attn_problem", error));
-    TRY(attn_problem_resolve(&walk->problem, error));
-    TRY(attn_kernel_choose(&walk->problem, &o, &plan->row, plan->why, sizeof plan->why, error));
+    attn_problem *ours = &plan->prepare.problem;
+    TRY(attn_struct_read(ours, sizeof *ours, problem, problem->struct_size, "attn_problem", error));
+    TRY(attn_problem_resolve(ours, error));
+    TRY(attn_kernel_choose(ours, &o, &plan->row, plan->why, sizeof plan->why, error));
 
     plan->allocator = attn_allocator_or_default(&o.allocator);
     walk->compute = plan->row->compute;
@@ -29,8 +30,11 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     walk->second = plan->row->second;
     walk->parallel_for = o.parallel_for;
     walk->parallel_context = o.parallel_context;
-    CHECK(attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()), ATTN_ERR_SHAPE,
-          "the sizes are too large: a workspace or task count overflows 64 bits");
+    int64_t w_shape[2];
+    attn_problem_w_shape(ours, w_shape);
+    CHECK(attn_prepare_problem(ours, &walk->problem) && attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()) &&
+              attn_prepare_init(&plan->prepare, walk, w_shape) && attn_walk_bytes(walk) <= INT64_MAX - 64 - plan->prepare.bytes,
+          ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
     return ATTN_OK;
 }
 
@@ -61,8 +65,8 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
 
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
-    if (!plan || plan->walk.tasks == 0) return 0;
-    return (size_t)attn_walk_bytes(&plan->walk) + 63; /* room to align */
+    if (!plan || (plan->walk.tasks == 0 && plan->prepare.bytes == 0)) return 0;
+    return (size_t)(plan->prepare.bytes + attn_walk_bytes(&plan->walk)) + 63; /* room to align */
 }
 
 void attn_plan_destroy(attn_plan *plan)

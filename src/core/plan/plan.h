@@ -4,10 +4,12 @@
 #define ATTN_PLAN_PLAN_H
 
 #include "../kernels/kernel.h"
+#include "../sched/prepare.h"
 #include "../sched/walk.h"
 
 struct attn_plan {
-    attn_walk walk; /* with the resolved problem in it */
+    attn_prepare prepare; /* with the resolved problem in it */
+    attn_walk walk;       /* with the one that prepare makes of it: dot products */
     const attn_kernel_row *row;
     char why[96];
     attn_allocator allocator; /* of the plan itself */
@@ -28,6 +30,11 @@ attn_status attn_args_validate(const attn_problem *problem, const attn_args *arg
 
 /* The caller's allocator, or malloc's where it has no functions. */
 attn_allocator attn_allocator_or_default(const attn_allocator *given);
+
+/* What the score kind asks for: a matrix w, its rows and columns (0 without w), and the channels of a key. */
+int attn_problem_has_w(const attn_problem *problem);
+void attn_problem_w_shape(const attn_problem *problem, int64_t shape[2]);
+int64_t attn_problem_dim_k(const attn_problem *problem);
 
 /* f64 where the storage is f64, else f32. */
 attn_dtype attn_problem_compute(const attn_problem *problem);

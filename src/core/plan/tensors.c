@@ -9,6 +9,7 @@
 #include "../base/error.h"
 #include "../base/names.h"
 #include "../sched/walk.h"
+#include "plan.h"
 
 enum role { INPUT, OUTPUT };
 
@@ -22,7 +23,7 @@ enum {
 
 typedef attn_tensor_row tensor;
 
-enum { TENSORS = 57 };
+enum { TENSORS = 64 };
 
 /* Packed: tokens of all sequences, once the call says how many; else, and while planning, those of a sequence. */
 static int64_t tokens_in_all(const attn_problem *p, const void *starts, int64_t of_sequence)
@@ -46,7 +47,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const char *floats_text = "f32, f64, f16 or bf16", *indices_text = "i32 or i64";
     const attn_want *want = &p->want;
     attn_dtype index = p->mask.index_dtype;
-    attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute;
+    attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute, w = p->score.w.dtype ? p->score.w.dtype : compute;
     int backward = p->op == ATTN_BACKWARD, jvp = p->op == ATTN_JVP, second = p->op == ATTN_DOUBLE_BACKWARD;
     enum role forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
     const attn_tangents *tan = &p->tangents;
@@ -59,6 +60,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     int blocks = p->mask.block || p->mask.block_lists;
     int64_t nbq = blocks ? attn_ceil_div(Sq, p->mask.block_q) : 0, nbk = blocks ? attn_ceil_div(Skv, p->mask.block_kv) : 0;
     const int64_t *bs = p->bias.bias.stride;
+    int64_t dim_k = attn_problem_dim_k(p), w_heads = p->score.w_heads ? Hq : 1, w_shape[2];
+    attn_problem_w_shape(p, w_shape);
     int dense_bias = !(bs[0] || bs[1] || bs[2] || bs[3]); /* the gradient of a bias has size 1 where the bias broadcasts */
     int64_t gb[4] = {s->batch, Hq, Sq, Skv};
     for (int axis = 0; axis < 4; axis++)
@@ -75,7 +78,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     /* clang-format on */
     const tensor table[] = {
         TOKENS(1, INPUT, q, q, Hq, Tq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
-        KEYS(k, s->dim_qk),
+        KEYS(k, dim_k),
         KEYS(v, s->dim_v),
         TOKENS(1, forward_role, o, o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->mask.boolean, INPUT, mask, mask.mask, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text, 0),
@@ -100,7 +103,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
                compute_text, 1),
         TOKENS(backward || second, INPUT, grad_o, gradients.grad_o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_q, gradients.grad_q, Hq, Tq, s->dim_qk, stored, same, same_text, 1),
-        TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Tkv, s->dim_qk, stored, same, same_text, 1),
+        TOKENS(backward, OUTPUT, grad_k, gradients.grad_k, Hkv, Tkv, dim_k, stored, same, same_text, 1),
         TOKENS(backward, OUTPUT, grad_v, gradients.grad_v, Hkv, Tkv, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->gradients.bias, OUTPUT, grad_bias, gradients.grad_bias, gb[0], gb[1], gb[2], gb[3], bias, FLOATS, floats_text, 1),
         TOKENS(p->gradients.lse, INPUT, grad_lse, want.lse_layout, Hq, Tq, 1, compute, 1u << compute, compute_text, 0),
@@ -124,6 +127,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         ARRAY(p->mask.block_lists, INPUT, block_rows, nbq + 1, index),
         ARRAY(p->mask.block_lists, INPUT, block_columns, p->mask.block_entries, index),
         ARRAY(p->paging.paged, INPUT, page_table, page_entries, index),
+        LAYOUT(attn_problem_has_w(p), INPUT, w, score.w, 1, w_heads, w_shape[0], w_shape[1], compute, FLOATS, floats_text, 0),
+        LAYOUT(p->gradients.w, OUTPUT, grad_w, gradients.grad_w, 1, w_heads, w_shape[0], w_shape[1], w, FLOATS, floats_text, 1),
         ARRAY(p->score.scale_kind == ATTN_SCALE_PER_HEAD, INPUT, scale, Hq, compute),
         ARRAY(p->bias.alibi != ATTN_ALIBI_NONE, INPUT, slopes, slopes_b * Hq, compute),
         ARRAY(p->bias.sink, INPUT, sink, Hq, compute),

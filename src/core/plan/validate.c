@@ -16,7 +16,8 @@ static attn_status check_enums(const attn_problem *p, attn_error *error)
 {
     CHECK(p->op >= ATTN_FORWARD && p->op <= ATTN_DOUBLE_BACKWARD, ATTN_ERR_ARGUMENT,
           "op is %d; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)", (int)p->op);
-    CHECK(p->score.kind == ATTN_SCORE_DOT, ATTN_ERR_ARGUMENT, "score.kind is %d; known: 0 (dot)", (int)p->score.kind);
+    CHECK(p->score.kind >= ATTN_SCORE_DOT && p->score.kind <= ATTN_SCORE_DISTANCE, ATTN_ERR_ARGUMENT,
+          "score.kind is %d; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance)", (int)p->score.kind);
     CHECK(p->score.scale_kind >= ATTN_SCALE_DEFAULT && p->score.scale_kind <= ATTN_SCALE_PER_HEAD, ATTN_ERR_ARGUMENT,
           "score.scale_kind is %d; known: 0 (default), 1 (value), 2 (per head)", (int)p->score.scale_kind);
     CHECK(p->bias.alibi >= ATTN_ALIBI_NONE && p->bias.alibi <= ATTN_ALIBI_BATCH_HEAD, ATTN_ERR_ARGUMENT,
@@ -63,6 +64,8 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"gradients.slopes", p->gradients.slopes},
         {"gradients.sink", p->gradients.sink},
         {"gradients.scale", p->gradients.scale},
+        {"gradients.w", p->gradients.w},
+        {"score.w_heads", p->score.w_heads},
         {"tangents.q", p->tangents.q},
         {"tangents.k", p->tangents.k},
         {"tangents.v", p->tangents.v},
@@ -122,6 +125,47 @@ static attn_status check_score(const attn_score *score, attn_error *error)
     return ATTN_OK;
 }
 
+int attn_problem_has_w(const attn_problem *p) { return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC; }
+
+int64_t attn_problem_dim_k(const attn_problem *p) { return p->score.dim_k ? p->score.dim_k : p->shape.dim_qk; }
+
+void attn_problem_w_shape(const attn_problem *p, int64_t shape[2])
+{
+    const int64_t D = p->shape.dim_qk;
+    shape[0] = !attn_problem_has_w(p) ? 0 : p->score.dim_metric ? p->score.dim_metric : D;
+    shape[1] = !attn_problem_has_w(p) ? 0 : attn_problem_dim_k(p);
+}
+
+static const char *kind_text(attn_score_kind kind)
+{
+    static const char *const names[] = {"dot", "general", "metric", "cosine", "distance"};
+    return names[kind];
+}
+
+/* Fields of attn_score that only some kinds have. */
+static attn_status check_kind(const attn_problem *p, attn_error *error)
+{
+    const attn_score *s = &p->score;
+    const char *kind = kind_text(s->kind);
+    CHECK(s->kind == ATTN_SCORE_DOT || p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_UNSUPPORTED,
+          "score.kind is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for dot products",
+          kind);
+    CHECK(s->dim_k >= 0, ATTN_ERR_SHAPE, "score.dim_k (%" PRId64 ") is negative", s->dim_k);
+    CHECK(s->dim_k == 0 || s->kind == ATTN_SCORE_GENERAL, ATTN_ERR_ARGUMENT,
+          "score.dim_k is %" PRId64 " and score.kind is %s; only with general do keys have other channels than queries", s->dim_k,
+          kind);
+    CHECK(s->dim_metric >= 0, ATTN_ERR_SHAPE, "score.dim_metric (%" PRId64 ") is negative", s->dim_metric);
+    CHECK(s->dim_metric == 0 || s->kind == ATTN_SCORE_METRIC, ATTN_ERR_ARGUMENT,
+          "score.dim_metric is %" PRId64 " and score.kind is %s; only metric has it", s->dim_metric, kind);
+    CHECK(!s->w_heads || attn_problem_has_w(p), ATTN_ERR_ARGUMENT, "score.w_heads is set and score.kind is %s, which has no w",
+          kind);
+    CHECK(!p->gradients.w || attn_problem_has_w(p), ATTN_ERR_ARGUMENT, "gradients.w is set and score.kind is %s, which has no w",
+          kind);
+    CHECK(!p->paging.paged || !attn_prepares_keys(p), ATTN_ERR_UNSUPPORTED,
+          "paging.paged is set and score.kind is %s; keys in pages can be scored by dot, general and metric", kind);
+    return ATTN_OK;
+}
+
 static attn_status check_mask(const attn_problem *p, attn_error *error)
 {
     const attn_mask *m = &p->mask;
@@ -177,7 +221,7 @@ static attn_status check_gradients(const attn_problem *p, attn_error *error)
     const attn_gradients *g = &p->gradients;
     CHECK(p->dropout.probability >= 0 && p->dropout.probability <= 1, ATTN_ERR_ARGUMENT,
           "dropout.probability is %g; it is within 0..1", p->dropout.probability);
-    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale), ATTN_ERR_ARGUMENT,
+    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale || g->w), ATTN_ERR_ARGUMENT,
           "gradients are asked for but op is not ATTN_BACKWARD");
     CHECK(p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD || !g->lse, ATTN_ERR_ARGUMENT,
           "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
@@ -242,6 +286,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_flags(p, error));
     TRY(attn_shape_validate(&p->shape, error));
     TRY(check_score(&p->score, error));
+    TRY(check_kind(p, error));
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));
     TRY(check_gradients(p, error));
@@ -249,7 +294,8 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_tangents(p, error));
     if (p->op != ATTN_FORWARD) p->want.lse = 1; /* an input there */
     TRY(attn_tensors_resolve(p, error));
-    if (p->score.scale_kind == ATTN_SCALE_DEFAULT) p->score.scale = p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
+    if (p->score.scale_kind == ATTN_SCALE_DEFAULT)
+        p->score.scale = p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
     if (p->score.temperature == 0) p->score.temperature = 1;
     return ATTN_OK;
 }

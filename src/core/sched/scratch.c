@@ -4,15 +4,7 @@
 #include "tile.h"
 #include "walk.h"
 
-/* A part of a layout: `count` times `each` elements of `size` bytes, at an offset that goes to *at. */
-typedef struct part {
-    int64_t *at;
-    int64_t count, each;
-    size_t size;
-} part;
-
-/* Lays the parts one behind the other from *end on; returns 0 if that overflows. */
-static int place(const part *parts, size_t n, int64_t *end)
+int attn_place(const attn_part_of *parts, size_t n, int64_t *end)
 {
     for (size_t i = 0; i < n; i++) {
         int64_t bytes;
@@ -27,8 +19,8 @@ static int place(const part *parts, size_t n, int64_t *end)
 static int64_t step_bytes(int64_t count, int64_t each, size_t size)
 {
     int64_t at, end = 0;
-    part one = {&at, count, each, size};
-    return place(&one, 1, &end) ? end : -1;
+    attn_part_of one = {&at, count, each, size};
+    return attn_place(&one, 1, &end) ? end : -1;
 }
 
 int attn_scratch_init(attn_walk *walk)
@@ -52,7 +44,7 @@ int attn_scratch_init(attn_walk *walk)
     s->panel_bytes = step_bytes(attn_max(panels, panels_v), q, size);
     if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0 || s->panel_bytes < 0) return 0;
 
-    const part parts[] = {
+    const attn_part_of parts[] = {
         {&s->Qt, s->Qt_bytes, group, 1},
         {&s->Ot, s->Ot_bytes, group, 1},
         {&s->m, s->lane_bytes, group, 1},
@@ -96,7 +88,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->part_dV, own_parts ? p->shape.len_kv : 0, walk->ld_dV, size},
     };
     s->bytes = 0;
-    return place(parts, sizeof parts / sizeof *parts, &s->bytes);
+    return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }
 
 int attn_shared_init(attn_walk *walk)
@@ -118,7 +110,7 @@ int attn_shared_init(attn_walk *walk)
     if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
     if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
-    const part parts[] = {
+    const attn_part_of parts[] = {
         {&s->states, states, s->state_bytes, 1},
         {&s->row_m, kept, 1, size},
         {&s->row_l, kept, 1, size},
@@ -128,5 +120,5 @@ int attn_shared_init(attn_walk *walk)
         {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
         {&s->rows, rows, s->rows_bytes, 1},
     };
-    return place(parts, sizeof parts / sizeof *parts, &s->bytes);
+    return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

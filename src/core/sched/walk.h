@@ -95,6 +95,15 @@ static inline int attn_walk_sums(const attn_walk *walk)
     return walk->problem.op == ATTN_BACKWARD || walk->problem.op == ATTN_DOUBLE_BACKWARD;
 }
 
+/* A part of a layout: `count` times `each` elements of `size` bytes, at an offset that goes to *at. */
+typedef struct attn_part_of {
+    int64_t *at;
+    int64_t count, each;
+    size_t size;
+} attn_part_of;
+/* Lays the parts one behind the other from *end on, each on a multiple of 64; returns 0 if that overflows. */
+int attn_place(const attn_part_of *parts, size_t n, int64_t *end);
+
 /* Fills everything behind the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
 int attn_scratch_init(attn_walk *walk);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * score.c - what a query and a key score, by kind, and the gradient of that.
+ *
+ *      general    x = q.(W k)              dq = W k dx        dk = W^T q dx       dW = q k^T dx
+ *      metric     x = (W q).(W k)          dq = W^T W k dx    dk = W^T W q dx     dW = (W q k^T + W k q^T) dx
+ *      cosine     x = q.k / (|q| |k|)      dq = (k/|k| - x q/|q|) / |q| dx        and the same for k
+ *      distance   x = -|q - k|^2           dq = -2 (q - k) dx                     dk = -dq
+ */
+#include "row.h"
+
+#include <math.h>
+
+int64_t dim_k(const ref_problem *p) { return p->Dk ? p->Dk : p->D; }
+
+static int64_t rows_of_W(const ref_problem *p) { return p->kind == REF_METRIC && p->R ? p->R : p->D; }
+
+int64_t weights_of_head(const ref_problem *p) { return p->W ? rows_of_W(p) * dim_k(p) : 0; }
+
+/* Where the head's W starts, in numbers. */
+static int64_t weights_at(const ref_problem *p, const row *r) { return p->W_of_each_head ? r->h * weights_of_head(p) : 0; }
+
+double row_raw_score(const ref_problem *p, const row *r, int64_t j)
+{
+    const int64_t D = p->D, Dk = dim_k(p);
+    const double *q = r->q, *k = r->K + j * Dk, *W = p->W ? p->W + weights_at(p, r) : 0;
+    double x = 0;
+    switch (p->kind) {
+    case REF_DOT:
+        return dot(q, k, D);
+    case REF_GENERAL:
+        for (int64_t a = 0; a < D; a++) x += q[a] * dot(W + a * Dk, k, Dk);
+        return x;
+    case REF_METRIC:
+        for (int64_t a = 0; a < rows_of_W(p); a++) x += dot(W + a * D, q, D) * dot(W + a * D, k, D);
+        return x;
+    case REF_COSINE:
+        x = sqrt(dot(q, q, D)) * sqrt(dot(k, k, D));
+        return x != 0 ? dot(q, k, D) / x : 0;
+    case REF_DISTANCE:
+        for (int64_t a = 0; a < D; a++) x -= (q[a] - k[a]) * (q[a] - k[a]);
+        return x;
+    }
+    return x;
+}
+
+/* The cosine of x and y as x moves: a vector of length 0 has none, and no gradient. */
+static void cosine_gradient(const double *x, const double *y, int64_t D, double dx, double *to)
+{
+    double lx = sqrt(dot(x, x, D)), ly = sqrt(dot(y, y, D));
+    if (lx == 0 || ly == 0) return;
+    double cosine = dot(x, y, D) / (lx * ly);
+    for (int64_t a = 0; a < D; a++) to[a] += dx * (y[a] / ly - cosine * x[a] / lx) / lx;
+}
+
+void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double dx)
+{
+    const int64_t D = p->D, Dk = dim_k(p), at = weights_at(p, r);
+    const double *q = r->q, *k = r->K + j * Dk, *W = p->W ? p->W + at : 0;
+    double *dq = G->dQ + r->index * D, *dk = G->dK + ((r->b * p->Hkv + r->g) * p->Skv + j) * Dk, *dW = G->dW ? G->dW + at : 0;
+    switch (p->kind) {
+    case REF_DOT:
+        for (int64_t a = 0; a < D; a++) {
+            dq[a] += dx * k[a];
+            dk[a] += dx * q[a];
+        }
+        break;
+    case REF_GENERAL:
+        for (int64_t a = 0; a < D; a++)
+            for (int64_t c = 0; c < Dk; c++) {
+                dq[a] += dx * W[a * Dk + c] * k[c];
+                dk[c] += dx * W[a * Dk + c] * q[a];
+                if (dW) dW[a * Dk + c] += dx * q[a] * k[c];
+            }
+        break;
+    case REF_METRIC:
+        for (int64_t a = 0; a < rows_of_W(p); a++) {
+            double Wq = dot(W + a * D, q, D), Wk = dot(W + a * D, k, D);
+            for (int64_t c = 0; c < D; c++) {
+                dq[c] += dx * W[a * D + c] * Wk;
+                dk[c] += dx * W[a * D + c] * Wq;
+                if (dW) dW[a * D + c] += dx * (Wq * k[c] + Wk * q[c]);
+            }
+        }
+        break;
+    case REF_COSINE:
+        cosine_gradient(q, k, D, dx, dq);
+        cosine_gradient(k, q, D, dx, dk);
+        break;
+    case REF_DISTANCE:
+        for (int64_t a = 0; a < D; a++) {
+            dq[a] -= 2 * dx * (q[a] - k[a]);
+            dk[a] += 2 * dx * (q[a] - k[a]);
+        }
+        break;
+    }
+}
