@@ -51,10 +51,10 @@ def draw(name, seed):
     return [math.sin(seed + 1.3 * n) for n in range(math.prod(SHAPES[name]))]
 
 
-def run(folder, tensors, *options):
+def run(folder, tensors, *options, mechanism=("--softcap=2", "--causal=bottom-right")):
     path, out = os.path.join(folder, "in.safetensors"), os.path.join(folder, "out.safetensors")
     write(path, {name: t if isinstance(t, tuple) else ("F64", SHAPES[name.removeprefix("tan_")], t) for name, t in tensors.items()})
-    subprocess.run([ATTN, "run", path, "-o", out, "--quiet", "--softcap=2", "--causal=bottom-right", *options], check=True)
+    subprocess.run([ATTN, "run", path, "-o", out, "--quiet", *mechanism, *options], check=True)
     return read(out)
 
 
@@ -95,6 +95,17 @@ def double_backward(folder, tensors, tangents):
     close("second_dlse", got["second_dlse"][1], forward["tan_lse"][1])
 
 
+def soft_limit(folder, tensors):
+    """Where each query has one key, no gradient passes the softmax; a higher temperature lets it pass again."""
+    large = {**tensors, "q": [100000 * x for x in tensors["q"]]}
+    size = {}
+    for temperature in (1, 100000):
+        got = run(folder, large, "--backward", "--temperature=%d" % temperature, mechanism=())
+        size[temperature] = max(map(abs, got["dk"][1])) / 100000, max(map(abs, got["dv"][1]))
+    if not (size[1][0] < 1e-12 and size[1][1] > 0.1 and size[100000][0] * 100000 > 1e-3):
+        sys.exit("FAILED: gradients of one-hot rows %s, of soft ones %s" % (size[1], size[100000]))
+
+
 def dropout(folder, tensors):
     """A mask that was written and is read again gives the same output, and weights after dropout have its zeros."""
     drawn = run(folder, tensors, "--dropout=0.4", "--seed=7", "--dropout-mask", "--weights", "--after-dropout")
@@ -121,6 +132,7 @@ def main():
         double_backward(folder, {**tensors, **gradients}, tangents)
         jvp(folder, {**tensors, "dropout_keep": keep}, tangents)
         double_backward(folder, {**tensors, **gradients, "dropout_keep": keep}, tangents)
+        soft_limit(folder, {**{name: tensors[name] for name in "qkv"}, "do": gradients["do"]})
         dropout(folder, tensors)
     print("beyond forward: all as expected")
 
