@@ -449,6 +449,39 @@ static const adapter adapters[] = {
     {"mechanism_grad", "scaled_dot_product_attention double_backward", mechanism_params, mechanism_tensors, NULL},
 };
 
+/* What is no attention over dot products, and so has no adapter. */
+static const struct {
+    adapter names; /* suite and op */
+    const char *what;
+} others[] = {
+    {{.suite = "onnx_attention", .op = "LinearAttention"}, "linear attention, without a softmax"},
+    {{.suite = "onnx_attention", .op = "Softmax"}, "a softmax alone"},
+    {{.suite = "onnx_attention", .op = "LogSoftmax"}, "a softmax alone"},
+    {{.suite = "onnx_attention", .op = "RotaryEmbedding"}, "positions alone"},
+    {{.suite = "onnx_attention", .op = "TensorScatter"}, "a write to a cache alone"},
+    {{.suite = "masks", .op = "*"}, "a mask alone, without queries and keys"},
+    {{.suite = "sdpa_misc", .op = "MHA*"}, "a layer with projections"},
+    {{.suite = "sdpa_misc", .op = "softmax(scores)*"}, "scores that are given, without queries and keys"},
+    {{.suite = "sdpa_misc", .op = "Transformer-XL relative shift"}, "an index map alone"},
+    {{.suite = "mechanism_grad", .op = "additive*"}, "another score"},
+    {{.suite = "mechanism_grad", .op = "concat"}, "another score"},
+    {{.suite = "mechanism_grad", .op = "general"}, "another score"},
+    {{.suite = "mechanism_grad", .op = "metric"}, "another score"},
+    {{.suite = "mechanism_grad", .op = "relative*"}, "another score"},
+    {{.suite = "mechanism_grad", .op = "t5_bias"}, "positions beside the scores"},
+    {{.suite = "mechanism_grad", .op = "rope_attention"}, "positions beside the scores"},
+    {{.suite = "mechanism_grad", .op = "linear_attention"}, "linear attention, without a softmax"},
+    {{.suite = "mechanism_grad", .op = "multi_head_attention"}, "a layer with projections"},
+    {{.suite = "mechanism_grad", .op = "modern_hopfield"}, "retrieval of patterns"},
+};
+
+const char *adapter_missing(const char *suite, const char *op)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (adapter_matches(&others[i].names, suite, op)) return others[i].what;
+    return NULL;
+}
+
 const adapter *adapter_find(const char *suite, const char *op)
 {
     for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++)

@@ -108,7 +108,9 @@ static void run_case(suite *s, const cJSON *json)
     const int linear = linear_case_is(s->name, json);
     if (!rules && !linear) {
         char reason[160];
-        snprintf(reason, sizeof reason, "operation %.120s: not covered", op);
+        const char *what = adapter_missing(s->name, op);
+        snprintf(reason, sizeof reason, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
+                 what ? what : "");
         set_result(&e, CHECK_SKIPPED, reason);
     } else if (strchr(file, '/') || snprintf(path, sizeof path, "%s/%s", s->folder, file) >= (int)sizeof path) {
         set_result(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");

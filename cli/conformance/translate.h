@@ -96,6 +96,8 @@ typedef struct adapter {
 
 /* The adapter for a case, or NULL. */
 const adapter *adapter_find(const char *suite, const char *op);
+/* Why there is none: what the operation is, if it is no attention over dot products; else NULL. */
+const char *adapter_missing(const char *suite, const char *op);
 int adapter_matches(const adapter *rules, const char *suite, const char *op);
 
 /* Fills the result, or skip, or wrong. */
