@@ -61,6 +61,7 @@ void test_weigh(void **state);
 void test_score(void **state);
 void test_score_same_bits(void **state);
 void test_keep_range(void **state);
+void test_seen(void **state);
 void test_keep_mask(void **state);
 void test_add_bias(void **state);
 void test_bias_overflow(void **state);

@@ -24,6 +24,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_score),
     TEST(test_score_same_bits),
     TEST(test_keep_range),
+    TEST(test_seen),
     TEST(test_keep_mask),
     TEST(test_add_bias),
     TEST(test_bias_overflow),

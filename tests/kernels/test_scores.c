@@ -127,6 +127,57 @@ void test_keep_range(void **state)
             }
 }
 
+/* What each lane keeps, moving forward from lane to lane: a causal staircase, a window, chunks, one vector apart, nothing. */
+enum { STAIRS = 5 };
+static void stairs(int which, int used, int64_t n, int32_t *low, int32_t *high)
+{
+    for (int i = 0; i < used; i++) {
+        const int chunk = (i + 3) / 7 * 7 - 3;
+        const int from[STAIRS] = {0, i - 5, chunk, i / it.lanes * it.lanes, 0}, to[STAIRS] = {i + 2, i + 3, chunk + 7, i + 1, 0};
+        low[i] = (int32_t)(from[which] < 0 ? 0 : from[which] < n ? from[which] : n);
+        high[i] = (int32_t)(to[which] < low[i] ? low[i] : to[which] < n ? to[which] : n);
+    }
+}
+
+/* Scoring what is seen, and folding it, is scoring all, dropping the rest, and folding all: in every bit, but for the sign of 0. */
+void test_seen(void **state)
+{
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int k = 0; k < LENGTHS; k++)
+            for (int which = 0; which < STAIRS; which++) {
+                const int64_t n = lengths[k], dim = 19, size = size_of(it.compute), used = (int64_t)width * it.lanes;
+                int32_t low[MOST_LANES], high[MOST_LANES];
+                void *Qt = random_tile(width, dim, 1), *K = random_input(it.compute, n * dim, 1);
+                void *all = output(n * it.tile * size), *all_max = output(it.tile * size);
+                void *seen = output(n * it.tile * size), *seen_max = output(it.tile * size);
+                stairs(which, (int)used, n, low, high);
+                it.kernel->score(width, n, dim, Qt, K, dim, all, all_max, K, dim);
+                it.kernel->keep_range(width, n, all, low, high);
+                it.kernel->block_max(width, n, all, all_max);
+                it.kernel->score_seen(width, n, dim, Qt, K, dim, seen, seen_max, low, high, K, dim);
+                for (int64_t j = 0; j < n; j++)
+                    assert_memory_equal((char *)seen + j * it.tile * size, (char *)all + j * it.tile * size, (size_t)(used * size));
+                assert_memory_equal(seen_max, all_max, (size_t)(used * size));
+                other_lanes_untouched(width, n, seen);
+
+                void *m[2], *l[2], *Ot[2];
+                for (int t = 0; t < 2; t++) {
+                    m[t] = output(it.tile * size), l[t] = output(it.tile * size), Ot[t] = output(dim * it.tile * size);
+                    it.kernel->start(width, dim, -INFINITY, m[t], l[t], Ot[t]);
+                }
+                it.kernel->fold(width, n, dim, all, all_max, NULL, K, dim, m[0], l[0], Ot[0], K, dim);
+                it.kernel->fold_seen(width, n, dim, seen, seen_max, NULL, K, dim, m[1], l[1], Ot[1], low, high, K, dim);
+                assert_memory_equal(m[1], m[0], (size_t)(used * size));
+                assert_memory_equal(l[1], l[0], (size_t)(used * size));
+                for (int64_t c = 0; c < dim; c++)
+                    for (int64_t i = 0; i < used; i++)
+                        assert_true(get(it.compute, Ot[1], c * it.tile + i) == get(it.compute, Ot[0], c * it.tile + i));
+                other_lanes_untouched(width, dim, Ot[1]);
+                release_all();
+            }
+}
+
 /* How a caller's block may lie: strides in elements for r rows and n keys. */
 enum { LAYOUTS = 9 };
 static attn_block layout(int which, attn_dtype dtype, int64_t r, int64_t n, int64_t *elements)

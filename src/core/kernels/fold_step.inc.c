@@ -79,20 +79,33 @@ VF_INLINE int absorb(const int width, int64_t n, real *S, const real *block_max,
 }
 
 VF_INLINE void fold_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop,
-                          const real *V, int64_t ldv, real *m, real *l, real *Ot, ahead next)
+                          const real *V, int64_t ldv, real *m, real *l, real *Ot, const stair *stairs, int count, ahead next)
 {
     vf factor[VF_VECTORS];
     int rescale = absorb(width, n, S, block_max, m, l, factor);
     if (drop) step_drop(width, n, S, drop);
-    if (rescale) value_block(width, 1, n, dim_v, S, V, ldv, Ot, factor, next);
-    else value_block(width, 0, n, dim_v, S, V, ldv, Ot, factor, next);
+    if (rescale) value_block_seen(width, 1, n, dim_v, S, V, ldv, Ot, factor, stairs, count, next);
+    else value_block_seen(width, 0, n, dim_v, S, V, ldv, Ot, factor, stairs, count, next);
 }
 
 static void step_fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                       int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, dim_v);
-    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, coming);
+    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, NULL, 0, coming);
+}
+
+static void step_fold_seen(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
+                           const void *V, int64_t ldv, void *m, void *l, void *Ot, const int32_t *low, const int32_t *high,
+                           const void *next, int64_t next_ld)
+{
+    ahead coming = ahead_of(next, next_ld, dim_v);
+    stair stairs[MOST_STAIRS];
+    int count = stairs_of(width, n, low, high, stairs);
+#ifdef VF_ASM_PRODUCT /* begins chains and does not go on with them */
+    count = level_stairs(width, count, stairs);
+#endif
+    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, stairs, count, coming);
 }
 
 VF_INLINE void fold_careful_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop,

@@ -112,6 +112,12 @@ typedef struct attn_fwd_kernel {
     void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                   const void *next, int64_t next_ld);
 
+    /* The same where each lane keeps the keys low[lane] <= j < high[lane] only, 0 <= low <= high <= n, both of which stay or move
+     * forward from lane to lane: S is -infinity outside, which block_max does not count, and what no lane of a vector keeps is not
+     * computed.  low and high have width*lanes entries; lanes past rows repeat the last real one. */
+    void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                       const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+
     /* The modifiers.  A dropped score becomes exactly -infinity, whatever it was (NaN too).  They leave block_max stale: the
      * scheduler calls block_max after the last one.  Lanes past rows go on repeating the last real query. */
 
@@ -146,7 +152,12 @@ typedef struct attn_fwd_kernel {
      */
     void (*fold)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                  int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld);
-    /* The same, but a key that is dropped, by a score of -infinity or by drop, contributes nothing even where its value is NaN or
+    /* The same where S is -infinity outside low and high, which are as in score_seen: values there may be left out, or be taken
+     * times 0. */
+    void (*fold_seen)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
+                      int64_t ldv, void *m, void *l, void *Ot, const int32_t *low, const int32_t *high, const void *next,
+                      int64_t next_ld);
+    /* As fold, but a key that is dropped, by a score of -infinity or by drop, contributes nothing even where its value is NaN or
      * infinite (0 * NaN in fold).
      * Slow; the scheduler repeats a tile with it when Ot came out not finite and keys were dropped inside visited blocks.
      * scratch: T[n * tile_q]. */

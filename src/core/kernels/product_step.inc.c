@@ -37,23 +37,13 @@ VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
             __builtin_prefetch((const void *)(p->rows + (uintptr_t)(j * p->ld * (int64_t)sizeof(real) + byte)));
 }
 
-/*
- * acc[i][v] = sum_k A[i*row + k*step] * B[k][lanes of v], for i < rows and v < width, which are constants: chains from 0 with k
- * ascending. One of row and step is 1.
- */
-VF_INLINE void product(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
-                       ahead *next, vf (*acc)[VF_VECTORS])
+/* acc[i][v] += sum_k A[i*row + k*step] * B[k][lanes of v] for first <= v < last: one chain each, k ascending.  Constants but for
+ * steps and the strides. */
+VF_INLINE void product_more(const int rows, const int first, const int last, int64_t steps, const real *A, int64_t row,
+                            int64_t step, const real *B, ahead *next, vf (*acc)[VF_VECTORS])
 {
-#ifdef VF_ASM_PRODUCT
-    if (VF_ASM_PRODUCT(rows, width, steps, A, row, step, B, &next->at, next->hop, acc)) return;
-#endif
     enum { TURN = 4 };
     const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
-    VF_UNROLL
-    for (int i = 0; i < rows; i++) {
-        VF_UNROLL
-        for (int v = 0; v < width; v++) acc[i][v] = vf_zero();
-    }
     int64_t k = 0;
     VF_ROLLED
     for (; k + TURN <= steps; k += TURN) {
@@ -64,7 +54,7 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
         for (int u = 0; u < TURN; u++) {
             vf b[VF_VECTORS];
             VF_UNROLL
-            for (int v = 0; v < width; v++) {
+            for (int v = first; v < last; v++) {
                 b[v] = vf_load(B + u * TILE + v * VF_LANES);
                 VF_PIN(b[v]);
             }
@@ -72,7 +62,7 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
             for (int i = 0; i < rows; i++) {
                 vf a = VF_ELEMENT(A + i * row + u * step);
                 VF_UNROLL
-                for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
+                for (int v = first; v < last; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
             }
         }
         A += TURN * step;
@@ -84,11 +74,34 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
         for (int i = 0; i < rows; i++) {
             vf a = VF_ELEMENT(A + i * row);
             VF_UNROLL
-            for (int v = 0; v < width; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
+            for (int v = first; v < last; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
         }
         A += step;
         B += TILE;
     }
+}
+
+VF_INLINE void product_zero(const int rows, const int width, vf (*acc)[VF_VECTORS])
+{
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) acc[i][v] = vf_zero();
+    }
+}
+
+/*
+ * acc[i][v] = sum_k A[i*row + k*step] * B[k][lanes of v], for i < rows and v < width, which are constants: chains from 0 with k
+ * ascending. One of row and step is 1.
+ */
+VF_INLINE void product(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
+                       ahead *next, vf (*acc)[VF_VECTORS])
+{
+#ifdef VF_ASM_PRODUCT
+    if (VF_ASM_PRODUCT(rows, width, steps, A, row, step, B, &next->at, next->hop, acc)) return;
+#endif
+    product_zero(rows, width, acc);
+    product_more(rows, 0, width, steps, A, row, step, B, next, acc);
 }
 
 /* ---- scores ---- */
@@ -110,40 +123,118 @@ VF_INLINE void score_rows(const int rows, const int width, int64_t dim, const re
     }
 }
 
+/* block_max, which is there already, grows. */
 VF_INLINE void score_block(const int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S,
-                           real *block_max, ahead next)
+                           real *block_max, ahead *next)
 {
     int64_t j = 0;
-    VF_UNROLL
-    for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, vf_set(-(real)INFINITY));
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        ahead_rows(&next, j, j + (rows));                                                                                          \
-        score_rows(rows, width, dim, Qt, K + j * ldk, ldk, S + j * TILE, block_max, &next);                                        \
+        ahead_rows(next, j, j + (rows));                                                                                           \
+        score_rows(rows, width, dim, Qt, K + j * ldk, ldk, S + j * TILE, block_max, next);                                         \
         j += (rows);                                                                                                               \
     } while (0)
-    while (j + VF_ROWS(width) <= n) SCORE_ROWS(VF_ROWS(width));
+    while (j + VF_ROWS(width) <= n && (VF_ROWS(width) != 6 || n - j != 8)) SCORE_ROWS(VF_ROWS(width)); /* 8 are 4 + 4 */
     if (VF_ROWS(width) > 8 && n - j >= 8) SCORE_ROWS(8);
-    if (VF_ROWS(width) > 4 && n - j >= 4) SCORE_ROWS(4);
+    while (VF_ROWS(width) > 4 && n - j >= 4) SCORE_ROWS(4);
     if (n - j >= 2) SCORE_ROWS(2);
     if (n - j >= 1) SCORE_ROWS(1);
 #undef SCORE_ROWS
+}
+
+static void score_keys(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S, real *block_max,
+                       ahead *next)
+{
+    VF_EACH_WIDTH(score_block, width, n, dim, Qt, K, ldk, S, block_max, next);
+}
+
+static void start_max(int width, real *block_max)
+{
+    for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, vf_set(-(real)INFINITY));
 }
 
 static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                        const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, dim);
-    VF_EACH_WIDTH(score_block, width, n, dim, Qt, K, ldk, S, block_max, coming);
+    start_max(width, block_max);
+    score_keys(width, n, dim, Qt, K, ldk, S, block_max, &coming);
+}
+
+/* Keys from .. end-1 of one vector, of which its lanes keep low .. high-1; most: the largest score of the keys before them. */
+VF_INLINE vf keep_lanes(int64_t from, int64_t end, real *S, const int32_t *low, const int32_t *high, vf most)
+{
+    const vf dropped = vf_set(-(real)INFINITY), first = vf_of_i32(low), last = vf_of_i32(high);
+    for (int64_t j = from; j < end; j++) {
+        vf key = vf_set((real)j), s = vf_load(S + j * TILE);
+        s = vf_select(vm_and(vf_ge(key, first), vf_gt(last, key)), s, dropped);
+        vf_store(S + j * TILE, s);
+        most = vf_max(s, most);
+    }
+    return most;
+}
+
+static void drop_keys(int64_t from, int64_t end, real *S)
+{
+    for (int64_t j = from; j < end; j++) vf_store(S + j * TILE, vf_set(-(real)INFINITY));
+}
+
+/* Each stair is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
+static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                            const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+{
+    ahead coming = ahead_of(next, next_ld, dim);
+    stair stairs[MOST_STAIRS];
+    const int count = stairs_of(width, n, low, high, stairs);
+    start_max(width, block_max);
+    for (int64_t s = 0, j = 0; s < count; j = stairs[s++].end) {
+        const int first = stairs[s].first, last = stairs[s].last;
+        const int64_t end = stairs[s].end, lane = first * VF_LANES;
+        vf before[VF_VECTORS];
+        for (int v = first; v < last; v++) before[v] = vf_load((real *)block_max + v * VF_LANES);
+        if (first < last)
+            score_keys(last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk,
+                       (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
+        for (int v = 0; v < width; v++) {
+            const int32_t *from = low + v * VF_LANES, *to = high + v * VF_LANES;
+            real *column = (real *)S + v * VF_LANES;
+            if (v < first || v >= last) drop_keys(j, end, column);
+            else if (from[VF_LANES - 1] > j || to[0] < end)
+                vf_store((real *)block_max + v * VF_LANES, keep_lanes(j, end, column, from, to, before[v]));
+        }
+    }
 }
 
 /* ---- values ---- */
 
+/* The product over stairs: beside them P is 0, so the wider form is right where there is no narrower one. */
+VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs, int count, const real *P, const real *V,
+                            int64_t ldv, ahead *next, vf (*acc)[VF_VECTORS])
+{
+    int64_t j = stairs[0].last - stairs[0].first == width ? stairs[0].end : 0;
+    product(rows, width, j, V, 1, ldv, P, next, acc);
+    for (int s = j > 0; s < count; j = stairs[s++].end) {
+        const int64_t n = stairs[s].end - j;
+        const int first = stairs[s].first, last = stairs[s].last;
+        const real *B = P + j * TILE, *A = V + j * ldv;
+#define STAIR(from, to) product_more(rows, from, to, n, A, 1, ldv, B, next, acc)
+        if (first == last) continue;
+        if (width > 2 && first == 2) STAIR(width > 2 ? 2 : 0, width);
+        else if (width > 1 && first == 1) STAIR(width > 1 ? 1 : 0, width);
+        else if (width > 1 && last == 1) STAIR(0, 1);
+        else if (width > 2 && last == 2) STAIR(0, width > 2 ? 2 : 1);
+        else STAIR(0, width);
+#undef STAIR
+    }
+}
+
+/* stairs: NULL, or where P is not 0. */
 VF_INLINE void value_rows(const int rows, const int width, const int rescale, int64_t n, const real *P, const real *V, int64_t ldv,
-                          real *Ot, const vf *factor, ahead *next)
+                          real *Ot, const vf *factor, const stair *stairs, int count, ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    product(rows, width, n, V, 1, ldv, P, next, acc);
+    if (stairs && rows == VF_ROWS(width) && width > 1) value_stairs(rows, width, stairs, count, P, V, ldv, next, acc);
+    else product(rows, width, n, V, 1, ldv, P, next, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
@@ -154,16 +245,16 @@ VF_INLINE void value_rows(const int rows, const int width, const int rescale, in
     }
 }
 
-/* Ot = factor Ot + V^T P over n keys; without rescale every factor is 1.  Both round the same: a lane's result is one rounding of
- * its exact sum either way. */
-VF_INLINE void value_block(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv,
-                           real *Ot, const vf *factor, ahead next)
+/* Ot = factor Ot + V^T P over n keys, of which stairs (or NULL) say where P is not 0; without rescale every factor is 1.  Both
+ * round the same: a lane's result is one rounding of its exact sum either way. */
+VF_INLINE void value_block_seen(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V,
+                                int64_t ldv, real *Ot, const vf *factor, const stair *stairs, int count, ahead next)
 {
     int64_t c = 0;
 #define VALUE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
         ahead_rows(&next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                                 \
-        value_rows(rows, width, rescale, n, P, V + c, ldv, Ot + c * TILE, factor, &next);                                          \
+        value_rows(rows, width, rescale, n, P, V + c, ldv, Ot + c * TILE, factor, stairs, count, &next);                           \
         c += (rows);                                                                                                               \
     } while (0)
     while (c + VF_ROWS(width) <= dim_v) VALUE_ROWS(VF_ROWS(width));
@@ -172,6 +263,12 @@ VF_INLINE void value_block(const int width, const int rescale, int64_t n, int64_
     if (dim_v - c >= 2) VALUE_ROWS(2);
     if (dim_v - c >= 1) VALUE_ROWS(1);
 #undef VALUE_ROWS
+}
+
+VF_INLINE void value_block(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv,
+                           real *Ot, const vf *factor, ahead next)
+{
+    value_block_seen(width, rescale, n, dim_v, P, V, ldv, Ot, factor, NULL, 0, next);
 }
 
 #endif

@@ -58,16 +58,17 @@ static void start(const attn_task *task, const slot *s) { start_with(task, s, at
 static int score(const attn_task *task, const slot *s, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    int dropped = attn_task_score(task, &s->tile, s->Qt, keys, NULL);
+    int found = attn_task_score(task, &s->tile, s->Qt, keys, NULL);
     if (s->empty) {
         int64_t n = keys->high - keys->low;
         w->kernel->revive(s->tile.width, n, attn_part(task, w->scratch.S), s->empty);
         w->kernel->block_max(s->tile.width, n, attn_part(task, w->scratch.S), attn_part(task, w->scratch.block_max));
     }
-    return dropped;
+    return found;
 }
 
-static void fold(const attn_task *task, const slot *s, const attn_keys *keys, int careful)
+/* found: what score returned. */
+static void fold(const attn_task *task, const slot *s, const attn_keys *keys, int found, int careful)
 {
     const attn_walk *w = task->walk;
     void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
@@ -82,7 +83,10 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
         const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
         int64_t next_ld = keys->ldk;
         attn_task_look_ahead(task, n, &next, &next_ld);
-        w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, next_ld);
+        if (found & ATTN_SCORE_STAIRS)
+            w->kernel->fold_seen(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot,
+                                 attn_part(task, w->scratch.low), attn_part(task, w->scratch.high), next, next_ld);
+        else w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, next_ld);
     }
 }
 
@@ -110,8 +114,9 @@ static void fold_block(slot *s, const attn_keys *block, attn_interval run)
     do {
         attn_keys keys = attn_keys_within(&s->task, block, run.low, run.high);
         slot part = slot_of_run(s, &run);
-        s->dropped |= score(&s->task, &part, &keys);
-        fold(&s->task, &part, &keys, 0);
+        const int found = score(&s->task, &part, &keys);
+        s->dropped |= found != 0;
+        fold(&s->task, &part, &keys, found, 0);
     } while (next_run(s, block->high, &run));
 }
 
@@ -144,8 +149,7 @@ static void repeat_carefully(const attn_task *task, const slot *s)
         attn_interval run = {own.keys.low, own.keys.low};
         while (attn_task_next(task, &own.tile, own.empty != NULL, own.keys.high, &run)) {
             attn_keys keys = attn_task_keys(task, run.low, run.high);
-            score(task, &own, &keys);
-            fold(task, &own, &keys, 1);
+            fold(task, &own, &keys, score(task, &own, &keys), 1);
         }
         if (part > 0) merge(s, &own);
     }

@@ -31,21 +31,59 @@ static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_
     w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), &mask, attn_part(task, w->scratch.scratch));
 }
 
-static void keep_visible(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+/* The interval of each lane within the block, in scratch.low and high.  Returns 0 where a query has a gap in the middle of it. */
+static int find_intervals(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
     int32_t *low = attn_part(task, w->scratch.low), *high = attn_part(task, w->scratch.high);
-    int pairs = task->sight.dilation > 1;
-    for (int64_t i = 0; i < tile->width * w->kernel->lanes && !pairs; i++) {
+    for (int64_t i = 0; i < tile->width * w->kernel->lanes; i++) {
         attn_seen seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
         int near = seen.near.low<keys->high, far = seen.far.high> keys->low; /* as far as they are not empty */
         const attn_interval *part = far ? &seen.far : &seen.near;
         low[i] = (int32_t)(attn_clamp(part->low, keys->low, keys->high) - keys->low);
         high[i] = (int32_t)(attn_clamp(part->high, keys->low, keys->high) - keys->low);
-        pairs = near && far; /* a gap in the middle of the block */
+        if (near && far) return 0;
     }
-    if (pairs) keep_pairs(task, tile, keys);
-    else w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), low, high);
+    return 1;
+}
+
+static void keep_visible(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    if (task->sight.dilation > 1 || !find_intervals(task, tile, keys)) keep_pairs(task, tile, keys);
+    else
+        w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), attn_part(task, w->scratch.low),
+                              attn_part(task, w->scratch.high));
+}
+
+/* 1 if the tile's intervals move forward with the query: then they are stairs, and what lies beside them need not be computed. */
+static int has_stairs(const attn_task *task, const attn_tile *tile)
+{
+    const attn_sight *sight = &task->sight;
+    return !sight->ranges && !sight->global_q && !sight->global_kv && sight->dilation == 1 &&
+           tile->first + tile->rows <= sight->len_q;
+}
+
+/* As find_intervals, for stairs: each lane stands one key further than the one before. */
+static void find_stairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_sight *sight = &task->sight;
+    const int64_t far = 1 << 20, n = keys->high - keys->low; /* more than any block or tile has */
+    if (sight->chunk) {
+        (void)find_intervals(task, tile, keys);
+        return;
+    }
+    int32_t *low = attn_part(task, task->walk->scratch.low), *high = attn_part(task, task->walk->scratch.high);
+    int64_t position = attn_add_saturate(tile->first, sight->offset), from = attn_add_saturate(position, -sight->left);
+    int64_t to = attn_add_saturate(attn_add_saturate(position, sight->right), 1);
+    from = sight->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
+    to = sight->right == INT64_MAX ? far : attn_clamp(attn_add_saturate(to, -keys->low), -far, far);
+    const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows, most = (int32_t)n;
+    for (int32_t i = 0; i < tile->width * task->walk->kernel->lanes; i++) {
+        const int32_t lane = i < rows ? i : rows - 1, begin = first + lane, end = last + lane;
+        low[i] = begin < 0 ? 0 : begin > most ? most : begin;
+        high[i] = end < 0 ? 0 : end > most ? most : end;
+    }
 }
 
 /* A tile that the block mask cuts: its entries are spread to a byte for each pair.  Returns 0 where every pair is kept. */
@@ -72,7 +110,14 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
     attn_task_look_ahead(task, n, &next, &next_ld);
-    kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld);
+    const int edge = !attn_view_covers(&task->sight, &tile->view, keys->low, keys->high), stairs = edge && has_stairs(task, tile);
+    if (stairs) {
+        find_stairs(task, tile, keys);
+        kernel->score_seen(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, attn_part(task, w->scratch.low),
+                           attn_part(task, w->scratch.high), next, next_ld);
+    } else {
+        kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld);
+    }
 
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
     if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, p->score.softcap, slope, bend);
@@ -91,12 +136,13 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
-    if (!attn_view_covers(&task->sight, &tile->view, keys->low, keys->high)) {
+    const int revived = p->bias.alibi || p->score.softcap > 0; /* of -infinity they make something else */
+    if (edge && (!stairs || revived)) {
         keep_visible(task, tile, keys);
         cut = 1;
     }
-    if (cut || p->bias.additive || p->bias.alibi || p->score.softcap > 0) kernel->block_max(tile->width, n, S, block_max);
-    return cut || p->bias.additive;
+    if (cut || revived || p->bias.additive) kernel->block_max(tile->width, n, S, block_max);
+    return (cut || stairs || p->bias.additive ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
 }
 
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)

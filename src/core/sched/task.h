@@ -54,8 +54,12 @@ attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t
 /*
  * Scores of a tile of queries (transposed in Qt) and a block of keys, with everything that changes them: softcap, bias, ALiBi,
  * masks. Leaves S in walk->scratch.S and its maxima in walk->scratch.block_max.  slope: NULL, or room like S for the softcap's
- * derivative (in the second order, the next one goes to scratch.bend). Returns 1 if a key may have been dropped inside the block.
+ * derivative (in the second order, the next one goes to scratch.bend).  Returns 0 or a sum of these.
  */
+enum {
+    ATTN_SCORE_DROPPED = 1, /* a key may have been dropped inside the block */
+    ATTN_SCORE_STAIRS = 2   /* scratch.low and high say which keys each lane sees, as score_seen in kernel.h takes them */
+};
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope);
 
 /* The dropout of this tile and these keys; NULL where there is none.  Fills *drop. */
