@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""libattn from Python, by ctypes: the structs are read from attn.h, so that they are written down once.
+
+    attn = Library("build/release/lib/libattn.so", "include/attn/attn.h")
+    problem = attn.new("attn_problem"); problem.shape.batch = 1; ...
+    plan = attn.plan(problem, threads=2); plan.run(arguments)
+"""
+import ctypes
+import re
+
+
+class LibraryError(Exception):
+    """What attn_error said."""
+
+
+WORDS = {
+    "int": ctypes.c_int,
+    "size_t": ctypes.c_size_t,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "uint32_t": ctypes.c_uint32,
+    "double": ctypes.c_double,
+    "char": ctypes.c_char,
+}
+
+
+def read_header(path):
+    """The types of a header by name, as ctypes knows them, and its enumerators by name."""
+    with open(path, encoding="utf-8") as file:
+        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+    types, values = dict(WORDS), {}
+    for body, name in re.findall(r"typedef enum \w+ \{(.*?)\} (\w+);", text, flags=re.S):
+        types[name] = ctypes.c_int
+        values.update((key, int(value)) for key, value in re.findall(r"(\w+) = (-?\d+)", body))
+    for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, flags=re.S):
+        fields = [field for line in body.split(";") if line.strip() for field in read_fields(line.strip(), types)]
+        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return types, values
+
+
+def read_fields(line, types):
+    """`type a, b[4]` or a pointer, to data or to a function, as pairs of name and type."""
+    function = re.fullmatch(r".*\(\*(\w+)\)\(.*\)", line, flags=re.S)
+    if function:
+        return [(function.group(1), ctypes.c_void_p)]
+    word, names = re.fullmatch(r"(?:const )?(\w+)\s+(.*)", line, flags=re.S).groups()
+    fields = []
+    for name in names.split(","):
+        pointer, plain, count = re.fullmatch(r"\s*(\*?)\s*(\w+)(?:\[(\w+)\])?\s*", name).groups()
+        kind = ctypes.c_void_p if pointer else types[word]
+        fields.append((plain, kind * int(count) if count else kind))
+    return fields
+
+
+class Library:
+    """The functions that a plan needs."""
+
+    def __init__(self, library, header):
+        self.types, self.values = read_header(header)
+        self.calls = ctypes.CDLL(library)
+        self.calls.attn_version.restype = ctypes.c_char_p
+        self.calls.attn_plan_workspace_size.restype = ctypes.c_size_t
+        self.calls.attn_plan_workspace_size.argtypes = [ctypes.c_void_p]
+        self.calls.attn_plan_destroy.argtypes = [ctypes.c_void_p]
+        self.calls.attn_execute.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
+        self.version = self.calls.attn_version().decode()
+
+    def new(self, name):
+        """A struct of zeros, with its struct_size."""
+        made = self.types[name]()
+        if hasattr(made, "struct_size"):
+            made.struct_size = ctypes.sizeof(made)
+        return made
+
+    def check(self, status, error):
+        if status != self.values["ATTN_OK"]:
+            raise LibraryError(error.message.decode())
+
+    def plan(self, problem, threads):
+        return Plan(self, problem, threads)
+
+
+class Plan:
+    """A plan with a workspace of its own."""
+
+    def __init__(self, library, problem, threads):
+        self.library, self.handle, self.error = library, ctypes.c_void_p(), library.new("attn_error")
+        options = library.new("attn_options")
+        options.threads = threads
+        status = library.calls.attn_plan_create(
+            ctypes.byref(self.handle), ctypes.byref(problem), ctypes.byref(options), ctypes.byref(self.error)
+        )
+        library.check(status, self.error)
+        self.size = library.calls.attn_plan_workspace_size(self.handle)
+        self.workspace = ctypes.create_string_buffer(max(1, self.size))
+
+    def run(self, arguments):
+        status = self.library.calls.attn_execute(
+            self.handle, ctypes.byref(arguments), self.workspace, self.size, ctypes.byref(self.error)
+        )
+        self.library.check(status, self.error)
+
+    def __del__(self):
+        if self.handle:
+            self.library.calls.attn_plan_destroy(self.handle)
