@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * position.h - positions as plain functions on tensors: rotary position embedding (RoPE).
+ * position.h - positions as plain functions on tensors: rotary (RoPE) with its scalings, sinusoidal and learned absolute positions,
+ * ALiBi's slopes, biases by distance (T5's buckets, clipped distances).
  * Conventions of attn.h hold: statuses, errors, layouts, ownership, threads.
  */
 #ifndef ATTN_POSITION_H
@@ -21,19 +22,58 @@ typedef enum attn_rope_pairs {
 typedef struct attn_rope {
     size_t struct_size; /* sizeof(attn_rope) */
     attn_rope_pairs pairs;
-    int64_t dim_rotary;  /* the first dim_rotary channels are rotated, the others copied; even; 0: all */
-    double base;         /* 0: 10000 */
-    double stretch;      /* positions are divided by this, linear interpolation (Chen et al. 2023); 0: 1 */
-    int inverse;         /* 1: rotate back, which is also the gradient */
-    int64_t reserved[4]; /* must be 0 */
+    int64_t dim_rotary;        /* the first dim_rotary channels are rotated, the others copied; even; 0: all */
+    double base;               /* 0: 10000 */
+    double stretch;            /* positions are divided by this, linear interpolation (Chen et al. 2023); 0: 1 */
+    int inverse;               /* 1: rotate back; with the same magnitude this is the gradient */
+    int64_t reserved[4];       /* must be 0 */
+    const double *frequencies; /* [dim_rotary / 2], such as attn_rope_frequencies gives; NULL: base^(-2i / dim_rotary) */
+    double magnitude;          /* what is rotated is multiplied by this too (YaRN); 0: 1 */
 } attn_rope;
+
+/* How a model that was trained on `original_length` tokens is stretched to more. */
+typedef enum attn_rope_stretching {
+    ATTN_ROPE_LINEAR = 0,      /* frequencies / factor: interpolated positions (Chen et al. 2023) */
+    ATTN_ROPE_NTK = 1,         /* base * factor^(dim / (dim - 2)): the lowest frequency is divided by factor, the highest stays */
+    ATTN_ROPE_NTK_DYNAMIC = 2, /* the same with factor * length / original_length - (factor - 1) for factor, once length is above
+                                  original_length */
+    ATTN_ROPE_YARN = 3,        /* Peng et al. 2023, section 3.2: fast frequencies stay, slow ones are divided by factor */
+    ATTN_ROPE_LLAMA3 = 4       /* Llama 3.1: by wavelength, smooth between original_length / high and original_length / low */
+} attn_rope_stretching;
+
+typedef struct attn_rope_scaling {
+    size_t struct_size; /* sizeof(attn_rope_scaling) */
+    attn_rope_stretching kind;
+    int64_t dim;             /* rotated channels: even; above 2 for NTK */
+    double base;             /* 0: 10000 */
+    double factor;           /* at least 1 */
+    int64_t original_length; /* NTK_DYNAMIC, YARN, LLAMA3 */
+    int64_t length;          /* NTK_DYNAMIC: tokens now */
+    double fast, slow;       /* YARN: turns within original_length above and below which a frequency is fast or slow; 0: 32 and 1.
+                                LLAMA3: high_freq_factor and low_freq_factor; 0: 4 and 1 */
+} attn_rope_scaling;
+
+/*
+ * Frequencies for attn_rope.frequencies, dim / 2 of them, highest first.  With f_i = base^(-2i / dim):
+ *
+ *      LINEAR   f_i / factor
+ *      NTK      (base factor^(dim / (dim - 2)))^(-2i / dim)
+ *      YARN     (1 - r_i) f_i + r_i f_i / factor,  r_i = clamp((i - a) / (b - a), 0, 1),  a and b the channels that turn `fast` and
+ *               `slow` times within original_length, rounded down and up: dim log(original_length / (2 pi turns)) / (2 log base)
+ *      LLAMA3   with s_i = clamp((original_length f_i / (2 pi) - slow) / (fast - slow), 0, 1): (1 - s_i) f_i / factor + s_i f_i
+ *
+ * magnitude [out, may be NULL]: 0.1 log(factor) + 1 for YaRN, else 1.
+ * Returns ATTN_ERR_ARGUMENT with outputs untouched.
+ */
+ATTN_API attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, double *frequencies, double *magnitude,
+                                           attn_error *error);
 
 /*
  * Rotates pairs of channels by their position (Su et al. 2021, equation 34).  For every b, h, t and pair i of channels (x, y),
  *
- *      a  = position[b,t] / stretch * base^(-2i / dim_rotary)
- *      x' = x cos a - y sin a
- *      y' = x sin a + y cos a
+ *      a  = position[b,t] / stretch * base^(-2i / dim_rotary)        or * frequencies[i]
+ *      x' = magnitude (x cos a - y sin a)
+ *      y' = magnitude (x sin a + y cos a)
  *
  * in double, rounded once on store.
  *
@@ -47,6 +87,89 @@ typedef struct attn_rope {
  */
 ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_layout *x_layout, const void *x,
                                      const attn_layout *y_layout, void *y, const int64_t *positions, attn_error *error);
+
+/* ---- absolute positions ---- */
+
+/*
+ * Sinusoidal positions (Vaswani et al. 2017, section 3.5): for every t and i,
+ *
+ *      a = position[t] * base^(-2i / channels)      table[t][2i] = sin a      table[t][2i+1] = cos a
+ *
+ * in double, rounded once.  With ATTN_ROPE_HALVES sines lie in the first half of the channels and cosines in the second (fairseq,
+ * tensor2tensor but for their exponent).  An odd number of channels has one more sine.
+ *
+ *  dtype      [in]  f32, f64, f16 or bf16
+ *  table      [out] row t begins at element t*stride; stride >= channels
+ *  positions  [in]  [tokens]; NULL: position t for token t
+ *  base       [in]  0: 10000
+ */
+ATTN_API attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t channels, double base, const int64_t *positions,
+                                     attn_dtype dtype, void *table, int64_t stride, attn_error *error);
+
+/* A table of learned positions: row p begins at element p*stride; f32, f64, f16 or bf16. */
+typedef struct attn_position_table {
+    attn_dtype dtype; /* 0: f32 */
+    int64_t rows;
+    int64_t stride; /* 0: channels */
+} attn_position_table;
+
+/*
+ * y[b,h,t,:] = x[b,h,t,:] + table[position[b,t],:]: learned absolute positions, added in double and rounded once.  shape, layouts
+ * and positions as in attn_rope_apply; y may be x where the layouts are equal.  A position outside 0 .. rows-1 is
+ * ATTN_ERR_ARGUMENT, with y untouched.
+ */
+ATTN_API attn_status attn_position_add(const attn_position_table *table, const void *rows, const int64_t shape[4],
+                                       const attn_layout *x_layout, const void *x, const attn_layout *y_layout, void *y,
+                                       const int64_t *positions, attn_error *error);
+
+/* The gradient of the table: grad_rows[p,:] = sum over b, h, t with position[b,t] = p of grad_y[b,h,t,:], for all rows, in this
+ * order and in double.  (That of x is grad_y.) */
+ATTN_API attn_status attn_position_add_backward(const attn_position_table *table, void *grad_rows, const int64_t shape[4],
+                                                const attn_layout *grad_y_layout, const void *grad_y, const int64_t *positions,
+                                                attn_error *error);
+
+/* ---- biases by distance ---- */
+
+/* Slopes for attn_args.slopes by the published rule (Press et al. 2022, section 3 and its code): 2^(-8 (h+1) / heads) where heads
+ * is a power of two; otherwise those of the next lower power of two, then every other one of the next higher.  f32 or f64. */
+ATTN_API attn_status attn_alibi_slopes(int64_t heads, attn_dtype dtype, void *slopes, attn_error *error);
+
+typedef enum attn_distance_kind {
+    ATTN_DISTANCE_T5 = 0,     /* buckets, exact near 0 and logarithmic beyond (Raffel et al. 2020, section 2.1, and its code) */
+    ATTN_DISTANCE_CLIPPED = 1 /* one number for each distance up to max_distance, which those beyond share (Shaw et al. 2018) */
+} attn_distance_kind;
+
+/*
+ * A bias that depends on the distance d = p_i - j of a query and a key alone, b[h][bucket(d)]:
+ *
+ *      CLIPPED  bucket = clamp(d, -max_distance, max_distance) + max_distance;  2 max_distance + 1 buckets
+ *      T5       n = |d|, and half the buckets for each direction, d < 0 (keys behind the query) the second half; or with `causal`
+ * all of them for n = max(d, 0).  With N buckets for a direction and e = floor(N/2):  n if n < e, else min(N - 1, e +
+ * floor(log(n/e) / log(max_distance/e) (N - e)))
+ */
+typedef struct attn_distance_bias {
+    size_t struct_size; /* sizeof(attn_distance_bias) */
+    attn_distance_kind kind;
+    int64_t heads;
+    int64_t buckets;      /* T5: 0 is 32.  CLIPPED: 0, or 2 max_distance + 1 */
+    int64_t max_distance; /* T5: 0 is 128, above half a direction's buckets.  CLIPPED: at least 0 */
+    int causal;           /* T5: 1 is T5's decoder, with all buckets for keys before the query */
+    int64_t len_q, len_kv;
+    int64_t offset; /* query i stands at key i + offset */
+} attn_distance_bias;
+
+/* The bucket of distance d; a rule that is not valid gives -1. */
+ATTN_API int64_t attn_distance_bucket(const attn_distance_bias *rule, int64_t d);
+/* How many buckets its table has for each head; -1 likewise. */
+ATTN_API int64_t attn_distance_buckets(const attn_distance_bias *rule);
+
+/* bias[h][i][j] = table[h][bucket(i + offset - j)], dense arrays of f32 or f64: for those who want to see it, and for
+ * attn_bias.additive with batch broadcast. */
+ATTN_API attn_status attn_distance_bias_fill(const attn_distance_bias *rule, attn_dtype dtype, const void *table, void *bias,
+                                             attn_error *error);
+/* grad_table[h][n] = sum of grad_bias[h][i][j] over all pairs in bucket n, in double, for all buckets. */
+ATTN_API attn_status attn_distance_bias_backward(const attn_distance_bias *rule, attn_dtype dtype, const void *grad_bias,
+                                                 void *grad_table, attn_error *error);
 
 #ifdef __cplusplus
 }

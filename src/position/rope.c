@@ -5,6 +5,7 @@
 
 #include "../common/fail.h"
 #include "attn/position.h"
+#include "rows.h"
 
 static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_error *error)
 {
@@ -22,41 +23,11 @@ static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_erro
     CHECK(rope->stretch >= 0 && isfinite(rope->stretch), ATTN_ERR_ARGUMENT,
           "rope.stretch is %g; it must be above 0 and finite (0 for 1)", rope->stretch);
     CHECK(rope->inverse == 0 || rope->inverse == 1, ATTN_ERR_ARGUMENT, "rope.inverse is %d; it is 0 or 1", rope->inverse);
+    CHECK(rope->magnitude >= 0 && isfinite(rope->magnitude), ATTN_ERR_ARGUMENT,
+          "rope.magnitude is %g; it must be above 0 and finite (0 for 1)", rope->magnitude);
     for (int k = 0; k < 4; k++)
         CHECK(rope->reserved[k] == 0, ATTN_ERR_ARGUMENT, "rope.reserved[%d] is %" PRId64 "; it must be 0", k, rope->reserved[k]);
     return ATTN_OK;
-}
-
-/* Fills in the dense strides and the default type. */
-static attn_status resolve(attn_layout *layout, const char *name, const int64_t shape[4], attn_error *error)
-{
-    int64_t *stride = layout->stride, dense = 1;
-    int implied = stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
-    if (layout->dtype == ATTN_DTYPE_DEFAULT) layout->dtype = ATTN_F32;
-    CHECK(layout->dtype >= ATTN_F32 && layout->dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
-          "rope: %s is %s; it must be f32, f64, f16 or bf16", name, attn_dtype_name(layout->dtype));
-    for (int axis = 3; axis >= 0; axis--) {
-        if (implied) stride[axis] = dense;
-        CHECK(shape[axis] == 0 || dense <= INT64_MAX / 8 / shape[axis], ATTN_ERR_SHAPE,
-              "rope: %s has more bytes than 64 bits count", name);
-        dense *= shape[axis];
-    }
-    CHECK(stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
-          "rope: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, stride[3]);
-    return ATTN_OK;
-}
-
-/* Element c of a row as a double, and back. */
-static double get(const char *row, attn_dtype dtype, int64_t c)
-{
-    double value;
-    attn_convert(&value, ATTN_F64, row + c * (int64_t)attn_dtype_size(dtype), dtype, 1);
-    return value;
-}
-
-static void put(char *row, attn_dtype dtype, int64_t c, double value)
-{
-    attn_convert(row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, 1);
 }
 
 static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, attn_dtype x_dtype, char *y, attn_dtype y_dtype,
@@ -64,16 +35,18 @@ static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, a
 {
     int64_t dim = rope->dim_rotary ? rope->dim_rotary : channels;
     double base = rope->base > 0 ? rope->base : 10000, stretch = rope->stretch > 0 ? rope->stretch : 1;
+    double magnitude = rope->magnitude > 0 ? rope->magnitude : 1;
     for (int64_t i = 0; i < dim / 2; i++) {
         int64_t first = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i : i;
         int64_t second = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i + 1 : i + dim / 2;
-        double angle = position / stretch * pow(base, -2.0 * (double)i / (double)dim);
-        double c = cos(angle), s = rope->inverse ? -sin(angle) : sin(angle);
-        double a = get(x, x_dtype, first), b = get(x, x_dtype, second);
-        put(y, y_dtype, first, a * c - b * s);
-        put(y, y_dtype, second, a * s + b * c);
+        double frequency = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * (double)i / (double)dim);
+        double angle = position / stretch * frequency;
+        double c = magnitude * cos(angle), s = magnitude * (rope->inverse ? -sin(angle) : sin(angle));
+        double a = attn_rows_get(x, x_dtype, first), b = attn_rows_get(x, x_dtype, second);
+        attn_rows_put(y, y_dtype, first, a * c - b * s);
+        attn_rows_put(y, y_dtype, second, a * s + b * c);
     }
-    for (int64_t c = dim; c < channels; c++) put(y, y_dtype, c, get(x, x_dtype, c));
+    for (int64_t c = dim; c < channels; c++) attn_rows_put(y, y_dtype, c, attn_rows_get(x, x_dtype, c));
 }
 
 attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_layout *x_layout, const void *x,
@@ -87,8 +60,8 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
         CHECK(shape[axis] >= 0, ATTN_ERR_SHAPE, "rope: shape[%d] (%" PRId64 ") is negative", axis, shape[axis]);
     attn_layout from = *x_layout, to = *y_layout;
     TRY(check_rope(rope, shape[3], error));
-    TRY(resolve(&from, "x", shape, error));
-    TRY(resolve(&to, "y", shape, error));
+    TRY(attn_rows_resolve(&from, "rope: x", shape, error));
+    TRY(attn_rows_resolve(&to, "rope: y", shape, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (x && y), ATTN_ERR_ARGUMENT, "rope: %s is NULL", x ? "y" : "x");
     if (empty) return succeed(error);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ * rows.h - tensors of any float type as rows of doubles. */
+#ifndef ATTN_POSITION_ROWS_H
+#define ATTN_POSITION_ROWS_H
+
+#include "attn/attn.h"
+
+/* Fills in the dense strides and the default type; name is for messages. */
+attn_status attn_rows_resolve(attn_layout *layout, const char *name, const int64_t shape[4], attn_error *error);
+
+/* 1 for f32, f64, f16 and bf16. */
+static inline int attn_rows_is_float(attn_dtype dtype) { return dtype >= ATTN_F32 && dtype <= ATTN_BF16; }
+
+/* Element c of a row as a double, and back. */
+static inline double attn_rows_get(const void *row, attn_dtype dtype, int64_t c)
+{
+    double value;
+    attn_convert(&value, ATTN_F64, (const char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, 1);
+    return value;
+}
+
+static inline void attn_rows_put(void *row, attn_dtype dtype, int64_t c, double value)
+{
+    attn_convert((char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, 1);
+}
+
+#endif

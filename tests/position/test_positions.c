@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT
+ * test_positions.c - positions against their definitions and published numbers, P21, and gradients against differences. */
+#include "test.h"
+
+#include "attn/position.h"
+
+#include <math.h>
+
+static const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+
+static void assert_near(double x, double y, double rtol)
+{
+    if (fabs(x - y) > rtol * fmax(fabs(y), 1e-300)) fail_msg("%.17g is not %.17g", x, y);
+}
+
+static attn_rope_scaling scaling(attn_rope_stretching kind, int64_t dim, double factor, int64_t original)
+{
+    attn_rope_scaling s = {.struct_size = sizeof s, .kind = kind, .dim = dim, .factor = factor, .original_length = original};
+    return s;
+}
+
+static void frequencies_of(attn_rope_scaling s, double *frequencies, double *magnitude)
+{
+    attn_error error;
+    if (attn_rope_frequencies(&s, frequencies, magnitude, &error) != ATTN_OK) fail_msg("%s", error.message);
+}
+
+/* The rules by their published constants: what stays, what is divided, and numbers computed from the papers' formulas. */
+static void test_frequencies(void **state)
+{
+    (void)state;
+    enum { D = 128 };
+    double plain[D / 2], f[D / 2], magnitude;
+    frequencies_of(scaling(ATTN_ROPE_LINEAR, D, 1, 0), plain, &magnitude);
+    assert_true(magnitude == 1);
+    for (int i = 0; i < D / 2; i++) assert_near(plain[i], pow(10000, -2.0 * i / D), 1e-15);
+
+    frequencies_of(scaling(ATTN_ROPE_LINEAR, D, 4, 0), f, NULL);
+    for (int i = 0; i < D / 2; i++) assert_near(f[i], plain[i] / 4, 1e-15);
+
+    frequencies_of(scaling(ATTN_ROPE_NTK, D, 8, 0), f, &magnitude);
+    assert_true(f[0] == 1 && magnitude == 1);
+    assert_near(f[D / 2 - 1], plain[D / 2 - 1] / 8, 1e-13); /* the lowest: exactly interpolated */
+    for (int i = 1; i < D / 2; i++) assert_true(f[i] < plain[i] && f[i] > plain[i] / 8.0000001);
+
+    attn_rope_scaling dynamic = scaling(ATTN_ROPE_NTK_DYNAMIC, D, 10, 2048);
+    dynamic.length = 2048;
+    frequencies_of(dynamic, f, NULL);
+    for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]); /* not longer than it was trained for */
+    dynamic.length = 16384;
+    frequencies_of(dynamic, f, NULL);
+    assert_near(f[D / 2 - 1], plain[D / 2 - 1] / (10.0 * 8 - 9), 1e-13);
+
+    frequencies_of(scaling(ATTN_ROPE_YARN, D, 10, 2048), f, &magnitude);
+    assert_near(magnitude, 0.1 * log(10) + 1, 1e-15);
+    const struct {
+        int i;
+        double f;
+    } yarn[] = {{0, 1},
+                {10, 0.23713737056616552},
+                {20, 0.04813641743629388},
+                {25, 0.01851171672762708},
+                {30, 0.006614266303530087},
+                {40, 0.0004300697617828996},
+                {50, 7.4989420933245586e-05}};
+    for (size_t k = 0; k < sizeof yarn / sizeof *yarn; k++) assert_near(f[yarn[k].i], yarn[k].f, 1e-12);
+    for (int i = 46; i < D / 2; i++) assert_near(f[i], plain[i] / 10, 1e-13);
+
+    attn_rope_scaling llama = scaling(ATTN_ROPE_LLAMA3, 8, 8, 8192);
+    double low[4];
+    frequencies_of(llama, low, NULL);
+    assert_true(low[0] == 1 && fabs(low[1] - 0.1) < 1e-16 && fabs(low[2] - 0.01) < 1e-17);
+    assert_near(low[3], 2.1360754402756864e-4,
+                1e-12); /* 1e-3 turns 1.3038 times in 8192 tokens: (0.3038/3) of it stay, the rest is an eighth */
+}
+
+static void rotate(const attn_rope *rope, int64_t channels, const double *x, double *y, int64_t position)
+{
+    const int64_t shape[4] = {1, 1, 1, channels};
+    assert_int_equal(attn_rope_apply(rope, shape, &dense, x, &dense, y, &position, NULL), ATTN_OK);
+}
+
+/* Given frequencies and a magnitude; products still depend on the distance alone, and the inverse is the transpose. */
+static void test_scaled_rope(void **state)
+{
+    (void)state;
+    enum { D = 12 };
+    double f[D / 2], magnitude, q[D], k[D], a[D], b[D], c[D], d[D], near = 0, far = 0, there = 0, back = 0;
+    frequencies_of(scaling(ATTN_ROPE_YARN, D, 4, 32), f, &magnitude);
+    for (int pairs = 0; pairs < 2; pairs++) {
+        attn_rope rope = {.struct_size = sizeof rope, .pairs = (attn_rope_pairs)pairs, .frequencies = f, .magnitude = magnitude};
+        for (int i = 0; i < D; i++) q[i] = sin(i + 1.0), k[i] = cos(3.0 * i);
+        rotate(&rope, D, q, a, 0);
+        for (int i = 0; i < D; i++) assert_near(a[i], magnitude * q[i], 1e-15);
+        rotate(&rope, D, q, a, 9), rotate(&rope, D, k, b, 4), rotate(&rope, D, q, c, 109), rotate(&rope, D, k, d, 104);
+        for (int i = 0; i < D; i++) near += a[i] * b[i], far += c[i] * d[i], there += a[i] * k[i];
+        rope.inverse = 1;
+        rotate(&rope, D, k, d, 9);
+        for (int i = 0; i < D; i++) back += q[i] * d[i];
+        assert_near(near, far, 1e-12);
+        assert_near(there, back, 1e-12);
+    }
+}
+
+/* 7.2, with PE(p + k) = R_k PE(p). */
+static void test_sinusoidal(void **state)
+{
+    (void)state;
+    enum { T = 7, D = 6 };
+    double table[T * D], halves[T * 5], moved[D];
+    const int64_t positions[T] = {0, 1, 5, 100, 105, -3, 2};
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, ATTN_F64, table, D, NULL), ATTN_OK);
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < D / 2; i++) {
+            double angle = (double)positions[t] / pow(10000, 2.0 * i / D);
+            assert_true(fabs(table[t * D + 2 * i] - sin(angle)) < 1e-13 && fabs(table[t * D + 2 * i + 1] - cos(angle)) < 1e-13);
+        }
+    for (int i = 0; i < D / 2; i++) { /* row 4 from row 3, five further: the pair (cos, sin) turned */
+        double angle = 5 / pow(10000, 2.0 * i / D), s = table[3 * D + 2 * i], c = table[3 * D + 2 * i + 1];
+        moved[2 * i] = s * cos(angle) + c * sin(angle);
+        moved[2 * i + 1] = c * cos(angle) - s * sin(angle);
+        assert_true(fabs(moved[2 * i] - table[4 * D + 2 * i]) < 1e-13);
+        assert_true(fabs(moved[2 * i + 1] - table[4 * D + 2 * i + 1]) < 1e-13);
+    }
+    /* An odd width: one more sine; sines first. */
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_HALVES, T, 5, 100, NULL, ATTN_F64, halves, 5, NULL), ATTN_OK);
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < 5; c++) {
+            double angle = t * pow(100, -2.0 * (c < 3 ? c : c - 3) / 5);
+            assert_true(fabs(halves[t * 5 + c] - (c < 3 ? sin(angle) : cos(angle))) < 1e-14);
+        }
+    float single[T * 8];
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, ATTN_F32, single, 8, NULL), ATTN_OK);
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < D; c++) assert_true(single[t * 8 + c] == (float)table[t * D + c]);
+}
+
+/* 7.3: the sum, and the gradient of the table as the transpose of the sum. */
+static void test_learned(void **state)
+{
+    (void)state;
+    enum { B = 2, H = 3, T = 4, C = 5, ROWS = 6 };
+    const int64_t shape[4] = {B, H, T, C}, positions[B * T] = {5, 0, 0, 2, 1, 5, 3, 0};
+    const attn_position_table table = {ATTN_F64, ROWS, 0};
+    double rows[ROWS * C], x[B * H * T * C], y[B * H * T * C], grad[ROWS * C], there = 0, back = 0;
+    for (int n = 0; n < ROWS * C; n++) rows[n] = sin(n * 1.7);
+    for (int n = 0; n < B * H * T * C; n++) x[n] = cos(n * 0.3);
+    assert_int_equal(attn_position_add(&table, rows, shape, &dense, x, &dense, y, positions, NULL), ATTN_OK);
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int t = 0; t < T; t++)
+                for (int c = 0; c < C; c++) {
+                    int n = ((b * H + h) * T + t) * C + c;
+                    assert_true(y[n] == x[n] + rows[positions[b * T + t] * C + c]);
+                }
+    /* <y - x, x> as a function of the rows is linear: its gradient is that of grad_y = x. */
+    assert_int_equal(attn_position_add_backward(&table, grad, shape, &dense, x, positions, NULL), ATTN_OK);
+    for (int n = 0; n < B * H * T * C; n++) there += (y[n] - x[n]) * x[n];
+    for (int n = 0; n < ROWS * C; n++) back += rows[n] * grad[n];
+    assert_near(there, back, 1e-13);
+    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0);                                       /* no token stands there */
+    assert_int_equal(attn_position_add(&table, rows, shape, &dense, x, &dense, x, NULL, NULL), ATTN_OK); /* in place */
+    assert_true(x[C] == cos(C * 0.3) + rows[C]);
+}
+
+/* 7.6 and 6.10: the published rule, also for 12 heads; a causal ALiBi is a bias that grows with the key. */
+static void test_alibi(void **state)
+{
+    (void)state;
+    double slopes[16];
+    assert_int_equal(attn_alibi_slopes(8, ATTN_F64, slopes, NULL), ATTN_OK);
+    for (int h = 0; h < 8; h++) assert_true(slopes[h] == ldexp(1, -(h + 1))); /* 1/2 .. 1/256 */
+    assert_int_equal(attn_alibi_slopes(16, ATTN_F64, slopes, NULL), ATTN_OK);
+    assert_near(slopes[0], sqrt(0.5), 1e-15);
+    assert_int_equal(attn_alibi_slopes(12, ATTN_F64, slopes, NULL), ATTN_OK);
+    for (int h = 0; h < 8; h++) assert_true(slopes[h] == ldexp(1, -(h + 1)));
+    for (int h = 8; h < 12; h++) assert_near(slopes[h], pow(2, -0.5 * (2 * (h - 8) + 1)), 1e-15); /* 2^-0.5, 2^-1.5, ... */
+    assert_int_equal(attn_alibi_slopes(1, ATTN_F64, slopes, NULL), ATTN_OK);
+    assert_true(slopes[0] == ldexp(1, -8));
+    float single[3];
+    assert_int_equal(attn_alibi_slopes(3, ATTN_F32, single, NULL), ATTN_OK);
+    assert_true(single[0] == 0x1p-4f && single[1] == 0x1p-8f && single[2] == 0x1p-2f);
+
+    /* Weights under -m (i - j), causal, equal those under +m j. */
+    enum { S = 9, D = 3 };
+    double q[S * D], k[S * D], v[S * D], o[S * D], bias[S], other[S * D], m = 0.25;
+    for (int n = 0; n < S * D; n++) q[n] = sin(n), k[n] = cos(2.0 * n), v[n] = sin(3.0 * n);
+    for (int j = 0; j < S; j++) bias[j] = m * j;
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .q = {.dtype = ATTN_F64}};
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .slopes = &m, .bias = bias};
+    p.mask.causal = 1;
+    p.bias.alibi = ATTN_ALIBI_HEAD;
+    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    p.bias.alibi = ATTN_ALIBI_NONE;
+    p.bias.additive = 1;
+    p.bias.bias = (attn_layout){ATTN_F64, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
+    a.o = other;
+    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    for (int n = 0; n < S * D; n++) assert_true(fabs(o[n] - other[n]) < 1e-14);
+}
+
+/* 7.4: buckets of T5 as its code gives them, exact below 8 (16.28), and clipped distances. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    attn_distance_bias t5 = {.struct_size = sizeof t5};
+    const struct {
+        int64_t d, both, causal;
+    } rows[] = {{0, 0, 0},    {1, 1, 1},     {7, 7, 7},     {8, 8, 8},           {11, 8, 11},       {12, 9, 12},  {15, 9, 15},
+                {16, 10, 16}, {19, 10, 17},  {23, 11, 18},  {32, 12, 21},        {45, 12, 23},      {46, 13, 24}, {64, 14, 26},
+                {91, 15, 29}, {127, 15, 31}, {128, 15, 31}, {100000, 15, 31},    {-1, 17, 0},       {-7, 23, 0},  {-8, 24, 0},
+                {-16, 26, 0}, {-64, 30, 0},  {-999, 31, 0}, {INT64_MAX, 15, 31}, {INT64_MIN, 31, 0}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        t5.causal = 0;
+        if (attn_distance_bucket(&t5, rows[k].d) != rows[k].both)
+            fail_msg("distance %d: bucket %d", (int)rows[k].d, (int)attn_distance_bucket(&t5, rows[k].d));
+        t5.causal = 1;
+        if (attn_distance_bucket(&t5, rows[k].d) != rows[k].causal)
+            fail_msg("distance %d, causal: bucket %d", (int)rows[k].d, (int)attn_distance_bucket(&t5, rows[k].d));
+    }
+    assert_int_equal(attn_distance_buckets(&t5), 32);
+    attn_distance_bias clipped = {.struct_size = sizeof clipped, .kind = ATTN_DISTANCE_CLIPPED, .max_distance = 3};
+    const int64_t distances[] = {-9, -3, -2, 0, 2, 3, 4, INT64_MAX}, buckets[] = {0, 0, 1, 3, 5, 6, 6, 6};
+    for (int k = 0; k < 8; k++) assert_int_equal(attn_distance_bucket(&clipped, distances[k]), buckets[k]);
+    assert_int_equal(attn_distance_buckets(&clipped), 7);
+}
+
+/* 4.13: the bias, and its gradient, which is the transpose of filling. */
+static void test_distance_bias(void **state)
+{
+    (void)state;
+    enum { H = 2, Q = 9, K = 12 };
+    for (int kind = 0; kind < 3; kind++) {
+        attn_distance_bias rule = {.struct_size = sizeof rule, .heads = H, .len_q = Q, .len_kv = K, .offset = 3};
+        if (kind == 2) rule.kind = ATTN_DISTANCE_CLIPPED, rule.max_distance = 4;
+        else rule.buckets = 8, rule.max_distance = 9, rule.causal = kind;
+        double table[H * 9], bias[H * Q * K], grad_bias[H * Q * K], grad[H * 9], there = 0, back = 0;
+        const int64_t n = attn_distance_buckets(&rule);
+        for (int i = 0; i < H * n; i++) table[i] = sin(i + 0.5);
+        for (int i = 0; i < H * Q * K; i++) grad_bias[i] = cos(i * 1.1);
+        assert_int_equal(attn_distance_bias_fill(&rule, ATTN_F64, table, bias, NULL), ATTN_OK);
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < Q; i++)
+                for (int j = 0; j < K; j++)
+                    assert_true(bias[(h * Q + i) * K + j] == table[h * n + attn_distance_bucket(&rule, i + 3 - j)]);
+        assert_int_equal(attn_distance_bias_backward(&rule, ATTN_F64, grad_bias, grad, NULL), ATTN_OK);
+        for (int i = 0; i < H * Q * K; i++) there += bias[i] * grad_bias[i];
+        for (int i = 0; i < H * n; i++) back += table[i] * grad[i];
+        assert_near(there, back, 1e-12);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frequencies),  cmocka_unit_test(test_scaled_rope),
+                                       cmocka_unit_test(test_sinusoidal),   cmocka_unit_test(test_learned),
+                                       cmocka_unit_test(test_alibi),        cmocka_unit_test(test_buckets),
+                                       cmocka_unit_test(test_distance_bias)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ * test_refused.c - what positions refuse, with the exact message and outputs untouched. */
+#include "test.h"
+
+#include "attn/position.h"
+
+#include <math.h>
+
+#define REFUSED(call, status, text)                                                                                                \
+    do {                                                                                                                           \
+        attn_error error;                                                                                                          \
+        assert_int_equal(call, status);                                                                                            \
+        assert_string_equal(error.message, text);                                                                                  \
+    } while (0)
+
+static void test_scaling(void **state)
+{
+    (void)state;
+    double f[4] = {-1, -1, -1, -1};
+    attn_rope_scaling s = {.struct_size = sizeof s, .dim = 8, .factor = 2, .original_length = 16};
+#define SCALING(change, text)                                                                                                      \
+    do {                                                                                                                           \
+        attn_rope_scaling was = s;                                                                                                 \
+        change;                                                                                                                    \
+        REFUSED(attn_rope_frequencies(&s, f, NULL, &error), ATTN_ERR_ARGUMENT, text);                                              \
+        s = was;                                                                                                                   \
+    } while (0)
+    SCALING(s.struct_size = 3, "attn_rope_scaling.struct_size is 3; set it to sizeof(attn_rope_scaling)");
+    SCALING(s.kind = (attn_rope_stretching)9,
+            "scaling.kind is 9; known: 0 (linear), 1 (NTK), 2 (dynamic NTK), 3 (YaRN), 4 (Llama 3)");
+    SCALING(s.dim = 7, "scaling.dim is 7; it is even");
+    SCALING((s.dim = 2, s.kind = ATTN_ROPE_NTK), "scaling.dim is 2; it is even and above 2 for NTK");
+    SCALING(s.base = 1, "scaling.base is 1; it must be above 1 and finite (0 for 10000)");
+    SCALING(s.factor = 0.5, "scaling.factor is 0.5; it is at least 1");
+    SCALING(s.factor = NAN, "scaling.factor is nan; it is at least 1");
+    SCALING((s.original_length = 0, s.kind = ATTN_ROPE_YARN), "scaling.original_length is 0; it is at least 1");
+    SCALING(s.length = -1, "scaling.length is -1; it is at least 0");
+    SCALING((s.fast = 1, s.slow = 2), "scaling.fast is 1 and slow 2; fast is above slow (0 for the defaults)");
+    REFUSED(attn_rope_frequencies(NULL, f, NULL, &error), ATTN_ERR_ARGUMENT, "scaling is NULL");
+    REFUSED(attn_rope_frequencies(&s, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "frequencies is NULL");
+    for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
+
+    const int64_t shape[4] = {1, 1, 1, 4};
+    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+    attn_rope rope = {.struct_size = sizeof rope, .magnitude = -1};
+    REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, NULL, &error), ATTN_ERR_ARGUMENT,
+            "rope.magnitude is -1; it must be above 0 and finite (0 for 1)");
+}
+
+static void test_absolute(void **state)
+{
+    (void)state;
+    double x[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    const int64_t shape[4] = {1, 1, 2, 4}, far[2] = {1, 2}, before[2] = {-1, 0}, wrong[4] = {1, 1, -2, 4};
+    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}}, whole = {ATTN_I32, {0, 0, 0, 0}};
+    const attn_position_table table = {ATTN_F64, 2, 0}, small = {ATTN_F64, 1, 0}, narrow = {ATTN_F64, 2, 3},
+                              odd = {ATTN_BOOL, 2, 0};
+    REFUSED(attn_sinusoidal((attn_rope_pairs)5, 1, 4, 0, NULL, ATTN_F64, x, 4, &error), ATTN_ERR_ARGUMENT,
+            "sinusoidal: order is 5; known: 0 (interleaved), 1 (halves)");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, -1, 4, 0, NULL, ATTN_F64, x, 4, &error), ATTN_ERR_SHAPE,
+            "sinusoidal: -1 tokens of 4 channels");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, -3, NULL, ATTN_F64, x, 4, &error), ATTN_ERR_ARGUMENT,
+            "sinusoidal: base is -3; it must be above 0 and finite (0 for 10000)");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, ATTN_U8, x, 4, &error), ATTN_ERR_UNSUPPORTED,
+            "sinusoidal: table is u8; it must be f32, f64, f16 or bf16");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, ATTN_F64, x, 3, &error), ATTN_ERR_STRIDE,
+            "sinusoidal: stride (3) is below the channels (4)");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, ATTN_F64, NULL, 4, &error), ATTN_ERR_ARGUMENT,
+            "sinusoidal: table is NULL");
+
+#define ADD(table, shape, x_layout, positions) attn_position_add(table, x, shape, x_layout, x, &dense, x, positions, &error)
+    REFUSED(ADD(NULL, shape, &dense, NULL), ATTN_ERR_ARGUMENT, "position table: table is NULL");
+    REFUSED(ADD(&table, wrong, &dense, NULL), ATTN_ERR_SHAPE, "position table: shape[2] (-2) is negative");
+    REFUSED(ADD(&odd, shape, &dense, NULL), ATTN_ERR_UNSUPPORTED, "position table is bool; it must be f32, f64, f16 or bf16");
+    REFUSED(ADD(&narrow, shape, &dense, NULL), ATTN_ERR_STRIDE, "position table: stride (3) is below the channels (4)");
+    REFUSED(ADD(&small, shape, &dense, NULL), ATTN_ERR_ARGUMENT, "2 tokens and a position table of 1 rows"); /* T > T_max */
+    REFUSED(ADD(&table, shape, &dense, far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
+    REFUSED(ADD(&table, shape, &dense, before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
+    REFUSED(ADD(&table, shape, &whole, NULL), ATTN_ERR_UNSUPPORTED, "position table: x is i32; it must be f32, f64, f16 or bf16");
+    REFUSED(attn_position_add(&table, NULL, shape, &dense, x, &dense, x, NULL, &error), ATTN_ERR_ARGUMENT,
+            "position table: rows is NULL");
+    REFUSED(attn_position_add(&table, x, shape, &dense, x, &dense, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+            "position table: y is NULL");
+    REFUSED(attn_position_add_backward(&table, x, shape, &dense, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+            "position table: grad_y is NULL");
+    REFUSED(attn_position_add_backward(&table, x, NULL, &dense, x, NULL, &error), ATTN_ERR_ARGUMENT,
+            "position table: shape is NULL");
+    for (int k = 0; k < 8; k++) assert_true(x[k] == -1);
+}
+
+static void test_distance(void **state)
+{
+    (void)state;
+    double x[64] = {0};
+    attn_distance_bias r = {.struct_size = sizeof r, .heads = 1, .len_q = 2, .len_kv = 2};
+#define RULE(change, status, text)                                                                                                 \
+    do {                                                                                                                           \
+        attn_distance_bias was = r;                                                                                                \
+        change;                                                                                                                    \
+        REFUSED(attn_distance_bias_fill(&r, ATTN_F64, x, x, &error), status, text);                                                \
+        assert_int_equal(attn_distance_bucket(&r, 3), -1);                                                                         \
+        assert_int_equal(attn_distance_buckets(&r), -1);                                                                           \
+        r = was;                                                                                                                   \
+    } while (0)
+    RULE(r.struct_size = 1, ATTN_ERR_ARGUMENT, "attn_distance_bias.struct_size is 1; set it to sizeof(attn_distance_bias)");
+    RULE(r.kind = (attn_distance_kind)2, ATTN_ERR_ARGUMENT, "distance bias: kind is 2; known: 0 (T5), 1 (clipped)");
+    RULE(r.heads = -1, ATTN_ERR_SHAPE, "distance bias: -1 heads, 2 queries, 2 keys; none may be negative");
+    RULE(r.max_distance = -1, ATTN_ERR_ARGUMENT, "distance bias: max_distance is -1; it is within 0..2^61");
+    RULE(r.causal = 2, ATTN_ERR_ARGUMENT, "distance bias: causal is 2; it is 0 or 1");
+    RULE(r.buckets = 5, ATTN_ERR_ARGUMENT, "distance bias: buckets is 5; it is even and at least 4");
+    RULE((r.buckets = 1, r.causal = 1), ATTN_ERR_ARGUMENT, "distance bias: buckets is 1; it is at least 2");
+    RULE(r.max_distance = 8, ATTN_ERR_ARGUMENT, "distance bias: max_distance is 8; it is above 8, the exact buckets");
+    RULE((r.kind = ATTN_DISTANCE_CLIPPED, r.max_distance = 3, r.buckets = 8), ATTN_ERR_ARGUMENT,
+         "distance bias: buckets is 8; clipped at 3 there are 7");
+    REFUSED(attn_distance_bias_fill(NULL, ATTN_F64, x, x, &error), ATTN_ERR_ARGUMENT, "distance bias: rule is NULL");
+    REFUSED(attn_distance_bias_fill(&r, ATTN_F16, x, x, &error), ATTN_ERR_UNSUPPORTED,
+            "distance bias: numbers are f16; they must be f32 or f64");
+    REFUSED(attn_distance_bias_fill(&r, ATTN_F64, NULL, x, &error), ATTN_ERR_ARGUMENT, "distance bias: the table is NULL");
+    REFUSED(attn_distance_bias_backward(&r, ATTN_F64, NULL, x, &error), ATTN_ERR_ARGUMENT, "distance bias: the bias is NULL");
+    REFUSED(attn_alibi_slopes(-1, ATTN_F64, x, &error), ATTN_ERR_SHAPE, "alibi: heads (-1) is negative");
+    REFUSED(attn_alibi_slopes(1, ATTN_BF16, x, &error), ATTN_ERR_UNSUPPORTED, "alibi: slopes are bf16; they must be f32 or f64");
+    REFUSED(attn_alibi_slopes(1, ATTN_F64, NULL, &error), ATTN_ERR_ARGUMENT, "alibi: slopes is NULL");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_absolute),
+                                       cmocka_unit_test(test_distance)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
