@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * analysis.h - what a distribution of attention says: the softmax with its temperature, entropy and energies; heads beside each
+ * other; one attention step by step, forward and backward; gradients against differences.  In double, for looking at, not for
+ * speed.
+ *
+ * Conventions of attn.h hold: statuses, errors, ownership, threads.  Logarithms are natural.  `keep` says which of n scores count
+ * (not 0), NULL is all; where none does, weights and all numbers but log_partition (-infinity) and free_energy (infinity) are 0.
+ */
+#ifndef ATTN_ANALYSIS_H
+#define ATTN_ANALYSIS_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the softmax family ---- */
+
+/* Numbers of weights_j = exp(s_j / T) / Z.  Energies are -s_j. */
+typedef struct attn_gibbs {
+    double log_partition;    /* log Z = log sum_j exp(s_j / T); Z itself overflows at scores above 709 T */
+    double free_energy;      /* F = -T log Z = mean_energy - T entropy */
+    double mean_energy;      /* -sum_j weights_j s_j */
+    double entropy;          /* H = -sum_j weights_j log weights_j, within 0 .. log n */
+    double effective_states; /* exp H */
+    double heat_capacity;    /* sum_j weights_j (s_j - mean)^2 / T^2 */
+} attn_gibbs;
+
+/*
+ * The Gibbs distribution of n scores at a temperature above 0 (beta = 1 / temperature).  Adding a number to all scores changes
+ * neither weights nor entropy; T = 1 is the softmax; entropy grows with T from that of the uniform distribution over the largest
+ * scores to log n.
+ *
+ *  weights [out, may be NULL]  n numbers; may be scores
+ *  gibbs   [out, may be NULL]
+ *
+ * Returns ATTN_ERR_ARGUMENT for NULL scores or a temperature that is not above 0 and finite, ATTN_ERR_SHAPE for a negative n, with
+ * outputs untouched.
+ */
+ATTN_API attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *weights,
+                                  attn_gibbs *gibbs, attn_error *error);
+
+/* log weights_j = s_j / T - log Z; -infinity for what is not kept.  Errors as above. */
+ATTN_API attn_status attn_log_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *logs,
+                                      attn_error *error);
+
+/* Row t of weights [count][n] is the softmax at temperatures[t]; entropy [count], may be NULL.  Errors as above. */
+ATTN_API attn_status attn_temperature_sweep(const double *scores, int64_t n, const double *temperatures, int64_t count,
+                                            double *weights, double *entropy, attn_error *error);
+
+/* -sum_j p_j log p_j with 0 log 0 = 0; 0 for n <= 0. */
+ATTN_API double attn_entropy(const double *p, int64_t n);
+/* log n; 0 for n <= 1. */
+ATTN_API double attn_max_entropy(int64_t n);
+/* attn_entropy / log n, within 0 .. 1; 0 for n <= 1 (some libraries give NaN). */
+ATTN_API double attn_normalized_entropy(const double *p, int64_t n);
+/* exp(attn_entropy): how many keys a query looks at, within 1 .. n. */
+ATTN_API double attn_effective_states(const double *p, int64_t n);
+/* sum_j p_j log(p_j / q_j); infinity where q_j = 0 < p_j. */
+ATTN_API double attn_kl_divergence(const double *p, const double *q, int64_t n);
+/* Between queries, drawn alike, and keys: the entropy of the mean of `rows` distributions less the mean of their entropies. */
+ATTN_API double attn_mutual_information(const double *weights, int64_t rows, int64_t n);
+
+/* jacobian[j][k] = p_j (delta_jk - p_k) / T, the derivative of weights p by scores: symmetric, positive semidefinite, rows and
+ * columns sum to 0. */
+ATTN_API void attn_softmax_jacobian(const double *p, int64_t n, double temperature, double *jacobian);
+/* out_j = p_j (x_j - sum_k p_k x_k) / T: the Jacobian times a vector, which for this one is also its transpose; out may be x. */
+ATTN_API void attn_softmax_jvp(const double *p, const double *x, int64_t n, double temperature, double *out);
+
+/* ---- heads ---- */
+
+/* 1 less the mean over pairs of different heads of the cosine between their weights, [heads][n]: 0 where all heads look alike, or
+ * there is one head, or none. */
+ATTN_API double attn_head_diversity(const double *weights, int64_t heads, int64_t n);
+/* entropy[h] = the mean entropy of the rows of head h, weights [heads][rows][n]. */
+ATTN_API void attn_head_entropy(const double *weights, int64_t heads, int64_t rows, int64_t n, double *entropy);
+
+/* ---- one attention, step by step ---- */
+
+/* Dense arrays of the caller's; a NULL is left out.  [pairs] is [batch][heads_q][len_q][len_kv], [rows] [batch][heads_q][len_q]. */
+typedef struct attn_steps {
+    double *raw;           /* [pairs] q.k */
+    double *scores;        /* [pairs] scaled, capped, biased; -infinity where nothing is seen */
+    double *weights;       /* [pairs] */
+    double *log_partition; /* [rows] */
+    double *partition;     /* [rows] exp of it: infinite above 709 */
+} attn_steps;
+
+/*
+ * Runs attn_forward and keeps what is between its inputs and its output, which goes to args->o.  Any ATTN_FORWARD problem in f64
+ * that is not packed; its `want` is not used.  Returns what attn_forward returns, and ATTN_ERR_UNSUPPORTED for other types and
+ * packed sequences.
+ */
+ATTN_API attn_status attn_decompose(const attn_problem *problem, const attn_args *args, const attn_steps *steps, attn_error *error);
+
+/* Everything that a backward pass goes through; all norms are Frobenius norms. */
+typedef struct attn_flow {
+    double *grad_weights; /* [pairs] dP = dO V^T where a key is seen, else 0; may be NULL, as all others */
+    double *grad_scores;  /* [pairs] dS = P (dP - delta), each row of which sums to 0 */
+    double *grad_q;       /* the shapes of q, k and v, dense */
+    double *grad_k;
+    double *grad_v;
+    double norm_grad_o, norm_grad_weights, norm_grad_scores, norm_grad_q, norm_grad_k, norm_grad_v; /* [out] */
+} attn_flow;
+
+/*
+ * The gradients of L = <grad_o, O>, or of L = |O|^2 / 2 (grad_o = O) where args->grad_o is NULL.  Problems as attn_decompose;
+ * without dropout (ATTN_ERR_UNSUPPORTED).  Layouts of q, k, v, o and grad_o are dense.  args->o is written.
+ */
+ATTN_API attn_status attn_gradient_flow(const attn_problem *problem, const attn_args *args, attn_flow *flow, attn_error *error);
+
+/* What attn_verify_gradients found. */
+typedef struct attn_verification {
+    int64_t checked;       /* elements of q, k and v */
+    double max_error;      /* |difference quotient - gradient|, the largest */
+    double relative_error; /* the largest, over the norm of its tensor's gradient per element */
+    double limit;          /* what max_error stays below when the gradients are right */
+    int correct;           /* max_error <= limit */
+} attn_verification;
+
+/*
+ * Holds ATTN_BACKWARD against central differences of ATTN_FORWARD: (L(x + step) - L(x - step)) / (2 step), for up to `most`
+ * elements of each of q, k and v, evenly spaced (0: all).  L and conditions as attn_gradient_flow; dropout is allowed, since its
+ * mask does not move.  step 0 is 1e-5.  Each element takes two forward passes.
+ */
+ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, const attn_args *args, double step, int64_t most,
+                                           attn_verification *result, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * softmax.c - the softmax with its temperature, and what a distribution says. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "../common/fail.h"
+#include "attn/analysis.h"
+
+static attn_status check(const double *scores, int64_t n, double temperature, attn_error *error)
+{
+    CHECK(n >= 0, ATTN_ERR_SHAPE, "n (%" PRId64 ") is negative", n);
+    CHECK(scores || n == 0, ATTN_ERR_ARGUMENT, "scores is NULL");
+    CHECK(temperature > 0 && isfinite(temperature), ATTN_ERR_ARGUMENT, "temperature is %g; it must be above 0 and finite",
+          temperature);
+    return ATTN_OK;
+}
+
+static int kept(const unsigned char *keep, int64_t j) { return !keep || keep[j]; }
+
+/* log sum_j exp(s_j / T), relative to the largest so that nothing overflows. */
+static double log_partition(const double *s, const unsigned char *keep, int64_t n, double T)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (kept(keep, j) && !(s[j] <= most)) most = s[j];
+    if (most == -INFINITY) return most;
+    for (int64_t j = 0; j < n; j++)
+        if (kept(keep, j)) sum += exp((s[j] - most) / T);
+    return most / T + log(sum);
+}
+
+/* x y, and 0 where x is 0, whatever y is. */
+static double times(double x, double y) { return x > 0 || isnan(x) ? x * y : 0; }
+
+static attn_gibbs numbers_of(const double *s, const unsigned char *keep, int64_t n, double T, double log_Z)
+{
+    attn_gibbs g = {log_Z, log_Z == -INFINITY ? INFINITY : -T * log_Z, 0, 0, 0, 0};
+    double mean = 0, variance = 0;
+    if (log_Z == -INFINITY) return g;
+    for (int64_t j = 0; j < n; j++)
+        if (kept(keep, j)) mean += times(exp(s[j] / T - log_Z), s[j]);
+    for (int64_t j = 0; j < n; j++) {
+        if (!kept(keep, j)) continue;
+        double w = exp(s[j] / T - log_Z);
+        g.entropy -= times(w, s[j] / T - log_Z);
+        variance += times(w, (s[j] - mean) * (s[j] - mean));
+    }
+    g.mean_energy = -mean;
+    g.entropy = g.entropy > 0 || isnan(g.entropy) ? g.entropy : 0;
+    g.effective_states = exp(g.entropy);
+    g.heat_capacity = variance / (T * T);
+    return g;
+}
+
+attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *weights,
+                         attn_gibbs *gibbs, attn_error *error)
+{
+    TRY(check(scores, n, temperature, error));
+    double log_Z = log_partition(scores, keep, n, temperature);
+    if (gibbs) *gibbs = numbers_of(scores, keep, n, temperature, log_Z);
+    for (int64_t j = 0; weights && j < n; j++)
+        weights[j] = kept(keep, j) && log_Z != -INFINITY ? exp(scores[j] / temperature - log_Z) : 0;
+    return succeed(error);
+}
+
+attn_status attn_log_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *logs,
+                             attn_error *error)
+{
+    TRY(check(scores, n, temperature, error));
+    CHECK(logs || n == 0, ATTN_ERR_ARGUMENT, "logs is NULL");
+    double log_Z = log_partition(scores, keep, n, temperature);
+    for (int64_t j = 0; j < n; j++) logs[j] = kept(keep, j) && log_Z != -INFINITY ? scores[j] / temperature - log_Z : -INFINITY;
+    return succeed(error);
+}
+
+attn_status attn_temperature_sweep(const double *scores, int64_t n, const double *temperatures, int64_t count, double *weights,
+                                   double *entropy, attn_error *error)
+{
+    CHECK(count >= 0, ATTN_ERR_SHAPE, "count (%" PRId64 ") is negative", count);
+    CHECK(count == 0 || (temperatures && weights), ATTN_ERR_ARGUMENT, "%s is NULL", temperatures ? "weights" : "temperatures");
+    for (int64_t t = 0; t < count; t++) TRY(check(scores, n, temperatures[t], error));
+    for (int64_t t = 0; t < count; t++) {
+        attn_gibbs gibbs;
+        TRY(attn_softmax(scores, NULL, n, temperatures[t], weights + t * n, &gibbs, error));
+        if (entropy) entropy[t] = gibbs.entropy;
+    }
+    return succeed(error);
+}
+
+double attn_entropy(const double *p, int64_t n)
+{
+    double entropy = 0;
+    for (int64_t j = 0; j < n; j++) entropy -= times(p[j], log(p[j]));
+    return entropy > 0 || isnan(entropy) ? entropy : 0;
+}
+
+double attn_max_entropy(int64_t n) { return n > 1 ? log((double)n) : 0; }
+
+double attn_normalized_entropy(const double *p, int64_t n) { return n > 1 ? attn_entropy(p, n) / attn_max_entropy(n) : 0; }
+
+double attn_effective_states(const double *p, int64_t n) { return exp(attn_entropy(p, n)); }
+
+double attn_kl_divergence(const double *p, const double *q, int64_t n)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++) sum += times(p[j], log(p[j] / q[j]));
+    return sum;
+}
+
+double attn_mutual_information(const double *weights, int64_t rows, int64_t n)
+{
+    double of_mean = 0, mean_of = 0;
+    if (rows <= 0) return 0;
+    for (int64_t j = 0; j < n; j++) {
+        double mean = 0;
+        for (int64_t i = 0; i < rows; i++) mean += weights[i * n + j] / (double)rows;
+        of_mean -= times(mean, log(mean));
+    }
+    for (int64_t i = 0; i < rows; i++) mean_of += attn_entropy(weights + i * n, n) / (double)rows;
+    return of_mean - mean_of;
+}
+
+void attn_softmax_jacobian(const double *p, int64_t n, double temperature, double *jacobian)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t k = 0; k < n; k++) jacobian[j * n + k] = p[j] * ((j == k ? 1 : 0) - p[k]) / temperature;
+}
+
+void attn_softmax_jvp(const double *p, const double *x, int64_t n, double temperature, double *out)
+{
+    double mean = 0;
+    for (int64_t k = 0; k < n; k++) mean += times(p[k], x[k]);
+    for (int64_t j = 0; j < n; j++) out[j] = times(p[j], x[j] - mean) / temperature;
+}
+
+double attn_head_diversity(const double *weights, int64_t heads, int64_t n)
+{
+    double sum = 0;
+    for (int64_t g = 0; g < heads; g++)
+        for (int64_t h = 0; h < g; h++) {
+            const double *a = weights + g * n, *b = weights + h * n;
+            double ab = 0, aa = 0, bb = 0;
+            for (int64_t k = 0; k < n; k++) ab += a[k] * b[k], aa += a[k] * a[k], bb += b[k] * b[k];
+            if (aa > 0 && bb > 0) sum += ab / sqrt(aa * bb);
+        }
+    return heads > 1 ? 1 - sum / ((double)heads * (double)(heads - 1) / 2) : 0;
+}
+
+void attn_head_entropy(const double *weights, int64_t heads, int64_t rows, int64_t n, double *entropy)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        entropy[h] = 0;
+        for (int64_t i = 0; i < rows; i++) entropy[h] += attn_entropy(weights + (h * rows + i) * n, n) / (double)rows;
+    }
+}

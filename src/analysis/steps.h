@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * steps.h - what the gradient flow and its verification share. */
+#ifndef ATTN_ANALYSIS_STEPS_H
+#define ATTN_ANALYSIS_STEPS_H
+
+#include "attn/analysis.h"
+
+/* Elements of the tensors of a problem. */
+typedef struct analysis_sizes {
+    int64_t rows, pairs, q, k, v, o;
+} analysis_sizes;
+
+/* That the problem is one that the analysis takes, and valid. */
+attn_status attn_analysis_check(const attn_problem *problem, const attn_args *args, analysis_sizes *sizes, attn_error *error);
+attn_status attn_analysis_check_dense(const attn_problem *problem, const attn_args *args, attn_error *error);
+
+/* forward into args->o and lse, then backward of dO (NULL: O) into the three gradients. */
+attn_status attn_analysis_backward(const attn_problem *problem, const attn_args *args, double *lse, double *dq, double *dk,
+                                   double *dv, attn_error *error);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * verify.c - gradients against central differences of forward. */
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../common/fail.h"
+#include "steps.h"
+
+static double *room(int64_t n) { return malloc(((size_t)n + 1) * sizeof(double)); }
+
+/* <grad_o, O>, or |O|^2 / 2 where there is no grad_o.  *size: the sum of the sizes of its terms. */
+static attn_status loss(const attn_problem *problem, const attn_args *args, int64_t n, double *value, double *size,
+                        attn_error *error)
+{
+    TRY(attn_forward(problem, args, error));
+    const double *o = args->o, *dO = args->grad_o;
+    *value = *size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double term = dO ? dO[i] * o[i] : o[i] * o[i] / 2;
+        *value += term;
+        *size += fabs(term);
+    }
+    return ATTN_OK;
+}
+
+/* Differences for one tensor, x of n elements at *place; gradient is what the core says. */
+static attn_status verify_tensor(const attn_problem *problem, attn_args *args, const void **place, int64_t n, int64_t outputs,
+                                 const double *gradient, double step, int64_t most, attn_verification *result, attn_error *error)
+{
+    const int64_t count = most > 0 && most < n ? most : n;
+    const double *given = *place;
+    double *x = room(n), norm = 0;
+    attn_status status = x ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " numbers", n);
+    for (int64_t i = 0; i < n; i++) norm += gradient[i] * gradient[i] / (double)n;
+    if (x && n > 0) memcpy(x, given, (size_t)n * sizeof *x);
+    *place = x;
+    for (int64_t k = 0; k < count && status == ATTN_OK; k++) {
+        const int64_t i = count == n ? k : (int64_t)((double)k * ((double)n / (double)count));
+        double up, down, size = 0;
+        x[i] = given[i] + step;
+        const double above = x[i];
+        status = loss(problem, args, outputs, &up, &size, error);
+        x[i] = given[i] - step;
+        const double below = x[i];
+        if (status == ATTN_OK) status = loss(problem, args, outputs, &down, &size, error);
+        x[i] = given[i];
+        if (status != ATTN_OK) break;
+        const double off = fabs((up - down) / (above - below) - gradient[i]);
+        /* Rounding of two losses over the step, and a term of third order. */
+        const double limit = 64 * DBL_EPSILON * (size + 1) / step + 100 * step * step * (size + fabs(gradient[i]) + 1);
+        result->checked++;
+        if (!(off <= result->max_error)) result->max_error = off;
+        if (norm > 0 && !(off / sqrt(norm) <= result->relative_error)) result->relative_error = off / sqrt(norm);
+        if (limit > result->limit) result->limit = limit;
+    }
+    *place = given;
+    free(x);
+    return status;
+}
+
+attn_status attn_verify_gradients(const attn_problem *problem, const attn_args *args, double step, int64_t most,
+                                  attn_verification *out, attn_error *error)
+{
+    analysis_sizes n;
+    TRY(attn_analysis_check(problem, args, &n, error));
+    TRY(attn_analysis_check_dense(problem, args, error));
+    CHECK(out, ATTN_ERR_ARGUMENT, "result is NULL");
+    CHECK(step >= 0 && step < 1, ATTN_ERR_ARGUMENT, "step is %g; it is above 0 and below 1 (0 for 1e-5)", step);
+    CHECK(most >= 0, ATTN_ERR_ARGUMENT, "most is %" PRId64 "; it is at least 1, or 0 for all elements", most);
+    if (step == 0) step = 1e-5;
+    attn_verification result = {0};
+    attn_problem plain = *problem;
+    attn_want none = {0};
+    attn_args a = *args;
+    plain.want = none;
+    double *lse = room(n.rows), *dq = room(n.q), *dk = room(n.k), *dv = room(n.v);
+    attn_status status = lse && dq && dk && dv ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
+    if (status == ATTN_OK) status = attn_analysis_backward(&plain, &a, lse, dq, dk, dv, error);
+    const struct {
+        const void **place;
+        int64_t n;
+        const double *gradient;
+    } tensors[] = {{&a.q, n.q, dq}, {&a.k, n.k, dk}, {&a.v, n.v, dv}};
+    for (int t = 0; t < 3 && status == ATTN_OK; t++)
+        status = verify_tensor(&plain, &a, tensors[t].place, tensors[t].n, n.o, tensors[t].gradient, step, most, &result, error);
+    double value, size;
+    if (status == ATTN_OK) status = loss(&plain, &a, n.o, &value, &size, error); /* args->o as it was */
+    if (status == ATTN_OK) {
+        result.correct = result.max_error <= result.limit;
+        *out = result;
+    }
+    free(lse);
+    free(dq);
+    free(dk);
+    free(dv);
+    return status;
+}

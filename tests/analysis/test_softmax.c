@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ * test_softmax.c - the softmax family against the golden vectors of the specification (section 15), properties P4 to P6, and the
+ * rulings on its edge cases (section 16: 10, 11, 19). */
+#include "test.h"
+
+#include "attn/analysis.h"
+
+#include <math.h>
+
+static attn_gibbs gibbs_of(const double *s, int64_t n, double T, double *weights)
+{
+    attn_gibbs g;
+    assert_int_equal(attn_softmax(s, NULL, n, T, weights, &g, NULL), ATTN_OK);
+    return g;
+}
+
+static void assert_near(double x, double y, double off)
+{
+    if (!(fabs(x - y) <= off)) fail_msg("%.12g is not %.12g", x, y);
+}
+
+/* Section 15; the tables of one source are wrong at T = 1/4, 1/2 and 2 (16.10). */
+static void test_golden(void **state)
+{
+    (void)state;
+    const double s[3] = {2, 1, 0};
+    const struct {
+        double T, w[3], entropy, free_energy, states;
+    } rows[] = {{.25, {.981690, .017980, .000329}, .093035, -2.004620, 1.0975},
+                {.5, {.866813, .117310, .015876}, .441057, -2.071466, 0},
+                {1, {.665241, .244728, .090031}, .832396, -2.407606, 2.298819},
+                {2, {.506480, .307196, .186324}, 1.020191, -3.360539, 0},
+                {1.5, {0}, 0, -2.862402, 0}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        double w[3];
+        attn_gibbs g = gibbs_of(s, 3, rows[r].T, w);
+        assert_near(g.free_energy, rows[r].free_energy, 6e-7);
+        assert_near(g.free_energy, g.mean_energy - rows[r].T * g.entropy, 1e-14); /* 16.11: with <E> = -<S> */
+        if (rows[r].entropy == 0) continue;
+        for (int j = 0; j < 3; j++) assert_near(w[j], rows[r].w[j], 6e-7);
+        assert_near(g.entropy, rows[r].entropy, 6e-7);
+        assert_near(g.entropy, attn_entropy(w, 3), 1e-14);
+        assert_near(g.effective_states, attn_effective_states(w, 3), 1e-14);
+        if (rows[r].states > 0) assert_near(g.effective_states, rows[r].states, 6e-5);
+    }
+    assert_near(gibbs_of(s, 3, 1e9, NULL).entropy, 1.098612, 6e-7);
+    const double two[2] = {1, 2};
+    double p[2], J[4];
+    gibbs_of(two, 2, 1, p);
+    attn_softmax_jacobian(p, 2, 1, J);
+    assert_near(p[0], .2689, 6e-5);
+    assert_near(J[0], .1966, 6e-5), assert_near(J[1], -.1966, 6e-5), assert_near(J[2], -.1966, 6e-5),
+        assert_near(J[3], .1966, 6e-5);
+}
+
+/* P4, P5: T = 1 is the softmax; entropy rises with T, within its bounds; the limits, ties too; a shift changes nothing (P3). */
+static void test_temperature(void **state)
+{
+    (void)state;
+    const double s[5] = {1.5, -2, 3, 3, 0.25};
+    double T[40], w[40 * 5], entropy[40], shifted[5], moved[5], logs[5];
+    for (int t = 0; t < 40; t++) T[t] = 0.01 * pow(1.3, t);
+    assert_int_equal(attn_temperature_sweep(s, 5, T, 40, w, entropy, NULL), ATTN_OK);
+    for (int t = 0; t < 40; t++) {
+        double sum = 0;
+        for (int j = 0; j < 5; j++) sum += w[t * 5 + j];
+        assert_near(sum, 1, 1e-14);
+        assert_true(entropy[t] >= 0 && entropy[t] <= attn_max_entropy(5));
+        assert_true(t == 0 || entropy[t] > entropy[t - 1] || entropy[t] - log(2) < 1e-12);
+        assert_near(attn_normalized_entropy(w + t * 5, 5), entropy[t] / log(5), 1e-14);
+    }
+    assert_near(w[2], 0.5, 1e-12), assert_near(w[3], 0.5, 1e-12); /* the limit is uniform over the largest, not one of them */
+    for (int j = 0; j < 5; j++) shifted[j] = s[j] + 1000;
+    attn_gibbs here = gibbs_of(s, 5, 2, logs), there = gibbs_of(shifted, 5, 2, moved);
+    for (int j = 0; j < 5; j++) assert_near(moved[j], logs[j], 1e-13);
+    assert_near(there.log_partition, here.log_partition + 500, 1e-11);
+    assert_near(there.entropy, here.entropy, 1e-11);
+    /* Far beyond what exp holds (P25). */
+    const double huge[3] = {1000, -1000, 999};
+    attn_gibbs g = gibbs_of(huge, 3, 1, w);
+    assert_near(g.log_partition, 1000 + log1p(exp(-1)), 1e-12);
+    assert_true(w[1] == 0);
+    assert_int_equal(attn_log_softmax(huge, NULL, 3, 1, logs, NULL), ATTN_OK);
+    for (int j = 0; j < 3; j++) assert_near(logs[j], huge[j] - g.log_partition, 1e-12);
+    /* Heat capacity is dE/dT, by differences. */
+    const double step = 1e-5;
+    double slope = (gibbs_of(s, 5, 2 + step, NULL).mean_energy - gibbs_of(s, 5, 2 - step, NULL).mean_energy) / (2 * step);
+    assert_near(here.heat_capacity, slope, 1e-9);
+}
+
+/* P6: symmetric, rows and columns sum to 0, positive semidefinite; the product with a vector; differences. */
+static void test_jacobian(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    const double T = 0.7;
+    double s[N], x[N], p[N], J[N * N], product[N], up[N], down[N], step = 1e-6;
+    for (int j = 0; j < N; j++) s[j] = sin(2.0 * j), x[j] = cos(5.0 * j);
+    gibbs_of(s, N, T, p);
+    attn_softmax_jacobian(p, N, T, J);
+    attn_softmax_jvp(p, x, N, T, product);
+    double form = 0;
+    for (int j = 0; j < N; j++) {
+        double row = 0, along = 0;
+        for (int k = 0; k < N; k++) {
+            assert_true(J[j * N + k] == J[k * N + j] || fabs(J[j * N + k] - J[k * N + j]) < 1e-16);
+            row += J[j * N + k];
+            along += J[j * N + k] * x[k];
+        }
+        assert_near(row, 0, 1e-15);
+        assert_near(product[j], along, 1e-15);
+        assert_near(J[j * N + j], p[j] * (1 - p[j]) / T, 1e-16);
+        form += x[j] * along;
+    }
+    assert_true(form >= 0);
+    for (int k = 0; k < N; k++) {
+        const double was = s[k];
+        s[k] = was + step, gibbs_of(s, N, T, up);
+        s[k] = was - step, gibbs_of(s, N, T, down);
+        s[k] = was;
+        for (int j = 0; j < N; j++) assert_near((up[j] - down[j]) / (2 * step), J[j * N + k], 1e-9);
+    }
+}
+
+/* What other libraries get wrong: one key, one head, a masked row. */
+static void test_edges(void **state)
+{
+    (void)state;
+    const double s[3] = {1, NAN, 3};
+    const unsigned char some[3] = {1, 0, 1}, none[3] = {0, 0, 0};
+    double w[3] = {9, 9, 9}, one[1] = {1};
+    attn_gibbs g;
+    assert_int_equal(attn_softmax(s, some, 3, 1, w, &g, NULL), ATTN_OK);
+    assert_near(w[0], 1 / (1 + exp(2)), 1e-15);
+    assert_true(w[1] == 0);
+    assert_int_equal(attn_softmax(s, none, 3, 1, w, &g, NULL), ATTN_OK);
+    assert_true(w[0] == 0 && w[1] == 0 && w[2] == 0 && g.log_partition == -INFINITY && g.free_energy == INFINITY);
+    assert_true(g.entropy == 0 && g.mean_energy == 0 && g.effective_states == 0 && g.heat_capacity == 0);
+    assert_true(attn_normalized_entropy(one, 1) == 0 && attn_max_entropy(1) == 0 && attn_max_entropy(0) == 0);
+    assert_true(attn_entropy(one, 1) == 0 && attn_effective_states(one, 1) == 1);
+    assert_true(attn_head_diversity(w, 1, 3) == 0 && attn_head_diversity(w, 0, 3) == 0);
+    assert_true(attn_mutual_information(w, 0, 3) == 0);
+
+    const double a[4] = {.5, .5, 0, 0}, uniform[4] = {.25, .25, .25, .25};
+    assert_near(attn_kl_divergence(a, uniform, 4), log(4) - log(2), 1e-15);
+    assert_true(attn_kl_divergence(uniform, a, 4) == INFINITY && attn_kl_divergence(a, a, 4) == 0);
+    const double apart[8] = {1, 0, 0, 0, 0, 1, 0, 0}, alike[8] = {1, 0, 0, 0, 1, 0, 0, 0};
+    assert_near(attn_mutual_information(apart, 2, 4), log(2), 1e-15);
+    assert_near(attn_mutual_information(alike, 2, 4), 0, 1e-15);
+    assert_true(attn_head_diversity(apart, 2, 4) == 1 && attn_head_diversity(alike, 2, 4) == 0);
+    double entropy[2];
+    const double heads[8] = {1, 0, .5, .5, .5, .5, .5, .5};
+    attn_head_entropy(heads, 2, 2, 2, entropy);
+    assert_near(entropy[0], log(2) / 2, 1e-15), assert_near(entropy[1], log(2), 1e-15);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    double s[2] = {1, 2}, w[2] = {-1, -1};
+    attn_error error;
+    assert_int_equal(attn_softmax(s, NULL, 2, 0, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "temperature is 0; it must be above 0 and finite");
+    assert_int_equal(attn_softmax(NULL, NULL, 2, 1, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "scores is NULL");
+    assert_int_equal(attn_log_softmax(s, NULL, -1, 1, w, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "n (-1) is negative");
+    assert_int_equal(attn_log_softmax(s, NULL, 2, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "logs is NULL");
+    const double T[1] = {NAN};
+    assert_int_equal(attn_temperature_sweep(s, 2, T, 1, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "temperature is nan; it must be above 0 and finite");
+    assert_int_equal(attn_temperature_sweep(s, 2, T, -1, w, NULL, &error), ATTN_ERR_SHAPE);
+    assert_int_equal(attn_temperature_sweep(s, 2, NULL, 1, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "temperatures is NULL");
+    assert_true(w[0] == -1 && w[1] == -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_temperature),
+                                       cmocka_unit_test(test_jacobian), cmocka_unit_test(test_edges),
+                                       cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT
+ * test_steps.c - one attention step by step: the golden vectors of the specification (section 15), ref/, and differences. */
+#include "test.h"
+
+#include "attn/analysis.h"
+#include "attn_ref.h"
+
+#include <math.h>
+
+static void assert_all(const double *x, const double *y, int64_t n, double off, int line)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(x[i] - y[i]) <= off)) fail_msg("line %d: element %d is %.10g and not %.10g", line, (int)i, x[i], y[i]);
+}
+#define SAME(x, y, off) assert_all(x, y, (int64_t)(sizeof(y) / sizeof *(y)), off, __LINE__)
+
+static void test_golden(void **state)
+{
+    (void)state;
+    const double q[] = {1, 0, 0, 1}, k[] = {1, 0, 0, 1, 1, 1}, v[] = {2, 0, 0, 2, 1, 1};
+    double o[4], raw[6], scores[6], weights[6], Z[2], log_Z[2], dS[6], dP[6], dq[4], dk[6], dv[6];
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 2, 3, 2, 2}, .q = {.dtype = ATTN_F64}};
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o};
+    const attn_steps steps = {raw, scores, weights, log_Z, Z};
+    assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
+    const double want_raw[] = {1, 0, 1, 0, 1, 1}, want_S[] = {.707107, 0, .707107, 0, .707107, .707107};
+    const double want_A[] = {.401112093, .197775815, .401112093, .197775815, .401112093, .401112093};
+    const double want_O[] = {1.203336278, .796663722, .796663722, 1.203336278}, want_Z[] = {5.0562, 5.0562};
+    SAME(raw, want_raw, 1e-15);
+    SAME(scores, want_S, 5e-7);
+    SAME(weights, want_A, 1e-9);
+    SAME(o, want_O, 1e-9);
+    SAME(Z, want_Z, 5e-5);
+    assert_true(fabs(log_Z[0] - log(Z[0])) < 1e-14);
+    assert_true(fabs(attn_entropy(weights, 3) - 1.053362978) < 1e-9);
+
+    attn_flow flow = {dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0}; /* of |O|^2 / 2 */
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    const double want_dv[] = {.640233549, .557542265, .557542265, .640233549, .802224185, .802224185};
+    const double want_dS[] = {.129952806, -.096784332, -.033168474, -.096784332, .129952806, -.033168474};
+    const double want_dq[] = {.068436858, -.09189051, -.09189051, .068436858};
+    const double want_dk[] = {.09189051, -.068436858, -.068436858, .09189051, -.023453653, -.023453653};
+    SAME(dv, want_dv, 1e-9);
+    SAME(dS, want_dS, 1e-9);
+    SAME(dq, want_dq, 1e-9);
+    SAME(dk, want_dk, 1e-9);
+    assert_true(fabs(flow.norm_grad_q - sqrt(2 * (.068436858 * .068436858 + .09189051 * .09189051))) < 1e-9);
+
+    const double dO[] = {1, 2, -1, 3};
+    a.grad_o = dO;
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    const double other_dv[] = {.203336278, 1.395551629, -.203336278, 1.598887907, 0, 2.005560463};
+    const double other_dq[] = {-.168284918, .225956999, -.903827997, .67313967};
+    const double other_dk[] = {-.225956999, -.67313967, .168284918, .903827997, .057672082, -.230688326};
+    SAME(dv, other_dv, 1e-9);
+    SAME(dq, other_dq, 1e-9);
+    SAME(dk, other_dk, 1e-9);
+    assert_true(fabs(flow.norm_grad_o - sqrt(15)) < 1e-14);
+
+    /* 16.13: values whose rows have equal sums, and L = sum O, leave no gradient for q and k. */
+    const double flat[] = {1, 0, 0, 1, .5, .5}, ones[] = {1, 1, 1, 1};
+    a.v = flat, a.grad_o = ones;
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    assert_true(flow.norm_grad_q < 1e-15 && flow.norm_grad_k < 1e-15 && flow.norm_grad_v > 1);
+}
+
+enum { B = 2, HQ = 4, HKV = 2, Q = 5, K = 7, D = 3, DV = 2 };
+static double q[B * HQ * Q * D], k[B * HKV * K * D], v[B * HKV * K * DV], dO[B * HQ * Q * DV], o[B * HQ * Q * DV];
+
+static attn_problem drawn(attn_args *a)
+{
+    for (int i = 0; i < B * HQ * Q * D; i++) q[i] = sin(1.0 + i);
+    for (int i = 0; i < B * HKV * K * D; i++) k[i] = cos(2.0 * i);
+    for (int i = 0; i < B * HKV * K * DV; i++) v[i] = sin(3.0 * i);
+    for (int i = 0; i < B * HQ * Q * DV; i++) dO[i] = cos(5.0 * i);
+    *a = (attn_args){.struct_size = sizeof *a, .q = q, .k = k, .v = v, .o = o, .grad_o = dO};
+    attn_problem p = {.struct_size = sizeof p, .shape = {B, HQ, HKV, Q, K, D, DV}, .q = {.dtype = ATTN_F64}};
+    p.mask.causal = 1;
+    p.mask.align = ATTN_ALIGN_OFFSET;
+    p.score.temperature = 1.5;
+    return p;
+}
+
+/* Grouped heads, a query that sees nothing, a temperature: against ref/. */
+static void test_reference(void **state)
+{
+    (void)state;
+    static double raw[B * HQ * Q * K], S[B * HQ * Q * K], P[B * HQ * Q * K], want_S[B * HQ * Q * K], want_P[B * HQ * Q * K];
+    static double dP[B * HQ * Q * K], dS[B * HQ * Q * K], want_dS[B * HQ * Q * K];
+    double lse[B * HQ * Q], want_lse[B * HQ * Q], want_o[B * HQ * Q * DV], dq[B * HQ * Q * D], dk[B * HKV * K * D],
+        dv[B * HKV * K * DV], want_dq[B * HQ * Q * D], want_dk[B * HKV * K * D], want_dv[B * HKV * K * DV], scale[HQ];
+    const int64_t offset[B] = {-1, 2};
+    attn_args a;
+    attn_problem p = drawn(&a);
+    a.offset = offset;
+    const attn_steps steps = {raw, S, P, lse, NULL};
+    assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
+    const ref_problem r = {.B = B,
+                           .Hq = HQ,
+                           .Hkv = HKV,
+                           .Sq = Q,
+                           .Skv = K,
+                           .D = D,
+                           .Dv = DV,
+                           .Q = q,
+                           .K = k,
+                           .V = v,
+                           .scale = 1 / sqrt(D),
+                           .temperature = 1.5,
+                           .causal = 1,
+                           .offset = offset};
+    ref_forward(&r, want_o, want_lse, want_S, want_P);
+    SAME(o, want_o, 1e-14);
+    SAME(P, want_P, 1e-14);
+    for (int i = 0; i < B * HQ * Q * K; i++) {
+        if (want_S[i] == -INFINITY) assert_true(S[i] == -INFINITY);
+        else assert_true(fabs(S[i] - want_S[i]) < 1e-14 && fabs(raw[i] - want_S[i] * sqrt(D) * 1.5) < 1e-13);
+    }
+    for (int i = 0; i < B * HQ * Q; i++) assert_true(lse[i] == want_lse[i] || fabs(lse[i] - want_lse[i]) < 1e-14);
+    attn_flow flow = {dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0};
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    const ref_gradients g = {.dO = dO, .dQ = want_dq, .dK = want_dk, .dV = want_dv, .P = want_P, .dS = want_dS, .dscale = scale};
+    ref_backward(&r, &g);
+    SAME(dS, want_dS, 1e-14);
+    SAME(dq, want_dq, 1e-14);
+    SAME(dk, want_dk, 1e-14);
+    SAME(dv, want_dv, 1e-14);
+    for (int i = 0; i < B * HQ * Q; i++) { /* P27 */
+        double sum = 0;
+        for (int j = 0; j < K; j++) sum += dS[i * K + j];
+        assert_true(fabs(sum) < 1e-14);
+    }
+}
+
+/* Right gradients pass, for every loss; a wrong one, made by differentiating another loss, does not. */
+static void test_verification(void **state)
+{
+    (void)state;
+    const int64_t offset[B] = {-1, 2};
+    attn_args a;
+    attn_problem p = drawn(&a);
+    attn_verification result;
+    a.offset = offset;
+    assert_int_equal(attn_verify_gradients(&p, &a, 0, 0, &result, NULL), ATTN_OK);
+    assert_int_equal(result.checked, B * HQ * Q * D + B * HKV * K * D + B * HKV * K * DV);
+    assert_true(result.correct && result.max_error < 1e-8 && result.relative_error < 1e-6);
+    assert_int_equal(attn_verify_gradients(&p, &a, 0, 10, &result, NULL), ATTN_OK);
+    assert_true(result.correct && result.checked == 30);
+    a.grad_o = NULL;
+    p.dropout.probability = 0.3;
+    a.dropout_seed = 5;
+    assert_int_equal(attn_verify_gradients(&p, &a, 1e-4, 0, &result, NULL), ATTN_OK);
+    assert_true(result.correct && result.limit < 1e-2);
+    /* A step that leaves the third order in is told from a limit that knows of it. */
+    a.grad_o = dO;
+    assert_int_equal(attn_verify_gradients(&p, &a, 1e-9, 0, &result, NULL), ATTN_OK);
+    assert_true(result.max_error > 1e-9);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    attn_args a;
+    attn_problem p = drawn(&a);
+    attn_error error;
+    attn_verification result;
+    attn_flow flow = {0};
+    const attn_steps steps = {0};
+    const int64_t offset[B] = {0, 0};
+    a.offset = offset;
+#define REFUSED(call, status, text)                                                                                                \
+    do {                                                                                                                           \
+        assert_int_equal(call, status);                                                                                            \
+        assert_string_equal(error.message, text);                                                                                  \
+    } while (0)
+    REFUSED(attn_decompose(NULL, &a, &steps, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    REFUSED(attn_decompose(&p, &a, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
+    REFUSED(attn_gradient_flow(&p, &a, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
+    REFUSED(attn_verify_gradients(&p, &a, 0, 0, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
+    REFUSED(attn_verify_gradients(&p, &a, 2, 0, &result, &error), ATTN_ERR_ARGUMENT,
+            "step is 2; it is above 0 and below 1 (0 for 1e-5)");
+    REFUSED(attn_verify_gradients(&p, &a, 0, -1, &result, &error), ATTN_ERR_ARGUMENT,
+            "most is -1; it is at least 1, or 0 for all elements");
+    p.q.dtype = ATTN_F32;
+    REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");
+    p = drawn(&a), a.offset = offset, p.mask.packed = 1;
+    REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_UNSUPPORTED,
+            "mask.packed is set; the analysis takes padded sequences");
+    p = drawn(&a), a.offset = offset, p.op = ATTN_BACKWARD;
+    REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_ARGUMENT,
+            "op is not ATTN_FORWARD; the analysis makes the other passes itself");
+    p = drawn(&a), a.offset = offset, p.dropout.probability = 0.5;
+    REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_UNSUPPORTED,
+            "dropout.probability is 0.5; the flow is that without dropout");
+    p = drawn(&a), a.offset = offset, p.k.stride[3] = 1;
+    REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_UNSUPPORTED,
+            "k has strides; gradient analysis takes dense tensors (all 0)");
+    p = drawn(&a), a.offset = offset, p.mask.chunk = -1; /* a rule of the core */
+    REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_ARGUMENT, "mask.chunk is -1; it is at least 1, or 0 for none");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_verification), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
