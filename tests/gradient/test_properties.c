@@ -360,6 +360,27 @@ static void p34_groups(void **state)
     }
 }
 
+/* Where the weights are 0 and 1 no gradient passes the softmax; a higher temperature lets it (row 4.18). */
+static void soft_limit(void **state)
+{
+    double sum[2] = {0, 0};
+    (void)state;
+    for (int warm = 0; warm < 2; warm++) {
+        combination c;
+        combination_parse(&c, warm ? "f64:hq2:sq9:skv11:d6:dv5:scale=3000:temperature=3000" : "f64:hq2:sq9:skv11:d6:dv5:scale=3000",
+                          FINITE);
+        zero(&c.grad_lse);
+        spread_bias(&c);
+        outcome out = backward(&c);
+        const output *dS = gradient(&out, "grad_bias");
+        for (int64_t at = 0; at < dS->got.count; at++) sum[warm] += fabs(dS->got.value[at]);
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
+    assert_true(sum[0] < 1e-9);
+    assert_true(sum[1] > 1);
+}
+
 /* ---- P12: nothing flows to the future or from it ---- */
 
 typedef struct rows {
@@ -437,7 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(p12_no_leak),  cmocka_unit_test(p27_scores), cmocka_unit_test(p28_keys),
         cmocka_unit_test(p29_values),   cmocka_unit_test(p30_linear), cmocka_unit_test(p31_p35_pieces),
-        cmocka_unit_test(p33_constant), cmocka_unit_test(p34_groups),
+        cmocka_unit_test(p33_constant), cmocka_unit_test(p34_groups), cmocka_unit_test(soft_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
