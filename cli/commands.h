@@ -21,6 +21,7 @@ int attn_cmd_run(int argc, char **argv);
 int attn_cmd_top(int argc, char **argv);
 int attn_cmd_view(int argc, char **argv);
 int attn_cmd_layer(int argc, char **argv);
+int attn_cmd_analyze(int argc, char **argv);
 int attn_cmd_mask(int argc, char **argv);
 int attn_cmd_check(int argc, char **argv);
 int attn_cmd_bench(int argc, char **argv);

@@ -22,6 +22,7 @@ static const command commands[] = {
 #if ATTN_CLI_LAYERS
     {"layer", "IN -o OUT", "run an attention layer with the weights of a file", attn_cmd_layer},
 #endif
+    {"analyze", "IN", "print entropy and diversity of heads, and norms of gradients", attn_cmd_analyze},
     {"mask", "NAME... -n N", "print a mask as text or a picture, and what it saves", attn_cmd_mask},
     {"check", "[PROBLEM...]", "hold every kernel of this CPU against the reference", attn_cmd_check},
     {"bench", "[PROBLEM...]", "measure speed, as a share of what this CPU can do", attn_cmd_bench},
