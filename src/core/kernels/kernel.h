@@ -66,7 +66,8 @@ typedef struct attn_soon {
         int64_t rows, bytes, stride; /* stride in bytes */
     } list[ATTN_MOST_SOON];
     int count, next; /* of the list */
-    int64_t byte;    /* of the row at hand */
+    int begun;
+    int64_t byte; /* of the row at hand */
 } attn_soon;
 
 /*
