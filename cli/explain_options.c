@@ -40,6 +40,14 @@ static int64_t bias_bytes(const attn_problem *p)
     return pairs(p, &p->bias.bias) * size;
 }
 
+/* Prepared queries and keys, and in backward their gradients. */
+static int64_t prepared_bytes(const attn_problem *p)
+{
+    const attn_shape *s = &p->shape;
+    const int64_t keys = s->batch * s->heads_kv * s->len_kv, width = s->dim_qk + (p->score.kind == ATTN_SCORE_DISTANCE ? 2 : 0);
+    return (rows_of(p) + keys) * width * compute_size(p) * (p->op == ATTN_BACKWARD ? 2 : 1);
+}
+
 static int64_t head_bytes(const attn_problem *p) { return p->shape.heads_q * compute_size(p); }
 
 static int64_t slope_bytes(const attn_problem *p)
@@ -60,6 +68,8 @@ static int64_t length_bytes(const attn_problem *p)
 
 /* ---- the options ---- */
 
+static int has_cosine(const attn_problem *p) { return p->score.kind == ATTN_SCORE_COSINE; }
+static int has_distance(const attn_problem *p) { return p->score.kind == ATTN_SCORE_DISTANCE; }
 static int has_scale_heads(const attn_problem *p) { return p->score.scale_kind == ATTN_SCALE_PER_HEAD; }
 static int has_scale(const attn_problem *p) { return p->score.scale_kind == ATTN_SCALE_VALUE; }
 static int has_temperature(const attn_problem *p)
@@ -111,6 +121,8 @@ static const struct {
     int64_t (*bytes)(const attn_problem *);
     int fused;
 } table[] = {
+    {"score=cosine", has_cosine, "queries and keys are normalised once, in memory of their size", prepared_bytes, 1},
+    {"score=distance", has_distance, "two channels more, in queries and keys that are prepared once", prepared_bytes, 1},
     {"scale", has_scale, "nothing: it is multiplied into the queries of a tile", NULL, 1},
     {"scale=heads", has_scale_heads, "nothing: it is multiplied into the queries of a tile", head_bytes, 1},
     {"temperature", has_temperature, "nothing: it is part of the scale", NULL, 1},

@@ -69,9 +69,10 @@ typedef struct problem_spec {
     int block_one;
     int dlse, dbias, dslopes, dsink, dscale; /* of a backward pass */
 
+    char score[SPEC_NAME]; /* "cosine", "distance"; "" is dot; "additive/128" is of a later version */
+
     /* What later versions compute. */
     int t5, rope;
-    char score[SPEC_NAME];  /* "additive/128"; "" is dot */
     char rel[SPEC_NAME];    /* "shaw/64", "xl" */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
     char phi[SPEC_NAME];    /* "elu1" */

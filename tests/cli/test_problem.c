@@ -38,6 +38,8 @@ static void canonical_strings(void **state)
         "bwd:f32:sq9:d8:scale=heads:alibi=batch-head:chunk=4:block=2,3:empty=uniform:dscale",
         "fwd:f32:sq9:d8:block=64,128/0.25/b1h1",
         "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
+        "fwd:f32:sq9:d8:score=cosine",
+        "bwd:bf16:sq9:d8:dscale:score=distance",
         "linear:f32:sq9:d8:rel=xl:phi=elu1",
         "decode:int8:sq1:skv9:d8",
         "jvp:f64:sq9:d8:scale=0.30000000000000004",
@@ -244,6 +246,8 @@ static void builds_what_the_library_has(void **state)
     assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
     attn_plan_destroy(plan);
 
+    assert_int_equal(built("sq5:d4:score=cosine").score.kind, ATTN_SCORE_COSINE);
+    assert_int_equal(built("bwd:sq5:d4:score=distance").score.kind, ATTN_SCORE_DISTANCE);
     p = built("jvp:sq5:d4:bias=h1:layout=bshd");
     assert_true(p.op == ATTN_JVP && p.tangents.q && p.tangents.k && p.tangents.v && p.tangents.bias && p.tangents.lse);
     assert_true(p.tangents.tan_bias.stride[1] == ATTN_BROADCAST && p.tangents.tan_o.stride[1] == 4);
