@@ -13,6 +13,7 @@
 #include "../failure.h"
 #include "evaluate.h"
 #include "linear.h"
+#include "table.h"
 #include "translate.h"
 
 enum { PATH_ROOM = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };
@@ -105,8 +106,8 @@ static void run_case(suite *s, const cJSON *json)
         return;
     }
     const adapter *rules = adapter_find(s->name, op);
-    const int linear = linear_case_is(s->name, json);
-    if (!rules && !linear) {
+    const int linear = linear_case_is(s->name, json), table = table_case_is(s->name, op);
+    if (!rules && !linear && !table) {
         char reason[160];
         const char *what = adapter_missing(s->name, op);
         snprintf(reason, sizeof reason, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
@@ -118,6 +119,8 @@ static void run_case(suite *s, const cJSON *json)
         set_result(&e, CHECK_FAILED, error.message);
     } else if (linear) {
         linear_case_evaluate(&e, s->name, json, tensors, s->settings);
+    } else if (table) {
+        table_case_evaluate(&e, s->name, json, tensors);
     } else {
         run_translated(s, &e, rules, json, tensors);
     }
