@@ -85,6 +85,46 @@ static void compare(table_case *c, const char *name, const double *got, int64_t 
 
 /* ---- positions ---- */
 
+/*
+ * ONNX: X [batch, head, token, channel] or [batch, token, head * channel], turned by the rows of two caches that position_ids
+ * names: one for each token, one that the others follow, or none, where the caches have a row for each token.
+ */
+static void rotary_caches(table_case *c, const char *name_of_x, const char *name_of_y)
+{
+    view x = need(c, name_of_x), cosines = need(c, "in.cos_cache"), sines = need(c, "in.sin_cache");
+    const view ids = view_of(attn_tensors_find(c->tensors, "in.position_ids"));
+    if ((x.rank != 3 && x.rank != 4) || cosines.rank < 2 || view_count(&cosines) != view_count(&sines)) {
+        conclude(c, CHECK_FAILED, "X has rank %d and the caches do not fit", x.rank);
+        return;
+    }
+    const int64_t pairs = cosines.size[cosines.rank - 1], rotary_dim = (int64_t)param(c, "rotary_embedding_dim", 0);
+    const int64_t width = x.size[x.rank - 1], heads = x.rank == 4                    ? x.size[1]
+                                                      : param(c, "num_heads", 0) > 0 ? (int64_t)param(c, "num_heads", 0)
+                                                                                     : width / (2 * pairs);
+    const int64_t batch = x.size[0], tokens = x.rank == 4 ? x.size[2] : x.size[1], dim = x.rank == 4 ? width : width / heads;
+    const int64_t shape[4] = {batch, heads, tokens, dim}, count = view_count(&x);
+    const attn_layout layout = {ATTN_F64,
+                                {heads * tokens * dim, x.rank == 4 ? tokens * dim : dim, x.rank == 4 ? dim : heads * dim, 1}};
+    int64_t *positions = pool_take(&c->pool, batch * tokens, sizeof *positions);
+    for (int64_t n = 0; n < batch * tokens; n++)
+        positions[n] = !view_given(&ids)                    ? n
+                       : view_count(&ids) == batch * tokens ? (int64_t)view_get(&ids, n)
+                                                            : (int64_t)view_get(&ids, 0) + n % tokens;
+    const attn_rope rope = {.struct_size = sizeof rope,
+                            .pairs = param(c, "interleaved", 0) > 0 ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALVES,
+                            .dim_rotary = rotary_dim > 0 ? rotary_dim : 2 * pairs,
+                            .cosines = doubles(c, &cosines),
+                            .sines = doubles(c, &sines),
+                            .table_rows = view_count(&cosines) / pairs};
+    double *y = doubles(c, &x);
+    attn_error error;
+    take(c, attn_rope_apply(&rope, shape, &layout, y, &layout, y, positions, &error), &error);
+    compare(c, name_of_y, y, count);
+}
+
+static void rotary_onnx(table_case *c) { rotary_caches(c, "in.X", "out.Y"); }
+static void rotary_ort(table_case *c) { rotary_caches(c, "in.input", "out.output"); }
+
 /* x of [..., token, channel], turned at positions that rise by 1 from the first that params name. */
 static void rotary(table_case *c, attn_rope_pairs pairs)
 {
@@ -278,6 +318,8 @@ static const struct {
     {"positions", "cos/sin table with Llama-3", llama3_table},
     {"positions", "ALiBi bias added to zero scores (key-position form)", alibi_keys},
     {"positions", "T5 relative position bucket", t5_buckets},
+    {"onnx_attention", "RotaryEmbedding", rotary_onnx},
+    {"ort_rotary_embedding", "com.microsoft.RotaryEmbedding", rotary_ort},
     {"masks", "block-diagonal", block_diagonal},
     {"masks", "padding mask", padding},
     {"masks", "chunked causal mask", chunked},
@@ -307,6 +349,7 @@ void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, co
     const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance"),
                 *op = cJSON_GetObjectItemCaseSensitive(json, "op");
     table_case c = {.result = e, .params = cJSON_GetObjectItemCaseSensitive(json, "params"), .tensors = tensors};
+    if (!c.params) c.params = cJSON_GetObjectItemCaseSensitive(json, "attributes");
     c.rtol = tolerance_in(tolerance, "rtol", "rel");
     c.atol = tolerance_in(tolerance, "atol", "abs");
     rows[find(suite, op->valuestring)].make(&c);

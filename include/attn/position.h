@@ -29,6 +29,10 @@ typedef struct attn_rope {
     int64_t reserved[4];       /* must be 0 */
     const double *frequencies; /* [dim_rotary / 2], such as attn_rope_frequencies gives; NULL: base^(-2i / dim_rotary) */
     double magnitude;          /* what is rotated is multiplied by this too (YaRN); 0: 1 */
+    const double
+        *cosines; /* [table_rows][dim_rotary / 2], with sines: cos a and sin a of position p stand in row p, whatever base, */
+    const double *sines; /* stretch, frequencies and magnitude say (the caches of ONNX); NULL: computed */
+    int64_t table_rows;
 } attn_rope;
 
 /* How a model that was trained on `original_length` tokens is stretched to more. */
@@ -83,7 +87,8 @@ ATTN_API attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, dou
  *  y          [out] laid out as y_layout (any of these types); may be x where the layouts are equal
  *  positions  [in]  [batch][tokens], dense; NULL: position t for token t
  *
- * Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with y untouched.
+ * Returns ATTN_ERR_ARGUMENT (also for a position that is no row of the tables), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
+ * ATTN_ERR_UNSUPPORTED with y untouched.
  */
 ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_layout *x_layout, const void *x,
                                      const attn_layout *y_layout, void *y, const int64_t *positions, attn_error *error);

@@ -25,6 +25,8 @@ static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_erro
     CHECK(rope->inverse == 0 || rope->inverse == 1, ATTN_ERR_ARGUMENT, "rope.inverse is %d; it is 0 or 1", rope->inverse);
     CHECK(rope->magnitude >= 0 && isfinite(rope->magnitude), ATTN_ERR_ARGUMENT,
           "rope.magnitude is %g; it must be above 0 and finite (0 for 1)", rope->magnitude);
+    CHECK(!rope->cosines == !rope->sines, ATTN_ERR_ARGUMENT, "rope has %s and no %s; give both or none",
+          rope->cosines ? "cosines" : "sines", rope->cosines ? "sines" : "cosines");
     for (int k = 0; k < 4; k++)
         CHECK(rope->reserved[k] == 0, ATTN_ERR_ARGUMENT, "rope.reserved[%d] is %" PRId64 "; it must be 0", k, rope->reserved[k]);
     return ATTN_OK;
@@ -39,9 +41,18 @@ static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, a
     for (int64_t i = 0; i < dim / 2; i++) {
         int64_t first = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i : i;
         int64_t second = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i + 1 : i + dim / 2;
-        double frequency = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * (double)i / (double)dim);
-        double angle = position / stretch * frequency;
-        double c = magnitude * cos(angle), s = magnitude * (rope->inverse ? -sin(angle) : sin(angle));
+        double c, s;
+        if (rope->cosines) {
+            int64_t at = (int64_t)position * (dim / 2) + i;
+            c = rope->cosines[at];
+            s = rope->sines[at];
+        } else {
+            double frequency = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * (double)i / (double)dim);
+            double angle = position / stretch * frequency;
+            c = magnitude * cos(angle);
+            s = magnitude * sin(angle);
+        }
+        if (rope->inverse) s = -s;
         double a = attn_rows_get(x, x_dtype, first), b = attn_rows_get(x, x_dtype, second);
         attn_rows_put(y, y_dtype, first, a * c - b * s);
         attn_rows_put(y, y_dtype, second, a * s + b * c);
@@ -65,6 +76,11 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (x && y), ATTN_ERR_ARGUMENT, "rope: %s is NULL", x ? "y" : "x");
     if (empty) return succeed(error);
+    for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
+        int64_t p = positions ? positions[n] : n % shape[2];
+        CHECK(p >= 0 && p < rope->table_rows, ATTN_ERR_ARGUMENT,
+              "rope: token %" PRId64 " stands at %" PRId64 "; the tables have %" PRId64 " rows", n, p, rope->table_rows);
+    }
 
     for (int64_t b = 0; b < shape[0]; b++)
         for (int64_t h = 0; h < shape[1]; h++)

@@ -102,6 +102,28 @@ static void test_scaled_rope(void **state)
     }
 }
 
+/* Given cosines and sines: the same rotation as computed ones, row by row. */
+static void test_tables(void **state)
+{
+    (void)state;
+    enum { D = 6, ROWS = 5 };
+    double cosines[ROWS * D / 2], sines[ROWS * D / 2], x[D], y[D], z[D];
+    for (int p = 0; p < ROWS; p++)
+        for (int i = 0; i < D / 2; i++) {
+            cosines[p * D / 2 + i] = cos(p * pow(10000, -2.0 * i / D));
+            sines[p * D / 2 + i] = sin(p * pow(10000, -2.0 * i / D));
+        }
+    for (int c = 0; c < D; c++) x[c] = sin(c + 0.5);
+    for (int k = 0; k < 4; k++)
+        for (int p = 0; p < ROWS; p++) {
+            attn_rope rope = {.struct_size = sizeof rope, .pairs = (attn_rope_pairs)(k % 2), .inverse = k / 2};
+            rotate(&rope, D, x, y, p);
+            rope.cosines = cosines, rope.sines = sines, rope.table_rows = ROWS;
+            rotate(&rope, D, x, z, p);
+            for (int c = 0; c < D; c++) assert_near(z[c], y[c], 1e-15);
+        }
+}
+
 /* 7.2, with PE(p + k) = R_k PE(p). */
 static void test_sinusoidal(void **state)
 {
@@ -252,9 +274,9 @@ static void test_distance_bias(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frequencies),  cmocka_unit_test(test_scaled_rope),
-                                       cmocka_unit_test(test_sinusoidal),   cmocka_unit_test(test_learned),
-                                       cmocka_unit_test(test_alibi),        cmocka_unit_test(test_buckets),
-                                       cmocka_unit_test(test_distance_bias)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frequencies), cmocka_unit_test(test_scaled_rope),
+                                       cmocka_unit_test(test_tables),      cmocka_unit_test(test_sinusoidal),
+                                       cmocka_unit_test(test_learned),     cmocka_unit_test(test_alibi),
+                                       cmocka_unit_test(test_buckets),     cmocka_unit_test(test_distance_bias)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

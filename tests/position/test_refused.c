@@ -45,6 +45,14 @@ static void test_scaling(void **state)
     attn_rope rope = {.struct_size = sizeof rope, .magnitude = -1};
     REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, NULL, &error), ATTN_ERR_ARGUMENT,
             "rope.magnitude is -1; it must be above 0 and finite (0 for 1)");
+    rope = (attn_rope){.struct_size = sizeof rope, .sines = f};
+    REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, NULL, &error), ATTN_ERR_ARGUMENT,
+            "rope has sines and no cosines; give both or none");
+    const int64_t beyond[1] = {2};
+    rope = (attn_rope){.struct_size = sizeof rope, .cosines = f, .sines = f, .table_rows = 2};
+    REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, beyond, &error), ATTN_ERR_ARGUMENT,
+            "rope: token 0 stands at 2; the tables have 2 rows");
+    for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
 }
 
 static void test_absolute(void **state)
