@@ -455,8 +455,6 @@ static const struct {
     const char *what;
 } others[] = {
     {{.suite = "onnx_attention", .op = "LinearAttention"}, "linear attention, without a softmax"},
-    {{.suite = "onnx_attention", .op = "Softmax"}, "a softmax alone"},
-    {{.suite = "onnx_attention", .op = "LogSoftmax"}, "a softmax alone"},
     {{.suite = "ort_gemma_rotary_emb", .op = "*"}, "halves that were turned by the caller, and any numbers in these cases"},
     {{.suite = "onnx_attention", .op = "TensorScatter"}, "a write to a cache alone"},
     {{.suite = "masks", .op = "Sparse Transformer*"}, "a pattern that its own project computes and never asserts"},

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn/analysis.h"
 #include "attn/mask.h"
 #include "attn/position.h"
 
@@ -216,6 +217,34 @@ static void t5_buckets(table_case *c)
     compare(c, "out.bucket", got, view_count(&at));
 }
 
+/* ---- a softmax alone, along `axis`, which counts from the end where it is negative ---- */
+
+static void softmax(table_case *c, int logarithm)
+{
+    const view x = need(c, "in.input");
+    const int axis = (int)param(c, "axis", -1) + (param(c, "axis", -1) < 0 ? x.rank : 0);
+    if (!view_given(&x) || axis < 0 || axis >= x.rank) {
+        conclude(c, CHECK_FAILED, "axis %d of rank %d", axis, x.rank);
+        return;
+    }
+    const int64_t n = x.size[axis], count = view_count(&x);
+    int64_t step = 1; /* from one element along the axis to the next */
+    for (int k = axis + 1; k < x.rank; k++) step *= x.size[k];
+    double *got = doubles(c, &x), *row = pool_take(&c->pool, n, sizeof *row);
+    for (int64_t first = 0; first < count; first++) {
+        if (first / step % n != 0) continue;
+        attn_error error;
+        for (int64_t j = 0; j < n; j++) row[j] = got[first + j * step];
+        take(c, logarithm ? attn_log_softmax(row, NULL, n, 1, row, &error) : attn_softmax(row, NULL, n, 1, row, NULL, &error),
+             &error);
+        for (int64_t j = 0; j < n; j++) got[first + j * step] = row[j];
+    }
+    compare(c, "out.output", got, count);
+}
+
+static void softmax_alone(table_case *c) { softmax(c, 0); }
+static void log_softmax_alone(table_case *c) { softmax(c, 1); }
+
 /* ---- masks ---- */
 
 /* got[i][j] of a matrix whose rows are `stride` apart = 1 where all patterns keep. */
@@ -318,6 +347,8 @@ static const struct {
     {"positions", "cos/sin table with Llama-3", llama3_table},
     {"positions", "ALiBi bias added to zero scores (key-position form)", alibi_keys},
     {"positions", "T5 relative position bucket", t5_buckets},
+    {"onnx_attention", "Softmax", softmax_alone},
+    {"onnx_attention", "LogSoftmax", log_softmax_alone},
     {"onnx_attention", "RotaryEmbedding", rotary_onnx},
     {"ort_rotary_embedding", "com.microsoft.RotaryEmbedding", rotary_ort},
     {"masks", "block-diagonal", block_diagonal},

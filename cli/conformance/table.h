@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * table.h - cases without queries and keys: masks and positions alone, as tables that the library makes. */
+ * table.h - cases without queries and keys: masks, positions and a softmax alone, as tables that the library makes. */
 #ifndef ATTN_CLI_CONFORMANCE_TABLE_H
 #define ATTN_CLI_CONFORMANCE_TABLE_H
 
