@@ -22,6 +22,7 @@ enum { MOST_LANES = 64 }; /* of a tile */
 typedef struct subject {
     const attn_kernel_row *row;
     const attn_fwd_kernel *kernel;
+    const attn_dec_kernel *decode; /* NULL: the tests of decode do not run */
     attn_dtype compute;
     int lanes, vectors, tile;
     double unit; /* rounding unit of the compute type: 2^-24 or 2^-53 */
@@ -74,5 +75,12 @@ void test_fold_same_bits(void **state);
 void test_fold_hostile(void **state);
 void test_fold_careful(void **state);
 void test_not_finite(void **state);
+void test_dots(void **state);
+void test_dots_same_bits(void **state);
+void test_weigh_row(void **state);
+void test_add_values(void **state);
+void test_careful_row(void **state);
+void test_modify_row(void **state);
+void test_finish_row(void **state);
 
 #endif

@@ -39,6 +39,11 @@ static const struct CMUnitTest tests[] = {
     TEST(test_not_finite),
 };
 
+static const struct CMUnitTest decode_tests[] = {
+    TEST(test_dots),        TEST(test_dots_same_bits), TEST(test_weigh_row),  TEST(test_add_values),
+    TEST(test_careful_row), TEST(test_modify_row),     TEST(test_finish_row),
+};
+
 static void test_registry(void **state)
 {
     int scalar = 0;
@@ -49,6 +54,11 @@ static void test_registry(void **state)
         assert_non_null(row->forward);
         assert_true((row->op != ATTN_FORWARD) == (row->backward != NULL));
         assert_true((row->op == ATTN_LINEAR) == (row->linear != NULL));
+        assert_true(!row->decode || row->op == ATTN_FORWARD);
+        if (row->decode) {
+            const int64_t block = row->decode->block_kv(64, 64);
+            assert_true(block > 0 && block % row->decode->lanes == 0);
+        }
         assert_true((row->op == ATTN_JVP || row->op == ATTN_DOUBLE_BACKWARD) == (row->jvp != NULL));
         assert_true((row->op == ATTN_DOUBLE_BACKWARD) == (row->second != NULL));
         assert_true(row->compute == ATTN_F32 || row->compute == ATTN_F64);
@@ -57,7 +67,7 @@ static void test_registry(void **state)
         if (row->isa == ATTN_ISA_SCALAR) assert_int_equal(row->needs, 0), scalar++;
         if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
     }
-    assert_int_equal(scalar, 10); /* five operations, f32 and f64 */
+    assert_int_equal(scalar, 12); /* five operations and decode, f32 and f64 */
 }
 
 static void test_cpu(void **state)
@@ -95,8 +105,9 @@ int main(void)
     int failed = cmocka_run_group_tests_name("registry", common, NULL, NULL);
     for (int r = 0; attn_kernel_at(r); r++) {
         it.row = attn_kernel_at(r);
-        if (it.row->op != ATTN_FORWARD) continue; /* backward is checked as a whole, against ref/ */
+        if (it.row->op != ATTN_FORWARD) continue; /* the others are checked as a whole, against ref/ */
         it.kernel = it.row->forward;
+        it.decode = it.row->decode;
         it.compute = it.row->compute;
         it.lanes = it.kernel->lanes;
         it.vectors = it.kernel->vectors;
@@ -107,7 +118,9 @@ int main(void)
             print_message("skipped: this CPU cannot run %s\n", it.row->name);
             continue;
         }
-        failed += _cmocka_run_group_tests(it.row->name, tests, sizeof tests / sizeof tests[0], NULL, NULL);
+        const struct CMUnitTest *list = it.decode ? decode_tests : tests;
+        const size_t count = it.decode ? sizeof decode_tests / sizeof *decode_tests : sizeof tests / sizeof *tests;
+        failed += _cmocka_run_group_tests(it.row->name, list, count, NULL, NULL);
     }
     return failed ? 1 : 0;
 }

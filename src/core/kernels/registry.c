@@ -6,12 +6,14 @@
 #include "kernel.h"
 
 #define FORWARD(symbol, type, set, features)                             extern const attn_fwd_kernel symbol;
+#define DECODE(symbol, tiles, type, set, features)                       extern const attn_dec_kernel symbol;
 #define BACKWARD(symbol, scores, type, set, features)                    extern const attn_bwd_kernel symbol;
 #define JVP(symbol, scores, gradients, type, set, features)              extern const attn_jvp_kernel symbol;
 #define SECOND(symbol, scores, gradients, tangents, type, set, features) extern const attn_second_kernel symbol;
 #define LINEAR(symbol, scores, gradients, type, set, features)           extern const attn_linear_kernel symbol;
 #include "kernels.def"
 #undef FORWARD
+#undef DECODE
 #undef BACKWARD
 #undef JVP
 #undef SECOND
@@ -19,6 +21,14 @@
 
 #define FORWARD(symbol, type, set, features)                                                                                       \
     {.name = #symbol, .op = ATTN_FORWARD, .compute = (type), .isa = (set), .needs = (features), .forward = &(symbol)},
+#define DECODE(symbol, tiles, type, set, features)                                                                                 \
+    {.name = #symbol,                                                                                                              \
+     .op = ATTN_FORWARD,                                                                                                           \
+     .compute = (type),                                                                                                            \
+     .isa = (set),                                                                                                                 \
+     .needs = (features),                                                                                                          \
+     .forward = &(tiles),                                                                                                          \
+     .decode = &(symbol)},
 #define BACKWARD(symbol, scores, type, set, features)                                                                              \
     {.name = #symbol,                                                                                                              \
      .op = ATTN_BACKWARD,                                                                                                          \
@@ -59,6 +69,7 @@ static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };
 #undef FORWARD
+#undef DECODE
 #undef BACKWARD
 #undef JVP
 #undef SECOND

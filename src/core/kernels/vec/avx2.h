@@ -23,6 +23,9 @@
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 4 : (width) == 2 ? 6 : 12)
 #define VF_MOST_ROWS   12
+/* Decode: 8 sums of products at a time, and strips of 2 vectors of values for 4 rows. */
+#define VF_DOT_SUMS 8
+#define VF_STRIP    2
 /* A block of scores of a full tile, 96 bytes a key, within 24 KB of a level 1 cache. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((dim_qk) <= 64 && (dim_v) <= 64 ? 256 : 128)
 #define VF_FUSED                   1
@@ -94,6 +97,33 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     default:
         return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     }
+}
+
+/* bf16: one shift and one mask for 16 elements. */
+#define VF_SPLITS(dtype) ((dtype) == ATTN_BF16)
+VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
+{
+    if (dtype == ATTN_BF16) {
+        __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)((const char *)base + 2 * index));
+        x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+        x[1] = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-65536)));
+    } else {
+        x[0] = vf_load_as(dtype, base, index);
+        x[1] = vf_load_as(dtype, base, index + VF_LANES);
+    }
+}
+
+VF_INLINE vf vf_sums(const vf *x)
+{
+    vf a[2];
+    VF_UNROLL
+    for (int i = 0; i < 2; i++) {
+        const vf *r = x + 4 * i;
+        vf low = _mm256_add_ps(_mm256_unpacklo_ps(r[0], r[1]), _mm256_unpackhi_ps(r[0], r[1]));
+        vf high = _mm256_add_ps(_mm256_unpacklo_ps(r[2], r[3]), _mm256_unpackhi_ps(r[2], r[3]));
+        a[i] = _mm256_add_ps(_mm256_shuffle_ps(low, high, 0x44), _mm256_shuffle_ps(low, high, 0xee));
+    }
+    return _mm256_add_ps(_mm256_permute2f128_ps(a[0], a[1], 0x20), _mm256_permute2f128_ps(a[0], a[1], 0x31));
 }
 
 VF_INLINE __m128i bf16_of(vf v)
@@ -207,6 +237,20 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
         memcpy(&bytes, p, sizeof bytes);
         return _mm256_castsi256_pd(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(bytes)));
     }
+}
+
+#define VF_SPLITS(dtype) ((void)(dtype), 0)
+VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
+{
+    x[0] = vf_load_as(dtype, base, index);
+    x[1] = vf_load_as(dtype, base, index + VF_LANES);
+}
+
+VF_INLINE vf vf_sums(const vf *x)
+{
+    vf a = _mm256_add_pd(_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]));
+    vf b = _mm256_add_pd(_mm256_unpacklo_pd(x[2], x[3]), _mm256_unpackhi_pd(x[2], x[3]));
+    return _mm256_add_pd(_mm256_permute2f128_pd(a, b, 0x20), _mm256_permute2f128_pd(a, b, 0x31));
 }
 
 /* The 16-bit types go element by element: through f32 they would round twice. */

@@ -25,6 +25,9 @@
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 8 : 12)
 #define VF_MOST_ROWS   12
+/* Decode: 16 sums of products at a time, and strips of 4 vectors of values for 4 rows. */
+#define VF_DOT_SUMS 16
+#define VF_STRIP    4
 /* A block of scores of a full tile, 192 bytes a key, is 24 KB. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 128)
 #if defined(ATTN_EMULATE_AVX512)
@@ -96,6 +99,37 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     default:
         return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
     }
+}
+
+/* bf16: one shift and one mask for 32 elements. */
+#define VF_SPLITS(dtype) ((dtype) == ATTN_BF16)
+VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
+{
+    if (dtype == ATTN_BF16) {
+        __m512i both = _mm512_loadu_si512((const char *)base + 2 * index);
+        x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+        x[1] = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
+    } else {
+        x[0] = vf_load_as(dtype, base, index);
+        x[1] = vf_load_as(dtype, base, index + VF_LANES);
+    }
+}
+
+VF_INLINE vf vf_sums(const vf *x)
+{
+    vf a[4], b[2];
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const vf *r = x + 4 * i;
+        __m512d low = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1])));
+        __m512d high = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3])));
+        a[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(low, high)), _mm512_castpd_ps(_mm512_unpackhi_pd(low, high)));
+    }
+    VF_UNROLL
+    for (int i = 0; i < 2; i++)
+        b[i] =
+            _mm512_add_ps(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88), _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(b[0], b[1], 0x88), _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
 }
 
 VF_INLINE __m256i bf16_of(vf v)
@@ -201,6 +235,26 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     default:
         return _mm512_castsi512_pd(_mm512_cvtepu8_epi64(load_8_bytes(p)));
     }
+}
+
+#define VF_SPLITS(dtype) ((void)(dtype), 0)
+VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
+{
+    x[0] = vf_load_as(dtype, base, index);
+    x[1] = vf_load_as(dtype, base, index + VF_LANES);
+}
+
+VF_INLINE vf vf_sums(const vf *x)
+{
+    vf a[4], b[2];
+    VF_UNROLL
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm512_add_pd(_mm512_unpacklo_pd(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_pd(x[2 * i], x[2 * i + 1]));
+    VF_UNROLL
+    for (int i = 0; i < 2; i++)
+        b[i] =
+            _mm512_add_pd(_mm512_shuffle_f64x2(a[2 * i], a[2 * i + 1], 0x88), _mm512_shuffle_f64x2(a[2 * i], a[2 * i + 1], 0xdd));
+    return _mm512_add_pd(_mm512_shuffle_f64x2(b[0], b[1], 0x88), _mm512_shuffle_f64x2(b[0], b[1], 0xdd));
 }
 
 /* The 16-bit types go element by element: through f32 they would round twice. */

@@ -8,6 +8,8 @@
  *      vf_zero vf_set vf_load vf_store            pointers need the alignment of an element only
  *      vf_load_part vf_store_part                 the first `count` lanes, 0 <= count <= VF_LANES; the others are 0, or not written
  *      vf_load_as vf_store_as                     element `index` on of a tensor of another type; ATTN_BOOL loads bits, for vf_bits
+ *      vf_load_two(dtype, base, index, x)         2*VF_LANES elements as x[0] and x[1]: the even and the odd ones where
+ *                                                 VF_SPLITS(dtype), else the first and the second half
  *      vf_add vf_sub vf_mul vf_div
  *      vf_fma(a, b, c)                            a*b + c; one rounding where VF_FUSED is 1
  *      vf_max(a, b)                               b where either is NaN
@@ -15,12 +17,14 @@
  *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`): false where either is NaN; vf_bits: any bit set
  *      vm_and vm_or vm_any
  *      vf_select(mask, yes, no)
+ *      vf_sums(x)                                 lane i is the sum of the lanes of x[i], by the same tree for each
  *      vf_of_i32(p)                               VF_LANES integers
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
  *      VF_ELEMENT(p)                              the element at p in all lanes
  *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it
  *
- * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width.
+ * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width;
+ * for decode VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.
  */
 #ifndef ATTN_KERNELS_VEC_COMMON_H
 #define ATTN_KERNELS_VEC_COMMON_H

@@ -13,6 +13,8 @@ typedef int vm;
 #define VF_VECTORS                 4
 #define VF_ROWS(width)             4
 #define VF_MOST_ROWS               4
+#define VF_DOT_SUMS                4
+#define VF_STRIP                   4
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)
 #define VF_PIN(v)                  (void)(v)
 
@@ -38,6 +40,14 @@ VF_INLINE void vf_store_part(real *p, vf v, int64_t count)
 }
 VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index) { return real_at(dtype, base, index); }
 VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v) { put_real(dtype, base, index, v); }
+
+#define VF_SPLITS(dtype) ((void)(dtype), 0)
+VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
+{
+    x[0] = real_at(dtype, base, index);
+    x[1] = real_at(dtype, base, index + 1);
+}
+VF_INLINE vf vf_sums(const vf *x) { return *x; }
 
 VF_INLINE vf vf_add(vf a, vf b) { return a + b; }
 VF_INLINE vf vf_sub(vf a, vf b) { return a - b; }

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decode_bench.c - the decode kernels without the scheduler: one thread, `rows` queries for each of 8 key heads, against a plain read
+ * of the same memory between the samples.
+ *
+ *      kernels=src/core/kernels
+ *      cc -O3 -Iinclude lab/decode/decode_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c src/core/base/cpu.c -lm
+ *      ./a.out [kernel's name] [type] [keys] [head size] [rows]
+ *
+ * Environment: PIECE keys of a call (32), BLOCK keys of a block (512), FETCH how far ahead (0 nothing, 1 the next piece, 2 side by
+ * side: keys ask for the next keys and values for the next values of the block after), MS milliseconds (2000).
+ */
+#define _DEFAULT_SOURCE /* madvise */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <sys/mman.h>
+
+#include "../../src/core/base/cpu.h"
+#include "../../src/core/kernels/kernel.h"
+
+enum { HEADS = 8 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t number(const char *name, int64_t otherwise) { return getenv(name) ? atoll(getenv(name)) : otherwise; }
+
+static void read_all(const char *p, size_t bytes)
+{
+    __asm__ volatile("1:\n vmovdqu (%0), %%ymm0\n vmovdqu 32(%0), %%ymm1\n vmovdqu 64(%0), %%ymm2\n vmovdqu 96(%0), %%ymm3\n"
+                     "add $128, %0\n sub $128, %1\n ja 1b\n vzeroupper\n"
+                     : "+r"(p), "+r"(bytes)
+                     :
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "cc", "memory");
+}
+
+typedef struct problem {
+    const attn_dec_kernel *kernel;
+    attn_dtype dtype;
+    int64_t size, keys, dim, rows, block, piece, mode, phases, lds;
+    char *K, *V;
+    float *Q, *S, *O, *m, *l;
+} problem;
+
+static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
+{
+    const int64_t row = p->dim * p->size;
+    const char *K = p->K + (h * p->keys + j0) * row, *V = p->V + (h * p->keys + j0) * row;
+    for (int64_t j = 0; j < n && p->phases & 1; j += p->piece) {
+        int64_t count = n - j < p->piece ? n - j : p->piece;
+        int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
+        if (p->mode == 1 && j + p->piece >= n) fetch = V - (K + j * row);
+        if (p->mode == 3) fetch = V + j * row - (K + j * row);
+        if (p->mode >= 16) fetch = p->mode * 64;
+        p->kernel->dots(p->rows, count, p->dim, p->Q, p->dim, K + j * row, p->dtype, p->dim, p->S + j, p->lds, fetch);
+    }
+    for (int64_t r = 0; r < p->rows; r++) p->kernel->weigh_row(n, p->S + r * p->lds, p->m + r, p->l + r);
+    memset(p->O, 0, (size_t)(p->rows * p->dim) * 4);
+    for (int64_t j = 0; j < n && p->phases & 2; j += p->piece) {
+        int64_t count = n - j < p->piece ? n - j : p->piece;
+        int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
+        if (p->mode == 1 && j + p->piece >= n) fetch = K + n * row - (V + j * row);
+        if (p->mode == 3) fetch = K + (n + j) * row - (V + j * row);
+        if (p->mode >= 16) fetch = p->mode * 64;
+        p->kernel->add_values(p->rows, count, p->dim, p->S + j, p->lds, V + j * row, p->dtype, p->dim, p->O, p->dim, fetch);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const types[] = {"", "f32", "f64", "f16", "bf16"};
+    problem p = {.keys = argc > 3 ? atoll(argv[3]) : 32768, .dim = argc > 4 ? atoll(argv[4]) : 128, .rows = argc > 5 ? atoll(argv[5]) : 4};
+    const char *name = argc > 1 ? argv[1] : "attn_dec_f32";
+    const attn_kernel_row *row;
+    for (int i = 0; (row = attn_kernel_at(i)); i++)
+        if (row->decode && strstr(row->name, name)) break;
+    if (!row) return 1;
+    p.kernel = row->decode;
+    for (int t = 1; t < 5; t++)
+        if (argc > 2 && strcmp(argv[2], types[t]) == 0) p.dtype = (attn_dtype)t;
+    if (!p.dtype) p.dtype = ATTN_F32;
+    p.size = p.dtype == ATTN_F32 ? 4 : 2;
+    p.block = number("BLOCK", 512), p.piece = number("PIECE", 32), p.mode = number("FETCH", 1);
+    p.lds = p.block + 16, p.phases = number("PHASES", 3);
+    int64_t padded = (p.rows + 3) / 4 * 4;
+    size_t bytes = (size_t)(HEADS * p.keys * p.dim * p.size);
+    p.K = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21), p.V = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21);
+    if (number("HUGE", 0)) madvise(p.K, bytes, MADV_HUGEPAGE), madvise(p.V, bytes, MADV_HUGEPAGE);
+    p.Q = aligned_alloc(64, (size_t)(padded * p.dim) * 4), p.O = aligned_alloc(64, (size_t)(padded * p.dim) * 4);
+    p.S = aligned_alloc(64, (size_t)(padded * p.lds) * 4), p.m = calloc(64, 4), p.l = calloc(64, 4);
+    if (p.size == 4)
+        for (size_t i = 0; i < bytes / 4; i++) ((float *)p.K)[i] = (float)((i * 7919) % 1000) / 1000, ((float *)p.V)[i] = 1;
+    else
+        for (size_t i = 0; i < bytes / 2; i++) ((uint16_t *)p.K)[i] = (uint16_t)(0x3000 + (i * 7919) % 1000), ((uint16_t *)p.V)[i] = 0x3c00;
+    for (int64_t i = 0; i < padded * p.dim; i++) p.Q[i] = 0.1f;
+
+    enum { MOST = 4096 };
+    static double share[MOST], took[MOST], rate[MOST];
+    int count = 0;
+    double begin = now(), seconds = 1e-3 * (double)number("MS", 2000);
+    while (now() - begin < seconds && count < MOST) {
+        double t0 = now();
+        read_all(p.K, bytes);
+        read_all(p.V, bytes);
+        double t1 = now();
+        for (int64_t h = 0; h < HEADS; h++)
+            for (int64_t j = 0; j < p.keys; j += p.block) one_block(&p, h, j, p.keys - j < p.block ? p.keys - j : p.block);
+        double t2 = now();
+        share[count] = (t1 - t0) / (t2 - t1), took[count] = t2 - t1, rate[count++] = 2 * (double)bytes / (t1 - t0) / 1e9;
+    }
+    qsort(share, (size_t)count, sizeof *share, by_value);
+    qsort(took, (size_t)count, sizeof *took, by_value);
+    qsort(rate, (size_t)count, sizeof *rate, by_value);
+    double each = took[count / 2] / (double)(HEADS * p.keys);
+    printf("%s %-4s keys %6lld rows %2lld block %4lld piece %3lld fetch %3lld: %5.1f ns a key, %5.1f GB/s, read %5.1f GB/s, share %5.1f "
+           "(best %5.1f) %%; FMA %5.1f GFLOP/s\n",
+           row->name, types[p.dtype], (long long)p.keys, (long long)p.rows, (long long)p.block, (long long)p.piece, (long long)p.mode,
+           each * 1e9, (double)(2 * p.dim * p.size) / each / 1e9, rate[count / 2], 100 * share[count / 2], 100 * share[count * 9 / 10],
+           (double)(4 * p.rows * p.dim) / each / 1e9);
+    return 0;
+}

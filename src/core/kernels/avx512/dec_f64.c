@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * dec_f64.c - attn_dec_f64_avx512: the decode kernel in f64, with AVX-512 F, BW, DQ and VL. */
+#if defined(__x86_64__)
+#define REAL_BITS 64
+#include "../vec/avx512.h"
+
+#include "../decode.inc.c"
+
+const attn_dec_kernel attn_dec_f64_avx512 = ATTN_DEC_KERNEL;
+
+#include "../vec/end.h"
+#endif

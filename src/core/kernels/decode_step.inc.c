@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decode_step.inc.c - few queries, many keys: rows stay rows, channels lie in the lanes, and keys and values are read once, in
+ * place, in their storage type.  Included by decode.inc.c.
+ *
+ * A key is multiplied with all rows while it is in registers: a register tile of scores is `rows` queries x VF_DOT_SUMS / rows
+ * keys, whose lanes are added in the end by a tree that is the same for each.  Values go by strips of VF_STRIP vectors.
+ */
+#ifdef VF_LANES
+
+enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
+
+/* Calls f(constant, ...) for the storage types that keys of this compute type have. */
+#if REAL_BITS == 32
+#define EACH_KEYS(f, dtype, ...)                                                                                                   \
+    do {                                                                                                                           \
+        if ((dtype) == ATTN_F32) f(ATTN_F32, __VA_ARGS__);                                                                         \
+        else if ((dtype) == ATTN_F16) f(ATTN_F16, __VA_ARGS__);                                                                    \
+        else f(ATTN_BF16, __VA_ARGS__);                                                                                            \
+    } while (0)
+#else
+#define EACH_KEYS(f, dtype, ...) ((void)(dtype), f(ATTN_F64, __VA_ARGS__))
+#endif
+
+/* Rows of a register tile: 4, and 1 or 2 where no more are left (3 are computed as 4). */
+#define EACH_ROWS(f, rows, ...)                                                                                                    \
+    do {                                                                                                                           \
+        int64_t first_row = 0;                                                                                                     \
+        for (; (rows)-first_row > 2; first_row += 4) f(4, first_row, __VA_ARGS__);                                                 \
+        if ((rows)-first_row == 2) f(2, first_row, __VA_ARGS__);                                                                   \
+        if ((rows)-first_row == 1) f(1, first_row, __VA_ARGS__);                                                                   \
+    } while (0)
+
+/* Where channel c of `dim` stands in a row whose neighbours are loads of `order`: bf16 comes as even and odd channels. */
+VF_INLINE int64_t place_of(const attn_dtype order, int64_t c, int64_t dim)
+{
+    int64_t pair = c / PAIR * PAIR, at = c - pair;
+    return VF_SPLITS(order) && pair + PAIR <= dim ? pair + at % 2 * VF_LANES + at / 2 : c;
+}
+
+/* ---- queries ---- */
+
+static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale,
+                           attn_dtype order, void *Q, int64_t ldq)
+{
+    const real factor = (real)scale;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < dim; c++)
+            ((real *)Q)[i * ldq + place_of(order, c, dim)] = factor * real_at(dtype, q, i * stride + c);
+}
+
+/* ---- scores ---- */
+
+/*
+ * Prefetching: rows like the ones at hand, `distance` bytes behind them, will be read soon.  Where rows follow each other without
+ * gaps they are asked for from the first line to the last, which memory likes best: a step of a tile asks for the next few lines,
+ * wherever the tile itself reads.  Into the second level: misses of the first level are few at a time.
+ */
+typedef struct coming {
+    uintptr_t distance;
+    int64_t key,
+        channel; /* bytes from one ask to the next: from key to key, and for each byte that the tile moves along its rows */
+} coming;
+
+VF_INLINE void ask(uintptr_t p, const int bytes)
+{
+    VF_UNROLL
+    for (int b = 0; b < bytes; b += 64) __builtin_prefetch((const void *)(p + (uintptr_t)b), 0, 2);
+}
+
+/* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */
+VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim, const real *Q,
+                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+{
+    const int n = VF_DOT_SUMS / rows;
+    const int64_t size = bytes_of(dtype);
+    const int dense = ldk == dim;
+    const coming next = {fetch, dense ? PAIR * size : ldk * size, dense ? n : 1};
+    vf acc[VF_DOT_SUMS];
+    int64_t c = 0;
+    VF_UNROLL
+    for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
+#define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * ldk * size)
+    VF_ROLLED
+    for (; c + PAIR <= dim; c += PAIR) {
+        if (rows == 4) {
+            vf x[VF_DOT_SUMS / 4][2];
+            VF_UNROLL
+            for (int k = 0; k < n; k++) {
+                vf_load_two(dtype, KEY(k), c, x[k]);
+                ask((uintptr_t)K + next.distance + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
+            }
+            VF_UNROLL
+            for (int h = 0; h < 2; h++) {
+                VF_UNROLL
+                for (int r = 0; r < rows; r++) {
+                    vf y = vf_load(Q + r * ldq + c + h * VF_LANES);
+                    VF_PIN(y);
+                    VF_UNROLL
+                    for (int k = 0; k < n; k++) acc[r * n + k] = vf_fma(x[k][h], y, acc[r * n + k]);
+                }
+            }
+        } else {
+            vf y[2][2], x[2];
+            VF_UNROLL
+            for (int r = 0; r < rows; r++) {
+                VF_UNROLL
+                for (int h = 0; h < 2; h++) y[r][h] = vf_load(Q + r * ldq + c + h * VF_LANES);
+            }
+            VF_UNROLL
+            for (int k = 0; k < n; k++) {
+                vf_load_two(dtype, KEY(k), c, x);
+                ask((uintptr_t)K + next.distance + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
+                VF_UNROLL
+                for (int h = 0; h < 2; h++) {
+                    VF_UNROLL
+                    for (int r = 0; r < rows; r++) acc[r * n + k] = vf_fma(x[h], y[r][h], acc[r * n + k]);
+                }
+            }
+        }
+    }
+    VF_ROLLED
+    for (; c < dim; c += VF_LANES) {
+        int64_t count = least(dim - c, VF_LANES);
+        VF_UNROLL
+        for (int k = 0; k < n; k++) {
+            vf x = load_some(dtype, KEY(k), c, count);
+            VF_UNROLL
+            for (int r = 0; r < rows; r++) acc[r * n + k] = vf_fma(x, vf_load(Q + r * ldq + c), acc[r * n + k]);
+        }
+    }
+#undef KEY
+    real sums[VF_DOT_SUMS];
+    VF_UNROLL
+    for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
+    if (whole) {
+        VF_UNROLL
+        for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)n * sizeof(real));
+    } else {
+        for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)keys * sizeof(real));
+    }
+}
+
+VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim, const real *Q, int64_t ldq,
+                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+{
+    const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
+    int64_t j = 0;
+    VF_ROLLED
+    for (; j + each <= n; j += each)
+        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch);
+    if (j < n) dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch);
+}
+
+VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
+                       int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+{
+    EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch);
+}
+
+static void step_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
+                      int64_t ldk, void *S, int64_t lds, int64_t fetch)
+{
+    EACH_KEYS(dots_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch);
+}
+
+/* ---- what changes the scores of one row ---- */
+
+static void step_drop_outside(int64_t n, void *S, int64_t low, int64_t high)
+{
+    real *s = S;
+    for (int64_t j = 0; j < least(low, n); j++) s[j] = -(real)INFINITY;
+    for (int64_t j = high; j < n; j++) s[j] = -(real)INFINITY;
+}
+
+VF_INLINE void modify_row(const attn_dtype dtype, int64_t n, real *s, const void *base, int64_t stride)
+{
+    int64_t j = 0;
+    if (stride == 1)
+        for (; j < n; j += VF_LANES) {
+            int64_t count = least(n - j, VF_LANES);
+            vf_store_part(s + j, modified(dtype, vf_load_part(s + j, count), load_some(dtype, base, j, count)), count);
+        }
+    for (; j < n; j++) vf_store_part(s + j, modified(dtype, vf_set(s[j]), vf_set(real_at(dtype, base, j * stride))), 1);
+}
+
+static void step_keep_row(int64_t n, void *S, const void *mask, int64_t stride) { modify_row(ATTN_BOOL, n, S, mask, stride); }
+
+static void step_bias_row(int64_t n, void *S, const void *bias, attn_dtype dtype, int64_t stride)
+{
+    EACH_STORAGE(modify_row, dtype, n, S, bias, stride);
+}
+
+static void step_softcap_row(int64_t n, void *S, double cap)
+{
+    const vf most = vf_set((real)cap), inverse = vf_set((real)(1 / cap));
+    for (int64_t j = 0; j < n; j += VF_LANES) {
+        int64_t count = least(n - j, VF_LANES);
+        real *s = (real *)S + j;
+        vf_store_part(s, vf_mul(most, vf_tanh(vf_mul(vf_load_part(s, count), inverse))), count);
+    }
+}
+
+static void step_alibi_row(int64_t n, void *S, double slope, double first)
+{
+    const vf down = vf_set((real)-slope);
+    real *s = S;
+    for (int64_t j = 0; j < n; j++) {
+        real d = (real)first - (real)j;
+        vf_store_part(s + j, vf_fma(down, vf_set(d < 0 ? -d : d), vf_set(s[j])), 1);
+    }
+}
+
+/* ---- weights ---- */
+
+/* Halves are added until one is left: a tree of its own, the same everywhere. */
+VF_INLINE real sum_of_lanes(vf x)
+{
+    real lanes[VF_LANES];
+    vf_store(lanes, x);
+    for (int half = VF_LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+VF_INLINE real most_of_lanes(vf x)
+{
+    real lanes[VF_LANES], most = -(real)INFINITY;
+    vf_store(lanes, x);
+    for (int i = 0; i < VF_LANES; i++) most = lanes[i] > most ? lanes[i] : most;
+    return most;
+}
+
+static void step_weigh_row(int64_t n, void *S, void *m, void *l)
+{
+    real *s = S;
+    vf most = vf_set(-(real)INFINITY), sum = vf_zero();
+    int64_t end = (n + VF_LANES - 1) / VF_LANES * VF_LANES;
+    for (int64_t j = n; j < end; j++) s[j] = -(real)INFINITY;
+    for (int64_t j = 0; j < end; j += VF_LANES) most = vf_max(vf_load(s + j), most);
+    real top = most_of_lanes(most);
+    if (top == -(real)INFINITY) top = REAL_LOWEST;
+    for (int64_t j = 0; j < end; j += VF_LANES) {
+        vf p = vf_exp(vf_sub(vf_load(s + j), vf_set(top)));
+        vf_store(s + j, p);
+        sum = vf_add(sum, p);
+    }
+    *(real *)m = top;
+    *(real *)l = sum_of_lanes(sum);
+}
+
+/* ---- values ---- */
+
+/* One key's part of a strip: `width` vectors from channel c on, of which the last is partial where count < VF_LANES. */
+VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V, int64_t c, int64_t count, vf *x)
+{
+    if (width == 1) {
+        x[0] = load_some(dtype, V, c, count);
+        return;
+    }
+    VF_UNROLL
+    for (int w = 0; w < width; w += 2) vf_load_two(dtype, V, c + w * VF_LANES, x + w);
+}
+
+/* O[r][c ..] += sum_j P[r][j] V[j][c ..]: chains that go on where the last call left them, keys ascending. */
+VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
+                           int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch)
+{
+    const int64_t size = bytes_of(dtype);
+    const int bytes = (int)(width * VF_LANES * size);
+    vf acc[4][VF_STRIP];
+    VF_UNROLL
+    for (int r = 0; r < rows; r++) {
+        VF_UNROLL
+        for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
+    }
+    const int dense = ldv == dim_v;
+    const coming next = {fetch, dense ? bytes : ldv * size, dense ? n : 1};
+    VF_ROLLED
+    for (int64_t j = 0; j < n; j++) {
+        vf x[VF_STRIP];
+        load_strip(dtype, width, V + j * ldv * size, c, count, x);
+        ask((uintptr_t)V + next.distance + (uintptr_t)(c * size * next.channel + j * next.key), bytes);
+        VF_UNROLL
+        for (int r = 0; r < rows; r++) {
+            vf p = vf_set(P[r * ldp + j]);
+            VF_UNROLL
+            for (int w = 0; w < width; w++) acc[r][w] = vf_fma(p, x[w], acc[r][w]);
+        }
+    }
+    VF_UNROLL
+    for (int r = 0; r < rows; r++) {
+        VF_UNROLL
+        for (int w = 0; w < width; w++) vf_store(O + r * ldo + c + w * VF_LANES, acc[r][w]);
+    }
+}
+
+VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
+                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch)
+{
+    int64_t c = 0;
+    P += first * ldp;
+    O += first * ldo;
+#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch)
+    VF_ROLLED
+    for (; c + VF_STRIP * VF_LANES <= dim_v; c += VF_STRIP * VF_LANES) STRIP(VF_STRIP, VF_LANES);
+    if (VF_STRIP > 2 && c + PAIR <= dim_v) {
+        STRIP(2, VF_LANES);
+        c += PAIR;
+    }
+    VF_ROLLED
+    for (; c < dim_v; c += VF_LANES) STRIP(1, least(dim_v - c, VF_LANES));
+#undef STRIP
+}
+
+VF_INLINE void values_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim_v, const real *P, int64_t ldp, const char *V,
+                         int64_t ldv, real *O, int64_t ldo, uintptr_t fetch)
+{
+    EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch);
+}
+
+static void step_add_values(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
+                            int64_t ldv, void *O, int64_t ldo, int64_t fetch)
+{
+    EACH_KEYS(values_as, dtype, rows, n, dim_v, P, ldp, V, ldv, O, ldo, (uintptr_t)fetch);
+}
+
+/* The same for one row, without the keys whose scores are -infinity, whatever stands in their values. */
+static void step_add_values_careful(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
+                                    int64_t ldv, void *O)
+{
+    for (int64_t j = 0; j < n; j++) {
+        if (((const real *)S)[j] == -(real)INFINITY) continue;
+        vf p = vf_set(((const real *)P)[j]);
+        for (int64_t c = 0; c < dim_v; c++) {
+            real *o = (real *)O + place_of(dtype, c, dim_v);
+            vf_store_part(o, vf_fma(p, vf_set(real_at(dtype, V, j * ldv + c)), vf_set(*o)), 1);
+        }
+    }
+}
+
+/* ---- results ---- */
+
+static int step_row_not_finite(int64_t dim_v, const void *O)
+{
+    real sum = 0; /* 0 times anything finite is 0, else NaN */
+    for (int64_t c = 0; c < dim_v; c++) sum += 0 * ((const real *)O)[c];
+    return sum != 0;
+}
+
+VF_INLINE void store_row(const attn_dtype dtype, int64_t dim, const real *x, void *o)
+{
+    for (int64_t c = 0; c < dim; c += VF_LANES) store_some(dtype, o, c, vf_load(x + c), least(dim - c, VF_LANES));
+}
+
+static void step_finish_row(int64_t parts, int64_t dim_v, void *m, const void *l, const void *O, int64_t ldo, attn_dtype order,
+                            double sink, void *room, void *o, attn_dtype dtype, void *lse)
+{
+    const real *sums = l;
+    real *factor = m, *sum = room, *natural = sum + (dim_v + VF_LANES - 1) / VF_LANES * VF_LANES;
+    const int joins = sink > -(double)INFINITY || sink != sink;
+    real most = joins ? (real)sink : REAL_LOWEST, total = 0;
+    for (int64_t part = 0; part < parts; part++)
+        if (sums[part] != 0 && factor[part] > most) most = factor[part];
+    if (joins) {
+        real lanes[VF_LANES];
+        vf_store(lanes, vf_exp(vf_sub(vf_set((real)sink), vf_set(most))));
+        total = lanes[0];
+    }
+    for (int64_t part = 0; part < parts; part += VF_LANES) {
+        int64_t count = least(parts - part, VF_LANES);
+        vf_store_part(factor + part, vf_exp(vf_sub(vf_load_part(factor + part, count), vf_set(most))), count);
+    }
+    for (int64_t part = 0; part < parts; part++) total += sums[part] == 0 ? 0 : factor[part] * sums[part];
+
+    const vf inverse = vf_div(vf_set(1), vf_set(total));
+    for (int64_t c = 0; c < dim_v; c += VF_LANES) {
+        vf acc = vf_zero();
+        for (int64_t part = 0; part < parts; part++) {
+            if (sums[part] == 0) continue;
+            acc = vf_fma(vf_set(factor[part]), vf_load((const real *)O + part * ldo + c), acc);
+        }
+        vf_store(sum + c, total == 0 ? vf_zero() : vf_mul(acc, inverse));
+    }
+    for (int64_t c = 0; c < dim_v; c++) natural[c] = sum[place_of(order, c, dim_v)];
+    EACH_STORAGE(store_row, dtype, dim_v, natural, o);
+    if (lse) *(real *)lse = total == 0 ? -(real)INFINITY : (real)((double)most + log((double)total));
+}
+
+#endif

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * dec_f32.c - attn_dec_f32_scalar: the decode kernel in f32, in plain C. */
+#define REAL_BITS 32
+#include "../vec/scalar.h"
+
+#include "../decode.inc.c"
+
+const attn_dec_kernel attn_dec_f32_scalar = ATTN_DEC_KERNEL;

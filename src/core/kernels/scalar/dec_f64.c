@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * dec_f64.c - attn_dec_f64_scalar: the decode kernel in f64, in plain C. */
+#define REAL_BITS 64
+#include "../vec/scalar.h"
+
+#include "../decode.inc.c"
+
+const attn_dec_kernel attn_dec_f64_scalar = ATTN_DEC_KERNEL;

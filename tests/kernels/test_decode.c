@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_decode.c - the steps of decode: rows stay rows, keys and values lie where they are.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernel_test.h"
+
+static const int64_t dims[] = {0, 1, 3, 8, 17, 33, 64, 65, 100, 130};
+static const int64_t lengths[] = {1, 2, 3, 5, 8, 15, 16, 17, 33, 40};
+static const int64_t counts[] = {1, 2, 3, 4, 5, 6, 9};
+enum { DIMS = 10, LENGTHS = 10, COUNTS = 7 };
+
+static int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+static int64_t size(void) { return size_of(it.compute); }
+static void *at(void *p, int64_t i) { return (char *)p + i * size(); }
+
+static int types(attn_dtype list[3])
+{
+    list[0] = it.compute, list[1] = ATTN_F16, list[2] = ATTN_BF16;
+    return it.compute == ATTN_F64 ? 1 : 3;
+}
+
+static void *zeros(int64_t n)
+{
+    void *p = output(n * size());
+    memset(p, 0, (size_t)(n * size()));
+    return p;
+}
+
+/* The channels of a row of `dim` in the order in which a storage type is read: found by packing their numbers. */
+static void *order_of(attn_dtype type, int64_t dim)
+{
+    void *numbers = input(dim * size()), *order = zeros(rounded_up(dim, it.lanes) + it.lanes);
+    for (int64_t c = 0; c < dim; c++) put(it.compute, numbers, c, (double)c);
+    it.decode->pack_rows(1, dim, numbers, it.compute, dim, 1, type, order, dim);
+    return order;
+}
+
+void test_dots(void **state)
+{
+    attn_dtype list[3];
+    (void)state;
+    for (int t = types(list) - 1; t >= 0; t--)
+        for (int r = 0; r < COUNTS; r++)
+            for (int d = 0; d < DIMS; d++) {
+                const int64_t rows = counts[r], all = rounded_up(rows, 4), dim = dims[d], n = lengths[(r * 3 + d) % LENGTHS];
+                const int64_t ldq = rounded_up(dim, it.lanes) + it.lanes, ldk = dim + d % 2 * 3, lds = n + 3;
+                void *q = random_input(it.compute, rows * dim, 1), *K = random_input(list[t], n * ldk - (ldk - dim), 1);
+                void *Q = zeros(all * ldq), *S = output(all * lds * size());
+                it.decode->pack_rows(rows, dim, q, it.compute, dim, 0.5, list[t], Q, ldq);
+                it.decode->dots(rows, n, dim, Q, ldq, K, list[t], ldk, S, lds, 64);
+                for (int64_t i = 0; i < rows; i++) {
+                    for (int64_t j = 0; j < n; j++) {
+                        double sum = 0, sizes = 0, found = get(it.compute, S, i * lds + j);
+                        for (int64_t c = 0; c < dim; c++) {
+                            double product = real(0.5 * get(it.compute, q, i * dim + c)) * get(list[t], K, j * ldk + c);
+                            sum += product, sizes += fabs(product);
+                        }
+                        assert_true(fabs(found - sum) <= (double)(dim + 2) * it.unit * sizes);
+                    }
+                    assert_true(untouched(at(S, i * lds + n), 3 * size()));
+                }
+                release_all();
+            }
+}
+
+/* A score has the same bits whatever stands around its row and its key. */
+void test_dots_same_bits(void **state)
+{
+    enum { ROWS = 9, N = 37, DIM = 75, LD = 128 };
+    attn_dtype list[3];
+    (void)state;
+    for (int t = types(list) - 1; t >= 0; t--) {
+        void *q = random_input(it.compute, ROWS * DIM, 1), *K = random_input(list[t], N * DIM, 1), *Q = zeros(12 * LD);
+        void *S = output(12 * N * size()), *one = output(4 * size());
+        it.decode->pack_rows(ROWS, DIM, q, it.compute, DIM, 1, list[t], Q, LD);
+        it.decode->dots(ROWS, N, DIM, Q, LD, K, list[t], DIM, S, N, 0);
+        for (int64_t i = 0; i < ROWS; i++)
+            for (int64_t j = 0; j < N; j++) {
+                const char *key = (const char *)K + j * DIM * size_of(list[t]);
+                it.decode->dots(1, 1, DIM, at(Q, i * LD), LD, key, list[t], DIM, one, 1, 0);
+                assert_memory_equal(one, at(S, i * N + j), (size_t)size());
+            }
+        release_all();
+    }
+}
+
+void test_weigh_row(void **state)
+{
+    (void)state;
+    for (int k = 0; k < LENGTHS; k++)
+        for (int hostile = 0; hostile < 4; hostile++) {
+            const int64_t n = lengths[k], padded = rounded_up(n, it.lanes);
+            void *S = output(padded * size()), *m = output(size()), *l = output(size());
+            double most = -(double)INFINITY, sum = 0, scores[64];
+            for (int64_t j = 0; j < n; j++) {
+                scores[j] = real(uniform() * 20);
+                if (hostile == 1 && j % 3 == 1) scores[j] = -(double)INFINITY;
+                if (hostile == 2) scores[j] = -(double)INFINITY;
+                if (hostile == 3) scores[j] = j == n / 2 ? it.lowest : -(double)INFINITY;
+                put(it.compute, S, j, scores[j]);
+                most = fmax(most, scores[j]);
+            }
+            it.decode->weigh_row(n, S, m, l);
+            if (most == -(double)INFINITY) most = it.lowest;
+            assert_true(get(it.compute, m, 0) == most);
+            for (int64_t j = 0; j < n; j++) {
+                double weight = exp(scores[j] - most), found = get(it.compute, S, j);
+                if (scores[j] == -(double)INFINITY) assert_true(found == 0);
+                else assert_true(fabs(found - weight) <= it.unit * weight * (5 + 1.2 * (most - scores[j])));
+                sum += found;
+            }
+            for (int64_t j = n; j < padded; j++) assert_true(get(it.compute, S, j) == 0);
+            assert_true(fabs(get(it.compute, l, 0) - sum) <= (double)n * it.unit * sum);
+            release_all();
+        }
+    void *S = output(it.lanes * size()), *m = output(size()), *l = output(size());
+    put(it.compute, S, 0, NAN);
+    it.decode->weigh_row(1, S, m, l);
+    assert_true(isnan(get(it.compute, l, 0)));
+    release_all();
+}
+
+void test_add_values(void **state)
+{
+    attn_dtype list[3];
+    (void)state;
+    for (int t = types(list) - 1; t >= 0; t--)
+        for (int r = 0; r < COUNTS; r++)
+            for (int d = 0; d < DIMS; d++) {
+                const int64_t rows = counts[r], all = rounded_up(rows, 4), dim = dims[d], n = lengths[(r * 7 + d) % LENGTHS];
+                const int64_t ldo = rounded_up(dim, it.lanes), ldv = dim + d % 2 * 3;
+                void *V = random_input(list[t], n * ldv - (ldv - dim), 1), *P = zeros(all * n), *order = order_of(list[t], dim);
+                void *O = zeros(all * ldo), *again = zeros(all * ldo);
+                for (int64_t i = 0; i < rows * n; i++) put(it.compute, P, i, fabs(uniform()));
+                it.decode->add_values(rows, n, dim, P, n, V, list[t], ldv, O, ldo, 64);
+                for (int64_t i = 0; i < rows; i++)
+                    for (int64_t c = 0; c < dim; c++) {
+                        const int64_t channel = (int64_t)get(it.compute, order, c);
+                        double sum = 0, sizes = 0;
+                        for (int64_t j = 0; j < n; j++) {
+                            double product = get(it.compute, P, i * n + j) * get(list[t], V, j * ldv + channel);
+                            sum += product, sizes += fabs(product);
+                        }
+                        assert_true(fabs(get(it.compute, O, i * ldo + c) - sum) <= (double)(n + 2) * it.unit * sizes);
+                    }
+                /* In two calls, and row by row, the same bits. */
+                const int64_t part = n / 2;
+                for (int64_t i = 0; i < rows; i++) {
+                    if (part) it.decode->add_values(1, part, dim, at(P, i * n), n, V, list[t], ldv, at(again, i * ldo), ldo, 0);
+                    const char *rest = (const char *)V + part * ldv * size_of(list[t]);
+                    it.decode->add_values(1, n - part, dim, at(P, i * n + part), n, rest, list[t], ldv, at(again, i * ldo), ldo, 0);
+                }
+                assert_memory_equal(O, again, (size_t)(rows * ldo * size()));
+                /* And where no key is dropped, carefully too. */
+                memset(again, 0, (size_t)(ldo * size()));
+                it.decode->add_values_careful(n, dim, P, P, V, list[t], ldv, again);
+                assert_memory_equal(O, again, (size_t)(ldo * size()));
+                release_all();
+            }
+}
+
+void test_careful_row(void **state)
+{
+    enum { N = 5, DIM = 19 };
+    (void)state;
+    void *V = input(N * DIM * size()), *S = input(N * size()), *P = input(N * size()), *O = zeros(DIM);
+    for (int64_t j = 0; j < N; j++) {
+        put(it.compute, S, j, j == 2 ? -(double)INFINITY : 0);
+        put(it.compute, P, j, j == 2 ? 0 : 1);
+        for (int64_t c = 0; c < DIM; c++) put(it.compute, V, j * DIM + c, j == 2 ? (c % 2 ? (double)NAN : (double)INFINITY) : 2);
+    }
+    it.decode->add_values_careful(N, DIM, S, P, V, it.compute, DIM, O);
+    for (int64_t c = 0; c < DIM; c++) assert_true(get(it.compute, O, c) == 8);
+    assert_false(it.decode->row_not_finite(DIM, O));
+    put(it.compute, O, DIM - 1, NAN);
+    assert_true(it.decode->row_not_finite(DIM, O));
+    put(it.compute, O, DIM - 1, -(double)INFINITY);
+    assert_true(it.decode->row_not_finite(DIM, O));
+    release_all();
+}
+
+void test_modify_row(void **state)
+{
+    (void)state;
+    for (int k = 0; k < LENGTHS; k++)
+        for (int64_t stride = 0; stride < 3; stride++) {
+            const int64_t n = lengths[k];
+            void *S = output(n * size()), *mask = input((n - 1) * stride + 1),
+                 *bias = random_input(ATTN_F16, (n - 1) * stride + 1, 3);
+            double before[64], lost = -(double)INFINITY;
+            for (int64_t j = 0; j < n; j++)
+                put(ATTN_BOOL, mask, j * stride, j % 3 != 1), put(it.compute, S, j, before[j] = real(uniform()));
+            if (n > 2) put(ATTN_F16, bias, 2 * stride, lost);
+            it.decode->softcap_row(n, S, 0.5);
+            for (int64_t j = 0; j < n; j++) {
+                double capped = 0.5 * tanh(before[j] / 0.5), found = get(it.compute, S, j);
+                assert_true(fabs(found - capped) <= 32 * it.unit * fabs(capped));
+                before[j] = found;
+            }
+            it.decode->alibi_row(n, S, 0.25, 4);
+            for (int64_t j = 0; j < n; j++) {
+                double moved = before[j] - 0.25 * fabs(4 - (double)j), found = get(it.compute, S, j);
+                assert_true(fabs(found - moved) <= it.unit * fabs(moved) * 2);
+                before[j] = found;
+            }
+            it.decode->bias_row(n, S, bias, ATTN_F16, stride);
+            for (int64_t j = 0; j < n; j++) {
+                double with = before[j] + get(ATTN_F16, bias, j * stride), found = get(it.compute, S, j);
+                assert_true(found == with || fabs(found - with) <= it.unit * fabs(with));
+                before[j] = found;
+            }
+            it.decode->keep_row(n, S, mask, stride);
+            for (int64_t j = 0; j < n; j++) {
+                if (get(ATTN_BOOL, mask, j * stride) == 0) before[j] = lost;
+                assert_true(get(it.compute, S, j) == before[j]);
+            }
+            it.decode->drop_outside(n, S, 1, n - 1);
+            for (int64_t j = 0; j < n; j++) assert_true(get(it.compute, S, j) == (j >= 1 && j < n - 1 ? before[j] : lost));
+            release_all();
+        }
+}
+
+void test_finish_row(void **state)
+{
+    enum { MOST_PARTS = 19 };
+    attn_dtype list[3];
+    (void)state;
+    for (int t = types(list) - 1; t >= 0; t--)
+        for (int d = 1; d < DIMS; d++)
+            for (int which = 0; which < 4; which++) {
+                const int64_t dim = dims[d], ldo = rounded_up(dim, it.lanes) + it.lanes,
+                              parts = 1 + (d * 5 + which * 3) % MOST_PARTS;
+                const int sink = which == 1, none = which == 2;
+                void *m = random_input(it.compute, parts, 4), *l = input(parts * size()), *O = zeros(parts * ldo);
+                void *order = order_of(list[t], dim), *room = output(2 * rounded_up(dim, it.lanes) * size());
+                void *o = output(dim * size()), *lse = output(size());
+                for (int64_t p = 0; p < parts; p++) put(it.compute, l, p, none || (which == 3 && p % 2) ? 0 : 1 + fabs(uniform()));
+                for (int64_t i = 0; i < parts * ldo; i++) put(it.compute, O, i, uniform());
+                double most = sink ? 0.5 : it.lowest, total = 0;
+                for (int64_t p = 0; p < parts; p++)
+                    if (get(it.compute, l, p) != 0) most = fmax(most, get(it.compute, m, p));
+                total = sink ? exp(0.5 - most) : 0;
+                double expected[256] = {0}, sizes[256] = {0};
+                for (int64_t p = 0; p < parts; p++) {
+                    double factor = get(it.compute, l, p) != 0 ? exp(get(it.compute, m, p) - most) : 0;
+                    total += factor * get(it.compute, l, p);
+                    for (int64_t c = 0; c < dim; c++) {
+                        int64_t channel = (int64_t)get(it.compute, order, c);
+                        double term = factor * get(it.compute, O, p * ldo + c);
+                        expected[channel] += term, sizes[channel] += fabs(term);
+                    }
+                }
+                it.decode->finish_row(parts, dim, m, l, O, ldo, list[t], sink ? 0.5 : -(double)INFINITY, room, o, it.compute, lse);
+                for (int64_t c = 0; c < dim; c++) {
+                    double want = none ? 0 : expected[c] / total,
+                           most_off = none ? 0 : sizes[c] / total * it.unit * (double)(2 * parts + 16);
+                    assert_true(fabs(get(it.compute, o, c) - want) <= most_off);
+                }
+                if (none) assert_true(get(it.compute, lse, 0) == -(double)INFINITY);
+                else
+                    assert_true(fabs(get(it.compute, lse, 0) - (most + log(total))) <=
+                                it.unit * (double)(2 * parts + 16) * (1 + fabs(most)));
+                release_all();
+            }
+}
