@@ -78,6 +78,7 @@ attn_status compute_whole(const computation *c, const attn_problem *problem, con
     int64_t len_q = problem->shape.len_q, rows = (len_q / SLICES / SLICE_ROWS + 1) * SLICE_ROWS;
     if (rows > len_q) rows = len_q;
     int64_t even = len_q / rows * rows;
+    if (even < len_q) even -= rows; /* few queries would get a kernel of their own, and other bits than in the whole */
     attn_status status = run_slices(&s, rows, 0, even, common, &bar, error);
     if (status == ATTN_OK && even < len_q) status = run_slices(&s, len_q - even, even, len_q, common, &bar, error);
     progress_end(&bar);
