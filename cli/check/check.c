@@ -92,6 +92,14 @@ static void list_kernels(checker *k)
     }
 }
 
+/* The row of the kernel that ran: forward kernels of one instruction set share the cases, as the plan chooses. */
+static kernel_row *row_of(checker *k, const char *name, kernel_row *otherwise)
+{
+    for (int i = 0; i < k->count; i++)
+        if (strcmp(k->rows[i].about.name, name) == 0) return &k->rows[i];
+    return otherwise;
+}
+
 static void check_on_row(checker *k, kernel_row *row, check_call *call, const check_case *c)
 {
     char text[CASE_TEXT];
@@ -99,6 +107,7 @@ static void check_on_row(checker *k, kernel_row *row, check_call *call, const ch
     const int threads = k->settings->threads ? k->settings->threads : 1 + (int)(c->spec.seed % 3);
     check_run(&result, call, c, &(check_setting){.isa = row->about.isa, .threads = threads});
     case_print(c, text, sizeof text);
+    row = row_of(k, result.kernel, row);
     row->cases++;
     row->failed += result.status == CHECK_FAILED;
     if (result.status == CHECK_PASSED && result.numbers.fraction >= row->worst) {
@@ -122,7 +131,8 @@ static attn_status check_case_on_all(checker *k, const check_case *c, attn_error
     if (status != ATTN_OK) return status;
     for (int i = 0; i < k->count; i++) {
         kernel_row *row = &k->rows[i];
-        if (row->about.usable && row->about.compute == call.expected.compute && row->about.op == call.problem.op)
+        const attn_kernel_description *about = &row->about;
+        if (about->usable && !about->decode && about->compute == call.expected.compute && about->op == call.problem.op)
             check_on_row(k, row, &call, c);
     }
     check_call_destroy(&call);

@@ -697,7 +697,8 @@ ATTN_API void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, att
 typedef struct attn_plan_description {
     size_t struct_size; /* in: sizeof(attn_plan_description) */
     const char *kernel; /* "attn_fwd_f32_avx2" */
-    const char *why;    /* why this kernel: "best of 3 usable on this CPU", "asked for by options.isa", ... */
+    const char *why; /* why this kernel: "best of 3 usable on this CPU", "asked for by options.isa", ...; "; decode, since ..." */
+                     /* where keys are read in place for few queries, "; tiles, since ..." where an option keeps few from it */
     attn_isa isa;
     attn_dtype compute;
     int threads;
@@ -733,6 +734,7 @@ typedef struct attn_kernel_description {
     attn_isa isa;
     attn_dtype compute;
     int usable; /* 1 if this CPU can run it */
+    int decode; /* 1: forward for few queries and many keys, which the plan chooses by itself (attn_plan_description.why) */
 } attn_kernel_description;
 
 /* Describes kernel number `index` (0, 1, ... in order of preference).  ATTN_ERR_ARGUMENT past the last one. */

@@ -199,7 +199,9 @@ static void test_kernels(void **state)
     while (attn_kernel_describe(count, &kernel, NULL) == ATTN_OK) {
         static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_", "attn_second_", "attn_linear_"};
         assert_in_range(kernel.op, ATTN_FORWARD, ATTN_LINEAR);
-        assert_true(strncmp(kernel.name, names[kernel.op], strlen(names[kernel.op])) == 0);
+        const char *name = kernel.decode ? "attn_dec_" : names[kernel.op];
+        assert_true(strncmp(kernel.name, name, strlen(name)) == 0);
+        assert_true(!kernel.decode || kernel.op == ATTN_FORWARD);
         assert_non_null(strstr(kernel.name, attn_isa_name(kernel.isa)));
         assert_non_null(strstr(kernel.name, attn_dtype_name(kernel.compute)));
         assert_true(kernel.usable || kernel.isa != ATTN_ISA_SCALAR);

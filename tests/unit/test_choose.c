@@ -73,6 +73,7 @@ static void test_choice(void **state)
 
         small_init(&s);
         s.problem.q.dtype = c->dtype;
+        s.problem.shape.len_q = 9; /* not few */
         s.options.isa = c->isa;
         features = c->features;
         hidden = c->hidden;
@@ -87,6 +88,72 @@ static void test_choice(void **state)
         if (strcmp(description.kernel, c->kernel) != 0 || strcmp(description.why, c->why) != 0)
             fail_msg("row %zu: %s (%s)", i, description.kernel, description.why);
         assert_int_equal(description.compute, c->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32);
+        attn_plan_destroy(plan);
+    }
+}
+
+/* ---- few queries ---- */
+
+static void nothing_more(attn_problem *p) { (void)p; }
+static void many_heads(attn_problem *p) { p->shape.heads_q = 12, p->shape.heads_kv = 2; } /* 18 rows */
+static void one_query(attn_problem *p) { p->shape.heads_q = 32, p->shape.len_q = 1; }
+static void five_queries(attn_problem *p) { p->shape.heads_q = 2, p->shape.len_q = 5; }
+static void no_queries(attn_problem *p) { p->shape.len_q = 0; }
+static void everything(attn_problem *p)
+{
+    p->mask.causal = p->mask.window = p->bias.sink = 1;
+    p->bias.alibi = ATTN_ALIBI_HEAD;
+    p->score.softcap = 20;
+    p->mask.chunk = 4;
+}
+static void cosine(attn_problem *p) { p->score.kind = ATTN_SCORE_COSINE; }
+static void dropout(attn_problem *p) { p->dropout.probability = 0.5; }
+static void blocks(attn_problem *p) { p->mask.block = 1, p->mask.block_q = p->mask.block_kv = 2; }
+static void dilation(attn_problem *p) { p->mask.dilation = 2; }
+static void global(attn_problem *p) { p->mask.global_kv = 1; }
+static void uniform(attn_problem *p) { p->mask.empty = ATTN_EMPTY_UNIFORM; }
+static void weights(attn_problem *p) { p->want.weights = 1; }
+static void top(attn_problem *p) { p->want.topk = 2; }
+static void backward(attn_problem *p) { p->op = ATTN_BACKWARD; }
+
+static void test_few(void **state)
+{
+    static const struct {
+        void (*change)(attn_problem *p);
+        const char *kernel, *why;
+    } rows[] = {
+        {nothing_more, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
+        {everything, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
+        {one_query, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
+        {many_heads, "attn_fwd_f32_scalar", ""},
+        {five_queries, "attn_fwd_f32_scalar", ""},
+        {no_queries, "attn_fwd_f32_scalar", ""},
+        {backward, "attn_bwd_f32_scalar", ""},
+        {cosine, "attn_fwd_f32_scalar", "; tiles, since scores are of prepared rows"},
+        {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is asked for"},
+        {blocks, "attn_fwd_f32_scalar", "; tiles, since a block mask is given"},
+        {dilation, "attn_fwd_f32_scalar", "; tiles, since keys are dilated"},
+        {global, "attn_fwd_f32_scalar", "; tiles, since tokens are global"},
+        {uniform, "attn_fwd_f32_scalar", "; tiles, since empty rows are uniform"},
+        {weights, "attn_fwd_f32_scalar", "; tiles, since weights or scores are wanted"},
+        {top, "attn_fwd_f32_scalar", "; tiles, since more than O and lse is wanted"},
+    };
+    (void)state;
+    hidden = features = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        attn_plan_description description = {.struct_size = sizeof description};
+        attn_error error;
+        attn_plan *plan;
+        char why[160];
+        small s;
+        small_init(&s);
+        s.problem.want.weights = 0;
+        rows[i].change(&s.problem);
+        if (attn_plan_create(&plan, &s.problem, &s.options, &error) != ATTN_OK) fail_msg("row %zu: %s", i, error.message);
+        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
+        (void)snprintf(why, sizeof why, "best of 1 usable on this CPU%s", rows[i].why);
+        assert_string_equal(description.kernel, rows[i].kernel);
+        assert_string_equal(description.why, why);
         attn_plan_destroy(plan);
     }
 }
@@ -120,6 +187,6 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice), cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice), cmocka_unit_test(test_few), cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

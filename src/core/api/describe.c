@@ -67,6 +67,7 @@ attn_status attn_kernel_describe(int index, attn_kernel_description *description
     d.isa = row->isa;
     d.compute = row->compute;
     d.usable = !(row->needs & ~attn_cpu_features());
+    d.decode = row->decode != NULL;
     attn_struct_write(description, description->struct_size, &d, sizeof d);
     return attn_succeed(error);
 }

@@ -19,7 +19,7 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     attn_prepare_begin(&plan->prepare, &plan->walk, &a, aligned, &prepared);
     switch (plan->walk.problem.op) {
     case ATTN_FORWARD:
-        attn_sched_forward(&plan->walk, &prepared, rest);
+        (plan->walk.decode ? attn_sched_decode : attn_sched_forward)(&plan->walk, &prepared, rest);
         break;
     case ATTN_BACKWARD:
         attn_sched_backward(&plan->walk, &prepared, rest);

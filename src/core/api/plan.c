@@ -28,6 +28,7 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     walk->backward = plan->row->backward;
     walk->jvp = plan->row->jvp;
     walk->second = plan->row->second;
+    walk->decode = plan->row->decode;
     walk->parallel_for = o.parallel_for;
     walk->parallel_context = o.parallel_context;
     int64_t w_shape[2];
@@ -88,7 +89,7 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     d.isa = plan->row->isa;
     d.compute = plan->row->compute;
     d.threads = plan->walk.workers;
-    d.tile_q = plan->walk.tile_q;
+    d.tile_q = plan->walk.decode ? plan->walk.problem.shape.len_q : plan->walk.tile_q;
     d.block_kv = plan->walk.block_kv;
     d.tiles_total = count.total;
     d.tiles_visited = count.visited;

@@ -27,11 +27,14 @@ attn_status attn_kernel_choose(const attn_problem *problem, const attn_options *
     uint32_t features = attn_cpu_features();
     const attn_kernel_row *first = NULL, *r;
     attn_isa cap;
-    int usable = 0, capped = 0, built = 0;
+    int usable = 0, capped = 0, built = 0, length;
+    const int few = attn_has_few_queries(problem);
+    const char *refusal = few ? attn_decode_refusal(problem) : NULL;
+    const int decode = few && !refusal;
 
     TRY(isa_from_environment(&cap, error));
     for (int i = 0; (r = attn_kernel_at(i)); i++) {
-        if (r->op != problem->op || r->compute != compute) continue;
+        if (r->op != problem->op || r->compute != compute || !r->decode != !decode) continue;
         if (options->isa && r->isa != options->isa) continue;
         built = 1;
         if (r->needs & ~features) continue;
@@ -48,11 +51,13 @@ attn_status attn_kernel_choose(const attn_problem *problem, const attn_options *
           attn_isa_text(options->isa));
     *row = first;
     if (options->isa) {
-        (void)snprintf(why, why_size, "asked for by options.isa");
+        length = snprintf(why, why_size, "asked for by options.isa");
     } else if (capped) {
-        (void)snprintf(why, why_size, "capped by ATTN_ISA=%s", attn_isa_text(cap));
+        length = snprintf(why, why_size, "capped by ATTN_ISA=%s", attn_isa_text(cap));
     } else {
-        (void)snprintf(why, why_size, "best of %d usable on this CPU", usable);
+        length = snprintf(why, why_size, "best of %d usable on this CPU", usable);
     }
+    if (decode) (void)snprintf(why + length, why_size - (size_t)length, "; decode, since a key head has few queries");
+    if (refusal) (void)snprintf(why + length, why_size - (size_t)length, "; tiles, since %s", refusal);
     return ATTN_OK;
 }

@@ -11,7 +11,7 @@ struct attn_plan {
     attn_prepare prepare; /* with the resolved problem in it */
     attn_walk walk;       /* with the one that prepare makes of it: dot products */
     const attn_kernel_row *row;
-    char why[96];
+    char why[160];
     attn_allocator allocator; /* of the plan itself */
 };
 
@@ -38,6 +38,11 @@ int64_t attn_problem_dim_k(const attn_problem *problem);
 
 /* f64 where the storage is f64, else f32. */
 attn_dtype attn_problem_compute(const attn_problem *problem);
+
+/* NULL, or what keeps a problem with few queries from decode, for the sentence "tiles, since ...". */
+const char *attn_decode_refusal(const attn_problem *problem);
+/* 1 if a key head has so few query rows that decode is faster than tiles. */
+int attn_has_few_queries(const attn_problem *problem);
 
 /* Picks the row of kernels.def and says why in `why`. */
 attn_status attn_kernel_choose(const attn_problem *problem, const attn_options *options, const attn_kernel_row **row, char *why,

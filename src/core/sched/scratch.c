@@ -23,6 +23,42 @@ static int64_t step_bytes(int64_t count, int64_t each, size_t size)
     return attn_place(&one, 1, &end) ? end : -1;
 }
 
+/* Rows of a key head, to a multiple of 4, as decode computes them. */
+static int64_t rows_of_group(const attn_walk *walk)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    return attn_ceil_div(shape->heads_q / shape->heads_kv * shape->len_q, 4) * 4;
+}
+
+int attn_decode_scratch_init(attn_walk *walk)
+{
+    const size_t size = attn_dtype_bytes(walk->compute);
+    const attn_shape *shape = &walk->problem.shape;
+    const int64_t rows = rows_of_group(walk), lds = walk->block_kv + walk->decode->lanes;
+    attn_scratch *s = &walk->scratch;
+    attn_shared *all = &walk->shared;
+    int64_t key_heads, numbers, states;
+    s->Qt_bytes = step_bytes(rows, walk->decode_ldq, size);
+    all->state_bytes = step_bytes(rows, walk->decode_ldo, size);
+    if (s->Qt_bytes < 0 || all->state_bytes < 0) return 0;
+    if (!attn_mul(shape->batch, shape->heads_kv, &key_heads) || !attn_mul(key_heads, walk->parts, &states)) return 0;
+    if (!attn_mul(states, rows, &numbers)) return 0;
+    const part own[] = {
+        {&s->Qt, s->Qt_bytes, 1, 1},
+        {&s->S, rows, lds, size},
+        {&s->scratch, rows, lds, size},
+        {&s->Ot, 2, walk->decode_ldo, size},
+    };
+    const part shared[] = {
+        {&all->states, states, all->state_bytes, 1},
+        {&all->row_m, numbers, 1, size},
+        {&all->row_l, numbers, 1, size},
+        {&all->counters, key_heads, 1, sizeof(int64_t)},
+    };
+    s->bytes = all->bytes = 0;
+    return place(own, sizeof own / sizeof *own, &s->bytes) && place(shared, sizeof shared / sizeof *shared, &all->bytes);
+}
+
 int attn_scratch_init(attn_walk *walk)
 {
     attn_scratch *s = &walk->scratch;

@@ -47,20 +47,28 @@ char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *l
     return at(base, layout, task->b * stride[0] + task->h * stride[1] + i * stride[2] + j * stride[3]);
 }
 
+const char *attn_key_run(const attn_task *task, const void *base, const attn_layout *layout, int64_t t, int64_t *count)
+{
+    const attn_problem *p = &task->walk->problem;
+    const attn_paging *paging = &p->paging;
+    if (!paging->paged) return attn_key_row(task, base, layout, t);
+    int64_t number = t / paging->page_size, into = t % paging->page_size;
+    int64_t page = attn_index_at(task->args->page_table, p->mask.index_dtype, task->b * paging->table_stride + number);
+    *count = attn_min(*count, paging->page_size - into);
+    return at(base, layout, page * layout->stride[0] + task->g * layout->stride[1] + into * layout->stride[2]);
+}
+
 /* Rows low .. high-1 from their pages into compact rows. */
 static void gather_pages(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, char *to, int64_t low,
                          int64_t high)
 {
     const attn_walk *w = task->walk;
-    const attn_paging *paging = &w->problem.paging;
-    const int64_t *stride = layout->stride;
     for (int64_t j = low; j < high;) {
-        int64_t number = j / paging->page_size, end = attn_min(high, (number + 1) * paging->page_size);
-        int64_t page = attn_index_at(task->args->page_table, w->problem.mask.index_dtype, task->b * paging->table_stride + number);
-        const void *rows = at(base, layout, page * stride[0] + task->g * stride[1] + j % paging->page_size * stride[2]);
-        w->kernel->load_rows(end - j, dim, rows, layout->dtype, stride[2],
+        int64_t n = high - j;
+        const void *rows = attn_key_run(task, base, layout, j, &n);
+        w->kernel->load_rows(n, dim, rows, layout->dtype, layout->stride[2],
                              to + (j - low) * dim * (int64_t)attn_dtype_bytes(w->compute), dim);
-        j = end;
+        j += n;
     }
 }
 

@@ -33,6 +33,8 @@ static inline void *attn_part(const attn_task *task, int64_t offset) { return ta
 /* Row t of the task's head in a tensor on the side of the queries (q, o, lse, ...) or of the keys (k, v, ...). */
 char *attn_query_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t);
 char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t);
+/* Key row t, in its page where keys are in pages; *count is cut to the rows that follow each other from there on. */
+const char *attn_key_run(const attn_task *task, const void *base, const attn_layout *layout, int64_t t, int64_t *count);
 /* Element (i, j) of the task's head in a mask, bias or weights tensor. */
 char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j);
 

@@ -91,11 +91,48 @@ static int cut_keys(attn_walk *walk)
 
 static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
 
+/* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
+static int is_brief(const attn_walk *walk)
+{
+    const attn_shape *s = &walk->problem.shape;
+    double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;
+    return 2.0 * pairs * (double)(s->dim_qk + s->dim_v) < 1e6;
+}
+
+/* 1 if its size is no overflow. */
+static int whole_workspace(const attn_walk *walk)
+{
+    int64_t bytes;
+    return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&
+           bytes <= INT64_MAX - 64;
+}
+
+/* Decode: blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
+static int decode_init(attn_walk *walk, int threads)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    const int64_t lanes = walk->decode->lanes, most = 8;
+    int64_t key_heads;
+    walk->tile_q = walk->kernel->lanes * walk->kernel->vectors; /* a tile has them all: few.c */
+    walk->tiles = 1;
+    walk->block_kv = walk->decode->block_kv(shape->dim_qk, shape->dim_v);
+    walk->decode_ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
+    walk->decode_ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
+    walk->parts = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
+    if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
+    walk->group = 1;
+    while (walk->group < most && (double)key_heads * (double)walk->parts > 16.0 * threads * (double)walk->group) walk->group *= 2;
+    if (!attn_mul(key_heads, attn_ceil_div(walk->parts, walk->group), &walk->tasks)) return 0;
+    walk->workers = is_brief(walk) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
+    return attn_decode_scratch_init(walk) && whole_workspace(walk);
+}
+
 int attn_walk_init(attn_walk *walk, int threads)
 {
+    if (walk->decode) return decode_init(walk, threads);
     const attn_problem *p = &walk->problem;
     const int64_t lanes = walk->kernel->lanes;
-    int64_t heads, key_heads, bytes;
+    int64_t heads, key_heads;
 
     walk->tile_q = lanes * walk->kernel->vectors;
     walk->block_kv = walk->kernel->block_kv(p->shape.dim_qk, p->shape.dim_v);
@@ -108,10 +145,7 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
-    /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
-    double flops =
-        2.0 * (double)heads * (double)p->shape.len_q * (double)p->shape.len_kv * (double)(p->shape.dim_qk + p->shape.dim_v);
-    const int small = flops < 1e6;
+    const int small = is_brief(walk);
     walk->group = walk->splits = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;
@@ -143,8 +177,7 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->workers = small ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
     if (!attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
-    return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&
-           bytes <= INT64_MAX - 64;
+    return whole_workspace(walk);
 }
 
 int64_t attn_walk_bytes(const attn_walk *walk) { return walk->scratch.bytes * walk->workers + walk->shared.bytes; }

@@ -44,8 +44,11 @@ typedef struct attn_head_sums {
  * order. */
 typedef struct attn_shared {
     int64_t states;             /* forward, [batch * heads_q][parts]: m, l, Ot and a flag of each part of a head's keys */
+                                /* decode, [batch * heads_kv][parts]: O of each block */
     int64_t state_bytes;        /* of one part */
     int64_t row_m, row_l;       /* forward, for column sums: of every row, each head's padded to whole vectors */
+                                /* decode, [batch * heads_q * len_q][parts]: of each block */
+    int64_t counters;           /* decode, [batch * heads_kv]: tasks that are not done */
     int64_t row_empty;          /* likewise: 1 where it weighs all keys alike */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
@@ -63,6 +66,10 @@ typedef struct attn_walk {
     const attn_bwd_kernel *backward;
     const attn_jvp_kernel *jvp;
     const attn_second_kernel *second;
+    const attn_dec_kernel *decode; /* NULL: tiles.  Where it is set, group is blocks of one task, and parts blocks of a head */
+
+    int64_t decode_ldq, decode_ldo; /* decode: row lengths of queries and of O */
+
     int64_t tile_q;    /* lanes * vectors */
     int64_t block_kv;  /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;     /* query tiles of one head */
@@ -107,6 +114,7 @@ int attn_place(const attn_part_of *parts, size_t n, int64_t *end);
 /* Fills everything behind the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
 int attn_scratch_init(attn_walk *walk);
+int attn_decode_scratch_init(attn_walk *walk);
 int attn_shared_init(attn_walk *walk);
 
 /* Bytes of workspace, without room to align. */
@@ -114,6 +122,7 @@ int64_t attn_walk_bytes(const attn_walk *walk);
 
 /* workspace: attn_walk_bytes(walk) bytes, 64-byte aligned. */
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sched_decode(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
 /* Sums for each key. */
 int64_t attn_column_heads(const attn_problem *problem);

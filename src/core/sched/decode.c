@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decode.c - the walk of forward attention for few queries: all query heads of a group, and all their queries, are rows against the
+ * keys of their head, which are read once and in place.
+ *
+ *      for each task (some blocks of a key head's keys):
+ *          for each block:
+ *              dots        S = scale Q K^T                    piece by piece
+ *              modify      softcap, bias, masks, interval     row by row, only where a row needs it
+ *              weigh       m, l of the block; S becomes weights
+ *              add_values  O of the block                     piece by piece
+ *      whoever ends a key head's last task merges its blocks: exp(m_p - M) once for each, in ascending order
+ *
+ * A block stands for itself, so tasks, workers and what lies in pages have no say in the bits.
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../base/names.h"
+#include "task.h"
+#include "threads.h"
+
+/* Keys of a piece take about so many bytes: the piece behind the one at hand is asked for while that is in the works, so both lie
+ * in the L1 cache, and memory has as long as a piece takes (lab/decode/README.md). */
+enum { PIECE_BYTES = 8192, LEAST_PIECE = 16 };
+
+typedef struct call {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *workspace;
+} call;
+
+/* A key head of a batch entry, with the rows of its query heads. */
+typedef struct group {
+    const call *call;
+    int64_t number; /* batch entry and key head */
+    int64_t heads, rows;
+    attn_task first; /* of its first query head; the others differ in h and in what is theirs alone */
+    int64_t ldq, ldo, lds;
+} group;
+
+static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
+
+static group group_at(const call *c, char *memory, int64_t number)
+{
+    const attn_shape *s = &c->walk->problem.shape;
+    group g = {.call = c, .number = number, .heads = s->heads_q / s->heads_kv};
+    g.rows = g.heads * s->len_q;
+    g.first = attn_task_of_head(c->walk, c->args, memory, number * g.heads);
+    g.ldq = c->walk->decode_ldq;
+    g.ldo = c->walk->decode_ldo;
+    g.lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
+    return g;
+}
+
+/* The task of query head k of the group. */
+static attn_task head_of(const group *g, int64_t k)
+{
+    return attn_task_of_head(g->call->walk, g->call->args, g->first.memory, g->number * g->heads + k);
+}
+
+static void *at(void *base, attn_dtype type, int64_t elements) { return (char *)base + elements * (int64_t)attn_dtype_bytes(type); }
+
+/* ---- what blocks leave behind ---- */
+
+/* O of a block: rows of ldo. */
+static void *state_O(const group *g, int64_t block)
+{
+    const attn_walk *w = g->call->walk;
+    return shared_of(g->call) + w->shared.states + (g->number * w->parts + block) * w->shared.state_bytes;
+}
+
+/* m or l of a row: a number for each block. */
+static void *state_row(const group *g, int64_t offset, int64_t row)
+{
+    const attn_walk *w = g->call->walk;
+    return at(shared_of(g->call) + offset, w->compute, (g->number * g->rows + row) * w->parts);
+}
+
+static atomic_llong *open_tasks(const call *c, int64_t number)
+{
+    return (atomic_llong *)(void *)(shared_of(c) + c->walk->shared.counters) + number;
+}
+
+/* ---- pieces ---- */
+
+/* K or V. */
+typedef struct source {
+    const void *base;
+    const attn_layout *layout;
+    int64_t dim, piece;
+} source;
+
+static source source_of(const group *g, int values)
+{
+    const attn_problem *p = &g->call->walk->problem;
+    source s = {values ? g->call->args->v : g->call->args->k, values ? &p->v : &p->k, values ? p->shape.dim_v : p->shape.dim_qk, 0};
+    int64_t row = attn_max(1, s.dim * (int64_t)attn_dtype_bytes(s.layout->dtype));
+    s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / row / LEAST_PIECE * LEAST_PIECE);
+    return s;
+}
+
+/* Where key j lies; *count, at least 1, is cut to the keys that follow it there. */
+static const char *piece_at(const group *g, const source *s, int64_t j, int64_t *count)
+{
+    *count = attn_min(*count, s->piece);
+    return attn_key_run(&g->first, s->base, s->layout, j, count);
+}
+
+/* For each piece of keys low .. high-1: run(...) with what comes next, which is `then` behind the last piece. */
+typedef void run_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context);
+
+static void each_piece(const group *g, const source *s, int64_t low, int64_t high, const char *then, run_piece *run, void *context)
+{
+    int64_t n = high - low, next_n;
+    const char *rows = piece_at(g, s, low, &n);
+    for (int64_t j = low; j < high; j += n, n = next_n) {
+        const char *next = then ? then : rows;
+        next_n = high - j - n;
+        if (next_n > 0) next = piece_at(g, s, j + n, &next_n);
+        run(g, s, j, n, rows, (int64_t)((uintptr_t)next - (uintptr_t)rows), context);
+        rows = next;
+    }
+}
+
+/* ---- one block ---- */
+
+typedef struct block {
+    int64_t number, base;          /* key `base` has the first score of a row */
+    int64_t low, high;             /* keys that one of the rows sees */
+    void *Q, *S, *kept, *room, *O; /* kept: the scores, where keys were dropped */
+} block;
+
+static void score_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
+{
+    const attn_walk *w = g->call->walk;
+    const block *b = context;
+    w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, s->layout->stride[2],
+                    at(b->S, w->compute, j - b->base), g->lds, fetch);
+}
+
+static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
+{
+    const attn_walk *w = g->call->walk;
+    const block *b = context;
+    w->decode->add_values(g->rows, n, s->dim, at(b->S, w->compute, j - b->base), g->lds, rows, s->layout->dtype,
+                          s->layout->stride[2], b->O, g->ldo, fetch);
+}
+
+/* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
+static int modify_row(const attn_task *task, int64_t i, const block *b, void *S)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const attn_dec_kernel *kernel = w->decode;
+    const int64_t n = b->high - b->low;
+    int cut = 0;
+    if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
+    if (p->bias.additive) {
+        const attn_layout *bias = &p->bias.bias;
+        kernel->bias_row(n, S, attn_pair_at(task, task->args->bias, bias, i, b->low), bias->dtype, bias->stride[3]);
+        cut = 1;
+    }
+    if (p->bias.alibi) kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
+    if (p->mask.boolean) {
+        const attn_layout *mask = &p->mask.mask;
+        kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
+        cut = 1;
+    }
+    attn_interval seen = attn_keys_of_query(&task->sight, i).near;
+    if (seen.low > b->low || seen.high < b->high) {
+        int64_t low = attn_clamp(seen.low, b->low, b->high), high = attn_clamp(seen.high, low, b->high);
+        kernel->drop_outside(n, S, low - b->low, high - b->low);
+        cut = 1;
+    }
+    return cut;
+}
+
+static void value_carefully(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
+{
+    const attn_walk *w = g->call->walk;
+    const block *b = context; /* its S, kept and O are those of one row */
+    (void)fetch;
+    w->decode->add_values_careful(n, s->dim, at(b->kept, w->compute, j - b->base), at(b->S, w->compute, j - b->base), rows,
+                                  s->layout->dtype, s->layout->stride[2], b->O);
+}
+
+/* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
+static void repeat_carefully(const group *g, const source *values, const block *b, int64_t row)
+{
+    const attn_walk *w = g->call->walk;
+    block one = *b;
+    one.S = at(b->S, w->compute, row * g->lds);
+    one.kept = at(b->kept, w->compute, row * g->lds);
+    one.O = at(b->O, w->compute, row * g->ldo);
+    if (!w->decode->row_not_finite(g->ldo, one.O)) return;
+    memset(one.O, 0, (size_t)g->ldo * attn_dtype_bytes(w->compute));
+    each_piece(g, values, b->low, b->high, NULL, value_carefully, &one);
+}
+
+/* then: what this worker will read behind the block. */
+static void run_block(const group *g, block *b, const char *then)
+{
+    const attn_walk *w = g->call->walk;
+    const attn_shape *s = &w->problem.shape;
+    const source keys = source_of(g, 0), values = source_of(g, 1);
+    const size_t size = attn_dtype_bytes(w->compute);
+    const int64_t before = b->low - b->base, n = b->high - b->base;
+    int64_t one = 1;
+    unsigned dropped = 0; /* a bit for each row */
+
+    each_piece(g, &keys, b->low, b->high, piece_at(g, &values, b->low, &one), score_piece, b);
+    for (int64_t k = 0; k < g->heads; k++) {
+        attn_task task = head_of(g, k);
+        for (int64_t i = 0; i < s->len_q; i++) {
+            const int64_t row = k * s->len_q + i;
+            void *S = at(b->S, w->compute, row * g->lds);
+            if (modify_row(&task, i, b, at(S, w->compute, before))) dropped |= 1u << row;
+            w->decode->drop_outside(n, S, before, n);
+            if (dropped >> row & 1) memcpy(at(b->kept, w->compute, row * g->lds), S, (size_t)n * size);
+            w->decode->weigh_row(n, S, at(state_row(g, w->shared.row_m, row), w->compute, b->number),
+                                 at(state_row(g, w->shared.row_l, row), w->compute, b->number));
+        }
+    }
+    memset(b->O, 0, (size_t)w->shared.state_bytes);
+    each_piece(g, &values, b->low, b->high, then, value_piece, b);
+    for (int64_t row = 0; row < g->rows; row++)
+        if (dropped >> row & 1) repeat_carefully(g, &values, b, row);
+}
+
+/* ---- tasks ---- */
+
+static void pack_queries(const group *g, void *Q)
+{
+    const attn_walk *w = g->call->walk;
+    const attn_problem *p = &w->problem;
+    memset(Q, 0, (size_t)w->scratch.Qt_bytes);
+    for (int64_t k = 0; k < g->heads; k++) {
+        attn_task task = head_of(g, k);
+        w->decode->pack_rows(attn_min(p->shape.len_q, task.sight.len_q), p->shape.dim_qk,
+                             attn_query_row(&task, task.args->q, &p->q, 0), p->q.dtype, p->q.stride[2], attn_task_scale(&task),
+                             p->k.dtype, at(Q, w->compute, k * p->shape.len_q * g->ldq), g->ldq);
+    }
+}
+
+/* Keys that one of the rows sees. */
+static attn_interval keys_of_group(const group *g)
+{
+    attn_interval all = {INT64_MAX, 0};
+    for (int64_t k = 0; k < g->heads; k++) {
+        attn_task task = head_of(g, k);
+        for (int64_t i = 0; i < task.walk->problem.shape.len_q; i++) {
+            attn_interval seen = attn_keys_of_query(&task.sight, i).near;
+            if (seen.low == seen.high) continue;
+            all.low = attn_min(all.low, seen.low);
+            all.high = attn_max(all.high, seen.high);
+        }
+    }
+    if (all.low > all.high) all.low = 0;
+    return all;
+}
+
+/* A block that no row sees weighs nothing. */
+static void mark_unseen(const group *g, int64_t number)
+{
+    const attn_walk *w = g->call->walk;
+    for (int64_t row = 0; row < g->rows; row++) {
+        attn_real_put(state_row(g, w->shared.row_m, row), w->compute, number, 0);
+        attn_real_put(state_row(g, w->shared.row_l, row), w->compute, number, 0);
+    }
+}
+
+static void finish_group(const group *g)
+{
+    const attn_walk *w = g->call->walk;
+    const attn_problem *p = &w->problem;
+    const attn_layout *lse = &p->want.lse_layout;
+    for (int64_t k = 0; k < g->heads; k++) {
+        attn_task task = head_of(g, k);
+        int64_t rows = p->mask.packed ? attn_min(p->shape.len_q, task.sight.len_q) : p->shape.len_q;
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t row = k * p->shape.len_q + i;
+            /* A row behind its sequence's end has no sink either. */
+            double sink = i < task.sight.len_q ? attn_task_sink(&task) : -INFINITY;
+            w->decode->finish_row(w->parts, p->shape.dim_v, state_row(g, w->shared.row_m, row), state_row(g, w->shared.row_l, row),
+                                  at(state_O(g, 0), w->compute, row * g->ldo),
+                                  w->shared.state_bytes / (int64_t)attn_dtype_bytes(w->compute), p->v.dtype, sink,
+                                  attn_part(&g->first, w->scratch.Ot), attn_query_row(&task, task.args->o, &p->o, i), p->o.dtype,
+                                  p->want.lse ? attn_query_row(&task, task.args->lse, lse, i) : NULL);
+        }
+    }
+}
+
+static void run_task(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const int64_t of_head = attn_ceil_div(w->parts, w->group), first = number % of_head * w->group;
+    const group g = group_at(c, c->workspace + worker * w->scratch.bytes, number / of_head);
+    const attn_interval all = keys_of_group(&g);
+    const source keys = source_of(&g, 0);
+    block b = {.Q = attn_part(&g.first, w->scratch.Qt),
+               .S = attn_part(&g.first, w->scratch.S),
+               .kept = attn_part(&g.first, w->scratch.scratch)};
+    int packed = 0;
+    for (int64_t n = first; n < attn_min(first + w->group, w->parts); n++) {
+        const int64_t start = n * w->block_kv, lanes = w->decode->lanes;
+        b.number = n;
+        b.low = attn_max(all.low, start);
+        b.high = attn_min(all.high, start + w->block_kv);
+        if (b.low >= b.high) {
+            mark_unseen(&g, n);
+            continue;
+        }
+        if (!packed) pack_queries(&g, b.Q);
+        packed = 1;
+        /* Where a key's score stands follows from its place in the block alone. */
+        b.base = b.low - (b.low - start) % lanes;
+        b.O = state_O(&g, n);
+        int64_t one = 1;
+        const char *then = b.high < all.high && n + 1 < first + w->group ? piece_at(&g, &keys, b.high, &one) : NULL;
+        run_block(&g, &b, then);
+    }
+    if (atomic_fetch_sub_explicit(open_tasks(c, g.number), 1, memory_order_acq_rel) == 1) finish_group(&g);
+}
+
+void attn_sched_decode(const attn_walk *walk, const attn_args *args, void *workspace)
+{
+    call c = {walk, args, workspace};
+    const attn_shape *s = &walk->problem.shape;
+    for (int64_t n = 0; n < s->batch * s->heads_kv; n++) atomic_init(open_tasks(&c, n), attn_ceil_div(walk->parts, walk->group));
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+}
