@@ -55,6 +55,13 @@ typedef struct problem {
     float *Q, *S, *O, *m, *l;
 } problem;
 
+/* Side by side: K and V of the block behind, taken in turn over both phases. */
+static int64_t beside(const problem *p, const char *K, const char *V, const char *here, int64_t turn, int64_t n)
+{
+    const int64_t row = p->dim * p->size, at = (n + turn / 2 * p->piece) * row;
+    return (turn % 2 ? V : K) + at - here;
+}
+
 static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
 {
     const int64_t row = p->dim * p->size;
@@ -64,6 +71,7 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
         if (p->mode == 1 && j + p->piece >= n) fetch = V - (K + j * row);
         if (p->mode == 3) fetch = V + j * row - (K + j * row);
+        if (p->mode == 4) fetch = beside(p, K, V, K + j * row, j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
         p->kernel->dots(p->rows, count, p->dim, p->Q, p->dim, K + j * row, p->dtype, p->dim, p->S + j, p->lds, fetch);
     }
@@ -74,6 +82,7 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
         if (p->mode == 1 && j + p->piece >= n) fetch = K + n * row - (V + j * row);
         if (p->mode == 3) fetch = K + (n + j) * row - (V + j * row);
+        if (p->mode == 4) fetch = beside(p, K, V, V + j * row, n / p->piece + j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
         p->kernel->add_values(p->rows, count, p->dim, p->S + j, p->lds, V + j * row, p->dtype, p->dim, p->O, p->dim, fetch);
     }

@@ -43,20 +43,20 @@ int attn_decode_scratch_init(attn_walk *walk)
     if (s->Qt_bytes < 0 || all->state_bytes < 0) return 0;
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads) || !attn_mul(key_heads, walk->parts, &states)) return 0;
     if (!attn_mul(states, rows, &numbers)) return 0;
-    const part own[] = {
+    const attn_part_of own[] = {
         {&s->Qt, s->Qt_bytes, 1, 1},
         {&s->S, rows, lds, size},
         {&s->scratch, rows, lds, size},
         {&s->Ot, 2, walk->decode_ldo, size},
     };
-    const part shared[] = {
+    const attn_part_of shared[] = {
         {&all->states, states, all->state_bytes, 1},
         {&all->row_m, numbers, 1, size},
         {&all->row_l, numbers, 1, size},
         {&all->counters, key_heads, 1, sizeof(int64_t)},
     };
     s->bytes = all->bytes = 0;
-    return place(own, sizeof own / sizeof *own, &s->bytes) && place(shared, sizeof shared / sizeof *shared, &all->bytes);
+    return attn_place(own, sizeof own / sizeof *own, &s->bytes) && attn_place(shared, sizeof shared / sizeof *shared, &all->bytes);
 }
 
 int attn_scratch_init(attn_walk *walk)
