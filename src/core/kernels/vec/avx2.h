@@ -279,6 +279,19 @@ VF_INLINE void vf_transpose(vf *r)
 
 #endif
 
+#define VU_LANES 4
+typedef __m256i vu;
+VF_INLINE vu vu_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
+VF_INLINE vu vu_load(const uint64_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+VF_INLINE vu vu_xor(vu a, vu b) { return _mm256_xor_si256(a, b); }
+VF_INLINE vu vu_multiply(vu a, vu b) { return _mm256_mul_epu32(a, b); }
+VF_INLINE vu vu_upper(vu a) { return _mm256_srli_epi64(a, 32); }
+VF_INLINE void vu_store_lower(uint32_t *p, vu a)
+{
+    __m256i lower = _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(lower));
+}
+
 #include "avx2_product.h"
 
 #endif

@@ -292,6 +292,17 @@ VF_INLINE void vf_transpose(vf *r)
 
 #endif
 
+#if !defined(ATTN_EMULATE_AVX512) /* then the plain ones of dropout_step.inc.c */
+#define VU_LANES 8
+typedef __m512i vu;
+VF_INLINE vu vu_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
+VF_INLINE vu vu_load(const uint64_t *p) { return _mm512_loadu_si512(p); }
+VF_INLINE vu vu_xor(vu a, vu b) { return _mm512_xor_si512(a, b); }
+VF_INLINE vu vu_multiply(vu a, vu b) { return _mm512_mul_epu32(a, b); }
+VF_INLINE vu vu_upper(vu a) { return _mm512_srli_epi64(a, 32); }
+VF_INLINE void vu_store_lower(uint32_t *p, vu a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi64_epi32(a)); }
+#endif
+
 VF_INLINE vm vm_and(vm a, vm b) { return (vm)(a & b); }
 VF_INLINE vm vm_or(vm a, vm b) { return (vm)(a | b); }
 VF_INLINE int vm_any(vm a) { return a != 0; }
