@@ -49,7 +49,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     attn_dtype index = p->mask.index_dtype;
     attn_dtype bias = p->bias.bias.dtype ? p->bias.bias.dtype : compute, w = p->score.w.dtype ? p->score.w.dtype : compute;
     int backward = p->op == ATTN_BACKWARD, jvp = p->op == ATTN_JVP, second = p->op == ATTN_DOUBLE_BACKWARD;
-    enum role forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
+    const int forward_role = p->op == ATTN_FORWARD ? OUTPUT : INPUT; /* o and lse */
     const attn_tangents *tan = &p->tangents;
     int64_t B = p->mask.packed ? 1 : s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
     int64_t Tq = tokens_in_all(p, a->cu_seqlens_q, Sq), Tkv = tokens_in_all(p, a->cu_seqlens_kv, Skv);
