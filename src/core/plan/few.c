@@ -3,8 +3,8 @@
 #include "../sched/task.h"
 #include "plan.h"
 
-/* Measured on AVX2 and AVX-512 (lab/decode/README.md): tiles hold queries of one head in their lanes and pay for a whole vector of
- * them, so decode is ahead while a head has few, and loses to tiles where many rows meet each key. */
+/* Tiles hold queries of one head in their lanes and pay for a whole vector of them, so decode is ahead while a head has few; tiles
+ * are where many rows meet each key (lab/decode/README.md). */
 enum { MOST_QUERIES = 4, MOST_ROWS = 16 };
 
 int attn_has_few_queries(const attn_problem *p)
