@@ -23,6 +23,8 @@ int attn_cmd_view(int argc, char **argv);
 int attn_cmd_layer(int argc, char **argv);
 int attn_cmd_analyze(int argc, char **argv);
 int attn_cmd_mask(int argc, char **argv);
+int attn_cmd_hopfield(int argc, char **argv);
+int attn_cmd_einsum(int argc, char **argv);
 int attn_cmd_check(int argc, char **argv);
 int attn_cmd_bench(int argc, char **argv);
 int attn_cmd_info(int argc, char **argv);

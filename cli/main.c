@@ -24,6 +24,8 @@ static const command commands[] = {
 #endif
     {"analyze", "IN", "print entropy and diversity of heads, and norms of gradients", attn_cmd_analyze},
     {"mask", "NAME... -n N", "print a mask as text or a picture, and what it saves", attn_cmd_mask},
+    {"hopfield", "IN [-o OUT]", "store patterns and retrieve them from noisy ones", attn_cmd_hopfield},
+    {"einsum", "CONTRACTION", "explain a contraction: indices, shapes, cost", attn_cmd_einsum},
     {"check", "[PROBLEM...]", "hold every kernel of this CPU against the reference", attn_cmd_check},
     {"bench", "[PROBLEM...]", "measure speed, as a share of what this CPU can do", attn_cmd_bench},
     {"info", "", "print what this CPU and this build can do", attn_cmd_info},
@@ -35,7 +37,7 @@ static void print_help(void)
 {
     printf("usage: attn COMMAND [options]\n\nAttention over tensors in files, the same on every CPU, in memory that grows with the "
            "sequence.\n\n");
-    for (int k = 0; k < COMMANDS; k++) printf("  attn %-7s %-16s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
+    for (int k = 0; k < COMMANDS; k++) printf("  attn %-8s %-16s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
     printf("\n`attn COMMAND --help` has the options of one; `man attn` has everything.\n");
 }
 

@@ -106,6 +106,14 @@ typedef struct ref_second {
 } ref_second;
 void ref_second_order(const ref_problem *p, const ref_second *s);
 
+/* Modern Hopfield network: a state x [N] and M patterns X [M][N]; p [M] are the weights, updated = X^T p; returns the energy,
+ * |x|^2 / 2 - log(sum exp(beta X x)) / beta. */
+double ref_hopfield_update(int64_t M, int64_t N, double beta, const double *X, const double *x, double *p, double *updated);
+
+/* Its gradient; grad_x is written, grad_X added to. */
+void ref_hopfield_backward(int64_t M, int64_t N, double beta, const double *X, const double *x, const double *p,
+                           const double *grad_updated, double grad_energy, double *grad_x, double *grad_X);
+
 /*
  * The dropout mask: 1 if weight (b, h, i, j) is kept at probability p of being dropped.  Philox4x32-10 (Salmon et al. 2011) with
  * key = seed and counter = (offset, b*Hq + h, i, j/4); word j%4 of the result, as a number of 32 bits, is at least p * 2^32.

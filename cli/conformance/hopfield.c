@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ * hopfield.c - see hopfield.h. */
+#include "hopfield.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attn/hopfield.h"
+#include "attn_ref.h"
+
+enum { STATE, PATTERNS, GRAD_OUTPUT, GRAD_ENERGY, INPUTS, OUTPUT = INPUTS, ENERGY, GRAD_STATE, GRAD_PATTERNS, ALL };
+static const char *const names[ALL] = {"in.state",   "in.patterns", "in.grad_output", "in.grad_energy",
+                                       "out.output", "out.energy",  "out.grad_state", "out.grad_patterns"};
+
+int hopfield_case_is(const char *suite, const cJSON *json)
+{
+    const cJSON *op = cJSON_GetObjectItemCaseSensitive(json, "op");
+    return strcmp(suite, "mechanism_grad") == 0 && cJSON_IsString(op) && strcmp(op->valuestring, "modern_hopfield") == 0;
+}
+
+static void conclude(evaluation *e, check_status status, const char *what, const char *name)
+{
+    if (e->status != CHECK_PASSED) return;
+    e->status = status;
+    snprintf(e->reason, sizeof e->reason, "%s: %s", name, what);
+}
+
+static double number_in(const cJSON *object, const char *name, double otherwise)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNumber(value) ? value->valuedouble : otherwise;
+}
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+static void define(view_pool *pool, const double *const in[INPUTS], double *exact[ALL], int64_t count, int64_t M, int64_t N,
+                   double beta)
+{
+    double *p = pool_take(pool, M, sizeof *p);
+    for (int64_t i = 0; i < count; i++) {
+        exact[ENERGY][i] = ref_hopfield_update(M, N, beta, in[PATTERNS], in[STATE] + i * N, p, exact[OUTPUT] + i * N);
+        ref_hopfield_backward(M, N, beta, in[PATTERNS], in[STATE] + i * N, p, in[GRAD_OUTPUT] + i * N, in[GRAD_ENERGY][i],
+                              exact[GRAD_STATE] + i * N, exact[GRAD_PATTERNS]);
+    }
+}
+
+void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *tensors)
+{
+    const cJSON *params = cJSON_GetObjectItemCaseSensitive(json, "params"),
+                *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
+    const double beta = number_in(params, "beta", 1), rtol = number_in(tolerance, "rel", 1e-5),
+                 atol = number_in(tolerance, "abs", 1e-6);
+    view_pool pool = {0};
+    view given[ALL];
+    double *numbers[ALL], *exact[ALL] = {0};
+    for (int t = 0; t < ALL; t++) {
+        given[t] = view_of(attn_tensors_find(tensors, names[t]));
+        if (!view_given(&given[t])) {
+            conclude(e, CHECK_SKIPPED, "a tensor that is not there", names[t]);
+            pool_empty(&pool);
+            return;
+        }
+        numbers[t] = (double *)view_convert(&pool, &given[t], ATTN_F64).data;
+        exact[t] = pool_take(&pool, view_count(&given[t]), sizeof(double));
+    }
+    const int64_t count = given[STATE].size[0], M = given[PATTERNS].size[0], N = given[PATTERNS].size[1];
+    define(&pool, (const double *const *)numbers, exact, count, M, N, beta);
+    for (int wide = 0; wide < 2; wide++) {
+        const attn_dtype type = wide ? ATTN_F64 : ATTN_F32;
+        const void *in[INPUTS];
+        void *out[ALL];
+        attn_error error;
+        for (int t = 0; t < INPUTS; t++) in[t] = view_convert(&pool, &given[t], type).data;
+        for (int t = INPUTS; t < ALL; t++) out[t] = pool_take(&pool, view_count(&given[t]), 8);
+        const attn_hopfield memory = {
+            .struct_size = sizeof memory, .dtype = type, .patterns = M, .dim = N, .beta = beta, .data = in[PATTERNS]};
+        if (attn_hopfield_update(&memory, count, in[STATE], out[OUTPUT], out[ENERGY], &error) != ATTN_OK ||
+            attn_hopfield_update_backward(&memory, count, in[STATE], in[GRAD_OUTPUT], in[GRAD_ENERGY], out[GRAD_STATE],
+                                          out[GRAD_PATTERNS], &error) != ATTN_OK)
+            conclude(e, CHECK_FAILED, error.message, attn_dtype_name(type));
+        for (int t = INPUTS; t < ALL; t++) {
+            const int64_t n = view_count(&given[t]);
+            double *got = pool_take(&pool, n, sizeof *got);
+            const double into = fmax(1, largest(numbers[PATTERNS], M * N)) * fmax(1, largest(numbers[STATE], count * N)) *
+                                fmax(1, largest(exact[t], n));
+            const double bound = (wide ? 0x1p-53 : 0x1p-24) * (16 + (double)(M + N)) * into;
+            attn_convert(got, ATTN_F64, out[t], type, n);
+            for (int64_t i = 0; i < n; i++) {
+                const double close = atol + rtol * fabs(numbers[t][i]);
+                if (!(fabs(exact[t][i] - numbers[t][i]) <= close))
+                    conclude(e, CHECK_FAILED, "the reference does not agree", names[t]);
+                if (!(fabs(got[i] - numbers[t][i]) <= close)) conclude(e, CHECK_FAILED, "not what is expected", names[t]);
+                if (!(fabs(got[i] - exact[t][i]) <= bound)) conclude(e, CHECK_FAILED, "beyond the bound", names[t]);
+                e->bound_fraction = fmax(e->bound_fraction, fabs(got[i] - exact[t][i]) / bound);
+                if (t == OUTPUT) e->max_error = fmax(e->max_error, fabs(got[i] - numbers[t][i]));
+            }
+        }
+    }
+    pool_empty(&pool);
+}

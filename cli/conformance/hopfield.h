@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ * hopfield.h - cases of mechanism_grad's modern Hopfield network. */
+#ifndef ATTN_CLI_CONFORMANCE_HOPFIELD_H
+#define ATTN_CLI_CONFORMANCE_HOPFIELD_H
+
+#include <cjson/cJSON.h>
+
+#include "evaluate.h"
+
+int hopfield_case_is(const char *suite, const cJSON *json);
+
+/* Update, energy and gradients in f32 and in f64: against the suite within its tolerance, and against the reference within
+ * u (16 + patterns + channels) times the largest number that goes into a sum. */
+void hopfield_case_evaluate(evaluation *result, const cJSON *json, const attn_tensors *tensors);
+
+#endif

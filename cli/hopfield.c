@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hopfield.c - `attn hopfield`: stores the patterns of a file, and retrieves them from noisy ones. */
+#include "attn/hopfield.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn/io.h"
+#include "attn/linear.h"
+#include "commands.h"
+#include "failure.h"
+#include "json.h"
+#include "options.h"
+
+static const command_usage usage = {
+    .name = "hopfield",
+    .synopsis = "IN [-o OUT] [options]",
+    .summary = "Stores the rows of the tensor patterns [pattern, channel] of IN, and retrieves from the\n"
+               "rows of states [state, channel]; without states, from each pattern with noise added.\n"
+               "Prints the pattern that each state came to and its energy before every update and\n"
+               "after the last.\n",
+    .notes = "OUT gets found [state, channel], iterations [state] and energies [state, update].\n"
+             "\n"
+             "Examples:\n"
+             "  attn hopfield patterns.safetensors --beta=8 --noise=0.3 --seed=1\n"
+             "  attn hopfield memory.safetensors -o found.safetensors --beta=4 --json\n",
+};
+
+typedef struct hopfield_settings {
+    const char *output;
+    double beta, noise, tolerance;
+    int64_t iterations;
+    common_settings common;
+} hopfield_settings;
+
+static attn_status set_output(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((hopfield_settings *)target)->output = value;
+    return ATTN_OK;
+}
+
+static attn_status set_number(void *target, const char *name, const char *value, attn_error *error)
+{
+    hopfield_settings *s = target;
+    char *end;
+    const double x = strtod(value, &end);
+    if (end == value || *end || !isfinite(x) || x < 0 || (x == 0 && strcmp(name, "beta") == 0))
+        return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not a number %s", name, value,
+                       strcmp(name, "beta") == 0 ? "above 0" : "of at least 0");
+    *(strcmp(name, "beta") == 0 ? &s->beta : strcmp(name, "noise") == 0 ? &s->noise : &s->tolerance) = x;
+    return ATTN_OK;
+}
+
+static attn_status set_iterations(void *target, const char *name, const char *value, attn_error *error)
+{
+    return option_whole(name, value, 1, 1000000, &((hopfield_settings *)target)->iterations, error);
+}
+
+static const option_row hopfield_options[] = {
+    {"output", 'o', "FILE", "where to write: .safetensors or .npz", set_output},
+    {"beta", 0, "B", "how sharp: attention's scale (default: 1)", set_number},
+    {"noise", 0, "S", "deviation of the noise, without states (default: 0.1)", set_number},
+    {"iterations", 0, "N", "at most so many updates (default: 10)", set_iterations},
+    {"tolerance", 0, "T", "done when no number moves as much (default: 1e-6)", set_number},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+typedef struct work {
+    const hopfield_settings *settings;
+    attn_tensors *file, *out;
+    attn_hopfield memory;
+    const void *states;
+    void *noisy, *found;
+    int64_t count, *iterations;
+    double *energies;
+} work;
+
+static attn_status find_rows(const work *w, const char *name, const attn_tensor **t, attn_error *error)
+{
+    *t = attn_tensors_find(w->file, name);
+    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s", name);
+    if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; it must be f32 or f64", name, attn_dtype_name((*t)->dtype));
+    if ((*t)->rank != 2 || (*t)->shape[0] < 1 || (*t)->shape[1] < 1)
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is not [row, channel] with a row and a channel at least", name);
+    return ATTN_OK;
+}
+
+static double number_at(const work *w, const void *array, int64_t i)
+{
+    return w->memory.dtype == ATTN_F64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
+}
+
+/* Each pattern with noise. */
+static attn_status add_noise(work *w, attn_error *error)
+{
+    const attn_hopfield *m = &w->memory;
+    w->count = m->patterns;
+    w->noisy = need_memory(w->count * m->dim, attn_dtype_size(m->dtype));
+    w->states = w->noisy;
+    const attn_status status =
+        attn_random_features(ATTN_ROWS_NORMAL, w->count, m->dim, w->settings->common.seed, 0, w->noisy, m->dtype, error);
+    for (int64_t i = 0; status == ATTN_OK && i < w->count * m->dim; i++) {
+        const double x = number_at(w, m->data, i) + w->settings->noise * number_at(w, w->noisy, i);
+        if (m->dtype == ATTN_F64) ((double *)w->noisy)[i] = x;
+        else ((float *)w->noisy)[i] = (float)x;
+    }
+    return status;
+}
+
+static attn_status prepare(work *w, attn_error *error)
+{
+    const attn_tensor *patterns, *states = NULL;
+    attn_status status = find_rows(w, "patterns", &patterns, error);
+    if (status != ATTN_OK) return status;
+    w->memory = (attn_hopfield){.struct_size = sizeof(attn_hopfield),
+                                .dtype = patterns->dtype,
+                                .patterns = patterns->shape[0],
+                                .dim = patterns->shape[1],
+                                .beta = w->settings->beta,
+                                .data = patterns->data};
+    if (!attn_tensors_find(w->file, "states")) return add_noise(w, error);
+    status = find_rows(w, "states", &states, error);
+    if (status != ATTN_OK) return status;
+    if (states->shape[1] != patterns->shape[1] || states->dtype != patterns->dtype)
+        return failure(error, ATTN_ERR_SHAPE, "tensor 'states' is %s with %" PRId64 " channels, and patterns are %s with %" PRId64,
+                       attn_dtype_name(states->dtype), states->shape[1], attn_dtype_name(patterns->dtype), patterns->shape[1]);
+    w->count = states->shape[0];
+    w->states = states->data;
+    return ATTN_OK;
+}
+
+static attn_status retrieve(work *w, attn_error *error)
+{
+    const int64_t most = w->settings->iterations;
+    const int64_t shapes[3][2] = {{w->count, w->memory.dim}, {w->count}, {w->count, most + 1}};
+    void *data[3];
+    attn_status status = attn_tensors_create(&w->out, error);
+    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "found", w->memory.dtype, 2, shapes[0], &data[0], error);
+    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "iterations", ATTN_I64, 1, shapes[1], &data[1], error);
+    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "energies", ATTN_F64, 2, shapes[2], &data[2], error);
+    if (status != ATTN_OK) return status;
+    w->found = data[0], w->iterations = data[1], w->energies = data[2];
+    status = attn_hopfield_retrieve(&w->memory, w->count, w->states, most, w->settings->tolerance, w->found, w->iterations,
+                                    w->energies, error);
+    if (status == ATTN_OK && w->settings->output) status = attn_tensors_write(w->out, w->settings->output, error);
+    return status;
+}
+
+static int64_t nearest_pattern(const work *w, int64_t state, double *distance)
+{
+    const int64_t dim = w->memory.dim;
+    int64_t best = 0;
+    *distance = INFINITY;
+    for (int64_t k = 0; k < w->memory.patterns; k++) {
+        double sum = 0;
+        for (int64_t c = 0; c < dim; c++) {
+            const double d = number_at(w, w->found, state * dim + c) - number_at(w, w->memory.data, k * dim + c);
+            sum += d * d;
+        }
+        if (sqrt(sum) < *distance) *distance = sqrt(sum), best = k;
+    }
+    return best;
+}
+
+static void print(const work *w)
+{
+    const int64_t most = w->settings->iterations;
+    cJSON *object = w->settings->common.json ? json_begin() : NULL, *list = object ? json_list(object, "states") : NULL;
+    for (int64_t i = 0; i < w->count; i++) {
+        const double *energies = w->energies + i * (most + 1);
+        double distance;
+        const int64_t pattern = nearest_pattern(w, i, &distance);
+        if (object) {
+            cJSON *row = json_item(list);
+            json_whole(row, "state", i);
+            json_whole(row, "pattern", pattern);
+            json_number(row, "distance", distance);
+            json_whole(row, "iterations", w->iterations[i]);
+            cJSON *numbers = json_list(row, "energies");
+            for (int64_t k = 0; k <= w->iterations[i]; k++) cJSON_AddItemToArray(numbers, cJSON_CreateNumber(energies[k]));
+            continue;
+        }
+        printf("state %" PRId64 ": pattern %" PRId64 " at distance %.3g after %" PRId64 " updates, energy", i, pattern, distance,
+               w->iterations[i]);
+        for (int64_t k = 0; k <= w->iterations[i]; k++) printf(" %.6g", energies[k]);
+        printf("\n");
+    }
+    if (object) json_end(object);
+}
+
+int attn_cmd_hopfield(int argc, char **argv)
+{
+    hopfield_settings settings = {.beta = 1, .noise = 0.1, .tolerance = 1e-6, .iterations = 10};
+    const option_group groups[] = {
+        {"Retrieval", hopfield_options, &settings}, {"Common", common_options, &settings.common}, {NULL, NULL, NULL}};
+    work w = {.settings = &settings};
+    attn_error error;
+    int operand;
+    const int early = options_begin(&usage, groups, argc, argv, 1, &operand);
+    if (early >= 0) return early;
+    if (operand == argc) return command_fail_missing("hopfield", "input file", "attn hopfield patterns.safetensors --beta=8");
+    attn_status status = attn_tensors_read(&w.file, argv[operand], &error);
+    if (status == ATTN_OK) status = prepare(&w, &error);
+    if (status == ATTN_OK) status = retrieve(&w, &error);
+    if (status == ATTN_OK) print(&w);
+    const int result = status == ATTN_OK ? EXIT_DONE : command_fail("hopfield", argv[operand], &error);
+    attn_tensors_destroy(w.out);
+    attn_tensors_destroy(w.file);
+    free(w.noisy);
+    return result;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hopfield.h - associative memory: patterns are stored, and a state that is near one of them moves to it.  One update of the modern
+ * network is an attention: states are queries, patterns are keys and values.  Conventions of attn.h hold.
+ *
+ * Arrays are dense, of f32 or f64: patterns [patterns][dim], states [count][dim], one energy for each state.
+ */
+#ifndef ATTN_HOPFIELD_H
+#define ATTN_HOPFIELD_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is stored.  The patterns are borrowed. */
+typedef struct attn_hopfield {
+    size_t struct_size; /* sizeof(attn_hopfield) */
+    attn_dtype dtype;   /* of every array: ATTN_F32 (default) or ATTN_F64 */
+    int64_t patterns;   /* M, at least 1 */
+    int64_t dim;        /* N, at least 1 */
+    double beta;        /* > 0: how sharp; 0: 1 */
+    const void *data;   /* [patterns][dim] */
+    int64_t reserved[4];
+} attn_hopfield;
+
+/*
+ * The modern network (Ramsauer et al. 2020, equations 2 and 3, without the constant terms of the energy), for every state x, with X
+ * the patterns as rows:
+ *
+ *      energy = -log(sum_m exp(beta X_m.x)) / beta + |x|^2 / 2          updated = X^T softmax(beta X x)
+ *
+ * An update never raises the energy.  updated and energy may each be NULL; updated is not states.  Returns ATTN_ERR_ARGUMENT,
+ * ATTN_ERR_SHAPE, ATTN_ERR_UNSUPPORTED or ATTN_ERR_MEMORY with outputs untouched; so do all functions here.
+ */
+ATTN_API attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, const void *states, void *updated,
+                                          void *energy, attn_error *error);
+
+/* The gradient of attn_hopfield_update: from those of updated and of energy (each NULL: 0) to those of states and patterns (each
+ * may be NULL). */
+ATTN_API attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t count, const void *states,
+                                                   const void *grad_updated, const void *grad_energy, void *grad_states,
+                                                   void *grad_patterns, attn_error *error);
+
+/*
+ * Updates every state until no number of it moves by `tolerance` or more, at most `most` times.  iterations [count] (NULL: not
+ * wanted) counts updates, the one that moved nothing too.  energies [count][most + 1] (NULL: not wanted) has the energy before each
+ * update and after the last; the places behind repeat it.  found is not states.
+ */
+ATTN_API attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, const void *states, int64_t most,
+                                            double tolerance, void *found, int64_t *iterations, double *energies,
+                                            attn_error *error);
+
+/* How the classical network moves: all units from the old state, or one after the other, each seeing those before it. */
+typedef enum attn_hopfield_order { ATTN_HOPFIELD_SYNCHRONOUS = 0, ATTN_HOPFIELD_ASYNCHRONOUS = 1 } attn_hopfield_order;
+
+/*
+ * The classical network (Hopfield 1982), with W = sum_m X_m X_m^T / dim, its diagonal kept:
+ *
+ *      energy = -x^T W x / 2          updated = sign(W x), sign(0) = 0
+ *
+ * Synchronous updates may cycle; asynchronous ones do not raise the energy of states of -1 and 1.  updated and energy may each be
+ * NULL.
+ */
+ATTN_API attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_order order, int64_t count,
+                                             const void *states, void *updated, void *energy, attn_error *error);
+
+/* How many random patterns a network of `dim` units holds: 0.14 dim (classical; Amit et al. 1985), and of the order of exp(dim / 2)
+ * (modern; Demircigil et al. 2017); infinity where a double ends. */
+ATTN_API double attn_hopfield_classical_capacity(int64_t dim);
+ATTN_API double attn_hopfield_modern_capacity(int64_t dim);
+
+/* The smallest distance of two patterns over their mean length: 0 for equal ones, infinity for a single pattern; NaN if all are 0.
+ */
+ATTN_API attn_status attn_hopfield_separation(const attn_hopfield *memory, double *separation, attn_error *error);
+
+/* The modern energy along one axis: x[i] = low + i (high - low) / (points - 1), all other channels 0.  points >= 2. */
+ATTN_API attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, int64_t points, double low, double high,
+                                             double *x, double *energy, attn_error *error);
+
+/*
+ * The share of `samples` probes, pattern number `index` plus normal noise of this deviation (from attn_random_features with this
+ * seed), that are nearest to that pattern once retrieved, with at most `most` updates to the tolerance.  Of equal distances the
+ * lowest pattern counts.
+ */
+ATTN_API attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int64_t samples, double noise, uint64_t seed,
+                                         int64_t most, double tolerance, double *share, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

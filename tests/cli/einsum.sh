@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+# einsum.sh - contractions explained: indices, shapes, cost, names; and what is refused.
+. tests/cli/tap.sh
+
+"$ATTN" einsum "bhid,bhjd->bhij" --sizes=b=2,h=8,i=1024,j=512,d=64 >out.txt
+ok "free indices" grep -qE '^  free indices  b h i j$' out.txt
+ok "summed indices" grep -qE '^  summed over   d$' out.txt
+ok "shapes" grep -qF 'tensor 2      [b=2, h=8, j=512, d=64]' out.txt
+ok "cost" grep -qE '^  cost .*: 5.36871e\+08$' out.txt
+ok "size" grep -qE '^  numbers out   8.38861e\+06$' out.txt
+ok "implicit output is what occurs once, sorted" same "$("$ATTN" einsum "kj,ik" | head -1)" "kj,ik->ij"
+ok "a repeated index alone is summed" same "$("$ATTN" einsum "ii" | head -1)" "ii->"
+"$ATTN" einsum trace >out.txt
+ok "one number" grep -q 'one number' out.txt
+ok "a name" same "$("$ATTN" einsum multihead_combine | head -1)" "hic,hcd->id"
+ok "--json" python3 -c 'import json, subprocess, sys
+found = json.loads(subprocess.run([sys.argv[1], "einsum", "hij,hjc->hic", "--json", "--sizes=h=2,i=3,j=4,c=5"], capture_output=True).stdout)
+assert found == {"contraction": "hij,hjc->hic", "inputs": ["hij", "hjc"], "output": "hic", "free_indices": ["h", "i", "c"],
+                 "summation_indices": ["j"], "multiplications": 120, "numbers_out": 30}, found' "$ATTN"
+"$ATTN" einsum --help | grep -oE '^  [a-z_]+ +[a-z,]+->[a-z]* ' >names.txt
+ok "26 names in --help" same "$(wc -l <names.txt)" 26
+while read -r name contraction; do
+    ok "$name" same "$("$ATTN" einsum "$name" | head -1)" "$contraction"
+done <names.txt
+
+refused 2 "attn einsum: i1,j: '1' is no index; indices are letters" einsum "i1,j"
+refused 2 "attn einsum: ij->ik: index k behind the arrow is on no tensor before it" einsum "ij->ik"
+refused 2 "attn einsum: ij->ii: index i stands twice behind the arrow" einsum "ij->ii"
+refused 2 "attn einsum: ij,,k: tensor 2 has no index" einsum "ij,,k"
+refused 2 "attn einsum: ->: no index before the arrow" einsum -- "->"
+refused 2 "attn einsum: ij: sizes name k, which is no index of ij->ij" einsum ij --sizes=k=2
+refused 2 "attn einsum: ij: sizes do not name j" einsum ij --sizes=i=2
+refused 2 "attn einsum: ij: sizes (i=x) are not like b=2,h=8" einsum ij --sizes=i=x
+refused 2 "attn einsum: dot_produkt: no contraction is named so (nearest: dot_product)" einsum dot_produkt
+
+tap_done

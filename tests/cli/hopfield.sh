@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+# hopfield.sh - patterns of a file come back from noise, with energies that never rise; and what is refused.
+. tests/cli/tap.sh
+
+"$MAKE" p.safetensors patterns:f32:5x32 || exit 1
+"$MAKE" s.safetensors patterns:f32:5x32 states:f32:3x32 || exit 1
+"$MAKE" w.safetensors patterns:f32:5x32 states:f32:3x31 || exit 1
+"$MAKE" r.safetensors patterns:f32:32 || exit 1
+"$MAKE" i.safetensors patterns:i32:4x8:1 || exit 1
+"$MAKE" n.safetensors q:f32:4x8 || exit 1
+ok "--json" python3 -c 'import json, subprocess, sys
+states = json.loads(subprocess.run([sys.argv[1], "hopfield", "p.safetensors", "--json", "--beta=9", "--noise=0.05", "--seed=3"], capture_output=True).stdout)["states"]
+assert [s["pattern"] for s in states] == list(range(5)), states
+for s in states:
+    assert len(s["energies"]) == s["iterations"] + 1
+    assert all(b <= a + 1e-5 for a, b in zip(s["energies"], s["energies"][1:])), s
+    assert s["distance"] < 0.1' "$ATTN"
+ok "states of the file, and an output" "$ATTN" hopfield s.safetensors -o made.npz --iterations=4
+ok "what the output has" python3 -c 'import zipfile
+assert sorted(zipfile.ZipFile("made.npz").namelist()) == ["energies.npy", "found.npy", "iterations.npy"]'
+ok "the same seed, the same lines" same "$("$ATTN" hopfield p.safetensors --seed=1)" "$("$ATTN" hopfield p.safetensors --seed=1)"
+
+refused 2 "attn hopfield: n.safetensors: no tensor is named patterns" hopfield n.safetensors
+refused 2 "attn hopfield: r.safetensors: tensor 'patterns' is not [row, channel] with a row and a channel at least" hopfield r.safetensors
+refused 3 "attn hopfield: i.safetensors: tensor 'patterns' is i32; it must be f32 or f64" hopfield i.safetensors
+refused 2 "attn hopfield: w.safetensors: tensor 'states' is f32 with 31 channels, and patterns are f32 with 32" hopfield w.safetensors
+refused 2 "attn hopfield: --beta (0) is not a number above 0" hopfield p.safetensors --beta=0
+refused 2 "attn hopfield: --noise (x) is not a number of at least 0" hopfield p.safetensors --noise=x
+
+tap_done

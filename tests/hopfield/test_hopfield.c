@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ * test_hopfield.c - associative memory: against ref/, known numbers and finite differences; energies that never rise; what is
+ * refused, with the exact message. */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/hopfield.h"
+#include "attn_ref.h"
+
+enum { M = 7, N = 10, COUNT = 4 };
+
+static double X[M][N], x[COUNT][N];
+static const attn_hopfield memory = {
+    .struct_size = sizeof memory, .dtype = ATTN_F64, .patterns = M, .dim = N, .beta = 1.3, .data = X};
+
+static double uniform(void)
+{
+    static uint64_t state = 99;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 33) / 1073741824.0 - 1;
+}
+
+static int draw(void **state)
+{
+    (void)state;
+    for (int i = 0; i < M * N; i++) X[i / N][i % N] = uniform();
+    for (int i = 0; i < COUNT * N; i++) x[i / N][i % N] = 2 * uniform();
+    return 0;
+}
+
+/* Sums of at most M + N terms within +-4, M + N + 16 roundings each. */
+static const double bound = 0x1p-53 * (M + N + 16) * 4 * 4;
+
+static void test_definition(void **state)
+{
+    double updated[COUNT][N], energy[COUNT], dx[COUNT][N], dX[M][N], want_dX[M][N] = {{0}}, p[M], out[N], want_dx[N];
+    double grad[COUNT][N], grad_energy[COUNT];
+    (void)state;
+    for (int i = 0; i < COUNT * N; i++) grad[i / N][i % N] = uniform();
+    for (int i = 0; i < COUNT; i++) grad_energy[i] = uniform();
+    assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
+    assert_int_equal(attn_hopfield_update_backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
+    for (int i = 0; i < COUNT; i++) {
+        const double want = ref_hopfield_update(M, N, memory.beta, X[0], x[i], p, out);
+        ref_hopfield_backward(M, N, memory.beta, X[0], x[i], p, grad[i], grad_energy[i], want_dx, want_dX[0]);
+        assert_true(fabs(energy[i] - want) <= bound);
+        for (int c = 0; c < N; c++) assert_true(fabs(updated[i][c] - out[c]) <= bound && fabs(dx[i][c] - want_dx[c]) <= bound * 4);
+    }
+    for (int i = 0; i < M * N; i++) assert_true(fabs(dX[i / N][i % N] - want_dX[i / N][i % N]) <= bound * 4);
+}
+
+static double objective(const double *grad, const double *grad_energy)
+{
+    double updated[COUNT][N], energy[COUNT], sum = 0;
+    assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
+    for (int i = 0; i < COUNT * N; i++) sum += grad[i] * updated[i / N][i % N];
+    for (int i = 0; i < COUNT; i++) sum += grad_energy[i] * energy[i];
+    return sum;
+}
+
+static void test_differences(void **state)
+{
+    double grad[COUNT * N], grad_energy[COUNT], dx[COUNT * N], dX[M * N];
+    const double step = 1e-5;
+    (void)state;
+    for (int i = 0; i < COUNT * N; i++) grad[i] = uniform();
+    for (int i = 0; i < COUNT; i++) grad_energy[i] = uniform();
+    assert_int_equal(attn_hopfield_update_backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
+    for (int i = 0; i < COUNT * N + M * N; i++) {
+        const int k = i - COUNT * N;
+        double *at = k < 0 ? &x[i / N][i % N] : &X[k / N][k % N], kept = *at;
+        const double got = i < COUNT * N ? dx[i] : dX[i - COUNT * N];
+        *at = kept + step;
+        const double up = objective(grad, grad_energy);
+        *at = kept - step;
+        const double slope = (up - objective(grad, grad_energy)) / (2 * step);
+        *at = kept;
+        assert_true(fabs(slope - got) <= 1e-8 * (1 + fabs(got)));
+    }
+}
+
+/* Numbers of spec section 15: K = (1,0), (0,1), (.7,.7) from (.9,.1). */
+static void test_known(void **state)
+{
+    static const float patterns[3][2] = {{1, 0}, {0, 1}, {0.7f, 0.7f}}, from[2] = {0.9f, 0.1f};
+    static const double want[2][2] = {{0.6936, 0.4508}, {0.9072, 0.1990}};
+    double separation;
+    float to[2];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const attn_hopfield m = {.struct_size = sizeof m, .patterns = 3, .dim = 2, .beta = k ? 5 : 1, .data = patterns};
+        assert_int_equal(attn_hopfield_update(&m, 1, from, to, NULL, NULL), ATTN_OK);
+        for (int c = 0; c < 2; c++) assert_true(fabs((double)to[c] - want[k][c]) < 5.1e-5);
+    }
+    static const double eye[4][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
+    attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .patterns = 4, .dim = 4, .data = eye};
+    assert_int_equal(attn_hopfield_separation(&m, &separation, NULL), ATTN_OK);
+    assert_true(fabs(separation - sqrt(2)) < 1e-15);
+    m.patterns = 1;
+    assert_int_equal(attn_hopfield_separation(&m, &separation, NULL), ATTN_OK);
+    assert_true(isinf(separation));
+    static const double same[2][2] = {{1, 2}, {1, 2}};
+    m = (attn_hopfield){.struct_size = sizeof m, .dtype = ATTN_F64, .patterns = 2, .dim = 2, .data = same};
+    assert_int_equal(attn_hopfield_separation(&m, &separation, NULL), ATTN_OK);
+    assert_true(separation == 0);
+    assert_true(attn_hopfield_classical_capacity(100) == 0.14 * 100 && fabs(attn_hopfield_modern_capacity(4) - exp(2)) < 1e-14);
+    assert_true(isinf(attn_hopfield_modern_capacity(4096)));
+}
+
+static void test_retrieve(void **state)
+{
+    enum { MOST = 30 };
+    attn_hopfield sharp = memory;
+    double noisy[M][N], found[M][N], energies[M][MOST + 1], again[M][N];
+    int64_t taken[M];
+    (void)state;
+    sharp.beta = 12;
+    for (int i = 0; i < M * N; i++) noisy[i / N][i % N] = X[i / N][i % N] + 0.2 * uniform();
+    assert_int_equal(attn_hopfield_retrieve(&sharp, M, noisy, MOST, 1e-10, found, taken, energies[0], NULL), ATTN_OK);
+    for (int i = 0; i < M; i++) {
+        assert_in_range(taken[i], 1, MOST);
+        for (int c = 0; c < N; c++) assert_true(fabs(found[i][c] - X[i][c]) < 0.1);
+        for (int k = 0; k < MOST; k++) assert_true(energies[i][k + 1] <= energies[i][k] + 1e-14);
+        for (int k = (int)taken[i]; k < MOST; k++) assert_true(energies[i][k + 1] == energies[i][k]);
+    }
+    /* One state alone goes the same way, and no update leaves it where it is. */
+    assert_int_equal(attn_hopfield_retrieve(&sharp, 1, noisy[3], MOST, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
+    assert_memory_equal(again[3], found[3], sizeof found[3]);
+    assert_int_equal(attn_hopfield_retrieve(&sharp, M, noisy, 0, 1e-10, again, taken, energies[0], NULL), ATTN_OK);
+    assert_memory_equal(again, noisy, sizeof noisy);
+    assert_int_equal(taken[0], 0);
+}
+
+static void test_basin_and_landscape(void **state)
+{
+    enum { POINTS = 9 };
+    attn_hopfield sharp = memory;
+    double share[3], axis[POINTS], energy[POINTS], one[N] = {0}, want;
+    (void)state;
+    sharp.beta = 12;
+    assert_int_equal(attn_hopfield_basin(&sharp, 2, 100, 0.05, 1, 20, 1e-6, &share[0], NULL), ATTN_OK);
+    assert_int_equal(attn_hopfield_basin(&sharp, 2, 100, 3, 1, 20, 1e-6, &share[1], NULL), ATTN_OK);
+    assert_int_equal(attn_hopfield_basin(&sharp, 2, 100, 3, 1, 20, 1e-6, &share[2], NULL), ATTN_OK);
+    assert_true(share[0] == 1 && share[1] < 0.9 && share[1] == share[2]);
+    assert_int_equal(attn_hopfield_landscape(&memory, 3, POINTS, -2, 2, axis, energy, NULL), ATTN_OK);
+    for (int i = 0; i < POINTS; i++) {
+        assert_true(axis[i] == -2 + i * 0.5);
+        one[3] = axis[i];
+        assert_int_equal(attn_hopfield_update(&memory, 1, one, NULL, &want, NULL), ATTN_OK);
+        assert_true(want == energy[i]);
+    }
+}
+
+/* Stored signs come back from a flipped one; W by its definition; asynchronous energies never rise. */
+static void test_classical(void **state)
+{
+    enum { UNITS = 40, STORED = 3 };
+    static double patterns[STORED][UNITS], from[UNITS], to[UNITS];
+    const attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .patterns = STORED, .dim = UNITS, .data = patterns};
+    double energy, after, want = 0;
+    (void)state;
+    for (int i = 0; i < STORED * UNITS; i++) patterns[i / UNITS][i % UNITS] = uniform() > 0 ? 1 : -1;
+    memcpy(from, patterns[1], sizeof from);
+    from[5] = -from[5], from[20] = -from[20];
+    for (int a = 0; a < UNITS; a++)
+        for (int b = 0; b < UNITS; b++)
+            for (int k = 0; k < STORED; k++) want -= from[a] * patterns[k][a] * patterns[k][b] * from[b] / UNITS / 2;
+    for (int order = 0; order < 2; order++) {
+        assert_int_equal(attn_hopfield_classical(&m, (attn_hopfield_order)order, 1, from, to, &energy, NULL), ATTN_OK);
+        assert_memory_equal(to, patterns[1], sizeof to);
+        assert_true(fabs(energy - want) < 1e-12);
+        assert_int_equal(attn_hopfield_classical(&m, (attn_hopfield_order)order, 1, to, NULL, &after, NULL), ATTN_OK);
+        assert_true(after < energy);
+    }
+    for (int turn = 0; turn < 20; turn++) {
+        for (int c = 0; c < UNITS; c++) from[c] = uniform() > 0 ? 1 : -1;
+        assert_int_equal(attn_hopfield_classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, from, to, &energy, NULL), ATTN_OK);
+        assert_int_equal(attn_hopfield_classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, to, NULL, &after, NULL), ATTN_OK);
+        assert_true(after <= energy + 1e-12);
+    }
+    memset(from, 0, sizeof from);
+    assert_int_equal(attn_hopfield_classical(&m, ATTN_HOPFIELD_SYNCHRONOUS, 1, from, to, NULL, NULL), ATTN_OK);
+    for (int c = 0; c < UNITS; c++) assert_true(to[c] == 0);
+}
+
+/* Attention with this scale is one update: the same bits. */
+static void test_is_attention(void **state)
+{
+    double o[COUNT][N], updated[COUNT][N];
+    const attn_problem p = {.struct_size = sizeof p,
+                            .shape = {1, 1, 1, COUNT, M, N, N},
+                            .q.dtype = ATTN_F64,
+                            .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = 1.3}};
+    const attn_args a = {.struct_size = sizeof a, .q = x, .k = X, .v = X, .o = o};
+    (void)state;
+    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, NULL, NULL), ATTN_OK);
+    assert_memory_equal(o, updated, sizeof o);
+}
+
+#define REFUSED(change, call, status, text)                                                                                        \
+    do {                                                                                                                           \
+        attn_hopfield m = memory;                                                                                                  \
+        change;                                                                                                                    \
+        assert_int_equal(call, status);                                                                                            \
+        assert_string_equal(error.message, text);                                                                                  \
+        for (int i = 0; i < COUNT * N; i++) assert_true(out[i / N][i % N] == 5);                                                   \
+    } while (0)
+#define UPDATE attn_hopfield_update(&m, COUNT, x, out, NULL, &error)
+
+static void test_refused(void **state)
+{
+    double out[COUNT][N], share;
+    attn_error error;
+    (void)state;
+    for (int i = 0; i < COUNT * N; i++) out[i / N][i % N] = 5;
+    REFUSED(m.struct_size = 3, UPDATE, ATTN_ERR_ARGUMENT, "attn_hopfield.struct_size is 3; set it to sizeof(attn_hopfield)");
+    REFUSED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: patterns are f16; they must be f32 or f64");
+    REFUSED(m.patterns = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: patterns (0) is not at least 1");
+    REFUSED(m.dim = -2, UPDATE, ATTN_ERR_SHAPE, "hopfield: dim (-2) is not at least 1");
+    REFUSED(m.dim = INT64_MAX / 2, UPDATE, ATTN_ERR_SHAPE, "hopfield: the arrays have more bytes than 64 bits count");
+    REFUSED(m.beta = -1, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: beta is -1; it must be above 0 and finite (0 for 1)");
+    REFUSED(m.data = NULL, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: the patterns are NULL");
+    REFUSED(m.reserved[1] = 4, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: reserved[1] is 4; it must be 0");
+    REFUSED((void)m, attn_hopfield_update(NULL, COUNT, x, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
+    REFUSED((void)m, attn_hopfield_update(&m, -1, x, out, NULL, &error), ATTN_ERR_SHAPE, "hopfield: count (-1) is negative");
+    REFUSED((void)m, attn_hopfield_update(&m, 1, NULL, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: states is NULL");
+    REFUSED((void)m, attn_hopfield_update(&m, 1, out, out, NULL, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: updated is the array of states");
+    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, x, -1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: most (-1) is negative");
+    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, x, 1, -0.5, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: tolerance is -0.5; it must be at least 0");
+    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, x, 1, 0, NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: found is NULL");
+    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, out, 1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: found is the array of states");
+    REFUSED((void)m, attn_hopfield_classical(&m, (attn_hopfield_order)2, 1, x, out, NULL, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: order is 2; known: 0 (synchronous), 1 (asynchronous)");
+    REFUSED((void)m, attn_hopfield_separation(&m, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
+    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 1, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
+            "hopfield: points (1) is not at least 2");
+    REFUSED((void)m, attn_hopfield_landscape(&m, N, 2, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
+            "hopfield: axis (10) is not within 0..9");
+    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, INFINITY, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
+            "hopfield: low and high are 0 and inf; they must be finite");
+    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, NULL, out[0], &error), ATTN_ERR_ARGUMENT, "hopfield: x is NULL");
+    REFUSED((void)m, attn_hopfield_basin(&m, 0, 0, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: samples (0) is not at least 1");
+    REFUSED((void)m, attn_hopfield_basin(&m, M, 1, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: index (7) is not within 0..6");
+    REFUSED((void)m, attn_hopfield_basin(&m, 0, 1, -1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
+            "hopfield: noise is -1; it must be at least 0 and finite");
+    REFUSED((void)m, attn_hopfield_basin(&m, 0, 1, 1, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_definition),
+                                       cmocka_unit_test(test_differences),
+                                       cmocka_unit_test(test_known),
+                                       cmocka_unit_test(test_retrieve),
+                                       cmocka_unit_test(test_basin_and_landscape),
+                                       cmocka_unit_test(test_classical),
+                                       cmocka_unit_test(test_is_attention),
+                                       cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, draw, NULL);
+}
