@@ -17,7 +17,15 @@
 #include "attn/attn.h"
 
 /* The first of each list is the default. */
-typedef enum spec_op { SPEC_FORWARD, SPEC_BACKWARD, SPEC_JVP, SPEC_DOUBLE_BACKWARD, SPEC_DECODE, SPEC_LINEAR } spec_op;
+typedef enum spec_op {
+    SPEC_FORWARD,
+    SPEC_BACKWARD,
+    SPEC_JVP,
+    SPEC_DOUBLE_BACKWARD,
+    SPEC_DECODE,
+    SPEC_LINEAR,
+    SPEC_LINEAR_BACKWARD
+} spec_op;
 typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: the cache of decode */
 typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;

@@ -47,7 +47,9 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
 /* Names the first thing that is missing. */
 static attn_status check_supported(const problem_spec *spec, attn_error *error)
 {
-    const char *missing = spec->op == SPEC_DECODE ? "decode" : spec->op == SPEC_LINEAR ? "linear attention" : NULL;
+    const char *missing = spec->op == SPEC_DECODE                                       ? "decode"
+                          : spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention"
+                                                                                        : NULL;
     if (!missing && spec->dtype == SPEC_INT8) missing = "int8 cache";
     if (!missing && strncmp(spec->score, "additive", 8) == 0) missing = "additive score";
     for (int r = 0; r < problem_rules_count && !missing; r++) {

@@ -12,6 +12,7 @@
 #include "../failure.h"
 #include "../options.h"
 #include "clock.h"
+#include "linear.h"
 #include "list.h"
 #include "measure.h"
 #include "report.h"
@@ -80,7 +81,9 @@ static const command_usage usage = {
     .summary = "Times problems and, between their samples, what this machine can do at most: multiplications\n"
                "and additions on registers, and plain reads, with the same threads.\n"
                "PROBLEM is a problem string (attn explain --help); without one, a few usual ones are timed.\n",
-    .notes = "Compare numbers of one run only: a clock or a neighbour that changes moves all of them.\n"
+    .notes = "Linear attention: linear:f32:hq8:sq8192:d64:causal:phi=favor/256, and linear-bwd for its\n"
+             "backward; one token decodes. Its products are counted at the chunk that is used.\n"
+             "Compare numbers of one run only: a clock or a neighbour that changes moves all of them.\n"
              "docs/benchmarks.md says how each is measured; bench/problems.txt is the standard list.\n",
 };
 
@@ -152,10 +155,14 @@ static attn_status list_read(problem_list *list, const char *path, attn_error *e
 static int parse_all(const problem_list *list, problem_spec *spec)
 {
     attn_problem problem;
+    attn_linear_problem linear;
     attn_error error;
     for (int k = 0; k < list->count; k++) {
-        if (problem_parse(list->text[k], &spec[k], &error) == ATTN_OK && problem_build(&spec[k], &problem, &error) == ATTN_OK)
-            continue;
+        attn_status status = problem_parse(list->text[k], &spec[k], &error);
+        if (status == ATTN_OK)
+            status = linear_problem_is(&spec[k]) ? linear_problem_build(&spec[k], &linear, &error)
+                                                 : problem_build(&spec[k], &problem, &error);
+        if (status == ATTN_OK) continue;
         failure_about(&error, list->text[k]);
         return command_fail(usage.name, list->from[k], &error);
     }

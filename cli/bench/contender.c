@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
+#include "linear.h"
 #include "memory.h"
 #include "work.h"
 
@@ -28,11 +29,16 @@ static void count_release(void *context, void *memory)
     free(memory);
 }
 
+static attn_status execute(contender *c, attn_error *error)
+{
+    if (c->linear) return linear_contender_execute(c, error);
+    return attn_execute(c->plan, &c->data.args, c->workspace, c->plan_says.workspace_bytes, error);
+}
+
 static double time_calls(contender *c, int64_t calls)
 {
-    const size_t bytes = c->plan_says.workspace_bytes;
     const double begin = clock_seconds();
-    for (int64_t n = 0; n < calls; n++) attn_execute(c->plan, &c->data.args, c->workspace, bytes, NULL);
+    for (int64_t n = 0; n < calls; n++) execute(c, NULL);
     return clock_seconds() - begin;
 }
 
@@ -43,12 +49,12 @@ static attn_status run_first(contender *c, const attn_options *given, double *se
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
     const int counted = memory_forget_peak();
     const int64_t before = memory_now();
-    attn_status status = attn_plan_create(&c->plan, &c->problem, &options, error);
-    if (status == ATTN_OK) status = attn_plan_describe(c->plan, &c->plan_says, error);
+    attn_status status = c->linear ? ATTN_OK : attn_plan_create(&c->plan, &c->problem, &options, error);
+    if (status == ATTN_OK && !c->linear) status = attn_plan_describe(c->plan, &c->plan_says, error);
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
     const double begin = clock_seconds();
-    status = attn_execute(c->plan, &c->data.args, c->workspace, c->plan_says.workspace_bytes, error);
+    status = execute(c, error);
     *seconds = clock_seconds() - begin;
     c->peak_bytes = memory_peak();
     c->extra_bytes = counted && before >= 0 ? c->peak_bytes - before : -1;
@@ -79,13 +85,19 @@ attn_status contender_create(contender *c, const problem_spec *spec, const commo
     problem_spec seeded = *spec;
     if (!seeded.seed) seeded.seed = settings->seed;
     problem_print(&seeded, c->text, sizeof c->text);
+    double first = 0;
+    if (linear_problem_is(&seeded)) {
+        attn_status done = linear_contender_create(c, &seeded, &options, error);
+        if (done == ATTN_OK) done = run_first(c, &options, &first, error);
+        if (done == ATTN_OK) calibrate(c, first);
+        return done;
+    }
     attn_status status = problem_build(&seeded, &c->problem, error);
     if (status != ATTN_OK) return status;
     attn_plan *trial; /* whatever the library refuses is refused before gigabytes are filled */
     if ((status = attn_plan_create(&trial, &c->problem, &options, error)) != ATTN_OK) return status;
     attn_plan_destroy(trial);
 
-    double first = 0;
     status = data_create(&c->data, &seeded, &c->problem, &options, error);
     if (status == ATTN_OK) status = run_first(c, &options, &first, error);
     if (status == ATTN_OK) {
@@ -99,6 +111,7 @@ void contender_destroy(contender *c)
 {
     fresh_release(c->workspace, c->plan_says.workspace_bytes);
     attn_plan_destroy(c->plan);
+    linear_contender_destroy(c);
     data_destroy(&c->data);
     series_free(&c->seconds);
     *c = (contender){0};

@@ -14,6 +14,7 @@ typedef struct contender {
     attn_problem problem;
     data data;
     attn_plan *plan;
+    struct linear_contender *linear; /* instead of plan, for linear attention; NULL: none */
     attn_plan_description plan_says;
     void *workspace;
     double flops;

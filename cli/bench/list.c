@@ -21,12 +21,12 @@ static const counterpart counterparts[] = {
     {"grouped_query", "gqa", "fwd:f32:b8:hq32:hkv8:sq1024:d128:causal", "hkv is the number of groups; hkv1 is multi-query"},
     {"multi_latent", "mla", NULL, "layers and caches: issue 7; its core today is fwd:f32:hq16:hkv1:sq1024:d576:dv512"},
     {"mla_rope", "", NULL, "layers and caches: issue 7"},
-    {"linear", "linear_attention", NULL, "linear attention: issue 7"},
-    {"performer", "", NULL, "linear attention: issue 7"},
+    {"linear", "linear_attention", NULL, "bench linear:f32:b8:hq8:sq4096:d64; explain: issue 7"},
+    {"performer", "", NULL, "bench linear:f32:b8:hq8:sq4096:d64:phi=favor/256; explain: issue 7"},
     {"flash_v2", "flash", "fwd:f32:b8:hq8:sq4096:d64:causal", "the same walk over tiles as `standard`: there is only one"},
     {"xformers", "memory_efficient", "fwd:f32:b8:hq8:sq4096:d64:bias", "the same walk, with an additive bias"},
     {"triton_flash", "triton", "fwd:bf16:b8:hq8:sq4096:d64", "the same walk, in 16-bit storage, on the CPU"},
-    {"triton_linear", "fast_linear", NULL, "linear attention: issue 7"},
+    {"triton_linear", "fast_linear", NULL, "bench linear:f32:b8:hq8:sq4096:d64:causal; explain: issue 7"},
 };
 enum { COUNTERPARTS = sizeof counterparts / sizeof *counterparts };
 
