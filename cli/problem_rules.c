@@ -409,7 +409,7 @@ static int print_size(const problem_rule *rule, const problem_spec *spec, char *
 
 /* clang-format off */
 const problem_rule problem_rules[] = {
-    {.word = {"op", NULL, "the operation: fwd (default), bwd, jvp, bwd2, decode, linear, linear-bwd", WORD_ALONE, FLAG_NONE, NULL},
+    {.word = {"op", NULL, "operation: fwd (default), bwd, jvp, bwd2, decode, linear, linear-bwd", WORD_ALONE, FLAG_NONE, NULL},
      .read = read_choice, .print = print_alone, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "bwd2", "decode", "linear", "linear-bwd")},
     {.word = {"dtype", NULL, "the storage type: f32 (default), f64, f16, bf16, int8", WORD_ALONE, FLAG_NONE, NULL},
      .read = read_choice, .print = print_alone, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},
@@ -484,7 +484,7 @@ const problem_rule problem_rules[] = {
      .read = read_flag, .print = print_flag, FIELD(rope)},
     {.word = {"sparse", "KIND", "a sparse mask: longformer/WIDTH/GLOBAL", WORD_OPTION, FLAG_INPUT, NULL},
      .read = read_pattern, .print = print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N")},
-    {.word = {"phi", "MAP", "feature map of linear attention: elu1, relu, favor/ROWS ...", WORD_OPTION, FLAG_INPUT, "feature maps"},
+    {.word = {"phi", "MAP", "feature map of linear attention: elu1, favor/ROWS", WORD_OPTION, FLAG_INPUT, "feature maps"},
      .read = read_pattern, .print = print_pattern, FIELD(phi), .choices = LIST("elu1", "identity", "relu", "softmax", "favor/N", "fourier/N")},
     {.word = {"seed", "N", "what random numbers are drawn from (default 0)", WORD_OPTION, FLAG_NONE, NULL},
      .read = read_seed, .print = print_seed},

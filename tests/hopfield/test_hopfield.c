@@ -126,7 +126,7 @@ static void test_retrieve(void **state)
     }
     /* One state alone goes the same way, and no update leaves it where it is. */
     assert_int_equal(attn_hopfield_retrieve(&sharp, 1, noisy[3], MOST, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
-    assert_memory_equal(again[3], found[3], sizeof found[3]);
+    for (int c = 0; c < N; c++) assert_true(fabs(again[3][c] - found[3][c]) <= 1e-9);
     assert_int_equal(attn_hopfield_retrieve(&sharp, M, noisy, 0, 1e-10, again, taken, energies[0], NULL), ATTN_OK);
     assert_memory_equal(again, noisy, sizeof noisy);
     assert_int_equal(taken[0], 0);
@@ -148,7 +148,7 @@ static void test_basin_and_landscape(void **state)
         assert_true(axis[i] == -2 + i * 0.5);
         one[3] = axis[i];
         assert_int_equal(attn_hopfield_update(&memory, 1, one, NULL, &want, NULL), ATTN_OK);
-        assert_true(want == energy[i]);
+        assert_true(fabs(want - energy[i]) <= bound * 4);
     }
 }
 
