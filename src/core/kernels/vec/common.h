@@ -22,14 +22,12 @@
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
  *      VF_ELEMENT(p)                              the element at p in all lanes
  *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it
- *
- * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width;
- * for decode VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.
  *      vu_set vu_load vu_xor vu_multiply vu_upper vu_store_lower
  *                                                 VU_LANES words of 32 bits, each the lower half of 64, for random numbers; where a
  *                                                 header has none, those of dropout_step.inc.c
  *
- * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width.
+ * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width;
+ * for decode VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.
  */
 #ifndef ATTN_KERNELS_VEC_COMMON_H
 #define ATTN_KERNELS_VEC_COMMON_H
