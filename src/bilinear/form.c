@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ * form.c - vectors in a metric, bilinear forms with their gradients, and attention with one as its score. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* to[i] = factor[i] g x_i, or g^T x_i; factor may be NULL. */
+static void times_matrix(int64_t count, int64_t dim, const double *x, const double *g, int transposed, const double *factor,
+                         double *to)
+{
+    const int64_t down = transposed ? 1 : dim, across = transposed ? dim : 1;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t a = 0; a < dim; a++) {
+            double sum = 0;
+            for (int64_t b = 0; b < dim; b++) sum += g[a * down + b * across] * x[i * dim + b];
+            to[i * dim + a] = factor ? factor[i] * sum : sum;
+        }
+}
+
+/* to[a][b] = sum_i factor[i] x_i[a] y_i[b]; factor may be NULL. */
+static void outer_sum(int64_t count, int64_t dim, const double *x, const double *y, const double *factor, double *to)
+{
+    memset(to, 0, (size_t)(dim * dim) * sizeof *to);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t a = 0; a < dim; a++)
+            for (int64_t b = 0; b < dim; b++) to[a * dim + b] += (factor ? factor[i] : 1) * x[i * dim + a] * y[i * dim + b];
+}
+
+/* to[i] = sum_j m[i][j] x_j, or of m^T; m [rows][columns], `to` of the other size of vectors. */
+static void weighted_sums(int64_t rows, int64_t columns, int64_t dim, const double *m, const double *x, int transposed, double *to)
+{
+    const int64_t outer = transposed ? columns : rows, inner = transposed ? rows : columns;
+    memset(to, 0, (size_t)(outer * dim) * sizeof *to);
+    for (int64_t i = 0; i < outer; i++)
+        for (int64_t j = 0; j < inner; j++)
+            for (int64_t c = 0; c < dim; c++)
+                to[i * dim + c] += (transposed ? m[j * columns + i] : m[i * columns + j]) * x[j * dim + c];
+}
+
+attn_status attn_index_lower(int64_t count, int64_t dim, const double *v, const double *g, double *lowered, attn_error *error)
+{
+    TRY(bilinear_check_sizes(count, dim, error));
+    CHECK_POINTER(v);
+    CHECK_POINTER(g);
+    CHECK_POINTER(lowered);
+    times_matrix(count, dim, v, g, 0, NULL, lowered);
+    return succeed(error);
+}
+
+attn_status attn_index_raise(int64_t count, int64_t dim, const double *v, const double *inverse, double *raised, attn_error *error)
+{
+    TRY(bilinear_check_sizes(count, dim, error));
+    CHECK_POINTER(v);
+    CHECK_POINTER(inverse);
+    CHECK_POINTER(raised);
+    times_matrix(count, dim, v, inverse, 0, NULL, raised);
+    return succeed(error);
+}
+
+attn_status attn_index_backward(int64_t count, int64_t dim, const double *v, const double *g, const double *grad, double *grad_v,
+                                double *grad_g, attn_error *error)
+{
+    TRY(bilinear_check_sizes(count, dim, error));
+    CHECK_POINTER(v);
+    CHECK_POINTER(g);
+    CHECK_POINTER(grad);
+    if (grad_v) times_matrix(count, dim, grad, g, 1, NULL, grad_v);
+    if (grad_g) outer_sum(count, dim, grad, v, NULL, grad_g);
+    return succeed(error);
+}
+
+attn_status attn_bilinear_form(int64_t count, int64_t dim, const double *u, const double *v, const double *g, double *form,
+                               attn_error *error)
+{
+    TRY(bilinear_check_sizes(count, dim, error));
+    CHECK_POINTER(u);
+    CHECK_POINTER(v);
+    CHECK_POINTER(g);
+    CHECK_POINTER(form);
+    for (int64_t i = 0; i < count; i++) {
+        form[i] = 0;
+        for (int64_t a = 0; a < dim; a++)
+            for (int64_t b = 0; b < dim; b++) form[i] += u[i * dim + a] * g[a * dim + b] * v[i * dim + b];
+    }
+    return succeed(error);
+}
+
+attn_status attn_bilinear_form_backward(int64_t count, int64_t dim, const double *u, const double *v, const double *g,
+                                        const double *grad, double *grad_u, double *grad_v, double *grad_g, attn_error *error)
+{
+    TRY(bilinear_check_sizes(count, dim, error));
+    CHECK_POINTER(u);
+    CHECK_POINTER(v);
+    CHECK_POINTER(g);
+    CHECK_POINTER(grad);
+    if (grad_u) times_matrix(count, dim, v, g, 0, grad, grad_u);
+    if (grad_v) times_matrix(count, dim, u, g, 1, grad, grad_v);
+    if (grad_g) outer_sum(count, dim, u, v, grad, grad_g);
+    return succeed(error);
+}
+
+static attn_status check_batch(int64_t len_q, int64_t len_kv, int64_t dim, attn_error *error)
+{
+    CHECK(len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is negative", len_q < 0 ? "len_q" : "len_kv",
+          len_q < 0 ? len_q : len_kv);
+    TRY(bilinear_check_sizes(len_q > len_kv ? len_q : len_kv, dim, error));
+    CHECK(len_q == 0 || len_kv <= PTRDIFF_MAX / 8 / len_q, ATTN_ERR_SHAPE,
+          "len_q %" PRId64 " times len_kv %" PRId64 " is more than memory holds", len_q, len_kv);
+    return ATTN_OK;
+}
+
+attn_status attn_bilinear_form_batch(int64_t len_q, int64_t len_kv, int64_t dim, const double *q, const double *k, const double *g,
+                                     double *scores, attn_error *error)
+{
+    TRY(check_batch(len_q, len_kv, dim, error));
+    CHECK_POINTER(q);
+    CHECK_POINTER(k);
+    CHECK_POINTER(g);
+    CHECK_POINTER(scores);
+    double *lowered =
+        malloc((size_t)(len_q * dim + 1) * sizeof *lowered); /* g^T q, so that a key costs dim products and not dim^2 */
+    CHECK(lowered, ATTN_ERR_MEMORY, "no memory for %" PRId64 " queries of dim %" PRId64, len_q, dim);
+    times_matrix(len_q, dim, q, g, 1, NULL, lowered);
+    for (int64_t i = 0; i < len_q; i++)
+        for (int64_t j = 0; j < len_kv; j++) {
+            double sum = 0;
+            for (int64_t c = 0; c < dim; c++) sum += lowered[i * dim + c] * k[j * dim + c];
+            scores[i * len_kv + j] = sum;
+        }
+    free(lowered);
+    return succeed(error);
+}
+
+attn_status attn_bilinear_form_batch_backward(int64_t len_q, int64_t len_kv, int64_t dim, const double *q, const double *k,
+                                              const double *g, const double *grad, double *grad_q, double *grad_k, double *grad_g,
+                                              attn_error *error)
+{
+    TRY(check_batch(len_q, len_kv, dim, error));
+    CHECK_POINTER(q);
+    CHECK_POINTER(k);
+    CHECK_POINTER(g);
+    CHECK_POINTER(grad);
+    const int64_t longest = len_q > len_kv ? len_q : len_kv;
+    double *sums = malloc((size_t)(longest * dim + 1) * sizeof *sums);
+    CHECK(sums, ATTN_ERR_MEMORY, "no memory for %" PRId64 " vectors of dim %" PRId64, longest, dim);
+    weighted_sums(len_q, len_kv, dim, grad, q, 1, sums);
+    if (grad_k) times_matrix(len_kv, dim, sums, g, 1, NULL, grad_k);
+    weighted_sums(len_q, len_kv, dim, grad, k, 0, sums);
+    if (grad_q) times_matrix(len_q, dim, sums, g, 0, NULL, grad_q);
+    if (grad_g) outer_sum(len_q, dim, q, sums, NULL, grad_g);
+    free(sums);
+    return succeed(error);
+}
+
+attn_status attn_quadratic_form(int64_t count, int64_t dim, const double *v, const double *g, double *form, attn_error *error)
+{
+    return attn_bilinear_form(count, dim, v, v, g, form, error);
+}
+
+attn_status attn_inner_product(int64_t count, int64_t dim, const double *u, const double *v, const char *metric, double *form,
+                               attn_error *error)
+{
+    TRY(bilinear_check_sizes(count, dim, error));
+    CHECK_POINTER(u);
+    CHECK_POINTER(v);
+    CHECK_POINTER(form);
+    const int scaled = !metric || strcmp(metric, "scaled") == 0;
+    CHECK(scaled || strcmp(metric, "euclidean") == 0, ATTN_ERR_ARGUMENT, "metric is %s; it must be euclidean or scaled", metric);
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int64_t c = 0; c < dim; c++) sum += u[i * dim + c] * v[i * dim + c];
+        form[i] = scaled ? sum / sqrt((double)dim) : sum;
+    }
+    return succeed(error);
+}
+
+attn_status attn_bilinear_attention(const attn_problem *problem, const attn_args *args, const double *g, attn_error *error)
+{
+    CHECK_POINTER(problem);
+    CHECK_POINTER(args);
+    CHECK_POINTER(g);
+    CHECK(problem->struct_size == sizeof *problem && args->struct_size == sizeof *args, ATTN_ERR_ARGUMENT,
+          "struct_size of problem (%zu) or args (%zu) is not that of this library (%zu, %zu)", problem->struct_size,
+          args->struct_size, sizeof *problem, sizeof *args);
+    CHECK(problem->score.kind == ATTN_SCORE_DOT && !problem->score.dim_k && !problem->score.w_heads, ATTN_ERR_ARGUMENT,
+          "score has a kind, dim_k or w_heads of its own; bilinear attention sets them");
+    attn_problem p = *problem;
+    attn_args a = *args;
+    p.score.kind = ATTN_SCORE_GENERAL;
+    p.score.w = (attn_layout){ATTN_F64, {0}};
+    a.w = g;
+    return attn_forward(&p, &a, error);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ * internal.h - what the functions of attn/bilinear.h share. */
+#ifndef ATTN_BILINEAR_INTERNAL_H
+#define ATTN_BILINEAR_INTERNAL_H
+
+#include <inttypes.h>
+
+#include "../common/fail.h"
+#include "attn/bilinear.h"
+
+/* dim is at least 1, count at least 0, and arrays of count * dim and dim * dim doubles can be. */
+static inline attn_status bilinear_check_sizes(int64_t count, int64_t dim, attn_error *error)
+{
+    CHECK(dim >= 1, ATTN_ERR_SHAPE, "dim (%" PRId64 ") is not at least 1", dim);
+    CHECK(count >= 0, ATTN_ERR_SHAPE, "count (%" PRId64 ") is negative", count);
+    CHECK(dim <= PTRDIFF_MAX / 8 / dim && count <= PTRDIFF_MAX / 8 / dim, ATTN_ERR_SHAPE,
+          "count %" PRId64 " and dim %" PRId64 " are more than memory holds", count, dim);
+    return ATTN_OK;
+}
+
+/* NAME of a pointer that must be there. */
+#define CHECK_POINTER(name) CHECK(name, ATTN_ERR_ARGUMENT, #name " is NULL")
+
+#endif

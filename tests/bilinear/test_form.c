@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ * test_form.c - bilinear forms against their definition and, for gradients, differences; property P22; attention in a metric beside
+ * the core's own scores; what is refused, with the exact message. */
+#include "test.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "attn/bilinear.h"
+#include "draw.h"
+
+enum { N = 5, M = 7, D = 4, DV = 3 };
+
+/* A sum of D * D or M * D products of three numbers below 1. */
+static const double bound = DBL_EPSILON * M * D * D;
+
+static double q[N * D], k[M * D], v[M * DV], g[D * D], grad[N * M];
+
+static int start(void **state)
+{
+    (void)state;
+    draw(q, N * D, 1);
+    draw(k, M * D, 2);
+    draw(v, M * DV, 3);
+    draw(g, D * D, 4);
+    draw(grad, N * M, 5);
+    return 0;
+}
+
+static void assert_near(double x, double y, double off)
+{
+    if (!(fabs(x - y) <= off)) fail_msg("%.17g is not %.17g", x, y);
+}
+
+static double form_of(const double *u, const double *w, const double *metric)
+{
+    double sum = 0;
+    for (int a = 0; a < D; a++)
+        for (int b = 0; b < D; b++) sum += u[a] * metric[a * D + b] * w[b];
+    return sum;
+}
+
+static void test_definition(void **state)
+{
+    double form[N], scores[N * M], quadratic[N], moved[N * D];
+    (void)state;
+    assert_int_equal(attn_bilinear_form(N, D, q, k, g, form, NULL), ATTN_OK);
+    assert_int_equal(attn_quadratic_form(N, D, q, g, quadratic, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_form_batch(N, M, D, q, k, g, scores, NULL), ATTN_OK);
+    assert_int_equal(attn_index_lower(N, D, q, g, moved, NULL), ATTN_OK);
+    for (int i = 0; i < N; i++) {
+        assert_near(form[i], form_of(q + i * D, k + i * D, g), bound);
+        assert_near(quadratic[i], form_of(q + i * D, q + i * D, g), bound);
+        for (int j = 0; j < M; j++) assert_near(scores[i * M + j], form_of(q + i * D, k + j * D, g), bound);
+        for (int a = 0; a < D; a++) {
+            double sum = 0;
+            for (int b = 0; b < D; b++) sum += g[a * D + b] * q[i * D + b];
+            assert_near(moved[i * D + a], sum, bound);
+        }
+    }
+    /* Section 15. */
+    const double u3[3] = {1, 2, 1}, v3[3] = {2, 1, 0};
+    double g3[9], golden;
+    assert_int_equal(attn_metric_scaled(3, 0, g3, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_form(1, 3, u3, v3, g3, &golden, NULL), ATTN_OK);
+    assert_near(golden, 2.309401, 6e-7);
+    assert_int_equal(attn_inner_product(1, 3, u3, v3, "scaled", &golden, NULL), ATTN_OK);
+    assert_near(golden, 2.309401, 6e-7);
+    assert_int_equal(attn_inner_product(1, 3, u3, v3, "euclidean", &golden, NULL), ATTN_OK);
+    assert_true(golden == 4);
+    /* No rows are no work. */
+    assert_int_equal(attn_bilinear_form_batch(0, M, D, q, k, g, scores, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_form(0, D, q, k, g, form, NULL), ATTN_OK);
+}
+
+/* B is linear in each place, symmetric where g is and only there; raising undoes lowering. */
+static void p22_bilinear(void **state)
+{
+    double sum[D], both[1], one[1], other[1], symmetric[D * D], lowered[N * D], inverse[D * D], raised[N * D];
+    (void)state;
+    for (int c = 0; c < D; c++) sum[c] = 2 * q[c] - 3 * q[D + c];
+    for (int place = 0; place < 2; place++) {
+        assert_int_equal(attn_bilinear_form(1, D, place ? k : sum, place ? sum : k, g, both, NULL), ATTN_OK);
+        assert_int_equal(attn_bilinear_form(1, D, place ? k : q, place ? q : k, g, one, NULL), ATTN_OK);
+        assert_int_equal(attn_bilinear_form(1, D, place ? k : q + D, place ? q + D : k, g, other, NULL), ATTN_OK);
+        assert_near(both[0], 2 * one[0] - 3 * other[0], 5 * bound);
+    }
+    for (int i = 0; i < D * D; i++) symmetric[i] = g[i] + g[i % D * D + i / D];
+    assert_int_equal(attn_bilinear_form(1, D, q, k, symmetric, one, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_form(1, D, k, q, symmetric, other, NULL), ATTN_OK);
+    assert_near(one[0], other[0], bound);
+    assert_int_equal(attn_bilinear_form(1, D, q, k, g, one, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_form(1, D, k, q, g, other, NULL), ATTN_OK);
+    assert_true(fabs(one[0] - other[0]) > .01);
+    for (int a = 0; a < D; a++) symmetric[a * D + a] += 4;
+    assert_int_equal(attn_metric_inverse(D, symmetric, inverse, NULL), ATTN_OK);
+    assert_int_equal(attn_index_lower(N, D, q, symmetric, lowered, NULL), ATTN_OK);
+    assert_int_equal(attn_index_raise(N, D, lowered, inverse, raised, NULL), ATTN_OK);
+    for (int i = 0; i < N * D; i++) assert_near(raised[i], q[i], 64 * bound);
+}
+
+/* What the functions of one kind make of q, k and g, weighted by grad. */
+typedef double objective(void);
+
+static double of_forms(void)
+{
+    double form[N], sum = 0;
+    assert_int_equal(attn_bilinear_form(N, D, q, k, g, form, NULL), ATTN_OK);
+    for (int i = 0; i < N; i++) sum += grad[i] * form[i];
+    return sum;
+}
+
+static double of_batch(void)
+{
+    double scores[N * M], sum = 0;
+    assert_int_equal(attn_bilinear_form_batch(N, M, D, q, k, g, scores, NULL), ATTN_OK);
+    for (int i = 0; i < N * M; i++) sum += grad[i] * scores[i];
+    return sum;
+}
+
+static double of_index(void)
+{
+    double lowered[N * D], sum = 0;
+    assert_int_equal(attn_index_lower(N, D, q, g, lowered, NULL), ATTN_OK);
+    for (int i = 0; i < N * D; i++) sum += grad[i] * lowered[i];
+    return sum;
+}
+
+/* All three are linear in each of q, k and g, so a difference over a long step has no error but rounding. */
+static void assert_slopes(objective *f, double *x, int count, const double *gradient)
+{
+    for (int i = 0; i < count; i++) {
+        const double kept = x[i];
+        x[i] = kept + 1;
+        const double up = f();
+        x[i] = kept - 1;
+        assert_near((up - f()) / 2, gradient[i], N * 4 * bound);
+        x[i] = kept;
+    }
+}
+
+static void test_gradients(void **state)
+{
+    double dq[N * D], dk[M * D], dg[D * D];
+    (void)state;
+    assert_int_equal(attn_bilinear_form_backward(N, D, q, k, g, grad, dq, dk, dg, NULL), ATTN_OK);
+    assert_slopes(of_forms, q, N * D, dq);
+    assert_slopes(of_forms, k, N * D, dk);
+    assert_slopes(of_forms, g, D * D, dg);
+    assert_int_equal(attn_bilinear_form_batch_backward(N, M, D, q, k, g, grad, dq, dk, dg, NULL), ATTN_OK);
+    assert_slopes(of_batch, q, N * D, dq);
+    assert_slopes(of_batch, k, M * D, dk);
+    assert_slopes(of_batch, g, D * D, dg);
+    assert_int_equal(attn_index_backward(N, D, q, g, grad, dq, dg, NULL), ATTN_OK);
+    assert_slopes(of_index, q, N * D, dq);
+    assert_slopes(of_index, g, D * D, dg);
+}
+
+static attn_problem problem_of(attn_dtype dtype)
+{
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, N, M, D, DV}};
+    p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = dtype;
+    return p;
+}
+
+/* P22: the metric I/sqrt(d) is the standard attention, I the unscaled one.  A score is off by D * D + D roundings of the sizes of
+ * its terms, a weight by twice that, and the mean of M values by M more. */
+static void p22_attention(void **state)
+{
+    const double off = 2 * DBL_EPSILON * (2 * (D * D + D) * D + M + 16);
+    double metric[D * D], plain[N * DV], o[N * DV];
+    attn_problem p = problem_of(ATTN_F64);
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = plain};
+    (void)state;
+    for (int unscaled = 0; unscaled < 2; unscaled++) {
+        attn_problem with = p;
+        if (unscaled) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = 1;
+        a.o = plain;
+        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        assert_int_equal(attn_metric_scaled(D, unscaled, metric, NULL), ATTN_OK);
+        a.o = o;
+        assert_int_equal(attn_bilinear_attention(&with, &a, metric, NULL), ATTN_OK);
+        for (int i = 0; i < N * DV; i++) assert_near(o[i], plain[i], off);
+    }
+}
+
+/* Its scores are Q g K^T, in every storage type, and its gradients those of the pieces. */
+static void test_attention(void **state)
+{
+    const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
+    double scores[N * M], o[N * DV], lse[N], dO[N * DV], dS[N * M], weights[N * M];
+    double dq[N * D], dk[M * D], dg[D * D], want_dq[N * D], want_dk[M * D], want_dg[D * D], dv[M * DV];
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const attn_dtype compute = types[t] == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+        unsigned char stored[3][M * D * 8], out[N * DV * 8], found[N * M * 8];
+        double rounded_q[N * D], rounded_k[M * D], got[N * M];
+        attn_problem p = problem_of(types[t]);
+        p.want.scores = 1;
+        attn_convert(stored[0], types[t], q, ATTN_F64, N * D);
+        attn_convert(stored[1], types[t], k, ATTN_F64, M * D);
+        attn_convert(stored[2], types[t], v, ATTN_F64, M * DV);
+        attn_convert(rounded_q, ATTN_F64, stored[0], types[t], N * D);
+        attn_convert(rounded_k, ATTN_F64, stored[1], types[t], M * D);
+        const attn_args a = {.struct_size = sizeof a, .q = stored[0], .k = stored[1], .v = stored[2], .o = out, .scores = found};
+        assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
+        attn_convert(got, ATTN_F64, found, compute, N * M);
+        assert_int_equal(attn_bilinear_form_batch(N, M, D, rounded_q, rounded_k, g, scores, NULL), ATTN_OK);
+        for (int i = 0; i < N * M; i++) assert_near(got[i], scores[i], compute == ATTN_F64 ? bound : bound / DBL_EPSILON * 0x1p-23);
+    }
+    draw(dO, N * DV, 9);
+    attn_problem p = problem_of(ATTN_F64);
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights};
+    p.want.lse = p.want.weights = 1;
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
+    p.op = ATTN_BACKWARD;
+    p.want.weights = 0;
+    p.gradients.w = 1;
+    a.grad_o = dO, a.grad_q = dq, a.grad_k = dk, a.grad_v = dv, a.grad_w = dg;
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < M; j++) {
+            double dP = 0;
+            for (int c = 0; c < DV; c++) dP += dO[i * DV + c] * (v[j * DV + c] - o[i * DV + c]);
+            dS[i * M + j] = weights[i * M + j] * dP;
+        }
+    assert_int_equal(attn_bilinear_form_batch_backward(N, M, D, q, k, g, dS, want_dq, want_dk, want_dg, NULL), ATTN_OK);
+    for (int i = 0; i < N * D; i++) assert_near(dq[i], want_dq[i], 64 * bound);
+    for (int i = 0; i < M * D; i++) assert_near(dk[i], want_dk[i], 64 * bound);
+    for (int i = 0; i < D * D; i++) assert_near(dg[i], want_dg[i], 64 * bound);
+}
+
+static void refused(attn_status got, attn_status want, const attn_error *error, const char *message)
+{
+    assert_int_equal(got, want);
+    assert_string_equal(error->message, message);
+}
+
+static void test_refused(void **state)
+{
+    double out[N * M] = {7};
+    attn_problem p = problem_of(ATTN_F64);
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = out};
+    attn_error e;
+    (void)state;
+    refused(attn_inner_product(1, D, q, k, "manhattan", out, &e), ATTN_ERR_ARGUMENT, &e,
+            "metric is manhattan; it must be euclidean or scaled");
+    refused(attn_bilinear_form(1, D, q, NULL, g, out, &e), ATTN_ERR_ARGUMENT, &e, "v is NULL");
+    refused(attn_bilinear_form(-2, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "count (-2) is negative");
+    refused(attn_bilinear_form_batch(N, -1, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "len_kv (-1) is negative");
+    refused(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e,
+            "len_q 1099511627776 times len_kv 1099511627776 is more than memory holds");
+    refused(attn_index_backward(1, D, q, g, NULL, out, out, &e), ATTN_ERR_ARGUMENT, &e, "grad is NULL");
+    refused(attn_bilinear_attention(&p, &a, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
+    p.score.kind = ATTN_SCORE_COSINE;
+    refused(attn_bilinear_attention(&p, &a, g, &e), ATTN_ERR_ARGUMENT, &e,
+            "score has a kind, dim_k or w_heads of its own; bilinear attention sets them");
+    p.struct_size = 8;
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, &e), ATTN_ERR_ARGUMENT);
+    assert_true(out[0] == 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_definition), cmocka_unit_test(p22_bilinear),   cmocka_unit_test(test_gradients),
+        cmocka_unit_test(p22_attention),   cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, start, NULL);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT
+ * test_metric.c - metrics: made, inverted and judged; the ruling of section 16.27 (a singular metric is an error, positive definite
+ * means positive definite); gradients against differences; what is refused, with the exact message. */
+#include "test.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "attn/bilinear.h"
+#include "draw.h"
+
+enum { D = 9 };
+
+static void assert_near(double x, double y, double off)
+{
+    if (!(fabs(x - y) <= off)) fail_msg("%.17g is not %.17g", x, y);
+}
+
+static void test_made(void **state)
+{
+    double g[D * D], w[4 * D], diagonal[D], grad[D * D], grad_w[4 * D];
+    (void)state;
+    assert_int_equal(attn_metric_scaled(D, 1, g, NULL), ATTN_OK);
+    for (int i = 0; i < D * D; i++) assert_true(g[i] == (i / D == i % D));
+    assert_int_equal(attn_metric_scaled(D, 0, g, NULL), ATTN_OK);
+    for (int i = 0; i < D * D; i++) assert_true(g[i] == (i / D == i % D ? 1 / sqrt(D) : 0));
+    draw(diagonal, D, 1);
+    assert_int_equal(attn_metric_diagonal(D, diagonal, g, NULL), ATTN_OK);
+    for (int i = 0; i < D * D; i++) assert_true(g[i] == (i / D == i % D ? diagonal[i / D] : 0));
+    draw(w, 4 * D, 2);
+    draw(grad, D * D, 3);
+    assert_int_equal(attn_metric_learned(4, D, w, g, NULL), ATTN_OK);
+    for (int i = 0; i < D * D; i++) {
+        double sum = 0;
+        for (int r = 0; r < 4; r++) sum += w[r * D + i / D] * w[r * D + i % D];
+        assert_near(g[i], sum, 4 * DBL_EPSILON);
+    }
+    assert_int_equal(attn_metric_learned_backward(4, D, w, grad, grad_w, NULL), ATTN_OK);
+    for (int i = 0; i < 4 * D; i++) { /* <grad, w^T w> is quadratic: a central difference has no error but rounding */
+        double sides[2], more[4 * D];
+        for (int side = 0; side < 2; side++) {
+            memcpy(more, w, sizeof w);
+            more[i] += side ? .5 : -.5;
+            assert_int_equal(attn_metric_learned(4, D, more, g, NULL), ATTN_OK);
+            sides[side] = 0;
+            for (int c = 0; c < D * D; c++) sides[side] += grad[c] * g[c];
+        }
+        assert_near(sides[1] - sides[0], grad_w[i], D * D * 9 * DBL_EPSILON);
+    }
+}
+
+static void test_inverse(void **state)
+{
+    (void)state;
+    for (int dim = 1; dim <= 64; dim = dim * 3 + 1) {
+        double *m = malloc((size_t)(4 * dim * dim) * sizeof *m), *inverse = m + dim * dim, *grad = inverse + dim * dim,
+               *grad_m = grad + dim * dim;
+        assert_non_null(m);
+        draw(m, dim * dim, (uint64_t)dim);
+        for (int i = 0; i < dim; i++) m[i * dim + (i + 1) % dim] += 2 * dim; /* a first pivot of 0 or so: rows must change places */
+        assert_int_equal(attn_metric_inverse(dim, m, inverse, NULL), ATTN_OK);
+        for (int i = 0; i < dim * dim; i++) {
+            double sum = 0, size = 1;
+            for (int c = 0; c < dim; c++) {
+                sum += m[i / dim * dim + c] * inverse[c * dim + i % dim];
+                size += fabs(m[i / dim * dim + c] * inverse[c * dim + i % dim]);
+            }
+            assert_near(sum, i / dim == i % dim, 4 * dim * DBL_EPSILON * size);
+        }
+        draw(grad, dim * dim, 7);
+        assert_int_equal(attn_metric_inverse_backward(dim, inverse, grad, grad_m, NULL), ATTN_OK);
+        for (int i = 0; i < dim * dim; i += dim + 2) {
+            const double kept = m[i], step = 1e-4;
+            double *moved = malloc((size_t)(dim * dim) * sizeof *moved), slope = 0;
+            assert_non_null(moved);
+            for (int side = -1; side <= 1; side += 2) {
+                m[i] = kept + side * step;
+                assert_int_equal(attn_metric_inverse(dim, m, moved, NULL), ATTN_OK);
+                for (int c = 0; c < dim * dim; c++) slope += side * grad[c] * moved[c];
+            }
+            m[i] = kept;
+            free(moved);
+            assert_near(slope / (2 * step), grad_m[i], 1e-7 * (1 + fabs(grad_m[i])));
+        }
+        free(m);
+    }
+}
+
+static attn_metric_properties check(int64_t dim, const double *g)
+{
+    attn_metric_properties p;
+    assert_int_equal(attn_metric_check(dim, g, 0, &p, NULL), ATTN_OK);
+    return p;
+}
+
+static void test_properties(void **state)
+{
+    const double skew[4] = {1, .5, .3, 1}, lorentz[4] = {1, 0, 0, -1}, half[4] = {1, 1, 1, 1}, zero[4] = {0},
+                 thin[4] = {1, 0, 0, 1e-9};
+    const double huge[4] = {4e300, 1e300, 1e300, 4e300}, tiny[4] = {4e-300, 1e-300, 1e-300, 4e-300};
+    double g[D * D], w[4 * D];
+    (void)state;
+    attn_metric_properties p = check(2, skew);
+    assert_true(!p.symmetric && p.positive_definite && !p.valid);
+    assert_near(p.min_eigenvalue, .6, 4 * DBL_EPSILON);
+    p = check(2, lorentz);
+    assert_true(p.symmetric && !p.positive_definite && !p.valid);
+    assert_near(p.min_eigenvalue, -1, 4 * DBL_EPSILON);
+    assert_near(p.max_eigenvalue, 1, 4 * DBL_EPSILON);
+    /* 16.27: semidefinite is not definite, although its least eigenvalue is above minus any tolerance. */
+    p = check(2, half);
+    assert_true(p.symmetric && !p.positive_definite && !p.valid);
+    assert_near(p.min_eigenvalue, 0, 4 * DBL_EPSILON);
+    p = check(2, zero);
+    assert_true(p.symmetric && !p.positive_definite && p.min_eigenvalue == 0 && p.max_eigenvalue == 0);
+    p = check(2, thin); /* and definite is definite, below any such tolerance too */
+    assert_true(p.valid);
+    assert_near(p.min_eigenvalue, 1e-9, 4 * DBL_EPSILON);
+    p = check(2, huge);
+    assert_true(p.valid && fabs(p.min_eigenvalue / 3e300 - 1) < 1e-15 && fabs(p.max_eigenvalue / 5e300 - 1) < 1e-15);
+    p = check(2, tiny);
+    assert_true(p.valid && fabs(p.min_eigenvalue / 3e-300 - 1) < 1e-15);
+    draw(w, 4 * D, 5); /* rank 4 of 9 */
+    assert_int_equal(attn_metric_learned(4, D, w, g, NULL), ATTN_OK);
+    p = check(D, g);
+    assert_true(p.symmetric && !p.positive_definite && p.max_eigenvalue > 1);
+    for (int a = 0; a < D; a++) g[a * D + a] += .25; /* every eigenvalue moves by as much */
+    p = check(D, g);
+    assert_true(p.valid);
+    assert_near(p.min_eigenvalue, .25, 4 * D * DBL_EPSILON * p.max_eigenvalue);
+    assert_int_equal(attn_metric_check(2, skew, .21, &p, NULL), ATTN_OK);
+    assert_true(p.symmetric && p.valid);
+}
+
+/* The second difference has eigenvalues 2 - 2 cos(pi k / (n + 1)); turned by reflections it is no longer tridiagonal. */
+static void test_eigenvalues(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 40; n += 13) {
+        double *g = calloc((size_t)(n * n + n), sizeof *g), *v = g + n * n, square = 0;
+        assert_non_null(g);
+        for (int i = 0; i < n; i++) {
+            g[i * n + i] = 2;
+            if (i) g[i * n + i - 1] = g[(i - 1) * n + i] = -1;
+        }
+        draw(v, n, 11);
+        for (int i = 0; i < n; i++) square += v[i] * v[i];
+        for (int turn = 0; turn < 2; turn++) /* H g H with H = I - 2 v v^T / |v|^2: columns, then rows */
+            for (int i = 0; i < n; i++) {
+                double dot = 0;
+                for (int j = 0; j < n; j++) dot += v[j] * (turn ? g[j * n + i] : g[i * n + j]);
+                for (int j = 0; j < n; j++) *(turn ? &g[j * n + i] : &g[i * n + j]) -= 2 * dot / square * v[j];
+            }
+        const attn_metric_properties p = check(n, g);
+        const double pi = acos(-1);
+        assert_near(p.min_eigenvalue, 2 - 2 * cos(pi / (n + 1)), 16 * n * DBL_EPSILON);
+        assert_near(p.max_eigenvalue, 2 + 2 * cos(pi / (n + 1)), 16 * n * DBL_EPSILON);
+        assert_true(p.valid);
+        free(g);
+    }
+}
+
+static void refused(attn_status got, attn_status want, const attn_error *error, const char *message)
+{
+    assert_int_equal(got, want);
+    assert_string_equal(error->message, message);
+}
+
+static void test_refused(void **state)
+{
+    const double half[4] = {1, 1, 1, 1}, near[4] = {1, 1, 1, 1 + 1e-15}, nan[4] = {1, 0, NAN, 1}, fine[4] = {1, 0, 0, 1};
+    double out[4] = {7, 7, 7, 7};
+    attn_error e;
+    attn_metric_properties p;
+    (void)state;
+    refused(attn_metric_inverse(2, half, out, &e), ATTN_ERR_ARGUMENT, &e, "metric is singular: no pivot for column 1");
+    refused(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,
+            "metric is singular within rounding: its condition is 3.6e+15");
+    refused(attn_metric_inverse(2, nan, out, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
+    refused(attn_metric_check(2, nan, 0, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
+    refused(attn_metric_check(2, fine, -1, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be 0 or more");
+    refused(attn_metric_check(2, fine, 0, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
+    refused(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim (0) is not at least 1");
+    refused(attn_metric_inverse(2, NULL, out, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
+    refused(attn_metric_scaled(2, INFINITY, out, &e), ATTN_ERR_ARGUMENT, &e, "scale is inf; it must be finite");
+    refused(attn_metric_learned(-1, 2, fine, out, &e), ATTN_ERR_SHAPE, &e, "count (-1) is negative");
+    refused(attn_metric_diagonal(INT64_C(1) << 40, fine, out, &e), ATTN_ERR_SHAPE, &e,
+            "count 0 and dim 1099511627776 are more than memory holds");
+    for (int i = 0; i < 4; i++) assert_true(out[i] == 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_made),        cmocka_unit_test(test_inverse), cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_eigenvalues), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
