@@ -26,8 +26,10 @@ static const command_usage usage = {
     .notes = "Weights are [out, in] under PyTorch's names, in IN or in the file of --weights-file:\n"
              "in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias;\n"
              "out_proj.weight, out_proj.bias; or q_proj.weight ..., or wq wk wv wo and bq bk bv bo.\n"
+             "bias_k and bias_v are a learned key and value that every query sees besides.\n"
              "A tensor lengths_kv of IN says how many tokens of each entry are real.\n"
-             "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo.\n"
+             "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo,\n"
+             "dbias_k dbias_v.\n"
              "\n"
              "Examples:\n"
              "  attn layer layer.safetensors -o out.safetensors --heads=12 --weights --compare\n"
@@ -207,6 +209,10 @@ static attn_status add_gradients(work *w, attn_error *error)
         status = add(w, gradient_names[i], 2, shape[i], &to[i]->weight, error);
         if (status == ATTN_OK && from[i]->bias) status = add(w, gradient_names[4 + i], 1, shape[i], &to[i]->bias, error);
     }
+    if (!w->weights.extra_key) return status;
+    const int64_t widths[2] = {heads_kv * dim, heads_kv * dim_v};
+    if (status == ATTN_OK) status = add(w, "dbias_k", 1, &widths[0], &w->gradients.extra_key, error);
+    if (status == ATTN_OK) status = add(w, "dbias_v", 1, &widths[1], &w->gradients.extra_value, error);
     return status;
 }
 
@@ -214,7 +220,7 @@ static attn_status add_outputs(work *w, attn_error *error)
 {
     const layer_settings *s = w->settings;
     const int64_t pairs[4] = {batch_of(w->x), s->heads, tokens_of(w->x), w->len_kv},
-                  mean[3] = {batch_of(w->x), tokens_of(w->x), w->len_kv};
+                  mean[3] = {batch_of(w->x), tokens_of(w->x), w->len_kv + (w->weights.extra_key != NULL)};
     const int single = w->x->rank == 2;
     attn_status status = attn_tensors_create(&w->out, error);
     if (status == ATTN_OK) status = add_like(w, "y", w->x, width_of(w->x), &w->args.output.data, error);

@@ -12,6 +12,7 @@
 #define ATTN_LAYERS_H
 
 #include "attn/attn.h"
+#include "attn/cache.h"
 #include "attn/io.h"
 #include "attn/position.h"
 
@@ -26,6 +27,10 @@ extern "C" {
  *
  * `attention` has the options of the attention in the middle, of the groups score, mask, bias, dropout, want and gradients; op,
  * shape and the layouts of q, k, v, o, lse and their gradients are the layer's, and must be 0 there.  NULL: none.
+ *
+ * With attention->mask.packed, sequences of different lengths lie one behind the other, without padding: query, key, value, output
+ * and their gradients are [total tokens, channels] (stride_batch is not used), attn_layer_args.batch counts the sequences, len_q
+ * and len_kv are the longest of them, and args->attention has cu_seqlens_q and cu_seqlens_kv.
  */
 typedef struct attn_layer {
     size_t struct_size; /* sizeof(attn_layer) */
@@ -60,13 +65,23 @@ typedef struct attn_projection {
     int64_t stride_model;
 } attn_projection;
 
-/* The four projections.  Weights are read; as gradients (attn_layer_backward) they are written, with strides of their own. */
+/*
+ * The four projections.  Weights are read; as gradients (attn_layer_backward) they are written, with strides of their own.
+ *
+ * The extra key stands behind the last one of each entry.  It has no position: it is not rotated, not dropped, and no bias or ALiBi
+ * is added to its score.  attn_layer_args.weights_mean has a column more with it, the last; the weights of attn_layer.attention
+ * have not, and those of the other keys sum to 1 less what it gets.  Other outputs of attn_want but the lse are not available with
+ * it. (torch's add_zero_attn needs none of this: a key and a value of 0 are a sink of 0, attn_bias.sink.)
+ */
 typedef struct attn_layer_weights {
     size_t struct_size; /* sizeof(attn_layer_weights) */
     attn_projection query;
     attn_projection key;
     attn_projection value;
     attn_projection output;
+    void *extra_key; /* NULL, or a learned key and its value, [heads_kv * head_dim] and [heads_kv * head_dim_v], both or none: every
+                      */
+    void *extra_value; /* query sees it, whatever the masks say (bias_k and bias_v of torch.nn.MultiheadAttention) */
 } attn_layer_weights;
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */
@@ -88,8 +103,8 @@ typedef struct attn_layer_args {
     attn_sequence value;         /* [batch, len_kv, dim_value]; data NULL: the key */
     attn_sequence output;        /* [batch, len_q, dim_output]: written by forward, not used by backward */
     void *weights_mean;          /* NULL, or [batch, len_q, len_kv], dense: the weights, averaged over the heads; forward */
-    void *saved;                 /* NULL, or attn_layer_saved_size bytes that forward fills and backward reads */
-    const int64_t *positions_q;  /* of the rotation: [batch][len_q]; NULL: 0, 1, 2 ... */
+    void *saved;                 /* NULL, or attn_layer_counts.saved_bytes that forward fills and backward reads */
+    const int64_t *positions_q;  /* of the rotation: [batch][len_q], packed: [total tokens]; NULL: 0, 1, 2 ... of each entry */
     const int64_t *positions_kv; /* [batch][len_kv] */
     const attn_args *attention;  /* pointers and numbers that the options of attn_layer.attention need; may be NULL */
     const attn_options *options; /* threads of the attention, instruction set, allocator; may be NULL */
@@ -98,6 +113,9 @@ typedef struct attn_layer_args {
     attn_sequence grad_query;  /* written, like query; data NULL: not wanted.  Where key is the query, its gradient joins here, */
     attn_sequence grad_key;    /* and where value is the key, its gradient joins grad_key */
     attn_sequence grad_value;
+
+    const int64_t *len_of_entry; /* attn_layer_decode: [batch], how many of the len_q tokens are real; NULL: all */
+    int only_cached;             /* attn_layer_decode, 1: nothing is appended */
 } attn_layer_args;
 
 /*
@@ -126,6 +144,28 @@ ATTN_API attn_status attn_layer_forward(const attn_layer *layer, const attn_laye
 ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_layer_weights *weights, const attn_layer_args *args,
                                          const attn_layer_weights *gradients, attn_error *error);
 
+/*
+ * Inference over a cache (attn/cache.h; contiguous or in pages, of any float type that goes with the layer's): the keys and values
+ * of the new tokens are appended to those of the tokens before, and the queries attend to all of them.  For every entry b, with
+ * n = cache->lengths[b] as it was,
+ *
+ *      token t of the key input becomes key n + t of the cache, rotated to position n + t where there is a rope
+ *      query t stands at position n + t, and sees all keys; with mask.causal those up to n + t, with a window those within it
+ *
+ * so token by token, or in pieces of any size, the outputs are those of attn_layer_forward over the whole, but for rounding.
+ *
+ *  args   as in attn_layer_forward, with len_kv for the new tokens of the key input.  Where the key is the query, len_of_entry says
+ *         how many of the tokens are real.  only_cached = 1: queries attend to the cache as it is, as to a memory that was put
+ *         there once (cross-attention); n is then 0 for the queries.  len_q = 0 with a key input appends alone.
+ *         weights_mean is [batch, len_q, longest length in the cache afterwards].  saved is not used: there is no backward.
+ *  cache  of the layer's heads_kv, head_dim and head_dim_v; its rope must be NULL, the layer's own rotates.
+ *
+ * Alignment, lengths and paging are filled in and must be 0 in layer->attention, as must chunk.  Returns what attn_layer_forward,
+ * attn_cache_append and attn_forward return; on any error the outputs and the cache's lengths are as they were.
+ */
+ATTN_API attn_status attn_layer_decode(const attn_layer *layer, const attn_layer_weights *weights, const attn_cache *cache,
+                                       const attn_layer_args *args, attn_error *error);
+
 /* ---- counting, starting, converting ---------------------------------------------------------------------------- */
 
 typedef struct attn_layer_counts {
@@ -136,7 +176,7 @@ typedef struct attn_layer_counts {
     double flops;            /* multiplications and additions of forward: projections, and the attention without its masks */
 } attn_layer_counts;
 
-/* weights says which biases there are; NULL: none. */
+/* weights says which biases there are; NULL: none.  Packed: a batch of 1, and the total of tokens. */
 ATTN_API attn_status attn_layer_count(const attn_layer *layer, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
                                       int64_t len_kv, attn_layer_counts *counts, attn_error *error);
 
@@ -154,8 +194,8 @@ ATTN_API attn_status attn_layer_initialise(const attn_layer *layer, const attn_l
 
 /*
  * Keys and values of fewer heads: head g of `grouped` is the mean of heads g*n .. g*n+n-1 of `weights`, n = heads_kv / groups
- * (Ainslie et al. 2023, section 2.1).  grouped->key and grouped->value are written, with biases where both have them; the layer of
- * the result has heads_kv = groups.
+ * (Ainslie et al. 2023, section 2.1).  grouped->key and grouped->value are written, with biases and extra keys where both have
+ * them; the layer of the result has heads_kv = groups.
  */
 ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, const attn_layer_weights *weights, int64_t groups,
                                             const attn_layer_weights *grouped, attn_error *error);
@@ -163,7 +203,8 @@ ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, const attn_
 /*
  * Weights out of a file's tensors, borrowed for as long as it lives.  Names, behind `prefix` ("" or such as "layers.3.attn."):
  * torch.nn.MultiheadAttention's in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias; out_proj.weight,
- * out_proj.bias; or NAME.weight and NAME.bias with q_proj, k_proj, v_proj, out_proj or o_proj; or wq wk wv wo, bq bk bv bo.
+ * out_proj.bias; or NAME.weight and NAME.bias with q_proj, k_proj, v_proj, out_proj or o_proj; or wq wk wv wo, bq bk bv bo.  bias_k
+ * and bias_v are the extra key and value.
  * Returns ATTN_ERR_ARGUMENT for a missing name or a NaN, ATTN_ERR_SHAPE (both shapes in the message), ATTN_ERR_UNSUPPORTED for a
  * type other than the layer's; `weights` is then unchanged.
  */

@@ -13,10 +13,31 @@ static attn_status check_lengths(attn_layer_args *a, attn_error *error)
     } sizes[] = {{"batch", a->batch}, {"len_q", a->len_q}, {"len_kv", a->len_kv}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
-    if (a->key.data) return ATTN_OK;
+    if (a->only_cached) a->len_kv = 0;
+    if (a->key.data || a->only_cached) return ATTN_OK;
     CHECK(!a->len_kv || a->len_kv == a->len_q, ATTN_ERR_SHAPE,
           "layer: len_kv (%" PRId64 ") is not len_q (%" PRId64 "), and the key is the query", a->len_kv, a->len_q);
     a->len_kv = a->len_q;
+    return ATTN_OK;
+}
+
+/* Positions of packed sequences, which begin at 0 in each, where the caller has said none. */
+static attn_status fill_positions(call *c, attn_error *error)
+{
+    const extent *e = &c->extent;
+    if (!c->l.rope || !e->packed) return ATTN_OK;
+    TRY(memory_take(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
+    int64_t *const q = (int64_t *)c->positions, *const kv = q + e->tokens_q;
+    for (int64_t b = 0, t = 0; t < e->tokens_q; t++) {
+        while (b + 1 < e->batch && t >= index_at(e->begin_q, e->index_dtype, b + 1)) b++;
+        q[t] = t - index_at(e->begin_q, e->index_dtype, b);
+    }
+    for (int64_t b = 0, t = 0; t < e->tokens_kv; t++) {
+        while (b + 1 < e->batch && t >= index_at(e->begin_kv, e->index_dtype, b + 1)) b++;
+        kv[t] = t - index_at(e->begin_kv, e->index_dtype, b);
+    }
+    if (!c->resolved.positions_q) c->resolved.positions_q = q;
+    if (!c->resolved.positions_kv) c->resolved.positions_kv = kv;
     return ATTN_OK;
 }
 
@@ -33,26 +54,36 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
     c->resolved = *args;
     c->args = &c->resolved;
     TRY(check_lengths(&c->resolved, error));
+    TRY(extent_of(&c->l, c->args, &c->extent, error));
+    const extent *e = &c->extent;
     const attn_sequence *given_rows[3] = {&args->query, args->key.data ? &args->key : &args->query, &args->value};
     if (!args->value.data) given_rows[VALUE] = given_rows[KEY];
-    for (int i = QUERY; i <= VALUE; i++) {
+    for (int i = QUERY; i <= (args->only_cached ? QUERY : VALUE); i++) {
         const int shared = i > QUERY && given_rows[i] == given_rows[i - 1];
         CHECK(!shared || c->l.inputs[i] == c->l.inputs[i - 1], ATTN_ERR_SHAPE,
               "layer: the %s input is the %s input, and has %" PRId64 " channels instead of %" PRId64, names[i], names[i - 1],
               c->l.inputs[i], c->l.inputs[i - 1]);
-        TRY(layer_rows(given_rows[i], names[i], args->batch, i == QUERY ? args->len_q : c->resolved.len_kv, c->l.inputs[i], 1,
-                       &c->in[i], error));
+        TRY(layer_rows(given_rows[i], names[i], e->entries, i == QUERY ? e->tokens_q : e->tokens_kv, c->l.inputs[i], 1, &c->in[i],
+                       error));
     }
-    TRY(saved_layout(&c->l, args->batch, args->len_q, c->resolved.len_kv, args->saved, &c->saved, error));
+    TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, args->saved, &c->saved, error));
     TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* its rules, before anything is written */
     int64_t pairs;
-    return layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error);
+    TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
+    return fill_positions(c, error);
+}
+
+attn_status call_refuse_cached(const call *c, attn_error *error)
+{
+    CHECK(!c->args->only_cached && !c->args->len_of_entry, ATTN_ERR_ARGUMENT, "layer: args.%s is set; it is attn_layer_decode's",
+          c->args->only_cached ? "only_cached" : "len_of_entry");
+    return ATTN_OK;
 }
 
 attn_status call_save(call *c, attn_error *error)
 {
     TRY(memory_take(c->args->options, c->saved.bytes, &c->taken, error));
-    return saved_layout(&c->l, c->args->batch, c->args->len_q, c->args->len_kv, c->taken, &c->saved, error);
+    return saved_layout(&c->l, c->extent.entries, c->extent.tokens_q, c->extent.tokens_kv, c->taken, &c->saved, error);
 }
 
 attn_status call_plan(call *c, const attn_problem *problem, attn_error *error)
@@ -69,8 +100,10 @@ attn_status call_execute(call *c, const attn_args *core, attn_error *error)
 
 void call_end(call *c)
 {
+    if (!c->args) return;
     memory_give(c->args->options, c->workspace);
     memory_give(c->args->options, c->taken);
+    memory_give(c->args->options, c->positions);
     attn_plan_destroy(c->plan);
 }
 

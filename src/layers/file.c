@@ -22,6 +22,8 @@ static const char *const bias_names[PROJECTIONS][4] = {
     {"out_proj.bias", "o_proj.bias", "bo", NULL},
 };
 
+static const char *const extra_names[2] = {"bias_k", "bias_v"};
+
 /* The longer half of a name may come from a user. */
 static attn_status full_name(char name[NAME], const char *prefix, const char *end, attn_error *error)
 {
@@ -109,11 +111,30 @@ static attn_status load_apart(const layer *l, const attn_tensors *tensors, const
     return ATTN_OK;
 }
 
+/* The extra key and value: [1, 1, channels] as torch has them, or [channels]; both or none. */
+static attn_status load_extra(const layer *l, const attn_tensors *tensors, const char *prefix, char *parts[2], attn_error *error)
+{
+    const attn_tensor *t[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const names[] = {extra_names[i], NULL};
+        TRY(find(tensors, prefix, names, &t[i], error));
+    }
+    CHECK(!t[0] == !t[1], ATTN_ERR_ARGUMENT, "layer: tensor '%s' is there, and no %s%s", t[0] ? t[0]->name : t[1]->name, prefix,
+          extra_names[t[0] != NULL]);
+    for (int i = 0; t[0] && i < 2; i++) {
+        attn_tensor flat = *t[i];
+        while (flat.rank > 1 && flat.shape[0] == 1) memmove(flat.shape, flat.shape + 1, (size_t)--flat.rank * sizeof *flat.shape);
+        TRY(check_tensor(l, &flat, l->heads_kv * (i ? l->head_dim_v : l->head_dim), 0, error));
+        parts[i] = (char *)(uintptr_t)t[i]->data;
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_layer_load(const attn_layer *given, const attn_tensors *tensors, const char *prefix, attn_layer_weights *weights,
                             attn_error *error)
 {
     layer l;
-    char *weight[PROJECTIONS] = {NULL}, *bias[PROJECTIONS] = {NULL};
+    char *weight[PROJECTIONS] = {NULL}, *bias[PROJECTIONS] = {NULL}, *learned[2] = {NULL};
     TRY(layer_resolve(given, &l, error));
     CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "layer: %s is NULL", tensors ? "weights" : "tensors");
     if (!prefix) prefix = "";
@@ -121,11 +142,14 @@ attn_status attn_layer_load(const attn_layer *given, const attn_tensors *tensors
         TRY(load_fused(&l, tensors, prefix, "in_proj_weight", l.inputs[QUERY], weight, error));
     TRY(load_fused(&l, tensors, prefix, "in_proj_bias", 0, bias, error));
     for (int i = 0; i < PROJECTIONS - l.no_output; i++) TRY(load_apart(&l, tensors, prefix, i, &weight[i], &bias[i], error));
+    TRY(load_extra(&l, tensors, prefix, learned, error));
     *weights = (attn_layer_weights){sizeof *weights,
                                     {weight[QUERY], bias[QUERY], 0, 0, 0},
                                     {weight[KEY], bias[KEY], 0, 0, 0},
                                     {weight[VALUE], bias[VALUE], 0, 0, 0},
-                                    {weight[OUTPUT], bias[OUTPUT], 0, 0, 0}};
+                                    {weight[OUTPUT], bias[OUTPUT], 0, 0, 0},
+                                    learned[0],
+                                    learned[1]};
     return succeed(error);
 }
 
@@ -192,6 +216,20 @@ static attn_status store_biases(const layer *l, attn_tensors *tensors, const cha
     return ATTN_OK;
 }
 
+static attn_status store_extra(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
+{
+    const char *const from[2] = {l->extra_key, l->extra_value};
+    for (int i = 0; from[0] && i < 2; i++) {
+        char name[NAME];
+        void *to;
+        const int64_t shape[3] = {1, 1, l->heads_kv * (i ? l->head_dim_v : l->head_dim)};
+        TRY(full_name(name, prefix, extra_names[i], error));
+        TRY(attn_tensors_allocate(tensors, name, l->dtype, 3, shape, &to, error));
+        memcpy(to, from[i], (size_t)(shape[2] * l->size));
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *weights, attn_tensors *tensors, const char *prefix,
                              attn_error *error)
 {
@@ -202,5 +240,6 @@ attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *
     if (!prefix) prefix = "";
     TRY(store_weights(&l, tensors, prefix, error));
     TRY(store_biases(&l, tensors, prefix, error));
+    TRY(store_extra(&l, tensors, prefix, error));
     return succeed(error);
 }

@@ -7,27 +7,37 @@
 /* The weights of every head, added up row by row; one thread brings them, so their order is fixed. */
 typedef struct mean {
     char *sum;
-    int64_t len_q, len_kv;
+    int64_t len_q, columns; /* columns: of the keys, and one of the extra key */
     double share;
-    int wide;
+    const layer *l;
+    const extent *e;
+    const extra *x;
 } mean;
 
 static void add_rows(void *context, const attn_rows *r)
 {
     const mean *m = context;
     for (int64_t i = 0; i < r->count; i++) {
-        const int64_t to = (r->batch * m->len_q + r->first + i) * m->len_kv, from = i * r->stride;
-        if (m->wide)
-            for (int64_t j = 0; j < r->len_kv; j++) ((double *)m->sum)[to + j] += m->share * ((const double *)r->values)[from + j];
+        const int64_t to = (r->batch * m->len_q + r->first + i) * m->columns, from = i * r->stride;
+        const int64_t row = extra_row(m->l, m->e, r->batch, r->head, r->first + i);
+        const double share = m->x->factor && row >= 0 ? m->share * m->x->factor[row] : m->share;
+        if (m->l->dtype == ATTN_F64)
+            for (int64_t j = 0; j < r->len_kv; j++) ((double *)m->sum)[to + j] += share * ((const double *)r->values)[from + j];
         else
             for (int64_t j = 0; j < r->len_kv; j++)
-                ((float *)m->sum)[to + j] += (float)m->share * ((const float *)r->values)[from + j];
+                ((float *)m->sum)[to + j] += (float)share * ((const float *)r->values)[from + j];
+        if (m->x->weight && row >= 0)
+            number_put(m->l, m->sum, to + m->columns - 1,
+                       number_get(m->l, m->sum, to + m->columns - 1) + m->share * m->x->weight[row]);
     }
 }
 
-static attn_status average(const call *c, const attn_problem *problem, const attn_args *core, attn_error *error)
+static attn_status weights_average(const call *c, const attn_problem *problem, const attn_args *core, const extra *x,
+                                   attn_error *error)
 {
-    mean m = {c->args->weights_mean, c->args->len_q, c->args->len_kv, 1 / (double)c->l.heads_q, c->l.dtype == ATTN_F64};
+    const extent *e = &c->extent;
+    const int64_t columns = e->len_kv + (c->l.extra_key != NULL);
+    const mean m = {c->args->weights_mean, e->len_q, columns, 1 / (double)c->l.heads_q, &c->l, e, x};
     attn_problem only_rows = *problem;
     attn_args a = *core;
     attn_options one = {.struct_size = sizeof one, .threads = 1};
@@ -38,9 +48,9 @@ static attn_status average(const call *c, const attn_problem *problem, const att
     only_rows.want.rows = 1;
     only_rows.want.rows_stage = ATTN_STAGE_WEIGHTS;
     a.visit_rows = add_rows;
-    a.visit_context = &m;
+    a.visit_context = (void *)(uintptr_t)&m;
     if (c->args->options) one.isa = c->args->options->isa, one.allocator = c->args->options->allocator;
-    memset(m.sum, 0, (size_t)(c->args->batch * m.len_q * m.len_kv * c->l.size));
+    memset(m.sum, 0, (size_t)(e->batch * m.len_q * m.columns * c->l.size));
     attn_status status = attn_plan_create(&plan, &only_rows, &one, error);
     if (status == ATTN_OK) {
         size_t size = attn_plan_workspace_size(plan);
@@ -52,37 +62,63 @@ static attn_status average(const call *c, const attn_problem *problem, const att
     return status;
 }
 
+/* Projected rows, with their bias. */
+void project_input(const call *c, int i, const sequence *heads)
+{
+    const projection *p = &c->l.projections[i];
+    project_to_heads(&c->l, p, &c->in[i], heads);
+    if (p->at.bias) bias_add(&c->l, p->at.bias, heads);
+}
+
+void project_output(const call *c, const sequence *heads)
+{
+    const projection *p = &c->l.projections[OUTPUT];
+    if (c->l.no_output) copy_rows(&c->l, heads->data, &c->output);
+    else {
+        project_to_model(&c->l, p, heads, &c->output, 0);
+        if (p->at.bias) bias_add(&c->l, p->at.bias, &c->output);
+    }
+}
+
+attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_args *core, attn_error *error)
+{
+    const layer *l = &c->l;
+    const attn_layer_args *args = c->args;
+    extra x;
+    TRY(call_execute(c, core, error));
+    TRY(extra_weigh(l, args, &c->extent, problem, core, &c->saved, &x, error));
+    attn_status status = args->weights_mean ? weights_average(c, problem, core, &x, error) : ATTN_OK;
+    if (status == ATTN_OK && l->extra_key) extra_merge(l, &c->extent, problem, core, &c->saved, &x);
+    memory_give(args->options, x.memory);
+    if (status == ATTN_OK && args->attention && args->attention->lse && l->attention && l->attention->want.lse)
+        memcpy(args->attention->lse, c->saved.lse, (size_t)(c->extent.entries * l->heads_q * c->extent.tokens_q * l->size));
+    return status;
+}
+
 /* Everything that can fail is behind us when the first output is written, but for memory and the arguments of the options: so the
  * attention runs on memory of ours, and outputs are written after it. */
 static attn_status run(call *c, attn_error *error)
 {
     const layer *l = &c->l;
     const attn_layer_args *args = c->args;
+    const extent *e = &c->extent;
     const saved *s = &c->saved;
     char *const heads_side[3] = {s->q, s->k, s->v};
     attn_problem problem;
     attn_args core;
-    TRY(middle_problem(l, args, ATTN_FORWARD, s, &problem, &core, error));
+    TRY(middle_problem(l, args, e, ATTN_FORWARD, s, &problem, &core, error));
     memset(&problem.gradients, 0, sizeof problem.gradients);
     TRY(call_plan(c, &problem, error));
     for (int i = QUERY; i <= VALUE; i++) {
         const projection *p = &l->projections[i];
-        sequence heads = dense_rows(heads_side[i], args->batch, c->in[i].tokens, p->heads * p->dim);
-        project_to_heads(l, p, &c->in[i], heads_side[i]);
-        if (p->at.bias) bias_add(l, p->at.bias, &heads);
+        const sequence heads = dense_rows(heads_side[i], e->entries, c->in[i].tokens, p->heads * p->dim);
+        project_input(c, i, &heads);
     }
-    TRY(middle_rotate(l, s->q, l->heads_q, args->batch, args->len_q, args->positions_q, 0, error));
-    TRY(middle_rotate(l, s->k, l->heads_kv, args->batch, args->len_kv, args->positions_kv, 0, error));
-    TRY(call_execute(c, &core, error));
-    if (args->weights_mean) TRY(average(c, &problem, &core, error));
-    if (args->attention && args->attention->lse && l->attention && l->attention->want.lse)
-        memcpy(args->attention->lse, s->lse, (size_t)(args->batch * l->heads_q * args->len_q * l->size));
-    if (l->no_output) copy_rows(l, s->a, &c->output);
-    else {
-        const projection *p = &l->projections[OUTPUT];
-        project_to_model(l, p, s->a, &c->output, 0);
-        if (p->at.bias) bias_add(l, p->at.bias, &c->output);
-    }
+    TRY(middle_rotate(l, s->q, l->heads_q, e->entries, e->tokens_q, args->positions_q, 0, error));
+    TRY(middle_rotate(l, s->k, l->heads_kv, e->entries, e->tokens_kv, args->positions_kv, 0, error));
+    TRY(attend_with_extra(c, &problem, &core, error));
+    const sequence a = dense_rows(s->a, e->entries, e->tokens_q, l->heads_q * l->head_dim_v);
+    project_output(c, &a);
     return ATTN_OK;
 }
 
@@ -90,8 +126,10 @@ attn_status attn_layer_forward(const attn_layer *given, const attn_layer_weights
                                attn_error *error)
 {
     call c;
-    TRY(call_begin(&c, given, weights, args, error));
-    attn_status status = layer_rows(&args->output, "output", args->batch, args->len_q, c.l.dim_output, 1, &c.output, error);
+    attn_status status = call_begin(&c, given, weights, args, error);
+    if (status == ATTN_OK) status = call_refuse_cached(&c, error);
+    if (status == ATTN_OK)
+        status = layer_rows(&args->output, "output", c.extent.entries, c.extent.tokens_q, c.l.dim_output, 1, &c.output, error);
     if (status == ATTN_OK && !args->saved) status = call_save(&c, error);
     if (status == ATTN_OK) status = run(&c, error);
     call_end(&c);

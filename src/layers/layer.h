@@ -26,6 +26,7 @@ typedef struct layer {
     const attn_rope *rope;
     const attn_problem *attention;
     projection projections[PROJECTIONS]; /* without pointers until layer_bind */
+    char *extra_key, *extra_value;       /* likewise */
 } layer;
 
 /* [batch, tokens, channels] anywhere in memory. */
@@ -43,14 +44,13 @@ attn_status layer_rows(const attn_sequence *given, const char *name, int64_t bat
 /* *bytes = size * a * b * c, or an error. */
 attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *bytes, attn_error *error);
 
-/* ---- project.c: the products ---- */
+/* ---- project.c: the products; both sides have the same entries and tokens, and the heads' side heads * dim channels ---- */
 
-/* heads_side is dense, [batch*tokens][heads*dim]. */
-void project_to_heads(const layer *l, const projection *p, const sequence *x, char *heads_side);
+void project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side);
 /* add: to what is there. */
-void project_to_model(const layer *l, const projection *p, const char *heads_side, const sequence *y, int add);
+void project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add);
 /* p->at.weight = heads_side^T x, summed over the rows. */
-void project_gradient(const layer *l, const projection *p, const char *heads_side, const sequence *x);
+void project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x);
 
 void bias_add(const layer *l, const void *bias, const sequence *y);
 /* bias[c] = sum over rows, in their order. */
@@ -65,12 +65,60 @@ typedef struct saved {
 } saved;
 attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t len_kv, char *memory, saved *s, attn_error *error);
 
+/* Where the tokens of a call lie.  Packed: in one entry, sequence b from begin_q[b] on; else sequence b is entry b. */
+typedef struct extent {
+    int64_t batch, len_q, len_kv;         /* of the problem */
+    int64_t entries, tokens_q, tokens_kv; /* of the memory */
+    int packed;
+    attn_dtype index_dtype;
+    const void *begin_q, *begin_kv; /* [batch + 1] */
+} extent;
+/* From what was given, checked; len_kv is filled in already. */
+attn_status extent_of(const layer *l, const attn_layer_args *args, extent *e, attn_error *error);
+int64_t index_at(const void *array, attn_dtype dtype, int64_t i);
+
 /* The problem of attn_execute, and its arguments as far as they lie in `s`. */
-attn_status middle_problem(const layer *l, const attn_layer_args *args, attn_op op, const saved *s, attn_problem *problem,
-                           attn_args *core, attn_error *error);
+attn_status middle_problem(const layer *l, const attn_layer_args *args, const extent *e, attn_op op, const saved *s,
+                           attn_problem *problem, attn_args *core, attn_error *error);
+/* [entry, token, head, channel] as the core's layout. */
+attn_layout layout_by_token(const layer *l, int64_t tokens, int64_t heads, int64_t dim);
 /* Rotates projected queries or keys in place. */
 attn_status middle_rotate(const layer *l, char *data, int64_t heads, int64_t batch, int64_t tokens, const int64_t *positions,
                           int inverse, attn_error *error);
+
+/* ---- extra.c: the key that no token has, merged into what the others gave ---- */
+
+/* Of each row, as lse has them: what the weights of the other keys are multiplied by, the weight of the extra key, the lse of all.
+ */
+typedef struct extra {
+    double *factor, *weight, *lse;
+    char *memory;
+} extra;
+/* The number of a row among them; -1 where a packed sequence has not so many. */
+int64_t extra_row(const layer *l, const extent *e, int64_t b, int64_t h, int64_t i);
+attn_status extra_check(const layer *l, const attn_problem *problem, attn_error *error);
+/* From the lse of the others; memory is taken where the layer has an extra key, and x is all NULL where it has not. */
+attn_status extra_weigh(const layer *l, const attn_layer_args *args, const extent *e, const attn_problem *problem,
+                        const attn_args *core, const saved *s, extra *x, attn_error *error);
+/* Merges it into a, lse, and the weights of core where they are wanted. */
+void extra_merge(const layer *l, const extent *e, const attn_problem *problem, const attn_args *core, const saved *s,
+                 const extra *x);
+/* Adds to grad_q and grad_scale of core, and writes the gradients of the key and its value (NULL: not wanted). */
+attn_status extra_backward(const layer *l, const attn_layer_args *args, const extent *e, const attn_problem *problem,
+                           const attn_args *core, const saved *s, char *grad_key, char *grad_value, attn_error *error);
+
+/* ---- numbers of a layer's type ---- */
+
+static inline double number_get(const layer *l, const void *from, int64_t at)
+{
+    return l->dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
+}
+
+static inline void number_put(const layer *l, void *to, int64_t at, double x)
+{
+    if (l->dtype == ATTN_F64) ((double *)to)[at] = x;
+    else ((float *)to)[at] = (float)x;
+}
 
 /* Memory for a call: all of it or an error. */
 attn_status memory_take(const attn_options *options, int64_t bytes, char **memory, attn_error *error);

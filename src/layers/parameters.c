@@ -30,20 +30,10 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
         if (p->at.bias) counts->parameters += p->to_model ? p->model : p->heads * p->dim;
         counts->flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
     }
+    if (weights && weights->extra_key) counts->parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
     counts->cache_per_token = l.heads_kv * (l.head_dim + l.head_dim_v) * l.size;
     counts->saved_bytes = s.bytes;
     return succeed(error);
-}
-
-static void put(const layer *l, void *to, int64_t at, double x)
-{
-    if (l->dtype == ATTN_F64) ((double *)to)[at] = x;
-    else ((float *)to)[at] = (float)x;
-}
-
-static double get(const layer *l, const void *from, int64_t at)
-{
-    return l->dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
 }
 
 /* A number in (0, 1) from a place: SplitMix64's finalizer (Steele et al. 2014) over the seed and a counter. */
@@ -96,10 +86,18 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t c = 0; c < p->dim; c++)
                 for (int64_t m = 0; m < p->model; m++, counter++)
-                    put(&l, p->at.weight, h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model,
-                        reach * (gaussian ? normal(seed, counter) : 2 * uniform(seed, counter) - 1));
+                    number_put(&l, p->at.weight, h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model,
+                               reach * (gaussian ? normal(seed, counter) : 2 * uniform(seed, counter) - 1));
         const int64_t biases = p->to_model ? p->model : p->heads * p->dim;
-        for (int64_t c = 0; p->at.bias && c < biases; c++) put(&l, p->at.bias, c, 0);
+        for (int64_t c = 0; p->at.bias && c < biases; c++) number_put(&l, p->at.bias, c, 0);
+    }
+    /* the extra key and value: normal, as torch has them, with the deviation of Xavier's rule for one row */
+    char *const extras[] = {l.extra_key, l.extra_value};
+    for (int i = 0; i < 2; i++) {
+        const int64_t width = l.heads_kv * (i ? l.head_dim_v : l.head_dim);
+        for (int64_t c = 0; extras[i] && c < width; c++)
+            number_put(&l, extras[i], c,
+                       sqrt(2 / (1 + (double)width)) * normal(seed, ((uint64_t)(PROJECTIONS + i) << 60) + (uint64_t)c));
     }
     return succeed(error);
 }
@@ -113,15 +111,25 @@ static void average_heads(const layer *l, const projection *from, const projecti
             for (int64_t m = 0; m < from->model; m++) {
                 double sum = 0;
                 for (int64_t h = g * n; h < g * n + n; h++)
-                    sum +=
-                        get(l, from->at.weight, h * from->at.stride_head + c * from->at.stride_channel + m * from->at.stride_model);
-                put(l, to->at.weight, g * to->at.stride_head + c * to->at.stride_channel + m * to->at.stride_model,
-                    sum / (double)n);
+                    sum += number_get(l, from->at.weight,
+                                      h * from->at.stride_head + c * from->at.stride_channel + m * from->at.stride_model);
+                number_put(l, to->at.weight, g * to->at.stride_head + c * to->at.stride_channel + m * to->at.stride_model,
+                           sum / (double)n);
             }
             double sum = 0;
-            for (int64_t h = g * n; from->at.bias && h < g * n + n; h++) sum += get(l, from->at.bias, h * from->dim + c);
-            if (from->at.bias && to->at.bias) put(l, to->at.bias, g * from->dim + c, sum / (double)n);
+            for (int64_t h = g * n; from->at.bias && h < g * n + n; h++) sum += number_get(l, from->at.bias, h * from->dim + c);
+            if (from->at.bias && to->at.bias) number_put(l, to->at.bias, g * from->dim + c, sum / (double)n);
         }
+}
+
+/* The extra key or value of `heads` heads, into that of fewer. */
+static void average_extra(const layer *l, const char *from, char *to, int64_t heads, int64_t groups, int64_t dim)
+{
+    for (int64_t i = 0; from && to && i < groups * dim; i++) {
+        double sum = 0;
+        for (int64_t h = 0; h < heads / groups; h++) sum += number_get(l, from, (i / dim * (heads / groups) + h) * dim + i % dim);
+        number_put(l, to, i, sum / (double)(heads / groups));
+    }
 }
 
 attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_weights *weights, int64_t groups,
@@ -138,5 +146,7 @@ attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_wei
     for (int i = KEY; i <= VALUE; i++)
         CHECK(to.projections[i].at.weight, ATTN_ERR_ARGUMENT, "layer: grouped.%s.weight is NULL", to.projections[i].name);
     for (int i = KEY; i <= VALUE; i++) average_heads(&from, &from.projections[i], &to.projections[i]);
+    average_extra(&from, from.extra_key, to.extra_key, from.heads_kv, groups, from.head_dim);
+    average_extra(&from, from.extra_value, to.extra_value, from.heads_kv, groups, from.head_dim_v);
     return succeed(error);
 }

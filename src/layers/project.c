@@ -37,10 +37,11 @@ static int64_t heads_at_once(const projection *p)
     return p->heads <= 1 || p->at.stride_head == p->dim * p->at.stride_channel ? p->heads : 1;
 }
 
-/* How many entries of the batch one product may take. */
-static int64_t entries_at_once(const sequence *r)
+/* How many entries of the batch one product may take: all where their rows follow each other on both sides. */
+static int64_t entries_at_once(const sequence *a, const sequence *b)
 {
-    return r->stride_batch == r->tokens * r->stride_token && r->batch > 0 ? r->batch : 1;
+    const int together = a->stride_batch == a->tokens * a->stride_token && b->stride_batch == b->tokens * b->stride_token;
+    return together && a->batch > 0 ? a->batch : 1;
 }
 
 /* The weights of heads from h on, as [channel, model]. */
@@ -54,51 +55,48 @@ static matrix turned(matrix a) { return (matrix){a.data, a.ld, !a.transposed}; }
 
 typedef struct step {
     int64_t h, heads, b, n; /* heads h.., entries b..; n rows */
-    matrix x;               /* the rows of the model's side */
-    char *heads_side;       /* those of the heads' side */
+    matrix x, heads_side;   /* the rows of the model's side, and of the heads' */
 } step;
 
 /* The steps of a product, from {0}: heads within entries; one of no rows where there are none, since a sum over nothing is 0.
  * Returns 0 behind the last. */
-static int next_step(const layer *l, const projection *p, const sequence *x, const char *heads_side, step *s)
+static int next_step(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, step *s)
 {
-    const int64_t heads = heads_at_once(p), entries = entries_at_once(x), width = p->heads * p->dim;
+    const int64_t heads = heads_at_once(p), entries = entries_at_once(x, heads_side);
     if (s->heads > 0 && (s->h += heads) >= p->heads) s->h = 0, s->b += entries;
     if (s->b > 0 && s->b >= x->batch) return 0;
     s->heads = heads;
     s->n = x->batch == 0 ? 0 : entries * x->tokens;
     s->x = (matrix){x->data + s->b * x->stride_batch * l->size, x->stride_token, 0};
-    s->heads_side = (char *)(uintptr_t)heads_side + (s->b * x->tokens * width + s->h * p->dim) * l->size;
+    s->heads_side =
+        (matrix){heads_side->data + (s->b * heads_side->stride_batch + s->h * p->dim) * l->size, heads_side->stride_token, 0};
     return 1;
 }
 
-void project_to_heads(const layer *l, const projection *p, const sequence *x, char *heads_side)
+static char *written(matrix m) { return (char *)(uintptr_t)m.data; }
+
+void project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side)
 {
-    const int64_t width = p->heads * p->dim;
     step s = {0};
     while (next_step(l, p, x, heads_side, &s))
-        multiply(l, s.n, s.heads * p->dim, p->model, s.x, turned(weights_of(l, p, s.h)), s.heads_side, width, 0);
+        multiply(l, s.n, s.heads * p->dim, p->model, s.x, turned(weights_of(l, p, s.h)), written(s.heads_side), s.heads_side.ld, 0);
 }
 
-void project_to_model(const layer *l, const projection *p, const char *heads_side, const sequence *y, int add)
+void project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add)
 {
-    const int64_t width = p->heads * p->dim;
     step s = {0};
-    while (next_step(l, p, y, heads_side, &s)) {
-        matrix a = {s.heads_side, width, 0};
-        multiply(l, s.n, p->model, s.heads * p->dim, a, weights_of(l, p, s.h), (char *)(uintptr_t)s.x.data, s.x.ld, add || s.h > 0);
-    }
+    while (next_step(l, p, y, heads_side, &s))
+        multiply(l, s.n, p->model, s.heads * p->dim, s.heads_side, weights_of(l, p, s.h), written(s.x), s.x.ld, add || s.h > 0);
 }
 
-void project_gradient(const layer *l, const projection *p, const char *heads_side, const sequence *x)
+void project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x)
 {
-    const int64_t width = p->heads * p->dim;
     step s = {0};
     while (next_step(l, p, x, heads_side, &s)) {
-        matrix w = weights_of(l, p, s.h), a = {s.heads_side, width, 0};
-        int64_t channels = s.heads * p->dim;
-        if (w.transposed) multiply(l, p->model, channels, s.n, turned(s.x), a, (char *)(uintptr_t)w.data, w.ld, s.b > 0);
-        else multiply(l, channels, p->model, s.n, turned(a), s.x, (char *)(uintptr_t)w.data, w.ld, s.b > 0);
+        const matrix w = weights_of(l, p, s.h);
+        const int64_t channels = s.heads * p->dim;
+        if (w.transposed) multiply(l, p->model, channels, s.n, turned(s.x), s.heads_side, written(w), w.ld, s.b > 0);
+        else multiply(l, channels, p->model, s.n, turned(s.heads_side), s.x, written(w), w.ld, s.b > 0);
     }
 }
 

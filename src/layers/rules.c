@@ -40,8 +40,7 @@ static attn_status check_attention(const attn_problem *p, attn_error *error)
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         CHECK(memcmp(layouts[i].layout, &no_layout, sizeof no_layout) == 0, ATTN_ERR_ARGUMENT,
               "layer: attention.%s is set; the layer fills it in, leave it 0", layouts[i].name);
-    CHECK(!p->mask.packed && !p->paging.paged, ATTN_ERR_UNSUPPORTED, "layer: attention.%s: a layer reads [batch, token, channel]",
-          p->mask.packed ? "mask.packed" : "paging");
+    CHECK(!p->paging.paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache");
     return ATTN_OK;
 }
 
@@ -151,6 +150,11 @@ attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, 
         CHECK(!needed || p->at.weight, ATTN_ERR_ARGUMENT, "layer: weights.%s.weight is NULL", p->name);
         TRY(check_strides(p, error));
     }
+    CHECK(!needed || !weights->extra_key == !weights->extra_value, ATTN_ERR_ARGUMENT,
+          "layer: weights.extra_%s is NULL, and extra_%s is not", weights->extra_key ? "value" : "key",
+          weights->extra_key ? "key" : "value");
+    l->extra_key = weights->extra_key;
+    l->extra_value = weights->extra_value;
     return ATTN_OK;
 }
 

@@ -29,6 +29,11 @@ ok "a context" same "$?" 0
 "$MAKE" x.safetensors x:f32:5x8
 "$ATTN" layer x.safetensors -o y.safetensors --heads=2 --weights-file=weights.safetensors --prefix=a.
 ok "weights of another file" same "$?" 0
+# shellcheck disable=SC2086
+"$MAKE" extra.safetensors $small dy:f32:2x5x8 bias_k:f32:1x1x4 bias_v:f32:4
+"$ATTN" layer extra.safetensors -o y.npz --heads=4 --heads-kv=2 --weights-mean --backward --json >y.json
+ok "a learned key: its gradients, too" same "$(grep -oE '"dbias_[kv]"' y.json | sort | tr -d '\n')" '"dbias_k""dbias_v"'
+ok "  and a column of the weights" grep -q '"weights_mean"' y.json
 rm -f y.safetensors
 
 refused 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer

@@ -10,30 +10,34 @@
 #include "attn/layers.h"
 #include "attn_ref.h"
 
-enum { B = 2, SQ = 5, SKV = 7, E = 12, TENSORS = 11, LARGEST = 400 };
+enum { B = 2, SQ = 5, SKV = 7, E = 12, TENSORS = 14, LARGEST = 400 };
 /* Everything that a layer reads. */
-enum { XQ, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO };
+enum { XQ, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, EK, EV, SC }; /* EK, EV: the extra key; SC: scales of heads */
 
 typedef struct variant {
     const char *name;
     int64_t heads_q, heads_kv, head_dim, head_dim_v, dim_key, dim_value, dim_output;
     enum { CROSS, SHARED_VALUE, SELF } inputs;
     enum { TORCH, INPUT_FIRST, BY_HEAD } layout;
-    int bias, no_output, causal, rope, token_first;
+    int bias, no_output, causal, rope, token_first, extra;
+    double softcap;
 } variant;
 
 static const variant variants[] = {
-    {"self", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0},
-    {"self, causal, without biases", 2, 0, 0, 0, 0, 0, 0, SELF, TORCH, 0, 0, 1, 0, 0},
-    {"one head", 1, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0},
-    {"cross, all widths differ", 4, 0, 5, 2, 9, 7, 8, CROSS, TORCH, 1, 0, 0, 0, 0},
-    {"cross, values are keys", 3, 0, 4, 6, 9, 0, 0, SHARED_VALUE, TORCH, 1, 0, 0, 0, 0},
-    {"grouped", 4, 2, 3, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0},
-    {"weights of [in, out]", 3, 0, 0, 0, 0, 0, 0, SELF, INPUT_FIRST, 1, 0, 0, 0, 0},
-    {"weights by head", 3, 0, 5, 2, 0, 0, 0, SELF, BY_HEAD, 0, 0, 1, 0, 0},
-    {"without output projection", 2, 0, 4, 3, 9, 9, 0, CROSS, TORCH, 1, 1, 0, 0, 0},
-    {"rotated", 3, 0, 4, 0, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0},
-    {"tokens before batch", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 1},
+    {"self", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0},
+    {"self, causal, without biases", 2, 0, 0, 0, 0, 0, 0, SELF, TORCH, 0, 0, 1, 0, 0, 0, 0},
+    {"one head", 1, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0},
+    {"cross, all widths differ", 4, 0, 5, 2, 9, 7, 8, CROSS, TORCH, 1, 0, 0, 0, 0, 0, 0},
+    {"cross, values are keys", 3, 0, 4, 6, 9, 0, 0, SHARED_VALUE, TORCH, 1, 0, 0, 0, 0, 0, 0},
+    {"grouped", 4, 2, 3, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0},
+    {"weights of [in, out]", 3, 0, 0, 0, 0, 0, 0, SELF, INPUT_FIRST, 1, 0, 0, 0, 0, 0, 0},
+    {"weights by head", 3, 0, 5, 2, 0, 0, 0, SELF, BY_HEAD, 0, 0, 1, 0, 0, 0, 0},
+    {"without output projection", 2, 0, 4, 3, 9, 9, 0, CROSS, TORCH, 1, 1, 0, 0, 0, 0, 0},
+    {"rotated", 3, 0, 4, 0, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 0, 0},
+    {"tokens before batch", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 1, 0, 0},
+    {"extra key", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 1, 0},
+    {"extra key, causal, grouped, rotated, capped", 4, 2, 4, 3, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 1, 0.7},
+    {"extra key, cross, capped", 2, 0, 3, 5, 9, 7, 8, CROSS, BY_HEAD, 0, 0, 0, 0, 0, 1, 0.5},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -62,6 +66,8 @@ static void make(sample *s, const variant *v)
     s->v = v;
     s->attention = (attn_problem){.struct_size = sizeof s->attention};
     s->attention.mask.causal = v->causal;
+    s->attention.score.softcap = v->softcap;
+    if (v->extra) s->attention.score.scale_kind = ATTN_SCALE_PER_HEAD, s->attention.gradients.scale = 1;
     s->rope = (attn_rope){.struct_size = sizeof s->rope, .base = 100};
     s->layer = (attn_layer){.struct_size = sizeof s->layer,
                             .dim_model = E,
@@ -94,7 +100,10 @@ static void make(sample *s, const variant *v)
                                      v->bias ? q : 0,
                                      v->bias ? k : 0,
                                      v->bias ? val : 0,
-                                     v->bias && !v->no_output ? s->out : 0};
+                                     v->bias && !v->no_output ? s->out : 0,
+                                     v->extra ? s->heads_kv * s->dim : 0,
+                                     v->extra ? s->heads_kv * s->dim_v : 0,
+                                     v->extra ? v->heads_q : 0};
     for (int t = 0; t < TENSORS; t++) {
         s->count[t] = counts[t];
         assert_true(counts[t] <= LARGEST);
@@ -103,9 +112,9 @@ static void make(sample *s, const variant *v)
     for (int64_t i = 0; i < B * SQ * s->out; i++) s->grad_y[i] = (float)draw(&state);
 }
 
-/* y = x W + b by definition, to [b][h][t][c]. */
-static void to_heads(const double *x, const double *w, const double *bias, int64_t tokens, int64_t width, int64_t heads,
-                     int64_t dim, double *y)
+/* y = x W + b by definition, to [b][h][t][c], where an entry has `room` tokens. */
+static void to_heads(const double *x, const double *w, const double *bias, int64_t tokens, int64_t room, int64_t width,
+                     int64_t heads, int64_t dim, double *y)
 {
     for (int64_t b = 0; b < B; b++)
         for (int64_t h = 0; h < heads; h++)
@@ -113,46 +122,59 @@ static void to_heads(const double *x, const double *w, const double *bias, int64
                 for (int64_t c = 0; c < dim; c++) {
                     double sum = bias ? bias[h * dim + c] : 0;
                     for (int64_t m = 0; m < width; m++) sum += x[(b * tokens + t) * width + m] * w[(h * dim + c) * width + m];
-                    y[((b * heads + h) * tokens + t) * dim + c] = sum;
+                    y[((b * heads + h) * room + t) * dim + c] = sum;
                 }
 }
 
-/* Channels 2i and 2i+1 turn by t * 100^(-2i/dim). */
-static void rotate(double *x, int64_t rows, int64_t tokens, int64_t dim)
+/* Channels 2i and 2i+1 of the first `tokens` tokens of each entry turn by t * 100^(-2i/dim). */
+static void rotate(double *x, int64_t entries, int64_t tokens, int64_t room, int64_t dim)
 {
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < dim; c += 2) {
-            const double angle = (double)(r % tokens) * pow(100, -(double)c / (double)dim), u = x[r * dim + c],
+    for (int64_t r = 0; r < entries * room; r++)
+        for (int64_t c = 0; c < dim && r % room < tokens; c += 2) {
+            const double angle = (double)(r % room) * pow(100, -(double)c / (double)dim), u = x[r * dim + c],
                          v = x[r * dim + c + 1];
             x[r * dim + c] = u * cos(angle) - v * sin(angle);
             x[r * dim + c + 1] = u * sin(angle) + v * cos(angle);
         }
 }
 
+/* The extra key or value stands behind the others. */
+static void put_extra(const sample *s, const double *extra, int64_t dim, double *y)
+{
+    for (int64_t n = 0; n < B * s->heads_kv; n++)
+        for (int64_t c = 0; c < dim; c++) y[(n * (s->len_kv + 1) + s->len_kv) * dim + c] = extra[n % s->heads_kv * dim + c];
+}
+
 /* The layer by definition; P [b][h][i][j] are the weights.  Returns <grad_y, y>. */
 static double reference(const sample *s, double *y, double *P)
 {
-    static double Q[LARGEST], K[LARGEST], V[LARGEST], O[LARGEST], lse[LARGEST], S[LARGEST];
+    static double Q[LARGEST], K[LARGEST], V[LARGEST], O[LARGEST], lse[LARGEST], S[4 * LARGEST];
+    static unsigned char keep[4 * LARGEST];
     const variant *v = s->v;
     const double *xk = v->inputs == SELF ? s->x[XQ] : s->x[XK], *xv = v->inputs == CROSS ? s->x[XV] : xk;
-    const int64_t H = v->heads_q;
+    const int64_t H = v->heads_q, keys = s->len_kv + v->extra;
     double sum = 0;
-    to_heads(s->x[XQ], s->x[WQ], v->bias ? s->x[BQ] : NULL, SQ, E, H, s->dim, Q);
-    to_heads(xk, s->x[WK], v->bias ? s->x[BK] : NULL, s->len_kv, s->width[1], s->heads_kv, s->dim, K);
-    to_heads(xv, s->x[WV], v->bias ? s->x[BV] : NULL, s->len_kv, s->width[2], s->heads_kv, s->dim_v, V);
-    if (v->rope) rotate(Q, B * H * SQ, SQ, s->dim), rotate(K, B * s->heads_kv * s->len_kv, s->len_kv, s->dim);
+    to_heads(s->x[XQ], s->x[WQ], v->bias ? s->x[BQ] : NULL, SQ, SQ, E, H, s->dim, Q);
+    to_heads(xk, s->x[WK], v->bias ? s->x[BK] : NULL, s->len_kv, keys, s->width[1], s->heads_kv, s->dim, K);
+    to_heads(xv, s->x[WV], v->bias ? s->x[BV] : NULL, s->len_kv, keys, s->width[2], s->heads_kv, s->dim_v, V);
+    if (v->rope) rotate(Q, B * H, SQ, SQ, s->dim), rotate(K, B * s->heads_kv, s->len_kv, keys, s->dim);
+    if (v->extra) put_extra(s, s->x[EK], s->dim, K), put_extra(s, s->x[EV], s->dim_v, V);
+    for (int64_t n = 0; n < B * H * SQ * keys; n++) /* causality binds all but the extra key */
+        keep[n] = !v->causal || n % keys == s->len_kv || n % keys <= n / keys % SQ;
     ref_problem p = {.B = B,
                      .Hq = H,
                      .Hkv = s->heads_kv,
                      .Sq = SQ,
-                     .Skv = s->len_kv,
+                     .Skv = keys,
                      .D = s->dim,
                      .Dv = s->dim_v,
                      .Q = Q,
                      .K = K,
                      .V = V,
                      .scale = 1 / sqrt((double)s->dim),
-                     .causal = v->causal};
+                     .scale_of_head = v->extra ? s->x[SC] : NULL,
+                     .softcap = v->softcap,
+                     .keep = keep};
     ref_forward(&p, O, lse, S, P);
     for (int64_t b = 0; b < B; b++)
         for (int64_t t = 0; t < SQ; t++)
@@ -246,6 +268,7 @@ static attn_layer_weights weights_of(const sample *s, const held *h, int gradien
         *all[i] = (attn_projection){(gradients ? h->grad : h->data)[WQ + i],
                                     s->v->bias ? (gradients ? h->grad : h->data)[BQ + i] : NULL, stride[0], stride[1], stride[2]};
     }
+    if (s->v->extra) w.extra_key = (gradients ? h->grad : h->data)[EK], w.extra_value = (gradients ? h->grad : h->data)[EV];
     return w;
 }
 
@@ -278,10 +301,12 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     attn_layer_args args = args_of(s, h);
     assert_int_equal(attn_layer_count(&s->layer, &weights, B, SQ, s->len_kv, &counts, &error), ATTN_OK);
     int64_t parameters = 0;
-    for (int t = WQ; t < TENSORS; t++) parameters += s->count[t];
+    for (int t = WQ; t < SC; t++) parameters += s->count[t];
     assert_int_equal(counts.parameters, parameters);
     args.saved = h->saved = aligned_alloc(64, (size_t)counts.saved_bytes);
     args.options = &options;
+    attn_args scales = {.struct_size = sizeof scales, .scale = h->data[SC], .grad_scale = h->grad[SC]};
+    args.attention = &scales;
     if (attn_layer_forward(&s->layer, &weights, &args, &error) != ATTN_OK ||
         attn_layer_backward(&s->layer, &weights, &args, &gradients, &error) != ATTN_OK)
         fail_msg("%s: %s", s->v->name, error.message);
@@ -306,12 +331,13 @@ static void test_forward(void **state)
                 if (!(fabs(get(dtypes[d], h.y, i) - y[i]) <= allowed(dtypes[d])))
                     fail_msg("%s, %s: y[%d] is %.9g, not %.9g", s.v->name, attn_dtype_name(dtypes[d]), (int)i,
                              get(dtypes[d], h.y, i), y[i]);
+            const int64_t keys = s.len_kv + s.v->extra;
             for (int64_t b = 0; b < B; b++)
-                for (int64_t at = 0; at < SQ * s.len_kv; at++) {
+                for (int64_t at = 0; at < SQ * keys; at++) {
                     double mean = 0;
-                    for (int64_t head = 0; head < s.v->heads_q; head++) mean += P[(b * s.v->heads_q + head) * SQ * s.len_kv + at];
+                    for (int64_t head = 0; head < s.v->heads_q; head++) mean += P[(b * s.v->heads_q + head) * SQ * keys + at];
                     mean /= (double)s.v->heads_q;
-                    if (!(fabs(get(dtypes[d], h.mean, b * SQ * s.len_kv + at) - mean) <= allowed(dtypes[d])))
+                    if (!(fabs(get(dtypes[d], h.mean, b * SQ * keys + at) - mean) <= allowed(dtypes[d])))
                         fail_msg("%s: mean weight %d of entry %d", s.v->name, (int)at, (int)b);
                 }
             drop(&h);

@@ -16,6 +16,7 @@ typedef struct good {
     attn_rope rope;
     float numbers[10][256];
     float out[64], saved[1024];
+    int64_t begin[6];
 } good;
 
 static void make(good *g)
@@ -50,6 +51,29 @@ static void op(good *g) { g->layer.attention = &g->attention, g->attention.op = 
 static void shape(good *g) { g->layer.attention = &g->attention, g->attention.shape.batch = 1; }
 static void layout(good *g) { g->layer.attention = &g->attention, g->attention.want.lse_layout.stride[0] = 1; }
 static void packed(good *g) { g->layer.attention = &g->attention, g->attention.mask.packed = 1; }
+static void packed_type(good *g)
+{
+    packed(g), g->args.attention = &g->attention_args, g->attention_args.cu_seqlens_q = g->begin;
+    g->attention.mask.index_dtype = ATTN_F32;
+}
+static void packed_total(good *g)
+{
+    packed(g), g->args.attention = &g->attention_args, g->attention_args.cu_seqlens_q = g->begin;
+    g->begin[2] = -5;
+}
+static void packed_self(good *g)
+{
+    packed(g), g->args.attention = &g->attention_args;
+    g->attention_args.cu_seqlens_q = g->begin, g->attention_args.cu_seqlens_kv = g->begin + 3;
+    g->begin[2] = 3, g->begin[5] = 4;
+}
+static void extra_alone(good *g) { g->weights.extra_key = g->numbers[6]; }
+static void extra(good *g) { g->layer.attention = &g->attention, g->weights.extra_key = g->weights.extra_value = g->numbers[6]; }
+static void extra_kind(good *g) { extra(g), g->attention.score.kind = ATTN_SCORE_COSINE; }
+static void extra_empty(good *g) { extra(g), g->attention.mask.empty = ATTN_EMPTY_UNIFORM; }
+static void extra_want(good *g) { extra(g), g->attention.want.entropy = 1; }
+static void only_cached(good *g) { g->args.only_cached = 1; }
+static void len_of_entry(good *g) { g->args.len_of_entry = g->begin; }
 static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.paged = 1; }
 static void args_attention(good *g) { g->args.attention = &g->attention_args, g->attention_args.struct_size = 3; }
 static void weights_size(good *g) { g->weights.struct_size = 2; }
@@ -88,8 +112,17 @@ static const struct {
     {op, ATTN_ERR_ARGUMENT, "layer: attention.op is set; the layer fills it in, leave it 0"},
     {shape, ATTN_ERR_ARGUMENT, "layer: attention.shape is set; the layer fills it in, leave it 0"},
     {layout, ATTN_ERR_ARGUMENT, "layer: attention.want.lse_layout is set; the layer fills it in, leave it 0"},
-    {packed, ATTN_ERR_UNSUPPORTED, "layer: attention.mask.packed: a layer reads [batch, token, channel]"},
-    {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging: a layer reads [batch, token, channel]"},
+    {packed, ATTN_ERR_ARGUMENT, "layer: args.attention.cu_seqlens_q is NULL, and attention.mask.packed is set"},
+    {packed_type, ATTN_ERR_ARGUMENT, "layer: attention.mask.index_dtype is f32; it must be i32 or i64"},
+    {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) is negative"},
+    {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, and the key is the query"},
+    {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache"},
+    {extra_alone, ATTN_ERR_ARGUMENT, "layer: weights.extra_value is NULL, and extra_key is not"},
+    {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
+    {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key no query sees none"},
+    {extra_want, ATTN_ERR_UNSUPPORTED, "layer: attention.want.entropy is not available with an extra key"},
+    {only_cached, ATTN_ERR_ARGUMENT, "layer: args.only_cached is set; it is attn_layer_decode's"},
+    {len_of_entry, ATTN_ERR_ARGUMENT, "layer: args.len_of_entry is set; it is attn_layer_decode's"},
     {args_attention, ATTN_ERR_ARGUMENT, "layer: args.attention.struct_size is 3; set it to sizeof(attn_args)"},
     {weights_size, ATTN_ERR_ARGUMENT, "layer: weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
     {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value.weight is NULL"},

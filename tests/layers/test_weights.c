@@ -94,6 +94,7 @@ static void test_initialise(void **state)
 static void test_store_and_load(void **state)
 {
     static room r, turned;
+    static float extra[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
     attn_layer layer = layer_of(4, 2);
     attn_layer_weights weights = in_room(&r), back;
     attn_tensors *file = NULL;
@@ -105,6 +106,7 @@ static void test_store_and_load(void **state)
     for (int o = 0; o < 8; o++)
         for (int i = 0; i < 8; i++) turned.q[i * 8 + o] = r.q[o * 8 + i];
     weights.query = (attn_projection){turned.q, r.bq, 2, 1, 8};
+    weights.extra_key = extra[0], weights.extra_value = extra[1];
     assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_layer_store(&layer, &weights, file, "layers.3.", &error), ATTN_OK);
     assert_non_null(attn_tensors_find(file, "layers.3.in_proj_weight"));
@@ -117,6 +119,8 @@ static void test_store_and_load(void **state)
     assert_memory_equal(back.query.bias, r.bq, sizeof r.bq);
     assert_memory_equal(back.key.bias, r.bk, 4 * sizeof(float));
     assert_memory_equal(back.output.bias, r.bo, sizeof r.bo);
+    assert_memory_equal(back.extra_key, extra[0], sizeof extra[0]);
+    assert_memory_equal(back.extra_value, extra[1], sizeof extra[1]);
     attn_tensors_destroy(file);
 }
 
@@ -156,6 +160,40 @@ static void test_bad_files(void **state)
     }
 }
 
+/* An extra key without its value, or of another width. */
+static void test_bad_extra(void **state)
+{
+    static float good[8 * 8];
+    const int64_t square[2] = {8, 8}, eight[3] = {1, 1, 8}, seven[1] = {7};
+    const struct {
+        const char *name, *message;
+        int rank;
+        const int64_t *shape;
+    } cases[] = {{"bias_k", "layer: tensor 'bias_k' is there, and no bias_v", 3, eight},
+                 {"bias_v", "layer: tensor 'bias_v' is there, and no bias_k", 3, eight},
+                 {NULL, "layer: tensor 'bias_v' has shape [7]; the layer has [8]", 1, seven}};
+    static const char *const names[] = {"wq", "wk", "wv", "wo"};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_layer layer = layer_of(2, 0);
+        attn_layer_weights weights, before;
+        attn_tensors *file = NULL;
+        attn_error error;
+        memset(&weights, 0x5a, sizeof weights);
+        before = weights;
+        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 4; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, square, good, NULL), ATTN_OK);
+        if (!cases[i].name) assert_int_equal(attn_tensors_add(file, "bias_k", ATTN_F32, 3, eight, good, NULL), ATTN_OK);
+        assert_int_equal(
+            attn_tensors_add(file, cases[i].name ? cases[i].name : "bias_v", ATTN_F32, cases[i].rank, cases[i].shape, good, NULL),
+            ATTN_OK);
+        assert_int_not_equal(attn_layer_load(&layer, file, "", &weights, &error), ATTN_OK);
+        assert_string_equal(error.message, cases[i].message);
+        assert_memory_equal(&weights, &before, sizeof weights);
+        attn_tensors_destroy(file);
+    }
+}
+
 /* Heads that are alike: grouping them changes nothing. */
 static void test_group_heads(void **state)
 {
@@ -170,6 +208,10 @@ static void test_group_heads(void **state)
         memcpy(r.k + (h + 1) * 16, r.k + h * 16, 16 * sizeof *r.k);
         memcpy(r.v + (h + 1) * 16, r.v + h * 16, 16 * sizeof *r.v);
     }
+    float extra[2][8], extra_few[2][4];
+    for (int i = 0; i < 16; i++) extra[i / 8][i % 8] = (float)(i / 8 + i % 2 + i % 8 / 4); /* heads of a pair are alike */
+    weights.extra_key = extra[0], weights.extra_value = extra[1];
+    grouped.extra_key = extra_few[0], grouped.extra_value = extra_few[1];
     grouped.query = weights.query, grouped.output = weights.output;
     assert_int_equal(attn_layer_group_heads(&layer, &weights, 2, &grouped, NULL), ATTN_OK);
     for (int i = 0; i < 24; i++) x[i] = sinf((float)i);
@@ -178,6 +220,58 @@ static void test_group_heads(void **state)
     args.output.data = z;
     assert_int_equal(attn_layer_forward(&grouped_layer, &grouped, &args, NULL), ATTN_OK);
     for (int i = 0; i < 24; i++) assert_true(fabsf(y[i] - z[i]) < 64 * 0x1p-24f); /* sums of 8 numbers below 1, four deep */
+}
+
+/* One head with identities for weights is attention itself, to the bit: the products are exact. */
+static void p16_identity(void **state)
+{
+    static float identity[8 * 8], x[2 * 5 * 8], y[2 * 5 * 8], o[2 * 5 * 8];
+    const attn_layer layer = layer_of(1, 0);
+    const attn_layer_weights weights = {.struct_size = sizeof weights,
+                                        .query.weight = identity,
+                                        .key.weight = identity,
+                                        .value.weight = identity,
+                                        .output.weight = identity};
+    const attn_problem problem = {.struct_size = sizeof problem, .shape = {2, 1, 1, 5, 5, 8, 8}};
+    const attn_args core = {.struct_size = sizeof core, .q = x, .k = x, .v = x, .o = o};
+    const attn_layer_args args = {.struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {x, 0, 0}, .output = {y, 0, 0}};
+    (void)state;
+    for (int i = 0; i < 8; i++) identity[i * 9] = 1;
+    for (int i = 0; i < 80; i++) x[i] = sinf(1.3f * (float)i);
+    assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
+    assert_int_equal(attn_forward(&problem, &core, NULL), ATTN_OK);
+    assert_memory_equal(y, o, sizeof y);
+}
+
+/* Three pointers into one [3 D, D] matrix, or into one [D, 3 D] of x W, are the three matrices apart. */
+static void p16_fused(void **state)
+{
+    static room r;
+    static float rows[3 * 8 * 8], columns[8 * 3 * 8], x[5 * 8], y[3][5 * 8];
+    const attn_layer layer = layer_of(4, 0);
+    attn_layer_weights weights[3] = {in_room(&r), in_room(&r), in_room(&r)};
+    attn_projection *fused[2][3] = {{&weights[1].query, &weights[1].key, &weights[1].value},
+                                    {&weights[2].query, &weights[2].key, &weights[2].value}};
+    const float *const apart[3] = {r.q, r.k, r.v};
+    (void)state;
+    assert_int_equal(attn_layer_initialise(&layer, &weights[0], ATTN_INIT_SMALL, 3, NULL), ATTN_OK);
+    for (int p = 0; p < 3; p++) {
+        for (int o = 0; o < 8; o++)
+            for (int i = 0; i < 8; i++) rows[(p * 8 + o) * 8 + i] = columns[i * 24 + p * 8 + o] = apart[p][o * 8 + i];
+        *fused[0][p] = (attn_projection){.weight = rows + p * 64};
+        *fused[1][p] = (attn_projection){columns + p * 8, NULL, 2, 1, 24};
+        if (p == 0) weights[1].query.bias = weights[2].query.bias = r.bq;
+    }
+    for (int i = 0; i < 40; i++) x[i] = cosf((float)i);
+    for (int n = 0; n < 3; n++) {
+        const attn_layer_args args = {
+            .struct_size = sizeof args, .batch = 1, .len_q = 5, .query = {x, 0, 0}, .output = {y[n], 0, 0}};
+        assert_int_equal(attn_layer_forward(&layer, &weights[n], &args, NULL), ATTN_OK);
+    }
+    for (int i = 0; i < 40; i++) {
+        assert_true(fabsf(y[1][i] - y[0][i]) <= 64 * 0x1p-24f); /* sums of 8 numbers below 1, four deep */
+        assert_true(fabsf(y[2][i] - y[0][i]) <= 64 * 0x1p-24f);
+    }
 }
 
 /* Entries of a padded batch are what each is alone, whatever stands in the padding. */
@@ -246,9 +340,10 @@ static void test_real(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),    cmocka_unit_test(test_initialise),  cmocka_unit_test(test_store_and_load),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_group_heads), cmocka_unit_test(test_padded_batch),
-        cmocka_unit_test(test_real)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),         cmocka_unit_test(test_initialise),
+                                       cmocka_unit_test(test_store_and_load), cmocka_unit_test(test_bad_files),
+                                       cmocka_unit_test(test_bad_extra),      cmocka_unit_test(test_group_heads),
+                                       cmocka_unit_test(p16_identity),        cmocka_unit_test(p16_fused),
+                                       cmocka_unit_test(test_padded_batch),   cmocka_unit_test(test_real)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
