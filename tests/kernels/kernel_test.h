@@ -66,6 +66,7 @@ void test_seen(void **state);
 void test_keep_mask(void **state);
 void test_add_bias(void **state);
 void test_bias_overflow(void **state);
+void test_softcap(void **state);
 void test_block_max(void **state);
 void test_clear(void **state);
 void test_exp(void **state);

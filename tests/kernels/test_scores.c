@@ -211,20 +211,32 @@ static void each_block(attn_dtype dtype, void (*fill)(attn_dtype dtype, void *p,
                 attn_block block = layout(which, dtype, rows, n, &elements);
                 void *S = random_tile(width, n, 7), *memory = input(elements * size_of(dtype));
                 void *scratch = output(it.tile * padded * size_of(it.compute));
+                void *block_max = output(it.tile * size_of(it.compute));
                 put(it.compute, S, 0, (double)NAN);
                 put(it.compute, S, it.lanes - 1, -(double)INFINITY);
                 fill(dtype, memory, elements);
                 block.base = origin(&block, memory, rows, n);
                 for (int64_t at = 0; at < n * it.tile; at++) before[at] = get(it.compute, S, at);
-                if (dtype == ATTN_BOOL) it.kernel->keep_mask(width, rows, n, S, &block, scratch);
-                else it.kernel->add_bias(width, rows, n, S, &block, scratch);
+                if (dtype == ATTN_BOOL) it.kernel->keep_mask(width, rows, n, S, block_max, &block, scratch);
+                else it.kernel->add_bias(width, rows, n, S, block_max, &block, scratch);
                 for (int64_t j = 0; j < n; j++)
                     for (int64_t i = 0; i < used; i++) {
                         int64_t row = i < rows ? i : rows - 1;
                         double b = get(dtype, block.base, row * block.stride_q + j * block.stride_k);
                         assert_true(same(get(it.compute, S, j * it.tile + i), expected(before[j * it.tile + i], b)));
                     }
+                for (int64_t i = 0; i < used; i++) {
+                    double most = -(double)INFINITY, found = get(it.compute, block_max, i);
+                    int any_nan = 0;
+                    for (int64_t j = 0; j < n; j++) {
+                        double s = get(it.compute, S, j * it.tile + i);
+                        any_nan |= isnan(s);
+                        if (s > most) most = s;
+                    }
+                    assert_true(any_nan || found == most); /* a NaN may enter, or hide what was before it */
+                }
                 other_lanes_untouched(width, n, S);
+                other_lanes_untouched(width, 1, block_max);
                 release_all();
             }
 }
@@ -250,6 +262,11 @@ static void fill_bias(attn_dtype dtype, void *p, int64_t n)
         put(dtype, p, i, x > 0.9 ? -(double)INFINITY : x < -0.95 ? (double)NAN : x * 4);
     }
 }
+/* Nothing but numbers, which takes a shorter way. */
+static void fill_numbers(attn_dtype dtype, void *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) put(dtype, p, i, uniform() * 4);
+}
 static double biased(double s, double b)
 {
     if (isinf(s) || isinf(b)) return -(double)INFINITY;
@@ -260,7 +277,10 @@ void test_add_bias(void **state)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     (void)state;
-    for (int t = 0; t < 4; t++) each_block(types[t], fill_bias, biased);
+    for (int t = 0; t < 4; t++) {
+        each_block(types[t], fill_bias, biased);
+        each_block(types[t], fill_numbers, biased);
+    }
 }
 
 /* Only a bias of exactly -infinity drops; any finite one is a number, however low, and whatever its type. */
@@ -278,7 +298,8 @@ void test_bias_overflow(void **state)
                 attn_block block = {memory, dtype, 2 * n, layout_k};
                 for (int64_t at = 0; at < n * it.tile; at++) put(it.compute, S, at, real(it.lowest));
                 for (int64_t at = 0; at < n * it.lanes * 2; at++) put(dtype, memory, at, huge[h]);
-                it.kernel->add_bias(1, it.lanes, n, S, &block, output(it.tile * (n + it.lanes) * size_of(it.compute)));
+                void *block_max = output(it.tile * size_of(it.compute));
+                it.kernel->add_bias(1, it.lanes, n, S, block_max, &block, output(it.tile * (n + it.lanes) * size_of(it.compute)));
                 for (int64_t j = 0; j < n; j++)
                     for (int i = 0; i < it.lanes; i++) {
                         double found = get(it.compute, S, j * it.tile + i);
@@ -287,5 +308,48 @@ void test_bias_overflow(void **state)
                     }
                 release_all();
             }
+        }
+}
+
+/* tanh keeps its relative error at every size, whatever stands in the lanes beside it. */
+void test_softcap(void **state)
+{
+    const double cap = 30;
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int mixed = 0; mixed < 2; mixed++) {
+            const int64_t n = 41;
+            void *S = random_tile(width, n, 1), *block_max = output(it.tile * size_of(it.compute));
+            void *slope = output(n * it.tile * size_of(it.compute)), *bend = output(n * it.tile * size_of(it.compute));
+            double before[41 * MOST_LANES], most[MOST_LANES];
+            for (int64_t at = 0; at < n * it.tile; at++) {
+                /* |s / cap| from 1e-6 to 0.6, and where mixed beyond 0.625, up to 60 */
+                double size = pow(10, -6 + 5.75 * fabs(uniform())) * (mixed && uniform() > 0.5 ? 100 : 1);
+                put(it.compute, S, at, uniform() < 0 ? -cap * size : cap * size);
+                before[at] = get(it.compute, S, at);
+            }
+            if (mixed) {
+                put(it.compute, S, 0, before[0] = (double)NAN);
+                put(it.compute, S, it.tile, before[it.tile] = (double)INFINITY);
+                put(it.compute, S, it.tile + width * it.lanes - 1, before[it.tile + width * it.lanes - 1] = 0);
+            }
+            it.kernel->softcap(width, n, S, block_max, cap, slope, bend);
+            for (int64_t i = 0; i < width * it.lanes; i++) {
+                most[i] = -(double)INFINITY;
+                for (int64_t j = 0; j < n; j++) {
+                    int64_t at = j * it.tile + i;
+                    double t = tanh(before[at] / cap), s = get(it.compute, S, at);
+                    if (isnan(t)) {
+                        assert_true(isnan(s));
+                        continue;
+                    }
+                    if (s > most[i]) most[i] = s;
+                    assert_true(fabs(s - cap * t) <= 8 * it.unit * fabs(cap * t));
+                    assert_true(fabs(get(it.compute, slope, at) - (1 - t * t)) <= 16 * it.unit);
+                    assert_true(fabs(get(it.compute, bend, at) + 2 / cap * t * (1 - t * t)) <= 16 * it.unit);
+                }
+                assert_true(mixed && i == 0 ? 1 : get(it.compute, block_max, i) == most[i]);
+            }
+            release_all();
         }
 }

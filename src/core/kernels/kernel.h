@@ -119,20 +119,20 @@ typedef struct attn_fwd_kernel {
     void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                        const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
 
-    /* The modifiers.  A dropped score becomes exactly -infinity, whatever it was (NaN too).  They leave block_max stale: the
-     * scheduler calls block_max after the last one.  Lanes past rows go on repeating the last real query. */
+    /* The modifiers.  A dropped score becomes exactly -infinity, whatever it was (NaN too).  They bring block_max up to date, all
+     * but keep_range.  Lanes past rows go on repeating the last real query. */
 
     /* Keeps S[j][lane] iff low[lane] <= j < high[lane]; 0 <= low, high <= n.  Causal, window and lengths all come as this.
      * low and high have width*lanes entries; lanes past rows repeat the last real one. */
     void (*keep_range)(int width, int64_t n, void *S, const int32_t *low, const int32_t *high);
     /* Drops where the byte is 0.  scratch: T[tile_q * (n rounded up to lanes)]. */
-    void (*keep_mask)(int width, int64_t rows, int64_t n, void *S, const attn_block *mask, void *scratch);
+    void (*keep_mask)(int width, int64_t rows, int64_t n, void *S, void *block_max, const attn_block *mask, void *scratch);
     /* S += bias, one rounding; -infinity drops.  scratch as above. */
-    void (*add_bias)(int width, int64_t rows, int64_t n, void *S, const attn_block *bias, void *scratch);
+    void (*add_bias)(int width, int64_t rows, int64_t n, void *S, void *block_max, const attn_block *bias, void *scratch);
     /* S = cap * tanh(S / cap).  slope, bend: NULL, or buffers like S for the derivatives, 1 - tanh^2 and the second one. */
-    void (*softcap)(int width, int64_t n, void *S, double cap, void *slope, void *bend);
+    void (*softcap)(int width, int64_t n, void *S, void *block_max, double cap, void *slope, void *bend);
     /* S -= slope * |first + i - j|: lane i stands at first + i when key j of the block stands at j. */
-    void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, double slope, double first);
+    void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, double first);
     /* S = 0 in the lanes where empty is 1. */
     void (*revive)(int width, int64_t n, void *S, const int32_t *empty);
     /* block_max[lane] = max_j S[j][lane]. */

@@ -56,30 +56,64 @@ VF_INLINE vf modified(const attn_dtype dtype, vf s, vf b)
     return vf_select(vm_or(vf_eq(s, dropped), vf_eq(b, dropped)), dropped, sum);
 }
 
-/* Rows of the caller's block lie along the keys: square pieces are transposed in registers.  A bias comes from far, since it is
- * read once: the piece after this block is asked for (an integer, since it may lie past the array). */
-VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, const void *base, int64_t stride_q)
+/* A square piece of the caller's block, whose rows lie along the keys, transposed.  A bias comes from far, since it is read once:
+ * the piece after this block of keys is asked for (by an integer, since it may lie past the array). */
+VF_INLINE void load_piece(const attn_dtype dtype, int64_t first, int64_t rows, int64_t j, int64_t n, const void *base,
+                          int64_t stride_q, vf *r)
 {
-    for (int v = 0; v < width; v++)
+    const int64_t count = least(n - j, VF_LANES);
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++) {
+        int64_t at = least(first + i, rows - 1) * stride_q + j;
+        r[i] = load_some(dtype, base, at, count);
+        if (dtype != ATTN_BOOL) __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)((at + n) * bytes_of(dtype))));
+    }
+    vf_transpose(r);
+}
+
+/* r = s + r, where no sum is -infinity or NaN; returns 0 where one is, and which case that is needs a closer look. */
+VF_INLINE int simple_sums(const real *s, vf *r)
+{
+    vm simple = vf_eq(vf_zero(), vf_zero());
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++) {
+        r[i] = vf_add(vf_load(s + i * TILE), r[i]);
+        simple = vm_and(simple, vf_gt(r[i], vf_set(-(real)INFINITY)));
+    }
+    return vm_all(simple);
+}
+
+VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, real *block_max, const void *base,
+                           int64_t stride_q)
+{
+    for (int v = 0; v < width; v++) {
+        vf most = vf_set(-(real)INFINITY), r[VF_LANES];
         for (int64_t j = 0; j < n; j += VF_LANES) {
-            int64_t count = least(n - j, VF_LANES);
+            const int64_t count = least(n - j, VF_LANES);
             real *s = S + j * TILE + v * VF_LANES;
-            vf r[VF_LANES];
-            VF_UNROLL
-            for (int i = 0; i < VF_LANES; i++) {
-                int64_t at = least(v * VF_LANES + i, rows - 1) * stride_q + j;
-                r[i] = load_some(dtype, base, at, count);
-                if (dtype != ATTN_BOOL)
-                    __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)((at + n) * bytes_of(dtype))));
+            load_piece(dtype, v * VF_LANES, rows, j, n, base, stride_q, r);
+            if (dtype != ATTN_BOOL && count == VF_LANES) {
+                if (simple_sums(s, r)) {
+                    VF_UNROLL
+                    for (int i = 0; i < VF_LANES; i++) vf_store(s + i * TILE, r[i]), most = vf_max(r[i], most);
+                    continue;
+                }
+                load_piece(dtype, v * VF_LANES, rows, j, n, base, stride_q, r);
             }
-            vf_transpose(r);
             if (count == VF_LANES) {
                 VF_UNROLL
-                for (int i = 0; i < VF_LANES; i++) vf_store(s + i * TILE, modified(dtype, vf_load(s + i * TILE), r[i]));
+                for (int i = 0; i < VF_LANES; i++) r[i] = modified(dtype, vf_load(s + i * TILE), r[i]);
+                VF_UNROLL
+                for (int i = 0; i < VF_LANES; i++) vf_store(s + i * TILE, r[i]), most = vf_max(r[i], most);
             } else {
-                for (int i = 0; i < count; i++) vf_store(s + i * TILE, modified(dtype, vf_load(s + i * TILE), r[i]));
+                for (int i = 0; i < count; i++) {
+                    vf x = modified(dtype, vf_load(s + i * TILE), r[i]);
+                    vf_store(s + i * TILE, x), most = vf_max(x, most);
+                }
             }
         }
+        vf_store(block_max + v * VF_LANES, most);
+    }
 }
 
 /* Any strides: scratch gets the block transposed, or one value a key where all queries share it. */
@@ -99,20 +133,25 @@ VF_INLINE void modify_any(const attn_dtype dtype, int width, int64_t rows, int64
         }
 }
 
-VF_INLINE void modify(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, const attn_block *block, real *scratch)
+VF_INLINE void modify(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, real *block_max, const attn_block *block,
+                      real *scratch)
 {
-    if (block->stride_k == 1 && block->stride_q != 0) modify_rows(dtype, width, rows, n, S, block->base, block->stride_q);
-    else modify_any(dtype, width, rows, n, S, block, scratch);
+    if (block->stride_k == 1 && block->stride_q != 0) {
+        modify_rows(dtype, width, rows, n, S, block_max, block->base, block->stride_q);
+    } else {
+        modify_any(dtype, width, rows, n, S, block, scratch);
+        step_block_max(width, n, S, block_max);
+    }
 }
 
-static void step_keep_mask(int width, int64_t rows, int64_t n, void *S, const attn_block *mask, void *scratch)
+static void step_keep_mask(int width, int64_t rows, int64_t n, void *S, void *block_max, const attn_block *mask, void *scratch)
 {
-    modify(ATTN_BOOL, width, rows, n, S, mask, scratch);
+    modify(ATTN_BOOL, width, rows, n, S, block_max, mask, scratch);
 }
 
-static void step_add_bias(int width, int64_t rows, int64_t n, void *S, const attn_block *bias, void *scratch)
+static void step_add_bias(int width, int64_t rows, int64_t n, void *S, void *block_max, const attn_block *bias, void *scratch)
 {
-    EACH_STORAGE(modify, bias->dtype, width, rows, n, S, bias, scratch);
+    EACH_STORAGE(modify, bias->dtype, width, rows, n, S, block_max, bias, scratch);
 }
 
 #endif

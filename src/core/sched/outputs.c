@@ -83,7 +83,7 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
         int64_t n = keys.high - keys.low;
         w->kernel->score(f->tile.width, n, p->shape.dim_qk, f->Qt, keys.K, keys.ldk, S, block_max, keys.K, keys.ldk);
         if (pairs->stage == ATTN_STAGE_CAPPED && p->score.softcap > 0)
-            w->kernel->softcap(f->tile.width, n, S, p->score.softcap, NULL, NULL);
+            w->kernel->softcap(f->tile.width, n, S, block_max, p->score.softcap, NULL, NULL);
         store(task, f, pairs, j, n);
         j = keys.high;
     }

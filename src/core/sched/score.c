@@ -16,19 +16,26 @@ static attn_block block_at(const attn_task *task, const void *base, const attn_l
     return block;
 }
 
+/* Drops where the tile's bytes in scratch.spread are 0. */
+static void keep_bytes(const attn_task *task, const attn_tile *tile, int64_t n)
+{
+    const attn_walk *w = task->walk;
+    const attn_block mask = {attn_part(task, w->scratch.spread), ATTN_BOOL, n, 1};
+    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), attn_part(task, w->scratch.block_max), &mask,
+                         attn_part(task, w->scratch.scratch));
+}
+
 /* A tile where intervals do not say it all: a byte for each pair. */
 static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
-    const attn_walk *w = task->walk;
-    unsigned char *bytes = attn_part(task, w->scratch.spread);
+    unsigned char *bytes = attn_part(task, task->walk->scratch.spread);
     int64_t n = keys->high - keys->low;
     for (int64_t i = 0; i < tile->rows; i++) {
         attn_seen seen = attn_keys_of_query(&task->sight, tile->first + i);
         for (int64_t j = 0; j < n; j++)
             bytes[i * n + j] = (unsigned char)attn_query_sees(&task->sight, &seen, tile->first + i, keys->low + j);
     }
-    attn_block mask = {bytes, ATTN_BOOL, n, 1};
-    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), &mask, attn_part(task, w->scratch.scratch));
+    keep_bytes(task, tile, n);
 }
 
 /* The interval of each lane within the block, in scratch.low and high.  Returns 0 where a query has a gap in the middle of it. */
@@ -50,10 +57,14 @@ static int find_intervals(const attn_task *task, const attn_tile *tile, const at
 static void keep_visible(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    if (task->sight.dilation > 1 || !find_intervals(task, tile, keys)) keep_pairs(task, tile, keys);
-    else
-        w->kernel->keep_range(tile->width, keys->high - keys->low, attn_part(task, w->scratch.S), attn_part(task, w->scratch.low),
-                              attn_part(task, w->scratch.high));
+    if (task->sight.dilation > 1 || !find_intervals(task, tile, keys)) {
+        keep_pairs(task, tile, keys);
+        return;
+    }
+    void *S = attn_part(task, w->scratch.S);
+    w->kernel->keep_range(tile->width, keys->high - keys->low, S, attn_part(task, w->scratch.low),
+                          attn_part(task, w->scratch.high));
+    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, w->scratch.block_max));
 }
 
 /* 1 if the tile's intervals move forward with the query: then they are stairs, and what lies beside them need not be computed. */
@@ -89,12 +100,10 @@ static void find_stairs(const attn_task *task, const attn_tile *tile, const attn
 /* A tile that the block mask cuts: its entries are spread to a byte for each pair.  Returns 0 where every pair is kept. */
 static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
-    const attn_walk *w = task->walk;
-    unsigned char *bytes = attn_part(task, w->scratch.spread);
+    unsigned char *bytes = attn_part(task, task->walk->scratch.spread);
     int64_t n = keys->high - keys->low;
     if (attn_blocks_spread(task, tile, keys->low, keys->high, bytes)) return 0;
-    attn_block mask = {bytes, ATTN_BOOL, n, 1};
-    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), &mask, attn_part(task, w->scratch.scratch));
+    keep_bytes(task, tile, n);
     return 1;
 }
 
@@ -120,19 +129,19 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     }
 
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
-    if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, p->score.softcap, slope, bend);
+    if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
     if (p->bias.additive) {
         attn_block bias = block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low);
-        kernel->add_bias(tile->width, tile->rows, n, S, &bias, scratch);
+        kernel->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
     }
     if (p->bias.alibi) {
         double first = (double)tile->first + (double)task->sight.offset - (double)keys->low;
-        kernel->add_alibi(tile->width, tile->rows, n, S, attn_task_slope(task), first);
+        kernel->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
     }
     int cut = 0;
     if (p->mask.boolean) {
         attn_block mask = block_at(task, task->args->mask, &p->mask.mask, tile->first, keys->low);
-        kernel->keep_mask(tile->width, tile->rows, n, S, &mask, scratch);
+        kernel->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, scratch);
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
@@ -141,7 +150,6 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         keep_visible(task, tile, keys);
         cut = 1;
     }
-    if (cut || revived || p->bias.additive) kernel->block_max(tile->width, n, S, block_max);
     return (cut || stairs || p->bias.additive ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
 }
 

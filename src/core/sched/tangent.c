@@ -41,7 +41,7 @@ void attn_tangent_scores(const attn_task *task, const attn_gradient_tile *t, con
     if (given->bias) {
         attn_block bias = {attn_pair_at(task, task->args->tan_bias, &given->tan_bias, t->tile.first, keys->low),
                            given->tan_bias.dtype, given->tan_bias.stride[2], given->tan_bias.stride[3]};
-        w->kernel->add_bias(t->tile.width, t->tile.rows, n, Sd, &bias, attn_part(task, at->scratch));
+        w->kernel->add_bias(t->tile.width, t->tile.rows, n, Sd, stale, &bias, attn_part(task, at->scratch));
     }
     if (t->empty) w->kernel->revive(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
 }

@@ -68,6 +68,7 @@ VF_INLINE vm vf_bits(vf v)
 VF_INLINE vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 VF_INLINE vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
 VF_INLINE int vm_any(vm a) { return _mm256_movemask_ps(a) != 0; }
+VF_INLINE int vm_all(vm a) { return _mm256_movemask_ps(a) == 0xff; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_ps(no, yes, mask); }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)p)); }
 
@@ -215,6 +216,7 @@ VF_INLINE vm vf_bits(vf v)
 VF_INLINE vm vm_and(vm a, vm b) { return _mm256_and_pd(a, b); }
 VF_INLINE vm vm_or(vm a, vm b) { return _mm256_or_pd(a, b); }
 VF_INLINE int vm_any(vm a) { return _mm256_movemask_pd(a) != 0; }
+VF_INLINE int vm_all(vm a) { return _mm256_movemask_pd(a) == 0xf; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_pd(no, yes, mask); }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)p)); }
 

@@ -306,5 +306,6 @@ VF_INLINE void vu_store_lower(uint32_t *p, vu a) { _mm256_storeu_si256((__m256i 
 VF_INLINE vm vm_and(vm a, vm b) { return (vm)(a & b); }
 VF_INLINE vm vm_or(vm a, vm b) { return (vm)(a | b); }
 VF_INLINE int vm_any(vm a) { return a != 0; }
+VF_INLINE int vm_all(vm a) { return a == (1 << VF_LANES) - 1; }
 
 #endif

@@ -15,7 +15,7 @@
  *      vf_max(a, b)                               b where either is NaN
  *      vf_power(t)                                2^n, where n + bias stands in the lowest bits of t; 0 where that is 0
  *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`): false where either is NaN; vf_bits: any bit set
- *      vm_and vm_or vm_any
+ *      vm_and vm_or vm_any vm_all
  *      vf_select(mask, yes, no)
  *      vf_sums(x)                                 lane i is the sum of the lanes of x[i], by the same tree for each
  *      vf_of_i32(p)                               VF_LANES integers
