@@ -455,7 +455,6 @@ static const struct {
     const char *what;
 } others[] = {
     {{.suite = "onnx_attention", .op = "LinearAttention"}, "linear attention, without a softmax"},
-    {{.suite = "ort_gemma_rotary_emb", .op = "*"}, "halves that were turned by the caller, and any numbers in these cases"},
     {{.suite = "onnx_attention", .op = "TensorScatter"}, "a write to a cache alone"},
     {{.suite = "masks", .op = "Sparse Transformer*"}, "a pattern that its own project computes and never asserts"},
     {{.suite = "sdpa_misc", .op = "MHA*"}, "a layer with projections"},
@@ -463,11 +462,8 @@ static const struct {
     {{.suite = "sdpa_misc", .op = "Transformer-XL relative shift"}, "an index map alone"},
     {{.suite = "mechanism_grad", .op = "additive*"}, "another score"},
     {{.suite = "mechanism_grad", .op = "concat"}, "another score"},
-    {{.suite = "mechanism_grad", .op = "general"}, "another score"},
-    {{.suite = "mechanism_grad", .op = "metric"}, "another score"},
     {{.suite = "mechanism_grad", .op = "relative*"}, "another score"},
     {{.suite = "mechanism_grad", .op = "t5_bias"}, "positions beside the scores"},
-    {{.suite = "mechanism_grad", .op = "rope_attention"}, "positions beside the scores"},
     {{.suite = "mechanism_grad", .op = "linear_attention"}, "linear attention, without a softmax"},
     {{.suite = "mechanism_grad", .op = "multi_head_attention"}, "a layer with projections"},
     {{.suite = "mechanism_grad", .op = "modern_hopfield"}, "retrieval of patterns"},

@@ -133,6 +133,17 @@ ATTN_API attn_status attn_position_add_backward(const attn_position_table *table
                                                 const attn_layout *grad_y_layout, const void *grad_y, const int64_t *positions,
                                                 attn_error *error);
 
+/*
+ * y = x [rows][channels] brought to rows_y rows by linear interpolation, as vision models stretch a learned table to other sizes:
+ * row t of y stands at s = max((t + 1/2) rows / rows_y - 1/2, 0) of x, between rows floor(s) and floor(s) + 1, or at the last one
+ * (as PyTorch's interpolate without align_corners).  Dense, f32 or f64, computed in double.  rows at least 1 where rows_y is.
+ */
+ATTN_API attn_status attn_position_resize(attn_dtype dtype, int64_t channels, int64_t rows, const void *x, int64_t rows_y, void *y,
+                                          attn_error *error);
+/* Its gradient: grad_x [rows][channels], summed over the rows of grad_y in their order. */
+ATTN_API attn_status attn_position_resize_backward(attn_dtype dtype, int64_t channels, int64_t rows, int64_t rows_y,
+                                                   const void *grad_y, void *grad_x, attn_error *error);
+
 /* ---- biases by distance ---- */
 
 /* Slopes for attn_args.slopes by the published rule (Press et al. 2022, section 3 and its code): 2^(-8 (h+1) / heads) where heads
@@ -175,6 +186,33 @@ ATTN_API attn_status attn_distance_bias_fill(const attn_distance_bias *rule, att
 /* grad_table[h][n] = sum of grad_bias[h][i][j] over all pairs in bucket n, in double, for all buckets. */
 ATTN_API attn_status attn_distance_bias_backward(const attn_distance_bias *rule, attn_dtype dtype, const void *grad_bias,
                                                  void *grad_table, attn_error *error);
+
+/*
+ * A gate that each query puts on a bias (WavLM: Chen et al. 2022, equations 5 to 8): with z = q w + b,
+ *
+ *      u = sigmoid(sum of the first `width` of z)      r = sigmoid(sum of the others)      gate = u (r a_h - 1) + 2
+ *
+ * and the bias of a pair is gate[b,h,i] * bias[h,i,j].  All arrays dense but q, of `dtype`, computed in double.
+ */
+typedef struct attn_bias_gate {
+    size_t struct_size; /* sizeof(attn_bias_gate) */
+    attn_dtype dtype;   /* f32 (default) or f64 */
+    int64_t batch, heads, len_q, dim;
+    int64_t width;
+    const void *w; /* [dim][2 width] */
+    const void *b; /* [2 width] */
+    const void *a; /* [heads] */
+} attn_bias_gate;
+
+/* gates [batch][heads][len_q], from q [batch, heads, len_q, dim] laid out as q_layout (all strides 0 = dense; its dtype is not
+ * read).  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE or ATTN_ERR_UNSUPPORTED with outputs untouched. */
+ATTN_API attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_layout *q_layout, const void *q, void *gates,
+                                            attn_error *error);
+/* Its gradient from that of the gates: grad_q [batch][heads][len_q][dim], and those of w, b and a; each may be NULL.  Also
+ * ATTN_ERR_MEMORY. */
+ATTN_API attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_layout *q_layout, const void *q,
+                                             const void *grad_gates, void *grad_q, void *grad_w, void *grad_b, void *grad_a,
+                                             attn_error *error);
 
 #ifdef __cplusplus
 }

@@ -100,6 +100,18 @@ def torch_case(name, causal=False, expected=None, **params):
     return case, tensors
 
 
+def bilinear_case(name, off=0, **params):
+    """x w y^T + b, of a suite whose rows are in cli/conformance/table_score.c."""
+    x, y, w = single(flat([2, 3], 1)), single(flat([4, 3], 2)), single(flat([3, 3], 3))
+    scores = [sum(x[i * 3 + a] * w[a * 3 + c] * y[j * 3 + c] for a in range(3) for c in range(3)) + 0.25
+              for i in range(2) for j in range(4)]
+    scores[3] += off
+    case = {"name": name, "op": "bilinear score", "params": {"score": "X@W@Y^T+b", "b": 0.25, **params},
+            "file": name + ".safetensors", "tolerance": {"abs": 1e-6, "rel": 1e-6}}
+    return case, {"in.x": tensor("F32", [1, 2, 3], x), "in.y": tensor("F32", [1, 4, 3], y), "in.W": tensor("F32", [3, 3], w),
+                  "out.scores": tensor("F64", [1, 2, 4], scores)}
+
+
 def suite(folder, name, cases):
     path = os.path.join(folder, name)
     os.makedirs(path)
@@ -187,6 +199,23 @@ def main():
         for name in ("masked", "rank3", "rank5"):
             expect(results[name]["status"] == "passed", results[name])
         expect(results["shapes"]["status"] == "failed" and "do not fit" in results["shapes"]["reason"], results["shapes"])
+
+        # Cases that are made as tables: right, wrong, with an attribute, an input or an output that nobody knows, and broken ones.
+        tables = [bilinear_case("table"), bilinear_case("table_off", off=1e-4), bilinear_case("table_word", stretch=1),
+                  bilinear_case("table_form", score="X@Y")]
+        for name, tensor_name in (("table_in", "in.extra"), ("table_out", "out.extra")):
+            tables.append(bilinear_case(name))
+            tables[-1][1][tensor_name] = tensor("F32", [1], [1])
+        tables.append(bilinear_case("table_shape"))
+        tables[-1][1]["in.W"] = tensor("F32", [8], flat([8], 3))
+        tables.append(bilinear_case("table_gone"))
+        del tables[-1][1]["in.y"]
+        run, results = check(suite(os.path.join(folder, "tables"), "allennlp_scoring", tables))
+        for name, status, word in (("table", "passed", ""), ("table_off", "failed", "out.scores[3]"), ("table_word", "skipped", "stretch"),
+                                   ("table_form", "skipped", "X@Y"), ("table_in", "skipped", "in.extra"),
+                                   ("table_out", "skipped", "out.extra"), ("table_shape", "failed", "rank"),
+                                   ("table_gone", "failed", "in.y")):
+            expect(results[name]["status"] == status and word in results[name]["reason"], results[name])
 
         # What is not a suite, and suites that are broken.
         run, _ = check(os.path.join(folder, "nowhere"))

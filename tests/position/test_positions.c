@@ -65,6 +65,9 @@ static void test_frequencies(void **state)
                 {50, 7.4989420933245586e-05}};
     for (size_t k = 0; k < sizeof yarn / sizeof *yarn; k++) assert_near(f[yarn[k].i], yarn[k].f, 1e-12);
     for (int i = 46; i < D / 2; i++) assert_near(f[i], plain[i] / 10, 1e-13);
+    frequencies_of(scaling(ATTN_ROPE_YARN, D, 10, 4), f,
+                   NULL); /* 4 tokens: no channel turns once, and all stay, as its authors have it */
+    for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]);
 
     attn_rope_scaling llama = scaling(ATTN_ROPE_LLAMA3, 8, 8, 8192);
     double low[4];

@@ -130,9 +130,37 @@ static void test_distance(void **state)
     REFUSED(attn_alibi_slopes(1, ATTN_F64, NULL, &error), ATTN_ERR_ARGUMENT, "alibi: slopes is NULL");
 }
 
+static void test_resize_and_gate(void **state)
+{
+    (void)state;
+    double x[4] = {7, 7, 7, 7}, y[4] = {1, 1, 1, 1};
+    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+    attn_bias_gate r = {.struct_size = sizeof r, .dtype = ATTN_F64, .batch = 1, .heads = 1, .len_q = 1, .dim = 1, .width = 1};
+    REFUSED(attn_position_resize(ATTN_F16, 1, 2, x, 2, y, &error), ATTN_ERR_UNSUPPORTED,
+            "position resize: f16; it must be f32 or f64");
+    REFUSED(attn_position_resize(ATTN_F64, 1, -1, x, 2, y, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
+    REFUSED(attn_position_resize(ATTN_F64, 1, 0, x, 2, y, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
+    REFUSED(attn_position_resize_backward(ATTN_F64, 1, 2, 2, NULL, y, &error), ATTN_ERR_ARGUMENT,
+            "position resize: the input is NULL");
+    REFUSED(attn_bias_gate_forward(NULL, &dense, x, y, &error), ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
+    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_ARGUMENT, "bias gate: w is NULL");
+    r.w = r.b = r.a = x;
+    REFUSED(attn_bias_gate_forward(&r, &dense, x, NULL, &error), ATTN_ERR_ARGUMENT, "bias gate: gates is NULL");
+    REFUSED(attn_bias_gate_backward(&r, &dense, x, NULL, y, y, y, y, &error), ATTN_ERR_ARGUMENT, "bias gate: grad_gates is NULL");
+    r.heads = -1;
+    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_SHAPE, "bias gate: heads (-1) is negative");
+    r.dtype = ATTN_BF16;
+    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_UNSUPPORTED,
+            "bias gate: dtype is bf16; it must be f32 or f64");
+    r.struct_size = 1;
+    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_ARGUMENT,
+            "bias gate: struct_size is 1; set it to sizeof(attn_bias_gate)");
+    for (int i = 0; i < 4; i++) assert_true(y[i] == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_absolute),
-                                       cmocka_unit_test(test_distance)};
+                                       cmocka_unit_test(test_distance), cmocka_unit_test(test_resize_and_gate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * table_case.h - what the files table_*.c share: a case that the library answers with arrays, which are held against the suite's.
+ *
+ * Every input that is read, every output that is compared and every attribute that a row lists is known; a case with any other is
+ * skipped, so none passes with an output that was not compared.
+ */
+#ifndef ATTN_CLI_CONFORMANCE_TABLE_CASE_H
+#define ATTN_CLI_CONFORMANCE_TABLE_CASE_H
+
+#include <cjson/cJSON.h>
+
+#include "evaluate.h"
+
+typedef struct table_case {
+    evaluation *result;
+    view_pool pool;
+    const cJSON *params;
+    const attn_tensors *tensors;
+    unsigned char *known; /* for each tensor */
+    double rtol, atol;
+    attn_dtype dtype; /* what case_give makes: ATTN_F64, and for rows that are `typed` ATTN_F32 in a second run */
+} table_case;
+
+typedef struct table_row {
+    const char *suite, *op; /* the words that an operation begins with */
+    void (*make)(table_case *);
+    const char *params; /* names of attributes, with a space before and behind each */
+    int typed;          /* attention: in f64, and in f32 too */
+} table_row;
+
+/* Each ends with a row of NULL. */
+extern const table_row table_mask_rows[], table_model_rows[], table_position_rows[], table_score_rows[];
+
+__attribute__((format(printf, 3, 4))) void case_conclude(table_case *c, check_status status, const char *format, ...);
+
+double case_param(const table_case *c, const char *name, double otherwise);
+int case_flag(const table_case *c, const char *name);
+const char *case_text(const table_case *c, const char *name); /* "" for what is no text */
+
+/* A tensor, or none. */
+view case_find(table_case *c, const char *name);
+/* A tensor that the case must have; rank 0 after the case has failed without it. */
+view case_need(table_case *c, const char *name);
+/* The same, with this rank. */
+view case_need_rank(table_case *c, const char *name, int rank);
+
+/* Arrays in the pool's memory: numbers as doubles, as whole ones, in the case's type and back; room for some. */
+double *case_doubles(table_case *c, const view *v);
+int64_t *case_wholes(table_case *c, const view *v);
+void *case_give(table_case *c, const double *x, int64_t count);
+double *case_read(table_case *c, const void *x, int64_t count);
+void *case_room(table_case *c, int64_t count);
+
+/* The case fails where the library refuses. */
+void case_take(table_case *c, attn_status status, const attn_error *error);
+
+/* What the library made against tensor `name`, in the order of its elements. */
+void case_compare(table_case *c, const char *name, const double *got, int64_t count);
+
+/* ---- attention, of dense arrays in the case's type ---- */
+
+typedef struct case_attention {
+    attn_problem p; /* shape and options are the caller's; struct_size, types and wanted outputs are set */
+    attn_args a;
+    double *o, *lse, *weights, *scores; /* what case_attend found; scores: of ATTN_STAGE_RAW */
+} case_attention;
+
+/* From p.shape (and p.score.dim_k); v may be NULL: ones. */
+void case_attention_begin(table_case *c, case_attention *x, const double *q, const double *k, const double *v);
+/* Runs forward.  0 where the library refuses, and the case has failed. */
+int case_attend(table_case *c, case_attention *x);
+
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT
+ * table_score.c - cases of scores, and of a softmax alone. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn/analysis.h"
+#include "attn/position.h"
+#include "table_case.h"
+
+/* ---- a softmax alone, along `axis`, which counts from the end where it is negative ---- */
+
+static void softmax(table_case *c, int logarithm)
+{
+    const view x = case_need(c, "in.input");
+    const int axis = (int)case_param(c, "axis", -1) + (case_param(c, "axis", -1) < 0 ? x.rank : 0);
+    if (!view_given(&x) || axis < 0 || axis >= x.rank) {
+        case_conclude(c, CHECK_FAILED, "axis %d of rank %d", axis, x.rank);
+        return;
+    }
+    const int64_t n = x.size[axis], count = view_count(&x);
+    int64_t step = 1; /* from one element along the axis to the next */
+    for (int k = axis + 1; k < x.rank; k++) step *= x.size[k];
+    double *got = case_doubles(c, &x), *row = pool_take(&c->pool, n, sizeof *row);
+    for (int64_t first = 0; first < count; first++) {
+        if (first / step % n != 0) continue;
+        attn_error error;
+        for (int64_t j = 0; j < n; j++) row[j] = got[first + j * step];
+        case_take(c, logarithm ? attn_log_softmax(row, NULL, n, 1, row, &error) : attn_softmax(row, NULL, n, 1, row, NULL, &error),
+                  &error);
+        for (int64_t j = 0; j < n; j++) got[first + j * step] = row[j];
+    }
+    case_compare(c, "out.output", got, count);
+}
+
+static void softmax_alone(table_case *c) { softmax(c, 0); }
+static void log_softmax_alone(table_case *c) { softmax(c, 1); }
+
+/* ---- attention ---- */
+
+void case_attention_begin(table_case *c, case_attention *x, const double *q, const double *k, const double *v)
+{
+    const attn_shape *s = &x->p.shape;
+    const int64_t keys = s->batch * s->heads_kv * s->len_kv, dim_k = x->p.score.dim_k ? x->p.score.dim_k : s->dim_qk;
+    double *ones = pool_take(&c->pool, keys * s->dim_v, sizeof *ones);
+    for (int64_t n = 0; n < keys * s->dim_v; n++) ones[n] = 1;
+    x->p.struct_size = sizeof x->p;
+    x->a.struct_size = sizeof x->a;
+    x->p.q.dtype = x->p.k.dtype = x->p.v.dtype = x->p.o.dtype = c->dtype;
+    x->a.q = case_give(c, q, s->batch * s->heads_q * s->len_q * s->dim_qk);
+    x->a.k = case_give(c, k, keys * dim_k);
+    x->a.v = case_give(c, v ? v : ones, keys * s->dim_v);
+}
+
+int case_attend(table_case *c, case_attention *x)
+{
+    const attn_shape *s = &x->p.shape;
+    const int64_t rows = s->batch * s->heads_q * s->len_q, pairs = rows * s->len_kv;
+    void *o = case_room(c, rows * s->dim_v), *lse = case_room(c, rows), *weights = case_room(c, pairs),
+         *scores = case_room(c, pairs);
+    attn_error error;
+    x->p.want.lse = x->p.want.weights = x->p.want.scores = 1;
+    x->a.o = o, x->a.lse = lse, x->a.weights = weights, x->a.scores = scores;
+    const attn_status status = attn_forward(&x->p, &x->a, &error);
+    case_take(c, status, &error);
+    if (status != ATTN_OK) return 0;
+    x->o = case_read(c, o, rows * s->dim_v);
+    x->lse = case_read(c, lse, rows);
+    x->weights = case_read(c, weights, pairs);
+    x->scores = case_read(c, scores, pairs);
+    return 1;
+}
+
+/* ---- allennlp: x [batch][query][channel], or one vector of each batch entry, and y [batch][key][channel] ---- */
+
+typedef struct vectors {
+    double *x, *y;
+    int64_t batch, len_x, len_y, dim_x, dim_y;
+} vectors;
+
+static int read_vectors(table_case *c, vectors *v)
+{
+    const view vector = case_find(c, "in.vector"), given = view_given(&vector) ? vector : case_need_rank(c, "in.x", 3);
+    const view y = view_given(&vector) ? case_need_rank(c, "in.matrix", 3) : case_need_rank(c, "in.y", 3);
+    if (!view_given(&given) || !view_given(&y)) return 0;
+    const int single = given.rank == 2;
+    *v = (vectors){.x = case_doubles(c, &given),
+                   .y = case_doubles(c, &y),
+                   .batch = given.size[0],
+                   .len_x = single ? 1 : given.size[1],
+                   .len_y = y.size[1],
+                   .dim_x = given.size[given.rank - 1],
+                   .dim_y = y.size[2]};
+    if (y.size[0] != v->batch) case_conclude(c, CHECK_FAILED, "the batches of both tensors differ");
+    return y.size[0] == v->batch;
+}
+
+/* With a channel of ones behind the others. */
+static double *with_ones(table_case *c, const double *x, int64_t rows, int64_t dim)
+{
+    double *more = pool_take(&c->pool, rows * (dim + 1), sizeof *more);
+    for (int64_t n = 0; n < rows * (dim + 1); n++) more[n] = n % (dim + 1) < dim ? x[n / (dim + 1) * dim + n % (dim + 1)] : 1;
+    return more;
+}
+
+static void compare_scores(table_case *c, const vectors *v, case_attention *x, const double *q, const double *k)
+{
+    const int64_t pairs = v->batch * v->len_x * v->len_y;
+    x->p.shape.batch = v->batch;
+    x->p.shape.heads_q = x->p.shape.heads_kv = x->p.shape.dim_v = 1;
+    x->p.shape.len_q = v->len_x;
+    x->p.shape.len_kv = v->len_y;
+    case_attention_begin(c, x, q, k, NULL);
+    if (!case_attend(c, x)) return;
+    if (case_flag(c, "normalize")) case_compare(c, "out.probs", x->weights, pairs);
+    else case_compare(c, "out.scores", x->scores, pairs);
+}
+
+static void score_kind(table_case *c, attn_score_kind kind)
+{
+    vectors v;
+    double width;
+    if (!read_vectors(c, &v)) return;
+    case_attention x = {.p.shape.dim_qk = v.dim_x, .p.score = {.kind = kind, .scale_kind = ATTN_SCALE_VALUE, .scale = 1}};
+    if (sscanf(case_text(c, "scale"), "1/sqrt(%lf)", &width) == 1) x.p.score.scale = 1 / sqrt(width);
+    compare_scores(c, &v, &x, v.x, v.y);
+}
+
+static void score_dot(table_case *c) { score_kind(c, ATTN_SCORE_DOT); }
+static void score_cosine(table_case *c) { score_kind(c, ATTN_SCORE_COSINE); }
+
+/*
+ * All of these are [x;1]^T W [y;1]: a matrix W; with ones for the file's own; a row of numbers for x, y and, in the third form,
+ * x*y. b joins in the corner, where one meets one.
+ */
+static void score_bilinear(table_case *c)
+{
+    static const char *const known[] = {"X@W@Y^T+b", "[X;1]@W@[Y;1]^T+b", "w.[x;y]+b", "w.[x;y;x*y]"};
+    enum { MATRIX, WITH_ONES, LINEAR, TRILINEAR, KINDS };
+    int kind = 0;
+    vectors v;
+    while (kind < KINDS && strcmp(known[kind], case_text(c, "score")) != 0) kind++;
+    if (kind == KINDS) {
+        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        return;
+    }
+    if (!read_vectors(c, &v)) return;
+    const view given = case_need_rank(c, kind == MATRIX || kind == WITH_ONES ? "in.W" : "in.w", kind <= WITH_ONES ? 2 : 1);
+    const int64_t rows = v.dim_x + 1, columns = v.dim_y + 1,
+                  files[KINDS] = {v.dim_x * v.dim_y, rows * columns, v.dim_x + v.dim_y, 2 * v.dim_x + v.dim_y};
+    if (!view_given(&given)) return;
+    if (view_count(&given) != files[kind]) {
+        case_conclude(c, CHECK_FAILED, "w has %lld numbers and not %lld", (long long)view_count(&given), (long long)files[kind]);
+        return;
+    }
+    double *w = case_doubles(c, &given), *W = pool_take(&c->pool, rows * columns, sizeof *W);
+    for (int64_t n = 0; n < rows * columns; n++) {
+        const int64_t a = n / columns, b = n % columns;
+        const int last_a = a == v.dim_x, last_b = b == v.dim_y;
+        W[n] = 0;
+        if (kind == WITH_ONES) W[n] = w[n];
+        if (kind == MATRIX && !last_a && !last_b) W[n] = w[a * v.dim_y + b];
+        if (kind >= LINEAR && last_b && !last_a) W[n] = w[a];
+        if (kind >= LINEAR && last_a && !last_b) W[n] = w[v.dim_x + b];
+        if (kind == TRILINEAR && !last_a && a == b) W[n] = w[v.dim_x + v.dim_y + a];
+        if (last_a && last_b) W[n] += case_param(c, "b", 0);
+    }
+    case_attention x = {.p.shape.dim_qk = rows, .p.score = {.kind = ATTN_SCORE_GENERAL, .dim_k = columns}};
+    x.a.w = case_give(c, W, rows * columns);
+    compare_scores(c, &v, &x, with_ones(c, v.x, v.batch * v.len_x, v.dim_x), with_ones(c, v.y, v.batch * v.len_y, v.dim_y));
+}
+
+/* ---- keras: query [batch][query][channel], value [batch][key][channel], key: the value if there is none ---- */
+
+/* Sets shape, masks and scale; what the caller has to say about scores is said before. */
+static int keras_begin(table_case *c, case_attention *x, view *query)
+{
+    const view q = case_need_rank(c, "in.query", 3), key = case_find(c, "in.key"), value = case_find(c, "in.value");
+    const view keep = case_find(c, "in.value_mask"), k = view_given(&key) ? key : value, v = view_given(&value) ? value : key;
+    if (!view_given(&q) || k.rank != 3 || v.rank != 3 || k.size[1] != v.size[1] || k.size[0] != q.size[0]) {
+        case_conclude(c, CHECK_FAILED, "query, key and value do not fit each other");
+        return 0;
+    }
+    x->p.shape = (attn_shape){q.size[0], 1, 1, q.size[1], k.size[1], q.size[2], v.size[2]};
+    case_attention_begin(c, x, case_doubles(c, &q), case_doubles(c, &k), case_doubles(c, &v));
+    x->p.mask.causal = case_flag(c, "causal");
+    if (view_given(&keep)) {
+        unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
+        for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
+        x->p.mask.boolean = 1;
+        x->p.mask.mask = (attn_layout){ATTN_BOOL, {k.size[1], 0, 0, 1}};
+        x->a.mask = mask;
+    }
+    *query = q;
+    return 1;
+}
+
+/* A query mask makes rows of the output 0, and leaves the weights. */
+static void keras_compare(table_case *c, case_attention *x)
+{
+    static const char *const names[] = {"out.output", "out.attention_probs", "out.scores"};
+    const attn_shape *s = &x->p.shape;
+    const int64_t rows = s->batch * s->len_q;
+    const view keep = case_find(c, "in.query_mask");
+    if (!case_attend(c, x)) return;
+    for (int64_t n = 0; view_given(&keep) && n < rows * s->dim_v; n++)
+        if (!(view_get(&keep, n / s->dim_v) > 0)) x->o[n] = 0;
+    const double *got[] = {x->o, x->weights, x->scores};
+    const int64_t count[] = {rows * s->dim_v, rows * s->len_kv, rows * s->len_kv};
+    for (int k = 0; k < 3; k++) {
+        const view want = case_find(c, names[k]);
+        if (view_given(&want)) case_compare(c, names[k], got[k], count[k]);
+    }
+}
+
+static void keras_dot(table_case *c)
+{
+    view q;
+    case_attention x = {.p.score = {.scale_kind = ATTN_SCALE_VALUE, .scale = case_param(c, "scale", 1)}};
+    if (strcmp(case_text(c, "score"), "q.k (no 1/sqrt(d))") != 0)
+        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+    else if (keras_begin(c, &x, &q)) keras_compare(c, &x);
+}
+
+/* Scores that are given: the bias of queries and keys without channels. */
+static void keras_scores(table_case *c)
+{
+    const view scores = case_need_rank(c, "in.scores", 3), v = case_need_rank(c, "in.value", 3),
+               keep = case_find(c, "in.scores_mask");
+    if (!view_given(&scores) || !view_given(&v) || (view_given(&keep) && view_count(&keep) != view_count(&scores))) return;
+    case_attention x = {.p.shape = {scores.size[0], 1, 1, scores.size[1], scores.size[2], 0, v.size[2]}};
+    const double none = 0;
+    case_attention_begin(c, &x, &none, &none, case_doubles(c, &v));
+    x.p.bias.additive = 1;
+    x.p.bias.bias.dtype = c->dtype;
+    x.a.bias = case_give(c, case_doubles(c, &scores), view_count(&scores));
+    if (view_given(&keep)) {
+        unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
+        for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
+        x.p.mask.boolean = 1;
+        x.a.mask = mask;
+    }
+    keras_compare(c, &x);
+}
+
+/* ---- mechanism_grad: every output and gradient of one attention ---- */
+
+/* q, k and v as given; turned by rope where there is one, whose inverse then turns their gradients back. */
+typedef struct mechanism {
+    case_attention x;
+    const attn_rope *rope;
+    int64_t *at_q, *at_k; /* positions */
+    int64_t count_w;
+} mechanism;
+
+static void turn(table_case *c, const attn_rope *rope, int inverse, const int64_t shape[4], double *x, const int64_t *at)
+{
+    attn_rope r = *rope;
+    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+    attn_error error;
+    r.inverse = inverse;
+    case_take(c, attn_rope_apply(&r, shape, &dense, x, &dense, x, at, &error), &error);
+}
+
+static void mechanism_run(table_case *c, mechanism *m)
+{
+    case_attention *x = &m->x;
+    const view q = case_need_rank(c, "in.query", 4), k = case_need_rank(c, "in.key", 4), v = case_need_rank(c, "in.value", 4);
+    const view grad_o = case_need(c, "in.grad_output"), grad_lse = case_find(c, "in.grad_lse"), w = case_find(c, "in.w");
+    if (!view_given(&q) || !view_given(&k) || !view_given(&v) || !view_given(&grad_o)) return;
+    x->p.shape = (attn_shape){q.size[0], q.size[1], k.size[1], q.size[2], k.size[2], q.size[3], v.size[3]};
+    if (k.size[3] != q.size[3]) x->p.score.dim_k = k.size[3];
+    if (view_given(&w) && x->p.score.kind == ATTN_SCORE_METRIC) x->p.score.dim_metric = w.size[0];
+    const char *causal = case_text(c, "causal");
+    x->p.mask.causal = causal[0] != 0;
+    if (strcmp(causal, "bottom_right") == 0) x->p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    else if (causal[0] && strcmp(causal, "top_left") != 0) case_conclude(c, CHECK_SKIPPED, "causal %.60s is not known", causal);
+    double *Q = case_doubles(c, &q), *K = case_doubles(c, &k);
+    if (m->rope) turn(c, m->rope, 0, q.size, Q, m->at_q), turn(c, m->rope, 0, k.size, K, m->at_k);
+    case_attention_begin(c, x, Q, K, case_doubles(c, &v));
+    if (view_given(&w)) x->p.score.w.dtype = c->dtype, x->a.w = case_give(c, case_doubles(c, &w), view_count(&w));
+    if (!case_attend(c, x)) return;
+    case_compare(c, "out.output", x->o, view_count(&grad_o));
+    case_compare(c, "out.lse", x->lse, view_count(&q) / q.size[3]);
+    case_compare(c, "out.weights", x->weights, view_count(&q) / q.size[3] * k.size[2]);
+
+    attn_problem p = x->p;
+    attn_args a = x->a;
+    attn_error error;
+    p.op = ATTN_BACKWARD;
+    p.want = (attn_want){.lse = 1};
+    p.gradients.lse = view_given(&grad_lse);
+    p.gradients.w = view_given(&w);
+    a.grad_o = case_give(c, case_doubles(c, &grad_o), view_count(&grad_o));
+    if (view_given(&grad_lse)) a.grad_lse = case_give(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
+    a.grad_q = case_room(c, view_count(&q));
+    a.grad_k = case_room(c, view_count(&k));
+    a.grad_v = case_room(c, view_count(&v));
+    if (view_given(&w)) a.grad_w = case_room(c, view_count(&w));
+    const attn_status status = attn_forward(&p, &a, &error);
+    case_take(c, status, &error);
+    if (status != ATTN_OK) return;
+    double *dQ = case_read(c, a.grad_q, view_count(&q)), *dK = case_read(c, a.grad_k, view_count(&k));
+    if (m->rope) turn(c, m->rope, 1, q.size, dQ, m->at_q), turn(c, m->rope, 1, k.size, dK, m->at_k);
+    case_compare(c, "out.grad_query", dQ, view_count(&q));
+    case_compare(c, "out.grad_key", dK, view_count(&k));
+    case_compare(c, "out.grad_value", case_read(c, a.grad_v, view_count(&v)), view_count(&v));
+    if (view_given(&w)) case_compare(c, "out.grad_w", case_read(c, a.grad_w, view_count(&w)), view_count(&w));
+}
+
+static void mechanism_matrix(table_case *c, attn_score_kind kind, const char *formula)
+{
+    mechanism m = {.x.p.score.kind = kind};
+    if (strcmp(case_text(c, "formula"), formula) != 0)
+        case_conclude(c, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
+    else mechanism_run(c, &m);
+}
+
+static void mechanism_general(table_case *c) { mechanism_matrix(c, ATTN_SCORE_GENERAL, "q^T w k, no scale"); }
+static void mechanism_metric(table_case *c) { mechanism_matrix(c, ATTN_SCORE_METRIC, "(w q).(w k), g = w^T w"); }
+
+static void mechanism_rope(table_case *c)
+{
+    const view q = case_need_rank(c, "in.query", 4), k = case_need_rank(c, "in.key", 4);
+    if (!view_given(&q) || !view_given(&k)) return;
+    if (strcmp(case_text(c, "positions"), "query i at i+Sk-Sq") != 0 || strcmp(case_text(c, "scale"), "1/sqrt(D)") != 0) {
+        case_conclude(c, CHECK_SKIPPED, "positions %.60s with scale %.60s are not known", case_text(c, "positions"),
+                      case_text(c, "scale"));
+        return;
+    }
+    const attn_rope rope = {.struct_size = sizeof rope,
+                            .pairs = case_flag(c, "interleaved") ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALVES,
+                            .dim_rotary = (int64_t)case_param(c, "rotary_dim", 0),
+                            .base = case_param(c, "base", 0)};
+    mechanism m = {.rope = &rope,
+                   .at_q = pool_take(&c->pool, q.size[0] * q.size[2], sizeof(int64_t)),
+                   .at_k = pool_take(&c->pool, k.size[0] * k.size[2], sizeof(int64_t))};
+    for (int64_t n = 0; n < q.size[0] * q.size[2]; n++) m.at_q[n] = n % q.size[2] + k.size[2] - q.size[2];
+    for (int64_t n = 0; n < k.size[0] * k.size[2]; n++) m.at_k[n] = n % k.size[2];
+    mechanism_run(c, &m);
+}
+
+const table_row table_score_rows[] = {
+    {"onnx_attention", "Softmax", softmax_alone, " axis ", 0},
+    {"onnx_attention", "LogSoftmax", log_softmax_alone, " axis ", 0},
+    {"allennlp_scoring", "dot score", score_dot, "", 1},
+    {"allennlp_scoring", "scaled dot score", score_dot, " scale ", 1},
+    {"allennlp_scoring", "cosine score", score_cosine, "", 1},
+    {"allennlp_scoring", "bilinear score", score_bilinear, " score b ", 1},
+    {"allennlp_scoring", "linear(concat) score", score_bilinear, " score b normalize ", 1},
+    {"allennlp_scoring", "trilinear score", score_bilinear, " score b ", 1},
+    {"keras_attention", "Attention(dot)", keras_dot, " score scale causal ", 1},
+    {"keras_attention", "masked softmax + weighted sum", keras_scores, " mask ", 1},
+    {"mechanism_grad", "general", mechanism_general, " layout formula ", 1},
+    {"mechanism_grad", "metric", mechanism_metric, " layout formula ", 1},
+    {"mechanism_grad", "rope_attention", mechanism_rope, " layout base interleaved rotary_dim causal positions scale ", 1},
+    {0},
+};
