@@ -44,7 +44,8 @@ static void yarn(const attn_rope_scaling *s, double base, double *frequencies)
 {
     double a = fmax(floor(pair_of_turns(s, base, s->fast > 0 ? s->fast : 32)), 0);
     double b = fmin(ceil(pair_of_turns(s, base, s->slow > 0 ? s->slow : 1)), (double)s->dim - 1);
-    if (b == a) b = a + 0.001; /* as its authors do; b < a, where no channel turns often enough, leaves all as they are, as with them */
+    /* As its authors do.  b < a, where no channel turns often enough, leaves all as they are, as with them. */
+    if (b == a) b = a + 0.001;
     for (int64_t i = 0; i < s->dim / 2; i++) {
         double r = clamped(((double)i - a) / (b - a));
         frequencies[i] *= (1 - r) + r / s->factor;
