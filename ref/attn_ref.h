@@ -141,8 +141,9 @@ typedef struct ref_linear {
     int causal;
     const double *log_decay; /* [B][Hkv][Skv], or with decay_channels [B][Hkv][Skv][F]; NULL: 0 */
     int decay_channels;
-    const double *beta;    /* [B][Hkv][Skv]: the delta rule */
-    const double *S0, *z0; /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
+    const double *beta;          /* [B][Hkv][Skv]: the delta rule */
+    const double *erase, *write; /* [B][Hkv][Skv][F]: the low-rank rule */
+    const double *S0, *z0;       /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
 } ref_linear;
 int64_t ref_linear_features(const ref_linear *p);
 void ref_features(const ref_linear *p, const double *x, double *f);
@@ -150,11 +151,11 @@ void ref_features(const ref_linear *p, const double *x, double *f);
 /* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL. */
 void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1);
 
-/* In: dO, and dS1, dz1 (NULL: 0), and O as it was stored (NULL: as computed).  Out: dQ, dK, dV; dlog_decay and dbeta where there
- * are these; dS0, dz0 may be NULL. */
+/* In: dO, and dS1, dz1 (NULL: 0), and O as it was stored (NULL: as computed).  Out: dQ, dK, dV; dlog_decay, dbeta, derase and
+ * dwrite where there are these; dS0, dz0 may be NULL. */
 typedef struct ref_linear_gradients {
     const double *dO, *dS1, *dz1, *O;
-    double *dQ, *dK, *dV, *dlog_decay, *dbeta, *dS0, *dz0;
+    double *dQ, *dK, *dV, *dlog_decay, *dbeta, *derase, *dwrite, *dS0, *dz0;
 } ref_linear_gradients;
 void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
 

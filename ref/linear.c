@@ -80,6 +80,15 @@ static double recalled(const double *S, const double *k, const ref_linear *p, in
     return sum;
 }
 
+/* What the state, not yet decayed, returns for the erase vector of token t. */
+static double erased(const double *S, const ref_linear *p, int64_t head, int64_t t, int64_t d)
+{
+    const int64_t F = ref_linear_features(p);
+    double sum = 0;
+    for (int64_t c = 0; c < F; c++) sum += p->erase[(head * p->Skv + t) * F + c] * S[c * p->Dv + d];
+    return sum;
+}
+
 /* States before and after every token of a key head: S [Skv+1][F][Dv], z [Skv+1][F]; f [Skv][F] of its keys. */
 static void run(const ref_linear *p, int64_t head, double *f, double *S, double *z)
 {
@@ -96,6 +105,9 @@ static void run(const ref_linear *p, int64_t head, double *f, double *S, double 
             double u = v[d];
             if (p->beta) u = p->beta[head * p->Skv + t] * (v[d] - recalled(before, k, p, head, t, d));
             for (int64_t c = 0; c < F; c++) after[c * Dv + d] = gate(p, head, t, c) * before[c * Dv + d] + k[c] * u;
+            if (!p->erase) continue;
+            const double y = erased(before, p, head, t, d);
+            for (int64_t c = 0; c < F; c++) after[c * Dv + d] += p->write[(head * p->Skv + t) * F + c] * y;
         }
         for (int64_t c = 0; c < F; c++) z[(t + 1) * F + c] = gate(p, head, t, c) * z[t * F + c] + k[c];
     }
@@ -179,9 +191,10 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
     double *dk = h->dk;
     for (int64_t c = 0; c < F; c++) dk[c] = h->dz[c];
     for (int64_t c = 0; p->log_decay && c < count; c++) g->dlog_decay[index * count + c] = 0;
+    for (int64_t c = 0; p->erase && c < F; c++) g->derase[index * F + c] = g->dwrite[index * F + c] = 0;
     if (p->beta) g->dbeta[index] = 0;
     for (int64_t d = 0; d < Dv; d++) {
-        double u = v[d], du = 0, back = 0;
+        double u = v[d], du = 0, back = 0, y = 0, dy = 0;
         if (p->beta) u = p->beta[index] * (v[d] - recalled(S, k, p, head, t, d));
         for (int64_t c = 0; c < F; c++) {
             du += h->dS[c * Dv + d] * k[c];
@@ -192,6 +205,11 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
             g->dbeta[index] += du * (v[d] - recalled(S, k, p, head, t, d));
             back = -p->beta[index] * du;
         }
+        if (p->erase) y = erased(S, p, head, t, d);
+        for (int64_t c = 0; p->erase && c < F; c++) {
+            dy += h->dS[c * Dv + d] * p->write[index * F + c];
+            g->dwrite[index * F + c] += h->dS[c * Dv + d] * y;
+        }
         for (int64_t c = 0; c < F; c++) {
             const double decay = gate(p, head, t, c);
             double *ds = &h->dS[c * Dv + d];
@@ -199,6 +217,9 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
             *ds += back * k[c];
             if (p->log_decay) g->dlog_decay[index * count + (p->decay_channels ? c : 0)] += *ds * decay * S[c * Dv + d];
             *ds *= decay;
+            if (!p->erase) continue;
+            *ds += dy * p->erase[index * F + c];
+            g->derase[index * F + c] += dy * S[c * Dv + d];
         }
     }
     for (int64_t c = 0; c < F; c++) {

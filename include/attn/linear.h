@@ -5,13 +5,16 @@
  *
  * One step of one head, with the features f of a token (dim_features of them), its value v and a state S [dim_features, dim_v]:
  *
- *      S_t   = diag(decay_t) S_(t-1) + f(k_t) u_t^T       u_t = v_t, or beta_t (v_t - (diag(decay_t) S_(t-1))^T f(k_t)) (delta
- * rule) z_t   = diag(decay_t) z_(t-1) + f(k_t) o_t   = scale * S_t^T f(q_t) / n_t                 n_t: the denominator, made from
- * scale * f(q_t).z_t
+ *      S_t = diag(decay_t) S_(t-1) + f(k_t) u_t^T      z_t = diag(decay_t) z_(t-1) + f(k_t)
+ *      o_t = scale * S_t^T f(q_t) / n_t                n_t: the denominator, made from scale * f(q_t).z_t
+ *
+ *      u_t = v_t                                                   or, delta rule,
+ *      u_t = beta_t (v_t - (diag(decay_t) S_(t-1))^T f(k_t))       or, low rank, u_t = v_t and S_t has a term more:
+ *      S_t = diag(decay_t) S_(t-1) + f(k_t) v_t^T + write_t (S_(t-1)^T erase_t)^T
  *
  * (Katharopoulos et al. 2020, equations 16 to 20; retention: Sun et al. 2023, equation 5; gated: Yang et al. 2023, equation 3;
- * delta rule: Schlag et al. 2021, equation 24; gated delta rule: Yang et al. 2024, equation 10; ONNX LinearAttention 27.)  Not
- * causal: every query reads the S and z of all keys.
+ * delta rule: Schlag et al. 2021, equation 24; gated delta rule: Yang et al. 2024, equation 10; low rank: Peng et al. 2025,
+ * "RWKV-7", equation 17; ONNX LinearAttention 27.)  Not causal: every query reads the S and z of all keys.
  */
 #ifndef ATTN_LINEAR_H
 #define ATTN_LINEAR_H
@@ -48,8 +51,9 @@ typedef enum attn_denominator {
 
 /* How a key enters the state. */
 typedef enum attn_linear_rule {
-    ATTN_RULE_ADD = 0,  /* u = v */
-    ATTN_RULE_DELTA = 1 /* u = beta (v - S^T f(k)): what the state already returns for this key is replaced; no denominator */
+    ATTN_RULE_ADD = 0,     /* u = v */
+    ATTN_RULE_DELTA = 1,   /* u = beta (v - S^T f(k)): what the state already returns for this key is replaced; no denominator */
+    ATTN_RULE_LOW_RANK = 2 /* u = v, and write_t times what the state returns for erase_t is added; no denominator */
 } attn_linear_rule;
 
 /* attn_linear_args.decay has log(decay_t): 0 keeps, negative forgets. */
@@ -61,8 +65,8 @@ typedef enum attn_linear_decay {
 
 /* Three ways to the same numbers (within rounding). */
 typedef enum attn_linear_form {
-    ATTN_LINEAR_AUTO = 0,      /* chunked where it exists and there is more than one token, else recurrent */
-    ATTN_LINEAR_CHUNKED = 1,   /* matrix products over chunks of tokens; not with the delta rule or a decay per channel */
+    ATTN_LINEAR_AUTO = 0,      /* what takes the least time for these sizes */
+    ATTN_LINEAR_CHUNKED = 1,   /* matrix products over chunks of tokens; not with ATTN_RULE_LOW_RANK */
     ATTN_LINEAR_RECURRENT = 2, /* token by token; causal only */
     ATTN_LINEAR_QUADRATIC = 3  /* one chunk of all tokens, every pair multiplied out: for checking; as ATTN_LINEAR_CHUNKED */
 } attn_linear_form;
@@ -70,7 +74,7 @@ typedef enum attn_linear_form {
 /*
  * q is [batch, heads_q, len_q, dim_qk], k [batch, heads_kv, len_kv, dim_qk], v [batch, heads_kv, len_kv, dim_v] and o [batch,
  * heads_q, len_q, dim_v], as in attn_problem: f32, f16 and bf16 in any mixture, or all f64.  The query heads of a group read one
- * state.  causal needs len_q = len_kv; decay, the delta rule and ATTN_LINEAR_RECURRENT need causal.
+ * state.  causal needs len_q = len_kv; decay, the rules but ATTN_RULE_ADD, and ATTN_LINEAR_RECURRENT need causal.
  *
  * States are of the compute type (f32, or f64): state [batch, heads_kv, dim_features, dim_v] with a contiguous last axis, and, with
  * a denominator, state_sum [batch, heads_kv, dim_features, 1], which is z.  A sequence may be cut anywhere: the final state of one
@@ -108,7 +112,9 @@ typedef struct attn_linear_problem {
 
     attn_layout decay_layout; /* inputs may broadcast */
     attn_layout beta;         /* [batch, heads_kv, len_kv, 1], delta rule */
-    attn_layout state;        /* of initial_state and final_state and their gradients */
+    attn_layout erase;        /* [batch, heads_kv, len_kv, dim_features], low rank; no feature map is applied to these two */
+    attn_layout write;
+    attn_layout state; /* of initial_state and final_state and their gradients */
     attn_layout state_sum;
     attn_layout denominators; /* [batch, heads_q, len_q, 1] of the compute type */
 
@@ -118,6 +124,8 @@ typedef struct attn_linear_problem {
     attn_layout grad_v;
     attn_layout grad_decay; /* [batch, heads_kv, len_kv, 1 or dim_features]: of log(decay), not reduced where decay broadcasts */
     attn_layout grad_beta;
+    attn_layout grad_erase;
+    attn_layout grad_write;
     int grad_final_state; /* 1: grad_final_state (and grad_final_sum) is read: the gradient that arrives through the final state */
     int grad_initial_state; /* 1: grad_initial_state (and grad_initial_sum) is written */
     int64_t reserved[8];
@@ -133,6 +141,8 @@ typedef struct attn_linear_args {
     const void *omega; /* [random_features][dim_qk], dense, of the compute type */
     const void *decay;
     const void *beta;
+    const void *erase;
+    const void *write;
     const void *lengths;
     const void *initial_state;
     const void *initial_sum;
@@ -147,6 +157,8 @@ typedef struct attn_linear_args {
     void *grad_v;
     void *grad_decay;
     void *grad_beta;
+    void *grad_erase;
+    void *grad_write;
     void *grad_initial_state;
     void *grad_initial_sum;
 } attn_linear_args;
@@ -161,8 +173,8 @@ typedef struct attn_linear_plan attn_linear_plan;
 ATTN_API attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_problem *problem,
                                              const attn_options *options, attn_error *error);
 
-/* Bytes of workspace for attn_linear_execute: chunks and states for each thread; backward adds some numbers a token, and,
- * recurrent, 2 sqrt(len_kv) states. */
+/* Bytes of workspace for attn_linear_execute: chunks and states for each thread; backward adds some numbers a token, and, recurrent
+ * or with a decay per channel or the delta rule, about 2 sqrt(n) states, n the tokens, or the chunks. */
 ATTN_API size_t attn_linear_workspace_size(const attn_linear_plan *plan);
 
 /*

@@ -4,8 +4,9 @@
 
 #include <math.h>
 
-const char *const linear_tensor_names[TENSORS] = {"q", "k", "v",  "omega", "decay", "beta", "s0", "z0",     "do",    "ds1", "dz1",
-                                                  "o", "n", "s1", "z1",    "dq",    "dk",   "dv", "ddecay", "dbeta", "ds0", "dz0"};
+const char *const linear_tensor_names[TENSORS] = {"q",  "k",  "v",      "omega", "decay",  "beta",   "erase", "write", "s0",
+                                                  "z0", "do", "ds1",    "dz1",   "o",      "n",      "s1",    "z1",    "dq",
+                                                  "dk", "dv", "ddecay", "dbeta", "derase", "dwrite", "ds0",   "dz0"};
 
 static double uniform(uint64_t *state)
 {
@@ -55,6 +56,7 @@ static void count_elements(linear_case *c)
     n[T_OMEGA] = p->random_features * s->dim_qk;
     n[T_DECAY] = n[T_DDECAY] = p->decay == ATTN_DECAY_NONE ? 0 : k * (p->decay == ATTN_DECAY_CHANNEL ? f : 1);
     n[T_BETA] = n[T_DBETA] = p->rule == ATTN_RULE_DELTA ? k : 0;
+    n[T_ERASE] = n[T_DERASE] = n[T_WRITE] = n[T_DWRITE] = p->rule == ATTN_RULE_LOW_RANK ? k * f : 0;
     n[T_S0] = n[T_DS1] = n[T_S1] = n[T_DS0] = heads * f * s->dim_v;
     n[T_Z0] = n[T_DZ1] = n[T_Z1] = n[T_DZ0] = sum ? heads * f : 0;
 }
@@ -64,6 +66,7 @@ static double drawn(int tensor, uint64_t *state)
     const double x = uniform(state);
     if (tensor == T_DECAY) return -0.5 * (1 + x); /* forgets up to e^-1 a token */
     if (tensor == T_BETA) return 0.5 * (1 + x);
+    if (tensor == T_ERASE || tensor == T_WRITE) return 0.3 * x;
     if (tensor == T_Z0) return 1 + x; /* a sum of positive features */
     if (tensor == T_OMEGA) return 1.7 * x;
     return x;
@@ -98,6 +101,8 @@ void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
                                  .omega = c->data[T_OMEGA],
                                  .decay = c->data[T_DECAY],
                                  .beta = c->data[T_BETA],
+                                 .erase = c->data[T_ERASE],
+                                 .write = c->data[T_WRITE],
                                  .initial_state = c->data[T_S0],
                                  .initial_sum = c->data[T_Z0],
                                  .final_state = c->data[T_S1],
@@ -111,6 +116,8 @@ void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
                                  .grad_v = c->data[T_DV],
                                  .grad_decay = c->data[T_DDECAY],
                                  .grad_beta = c->data[T_DBETA],
+                                 .grad_erase = c->data[T_DERASE],
+                                 .grad_write = c->data[T_DWRITE],
                                  .grad_initial_state = c->data[T_DS0],
                                  .grad_initial_sum = c->data[T_DZ0],
                                  .lengths = c->lengths};
@@ -184,7 +191,9 @@ void linear_case_define(linear_case *c)
                     .causal = p->causal,
                     .log_decay = p->decay ? x[T_DECAY] : NULL,
                     .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
-                    .beta = p->rule ? x[T_BETA] : NULL,
+                    .beta = p->rule == ATTN_RULE_DELTA ? x[T_BETA] : NULL,
+                    .erase = p->rule == ATTN_RULE_LOW_RANK ? x[T_ERASE] : NULL,
+                    .write = p->rule == ATTN_RULE_LOW_RANK ? x[T_WRITE] : NULL,
                     .S0 = x[T_S0],
                     .z0 = sum ? x[T_Z0] : NULL};
     ref_linear_gradients g = {.dO = x[T_DO],
@@ -195,6 +204,8 @@ void linear_case_define(linear_case *c)
                               .dV = x[T_DV],
                               .dlog_decay = x[T_DDECAY],
                               .dbeta = x[T_DBETA],
+                              .derase = x[T_DERASE],
+                              .dwrite = x[T_DWRITE],
                               .dS0 = x[T_DS0],
                               .dz0 = sum ? x[T_DZ0] : NULL};
     double *stored = calloc((size_t)c->count[T_O] + 1, sizeof *stored);

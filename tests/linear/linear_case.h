@@ -16,6 +16,8 @@ enum {
     T_OMEGA,
     T_DECAY,
     T_BETA,
+    T_ERASE,
+    T_WRITE,
     T_S0,
     T_Z0,
     T_DO,
@@ -30,6 +32,8 @@ enum {
     T_DV,
     T_DDECAY,
     T_DBETA,
+    T_DERASE,
+    T_DWRITE,
     T_DS0,
     T_DZ0, /* backward */
     TENSORS

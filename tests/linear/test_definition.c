@@ -48,11 +48,24 @@ static const row rows[] = {
     {"gated delta channels",
      {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
       .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_CHANNEL}},
+    {"gated d40", {SHAPE(1, 2, 1, 90, 90, 40, 70), .causal = 1, .denominator = ATTN_DENOMINATOR_ADD, .decay = ATTN_DECAY_CHANNEL}},
+    {"gated delta d64",
+     {SHAPE(1, 2, 1, 110, 110, 64, 72), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_HEAD}},
+    {"low rank",
+     {SHAPE(1, 2, 2, 41, 41, 9, 37), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_LOW_RANK}},
+    {"low rank gated",
+     {SHAPE(2, 4, 2, 35, 35, 8, 6), .features = ATTN_FEATURES_ELU1, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_LOW_RANK, .decay = ATTN_DECAY_CHANNEL, .scale_kind = ATTN_SCALE_VALUE, .scale = 0.2}},
+    {"low rank retained",
+     {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
+      .rule = ATTN_RULE_LOW_RANK, .decay = ATTN_DECAY_HEAD}},
     {"one token", {SHAPE(2, 2, 1, 1, 1, 8, 6), .causal = 1}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int has_chunks(const attn_linear_problem *p) { return p->rule == ATTN_RULE_ADD && p->decay != ATTN_DECAY_CHANNEL; }
+static int has_chunks(const attn_linear_problem *p) { return p->rule != ATTN_RULE_LOW_RANK; }
 
 static double compare(const row *r, linear_case *c, const char *how)
 {
@@ -98,6 +111,39 @@ static void test_rows(void **state)
     print_message("worst error: %.3f of the bound\n", worst);
 }
 
+/* Channels that forget e^-60 a token, and chunks of hundreds of tokens: products of gates vanish, and nothing is divided by them.
+ */
+static void test_strong_decay(void **state)
+{
+    static const attn_linear_problem kinds[] = {
+        {.causal = 1, .decay = ATTN_DECAY_CHANNEL},
+        {.causal = 1,
+         .rule = ATTN_RULE_DELTA,
+         .decay = ATTN_DECAY_CHANNEL,
+         .features = ATTN_FEATURES_SOFTMAX,
+         .denominator = ATTN_DENOMINATOR_NONE},
+    };
+    static const int64_t chunks[] = {0, 5, 200};
+    (void)state;
+    for (int kind = 0; kind < 2; kind++)
+        for (int k = 0; k < 3; k++) {
+            linear_case c = {.problem = kinds[kind]};
+            const row r = {.name = "strong decay"};
+            c.problem.shape = (attn_shape){1, 1, 1, 200, 200, 12, 9};
+            c.problem.form = ATTN_LINEAR_CHUNKED;
+            c.problem.chunk = chunks[k];
+            linear_case_draw(&c, ATTN_F32, 3);
+            for (int64_t i = 0; i < c.count[T_DECAY]; i++) {
+                ((float *)c.data[T_DECAY])[i] *= i % 3 == 0 ? 60 : i % 3 == 1 ? 1 : 0;
+                c.exact[T_DECAY][i] = (double)((float *)c.data[T_DECAY])[i];
+            }
+            linear_case_run(&c, 0);
+            linear_case_define(&c);
+            (void)compare(&r, &c, "chunks");
+            linear_case_free(&c);
+        }
+}
+
 /* What the outputs and the final state weigh, which the gradients are of. */
 static double objective(linear_case *c)
 {
@@ -112,8 +158,8 @@ static double objective(linear_case *c)
 
 static void test_differences(void **state)
 {
-    static const int inputs[] = {T_Q, T_K, T_V, T_DECAY, T_BETA, T_S0, T_Z0};
-    static const int gradients[] = {T_DQ, T_DK, T_DV, T_DDECAY, T_DBETA, T_DS0, T_DZ0};
+    static const int inputs[] = {T_Q, T_K, T_V, T_DECAY, T_BETA, T_ERASE, T_WRITE, T_S0, T_Z0};
+    static const int gradients[] = {T_DQ, T_DK, T_DV, T_DDECAY, T_DBETA, T_DERASE, T_DWRITE, T_DS0, T_DZ0};
     const double step = 1e-5;
     (void)state;
     for (int i = 0; i < ROWS; i++) {
@@ -121,7 +167,7 @@ static void test_differences(void **state)
         c.problem.shape.len_kv = c.problem.causal ? c.problem.shape.len_q = rows[i].problem.shape.len_q < 19 ? 1 : 19 : 17;
         linear_case_draw(&c, ATTN_F64, 3);
         linear_case_run(&c, 1);
-        for (int t = 0; t < 7; t++)
+        for (int t = 0; t < 9; t++)
             for (int64_t at = 0; at < c.count[inputs[t]]; at += 1 + c.count[inputs[t]] / 7) {
                 double *x = (double *)c.data[inputs[t]] + at, kept = *x, up;
                 if (c.problem.features == ATTN_FEATURES_RELU && fabs(kept) < 2 * step) continue; /* at the corner */
@@ -141,6 +187,7 @@ static void test_differences(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_differences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_strong_decay),
+                                       cmocka_unit_test(test_differences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

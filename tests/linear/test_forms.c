@@ -16,9 +16,24 @@ static const attn_linear_problem kinds[] = {
      .decay = ATTN_DECAY_CHANNEL,
      .denominator = ATTN_DENOMINATOR_NONE,
      .features = ATTN_FEATURES_SOFTMAX},
-    {.features = ATTN_FEATURES_FAVOR, .random_features = 20},
+    {.causal = 1, .decay = ATTN_DECAY_CHANNEL, .form = ATTN_LINEAR_CHUNKED},
+    {.causal = 1,
+     .rule = ATTN_RULE_DELTA,
+     .decay = ATTN_DECAY_HEAD,
+     .denominator = ATTN_DENOMINATOR_NONE,
+     .features = ATTN_FEATURES_SOFTMAX,
+     .form = ATTN_LINEAR_CHUNKED,
+     .chunk = 29},
+    {.causal = 1,
+     .rule = ATTN_RULE_DELTA,
+     .decay = ATTN_DECAY_CHANNEL,
+     .denominator = ATTN_DENOMINATOR_NONE,
+     .features = ATTN_FEATURES_SOFTMAX,
+     .form = ATTN_LINEAR_QUADRATIC},
+    {.causal = 1, .rule = ATTN_RULE_LOW_RANK, .denominator = ATTN_DENOMINATOR_NONE, .features = ATTN_FEATURES_SOFTMAX},
+    {.features = ATTN_FEATURES_FAVOR, .random_features = 20}, /* the last one is not causal */
 };
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = sizeof kinds / sizeof *kinds, CAUSAL = KINDS - 1 };
 
 static linear_case open_case(int kind, int64_t batch, int64_t heads, int64_t len, attn_dtype dtype)
 {
@@ -92,7 +107,7 @@ static void test_split(void **state)
 {
     enum { LEN = 101 };
     (void)state;
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < CAUSAL; kind++)
         for (int64_t cut = 0; cut <= LEN; cut += 13) {
             linear_case c = {.problem = kinds[kind]};
             c.problem.shape = (attn_shape){1, 1, 1, LEN, LEN, 16, 12};
@@ -106,6 +121,7 @@ static void test_split(void **state)
             a.q = row_of(&c, T_Q, LEN, cut), a.k = row_of(&c, T_K, LEN, cut), a.v = row_of(&c, T_V, LEN, cut);
             a.o = row_of(&c, T_O, LEN, cut), a.denominators = row_of(&c, T_N, LEN, cut);
             a.decay = row_of(&c, T_DECAY, LEN, cut), a.beta = row_of(&c, T_BETA, LEN, cut);
+            a.erase = row_of(&c, T_ERASE, LEN, cut), a.write = row_of(&c, T_WRITE, LEN, cut);
             a.initial_state = a.final_state, a.initial_sum = a.final_sum; /* in place */
             assert_int_equal(attn_linear(&part, &a, NULL), ATTN_OK);
             for (int t = T_O; t <= T_Z1; t++)
@@ -119,7 +135,7 @@ static void test_causal(void **state)
 {
     enum { LEN = 77, FROM = 40 };
     (void)state;
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < CAUSAL; kind++) {
         linear_case c = {.problem = kinds[kind]};
         c.problem.shape = (attn_shape){1, 1, 1, LEN, LEN, 16, 12};
         linear_case_draw(&c, ATTN_F32, 9);
@@ -182,7 +198,7 @@ static void test_lengths(void **state)
 static void test_last_row(void **state)
 {
     (void)state;
-    linear_case c = open_case(3, 2, 1, 55, ATTN_F64);
+    linear_case c = open_case(CAUSAL, 2, 1, 55, ATTN_F64);
     double last[4][12];
     linear_case_forward(&c, 1);
     for (int h = 0; h < 4; h++) memcpy(last[h], (double *)c.data[T_O] + (h * 55 + 54) * 12, sizeof last[h]);

@@ -89,7 +89,7 @@ static void test_enums(void **state)
              "features is 7; known: 0 (elu1), 1 (identity), 2 (relu), 3 (softmax), 4 (favor), 5 (fourier), 6 (trigonometric)");
     ARGUMENT(f.problem.scale_kind = ATTN_SCALE_PER_HEAD, "scale_kind is 2; known: 0 (default), 1 (value)");
     ARGUMENT(f.problem.denominator = (attn_denominator)3, "denominator is 3; known: 0 (clamp), 1 (add), 2 (none)");
-    ARGUMENT(f.problem.rule = (attn_linear_rule)2, "rule is 2; known: 0 (add), 1 (delta)");
+    ARGUMENT(f.problem.rule = (attn_linear_rule)3, "rule is 3; known: 0 (add), 1 (delta), 2 (low rank)");
     ARGUMENT(f.problem.decay = (attn_linear_decay)3, "decay is 3; known: 0 (none), 1 (per head), 2 (per channel)");
     ARGUMENT(f.problem.form = (attn_linear_form)4, "form is 4; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)");
     ARGUMENT(f.problem.index_dtype = ATTN_F32, "index_dtype is f32; lengths are i32 or i64");
@@ -129,11 +129,11 @@ static void test_fit(void **state)
     UNSUPPORTED((f.problem.causal = 0, f.problem.decay = ATTN_DECAY_HEAD), "a decay is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.problem.form = ATTN_LINEAR_RECURRENT), "the recurrent form is causal; set causal");
     UNSUPPORTED(f.problem.rule = ATTN_RULE_DELTA, "the delta rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
+    UNSUPPORTED(f.problem.rule = ATTN_RULE_LOW_RANK,
+                "the low-rank rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
     UNSUPPORTED(
-        (f.problem.rule = ATTN_RULE_DELTA, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.problem.form = ATTN_LINEAR_CHUNKED),
-        "the delta rule has the recurrent form only");
-    UNSUPPORTED((f.problem.decay = ATTN_DECAY_CHANNEL, f.problem.form = ATTN_LINEAR_QUADRATIC),
-                "a decay per channel has the recurrent form only");
+        (f.problem.rule = ATTN_RULE_LOW_RANK, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.problem.form = ATTN_LINEAR_CHUNKED),
+        "the low-rank rule has the recurrent form only");
     ARGUMENT((f.problem.want_denominator = 1, f.problem.denominator = ATTN_DENOMINATOR_NONE),
              "want_denominator is set but there is no denominator");
     ARGUMENT(f.problem.grad_final_state = 1, "grad_final_state is set but op is not ATTN_BACKWARD");

@@ -19,6 +19,8 @@
 
 #include "token_step.inc.c"
 
+#include "gate_step.inc.c"
+
 #define ATTN_LINEAR_KERNEL                                                                                                         \
     {                                                                                                                              \
         .features = step_features, .features_backward = step_features_backward, .random_features = step_random_features,           \
@@ -27,6 +29,8 @@
         .add_lanes = step_add_lanes, .dot_lanes = step_dot_lanes, .inner_lanes = step_inner_lanes,                                 \
         .scale_lanes = step_scale_lanes, .row_terms = step_row_terms, .token = step_token, .recall = step_recall,                  \
         .token_sum = step_token_sum, .recall_backward = step_recall_backward, .token_backward = step_token_backward,               \
+        .gates = step_gates, .decay_rows = step_decay_rows, .score_gated = step_score_gated, .add_gated = step_add_gated,          \
+        .solve = step_solve, .solve_back = step_solve_back, .add_multiplied = step_add_multiplied, .sums_from = step_sums_from,    \
     }
 
 #endif

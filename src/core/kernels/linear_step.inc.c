@@ -206,7 +206,7 @@ static void step_row_terms(int64_t n, int64_t dim, void *A, int64_t lda, const v
 {
     for (int64_t i = 0; i < n; i++) {
         real *a = (real *)A + i * lda;
-        const vf factor = vf_set(((const real *)factors)[i]);
+        const vf factor = vf_set(factors ? ((const real *)factors)[i] : 1);
         vf sum = vf_zero();
         for (int64_t c = 0; c < dim; c += VF_LANES) {
             vf x = vf_mul(factor, load_some(REAL_DTYPE, a, c, dim - c));

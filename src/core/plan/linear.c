@@ -11,7 +11,7 @@
 #include "plan.h"
 #include "tensors.h"
 
-enum { LINEAR_TENSORS = 24 };
+enum { LINEAR_TENSORS = 28 };
 
 static int has_sum(const attn_linear_problem *p) { return p->denominator != ATTN_DENOMINATOR_NONE; }
 
@@ -30,7 +30,8 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
     const char *floats_text = "f32, f64, f16 or bf16";
     const char *same_text = stored == ATTN_F64 ? "f64, as q is f64" : "f32, f16 or bf16, as q is not f64";
     const char *only_text = stored == ATTN_F64 ? "f64, the compute type" : "f32, the compute type";
-    const int backward = p->op == ATTN_BACKWARD, sum = has_sum(p), delta = p->rule == ATTN_RULE_DELTA;
+    const int backward = p->op == ATTN_BACKWARD, sum = has_sum(p), delta = p->rule == ATTN_RULE_DELTA,
+              low = p->rule == ATTN_RULE_LOW_RANK;
     const int in_place = a->final_state && a->final_state == a->initial_state; /* allowed */
 
 /* clang-format off */
@@ -45,6 +46,8 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
         T(!backward || sum, !backward, o, o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         T(p->decay != ATTN_DECAY_NONE, 0, decay, decay_layout, Hkv, Skv, of_decay, compute, floats, floats_text, 0),
         T(delta, 0, beta, beta, Hkv, Skv, 1, compute, floats, floats_text, 0),
+        T(low, 0, erase, erase, Hkv, Skv, df, compute, floats, floats_text, 1),
+        T(low, 0, write, write, Hkv, Skv, df, compute, floats, floats_text, 1),
         T(p->final_state, 1, final_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
         T(p->final_state && sum, 1, final_sum, state_sum, Hkv, df, 1, compute, only, only_text, 0),
         T(p->initial_state && !in_place, 0, initial_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
@@ -56,6 +59,8 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
         T(backward, 1, grad_v, grad_v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
         T(backward && p->decay, 1, grad_decay, grad_decay, Hkv, Skv, of_decay, compute, floats, floats_text, 0),
         T(backward && delta, 1, grad_beta, grad_beta, Hkv, Skv, 1, compute, floats, floats_text, 0),
+        T(backward && low, 1, grad_erase, grad_erase, Hkv, Skv, df, compute, floats, floats_text, 1),
+        T(backward && low, 1, grad_write, grad_write, Hkv, Skv, df, compute, floats, floats_text, 1),
         T(p->grad_final_state, 0, grad_final_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
         T(p->grad_final_state && sum, 0, grad_final_sum, state_sum, Hkv, df, 1, compute, only, only_text, 0),
         T(p->grad_initial_state, 1, grad_initial_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
@@ -83,8 +88,8 @@ static attn_status check_enums(const attn_linear_problem *p, attn_error *error)
           "scale_kind is %d; known: 0 (default), 1 (value)", (int)p->scale_kind);
     CHECK(p->denominator >= ATTN_DENOMINATOR_CLAMP && p->denominator <= ATTN_DENOMINATOR_NONE, ATTN_ERR_ARGUMENT,
           "denominator is %d; known: 0 (clamp), 1 (add), 2 (none)", (int)p->denominator);
-    CHECK(p->rule == ATTN_RULE_ADD || p->rule == ATTN_RULE_DELTA, ATTN_ERR_ARGUMENT, "rule is %d; known: 0 (add), 1 (delta)",
-          (int)p->rule);
+    CHECK(p->rule >= ATTN_RULE_ADD && p->rule <= ATTN_RULE_LOW_RANK, ATTN_ERR_ARGUMENT,
+          "rule is %d; known: 0 (add), 1 (delta), 2 (low rank)", (int)p->rule);
     CHECK(p->decay >= ATTN_DECAY_NONE && p->decay <= ATTN_DECAY_CHANNEL, ATTN_ERR_ARGUMENT,
           "decay is %d; known: 0 (none), 1 (per head), 2 (per channel)", (int)p->decay);
     CHECK(p->form >= ATTN_LINEAR_AUTO && p->form <= ATTN_LINEAR_QUADRATIC, ATTN_ERR_ARGUMENT,
@@ -137,14 +142,14 @@ static attn_status check_fit(const attn_linear_problem *p, attn_error *error)
     const int backward = p->op == ATTN_BACKWARD;
     CHECK(!p->causal || s->len_q == s->len_kv, ATTN_ERR_SHAPE, "causal needs len_q (%" PRId64 ") equal to len_kv (%" PRId64 ")",
           s->len_q, s->len_kv);
-    CHECK(p->causal || p->rule == ATTN_RULE_ADD, ATTN_ERR_UNSUPPORTED, "the delta rule is causal; set causal");
+    const char *rule = p->rule == ATTN_RULE_DELTA ? "delta" : "low-rank";
+    CHECK(p->causal || p->rule == ATTN_RULE_ADD, ATTN_ERR_UNSUPPORTED, "the %s rule is causal; set causal", rule);
     CHECK(p->causal || p->decay == ATTN_DECAY_NONE, ATTN_ERR_UNSUPPORTED, "a decay is causal; set causal");
     CHECK(p->causal || p->form != ATTN_LINEAR_RECURRENT, ATTN_ERR_UNSUPPORTED, "the recurrent form is causal; set causal");
     CHECK(p->rule == ATTN_RULE_ADD || !has_sum(p), ATTN_ERR_UNSUPPORTED,
-          "the delta rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
+          "the %s rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE", rule);
     const int chunked = p->form == ATTN_LINEAR_CHUNKED || p->form == ATTN_LINEAR_QUADRATIC;
-    CHECK(!chunked || p->rule == ATTN_RULE_ADD, ATTN_ERR_UNSUPPORTED, "the delta rule has the recurrent form only");
-    CHECK(!chunked || p->decay != ATTN_DECAY_CHANNEL, ATTN_ERR_UNSUPPORTED, "a decay per channel has the recurrent form only");
+    CHECK(!chunked || p->rule != ATTN_RULE_LOW_RANK, ATTN_ERR_UNSUPPORTED, "the low-rank rule has the recurrent form only");
     CHECK(!p->want_denominator || has_sum(p), ATTN_ERR_ARGUMENT, "want_denominator is set but there is no denominator");
     CHECK(backward || !(p->grad_final_state || p->grad_initial_state), ATTN_ERR_ARGUMENT,
           "grad_%s_state is set but op is not ATTN_BACKWARD", p->grad_final_state ? "final" : "initial");

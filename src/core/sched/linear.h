@@ -26,9 +26,12 @@ typedef struct attn_linear_scratch {
     int64_t factors;                      /* [group][len_q]: scale / n_i */
     int64_t terms;                        /* [group][len_q]: what each row adds to its scores in backward */
     int64_t decay;                        /* double [len_kv]: gradient of the sums of log(decay) */
-    int64_t gates;                        /* [chunk][dim_f or 1]: decay, recurrent */
-    int64_t token;                        /* [2 dim_v + 3 dim_f]: one token's vectors, recurrent */
-    int64_t states;                       /* [segment + 1][dim_f][ld_v]: after each token of a segment, recurrent backward */
+    int64_t gates;                        /* [chunk][ld_f], or [chunk] of one decay per head: decays, recurrent and gated */
+    int64_t W, U, N, dU, beta;            /* [chunk][ld_v] four times, [chunk]: gated; see linear_gated_backward.c */
+    int64_t decayed, dlogs;               /* [chunk][ld_f] */
+    int64_t dK, total;                    /* [tile_q][ld_f], [ld_f] */
+    int64_t token;                        /* [4 ld_v + 5 ld_f]: one token's vectors, recurrent */
+    int64_t states;                       /* [segment + 1][dim_f][ld_v]: after each token or chunk of a segment, backward */
     int64_t sums;                         /* [segment + 1][dim_f] */
     int64_t checkpoints, checkpoint_sums; /* before each segment */
     int64_t bytes;
@@ -43,7 +46,9 @@ typedef struct attn_linear_walk {
     const attn_bwd_kernel *backward;
     const attn_linear_kernel *linear;
     int64_t dim_f, ld_f, ld_v, ld_x, tile_q, chunk, group;
-    int64_t segment, segments; /* recurrent backward: states are kept at every segment's start, and within one */
+    int gated;                 /* chunks of linear_gated.h */
+    int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum where gated */
+    int64_t segment, segments; /* backward: states are kept at every segment's start, and within one (of tokens, or chunks) */
     int64_t tasks;
     int normalised;
     int workers;
@@ -71,6 +76,8 @@ void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *arg
 /* The walks of one task. */
 void attn_linear_forward_chunks(const attn_linear_head *head);
 void attn_linear_backward_chunks(const attn_linear_head *head);
+void attn_linear_forward_gated(const attn_linear_head *head);
+void attn_linear_backward_gated(const attn_linear_head *head);
 void attn_linear_forward_tokens(const attn_linear_head *head);
 void attn_linear_backward_tokens(const attn_linear_head *head);
 
@@ -105,6 +112,8 @@ void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_
 
 /* log(decay) of token t, channel c. */
 double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);
+/* [n][ld_f]: the decays of n tokens' channels. */
+void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates);
 /* n becomes the guarded denominator; *clamped = 1 where it does not depend on n. */
 double attn_linear_guard(const attn_linear_problem *problem, double n, int *clamped);
 /* factors, and terms with a denominator, of all queries of query head h (number `in_group` of its group). */

@@ -11,7 +11,6 @@
  * one and by columns for the other.  With a decay, the gradient of c_t is f(q_t).df(q_t) - f(k_t).df(k_t) (Yang et al. 2023,
  * section 4.3), and that of log(decay_t) the sum of those from t on.
  */
-#include <math.h>
 #include <string.h>
 
 #include "../base/checked.h"
@@ -142,22 +141,24 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
     attn_linear_store_key_gradient(head, chunk->first + at, rows, F, G);
 }
 
-/* Queries first .. first+n-1 of head k of the group, already loaded, enter R and r; c_i from `logs` (NULL: none). */
-static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t first, int64_t n, const void *logs)
+/* Queries first .. first+n-1 of head k of the group, already loaded, enter R and r, with the chunk's decay (NULL: none). */
+static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t first, int64_t n, const attn_linear_chunk *chunk)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
     const void *F = part(head, w->scratch.Qf, k * w->chunk * w->ld_f), *A = part(head, w->scratch.A, k * w->chunk * w->ld_v);
-    void *panels = part(head, w->scratch.panels, 0), *weights = logs ? part(head, w->scratch.weights, 0) : NULL;
-    for (int64_t i = 0; logs && i < n; i++) attn_real_put(weights, w->compute, i, exp(attn_real_at(logs, w->compute, i)));
+    const int decayed = chunk && chunk->logs;
+    void *panels = part(head, w->scratch.panels, 0);
+    const void *weights = decayed ? attn_linear_weights(head, chunk, 0) : NULL;
     w->linear->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
     w->linear->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v);
     if (!w->normalised) return;
     const void *terms = part(head, w->scratch.terms, k * p->shape.len_q + first);
-    if (logs) {
+    if (decayed) {
+        void *both = part(head, w->scratch.weights, 0);
         for (int64_t i = 0; i < n; i++)
-            attn_real_put(weights, w->compute, i, attn_real_at(weights, w->compute, i) * attn_real_at(terms, w->compute, i));
-        terms = weights;
+            attn_real_put(both, w->compute, i, attn_real_at(weights, w->compute, i) * attn_real_at(terms, w->compute, i));
+        terms = both;
     }
     w->linear->add_columns(n, w->dim_f, F, w->ld_f, terms, part(head, w->scratch.grad_sum, 0));
 }
@@ -181,7 +182,7 @@ static void keys_in_reverse(const attn_linear_head *head)
         for (int64_t at = 0; at < chunk.n; at += w->tile_q) key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at));
         if (!w->problem.causal) continue;
         attn_linear_decay_state(head, &chunk, part(head, w->scratch.grad_state, 0), part(head, w->scratch.grad_sum, 0));
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, chunk.n, chunk.logs);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, chunk.n, &chunk);
     }
 }
 

@@ -18,18 +18,34 @@
 #include "../base/names.h"
 #include "linear_chunk.h"
 
+void attn_linear_chunk_logs(const attn_linear_head *head, attn_linear_chunk *c)
+{
+    const attn_linear_walk *w = head->walk;
+    c->logs = attn_linear_part(head, w->scratch.logs);
+    for (int64_t j = 0; j < c->n; j++) {
+        c->last += attn_linear_log(head, c->first + j, 0);
+        attn_real_put(c->logs, w->compute, j, c->last);
+    }
+}
+
+const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_chunk *chunk, int behind)
+{
+    const attn_linear_walk *w = head->walk;
+    void *weights = attn_linear_part(head, w->scratch.weights);
+    for (int64_t j = 0; j < chunk->n; j++) {
+        const double log = attn_real_at(chunk->logs, w->compute, j);
+        attn_real_put(weights, w->compute, j, exp(behind ? chunk->last - log : log));
+    }
+    return weights;
+}
+
 attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
     attn_linear_chunk c = {.first = first, .n = n, .Kf = attn_linear_part(head, w->scratch.Kf)};
     attn_linear_key_features(head, first, n, c.Kf);
     c.V = attn_linear_values(head, first, n, attn_linear_part(head, w->scratch.V), &c.ldv);
-    if (!w->problem.decay) return c;
-    c.logs = attn_linear_part(head, w->scratch.logs);
-    for (int64_t j = 0; j < n; j++) {
-        c.last += attn_linear_log(head, first + j, 0);
-        attn_real_put(c.logs, w->compute, j, c.last);
-    }
+    if (w->problem.decay) attn_linear_chunk_logs(head, &c);
     return c;
 }
 
@@ -47,12 +63,8 @@ void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *c
     const attn_linear_walk *w = head->walk;
     const int64_t dv = w->problem.shape.dim_v;
     void *state = attn_linear_part(head, w->scratch.state), *sum = attn_linear_part(head, w->scratch.sum);
-    void *panels = attn_linear_part(head, w->scratch.panels), *weights = NULL;
-    if (chunk->logs) {
-        weights = attn_linear_part(head, w->scratch.weights);
-        for (int64_t j = 0; j < chunk->n; j++)
-            attn_real_put(weights, w->compute, j, exp(chunk->last - attn_real_at(chunk->logs, w->compute, j)));
-    }
+    void *panels = attn_linear_part(head, w->scratch.panels);
+    const void *weights = chunk->logs ? attn_linear_weights(head, chunk, 1) : NULL;
     attn_linear_decay_state(head, chunk, state, sum);
     w->linear->pack_panels(chunk->n, dv, chunk->V, chunk->ldv, weights, panels);
     w->linear->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v);
@@ -77,8 +89,7 @@ void attn_linear_spread(const attn_linear_walk *w, const void *rows_of, int64_t 
     }
 }
 
-/* O / l of a tile, and n. */
-static void finish(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, int width)
+void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, int width)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
@@ -124,7 +135,7 @@ static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chun
         w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
         w->backward->add_values(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
     }
-    finish(head, h, first + at, rows, width);
+    attn_linear_finish(head, h, first + at, rows, width);
 }
 
 /* Every query head's queries of first .. first+n-1. */

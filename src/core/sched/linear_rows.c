@@ -191,6 +191,21 @@ double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c)
     return x < least ? least : x;
 }
 
+void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_layout *layout = &w->problem.decay_layout;
+    if (layout->stride[3] == 1) {
+        w->forward->load_rows(n, w->dim_f, attn_linear_row(head, head->args->decay, layout, head->g, first), layout->dtype,
+                              layout->stride[2], gates, w->ld_f);
+    } else {
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t c = 0; c < w->dim_f; c++)
+                attn_real_put(gates, w->compute, j * w->ld_f + c, attn_linear_log(head, first + j, c));
+    }
+    w->linear->gates(n, w->dim_f, gates, w->ld_f);
+}
+
 double attn_linear_guard(const attn_linear_problem *problem, double n, int *clamped)
 {
     *clamped = 0;

@@ -25,10 +25,11 @@ attn_linear_run attn_linear_run_at(const attn_linear_head *head, int64_t first, 
     if (!p->decay) return r;
     r.gates = attn_linear_part(head, w->scratch.gates);
     r.gate_channels = p->decay == ATTN_DECAY_CHANNEL;
-    const int64_t count = r.gate_channels ? w->dim_f : 1;
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t c = 0; c < count; c++)
-            attn_real_put(r.gates, w->compute, j * count + c, exp(attn_linear_log(head, first + j, c)));
+    if (r.gate_channels) {
+        attn_linear_gates(head, first, n, r.gates);
+        return r;
+    }
+    for (int64_t j = 0; j < n; j++) attn_real_put(r.gates, w->compute, j, exp(attn_linear_log(head, first + j, 0)));
     return r;
 }
 
@@ -43,10 +44,38 @@ attn_token attn_linear_token_at(const attn_linear_head *head, const attn_linear_
     t.k = (const char *)r->Kf + j * w->ld_f * size;
     t.v = (const char *)r->V + j * r->ldv * size;
     t.gate_channels = r->gate_channels;
-    if (r->gates) t.gate = (const char *)r->gates + j * (r->gate_channels ? w->dim_f : 1) * size;
+    if (r->gates) t.gate = (const char *)r->gates + j * (r->gate_channels ? w->ld_f : 1) * size;
     t.delta = p->rule == ATTN_RULE_DELTA;
     if (t.delta) t.beta = attn_linear_beta(head, r->first + j);
     return t;
+}
+
+attn_linear_pair attn_linear_pair_at(const attn_linear_head *head, int64_t token, attn_token *second)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const int64_t size = size_of(w);
+    char *own = (char *)attn_linear_part(head, w->scratch.token) + (2 * w->ld_v + w->ld_f) * size; /* behind y, u and dlog */
+    void *write = own, *recalled = own + 2 * w->ld_f * size;
+    attn_linear_pair pair = {.first = *second, .erase = own + w->ld_f * size};
+    w->forward->load_rows(1, w->dim_f, attn_linear_row(head, head->args->write, &p->write, head->g, token), p->write.dtype, 0,
+                          write, w->ld_f);
+    w->forward->load_rows(1, w->dim_f, attn_linear_row(head, head->args->erase, &p->erase, head->g, token), p->erase.dtype, 0,
+                          pair.erase, w->ld_f);
+    w->linear->recall(w->dim_f, p->shape.dim_v, pair.erase, second->S, second->ld, recalled);
+    pair.first.k = write;
+    pair.first.v = recalled;
+    second->gate = NULL;
+    return pair;
+}
+
+void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t)
+{
+    if (head->walk->problem.rule == ATTN_RULE_LOW_RANK) {
+        const attn_linear_pair pair = attn_linear_pair_at(head, token, t);
+        head->walk->linear->token(&pair.first);
+    }
+    head->walk->linear->token(t);
 }
 
 /* Token j's outputs, of every query head; the state and its sum are after it. */
@@ -85,7 +114,7 @@ void attn_linear_forward_tokens(const attn_linear_head *head)
         attn_linear_run r = attn_linear_run_at(head, first, attn_min(w->chunk, head->len_kv - first));
         for (int64_t j = 0; j < r.n; j++) {
             attn_token t = attn_linear_token_at(head, &r, j, S, ld);
-            w->linear->token(&t);
+            attn_linear_take(head, first + j, &t);
             store_outputs(head, &t, first + j, j, z);
         }
     }

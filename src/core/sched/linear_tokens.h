@@ -21,6 +21,20 @@ attn_linear_run attn_linear_run_at(const attn_linear_head *head, int64_t first, 
 /* Token j of a run, on state S; y and u are scratch. */
 attn_token attn_linear_token_at(const attn_linear_head *head, const attn_linear_run *run, int64_t j, void *S, int64_t ld);
 
+/*
+ * The low-rank rule is two tokens without it: the first decays, with write_t as its key and what the state returned for erase_t as
+ * its value; the second does not decay, with the token's own key and value.  `second` goes in as the whole token, on the state
+ * before it.
+ */
+typedef struct attn_linear_pair {
+    attn_token first;
+    void *erase; /* [dim_f] */
+} attn_linear_pair;
+attn_linear_pair attn_linear_pair_at(const attn_linear_head *head, int64_t token, attn_token *second);
+
+/* t.S takes token number `token`, and t.y what it returns for t.q then. */
+void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t);
+
 /* Features of token j's query of head k of the group. */
 static inline void *attn_linear_run_query(const attn_linear_head *head, int64_t k, int64_t j)
 {

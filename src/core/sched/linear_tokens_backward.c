@@ -26,7 +26,7 @@ static void advance(const attn_linear_head *head, const attn_linear_run *r, int6
 {
     const attn_linear_walk *w = head->walk;
     attn_token t = attn_linear_token_at(head, r, j, S, w->ld_v);
-    w->linear->token(&t);
+    attn_linear_take(head, r->first + j, &t);
     if (w->normalised) (void)w->linear->token_sum(w->dim_f, t.q, t.k, t.gate, t.gate_channels, z);
 }
 
@@ -87,6 +87,31 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_run 
     }
 }
 
+/* The low-rank rule: both of its tokens, the second first. */
+static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn_token *t, const void *before, void *dk, void *dv,
+                               void *dlog)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const attn_linear_args *a = head->args;
+    void *between = part(head, w->scratch.state, 0), *R = part(head, w->scratch.grad_state, 0);
+    void *derase = part(head, w->scratch.token, 2 * w->ld_v + 3 * w->ld_f + w->ld_v); /* behind what a pair uses */
+    void *dwrite = part(head, w->scratch.token, 2 * w->ld_v + 4 * w->ld_f + w->ld_v);
+    void *dy = part(head, w->scratch.token, 3 * w->ld_v + 5 * w->ld_f);
+    double none;
+    copy(w, between, before, state_elements(w));
+    t->S = between;
+    const attn_linear_pair pair = attn_linear_pair_at(head, token, t);
+    w->linear->token(&pair.first);
+    w->linear->token_backward(t, between, R, dk, dv, &none, dlog);
+    w->linear->token_backward(&pair.first, before, R, dwrite, dy, &none, dlog);
+    w->linear->recall_backward(w->dim_f, p->shape.dim_v, pair.erase, dy, before, w->ld_v, R, derase);
+    w->backward->store_rows(1, w->dim_f, 1, dwrite, w->ld_f,
+                            attn_linear_row_out(head, a->grad_write, &p->grad_write, head->g, token), p->grad_write.dtype, 0);
+    w->backward->store_rows(1, w->dim_f, 1, derase, w->ld_f,
+                            attn_linear_row_out(head, a->grad_erase, &p->grad_erase, head->g, token), p->grad_erase.dtype, 0);
+}
+
 /* dk, dv and those of beta and decay at token j; the gradients of the state and its sum move before it. */
 static void key_gradients(const attn_linear_head *head, const attn_linear_run *r, int64_t j)
 {
@@ -97,11 +122,12 @@ static void key_gradients(const attn_linear_head *head, const attn_linear_run *r
     const void *z = part(head, w->scratch.sums, j * w->dim_f);
     void *sum = part(head, w->scratch.grad_sum, 0), *dk = part(head, w->scratch.G, 0), *dv = part(head, w->scratch.Y, 0);
     void *dlog = part(head, w->scratch.token, 2 * w->ld_v);
-    double dbeta, whole = 0;
+    const void *before = part(head, w->scratch.states, j * state_elements(w));
+    double dbeta = 0, whole = 0;
     attn_token t = attn_linear_token_at(head, r, j, NULL, w->ld_v);
 
-    w->linear->token_backward(&t, part(head, w->scratch.states, j * state_elements(w)), part(head, w->scratch.grad_state, 0), dk,
-                              dv, &dbeta, dlog);
+    if (p->rule == ATTN_RULE_LOW_RANK) low_rank_gradients(head, token, &t, before, dk, dv, dlog);
+    else w->linear->token_backward(&t, before, part(head, w->scratch.grad_state, 0), dk, dv, &dbeta, dlog);
     for (int64_t c = 0; c < w->dim_f; c++) {
         double x = attn_real_at(dlog, w->compute, c);
         if (w->normalised) {

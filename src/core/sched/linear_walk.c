@@ -12,15 +12,24 @@
  * prototype: S8192 D64 and D128). */
 enum { CHUNK = 48 };
 
-static int needs_tokens(const attn_linear_problem *p) { return p->rule == ATTN_RULE_DELTA || p->decay == ATTN_DECAY_CHANNEL; }
+/* The same for linear_gated.h: S2048 D64, D96 and D128.  Forward, a state that lies in the first cache is faster token by token
+ * (D64: 320 against 410 ns a token, with AVX2); beyond it, and backward, chunks are (D128: 1600 and 1340 ns; D64 backward: 3280 and
+ * 1680). */
+enum { CHUNK_GATED = 24, STATE_IN_CACHE = 24576 };
+
+static int is_gated(const attn_linear_problem *p) { return p->rule == ATTN_RULE_DELTA || p->decay == ATTN_DECAY_CHANNEL; }
 
 static void choose_form(attn_linear_walk *w)
 {
     attn_linear_problem *p = &w->problem;
     const int64_t most = attn_max(1, attn_max(p->shape.len_q, p->shape.len_kv));
-    if (p->form == ATTN_LINEAR_AUTO)
-        p->form = needs_tokens(p) || (p->causal && p->shape.len_kv == 1) ? ATTN_LINEAR_RECURRENT : ATTN_LINEAR_CHUNKED;
-    w->chunk = p->chunk ? p->chunk : attn_ceil_div(CHUNK, w->tile_q) * w->tile_q;
+    const double state = (double)w->dim_f * (double)p->shape.dim_v * (double)attn_dtype_bytes(w->compute);
+    const int tokens = p->rule == ATTN_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) ||
+                       (is_gated(p) && p->op == ATTN_FORWARD && state <= STATE_IN_CACHE);
+    if (p->form == ATTN_LINEAR_AUTO) p->form = tokens ? ATTN_LINEAR_RECURRENT : ATTN_LINEAR_CHUNKED;
+    if (is_gated(p) && p->shape.heads_q == 0) p->form = ATTN_LINEAR_RECURRENT; /* nobody reads */
+    w->gated = is_gated(p) && p->form != ATTN_LINEAR_RECURRENT;
+    w->chunk = p->chunk ? p->chunk : attn_ceil_div(w->gated ? CHUNK_GATED : CHUNK, w->tile_q) * w->tile_q;
     if (p->form == ATTN_LINEAR_QUADRATIC) w->chunk = most;
     w->chunk = attn_min(w->chunk, most);
 }
@@ -53,10 +62,11 @@ static void plan_scratch(attn_linear_walk *w)
     const attn_linear_problem *p = &w->problem;
     attn_linear_scratch *s = &w->scratch;
     const int backward = p->op == ATTN_BACKWARD, tokens = p->form == ATTN_LINEAR_RECURRENT;
+    const int gated = w->gated, delta = p->rule == ATTN_RULE_DELTA, kept = backward && (tokens || gated);
     const int random = p->features >= ATTN_FEATURES_FAVOR;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), tile = w->tile_q, dv = p->shape.dim_v,
-                  most = attn_max(w->dim_f, dv);
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), tile = w->tile_q, dv = w->dim_u, most = attn_max(w->dim_f, dv);
     const int64_t state = times(w->dim_f, w->ld_v), panels = attn_ceil_div(dv, tile) * tile;
+    const int channels = p->decay == ATTN_DECAY_CHANNEL;
     int64_t bytes = 0;
 
     s->Xt = take(&bytes, random ? times(p->shape.dim_qk, tile) : 0, size);
@@ -66,7 +76,7 @@ static void plan_scratch(attn_linear_walk *w)
     s->Kf = take(&bytes, times(w->chunk, w->ld_f), size);
     s->V = take(&bytes, times(w->chunk, w->ld_v), size);
     s->A = take(&bytes, backward ? times(times(w->group, w->chunk), w->ld_v) : 0, size);
-    s->Y = take(&bytes, backward ? times(w->chunk, w->ld_v) : 0, size);
+    s->Y = take(&bytes, backward || gated ? times(w->chunk, w->ld_v) : 0, size);
     s->Qt = take(&bytes, times(most, tile), size);
     s->Vt = take(&bytes, backward ? times(most, tile) : 0, size);
     s->Ot = take(&bytes, times(dv, tile), size);
@@ -84,12 +94,21 @@ static void plan_scratch(attn_linear_walk *w)
     s->weights = take(&bytes, w->chunk, size);
     s->factors = take(&bytes, backward ? times(w->group, p->shape.len_q) : 0, size);
     s->terms = take(&bytes, backward && w->normalised ? times(w->group, p->shape.len_q) : 0, size);
-    s->decay = take(&bytes, backward && p->decay && !tokens ? p->shape.len_kv : 0, 8);
-    s->gates = take(&bytes, tokens && p->decay ? times(w->chunk, p->decay == ATTN_DECAY_CHANNEL ? w->dim_f : 1) : 0, size);
-    s->token = take(&bytes, tokens ? 2 * w->ld_v + 3 * w->ld_f : 0, size);
-    s->states = take(&bytes, backward && tokens ? times(w->segment + 1, state) : 0, size);
+    s->decay = take(&bytes, backward && p->decay && !tokens && !gated ? p->shape.len_kv : 0, 8);
+    s->gates = take(&bytes, (tokens || gated) && p->decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
+    s->W = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
+    s->U = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
+    s->N = take(&bytes, gated && delta && backward ? times(w->chunk, w->ld_v) : 0, size);
+    s->dU = take(&bytes, gated && backward ? times(w->chunk, w->ld_v) : 0, size);
+    s->beta = take(&bytes, gated ? w->chunk : 0, size);
+    s->decayed = take(&bytes, gated && channels ? times(w->chunk, w->ld_f) : 0, size);
+    s->dlogs = take(&bytes, gated && backward && p->decay ? times(w->chunk, w->ld_f) : 0, size);
+    s->dK = take(&bytes, gated && backward ? times(tile, w->ld_f) : 0, size);
+    s->total = take(&bytes, gated ? w->ld_f : 0, size);
+    s->token = take(&bytes, tokens ? 4 * w->ld_v + 5 * w->ld_f : 0, size);
+    s->states = take(&bytes, kept ? times(w->segment + 1, state) : 0, size);
     s->sums = take(&bytes, backward && tokens ? times(w->segment + 1, w->dim_f) : 0, size);
-    s->checkpoints = take(&bytes, backward && tokens ? times(w->segments, state) : 0, size);
+    s->checkpoints = take(&bytes, kept ? times(w->segments, state) : 0, size);
     s->checkpoint_sums = take(&bytes, backward && tokens ? times(w->segments, w->dim_f) : 0, size);
     s->bytes = bytes;
 }
@@ -104,12 +123,14 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     w->normalised = p->denominator != ATTN_DENOMINATOR_NONE;
     if (p->shape.dim_v > INT64_MAX / 8 || w->dim_f > INT64_MAX / 8 || p->shape.dim_qk > INT64_MAX / 8) return 0;
     w->ld_f = attn_ceil_div(w->dim_f, lanes) * lanes;
-    w->ld_v = attn_ceil_div(p->shape.dim_v, lanes) * lanes;
     w->ld_x = attn_ceil_div(p->shape.dim_qk, lanes) * lanes;
     choose_form(w);
-    w->segment = integer_root(attn_max(1, p->shape.len_kv));
+    w->dim_u = p->shape.dim_v + (w->gated && w->normalised);
+    w->ld_v = attn_ceil_div(w->dim_u, lanes) * lanes;
+    const int64_t steps = w->gated ? attn_ceil_div(p->shape.len_kv, w->chunk) : p->shape.len_kv;
+    w->segment = integer_root(attn_max(1, steps));
     if (p->form == ATTN_LINEAR_RECURRENT && p->op == ATTN_BACKWARD) w->chunk = w->segment;
-    w->segments = attn_ceil_div(p->shape.len_kv, w->segment);
+    w->segments = attn_ceil_div(steps, w->segment);
     if (!attn_mul(p->shape.batch, p->shape.heads_kv, &w->tasks)) return 0;
     w->workers = attn_linear_walk_flops(w) * (double)w->tasks < 1e6 ? 1 : (int)attn_clamp(w->tasks, 1, threads);
     plan_scratch(w);
@@ -138,11 +159,16 @@ double attn_linear_walk_flops(const attn_linear_walk *w)
     const attn_linear_problem *p = &w->problem;
     const double df = (double)w->dim_f, dv = (double)p->shape.dim_v, group = (double)w->group;
     const double nq = (double)p->shape.len_q, nk = (double)p->shape.len_kv, state = df * dv;
-    const double delta = p->rule == ATTN_RULE_DELTA ? 1 : 0;
+    const double delta = p->rule == ATTN_RULE_DELTA ? 1 : p->rule == ATTN_RULE_LOW_RANK ? 2 : 0;
     double sum;
     if (p->form == ATTN_LINEAR_RECURRENT) {
         sum = nk * state * (1 + delta + group);
         if (p->op == ATTN_BACKWARD) sum = 2 * nk * state * (2 + delta) + nk * state * (2 * group + 2 + 4 * delta);
+    } else if (w->gated) {
+        const double solve = p->rule == ATTN_RULE_DELTA ? 1 : 0, pairs = pairs_of(w) * (df + dv);
+        const double once = (1 + solve) * nk * state + solve * pairs; /* what moves the state */
+        if (p->op == ATTN_FORWARD) sum = once + group * (nk * state + pairs);
+        else sum = (2 + solve) * once + 2 * nk * state + (group + solve) * (2 * nk * state + 3 * pairs);
     } else {
         const double pairs = p->causal ? pairs_of(w) * (df + dv) : 0;
         if (p->op == ATTN_FORWARD) sum = nk * state + group * (nq * state + pairs);
@@ -177,6 +203,9 @@ static void clear_rest(const attn_linear_head *head)
         attn_linear_clear(head, a->grad_decay, &p->grad_decay, head->g, head->len_kv, s->len_kv,
                           p->decay == ATTN_DECAY_CHANNEL ? w->dim_f : 1);
     if (p->rule == ATTN_RULE_DELTA) attn_linear_clear(head, a->grad_beta, &p->grad_beta, head->g, head->len_kv, s->len_kv, 1);
+    if (p->rule != ATTN_RULE_LOW_RANK) return;
+    attn_linear_clear(head, a->grad_erase, &p->grad_erase, head->g, head->len_kv, s->len_kv, w->dim_f);
+    attn_linear_clear(head, a->grad_write, &p->grad_write, head->g, head->len_kv, s->len_kv, w->dim_f);
 }
 
 static void run(void *context, int64_t worker, int64_t task)
@@ -194,9 +223,10 @@ static void run(void *context, int64_t worker, int64_t task)
         if (p->causal) head.len_q = head.len_kv;
         clear_rest(&head);
     }
-    const int tokens = p->form == ATTN_LINEAR_RECURRENT;
-    if (p->op == ATTN_FORWARD) (tokens ? attn_linear_forward_tokens : attn_linear_forward_chunks)(&head);
-    else (tokens ? attn_linear_backward_tokens : attn_linear_backward_chunks)(&head);
+    static void (*const walks[2][3])(const attn_linear_head *) = {
+        {attn_linear_forward_chunks, attn_linear_forward_gated, attn_linear_forward_tokens},
+        {attn_linear_backward_chunks, attn_linear_backward_gated, attn_linear_backward_tokens}};
+    walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_RECURRENT ? 2 : w->gated](&head);
 }
 
 void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace)
