@@ -137,27 +137,29 @@ static attn_status read_types(attention_input *input, int has_dtype, attn_error 
     for (int r = ROLE_Q; r <= ROLE_V; r++) {
         const input_tensor *t = &input->used[r];
         if (!t->tensor) continue;
-        attn_status status = input_check_float(t, error);
+        attn_status status = r == ROLE_Q ? input_check_float(t, error) : input_check_whole(input, (tensor_role)r, error);
         if (status != ATTN_OK) return status;
+        if (t->tensor->dtype == ATTN_I8 && q->tensor->dtype != ATTN_F64) continue;
         if (!has_dtype && (t->tensor->dtype == ATTN_F64) != (q->tensor->dtype == ATTN_F64))
             return failure(error, ATTN_ERR_ARGUMENT,
                            "%.80s: tensor '%.40s' is %s and '%.40s' is %s; --dtype=f64 or f32 makes them one", t->path,
                            t->tensor->name, attn_dtype_name(t->tensor->dtype), q->tensor->name, attn_dtype_name(q->tensor->dtype));
     }
     if (!has_dtype) input->spec.dtype = spec_of_dtype[q->tensor->dtype];
+    const attn_tensor *k = input->used[ROLE_K].tensor, *v = input->used[ROLE_V].tensor;
+    if (!has_dtype && input->spec.dtype == SPEC_F32 && k->dtype == ATTN_I8 && v && v->dtype == ATTN_I8)
+        input->spec.dtype = SPEC_INT8;
     return ATTN_OK;
 }
 
 static void set_data(attention_input *input, int has_dtype)
 {
-    const void **data[] = {[ROLE_Q] = &input->args.q, [ROLE_K] = &input->args.k, [ROLE_V] = &input->args.v};
-    attn_layout *layout[] = {[ROLE_Q] = &input->problem.q, [ROLE_K] = &input->problem.k, [ROLE_V] = &input->problem.v};
-    for (int r = ROLE_Q; r <= ROLE_V; r++) {
-        const attn_tensor *t = input->used[r].tensor;
-        if (!t) continue;
-        layout[r]->dtype = has_dtype ? problem_dtype(&input->spec) : t->dtype;
-        *data[r] = input_convert(input, t, layout[r]->dtype);
-    }
+    const attn_tensor *q = input->used[ROLE_Q].tensor;
+    attn_problem *p = &input->problem;
+    p->q.dtype = has_dtype ? problem_dtype(&input->spec) : q->dtype;
+    input->args.q = input_convert(input, q, p->q.dtype);
+    input->args.k = input_rows(input, ROLE_K, has_dtype, &p->k.dtype);
+    if (input->used[ROLE_V].tensor) input->args.v = input_rows(input, ROLE_V, has_dtype, &p->v.dtype);
 }
 
 /* ---- the whole ---- */
@@ -185,6 +187,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     input_lay_keep(input);
     input_lay_tangents(input);
     if (input->spec.packed) input_lay_packed(input);
+    input_lay_whole(input);
     if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
     return ATTN_OK;
 }

@@ -23,6 +23,13 @@ int input_fits_leading(const attention_input *input, int rank, const int64_t *sh
 /* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
 int input_integer(const attn_tensor *t, int64_t k, int64_t *value);
 
+/* k or v: of a float type, or i8 with its scales. */
+attn_status input_check_whole(const attention_input *input, tensor_role r, attn_error *error);
+/* Its data, and with i8 its scales in input->args; has_dtype: converted to that of the problem, quantised for int8. */
+const void *input_rows(attention_input *input, tensor_role r, int has_dtype, attn_dtype *dtype);
+/* The layouts of scales, once those of k and v are known. */
+void input_lay_whole(attention_input *input);
+
 /* Steps of input_load, in this order. */
 attn_status input_read_packed(attention_input *input, int value, attn_error *error);
 attn_status input_read_masks(attention_input *input, attn_error *error);

@@ -26,7 +26,7 @@ typedef enum spec_op {
     SPEC_LINEAR,
     SPEC_LINEAR_BACKWARD
 } spec_op;
-typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: the cache of decode */
+typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: k and v, with scales; f32 */
 typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
@@ -143,7 +143,7 @@ attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_
 /* How many entries of a block mask speak for `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);
 
-/* The storage type of the tensors; ATTN_DTYPE_DEFAULT for int8 caches. */
+/* The storage type of the tensors; f32 beside keys and values of int8. */
 attn_dtype problem_dtype(const problem_spec *spec);
 
 #endif

@@ -50,7 +50,6 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
     const char *missing = spec->op == SPEC_DECODE                                       ? "decode"
                           : spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention"
                                                                                         : NULL;
-    if (!missing && spec->dtype == SPEC_INT8) missing = "int8 cache";
     if (!missing && strncmp(spec->score, "additive", 8) == 0) missing = "additive score";
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
@@ -114,6 +113,7 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     ask_for_flows(spec, &p);
     const attn_shape *s = &p.shape;
     p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
+    if (spec->dtype == SPEC_INT8) p.k.dtype = p.v.dtype = ATTN_I8;
     if (strcmp(spec->score, "cosine") == 0) p.score.kind = ATTN_SCORE_COSINE;
     if (strcmp(spec->score, "distance") == 0) p.score.kind = ATTN_SCORE_DISTANCE;
     if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;

@@ -411,7 +411,7 @@ static int print_size(const problem_rule *rule, const problem_spec *spec, char *
 const problem_rule problem_rules[] = {
     {.word = {"op", NULL, "operation: fwd (default), bwd, jvp, bwd2, decode, linear, linear-bwd", WORD_ALONE, FLAG_NONE, NULL},
      .read = read_choice, .print = print_alone, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "bwd2", "decode", "linear", "linear-bwd")},
-    {.word = {"dtype", NULL, "the storage type: f32 (default), f64, f16, bf16, int8", WORD_ALONE, FLAG_NONE, NULL},
+    {.word = {"dtype", NULL, "storage: f32 (default), f64, f16, bf16, int8 (k and v; the rest f32)", WORD_ALONE, FLAG_NONE, NULL},
      .read = read_choice, .print = print_alone, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},
     SIZE("b", "batch entries (default 1)", batch),
     SIZE("hq", "query heads (default 1)", heads_q),

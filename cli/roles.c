@@ -31,6 +31,8 @@ const role_row roles[ROLES] = {
     [ROLE_TAN_K] = {"tan_k", "tan-k", "the tangent of k, for --jvp", ROLE_OP_TANGENT},
     [ROLE_TAN_V] = {"tan_v", "tan-v", "the tangent of v, for --jvp", ROLE_OP_TANGENT},
     [ROLE_TAN_BIAS] = {"tan_bias", "tan-bias", "the tangent of the bias, for --jvp", ROLE_OP_TANGENT},
+    [ROLE_K_SCALE] = {"k_scale", "k-scale", "of keys that are i8, a number for each row", 0},
+    [ROLE_V_SCALE] = {"v_scale", "v-scale", "the same for values", 0},
 };
 
 int role_used_by(tensor_role role, int op) { return !roles[role].ops || roles[role].ops >> op & 1; }
@@ -108,7 +110,7 @@ const option_row *role_options(void)
     rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
     rows[ROLES + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
     rows[ROLES + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: 2^(-8h/heads), h = 1 .. heads", set_alibi};
-    rows[ROLES + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16", set_dtype};
+    rows[ROLES + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", set_dtype};
     rows[ROLES + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
     rows[ROLES + 5] = (option_row){0};
     return rows;

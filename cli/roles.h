@@ -29,6 +29,8 @@ typedef enum tensor_role {
     ROLE_TAN_K,
     ROLE_TAN_V,
     ROLE_TAN_BIAS,
+    ROLE_K_SCALE,
+    ROLE_V_SCALE,
     ROLES
 } tensor_role;
 

@@ -21,6 +21,8 @@ static const struct {
     {offsetof(attn_problem, mask.blocks), offsetof(attn_args, blocks), 1},
     {offsetof(attn_problem, want.lse_layout), offsetof(attn_args, lse), 1},
     {offsetof(attn_problem, want.weights_layout), offsetof(attn_args, weights), 1},
+    {offsetof(attn_problem, quantised.k_scale), offsetof(attn_args, k_scale), 0},
+    {offsetof(attn_problem, quantised.v_scale), offsetof(attn_args, v_scale), 0},
 };
 
 static attn_layout *layout_in(attn_problem *p, int t) { return (attn_layout *)(void *)((char *)p + tensors[t].layout); }
@@ -53,7 +55,8 @@ void slicer_init(slicer *s, const attn_problem *whole, const attn_args *all)
         {n->batch, n->heads_kv, n->len_kv, n->dim_v}, {n->batch, n->heads_q, n->len_q, n->dim_v},
         {n->batch, n->heads_q, n->len_q, n->len_kv},  {n->batch, n->heads_q, n->len_q, n->len_kv},
         {n->batch, n->heads_q, n->len_q, blocks},     {n->batch, n->heads_q, n->len_q, 1},
-        {n->batch, n->heads_q, n->len_q, n->len_kv},
+        {n->batch, n->heads_q, n->len_q, n->len_kv},  {n->batch, n->heads_kv, n->len_kv, 1},
+        {n->batch, n->heads_kv, n->len_kv, 1},
     };
     *s = (slicer){.whole = *whole, .all = *all};
     for (int t = 0; t < SLICE_TENSORS; t++) layout_strides(layout_in(&s->whole, t), size[t], s->stride[t]);

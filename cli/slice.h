@@ -8,7 +8,7 @@
 
 #include "attn/attn.h"
 
-enum { SLICE_TENSORS = 9 };
+enum { SLICE_TENSORS = 11 };
 
 /* Borrows the index arrays of the arguments, which are i64. */
 typedef struct slicer {

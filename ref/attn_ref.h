@@ -63,6 +63,16 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
 /* O [B][Hq][Sq][Dv], lse [B][Hq][Sq], S (scores; -infinity where not visible) and P (weights) [B][Hq][Sq][Skv]; none NULL. */
 void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double *P);
 
+/*
+ * A row as whole numbers within -127 .. 127 and a scale, which is returned: max |x_c| / 127, rounded to f32;
+ * whole_c = x_c / scale to the nearest, ties to even; 0 where the scale is 0.  NaN or an infinity makes the scale NaN, and so all
+ * of the row.
+ */
+double ref_quantise(int64_t n, const double *x, double *whole);
+
+/* x[j][:] = scale[j] whole[j][:], rows of n; x may be whole. */
+void ref_dequantise(int64_t rows, int64_t n, const double *whole, const double *scale, double *x);
+
 /* What else may be asked for; every array is written. */
 typedef struct ref_outputs {
     double *raw, *capped; /* [B][Hq][Sq][Skv]: scores of every pair, seen or not, before and after the softcap */

@@ -11,6 +11,7 @@
 #include "work.h"
 
 enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };
+#define WHOLE_SCALE 0.03 /* of keys and values of i8 */
 
 static void *keep(data *d, size_t bytes)
 {
@@ -25,7 +26,10 @@ static void draw_normals(random_state *random, attn_dtype dtype, unsigned char *
 {
     static unsigned char table[NORMALS * LARGEST_ELEMENT];
     const size_t element = attn_dtype_size(dtype), whole = NORMALS * element;
-    for (size_t k = 0; k < whole && k < bytes; k += element) element_write(dtype, table + k, random_normal(random));
+    for (size_t k = 0; k < whole && k < bytes; k += element) {
+        const double x = random_normal(random);
+        element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x / WHOLE_SCALE))) : x);
+    }
     for (size_t at = 0; at < bytes; at += whole) memcpy(memory + at, table, bytes - at < whole ? bytes - at : whole);
 }
 
@@ -83,6 +87,16 @@ static void *few(data *d, attn_dtype compute, int64_t count)
     const size_t bytes = (size_t)count * attn_dtype_size(compute);
     void *memory = keep(d, bytes);
     draw_normals(&d->random, compute, memory, bytes);
+    return memory;
+}
+
+/* The scale of every row of keys or values. */
+static const void *draw_scales(data *d, const attn_layout *layout, const int64_t size[4])
+{
+    attn_dtype dtype;
+    size_t bytes;
+    float *memory = room_of(d, layout, ATTN_F32, size, &dtype, &bytes);
+    for (size_t k = 0; k < bytes / sizeof *memory; k++) memory[k] = (float)WHOLE_SCALE;
     return memory;
 }
 
@@ -189,6 +203,9 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     args->k = input(d, &p->k, storage, k);
     args->v = input(d, &p->v, storage, v);
     args->o = output(d, &p->o, storage, o);
+    const int64_t scales[4] = {batch, s->heads_kv, tokens_kv, 1};
+    if (p->k.dtype == ATTN_I8) args->k_scale = draw_scales(d, &p->quantised.k_scale, scales);
+    if (p->v.dtype == ATTN_I8) args->v_scale = draw_scales(d, &p->quantised.v_scale, scales);
     if (p->want.lse || beyond) args->lse = output(d, &p->want.lse_layout, compute, rows);
     if (p->want.weights) args->weights = output(d, &p->want.weights_layout, compute, pairs);
     if (p->mask.boolean) args->mask = draw_mask(d, &p->mask.mask, pairs, spec->mask_drop);

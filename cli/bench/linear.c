@@ -52,7 +52,7 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
     if (strcmp(text, known) != 0 || (spec.causal != SPEC_CAUSAL_NONE && spec.causal != SPEC_CAUSAL_TOP_LEFT))
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has sizes, causal, scale, phi and seed, no other word");
     attn_linear_problem p = {.struct_size = sizeof p, .shape = spec.shape, .q.dtype = problem_dtype(&spec)};
-    if (!p.q.dtype) return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has no int8");
+    if (spec.dtype == SPEC_INT8) return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has no int8");
     p.op = spec.op == SPEC_LINEAR_BACKWARD ? ATTN_BACKWARD : ATTN_FORWARD;
     p.causal = spec.causal != SPEC_CAUSAL_NONE;
     if (spec.has_scale) p.scale_kind = ATTN_SCALE_VALUE, p.scale = spec.scale;

@@ -25,15 +25,15 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
                          .block_kv = block_kv};
 }
 
-double bound_lost(const bound_model *model, double sum_k, double sum_qk)
+double bound_lost(const bound_model *model, double sum_q, double sum_k, double sum_qk)
 {
-    return model->denormal * (sum_k + sum_qk + (double)model->dim_qk);
+    return model->denormal * ((model->whole ? sum_q : 0) + sum_k + sum_qk + (double)(model->dim_qk + model->whole));
 }
 
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
-    const double roundings = (double)model->dim_qk + 2;
+    const double roundings = (double)(model->dim_qk + 2 + model->whole);
     double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * dot + lost;
     if (model->softcap > 0 && stage >= ATTN_STAGE_CAPPED) { /* whose slope is at most 1 */
         e += tanh_error * (u + u_ref) * fmin(dot, model->softcap);
@@ -136,9 +136,11 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     if (!(moved < farthest)) moved = farthest;
     if (!(mass < largest)) mass = largest;
 
-    const double divide = gamma_of(2 + model->dropout, model->unit) + gamma_of(1, DBL_EPSILON / 2);
+    const double divide = gamma_of(2 + model->dropout + model->whole, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
-    return bound + 2 * weights->flushed * largest + model->denormal * (2 * weights->seen + 5);
+    /* A weight times a scale may lose half of the smallest number, which is then taken up to 127 times. */
+    const double lost = model->denormal * ((model->whole ? 66 : 2) * weights->seen + 5);
+    return bound + 2 * weights->flushed * largest + lost;
 }
 
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse)

@@ -23,6 +23,7 @@ typedef struct bound_model {
     int additions;    /* how many terms are added to a score: bias, ALiBi */
     double softcap;   /* 0: none */
     int dropout;      /* 1: weights are scaled by what dropout keeps of them */
+    int whole;        /* 1: keys or values are whole numbers times a scale */
 } bound_model;
 
 /* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv.  Without additions and softcap. */
@@ -38,8 +39,8 @@ typedef struct bound_row {
     double sink;         /* -infinity: none */
 } bound_row;
 
-/* sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
-double bound_lost(const bound_model *model, double sum_k, double sum_qk);
+/* sum_q is |scale| sum_c |q_c|, sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
+double bound_lost(const bound_model *model, double sum_q, double sum_k, double sum_qk);
 
 /* e_j: how far a score may be off at a stage before the softmax; lost is bound_lost, added 0 where nothing is added. */
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added);

@@ -87,8 +87,11 @@ static int create_tensors(check_call *call, const check_case *c, totals all)
     const tensor_sizes sizes = tensor_sizes_of(s);
     const attn_dtype q = problem_dtype(&c->spec), compute = q == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     int ok = place_tensor(&call->q, &p->q, q, sizes.q, c, T_Q, all.q) &&
-             place_tensor(&call->k, &p->k, c->k_dtype ? c->k_dtype : q, sizes.k, c, T_K, all.kv) &&
-             place_tensor(&call->v, &p->v, c->v_dtype ? c->v_dtype : q, sizes.v, c, T_V, all.kv);
+             place_tensor(&call->k, &p->k, c->k_dtype ? c->k_dtype : p->k.dtype, sizes.k, c, T_K, all.kv) &&
+             place_tensor(&call->v, &p->v, c->v_dtype ? c->v_dtype : p->v.dtype, sizes.v, c, T_V, all.kv);
+    const int64_t scales[4] = {s->batch, s->heads_kv, s->len_kv, 1};
+    if (p->k.dtype == ATTN_I8) ok = ok && place_tensor(&call->k_scale, &p->quantised.k_scale, ATTN_F32, scales, c, T_K, all.kv);
+    if (p->v.dtype == ATTN_I8) ok = ok && place_tensor(&call->v_scale, &p->quantised.v_scale, ATTN_F32, scales, c, T_V, all.kv);
     p->o.dtype = c->o_dtype ? c->o_dtype : q;
     if (p->mask.boolean) ok = ok && place_tensor(&call->mask, &p->mask.mask, ATTN_BOOL, sizes.weights, c, T_MASK, -1);
     if (p->mask.block) {
@@ -112,6 +115,8 @@ static int create_tensors(check_call *call, const check_case *c, totals all)
     a->q = call->q.base;
     a->k = call->k.base;
     a->v = call->v.base;
+    a->k_scale = call->k_scale.base;
+    a->v_scale = call->v_scale.base;
     a->mask = call->mask.base;
     a->blocks = call->blocks.base;
     a->bias = call->bias.base;
@@ -149,9 +154,10 @@ static int create_arrays(check_call *call, random_state *random)
 
 static void freeze_inputs(check_call *call)
 {
-    guarded *inputs[] = {&call->q.block,    &call->k.block,   &call->v.block,    &call->mask.block, &call->blocks.block,
-                         &call->bias.block, &call->lengths_q, &call->lengths_kv, &call->offset,     &call->begin_q,
-                         &call->begin_kv,   &call->slopes,    &call->sink,       &call->scale};
+    guarded *inputs[] = {&call->q.block,      &call->k.block,    &call->v.block,       &call->mask.block,
+                         &call->blocks.block, &call->bias.block, &call->lengths_q,     &call->lengths_kv,
+                         &call->offset,       &call->begin_q,    &call->begin_kv,      &call->slopes,
+                         &call->sink,         &call->scale,      &call->k_scale.block, &call->v_scale.block};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i]->map) guarded_freeze(inputs[i]);
     for (int f = 0; f < FLOW_OUTPUTS; f++)
@@ -194,7 +200,7 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
 
 void check_call_destroy(check_call *call)
 {
-    tensor *tensors[] = {&call->q, &call->k, &call->v, &call->mask, &call->blocks, &call->bias};
+    tensor *tensors[] = {&call->q, &call->k, &call->v, &call->mask, &call->blocks, &call->bias, &call->k_scale, &call->v_scale};
     guarded *arrays[] = {&call->lengths_q, &call->lengths_kv, &call->offset, &call->begin_q,
                          &call->begin_kv,  &call->slopes,     &call->sink,   &call->scale};
     for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++) tensor_destroy(tensors[n]);

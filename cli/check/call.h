@@ -14,7 +14,8 @@ typedef struct check_call {
     attn_problem problem;
     attn_args args; /* inputs; check_outputs_create sets the outputs */
     tensor q, k, v, mask, blocks, bias;
-    tensor flow[FLOWS]; /* what flows in */
+    tensor k_scale, v_scale; /* of i8 */
+    tensor flow[FLOWS];      /* what flows in */
     guarded lengths_q, lengths_kv, offset, begin_q, begin_kv;
     guarded slopes, sink, scale;
     expectation expected;

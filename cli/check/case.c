@@ -39,15 +39,16 @@ static attn_status choose(const char *name, const char *value, const char *const
     return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is none of its kinds (see attn check --help)", name, value);
 }
 
-static attn_status choose_dtype(const char *name, const char *value, attn_dtype *dtype, attn_error *error)
+/* whole: keys and values may be whole numbers. */
+static attn_status choose_dtype(const char *name, const char *value, int whole, attn_dtype *dtype, attn_error *error)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8};
+    for (size_t i = 0; i < sizeof types / sizeof *types - !whole; i++)
         if (strcmp(value, attn_dtype_name(types[i])) == 0) {
             *dtype = types[i];
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not f32, f64, f16 or bf16", name, value);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not f32, f64, %s", name, value, whole ? "f16, bf16 or i8" : "f16 or bf16");
 }
 
 static attn_status set(check_case *c, int word, const char *value, attn_error *error)
@@ -72,13 +73,13 @@ static attn_status set(check_case *c, int word, const char *value, attn_error *e
         c->memory = (case_memory)kind;
         break;
     case 4:
-        return choose_dtype("ktype", value, &c->k_dtype, error);
+        return choose_dtype("ktype", value, 1, &c->k_dtype, error);
     case 5:
-        return choose_dtype("vtype", value, &c->v_dtype, error);
+        return choose_dtype("vtype", value, 1, &c->v_dtype, error);
     case 6:
-        return choose_dtype("otype", value, &c->o_dtype, error);
+        return choose_dtype("otype", value, 0, &c->o_dtype, error);
     case 7:
-        return choose_dtype("biastype", value, &c->bias_dtype, error);
+        return choose_dtype("biastype", value, 0, &c->bias_dtype, error);
     case 8:
         status = choose("index", value, indexes, &c->index32, error);
         break;

@@ -100,6 +100,16 @@ static void prepare_uniform(const bound_model *model, const expectation *e, int6
     bound_prepare(model, &(bound_row){.S = scratch, .lse = -log(P[0]), .dot = zero, .lost = zero, .sink = -INFINITY}, weights);
 }
 
+/* |scale| sum_c |q_c| */
+static double size_of_query(const expectation *e, int64_t row)
+{
+    const ref_problem *r = &e->ref;
+    const double scale = r->scale_of_head ? r->scale_of_head[row / r->Sq % r->Hq] : r->scale;
+    double sum = 0;
+    for (int64_t c = 0; c < r->D; c++) sum += fabs(e->Q[row * r->D + c]);
+    return fabs(scale) / (r->temperature > 0 ? r->temperature : 1) * sum;
+}
+
 static void compare_row(comparison *c, const expectation *e, const outputs *got, const bound_model *model, bound_weights *weights,
                         double *lost, const int64_t at[4])
 {
@@ -109,12 +119,13 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     const double *sum_k = e->sum_k + (b * r->Hkv + g) * r->Skv;
     const double *V = e->V + (b * r->Hkv + g) * r->Skv * r->Dv;
     const int finite = row_is_finite(e, row);
+    const double sum_q = size_of_query(e, row);
     const int64_t first = row * r->Skv;
     double *after = lost + r->Skv, *equal = after + r->Skv;
 
     if (finite) {
         for (int64_t j = 0; j < r->Skv; j++)
-            lost[j] = e->S[first + j] == -INFINITY ? 0 : bound_lost(model, sum_k[j], e->sum_qk[first + j]);
+            lost[j] = e->S[first + j] == -INFINITY ? 0 : bound_lost(model, sum_q, sum_k[j], e->sum_qk[first + j]);
         const bound_row data = {.S = e->S + first,
                                 .lse = e->lse[row],
                                 .dot = e->dot + first,
@@ -147,6 +158,7 @@ static bound_model model_of(const expectation *e, int64_t block_kv)
     model.additions = (e->bias != NULL) + (e->slopes != NULL);
     model.softcap = e->ref.softcap;
     model.dropout = e->ref.Z != NULL;
+    model.whole = e->whole;
     return model;
 }
 
@@ -195,8 +207,9 @@ int expected_scores(const expectation *e, attn_stage stage, double *exact, doubl
         double sum = 0;
         for (int64_t c = 0; c < r->D; c++) sum += fabs(e->Q[row * r->D + c] * e->K[key * r->D + c]);
         if (stage == ATTN_STAGE_BIASED) exact[n] = e->S[n];
-        bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum, bound_lost(&model, e->sum_k[key], sum),
-                                                    exact[n], e->added ? e->added[n] : 0)
+        bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum,
+                                                    bound_lost(&model, size_of_query(e, row), e->sum_k[key], sum), exact[n],
+                                                    e->added ? e->added[n] : 0)
                                       : 0;
     }
     free(spare);

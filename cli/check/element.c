@@ -92,6 +92,7 @@ double element_read(attn_dtype dtype, const void *src)
 void element_write(attn_dtype dtype, void *dst, double value)
 {
     const float f32 = (float)value;
+    const int8_t whole = (int8_t)(dtype == ATTN_I8 ? value : 0);
     const uint16_t bits = dtype == ATTN_F16 ? encode(half, value) : dtype == ATTN_BF16 ? encode(bfloat, value) : 0;
     switch (dtype) {
     case ATTN_F32:
@@ -103,6 +104,9 @@ void element_write(attn_dtype dtype, void *dst, double value)
     case ATTN_F16:
     case ATTN_BF16:
         memcpy(dst, &bits, sizeof bits);
+        break;
+    case ATTN_I8:
+        memcpy(dst, &whole, sizeof whole);
         break;
     default:
         break;

@@ -22,6 +22,7 @@ typedef struct expectation {
     double *dot, *sum_qk;                  /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone */
     double *sum_k;                         /* [B][Hkv][Skv]: sum_c |k_jc| */
     attn_dtype compute;
+    int whole; /* keys or values are i8 */
 } expectation;
 
 /* The problem with its defaults spelled out: dtypes, scale, index type. */

@@ -74,6 +74,20 @@ static void fill_flows(check_call *call, random_state *random)
     }
 }
 
+/* Rows as whole numbers and their scales. */
+static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, random_state *random)
+{
+    double row[1024];
+    const int64_t dim = t->size[3] < 1024 ? t->size[3] : 1024;
+    for (int64_t b = 0; b < distinct(t, 0); b++)
+        for (int64_t h = 0; h < distinct(t, 1); h++)
+            for (int64_t i = 0; i < t->size[2]; i++) {
+                for (int64_t c = 0; c < dim; c++) row[c] = draw(s, r, i, c, random);
+                element_write(ATTN_F32, tensor_at(scales, b, h, i, 0), ref_quantise(dim, row, row));
+                for (int64_t c = 0; c < t->size[3]; c++) element_write(ATTN_I8, tensor_at(t, b, h, i, c), row[c % 1024]);
+            }
+}
+
 void fill_tensors(check_call *call, const check_case *c, random_state *random)
 {
     const attn_problem p = problem_resolve(&call->problem);
@@ -87,6 +101,10 @@ void fill_tensors(check_call *call, const check_case *c, random_state *random)
     for (int r = 0; r < 3; r++) {
         tensor *t = tensors[r];
         s.tiny = smallest_normal(t->layout.dtype);
+        if (t->layout.dtype == ATTN_I8) {
+            fill_whole(&s, (role)r, t, r == ROLE_K ? &call->k_scale : &call->v_scale, random);
+            continue;
+        }
         FOR_EACH_ELEMENT(t, b, h, i, e)
         {
             element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, random));
@@ -132,14 +150,15 @@ static void plant_in(tensor *t, random_state *random)
 void fill_plant(check_call *call, const check_case *c, random_state *random)
 {
     if (c->plant == PLANT_Q) plant_in(&call->q, random);
-    if (c->plant == PLANT_K) plant_in(&call->k, random);
-    if (c->plant == PLANT_V) plant_in(&call->v, random);
+    if (c->plant == PLANT_K) plant_in(call->k_scale.base ? &call->k_scale : &call->k, random);
+    if (c->plant == PLANT_V) plant_in(call->v_scale.base ? &call->v_scale : &call->v, random);
     if (c->plant == PLANT_BIAS && call->problem.bias.additive) plant_in(&call->bias, random);
 }
 
 static void poison_element(const tensor *t, void *at, case_poison poison)
 {
     const attn_dtype dtype = t->layout.dtype;
+    if (dtype == ATTN_I8) return; /* any byte is a number: its scale is what can be poison */
     if (poison == POISON_NAN) element_write(dtype, at, NAN);
     if (poison == POISON_INF) element_write(dtype, at, INFINITY);
     if (poison == POISON_ONES) memset(at, 0xff, attn_dtype_size(dtype));
@@ -187,9 +206,11 @@ void fill_poison(check_call *call, const check_case *c)
                 const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
                 if (seen(e, low, high)) continue;
                 poison_row(&call->k, e->begin_kv, b, g, j, poison);
+                poison_row(&call->k_scale, e->begin_kv, b, g, j, poison);
                 poison_row(&call->flow[FLOW_TAN_K], e->begin_kv, b, g, j, poison);
                 if (r->uniform) continue; /* rows that see no key read all values */
                 poison_row(&call->v, e->begin_kv, b, g, j, poison);
+                poison_row(&call->v_scale, e->begin_kv, b, g, j, poison);
                 poison_row(&call->flow[FLOW_TAN_V], e->begin_kv, b, g, j, poison);
             }
     for (int64_t b = 0; b < r->B; b++)

@@ -11,7 +11,7 @@
 static const int64_t widths[] = {1, 8, 31, 32, 40, 64, 80, 96, 128, 160, 256, 576};
 static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
 static const int types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
-static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8}; /* the last: keys and values, forward */
 
 /* What drops keys or changes scores.  Lengths, windows and offsets of every kind that rows of spec/semantics.md name. */
 typedef enum option {
@@ -285,7 +285,7 @@ static void draw_rest(check_case *c, random_state *r)
     if (s->dtype != SPEC_F64 && random_below(r, 4) == 0) {
         c->k_dtype = stored[random_below(r, COUNT(stored))];
         c->v_dtype = stored[random_below(r, COUNT(stored))];
-        c->o_dtype = stored[random_below(r, COUNT(stored))];
+        c->o_dtype = stored[random_below(r, COUNT(stored) - 1)];
     }
     if (s->bias && random_below(r, 2)) c->bias_dtype = (attn_dtype)random_between(r, ATTN_F32, ATTN_BF16);
     if (!s->bias && c->plant == PLANT_BIAS) c->plant = PLANT_NONE;
@@ -417,6 +417,8 @@ static void add_beyond(generator *g, random_state *r)
 /* What overrides left inconsistent: things that do not go together. */
 static void settle(check_case *c)
 {
+    if (c->spec.op != SPEC_FORWARD && c->k_dtype == ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
+    if (c->spec.op != SPEC_FORWARD && c->v_dtype == ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
     /* With dropout a NaN may stand where a weight is 0, dropped or by rounding, which reaches nothing. */
     if (c->spec.dropout > 0) c->plant = PLANT_NONE;

@@ -291,6 +291,17 @@ typedef struct attn_paging {
     int64_t reserved[4];
 } attn_paging;
 
+/*
+ * Keys and values as whole numbers: where k.dtype (v.dtype) is ATTN_I8, attn_args.k_scale (v_scale) has a number for each token and
+ * head, and the key is k[b,g,j,c] = k_scale[b,g,j] * stored[b,g,j,c].  That is what it is, exactly: the error is that of f32 keys.
+ * attn/cache.h quantises so while it appends.  ATTN_FORWARD only, and q is not f64.
+ */
+typedef struct attn_quantised {
+    attn_layout k_scale; /* [batch, heads_kv, len_kv, 1], in pages [pages, heads_kv, page_size, 1], of f32; any strides, */
+    attn_layout v_scale; /* 0 broadcasts */
+    int64_t reserved[4];
+} attn_quantised;
+
 /* Outputs of ATTN_BACKWARD beside dQ, dK and dV, and its inputs beside dO. */
 typedef struct attn_gradients {
     int lse;    /* 1: attn_args.grad_lse is read, laid out like lse: the gradient that arrives through lse */
@@ -438,8 +449,8 @@ typedef struct attn_want {
 /*
  * One attention, without its data.
  *
- * Storage types of q, k, v and o are f32, f16 and bf16 in any mixture, computed in f32 and rounded once on store; or all
- * four are f64, computed in f64.
+ * Storage types of q, k, v and o are f32, f16 and bf16 in any mixture (k and v also i8: see attn_quantised), computed in f32 and
+ * rounded once on store; or all four are f64, computed in f64.
  */
 typedef struct attn_problem {
     size_t struct_size; /* sizeof(attn_problem) */
@@ -458,6 +469,7 @@ typedef struct attn_problem {
     attn_tangents tangents;
     attn_second second;
     attn_paging paging;
+    attn_quantised quantised;
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -542,6 +554,8 @@ typedef struct attn_args {
     const void *block_columns; /* the lists: numbers of blocks of keys, rising within a list */
     const void *w;             /* of attn_score */
     void *grad_w;
+    const void *k_scale; /* of attn_quantised */
+    const void *v_scale;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

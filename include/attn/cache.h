@@ -14,10 +14,23 @@ extern "C" {
 #endif
 
 /*
- * Keys [batch, heads_kv, capacity, dim_qk] and values [batch, heads_kv, capacity, dim_v] of f32, f16 or bf16, or f64.  In pages
+ * Rows as whole numbers of 8 bits, each row with a scale of its own (attn_quantised of attn.h):
+ *
+ *      scales[i]   = max_c |x_ic| / 127, rounded to f32
+ *      whole[i, c] = x_ic / scales[i] to the nearest, ties to even; 0 where the scale is 0
+ *
+ * so that a number is off by at most half a scale.  NaN or an infinity makes its row's scale NaN, which is then all of the row.
+ * src: rows x dim of any float type, dense, read at `stride` elements from row to row; whole likewise at dim.
+ */
+ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, int8_t *whole,
+                                   float *scales, attn_error *error);
+
+/*
+ * Keys [batch, heads_kv, capacity, dim_qk] and values [batch, heads_kv, capacity, dim_v] of f32, f16, bf16 or i8, or f64.  In pages
  * (page_size > 0) they are [pages, heads_kv, page_size, dim], and token j of entry b is token j % page_size of page
- * page_table[b*table_stride + j/page_size]; capacity is then what one entry's row of the table can hold.
- * The only thing in libattn that is written in place: appending writes k, v and lengths.
+ * page_table[b*table_stride + j/page_size]; capacity is then what one entry's row of the table can hold.  Where keys (values) are
+ * i8, k_scale (v_scale) has a number for each of their rows, a tensor with 1 for dim, and appending quantises as attn_quantise.
+ * The only thing in libattn that is written in place: appending writes k, v, their scales and lengths.
  */
 typedef struct attn_cache {
     size_t struct_size; /* sizeof(attn_cache) */
@@ -38,12 +51,17 @@ typedef struct attn_cache {
     int64_t table_stride; /* 0: ceil(capacity / page_size) */
 
     const attn_rope *rope; /* NULL, or the rotation of keys (as they are appended) and queries, at their places in the sequence */
+
+    attn_layout k_scale_layout; /* of f32 */
+    attn_layout v_scale_layout;
+    float *k_scale; /* NULL unless k is i8 */
+    float *v_scale;
 } attn_cache;
 
 /*
  * New tokens of every entry: k is [batch, heads_kv, len, dim_qk] and v [batch, heads_kv, len, dim_v], of any float type (all or
- * none f64, as the cache), rounded once to the cache's type.  len_of_entry [batch] says how many of the `len` tokens are real,
- * NULL: all.
+ * none f64, as the cache), rounded once to the cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).
+ * len_of_entry [batch] says how many of the `len` tokens are real, NULL: all.
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += len_of_entry[b]
  *

@@ -39,6 +39,8 @@ static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, c
     p->shape.dim_v = cache->dim_v;
     p->k = cache->k_layout;
     p->v = cache->v_layout;
+    p->quantised.k_scale = cache->k_scale_layout;
+    p->quantised.v_scale = cache->v_scale_layout;
     p->mask.causal = 1;
     p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     p->mask.lengths_q = p->mask.lengths_kv = 1;
@@ -65,6 +67,8 @@ static attn_status fill_room(const attn_cache *cache, const attn_cache_tokens *t
     }
     a->k = cache->k;
     a->v = cache->v;
+    a->k_scale = cache->k_scale;
+    a->v_scale = cache->v_scale;
     a->lengths_q = r->lengths_q;
     a->lengths_kv = r->lengths_kv;
     a->page_table = cache->page_table;

@@ -13,6 +13,12 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
 /* Writes the new tokens into their places, keys rotated, and adds to the lengths. */
 void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens);
 
+/* One row of attn_quantise. */
+void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *whole, float *scale);
+
+/* Channels of a key that is rotated and then quantised, which is done on the stack. */
+enum { ATTN_CACHE_MOST_ROTATED = 4096 };
+
 /* How many tokens entry b gets. */
 int64_t attn_cache_new_tokens(const attn_cache_tokens *tokens, int64_t b);
 

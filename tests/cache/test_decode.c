@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_decode.c - incremental decoding over a cache equals one causal forward over the whole sequences (P18), with contiguous and
- * paged caches, f32 and 16-bit storage, grouped heads, sequences of different lengths and rotated keys.
+ * paged caches, f32, 16-bit and i8 storage, grouped heads, sequences of different lengths and rotated keys.
  */
 #include "test.h"
 
@@ -26,27 +26,43 @@ static void fill(float *x, size_t n)
     for (size_t i = 0; i < n; i++) x[i] = 2 * draw_real();
 }
 
+/* Rows of f32 as a cache of this type holds them. */
+static void as_stored(attn_dtype stored, int64_t rows, int64_t dim, const float *x, double *y)
+{
+    static uint16_t half[B * GROUPS * TOKENS * DIM_V];
+    static double scale[B * GROUPS * TOKENS];
+    assert_true(rows <= B * GROUPS * TOKENS && dim <= DIM_V);
+    attn_convert(y, ATTN_F64, x, ATTN_F32, rows * dim);
+    if (stored == ATTN_I8) {
+        for (int64_t i = 0; i < rows; i++) scale[i] = ref_quantise(dim, y + i * dim, y + i * dim);
+        ref_dequantise(rows, dim, y, scale, y);
+    } else if (stored != ATTN_F32) {
+        attn_convert(half, stored, x, ATTN_F32, rows * dim);
+        attn_convert(y, ATTN_F64, half, stored, rows * dim);
+    }
+}
+
 /* What ref/ says of the whole sequences, from keys as a cache of this type holds them. */
 static void expect(const attn_rope *rope, attn_dtype stored)
 {
     static double Q[B * HEADS * TOKENS * DIM], K[B * GROUPS * TOKENS * DIM], V[B * GROUPS * TOKENS * DIM_V];
     static double lse[B * HEADS * TOKENS], S[B * HEADS * TOKENS * TOKENS], P[B * HEADS * TOKENS * TOKENS];
-    static uint64_t raw[B * GROUPS * TOKENS * DIM_V];
-    static float q[B * HEADS * TOKENS * DIM];
+    static float q[B * HEADS * TOKENS * DIM], k[B * GROUPS * TOKENS * DIM];
     const int64_t shape_q[4] = {B, HEADS, TOKENS, DIM}, shape_k[4] = {B, GROUPS, TOKENS, DIM};
     const attn_layout f32 = {ATTN_F32, {0, 0, 0, 0}}, cache = {stored, {0, 0, 0, 0}};
+    const float *keys = &all.k[0][0][0][0];
 
+    memcpy(q, all.q, sizeof q);
     if (rope) {
         assert_int_equal(attn_rope_apply(rope, shape_q, &f32, all.q, &f32, q, NULL, NULL), ATTN_OK);
-        assert_int_equal(attn_rope_apply(rope, shape_k, &f32, all.k, &cache, raw, NULL, NULL), ATTN_OK);
-    } else {
-        memcpy(q, all.q, sizeof q);
-        attn_convert(raw, stored, all.k, ATTN_F32, B * GROUPS * TOKENS * DIM);
+        const int whole = stored == ATTN_I8; /* rotated in f32 first, the others straight into the cache */
+        assert_int_equal(attn_rope_apply(rope, shape_k, &f32, all.k, whole ? &f32 : &cache, k, NULL, NULL), ATTN_OK);
+        if (!whole) attn_convert(K, ATTN_F64, k, stored, B * GROUPS * TOKENS * DIM);
+        keys = whole ? k : NULL;
     }
     attn_convert(Q, ATTN_F64, q, ATTN_F32, B * HEADS * TOKENS * DIM);
-    attn_convert(K, ATTN_F64, raw, stored, B * GROUPS * TOKENS * DIM);
-    attn_convert(raw, stored, all.v, ATTN_F32, B * GROUPS * TOKENS * DIM_V);
-    attn_convert(V, ATTN_F64, raw, stored, B * GROUPS * TOKENS * DIM_V);
+    if (keys) as_stored(stored, B * GROUPS * TOKENS, DIM, keys, K);
+    as_stored(stored, B * GROUPS * TOKENS, DIM_V, &all.v[0][0][0][0], V);
     ref_problem p = {.B = B,
                      .Hq = HEADS,
                      .Hkv = GROUPS,
@@ -66,9 +82,11 @@ static void expect(const attn_rope *rope, attn_dtype stored)
 static void decode(int paged, attn_dtype stored, const attn_rope *rope)
 {
     static uint64_t k[PAGES * GROUPS * PAGE * DIM], v[PAGES * GROUPS * PAGE * DIM_V]; /* room for 8-byte elements */
+    static float scales[2][PAGES * GROUPS * PAGE];
     int64_t lengths[B] = {0}, table[B][(TOKENS + PAGE - 1) / PAGE];
     memset(k, 0xff, sizeof k); /* NaN wherever no token was written */
     memset(v, 0xff, sizeof v);
+    memset(scales, 0xff, sizeof scales);
     for (int b = 0; b < B; b++)
         for (int i = 0; i < (TOKENS + PAGE - 1) / PAGE; i++) table[b][i] = (b * 7 + i * 3 + 5) % PAGES; /* no two alike */
     attn_cache cache = {.struct_size = sizeof cache,
@@ -83,6 +101,7 @@ static void decode(int paged, attn_dtype stored, const attn_rope *rope)
                         .v = v,
                         .lengths = lengths,
                         .rope = rope};
+    if (stored == ATTN_I8) cache.k_scale = scales[0], cache.v_scale = scales[1];
     if (paged) cache.page_size = PAGE, cache.pages = PAGES, cache.page_table = &table[0][0];
 
     memset(all.o, 0xff, sizeof all.o);
@@ -136,11 +155,11 @@ static void test_decode(void **state)
     static const attn_rope interleaved = {.struct_size = sizeof interleaved};
     static const attn_rope partial = {.struct_size = sizeof partial, .pairs = ATTN_ROPE_HALVES, .dim_rotary = 8, .base = 500};
     const attn_rope *ropes[] = {NULL, &interleaved, &partial};
-    const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+    const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
     (void)state;
     for (int seed = 1; seed <= 3; seed++)
         for (int r = 0; r < 3; r++)
-            for (int t = 0; t < 3; t++) {
+            for (int t = 0; t < 4; t++) {
                 draw_state = (uint64_t)seed;
                 fill(&all.q[0][0][0][0], sizeof all.q / sizeof(float));
                 fill(&all.k[0][0][0][0], sizeof all.k / sizeof(float));

@@ -75,7 +75,15 @@ static void test_refused(void **state)
     REFUSED(f.cache.lengths = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
     REFUSED(f.tokens.k = NULL, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
     REFUSED(f.tokens.v = NULL, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
-    REFUSED(f.cache.k_layout.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16 or bf16");
+    REFUSED(f.cache.k_layout.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
+    REFUSED(f.tokens.k_layout.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: the new k is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(f.cache.k_layout.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
+    REFUSED(f.cache.v_layout.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
+    REFUSED((f.cache.v_layout.dtype = ATTN_I8, f.cache.v_scale_layout.dtype = ATTN_F16), ATTN_ERR_UNSUPPORTED,
+            "cache: v_scale is f16; it must be f32");
+    REFUSED((f.cache.k_layout.dtype = ATTN_I8, f.cache.v_layout.dtype = ATTN_F32, f.cache.k_scale = f.k[0][0][0],
+             f.cache.dim_qk = 4098),
+            ATTN_ERR_UNSUPPORTED, "cache: k is i8 and rotated, and dim_qk is 4098; it must be at most 4096");
     REFUSED(f.tokens.v_layout.stride[3] = 2, ATTN_ERR_STRIDE,
             "cache: the new v.stride[3] is 2; the last axis must be contiguous (1)");
     REFUSED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");

@@ -291,7 +291,8 @@ static void wrong_words_are_refused(void **state)
     (void)state;
     static const char *const rows[][2] = {
         {"fwd:f32:sq4:d8:fill=hugh", "fill=hugh is none of its kinds (see attn check --help)"},
-        {"fwd:f32:sq4:d8:ktype=i8", "ktype=i8 is not f32, f64, f16 or bf16"},
+        {"fwd:f32:sq4:d8:ktype=i16", "ktype=i16 is not f32, f64, f16, bf16 or i8"},
+        {"fwd:f32:sq4:d8:otype=i8", "otype=i8 is not f32, f64, f16 or bf16"},
         {"fwd:f32:sq4:d8:poison=nan:poison=inf", "poison is given twice"},
     };
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {

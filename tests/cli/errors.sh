@@ -25,6 +25,12 @@ make lengths3.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:i
 make lengthsf.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 lengths_kv:f32:2:2
 make offset.safetensors q:f32:2x1x4x8 k:f32:2x1x4x8 v:f32:2x1x4x8 offset:i32:2:1
 flat='q:f32:4x8 k:f32:4x8 v:f32:4x8'
+make whole.safetensors q:f32:4x8 k:i8:4x8:1 v:f32:4x8
+make wholes.safetensors q:f32:4x8 k:i8:4x8:1 v:f32:4x8 k_scale:f32:3
+make wholei.safetensors q:f32:4x8 k:i8:4x8:1 v:f32:4x8 k_scale:i32:4:1
+make wholed.safetensors q:f64:4x8 k:i8:4x8:1 v:f64:4x8 k_scale:f32:4
+make wholef.safetensors $flat v_scale:f32:4
+make wholeb.safetensors q:f32:4x8 k:i8:4x8:1 v:f32:4x8 k_scale:f32:4 do:f32:4x8
 make dropout_keep.safetensors $flat dropout_keep:u8:3x4
 make tan.safetensors $flat tan_k:f32:4x7
 make tanq.safetensors $flat tan_q:f32:4x8
@@ -143,9 +149,16 @@ refused 2 "attn run: packl.safetensors: mask.packed and mask.lengths_q are both 
     run packl.safetensors -o out.npz
 refused 3 "attn top: pack2.safetensors: tensor 'cu_seqlens_q': packed sequences are for attn run only" top pack2.safetensors --token '#0'
 
+# run: keys and values of i8
+refused 2 "attn run: whole.safetensors: tensor 'k' is i8 and has no scale: no tensor 'k_scale'; --k-scale=NAME chooses another" run whole.safetensors -o out.npz
+refused 2 "attn run: wholes.safetensors: tensor 'k_scale' [3]: expected a number for each row of 'k', [4]" run wholes.safetensors -o out.npz
+refused 2 "attn run: wholei.safetensors: tensor 'k_scale' is i32; expected f32, f64, f16 or bf16" run wholei.safetensors -o out.npz
+refused 2 "attn run: wholed.safetensors: tensor 'k' is i8 and 'q' is f64; --dtype=f64 or f32 makes them one" run wholed.safetensors -o out.npz
+refused 2 "attn run: wholef.safetensors: tensor 'v_scale' is the scale of 'v', which is f32 and not i8" run wholef.safetensors -o out.npz
+
 # run: what this version cannot do
 refused 3 "attn run: a.safetensors: libattn $version has no relative terms" run a.safetensors -o out.npz --rel=shaw/64
-refused 3 "attn run: a.safetensors: libattn $version has no int8 cache" run a.safetensors -o out.npz --dtype=int8
+refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: beyond forward
 refused 2 "attn run: dropout_keep.safetensors: tensor 'dropout_keep' [3, 4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" \

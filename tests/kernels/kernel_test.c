@@ -21,6 +21,7 @@ int64_t size_of(attn_dtype dtype)
     case ATTN_F32:
         return 4;
     case ATTN_BOOL:
+    case ATTN_I8:
         return 1;
     default:
         return 2;
@@ -76,6 +77,8 @@ double get(attn_dtype dtype, const void *base, int64_t index)
     case ATTN_BF16:
         memcpy(&half, p, 2);
         return of_pattern(half, 7, 127);
+    case ATTN_I8:
+        return *(const signed char *)p;
     default:
         return *p;
     }
@@ -94,7 +97,8 @@ void put(attn_dtype dtype, void *base, int64_t index, double x)
         memcpy(p, &single, 4);
         break;
     case ATTN_BOOL:
-        *p = (char)x;
+    case ATTN_I8:
+        *(signed char *)p = (signed char)x;
         break;
     default:
         memcpy(p, &half, 2);
@@ -185,6 +189,7 @@ double uniform(void)
 void *random_input(attn_dtype dtype, int64_t n, double size)
 {
     void *p = input(n * size_of(dtype));
-    for (int64_t i = 0; i < n; i++) put(dtype, p, i, uniform() * size);
+    if (dtype == ATTN_I8) size = 128; /* all whole numbers that there are */
+    for (int64_t i = 0; i < n; i++) put(dtype, p, i, dtype == ATTN_I8 ? floor(uniform() * size) : uniform() * size);
     return p;
 }

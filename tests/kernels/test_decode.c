@@ -16,10 +16,10 @@ static int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / ste
 static int64_t size(void) { return size_of(it.compute); }
 static void *at(void *p, int64_t i) { return (char *)p + i * size(); }
 
-static int types(attn_dtype list[3])
+static int types(attn_dtype list[4])
 {
-    list[0] = it.compute, list[1] = ATTN_F16, list[2] = ATTN_BF16;
-    return it.compute == ATTN_F64 ? 1 : 3;
+    list[0] = it.compute, list[1] = ATTN_F16, list[2] = ATTN_BF16, list[3] = ATTN_I8;
+    return it.compute == ATTN_F64 ? 1 : 4;
 }
 
 static void *zeros(int64_t n)
@@ -40,7 +40,7 @@ static void *order_of(attn_dtype type, int64_t dim)
 
 void test_dots(void **state)
 {
-    attn_dtype list[3];
+    attn_dtype list[4];
     (void)state;
     for (int t = types(list) - 1; t >= 0; t--)
         for (int r = 0; r < COUNTS; r++)
@@ -70,7 +70,7 @@ void test_dots(void **state)
 void test_dots_same_bits(void **state)
 {
     enum { ROWS = 9, N = 37, DIM = 75, LD = 128 };
-    attn_dtype list[3];
+    attn_dtype list[4];
     (void)state;
     for (int t = types(list) - 1; t >= 0; t--) {
         void *q = random_input(it.compute, ROWS * DIM, 1), *K = random_input(list[t], N * DIM, 1), *Q = zeros(12 * LD);
@@ -125,7 +125,7 @@ void test_weigh_row(void **state)
 
 void test_add_values(void **state)
 {
-    attn_dtype list[3];
+    attn_dtype list[4];
     (void)state;
     for (int t = types(list) - 1; t >= 0; t--)
         for (int r = 0; r < COUNTS; r++)
@@ -194,6 +194,12 @@ void test_modify_row(void **state)
             for (int64_t j = 0; j < n; j++)
                 put(ATTN_BOOL, mask, j * stride, j % 3 != 1), put(it.compute, S, j, before[j] = real(uniform()));
             if (n > 2) put(ATTN_F16, bias, 2 * stride, lost);
+            void *factors = random_input(it.compute, n, 3);
+            it.decode->scale_row(n, S, factors);
+            for (int64_t j = 0; j < n; j++) {
+                assert_true(get(it.compute, S, j) == real(before[j] * get(it.compute, factors, j)));
+                before[j] = get(it.compute, S, j);
+            }
             it.decode->softcap_row(n, S, 0.5);
             for (int64_t j = 0; j < n; j++) {
                 double capped = 0.5 * tanh(before[j] / 0.5), found = get(it.compute, S, j);
@@ -226,7 +232,7 @@ void test_modify_row(void **state)
 void test_finish_row(void **state)
 {
     enum { MOST_PARTS = 19 };
-    attn_dtype list[3];
+    attn_dtype list[4];
     (void)state;
     for (int t = types(list) - 1; t >= 0; t--)
         for (int d = 1; d < DIMS; d++)

@@ -62,6 +62,26 @@ void test_load_rows(void **state)
             }
             release_all();
         }
+    /* Whole numbers, which only f32 has, and rows times their scales. */
+    for (int d = 0; d < DIMS; d++) {
+        const int64_t n = 3, dim = dims[d], ld = dim + 1, size = size_of(it.compute);
+        void *src = random_input(ATTN_I8, n * dim, 1), *factors = random_input(it.compute, n * 2 - 1, 1);
+        char *dst = output(n * ld * size);
+        if (it.compute == ATTN_F32) it.kernel->load_rows(n, dim, src, ATTN_I8, dim, dst, ld);
+        for (int64_t i = 0; i < n * dim; i++) {
+            char *at = dst + (i / dim * ld + i % dim) * size;
+            if (it.compute == ATTN_F32) assert_true(get(ATTN_F32, at, 0) == get(ATTN_I8, src, i));
+            put(it.compute, at, 0, get(ATTN_I8, src, i));
+        }
+        it.kernel->scale_rows(n, dim, factors, 2, dst, ld);
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t c = 0; c < dim; c++)
+                assert_true(get(it.compute, dst, i * ld + c) ==
+                            real(get(it.compute, factors, 2 * i) * get(ATTN_I8, src, i * dim + c)));
+            assert_true(untouched(dst + (i * ld + dim) * size, size));
+        }
+        release_all();
+    }
     /* Every pattern of the 16-bit types, NaNs and infinities too. */
     for (int t = 2; t < TYPES; t++) {
         uint16_t *src = input(65536 * 2);

@@ -421,8 +421,8 @@ static void test_types(void **state)
     REFUSED(s.problem.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is no type");
     REFUSED(s.problem.want.weights_layout.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is no type");
     REFUSED(s.problem.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(s.problem.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
-    REFUSED(s.problem.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED, "v.dtype is u8; it must be f32, f16 or bf16, as q is not f64");
+    REFUSED(s.problem.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "k.dtype is f64; it must be f32, f16, bf16 or i8, as q is not f64");
+    REFUSED(s.problem.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED, "v.dtype is u8; it must be f32, f16, bf16 or i8, as q is not f64");
     REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.o.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
             "o.dtype is f32; it must be f64, as q is f64");
     REFUSED(s.problem.mask.mask.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "mask.dtype is f32; it must be bool or u8");
@@ -433,6 +433,20 @@ static void test_types(void **state)
     REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.want.lse_layout.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
             "lse.dtype is f32; it must be f64, the compute type");
     ACCEPTED(s.problem.mask.mask.dtype = ATTN_U8);
+
+    REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.k.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+            "k.dtype is i8; it must be f64, as q is f64");
+    REFUSED((s.problem.op = ATTN_BACKWARD, s.problem.v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+            "v.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients");
+    REFUSED((s.problem.op = ATTN_JVP, s.problem.k.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+            "k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients");
+    REFUSED((s.problem.k.dtype = ATTN_I8, s.problem.quantised.k_scale.dtype = ATTN_F16), ATTN_ERR_UNSUPPORTED,
+            "k_scale.dtype is f16; it must be f32");
+    REFUSED(s.problem.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "args.k_scale is NULL");
+    REFUSED(s.problem.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "args.v_scale is NULL");
+    REFUSED((s.problem.k.dtype = ATTN_I8, s.args.k_scale = (const char *)s.args.q + 2), ATTN_ERR_ARGUMENT,
+            "args.k_scale is not aligned to its elements of 4 bytes");
+    ACCEPTED((s.problem.k.dtype = s.problem.v.dtype = ATTN_I8, s.args.k_scale = s.args.v_scale = s.args.q));
 }
 
 static void test_strides(void **state)

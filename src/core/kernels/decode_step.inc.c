@@ -16,6 +16,7 @@ enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
     do {                                                                                                                           \
         if ((dtype) == ATTN_F32) f(ATTN_F32, __VA_ARGS__);                                                                         \
         else if ((dtype) == ATTN_F16) f(ATTN_F16, __VA_ARGS__);                                                                    \
+        else if ((dtype) == ATTN_I8) f(ATTN_I8, __VA_ARGS__);                                                                      \
         else f(ATTN_BF16, __VA_ARGS__);                                                                                            \
     } while (0)
 #else
@@ -165,6 +166,16 @@ static void step_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64
 }
 
 /* ---- what changes the scores of one row ---- */
+
+static void step_scale_row(int64_t n, void *S, const void *factors)
+{
+    const real *factor = factors;
+    for (int64_t j = 0; j < n; j += VF_LANES) {
+        int64_t count = least(n - j, VF_LANES);
+        real *s = (real *)S + j;
+        vf_store_part(s, vf_mul(vf_load_part(s, count), vf_load_part(factor + j, count)), count);
+    }
+}
 
 static void step_drop_outside(int64_t n, void *S, int64_t low, int64_t high)
 {

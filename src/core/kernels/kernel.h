@@ -106,6 +106,8 @@ typedef struct attn_fwd_kernel {
 
     /* dst[i*ld + c] = (T)src[i*stride + c] for n rows: brings 16-bit or badly strided keys and values into compact rows of T. */
     void (*load_rows)(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld);
+    /* X[i*ld + c] *= factors[i*stride] for n rows: what whole numbers stand for. */
+    void (*scale_rows)(int64_t n, int64_t dim, const void *factors, int64_t stride, void *X, int64_t ld);
 
     /* S[j][lane] = sum_c K[j][c] * Qt[c][lane], and block_max[lane] = max_j S[j][lane] (a NaN score may or may not enter).
      * n >= 1; dim may be 0.  `next` is what the caller will read soon (the block's values), n rows of next_ld: a hint for
@@ -372,8 +374,9 @@ typedef struct attn_linear_kernel {
 
 /*
  * The steps of decode: few queries, many keys.  Rows stay rows of length ldq, lds or ldo, multiples of lanes and at least as long
- * as what they hold; channels lie in the lanes, and keys and values are read in place, in their storage type (f32, f16 or bf16;
- * f64). Where a storage type is read as even and odd channels, a row that meets it has them in that order (`order` names the type).
+ * as what they hold; channels lie in the lanes, and keys and values are read in place, in their storage type (f32, f16, bf16 or
+ * i8; f64). Where a storage type is read as even and odd channels, a row that meets it has them in that order (`order` names the
+ * type).
  *
  *      Q [rows][ldq]     queries, scaled
  *      S [rows][lds]     scores of n keys, which weigh_row turns into unnormalised weights
@@ -394,8 +397,9 @@ typedef struct attn_dec_kernel {
     void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype, int64_t ldk,
                  void *S, int64_t lds, int64_t fetch);
 
-    /* One row of scores.  Keeps low <= j < high; drops where mask[j*stride] is 0; S += bias[j*stride], one rounding, where
-     * -infinity drops; S = cap * tanh(S / cap); S -= slope * |first - j|. */
+    /* One row of scores.  S *= factors, one for each key; keeps low <= j < high; drops where mask[j*stride] is 0; S +=
+     * bias[j*stride], one rounding, where -infinity drops; S = cap * tanh(S / cap); S -= slope * |first - j|. */
+    void (*scale_row)(int64_t n, void *S, const void *factors);
     void (*drop_outside)(int64_t n, void *S, int64_t low, int64_t high);
     void (*keep_row)(int64_t n, void *S, const void *mask, int64_t stride);
     void (*bias_row)(int64_t n, void *S, const void *bias, attn_dtype dtype, int64_t stride);

@@ -86,7 +86,25 @@ VF_INLINE void load_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, cons
 
 static void step_load_rows(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld)
 {
+#if REAL_BITS == 32
+    if (dtype == ATTN_I8) {
+        load_rows_as(ATTN_I8, n, dim, src, stride, dst, ld);
+        return;
+    }
+#endif
     EACH_STORAGE(load_rows_as, dtype, n, dim, src, stride, dst, ld);
+}
+
+static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t stride, void *X, int64_t ld)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const vf factor = vf_set(((const real *)factors)[i * stride]);
+        real *row = (real *)X + i * ld;
+        for (int64_t c = 0; c < dim; c += VF_LANES) {
+            int64_t count = least(dim - c, VF_LANES);
+            vf_store_part(row + c, vf_mul(factor, vf_load_part(row + c, count)), count);
+        }
+    }
 }
 
 /* dst[i*stride + c] = X[c][i] * factor[i], or 0 where empty[i], for `rows` lanes i of one vector and n rows c of X.  0 stays 0

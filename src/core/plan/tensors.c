@@ -42,6 +42,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     attn_dtype compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     unsigned same = stored == ATTN_F64 ? 1u << ATTN_F64 : HALVES | 1u << ATTN_F32;
     const char *same_text = stored == ATTN_F64 ? "f64, as q is f64" : "f32, f16 or bf16, as q is not f64";
+    unsigned keys = stored == ATTN_F64 ? same : same | 1u << ATTN_I8;
+    const char *keys_text = stored == ATTN_F64 ? same_text : "f32, f16, bf16 or i8, as q is not f64";
     const char *compute_text = stored == ATTN_F64 ? "f64, the compute type" : "f32, the compute type";
     const char *bytes_text = "bool or u8";
     const char *floats_text = "f32, f64, f16 or bf16", *indices_text = "i32 or i64";
@@ -73,13 +75,18 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
 #define TOKENS(used, role, name, field, h, t, c, natural, types, text, last) \
     {#name, role, used, &p->field, {B, h, t, c}, natural, types, text, last, p->mask.packed, a->name}
 #define KEYS(name, dim) \
-    {#name, INPUT, 1, &p->name, {kv_b, Hkv, kv_t, dim}, stored, same, same_text, 1, p->mask.packed, a->name}
+    {#name, INPUT, 1, &p->name, {kv_b, Hkv, kv_t, dim}, stored, keys, keys_text, 1, p->mask.packed, a->name}
+#define SCALES(name, of) \
+    {#name, INPUT, p->of.dtype == ATTN_I8, &p->quantised.name, {kv_b, Hkv, kv_t, 1}, ATTN_F32, 1u << ATTN_F32, "f32", 0, \
+     p->mask.packed, a->name}
 #define ARRAY(used, role, name, n, dtype) {#name, role, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, a->name}
     /* clang-format on */
     const tensor table[] = {
         TOKENS(1, INPUT, q, q, Hq, Tq, s->dim_qk, ATTN_F32, FLOATS, floats_text, 1),
         KEYS(k, dim_k),
         KEYS(v, s->dim_v),
+        SCALES(k_scale, k),
+        SCALES(v_scale, v),
         TOKENS(1, forward_role, o, o, Hq, Tq, s->dim_v, stored, same, same_text, 1),
         LAYOUT(p->mask.boolean, INPUT, mask, mask.mask, s->batch, Hq, Sq, Skv, ATTN_BOOL, BYTES, bytes_text, 0),
         LAYOUT(p->mask.block, INPUT, blocks, mask.blocks, s->batch, Hq, nbq, nbk, ATTN_BOOL, BYTES, bytes_text, 0),
@@ -139,6 +146,7 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
 #undef LAYOUT
 #undef TOKENS
 #undef KEYS
+#undef SCALES
 #undef ARRAY
     int count = 0;
     _Static_assert(sizeof table / sizeof *table <= TENSORS, "raise TENSORS");

@@ -83,9 +83,10 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         const char *name;
         const int64_t *words;
     } reserved[] = {
-        {"score", p->score.reserved},       {"mask", p->mask.reserved},     {"bias", p->bias.reserved},
-        {"dropout", p->dropout.reserved},   {"want", p->want.reserved},     {"gradients", p->gradients.reserved},
-        {"tangents", p->tangents.reserved}, {"second", p->second.reserved}, {"paging", p->paging.reserved},
+        {"score", p->score.reserved},         {"mask", p->mask.reserved},     {"bias", p->bias.reserved},
+        {"dropout", p->dropout.reserved},     {"want", p->want.reserved},     {"gradients", p->gradients.reserved},
+        {"tangents", p->tangents.reserved},   {"second", p->second.reserved}, {"paging", p->paging.reserved},
+        {"quantised", p->quantised.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -216,6 +217,14 @@ static attn_status check_paging(attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
+static attn_status check_quantised(const attn_problem *p, attn_error *error)
+{
+    const char *name = p->k.dtype == ATTN_I8 ? "k" : "v";
+    CHECK((p->k.dtype != ATTN_I8 && p->v.dtype != ATTN_I8) || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
+          "%s.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients", name);
+    return ATTN_OK;
+}
+
 static attn_status check_gradients(const attn_problem *p, attn_error *error)
 {
     const attn_gradients *g = &p->gradients;
@@ -289,6 +298,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_kind(p, error));
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));
+    TRY(check_quantised(p, error));
     TRY(check_gradients(p, error));
     TRY(check_want(p, error));
     TRY(check_tangents(p, error));

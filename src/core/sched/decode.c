@@ -130,6 +130,7 @@ typedef struct block {
     int64_t number, base;          /* key `base` has the first score of a row */
     int64_t low, high;             /* keys that one of the rows sees */
     void *Q, *S, *kept, *room, *O; /* kept: the scores, where keys were dropped */
+    float *factors;                /* of keys that are whole numbers, or of values */
 } block;
 
 static void score_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
@@ -148,14 +149,30 @@ static void value_piece(const group *g, const source *s, int64_t j, int64_t n, c
                           s->layout->stride[2], b->O, g->ldo, fetch);
 }
 
+/* What the block's keys (values) are to be multiplied by, one number behind the other; NULL where they are what they are. */
+static const float *factors_of(const group *g, const block *b, int values)
+{
+    const attn_problem *p = &g->call->walk->problem;
+    const attn_layout *layout = values ? &p->quantised.v_scale : &p->quantised.k_scale;
+    const void *base = values ? g->call->args->v_scale : g->call->args->k_scale;
+    if ((values ? p->v : p->k).dtype != ATTN_I8) return NULL;
+    for (int64_t j = b->low, n; j < b->high; j += n) {
+        n = b->high - j;
+        const float *run = (const void *)attn_key_run(&g->first, base, layout, j, &n);
+        for (int64_t i = 0; i < n; i++) b->factors[j - b->low + i] = run[i * layout->stride[2]];
+    }
+    return b->factors;
+}
+
 /* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
-static int modify_row(const attn_task *task, int64_t i, const block *b, void *S)
+static int modify_row(const attn_task *task, int64_t i, const block *b, const float *factors, void *S)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const attn_dec_kernel *kernel = w->decode;
     const int64_t n = b->high - b->low;
     int cut = 0;
+    if (factors) kernel->scale_row(n, S, factors);
     if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
     if (p->bias.additive) {
         const attn_layout *bias = &p->bias.bias;
@@ -209,6 +226,7 @@ static void run_block(const group *g, block *b, const char *then)
     const int64_t before = b->low - b->base, n = b->high - b->base;
     int64_t one = 1;
     unsigned dropped = 0; /* a bit for each row */
+    const float *factors = factors_of(g, b, 0);
 
     each_piece(g, &keys, b->low, b->high, piece_at(g, &values, b->low, &one), score_piece, b);
     for (int64_t k = 0; k < g->heads; k++) {
@@ -216,13 +234,16 @@ static void run_block(const group *g, block *b, const char *then)
         for (int64_t i = 0; i < s->len_q; i++) {
             const int64_t row = k * s->len_q + i;
             void *S = at(b->S, w->compute, row * g->lds);
-            if (modify_row(&task, i, b, at(S, w->compute, before))) dropped |= 1u << row;
+            if (modify_row(&task, i, b, factors, at(S, w->compute, before))) dropped |= 1u << row;
             w->decode->drop_outside(n, S, before, n);
             if (dropped >> row & 1) memcpy(at(b->kept, w->compute, row * g->lds), S, (size_t)n * size);
             w->decode->weigh_row(n, S, at(state_row(g, w->shared.row_m, row), w->compute, b->number),
                                  at(state_row(g, w->shared.row_l, row), w->compute, b->number));
         }
     }
+    factors = factors_of(g, b, 1);
+    for (int64_t row = 0; factors && row < g->rows; row++)
+        w->decode->scale_row(n - before, at(b->S, w->compute, row * g->lds + before), factors);
     memset(b->O, 0, (size_t)w->shared.state_bytes);
     each_piece(g, &values, b->low, b->high, then, value_piece, b);
     for (int64_t row = 0; row < g->rows; row++)
@@ -302,7 +323,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const source keys = source_of(&g, 0);
     block b = {.Q = attn_part(&g.first, w->scratch.Qt),
                .S = attn_part(&g.first, w->scratch.S),
-               .kept = attn_part(&g.first, w->scratch.scratch)};
+               .kept = attn_part(&g.first, w->scratch.scratch),
+               .factors = attn_part(&g.first, w->scratch.factors)};
     int packed = 0;
     for (int64_t n = first; n < attn_min(first + w->group, w->parts); n++) {
         const int64_t start = n * w->block_kv, lanes = w->decode->lanes;

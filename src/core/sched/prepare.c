@@ -282,6 +282,10 @@ static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *t
     if (keys->low >= keys->high) return 0;
     w->kernel->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->k, first), p->k.dtype,
                          p->k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
+    if (p->k.dtype == ATTN_I8)
+        w->kernel->scale_rows(keys->high - keys->low, p->shape.dim_qk,
+                              attn_key_row(task, c->args->k_scale, &p->quantised.k_scale, first), p->quantised.k_scale.stride[2],
+                              of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
     return 1;
 }
 

@@ -48,6 +48,7 @@ int attn_decode_scratch_init(attn_walk *walk)
         {&s->S, rows, lds, size},
         {&s->scratch, rows, lds, size},
         {&s->Ot, 2, walk->decode_ldo, size},
+        {&s->factors, walk->problem.k.dtype == ATTN_I8 || walk->problem.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1, sizeof(float)},
     };
     const attn_part_of shared[] = {
         {&all->states, states, all->state_bytes, 1},

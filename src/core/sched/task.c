@@ -58,54 +58,63 @@ const char *attn_key_run(const attn_task *task, const void *base, const attn_lay
     return at(base, layout, page * layout->stride[0] + task->g * layout->stride[1] + into * layout->stride[2]);
 }
 
-/* Rows low .. high-1 from their pages into compact rows. */
-static void gather_pages(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, char *to, int64_t low,
-                         int64_t high)
+/* Keys, values or their tangents, with a scale for each row where they are i8. */
+typedef struct rows {
+    const void *base;
+    const attn_layout *layout;
+    const void *scales;
+    const attn_layout *scale_layout;
+} rows;
+
+/* Rows low .. high-1, one behind the other, as rows of the compute type; wherever their pages are, and times their scales. */
+static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, char *to, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
+    const attn_layout *layout = from->layout;
     for (int64_t j = low; j < high;) {
         int64_t n = high - j;
-        const void *rows = attn_key_run(task, base, layout, j, &n);
-        w->kernel->load_rows(n, dim, rows, layout->dtype, layout->stride[2],
-                             to + (j - low) * dim * (int64_t)attn_dtype_bytes(w->compute), dim);
+        const void *run = attn_key_run(task, from->base, layout, j, &n);
+        void *at = to + (j - low) * dim * (int64_t)attn_dtype_bytes(w->compute);
+        w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, dim);
+        if (layout->dtype == ATTN_I8)
+            w->kernel->scale_rows(n, dim, attn_key_run(task, from->scales, from->scale_layout, j, &n),
+                                  from->scale_layout->stride[2], at, dim);
         j += n;
     }
+    return to;
 }
 
-static const void *rows_of(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, int compact,
-                           int64_t copy_at, int64_t low, int64_t high, int64_t *ld)
+static const void *rows_of(const attn_task *task, const rows *from, int64_t dim, int compact, int64_t copy_at, int64_t low,
+                           int64_t high, int64_t *ld)
 {
-    if (!compact) {
-        *ld = layout->stride[2];
-        return attn_key_row(task, base, layout, low);
-    }
-    *ld = dim;
-    if (task->walk->problem.paging.paged) {
-        gather_pages(task, base, layout, dim, attn_part(task, copy_at), low, high);
-        return attn_part(task, copy_at);
-    }
-    task->walk->kernel->load_rows(high - low, dim, attn_key_row(task, base, layout, low), layout->dtype, layout->stride[2],
-                                  attn_part(task, copy_at), dim);
-    return attn_part(task, copy_at);
+    *ld = compact ? dim : from->layout->stride[2];
+    if (!compact) return attn_key_row(task, from->base, from->layout, low);
+    return gather_rows(task, from, dim, attn_part(task, copy_at), low, high);
+}
+
+static const void *keys_of(const attn_task *task, int64_t low, int64_t high, int64_t *ld)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const rows from = {task->args->k, &p->k, task->args->k_scale, &p->quantised.k_scale};
+    return rows_of(task, &from, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, ld);
 }
 
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
+    const rows values = {task->args->v, &p->v, task->args->v_scale, &p->quantised.v_scale};
     attn_keys keys = {low, high, NULL, NULL, 0, 0};
-    keys.K = rows_of(task, task->args->k, &p->k, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, &keys.ldk);
-    keys.V = rows_of(task, task->args->v, &p->v, p->shape.dim_v, w->compact_v, w->scratch.V, low, high, &keys.ldv);
+    keys.K = keys_of(task, low, high, &keys.ldk);
+    keys.V = rows_of(task, &values, p->shape.dim_v, w->compact_v, w->scratch.V, low, high, &keys.ldv);
     return keys;
 }
 
 attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high)
 {
-    const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
     attn_keys keys = {low, high, NULL, NULL, 0, 0};
-    keys.K = rows_of(task, task->args->k, &p->k, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, &keys.ldk);
-    keys.V = keys.K;
+    keys.K = keys.V = keys_of(task, low, high, &keys.ldk);
     keys.ldv = keys.ldk;
     return keys;
 }
@@ -116,8 +125,9 @@ attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t
     const attn_tangents *t = &w->problem.tangents;
     const int64_t D = w->problem.shape.dim_qk, Dv = w->problem.shape.dim_v;
     attn_keys keys = {low, high, NULL, NULL, 0, 0};
-    if (t->k) keys.K = rows_of(task, task->args->tan_k, &t->tan_k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
-    if (t->v) keys.V = rows_of(task, task->args->tan_v, &t->tan_v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
+    const rows k = {task->args->tan_k, &t->tan_k, NULL, NULL}, v = {task->args->tan_v, &t->tan_v, NULL, NULL};
+    if (t->k) keys.K = rows_of(task, &k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
+    if (t->v) keys.V = rows_of(task, &v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
     return keys;
 }
 

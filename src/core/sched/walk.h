@@ -18,6 +18,7 @@ typedef struct attn_scratch {
     int64_t S, block_max, low, high;        /* of the block at hand */
     int64_t scratch;                        /* for modifiers */
     int64_t spread;                         /* a mask, one byte a pair */
+    int64_t factors;                        /* decode: float[block_kv], where keys or values are i8 */
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
     int64_t dOt, dQt;                       /* backward, for each tile of a group: as Ot and Qt */
     int64_t Q_panels, dO_panels;            /* backward, likewise: its rows in column panels */

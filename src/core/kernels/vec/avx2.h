@@ -95,6 +95,8 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     }
     case ATTN_F64:
         return _mm256_set_m128(narrow((const double *)(const void *)(p + 32)), narrow((const double *)(const void *)p));
+    case ATTN_I8:
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     default:
         return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     }

@@ -96,6 +96,8 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
         __m512d low = _mm512_castps_pd(_mm512_castps256_ps512(narrow(p)));
         return _mm512_castpd_ps(_mm512_insertf64x4(low, _mm256_castps_pd(narrow(p + 64)), 1));
     }
+    case ATTN_I8:
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)));
     default:
         return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)));
     }

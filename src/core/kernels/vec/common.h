@@ -99,6 +99,8 @@ VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
         memcpy(&wide, p, sizeof wide);
         if (REAL_BITS == 32 && wide - wide == 0) return (real)(wide > FLT_MAX ? FLT_MAX : wide < -FLT_MAX ? -FLT_MAX : wide);
         return (real)wide;
+    case ATTN_I8:
+        return (real) * (const signed char *)p;
     default:
         return *p != 0;
     }
