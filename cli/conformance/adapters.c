@@ -480,5 +480,5 @@ const adapter *adapter_find(const char *suite, const char *op)
 {
     for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++)
         if (adapter_matches(&adapters[i], suite, op)) return &adapters[i];
-    return NULL;
+    return adapter_find_ort(suite, op);
 }

@@ -13,6 +13,7 @@
 #include "../failure.h"
 #include "evaluate.h"
 #include "hopfield.h"
+#include "layer.h"
 #include "linear.h"
 #include "table.h"
 #include "translate.h"
@@ -108,8 +109,8 @@ static void run_case(suite *s, const cJSON *json)
     }
     const adapter *rules = adapter_find(s->name, op);
     const int linear = linear_case_is(s->name, json), table = table_case_is(s->name, op),
-              hopfield = hopfield_case_is(s->name, json);
-    if (!rules && !linear && !table && !hopfield) {
+              hopfield = hopfield_case_is(s->name, json), layer = layer_case_is(s->name, op);
+    if (!rules && !linear && !table && !hopfield && !layer) {
         char reason[160];
         const char *what = adapter_missing(s->name, op);
         snprintf(reason, sizeof reason, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
@@ -123,6 +124,8 @@ static void run_case(suite *s, const cJSON *json)
         hopfield_case_evaluate(&e, json, tensors);
     } else if (linear) {
         linear_case_evaluate(&e, s->name, json, tensors, s->settings);
+    } else if (layer) {
+        layer_case_evaluate(&e, s->name, json, tensors, s->settings);
     } else if (table) {
         table_case_evaluate(&e, s->name, json, tensors);
     } else {

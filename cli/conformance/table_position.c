@@ -377,6 +377,8 @@ const table_row table_position_rows[] = {
     {"onnx_attention", "RotaryEmbedding", rotary_onnx, " interleaved rotary_embedding_dim num_heads ", 0},
     {"ort_rotary_embedding", "com.microsoft.RotaryEmbedding", rotary_ort,
      " interleaved rotary_embedding_dim num_heads is_packed_batching scale ", 0},
+    {"ort_web", "com.microsoft.RotaryEmbedding", rotary_ort,
+     " interleaved rotary_embedding_dim num_heads is_packed_batching scale ", 0},
     {"ort_gemma_rotary_emb", "com.microsoft.GemmaRotaryEmbedding", rotary_given, "", 0},
     {"ort_relative_attention_bias", "com.microsoft.RelativePositionBias", relative_bias, " max_distance is_bidirectional ", 0},
     {"ort_relative_attention_bias", "com.microsoft.GatedRelativePositionBias", gated_bias, " num_heads ", 0},

@@ -343,6 +343,7 @@ static void mechanism_rope(table_case *c)
 
 const table_row table_score_rows[] = {
     {"onnx_attention", "Softmax", softmax_alone, " axis ", 0},
+    {"ort_web", "ai.onnx.Softmax", softmax_alone, " axis ", 0},
     {"onnx_attention", "LogSoftmax", log_softmax_alone, " axis ", 0},
     {"allennlp_scoring", "dot score", score_dot, "", 1},
     {"allennlp_scoring", "scaled dot score", score_dot, " scale ", 1},

@@ -26,8 +26,11 @@ typedef enum case_role {
     ROLE_SCALES, /* [head] */
     ROLE_LENGTHS_Q,
     ROLE_LENGTHS_KV,
-    ROLE_KEEP, /* of dropout, drawn by someone else */
-    ROLE_QV,   /* queries of the values: their products join the scores */
+    ROLE_KEEP,    /* of dropout, drawn by someone else */
+    ROLE_QV,      /* queries of the values: their products join the scores */
+    ROLE_PADDING, /* which keys are real, in the shapes of onnxruntime; a finish function reads it */
+    ROLE_ADDED,   /* [channel]: what is added to queries, keys and values; a finish function reads it */
+    ROLE_SIZE,    /* a size that the tensors say too */
     ROLE_O,
     ROLE_LSE,
     ROLE_WEIGHTS,
@@ -61,6 +64,8 @@ typedef struct translation {
     int scores_of_values;    /* ROLE_QV is meant to be there */
     attn_stage stage;        /* of ROLE_SCORES */
     double dropout;          /* the share that ROLE_KEEP was drawn with */
+    int added_first;         /* keys and values had ROLE_ADDED: present ones were rounded once more */
+    double filter;           /* what keys get that ROLE_PADDING drops */
     double value_factor;     /* weights are multiplied by it after the softmax; 0: they are not */
     int alibi_of_heads;      /* scores get slope (key - query), with the published slope of each head, */
     double bias_slope;       /* or with one for all */
@@ -98,6 +103,7 @@ typedef struct adapter {
 const adapter *adapter_find(const char *suite, const char *op);
 /* Why there is none: what the operation is, if it is no attention over dot products; else NULL. */
 const char *adapter_missing(const char *suite, const char *op);
+const adapter *adapter_find_ort(const char *suite, const char *op);
 int adapter_matches(const adapter *rules, const char *suite, const char *op);
 
 /* Fills the result, or skip, or wrong. */

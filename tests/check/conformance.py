@@ -112,6 +112,80 @@ def bilinear_case(name, off=0, **params):
                   "out.scores": tensor("F64", [1, 2, 4], scores)}
 
 
+def layer_attend(q, k, v, sees=lambda i, j: True):
+    """One head of D channels: weights, and outputs."""
+    weights, out = [], []
+    for i in range(len(q) // D):
+        s = [sum(q[i * D + c] * k[j * D + c] for c in range(D)) / math.sqrt(D) for j in range(len(k) // D)]
+        w = [math.exp(x) if sees(i, j) else 0 for j, x in enumerate(s)]
+        weights += [x / sum(w) for x in w]
+        out += [sum(x * v[j * D + c] for j, x in enumerate(w)) / sum(w) for c in range(D)]
+    return weights, out
+
+
+IDENTITY = [float(i == j) for i in range(D) for j in range(D)]
+
+
+def torch_layer(name, off=0, weights_off=0, **params):
+    """A layer of one head whose matrices are identities, with a learned key and value that every query sees."""
+    x, extra = single(flat([SQ, D], 5)), single(flat([2, D], 6))
+    weights, out = layer_attend(x, x + extra[:D], x + extra[D:], lambda i, j: j <= i or j == SQ)
+    out[3] += off
+    weights[2] += weights_off
+    case = {"name": name, "op": "torch.nn.MultiheadAttention", "file": name + ".safetensors", "tolerance": {"abs": 1e-5, "rel": 1e-5},
+            "params": {"embed_dim": D, "num_heads": 1, "batch_first": True, "add_bias_kv": True, **params}}
+    tensors = {"in." + n: tensor("F32", [1, SQ, D], x) for n in ("query", "key", "value")}
+    tensors.update({
+        "in.attn_mask": tensor("BOOL", [SQ, SQ], [j > i for i in range(SQ) for j in range(SQ)]),
+        "in.param.in_proj_weight": tensor("F32", [3 * D, D], 3 * IDENTITY),
+        "in.param.out_proj.weight": tensor("F32", [D, D], IDENTITY),
+        "in.param.bias_k": tensor("F32", [1, 1, D], extra[:D]),
+        "in.param.bias_v": tensor("F32", [1, 1, D], extra[D:]),
+        "out.output": tensor("F64", [1, SQ, D], out),
+        "out.attention_probs": tensor("F64", [1, SQ, SQ + 1], weights),
+    })
+    return case, tensors
+
+
+def cached_layer(name, off=0, present_off=0):
+    """One token behind a past of two; x W with identities side by side."""
+    x, past = single(flat([1, D], 7)), single(flat([2, 2, D], 8))
+    k, v = past[:2 * D] + x, past[2 * D:] + x
+    _, out = layer_attend(x, k, v)
+    out[1] += off
+    present = k + v
+    present[2 * D + 1] += present_off
+    case = {"name": name, "op": "com.microsoft.Attention", "file": name + ".safetensors", "tolerance": {"abs": 1e-3, "rel": 1e-3},
+            "params": {"num_heads": 1, "unidirectional": 1}}
+    tensors = {
+        "in.input": tensor("F32", [1, 1, D], x),
+        "in.weight": tensor("F32", [D, 3 * D], [float(j % D == i) for i in range(D) for j in range(3 * D)]),
+        "in.past": tensor("F32", [2, 1, 1, 2, D], past),
+        "out.output": tensor("F64", [1, 1, D], out),
+        "out.present": tensor("F64", [2, 1, 1, 3, D], present),
+    }
+    return case, tensors
+
+
+def check_layers(folder):
+    path = suite(folder, "torch_multihead_attention", [
+        torch_layer("right"), torch_layer("wrong", off=1e-3), torch_layer("wrong_weights", weights_off=1e-3),
+        torch_layer("little", off=5e-5), torch_layer("unknown", rotary=True)])
+    _, results = check(path)
+    if results["right"]["status"] == "skipped":
+        print("layers: not built")
+        return
+    expect(results["right"]["status"] == "passed", results["right"])
+    for name in ("wrong", "wrong_weights", "little"):
+        expect(results[name]["status"] == "failed", results[name])
+    expect(results["unknown"]["reason"] == "attribute rotary is not known", results["unknown"])
+    path = suite(folder, "ort_attention", [cached_layer("right"), cached_layer("wrong", off=5e-3), cached_layer("present", present_off=5e-3)])
+    _, results = check(path)
+    expect(results["right"]["status"] == "passed", results["right"])
+    for name in ("wrong", "present"):
+        expect(results[name]["status"] == "failed", results[name])
+
+
 def suite(folder, name, cases):
     path = os.path.join(folder, name)
     os.makedirs(path)
@@ -135,6 +209,8 @@ def expect(condition, *what):
 
 
 def main():
+    with tempfile.TemporaryDirectory() as folder:
+        check_layers(folder)
     with tempfile.TemporaryDirectory() as folder:
         right, causal = torch_case("plain"), torch_case("causal", causal=True)
         o = right[1]["out.output"]["values"]

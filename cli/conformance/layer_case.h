@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layer_case.h - a case of a layer with weights in the library's words: what suites say it means (layer_suites.c), what it ought to
+ * give (layer_reference.c), and what the library gives (layer.c).
+ */
+#ifndef ATTN_CLI_CONFORMANCE_LAYER_CASE_H
+#define ATTN_CLI_CONFORMANCE_LAYER_CASE_H
+
+#include <cjson/cJSON.h>
+
+#include "attn/layers.h"
+#include "evaluate.h"
+
+enum { QUERY, KEY, VALUE, OUTPUT, PROJECTIONS };
+enum { MOST_NAMES = 64, GRADIENTS = 10 };
+
+/* A matrix and a bias anywhere in two tensors: weight[at + h*stride[0] + c*stride[1] + m*stride[2]], bias[bias_at + h*dim + c]. */
+typedef struct case_projection {
+    view weight, bias;
+    int64_t at, stride[3], bias_at;
+} case_projection;
+
+/* An expected gradient, in the order of its tensor. */
+typedef struct case_gradient {
+    const char *name; /* "out.grad_wq" */
+    view expected;
+    enum { OF_QUERY, OF_KEY, OF_WEIGHT, OF_BIAS } of;
+    int projection; /* OF_WEIGHT, OF_BIAS */
+} case_gradient;
+
+typedef struct layer_case {
+    evaluation *result;
+    view_pool pool;
+    const cJSON *json, *params;
+    const attn_tensors *tensors;
+    int tensor_used[MOST_NAMES], param_used[MOST_NAMES];
+    double rtol, atol;
+    attn_options options;
+
+    attn_layer layer;
+    int64_t batch, len_q, len_kv; /* len_kv: new tokens of the key input */
+    view input[3];                /* [batch, token, channel]; not given: that of the one before */
+    case_projection projection[PROJECTIONS];
+    const char *prefix; /* not NULL: attn_layer_load finds the weights behind it, and these projections say the same */
+    view extra[2];      /* key and value that every query sees */
+    int zero_key;       /* a key and a value of 0 behind them */
+    int rotated;
+    attn_rope rope;
+    int64_t *positions; /* [batch][len_q], or NULL */
+    int causal;         /* queries stand behind the past */
+    int has_scale;
+    double scale;
+    int64_t *lengths_kv; /* [batch], or NULL */
+    view keep, bias;     /* [batch, heads_q, len_q, past + len_kv], broadcast by strides of 0 */
+    int packed;          /* inputs are [1, tokens, channel], of sequences that begin at begin[0 .. batch] */
+    int64_t *begin;
+    int decode, only_cached;
+    view past[2];           /* [batch, head, room, channel] */
+    int64_t past_len, room; /* room: tokens that the cache has memory for */
+
+    view output, weights, weights_mean; /* expected: [batch or 1, token, channel], [batch, head, query, key], [batch, query, key] */
+    view present[2];                    /* [batch, head, room or all tokens, channel] */
+    view projected[3];                  /* [batch, token, head * channel]: what the projections give */
+    view grad_output;
+    case_gradient gradient[GRADIENTS];
+    int gradients;
+} layer_case;
+
+__attribute__((format(printf, 3, 4))) void layer_conclude(layer_case *c, check_status status, const char *format, ...);
+
+/* Reads the case; the result has a status other than passed if it cannot be run. */
+void layer_translate(layer_case *c, const char *suite, const char *op);
+
+/* ---- layer_reference.c ---- */
+
+/* By definition, in double, with how far a result in arithmetic of rounding unit 1 may be off (times the unit: its bound). */
+typedef struct layer_expectation {
+    int64_t len_q, keys; /* of the longest sequence; keys: past, new, extra and zero */
+    double *y, *y_bound; /* [batch][len_q][dim_output] */
+    double *P, *P_bound; /* [batch][heads_q][len_q][keys] */
+    double *Q, *Q_bound; /* [batch][heads_q][len_q][head_dim] */
+    double *K, *V;       /* [batch][heads_kv][keys][head_dim], and so on */
+    double *K_bound, *V_bound;
+} layer_expectation;
+void layer_expect(layer_case *c, layer_expectation *e);
+
+#endif
