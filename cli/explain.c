@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "attn/cost.h"
 #include "commands.h"
 #include "explain_options.h"
 #include "json.h"
@@ -34,6 +35,45 @@ static const command_usage usage = {
 };
 
 static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
+
+/* What is counted: the walk over tiles with the level 2 cache as fast memory, beside a matrix of all scores. */
+static int costs_of(const attn_problem *problem, const attn_plan_description *d, attn_cost *tiled, attn_cost *matrix)
+{
+    const attn_shape *s = &problem->shape;
+    const double width = 2.0 * (double)(s->dim_qk + s->dim_v);
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    attn_cost_problem p = {
+        .struct_size = sizeof p, .shape = *s, .dtype = problem->q.dtype, .pairs = width > 0 ? d->flops / width : 0};
+    attn_cpu_describe(&cpu, NULL);
+    const double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;
+    if (!(p.pairs <= pairs)) p.pairs = pairs; /* counted from a sample of rows */
+    p.fast_elements = (int64_t)(cpu.cache_l2 / attn_dtype_size(d->compute));
+    if (attn_cost_estimate(&p, tiled, NULL) != ATTN_OK) return 0;
+    p.method = ATTN_COST_MATRIX;
+    return attn_cost_estimate(&p, matrix, NULL) == ATTN_OK;
+}
+
+static void json_cost(cJSON *object, const attn_problem *problem, const attn_plan_description *d)
+{
+    attn_cost tiled, matrix;
+    if (!costs_of(problem, d, &tiled, &matrix)) return;
+    cJSON *cost = json_object(object, "cost");
+    json_number(cost, "pairs", tiled.pairs);
+    json_number(cost, "traffic_bytes", tiled.traffic_bytes);
+    json_number(cost, "intensity", tiled.intensity);
+    json_number(cost, "matrix_bytes", matrix.matrix_bytes);
+    json_number(cost, "matrix_traffic_bytes", matrix.traffic_bytes);
+    json_number(cost, "matrix_intensity", matrix.intensity);
+}
+
+static void print_cost(const attn_problem *problem, const attn_plan_description *d)
+{
+    attn_cost tiled, matrix;
+    if (!costs_of(problem, d, &tiled, &matrix)) return;
+    printf("traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it were %.4g MiB and %.3g\n",
+           tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
+           matrix.intensity);
+}
 
 static void json_options(cJSON *object, const attn_problem *problem)
 {
@@ -86,6 +126,7 @@ static void print_json(const char *text, const attn_problem *problem, const attn
     json_whole(object, "tiles_visited", d->tiles_visited);
     json_whole(object, "tiles_modified", d->tiles_modified);
     json_number(object, "flops", d->flops);
+    if (problem->op == ATTN_FORWARD) json_cost(object, problem, d);
     json_options(object, problem);
     json_end(object);
 }
@@ -107,6 +148,7 @@ static void print_text(const char *text, const attn_problem *problem, const attn
     printf("threads    %d\n", d->threads);
     printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
     printf("work       %.4g Gflop\n", d->flops / 1e9);
+    if (problem->op == ATTN_FORWARD) print_cost(problem, d);
     print_options(problem);
 }
 

@@ -11,7 +11,7 @@
 typedef struct counterpart {
     const char *name;
     const char *aliases; /* separated by spaces */
-    const char *problem; /* a string to start from; NULL: not yet */
+    const char *problem; /* a string to start from */
     const char *note;
 } counterpart;
 
@@ -19,14 +19,15 @@ static const counterpart counterparts[] = {
     {"standard", "sdpa", "fwd:f32:b8:hq8:sq1024:d64", "softmax attention; never forms the score matrix"},
     {"multi_head", "mha", "fwd:f32:b8:hq12:sq1024:d64", "the attention between the projections"},
     {"grouped_query", "gqa", "fwd:f32:b8:hq32:hkv8:sq1024:d128:causal", "hkv is the number of groups; hkv1 is multi-query"},
-    {"multi_latent", "mla", NULL, "layers and caches: issue 7; its core today is fwd:f32:hq16:hkv1:sq1024:d576:dv512"},
-    {"mla_rope", "", NULL, "layers and caches: issue 7"},
-    {"linear", "linear_attention", NULL, "bench linear:f32:b8:hq8:sq4096:d64; explain: issue 7"},
-    {"performer", "", NULL, "bench linear:f32:b8:hq8:sq4096:d64:phi=favor/256; explain: issue 7"},
+    {"multi_latent", "mla", "fwd:f32:hq16:hkv1:sq1024:d576:dv512:causal",
+     "the attention between the projections: 512 latent channels are key and value"},
+    {"mla_rope", "", "fwd:f32:hq16:hkv1:sq1024:d576:dv512:causal", "the same: 64 of the 576 channels are the rotated ones"},
+    {"linear", "linear_attention", "linear:f32:b8:hq8:sq4096:d64", "a state instead of scores; linear-bwd is its backward"},
+    {"performer", "", "linear:f32:b8:hq8:sq4096:d64:phi=favor/256", "the same walk, with 256 random features"},
     {"flash_v2", "flash", "fwd:f32:b8:hq8:sq4096:d64:causal", "the same walk over tiles as `standard`: there is only one"},
     {"xformers", "memory_efficient", "fwd:f32:b8:hq8:sq4096:d64:bias", "the same walk, with an additive bias"},
     {"triton_flash", "triton", "fwd:bf16:b8:hq8:sq4096:d64", "the same walk, in 16-bit storage, on the CPU"},
-    {"triton_linear", "fast_linear", NULL, "bench linear:f32:b8:hq8:sq4096:d64:causal; explain: issue 7"},
+    {"triton_linear", "fast_linear", "linear:f32:b8:hq8:sq4096:d64:causal", "the same walk in chunks, a state between them"},
 };
 enum { COUNTERPARTS = sizeof counterparts / sizeof *counterparts };
 
@@ -48,9 +49,8 @@ static void list_json(void)
         cJSON *row = json_item(names);
         json_text(row, "name", c->name);
         json_words(row, "aliases", c->aliases);
-        if (c->problem) json_text(row, "problem", c->problem);
-        else cJSON_AddNullToObject(row, "problem");
-        json_flag(row, "available", c->problem != NULL);
+        json_text(row, "problem", c->problem);
+        json_flag(row, "available", 1);
         json_text(row, "note", c->note);
     }
     json_end(object);
@@ -68,7 +68,7 @@ static void list_text(void)
         const counterpart *c = &counterparts[k];
         char both[48];
         snprintf(both, sizeof both, "%s%s%s", c->name, c->aliases[0] ? " = " : "", c->aliases);
-        printf("  %-28s %-42s %s\n", both, c->problem ? c->problem : "not yet", c->note);
+        printf("  %-28s %-42s %s\n", both, c->problem, c->note);
     }
 }
 

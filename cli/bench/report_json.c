@@ -54,7 +54,19 @@ static void add_bytes(cJSON *object, const char *name, int64_t bytes)
     else json_whole(object, name, bytes);
 }
 
-static void add_result(cJSON *row, const result *x)
+static void add_histogram(cJSON *row, const result *x)
+{
+    enum { PARTS = 20 };
+    int64_t counts[PARTS];
+    cJSON *histogram = json_object(row, "histogram");
+    json_number(histogram, "low", x->least);
+    json_number(histogram, "high", x->most);
+    series_histogram(&x->contender->seconds, PARTS, counts);
+    cJSON *list = json_list(histogram, "counts");
+    for (int k = 0; k < PARTS; k++) cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[k]));
+}
+
+static void add_result(cJSON *row, const result *x, const result *first)
 {
     const contender *c = x->contender;
     json_text(row, "problem", c->text);
@@ -66,7 +78,15 @@ static void add_result(cJSON *row, const result *x)
     json_number(seconds, "p10", x->p10);
     json_number(seconds, "median", x->median);
     json_number(seconds, "p90", x->p90);
+    json_number(seconds, "p95", x->p95);
     json_number(seconds, "p99", x->p99);
+    json_number(seconds, "p999", x->p999);
+    json_number(seconds, "min", x->least);
+    json_number(seconds, "max", x->most);
+    json_number(seconds, "mean", x->mean);
+    json_number(seconds, "std", x->deviation);
+    add_histogram(row, x);
+    json_number(row, "speedup", first->median / x->median);
     json_whole(row, "samples", c->seconds.count);
     json_whole(row, "calls_per_sample", c->calls);
     json_number(row, "flops", c->flops);
@@ -105,6 +125,6 @@ void report_json(const report *r)
     json_number(object, "seconds_per_problem", r->seconds);
     add_machine(object, r->ceilings);
     cJSON *results = json_list(object, "results");
-    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k]);
+    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[0]);
     json_end(object);
 }

@@ -44,7 +44,12 @@ result result_of(const contender *c, const rivals *r)
     x.p10 = quantile(s->value, s->count, 0.1);
     x.median = quantile(s->value, s->count, 0.5);
     x.p90 = quantile(s->value, s->count, 0.9);
+    x.p95 = quantile(s->value, s->count, 0.95);
     x.p99 = quantile(s->value, s->count, 0.99);
+    x.p999 = quantile(s->value, s->count, 0.999);
+    x.least = quantile(s->value, s->count, 0);
+    x.most = quantile(s->value, s->count, 1);
+    x.mean = series_mean(s, &x.deviation);
     x.gflops = (typical){c->flops / x.median / 1e9, c->flops / x.p10 / 1e9};
     x.gbs = (typical){c->data.bytes / x.median / 1e9, c->data.bytes / x.p10 / 1e9};
     x.share_of_ceiling = share(c, c->flops, r->fma, &x.ceiling_gflops);

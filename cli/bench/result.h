@@ -15,11 +15,12 @@ typedef struct typical {
 
 typedef struct result {
     const contender *contender;
-    double p10, median, p90, p99;      /* seconds of one call */
-    typical gflops, gbs;               /* 1e9 a second */
-    typical share_of_ceiling;          /* of the FMA loop of the same instruction set and compute type; NaN without one */
-    typical share_of_stream;           /* of plain reads from where the tensors lie */
-    double ceiling_gflops, stream_gbs; /* medians of what the samples were compared with */
+    double p10, median, p90, p95, p99, p999; /* seconds of one call */
+    double least, most, mean, deviation;     /* deviation: the root of the mean square from the mean */
+    typical gflops, gbs;                     /* 1e9 a second */
+    typical share_of_ceiling;                /* of the FMA loop of the same instruction set and compute type; NaN without one */
+    typical share_of_stream;                 /* of plain reads from where the tensors lie */
+    double ceiling_gflops, stream_gbs;       /* medians of what the samples were compared with */
     ceiling_kind stream;
     int stream_bound; /* 1: at the ceilings' speed, reading would take longer than computing */
     double tokens_per_second;

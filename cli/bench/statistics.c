@@ -54,6 +54,26 @@ double quantile(const double *values, int64_t count, double part)
     return result;
 }
 
+double series_mean(const series *s, double *deviation)
+{
+    double sum = 0, square = 0;
+    for (int64_t k = 0; k < s->count; k++) sum += s->value[k];
+    const double mean = sum / (double)s->count;
+    for (int64_t k = 0; k < s->count; k++) square += (s->value[k] - mean) * (s->value[k] - mean);
+    *deviation = sqrt(square / (double)s->count);
+    return mean;
+}
+
+void series_histogram(const series *s, int parts, int64_t *counts)
+{
+    const double low = quantile(s->value, s->count, 0), width = (quantile(s->value, s->count, 1) - low) / parts;
+    for (int k = 0; k < parts; k++) counts[k] = 0;
+    for (int64_t k = 0; k < s->count; k++) {
+        const int64_t part = width > 0 ? (int64_t)((s->value[k] - low) / width) : 0;
+        counts[part < parts ? part : parts - 1]++;
+    }
+}
+
 double series_highest_near(const series *s, double when)
 {
     int64_t low = 0, high = s->count;

@@ -24,6 +24,25 @@ static void quantiles_lie_between_neighbours(void **state)
     assert_true(values[0] == 40); /* left as they were */
 }
 
+static void spread_is_counted(void **state)
+{
+    (void)state;
+    const double values[] = {1, 2, 3, 6};
+    double deviation;
+    int64_t counts[5];
+    series s = {0};
+    assert_true(isnan(series_mean(&s, &deviation)) && isnan(deviation));
+    for (int k = 0; k < 4; k++) series_add(&s, k, values[k]);
+    assert_true(series_mean(&s, &deviation) == 3 && fabs(deviation - sqrt(14.0 / 4)) < 1e-15);
+    series_histogram(&s, 5, counts); /* parts of width 1 from 1 on; the most is in the last */
+    assert_true(counts[0] == 1 && counts[1] == 1 && counts[2] == 1 && counts[3] == 0 && counts[4] == 1);
+    series_free(&s);
+    series_add(&s, 0, 7);
+    series_histogram(&s, 5, counts); /* one value: no width */
+    assert_true(counts[0] == 1 && counts[4] == 0);
+    series_free(&s);
+}
+
 static void a_ceiling_is_the_highest_sample_around(void **state)
 {
     (void)state;
@@ -152,9 +171,9 @@ static void memory_that_is_touched_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_lie_between_neighbours),  cmocka_unit_test(a_ceiling_is_the_highest_sample_around),
-        cmocka_unit_test(counts_the_visible_pairs),          cmocka_unit_test(loops_do_what_they_are_asked),
-        cmocka_unit_test(memory_that_is_touched_is_counted),
+        cmocka_unit_test(quantiles_lie_between_neighbours),       cmocka_unit_test(spread_is_counted),
+        cmocka_unit_test(a_ceiling_is_the_highest_sample_around), cmocka_unit_test(counts_the_visible_pairs),
+        cmocka_unit_test(loops_do_what_they_are_asked),           cmocka_unit_test(memory_that_is_touched_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cost.h - what attention costs by counting: operations, memory, traffic between a large slow memory and a small fast one, and the
+ * rate that a machine can attain.  Nothing is measured here; `attn bench` does that.  Conventions of attn.h hold.
+ */
+#ifndef ATTN_COST_H
+#define ATTN_COST_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_cost_method {
+    ATTN_COST_TILED = 0,  /* softmax attention in tiles (Dao et al. 2022, "FlashAttention"): what attn_forward does */
+    ATTN_COST_MATRIX = 1, /* softmax attention that writes the matrix of scores and reads it again */
+    ATTN_COST_LINEAR = 2  /* linear attention through its state (attn/linear.h) */
+} attn_cost_method;
+
+typedef struct attn_cost_problem {
+    size_t struct_size; /* sizeof(attn_cost_problem) */
+    attn_cost_method method;
+    attn_shape shape;
+    attn_dtype dtype;      /* of q, k, v, o and a matrix of scores: f32 (default), f64, f16 or bf16 */
+    double pairs;          /* pairs of a query and a key that it sees, over all heads; 0: all */
+    int64_t features;      /* linear: of the feature map; 0: dim_qk */
+    int64_t rank;          /* channels of a latent cache (multi-head latent attention); 0: there is none */
+    int64_t fast_elements; /* tiled: how many numbers fast memory holds, that of one core; 0: all of them */
+    int64_t reserved[4];
+} attn_cost_problem;
+
+/*
+ * With B, Hq, Hkv, Sq, Skv, D, Dv the sizes, s the bytes of a number, F features, and M fast_elements:
+ *
+ *      operations   tiled, matrix   2 (D + Dv) pairs                          (both products; the softmax is not counted)
+ *                   linear          2 F Dv (B Hkv Skv + B Hq Sq)              (the state, and reading it)
+ *      traffic      matrix          q, k, v and o once, and the matrix written and read
+ *                   tiled           q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each head,
+ * or once in all where those of a head fill no more than half of M: of the order of Sq Skv D^2 / M numbers linear          q, k, v
+ * and o once
+ */
+typedef struct attn_cost {
+    double scores;              /* B Hq Sq Skv */
+    double pairs;               /* of them, seen */
+    double operations;          /* forward */
+    double backward_operations; /* softmax: 2.5 times that, five products for two; linear: twice */
+    double qkv_bytes;           /* s B (Hq Sq D + Hkv Skv (D + Dv)) */
+    double output_bytes;        /* s B Hq Sq Dv */
+    double matrix_bytes;        /* s scores: what the matrix takes, whether or not the method has one */
+    double lse_bytes;           /* 4 B Hq Sq, or 8 */
+    double cache_bytes;         /* s B Skv Hkv (D + Dv): keys and values kept for decoding */
+    double latent_bytes;        /* s B Skv rank, in the place of cache_bytes */
+    double state_bytes;         /* s B Hkv F Dv */
+    double extra_bytes;         /* what the method needs beside q, k, v and o: the matrix, lse or the state */
+    double traffic_bytes;
+    double intensity; /* operations / traffic_bytes; 0 where there is no traffic */
+} attn_cost;
+
+/* Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE or ATTN_ERR_UNSUPPORTED with *cost untouched. */
+ATTN_API attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost, attn_error *error);
+
+/* The roofline (Williams et al. 2009): min(peak, bandwidth * intensity).  Operations a second, bytes a second, operations a byte.
+ */
+ATTN_API double attn_attainable_rate(double peak, double bandwidth, double intensity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

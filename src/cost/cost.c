@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ * cost.c - what attention costs by counting. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "../common/fail.h"
+#include "attn/cost.h"
+
+static attn_status check(const attn_cost_problem *p, attn_error *error)
+{
+    CHECK(p, ATTN_ERR_ARGUMENT, "cost: problem is NULL");
+    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "cost: struct_size is %zu; set it to sizeof(attn_cost_problem)",
+          p->struct_size);
+    CHECK(p->method >= ATTN_COST_TILED && p->method <= ATTN_COST_LINEAR, ATTN_ERR_ARGUMENT,
+          "cost: method is %d; known: 0 (tiled), 1 (matrix), 2 (linear)", (int)p->method);
+    CHECK(p->dtype >= ATTN_DTYPE_DEFAULT && p->dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
+          "cost: dtype is %s; it must be f32, f64, f16 or bf16", attn_dtype_name(p->dtype));
+    const attn_shape *s = &p->shape;
+    const struct {
+        const char *name;
+        int64_t size;
+    } sizes[] = {{"batch", s->batch},       {"heads_q", s->heads_q},
+                 {"heads_kv", s->heads_kv}, {"len_q", s->len_q},
+                 {"len_kv", s->len_kv},     {"dim_qk", s->dim_qk},
+                 {"dim_v", s->dim_v},       {"features", p->features},
+                 {"rank", p->rank},         {"fast_elements", p->fast_elements}};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        CHECK(sizes[k].size >= 0, ATTN_ERR_SHAPE, "cost: %s (%" PRId64 ") is negative", sizes[k].name, sizes[k].size);
+    CHECK(s->heads_kv > 0 ? s->heads_q % s->heads_kv == 0 : s->heads_q == 0, ATTN_ERR_SHAPE,
+          "cost: heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", s->heads_q, s->heads_kv);
+    CHECK(p->pairs >= 0, ATTN_ERR_ARGUMENT, "cost: pairs is %g; it must be 0 or more", p->pairs);
+    return ATTN_OK;
+}
+
+/* How often the walk over tiles reads the keys and values of a head. */
+static double passes(const attn_cost_problem *p)
+{
+    const double D = (double)p->shape.dim_qk, Dv = (double)p->shape.dim_v, fast = (double)p->fast_elements;
+    if (p->fast_elements == 0 || (double)p->shape.len_kv * (D + Dv) <= fast / 2) return 1;
+    return ceil((double)p->shape.len_q / fmax(floor(fast / (4 * fmax(D, Dv))), 1));
+}
+
+attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost, attn_error *error)
+{
+    TRY(check(problem, error));
+    CHECK(cost, ATTN_ERR_ARGUMENT, "cost: cost is NULL");
+    const attn_cost_problem *p = problem;
+    const int linear = p->method == ATTN_COST_LINEAR;
+    const attn_dtype dtype = p->dtype ? p->dtype : ATTN_F32;
+    const double size = (double)attn_dtype_size(dtype), B = (double)p->shape.batch, D = (double)p->shape.dim_qk,
+                 Dv = (double)p->shape.dim_v;
+    const double queries = B * (double)p->shape.heads_q * (double)p->shape.len_q,
+                 keys = B * (double)p->shape.heads_kv * (double)p->shape.len_kv, F = p->features ? (double)p->features : D;
+    attn_cost c = {.scores = queries * (double)p->shape.len_kv};
+    CHECK(p->pairs <= c.scores, ATTN_ERR_ARGUMENT, "cost: pairs (%.17g) are more than there are (%.17g)", p->pairs, c.scores);
+    c.pairs = p->pairs > 0 ? p->pairs : c.scores;
+    c.operations = linear ? 2 * F * Dv * (keys + queries) : 2 * (D + Dv) * c.pairs;
+    c.backward_operations = (linear ? 2 : 2.5) * c.operations;
+    c.qkv_bytes = size * (queries * D + keys * (D + Dv));
+    c.output_bytes = size * queries * Dv;
+    c.matrix_bytes = size * c.scores;
+    c.lse_bytes = (dtype == ATTN_F64 ? 8 : 4) * queries;
+    c.cache_bytes = size * keys * (D + Dv);
+    c.latent_bytes = size * B * (double)p->shape.len_kv * (double)p->rank;
+    c.state_bytes = size * B * (double)p->shape.heads_kv * F * Dv;
+    c.traffic_bytes = c.qkv_bytes + c.output_bytes;
+    switch (p->method) {
+    case ATTN_COST_MATRIX:
+        c.extra_bytes = c.matrix_bytes;
+        c.traffic_bytes += 2 * c.matrix_bytes;
+        break;
+    case ATTN_COST_TILED:
+        c.extra_bytes = c.lse_bytes;
+        c.traffic_bytes += c.lse_bytes;
+        if (passes(p) > 1) /* each query head for itself */
+            c.traffic_bytes += size * (D + Dv) * (passes(p) * B * (double)p->shape.heads_q * (double)p->shape.len_kv - keys);
+        break;
+    case ATTN_COST_LINEAR:
+        c.extra_bytes = c.state_bytes;
+        break;
+    }
+    c.intensity = c.traffic_bytes > 0 ? c.operations / c.traffic_bytes : 0;
+    *cost = c;
+    return succeed(error);
+}
+
+double attn_attainable_rate(double peak, double bandwidth, double intensity) { return fmin(peak, bandwidth * intensity); }

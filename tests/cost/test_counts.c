@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ * test_counts.c - the numbers of section 14 of the specification, with its rulings where a source is wrong; the estimates of
+ * section 13; what the scale does to the variance of scores (1.15); what is refused, with the exact message. */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/cost.h"
+
+static const double MiB = 1 << 20, GiB = 1 << 30;
+
+static attn_cost_problem heads_of(attn_cost_method method, int64_t batch, int64_t heads, int64_t tokens, int64_t dim,
+                                  attn_dtype dtype)
+{
+    return (attn_cost_problem){.struct_size = sizeof(attn_cost_problem),
+                               .method = method,
+                               .shape = {batch, heads, heads, tokens, tokens, dim, dim},
+                               .dtype = dtype};
+}
+
+static attn_cost estimate(attn_cost_problem p)
+{
+    attn_cost c;
+    assert_int_equal(attn_cost_estimate(&p, &c, NULL), ATTN_OK);
+    return c;
+}
+
+static attn_cost matrix(int64_t batch, int64_t heads, int64_t tokens, int64_t dim, attn_dtype dtype)
+{
+    return estimate(heads_of(ATTN_COST_MATRIX, batch, heads, tokens, dim, dtype));
+}
+
+/* 14.1, 14.2: scores cost B H n^2 d, weights B H n^2; time and memory of the plain algorithm. */
+static void test_growth(void **state)
+{
+    (void)state;
+    const attn_cost one = matrix(2, 3, 100, 8, ATTN_F32), longer = matrix(2, 3, 200, 8, ATTN_F32),
+                    wider = matrix(2, 3, 100, 16, ATTN_F32), more = matrix(4, 9, 100, 8, ATTN_F32);
+    assert_true(one.operations == 4.0 * 8 * 2 * 3 * 100 * 100);
+    assert_true(longer.operations == 4 * one.operations && wider.operations == 2 * one.operations);
+    assert_true(more.operations == 6 * one.operations && more.scores == 6 * one.scores);
+    assert_true(longer.extra_bytes == 4 * one.extra_bytes && wider.extra_bytes == one.extra_bytes);
+    assert_true(longer.output_bytes == 2 * one.output_bytes && wider.output_bytes == 2 * one.output_bytes);
+    assert_true(one.backward_operations == 2.5 * one.operations);
+    /* A causal mask sees n (n + 1) / 2 pairs of each head. */
+    attn_cost_problem causal = heads_of(ATTN_COST_TILED, 2, 3, 100, 8, ATTN_F32);
+    causal.pairs = 6.0 * 100 * 101 / 2;
+    assert_true(estimate(causal).operations == 4.0 * 8 * 6 * 5050);
+}
+
+/* 14.3 to 14.8: numbers that sources state, in MiB and GiB. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    assert_true(matrix(1, 1, 1000, 1, ATTN_F32).scores == 1e6 && matrix(1, 1, 100000, 1, ATTN_F32).scores == 1e10);
+    const attn_cost c = matrix(1, 1, 4096, 1024, ATTN_F32);
+    assert_true(c.matrix_bytes == 67108864 && c.matrix_bytes == 64 * MiB);
+    assert_true(matrix(1, 1, 4096, 64, ATTN_F32).matrix_bytes == c.matrix_bytes);     /* the width does not matter, ... */
+    assert_true(matrix(3, 2, 4096, 64, ATTN_F32).matrix_bytes == 6 * c.matrix_bytes); /* but batch entries do, not heads alone */
+    double mib = .5; /* of f16; twice that in f32; fourfold for each doubling */
+    for (int64_t n = 512; n <= 131072; n *= 2, mib *= 4) {
+        assert_true(matrix(1, 1, n, 64, ATTN_F16).matrix_bytes == mib * MiB);
+        assert_true(matrix(1, 1, n, 64, ATTN_F32).matrix_bytes == 2 * mib * MiB);
+    }
+    assert_true(mib / 4 == 32 * 1024);
+    assert_true(matrix(8, 32, 65536, 64, ATTN_F16).matrix_bytes == 2048 * GiB);
+    const attn_cost llama = matrix(1, 32, 8192, 128, ATTN_F16);
+    assert_true(llama.scores == 2147483648 && llama.matrix_bytes == 4 * GiB);
+    assert_true(matrix(1, 32, 32768, 128, ATTN_F16).scores == 34359738368);
+}
+
+/* 14.12: linear attention saves n/d = 1024 of the operations at 64K tokens, not 4000. */
+static void test_linear_saving(void **state)
+{
+    (void)state;
+    const attn_cost softmax = matrix(1, 1, 65536, 64, ATTN_F16),
+                    linear = estimate(heads_of(ATTN_COST_LINEAR, 1, 1, 65536, 64, ATTN_F16));
+    assert_true(softmax.operations / linear.operations == 1024);
+    attn_cost_problem features = heads_of(ATTN_COST_LINEAR, 1, 1, 65536, 64, ATTN_F16);
+    features.features = 256;
+    assert_true(estimate(features).operations == 4 * linear.operations && estimate(features).extra_bytes == 4 * linear.extra_bytes);
+}
+
+/* 14.13: the matrix is written and read, so the intensity is near d, not 2d.  14.14: a machine attains no more than its peak. */
+static void test_roofline(void **state)
+{
+    (void)state;
+    const double d = 64, n = 8192, intensity = matrix(1, 1, 8192, 64, ATTN_F16).intensity;
+    assert_true(fabs(intensity - 4 * n * n * d / (2 * (2 * n * n + 4 * n * d))) <= 1e-12);
+    assert_true(fabs(intensity - 63.0) < .05 && intensity < d);
+    assert_true(attn_attainable_rate(156e12, 2e12, 128) == 156e12); /* a source says 256e12 */
+    assert_true(attn_attainable_rate(156e12, 2e12, 63) == 126e12);
+}
+
+/* 8.11, 14.15, 14.16: tiles move numbers of the order of n^2 d^2 / M, the matrix of n d + n^2; M counts numbers, not bytes, of the
+ * fast memory of one core, so that it saves M / (4 d^2): 6 where a source says 1200. */
+static void test_traffic(void **state)
+{
+    (void)state;
+    enum { N = 65536, D = 64, FAST = 192 * 1024 / 2 };
+    attn_cost_problem p = heads_of(ATTN_COST_TILED, 1, 1, N, D, ATTN_F16), other = p;
+    p.fast_elements = other.fast_elements = FAST;
+    const double one = estimate(p).traffic_bytes, plain = matrix(1, 1, N, D, ATTN_F16).traffic_bytes;
+    assert_true(fabs(one / 2 / (8.0 * N * N * D * D / FAST) - 1) < .02);
+    other.shape.len_q = other.shape.len_kv = 2 * N;
+    assert_true(fabs(estimate(other).traffic_bytes / one - 4) < .08);
+    other = p, other.fast_elements = 2 * FAST;
+    assert_true(fabs(estimate(other).traffic_bytes / one - .5) < .02);
+    other = p, other.shape.dim_qk = other.shape.dim_v = 2 * D;
+    assert_true(fabs(estimate(other).traffic_bytes / one - 4) < .08);
+    assert_true(fabs(plain / one - FAST / (4.0 * D * D)) < .2);
+    assert_true(plain == 2 * (2.0 * N * N + 4.0 * N * D));
+    /* Fast memory that holds the keys and values: nothing moves twice. */
+    other = p, other.fast_elements = 0;
+    assert_true(estimate(other).traffic_bytes == 2 * 4.0 * N * D + 4.0 * N);
+    other.fast_elements = INT64_C(4) * N * D;
+    assert_true(estimate(other).traffic_bytes == 2 * 4.0 * N * D + 4.0 * N);
+}
+
+/* Section 13, estimate_memory: B 2, n 1024, 12 heads of 64, f16. */
+static void test_memory(void **state)
+{
+    (void)state;
+    const double B = 2, n = 1024, H = 12, d = 64, model = 768;
+    attn_cost_problem p = heads_of(ATTN_COST_TILED, 2, 12, 1024, 64, ATTN_F16);
+    attn_cost c = estimate(p);
+    assert_true(c.qkv_bytes == 3 * B * n * model * 2 && c.output_bytes == B * n * model * 2);
+    assert_true(c.matrix_bytes == B * H * n * n * 2 && c.lse_bytes == B * H * n * 4 && c.extra_bytes == c.lse_bytes);
+    assert_true(c.state_bytes == B * H * d * d * 2 && c.latent_bytes == 0);
+    p.shape.heads_kv = 3;
+    p.rank = 64;
+    c = estimate(p);
+    assert_true(c.cache_bytes == 2 * B * n * 3 * d * 2 && c.latent_bytes == B * n * 64 * 2);
+    p.dtype = ATTN_F64;
+    assert_true(estimate(p).lse_bytes == B * H * n * 8);
+    p.shape.len_kv = 0; /* nothing to do */
+    p.shape.len_q = 0;
+    assert_true(estimate(p).operations == 0 && estimate(p).intensity == 0);
+}
+
+/* 1.15, 16.25: components that are independent, of mean 0 and variance 1 (uniform ones will do) give scores of variance d, and of 1
+ * after the scale.  The variance of N samples is off by about sqrt(2/N). */
+static void test_variance_of_scores(void **state)
+{
+    (void)state;
+    enum { LEN = 256, D = 48 };
+    static double q[LEN * D], k[LEN * D], v[LEN], o[LEN], scores[LEN * LEN];
+    uint64_t draw = 7;
+    for (int i = 0; i < 2 * LEN * D; i++) {
+        draw = draw * 6364136223846793005u + 1442695040888963407u;
+        *(i < LEN * D ? &q[i] : &k[i - LEN * D]) = sqrt(3) * ((double)(draw >> 33) / 1073741824.0 - 1);
+    }
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, LEN, LEN, D, 1}};
+    const attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .scores = scores};
+    p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = ATTN_F64;
+    p.want.scores = 1;
+    for (int unscaled = 0; unscaled < 2; unscaled++) {
+        double square = 0;
+        if (unscaled) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = 1;
+        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        for (int i = 0; i < LEN * LEN; i++) square += scores[i] * scores[i] / (LEN * LEN);
+        assert_true(fabs(square / (unscaled ? D : 1) - 1) < 5 * sqrt(2.0 / (LEN * D / 2.0)));
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    attn_cost c = {.scores = 7};
+    attn_error e;
+    attn_cost_problem p = heads_of(ATTN_COST_TILED, 1, 4, 8, 8, ATTN_F32);
+#define REFUSED(change, want, text)                                                                                                \
+    do {                                                                                                                           \
+        attn_cost_problem was = p;                                                                                                 \
+        change;                                                                                                                    \
+        assert_int_equal(attn_cost_estimate(&p, &c, &e), want);                                                                    \
+        assert_string_equal(e.message, text);                                                                                      \
+        p = was;                                                                                                                   \
+    } while (0)
+    REFUSED(p.struct_size = 4, ATTN_ERR_ARGUMENT, "cost: struct_size is 4; set it to sizeof(attn_cost_problem)");
+    REFUSED(p.method = (attn_cost_method)9, ATTN_ERR_ARGUMENT, "cost: method is 9; known: 0 (tiled), 1 (matrix), 2 (linear)");
+    REFUSED(p.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cost: dtype is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(p.shape.len_q = -1, ATTN_ERR_SHAPE, "cost: len_q (-1) is negative");
+    REFUSED(p.shape.heads_kv = 3, ATTN_ERR_SHAPE, "cost: heads_q (4) is not a multiple of heads_kv (3)");
+    REFUSED(p.pairs = -1, ATTN_ERR_ARGUMENT, "cost: pairs is -1; it must be 0 or more");
+    REFUSED(p.pairs = 257, ATTN_ERR_ARGUMENT, "cost: pairs (257) are more than there are (256)");
+    assert_int_equal(attn_cost_estimate(NULL, &c, &e), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_cost_estimate(&p, NULL, &e), ATTN_ERR_ARGUMENT);
+    assert_true(c.scores == 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_linear_saving),
+        cmocka_unit_test(test_roofline),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_variance_of_scores),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
