@@ -6,6 +6,7 @@
     plan = attn.plan(problem, threads=2); plan.run(arguments)
 """
 import ctypes
+import pathlib
 import re
 
 
@@ -24,10 +25,18 @@ WORDS = {
 }
 
 
+def read_text(path, seen):
+    """A header without comments, behind those of ours that it includes."""
+    if path in seen:
+        return ""
+    seen.add(path)
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.S)
+    return "".join(read_text(path.parents[1] / name, seen) for name in re.findall(r'#include "(attn/\w+\.h)"', text)) + text
+
+
 def read_header(path):
     """The types of a header by name, as ctypes knows them, and its enumerators by name."""
-    with open(path, encoding="utf-8") as file:
-        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+    text = read_text(pathlib.Path(path), set())
     types, values = dict(WORDS), {}
     for body, name in re.findall(r"typedef enum \w+ \{(.*?)\} (\w+);", text, flags=re.S):
         types[name] = ctypes.c_int

@@ -68,21 +68,23 @@ attn_status backward_begin(backward_work *work, const attention_input *input, at
     const attn_dtype stored = problem_dtype(&input->spec), compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const attn_dtype q = problem.q.dtype, k = problem.k.dtype, v = problem.v.dtype, bias = problem.bias.bias.dtype;
     enum { LIKE_O = ROLES, LIKE_LSE };
-    const result_row rows[] = {{"dq", SPEC_BACKWARD, 1, ROLE_Q, q, &args->grad_q},
-                               {"dk", SPEC_BACKWARD, 1, ROLE_K, k, &args->grad_k},
-                               {"dv", SPEC_BACKWARD, 1, ROLE_V, v, &args->grad_v},
-                               {"dbias", SPEC_BACKWARD, g->bias, ROLE_BIAS, bias, &args->grad_bias},
-                               {"dslopes", SPEC_BACKWARD, g->slopes, ROLE_SLOPES, compute, &args->grad_slopes},
-                               {"dsink", SPEC_BACKWARD, g->sink, ROLE_SINK, compute, &args->grad_sink},
-                               {"dscale", SPEC_BACKWARD, g->scale, ROLE_SCALE, compute, &args->grad_scale},
-                               {"tan_o", SPEC_JVP, 1, LIKE_O, stored, &args->tan_o},
-                               {"tan_lse", SPEC_JVP, 1, LIKE_LSE, compute, &args->tan_lse},
-                               {"second_do", SPEC_DOUBLE_BACKWARD, 1, LIKE_O, stored, &args->second_grad_o},
-                               {"second_dlse", SPEC_DOUBLE_BACKWARD, 1, LIKE_LSE, compute, &args->second_grad_lse},
-                               {"second_q", SPEC_DOUBLE_BACKWARD, 1, ROLE_Q, q, &args->second_q},
-                               {"second_k", SPEC_DOUBLE_BACKWARD, 1, ROLE_K, k, &args->second_k},
-                               {"second_v", SPEC_DOUBLE_BACKWARD, 1, ROLE_V, v, &args->second_v},
-                               {"second_bias", SPEC_DOUBLE_BACKWARD, problem.second.bias, ROLE_BIAS, bias, &args->second_bias}};
+    const result_row rows[] = {
+        {"dq", SPEC_BACKWARD, 1, ROLE_Q, q, &args->grad_q},
+        {"dk", SPEC_BACKWARD, 1, ROLE_K, k, &args->grad_k},
+        {"dv", SPEC_BACKWARD, 1, ROLE_V, v, &args->grad_v},
+        {"dbias", SPEC_BACKWARD, g->bias, ROLE_BIAS, bias, &args->grad_bias},
+        {"dslopes", SPEC_BACKWARD, g->slopes, ROLE_SLOPES, compute, &args->grad_slopes},
+        {"dbias_table", SPEC_BACKWARD, problem.gradients.bias_table, ROLE_BIAS_TABLE, compute, &args->grad_bias_table},
+        {"dsink", SPEC_BACKWARD, g->sink, ROLE_SINK, compute, &args->grad_sink},
+        {"dscale", SPEC_BACKWARD, g->scale, ROLE_SCALE, compute, &args->grad_scale},
+        {"tan_o", SPEC_JVP, 1, LIKE_O, stored, &args->tan_o},
+        {"tan_lse", SPEC_JVP, 1, LIKE_LSE, compute, &args->tan_lse},
+        {"second_do", SPEC_DOUBLE_BACKWARD, 1, LIKE_O, stored, &args->second_grad_o},
+        {"second_dlse", SPEC_DOUBLE_BACKWARD, 1, LIKE_LSE, compute, &args->second_grad_lse},
+        {"second_q", SPEC_DOUBLE_BACKWARD, 1, ROLE_Q, q, &args->second_q},
+        {"second_k", SPEC_DOUBLE_BACKWARD, 1, ROLE_K, k, &args->second_k},
+        {"second_v", SPEC_DOUBLE_BACKWARD, 1, ROLE_V, v, &args->second_v},
+        {"second_bias", SPEC_DOUBLE_BACKWARD, problem.second.bias, ROLE_BIAS, bias, &args->second_bias}};
     attn_status status = ATTN_OK;
     for (size_t n = 0; n < sizeof rows / sizeof *rows && status == ATTN_OK; n++)
         if (rows[n].used && (int)rows[n].op == input->spec.op) status = add_result(work, &rows[n], error);

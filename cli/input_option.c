@@ -158,6 +158,31 @@ static const void *published_slopes(attention_input *input)
     return slopes;
 }
 
+/* [head, bucket], as --t5 or --clipped says. */
+static attn_status read_bias_table(attention_input *input, attn_error *error)
+{
+    const input_tensor *used = &input->used[ROLE_BIAS_TABLE];
+    const attn_tensor *t = used->tensor;
+    const problem_spec *spec = &input->spec;
+    const int64_t heads = spec->shape.heads_q, buckets = spec->clipped ? 2 * spec->clipped + 1 : 32;
+    char shape[SHAPE_TEXT];
+    if (!t && !spec->t5 && !spec->clipped) return ATTN_OK;
+    if (!t)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.80s: no table of the bias by distance: bias_table; --bias-table=NAME chooses another", input->path);
+    if (!spec->t5 && !spec->clipped)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.60s: tensor '%.30s' is a bias by distance; --t5 or --clipped=N says of which kind", used->path, t->name);
+    if (t->rank != 2 || t->shape[0] != heads || t->shape[1] != buckets)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%.60s: tensor '%.30s' %.60s: expected [%" PRId64 ", %" PRId64 "], a number for each head and %s",
+                       used->path, t->name, shape_text(shape, t->rank, t->shape), heads, buckets,
+                       spec->clipped ? "distance" : "bucket");
+    attn_status status = input_check_float(used, error);
+    if (status == ATTN_OK) input->args.bias_table = input_convert(input, t, compute_dtype(input));
+    return status;
+}
+
 attn_status input_read_heads(attention_input *input, attn_error *error)
 {
     problem_spec *spec = &input->spec;
@@ -178,7 +203,7 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
         spec->has_scale = 0;
         status = read_head_numbers(input, ROLE_SCALE, NULL, &input->args.scale, error);
     }
-    return status;
+    return status == ATTN_OK ? read_bias_table(input, error) : status;
 }
 
 /* ---- gradients ---- */
@@ -212,6 +237,7 @@ static attn_status read_gradients(attention_input *input, attn_error *error)
     if (spec->op != SPEC_BACKWARD) return ATTN_OK;
     spec->dbias = input->used[ROLE_BIAS].tensor != NULL;
     spec->dslopes = input->used[ROLE_SLOPES].tensor != NULL;
+    spec->dtable = input->used[ROLE_BIAS_TABLE].tensor != NULL;
     spec->dsink = input->used[ROLE_SINK].tensor != NULL;
     spec->dscale = input->used[ROLE_SCALE].tensor != NULL;
     return ATTN_OK;

@@ -32,6 +32,7 @@ typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTO
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
 typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
 typedef enum spec_alibi { SPEC_ALIBI_NONE, SPEC_ALIBI_HEAD, SPEC_ALIBI_BATCH_HEAD } spec_alibi;
+typedef enum spec_t5 { SPEC_T5_NONE, SPEC_T5_BOTH, SPEC_T5_CAUSAL } spec_t5;
 typedef enum spec_empty { SPEC_EMPTY_ZERO, SPEC_EMPTY_UNIFORM } spec_empty;
 typedef enum spec_order { SPEC_BHSD, SPEC_BSHD } spec_order;
 
@@ -79,8 +80,12 @@ typedef struct problem_spec {
 
     char score[SPEC_NAME]; /* "cosine", "distance"; "" is dot; "additive/128" is of a later version */
 
+    int t5;          /* spec_t5: a bias by T5's 32 buckets */
+    int64_t clipped; /* 0, or a bias by distance up to here */
+    int dtable;      /* the gradient of the table of either */
+
     /* What later versions compute. */
-    int t5, rope;
+    int rope;
     char rel[SPEC_NAME];    /* "shaw/64", "xl" */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
     char phi[SPEC_NAME];    /* "elu1" */

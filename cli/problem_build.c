@@ -20,6 +20,7 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
     }
     if (spec->window && spec->sparse[0])
         return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both say which keys are near", spec->sparse);
+    if (spec->t5 && spec->clipped) return failure(error, ATTN_ERR_ARGUMENT, "t5 and clipped both say what the bias by distance is");
     if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
     return ATTN_OK;
 }
@@ -32,6 +33,7 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
         const char *name, *of, *is;
     } gradients[] = {{spec->dbias, spec->bias, "dbias", "bias", "the gradient of the bias"},
                      {spec->dslopes, spec->alibi, "dslopes", "alibi", "the gradient of its slopes"},
+                     {spec->dtable, spec->t5 || spec->clipped, "dtable", "t5 or clipped", "the gradient of its table"},
                      {spec->dsink, spec->sink, "dsink", "sink", "the gradient of the sink"},
                      {spec->dscale, spec->scale_heads, "dscale", "scale=heads", "the gradient of the scale of each head"}};
     const int backward = spec->op == SPEC_BACKWARD;
@@ -123,6 +125,11 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     p.dropout.probability = spec->dropout;
     p.bias.alibi = (attn_alibi)spec->alibi;
     p.bias.sink = spec->sink;
+    p.bias_table.used = spec->t5 || spec->clipped;
+    p.bias_table.kind = spec->clipped ? ATTN_DISTANCE_CLIPPED : ATTN_DISTANCE_T5;
+    p.bias_table.max_distance = spec->clipped;
+    p.bias_table.causal = spec->t5 == SPEC_T5_CAUSAL;
+    p.gradients.bias_table = spec->dtable;
 
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;

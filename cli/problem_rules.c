@@ -176,6 +176,21 @@ static int print_chunk(const problem_rule *rule, const problem_spec *spec, char 
     return spec->chunk != 0;
 }
 
+static attn_status read_clipped(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    if (!value) return need_value(rule, error);
+    if (!read_whole(value, value + strlen(value), &spec->clipped) || spec->clipped < 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "clipped: '%.40s' is not a distance (a whole number above 0)", value);
+    return ATTN_OK;
+}
+
+static int print_clipped(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    snprintf(text, size, "%" PRId64, spec->clipped);
+    return spec->clipped != 0;
+}
+
 static int print_window(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
 {
     (void)rule;
@@ -478,8 +493,13 @@ const problem_rule problem_rules[] = {
      .read = read_pattern, .print = print_pattern, FIELD(score), .choices = LIST("dot", "cosine", "distance", "additive/N")},
     {.word = {"rel", "KIND", "relative terms: shaw/DISTANCE, xl", WORD_OPTION, FLAG_INPUT, "relative terms"},
      .read = read_pattern, .print = print_pattern, FIELD(rel), .choices = LIST("shaw/N", "xl")},
-    {.word = {"t5", NULL, "a bias by bucket of distance (T5)", WORD_OPTION, FLAG_INPUT, "T5 bias"},
-     .read = read_flag, .print = print_flag, FIELD(t5)},
+    {.word = {"t5", "[=KEYS]", "a bias by T5's buckets of distance: both (default), causal", WORD_OPTION, FLAG_INPUT, NULL},
+     .read = read_choice, .print = print_choice, FIELD(t5), .choices = LIST("both", "causal"),
+     .first = SPEC_T5_BOTH, .omitted = SPEC_T5_BOTH},
+    {.word = {"clipped", "N", "a bias by distance, the same for all beyond N", WORD_OPTION, FLAG_INPUT, NULL},
+     .read = read_clipped, .print = print_clipped},
+    {.word = {"dtable", NULL, "the gradient of the table of t5 or clipped too", WORD_OPTION, FLAG_NONE, NULL},
+     .read = read_flag, .print = print_flag, FIELD(dtable)},
     {.word = {"rope", NULL, "rotary positions", WORD_OPTION, FLAG_INPUT, "rotary positions"},
      .read = read_flag, .print = print_flag, FIELD(rope)},
     {.word = {"sparse", "KIND", "a sparse mask: longformer/WIDTH/GLOBAL", WORD_OPTION, FLAG_INPUT, NULL},

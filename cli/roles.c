@@ -19,6 +19,7 @@ const role_row roles[ROLES] = {
     [ROLE_LENGTHS_KV] = {"lengths_kv", "lengths-kv", "real keys of each batch entry", 0},
     [ROLE_OFFSET] = {"offset", "offset", "where query 0 stands among the keys; or a number", 0},
     [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes of each head, or batch entry and head", 0},
+    [ROLE_BIAS_TABLE] = {"bias_table", "bias-table", "numbers of a bias by distance, for --t5 or --clipped", 0},
     [ROLE_SINK] = {"sink", "sink", "a number of each head that joins the denominator", 0},
     [ROLE_SCALE] = {"scale", "scale", "the scale of each head; or a number (1/sqrt(width))", 0},
     [ROLE_BLOCKS] = {"blocks", "blocks", "a block mask, 1 = keep; needs --block", 0},

@@ -17,6 +17,7 @@ typedef enum tensor_role {
     ROLE_LENGTHS_KV,
     ROLE_OFFSET,
     ROLE_SLOPES,
+    ROLE_BIAS_TABLE,
     ROLE_SINK,
     ROLE_SCALE,
     ROLE_BLOCKS,

@@ -19,6 +19,13 @@ typedef enum ref_kind {
     REF_DISTANCE /* -|q - k|^2 */
 } ref_kind;
 
+/* How a distance p_i - j becomes a row of a table. */
+typedef enum ref_buckets {
+    REF_CLIPPED,  /* clamp(d, -reach, reach) + reach */
+    REF_T5,       /* half of the buckets for each direction */
+    REF_T5_CAUSAL /* all of them for keys before the query */
+} ref_buckets;
+
 /* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep, bias and Z [B][Hq][Sq][Skv].
  * A field that is 0 or NULL is an option that is not used. */
 typedef struct ref_problem {
@@ -52,10 +59,18 @@ typedef struct ref_problem {
     int64_t R;          /* rows of W, where they are not D */
     const double *W;    /* [Hq or 1][rows][columns] */
     int W_of_each_head; /* 1: Hq of them */
+
+    const double *bias_table; /* [Hq or 1][buckets]: added to scores by distance */
+    ref_buckets bucket_rule;
+    int64_t buckets, reach;      /* reach: the distance behind which nothing changes */
+    int bias_table_of_each_head; /* 1: Hq of them */
 } ref_problem;
 
 /* All Skv keys, or the first len_kv of them. */
 enum { REF_UNIFORM_ALL = 1, REF_UNIFORM_OWN = 2 };
+
+/* The bucket of distance d. */
+int64_t ref_bucket(const ref_problem *p, int64_t d);
 
 /* 1 if query i of head h sees key j. */
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j);
@@ -92,12 +107,13 @@ void ref_outputs_of(const ref_problem *p, const double *S, const double *P, cons
 typedef struct ref_gradients {
     const double *dO, *dlse;
     double *dQ, *dK, *dV;
-    double *P;       /* [B][Hq][Sq][Skv]: the weights, on the way */
-    double *dS;      /* [B][Hq][Sq][Skv]: also the gradient of a bias that is not broadcast */
-    double *dscale;  /* [Hq]: of the scale */
-    double *dslopes; /* [B][Hq]; may be NULL without slopes */
-    double *dsink;   /* [Hq]; may be NULL without sinks */
-    double *dW;      /* like W; may be NULL without W */
+    double *P;           /* [B][Hq][Sq][Skv]: the weights, on the way */
+    double *dS;          /* [B][Hq][Sq][Skv]: also the gradient of a bias that is not broadcast */
+    double *dscale;      /* [Hq]: of the scale */
+    double *dslopes;     /* [B][Hq]; may be NULL without slopes */
+    double *dsink;       /* [Hq]; may be NULL without sinks */
+    double *dW;          /* like W; may be NULL without W */
+    double *dbias_table; /* like bias_table; may be NULL without it */
 } ref_gradients;
 void ref_backward(const ref_problem *p, const ref_gradients *g);
 

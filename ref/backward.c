@@ -3,7 +3,8 @@
  * backward.c - the gradient of attention, by definition.  With f the softcap (or nothing), x the scores before it and Z the
  * dropout:
  *
- *      O = (Z P) V     P = softmax(S)     S = f(x) + bias - slope |p_i - j|     x = scale/temperature * Q K^T
+ *      O = (Z P) V     P = softmax(S)     x = scale/temperature * Q K^T
+ *      S = f(x) + bias - slope |p_i - j| + table[bucket(p_i - j)]
  *
  *      g_ij    = Z_ij dO_i . v_j                    the gradient that reaches weight (i, j)
  *      delta_i = sum_j P_ij g_ij
@@ -55,6 +56,7 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
         double dx = dS[j] * slope;
         row_raw_gradient(p, G, r, j, r->scale * dx);
         G->dscale[r->h] += dx * unscaled * row_raw_score(p, r, j);
+        if (p->bias_table) G->dbias_table[bias_table_at(p, r->h, r->position - j)] += dS[j];
         if (p->slopes) G->dslopes[r->b * p->Hq + r->h] -= dS[j] * fabs((double)(r->position - j));
     }
     if (p->sink) G->dsink[r->h] += exp(p->sink[r->h] - lse) * (dlse - delta);
@@ -67,6 +69,7 @@ void ref_backward(const ref_problem *p, const ref_gradients *G)
     zero(G->dV, p->B * p->Hkv * p->Skv * p->Dv);
     zero(G->dscale, p->Hq);
     if (G->dW) zero(G->dW, (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p));
+    if (G->dbias_table) zero(G->dbias_table, (p->bias_table_of_each_head ? p->Hq : 1) * p->buckets);
     if (G->dslopes) zero(G->dslopes, p->B * p->Hq);
     if (G->dsink) zero(G->dsink, p->Hq);
     for (int64_t b = 0; b < p->B; b++)

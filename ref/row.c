@@ -31,6 +31,25 @@ double dot(const double *x, const double *y, int64_t n)
 /* x / y rounded down, for y > 0. */
 static int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }
 
+int64_t ref_bucket(const ref_problem *p, int64_t d)
+{
+    if (p->bucket_rule == REF_CLIPPED) return (d < -p->reach ? -p->reach : d > p->reach ? p->reach : d) + p->reach;
+    /* Of each direction's buckets the first half are for one distance each, the others for ranges that grow by a factor. */
+    int both = p->bucket_rule == REF_T5;
+    int64_t each = both ? p->buckets / 2 : p->buckets, exact = each / 2, first = both && d < 0 ? each : 0;
+    int64_t n = d >= 0 ? d : both ? -d : 0;
+    if (n < exact) return first + n;
+    double share = log((double)n / (double)exact) / log((double)p->reach / (double)exact);
+    int64_t bucket =
+        exact + (int64_t)floor(share * (double)(each - exact) + 1e-9); /* a whole number may come out a rounding below */
+    return first + (bucket < each ? bucket : each - 1);
+}
+
+int64_t bias_table_at(const ref_problem *p, int64_t h, int64_t d)
+{
+    return (p->bias_table_of_each_head ? h * p->buckets : 0) + ref_bucket(p, d);
+}
+
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t Sq = p->len_q ? p->len_q[b] : p->Sq;
@@ -48,6 +67,7 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
     if (p->chunk && j / p->chunk != floor_div(pos, p->chunk)) return 0;
     if (p->keep && !p->keep[at]) return 0;
     if (p->bias && p->bias[at] == -INFINITY) return 0;
+    if (p->bias_table && p->bias_table[bias_table_at(p, h, pos - j)] == -INFINITY) return 0;
     return 1;
 }
 
@@ -74,6 +94,7 @@ double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of
     }
     if (p->bias) s += p->bias[r->index * p->Skv + j];
     if (p->slopes) s -= p->slopes[r->b * p->Hq + r->h] * fabs((double)(r->position - j));
+    if (p->bias_table) s += p->bias_table[bias_table_at(p, r->h, r->position - j)];
     if (slope_of_cap) *slope_of_cap = slope;
     return s;
 }

@@ -27,6 +27,9 @@ double row_raw_score(const ref_problem *p, const row *r, int64_t j);
 /* What dx, the gradient of that number, adds to those of all that it is made of. */
 void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double dx);
 
+/* Where the number of head h and distance d stands in bias_table. */
+int64_t bias_table_at(const ref_problem *p, int64_t h, int64_t d);
+
 /* 1 if the query sees any key. */
 int row_sees_any(const ref_problem *p, const row *r);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit, tests/fault or tests/merge.
+"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit, tests/fault, tests/merge or tests/position.
 
 A message counts as tested when a string of a test equals its format, or is what the format can print.
 """
@@ -38,7 +38,7 @@ def pattern(text):
 
 def main():
     tested = set()
-    folders = ["tests/unit", "tests/fault", "tests/merge"]
+    folders = ["tests/unit", "tests/fault", "tests/merge", "tests/position"]
     for path in sorted(path for folder in folders for path in (ROOT / folder).glob("*.c")):
         tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, path.read_text()))
     rules = faults = 0

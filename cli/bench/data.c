@@ -216,6 +216,9 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     }
     if (p->bias.additive) args->bias = input(d, &p->bias.bias, compute, pairs);
     if (p->bias.alibi) args->slopes = draw_slopes(d, compute, p);
+    const int64_t buckets = p->bias_table.max_distance ? 2 * p->bias_table.max_distance + 1 : 32;
+    if (p->bias_table.used) args->bias_table = few(d, compute, s->heads_q * buckets);
+    if (p->gradients.bias_table) args->grad_bias_table = few(d, compute, s->heads_q * buckets);
     if (p->bias.sink) args->sink = few(d, compute, s->heads_q);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) args->scale = few(d, compute, s->heads_q);
     args->dropout_seed = spec->seed;

@@ -204,7 +204,16 @@ static int run_reference(flows *all, const expectation *e, const attn_problem *p
     int ok = 1;
     for (int k = 0; k < PARTS; k++) ok &= (x[k] = calloc((size_t)counts[k] + 1, sizeof(double))) != NULL;
     if (ok && p->op == ATTN_BACKWARD) {
-        ref_backward(r, &(ref_gradients){s.dO, s.dlse, x[TQ], x[TK], x[TV], x[TP], x[TS], x[TSCALE], x[TSLOPES], x[TSINK], NULL});
+        ref_backward(r, &(ref_gradients){.dO = s.dO,
+                                         .dlse = s.dlse,
+                                         .dQ = x[TQ],
+                                         .dK = x[TK],
+                                         .dV = x[TV],
+                                         .P = x[TP],
+                                         .dS = x[TS],
+                                         .dscale = x[TSCALE],
+                                         .dslopes = x[TSLOPES],
+                                         .dsink = x[TSINK]});
         ok = ref_bound_backward(&b, r, &s, arithmetic) && take(all, FLOW_GRAD_Q, p, x[TQ], b.Q) &&
              take(all, FLOW_GRAD_K, p, x[TK], b.K) && take(all, FLOW_GRAD_V, p, x[TV], b.V) &&
              take(all, FLOW_GRAD_BIAS, p, x[TS], b.S) && take(all, FLOW_GRAD_SCALE, p, x[TSCALE], b.scale) &&

@@ -22,98 +22,12 @@
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(_WIN32) || defined(__CYGWIN__)
-#if defined(ATTN_BUILD_SHARED)
-#define ATTN_API __declspec(dllexport)
-#else
-#define ATTN_API
-#endif
-#elif defined(__GNUC__)
-#define ATTN_API __attribute__((visibility("default")))
-#else
-#define ATTN_API
-#endif
-
-#define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 1
-#define ATTN_VERSION_PATCH 0
+#include "attn/relative.h"
+#include "attn/types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- status and errors ---------------------------------------------------------------------------------------- */
-
-/* The values are pinned: they never change meaning. */
-typedef enum attn_status {
-    ATTN_OK = 0,
-    ATTN_ERR_ARGUMENT = 1,    /* a NULL pointer, an unknown enum value, a number out of its range */
-    ATTN_ERR_SHAPE = 2,       /* sizes that do not fit each other, or whose product overflows */
-    ATTN_ERR_STRIDE = 3,      /* a layout that cannot be: last axis not contiguous, an output that overlaps itself */
-    ATTN_ERR_UNSUPPORTED = 4, /* well formed, and this build or this CPU has no kernel for it */
-    ATTN_ERR_MEMORY = 5,      /* the allocator returned NULL, or the workspace is too small */
-    ATTN_ERR_IO = 6,          /* libattn_io: the operating system refused (open, read, write, rename) */
-    ATTN_ERR_FORMAT = 7       /* libattn_io: a file that is not what it claims to be */
-} attn_status;
-
-/* The caller's memory; filled on failure (and set to ATTN_OK with an empty message on success).
- * The message is one line without a final period: `heads_q (30) is not a multiple of heads_kv (8)`. */
-typedef struct attn_error {
-    attn_status status;
-    char message[240];
-} attn_error;
-
-/* A short constant text, such as "shapes do not fit".  Never NULL, also for values that are no status. */
-ATTN_API const char *attn_status_string(attn_status status);
-
-/* "MAJOR.MINOR.PATCH" of the library that is linked (the macros tell what was compiled against). */
-ATTN_API const char *attn_version(void);
-
-/* ---- element types and layouts -------------------------------------------------------------------------------- */
-
-/* Zero means "the natural one": f32 for q, the type of q for k, v and o, the compute type for bias and weights,
- * i64 for index arrays.  The integer types beyond index arrays and ATTN_BOOL serve files (libattn_io). */
-typedef enum attn_dtype {
-    ATTN_DTYPE_DEFAULT = 0,
-    ATTN_F32 = 1,
-    ATTN_F64 = 2,
-    ATTN_F16 = 3,  /* IEEE binary16 */
-    ATTN_BF16 = 4, /* the upper half of an f32 */
-    ATTN_BOOL = 5, /* one byte, 0 or not 0 */
-    ATTN_I8 = 6,
-    ATTN_U8 = 7,
-    ATTN_I16 = 8,
-    ATTN_U16 = 9,
-    ATTN_I32 = 10,
-    ATTN_U32 = 11,
-    ATTN_I64 = 12,
-    ATTN_U64 = 13
-} attn_dtype;
-
-/* Bytes of one element; 0 for ATTN_DTYPE_DEFAULT and for values that are no type. */
-ATTN_API size_t attn_dtype_size(attn_dtype dtype);
-/* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are no type. */
-ATTN_API const char *attn_dtype_name(attn_dtype dtype);
-
-/* A stride that broadcasts like 0, and does not count as "all strides 0 = dense". */
-#define ATTN_BROADCAST INT64_MIN
-
-/*
- * How a tensor of shape [batch, head, token, channel] lies in memory.  Element (b, h, t, c) is at
- *
- *      base + b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]        (elements)
- *
- * All four strides 0 means dense in that order.  For q, k, v and o the last stride must be 1.  Inputs may broadcast
- * (stride 0) and run backwards (negative stride); outputs must not overlap themselves.
- * [batch, token, head, channel] is {token*heads*dim, dim, heads*dim, 1}; packed QKV and slices work the same way.
- */
-typedef struct attn_layout {
-    attn_dtype dtype;
-    int64_t stride[4];
-} attn_layout;
 
 /* ---- the problem: what to compute ----------------------------------------------------------------------------- */
 
@@ -160,7 +74,8 @@ typedef enum attn_scale_kind {
 } attn_scale_kind;
 
 /*
- * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); bias and ALiBi; masks; softmax.
+ * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); biases (additive, ALiBi, by distance);
+ * masks; softmax.
  *
  * w, of ATTN_SCORE_GENERAL and ATTN_SCORE_METRIC, is one matrix for all heads, or one for each query head.  A kind prepares
  * queries, and cosine and distance also keys, in memory of the size of these tensors, once for each call.
@@ -316,6 +231,8 @@ typedef struct attn_gradients {
     attn_layout grad_bias; /* the shape of bias: 1 on the axes that bias broadcasts (stride 0); the type of bias by default */
     int w;                 /* 1: attn_args.grad_w is written, summed over batch and, where heads share w, over heads */
     attn_layout grad_w;    /* the shape of w; the type of w by default */
+    int bias_table;        /* 1: attn_args.grad_bias_table is written, summed over the batch and the heads that share a table */
+    attn_layout grad_bias_table; /* the shape of bias_table; the type of bias_table by default */
     int64_t reserved[4];
 } attn_gradients;
 
@@ -470,6 +387,7 @@ typedef struct attn_problem {
     attn_second second;
     attn_paging paging;
     attn_quantised quantised;
+    attn_bias_table bias_table; /* attn/relative.h */
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -556,6 +474,8 @@ typedef struct attn_args {
     void *grad_w;
     const void *k_scale; /* of attn_quantised */
     const void *v_scale;
+    const void *bias_table; /* of attn_bias_table */
+    void *grad_bias_table;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

@@ -150,13 +150,9 @@ ATTN_API attn_status attn_position_resize_backward(attn_dtype dtype, int64_t cha
  * is a power of two; otherwise those of the next lower power of two, then every other one of the next higher.  f32 or f64. */
 ATTN_API attn_status attn_alibi_slopes(int64_t heads, attn_dtype dtype, void *slopes, attn_error *error);
 
-typedef enum attn_distance_kind {
-    ATTN_DISTANCE_T5 = 0,     /* buckets, exact near 0 and logarithmic beyond (Raffel et al. 2020, section 2.1, and its code) */
-    ATTN_DISTANCE_CLIPPED = 1 /* one number for each distance up to max_distance, which those beyond share (Shaw et al. 2018) */
-} attn_distance_kind;
-
 /*
- * A bias that depends on the distance d = p_i - j of a query and a key alone, b[h][bucket(d)]:
+ * A bias that depends on the distance d = p_i - j of a query and a key alone, b[h][bucket(d)] (attn_bias_table has it inside the
+ * walk):
  *
  *      CLIPPED  bucket = clamp(d, -max_distance, max_distance) + max_distance;  2 max_distance + 1 buckets
  *      T5       n = |d|, and half the buckets for each direction, d < 0 (keys behind the query) the second half; or with `causal`

@@ -22,6 +22,7 @@ int main(void)
     SIZE(attn_tangents);
     SIZE(attn_second);
     SIZE(attn_want);
+    SIZE(attn_bias_table);
     SIZE(attn_problem);
     SIZE(attn_args);
     SIZE(attn_options);

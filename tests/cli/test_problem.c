@@ -39,6 +39,8 @@ static void canonical_strings(void **state)
         "fwd:f32:sq9:d8:block=64,128/0.25/b1h1",
         "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
         "fwd:f32:sq9:d8:score=cosine",
+        "fwd:f32:sq9:d8:t5=causal",
+        "bwd:f32:sq9:d8:clipped=12:dtable",
         "bwd:bf16:sq9:d8:dscale:score=distance",
         "linear:f32:sq9:d8:rel=xl:phi=elu1",
         "decode:int8:sq1:skv9:d8",
@@ -120,6 +122,8 @@ static void refuses(void **state)
         {"sq9:d8:layout=bhds", "layout: unknown value 'bhds' (nearest: bhsd, bshd)"},
         {"sq9:d8:score=additive", "score: unknown value 'additive' (nearest: additive/N)"},
         {"sq9:d8:score=additive/0", "score: unknown value 'additive/0' (nearest: additive/N)"},
+        {"sq9:d8:clipped=0", "clipped: '0' is not a distance (a whole number above 0)"},
+        {"sq9:d8:clipped=3:t5", "t5 and clipped both say what the bias by distance is"},
         {"sq9:d8:rel=shaw/", "rel: unknown value 'shaw/' (nearest: shaw/N)"},
         {"sq9:d8:seed=-1", "seed: '-1' is not a whole number of 64 bits"},
         {"sq9:d8:seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number of 64 bits"},
@@ -152,8 +156,8 @@ static void names_what_is_missing(void **state)
     static const struct {
         const char *words, *missing;
     } rows[] = {
-        {"decode", "decode"}, {"linear", "linear attention"}, {"score=additive/4", "additive score"}, {"rel=xl", "relative terms"},
-        {"t5", "T5 bias"},    {"rope", "rotary positions"},   {"phi=elu1", "feature maps"},
+        {"decode", "decode"},         {"linear", "linear attention"}, {"score=additive/4", "additive score"},
+        {"rel=xl", "relative terms"}, {"rope", "rotary positions"},   {"phi=elu1", "feature maps"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         char text[80], expected[120];

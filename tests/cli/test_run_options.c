@@ -10,7 +10,7 @@ typedef struct gradients {
 
 static example e;
 static gradients g;
-static double slopes[32], sink[8], scale[8];
+static double slopes[32], sink[8], scale[8], table[4 * 32];
 
 /* The inputs of every option that is a tensor; scalars of the problem are left to the rows. */
 static void write_inputs(const char *name)
@@ -22,6 +22,8 @@ static void write_inputs(const char *name)
     add_floats(file, "dlse", 4, (int64_t[]){2, 3, 4, 3}, g.dlse);
     add_floats(file, "slopes", 3, (int64_t[]){2, 3, 4}, slopes);
     add_floats(file, "one_slope_a_head", 1, (int64_t[]){4}, slopes);
+    add_floats(file, "by_distance", 2, (int64_t[]){4, 5}, table);
+    add_floats(file, "by_bucket", 2, (int64_t[]){4, 32}, table);
     add_floats(file, "sink", 1, (int64_t[]){4}, sink);
     add_floats(file, "scale", 3, (int64_t[]){4, 1, 1}, scale);
     add_floats(file, "bias", 5, (int64_t[]){2, 1, 4, 3, 5}, e.bias);
@@ -41,6 +43,7 @@ static void draw(void)
     for (int64_t k = 0; k < 6 * 4 * 3 * 3; k++) g.dO[k] = (float)number(k, 4);
     for (int64_t k = 0; k < 6 * 4 * 3; k++) g.dlse[k] = (float)number(k, 5);
     for (int64_t k = 0; k < 24; k++) slopes[k] = (float)(0.4 + 0.3 * number(k, 6));
+    for (int64_t k = 0; k < 4 * 32; k++) table[k] = (float)number(k, 9);
     for (int64_t k = 0; k < 4; k++) sink[k] = (float)number(k, 7), scale[k] = (float)(0.5 + 0.2 * number(k, 8));
     for (int64_t k = 0; k < 2 * 4 * 3 * 5; k++) e.bias[k] = (float)number(k, 3);
 }
@@ -79,10 +82,22 @@ static void check_both(const char *words, int slope_tensor)
     assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
     assert_close(out, "lse", e.lse, 6 * 4 * 3);
     assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
-    const ref_gradients back = {
-        g.dO, strstr(words, "=dlse") ? NULL : g.dlse, g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink, NULL};
+    static double dtable[4 * 32];
+    const ref_gradients back = {.dO = g.dO,
+                                .dlse = strstr(words, "=dlse") ? NULL : g.dlse,
+                                .dQ = g.dQ,
+                                .dK = g.dK,
+                                .dV = g.dV,
+                                .P = g.P,
+                                .dS = g.dS,
+                                .dscale = g.dscale,
+                                .dslopes = g.dslopes,
+                                .dsink = g.dsink,
+                                .dbias_table = dtable};
     ref_backward(&e.p, &back);
     expect_gradients(out, e.p.bias != NULL);
+    if (e.p.bias_table) assert_close(out, "dbias_table", dtable, 4 * e.p.buckets);
+    assert_true(!attn_tensors_find(out, "dbias_table") == !e.p.bias_table);
     if (slope_tensor == 24) assert_close(out, "dslopes", g.dslopes, 24);
     for (int h = 0; h < 4 && slope_tensor == 4; h++)
         for (int b = 1; b < 6; b++) g.dslopes[h] += g.dslopes[b * 4 + h];
@@ -155,6 +170,18 @@ static void numbers_of_each_head(void **state)
     e.p.sink = NULL;
     e.p.scale_of_head = scale;
     check_both("--ignore=slopes --ignore=sink --ignore=bias --ignore=blocks", 0);
+}
+
+static void biases_by_distance(void **state)
+{
+    (void)state;
+    draw();
+    write_inputs("in.safetensors");
+    e.p.bias_table = table, e.p.bias_table_of_each_head = 1;
+    e.p.bucket_rule = REF_CLIPPED, e.p.buckets = 5, e.p.reach = 2;
+    check_both(NONE "--clipped=2 --bias-table=by_distance", 0);
+    e.p.bucket_rule = REF_T5_CAUSAL, e.p.buckets = 32, e.p.reach = 128;
+    check_both(NONE "--t5=causal --bias-table=by_bucket", 0);
 }
 
 static void blocks_and_bias(void **state)
@@ -254,7 +281,7 @@ static void check_packed(int bshd)
         copy_sequence(0, bshd, V, e.V, begin_kv, b, KEY_HEADS, VALUE_WIDTH);
         copy_sequence(0, bshd, dO, g.dO, begin_q, b, HEADS, VALUE_WIDTH);
         ref_forward(&e.p, e.O, e.lse, e.S, e.P);
-        const ref_gradients back = {g.dO, NULL, one[0], one[1], one[2], g.P, g.dS, g.dscale, NULL, NULL, NULL};
+        const ref_gradients back = {.dO = g.dO, .dQ = one[0], .dK = one[1], .dV = one[2], .P = g.P, .dS = g.dS, .dscale = g.dscale};
         ref_backward(&e.p, &back);
         copy_sequence(1, bshd, O, e.O, begin_q, b, HEADS, VALUE_WIDTH);
         for (int64_t h = 0; h < HEADS; h++)
@@ -353,6 +380,7 @@ int main(void)
         cmocka_unit_test(scalar_options),
         cmocka_unit_test(dropout_draws_from_the_seed),
         cmocka_unit_test(numbers_of_each_head),
+        cmocka_unit_test(biases_by_distance),
         cmocka_unit_test(blocks_and_bias),
         cmocka_unit_test(all_at_once),
         cmocka_unit_test(packed_sequences),

@@ -64,6 +64,7 @@ static double size_of_score(const ref_problem *p, const line *r, int64_t j)
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->bias) size += fabs(p->bias[r->at * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->b * p->Hq + r->h] * (double)(r->i + (p->offset ? p->offset[r->b] : 0) - j));
+    if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->h, r->i + (p->offset ? p->offset[r->b] : 0) - j)]);
     return size;
 }
 
@@ -151,6 +152,7 @@ static void bound_backward(bounds *out, const ref_problem *p, const ref_problem 
         double dS = w * ((z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + delta) + weight[j] * read_back;
         out->bias[r->at * p->Skv + j] = dS;
         out->slopes[r->b * p->Hq + r->h] += dS * fabs(position - (double)j);
+        if (p->bias_table) out->bias_table[bias_table_at(p, r->h, (int64_t)position - j)] += dS;
         sizes_of_gradient(sizes, out, r, j, scale * dS);
         out->scale[r->h] += dS * size_of_raw(sizes, r, j) / (p->temperature > 0 ? p->temperature : 1);
     }
@@ -211,6 +213,7 @@ static void make(bounds *out, const ref_problem *p, const ref_second *s, enum ki
     out->w = array(of_w), out->q = array(of_q), out->k = array(of_k), out->v = array(keys * p->Dv),
     out->bias = array(rows * p->Skv);
     out->scale = array(p->Hq), out->slopes = array(p->B * p->Hq), out->sink = array(p->Hq);
+    out->bias_table = array(p->Hq * p->buckets);
     ref_forward(p, O, lse, S, P);
     for (int64_t at = 0; at < rows; at++) {
         line r = {at / p->Sq / p->Hq, at / p->Sq % p->Hq, at % p->Sq, at, 0, p->scale, 0, storage, O + at * p->Dv};
@@ -233,8 +236,8 @@ void bounds_make_backward(bounds *out, const ref_problem *p, const ref_second *s
 
 void bounds_free(bounds *out)
 {
-    double *all[] = {out->o, out->lse,  out->tan_o, out->tan_lse, out->q,    out->k,
-                     out->v, out->bias, out->scale, out->slopes,  out->sink, out->w};
+    double *all[] = {out->o,    out->lse,   out->tan_o,  out->tan_lse, out->q, out->k,         out->v,
+                     out->bias, out->scale, out->slopes, out->sink,    out->w, out->bias_table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

@@ -3,7 +3,7 @@
  * bound.h - how far a result may be from exact.  What a kernel computes is a sum of products: of a weight, a tangent of a score
  * and, in the second order, a gradient of a weight.  Each of these factors carries the relative error
  *
- *      a_i u,   a_i = 8 + |lse_i| + max_j ((1 + 2/C) sum_c |scale q_c k_jc| + |bias_ij| + |alibi_ij|)      u: the rounding unit
+ *      a_i u,   a_i = 8 + |lse_i| + max_j ((1 + 2/C) sum_c |scale q_c k_jc| + the sizes of the biases)      u: the rounding unit
  *
  * (a score's error is an error of its weight and, with a softcap C, of the derivatives of the cap; lse was rounded too), which is
  * above that of the sums too for lengths as small as here.  So a result's bound is u times the same formula over absolute values,
@@ -22,6 +22,7 @@ typedef struct bounds {
     double *q, *k, *v, *bias;      /* of backward, or of the second order where dO is given; like dQ, dK, dV and dS */
     double *scale, *slopes, *sink; /* of backward: [Hq], [B][Hq], [Hq] */
     double *w;                     /* of backward: like W */
+    double *bias_table;            /* of backward: like it */
 } bounds;
 
 /* Bounds in units of u.  s: the inputs; dO may be NULL. */

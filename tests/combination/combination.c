@@ -302,6 +302,10 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
         random_source more = random_from(spec->seed + 2000003);
         combination_kind(c, &more, (attn_score_kind)(ATTN_SCORE_GENERAL + spec->seed % ATTN_SCORE_DISTANCE));
     }
+    if (flags & TABLE) {
+        random_source more = random_from(spec->seed + 3000017);
+        combination_table(c, &more, flags & FINITE);
+    }
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
 }
@@ -329,9 +333,9 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
 
 void combination_free(combination *c)
 {
-    tensor *tensors[] = {&c->q,        &c->k,     &c->v,     &c->o,     &c->lse,     &c->mask,  &c->blocks,
-                         &c->given,    &c->bias,  &c->slope, &c->w,     &c->sink,    &c->scale, &c->grad_o,
-                         &c->grad_lse, &c->tan_q, &c->tan_k, &c->tan_v, &c->tan_bias};
+    tensor *tensors[] = {&c->q,        &c->k,     &c->v,     &c->o,     &c->lse,      &c->mask,      &c->blocks,
+                         &c->given,    &c->bias,  &c->slope, &c->w,     &c->sink,     &c->scale,     &c->grad_o,
+                         &c->grad_lse, &c->tan_q, &c->tan_k, &c->tan_v, &c->tan_bias, &c->bias_table};
     void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,   c->length_kv,     c->keep,
                       c->slopes,  c->ranges,   c->ranges_of_ref, c->block_rows, c->block_columns, c->Z};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);

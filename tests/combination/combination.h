@@ -20,7 +20,7 @@ typedef struct combination {
     int64_t *ranges, *ranges_of_ref, *block_rows, *block_columns;
     unsigned char *keep;
     double *slopes, *Z;
-    tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale, w;
+    tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale, w, bias_table;
     tensor grad_o, grad_lse;
     tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
 } combination;
@@ -29,8 +29,8 @@ typedef struct combination {
 void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
 
 /* FINITE: nothing is poisoned; else what no query may see is NaN.  MORE: with options that problem strings have no words for.
- * KIND: with the score kind that the seed says. */
-enum { FINITE = 1, MORE = 2, KIND = 4 };
+ * KIND: with the score kind that the seed says.  TABLE: with a bias by distance. */
+enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8 };
 
 /* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
 void combination_of(combination *c, const problem_spec *spec, int flags);
@@ -44,6 +44,8 @@ extern const char combination_with_more[];
 void combination_more(combination *c, random_source *random);
 /* The step of KIND. */
 void combination_kind(combination *c, random_source *random, attn_score_kind kind);
+/* The step of TABLE. */
+void combination_table(combination *c, random_source *random, int finite);
 void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv);
 
 void combination_free(combination *c);

@@ -95,7 +95,8 @@ static void want_backward(combination *c, outcome *out)
                        .dscale = array(p->Hq),
                        .dslopes = array(p->B * p->Hq),
                        .dsink = array(p->Hq),
-                       .dW = p->W ? array(size_of(c->w.shape)) : NULL};
+                       .dW = p->W ? array(size_of(c->w.shape)) : NULL,
+                       .dbias_table = p->bias_table ? array(size_of(c->bias_table.shape)) : NULL};
     const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
     bounds b;
     ref_backward(p, &g);
@@ -123,7 +124,13 @@ static void want_backward(combination *c, outcome *out)
         like.layout.dtype = combination_compute(c);
         copy(add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.w);
     }
-    double *all[] = {g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink, g.dW};
+    if ((c->problem.gradients.bias_table = p->bias_table != NULL)) {
+        tensor like = c->bias_table;
+        like.layout.dtype = combination_compute(c);
+        copy(add(out, "grad_bias_table", combination_like(&like), &a->grad_bias_table, &c->problem.gradients.grad_bias_table),
+             g.dbias_table, b.bias_table);
+    }
+    double *all[] = {g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink, g.dW, g.dbias_table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     bounds_free(&b);
 }

@@ -93,7 +93,16 @@ static double phi(point *at)
     double *dP = array(p->B * p->Hq * p->Sq * p->Skv), *dS = array(p->B * p->Hq * p->Sq * p->Skv);
     double *dQ = array(at->count[Q]), *dK = array(at->count[K]), *dV = array(at->count[V]);
     double *dscale = array(p->Hq), *dslopes = array(p->B * p->Hq), *dsink = array(p->Hq);
-    ref_gradients g = {at->moved[GRAD_O], at->moved[GRAD_LSE], dQ, dK, dV, dP, dS, dscale, dslopes, dsink, NULL};
+    ref_gradients g = {.dO = at->moved[GRAD_O],
+                       .dlse = at->moved[GRAD_LSE],
+                       .dQ = dQ,
+                       .dK = dK,
+                       .dV = dV,
+                       .P = dP,
+                       .dS = dS,
+                       .dscale = dscale,
+                       .dslopes = dslopes,
+                       .dsink = dsink};
     ref_backward(p, &g);
     double sum = inner(dQ, combination_tangent(&c->tan_q, t->q), at->count[Q]) +
                  inner(dK, combination_tangent(&c->tan_k, t->k), at->count[K]) +

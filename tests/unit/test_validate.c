@@ -180,6 +180,44 @@ static void backward(small *s)
     s->problem.want.weights = 0;
 }
 
+static void test_bias_table(void **state)
+{
+    static const float table[SMALL_HQ * 32];
+    static float gradient[SMALL_HQ * 32];
+    (void)state;
+#define TABLE(...) (s.problem.bias_table = (attn_bias_table){__VA_ARGS__}, s.args.bias_table = table)
+    ACCEPTED(TABLE(.used = 1));
+    ACCEPTED(TABLE(.used = 1, .kind = ATTN_DISTANCE_CLIPPED, .max_distance = 4, .shared = 1));
+    REFUSED(TABLE(.used = 2), ATTN_ERR_ARGUMENT, "bias_table.used is 2; it is 0 or 1");
+    REFUSED(TABLE(.used = 1, .shared = 2), ATTN_ERR_ARGUMENT, "bias_table.shared is 2; it is 0 or 1");
+    REFUSED((TABLE(.used = 1), backward(&s), s.problem.gradients.bias_table = 3), ATTN_ERR_ARGUMENT,
+            "gradients.bias_table is 3; it is 0 or 1");
+    REFUSED(TABLE(.used = 1, .reserved = {0, 7}), ATTN_ERR_ARGUMENT, "bias_table.reserved[1] is 7; it must be 0");
+    REFUSED(TABLE(.shared = 1), ATTN_ERR_ARGUMENT, "bias_table.shared is set but bias_table.used is not");
+    REFUSED((backward(&s), s.problem.gradients.bias_table = 1), ATTN_ERR_ARGUMENT,
+            "gradients.bias_table is set but bias_table.used is not");
+    REFUSED(TABLE(.used = 1, .kind = (attn_distance_kind)2), ATTN_ERR_ARGUMENT,
+            "distance bias: kind is 2; known: 0 (T5), 1 (clipped)");
+    REFUSED(TABLE(.used = 1, .causal = 2), ATTN_ERR_ARGUMENT, "distance bias: causal is 2; it is 0 or 1");
+    REFUSED(TABLE(.used = 1, .buckets = 5), ATTN_ERR_ARGUMENT, "distance bias: buckets is 5; it is even and at least 4");
+    REFUSED(TABLE(.used = 1, .max_distance = 8), ATTN_ERR_ARGUMENT,
+            "distance bias: max_distance is 8; it is above 8, the exact buckets");
+    REFUSED(TABLE(.used = 1, .max_distance = 16777217), ATTN_ERR_ARGUMENT,
+            "bias_table.max_distance is 16777217; in the walk over tiles it is at most 16777216");
+    REFUSED(TABLE(.used = 1, .max_distance = -1), ATTN_ERR_ARGUMENT, "distance bias: max_distance is -1; it is within 0..2^61");
+    REFUSED((TABLE(.used = 1), s.problem.gradients.bias_table = 1), ATTN_ERR_ARGUMENT,
+            "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED(TABLE(.used = 1, .table.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
+            "bias_table.dtype is i32; it must be f32, f64, f16 or bf16");
+    REFUSED((TABLE(.used = 1), s.args.bias_table = NULL), ATTN_ERR_ARGUMENT, "args.bias_table is NULL");
+    REFUSED((TABLE(.used = 1), s.args.bias_table = (const char *)table + 2), ATTN_ERR_ARGUMENT,
+            "args.bias_table is not aligned to its elements of 4 bytes");
+    REFUSED((TABLE(.used = 1), backward(&s), s.problem.gradients.bias_table = 1,
+             sets(s.problem.gradients.grad_bias_table.stride, 0, 1, 0, 0), s.args.grad_bias_table = gradient),
+            ATTN_ERR_STRIDE, "grad_bias_table overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
+#undef TABLE
+}
+
 static void test_options_of_scores(void **state)
 {
     (void)state;
@@ -581,27 +619,17 @@ static void test_block_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block_lists),
-        cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_enums),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_options_of_scores),
-        cmocka_unit_test(test_score_kinds),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_want),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_pointers),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_tangents),
-        cmocka_unit_test(test_second),
+        cmocka_unit_test(test_block_lists), cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_enums),       cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_bias_table),  cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_shape),       cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_packed),      cmocka_unit_test(test_want),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_strides),     cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_pointers),
+        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_tangents),    cmocka_unit_test(test_second),
         cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * execute.c - attn_execute and attn_forward. */
 #include "../base/error.h"
 #include "../plan/plan.h"
+#include "../sched/tables.h"
 
 attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size, attn_error *error)
 {
@@ -15,8 +16,10 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     attn_args prepared;
-    void *rest = (char *)aligned + plan->prepare.bytes;
+    char *tables = (char *)aligned + plan->prepare.bytes;
+    void *rest = tables + plan->walk.tables.bytes;
     attn_prepare_begin(&plan->prepare, &plan->walk, &a, aligned, &prepared);
+    attn_tables_begin(&plan->walk, &a, tables, &prepared);
     switch (plan->walk.problem.op) {
     case ATTN_FORWARD:
         (plan->walk.decode ? attn_sched_decode : attn_sched_forward)(&plan->walk, &prepared, rest);

@@ -31,6 +31,7 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     walk->decode = plan->row->decode;
     walk->parallel_for = o.parallel_for;
     walk->parallel_context = o.parallel_context;
+    if (ours->bias_table.used) TRY(attn_bias_table_rule(&ours->bias_table, &walk->tables.rule, error));
     int64_t w_shape[2];
     attn_problem_w_shape(ours, w_shape);
     CHECK(attn_prepare_problem(ours, &walk->problem) && attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()) &&

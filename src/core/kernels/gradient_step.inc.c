@@ -259,6 +259,30 @@ static double step_sum_distances(int64_t rows, int64_t n, const void *dS, double
     return sum;
 }
 
+/* A strip of its own for every VF_LANES-th key: rows that follow each other there touch the same vectors or others, never half of
+ * one that was just written, which a processor would have to wait for. */
+static void step_sum_strip(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums)
+{
+    const int64_t length = n + (int64_t)width * VF_LANES - 1, ld = length + VF_LANES;
+    real *strips = scratch;
+    for (int64_t t = 0; t < VF_LANES * ld; t++) strips[t] = 0;
+    for (int v = 0; v < width; v++) {
+        int32_t index[VF_LANES];
+        for (int i = 0; i < VF_LANES; i++) index[i] = (int32_t)(rows - v * VF_LANES - i);
+        vm real_rows = vf_gt(vf_of_i32(index), vf_zero());
+        for (int64_t j = 0; j < n; j++) {
+            real *to = strips + j % VF_LANES * ld + (n - 1 - j) + v * VF_LANES;
+            vf s = vf_load((const real *)dS + j * TILE + v * VF_LANES);
+            vf_store(to, vf_add(vf_load(to), vf_select(real_rows, s, vf_zero())));
+        }
+    }
+    for (int64_t t = 0; t < length; t++) {
+        real sum = 0;
+        for (int k = 0; k < VF_LANES; k++) sum += strips[k * ld + t];
+        sums[t] += (double)sum;
+    }
+}
+
 static void step_reduce_pairs(int64_t rows, int64_t n, const void *dS, int over_queries, int over_keys, void *sums)
 {
     for (int64_t j = 0; j < n; j++)

@@ -135,6 +135,9 @@ typedef struct attn_fwd_kernel {
     void (*softcap)(int width, int64_t n, void *S, void *block_max, double cap, void *slope, void *bend);
     /* S -= slope * |first + i - j|: lane i stands at first + i when key j of the block stands at j. */
     void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, double first);
+    /* S[j][lane] += strip[lane + n-1 - j], a table by distance, with n + width*lanes - 1 elements;  block_max[lane] = max_j
+     * S[j][lane]. The strip goes on where lanes past rows read it. */
+    void (*add_strip)(int width, int64_t n, void *S, const void *strip, void *block_max);
     /* S = 0 in the lanes where empty is 1. */
     void (*revive)(int width, int64_t n, void *S, const int32_t *empty);
     /* block_max[lane] = max_j S[j][lane]. */
@@ -235,6 +238,8 @@ typedef struct attn_bwd_kernel {
     double (*inner)(int64_t rows, int64_t dim, const void *X, const void *Y);
     /* sum_ij dS_ij |first + i - j|. */
     double (*sum_distances)(int64_t rows, int64_t n, const void *dS, double first);
+    /* sums[i + n-1 - j] += dS[j][i] for i < rows, n + width*lanes - 1 sums.  scratch: T[lanes * (n + (width + 1) * lanes)]. */
+    void (*sum_strip)(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums);
     /* sums[j or 0][i or 0] += dS[j][i]: sums is like S; over_queries adds all into column 0, over_keys into row 0. */
     void (*reduce_pairs)(int64_t rows, int64_t n, const void *dS, int over_queries, int over_keys, void *sums);
 } attn_bwd_kernel;

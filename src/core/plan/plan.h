@@ -31,6 +31,9 @@ attn_status attn_args_validate(const attn_problem *problem, const attn_args *arg
 /* The caller's allocator, or malloc's where it has no functions. */
 attn_allocator attn_allocator_or_default(const attn_allocator *given);
 
+/* The rule of a bias by distance. */
+attn_status attn_bias_table_rule(const attn_bias_table *table, attn_distance_bias *rule, attn_error *error);
+
 /* What the score kind asks for: a matrix w, its rows and columns (0 without w), and the channels of a key. */
 int attn_problem_has_w(const attn_problem *problem);
 void attn_problem_w_shape(const attn_problem *problem, int64_t shape[2]);

@@ -64,6 +64,8 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const int64_t *bs = p->bias.bias.stride;
     int64_t dim_k = attn_problem_dim_k(p), w_heads = p->score.w_heads ? Hq : 1, w_shape[2];
     attn_problem_w_shape(p, w_shape);
+    int64_t tables = p->bias_table.shared ? 1 : Hq;
+    attn_dtype of_table = p->bias_table.table.dtype ? p->bias_table.table.dtype : compute;
     int dense_bias = !(bs[0] || bs[1] || bs[2] || bs[3]); /* the gradient of a bias has size 1 where the bias broadcasts */
     int64_t gb[4] = {s->batch, Hq, Sq, Skv};
     for (int axis = 0; axis < 4; axis++)
@@ -136,6 +138,10 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
         ARRAY(p->paging.paged, INPUT, page_table, page_entries, index),
         LAYOUT(attn_problem_has_w(p), INPUT, w, score.w, 1, w_heads, w_shape[0], w_shape[1], compute, FLOATS, floats_text, 0),
         LAYOUT(p->gradients.w, OUTPUT, grad_w, gradients.grad_w, 1, w_heads, w_shape[0], w_shape[1], w, FLOATS, floats_text, 1),
+        LAYOUT(p->bias_table.used, INPUT, bias_table, bias_table.table, 1, tables, p->bias_table.buckets, 1, compute, FLOATS,
+               floats_text, 0),
+        LAYOUT(p->gradients.bias_table, OUTPUT, grad_bias_table, gradients.grad_bias_table, 1, tables, p->bias_table.buckets, 1,
+               of_table, FLOATS, floats_text, 0),
         ARRAY(p->score.scale_kind == ATTN_SCALE_PER_HEAD, INPUT, scale, Hq, compute),
         ARRAY(p->bias.alibi != ATTN_ALIBI_NONE, INPUT, slopes, slopes_b * Hq, compute),
         ARRAY(p->bias.sink, INPUT, sink, Hq, compute),

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "../base/checked.h"
+#include "../base/distance.h"
 #include "../base/error.h"
 #include "../base/names.h"
 #include "plan.h"
@@ -74,6 +75,9 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"second.bias", p->second.bias},
         {"second.grad_lse", p->second.grad_lse},
         {"paging.paged", p->paging.paged},
+        {"bias_table.used", p->bias_table.used},
+        {"bias_table.shared", p->bias_table.shared},
+        {"gradients.bias_table", p->gradients.bias_table},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it is 0 or 1", flags[i].name,
@@ -83,10 +87,17 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         const char *name;
         const int64_t *words;
     } reserved[] = {
-        {"score", p->score.reserved},         {"mask", p->mask.reserved},     {"bias", p->bias.reserved},
-        {"dropout", p->dropout.reserved},     {"want", p->want.reserved},     {"gradients", p->gradients.reserved},
-        {"tangents", p->tangents.reserved},   {"second", p->second.reserved}, {"paging", p->paging.reserved},
+        {"score", p->score.reserved},
+        {"mask", p->mask.reserved},
+        {"bias", p->bias.reserved},
+        {"dropout", p->dropout.reserved},
+        {"want", p->want.reserved},
+        {"gradients", p->gradients.reserved},
+        {"tangents", p->tangents.reserved},
+        {"second", p->second.reserved},
+        {"paging", p->paging.reserved},
         {"quantised", p->quantised.reserved},
+        {"bias_table", p->bias_table.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -225,16 +236,40 @@ static attn_status check_quantised(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
+attn_status attn_bias_table_rule(const attn_bias_table *t, attn_distance_bias *rule, attn_error *error)
+{
+    const attn_distance_bias given = {
+        .struct_size = sizeof given, .kind = t->kind, .buckets = t->buckets, .max_distance = t->max_distance, .causal = t->causal};
+    return attn_distance_resolve(&given, rule, error);
+}
+
+static attn_status check_bias_table(attn_problem *p, attn_error *error)
+{
+    attn_bias_table *t = &p->bias_table;
+    attn_distance_bias rule;
+    if (!t->used) {
+        CHECK(!t->shared, ATTN_ERR_ARGUMENT, "bias_table.shared is set but bias_table.used is not");
+        return ATTN_OK;
+    }
+    CHECK(t->max_distance <= 1 << 24, ATTN_ERR_ARGUMENT,
+          "bias_table.max_distance is %" PRId64 "; in the walk over tiles it is at most 16777216", t->max_distance);
+    TRY(attn_bias_table_rule(t, &rule, error));
+    t->buckets = rule.buckets;
+    t->max_distance = rule.max_distance;
+    return ATTN_OK;
+}
+
 static attn_status check_gradients(const attn_problem *p, attn_error *error)
 {
     const attn_gradients *g = &p->gradients;
     CHECK(p->dropout.probability >= 0 && p->dropout.probability <= 1, ATTN_ERR_ARGUMENT,
           "dropout.probability is %g; it is within 0..1", p->dropout.probability);
-    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale || g->w), ATTN_ERR_ARGUMENT,
+    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale || g->w || g->bias_table), ATTN_ERR_ARGUMENT,
           "gradients are asked for but op is not ATTN_BACKWARD");
     CHECK(p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD || !g->lse, ATTN_ERR_ARGUMENT,
           "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
     CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
+    CHECK(!g->bias_table || p->bias_table.used, ATTN_ERR_ARGUMENT, "gradients.bias_table is set but bias_table.used is not");
     CHECK(!g->slopes || p->bias.alibi, ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
     CHECK(!g->sink || p->bias.sink, ATTN_ERR_ARGUMENT, "gradients.sink is set but bias.sink is not");
     return ATTN_OK;
@@ -299,6 +334,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));
     TRY(check_quantised(p, error));
+    TRY(check_bias_table(p, error));
     TRY(check_gradients(p, error));
     TRY(check_want(p, error));
     TRY(check_tangents(p, error));

@@ -20,6 +20,7 @@
 #include "gradient.h"
 #include "runs.h"
 #include "shares.h"
+#include "tables.h"
 
 /* dS and W = P after dropout of one block, into every gradient. */
 static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to,
@@ -36,6 +37,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         double first = (double)t->tile.first + (double)task->sight.offset - (double)keys->low;
         to->sums->slope -= k->sum_distances(rows, n, dS, first);
     }
+    if (p->gradients.bias_table) attn_table_sums_add(task, &t->tile, keys, dS);
     if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
     if (p->score.softcap > 0) k->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
 
@@ -251,5 +253,6 @@ void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *wor
     const attn_shares_target target = {&g->grad_k, &g->grad_v, args->grad_k, args->grad_v};
     attn_shares_run(walk, args, workspace, run_tiles, &target);
     store_head_sums(walk, args, attn_shared_of(walk, workspace));
+    if (walk->problem.gradients.bias_table) attn_tables_finish(walk, args, attn_shared_of(walk, workspace));
     if (g->bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "tables.h"
 #include "task.h"
 #include "threads.h"
 
@@ -180,6 +181,12 @@ static int modify_row(const attn_task *task, int64_t i, const block *b, const fl
         cut = 1;
     }
     if (p->bias.alibi) kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
+    if (p->bias_table.used) {
+        const int64_t position = attn_add_saturate(i, task->sight.offset);
+        const char *strip = attn_strip_at(task, position, b->high - 1, n);
+        kernel->bias_row(n, S, strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute), w->compute, -1);
+        cut |= attn_tables_special(task);
+    }
     if (p->mask.boolean) {
         const attn_layout *mask = &p->mask.mask;
         kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);

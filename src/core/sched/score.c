@@ -8,6 +8,7 @@
 
 #include "../base/names.h"
 #include "runs.h"
+#include "tables.h"
 #include "task.h"
 
 static attn_block block_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j)
@@ -107,6 +108,24 @@ static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_
     return 1;
 }
 
+/* Returns 1 if it may have dropped a key. */
+static int add_bias_table(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
+    const int64_t first = attn_add_saturate(tile->first, task->sight.offset);
+    const void *strip = attn_strip_at(task, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
+    void *S = attn_part(task, w->scratch.S);
+    if (!attn_tables_special(task)) {
+        w->kernel->add_strip(tile->width, n, S, strip, attn_part(task, w->scratch.block_max));
+        return 0;
+    }
+    const attn_block bias = {(const char *)strip + (n - 1) * size, w->compute, 1, -1};
+    w->kernel->add_bias(tile->width, tile->rows, n, S, attn_part(task, w->scratch.block_max), &bias,
+                        attn_part(task, w->scratch.scratch));
+    return 1;
+}
+
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope)
 {
     const attn_walk *w = task->walk;
@@ -139,6 +158,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
     }
     int cut = 0;
+    if (p->bias_table.used) cut = add_bias_table(task, tile, keys);
     if (p->mask.boolean) {
         attn_block mask = block_at(task, task->args->mask, &p->mask.mask, tile->first, keys->low);
         kernel->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, scratch);

@@ -73,6 +73,8 @@ int attn_scratch_init(attn_walk *walk)
     const int backward = attn_walk_sums(walk), own_sums = backward && walk->at_once == 1 && !walk->sums_in_place,
               own_parts = own_sums && walk->splits > 1, capped = p->score.softcap > 0;
     const int pairs = p->mask.block || p->mask.block_lists || p->mask.dilation > 1 || p->mask.global_kv > 0;
+    const int table = backward && p->gradients.bias_table;
+    const int64_t lanes = walk->kernel->lanes;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     s->Qt_bytes = step_bytes(D, q, size);
@@ -118,6 +120,8 @@ int attn_scratch_init(attn_walk *walk)
         {&s->bend, second && capped ? n : 0, q, size},
         {&s->before, second && capped ? n : 0, q, size},
         {&s->Qd_panels, second ? panels : 0, q, size},
+        {&s->strips, table ? lanes * (n + q + lanes) : 0, 1, size},
+        {&s->strip_sums, table ? walk->tables.length : 0, 1, sizeof(double)},
         {&s->pairs, g->bias || p->second.bias ? n : 0, q, size},
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
@@ -145,6 +149,8 @@ int attn_shared_init(attn_walk *walk)
     if (walk->at_once > 1 && !attn_mul(key_heads, walk->at_once + 1, &sums)) return 0;
     if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
     if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
+    int64_t table_sums;
+    if (!attn_mul(heads, walk->splits, &table_sums)) return 0;
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
     if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
     const attn_part_of parts[] = {
@@ -156,6 +162,7 @@ int attn_shared_init(attn_walk *walk)
         {&s->dV, sums, s->dV_bytes, 1},
         {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
         {&s->rows, rows, s->rows_bytes, 1},
+        {&s->table_sums, p->gradients.bias_table ? table_sums : 0, walk->tables.rule.buckets, sizeof(double)},
     };
     return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "tables.h"
 #include "threads.h"
 
 typedef struct call {
@@ -49,8 +50,10 @@ static void run_split(const call *c, char *memory, int64_t key_head, int64_t spl
         attn_task task = attn_task_of_head(w, c->args, memory, head);
         to.sums = attn_head_sums_at(w, c->shared, head, split);
         *to.sums = none;
+        if (w->problem.gradients.bias_table) attn_table_sums_clear(&task);
         for (; first < w->tiles; first += w->group * w->splits)
             c->run_tiles(&task, first, attn_min(w->group, attn_ceil_div(w->tiles - first, w->splits)), &to, c->shared);
+        if (w->problem.gradients.bias_table) attn_table_sums_keep(&task, split, c->shared);
         first = (first - w->tiles) % w->splits;
     }
 }

@@ -4,6 +4,7 @@
 
 #include "../base/checked.h"
 #include "../base/names.h"
+#include "tables.h"
 #include "tile.h"
 #include "visible.h"
 
@@ -104,7 +105,7 @@ static int whole_workspace(const attn_walk *walk)
 {
     int64_t bytes;
     return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&
-           bytes <= INT64_MAX - 64;
+           attn_add(bytes, walk->tables.bytes, &bytes) && bytes <= INT64_MAX - 64;
 }
 
 /* Decode: blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
@@ -124,7 +125,7 @@ static int decode_init(attn_walk *walk, int threads)
     while (walk->group < most && (double)key_heads * (double)walk->parts > 16.0 * threads * (double)walk->group) walk->group *= 2;
     if (!attn_mul(key_heads, attn_ceil_div(walk->parts, walk->group), &walk->tasks)) return 0;
     walk->workers = is_brief(walk) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
-    return attn_decode_scratch_init(walk) && whole_workspace(walk);
+    return attn_tables_init(walk) && attn_decode_scratch_init(walk) && whole_workspace(walk);
 }
 
 int attn_walk_init(attn_walk *walk, int threads)
@@ -176,11 +177,14 @@ int attn_walk_init(attn_walk *walk, int threads)
     }
     walk->workers = small ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
-    if (!attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
+    if (!attn_tables_init(walk) || !attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
     return whole_workspace(walk);
 }
 
-int64_t attn_walk_bytes(const attn_walk *walk) { return walk->scratch.bytes * walk->workers + walk->shared.bytes; }
+int64_t attn_walk_bytes(const attn_walk *walk)
+{
+    return walk->tables.bytes + walk->scratch.bytes * walk->workers + walk->shared.bytes;
+}
 
 /* A count that int64_t holds. */
 static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
@@ -248,8 +252,8 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
         for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&sight, i);
         count_tile(walk, &sight, &tile, &visited, &whole);
     }
-    if (p->mask.boolean || p->mask.block || p->mask.block_lists || p->bias.additive || p->bias.alibi || p->score.softcap > 0 ||
-        attn_drops_weights(p))
+    if (p->mask.boolean || p->mask.block || p->mask.block_lists || p->bias.additive || p->bias.alibi || p->bias_table.used ||
+        p->score.softcap > 0 || attn_drops_weights(p))
         whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;

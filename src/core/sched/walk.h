@@ -7,6 +7,7 @@
 #define ATTN_SCHED_WALK_H
 
 #include "../kernels/kernel.h"
+#include "attn/position.h"
 
 /*
  * One worker's memory, carved from the caller's workspace: offsets in bytes, all multiples of 64.  A part that a problem does not
@@ -33,6 +34,7 @@ typedef struct attn_scratch {
     int64_t Qdt, At, mu, Sd, other;   /* forward mode: tile buffers */
     int64_t Kd, Vd;                   /* forward mode: tangents of keys and values in compact rows */
     int64_t kappa, bend, before, Qd_panels; /* second order */
+    int64_t strips, strip_sums;             /* backward, with a bias by distance: room of sum_strip, and its sums */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
 
@@ -54,8 +56,17 @@ typedef struct attn_shared {
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dK_bytes, dV_bytes; /* of one task */
     int64_t rows, rows_bytes; /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
+    int64_t table_sums;       /* backward, with a bias by distance: double [batch * heads_q][splits][buckets] */
     int64_t bytes;
 } attn_shared;
+
+/* A bias by distance (tables.h). */
+typedef struct attn_tables {
+    attn_distance_bias rule; /* resolved */
+    int64_t count;           /* strips: one for each query head, or one */
+    int64_t first, length;   /* the distance of a strip's first number, and how many it has */
+    int64_t bytes;           /* of the workspace, before all else */
+} attn_tables;
 
 /* The most tiles that a task of forward can have. */
 enum { ATTN_MOST_TILES = 8 };
@@ -90,6 +101,7 @@ typedef struct attn_walk {
     int compact_tan_v;
     attn_scratch scratch;
     attn_shared shared;
+    attn_tables tables;
     int workers;
     attn_parallel_for *parallel_for; /* NULL: OpenMP, or the calling thread */
     void *parallel_context;

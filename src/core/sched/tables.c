@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ * tables.c - a bias by distance: strips of the table, and the gradient of the table. */
+#include "tables.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "../base/distance.h"
+#include "../base/element.h"
+#include "../base/names.h"
+
+enum { HEAD_BYTES = 64 }; /* before the strips: an int, 1 if a number is not finite */
+
+int attn_tables_init(attn_walk *walk)
+{
+    const attn_problem *p = &walk->problem;
+    attn_tables *t = &walk->tables;
+    const int64_t beyond = walk->tile_q + walk->block_kv; /* what a tile can span */
+    if (!p->bias_table.used) return 1;
+    t->count = p->bias_table.shared ? 1 : p->shape.heads_q;
+    t->first = -t->rule.max_distance - beyond;
+    t->length = 2 * (t->rule.max_distance + beyond) + 1;
+    int64_t end = HEAD_BYTES, at;
+    const attn_part_of strips = {&at, t->count, t->length, attn_dtype_bytes(walk->compute)};
+    if (!attn_place(&strips, 1, &end)) return 0;
+    t->bytes = end;
+    return 1;
+}
+
+void attn_tables_begin(const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared)
+{
+    const attn_tables *t = &walk->tables;
+    const attn_layout *layout = &walk->problem.bias_table.table;
+    char *strips = (char *)memory + HEAD_BYTES;
+    int special = 0;
+    if (!walk->problem.bias_table.used || walk->tasks == 0) return;
+    for (int64_t n = 0; n < t->length && t->count; n++) {
+        const int64_t bucket = attn_distance_bucket_of(&t->rule, t->first + n);
+        for (int64_t h = 0; h < t->count; h++) {
+            double x = attn_element_get(args->bias_table, layout->dtype, h * layout->stride[1] + bucket * layout->stride[2]);
+            attn_real_put(strips, walk->compute, h * t->length + n, x);
+            special |= !isfinite(attn_real_at(strips, walk->compute, h * t->length + n));
+        }
+    }
+    memcpy(memory, &special, sizeof special);
+    prepared->bias_table = memory;
+}
+
+/* Where in a strip a run of `count` distances begins: where it would pass an end, all are alike. */
+static int64_t place_in_strip(const attn_tables *t, int64_t first, int64_t last, int64_t count)
+{
+    const int64_t distance = attn_add_saturate(first, -last);
+    return attn_clamp(attn_add_saturate(distance, -t->first), 0, t->length - count);
+}
+
+const void *attn_strip_at(const attn_task *task, int64_t first, int64_t last, int64_t count)
+{
+    const attn_tables *t = &task->walk->tables;
+    const int64_t at = (t->count > 1 ? task->h : 0) * t->length + place_in_strip(t, first, last, count);
+    return (const char *)task->args->bias_table + HEAD_BYTES + at * (int64_t)attn_dtype_bytes(task->walk->compute);
+}
+
+int attn_tables_special(const attn_task *task)
+{
+    int special;
+    memcpy(&special, task->args->bias_table, sizeof special);
+    return special;
+}
+
+/* ---- the gradient ---- */
+
+void attn_table_sums_clear(const attn_task *task)
+{
+    const attn_walk *w = task->walk;
+    double *sums = attn_part(task, w->scratch.strip_sums);
+    for (int64_t n = 0; n < w->tables.length; n++) sums[n] = 0;
+}
+
+void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS)
+{
+    const attn_walk *w = task->walk;
+    const int64_t n = keys->high - keys->low, first = attn_add_saturate(tile->first, task->sight.offset);
+    double *sums = attn_part(task, w->scratch.strip_sums);
+    sums += place_in_strip(&w->tables, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
+    w->backward->sum_strip(tile->width, tile->rows, n, dS, attn_part(task, w->scratch.strips), sums);
+}
+
+static double *sums_of(const attn_walk *w, const char *shared, int64_t head, int64_t split)
+{
+    char *base = (char *)(uintptr_t)shared + w->shared.table_sums;
+    return (double *)(void *)base + (head * w->splits + split) * w->tables.rule.buckets;
+}
+
+void attn_table_sums_keep(const attn_task *task, int64_t split, char *shared)
+{
+    const attn_walk *w = task->walk;
+    const attn_tables *t = &w->tables;
+    const double *sums = attn_part(task, w->scratch.strip_sums);
+    double *to = sums_of(w, shared, task->b * w->problem.shape.heads_q + task->h, split);
+    for (int64_t n = 0; n < t->rule.buckets; n++) to[n] = 0;
+    for (int64_t n = 0; n < t->length; n++) to[attn_distance_bucket_of(&t->rule, t->first + n)] += sums[n];
+}
+
+void attn_tables_finish(const attn_walk *walk, const attn_args *args, const char *shared)
+{
+    const attn_problem *p = &walk->problem;
+    const attn_layout *layout = &p->gradients.grad_bias_table;
+    const int64_t Hq = p->shape.heads_q, tables = p->bias_table.shared ? 1 : Hq, heads = p->bias_table.shared ? Hq : 1;
+    for (int64_t n = 0; n < tables; n++)
+        for (int64_t bucket = 0; bucket < walk->tables.rule.buckets; bucket++) {
+            double sum = 0;
+            for (int64_t b = 0; b < p->shape.batch && walk->tasks > 0; b++)
+                for (int64_t h = n * heads; h < (n + 1) * heads; h++)
+                    for (int64_t s = 0; s < walk->splits; s++) sum += sums_of(walk, shared, b * Hq + h, s)[bucket];
+            attn_element_put(args->grad_bias_table, layout->dtype, n * layout->stride[1] + bucket * layout->stride[2], sum);
+        }
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_bias_table.c - biases by distance (T5, clipped) with random combinations of all other options and score kinds, in every
+ * storage type: all operations against ref/ within the bound on every instruction set, backward against differences, the same bits
+ * for any number of threads, and as the plain functions of position.h have it.
+ */
+#include "test.h"
+
+#include "attn/position.h"
+#include "combination/outcome.h"
+
+#include <math.h>
+
+enum { SEEDS = 300, FIRST = 60000 };
+
+static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+
+static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
+{
+    problem_spec spec;
+    random_problem(&spec, seed, dtype);
+    combination_of(c, &spec, TABLE | flags);
+}
+
+/* The largest fraction of the bound that an operation comes to, on any instruction set. */
+static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
+{
+    combination c;
+    double worst = 0;
+    draw(&c, seed, dtype, flags);
+    outcome out = outcome_make(&c, op);
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        const char *name;
+        if (!outcome_run(&c, &out, (attn_isa)isa, 1)) continue;
+        double fraction = outcome_worst(&out, &name);
+        if (!(fraction < 1))
+            fail_msg("%s, op %d, table %d of %d at %d on %s: %s is %g of the bound", c.text, (int)op,
+                     (int)c.problem.bias_table.kind, (int)c.ref.buckets, (int)c.ref.reach, attn_isa_name((attn_isa)isa), name,
+                     fraction);
+        worst = fmax(worst, fraction);
+    }
+    outcome_free(&c, &out);
+    combination_free(&c);
+    return worst;
+}
+
+static void test_types(void **state)
+{
+    double forward[4] = {0}, backward[4] = {0};
+    (void)state;
+    for (uint64_t n = 0; n < SEEDS; n++) {
+        const int flags = MORE | (n % 3 ? 0 : KIND);
+        forward[n % 4] = fmax(forward[n % 4], compare(FIRST + n, types[n % 4], ATTN_FORWARD, flags));
+        backward[n % 4] = fmax(backward[n % 4], compare(FIRST + n, types[n % 4], ATTN_BACKWARD, flags));
+    }
+    for (int t = 0; t < 4; t++) {
+        print_message("%s: at most %.4f of the bound forward, %.4f backward\n", attn_dtype_name(types[t]), forward[t], backward[t]);
+        assert_true(forward[t] > 1e-4 && backward[t] > 1e-4); /* a bound that is never approached tells nothing */
+    }
+}
+
+/* The table is a constant there. */
+static void test_beyond(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 60; n++) {
+        (void)compare(FIRST + 5000 + n, types[n % 2], ATTN_JVP, MORE);
+        (void)compare(FIRST + 5000 + n, types[n % 2], ATTN_DOUBLE_BACKWARD, MORE);
+    }
+}
+
+/* ---- differences in f64 ---- */
+
+static double loss_of(combination *c)
+{
+    double loss = 0;
+    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
+    tensor_read(&c->o), tensor_read(&c->lse);
+    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++) loss += c->grad_o.value[i] * c->o.value[i];
+    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq; i++)
+        if (isfinite(c->lse.value[i])) loss += c->grad_lse.value[i] * c->lse.value[i];
+    return loss;
+}
+
+/* The loss with the table moved along a direction that the seed draws. */
+static double moved(combination *c, uint64_t seed, double step)
+{
+    tensor *t = &c->bias_table;
+    double *old = calloc((size_t)t->count + 1, sizeof *old);
+    assert_non_null(old);
+    random_source random = random_from(seed);
+    for (int64_t i = 0; i < t->count; i++) {
+        old[i] = tensor_get(t, i);
+        tensor_set(t, i, old[i] + step * random_signed(&random));
+    }
+    double loss = loss_of(c);
+    for (int64_t i = 0; i < t->count; i++) tensor_set(t, i, old[i]);
+    free(old);
+    return loss;
+}
+
+static void test_differences(void **state)
+{
+    static const double h = 1e-4;
+    int compared = 0;
+    (void)state;
+    for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 100; seed++) {
+        combination c;
+        draw(&c, seed, ATTN_F64, FINITE | MORE);
+        if (c.bias_table.layout.dtype != ATTN_F64) { /* a step would be rounded away */
+            combination_free(&c);
+            continue;
+        }
+        outcome out = outcome_make(&c, ATTN_BACKWARD);
+        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 2));
+        const output *grad = outcome_find(&out, "grad_bias_table");
+        random_source random = random_from(seed);
+        double expected = 0, size = 0;
+        for (int64_t i = 0; i < c.bias_table.count; i++) {
+            double term = tensor_get(&grad->got, i) * random_signed(&random);
+            expected += term, size += fabs(term);
+        }
+        double near = (moved(&c, seed, h) - moved(&c, seed, -h)) / (2 * h);
+        double far = (moved(&c, seed, 2 * h) - moved(&c, seed, -2 * h)) / (4 * h), found = (4 * near - far) / 3;
+        if (!(fabs(found - expected) <= 1e-6 * (1 + size)))
+            fail_msg("%s: backward says %.12g, differences %.12g (terms sum to %g)", c.text, expected, found, size);
+        compared += size > 0;
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
+    assert_true(compared > 40);
+}
+
+static void test_same_bits(void **state)
+{
+    static const int crews[] = {2, 3, 8};
+    (void)state;
+    for (int n = 0; n < SEEDS; n += 10) {
+        combination c;
+        draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
+        outcome one = outcome_make(&c, ATTN_BACKWARD);
+        assert_true(outcome_run(&c, &one, ATTN_ISA_DEFAULT, 1));
+        outcome more = outcome_make(&c, ATTN_BACKWARD);
+        for (size_t k = 0; k < sizeof crews / sizeof *crews; k++) {
+            (void)outcome_run(&c, &more, ATTN_ISA_DEFAULT, crews[k]);
+            for (int i = 0; i < one.count; i++)
+                if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
+                           (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
+                    fail_msg("%s: %s has other bits with %d threads", c.text, one.of[i].name, crews[k]);
+        }
+        outcome_free(&c, &one);
+        outcome_free(&c, &more);
+        combination_free(&c);
+    }
+}
+
+/* The walk and the bias that attn_distance_bias_fill writes out are the same attention; also in decoding, and at positions so far
+ * off that 64 bits end. */
+static void test_as_a_bias(void **state)
+{
+    enum { H = 2, KEYS = 300, D = 8, REACH = 20 };
+    static const int64_t offsets[] = {0, 280, -5, 1000, -1000}, queries[] = {1, 3, 40};
+    static float q[H][40][D], k[H][KEYS][D], v[H][KEYS][D], o[2][H][40][D], table[H][2 * REACH + 1], bias[H][40][KEYS];
+    random_source r = random_from(7);
+    (void)state;
+    for (size_t i = 0; i < sizeof q / sizeof(float); i++) ((float *)q)[i] = (float)random_signed(&r);
+    for (size_t i = 0; i < sizeof k / sizeof(float); i++)
+        ((float *)k)[i] = (float)random_signed(&r), ((float *)v)[i] = (float)random_signed(&r);
+    for (size_t i = 0; i < sizeof table / sizeof(float); i++) ((float *)table)[i] = 3 * (float)random_signed(&r);
+    for (size_t n = 0; n < sizeof queries / sizeof *queries; n++)
+        for (size_t m = 0; m < sizeof offsets / sizeof *offsets; m++)
+            for (int kind = 0; kind < 2; kind++) {
+                const int64_t Sq = queries[n], qh = 40 * D;
+                attn_distance_bias rule = {.struct_size = sizeof rule, .kind = (attn_distance_kind)kind, .heads = H};
+                attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, Sq, KEYS, D, D}};
+                attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .offset = &offsets[m]};
+                rule.max_distance = kind == ATTN_DISTANCE_CLIPPED ? REACH : 0;
+                rule.len_q = Sq, rule.len_kv = KEYS, rule.offset = offsets[m];
+                p.q = p.o = (attn_layout){ATTN_F32, {H * qh, qh, D, 1}};
+                p.mask.align = ATTN_ALIGN_OFFSET;
+                p.bias_table = (attn_bias_table){.used = 1, .kind = rule.kind, .max_distance = rule.max_distance};
+                a.bias_table = table, a.o = o[0];
+                assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+                assert_int_equal(attn_distance_bias_fill(&rule, ATTN_F32, table, bias, NULL), ATTN_OK);
+                p.bias_table.used = 0, p.bias_table.kind = ATTN_DISTANCE_T5, p.bias_table.max_distance = 0;
+                p.bias.additive = 1;
+                a.bias = bias, a.o = o[1];
+                assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+                for (int h = 0; h < H; h++)
+                    for (int64_t i = 0; i < Sq * D; i++) assert_true(fabsf(o[0][h][0][i] - o[1][h][0][i]) < 2e-6F);
+            }
+    const int64_t ends[] = {INT64_MAX, INT64_MIN};
+    for (int e = 0; e < 2; e++) { /* one number for all keys changes nothing */
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, 40, KEYS, D, D}, .mask.align = ATTN_ALIGN_OFFSET};
+        attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .offset = &ends[e], .bias_table = table, .o = o[0]};
+        p.bias_table = (attn_bias_table){.used = 1, .kind = ATTN_DISTANCE_CLIPPED, .max_distance = REACH};
+        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        p.bias_table = (attn_bias_table){0};
+        a.o = o[1];
+        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        for (size_t i = 0; i < sizeof o[0] / sizeof(float); i++)
+            assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 2e-6F);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_beyond),
+                                       cmocka_unit_test(test_differences), cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_as_a_bias)};
+#if defined(__SANITIZE_THREAD__)
+    cmocka_set_test_filter("test_same_bits"); /* the others have one thread */
+#endif
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
