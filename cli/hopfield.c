@@ -23,7 +23,9 @@ static const command_usage usage = {
                "rows of states [state, channel]; without states, from each pattern with noise added.\n"
                "Prints the pattern that each state came to and its energy before every update and\n"
                "after the last.\n",
-    .notes = "OUT gets found [state, channel], iterations [state] and energies [state, update].\n"
+    .notes = "OUT gets found [state, channel], iterations [state], energies [state, update], the way\n"
+             "of each state as path [state, update, channel], patterns and beta; `attn plot hopfield`\n"
+             "draws them.\n"
              "\n"
              "Examples:\n"
              "  attn hopfield patterns.safetensors --beta=8 --noise=0.3 --seed=1\n"
@@ -135,6 +137,29 @@ static attn_status prepare(work *w, attn_error *error)
     return ATTN_OK;
 }
 
+/* Where each state was before each update and after the last, with what it moved among. */
+static attn_status add_path(work *w, attn_error *error)
+{
+    const attn_hopfield *m = &w->memory;
+    const int64_t most = w->settings->iterations, shapes[2][3] = {{w->count, most + 1, m->dim}, {m->patterns, m->dim}};
+    const size_t row = (size_t)m->dim * attn_dtype_size(m->dtype);
+    void *path, *beta;
+    attn_status status = attn_tensors_allocate(w->out, "path", m->dtype, 3, shapes[0], &path, error);
+    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "beta", ATTN_F64, 0, NULL, &beta, error);
+    if (status == ATTN_OK) status = attn_tensors_add(w->out, "patterns", m->dtype, 2, shapes[1], m->data, error);
+    if (status != ATTN_OK) return status;
+    *(double *)beta = m->beta;
+    for (int64_t i = 0; i < w->count && status == ATTN_OK; i++) {
+        char *at = (char *)path + (size_t)(i * (most + 1)) * row;
+        memcpy(at, (const char *)w->states + (size_t)i * row, row);
+        for (int64_t k = 0; k < most && status == ATTN_OK; k++, at += row) {
+            if (k < w->iterations[i]) status = attn_hopfield_update(m, 1, at, at + row, NULL, error);
+            else memcpy(at + row, at, row);
+        }
+    }
+    return status;
+}
+
 static attn_status retrieve(work *w, attn_error *error)
 {
     const int64_t most = w->settings->iterations;
@@ -148,6 +173,7 @@ static attn_status retrieve(work *w, attn_error *error)
     w->found = data[0], w->iterations = data[1], w->energies = data[2];
     status = attn_hopfield_retrieve(&w->memory, w->count, w->states, most, w->settings->tolerance, w->found, w->iterations,
                                     w->energies, error);
+    if (status == ATTN_OK && w->settings->output) status = add_path(w, error);
     if (status == ATTN_OK && w->settings->output) status = attn_tensors_write(w->out, w->settings->output, error);
     return status;
 }

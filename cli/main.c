@@ -19,6 +19,7 @@ static const command commands[] = {
     {"run", "IN -o OUT", "compute attention over the tensors of a file", attn_cmd_run},
     {"top", "IN --token WORD", "list what a token attends to, by layer and head", attn_cmd_top},
     {"view", "IN -o PAGE.html", "write one page that shows all weights in a browser", attn_cmd_view},
+    {"plot", "KIND IN... -o OUT.svg", "draw what the other commands wrote", attn_cmd_plot},
 #if ATTN_CLI_LAYERS
     {"layer", "IN -o OUT", "run an attention layer with the weights of a file", attn_cmd_layer},
 #endif
@@ -37,7 +38,7 @@ static void print_help(void)
 {
     printf("usage: attn COMMAND [options]\n\nAttention over tensors in files, the same on every CPU, in memory that grows with the "
            "sequence.\n\n");
-    for (int k = 0; k < COMMANDS; k++) printf("  attn %-8s %-16s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
+    for (int k = 0; k < COMMANDS; k++) printf("  attn %-8s %-21s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
     printf("\n`attn COMMAND --help` has the options of one; `man attn` has everything.\n");
 }
 

@@ -4,7 +4,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "attn/io.h"
 #include "commands.h"
 #include "failure.h"
 #include "json.h"
@@ -35,14 +37,15 @@ static const command_usage usage = {
              "Examples:\n"
              "  attn mask causal -n 8\n"
              "  attn mask longformer/4/2 causal -n 16\n"
-             "  attn mask bigbird/64/3/2/3 -n 4096 --png bigbird.png\n",
+             "  attn mask bigbird/64/3/2/3 -n 4096 --png bigbird.png\n"
+             "  attn mask causal -n 64 -o mask.safetensors && attn plot mask mask.safetensors -o mask.svg\n",
     .more = print_names,
 };
 
 typedef struct mask_settings {
     int64_t queries, keys; /* -1: not said */
     int64_t tile_q, tile_kv;
-    const char *png;
+    const char *png, *output;
     int text;
 } mask_settings;
 
@@ -66,10 +69,11 @@ static attn_status set_tile_kv(void *target, const char *name, const char *value
     return option_whole(name, value, 1, 1 << 20, &((mask_settings *)target)->tile_kv, error);
 }
 
-static attn_status set_png(void *target, const char *name, const char *value, attn_error *error)
+static attn_status set_file(void *target, const char *name, const char *value, attn_error *error)
 {
-    (void)name, (void)error;
-    ((mask_settings *)target)->png = value;
+    mask_settings *s = target;
+    (void)error;
+    *(strcmp(name, "png") == 0 ? &s->png : &s->output) = value;
     return ATTN_OK;
 }
 
@@ -84,7 +88,8 @@ static const option_row mask_options[] = {
     {"queries", 'n', "N", "how many queries", set_queries},
     {"keys", 'm', "N", "how many keys (default: as many)", set_keys},
     {"text", 0, NULL, "print a mask of any size as text", set_text},
-    {"png", 0, "FILE", "write a picture, at least 256 pixels wide", set_png},
+    {"png", 0, "FILE", "write a picture, at least 256 pixels wide", set_file},
+    {"output", 'o', "FILE", "write it as a tensor: .safetensors, .npz or .npy", set_file},
     {"tile-q", 0, "N", "queries of a tile (default: what this CPU's kernel for d64 has)", set_tile_q},
     {"tile-kv", 0, "N", "keys of a tile, likewise", set_tile_kv},
     {0},
@@ -129,6 +134,32 @@ static attn_status write_png(const attn_pattern_set *set, const mask_settings *s
     return status;
 }
 
+/* As `mask` [query, key], 1 where a key is seen: what `attn run` takes and `attn plot mask` draws. */
+static attn_status write_tensor(const attn_pattern_set *set, const mask_settings *s, int count, char *const *names,
+                                attn_error *error)
+{
+    const int64_t shape[] = {s->queries, s->keys};
+    attn_tensors *out = NULL;
+    void *data;
+    char *words = need_memory(1, 1);
+    attn_status status = attn_tensors_create(&out, error);
+    for (int k = 0; k < count; k++) {
+        const size_t size = strlen(words) + strlen(names[k]) + 2;
+        char *longer = need_memory((int64_t)size, 1);
+        snprintf(longer, size, "%s%s%s", words, k ? " " : "", names[k]);
+        free(words);
+        words = longer;
+    }
+    if (status == ATTN_OK) status = attn_tensors_allocate(out, "mask", ATTN_BOOL, 2, shape, &data, error);
+    if (status == ATTN_OK) attn_pattern_set_fill(set, data, s->keys);
+    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_mask", words, error);
+    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_version", attn_version(), error);
+    if (status == ATTN_OK) status = attn_tensors_write(out, s->output, error);
+    attn_tensors_destroy(out);
+    free(words);
+    return status;
+}
+
 /* Whether attention has it in its walk. */
 static int is_fused(const attn_pattern_set *set, const mask_settings *s, attn_error *why)
 {
@@ -156,6 +187,7 @@ static void print_json(const attn_pattern_set *set, const mask_settings *s, cons
     json_whole(object, "tiles_skipped", n->tiles_empty);
     json_flag(object, "fused", is_fused(set, s, &why));
     if (s->png) json_text(object, "png", s->png);
+    if (s->output) json_text(object, "output", s->output);
     json_end(object);
 }
 
@@ -186,6 +218,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     if (status != ATTN_OK) return status;
     attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count);
     if (s->png) status = write_png(set, s, error);
+    if (status == ATTN_OK && s->output) status = write_tensor(set, s, argc - first, argv + first, error);
     if (status == ATTN_OK && common->json) print_json(set, s, &count, argc, argv, first);
     if (status == ATTN_OK && !common->json) print_text(set, s, &count);
     attn_pattern_set_destroy(set);

@@ -22,7 +22,7 @@ typedef struct bench_settings {
     double seconds;
     const char *problems; /* a file */
     const char *csv;
-    int list;
+    int list, samples;
     bench_clock clock;
 } bench_settings;
 
@@ -50,10 +50,11 @@ static attn_status set_csv(void *target, const char *name, const char *value, at
     return ATTN_OK;
 }
 
-static attn_status set_list(void *target, const char *name, const char *value, attn_error *error)
+static attn_status set_flag(void *target, const char *name, const char *value, attn_error *error)
 {
-    (void)name, (void)value, (void)error;
-    ((bench_settings *)target)->list = 1;
+    bench_settings *s = target;
+    (void)value, (void)error;
+    *(strcmp(name, "list") == 0 ? &s->list : &s->samples) = 1;
     return ATTN_OK;
 }
 
@@ -71,7 +72,8 @@ static const option_row bench_options[] = {
     {"problems", 0, "FILE", "measure the problems of FILE too, one a line, # for comments", set_problems},
     {"clock", 0, "NAME", "wall (default), or cpu: on a busy machine, for one thread", set_clock},
     {"csv", 0, "FILE", "write a row for each problem to FILE", set_csv},
-    {"list", 0, NULL, "list the kernels, and what other benchmarks call their problems", set_list},
+    {"samples", 0, NULL, "put the time of each sample into --json, for attn plot latency", set_flag},
+    {"list", 0, NULL, "list the kernels, and what other benchmarks call their problems", set_flag},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -216,7 +218,7 @@ static int bench(const common_settings *common, const bench_settings *settings, 
         for (int k = 0; k < count; k++) against[k] = rivals_of(&all, &contenders[k]);
         measure(contenders, against, count, &all, settings->seconds, common->quiet);
         for (int k = 0; k < count; k++) results[k] = result_of(&contenders[k], &against[k]);
-        const report whole = {&all, settings->seconds, results, count};
+        const report whole = {&all, settings->seconds, results, count, settings->samples};
         if (settings->csv && report_csv(&whole, settings->csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
         else if (common->json) report_json(&whole);
         else report_text(&whole);

@@ -12,6 +12,7 @@ typedef struct report {
     double seconds; /* of samples for each problem, as asked for */
     const result *results;
     int count;
+    int samples; /* 1: the JSON has the time of each sample */
 } report;
 
 void report_text(const report *r);

@@ -66,7 +66,7 @@ static void add_histogram(cJSON *row, const result *x)
     for (int k = 0; k < PARTS; k++) cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[k]));
 }
 
-static void add_result(cJSON *row, const result *x, const result *first)
+static void add_result(cJSON *row, const result *x, const result *first, int samples)
 {
     const contender *c = x->contender;
     json_text(row, "problem", c->text);
@@ -88,6 +88,8 @@ static void add_result(cJSON *row, const result *x, const result *first)
     add_histogram(row, x);
     json_number(row, "speedup", first->median / x->median);
     json_whole(row, "samples", c->seconds.count);
+    cJSON *all = samples ? json_list(row, "seconds_all") : NULL;
+    for (int64_t k = 0; samples && k < c->seconds.count; k++) cJSON_AddItemToArray(all, cJSON_CreateNumber(c->seconds.value[k]));
     json_whole(row, "calls_per_sample", c->calls);
     json_number(row, "flops", c->flops);
     json_number(row, "gflops", x->gflops.median);
@@ -125,6 +127,6 @@ void report_json(const report *r)
     json_number(object, "seconds_per_problem", r->seconds);
     add_machine(object, r->ceilings);
     cJSON *results = json_list(object, "results");
-    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[0]);
+    for (int k = 0; k < r->count; k++) add_result(json_item(results), &r->results[k], &r->results[0], r->samples);
     json_end(object);
 }

@@ -8,16 +8,14 @@
 
 #define NOT_UTF8 UINT32_C(0xfffd)
 
-/* Reads one code point from NUL-terminated text and moves on; a byte that begins no valid sequence counts alone.
- * Refuses overlong forms, surrogates and what lies beyond U+10FFFF. */
-static uint32_t next_code_point(const unsigned char **text)
+uint32_t view_code_point(const char **text)
 {
     static const struct {
         unsigned char mask, lead;
         uint32_t smallest;
     } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    const unsigned char *p = *text;
-    *text = p + 1;
+    const unsigned char *p = (const unsigned char *)*text;
+    *text += 1;
     for (size_t extra = 0; extra < sizeof forms / sizeof forms[0]; extra++) {
         if ((p[0] & forms[extra].mask) != forms[extra].lead) continue;
         uint32_t code = p[0] & (uint32_t)(unsigned char)~forms[extra].mask;
@@ -26,7 +24,7 @@ static uint32_t next_code_point(const unsigned char **text)
             code = code << 6 | (p[i] & 0x3fu);
         }
         if (code < forms[extra].smallest || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return NOT_UTF8;
-        *text = p + extra + 1;
+        *text += extra;
         return code;
     }
     return NOT_UTF8;
@@ -39,8 +37,8 @@ void view_encode_text(FILE *out, const char *text)
         return;
     }
     putc('"', out);
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        uint32_t code = next_code_point(&p);
+    for (const char *p = text; *p;) {
+        uint32_t code = view_code_point(&p);
         if (code >= 0x10000) {
             code -= 0x10000;
             fprintf(out, "\\u%04x\\u%04x", (unsigned)(0xd800 | code >> 10), (unsigned)(0xdc00 | (code & 0x3ff)));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * encode.h - text and numbers in the two forms that are safe inside a <script> element of the page: JSON strings and base64.
+ * encode.h - text and numbers in the two forms that are safe inside a <script> element of the page: JSON strings and base64;
+ * and UTF-8 read letter by letter.
  * Errors of `out` are left to ferror.
  */
 #ifndef ATTN_CLI_VIEW_ENCODE_H
@@ -9,6 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* Reads one code point from NUL-terminated text and moves on; a byte that begins no valid sequence counts alone, as U+FFFD.
+ * Refuses overlong forms, surrogates and what lies beyond U+10FFFF. */
+uint32_t view_code_point(const char **text);
 
 /* Writes `text` as a JSON string, or null for NULL.  Only ASCII comes out, and none of < > &, so that no text can end the
  * element or open a comment.  Every byte that is not part of valid UTF-8 becomes \ufffd. */

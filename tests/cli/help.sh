@@ -5,7 +5,7 @@
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
-for command in run top view analyze mask hopfield einsum check bench info explain; do
+for command in run top view plot analyze mask hopfield einsum check bench info explain; do
     ok "help names $command" grep -q "^  attn $command " out.txt
     "$ATTN" $command --help >$command.txt 2>err.txt </dev/null
     ok "attn $command --help: status 0" same "$?" 0

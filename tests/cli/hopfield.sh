@@ -17,7 +17,19 @@ for s in states:
     assert s["distance"] < 0.1' "$ATTN"
 ok "states of the file, and an output" "$ATTN" hopfield s.safetensors -o made.npz --iterations=4
 ok "what the output has" python3 -c 'import zipfile
-assert sorted(zipfile.ZipFile("made.npz").namelist()) == ["energies.npy", "found.npy", "iterations.npy"]'
+assert sorted(zipfile.ZipFile("made.npz").namelist()) == [n + ".npy" for n in ("beta", "energies", "found", "iterations", "path", "patterns")]'
+"$ATTN" hopfield s.safetensors -o made.safetensors --iterations=4 >/dev/null
+ok "paths begin at the states and end where found says" python3 -c 'import json, struct
+def load(path):
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    return {n: data[8 + size:][slice(*t["data_offsets"])] for n, t in json.loads(data[8:8 + size]).items() if n[0] != "_"}
+made, given = load("made.safetensors"), load("s.safetensors")
+row = 32 * 4
+for i in range(3):
+    path = made["path"][i * 5 * row:][:5 * row]
+    assert path[:row] == given["states"][i * row:][:row] and path[4 * row:] == made["found"][i * row:][:row]
+assert made["patterns"] == given["patterns"] and struct.unpack("<d", made["beta"]) == (1,)'
 ok "the same seed, the same lines" same "$("$ATTN" hopfield p.safetensors --seed=1)" "$("$ATTN" hopfield p.safetensors --seed=1)"
 
 refused 2 "attn hopfield: n.safetensors: no tensor is named patterns" hopfield n.safetensors

@@ -12,7 +12,7 @@ ok "no warnings" same "$(cat warnings.txt)" ""
 if command -v mandoc >/dev/null; then
     ok "mandoc finds nothing" mandoc -T lint -W warning "$PAGE"
 fi
-for command in run top view layer analyze mask hopfield einsum check bench info explain; do
+for command in run top view plot layer analyze mask hopfield einsum check bench info explain; do
     "$ATTN" $command --help >help.txt
     ok "attn $command" grep -q "attn $command" page.txt
     for option in $(grep -oE '^ +(-[a-z], )?--[a-z-]+' help.txt | grep -oE -e '--[a-z-]+'); do

@@ -34,6 +34,11 @@ ok "a picture is a PNG" same "$(head -c 8 mask.png | od -An -tx1 | tr -d ' \n')"
 ok "  of 256 x 128 grey pixels" same "$(dd if=mask.png bs=1 skip=16 count=10 2>/dev/null | od -An -tx1 | tr -d ' \n')" 00000100000000800800
 ok "  and nothing is left beside it" test ! -e mask.png.part
 
+"$ATTN" mask causal local/3 -n 4 -o mask.safetensors >/dev/null
+ok "a tensor: its name, its type, its shape" grep -aq '"mask":{"dtype":"BOOL","shape":\[4, 4\]' mask.safetensors
+ok "  the words of it" grep -aq '"attn_mask":"causal local/3"' mask.safetensors
+ok "  its rows" same "$(tail -c 16 mask.safetensors | od -An -v -tu1 -w4 | tr -d ' ')" "$(printf '1000\n1100\n0110\n0011')"
+
 refused 2 "attn mask: no mask; for example: attn mask causal -n 8" mask -n 3
 refused 2 "attn mask: unknown mask 'casual' (nearest: causal)" mask casual -n 3
 refused 2 "attn mask: local: too few numbers; it is local/WIDTH" mask local -n 3
@@ -42,5 +47,6 @@ refused 2 "attn mask: local: 'x' is not a whole number" mask local/x -n 3
 refused 2 "attn mask: local: width is 0; it is within 1..2^60" mask local/0 -n 3
 refused 2 "attn mask: no/such/folder.png cannot be written: No such file or directory" mask causal -n 3 --png no/such/folder.png
 refused 2 "attn mask: a picture has 1 to 16384 queries and keys, not 0 x 0" mask causal -n 0 --png o.png
+refused 2 "attn mask: no/such/out.npz: cannot create a file beside it: No such file or directory" mask causal -n 3 -o no/such/out.npz
 
 tap_done

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kind_compare.c - the same head under several mechanisms, a file for each: metrics of scores, softmax beside linear attention. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../failure.h"
+#include "attn/analysis.h"
+#include "kinds.h"
+
+enum { MOST_FILES = 8 };
+
+typedef struct comparison {
+    stack s[MOST_FILES];
+    choice c;
+    double *weights[MOST_FILES], entropy[MOST_FILES];
+    char name[MOST_FILES][64]; /* of the file, without folder and extension */
+    int64_t query;
+} comparison;
+
+static void name_file(const char *path, char name[64])
+{
+    const char *slash = strrchr(path, '/'), *from = slash ? slash + 1 : path, *dot = strrchr(from, '.');
+    snprintf(name, 64, "%.*s", (int)(dot && dot > from ? dot - from : (long)strlen(from)), from);
+}
+
+static attn_status read_files(plot_task *task, comparison *x, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    const char *name = task->settings->tensor ? task->settings->tensor : "weights";
+    for (int k = 0; k < task->count && status == ATTN_OK; k++) {
+        stack *s = &x->s[k];
+        status = stack_open(s, &task->sources[k], name, "attn run --weights", 2, error);
+        if (status == ATTN_OK && k == 0) status = choice_make(&x->c, task, s, 1, error);
+        if (status == ATTN_OK && k == 0) status = choose_query(task, s, s->rows - 1, &x->query, error);
+        if (status != ATTN_OK) break;
+        if (s->rows != x->s[0].rows || s->columns != x->s[0].columns || s->heads != x->s[0].heads ||
+            s->labels.layers != x->s[0].labels.layers)
+            return failure(error, ATTN_ERR_SHAPE,
+                           "%.80s: [%" PRId64 ", %" PRId64 ", %" PRId64 "] weights do not fit those of %.80s, [%" PRId64
+                           ", %" PRId64 ", %" PRId64 "]",
+                           task->sources[k].path, s->heads, s->rows, s->columns, task->sources[0].path, x->s[0].heads, x->s[0].rows,
+                           x->s[0].columns);
+        if (s->rows * s->columns * task->count > HEAT_MOST)
+            return failure(error, ATTN_ERR_UNSUPPORTED, "%.80s: %" PRId64 " x %" PRId64 " weights are too many for a picture",
+                           task->sources[k].path, s->rows, s->columns);
+        status = stack_read(s, x->c.layer[0], x->c.entry, x->c.head[0], 0, &x->weights[k], error);
+        if (status == ATTN_OK) status = check_weights(s, x->weights[k], error);
+        for (int64_t i = 0; i < s->rows && status == ATTN_OK; i++)
+            x->entropy[k] += attn_entropy(x->weights[k] + i * s->columns, s->columns) / (double)s->rows;
+        name_file(task->sources[k].path, x->name[k]);
+    }
+    return status;
+}
+
+static void draw_query(plot_task *task, const comparison *x, const char **names)
+{
+    const stack *s = &x->s[0];
+    const int64_t n = s->columns;
+    const int bars = n <= 32;
+    double *at = need_memory(task->count * n, sizeof *at), most = 0;
+    chart_series series[MOST_FILES];
+    char title[160];
+    for (int k = 0; k < task->count; k++) {
+        const double *row = x->weights[k] + x->query * n, wide = 0.8 / task->count;
+        for (int64_t j = 0; j < n; j++) {
+            at[k * n + j] = (double)j + (bars ? wide * (k - (task->count - 1) / 2.0) : 0);
+            most = fmax(most, row[j]);
+        }
+        series[k] = (chart_series){x->name[k], bars ? MARK_BARS : MARK_LINE, k, n, at + k * n, row, wide * 0.95};
+    }
+    snprintf(title, sizeof title, "What query %" PRId64 "%s%.40s%s attends to", x->query, names ? " (" : "",
+             names && s->rows == n ? names[x->query] : "", names ? ")" : "");
+    const chart c = {.title = title,
+                     .x = {"key", AXIS_LINEAR, -0.6, (double)n - 0.4, 1},
+                     .y = {"weight", AXIS_LINEAR, 0, most > 0 ? most * 1.05 : 1, 0},
+                     .series = series,
+                     .series_count = task->count,
+                     .names = names,
+                     .names_count = n};
+    (void)chart_put(task->figure, &c);
+    free(at);
+}
+
+static void draw_entropies(plot_task *task, const comparison *x)
+{
+    double at[MOST_FILES];
+    const char *names[MOST_FILES];
+    const double limit = attn_max_entropy(x->s[0].columns);
+    char text[80];
+    for (int k = 0; k < task->count; k++) at[k] = k, names[k] = x->name[k];
+    snprintf(text, sizeof text, "largest possible: %.3g", limit);
+    const chart_series bars = {"mean entropy", MARK_BARS, 0, task->count, at, x->entropy, 0.7};
+    const chart_line line = {0, limit, text};
+    const chart c = {.title = "Mean entropy of the rows",
+                     .x = {"file", AXIS_LINEAR, -0.6, task->count - 0.4, 0},
+                     .y = {"entropy (nats)", AXIS_LINEAR, 0, (limit > 0 ? limit : 1) * 1.05, 0},
+                     .width = fmax(180, 70 * task->count),
+                     .series = &bars,
+                     .series_count = 1,
+                     .lines = &line,
+                     .lines_count = 1,
+                     .names = names,
+                     .names_count = task->count};
+    (void)chart_put(task->figure, &c);
+}
+
+attn_status plot_compare(plot_task *task, attn_error *error)
+{
+    comparison x = {0};
+    char head[80];
+    attn_status status =
+        task->count < 2 ? failure(error, ATTN_ERR_ARGUMENT, "compare needs two files at least") : read_files(task, &x, error);
+    if (status == ATTN_OK) {
+        const char **rows = stack_row_names(&x.s[0], x.c.entry), **columns = stack_column_names(&x.s[0], x.c.entry);
+        const double high = task->settings->high > 0 ? task->settings->high : 1;
+        for (int k = 0; k < task->count; k++) {
+            const stack *s = &x.s[k];
+            const heat h = {x.name[k],
+                            "query",
+                            "key",
+                            "weight",
+                            s->rows,
+                            s->columns,
+                            x.weights[k],
+                            HEAT_SEQUENTIAL,
+                            0,
+                            high,
+                            rows,
+                            columns,
+                            fmin(20, 280.0 / (double)(s->rows > s->columns ? s->rows : s->columns)),
+                            0};
+            heat_put(task->figure, &h);
+        }
+        heat_bar_put(task->figure, HEAT_SEQUENTIAL, 0, high, "weight");
+        figure_new_row(task->figure);
+        draw_query(task, &x, columns);
+        draw_entropies(task, &x);
+        name_head(&x.s[0], x.c.layer[0], x.c.head[0], head);
+        snprintf(task->title, sizeof task->title, "The weights of %s, compared", head);
+        free(rows), free(columns);
+    }
+    for (int k = 0; k < task->count; k++) {
+        const char *problem = x.s[k].tensor ? attn_tensors_get_metadata(task->sources[k].tensors, "attn_problem") : NULL;
+        const size_t used = strlen(task->about);
+        if (problem)
+            snprintf(task->about + used, sizeof task->about - used, "%s%.40s: %.100s", used ? "; " : "", x.name[k], problem);
+        free(x.weights[k]);
+        stack_close(&x.s[k]);
+    }
+    task->note = weights_note;
+    choice_free(&x.c);
+    return status;
+}

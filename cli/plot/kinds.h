@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kinds.h - the kinds of pictures: each draws its panels from the files it is given and says what stands around them. */
+#ifndef ATTN_CLI_PLOT_KINDS_H
+#define ATTN_CLI_PLOT_KINDS_H
+
+#include "chart.h"
+#include "figure.h"
+#include "heat.h"
+#include "source.h"
+
+/* What the flags say; NULL and -1: not said. */
+typedef struct plot_settings {
+    const char *output, *title, *tensor;
+    const char *layers, *heads;
+    int64_t entry, query;
+    double high; /* of the scale of weights; 0: the largest */
+} plot_settings;
+
+typedef struct plot_task {
+    const plot_settings *settings;
+    const source *sources;
+    int count;
+    figure *figure;
+    char title[240], about[600]; /* [out] */
+    const char *note;            /* [out] */
+} plot_task;
+
+typedef struct plot_kind {
+    const char *name;
+    const char *files; /* what it reads, for --help */
+    const char *help;
+    int most; /* files */
+    attn_status (*draw)(plot_task *task, attn_error *error);
+} plot_kind;
+
+attn_status plot_weights(plot_task *task, attn_error *error);
+attn_status plot_heads(plot_task *task, attn_error *error);
+attn_status plot_steps(plot_task *task, attn_error *error);
+attn_status plot_mask(plot_task *task, attn_error *error);
+attn_status plot_compare(plot_task *task, attn_error *error);
+attn_status plot_entropy(plot_task *task, attn_error *error);
+attn_status plot_temperature(plot_task *task, attn_error *error);
+attn_status plot_gradients(plot_task *task, attn_error *error);
+attn_status plot_hopfield(plot_task *task, attn_error *error);
+attn_status plot_runtime(plot_task *task, attn_error *error);
+attn_status plot_latency(plot_task *task, attn_error *error);
+
+/* ---- what they share ---- */
+
+/* Which matrices of a stack are meant. */
+typedef struct choice {
+    int64_t *layer, *head; /* indices */
+    int64_t layers, heads, entry;
+} choice;
+
+/* Those that --layer, --head and --entry say; where they say nothing, all layers and heads, or with `one` the first. */
+attn_status choice_make(choice *c, const plot_task *task, const stack *s, int one, attn_error *error);
+void choice_free(choice *c);
+
+/* Which query --query says: `otherwise` where it says nothing. */
+attn_status choose_query(const plot_task *task, const stack *s, int64_t otherwise, int64_t *query, attn_error *error);
+
+/* "layer 3, head 1", without what the file has only one of. */
+void name_head(const stack *s, int64_t layer, int64_t head, char text[80]);
+/* "3.1" */
+void name_head_shortly(const stack *s, int64_t layer, int64_t head, char text[40]);
+
+/* task->about: the file, and the problem and kernel of its metadata. */
+void tell_source(plot_task *task, const source *s);
+
+/* Whether rows of weights are rows: numbers of at least 0. */
+attn_status check_weights(const stack *s, const double *weights, attn_error *error);
+
+/* The caveat of every heat map of weights. */
+extern const char weights_note[];
+
+#endif

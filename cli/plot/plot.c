@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plot.c - `attn plot`: pictures of what the other commands wrote. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../commands.h"
+#include "../failure.h"
+#include "../json.h"
+#include "../nearest.h"
+#include "../options.h"
+#include "kinds.h"
+
+enum { MOST_FILES = 8 };
+
+static const plot_kind kinds[] = {
+    {"weights", "weights", "a head's weights, with tokens on both axes", 1, plot_weights},
+    {"heads", "weights", "all heads side by side", 1, plot_heads},
+    {"steps", "q, scores, weights, o", "from queries to outputs; IN2 may have q", MOST_FILES, plot_steps},
+    {"compare", "weights of each", "a head by several metrics or mechanisms, a file each", MOST_FILES, plot_compare},
+    {"entropy", "entropy, or weights", "how the entropies of rows are distributed", 1, plot_entropy},
+    {"temperature", "scores", "entropy and weights by temperature", 1, plot_temperature},
+    {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, plot_gradients},
+    {"mask", "mask", "which query sees which key", 1, plot_mask},
+    {"hopfield", "attn hopfield's -o or JSON", "energies and ways of states", 1, plot_hopfield},
+    {"runtime", "attn bench's JSON or .csv", "time and memory by length, with n and n^2", 1, plot_runtime},
+    {"latency", "attn bench's JSON", "how long single calls take", 1, plot_latency},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void print_kinds(void)
+{
+    printf("\nKinds, and what they read:\n");
+    for (int k = 0; k < KINDS; k++) printf("  %-12s %-27s %s\n", kinds[k].name, kinds[k].files, kinds[k].help);
+}
+
+static const command_usage usage = {
+    .name = "plot",
+    .synopsis = "KIND IN... -o OUT.svg [options]",
+    .summary = "Draws what the other commands wrote, as one .svg or one .html file that needs no\n"
+               "other, for light and for dark screens. Values show under the mouse.\n",
+    .notes = "--layer, --head and --entry choose one head where a picture shows one; the first is\n"
+             "taken where they say nothing.\n"
+             "\n"
+             "Examples:\n"
+             "  attn run IN.safetensors -o out.safetensors --weights --scores=biased --entropy\n"
+             "  attn plot weights out.safetensors -o head.svg --layer 3 --head 1\n"
+             "  attn plot temperature out.safetensors -o temperature.html\n"
+             "  attn run IN.safetensors -o cosine.safetensors --weights --score=cosine\n"
+             "  attn plot compare out.safetensors cosine.safetensors -o metrics.svg\n"
+             "  attn mask longformer/8/2 -n 64 -o mask.safetensors\n"
+             "  attn plot mask mask.safetensors -o mask.svg\n"
+             "  attn bench fwd:f32:sq512:d64 fwd:f32:sq2048:d64 --json >times.json\n"
+             "  attn plot runtime times.json -o times.svg\n",
+    .more = print_kinds,
+};
+
+/* ---- options ---- */
+
+static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)error;
+    plot_settings *s = target;
+    *(strcmp(name, "output") == 0  ? &s->output
+      : strcmp(name, "title") == 0 ? &s->title
+      : strcmp(name, "layer") == 0 ? &s->layers
+      : strcmp(name, "head") == 0  ? &s->heads
+                                   : &s->tensor) = value;
+    return ATTN_OK;
+}
+
+static attn_status set_index(void *target, const char *name, const char *value, attn_error *error)
+{
+    plot_settings *s = target;
+    return option_whole(name, value, 0, INT64_MAX, strcmp(name, "entry") == 0 ? &s->entry : &s->query, error);
+}
+
+static attn_status set_high(void *target, const char *name, const char *value, attn_error *error)
+{
+    char *end;
+    const double x = strtod(value, &end);
+    if (strcmp(value, "max") == 0) {
+        ((plot_settings *)target)->high = 0;
+        return ATTN_OK;
+    }
+    if (end == value || *end || !isfinite(x) || x <= 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0, or max", name, value);
+    ((plot_settings *)target)->high = x;
+    return ATTN_OK;
+}
+
+static const option_row plot_options[] = {
+    {"output", 'o', "FILE", "where to write: .svg or .html (needed)", set_text},
+    {"title", 0, "TEXT", "the title (default: what is shown)", set_text},
+    {"layer", 0, "LIST", "these layers, such as 0,3-5", set_text},
+    {"head", 0, "LIST", "these heads", set_text},
+    {"entry", 0, "N", "this batch entry (default: 0)", set_index},
+    {"query", 0, "N", "the query of temperature and compare (default: the last)", set_index},
+    {"tensor", 0, "NAME", "this tensor instead of the kind's own", set_text},
+    {"high", 0, "X", "the upper end of a scale of weights (default: 1), or max", set_high},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/* ---- the command ---- */
+
+static const plot_kind *find_kind(const char *name, attn_error *error)
+{
+    nearest near;
+    char hint[120];
+    nearest_init(&near, name);
+    for (int k = 0; k < KINDS; k++) {
+        if (strcmp(kinds[k].name, name) == 0) return &kinds[k];
+        nearest_offer(&near, kinds[k].name);
+    }
+    nearest_print(&near, "", hint, sizeof hint);
+    failure(error, ATTN_ERR_ARGUMENT, "unknown kind '%.40s'%s; `attn plot --help` lists them", name, hint);
+    return NULL;
+}
+
+static attn_status check_output(const char *path, attn_error *error)
+{
+    const char *dot = strrchr(path, '.');
+    if (dot && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".html") == 0)) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .svg or .html", path);
+}
+
+static attn_status plot(const plot_kind *kind, char *const *paths, int count, const plot_settings *settings, attn_error *error)
+{
+    source sources[MOST_FILES] = {{0}};
+    figure f;
+    plot_task task = {.settings = settings, .sources = sources, .count = count, .figure = &f};
+    attn_status status = check_output(settings->output, error);
+    if (status == ATTN_OK && count > kind->most)
+        status = failure(error, ATTN_ERR_ARGUMENT, "%s takes %d file%s, not %d", kind->name, kind->most,
+                         kind->most > 1 ? "s at most" : "", count);
+    for (int k = 0; k < count && status == ATTN_OK; k++) status = source_open(&sources[k], paths[k], error);
+    figure_begin(&f);
+    if (status == ATTN_OK) status = kind->draw(&task, error);
+    if (status == ATTN_OK) {
+        const figure_words words = {settings->title ? settings->title : task.title, task.about[0] ? task.about : NULL, task.note};
+        status = figure_write(&f, &words, settings->output, error);
+    } else {
+        figure_drop(&f);
+    }
+    for (int k = 0; k < count && k < MOST_FILES; k++) source_close(&sources[k]);
+    return status;
+}
+
+int attn_cmd_plot(int argc, char **argv)
+{
+    common_settings common = {0};
+    plot_settings settings = {.entry = -1, .query = -1, .high = -1};
+    const option_group groups[] = {{"Picture", plot_options, &settings}, {"All commands", common_options, &common}, {0}};
+    const plot_kind *kind = NULL;
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1 + MOST_FILES, &operands);
+    if (exit < 0 && operands == argc)
+        exit = command_fail_missing(usage.name, "kind of picture", "attn plot weights OUT.safetensors -o weights.svg");
+    if (exit < 0 && !(kind = find_kind(argv[operands], &error))) exit = command_fail(usage.name, NULL, &error);
+    if (exit < 0 && operands + 1 == argc)
+        exit = command_fail_missing(usage.name, "input file", "attn plot weights OUT.safetensors -o weights.svg");
+    if (exit < 0 && !settings.output)
+        exit = command_fail_missing(usage.name, "output file", "attn plot weights OUT.safetensors -o weights.svg");
+    if (exit >= 0) return exit;
+    const attn_status status = plot(kind, argv + operands + 1, argc - operands - 1, &settings, &error);
+    if (status != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    if (common.json) {
+        cJSON *object = json_begin();
+        json_text(object, "output", settings.output);
+        json_text(object, "kind", kind->name);
+        json_end(object);
+    } else if (!common.quiet && isatty(STDOUT_FILENO)) {
+        printf("wrote %s; open it in a browser\n", settings.output);
+    }
+    return EXIT_DONE;
+}

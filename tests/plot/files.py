@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of `attn plot` share: files made by the other commands, tensors read and written, TAP."""
+
+import json
+import struct
+import subprocess
+import sys
+
+ATTN, MAKE, STREET = sys.argv[1:4]
+TYPES = {"F32": ("f", 4), "F64": ("d", 8), "I64": ("q", 8), "BOOL": ("B", 1)}
+
+
+def run(*words, out=None):
+    """Standard output of a command that must succeed; `out` names a file for it."""
+    done = subprocess.run([ATTN, *words], capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(f"attn {' '.join(words)}: {done.returncode}: {done.stderr}")
+    if out:
+        with open(out, "w") as file:
+            file.write(done.stdout)
+    return done.stdout
+
+
+def make(*words):
+    subprocess.run([MAKE, *words], check=True)
+
+
+def load(path):
+    """{name: (shape, numbers)} of a .safetensors file."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    found = {}
+    for name, about in header.items():
+        if name != "__metadata__":
+            letter, size = TYPES[about["dtype"]]
+            begin, end = about["data_offsets"]
+            found[name] = (about["shape"], struct.unpack(f"<{(end - begin) // size}{letter}", data[begin:end]))
+    return found
+
+
+def save(file_name, **tensors):
+    """Writes f64 tensors (shape, numbers)."""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        part = struct.pack(f"<{len(numbers)}d", *numbers)
+        header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(file_name, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+PATTERNS = [1.2, 1.0, -1.3, 0.8, -0.9, -1.2, 1.1, -1.0]
+STATES = [0.3, 0.2, -0.2, 0.4, -1.5, -0.3, 0.5, -1.6]
+
+
+def bench(lengths, times, **more):
+    """What `attn bench --json` prints, for problems of known times."""
+    rows = [{"problem": f"{kind}:f32:hq8:sq{n}:d64", "seconds": {"p10": t(n), "median": t(n), "p90": 1.1 * t(n), "p99": 1.2 * t(n)},
+             "workspace_bytes": 4096, "extra_bytes": 8192, "scores_bytes": 32 * n * n, **more}
+            for kind, t in times.items() for n in lengths]
+    return {"machine": {"cpu": "a test", "threads": 2}, "results": rows}
+
+
+def make_all():
+    """The files of every kind of picture, in the current folder; {kind: words of attn plot}."""
+    run("run", STREET, "-o", "out.safetensors", "--weights", "--scores=biased", "--entropy")
+    run("run", STREET, "-o", "cosine.safetensors", "--weights", "--score=cosine")
+    make("in.safetensors", "q:f32:4x12x32", "k:f32:2x12x32", "v:f32:2x12x24", "do:f32:4x12x24")
+    run("run", "in.safetensors", "-o", "gradients.safetensors", "--backward", "--causal")
+    run("analyze", "in.safetensors", "--gradients", "--json", out="analyze.json")
+    run("mask", "longformer/8/2", "causal", "-n", "20", "-o", "mask.safetensors")
+    run("mask", "causal", "-n", "80", "-o", "large.safetensors")
+    save("memory.safetensors", patterns=([4, 2], PATTERNS), states=([4, 2], STATES))
+    run("hopfield", "memory.safetensors", "-o", "ways.safetensors", "--beta=4", "--iterations=6", "--json", out="ways.json")
+    with open("bench.json", "w") as file:
+        json.dump(bench([256, 512, 1024, 2048], {"fwd": lambda n: 1e-8 * n * n, "linear": lambda n: 2e-6 * n},
+                        seconds_all=[0.001 * k for k in range(1, 11)]), file)
+    return {"weights": ("weights", "out.safetensors", "--layer=3", "--head=1"),
+            "heads": ("heads", "out.safetensors"),
+            "steps": ("steps", "out.safetensors", STREET, "--layer=3", "--head=1"),
+            "compare": ("compare", "out.safetensors", "cosine.safetensors", "--layer=3", "--head=1", "--query=9"),
+            "entropy": ("entropy", "out.safetensors"),
+            "temperature": ("temperature", "out.safetensors", "--layer=3", "--head=1", "--query=9"),
+            "gradients": ("gradients", "gradients.safetensors", "--head=2"),
+            "norms": ("gradients", "analyze.json"),
+            "mask": ("mask", "mask.safetensors"),
+            "large": ("mask", "large.safetensors"),
+            "hopfield": ("hopfield", "ways.safetensors"),
+            "energies": ("hopfield", "ways.json"),
+            "runtime": ("runtime", "bench.json"),
+            "latency": ("latency", "bench.json")}
+
+
+class Tap:
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def check(self, name, good, why=""):
+        self.count += 1
+        self.failed += not good
+        print(f"{'ok' if good else 'not ok'} {self.count} - {name}{'' if good or not why else f' ({why})'}")
+
+    def done(self):
+        print(f"1..{self.count}")
+        sys.exit(1 if self.failed else 0)

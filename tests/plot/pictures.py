@@ -1,0 +1,424 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`attn plot`: a number of the file stands at the right place of the picture, in the right colour; bad input is refused in a line.
+
+Places are read back through the ticks of the axes, as a person reads them.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ElementTree
+
+from files import ATTN, STREET, PATTERNS, Tap, load, make, make_all, run, save
+
+SVG = "{http://www.w3.org/2000/svg}"
+tap = Tap()
+
+
+def number(node, name):
+    return float(node.get(name))
+
+
+class Picture:
+    def __init__(self, *words, name="picture.svg"):
+        run("plot", *words, "-o", name)
+        with open(name) as file:
+            self.text = file.read()
+        self.root = ElementTree.fromstring(re.search(r"<svg.*</svg>", self.text, re.S).group(0))
+
+    def panels(self):
+        return [Panel(g) for g in self.root.iter(SVG + "g") if g.get("class") == "panel"]
+
+    def panel(self, title):
+        return next(p for p in self.panels() if p.title == title)
+
+    def words(self):
+        return [t.text for t in self.root.iter(SVG + "text")]
+
+
+class Panel:
+    def __init__(self, node):
+        self.node, self.title = node, node.get("data-name")
+
+    def groups(self, kind):
+        return [g for g in self.node.iter(SVG + "g") if g.get("class") == kind]
+
+    def cells(self):
+        """[(x, y, size, class, hover)] of a heat map."""
+        return [(number(r, "x"), number(r, "y"), number(r, "width"), r.get("class"), r.find(SVG + "title").text)
+                for r in self.groups("cells")[0].iter(SVG + "rect")]
+
+    def axis(self, letter):
+        """Two functions of pixels: a linear scale, and a logarithmic one, through the first and the last tick."""
+        ticks = [(number(t, letter) - (4 if letter == "y" else 0), float(t.text)) for t in self.groups(letter + "-axis")[0].iter(SVG + "text")
+                 if "tick" in t.get("class")]
+        (p0, v0), (p1, v1) = ticks[0], ticks[-1]
+        return (lambda p: v0 + (p - p0) * (v1 - v0) / (p1 - p0)), (lambda p: v0 * (v1 / v0) ** ((p - p0) / (p1 - p0)))
+
+    def series(self, start):
+        return next(g for g in self.groups("series") if g.get("data-name").startswith(start))
+
+    def points(self, start):
+        """Pixels of a series: its line, or its dots."""
+        g = self.series(start)
+        path = g.find(SVG + "path")
+        if path is not None:
+            numbers = [float(x) for x in re.findall(r"-?[\d.]+", path.get("d"))]
+            return list(zip(numbers[::2], numbers[1::2]))
+        return [(number(c, "cx"), number(c, "cy")) for c in g.iter(SVG + "circle")]
+
+    def bars(self, start):
+        """[(middle, top, bottom)] in pixels."""
+        return [(number(r, "x") + number(r, "width") / 2, number(r, "y"), number(r, "y") + number(r, "height"))
+                for r in self.series(start).iter(SVG + "rect")]
+
+
+def near(a, b, error):
+    return abs(a - b) <= error
+
+
+def step(value, low, high):
+    return min(64, max(0, int(64 * (value - low) / (high - low) + 0.5)))
+
+
+def heat_is(name, panel, rows, columns, values, letter, low, high):
+    """Every cell at its place, in its colour, with its value to hover."""
+    cells = panel.cells()
+    good = len(cells) == rows * columns
+    x0, y0, size = cells[0][:3]
+    for n, (x, y, _, kind, hover) in enumerate(cells):
+        i, j = divmod(n, columns)
+        good &= near(x, x0 + j * size, 0.02) and near(y, y0 + i * size, 0.02)
+        # Half a step may round either way.
+        good &= kind in {f"{letter}{step(values[n] + e, low, high)}" for e in (-1e-6 * (high - low), 0, 1e-6 * (high - low))}
+        good &= near(float(hover.rsplit(" ", 1)[1]), values[n], 1e-3 * max(1e-3, abs(values[n])))
+    tap.check(name, good)
+
+
+def entropy(weights):
+    return -sum(w * math.log(w) for w in weights if w > 0)
+
+
+def softmax(scores, temperature=1):
+    most = max(scores)
+    powers = [math.exp((s - most) / temperature) for s in scores]
+    return [p / sum(powers) for p in powers]
+
+
+def check_weights(words, out):
+    shape, numbers = out["weights"]
+    head = numbers[(3 * 12 + 1) * 196:][:196]
+    picture = Picture(*words["weights"])
+    panel = picture.panel("Where each query attends")
+    heat_is("weights: cells", panel, 14, 14, head, "h", 0, 1)
+    hover = panel.cells()[9 * 14 + 2][4]
+    tap.check("weights: it attends to animal", hover == "query it, key animal: weight 0.6869", hover)
+    rows = {t.text: number(t, "y") for t in panel.node.iter(SVG + "text") if t.get("class") == "end"}
+    cell = panel.cells()[9 * 14]
+    tap.check("weights: the row of it", near(rows["it"], cell[1] + cell[2] / 2 + 4, 0.02), rows)
+    tap.check("weights: numbers in the cells", "0.69" in [t.text for t in panel.node.iter(SVG + "text")])
+    tap.check("weights: title, axes, scale, caveat", {"Attention weights: layer 3, head 1", "query", "key", "weight", "0", "0.5", "1"} <= set(picture.words())
+              and "diagnostic" in picture.text)
+    high = Picture(*words["weights"], "--high=max").panel("Where each query attends").cells()
+    tap.check("weights: --high=max", high[head.index(max(head))][3] == "h64")
+    twice = Picture(*words["weights"], name="again.svg")
+    tap.check("weights: the same bytes again", twice.text == picture.text)
+    tap.check("--title", Picture(*words["weights"], "--title=A <b> & \"c\"").root.find(SVG + "title").text == 'A <b> & "c"')
+
+    panels = Picture(*words["heads"]).panels()
+    tap.check("heads: all 72, by layer and head", [p.title for p in panels] == [f"{n // 12}.{n % 12}" for n in range(72)])
+    heat_is("heads: cells of 3.1", panels[37], 14, 14, head, "h", 0, 1)
+    part = Picture("heads", "out.safetensors", "--layer=2-3", "--head=1,5").panels()
+    tap.check("heads: chosen ones", [p.title for p in part] == ["2.1", "2.5", "3.1", "3.5"])
+
+
+def check_steps(words, out):
+    picture = Picture(*words["steps"], name="steps.html")
+    titles = [p.title for p in picture.panels()]
+    tap.check("steps: four panels", [t[0] for t in titles] == list("QSAO"))
+    q = load(STREET)["q"][1][(3 * 12 + 1) * 14 * 32:][:14 * 32]
+    most = max(map(abs, q))
+    heat_is("steps: queries", picture.panels()[0], 14, 32, q, "d", -most, most)
+    scores = out["scores"][1][(3 * 12 + 1) * 196:][:196]
+    most = max(map(abs, scores))
+    heat_is("steps: scores", picture.panels()[1], 14, 14, scores, "d", -most, most)
+    links = re.findall(r"(?:src|href)=\"([^\"]+)|url\(|@import", picture.text)
+    tap.check("steps: one page, which asks nobody for anything", picture.text.startswith("<!doctype html>") and links == ["data:,"], links)
+
+
+def check_compare(words, out):
+    picture = Picture(*words["compare"])
+    cosine = load("cosine.safetensors")["weights"][1][(3 * 12 + 1) * 196:][:196]
+    heat_is("compare: the second file", picture.panel("cosine"), 14, 14, cosine, "h", 0, 1)
+    rows = {"out": out["weights"][1][(3 * 12 + 1) * 196:][:196], "cosine": cosine}
+    panel = picture.panel("What query 9 (it) attends to")
+    value = panel.axis("y")[0]
+    for name, weights in rows.items():
+        tops = [value(top) for _, top, _ in panel.bars(name)]
+        tap.check(f"compare: row 9 of {name}", all(near(a, b, 2e-3) for a, b in zip(tops, weights[9 * 14:10 * 14], strict=True)))
+    panel = picture.panel("Mean entropy of the rows")
+    value = panel.axis("y")[0]
+    found = [value(top) for _, top, _ in panel.bars("mean entropy")]
+    expected = [sum(entropy(w[i * 14:i * 14 + 14]) for i in range(14)) / 14 for w in rows.values()]
+    tap.check("compare: entropies", all(near(a, b, 0.01) for a, b in zip(found, expected, strict=True)))
+
+
+def check_entropy(words, out):
+    values = out["entropy"][1]
+    picture = Picture(*words["entropy"])
+    panel = picture.panel("How many queries have which entropy")
+    (x, _), (y, _) = panel.axis("x"), panel.axis("y")
+    bars = [(x(middle), round(y(top))) for middle, top, _ in panel.bars("queries")]
+    limit = math.log(14)
+    expected = [0] * 20
+    for v in values:
+        expected[min(19, max(0, int(v / limit * 20)))] += 1
+    tap.check("entropy: 20 bins with their counts", [n for _, n in bars] == expected, bars)
+    tap.check("entropy: bins at their places", all(near(at, limit * (k + 0.5) / 20, 0.01) for k, (at, _) in enumerate(bars)))
+    lines = [x(float(re.match(r"M([\d.]+)", g.find(SVG + "path").get("d")).group(1))) for g in panel.groups("reference")]
+    tap.check("entropy: lines at 0, the mean and log m", all(near(a, b, 0.01) for a, b in zip(lines, (0, sum(values) / len(values), limit), strict=True)), lines)
+    means = [y(top) for y in [picture.panel("Mean entropy of each head").axis("y")[0]] for _, top, _ in picture.panel("Mean entropy of each head").bars("mean")]
+    tap.check("entropy: 72 means", all(near(m, sum(values[14 * k:14 * k + 14]) / 14, 0.02) for k, m in enumerate(means)) and len(means) == 72)
+    run("run", STREET, "-o", "weights.safetensors", "--weights")
+    same = Picture("entropy", "weights.safetensors").panel("How many queries have which entropy")
+    tap.check("entropy: from weights it is the same", [round(same.axis("y")[0](t)) for _, t, _ in same.bars("queries")] == expected)
+
+
+def check_temperature(words, out):
+    scores = out["scores"][1][(3 * 12 + 1) * 196:][:196]
+    picture = Picture(*words["temperature"])
+    panel = picture.panel("Entropy by temperature")
+    (x, _), (y, _) = panel.axis("x"), panel.axis("y")
+    for name, rows in (("query 9", [9]), ("mean of all", range(14))):
+        points = [(x(a), y(b)) for a, b in panel.points(name)]
+        good = len(points) == 50
+        for k, (t, h) in enumerate(points):
+            real = 0.1 + 4.9 * k / 49
+            good &= near(t, real, 0.01) and near(h, sum(entropy(softmax(scores[i * 14:i * 14 + 14], real)) for i in rows) / len(rows), 0.01)
+        tap.check(f"temperature: {name} at 50 temperatures", good)
+    panel = picture.panel("What query 9 attends to at five temperatures")
+    value = panel.axis("y")[0]
+    for t in (0.1, 0.5, 1, 2, 5):
+        tops = [value(top) for _, top, _ in panel.bars(f"T = {t:g}:")]
+        tap.check(f"temperature: weights at {t:g}", all(near(a, b, 0.003) for a, b in zip(tops, softmax(scores[9 * 14:10 * 14], t), strict=True)))
+    run("run", STREET, "-o", "causal.safetensors", "--scores=biased", "--causal")
+    first = Picture("temperature", "causal.safetensors", "--query=0").panel("What query 0 attends to at five temperatures")
+    tap.check("temperature: masked keys have no weight", [round(first.axis("y")[0](top), 2) for _, top, _ in first.bars("T = 5:")] == [1] + [0] * 13)
+
+
+def check_gradients(words):
+    found = load("gradients.safetensors")
+    picture = Picture(*words["gradients"])
+    parts = {"dq": found["dq"][1][2 * 384:3 * 384], "dk": found["dk"][1][384:768], "dv": found["dv"][1][288:576]}
+    most = max(abs(x) for part in parts.values() for x in part)
+    for name, part in parts.items():
+        panel = next(p for p in picture.panels() if p.title.startswith(name + ","))
+        heat_is(f"gradients: {name} of head 2, which uses head 1 of keys", panel, 12, len(part) // 12, part, "d", -most, most)
+        norm = math.sqrt(sum(x * x for x in part))
+        tap.check(f"gradients: norm of {name}", near(float(panel.title.split()[-1]), norm, 1e-3 * norm))
+    norms = json.load(open("analyze.json"))["gradient_norms"]
+    panel = Picture(*words["norms"]).panel("How large gradients are")
+    value, bars = panel.axis("y")[0], panel.bars("norm")
+    tap.check("gradients: norms of JSON", all(near(value(bars[k][1]), n, 0.01 * max(norms.values())) for k, n in enumerate(norms.values())) and len(bars) == 6)
+
+
+def check_mask(words):
+    rows = [line for line in run("mask", "longformer/8/2", "causal", "-n", "20").splitlines() if set(line) <= set("#.")]
+    cells = Picture(*words["mask"]).panel("Which query sees which key").cells()
+    tap.check("mask: white is seen, black is not", [c[3] for c in cells] == ["m1" if c == "#" else "m0" for row in rows for c in row])
+    # A large one has a path for each colour: the white one is the lower triangle, a run for each row.
+    panel = Picture(*words["large"]).panel("Which query sees which key")
+    white = next(p for p in panel.node.iter(SVG + "path") if p.get("class") == "m1")
+    runs = re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)", white.get("d"))
+    cell = float(runs[0][2])
+    tap.check("mask: runs of a large one", [round(float(w) / cell) for _, _, w in runs] == list(range(1, 81)) and len({x for x, _, _ in runs}) == 1)
+
+
+def energy(x, y, beta=4):
+    dots = [beta * (PATTERNS[2 * m] * x + PATTERNS[2 * m + 1] * y) for m in range(4)]
+    most = max(dots)
+    return -(most + math.log(sum(math.exp(d - most) for d in dots))) / beta + (x * x + y * y) / 2
+
+
+def check_hopfield(words):
+    states = json.load(open("ways.json"))["states"]
+    picture = Picture(*words["hopfield"])
+    for source in ("hopfield", "energies"):
+        panel = Picture(*words[source]).panel("Energy of each state")
+        (x, _), (y, _) = panel.axis("x"), panel.axis("y")
+        good = True
+        for k, s in enumerate(states):
+            points = panel.points(f"state {k}")
+            good &= len(points) == len(s["energies"])
+            good &= all(near(x(a), n, 0.02) and near(y(b), s["energies"][n], 0.01) for n, (a, b) in enumerate(points))
+        tap.check(f"hopfield: energies of each update ({source})", good)
+    panel = picture.panel("Energy over both channels, and the ways of the states")
+    (x, _), (y, _) = panel.axis("x"), panel.axis("y")
+    path = load("ways.safetensors")["path"][1]
+    ways = [[(x(a), y(b)) for a, b in panel.points(f"way of state {k}")] for k in range(4)]
+    tap.check("hopfield: ways", all(near(p[0], path[(k * 7 + n) * 2], 0.01) and near(p[1], path[(k * 7 + n) * 2 + 1], 0.01)
+                                    for k, way in enumerate(ways) for n, p in enumerate(way)) and all(len(w) > 2 for w in ways))
+    levels = panel.groups("contours")[0].findall(SVG + "path")
+    tap.check("hopfield: 20 lines of equal energy", len(levels) == 20)
+    worst = 0
+    for line in levels:
+        numbers = [float(n) for n in re.findall(r"-?[\d.]+", line.get("d"))]
+        worst = max([worst] + [abs(energy(x(a), y(b)) - float(line.get("data-level"))) for a, b in zip(numbers[::2], numbers[1::2])])
+    tap.check("hopfield: they are where the energy is that", worst < 0.02, worst)
+    panel = picture.panel("Energy on the way from pattern 0 to pattern 1")
+    (x, _), (y, _) = panel.axis("x"), panel.axis("y")
+    tap.check("hopfield: the way between patterns", all(near(y(b), energy(1.2 - 2.5 * x(a), 1.0 - 0.2 * x(a)), 0.01) for a, b in panel.points("energy")))
+    panel = picture.panel("Weights of the patterns for state 0")
+    (_, x), (y, _) = panel.axis("x"), panel.axis("y")
+    dots = [0.3 * PATTERNS[2 * m] + 0.2 * PATTERNS[2 * m + 1] for m in range(4)]
+    tap.check("hopfield: weights by beta", all(near(y(b), softmax(dots, 1 / x(a))[m], 0.01) for m in range(4) for a, b in panel.points(f"pattern {m}")))
+    panel = picture.panel("Similarity to the pattern retrieved")
+    y = panel.axis("y")[0]
+    tap.check("hopfield: states end at their patterns", all(y(panel.points(f"state {k}")[-1][1]) > 0.99 for k in range(4)))
+    panel = picture.panel("How many random patterns a memory holds")
+    (x, _), (_, y) = panel.axis("x"), panel.axis("y")
+    a, b = panel.points("modern")[-1]
+    tap.check("hopfield: capacity", near(math.log(y(b)), x(a) / 2, 0.5))
+
+
+def check_bench(words):
+    picture = Picture(*words["runtime"])
+    panel = picture.panel("Time of a call by length")
+    (_, x), (_, y) = panel.axis("x"), panel.axis("y")
+    for kind, time in (("fwd", lambda n: 1e-5 * n * n), ("linear", lambda n: 2e-3 * n)):
+        points = [(x(a), y(b)) for a, b in panel.points(kind)]
+        tap.check(f"runtime: times of {kind}", len(points) == 4 and all(near(n / real, 1, 0.01) and near(t / time(real), 1, 0.02) for (n, t), real in zip(points, (256, 512, 1024, 2048))))
+    names = [g.get("data-name") for g in panel.groups("series")]
+    tap.check("runtime: growth, and fits with n and n^2", names[0].endswith("n^2.00") and names[3].endswith("n^1.00") and names[2] == "fitted 1e-05 n^2 ms" and names[4] == "fitted 0.002 n ms", names)
+    fitted = panel.points("fitted 1e-05 n^2")
+    tap.check("runtime: a fit lies on its points", all(near(a[1], b[1], 0.1) for a, b in zip(fitted, panel.points("fwd"))))
+    panel = picture.panel("How many times faster, by length")
+    (_, x), (_, y) = panel.axis("x"), panel.axis("y")
+    tap.check("runtime: speed-ups", all(near(y(b) / (1e-2 * x(a) / 2), 1, 0.03) for a, b in panel.points("linear")))
+    panel = picture.panel("Memory of a call by length")
+    y = panel.axis("y")[1]
+    tap.check("runtime: memory of all scores", near(y(panel.points("fwd:f32:hq8:d64: all scores")[-1][1]) / 128, 1, 0.02))
+    with open("bench.csv", "w") as file:
+        file.write('problem,threads,cpu,seconds_median,workspace_bytes,extra_bytes\r\n')
+        for row in json.load(open("bench.json"))["results"]:
+            file.write(f'"{row["problem"]}",2,"a ""test"", too",{row["seconds"]["median"]},4096,\n')
+    csv = Picture("runtime", "bench.csv")
+    tap.check("runtime: from .csv", csv.panel("Time of a call by length").points("fwd") == picture.panel("Time of a call by length").points("fwd")
+              and 'bench.csv: a "test", too, 2 threads' in csv.words())
+
+    panel = next(p for p in Picture("latency", "bench.json").panels() if p.title == "fwd:f32:hq8:sq2048:d64")
+    (x, _), (y, _) = panel.axis("x"), panel.axis("y")
+    # Ten calls of 1 to 10 ms; the median is said to be 42 ms, so all are in the picture.
+    counts = [(x(a), round(y(top))) for a, top, _ in panel.bars("samples")]
+    tap.check("latency: each call in its bar", sum(n for _, n in counts) == 10 and all(a < 11 for a, n in counts if n), counts)
+    run("bench", "fwd:f32:sq32:d16", "--seconds=0.01", "--json", "--samples", out="real.json")
+    real = json.load(open("real.json"))["results"][0]
+    tap.check("latency: attn bench --samples has them all", len(real["seconds_all"]) == real["samples"])
+    Picture("latency", "real.json")
+    del real["seconds_all"]
+    with open("plain.json", "w") as file:
+        json.dump({"results": [real]}, file)
+    panel = Picture("latency", "plain.json").panels()[0]
+    y = panel.axis("y")[0]
+    tap.check("latency: the histogram of a plain --json", [round(y(top)) for _, top, _ in panel.bars("samples")] == real["histogram"]["counts"])
+
+
+def refused(status, message, *words):
+    done = subprocess.run([ATTN, "plot", *words], capture_output=True, text=True)
+    tap.check(f"refused: {message}", (done.returncode, done.stdout, done.stderr) == (status, "", f"attn plot: {message}\n") and not os.path.exists("out.svg"),
+              f"{done.returncode} {done.stderr}")
+
+
+def check_refusals():
+    def poisoned(path, name, value, shape=(1, 2, 2)):
+        numbers = [0.5] * math.prod(shape)
+        numbers[3] = value
+        save(path, **{name: (list(shape), numbers)})
+
+    out = ("-o", "out.svg")
+    poisoned("nan.safetensors", "weights", math.nan)
+    poisoned("inf.safetensors", "scores", math.inf)
+    poisoned("negative.safetensors", "weights", -0.25)
+    poisoned("ways_nan.safetensors", "path", math.nan)
+    save("empty.safetensors", weights=([0, 4], []))
+    save("one.safetensors", weights=([4], [1, 0, 0, 0]))
+    save("other.safetensors", weights=([1, 2, 3], [0.5] * 6))
+    save("good.safetensors", weights=([1, 2, 2], [0.5] * 4))
+    with open("broken.json", "w") as file:
+        file.write('{"results": [')
+    with open("nothing.json", "w") as file:
+        file.write('{"a": 1}')
+    with open("null.json", "w") as file:
+        json.dump({"results": [{"problem": "fwd:f32:sq8:d8", "seconds": {"median": None}}]}, file)
+    with open("one.json", "w") as file:
+        json.dump({"results": [{"problem": "fwd:f32:sq8:d8", "seconds": {"median": 1, "p90": 1, "p99": 1}}]}, file)
+    with open("word.json", "w") as file:
+        json.dump({"results": [{"problem": "fwd:f33:sq8:d8", "seconds": {"median": 1}}]}, file)
+    with open("ragged.csv", "w") as file:
+        file.write("problem,seconds_median\nfwd:f32:sq8:d8\n")
+    open("nil", "w").close()
+    with open("junk", "w") as file:
+        file.write("{ not JSON")
+
+    refused(2, "no kind of picture; for example: attn plot weights OUT.safetensors -o weights.svg")
+    refused(2, "unknown kind 'weight' (nearest: weights); `attn plot --help` lists them", "weight", "good.safetensors", *out)
+    refused(2, "no input file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", *out)
+    refused(2, "no output file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", "good.safetensors")
+    refused(2, "out.png: expected a name that ends in .svg or .html", "weights", "good.safetensors", "-o", "out.png")
+    refused(2, "weights takes 1 file, not 2", "weights", "good.safetensors", "good.safetensors", *out)
+    refused(2, "none.safetensors: cannot open: No such file or directory", "weights", "none.safetensors", *out)
+    refused(2, "nil: is empty", "weights", "nil", *out)
+    refused(2, "junk: is not whole JSON", "weights", "junk", *out)
+    refused(2, "broken.json: is not whole JSON", "runtime", "broken.json", *out)
+    refused(2, "nan.safetensors: tensor 'weights': number 3 is nan", "weights", "nan.safetensors", *out)
+    refused(2, "inf.safetensors: tensor 'scores': number 3 is inf", "temperature", "inf.safetensors", *out)
+    refused(2, "negative.safetensors: tensor 'weights' is no weights: -0.25 is below 0", "weights", "negative.safetensors", *out)
+    refused(2, "good.safetensors: no tensor 'scores' (there are: weights); `attn run --scores=biased` writes it", "temperature", "good.safetensors", *out)
+    refused(2, "bench.json: holds no tensors; `attn run --weights` writes 'weights'", "weights", "bench.json", *out)
+    refused(2, "empty.safetensors: tensor 'weights' has an axis of size 0: nothing to draw", "weights", "empty.safetensors", *out)
+    refused(2, "one.safetensors: tensor 'weights' has 1 axes; at least 2 are needed", "weights", "one.safetensors", *out)
+    refused(2, "compare needs two files at least", "compare", "good.safetensors", *out)
+    refused(2, "other.safetensors: [1, 2, 3] weights do not fit those of good.safetensors, [1, 2, 2]", "compare", "good.safetensors", "other.safetensors", *out)
+    refused(2, "--layer: there is no 9, only 0 to 5", "weights", "out.safetensors", "--layer=9", *out)
+    refused(2, "--head: there is no 12, only 0 to 11", "weights", "out.safetensors", "--head=12", *out)
+    refused(2, "--layer and --head name 12 matrices; this picture shows one", "weights", "out.safetensors", "--head=0-11", *out)
+    refused(2, "--entry: there is no 1, only 0 to 0", "weights", "out.safetensors", "--entry=1", *out)
+    refused(2, "--query: there is no 14, only 0 to 13", "temperature", "out.safetensors", "--query=14", *out)
+    refused(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
+    refused(2, "good.safetensors: no tensor 'dq' (there are: weights); `attn run --backward` writes it", "gradients", "good.safetensors", *out)
+    refused(2, "nothing.json: no 'gradient_norms'; `attn analyze --gradients --json` writes them", "gradients", "nothing.json", *out)
+    refused(2, "nothing.json: no 'states'; `attn hopfield --json` writes them", "hopfield", "nothing.json", *out)
+    refused(2, "ways_nan.safetensors: tensor 'path': number 3 is nan", "hopfield", "ways_nan.safetensors", *out)
+    refused(2, "good.safetensors: no tensor 'path' (there are: weights); `attn hopfield -o` writes it", "hopfield", "good.safetensors", *out)
+    refused(2, "nothing.json: no 'results'; `attn bench --json` or --csv writes them", "runtime", "nothing.json", *out)
+    refused(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
+    refused(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
+    refused(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
+    refused(2, "ragged.csv: line 2 has not as many fields as the first (2)", "runtime", "ragged.csv", *out)
+    refused(2, "nowhere/out.svg: cannot create a file beside it: No such file or directory", "weights", "good.safetensors", "-o", "nowhere/out.svg")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        words = make_all()
+        out = load("out.safetensors")
+        check_weights(words, out)
+        check_steps(words, out)
+        check_compare(words, out)
+        check_entropy(words, out)
+        check_temperature(words, out)
+        check_gradients(words)
+        check_mask(words)
+        check_hopfield(words)
+        check_bench(words)
+        check_refusals()
+        os.chdir("/")
+    tap.done()
+
+
+main()
