@@ -69,6 +69,10 @@ void name_head_shortly(const stack *s, int64_t layer, int64_t head, char text[40
 /* task->about: the file, and the problem and kernel of its metadata. */
 void tell_source(plot_task *task, const source *s);
 
+/* The `results` of what `attn bench` wrote, and its machine as task->about. */
+attn_status find_results(const source *from, const cJSON **list, attn_error *error);
+void tell_machine(plot_task *task, const source *from);
+
 /* Whether rows of weights are rows: numbers of at least 0. */
 attn_status check_weights(const stack *s, const double *weights, attn_error *error);
 
