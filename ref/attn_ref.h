@@ -185,4 +185,9 @@ typedef struct ref_linear_gradients {
 } ref_linear_gradients;
 void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
 
+/* Projections along the tokens: E [H][n][R], or [n][R] where heads share it; X [B][H][n][D], Y [B][H][R][D]. */
+void ref_linformer(int64_t B, int64_t H, int64_t n, int64_t R, int64_t D, int shared, const double *E, const double *X, double *Y);
+void ref_linformer_backward(int64_t B, int64_t H, int64_t n, int64_t R, int64_t D, int shared, const double *E, const double *X,
+                            const double *dY, double *dX, double *dE);
+
 #endif

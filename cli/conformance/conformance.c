@@ -12,6 +12,7 @@
 #include "../commands.h"
 #include "../failure.h"
 #include "evaluate.h"
+#include "fla.h"
 #include "hopfield.h"
 #include "layer.h"
 #include "linear.h"
@@ -109,8 +110,8 @@ static void run_case(suite *s, const cJSON *json)
     }
     const adapter *rules = adapter_find(s->name, op);
     const int linear = linear_case_is(s->name, json), table = table_case_is(s->name, op),
-              hopfield = hopfield_case_is(s->name, json), layer = layer_case_is(s->name, op);
-    if (!rules && !linear && !table && !hopfield && !layer) {
+              hopfield = hopfield_case_is(s->name, json), layer = layer_case_is(s->name, op), fla = fla_case_is(s->name, json);
+    if (!rules && !linear && !table && !hopfield && !layer && !fla) {
         char reason[160];
         const char *what = adapter_missing(s->name, op);
         snprintf(reason, sizeof reason, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
@@ -120,6 +121,8 @@ static void run_case(suite *s, const cJSON *json)
         set_result(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
     } else if (attn_tensors_read(&tensors, path, &error) != ATTN_OK) {
         set_result(&e, CHECK_FAILED, error.message);
+    } else if (fla) {
+        fla_case_evaluate(&e, json, tensors, s->settings);
     } else if (hopfield) {
         hopfield_case_evaluate(&e, json, tensors);
     } else if (linear) {

@@ -17,6 +17,8 @@ enum {
     IN_OMEGA,
     IN_DECAY,
     IN_BETA,
+    IN_ERASE,
+    IN_WRITE,
     IN_STATE,
     IN_DO,
     INPUTS,
@@ -36,6 +38,7 @@ static const char *const names[ALL][4] = {
     [IN_OMEGA] = {"in.omega"},
     [IN_DECAY] = {"in.decay", "in.log_gate"},
     [IN_BETA] = {"in.beta"},
+    [IN_ERASE] = {"in.alpha", "in.p"},
     [IN_STATE] = {"in.initial_state", "in.past_state"},
     [IN_DO] = {"in.grad_output"},
     [OUT_O] = {"out.output"},
@@ -79,14 +82,41 @@ __attribute__((format(printf, 3, 4))) static void conclude(evaluation *e, check_
     e->status = status;
 }
 
+typedef struct recurrence {
+    const char *function;
+    int normalised;
+    attn_linear_rule rule;
+    int decay;
+} recurrence;
+
+/* What fla's functions compute; NULL for those of fla.c. */
+static const recurrence *recurrence_of(const char *function)
+{
+    static const recurrence known[] = {
+        {"naive_recurrent_linear_attn", 0, ATTN_RULE_ADD, 0},
+        {"naive_retention", 0, ATTN_RULE_ADD, 1},
+        {"naive_recurrent_simple_gla", 0, ATTN_RULE_ADD, 1},
+        {"delta_rule_recurrence", 0, ATTN_RULE_DELTA, 0},
+        {"naive_recurrent_gated_delta_rule", 0, ATTN_RULE_DELTA, 1},
+        {"naive_parallel_based", 1, ATTN_RULE_ADD, 0},
+        {"naive_parallel_rebased", 1, ATTN_RULE_ADD, 0},
+        {"naive_recurrent_hgrn", 0, ATTN_RULE_ADD, 1},
+        {"dplr_recurrence", 0, ATTN_RULE_LOW_RANK, 1},
+        {"iplr_recurrence", 0, ATTN_RULE_LOW_RANK, 0},
+        {"naive_recurrent_comba", 0, ATTN_RULE_LOW_RANK, 1},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(function, known[i].function) == 0) return &known[i];
+    return NULL;
+}
+
 int linear_case_is(const char *suite, const cJSON *json)
 {
     const char *op = text_in(json, "op"),
                *function = text_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "upstream_function");
     if (strcmp(suite, "mechanism_grad") == 0) return strcmp(op, "linear_attention") == 0;
     if (strcmp(suite, "onnx_attention") == 0) return strcmp(op, "LinearAttention") == 0;
-    return strcmp(suite, "fla_linear_attention") == 0 && !strstr(op, "softmax") && !strstr(function, "forgetting") &&
-           !strstr(function, "dsa");
+    return strcmp(suite, "fla_linear_attention") == 0 && recurrence_of(function) != NULL;
 }
 
 /* ---- what each suite means ---- */
@@ -158,37 +188,52 @@ static void add_ones(linear_case *c)
     }
 }
 
-/* 0: a recurrence that the library does not have. */
+/* The low-rank rule's tensors where they have names of their own: write is called beta. */
+static void take_low_rank(linear_case *c)
+{
+    c->tensor[IN_WRITE] = c->tensor[IN_BETA];
+    c->tensor[IN_BETA] = (view){0};
+}
+
+/* Comba: u = beta (v - (decay S)^T p) is the low-rank rule with erase = -decay p, write = beta k and the value beta v. */
+static void make_low_rank(linear_case *c)
+{
+    const view k = c->tensor[IN_K], p = c->tensor[IN_ERASE], v = c->tensor[IN_V], beta = c->tensor[IN_BETA];
+    const int64_t dim = k.size[3], dim_v = v.size[3], rows = view_count(&k) / dim;
+    double *erase = pool_take(&c->pool, rows * dim, sizeof *erase), *write = pool_take(&c->pool, rows * dim, sizeof *write);
+    double *value = pool_take(&c->pool, rows * dim_v, sizeof *value);
+    for (int64_t i = 0; i < rows * dim; i++) {
+        erase[i] = -exp(view_get(&c->tensor[IN_DECAY], i / dim)) * view_get(&p, i);
+        write[i] = view_get(&beta, i / dim) * view_get(&k, i);
+    }
+    for (int64_t i = 0; i < rows * dim_v; i++) value[i] = view_get(&beta, i / dim_v) * view_get(&v, i);
+    c->tensor[IN_ERASE] = view_made(ATTN_F64, 4, k.size, erase);
+    c->tensor[IN_WRITE] = view_made(ATTN_F64, 4, k.size, write);
+    c->tensor[IN_V] = view_made(ATTN_F64, 4, v.size, value);
+    c->tensor[IN_BETA] = (view){0};
+}
+
+/* fla.c has what is none of these. */
 static int of_fla(linear_case *c, const cJSON *json)
 {
-    static const struct {
-        const char *function;
-        int normalised, delta, decay;
-    } known[] = {
-        {"naive_recurrent_linear_attn", 0, 0, 0},      {"naive_retention", 0, 0, 1},
-        {"naive_recurrent_simple_gla", 0, 0, 1},       {"delta_rule_recurrence", 0, 1, 0},
-        {"naive_recurrent_gated_delta_rule", 0, 1, 1}, {"naive_parallel_based", 1, 0, 0},
-        {"naive_parallel_rebased", 1, 0, 0},           {"naive_recurrent_hgrn", 0, 0, 1},
-    };
     const cJSON *params = cJSON_GetObjectItemCaseSensitive(json, "params"),
                 *scale = cJSON_GetObjectItemCaseSensitive(params, "scale");
     const char *function = text_in(params, "upstream_function");
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(function, known[i].function) != 0) continue;
-        const int normalised = known[i].normalised || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(params, "normalize"));
-        c->tokens_first = strcmp(text_in(params, "layout"), "(B,T,H,D)") == 0;
-        c->problem.features = ATTN_FEATURES_IDENTITY;
-        c->problem.causal = 1;
-        c->problem.denominator = normalised ? ATTN_DENOMINATOR_ADD : ATTN_DENOMINATOR_NONE;
-        c->problem.epsilon = known[i].normalised ? 1e-6 : 1e-10; /* as published there */
-        c->problem.rule = known[i].delta ? ATTN_RULE_DELTA : ATTN_RULE_ADD;
-        c->problem.decay = known[i].decay ? ATTN_DECAY_HEAD : ATTN_DECAY_NONE;
-        if (cJSON_IsNumber(scale)) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale->valuedouble;
-        if (normalised && !known[i].normalised)
-            c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = 1 / sqrt((double)c->tensor[IN_K].size[3]);
-        return 1;
-    }
-    return 0;
+    const recurrence *known = recurrence_of(function);
+    if (!known) return 0;
+    const int normalised = known->normalised || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(params, "normalize"));
+    c->tokens_first = strcmp(text_in(params, "layout"), "(B,T,H,D)") == 0;
+    c->problem.features = ATTN_FEATURES_IDENTITY;
+    c->problem.causal = 1;
+    c->problem.denominator = normalised ? ATTN_DENOMINATOR_ADD : ATTN_DENOMINATOR_NONE;
+    c->problem.epsilon = known->normalised ? 1e-6 : 1e-10; /* as published there */
+    c->problem.rule = known->rule;
+    c->problem.decay = known->decay ? ATTN_DECAY_HEAD : ATTN_DECAY_NONE;
+    if (cJSON_IsNumber(scale)) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale->valuedouble;
+    if (normalised && !known->normalised)
+        c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = 1 / sqrt((double)c->tensor[IN_K].size[3]);
+    if (known->rule == ATTN_RULE_LOW_RANK && view_given(&c->tensor[IN_BETA]) && c->tensor[IN_BETA].rank == 4) take_low_rank(c);
+    return 1;
 }
 
 /* ---- axes ---- */
@@ -290,6 +335,8 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
                                    .omega = in[IN_OMEGA],
                                    .decay = in[IN_DECAY],
                                    .beta = in[IN_BETA],
+                                   .erase = in[IN_ERASE],
+                                   .write = in[IN_WRITE],
                                    .initial_state = in[IN_STATE],
                                    .final_state = out[OUT_STATE],
                                    .final_sum = sum,
@@ -377,7 +424,9 @@ static void define(linear_case *c, double *exact[ALL])
                           .causal = p->causal,
                           .log_decay = p->decay ? doubles(c, IN_DECAY) : NULL,
                           .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
-                          .beta = p->rule ? doubles(c, IN_BETA) : NULL,
+                          .beta = p->rule == ATTN_RULE_DELTA ? doubles(c, IN_BETA) : NULL,
+                          .erase = p->rule == ATTN_RULE_LOW_RANK ? doubles(c, IN_ERASE) : NULL,
+                          .write = p->rule == ATTN_RULE_LOW_RANK ? doubles(c, IN_WRITE) : NULL,
                           .S0 = doubles(c, IN_STATE)};
     ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z);
     const ref_linear_gradients g = {.dO = doubles(c, IN_DO), .dQ = exact[OUT_DQ], .dK = exact[OUT_DK], .dV = exact[OUT_DV]};
@@ -422,6 +471,7 @@ static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON
         return 0;
     }
     if (fla && strcmp(function, "naive_recurrent_hgrn") == 0) add_ones(c);
+    if (fla && strcmp(function, "naive_recurrent_comba") == 0) make_low_rank(c);
     if (fla && strcmp(function, "naive_retention") == 0) add_retention(c);
     if (fla && strcmp(function, "naive_parallel_based") == 0) add_products(c, IN_Q, 1), add_products(c, IN_K, 1);
     if (fla && strcmp(function, "naive_parallel_rebased") == 0) add_products(c, IN_Q, 0), add_products(c, IN_K, 0);

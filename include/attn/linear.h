@@ -223,6 +223,47 @@ typedef enum attn_random_rows {
 ATTN_API attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_t dim_qk, uint64_t seed, uint32_t draw,
                                           void *omega, attn_dtype dtype, attn_error *error);
 
+/* ---- Linformer --------------------------------------------------------------------------------------------------- */
+
+/*
+ * Keys and values projected along the tokens (Wang et al. 2020, "Linformer", equation 7), so that softmax attention has `rank` of
+ * them however long the sequence is: cost grows with len * rank.  Project keys and values, each with a projection of its own or one
+ * for both, and call attn_forward with len_kv = rank; not causal, since every projected key holds all tokens.
+ *
+ * x is [batch, heads, len, dim] of f32, f16, bf16 or f64; y [batch, heads, rank, dim] of the compute type; projection
+ * [1, heads, len, rank], or with `shared` [1, 1, len, rank]: one row for each token, so the transposed of the paper's E.  All may
+ * be strided but for their last axis.
+ */
+typedef struct attn_linformer {
+    size_t struct_size; /* sizeof(attn_linformer) */
+    int64_t batch;
+    int64_t heads;
+    int64_t len;
+    int64_t rank;
+    int64_t dim;
+    int shared; /* 1: one projection for all heads */
+    attn_layout x;
+    attn_layout y;
+    attn_layout projection; /* its first stride is not used; of the types of x, by default the compute type */
+    int64_t reserved[4];
+} attn_linformer;
+
+/*
+ *      y[b,h,r,c] = sum_j projection[h,j,r] x[b,h,j,c]
+ *
+ * Allocates a workspace.  Returns what attn_linear returns, with outputs untouched on an error; so does attn_linformer_backward.
+ */
+ATTN_API attn_status attn_linformer_project(const attn_linformer *problem, const void *projection, const void *x, void *y,
+                                            attn_error *error);
+
+/*
+ *      grad_x[b,h,j,c] = sum_r projection[h,j,r] grad_y[b,h,r,c]      grad_projection[h,j,r] = sum_(b,c) x[b,h,j,c] grad_y[b,h,r,c]
+ *
+ * summed over heads too where they share.  grad_x is laid out like x, grad_y like y; grad_projection is dense, of the compute type.
+ */
+ATTN_API attn_status attn_linformer_backward(const attn_linformer *problem, const void *projection, const void *x,
+                                             const void *grad_y, void *grad_x, void *grad_projection, attn_error *error);
+
 #ifdef __cplusplus
 }
 #endif
