@@ -79,9 +79,8 @@ typedef struct attn_layer_weights {
     attn_projection key;
     attn_projection value;
     attn_projection output;
-    void *extra_key; /* NULL, or a learned key and its value, [heads_kv * head_dim] and [heads_kv * head_dim_v], both or none: every
-                      */
-    void *extra_value; /* query sees it, whatever the masks say (bias_k and bias_v of torch.nn.MultiheadAttention) */
+    void *extra_key;   /* NULL, or a learned key, [heads_kv * head_dim], that every query sees, whatever the masks say, and */
+    void *extra_value; /* its value, [heads_kv * head_dim_v]: bias_k and bias_v of torch.nn.MultiheadAttention */
 } attn_layer_weights;
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */

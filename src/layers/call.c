@@ -25,7 +25,7 @@ static attn_status check_lengths(attn_layer_args *a, attn_error *error)
 static attn_status fill_positions(call *c, attn_error *error)
 {
     const extent *e = &c->extent;
-    if (!c->l.rope || !e->packed) return ATTN_OK;
+    if (!e->packed) return ATTN_OK;
     TRY(memory_take(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
     int64_t *const q = (int64_t *)c->positions, *const kv = q + e->tokens_q;
     for (int64_t b = 0, t = 0; t < e->tokens_q; t++) {
@@ -41,13 +41,9 @@ static attn_status fill_positions(call *c, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
-                       attn_error *error)
+attn_status call_check(call *c, int rotated, const attn_layer_args *args, attn_error *error)
 {
-    static const char *const names[] = {"query", "key", "value"};
-    memset(c, 0, sizeof *c);
-    TRY(layer_resolve(given, &c->l, error));
-    TRY(layer_bind(&c->l, weights, 1, error));
+    int64_t pairs;
     CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
     CHECK(args->struct_size == sizeof *args, ATTN_ERR_ARGUMENT, "layer: args.struct_size is %zu; set it to sizeof(attn_layer_args)",
           args->struct_size);
@@ -55,6 +51,18 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
     c->args = &c->resolved;
     TRY(check_lengths(&c->resolved, error));
     TRY(extent_of(&c->l, c->args, &c->extent, error));
+    TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
+    return rotated ? fill_positions(c, error) : ATTN_OK;
+}
+
+attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+                       attn_error *error)
+{
+    static const char *const names[] = {"query", "key", "value"};
+    memset(c, 0, sizeof *c);
+    TRY(layer_resolve(given, &c->l, error));
+    TRY(layer_bind(&c->l, weights, 1, error));
+    TRY(call_check(c, c->l.rope != NULL, args, error));
     const extent *e = &c->extent;
     const attn_sequence *given_rows[3] = {&args->query, args->key.data ? &args->key : &args->query, &args->value};
     if (!args->value.data) given_rows[VALUE] = given_rows[KEY];
@@ -67,10 +75,7 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
                        error));
     }
     TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, args->saved, &c->saved, error));
-    TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* its rules, before anything is written */
-    int64_t pairs;
-    TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
-    return fill_positions(c, error);
+    return middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error); /* its rules, before anything is written */
 }
 
 attn_status call_refuse_cached(const call *c, attn_error *error)
@@ -82,8 +87,10 @@ attn_status call_refuse_cached(const call *c, attn_error *error)
 
 attn_status call_save(call *c, attn_error *error)
 {
+    const extent *e = &c->extent;
+    TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, NULL, &c->saved, error));
     TRY(memory_take(c->args->options, c->saved.bytes, &c->taken, error));
-    return saved_layout(&c->l, c->extent.entries, c->extent.tokens_q, c->extent.tokens_kv, c->taken, &c->saved, error);
+    return saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
 }
 
 attn_status call_plan(call *c, const attn_problem *problem, attn_error *error)

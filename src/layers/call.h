@@ -19,6 +19,8 @@ typedef struct call {
     size_t workspace_size;
 } call;
 
+/* Checks args but for the inputs; c->l is there. */
+attn_status call_check(call *c, int rotated, const attn_layer_args *args, attn_error *error);
 /* Checks layer, weights and inputs.  call_end follows, also if it fails. */
 attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
                        attn_error *error);

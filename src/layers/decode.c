@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * decode.c - attn_layer_decode: new tokens join a cache of keys and values, and attend to it. */
+#include "decode.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-#include "call.h"
-
-typedef struct decoding {
-    call c;
-    attn_cache cache;      /* as it is given, but without a rotation */
-    int64_t *positions[2]; /* of queries and of keys */
-    int64_t *appended;     /* [batch] */
-    char *memory;
-} decoding;
 
 static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t batch, attn_error *error)
 {
@@ -51,16 +43,19 @@ static attn_status check_options(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-static attn_status take(decoding *d, attn_error *error)
+attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, attn_error *error)
 {
-    const attn_layer_args *args = d->c.args;
+    const attn_layer_args *args = c->args;
     const int64_t batch = args->batch, q = batch * args->len_q, kv = batch * args->len_kv;
+    TRY(check_cache(&c->l, cache, batch, error));
+    TRY(check_options(c->l.attention, error));
+    d->cache = *cache;
     TRY(memory_take(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));
     d->appended = (int64_t *)d->memory;
     d->positions[0] = d->appended + batch;
     d->positions[1] = d->positions[0] + q;
     for (int64_t b = 0; b < batch; b++) {
-        const int64_t held = d->cache.lengths[b];
+        const int64_t held = cache->lengths[b];
         d->appended[b] = args->only_cached ? 0 : args->len_of_entry && !args->key.data ? args->len_of_entry[b] : args->len_kv;
         for (int64_t t = 0; t < args->len_q; t++) d->positions[0][b * args->len_q + t] = (args->only_cached ? 0 : held) + t;
         for (int64_t t = 0; t < args->len_kv; t++) d->positions[1][b * args->len_kv + t] = held + t;
@@ -79,18 +74,16 @@ static void dense_cache(attn_layout *layout, const attn_cache *cache, int64_t di
     s[3] = 1, s[2] = dim, s[1] = room * dim, s[0] = cache->heads_kv * room * dim;
 }
 
-/* The attention of the queries to the cache as it will be. */
-static attn_status describe(decoding *d, attn_problem *p, attn_args *core, attn_error *error)
+attn_status decoding_plan(decoding *d, call *c, attn_problem *p, attn_args *core, attn_error *error)
 {
-    const attn_layer_args *args = d->c.args;
-    extent *e = &d->c.extent;
-    int64_t longest = 0;
+    const attn_layer_args *args = c->args;
+    extent *e = &c->extent;
+    e->len_kv = 0; /* of the longest entry */
     for (int64_t b = 0; b < args->batch; b++) {
         const int64_t length = d->cache.lengths[b] + d->appended[b];
-        if (length > longest) longest = length;
+        if (length > e->len_kv) e->len_kv = length;
     }
-    e->len_kv = longest;
-    TRY(middle_problem(&d->c.l, args, e, ATTN_FORWARD, &d->c.saved, p, core, error));
+    TRY(middle_problem(&c->l, args, e, ATTN_FORWARD, &c->saved, p, core, error));
     memset(&p->gradients, 0, sizeof p->gradients);
     p->k = d->cache.k_layout;
     p->v = d->cache.v_layout;
@@ -114,71 +107,85 @@ static attn_status describe(decoding *d, attn_problem *p, attn_args *core, attn_
     core->v = d->cache.v;
     core->lengths_kv = d->cache.lengths;
     core->lengths_q = args->len_of_entry;
-    return ATTN_OK;
+    return args->len_q ? call_plan(c, p, error) : ATTN_OK;
 }
 
-static attn_status append(decoding *d, attn_error *error)
+attn_status decoding_append(const decoding *d, const call *c, const attn_layout *k_layout, const void *k,
+                            const attn_layout *v_layout, const void *v, attn_error *error)
 {
-    const call *c = &d->c;
+    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
+                                      .len = c->args->len_kv,
+                                      .len_of_entry = d->appended,
+                                      .k_layout = *k_layout,
+                                      .v_layout = *v_layout,
+                                      .k = k,
+                                      .v = v};
+    return c->args->only_cached ? ATTN_OK : attn_cache_append(&d->cache, &tokens, error);
+}
+
+attn_status decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_args *core, attn_error *error)
+{
+    const attn_status status = attend_with_extra(c, problem, core, error);
+    for (int64_t b = 0; status != ATTN_OK && b < c->args->batch; b++) d->cache.lengths[b] -= d->appended[b];
+    return status;
+}
+
+void decoding_end(decoding *d, const call *c)
+{
+    if (d->memory) memory_give(c->args->options, d->memory);
+}
+
+static attn_status append(const decoding *d, const call *c, attn_error *error)
+{
     const layer *l = &c->l;
     const attn_layer_args *args = c->args;
     char *const side[] = {NULL, c->saved.k, c->saved.v};
-    for (int i = KEY; i <= VALUE; i++) {
+    const attn_layout k = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim),
+                      v = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim_v);
+    for (int i = KEY; i <= VALUE && !args->only_cached; i++) {
         const sequence heads = dense_rows(side[i], args->batch, args->len_kv, l->projections[i].heads * l->projections[i].dim);
         project_input(c, i, &heads);
     }
     TRY(middle_rotate(l, c->saved.k, l->heads_kv, args->batch, args->len_kv,
                       args->positions_kv ? args->positions_kv : d->positions[1], 0, error));
-    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
-                                      .len = args->len_kv,
-                                      .len_of_entry = d->appended,
-                                      .k_layout = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim),
-                                      .v_layout = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim_v),
-                                      .k = c->saved.k,
-                                      .v = c->saved.v};
-    return attn_cache_append(&d->cache, &tokens, error);
+    return decoding_append(d, c, &k, c->saved.k, &v, c->saved.v, error);
 }
 
-static attn_status run(decoding *d, attn_error *error)
+static attn_status run(decoding *d, call *c, attn_error *error)
 {
-    call *c = &d->c;
     const layer *l = &c->l;
     const attn_layer_args *args = c->args;
     attn_problem problem;
     attn_args core;
     const sequence q = dense_rows(c->saved.q, args->batch, args->len_q, l->heads_q * l->head_dim),
                    a = dense_rows(c->saved.a, args->batch, args->len_q, l->heads_q * l->head_dim_v);
-    TRY(describe(d, &problem, &core, error));
-    if (args->len_q) TRY(call_plan(c, &problem, error));
+    TRY(decoding_plan(d, c, &problem, &core, error));
     if (args->len_q) project_input(c, QUERY, &q);
     TRY(middle_rotate(l, c->saved.q, l->heads_q, args->batch, args->len_q, args->positions_q ? args->positions_q : d->positions[0],
                       0, error));
-    if (!args->only_cached) TRY(append(d, error));
+    TRY(append(d, c, error));
     if (args->len_q == 0) return ATTN_OK;
-    const attn_status status = attend_with_extra(c, &problem, &core, error);
-    for (int64_t b = 0; status != ATTN_OK && b < args->batch; b++) d->cache.lengths[b] -= d->appended[b];
-    if (status == ATTN_OK) project_output(c, &a);
-    return status;
+    TRY(decoding_attend(d, c, &problem, &core, error));
+    project_output(c, &a);
+    return ATTN_OK;
 }
 
 attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights *weights, const attn_cache *cache,
                               const attn_layer_args *args, attn_error *error)
 {
+    call c;
     decoding d;
     memset(&d, 0, sizeof d);
     CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
     attn_layer_args plain = *args; /* saved is memory of ours */
     plain.saved = NULL;
-    attn_status status = call_begin(&d.c, given, weights, &plain, error);
-    if (status == ATTN_OK) status = check_cache(&d.c.l, cache, args->batch, error);
-    if (status == ATTN_OK) status = check_options(d.c.l.attention, error);
+    attn_status status = call_begin(&c, given, weights, &plain, error);
+    if (status == ATTN_OK) status = decoding_begin(&d, &c, cache, error);
     if (status == ATTN_OK && args->len_q)
-        status = layer_rows(&args->output, "output", args->batch, args->len_q, d.c.l.dim_output, 1, &d.c.output, error);
-    if (status == ATTN_OK) status = call_save(&d.c, error);
-    if (status == ATTN_OK) d.cache = *cache;
-    if (status == ATTN_OK) status = take(&d, error);
-    if (status == ATTN_OK) status = run(&d, error);
-    if (d.memory) memory_give(args->options, d.memory);
-    call_end(&d.c);
+        status = layer_rows(&args->output, "output", args->batch, args->len_q, c.l.dim_output, 1, &c.output, error);
+    if (status == ATTN_OK) status = call_save(&c, error);
+    if (status == ATTN_OK) status = run(&d, &c, error);
+    decoding_end(&d, &c);
+    call_end(&c);
     return status == ATTN_OK ? succeed(error) : status;
 }

@@ -4,9 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "layer.h"
-
-enum { NAME = 200 };
+#include "named.h"
 
 /* Names of a weight and of its bias; the first that exists is taken.  Fused matrices stand before. */
 static const char *const weight_names[PROJECTIONS][5] = {
@@ -24,47 +22,14 @@ static const char *const bias_names[PROJECTIONS][4] = {
 
 static const char *const extra_names[2] = {"bias_k", "bias_v"};
 
-/* The longer half of a name may come from a user. */
-static attn_status full_name(char name[NAME], const char *prefix, const char *end, attn_error *error)
-{
-    CHECK(strlen(prefix) + strlen(end) < NAME, ATTN_ERR_ARGUMENT, "layer: the prefix has %zu bytes; at most %zu fit",
-          strlen(prefix), NAME - strlen(end) - 1);
-    memcpy(name, prefix, strlen(prefix));
-    memcpy(name + strlen(prefix), end, strlen(end) + 1);
-    return ATTN_OK;
-}
-
-/* A tensor of a shape that is known, without NaN. */
-static attn_status check_tensor(const layer *l, const attn_tensor *t, int64_t rows, int64_t columns, attn_error *error)
-{
-    const int rank = columns ? 2 : 1;
-    char wanted[60], found[200] = "[";
-    size_t at = 1;
-    if (columns) (void)snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", rows, columns);
-    else (void)snprintf(wanted, sizeof wanted, "[%" PRId64 "]", rows);
-    for (int i = 0; i < t->rank && at < sizeof found - 24; i++)
-        at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRId64, i ? ", " : "", t->shape[i]);
-    (void)snprintf(found + at, sizeof found - at, "]");
-    CHECK(t->rank == rank && t->shape[0] == rows && (rank == 1 || t->shape[1] == columns), ATTN_ERR_SHAPE,
-          "layer: tensor '%s' has shape %s; the layer has %s", t->name, found, wanted);
-    CHECK(t->dtype == l->dtype, ATTN_ERR_UNSUPPORTED, "layer: tensor '%s' is %s; the layer is %s", t->name,
-          attn_dtype_name(t->dtype), attn_dtype_name(l->dtype));
-    const int64_t count = rows * (columns ? columns : 1);
-    for (int64_t i = 0; i < count; i++) {
-        const double x = l->dtype == ATTN_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
-        CHECK(x == x, ATTN_ERR_ARGUMENT, "layer: tensor '%s' has a NaN at element %" PRId64, t->name, i);
-    }
-    return ATTN_OK;
-}
-
 /* The first of the names that is there; NULL if none. */
 static attn_status find(const attn_tensors *tensors, const char *prefix, const char *const *names, const attn_tensor **t,
                         attn_error *error)
 {
     *t = NULL;
     for (; *names && !*t; names++) {
-        char name[NAME];
-        TRY(full_name(name, prefix, *names, error));
+        char name[NAMED];
+        TRY(named_full(name, prefix, *names, error));
         *t = attn_tensors_find(tensors, name);
     }
     return ATTN_OK;
@@ -82,7 +47,7 @@ static attn_status load_fused(const layer *l, const attn_tensors *tensors, const
     TRY(find(tensors, prefix, names, &t, error));
     if (!t) return ATTN_OK;
     for (int i = QUERY; i <= VALUE; i++) rows += width_of(&l->projections[i]);
-    TRY(check_tensor(l, t, rows, columns, error));
+    TRY(named_check(l, t, rows, columns, error));
     rows = 0;
     for (int i = QUERY; i <= VALUE; i++) {
         parts[i] = (char *)(uintptr_t)t->data + rows * (columns ? columns : 1) * l->size;
@@ -100,13 +65,13 @@ static attn_status load_apart(const layer *l, const attn_tensors *tensors, const
         TRY(find(tensors, prefix, weight_names[i], &t, error));
         CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s%s, %s%s or %s%s", prefix, weight_names[i][0], prefix,
               weight_names[i][1], prefix, weight_names[i][2]);
-        TRY(check_tensor(l, t, p->to_model ? p->model : width_of(p), p->to_model ? width_of(p) : p->model, error));
+        TRY(named_check(l, t, p->to_model ? p->model : width_of(p), p->to_model ? width_of(p) : p->model, error));
         *weight = (char *)(uintptr_t)t->data;
     }
     if (*bias) return ATTN_OK;
     TRY(find(tensors, prefix, bias_names[i], &t, error));
     if (!t) return ATTN_OK;
-    TRY(check_tensor(l, t, p->to_model ? p->model : width_of(p), 0, error));
+    TRY(named_check(l, t, p->to_model ? p->model : width_of(p), 0, error));
     *bias = (char *)(uintptr_t)t->data;
     return ATTN_OK;
 }
@@ -124,7 +89,7 @@ static attn_status load_extra(const layer *l, const attn_tensors *tensors, const
     for (int i = 0; t[0] && i < 2; i++) {
         attn_tensor flat = *t[i];
         while (flat.rank > 1 && flat.shape[0] == 1) memmove(flat.shape, flat.shape + 1, (size_t)--flat.rank * sizeof *flat.shape);
-        TRY(check_tensor(l, &flat, l->heads_kv * (i ? l->head_dim_v : l->head_dim), 0, error));
+        TRY(named_check(l, &flat, l->heads_kv * (i ? l->head_dim_v : l->head_dim), 0, error));
         parts[i] = (char *)(uintptr_t)t[i]->data;
     }
     return ATTN_OK;
@@ -167,34 +132,21 @@ static void write_rows(const layer *l, const projection *p, char *to)
             }
 }
 
-/* A tensor of the container, of rank 1 where columns is 0. */
-static attn_status add(const layer *l, attn_tensors *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
-                       char **data, attn_error *error)
-{
-    char name[NAME];
-    const int64_t shape[2] = {rows, columns};
-    void *memory;
-    TRY(full_name(name, prefix, end, error));
-    TRY(attn_tensors_allocate(tensors, name, l->dtype, columns ? 2 : 1, shape, &memory, error));
-    *data = memory;
-    return ATTN_OK;
-}
-
 static attn_status store_weights(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
 {
     const projection *p = l->projections;
     const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
     char *to = NULL;
     if (fused)
-        TRY(add(l, tensors, prefix, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]),
-                l->inputs[QUERY], &to, error));
+        TRY(named_add(l, tensors, prefix, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]),
+                      l->inputs[QUERY], &to, error));
     for (int i = QUERY; i <= VALUE; i++) {
-        if (!fused) TRY(add(l, tensors, prefix, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
+        if (!fused) TRY(named_add(l, tensors, prefix, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
         write_rows(l, &p[i], to);
         to += width_of(&p[i]) * p[i].model * l->size;
     }
     if (l->no_output) return ATTN_OK;
-    TRY(add(l, tensors, prefix, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
+    TRY(named_add(l, tensors, prefix, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
     write_rows(l, &p[OUTPUT], to);
     return ATTN_OK;
 }
@@ -205,13 +157,14 @@ static attn_status store_biases(const layer *l, attn_tensors *tensors, const cha
     const int any = p[QUERY].at.bias || p[KEY].at.bias || p[VALUE].at.bias;
     char *to = NULL;
     if (any)
-        TRY(add(l, tensors, prefix, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to, error));
+        TRY(named_add(l, tensors, prefix, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to,
+                      error));
     for (int i = QUERY; any && i <= VALUE; i++) { /* one that is missing is 0 */
         if (p[i].at.bias) memcpy(to, p[i].at.bias, (size_t)(width_of(&p[i]) * l->size));
         to += width_of(&p[i]) * l->size;
     }
     if (l->no_output || !p[OUTPUT].at.bias) return ATTN_OK;
-    TRY(add(l, tensors, prefix, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
+    TRY(named_add(l, tensors, prefix, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
     memcpy(to, p[OUTPUT].at.bias, (size_t)(p[OUTPUT].model * l->size));
     return ATTN_OK;
 }
@@ -220,10 +173,10 @@ static attn_status store_extra(const layer *l, attn_tensors *tensors, const char
 {
     const char *const from[2] = {l->extra_key, l->extra_value};
     for (int i = 0; from[0] && i < 2; i++) {
-        char name[NAME];
+        char name[NAMED];
         void *to;
         const int64_t shape[3] = {1, 1, l->heads_kv * (i ? l->head_dim_v : l->head_dim)};
-        TRY(full_name(name, prefix, extra_names[i], error));
+        TRY(named_full(name, prefix, extra_names[i], error));
         TRY(attn_tensors_allocate(tensors, name, l->dtype, 3, shape, &to, error));
         memcpy(to, from[i], (size_t)(shape[2] * l->size));
     }

@@ -4,9 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "draw.h"
 #include "layer.h"
-
-static const double two_pi = 6.283185307179586;
 
 attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
                              int64_t len_kv, attn_layer_counts *counts, attn_error *error)
@@ -34,21 +33,6 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
     counts->cache_per_token = l.heads_kv * (l.head_dim + l.head_dim_v) * l.size;
     counts->saved_bytes = s.bytes;
     return succeed(error);
-}
-
-/* A number in (0, 1) from a place: SplitMix64's finalizer (Steele et al. 2014) over the seed and a counter. */
-static double uniform(uint64_t seed, uint64_t counter)
-{
-    uint64_t z = seed * 0xd1342543de82ef95u + (counter + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    return ((double)(z >> 11) + 0.5) * 0x1p-53;
-}
-
-static double normal(uint64_t seed, uint64_t counter)
-{
-    return sqrt(-2 * log(uniform(seed, 2 * counter))) * cos(two_pi * uniform(seed, 2 * counter + 1));
 }
 
 /* How far numbers reach (uniform), or their standard deviation (normal). */
@@ -87,7 +71,7 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
             for (int64_t c = 0; c < p->dim; c++)
                 for (int64_t m = 0; m < p->model; m++, counter++)
                     number_put(&l, p->at.weight, h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model,
-                               reach * (gaussian ? normal(seed, counter) : 2 * uniform(seed, counter) - 1));
+                               reach * (gaussian ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1));
         const int64_t biases = p->to_model ? p->model : p->heads * p->dim;
         for (int64_t c = 0; p->at.bias && c < biases; c++) number_put(&l, p->at.bias, c, 0);
     }
@@ -97,7 +81,7 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
         const int64_t width = l.heads_kv * (i ? l.head_dim_v : l.head_dim);
         for (int64_t c = 0; extras[i] && c < width; c++)
             number_put(&l, extras[i], c,
-                       sqrt(2 / (1 + (double)width)) * normal(seed, ((uint64_t)(PROJECTIONS + i) << 60) + (uint64_t)c));
+                       sqrt(2 / (1 + (double)width)) * draw_normal(seed, ((uint64_t)(PROJECTIONS + i) << 60) + (uint64_t)c));
     }
     return succeed(error);
 }

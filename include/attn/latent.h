@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * latent.h - multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values of all heads come from one
+ * short vector for each token, which is all that a cache has to keep.  Part of libattn_layers; conventions of attn.h hold.
+ */
+#ifndef ATTN_LATENT_H
+#define ATTN_LATENT_H
+
+#include "attn/layers.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * One layer, without its weights.  Channels of a head are head_dim that carry content and dim_rotary that carry the position; the
+ * rotated key is one for all heads.  `attention` as in attn_layer; the scale is 1/sqrt(head_dim + dim_rotary) unless it says
+ * otherwise.
+ */
+typedef struct attn_latent {
+    size_t struct_size; /* sizeof(attn_latent) */
+    attn_dtype dtype;   /* of inputs, weights and outputs: ATTN_F32 (default) or ATTN_F64 */
+    int64_t dim_model;
+    int64_t dim_output; /* 0: dim_model */
+    int64_t heads;
+    int64_t head_dim; /* channels of a query and of a key without the rotated ones; 0: dim_model / heads, which must then divide */
+    int64_t head_dim_v;    /* 0: head_dim */
+    int64_t rank;          /* channels of the latent; 0: head_dim */
+    int64_t rank_query;    /* channels of a latent for queries; 0: there is none */
+    int64_t dim_rotary;    /* even; 0: nothing is rotated */
+    const attn_rope *rope; /* of these dim_rotary channels; NULL: interleaved pairs, base 10000 */
+    double norm_epsilon;   /* of the norms in attn_latent_weights; 0: 1e-6 */
+    const attn_problem *attention;
+    int64_t reserved[4]; /* must be 0 */
+} attn_latent;
+
+/*
+ * Weights as [out, in], dense; the names are those of DeepSeek's models in files.  Read; as gradients they are written, and NULL
+ * is not wanted.
+ */
+typedef struct attn_latent_weights {
+    size_t struct_size; /* sizeof(attn_latent_weights) */
+    void *query_down;   /* q_a_proj [rank_query, dim_model]; NULL without a latent for queries */
+    void *query;        /* q_b_proj, or q_proj: [heads * (head_dim + dim_rotary), rank_query or dim_model] */
+    void *down;         /* kv_a_proj_with_mqa [rank + dim_rotary, dim_model]: the latent, then the key that is rotated */
+    void *up;           /* kv_b_proj [heads * (head_dim + head_dim_v), rank]: of each head its key, then its value */
+    void *output;       /* o_proj [dim_output, heads * head_dim_v] */
+    void *query_norm; /* q_a_layernorm [rank_query] and kv_a_layernorm [rank]: the latents are divided by the root of their mean */
+    void *norm;       /* square and multiplied by these (Zhang and Sennrich 2019, "RMSNorm"); NULL: they are not */
+} attn_latent_weights;
+
+/*
+ * The layer.  With x the query input and z the key input (or x), for every head h,
+ *
+ *      c_j   = norm(z_j down^T)[:rank]                         r_j = rope(z_j down^T)[rank:]
+ *      k_jh  = (up_h^T c_j)[:head_dim], then r_j               v_jh = (up_h^T c_j)[head_dim:]
+ *      q_ih  = of x_i, or of norm(x_i query_down^T), by query; its last dim_rotary channels rotated
+ *      y     = output(attention(q, k, v))
+ *
+ * args as in attn_layer_forward: value is not used and must be NULL; packed sequences are read as there.  Memory: keys and values
+ * of all heads exist during the call (attn_latent_decode does without).  Returns what attn_layer_forward returns.
+ */
+ATTN_API attn_status attn_latent_forward(const attn_latent *latent, const attn_latent_weights *weights, const attn_layer_args *args,
+                                         attn_error *error);
+
+/* All gradients in one call, as attn_layer_backward. */
+ATTN_API attn_status attn_latent_backward(const attn_latent *latent, const attn_latent_weights *weights,
+                                          const attn_layer_args *args, const attn_latent_weights *gradients, attn_error *error);
+
+/*
+ * attn_layer_decode over a cache of latents: heads_kv 1, dim_qk = rank + dim_rotary (c_j, then r_j), dim_v = rank; v is NULL, since
+ * the values are the first channels of the keys.  Keys and values of the heads are never formed: with up_h^T = (K_h, V_h),
+ *
+ *      q.k_jh = (K_h^T q).c_j + q_rotated.r_j        sum_j w_j v_jh = V_h sum_j w_j c_j
+ *
+ * so this is attention with one key head, whose numbers are the same but for rounding (ibid., appendix C).
+ */
+ATTN_API attn_status attn_latent_decode(const attn_latent *latent, const attn_latent_weights *weights, const attn_cache *cache,
+                                        const attn_layer_args *args, attn_error *error);
+
+/* cache_per_token is (rank + dim_rotary) numbers, where multi-head attention keeps 2 heads head_dim.  weights says whether there
+ * are norms; NULL: none. */
+ATTN_API attn_status attn_latent_count(const attn_latent *latent, const attn_latent_weights *weights, int64_t batch, int64_t len_q,
+                                       int64_t len_kv, attn_layer_counts *counts, attn_error *error);
+
+/* As attn_layer_initialise, each matrix by its own rows and columns (ATTN_INIT_XAVIER, ATTN_INIT_SMALL); norms are 1. */
+ATTN_API attn_status attn_latent_initialise(const attn_latent *latent, const attn_latent_weights *weights, attn_init init,
+                                            uint64_t seed, attn_error *error);
+
+/* As attn_layer_load and attn_layer_store, with the names above and ".weight" behind them. */
+ATTN_API attn_status attn_latent_load(const attn_latent *latent, const attn_tensors *tensors, const char *prefix,
+                                      attn_latent_weights *weights, attn_error *error);
+ATTN_API attn_status attn_latent_store(const attn_latent *latent, const attn_latent_weights *weights, attn_tensors *tensors,
+                                       const char *prefix, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

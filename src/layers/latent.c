@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ * latent.c - attn_latent_forward: latents, the keys and values that they stand for, attention, and one projection. */
+#include "latent.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+attn_status latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error)
+{
+    const int64_t rows_q = e->entries * e->tokens_q, rows_kv = e->entries * e->tokens_kv;
+    int64_t query, kv, normed;
+    TRY(saved_layout(&m->l, e->entries, e->tokens_q, e->tokens_kv, memory, s, error));
+    TRY(layer_bytes(m->l.size, rows_q, m->rank_query, 1, &query, error));
+    TRY(layer_bytes(m->l.size, rows_kv, m->rank + m->rotary, 1, &kv, error));
+    TRY(layer_bytes(m->l.size, rows_kv, m->rank, 1, &normed, error));
+    at->bytes = s->bytes + 2 * query + kv + normed;
+    if (!memory) return ATTN_OK;
+    at->query = memory + s->bytes;
+    at->query_normed = at->query + query;
+    at->kv = at->query_normed + query;
+    at->normed = at->kv + kv;
+    return ATTN_OK;
+}
+
+attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
+                         attn_error *error)
+{
+    latent *m = &lc->m;
+    call *c = &lc->c;
+    memset(lc, 0, sizeof *lc);
+    TRY(latent_resolve(given, m, error));
+    TRY(latent_bind(m, weights, 1, error));
+    c->l = m->l;
+    TRY(call_check(c, m->rotary > 0, args, error));
+    CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "latent: value.data is given; keys and values come from the same latent");
+    const extent *e = &c->extent;
+    TRY(layer_rows(&args->query, "query", e->entries, e->tokens_q, m->model, 1, &c->in[QUERY], error));
+    TRY(layer_rows(args->key.data ? &args->key : &args->query, "key", e->entries, e->tokens_kv, m->model, !args->only_cached,
+                   &c->in[KEY], error));
+    TRY(latents_layout(m, e, args->saved, &c->saved, &lc->at, error));
+    return m->rotary ? latent_rotate(m, NULL, 1, m->rotary, 0, 0, 0, NULL, 0, error) : ATTN_OK;
+}
+
+projection latent_matrix(const latent *m, int i)
+{
+    int64_t rows, columns;
+    latent_shape(m, i, &rows, &columns);
+    return (projection){"", {m->w[i], NULL, rows * columns, columns, 1}, 1, rows, columns, 0};
+}
+
+attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries, int64_t tokens,
+                          const int64_t *positions, int inverse, attn_error *error)
+{
+    const int64_t shape[4] = {entries, heads, tokens, m->rotary};
+    const attn_layout layout = {m->l.dtype, {tokens * heads * width, width, heads * width, 1}};
+    attn_rope rope = m->rope;
+    if (!m->rotary) return ATTN_OK;
+    rope.inverse = inverse ? !rope.inverse : rope.inverse;
+    data = data ? data + first * m->l.size : NULL;
+    return attn_rope_apply(&rope, shape, &layout, data, &layout, data, positions, error);
+}
+
+/* y = weight x / sqrt(mean(x^2) + epsilon), for rows of x that are `stride` apart. */
+static void norm_rows(const latent *m, const char *weight, const char *x, int64_t stride, int64_t channels, int64_t rows, char *y)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        double square = 0;
+        for (int64_t k = 0; k < channels; k++) {
+            const double one = number_get(&m->l, x, r * stride + k);
+            square += one * one;
+        }
+        const double scale = weight ? 1 / sqrt(square / (double)channels + m->epsilon) : 1;
+        for (int64_t k = 0; k < channels; k++)
+            number_put(&m->l, y, r * channels + k,
+                       number_get(&m->l, x, r * stride + k) * scale * (weight ? number_get(&m->l, weight, k) : 1));
+    }
+}
+
+attn_status latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error)
+{
+    const latent *m = &lc->m;
+    const layer *l = &m->l;
+    const call *c = &lc->c;
+    const extent *e = &c->extent;
+    const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary;
+    const projection up = latent_matrix(m, QUERY_UP), down = latent_matrix(m, DOWN);
+    const sequence q = dense_rows(c->saved.q, e->entries, e->tokens_q, m->heads * width),
+                   kv = dense_rows(lc->at.kv, e->entries, e->tokens_kv, wide);
+    if (m->rank_query) {
+        const projection first = latent_matrix(m, QUERY_DOWN);
+        const sequence low = dense_rows(lc->at.query, e->entries, e->tokens_q, m->rank_query),
+                       normed = dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query);
+        project_to_heads(l, &first, &c->in[QUERY], &low);
+        norm_rows(m, m->w[QUERY_NORM], low.data, m->rank_query, m->rank_query, e->entries * e->tokens_q, normed.data);
+        project_to_heads(l, &up, &normed, &q);
+    } else project_to_heads(l, &up, &c->in[QUERY], &q);
+    TRY(latent_rotate(m, q.data, m->heads, width, m->dim, e->entries, e->tokens_q, positions_q, 0, error));
+    if (c->args->only_cached) return ATTN_OK;
+    project_to_heads(l, &down, &c->in[KEY], &kv);
+    norm_rows(m, m->w[NORM], kv.data, wide, m->rank, e->entries * e->tokens_kv, lc->at.normed);
+    return latent_rotate(m, kv.data, 1, wide, m->rank, e->entries, e->tokens_kv, positions_kv, 0, error);
+}
+
+/* Keys and values of all heads, from the latents. */
+static attn_status expand(latent_call *lc, attn_error *error)
+{
+    const latent *m = &lc->m;
+    const call *c = &lc->c;
+    const extent *e = &c->extent;
+    const int64_t rows = e->entries * e->tokens_kv, both = m->dim + m->dim_v, size = m->l.size;
+    char *memory;
+    TRY(memory_take(c->args->options, rows * m->heads * both * size, &memory, error));
+    const projection up = latent_matrix(m, UP);
+    const sequence low = dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
+                   heads = dense_rows(memory, e->entries, e->tokens_kv, m->heads * both);
+    project_to_heads(&m->l, &up, &low, &heads);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t h = 0; h < m->heads; h++) {
+            const char *from = memory + (r * m->heads + h) * both * size;
+            char *k = c->saved.k + (r * m->heads + h) * (m->dim + m->rotary) * size;
+            memcpy(k, from, (size_t)(m->dim * size));
+            memcpy(k + m->dim * size, lc->at.kv + (r * (m->rank + m->rotary) + m->rank) * size, (size_t)(m->rotary * size));
+            memcpy(c->saved.v + (r * m->heads + h) * m->dim_v * size, from + m->dim * size, (size_t)(m->dim_v * size));
+        }
+    memory_give(c->args->options, memory);
+    return ATTN_OK;
+}
+
+static attn_status run(latent_call *lc, attn_error *error)
+{
+    const latent *m = &lc->m;
+    call *c = &lc->c;
+    const extent *e = &c->extent;
+    attn_problem problem;
+    attn_args core;
+    TRY(middle_problem(&m->l, c->args, e, ATTN_FORWARD, &c->saved, &problem, &core, error));
+    memset(&problem.gradients, 0, sizeof problem.gradients);
+    TRY(call_plan(c, &problem, error));
+    TRY(latent_project(lc, c->args->positions_q, c->args->positions_kv, error));
+    TRY(expand(lc, error));
+    TRY(attend_with_extra(c, &problem, &core, error));
+    const projection out = latent_matrix(m, OUT);
+    const sequence a = dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v);
+    project_to_heads(&m->l, &out, &a, &c->output);
+    return ATTN_OK;
+}
+
+attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
+                                attn_error *error)
+{
+    latent_call lc;
+    call *c = &lc.c;
+    attn_status status = latent_begin(&lc, given, weights, args, error);
+    if (status == ATTN_OK) status = call_refuse_cached(c, error);
+    if (status == ATTN_OK)
+        status = layer_rows(&args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1, &c->output, error);
+    if (status == ATTN_OK && !args->saved) status = memory_take(args->options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK && !args->saved) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
+    if (status == ATTN_OK) status = run(&lc, error);
+    call_end(c);
+    return status == ATTN_OK ? succeed(error) : status;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ * latent.h - what the files of multi-head latent attention share. */
+#ifndef ATTN_LAYERS_LATENT_H
+#define ATTN_LAYERS_LATENT_H
+
+#include "attn/latent.h"
+#include "call.h"
+
+enum { QUERY_DOWN, QUERY_UP, DOWN, UP, OUT, MATRICES, QUERY_NORM = MATRICES, NORM, TENSORS };
+
+/* attn_latent with every default filled in. */
+typedef struct latent {
+    layer l; /* of the attention between: heads_kv = heads_q, head_dim with the rotated channels; no projections */
+    int64_t model, out, heads, dim, dim_v, rank, rank_query, rotary;
+    attn_rope rope;
+    double epsilon;
+    char *w[TENSORS]; /* weights, or gradients */
+} latent;
+
+/* ---- latent_rules.c ---- */
+attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *error);
+/* Fills in w.  needed: those that the layer has must be there. */
+attn_status latent_bind(latent *m, const attn_latent_weights *weights, int needed, attn_error *error);
+/* Rows and columns of matrix i, [out, in]; columns 0: a vector; rows 0: the layer has none. */
+void latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns);
+
+/* ---- latent.c ---- */
+
+/* What backward needs: `call.saved`, then latents as they came, and normed where there are norms. */
+typedef struct latents {
+    char *query, *query_normed; /* [token][rank_query] */
+    char *kv, *normed;          /* [token][rank + rotary], the last ones rotated; [token][rank] */
+    int64_t bytes;              /* with call.saved */
+} latents;
+attn_status latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error);
+
+typedef struct latent_call {
+    latent m;
+    call c;
+    latents at;
+} latent_call;
+/* As call_begin. */
+attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
+                         attn_error *error);
+/* Matrix i as a projection of one head, which takes `in` channels to `out`. */
+projection latent_matrix(const latent *m, int i);
+/* The latents and the queries of the inputs, rotated. */
+attn_status latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error);
+/* Rotates the last channels of each head of rows that are `width` wide. */
+attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries, int64_t tokens,
+                          const int64_t *positions, int inverse, attn_error *error);
+
+#endif

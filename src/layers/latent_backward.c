@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ * latent_backward.c - attn_latent_backward: the chain rule through what latent.c does, backwards. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "latent.h"
+
+typedef struct gradient {
+    latent wanted; /* whose w are the gradients of the weights */
+    sequence out, query, key;
+    char *memory;
+    saved s;     /* of q, k, v and a */
+    latents at;  /* of the latents; query_normed and normed as forward has them */
+    char *heads; /* [token][head][head_dim + head_dim_v]: of what `up` gives */
+} gradient;
+
+static attn_status check(const latent_call *lc, const attn_latent_weights *gradients, gradient *g, attn_error *error)
+{
+    const call *c = &lc->c;
+    const extent *e = &c->extent;
+    const attn_layer_args *args = c->args;
+    CHECK(args->saved, ATTN_ERR_ARGUMENT, "latent: args.saved is NULL; forward fills it for backward");
+    CHECK(args->key.data || !args->grad_key.data, ATTN_ERR_ARGUMENT,
+          "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
+    CHECK(!args->grad_value.data, ATTN_ERR_ARGUMENT, "latent: grad_value is given, and there is no value input");
+    g->wanted = lc->m;
+    TRY(latent_bind(&g->wanted, gradients, 0, error));
+    TRY(layer_rows(&args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
+    TRY(layer_rows(&args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
+    TRY(layer_rows(args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv, lc->m.model, 0,
+                   &g->key, error));
+    return ATTN_OK;
+}
+
+static attn_status take(const latent_call *lc, gradient *g, attn_error *error)
+{
+    const latent *m = &lc->m;
+    const extent *e = &lc->c.extent;
+    int64_t heads;
+    TRY(layer_bytes(m->l.size, e->entries * e->tokens_kv, m->heads, m->dim + m->dim_v, &heads, error));
+    TRY(memory_take(lc->c.args->options, lc->at.bytes + heads, &g->memory, error));
+    g->heads = g->memory + lc->at.bytes;
+    return latents_layout(m, e, g->memory, &g->s, &g->at, error);
+}
+
+static attn_status attend(latent_call *lc, const gradient *g, attn_error *error)
+{
+    call *c = &lc->c;
+    attn_problem problem;
+    attn_args core;
+    TRY(middle_problem(&lc->m.l, c->args, &c->extent, ATTN_BACKWARD, &c->saved, &problem, &core, error));
+    const attn_layout lse = problem.want.lse_layout;
+    memset(&problem.want, 0, sizeof problem.want);
+    problem.want.lse_layout = lse;
+    problem.gradients.grad_o = problem.o;
+    problem.gradients.grad_q = problem.q;
+    problem.gradients.grad_k = problem.k;
+    problem.gradients.grad_v = problem.v;
+    core.grad_o = g->s.a, core.grad_q = g->s.q, core.grad_k = g->s.k, core.grad_v = g->s.v;
+    TRY(call_plan(c, &problem, error));
+    return call_execute(c, &core, error);
+}
+
+/* The gradients of keys and values, in the order of `up`; that of the rotated key, summed over the heads, behind the latent's. */
+static void collect(const latent_call *lc, const gradient *g)
+{
+    const latent *m = &lc->m;
+    const extent *e = &lc->c.extent;
+    const int64_t width = m->dim + m->rotary, both = m->dim + m->dim_v, size = m->l.size;
+    for (int64_t r = 0; r < e->entries * e->tokens_kv; r++) {
+        for (int64_t h = 0; h < m->heads; h++) {
+            char *to = g->heads + (r * m->heads + h) * both * size;
+            memcpy(to, g->s.k + (r * m->heads + h) * width * size, (size_t)(m->dim * size));
+            memcpy(to + m->dim * size, g->s.v + (r * m->heads + h) * m->dim_v * size, (size_t)(m->dim_v * size));
+        }
+        for (int64_t i = 0; i < m->rotary; i++) {
+            double sum = 0;
+            for (int64_t h = 0; h < m->heads; h++) sum += number_get(&m->l, g->s.k, (r * m->heads + h) * width + m->dim + i);
+            number_put(&m->l, g->at.kv, r * (m->rank + m->rotary) + m->rank + i, sum);
+        }
+    }
+}
+
+/*
+ * Through y = w x / s, s = sqrt(mean(x^2) + epsilon):  dx = (w dy - x sum(w dy x) / (n s^2)) / s,  dw = sum over rows of dy x / s.
+ * x and dx have rows `stride` apart; without a norm dx = dy.
+ */
+static attn_status norm_backward(const latent_call *lc, const char *weight, char *grad_weight, const char *x, int64_t stride,
+                                 int64_t channels, int64_t rows, const char *dy, char *dx, attn_error *error)
+{
+    const layer *l = &lc->m.l;
+    char *memory;
+    if (!weight) {
+        for (int64_t n = 0; n < rows * channels; n++) number_put(l, dx, n / channels * stride + n % channels, number_get(l, dy, n));
+        return ATTN_OK;
+    }
+    TRY(memory_take(lc->c.args->options, channels * (int64_t)sizeof(double), &memory, error));
+    double *const dw = (double *)memory;
+    memset(dw, 0, (size_t)channels * sizeof *dw);
+    for (int64_t r = 0; r < rows; r++) {
+        double square = 0, along = 0;
+        for (int64_t k = 0; k < channels; k++) {
+            const double one = number_get(l, x, r * stride + k);
+            square += one * one;
+            along += one * number_get(l, weight, k) * number_get(l, dy, r * channels + k);
+        }
+        const double s = sqrt(square / (double)channels + lc->m.epsilon);
+        for (int64_t k = 0; k < channels; k++) {
+            const double one = number_get(l, x, r * stride + k), up = number_get(l, dy, r * channels + k);
+            dw[k] += up * one / s;
+            number_put(l, dx, r * stride + k, (number_get(l, weight, k) * up - one * along / ((double)channels * s * s)) / s);
+        }
+    }
+    for (int64_t k = 0; grad_weight && k < channels; k++) number_put(l, grad_weight, k, dw[k]);
+    memory_give(lc->c.args->options, memory);
+    return ATTN_OK;
+}
+
+/* y = x w^T: the gradients of w, where it is wanted, and of x, where x->data is there. */
+static void through(const latent_call *lc, const gradient *g, int i, const sequence *x, const sequence *dy, const sequence *dx,
+                    int add)
+{
+    const projection w = latent_matrix(&lc->m, i), dw = latent_matrix(&g->wanted, i);
+    if (dw.at.weight) project_gradient(&lc->m.l, &dw, dy, x);
+    if (dx->data) project_to_model(&lc->m.l, &w, dy, dx, add);
+}
+
+static attn_status run(latent_call *lc, gradient *g, attn_error *error)
+{
+    const latent *m = &lc->m;
+    const call *c = &lc->c;
+    const extent *e = &c->extent;
+    const attn_layer_args *args = c->args;
+    const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary, rows_q = e->entries * e->tokens_q,
+                  rows_kv = e->entries * e->tokens_kv;
+    const sequence a = dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v),
+                   da = dense_rows(g->s.a, e->entries, e->tokens_q, m->heads * m->dim_v),
+                   dq = dense_rows(g->s.q, e->entries, e->tokens_q, m->heads * width),
+                   normed = dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
+                   dnormed = dense_rows(g->at.normed, e->entries, e->tokens_kv, m->rank),
+                   dheads = dense_rows(g->heads, e->entries, e->tokens_kv, m->heads * (m->dim + m->dim_v)),
+                   dkv = dense_rows(g->at.kv, e->entries, e->tokens_kv, wide);
+    through(lc, g, OUT, &a, &g->out, &da, 0);
+    TRY(attend(lc, g, error));
+    collect(lc, g);
+    TRY(latent_rotate(m, g->s.q, m->heads, width, m->dim, e->entries, e->tokens_q, args->positions_q, 1, error));
+    TRY(latent_rotate(m, g->at.kv, 1, wide, m->rank, e->entries, e->tokens_kv, args->positions_kv, 1, error));
+
+    if (m->rank_query) {
+        const sequence low = dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query),
+                       dlatent = dense_rows(g->at.query, e->entries, e->tokens_q, m->rank_query),
+                       dlatent_normed = dense_rows(g->at.query_normed, e->entries, e->tokens_q, m->rank_query);
+        through(lc, g, QUERY_UP, &low, &dq, &dlatent_normed, 0);
+        TRY(norm_backward(lc, m->w[QUERY_NORM], g->wanted.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
+                          dlatent_normed.data, dlatent.data, error));
+        through(lc, g, QUERY_DOWN, &c->in[QUERY], &dlatent, &g->query, 0);
+    } else through(lc, g, QUERY_UP, &c->in[QUERY], &dq, &g->query, 0);
+
+    through(lc, g, UP, &normed, &dheads, &dnormed, 0);
+    TRY(norm_backward(lc, m->w[NORM], g->wanted.w[NORM], lc->at.kv, wide, m->rank, rows_kv, dnormed.data, dkv.data, error));
+    through(lc, g, DOWN, &c->in[KEY], &dkv, &g->key, !args->key.data);
+    return ATTN_OK;
+}
+
+attn_status attn_latent_backward(const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
+                                 const attn_latent_weights *gradients, attn_error *error)
+{
+    latent_call lc;
+    gradient g;
+    memset(&g, 0, sizeof g);
+    attn_status status = latent_begin(&lc, given, weights, args, error);
+    if (status == ATTN_OK) status = call_refuse_cached(&lc.c, error);
+    if (status == ATTN_OK) status = check(&lc, gradients, &g, error);
+    if (status == ATTN_OK) status = take(&lc, &g, error);
+    if (status == ATTN_OK) status = run(&lc, &g, error);
+    if (g.memory) memory_give(args->options, g.memory);
+    call_end(&lc.c);
+    return status == ATTN_OK ? succeed(error) : status;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ * latent_rules.c - what multi-head latent attention must be, with the sentence for each way in which it is not. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "latent.h"
+
+void latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns)
+{
+    const int64_t queries = m->heads * (m->dim + m->rotary);
+    const int64_t all[TENSORS][2] = {[QUERY_DOWN] = {m->rank_query, m->model},
+                                     [QUERY_UP] = {queries, m->rank_query ? m->rank_query : m->model},
+                                     [DOWN] = {m->rank + m->rotary, m->model},
+                                     [UP] = {m->heads * (m->dim + m->dim_v), m->rank},
+                                     [OUT] = {m->out, m->heads * m->dim_v},
+                                     [QUERY_NORM] = {m->rank_query, 0},
+                                     [NORM] = {m->rank, 0}};
+    *rows = all[i][0];
+    *columns = all[i][1];
+}
+
+static attn_status check_sizes(const latent *m, attn_error *error)
+{
+    const struct {
+        const char *name;
+        int64_t value, least;
+    } sizes[] = {{"dim_model", m->model, 1},       {"dim_output", m->out, 1},   {"heads", m->heads, 1},
+                 {"head_dim", m->dim, 1},          {"head_dim_v", m->dim_v, 1}, {"rank", m->rank, 1},
+                 {"rank_query", m->rank_query, 0}, {"dim_rotary", m->rotary, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(sizes[i].value >= sizes[i].least && sizes[i].value <= 1 << 24, ATTN_ERR_SHAPE,
+              "latent: %s (%" PRId64 ") is not within %" PRId64 "..%d", sizes[i].name, sizes[i].value, sizes[i].least, 1 << 24);
+    CHECK(m->rotary % 2 == 0, ATTN_ERR_SHAPE, "latent: dim_rotary (%" PRId64 ") is odd", m->rotary);
+    const int64_t widest = m->dim + (m->rotary > m->dim_v ? m->rotary : m->dim_v);
+    CHECK(widest <= INT_MAX / m->heads && m->rank + m->rotary <= INT_MAX / m->heads, ATTN_ERR_SHAPE,
+          "latent: %" PRId64 " heads of %" PRId64 " channels are more than %d", m->heads,
+          widest > m->rank + m->rotary ? widest : m->rank + m->rotary, INT_MAX);
+    return ATTN_OK;
+}
+
+attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *error)
+{
+    CHECK(given, ATTN_ERR_ARGUMENT, "latent is NULL");
+    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "latent: struct_size is %zu; set it to sizeof(attn_latent)",
+          given->struct_size);
+    for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "latent: reserved[%d] is not 0", i);
+    CHECK(given->norm_epsilon >= 0 && given->norm_epsilon < 1, ATTN_ERR_ARGUMENT, "latent: norm_epsilon (%g) is not within 0 and 1",
+          given->norm_epsilon);
+    memset(m, 0, sizeof *m);
+    m->model = given->dim_model;
+    m->out = given->dim_output ? given->dim_output : given->dim_model;
+    m->heads = given->heads;
+    CHECK(given->head_dim || (given->heads > 0 && given->dim_model % given->heads == 0), ATTN_ERR_SHAPE,
+          "latent: dim_model (%" PRId64 ") is not a multiple of heads (%" PRId64 "); set head_dim", given->dim_model, given->heads);
+    m->dim = given->head_dim ? given->head_dim : given->dim_model / given->heads;
+    m->dim_v = given->head_dim_v ? given->head_dim_v : m->dim;
+    m->rank = given->rank ? given->rank : m->dim;
+    m->rank_query = given->rank_query;
+    m->rotary = given->dim_rotary;
+    m->epsilon = given->norm_epsilon > 0 ? given->norm_epsilon : 1e-6;
+    TRY(check_sizes(m, error));
+    CHECK(m->rotary || !given->rope, ATTN_ERR_ARGUMENT, "latent: rope is given, and dim_rotary is 0");
+    m->rope = given->rope ? *given->rope : (attn_rope){.struct_size = sizeof m->rope};
+    CHECK(!m->rope.dim_rotary || m->rope.dim_rotary == m->rotary, ATTN_ERR_SHAPE,
+          "latent: rope.dim_rotary is %" PRId64 "; leave it 0, which is all %" PRId64 " rotated channels", m->rope.dim_rotary,
+          m->rotary);
+    const attn_layer between = {.struct_size = sizeof between,
+                                .dtype = given->dtype,
+                                .dim_model = given->dim_model,
+                                .heads_q = m->heads,
+                                .head_dim = m->dim + m->rotary,
+                                .head_dim_v = m->dim_v,
+                                .attention = given->attention};
+    return layer_resolve(&between, &m->l, error);
+}
+
+attn_status latent_bind(latent *m, const attn_latent_weights *weights, int needed, attn_error *error)
+{
+    static const char *const names[TENSORS] = {"query_down", "query", "down", "up", "output", "query_norm", "norm"};
+    const char *what = needed ? "weights" : "gradients";
+    CHECK(weights, ATTN_ERR_ARGUMENT, "latent: %s is NULL", what);
+    CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
+          "latent: %s.struct_size is %zu; set it to sizeof(attn_latent_weights)", what, weights->struct_size);
+    void *const all[TENSORS] = {weights->query_down, weights->query,      weights->down, weights->up,
+                                weights->output,     weights->query_norm, weights->norm};
+    for (int i = 0; i < TENSORS; i++) {
+        int64_t rows, columns;
+        latent_shape(m, i, &rows, &columns);
+        CHECK(rows || !all[i], ATTN_ERR_ARGUMENT, "latent: %s.%s is given, and rank_query is 0", what, names[i]);
+        CHECK(all[i] || !needed || !rows || i >= MATRICES, ATTN_ERR_ARGUMENT, "latent: %s.%s is NULL", what, names[i]);
+        m->w[i] = all[i];
+    }
+    return ATTN_OK;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT
+ * latent_weights.c - counting, drawing, loading and storing the weights of multi-head latent attention. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "draw.h"
+#include "latent.h"
+#include "named.h"
+
+static const char *const names[TENSORS] = {"q_a_proj.weight",      "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
+                                           "kv_b_proj.weight",     "o_proj.weight",   "q_a_layernorm.weight",
+                                           "kv_a_layernorm.weight"};
+
+static const char *name_of(const latent *m, int i) { return i == QUERY_UP && !m->rank_query ? "q_proj.weight" : names[i]; }
+
+attn_status attn_latent_count(const attn_latent *given, const attn_latent_weights *weights, int64_t batch, int64_t len_q,
+                              int64_t len_kv, attn_layer_counts *counts, attn_error *error)
+{
+    latent m;
+    saved s;
+    latents at;
+    const extent e = {batch, len_q, len_kv, batch, len_q, len_kv, 0, ATTN_I64, NULL, NULL};
+    TRY(latent_resolve(given, &m, error));
+    CHECK(counts, ATTN_ERR_ARGUMENT, "latent: counts is NULL");
+    CHECK(counts->struct_size == sizeof *counts, ATTN_ERR_ARGUMENT,
+          "latent: counts.struct_size is %zu; set it to sizeof(attn_layer_counts)", counts->struct_size);
+    CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
+          "latent: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
+    if (weights) TRY(latent_bind(&m, weights, 0, error));
+    TRY(latents_layout(&m, &e, NULL, &s, &at, error));
+    counts->parameters = 0;
+    counts->flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
+    for (int i = 0; i < TENSORS; i++) {
+        int64_t rows, columns;
+        latent_shape(&m, i, &rows, &columns);
+        if (i < MATRICES || m.w[i]) counts->parameters += rows * (columns ? columns : 1);
+        counts->flops += 2.0 * (double)batch * (double)(i == DOWN || i == UP ? len_kv : len_q) * (double)rows * (double)columns;
+    }
+    counts->cache_per_token = (m.rank + m.rotary) * m.l.size;
+    counts->saved_bytes = at.bytes;
+    return succeed(error);
+}
+
+attn_status attn_latent_initialise(const attn_latent *given, const attn_latent_weights *weights, attn_init init, uint64_t seed,
+                                   attn_error *error)
+{
+    latent m;
+    TRY(latent_resolve(given, &m, error));
+    TRY(latent_bind(&m, weights, 1, error));
+    CHECK(init == ATTN_INIT_XAVIER || init == ATTN_INIT_SMALL, ATTN_ERR_ARGUMENT, "latent: init (%d) is neither Xavier nor small",
+          (int)init);
+    for (int i = 0; i < TENSORS; i++) {
+        int64_t rows, columns;
+        latent_shape(&m, i, &rows, &columns);
+        const double reach = init == ATTN_INIT_SMALL ? 0.02 : sqrt(6 / (double)(rows + columns));
+        for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++) {
+            const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
+            number_put(&m.l, m.w[i], n,
+                       i >= MATRICES             ? 1
+                       : init == ATTN_INIT_SMALL ? reach * draw_normal(seed, counter)
+                                                 : reach * (2 * draw_uniform(seed, counter) - 1));
+        }
+    }
+    return succeed(error);
+}
+
+attn_status attn_latent_load(const attn_latent *given, const attn_tensors *tensors, const char *prefix,
+                             attn_latent_weights *weights, attn_error *error)
+{
+    latent m;
+    TRY(latent_resolve(given, &m, error));
+    CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "latent: %s is NULL", tensors ? "weights" : "tensors");
+    for (int i = 0; i < TENSORS; i++) {
+        int64_t rows, columns;
+        latent_shape(&m, i, &rows, &columns);
+        if (rows) TRY(named_find(&m.l, tensors, prefix, name_of(&m, i), rows, columns, i < MATRICES, &m.w[i], error));
+    }
+    *weights = (attn_latent_weights){sizeof *weights, m.w[0], m.w[1], m.w[2], m.w[3], m.w[4], m.w[5], m.w[6]};
+    return succeed(error);
+}
+
+attn_status attn_latent_store(const attn_latent *given, const attn_latent_weights *weights, attn_tensors *tensors,
+                              const char *prefix, attn_error *error)
+{
+    latent m;
+    TRY(latent_resolve(given, &m, error));
+    TRY(latent_bind(&m, weights, 1, error));
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
+    for (int i = 0; i < TENSORS; i++) {
+        int64_t rows, columns;
+        char *to;
+        latent_shape(&m, i, &rows, &columns);
+        if (!m.w[i]) continue;
+        TRY(named_add(&m.l, tensors, prefix, name_of(&m, i), rows, columns, &to, error));
+        memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1) * m.l.size));
+    }
+    return succeed(error);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * named.c - tensors of a file as weights: found, checked, added. */
+#include "named.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+attn_status named_full(char name[NAMED], const char *prefix, const char *end, attn_error *error)
+{
+    CHECK(strlen(prefix) + strlen(end) < NAMED, ATTN_ERR_ARGUMENT, "layer: the prefix has %zu bytes; at most %zu fit",
+          strlen(prefix), NAMED - strlen(end) - 1);
+    memcpy(name, prefix, strlen(prefix));
+    memcpy(name + strlen(prefix), end, strlen(end) + 1);
+    return ATTN_OK;
+}
+
+attn_status named_check(const layer *l, const attn_tensor *t, int64_t rows, int64_t columns, attn_error *error)
+{
+    const int rank = columns ? 2 : 1;
+    char wanted[60], found[200] = "[";
+    size_t at = 1;
+    if (columns) (void)snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", rows, columns);
+    else (void)snprintf(wanted, sizeof wanted, "[%" PRId64 "]", rows);
+    for (int i = 0; i < t->rank && at < sizeof found - 24; i++)
+        at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRId64, i ? ", " : "", t->shape[i]);
+    (void)snprintf(found + at, sizeof found - at, "]");
+    CHECK(t->rank == rank && t->shape[0] == rows && (rank == 1 || t->shape[1] == columns), ATTN_ERR_SHAPE,
+          "layer: tensor '%s' has shape %s; the layer has %s", t->name, found, wanted);
+    CHECK(t->dtype == l->dtype, ATTN_ERR_UNSUPPORTED, "layer: tensor '%s' is %s; the layer is %s", t->name,
+          attn_dtype_name(t->dtype), attn_dtype_name(l->dtype));
+    const int64_t count = rows * (columns ? columns : 1);
+    for (int64_t i = 0; i < count; i++) {
+        const double x = l->dtype == ATTN_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+        CHECK(x == x, ATTN_ERR_ARGUMENT, "layer: tensor '%s' has a NaN at element %" PRId64, t->name, i);
+    }
+    return ATTN_OK;
+}
+
+attn_status named_find(const layer *l, const attn_tensors *tensors, const char *prefix, const char *end, int64_t rows,
+                       int64_t columns, int needed, char **data, attn_error *error)
+{
+    char name[NAMED];
+    TRY(named_full(name, prefix ? prefix : "", end, error));
+    const attn_tensor *t = attn_tensors_find(tensors, name);
+    CHECK(t || !needed, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s", name);
+    *data = NULL;
+    if (!t) return ATTN_OK;
+    TRY(named_check(l, t, rows, columns, error));
+    *data = (char *)(uintptr_t)t->data;
+    return ATTN_OK;
+}
+
+attn_status named_add(const layer *l, attn_tensors *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
+                      char **data, attn_error *error)
+{
+    char name[NAMED];
+    const int64_t shape[2] = {rows, columns};
+    void *memory;
+    TRY(named_full(name, prefix ? prefix : "", end, error));
+    TRY(attn_tensors_allocate(tensors, name, l->dtype, columns ? 2 : 1, shape, &memory, error));
+    *data = memory;
+    return ATTN_OK;
+}

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_latent.c - multi-head latent attention against loops in double, its gradients against differences of these loops, decoding
+ * from the cache of latents against the expanded form, and its weights in files.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/latent.h"
+#include "attn_ref.h"
+
+enum { B = 2, SQ = 4, SKV = 5, E = 6, H = 2, OUT = 5, LARGEST = 200 };
+enum { X, Z, QUERY_DOWN, QUERY, DOWN, UP, OUTPUT, QUERY_NORM, NORM, TENSORS };
+
+typedef struct variant {
+    const char *name;
+    int64_t dim, dim_v, rank, rank_query, rotary;
+    int norms, cross, causal;
+} variant;
+
+static const variant variants[] = {
+    {"plain", 3, 0, 4, 0, 0, 0, 0, 0},      {"rotated", 3, 4, 4, 0, 2, 0, 0, 1}, {"queries of low rank", 3, 2, 2, 3, 4, 0, 0, 1},
+    {"with norms", 3, 2, 4, 3, 2, 1, 0, 0}, {"cross", 3, 0, 4, 3, 2, 1, 1, 0},   {"of its default rank", 0, 0, 0, 0, 2, 0, 0, 1},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+typedef struct sample {
+    const variant *v;
+    attn_latent latent;
+    attn_problem attention;
+    int64_t dim, dim_v, rank, len_kv, count[TENSORS];
+    double x[TENSORS][LARGEST], grad_y[LARGEST];
+} sample;
+
+static double draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)(*state >> 33) / (1 << 30) - 1;
+}
+
+static void make(sample *s, const variant *v)
+{
+    uint64_t state = 5;
+    memset(s, 0, sizeof *s);
+    s->v = v;
+    s->attention = (attn_problem){.struct_size = sizeof s->attention, .mask.causal = v->causal};
+    s->latent = (attn_latent){.struct_size = sizeof s->latent,
+                              .dim_model = E,
+                              .dim_output = OUT,
+                              .heads = H,
+                              .head_dim = v->dim,
+                              .head_dim_v = v->dim_v,
+                              .rank = v->rank,
+                              .rank_query = v->rank_query,
+                              .dim_rotary = v->rotary,
+                              .norm_epsilon = 0.01,
+                              .attention = &s->attention};
+    s->dim = v->dim ? v->dim : E / H;
+    s->dim_v = v->dim_v ? v->dim_v : s->dim;
+    s->rank = v->rank ? v->rank : s->dim;
+    s->len_kv = v->cross ? SKV : SQ;
+    const int64_t counts[TENSORS] = {B * SQ * E,
+                                     v->cross ? B * SKV * E : 0,
+                                     v->rank_query * E,
+                                     H * (s->dim + v->rotary) * (v->rank_query ? v->rank_query : E),
+                                     (s->rank + v->rotary) * E,
+                                     H * (s->dim + s->dim_v) * s->rank,
+                                     OUT * H * s->dim_v,
+                                     v->norms ? v->rank_query : 0,
+                                     v->norms ? s->rank : 0};
+    for (int t = 0; t < TENSORS; t++) {
+        assert_true(counts[t] <= LARGEST);
+        s->count[t] = counts[t];
+        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)(draw(&state) + (t >= QUERY_NORM)); /* exact in f32 */
+    }
+    for (int64_t i = 0; i < B * SQ * OUT; i++) s->grad_y[i] = (float)draw(&state);
+}
+
+/* ---- by definition ---- */
+
+static void linear(const double *x, const double *w, int64_t rows, int64_t in, int64_t out, double *y)
+{
+    for (int64_t n = 0; n < rows * out; n++) {
+        y[n] = 0;
+        for (int64_t i = 0; i < in; i++) y[n] += x[n / out * in + i] * w[n % out * in + i];
+    }
+}
+
+static void norm(double *x, const double *w, int64_t rows, int64_t stride, int64_t channels)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        double square = 0;
+        for (int64_t i = 0; i < channels; i++) square += x[r * stride + i] * x[r * stride + i];
+        for (int64_t i = 0; i < channels; i++) x[r * stride + i] *= w[i] / sqrt(square / (double)channels + 0.01);
+    }
+}
+
+/* Pairs of neighbours turn by t * 10000^(-2i/n). */
+static void rotate(double *x, int64_t n, int64_t t)
+{
+    for (int64_t i = 0; i < n; i += 2) {
+        const double angle = (double)t * pow(10000, -(double)i / (double)n), u = x[i], v = x[i + 1];
+        x[i] = u * cos(angle) - v * sin(angle);
+        x[i + 1] = u * sin(angle) + v * cos(angle);
+    }
+}
+
+/* Returns <grad_y, y>. */
+static double reference(const sample *s, double *y)
+{
+    static double cq[LARGEST], q[LARGEST], ckr[LARGEST], c[LARGEST], up[LARGEST], Q[LARGEST], K[LARGEST], V[LARGEST], O[LARGEST],
+        lse[LARGEST], S[LARGEST], P[LARGEST], a[LARGEST];
+    const variant *v = s->v;
+    const int64_t T = s->len_kv, width = s->dim + v->rotary, wide = s->rank + v->rotary, both = s->dim + s->dim_v;
+    double sum = 0;
+    if (v->rank_query) {
+        linear(s->x[X], s->x[QUERY_DOWN], B * SQ, E, v->rank_query, cq);
+        if (v->norms) norm(cq, s->x[QUERY_NORM], B * SQ, v->rank_query, v->rank_query);
+        linear(cq, s->x[QUERY], B * SQ, v->rank_query, H * width, q);
+    } else linear(s->x[X], s->x[QUERY], B * SQ, E, H * width, q);
+    linear(v->cross ? s->x[Z] : s->x[X], s->x[DOWN], B * T, E, wide, ckr);
+    if (v->norms) norm(ckr, s->x[NORM], B * T, wide, s->rank);
+    for (int64_t r = 0; r < B * T; r++) {
+        memcpy(c + r * s->rank, ckr + r * wide, (size_t)s->rank * sizeof *c);
+        rotate(ckr + r * wide + s->rank, v->rotary, r % T);
+    }
+    linear(c, s->x[UP], B * T, s->rank, H * both, up);
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < H; h++) {
+            for (int64_t t = 0; t < SQ; t++) {
+                double *to = Q + ((b * H + h) * SQ + t) * width;
+                memcpy(to, q + ((b * SQ + t) * H + h) * width, (size_t)width * sizeof *to);
+                rotate(to + s->dim, v->rotary, t);
+            }
+            for (int64_t t = 0; t < T; t++) {
+                const double *from = up + ((b * T + t) * H + h) * both;
+                double *k = K + ((b * H + h) * T + t) * width;
+                memcpy(k, from, (size_t)s->dim * sizeof *k);
+                memcpy(k + s->dim, ckr + (b * T + t) * wide + s->rank, (size_t)v->rotary * sizeof *k);
+                memcpy(V + ((b * H + h) * T + t) * s->dim_v, from + s->dim, (size_t)s->dim_v * sizeof *k);
+            }
+        }
+    const ref_problem p = {.B = B,
+                           .Hq = H,
+                           .Hkv = H,
+                           .Sq = SQ,
+                           .Skv = T,
+                           .D = width,
+                           .Dv = s->dim_v,
+                           .Q = Q,
+                           .K = K,
+                           .V = V,
+                           .scale = 1 / sqrt((double)width),
+                           .causal = v->causal};
+    ref_forward(&p, O, lse, S, P);
+    for (int64_t n = 0; n < B * SQ * H * s->dim_v; n++) {
+        const int64_t i = n % s->dim_v, h = n / s->dim_v % H, t = n / s->dim_v / H % SQ, b = n / s->dim_v / H / SQ;
+        a[n] = O[((b * H + h) * SQ + t) * s->dim_v + i];
+    }
+    linear(a, s->x[OUTPUT], B * SQ, H * s->dim_v, OUT, y);
+    for (int64_t n = 0; n < B * SQ * OUT; n++) sum += y[n] * s->grad_y[n];
+    return sum;
+}
+
+/* ---- the library ---- */
+
+typedef struct held {
+    double data[TENSORS][LARGEST], grad[TENSORS][LARGEST], y[LARGEST], grad_y[LARGEST]; /* of either type */
+    void *saved;
+} held;
+
+static attn_latent_weights weights_of(const sample *s, double from[TENSORS][LARGEST])
+{
+    void *at[TENSORS];
+    for (int t = 0; t < TENSORS; t++) at[t] = s->count[t] ? from[t] : NULL;
+    return (attn_latent_weights){
+        sizeof(attn_latent_weights), at[QUERY_DOWN], at[QUERY], at[DOWN], at[UP], at[OUTPUT], at[QUERY_NORM], at[NORM]};
+}
+
+static double get(attn_dtype dtype, const void *from, int64_t at)
+{
+    return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
+}
+
+static void run(sample *s, held *h, attn_dtype dtype, int threads)
+{
+    attn_error error;
+    attn_layer_counts counts = {.struct_size = sizeof counts};
+    const attn_options options = {.struct_size = sizeof options, .threads = threads};
+    memset(h, 0, sizeof *h);
+    s->latent.dtype = dtype;
+    for (int t = 0; t < TENSORS; t++) attn_convert(h->data[t], dtype, s->x[t], ATTN_F64, s->count[t]);
+    attn_convert(h->grad_y, dtype, s->grad_y, ATTN_F64, B * SQ * OUT);
+    const attn_latent_weights w = weights_of(s, h->data), g = weights_of(s, h->grad);
+    assert_int_equal(attn_latent_count(&s->latent, &w, B, SQ, s->len_kv, &counts, &error), ATTN_OK);
+    int64_t parameters = 0;
+    for (int t = QUERY_DOWN; t < TENSORS; t++) parameters += s->count[t];
+    assert_int_equal(counts.parameters, parameters);
+    assert_int_equal(counts.cache_per_token, (s->rank + s->v->rotary) * (int64_t)attn_dtype_size(dtype));
+    h->saved = aligned_alloc(64, (size_t)counts.saved_bytes);
+    attn_layer_args args = {.struct_size = sizeof args,
+                            .batch = B,
+                            .len_q = SQ,
+                            .len_kv = s->len_kv,
+                            .query.data = h->data[X],
+                            .output.data = h->y,
+                            .saved = h->saved,
+                            .options = &options,
+                            .grad_output.data = h->grad_y,
+                            .grad_query.data = h->grad[X]};
+    if (s->v->cross) args.key.data = h->data[Z], args.grad_key.data = h->grad[Z];
+    if (attn_latent_forward(&s->latent, &w, &args, &error) != ATTN_OK ||
+        attn_latent_backward(&s->latent, &w, &args, &g, &error) != ATTN_OK)
+        fail_msg("%s: %s", s->v->name, error.message);
+}
+
+/* Sums of fewer than 10^3 products of numbers below 4. */
+static double allowed(attn_dtype dtype) { return 4e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+
+static void test_forward(void **state)
+{
+    double y[LARGEST];
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++)
+        for (int d = 0; d < 2; d++) {
+            const attn_dtype dtype = d ? ATTN_F32 : ATTN_F64;
+            sample s;
+            held h;
+            make(&s, &variants[n]);
+            run(&s, &h, dtype, 1);
+            (void)reference(&s, y);
+            for (int64_t i = 0; i < B * SQ * OUT; i++)
+                if (!(fabs(get(dtype, h.y, i) - y[i]) <= allowed(dtype)))
+                    fail_msg("%s, %s: y[%d] is %.9g, not %.9g", s.v->name, attn_dtype_name(dtype), (int)i, get(dtype, h.y, i),
+                             y[i]);
+            free(h.saved);
+        }
+}
+
+static void test_differences(void **state)
+{
+    const double e = 1e-5;
+    double y[LARGEST];
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++) {
+        sample s;
+        held h;
+        make(&s, &variants[n]);
+        run(&s, &h, ATTN_F64, 1);
+        for (int t = 0; t < TENSORS; t++)
+            for (int64_t i = 0; i < s.count[t]; i++) {
+                const double x = s.x[t][i];
+                s.x[t][i] = x + e;
+                const double up = reference(&s, y);
+                s.x[t][i] = x - e;
+                const double slope = (up - reference(&s, y)) / (2 * e);
+                s.x[t][i] = x;
+                /* e^2 times a third derivative of order 1000, and rounding of sums of order 100 over 2e */
+                if (!(fabs(h.grad[t][i] - slope) <= 1000 * e * e + 100 * 0x1p-52 / e))
+                    fail_msg("%s: gradient of tensor %d at %d is %.12g, not %.12g", s.v->name, t, (int)i, h.grad[t][i], slope);
+            }
+        free(h.saved);
+    }
+}
+
+static void test_f32_and_threads(void **state)
+{
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++) {
+        sample s;
+        held wide, narrow, threads;
+        make(&s, &variants[n]);
+        run(&s, &wide, ATTN_F64, 1);
+        run(&s, &narrow, ATTN_F32, 1);
+        run(&s, &threads, ATTN_F32, 5);
+        assert_memory_equal(narrow.y, threads.y, sizeof narrow.y);
+        assert_memory_equal(narrow.grad, threads.grad, sizeof narrow.grad);
+        for (int t = 0; t < TENSORS; t++)
+            for (int64_t i = 0; i < s.count[t]; i++)
+                if (!(fabs(get(ATTN_F32, narrow.grad[t], i) - wide.grad[t][i]) <= 8 * allowed(ATTN_F32)))
+                    fail_msg("%s: gradient of tensor %d at %d is %g, not %g", s.v->name, t, (int)i,
+                             get(ATTN_F32, narrow.grad[t], i), wide.grad[t][i]);
+        free(wide.saved), free(narrow.saved), free(threads.saved);
+    }
+}
+
+/* From the cache of latents, token by token and in pieces, contiguous and in pages: what the expanded form gives over the whole. */
+static void test_decode(void **state)
+{
+    static const int64_t pieces[][SQ + 1] = {{1, 1, 1, 1, 0}, {3, 1, 0}, {SQ, 0}}, table[B * 3] = {5, 0, 3, 2, 4, 1};
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++)
+        for (int paged = 0; paged < 2; paged++)
+            for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+                sample s;
+                held h;
+                attn_error error;
+                double k[6 * 2 * 16], y[LARGEST], mean[B * SQ * SKV];
+                int64_t lengths[B] = {0};
+                make(&s, &variants[n]);
+                if (s.v->cross || !s.v->causal) s.attention.mask.causal = 1; /* of the whole, too */
+                run(&s, &h, ATTN_F64, 1);
+                const attn_latent_weights w = weights_of(&s, h.data);
+                attn_cache cache = {.struct_size = sizeof cache,
+                                    .batch = B,
+                                    .heads_kv = 1,
+                                    .capacity = 6,
+                                    .dim_qk = s.rank + s.v->rotary,
+                                    .dim_v = s.rank,
+                                    .k_layout.dtype = ATTN_F64,
+                                    .k = k,
+                                    .lengths = lengths};
+                if (paged) cache.page_size = 2, cache.pages = 6, cache.page_table = table;
+                const attn_sequence z = {h.data[Z], SKV * E, E};
+                if (s.v->cross) { /* the memory once; then queries alone */
+                    s.attention.mask.causal = 0;
+                    run(&s, &h, ATTN_F64, 1);
+                    const attn_layer_args once = {.struct_size = sizeof once, .batch = B, .len_kv = SKV, .key = z};
+                    assert_int_equal(attn_latent_decode(&s.latent, &w, &cache, &once, NULL), ATTN_OK);
+                    cache.lengths = lengths;
+                }
+                for (int64_t i = 0, first = 0; pieces[p][i]; first += pieces[p][i++]) {
+                    const int64_t count = pieces[p][i];
+                    int64_t positions[B * SQ];
+                    for (int64_t m = 0; m < B * count; m++) positions[m] = first + m % count;
+                    attn_layer_args args = {.struct_size = sizeof args,
+                                            .batch = B,
+                                            .len_q = count,
+                                            .query = {(double *)h.data[X] + first * E, SQ * E, E},
+                                            .output = {y + first * OUT, SQ * OUT, OUT},
+                                            .weights_mean = mean,
+                                            .only_cached = s.v->cross};
+                    if (s.v->cross) args.positions_q = positions;
+                    if (attn_latent_decode(&s.latent, &w, &cache, &args, &error) != ATTN_OK)
+                        fail_msg("%s: %s", s.v->name, error.message);
+                    double sum = 0;
+                    for (int64_t m = 0; m < B * count * lengths[0]; m++) sum += mean[m];
+                    assert_true(fabs(sum - (double)(B * count)) < 1e-12);
+                }
+                assert_int_equal(lengths[1], s.len_kv);
+                for (int64_t i = 0; i < B * SQ * OUT; i++)
+                    if (!(fabs(y[i] - h.y[i]) <= allowed(ATTN_F64)))
+                        fail_msg("%s: y[%d] is %.17g, not %.17g", s.v->name, (int)i, y[i], h.y[i]);
+                free(h.saved);
+            }
+}
+
+/* DeepSeek-V2: 128 heads of 128, a latent of 512 and 64 rotated channels: 576 numbers a token, where 32768 would be kept. */
+static void test_counts(void **state)
+{
+    attn_latent latent = {.struct_size = sizeof latent,
+                          .dim_model = 5120,
+                          .heads = 128,
+                          .head_dim = 128,
+                          .rank = 512,
+                          .rank_query = 1536,
+                          .dim_rotary = 64};
+    attn_layer_counts counts = {.struct_size = sizeof counts}, plain = counts;
+    const attn_layer heads = {.struct_size = sizeof heads, .dim_model = 5120, .heads_q = 128, .head_dim = 128};
+    (void)state;
+    assert_int_equal(attn_latent_count(&latent, NULL, 1, 0, 0, &counts, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_count(&heads, NULL, 1, 0, 0, &plain, NULL), ATTN_OK);
+    assert_int_equal(counts.cache_per_token, 576 * 4);
+    assert_int_equal(plain.cache_per_token, 32768 * 4);
+    assert_int_equal(counts.parameters, 1536 * 5120 + 128 * 192 * 1536 + 576 * 5120 + 128 * 256 * 512 + 5120 * 128 * 128);
+    /* without rotated channels the cache shrinks by 1 - r/(2 H d) */
+    latent.dim_rotary = 0;
+    assert_int_equal(attn_latent_count(&latent, NULL, 1, 0, 0, &counts, NULL), ATTN_OK);
+    assert_true(fabs((1 - (double)counts.cache_per_token / (double)plain.cache_per_token) - (1 - 512.0 / (2 * 128 * 128))) < 1e-15);
+}
+
+static void test_weights(void **state)
+{
+    static float w[TENSORS][LARGEST], again[TENSORS][LARGEST];
+    sample s;
+    attn_tensors *file = NULL;
+    attn_error error;
+    attn_latent_weights back;
+    (void)state;
+    make(&s, &variants[3]);
+    const attn_latent_weights weights = {sizeof weights, w[QUERY_DOWN], w[QUERY],      w[DOWN],
+                                         w[UP],          w[OUTPUT],     w[QUERY_NORM], w[NORM]};
+    assert_int_equal(attn_latent_initialise(&s.latent, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    memcpy(again, w, sizeof w);
+    assert_int_equal(attn_latent_initialise(&s.latent, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    assert_memory_equal(w, again, sizeof w);
+    for (int t = QUERY_DOWN; t < TENSORS; t++) {
+        const double rows = t == OUTPUT  ? OUT
+                            : t == DOWN  ? 6
+                            : t == UP    ? 10
+                            : t == QUERY ? 10
+                                         : 3,
+                     columns = t == OUTPUT  ? 4
+                               : t == UP    ? 4
+                               : t == QUERY ? 3
+                                            : E;
+        for (int64_t i = 0; i < s.count[t]; i++) {
+            if (t >= QUERY_NORM) assert_true(w[t][i] == 1);
+            else assert_true(w[t][i] != 0 && fabs((double)w[t][i]) <= sqrt(6 / (rows + columns)));
+        }
+    }
+    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    assert_int_equal(attn_latent_store(&s.latent, &weights, file, "a.", &error), ATTN_OK);
+    assert_non_null(attn_tensors_find(file, "a.kv_a_proj_with_mqa.weight"));
+    assert_int_equal(attn_latent_load(&s.latent, file, "a.", &back, &error), ATTN_OK);
+    void *const at[] = {back.query_down, back.query, back.down, back.up, back.output, back.query_norm, back.norm};
+    for (int t = QUERY_DOWN; t < TENSORS; t++) assert_memory_equal(at[t - QUERY_DOWN], w[t], (size_t)s.count[t] * sizeof(float));
+    attn_tensors_destroy(file);
+}
+
+/* What a bad file gets: one sentence, and nothing changed. */
+static void test_bad_files(void **state)
+{
+    static float good[64], nan_inside[64];
+    static double wide[64];
+    static const char *const names[] = {"q_proj.weight", "kv_a_proj_with_mqa.weight", "kv_b_proj.weight"};
+    const int64_t shapes[3][2] = {{6, 6}, {4, 6}, {14, 4}}, right[2] = {5, 8}, wrong[2] = {8, 5};
+    const struct {
+        const char *message;
+        attn_dtype dtype;
+        const int64_t *shape;
+        const void *data;
+    } cases[] = {{"layer: no tensor is named o_proj.weight", ATTN_F32, NULL, NULL},
+                 {"layer: tensor 'o_proj.weight' has shape [8, 5]; the layer has [5, 8]", ATTN_F32, wrong, good},
+                 {"layer: tensor 'o_proj.weight' is f64; the layer is f32", ATTN_F64, right, wide},
+                 {"layer: tensor 'o_proj.weight' has a NaN at element 7", ATTN_F32, right, nan_inside}};
+    const attn_latent latent = {
+        .struct_size = sizeof latent, .dim_model = E, .dim_output = OUT, .heads = H, .head_dim = 3, .head_dim_v = 4, .rank = 4};
+    (void)state;
+    nan_inside[7] = NAN;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_latent_weights weights, before;
+        attn_tensors *file = NULL;
+        attn_error error;
+        memset(&weights, 0x5a, sizeof weights);
+        before = weights;
+        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 3; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, shapes[n], good, NULL), ATTN_OK);
+        if (cases[i].shape)
+            assert_int_equal(attn_tensors_add(file, "o_proj.weight", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL),
+                             ATTN_OK);
+        assert_int_not_equal(attn_latent_load(&latent, file, "", &weights, &error), ATTN_OK);
+        assert_string_equal(error.message, cases[i].message);
+        assert_memory_equal(&weights, &before, sizeof weights);
+        attn_tensors_destroy(file);
+    }
+}
+
+/* ---- what is refused ---- */
+
+typedef struct good {
+    attn_latent latent;
+    attn_latent_weights weights, gradients;
+    attn_layer_args args;
+    attn_rope rope;
+    attn_cache cache;
+    int64_t lengths[B];
+    double y[B * SQ * E], numbers[512], saved[1024], k[64];
+} good;
+
+static void make_good(good *g)
+{
+    memset(g, 0, sizeof *g);
+    g->latent = (attn_latent){.struct_size = sizeof g->latent,
+                              .dtype = ATTN_F64,
+                              .dim_model = E,
+                              .heads = H,
+                              .rank = 2,
+                              .rank_query = 2,
+                              .dim_rotary = 2};
+    g->weights = (attn_latent_weights){.struct_size = sizeof g->weights,
+                                       .query_down = g->numbers,
+                                       .query = g->numbers,
+                                       .down = g->numbers,
+                                       .up = g->numbers,
+                                       .output = g->numbers};
+    g->gradients.struct_size = sizeof g->gradients;
+    g->rope.struct_size = sizeof g->rope;
+    g->args = (attn_layer_args){.struct_size = sizeof g->args,
+                                .batch = B,
+                                .len_q = 2,
+                                .query.data = g->numbers,
+                                .output.data = g->y,
+                                .saved = g->saved,
+                                .grad_output.data = g->numbers,
+                                .grad_query.data = g->y};
+    g->cache = (attn_cache){.struct_size = sizeof g->cache,
+                            .batch = B,
+                            .heads_kv = 1,
+                            .capacity = 4,
+                            .dim_qk = 4,
+                            .dim_v = 2,
+                            .k_layout.dtype = ATTN_F64,
+                            .k = g->k,
+                            .lengths = g->lengths};
+    memset(g->y, 0x5a, sizeof g->y);
+}
+
+static void struct_size(good *g) { g->latent.struct_size = 2; }
+static void reserved(good *g) { g->latent.reserved[1] = 3; }
+static void epsilon(good *g) { g->latent.norm_epsilon = -1; }
+static void heads(good *g) { g->latent.heads = 4; }
+static void rank(good *g) { g->latent.rank = -2; }
+static void odd(good *g) { g->latent.dim_rotary = 3; }
+static void rope_alone(good *g) { g->latent.dim_rotary = 0, g->latent.rope = &g->rope; }
+static void rope_width(good *g) { g->latent.rope = &g->rope, g->rope.dim_rotary = 4; }
+static void many(good *g) { g->latent.heads = 1 << 20, g->latent.head_dim = 1 << 20; }
+static void dtype(good *g) { g->latent.dtype = ATTN_F16; }
+static void weights_size(good *g) { g->weights.struct_size = 1; }
+static void no_weight(good *g) { g->weights.up = NULL; }
+static void no_rank(good *g) { g->latent.rank_query = 0; }
+static void args_size(good *g) { g->args.struct_size = 4; }
+static void value(good *g) { g->args.value.data = g->numbers; }
+static void no_query(good *g) { g->args.query.data = NULL; }
+static void cached(good *g) { g->args.only_cached = 1; }
+
+static const struct {
+    void (*spoil)(good *);
+    const char *message;
+} cases[] = {
+    {struct_size, "latent: struct_size is 2; set it to sizeof(attn_latent)"},
+    {reserved, "latent: reserved[1] is not 0"},
+    {epsilon, "latent: norm_epsilon (-1) is not within 0 and 1"},
+    {heads, "latent: dim_model (6) is not a multiple of heads (4); set head_dim"},
+    {rank, "latent: rank (-2) is not within 1..16777216"},
+    {odd, "latent: dim_rotary (3) is odd"},
+    {rope_alone, "latent: rope is given, and dim_rotary is 0"},
+    {rope_width, "latent: rope.dim_rotary is 4; leave it 0, which is all 2 rotated channels"},
+    {many, "latent: 1048576 heads of 2097152 channels are more than 2147483647"},
+    {dtype, "layer: dtype is f16; it must be f32 or f64"},
+    {weights_size, "latent: weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
+    {no_weight, "latent: weights.up is NULL"},
+    {no_rank, "latent: weights.query_down is given, and rank_query is 0"},
+    {args_size, "layer: args.struct_size is 4; set it to sizeof(attn_layer_args)"},
+    {value, "latent: value.data is given; keys and values come from the same latent"},
+    {no_query, "layer: query.data is NULL"},
+    {cached, "layer: args.only_cached is set; it is attn_layer_decode's"},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        good g;
+        attn_error error;
+        unsigned char before[sizeof g.y];
+        make_good(&g);
+        memcpy(before, g.y, sizeof before);
+        cases[i].spoil(&g);
+        for (int op = 0; op < 3; op++) {
+            const attn_status status = op == 0   ? attn_latent_forward(&g.latent, &g.weights, &g.args, &error)
+                                       : op == 1 ? attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error)
+                                                 : attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error);
+            if (op == 2 && cases[i].spoil == cached) continue;
+            assert_int_not_equal(status, ATTN_OK);
+            if (strcmp(error.message, cases[i].message) != 0)
+                fail_msg("case %d: '%s' instead of '%s'", (int)i, error.message, cases[i].message);
+            assert_memory_equal(g.y, before, sizeof before);
+            assert_int_equal(g.lengths[0], 0);
+        }
+    }
+}
+
+static void test_refused_by_some(void **state)
+{
+    good g;
+    attn_error error;
+    attn_layer_counts counts = {.struct_size = 3};
+    (void)state;
+    make_good(&g);
+    assert_int_equal(attn_latent_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent is NULL");
+    assert_int_equal(attn_latent_forward(&g.latent, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: weights is NULL");
+    assert_int_equal(attn_latent_forward(&g.latent, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    g.args.grad_key.data = g.y;
+    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
+    g.args.grad_key.data = NULL, g.args.grad_value.data = g.y;
+    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: grad_value is given, and there is no value input");
+    g.args.saved = NULL;
+    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: args.saved is NULL; forward fills it for backward");
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "cache is NULL");
+    g.cache.struct_size = 1;
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "attn_cache.struct_size is 1; set it to sizeof(attn_cache)");
+    g.cache.struct_size = sizeof g.cache, g.cache.v = g.k;
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: the cache has v; its values are the first channels of k, leave it NULL");
+    g.cache.v = NULL, g.cache.dim_qk = 3;
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "layer: the cache's dim_qk is 3; the layer has 4");
+
+    assert_int_equal(attn_latent_count(&g.latent, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: counts is NULL");
+    assert_int_equal(attn_latent_count(&g.latent, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
+    counts.struct_size = sizeof counts;
+    assert_int_equal(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "latent: batch (-1), len_q (1) or len_kv (1) is negative");
+    assert_int_equal(attn_latent_initialise(&g.latent, &g.weights, ATTN_INIT_TORCH, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: init (3) is neither Xavier nor small");
+    assert_int_equal(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: tensors is NULL");
+    assert_int_equal(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: tensors is NULL");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),   cmocka_unit_test(test_differences), cmocka_unit_test(test_f32_and_threads),
+        cmocka_unit_test(test_decode),    cmocka_unit_test(test_counts),      cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_by_some)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
