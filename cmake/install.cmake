@@ -20,7 +20,7 @@ set_property(TARGET attn_static APPEND PROPERTY INTERFACE_LINK_LIBRARIES "$<INST
 
 set_target_properties(attn_shared PROPERTIES EXPORT_NAME attn)
 install(TARGETS attn_shared attn_static EXPORT libattn-targets)
-install(FILES include/attn/attn.h include/attn/types.h include/attn/relative.h include/attn/analysis.h include/attn/mask.h include/attn/position.h include/attn/cache.h include/attn/linear.h include/attn/hopfield.h include/attn/bilinear.h include/attn/cost.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attn)
+install(FILES include/attn/attn.h include/attn/types.h include/attn/relative.h include/attn/modifier.h include/attn/analysis.h include/attn/mask.h include/attn/position.h include/attn/cache.h include/attn/linear.h include/attn/hopfield.h include/attn/bilinear.h include/attn/cost.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attn)
 install(EXPORT libattn-targets NAMESPACE attn:: DESTINATION ${package_dir})
 
 # The static libattn_io has an export of its own: only it needs cJSON and libzip to be found.

@@ -54,6 +54,10 @@ typedef struct ref_problem {
     const double *Z;      /* dropout: 0 for a dropped weight, 1/(1-p) for a kept one */
     int uniform;          /* a query that sees no key weighs all keys alike, instead of none: REF_UNIFORM_ */
 
+    /* s becomes f(s), behind the softcap; *slope = f'(s).  NULL: none. */
+    double (*modify)(void *context, int64_t b, int64_t h, int64_t i, int64_t j, double s, double *slope);
+    void *modify_context;
+
     ref_kind kind;
     int64_t Dk;         /* columns of K, where they are not D */
     int64_t R;          /* rows of W, where they are not D */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.c - the gradient of attention, by definition.  With f the softcap (or nothing), x the scores before it and Z the
- * dropout:
+ * backward.c - the gradient of attention, by definition.  With f the softcap and modifier (or nothing), x the scores before it and
+ * Z the dropout:
  *
  *      O = (Z P) V     P = softmax(S)     x = scale/temperature * Q K^T
  *      S = f(x) + bias - slope |p_i - j| + table[bucket(p_i - j)]

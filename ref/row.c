@@ -92,6 +92,11 @@ double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of
         s = p->softcap * t;
         slope = 1 - t * t;
     }
+    if (p->modify) {
+        double more;
+        s = p->modify(p->modify_context, r->b, r->h, r->i, j, s, &more);
+        slope *= more;
+    }
     if (p->bias) s += p->bias[r->index * p->Skv + j];
     if (p->slopes) s -= p->slopes[r->b * p->Hq + r->h] * fabs((double)(r->position - j));
     if (p->bias_table) s += p->bias_table[bias_table_at(p, r->h, r->position - j)];

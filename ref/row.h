@@ -36,7 +36,7 @@ int row_sees_any(const ref_problem *p, const row *r);
 /* 1 if it weighs all keys alike, since it sees none and the problem says so. */
 int row_is_uniform(const ref_problem *p, const row *r);
 
-/* The score of key j, which must be visible; *slope_of_cap (may be NULL) = the derivative of the softcap there. */
+/* The score of key j, which must be visible; *slope_of_cap (may be NULL) = the derivative of softcap and modifier there. */
 double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap);
 
 /* Scores and weights of all keys [Skv]; returns lse. */

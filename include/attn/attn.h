@@ -22,6 +22,7 @@
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
 
+#include "attn/modifier.h"
 #include "attn/relative.h"
 #include "attn/types.h"
 
@@ -74,7 +75,8 @@ typedef enum attn_scale_kind {
 } attn_scale_kind;
 
 /*
- * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); biases (additive, ALiBi, by distance);
+ * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); the
+ * caller's modifier; biases (additive, ALiBi, by distance);
  * masks; softmax.
  *
  * w, of ATTN_SCORE_GENERAL and ATTN_SCORE_METRIC, is one matrix for all heads, or one for each query head.  A kind prepares
@@ -388,6 +390,7 @@ typedef struct attn_problem {
     attn_paging paging;
     attn_quantised quantised;
     attn_bias_table bias_table; /* attn/relative.h */
+    attn_modifier modifier;     /* attn/modifier.h */
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -476,6 +479,9 @@ typedef struct attn_args {
     const void *v_scale;
     const void *bias_table; /* of attn_bias_table */
     void *grad_bias_table;
+    attn_modify_tile *modify_scores; /* of attn_modifier */
+    attn_modify_tile *modify_slopes;
+    void *modify_context;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

@@ -23,6 +23,8 @@ int main(void)
     SIZE(attn_second);
     SIZE(attn_want);
     SIZE(attn_bias_table);
+    SIZE(attn_modifier);
+    SIZE(attn_score_tile);
     SIZE(attn_problem);
     SIZE(attn_args);
     SIZE(attn_options);

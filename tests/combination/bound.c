@@ -62,6 +62,7 @@ static double size_of_score(const ref_problem *p, const line *r, int64_t j)
 {
     double size = fabs(r->scale) * size_of_raw(p, r, j);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
+    if (p->modify) size = (1 + 2 / MODIFIER_BEND) * size + MODIFIER_SHIFT;
     if (p->bias) size += fabs(p->bias[r->at * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->b * p->Hq + r->h] * (double)(r->i + (p->offset ? p->offset[r->b] : 0) - j));
     if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->h, r->i + (p->offset ? p->offset[r->b] : 0) - j)]);

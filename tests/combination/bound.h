@@ -16,6 +16,11 @@
 
 #include "attn_ref.h"
 
+/* The modifier of combinations: f(s) <= |s| + MODIFIER_SHIFT, and its slope, at most 1, has a relative error 2 / MODIFIER_BEND
+ * times that of s, as that of the softcap. */
+#define MODIFIER_BEND  6.0
+#define MODIFIER_SHIFT 1.0
+
 typedef struct bounds {
     double *o, *lse;               /* of forward: [B][Hq][Sq][Dv], [B][Hq][Sq] */
     double *tan_o, *tan_lse;       /* [B][Hq][Sq][Dv], [B][Hq][Sq] */

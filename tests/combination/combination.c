@@ -306,6 +306,7 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
         random_source more = random_from(spec->seed + 3000017);
         combination_table(c, &more, flags & FINITE);
     }
+    if (flags & MODIFY) combination_modify(c);
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
 }

@@ -29,8 +29,9 @@ typedef struct combination {
 void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
 
 /* FINITE: nothing is poisoned; else what no query may see is NaN.  MORE: with options that problem strings have no words for.
- * KIND: with the score kind that the seed says.  TABLE: with a bias by distance. */
-enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8 };
+ * KIND: with the score kind that the seed says.  TABLE: with a bias by distance.
+ * MODIFY: with a modifier. */
+enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8, MODIFY = 16 };
 
 /* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
 void combination_of(combination *c, const problem_spec *spec, int flags);
@@ -46,6 +47,8 @@ void combination_more(combination *c, random_source *random);
 void combination_kind(combination *c, random_source *random, attn_score_kind kind);
 /* The step of TABLE. */
 void combination_table(combination *c, random_source *random, int finite);
+/* The step of MODIFY. */
+void combination_modify(combination *c);
 void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv);
 
 void combination_free(combination *c);

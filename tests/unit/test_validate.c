@@ -218,6 +218,22 @@ static void test_bias_table(void **state)
 #undef TABLE
 }
 
+static void no_modifier(void *context, const attn_score_tile *tile) { (void)context, (void)tile; }
+
+static void test_modifier(void **state)
+{
+    (void)state;
+    ACCEPTED((s.problem.modifier.used = 1, s.args.modify_scores = no_modifier));
+    REFUSED(s.problem.modifier.used = 2, ATTN_ERR_ARGUMENT, "modifier.used is 2; it is 0 or 1");
+    REFUSED(s.problem.modifier.reserved[3] = 1, ATTN_ERR_ARGUMENT, "modifier.reserved[3] is 1; it must be 0");
+    REFUSED(s.problem.modifier.used = 1, ATTN_ERR_ARGUMENT, "modifier.used is set but args.modify_scores is NULL");
+    REFUSED((s.problem.modifier.used = 1, s.problem.op = ATTN_DOUBLE_BACKWARD), ATTN_ERR_UNSUPPORTED,
+            "modifier.used is set and op is ATTN_DOUBLE_BACKWARD; a modifier tells no second derivative");
+    REFUSED((backward(&s), s.problem.modifier.used = 1, s.args.modify_scores = no_modifier, s.args.grad_o = s.q,
+             s.args.grad_q = s.guard, s.args.grad_k = s.guard + 4, s.args.grad_v = s.guard + 8),
+            ATTN_ERR_ARGUMENT, "modifier.used is set but args.modify_slopes is NULL; the derivatives need it");
+}
+
 static void test_options_of_scores(void **state)
 {
     (void)state;
@@ -619,18 +635,14 @@ static void test_block_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block_lists), cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_enums),       cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_bias_table),  cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_shape),       cmocka_unit_test(test_options_of_scores),
-        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_packed),      cmocka_unit_test(test_want),
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_strides),     cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_pointers),
-        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_tangents),    cmocka_unit_test(test_second),
-        cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_block_lists), cmocka_unit_test(test_sound),      cmocka_unit_test(test_enums),
+        cmocka_unit_test(test_flags),       cmocka_unit_test(test_bias_table), cmocka_unit_test(test_modifier),
+        cmocka_unit_test(test_reserved),    cmocka_unit_test(test_shape),      cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_gradients),  cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_want),        cmocka_unit_test(test_values),     cmocka_unit_test(test_types),
+        cmocka_unit_test(test_strides),     cmocka_unit_test(test_too_large),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_pointers),    cmocka_unit_test(test_lengths),    cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_tangents),    cmocka_unit_test(test_second),     cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,6 +75,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"second.bias", p->second.bias},
         {"second.grad_lse", p->second.grad_lse},
         {"paging.paged", p->paging.paged},
+        {"modifier.used", p->modifier.used},
         {"bias_table.used", p->bias_table.used},
         {"bias_table.shared", p->bias_table.shared},
         {"gradients.bias_table", p->gradients.bias_table},
@@ -98,6 +99,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"paging", p->paging.reserved},
         {"quantised", p->quantised.reserved},
         {"bias_table", p->bias_table.reserved},
+        {"modifier", p->modifier.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -269,6 +271,8 @@ static attn_status check_gradients(const attn_problem *p, attn_error *error)
     CHECK(p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD || !g->lse, ATTN_ERR_ARGUMENT,
           "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
     CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
+    CHECK(!p->modifier.used || p->op != ATTN_DOUBLE_BACKWARD, ATTN_ERR_UNSUPPORTED,
+          "modifier.used is set and op is ATTN_DOUBLE_BACKWARD; a modifier tells no second derivative");
     CHECK(!g->bias_table || p->bias_table.used, ATTN_ERR_ARGUMENT, "gradients.bias_table is set but bias_table.used is not");
     CHECK(!g->slopes || p->bias.alibi, ATTN_ERR_ARGUMENT, "gradients.slopes is set but bias.alibi is not");
     CHECK(!g->sink || p->bias.sink, ATTN_ERR_ARGUMENT, "gradients.sink is set but bias.sink is not");
@@ -425,6 +429,9 @@ static attn_status check_block_lists(const attn_problem *p, const attn_args *arg
 attn_status attn_args_validate(const attn_problem *p, const attn_args *args, attn_error *error)
 {
     TRY(attn_tensors_check_pointers(p, args, error));
+    CHECK(!p->modifier.used || args->modify_scores, ATTN_ERR_ARGUMENT, "modifier.used is set but args.modify_scores is NULL");
+    CHECK(!p->modifier.used || p->op == ATTN_FORWARD || args->modify_slopes, ATTN_ERR_ARGUMENT,
+          "modifier.used is set but args.modify_slopes is NULL; the derivatives need it");
     CHECK(!p->want.rows || args->visit_rows, ATTN_ERR_ARGUMENT, "want.rows is set but args.visit_rows is NULL");
     if (p->mask.lengths_q)
         TRY(check_lengths("lengths_q", args->lengths_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));

@@ -22,6 +22,19 @@
 #include "shares.h"
 #include "tables.h"
 
+/* From dS of what the modifier and the softcap made to dS of what they were given. */
+static void derive_scores(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, int again)
+{
+    const attn_walk *w = task->walk;
+    const int64_t n = keys->high - keys->low;
+    void *dS = attn_part(task, w->scratch.dP);
+    if (w->problem.modifier.used) {
+        attn_task_slopes(task, &t->tile, keys, dS, again);
+        w->backward->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.scratch));
+    }
+    if (w->problem.score.softcap > 0) w->backward->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+}
+
 /* dS and W = P after dropout of one block, into every gradient. */
 static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to,
                        attn_soon *soon)
@@ -39,7 +52,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     }
     if (p->gradients.bias_table) attn_table_sums_add(task, &t->tile, keys, dS);
     if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
-    if (p->score.softcap > 0) k->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+    derive_scores(task, t, keys, 0);
 
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, w->ld_dV, soon);
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
@@ -53,7 +66,7 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
     const attn_bwd_kernel *k = w->backward;
     const int64_t n = keys->high - keys->low;
     void *dS = attn_part(task, w->scratch.dP);
-    if (w->problem.score.softcap > 0) k->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+    derive_scores(task, t, keys, 1);
     (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
 }
 

@@ -149,6 +149,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
     if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
+    if (p->modifier.used) attn_task_modify(task, tile, keys);
     if (p->bias.additive) {
         attn_block bias = block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low);
         kernel->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
@@ -165,12 +166,12 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
-    const int revived = p->bias.alibi || p->score.softcap > 0; /* of -infinity they make something else */
+    const int revived = p->bias.alibi || p->score.softcap > 0 || p->modifier.used; /* of -infinity they make something else */
     if (edge && (!stairs || revived)) {
         keep_visible(task, tile, keys);
         cut = 1;
     }
-    return (cut || stairs || p->bias.additive ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
+    return (cut || stairs || p->bias.additive || p->modifier.used ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
 }
 
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)

@@ -120,6 +120,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->bend, second && capped ? n : 0, q, size},
         {&s->before, second && capped ? n : 0, q, size},
         {&s->Qd_panels, second ? panels : 0, q, size},
+        {&s->unmodified, (backward || tangents) && p->modifier.used ? n : 0, q, size},
         {&s->strips, table ? lanes * (n + q + lanes) : 0, 1, size},
         {&s->strip_sums, table ? walk->tables.length : 0, 1, sizeof(double)},
         {&s->pairs, g->bias || p->second.bias ? n : 0, q, size},

@@ -38,6 +38,10 @@ void attn_tangent_scores(const attn_task *task, const attn_gradient_tile *t, con
     }
     if (before) memcpy(before, Sd, bytes);
     if (p->score.softcap > 0) w->backward->multiply(t->tile.width, n, Sd, attn_part(task, at->slope));
+    if (p->modifier.used) {
+        attn_task_slopes(task, &t->tile, keys, NULL, 0);
+        w->backward->multiply(t->tile.width, n, Sd, attn_part(task, at->scratch));
+    }
     if (given->bias) {
         attn_block bias = {attn_pair_at(task, task->args->tan_bias, &given->tan_bias, t->tile.first, keys->low),
                            given->tan_bias.dtype, given->tan_bias.stride[2], given->tan_bias.stride[3]};

@@ -64,6 +64,12 @@ enum {
 };
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope);
 
+/* The derivatives of the caller's modifier (modify.c) for the scores that attn_task_score met last, into scratch.scratch.  dS:
+ * NULL, or the gradients of what it made; again: as in attn_score_tile. */
+void attn_task_slopes(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS, int again);
+/* Applies the modifier to scratch.S. */
+void attn_task_modify(const attn_task *task, const attn_tile *tile, const attn_keys *keys);
+
 /* The dropout of this tile and these keys; NULL where there is none.  Fills *drop. */
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop);
 

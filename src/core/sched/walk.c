@@ -253,7 +253,7 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
         count_tile(walk, &sight, &tile, &visited, &whole);
     }
     if (p->mask.boolean || p->mask.block || p->mask.block_lists || p->bias.additive || p->bias.alibi || p->bias_table.used ||
-        p->score.softcap > 0 || attn_drops_weights(p))
+        p->modifier.used || p->score.softcap > 0 || attn_drops_weights(p))
         whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;

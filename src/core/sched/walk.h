@@ -34,6 +34,7 @@ typedef struct attn_scratch {
     int64_t Qdt, At, mu, Sd, other;   /* forward mode: tile buffers */
     int64_t Kd, Vd;                   /* forward mode: tangents of keys and values in compact rows */
     int64_t kappa, bend, before, Qd_panels; /* second order */
+    int64_t unmodified;                     /* scores as the caller's modifier was given them, where its slopes are needed */
     int64_t strips, strip_sums;             /* backward, with a bias by distance: room of sum_strip, and its sums */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
