@@ -108,7 +108,7 @@ static void step_multiply(int width, int64_t n, void *X, const void *Y)
 VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, const real *A, const real *B, real *C, int64_t ldc)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {(uintptr_t)A, 0, (uintptr_t)A, 0, 0};
+    ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
     product(rows, width, queries, A, TILE, 1, B, &none, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -192,7 +192,7 @@ static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const v
 VF_INLINE void add_values_block(const int width, int64_t n, int64_t dim, const real *dS, const real *K, int64_t ldk, real *dQt)
 {
     vf one[VF_VECTORS];
-    ahead none = {(uintptr_t)K, 0, (uintptr_t)K, dim, dim};
+    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K, .ld = dim, .dim = dim};
     VF_UNROLL
     for (int v = 0; v < width; v++) one[v] = vf_set(1);
     value_block(width, 0, n, dim, dS, K, ldk, dQt, one, none);

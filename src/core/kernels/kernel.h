@@ -42,6 +42,12 @@ typedef struct attn_block {
     int64_t stride_k;
 } attn_block;
 
+/* What will be read soon: rows of `bytes` bytes, `stride` bytes apart. */
+typedef struct attn_coming {
+    const void *base;
+    int64_t rows, bytes, stride;
+} attn_coming;
+
 /* Which weights dropout drops: those whose word of Philox4x32-10 with key = seed and counter = (offset, head, query, key/4) is
  * below the threshold; or those where the caller's mask has 0. */
 typedef struct attn_drop {
@@ -115,9 +121,13 @@ typedef struct attn_fwd_kernel {
     void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                   const void *next, int64_t next_ld);
 
-    /* The same where each lane keeps the keys low[lane] <= j < high[lane] only, 0 <= low <= high <= n, both of which stay or move
-     * forward from lane to lane: S is -infinity outside, which block_max does not count, and what no lane of a vector keeps is not
-     * computed.  low and high have width*lanes entries; lanes past rows repeat the last real one. */
+    /* The same, and what lies beside it in the coming steps (a bias, a mask), which is read once and comes from far: a hint too. */
+    void (*score_beside)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                         const void *next, int64_t next_ld, const attn_coming *beside);
+
+    /* The same as score where each lane keeps the keys low[lane] <= j < high[lane] only, 0 <= low <= high <= n, both of which stay
+     * or move forward from lane to lane: S is -infinity outside, which block_max does not count, and what no lane of a vector keeps
+     * is not computed.  low and high have width*lanes entries; lanes past rows repeat the last real one. */
     void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                        const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
 

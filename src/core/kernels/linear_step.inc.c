@@ -51,7 +51,7 @@ static void step_weigh_triangle(int width, int64_t n, void *S, int64_t first, in
 VF_INLINE void through_rows(const int rows, const int width, int64_t dim, const real *Xt, const real *St, int64_t ld, real *Ot)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {(uintptr_t)St, 0, (uintptr_t)St, 0, 0};
+    ahead none = {.at = (uintptr_t)St, .rows = (uintptr_t)St};
     product(rows, width, dim, St, ld, 1, Xt, &none, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -112,7 +112,7 @@ VF_INLINE void update_rows(const int rows, const int width, int64_t n, const rea
                            int64_t ld)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {(uintptr_t)K, 0, (uintptr_t)K, 0, 0};
+    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K};
     product(rows, width, n, K, 1, ldk, panel, &none, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {

@@ -56,18 +56,13 @@ VF_INLINE vf modified(const attn_dtype dtype, vf s, vf b)
     return vf_select(vm_or(vf_eq(s, dropped), vf_eq(b, dropped)), dropped, sum);
 }
 
-/* A square piece of the caller's block, whose rows lie along the keys, transposed.  A bias comes from far, since it is read once:
- * the piece after this block of keys is asked for (by an integer, since it may lie past the array). */
+/* A square piece of the caller's block, whose rows lie along the keys, transposed. */
 VF_INLINE void load_piece(const attn_dtype dtype, int64_t first, int64_t rows, int64_t j, int64_t n, const void *base,
                           int64_t stride_q, vf *r)
 {
     const int64_t count = least(n - j, VF_LANES);
     VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) {
-        int64_t at = least(first + i, rows - 1) * stride_q + j;
-        r[i] = load_some(dtype, base, at, count);
-        if (dtype != ATTN_BOOL) __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)((at + n) * bytes_of(dtype))));
-    }
+    for (int i = 0; i < VF_LANES; i++) r[i] = load_some(dtype, base, least(first + i, rows - 1) * stride_q + j, count);
     vf_transpose(r);
 }
 

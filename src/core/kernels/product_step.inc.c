@@ -21,12 +21,26 @@ typedef struct ahead {
     int64_t hop;  /* bytes to the next line, or 0 */
     uintptr_t rows;
     int64_t ld, dim;
+    /* And a block of something else, from memory (step_score_beside). */
+    attn_coming beside;
+    int64_t keys, lines, due; /* lines are asked for evenly over the keys; due counts in units of a line a key */
+    int64_t row, byte;        /* the next line */
 } ahead;
 
 VF_INLINE ahead ahead_of(const void *next, int64_t ld, int64_t dim)
 {
-    ahead p = {(uintptr_t)next, ld == dim ? 64 : 0, (uintptr_t)next, ld, dim};
+    ahead p = {.at = (uintptr_t)next, .hop = ld == dim ? 64 : 0, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
     return p;
+}
+
+VF_INLINE void ahead_beside(ahead *p, int64_t count)
+{
+    if (!p->lines) return;
+    for (p->due += count * p->lines; p->due >= p->keys; p->due -= p->keys) {
+        __builtin_prefetch((const void *)((uintptr_t)p->beside.base + (uintptr_t)(p->row * p->beside.stride + p->byte)));
+        p->byte += 64;
+        if (p->byte >= p->beside.bytes) p->byte = 0, p->row++;
+    }
 }
 
 VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
@@ -131,6 +145,7 @@ VF_INLINE void score_block(const int width, int64_t n, int64_t dim, const real *
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
         ahead_rows(next, j, j + (rows));                                                                                           \
+        ahead_beside(next, rows);                                                                                                  \
         score_rows(rows, width, dim, Qt, K + j * ldk, ldk, S + j * TILE, block_max, next);                                         \
         j += (rows);                                                                                                               \
     } while (0)
@@ -157,6 +172,17 @@ static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const 
                        const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, dim);
+    start_max(width, block_max);
+    score_keys(width, n, dim, Qt, K, ldk, S, block_max, &coming);
+}
+
+static void step_score_beside(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                              void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+{
+    ahead coming = ahead_of(next, next_ld, dim);
+    coming.beside = *beside;
+    coming.keys = n;
+    coming.lines = beside->rows * ((beside->bytes + 63) / 64);
     start_max(width, block_max);
     score_keys(width, n, dim, Qt, K, ldk, S, block_max, &coming);
 }

@@ -126,6 +126,20 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
     return 1;
 }
 
+/* The caller's block that a tile of scores needs next, if it lies in rows along the keys: it is read once, so it comes from far. */
+static attn_coming caller_block(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_problem *p = &task->walk->problem;
+    attn_coming coming = {0};
+    const int bias = p->bias.additive;
+    if (!bias && !p->mask.boolean) return coming;
+    const attn_block block = bias ? block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low)
+                                  : block_at(task, task->args->mask, &p->mask.mask, tile->first, keys->low);
+    if (block.stride_k != 1 || block.stride_q == 0) return coming;
+    const int64_t size = (int64_t)attn_dtype_bytes(block.dtype);
+    return (attn_coming){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
+}
+
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope)
 {
     const attn_walk *w = task->walk;
@@ -144,7 +158,8 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->score_seen(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, attn_part(task, w->scratch.low),
                            attn_part(task, w->scratch.high), next, next_ld);
     } else {
-        kernel->score(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld);
+        const attn_coming beside = caller_block(task, tile, keys);
+        kernel->score_beside(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld, &beside);
     }
 
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
