@@ -45,36 +45,78 @@ static linear_case open_case(int kind, int64_t batch, int64_t heads, int64_t len
 
 static size_t bytes_of(const linear_case *c, int t) { return (size_t)c->count[t] * attn_dtype_size(linear_case_type(c, t)); }
 
+/* The same bits on many threads as on one. */
+static void check_threads(linear_case c, int kind)
+{
+    void *kept[TENSORS];
+    attn_linear_problem back = c.problem;
+    linear_case_run(&c, 1);
+    for (int t = T_O; t < TENSORS; t++) {
+        kept[t] = malloc(bytes_of(&c, t) + 1);
+        memcpy(kept[t], c.data[t], bytes_of(&c, t));
+        memset(c.data[t], 0xff, bytes_of(&c, t));
+    }
+    back.op = ATTN_BACKWARD, back.final_state = 0, back.grad_final_state = back.grad_initial_state = 1;
+    for (int op = 0; op < 2; op++) {
+        const attn_options options = {.struct_size = sizeof options, .threads = ON_THREADS, .parallel_for = on_threads};
+        attn_linear_plan *plan;
+        assert_int_equal(attn_linear_plan_create(&plan, op ? &back : &c.problem, &options, NULL), ATTN_OK);
+        const size_t size = attn_linear_workspace_size(plan);
+        void *workspace = malloc(size);
+        assert_int_equal(attn_linear_execute(plan, &c.args, workspace, size, NULL), ATTN_OK);
+        free(workspace);
+        attn_linear_plan_destroy(plan);
+    }
+    for (int t = T_O; t < TENSORS; t++) {
+        if (memcmp(kept[t], c.data[t], bytes_of(&c, t)) != 0) fail_msg("kind %d: %s differs", kind, linear_tensor_names[t]);
+        free(kept[t]);
+    }
+    linear_case_free(&c);
+}
+
 static void test_threads(void **state)
 {
     (void)state;
+    for (int kind = 0; kind < KINDS; kind++) check_threads(open_case(kind, 3, 2, 150, ATTN_F32), kind);
+}
+
+/* One head, which is split: forward by channels of its values, backward by gradients. */
+static void test_one_head(void **state)
+{
+    static const int64_t lengths[1] = {640};
+    (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
-        linear_case c = open_case(kind, 3, 2, 150, ATTN_F32);
-        void *kept[TENSORS];
-        attn_linear_problem back = c.problem;
-        linear_case_run(&c, 1);
-        for (int t = T_O; t < TENSORS; t++) {
-            kept[t] = malloc(bytes_of(&c, t) + 1);
-            memcpy(kept[t], c.data[t], bytes_of(&c, t));
-            memset(c.data[t], 0xff, bytes_of(&c, t));
-        }
-        back.op = ATTN_BACKWARD, back.final_state = 0, back.grad_final_state = back.grad_initial_state = 1;
-        for (int op = 0; op < 2; op++) {
-            const attn_options options = {.struct_size = sizeof options, .threads = ON_THREADS, .parallel_for = on_threads};
-            attn_linear_plan *plan;
-            assert_int_equal(attn_linear_plan_create(&plan, op ? &back : &c.problem, &options, NULL), ATTN_OK);
-            const size_t size = attn_linear_workspace_size(plan);
-            void *workspace = malloc(size);
-            assert_int_equal(attn_linear_execute(plan, &c.args, workspace, size, NULL), ATTN_OK);
-            free(workspace);
-            attn_linear_plan_destroy(plan);
-        }
-        for (int t = T_O; t < TENSORS; t++) {
-            if (memcmp(kept[t], c.data[t], bytes_of(&c, t)) != 0) fail_msg("kind %d: %s differs", kind, linear_tensor_names[t]);
-            free(kept[t]);
-        }
-        linear_case_free(&c);
+        linear_case c = {.problem = kinds[kind], .lengths = lengths};
+        const attn_options options = {.struct_size = sizeof options, .threads = 4};
+        attn_linear_description d = {.struct_size = sizeof d};
+        attn_linear_plan *plan;
+        c.problem.shape = (attn_shape){1, 2, 1, 700, 700, 24, 134};
+        c.problem.lengths = 1;
+        linear_case_draw(&c, ATTN_F32, 2);
+        assert_int_equal(attn_linear_plan_create(&plan, &c.problem, &options, NULL), ATTN_OK);
+        assert_int_equal(attn_linear_plan_describe(plan, &d, NULL), ATTN_OK);
+        assert_true(d.threads > 1);
+        attn_linear_plan_destroy(plan);
+        check_threads(c, kind);
     }
+}
+
+/* The state in place, whose sum every part reads. */
+static void test_one_head_in_place(void **state)
+{
+    (void)state;
+    linear_case one = {.problem = kinds[0]}, many = {.problem = kinds[0]};
+    one.problem.shape = many.problem.shape = (attn_shape){1, 1, 1, 500, 500, 40, 96};
+    linear_case_draw(&one, ATTN_F32, 2);
+    linear_case_draw(&many, ATTN_F32, 2);
+    many.args.final_state = many.data[T_S0], many.args.final_sum = many.data[T_Z0];
+    linear_case_forward(&one, 1);
+    linear_case_forward(&many, 4);
+    assert_memory_equal(one.data[T_O], many.data[T_O], bytes_of(&one, T_O));
+    assert_memory_equal(one.data[T_S1], many.data[T_S0], bytes_of(&one, T_S1));
+    assert_memory_equal(one.data[T_Z1], many.data[T_Z0], bytes_of(&one, T_Z1));
+    linear_case_free(&one);
+    linear_case_free(&many);
 }
 
 /* Batch entry 1 of 3 alone gives its own bits. */
@@ -237,9 +279,9 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads), cmocka_unit_test(test_batch),
-                                       cmocka_unit_test(test_split),   cmocka_unit_test(test_causal),
-                                       cmocka_unit_test(test_lengths), cmocka_unit_test(test_memory),
-                                       cmocka_unit_test(test_last_row)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_one_head), cmocka_unit_test(test_one_head_in_place),
+        cmocka_unit_test(test_batch),   cmocka_unit_test(test_split),    cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_memory),   cmocka_unit_test(test_last_row)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

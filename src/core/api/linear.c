@@ -37,7 +37,7 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
     if (options) TRY(attn_struct_read(&o, sizeof o, options, options->struct_size, "attn_options", error));
     TRY(attn_options_validate(&o, error));
     TRY(attn_struct_read(&w->problem, sizeof w->problem, problem, problem->struct_size, "attn_linear_problem", error));
-    TRY(attn_linear_resolve(&w->problem, error));
+    TRY(attn_linear_resolve(&w->problem, &plan->needs, error));
     const attn_problem like = {.op = ATTN_LINEAR, .q = w->problem.q};
     TRY(attn_kernel_choose(&like, &o, &plan->row, plan->why, sizeof plan->why, error));
 
@@ -81,7 +81,7 @@ attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(args, ATTN_ERR_ARGUMENT, "args is NULL");
     TRY(attn_struct_read(&a, sizeof a, args, args->struct_size, "attn_linear_args", error));
-    TRY(attn_linear_args_validate(&plan->walk.problem, &a, error));
+    TRY(attn_linear_args_validate(&plan->walk.problem, &plan->needs, &a, error));
     size_t need = attn_linear_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
@@ -129,7 +129,7 @@ attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_
     d.dim_features = w->dim_f;
     d.threads = w->workers;
     d.workspace_bytes = attn_linear_workspace_size(plan);
-    d.flops = (double)w->tasks * attn_linear_walk_flops(w);
+    d.flops = (double)(w->tasks / w->parts) * attn_linear_walk_flops(w);
     attn_struct_write(description, description->struct_size, &d, sizeof d);
     return attn_succeed(error);
 }

@@ -5,21 +5,19 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "../base/error.h"
 #include "../base/names.h"
 #include "plan.h"
 #include "tensors.h"
 
-enum { LINEAR_TENSORS = 28 };
-
 static int has_sum(const attn_linear_problem *p) { return p->denominator != ATTN_DENOMINATOR_NONE; }
 
-/* The tensors of problem p; args may be NULL while planning. */
-static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, attn_tensor_row *out)
+/* The tensors of problem p, and where their pointers stand in the arguments. */
+static int tensor_table(attn_linear_problem *p, attn_tensor_row *out, size_t *offsets)
 {
-    static const attn_linear_args none;
-    const attn_linear_args *a = args ? args : &none;
     const attn_shape *s = &p->shape;
     const int64_t B = s->batch, Hq = s->heads_q, Hkv = s->heads_kv, Sq = s->len_q, Skv = s->len_kv;
     const int64_t df = attn_features_count(p->features, s->dim_qk, p->random_features);
@@ -32,14 +30,16 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
     const char *only_text = stored == ATTN_F64 ? "f64, the compute type" : "f32, the compute type";
     const int backward = p->op == ATTN_BACKWARD, sum = has_sum(p), delta = p->rule == ATTN_RULE_DELTA,
               low = p->rule == ATTN_RULE_LOW_RANK;
-    const int in_place = a->final_state && a->final_state == a->initial_state; /* allowed */
 
 /* clang-format off */
 #define T(used, output, name, field, h, t, c, natural, types, text, last) \
-    {#name, output, used, &p->field, {B, h, t, c}, natural, types, text, last, 0, a->name}
-#define ARRAY(used, name, n, dtype) {#name, 0, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, a->name}
+    {{#name, output, used, &p->field, {B, h, t, c}, natural, types, text, last, 0, NULL}, offsetof(attn_linear_args, name)}
+#define ARRAY(used, name, n, dtype) {{#name, 0, used, NULL, {n, 1, 1, 1}, dtype, 0, "", 0, 0, NULL}, offsetof(attn_linear_args, name)}
     /* clang-format on */
-    const attn_tensor_row table[] = {
+    const struct {
+        attn_tensor_row row;
+        size_t offset;
+    } table[] = {
         T(1, 0, q, q, Hq, Sq, s->dim_qk, ATTN_F32, floats, floats_text, 1),
         T(1, 0, k, k, Hkv, Skv, s->dim_qk, stored, same, same_text, 1),
         T(1, 0, v, v, Hkv, Skv, s->dim_v, stored, same, same_text, 1),
@@ -50,8 +50,8 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
         T(low, 0, write, write, Hkv, Skv, df, compute, floats, floats_text, 1),
         T(p->final_state, 1, final_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
         T(p->final_state && sum, 1, final_sum, state_sum, Hkv, df, 1, compute, only, only_text, 0),
-        T(p->initial_state && !in_place, 0, initial_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
-        T(p->initial_state && sum && !in_place, 0, initial_sum, state_sum, Hkv, df, 1, compute, only, only_text, 0),
+        T(p->initial_state, 0, initial_state, state, Hkv, df, s->dim_v, compute, only, only_text, 1),
+        T(p->initial_state && sum, 0, initial_sum, state_sum, Hkv, df, 1, compute, only, only_text, 0),
         T(p->want_denominator, !backward, denominators, denominators, Hq, Sq, 1, compute, only, only_text, 0),
         T(backward, 0, grad_o, grad_o, Hq, Sq, s->dim_v, stored, same, same_text, 1),
         T(backward, 1, grad_q, grad_q, Hq, Sq, s->dim_qk, stored, same, same_text, 1),
@@ -71,9 +71,9 @@ static int tensor_table(attn_linear_problem *p, const attn_linear_args *args, at
 #undef T
 #undef ARRAY
     int count = 0;
-    _Static_assert(sizeof table / sizeof *table <= LINEAR_TENSORS, "raise LINEAR_TENSORS");
+    _Static_assert(sizeof table / sizeof *table <= ATTN_LINEAR_TENSORS, "raise ATTN_LINEAR_TENSORS");
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].used) out[count++] = table[i];
+        if (table[i].row.used) out[count] = table[i].row, offsets[count++] = table[i].offset;
     return count;
 }
 
@@ -158,9 +158,20 @@ static attn_status check_fit(const attn_linear_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status attn_linear_resolve(attn_linear_problem *p, attn_error *error)
+static attn_linear_need need_of(const attn_tensor_row *t, size_t offset)
 {
-    attn_tensor_row tensors[LINEAR_TENSORS];
+    const int state = offset == offsetof(attn_linear_args, initial_state) || offset == offsetof(attn_linear_args, final_state);
+    const int sum = offset == offsetof(attn_linear_args, initial_sum) || offset == offsetof(attn_linear_args, final_sum);
+    return (attn_linear_need){t->name, offset, attn_dtype_bytes(t->layout ? t->layout->dtype : t->natural), t->output,
+                              state ? 1
+                              : sum ? 2
+                                    : 0};
+}
+
+attn_status attn_linear_resolve(attn_linear_problem *p, attn_linear_needs *needs, attn_error *error)
+{
+    attn_tensor_row tensors[ATTN_LINEAR_TENSORS];
+    size_t offsets[ATTN_LINEAR_TENSORS];
     TRY(check_enums(p, error));
     TRY(attn_shape_validate(&p->shape, error));
     TRY(check_numbers(p, error));
@@ -171,14 +182,38 @@ attn_status attn_linear_resolve(attn_linear_problem *p, attn_error *error)
     const double dim = p->shape.dim_qk > 0 ? (double)p->shape.dim_qk : 1;
     if (p->features >= ATTN_FEATURES_FAVOR && p->feature_scale == 0) p->feature_scale = 1 / sqrt(sqrt(dim));
     if (p->scale_kind == ATTN_SCALE_DEFAULT) p->scale = has_sum(p) ? 1 : 1 / sqrt(dim);
-    return attn_tensor_list_resolve(tensors, tensor_table(p, NULL, tensors), error);
+    const int count = tensor_table(p, tensors, offsets);
+    TRY(attn_tensor_list_resolve(tensors, count, error));
+    needs->count = 0;
+    for (int i = 0; i < count; i++) {
+        const int64_t *n = tensors[i].shape;
+        if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[3] > 0) needs->list[needs->count++] = need_of(&tensors[i], offsets[i]);
+    }
+    return ATTN_OK;
 }
 
-attn_status attn_linear_args_validate(const attn_linear_problem *p, const attn_linear_args *args, attn_error *error)
+static const void *pointer_at(const attn_linear_args *args, const attn_linear_need *need)
 {
-    attn_tensor_row tensors[LINEAR_TENSORS];
-    attn_linear_problem copy = *p;
-    TRY(attn_tensor_list_check(tensors, tensor_table(&copy, args, tensors), error));
+    const void *pointer;
+    memcpy(&pointer, (const char *)args + need->offset, sizeof pointer);
+    return pointer;
+}
+
+attn_status attn_linear_args_validate(const attn_linear_problem *p, const attn_linear_needs *needs, const attn_linear_args *args,
+                                      attn_error *error)
+{
+    for (int i = 0; i < needs->count; i++) {
+        const attn_linear_need *n = &needs->list[i];
+        const void *pointer = pointer_at(args, n);
+        CHECK(pointer, ATTN_ERR_ARGUMENT, "args.%s is NULL", n->name);
+        CHECK(((uintptr_t)pointer & (n->size - 1)) == 0, ATTN_ERR_ARGUMENT, "args.%s is not aligned to its elements of %zu bytes",
+              n->name, n->size);
+        for (int k = 0; n->output && k < needs->count; k++) {
+            const attn_linear_need *other = &needs->list[k];
+            CHECK(k == i || pointer_at(args, other) != pointer || (n->state && n->state == other->state), ATTN_ERR_ARGUMENT,
+                  "args.%s and args.%s are the same pointer; outputs overlap nothing", n->name, other->name);
+        }
+    }
     const int in_place = args->final_state == args->initial_state;
     CHECK(!(p->initial_state && p->final_state && in_place && has_sum(p) && args->final_state) ||
               args->final_sum == args->initial_sum,

@@ -49,7 +49,9 @@ typedef struct attn_linear_walk {
     int gated;                 /* chunks of linear_gated.h */
     int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum where gated */
     int64_t segment, segments; /* backward: states are kept at every segment's start, and within one (of tokens, or chunks) */
-    int64_t tasks;
+    int64_t tasks;             /* heads of states, times parts */
+    int64_t parts; /* of one head: forward, ranges of `slice` channels of its values; backward, gradients of queries, and of keys */
+    int64_t slice;
     int normalised;
     int workers;
     attn_parallel_for *parallel_for;
@@ -57,12 +59,15 @@ typedef struct attn_linear_walk {
     attn_linear_scratch scratch;
 } attn_linear_walk;
 
+enum { LINEAR_QUERIES, LINEAR_KEYS, LINEAR_ALL };
+
 /* One task: which head, whose memory. */
 typedef struct attn_linear_head {
     const attn_linear_walk *walk;
     const attn_linear_args *args;
     char *memory;
     int64_t b, g;
+    int part;              /* which gradients backward computes; LINEAR_ALL: it is not split */
     int64_t len_q, len_kv; /* tokens that are there */
 } attn_linear_head;
 

@@ -215,6 +215,19 @@ static void store_decay(const attn_linear_head *head)
     }
 }
 
+static void queries_in_order(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    if (!w->problem.causal) attn_linear_absorb_all(head);
+    for (int64_t first = 0; first < head->len_q; first += w->chunk) {
+        const int64_t n = attn_min(w->chunk, head->len_q - first);
+        attn_linear_chunk chunk;
+        if (w->problem.causal) chunk = attn_linear_chunk_at(head, first, n);
+        query_gradients(head, w->problem.causal ? &chunk : NULL, first, n);
+        if (w->problem.causal) attn_linear_absorb(head, &chunk);
+    }
+}
+
 void attn_linear_backward_chunks(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
@@ -230,21 +243,13 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
                                sum);
     attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
                                p->grad_final_state ? a->grad_final_sum : NULL, R, r);
-    if (p->causal) {
-        for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
-            attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
-            query_gradients(head, &chunk, first, chunk.n);
-            attn_linear_absorb(head, &chunk);
-        }
-        note_final_decay(head);
-    } else {
-        attn_linear_absorb_all(head);
-        for (int64_t first = 0; first < head->len_q; first += w->chunk) {
-            const int64_t n = attn_min(w->chunk, head->len_q - first);
-            query_gradients(head, NULL, first, n);
-            load_queries(head, first, n);
-            for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, n, NULL);
-        }
+    if (head->part != LINEAR_KEYS) queries_in_order(head);
+    if (head->part == LINEAR_QUERIES) return;
+    note_final_decay(head);
+    for (int64_t first = 0; !p->causal && first < head->len_q; first += w->chunk) {
+        const int64_t n = attn_min(w->chunk, head->len_q - first);
+        load_queries(head, first, n);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, n, NULL);
     }
     keys_in_reverse(head);
     store_decay(head);

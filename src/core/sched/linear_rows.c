@@ -128,7 +128,7 @@ const void *attn_linear_values(const attn_linear_head *head, int64_t first, int6
     const attn_layout *layout = &w->problem.v;
     const void *src = attn_linear_row(head, head->args->v, layout, head->g, first);
     *ld = layout->stride[2];
-    if (layout->dtype == w->compute && *ld == w->problem.shape.dim_v) return src;
+    if (layout->dtype == w->compute && *ld >= w->problem.shape.dim_v && *ld <= w->ld_v) return src;
     *ld = w->ld_v;
     w->forward->load_rows(n, w->problem.shape.dim_v, src, layout->dtype, layout->stride[2], buffer, w->ld_v);
     return buffer;
@@ -178,7 +178,7 @@ void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
     copy_rows(w, attn_linear_row_out(head, state, &p->state, head->g, 0), p->state.stride[2], S, ld);
-    if (w->normalised) copy_sum(w, attn_linear_row_out(head, sum, &p->state_sum, head->g, 0), p->state_sum.stride[2], z, 1);
+    if (w->normalised && sum) copy_sum(w, attn_linear_row_out(head, sum, &p->state_sum, head->g, 0), p->state_sum.stride[2], z, 1);
 }
 
 /* Factors below exp of this are 0 in the compute type; so sums of logs stay finite. */

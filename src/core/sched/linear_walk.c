@@ -113,6 +113,27 @@ static void plan_scratch(attn_linear_walk *w)
     s->bytes = bytes;
 }
 
+/*
+ * Heads are split where there are fewer of them than threads.  Forward, channels of a value never meet, so each part walks with a
+ * range of them; features and scores are computed by each again.  Backward in chunks, the gradients of the queries need the states
+ * and those of the keys the gradients of the states.  No sum changes its order, so bits do not depend on it.
+ */
+static void choose_parts(attn_linear_walk *w, int threads)
+{
+    const attn_linear_problem *p = &w->problem;
+    const int64_t least = 2 * w->forward->lanes, wanted = w->tasks > 0 ? threads / w->tasks : 1;
+    w->parts = 1;
+    w->slice = p->shape.dim_v;
+    if (p->op == ATTN_BACKWARD) {
+        if (wanted > 1 && !w->gated && p->form != ATTN_LINEAR_RECURRENT && !p->decay) w->parts = 2;
+        return;
+    }
+    const int64_t most = attn_min(wanted, p->shape.dim_v / least);
+    if (most <= 1) return;
+    w->slice = attn_ceil_div(attn_ceil_div(p->shape.dim_v, most), w->forward->lanes) * w->forward->lanes;
+    w->parts = attn_ceil_div(p->shape.dim_v, w->slice);
+}
+
 int attn_linear_walk_init(attn_linear_walk *w, int threads)
 {
     const attn_linear_problem *p = &w->problem;
@@ -132,7 +153,10 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     if (p->form == ATTN_LINEAR_RECURRENT && p->op == ATTN_BACKWARD) w->chunk = w->segment;
     w->segments = attn_ceil_div(steps, w->segment);
     if (!attn_mul(p->shape.batch, p->shape.heads_kv, &w->tasks)) return 0;
-    w->workers = attn_linear_walk_flops(w) * (double)w->tasks < 1e6 ? 1 : (int)attn_clamp(w->tasks, 1, threads);
+    const double work = attn_linear_walk_flops(w) * (double)w->tasks;
+    choose_parts(w, work < 1e7 ? 1 : threads);
+    if (!attn_mul(w->tasks, w->parts, &w->tasks)) return 0;
+    w->workers = work < 1e6 ? 1 : (int)attn_clamp(w->tasks, 1, threads);
     plan_scratch(w);
     return w->scratch.bytes >= 0 && attn_mul(w->scratch.bytes, w->workers, &bytes) && bytes <= INT64_MAX - 64;
 }
@@ -190,13 +214,13 @@ static void clear_rest(const attn_linear_head *head)
     const attn_linear_args *a = head->args;
     const attn_shape *s = &p->shape;
     const int backward = p->op == ATTN_BACKWARD;
-    for (int64_t h = head->g * w->group; h < (head->g + 1) * w->group; h++) {
+    for (int64_t h = head->g * w->group; head->part != LINEAR_KEYS && h < (head->g + 1) * w->group; h++) {
         if (backward) attn_linear_clear(head, a->grad_q, &p->grad_q, h, head->len_q, s->len_q, s->dim_qk);
         else attn_linear_clear(head, a->o, &p->o, h, head->len_q, s->len_q, s->dim_v);
         if (!backward && p->want_denominator)
             attn_linear_clear(head, a->denominators, &p->denominators, h, head->len_q, s->len_q, 1);
     }
-    if (!backward) return;
+    if (!backward || head->part == LINEAR_QUERIES) return;
     attn_linear_clear(head, a->grad_k, &p->grad_k, head->g, head->len_kv, s->len_kv, s->dim_qk);
     attn_linear_clear(head, a->grad_v, &p->grad_v, head->g, head->len_kv, s->len_kv, s->dim_v);
     if (p->decay)
@@ -208,18 +232,16 @@ static void clear_rest(const attn_linear_head *head)
     attn_linear_clear(head, a->grad_write, &p->grad_write, head->g, head->len_kv, s->len_kv, w->dim_f);
 }
 
-static void run(void *context, int64_t worker, int64_t task)
+static void walk_head(const attn_linear_walk *w, const attn_linear_args *args, char *memory, int64_t task, int part)
 {
-    const job *j = context;
-    const attn_linear_walk *w = j->walk;
     const attn_linear_problem *p = &w->problem;
-    attn_linear_head head = {.walk = w, .args = j->args, .memory = j->workspace + worker * w->scratch.bytes};
+    attn_linear_head head = {.walk = w, .args = args, .memory = memory, .part = part};
     head.b = task / p->shape.heads_kv;
     head.g = task % p->shape.heads_kv;
     head.len_q = p->shape.len_q;
     head.len_kv = p->shape.len_kv;
     if (p->lengths) {
-        head.len_kv = attn_index_at(j->args->lengths, p->index_dtype, head.b);
+        head.len_kv = attn_index_at(args->lengths, p->index_dtype, head.b);
         if (p->causal) head.len_q = head.len_kv;
         clear_rest(&head);
     }
@@ -229,8 +251,54 @@ static void run(void *context, int64_t worker, int64_t task)
     walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_RECURRENT ? 2 : w->gated](&head);
 }
 
+/* The pointer of channel `first` of a tensor; those that nobody uses stay as they are. */
+static void *channel(const void *base, const attn_layout *layout, int64_t first)
+{
+    return base ? (char *)(uintptr_t)base + first * (int64_t)attn_dtype_bytes(layout->dtype) : NULL;
+}
+
+/* Channels first .. first+count-1 of the values of a head, forward: a problem of its own.  The first part writes what has none. */
+static void walk_slice(const job *j, char *memory, int64_t task, int64_t first, int64_t count)
+{
+    attn_linear_walk slice = *j->walk;
+    attn_linear_problem *p = &slice.problem;
+    attn_linear_args args = *j->args;
+    p->shape.dim_v = count;
+    slice.dim_u = count + (slice.gated && slice.normalised);
+    args.v = channel(args.v, &p->v, first);
+    args.o = channel(args.o, &p->o, first);
+    args.initial_state = channel(args.initial_state, &p->state, first);
+    args.final_state = channel(args.final_state, &p->state, first);
+    if (first > 0) p->want_denominator = 0, args.final_sum = NULL;
+    walk_head(&slice, &args, memory, task, LINEAR_ALL);
+}
+
+static void run(void *context, int64_t worker, int64_t task)
+{
+    const job *j = context;
+    const attn_linear_walk *w = j->walk;
+    const int64_t head = task / w->parts, part = task % w->parts;
+    char *memory = j->workspace + worker * w->scratch.bytes;
+    if (w->parts == 1) {
+        walk_head(w, j->args, memory, head, LINEAR_ALL);
+    } else if (w->problem.op == ATTN_BACKWARD) {
+        walk_head(w, j->args, memory, head, (int)part);
+    } else {
+        const int64_t first = part * w->slice;
+        walk_slice(j, memory, head, first, attn_min(w->slice, w->problem.shape.dim_v - first));
+    }
+}
+
 void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace)
 {
     job j = {walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run, &j);
+    attn_linear_walk whole;
+    int64_t tasks = walk->tasks;
+    if (walk->parts > 1 && args->initial_sum && args->initial_sum == args->final_sum) { /* all parts read it, and one writes it */
+        whole = *walk;
+        whole.parts = 1;
+        tasks /= walk->parts;
+        j.walk = &whole;
+    }
+    attn_threads_run(walk->parallel_for, walk->parallel_context, (int)attn_min(walk->workers, attn_max(1, tasks)), tasks, run, &j);
 }
