@@ -40,9 +40,13 @@ typedef struct attn_layer {
     int64_t dim_value;  /* channels of the value input; 0: dim_key */
     int64_t dim_output; /* 0: dim_model */
     int64_t heads_q;
-    int64_t heads_kv;      /* 0: heads_q */
-    int64_t head_dim;      /* channels of a query and of a key; 0: dim_model / heads_q, which must then divide */
-    int64_t head_dim_v;    /* channels of a value; 0: head_dim */
+    int64_t heads_kv;   /* 0: heads_q */
+    int64_t head_dim;   /* channels of a query and of a key; 0: dim_model / heads_q, which must then divide */
+    int64_t head_dim_v; /* channels of a value; 0: head_dim */
+    int no_query; /* 1: there is no projection of queries: the input has the heads side by side, heads_q * head_dim channels; a bias
+                   */
+    int no_key;   /* is added all the same.  Likewise keys and values */
+    int no_value;
     int no_output;         /* 1: there is no output projection: the output is the heads side by side, heads_q * head_dim_v */
     const attn_rope *rope; /* NULL, or the rotation of projected queries and keys */
     const attn_problem *attention;

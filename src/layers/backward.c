@@ -78,13 +78,8 @@ static attn_status run(call *c, middle *m, attn_error *error)
     const int64_t width = l->heads_q * l->head_dim_v;
     const sequence grad_a = dense_rows(m->a, e->entries, e->tokens_q, width),
                    a = dense_rows(c->saved.a, e->entries, e->tokens_q, width);
-    if (l->no_output) { /* as dense rows: the output's channels are the heads' */
-        const int64_t row = l->dim_output * l->size;
-        for (int64_t b = 0; b < e->entries; b++)
-            for (int64_t t = 0; t < e->tokens_q; t++)
-                memcpy(m->a + (b * e->tokens_q + t) * row,
-                       m->out.data + (b * m->out.stride_batch + t * m->out.stride_token) * l->size, (size_t)row);
-    } else project_to_heads(l, &l->projections[OUTPUT], &m->out, &grad_a);
+    if (l->no_output) move_rows(l, &m->out, &grad_a, 0);
+    else project_to_heads(l, &l->projections[OUTPUT], &m->out, &grad_a);
     TRY(attend(c, m, error));
     TRY(middle_rotate(l, m->in[QUERY], l->heads_q, e->entries, e->tokens_q, args->positions_q, 1, error));
     TRY(middle_rotate(l, m->in[KEY], l->heads_kv, e->entries, e->tokens_kv, args->positions_kv, 1, error));
@@ -95,7 +90,8 @@ static attn_status run(call *c, middle *m, attn_error *error)
         const sequence heads = dense_rows(m->in[i], e->entries, c->in[i].tokens, p->heads * p->dim);
         const int joins = i > QUERY && m->to[i].data == m->to[i - 1].data;
         weight_gradients(l, &m->wanted.projections[i], &heads, &c->in[i], &heads);
-        if (m->to[i].data) project_to_model(l, p, &heads, &m->to[i], joins);
+        if (m->to[i].data && p->none) move_rows(l, &heads, &m->to[i], joins);
+        else if (m->to[i].data) project_to_model(l, p, &heads, &m->to[i], joins);
     }
     return ATTN_OK;
 }

@@ -119,10 +119,14 @@ sequence dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels)
     return (sequence){data, batch, tokens, channels, tokens * channels, channels};
 }
 
-void copy_rows(const layer *l, const char *from, const sequence *to)
+void move_rows(const layer *l, const sequence *from, const sequence *to, int add)
 {
     const size_t row = (size_t)(to->channels * l->size);
     for (int64_t b = 0; b < to->batch; b++)
-        for (int64_t t = 0; t < to->tokens; t++, from += row)
-            memcpy(to->data + (b * to->stride_batch + t * to->stride_token) * l->size, from, row);
+        for (int64_t t = 0; t < to->tokens; t++) {
+            const char *x = from->data + (b * from->stride_batch + t * from->stride_token) * l->size;
+            char *y = to->data + (b * to->stride_batch + t * to->stride_token) * l->size;
+            if (!add) memcpy(y, x, row);
+            for (int64_t c = 0; add && c < to->channels; c++) number_put(l, y, c, number_get(l, y, c) + number_get(l, x, c));
+        }
 }

@@ -39,7 +39,7 @@ void project_output(const call *c, const sequence *heads);
 attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_args *core, attn_error *error);
 
 sequence dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels);
-/* Dense rows to rows anywhere. */
-void copy_rows(const layer *l, const char *from, const sequence *to);
+/* Rows to rows; add: to what is there. */
+void move_rows(const layer *l, const sequence *from, const sequence *to, int add);
 
 #endif

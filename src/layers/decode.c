@@ -15,7 +15,7 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
         int64_t has, needs;
     } sizes[] = {{"batch", cache->batch, batch},
                  {"heads_kv", cache->heads_kv, l->heads_kv},
-                 {"dim_qk", cache->dim_qk, l->head_dim},
+                 {"dim_qk", cache->dim_qk, l->head_dim_k},
                  {"dim_v", cache->dim_v, l->head_dim_v}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].has == sizes[i].needs, ATTN_ERR_SHAPE, "layer: the cache's %s is %" PRId64 "; the layer has %" PRId64,
@@ -140,7 +140,7 @@ static attn_status append(const decoding *d, const call *c, attn_error *error)
     const layer *l = &c->l;
     const attn_layer_args *args = c->args;
     char *const side[] = {NULL, c->saved.k, c->saved.v};
-    const attn_layout k = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim),
+    const attn_layout k = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim_k),
                       v = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim_v);
     for (int i = KEY; i <= VALUE && !args->only_cached; i++) {
         const sequence heads = dense_rows(side[i], args->batch, args->len_kv, l->projections[i].heads * l->projections[i].dim);

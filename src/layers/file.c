@@ -35,6 +35,14 @@ static attn_status find(const attn_tensors *tensors, const char *prefix, const c
     return ATTN_OK;
 }
 
+/* in_proj_weight: all three are projected, from inputs of one width. */
+static int one_matrix(const layer *l)
+{
+    const projection *p = l->projections;
+    return !p[QUERY].none && !p[KEY].none && !p[VALUE].none && l->inputs[QUERY] == l->inputs[KEY] &&
+           l->inputs[KEY] == l->inputs[VALUE];
+}
+
 static int64_t width_of(const projection *p) { return p->heads * p->dim; }
 
 /* in_proj_weight or in_proj_bias, whose rows are those of query, key and value. */
@@ -61,7 +69,7 @@ static attn_status load_apart(const layer *l, const attn_tensors *tensors, const
 {
     const projection *p = &l->projections[i];
     const attn_tensor *t;
-    if (!*weight) {
+    if (!*weight && !p->none) {
         TRY(find(tensors, prefix, weight_names[i], &t, error));
         CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s%s, %s%s or %s%s", prefix, weight_names[i][0], prefix,
               weight_names[i][1], prefix, weight_names[i][2]);
@@ -103,8 +111,7 @@ attn_status attn_layer_load(const attn_layer *given, const attn_tensors *tensors
     TRY(layer_resolve(given, &l, error));
     CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "layer: %s is NULL", tensors ? "weights" : "tensors");
     if (!prefix) prefix = "";
-    if (l.inputs[QUERY] == l.inputs[KEY] && l.inputs[KEY] == l.inputs[VALUE])
-        TRY(load_fused(&l, tensors, prefix, "in_proj_weight", l.inputs[QUERY], weight, error));
+    if (one_matrix(&l)) TRY(load_fused(&l, tensors, prefix, "in_proj_weight", l.inputs[QUERY], weight, error));
     TRY(load_fused(&l, tensors, prefix, "in_proj_bias", 0, bias, error));
     for (int i = 0; i < PROJECTIONS - l.no_output; i++) TRY(load_apart(&l, tensors, prefix, i, &weight[i], &bias[i], error));
     TRY(load_extra(&l, tensors, prefix, learned, error));
@@ -135,12 +142,13 @@ static void write_rows(const layer *l, const projection *p, char *to)
 static attn_status store_weights(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
 {
     const projection *p = l->projections;
-    const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
+    const int fused = one_matrix(l);
     char *to = NULL;
     if (fused)
         TRY(named_add(l, tensors, prefix, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]),
                       l->inputs[QUERY], &to, error));
     for (int i = QUERY; i <= VALUE; i++) {
+        if (p[i].none) continue;
         if (!fused) TRY(named_add(l, tensors, prefix, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
         write_rows(l, &p[i], to);
         to += width_of(&p[i]) * p[i].model * l->size;

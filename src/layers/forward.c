@@ -66,14 +66,15 @@ static attn_status weights_average(const call *c, const attn_problem *problem, c
 void project_input(const call *c, int i, const sequence *heads)
 {
     const projection *p = &c->l.projections[i];
-    project_to_heads(&c->l, p, &c->in[i], heads);
+    if (p->none) move_rows(&c->l, &c->in[i], heads, 0);
+    else project_to_heads(&c->l, p, &c->in[i], heads);
     if (p->at.bias) bias_add(&c->l, p->at.bias, heads);
 }
 
 void project_output(const call *c, const sequence *heads)
 {
     const projection *p = &c->l.projections[OUTPUT];
-    if (c->l.no_output) copy_rows(&c->l, heads->data, &c->output);
+    if (c->l.no_output) move_rows(&c->l, heads, &c->output, 0);
     else {
         project_to_model(&c->l, p, heads, &c->output, 0);
         if (p->at.bias) bias_add(&c->l, p->at.bias, &c->output);

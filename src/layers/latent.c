@@ -46,7 +46,7 @@ projection latent_matrix(const latent *m, int i)
 {
     int64_t rows, columns;
     latent_shape(m, i, &rows, &columns);
-    return (projection){"", {m->w[i], NULL, rows * columns, columns, 1}, 1, rows, columns, 0};
+    return (projection){"", {m->w[i], NULL, rows * columns, columns, 1}, 1, rows, columns, 0, 0};
 }
 
 attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries, int64_t tokens,

@@ -18,7 +18,7 @@ typedef struct absorbed {
 static projection part_of_up(const latent *m, int64_t h, int value)
 {
     const int64_t first = h * (m->dim + m->dim_v) + (value ? m->dim : 0), dim = value ? m->dim_v : m->dim;
-    return (projection){"", {m->w[UP] + first * m->rank * m->l.size, NULL, dim * m->rank, m->rank, 1}, 1, dim, m->rank, 0};
+    return (projection){"", {m->w[UP] + first * m->rank * m->l.size, NULL, dim * m->rank, m->rank, 1}, 1, dim, m->rank, 0, 0};
 }
 
 /* Some channels of each row, as rows of their own. */
@@ -55,7 +55,7 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     a->c = lc->c;
     a->c.taken = a->c.positions = NULL; /* the other call's */
     a->c.l.heads_kv = 1;
-    a->c.l.head_dim = width;
+    a->c.l.head_dim = a->c.l.head_dim_k = width;
     a->c.l.head_dim_v = m->rank;
     a->c.l.attention = &a->options;
     TRY(call_save(&a->c, error));

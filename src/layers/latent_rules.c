@@ -65,6 +65,8 @@ attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *erro
     CHECK(!m->rope.dim_rotary || m->rope.dim_rotary == m->rotary, ATTN_ERR_SHAPE,
           "latent: rope.dim_rotary is %" PRId64 "; leave it 0, which is all %" PRId64 " rotated channels", m->rope.dim_rotary,
           m->rotary);
+    CHECK(!given->attention || !given->attention->score.dim_k, ATTN_ERR_ARGUMENT,
+          "latent: attention.score.dim_k is set; keys are as wide as queries");
     const attn_layer between = {.struct_size = sizeof between,
                                 .dtype = given->dtype,
                                 .dim_model = given->dim_model,

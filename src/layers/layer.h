@@ -12,6 +12,7 @@ typedef struct projection {
     attn_projection at; /* strides filled in; weight and bias as given */
     int64_t heads, dim, model;
     int to_model; /* 1: the output projection, whose bias is on the model's side */
+    int none;     /* 1: rows pass as they are */
 } projection;
 
 enum { QUERY, KEY, VALUE, OUTPUT, PROJECTIONS };
@@ -19,9 +20,9 @@ enum { QUERY, KEY, VALUE, OUTPUT, PROJECTIONS };
 /* attn_layer with every default filled in. */
 typedef struct layer {
     attn_dtype dtype;
-    int64_t size; /* bytes of a number */
-    int64_t heads_q, heads_kv, head_dim, head_dim_v;
-    int64_t inputs[3], dim_output; /* channels of query, key and value */
+    int64_t size;                                                /* bytes of a number */
+    int64_t heads_q, heads_kv, head_dim, head_dim_k, head_dim_v; /* head_dim_k: of a key; head_dim but for the general score */
+    int64_t inputs[3], dim_output;                               /* channels of query, key and value */
     int no_output;
     const attn_rope *rope;
     const attn_problem *attention;

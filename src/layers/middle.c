@@ -31,7 +31,7 @@ attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t l
           "layer: %" PRId64 " entries of %" PRId64 " and %" PRId64 " tokens are more rows than the BLAS counts", batch, len_q,
           len_kv);
     TRY(layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim, &q, error));
-    TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim, &k, error));
+    TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_k, &k, error));
     TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_v, &v, error));
     TRY(layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim_v, &a, error));
     TRY(layer_bytes(l->size, batch * len_q, l->heads_q, 1, &lse, error));
@@ -95,7 +95,7 @@ attn_status middle_problem(const layer *l, const attn_layer_args *args, const ex
     problem->op = op;
     problem->shape = (attn_shape){e->batch, l->heads_q, l->heads_kv, e->len_q, e->len_kv, l->head_dim, l->head_dim_v};
     problem->q = layout_by_token(l, e->tokens_q, l->heads_q, l->head_dim);
-    problem->k = layout_by_token(l, e->tokens_kv, l->heads_kv, l->head_dim);
+    problem->k = layout_by_token(l, e->tokens_kv, l->heads_kv, l->head_dim_k);
     problem->v = layout_by_token(l, e->tokens_kv, l->heads_kv, l->head_dim_v);
     problem->o = layout_by_token(l, e->tokens_q, l->heads_q, l->head_dim_v);
     problem->want.lse = 1;

@@ -22,15 +22,19 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
     TRY(saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
     counts->parameters = 0;
     counts->flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
-    for (int i = 0; i < PROJECTIONS - l.no_output; i++) {
+    for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
+        if (p->none) {
+            if (p->at.bias) counts->parameters += p->heads * p->dim;
+            continue;
+        }
         const double tokens = (double)batch * (double)(i == KEY || i == VALUE ? len_kv : len_q);
         counts->parameters += p->heads * p->dim * p->model;
         if (p->at.bias) counts->parameters += p->to_model ? p->model : p->heads * p->dim;
         counts->flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
     }
     if (weights && weights->extra_key) counts->parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
-    counts->cache_per_token = l.heads_kv * (l.head_dim + l.head_dim_v) * l.size;
+    counts->cache_per_token = l.heads_kv * (l.head_dim_k + l.head_dim_v) * l.size;
     counts->saved_bytes = s.bytes;
     return succeed(error);
 }
@@ -63,11 +67,11 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is no attn_init", (int)init);
     TRY(layer_bind(&l, weights, 1, error));
     const int gaussian = init == ATTN_INIT_HEAD || init == ATTN_INIT_SMALL;
-    for (int i = 0; i < PROJECTIONS - l.no_output; i++) {
+    for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
         const double reach = spread(&l, p, init);
         uint64_t counter = (uint64_t)i << 60;
-        for (int64_t h = 0; h < p->heads; h++)
+        for (int64_t h = 0; h < p->heads && !p->none; h++)
             for (int64_t c = 0; c < p->dim; c++)
                 for (int64_t m = 0; m < p->model; m++, counter++)
                     number_put(&l, p->at.weight, h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model,
@@ -124,6 +128,9 @@ attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_wei
     TRY(layer_bind(&from, weights, 1, error));
     CHECK(groups >= 1 && from.heads_kv % groups == 0, ATTN_ERR_SHAPE,
           "layer: heads_kv (%" PRId64 ") is not a multiple of groups (%" PRId64 ")", from.heads_kv, groups);
+    for (int i = KEY; i <= VALUE; i++)
+        CHECK(!from.projections[i].none, ATTN_ERR_ARGUMENT, "layer: no_%s is set; there are no heads to be shared",
+              from.projections[i].name);
     to = from;
     to.projections[KEY].heads = to.projections[VALUE].heads = groups;
     TRY(layer_bind(&to, grouped, 0, error));

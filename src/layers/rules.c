@@ -44,15 +44,27 @@ static attn_status check_attention(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-static void describe_projections(layer *l)
+static void describe_projections(layer *l, const attn_layer *given)
 {
     const projection all[PROJECTIONS] = {
-        {"query", {0}, l->heads_q, l->head_dim, l->inputs[QUERY], 0},
-        {"key", {0}, l->heads_kv, l->head_dim, l->inputs[KEY], 0},
-        {"value", {0}, l->heads_kv, l->head_dim_v, l->inputs[VALUE], 0},
-        {"output", {0}, l->heads_q, l->head_dim_v, l->dim_output, 1},
+        {"query", {0}, l->heads_q, l->head_dim, l->inputs[QUERY], 0, given->no_query},
+        {"key", {0}, l->heads_kv, l->head_dim_k, l->inputs[KEY], 0, given->no_key},
+        {"value", {0}, l->heads_kv, l->head_dim_v, l->inputs[VALUE], 0, given->no_value},
+        {"output", {0}, l->heads_q, l->head_dim_v, l->dim_output, 1, given->no_output},
     };
     memcpy(l->projections, all, sizeof all);
+}
+
+/* Without a projection the input has the channels of its heads. */
+static attn_status check_widths(const layer *l, attn_error *error)
+{
+    for (int i = QUERY; i <= VALUE; i++) {
+        const projection *p = &l->projections[i];
+        CHECK(!p->none || p->model == p->heads * p->dim, ATTN_ERR_SHAPE,
+              "layer: the %s input has %" PRId64 " channels; without a projection it is %" PRId64 " heads of %" PRId64, p->name,
+              p->model, p->heads, p->dim);
+    }
+    return ATTN_OK;
 }
 
 attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error)
@@ -103,8 +115,14 @@ attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error)
     l->rope = given->rope;
     l->attention = given->attention;
     if (l->attention) TRY(check_attention(l->attention, error));
-    describe_projections(l);
-    return ATTN_OK;
+    l->head_dim_k = l->attention && l->attention->score.dim_k ? l->attention->score.dim_k : l->head_dim;
+    CHECK(l->head_dim_k == l->head_dim || (!l->rope && l->attention->score.kind == ATTN_SCORE_GENERAL), ATTN_ERR_SHAPE,
+          "layer: attention.score.dim_k is %" PRId64 " and head_dim %" PRId64
+          "; they may differ for the general score, without a rope",
+          l->head_dim_k, l->head_dim);
+    TRY(check_size("attention.score.dim_k", l->head_dim_k, 1, error));
+    describe_projections(l, given);
+    return check_widths(l, error);
 }
 
 /* Strides filled in, and possible for the BLAS. */
@@ -143,8 +161,9 @@ attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, 
     for (int i = 0; i < PROJECTIONS; i++) {
         projection *p = &l->projections[i];
         p->at = *all[i];
-        if (i == OUTPUT && l->no_output) {
-            CHECK(!p->at.weight && !p->at.bias, ATTN_ERR_ARGUMENT, "layer: %s.output is given and no_output is set", what);
+        if (p->none) {
+            CHECK(!p->at.weight && (i != OUTPUT || !p->at.bias), ATTN_ERR_ARGUMENT, "layer: %s.%s is given and no_%s is set", what,
+                  p->name, p->name);
             continue;
         }
         CHECK(!needed || p->at.weight, ATTN_ERR_ARGUMENT, "layer: weights.%s.weight is NULL", p->name);

@@ -21,23 +21,26 @@ typedef struct variant {
     enum { TORCH, INPUT_FIRST, BY_HEAD } layout;
     int bias, no_output, causal, rope, token_first, extra;
     double softcap;
+    int plain; /* 1: queries, keys and values are the inputs */
 } variant;
 
 static const variant variants[] = {
-    {"self", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0},
-    {"self, causal, without biases", 2, 0, 0, 0, 0, 0, 0, SELF, TORCH, 0, 0, 1, 0, 0, 0, 0},
-    {"one head", 1, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0},
-    {"cross, all widths differ", 4, 0, 5, 2, 9, 7, 8, CROSS, TORCH, 1, 0, 0, 0, 0, 0, 0},
-    {"cross, values are keys", 3, 0, 4, 6, 9, 0, 0, SHARED_VALUE, TORCH, 1, 0, 0, 0, 0, 0, 0},
-    {"grouped", 4, 2, 3, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0},
-    {"weights of [in, out]", 3, 0, 0, 0, 0, 0, 0, SELF, INPUT_FIRST, 1, 0, 0, 0, 0, 0, 0},
-    {"weights by head", 3, 0, 5, 2, 0, 0, 0, SELF, BY_HEAD, 0, 0, 1, 0, 0, 0, 0},
-    {"without output projection", 2, 0, 4, 3, 9, 9, 0, CROSS, TORCH, 1, 1, 0, 0, 0, 0, 0},
-    {"rotated", 3, 0, 4, 0, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 0, 0},
-    {"tokens before batch", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 1, 0, 0},
-    {"extra key", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 1, 0},
-    {"extra key, causal, grouped, rotated, capped", 4, 2, 4, 3, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 1, 0.7},
-    {"extra key, cross, capped", 2, 0, 3, 5, 9, 7, 8, CROSS, BY_HEAD, 0, 0, 0, 0, 0, 1, 0.5},
+    {"self", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"self, causal, without biases", 2, 0, 0, 0, 0, 0, 0, SELF, TORCH, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"one head", 1, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"cross, all widths differ", 4, 0, 5, 2, 9, 7, 8, CROSS, TORCH, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"cross, values are keys", 3, 0, 4, 6, 9, 0, 0, SHARED_VALUE, TORCH, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"grouped", 4, 2, 3, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"weights of [in, out]", 3, 0, 0, 0, 0, 0, 0, SELF, INPUT_FIRST, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"weights by head", 3, 0, 5, 2, 0, 0, 0, SELF, BY_HEAD, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"without output projection", 2, 0, 4, 3, 9, 9, 0, CROSS, TORCH, 1, 1, 0, 0, 0, 0, 0, 0},
+    {"rotated", 3, 0, 4, 0, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 0, 0, 0},
+    {"tokens before batch", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 1, 0, 0, 0},
+    {"extra key", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 0, 0, 0, 1, 0, 0},
+    {"extra key, causal, grouped, rotated, capped", 4, 2, 4, 3, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 1, 0.7, 0},
+    {"extra key, cross, capped", 2, 0, 3, 5, 9, 7, 8, CROSS, BY_HEAD, 0, 0, 0, 0, 0, 1, 0.5, 0},
+    {"without projections of inputs", 3, 0, 0, 0, 0, 0, 0, SELF, TORCH, 1, 0, 1, 1, 0, 0, 0, 1},
+    {"cross, without projections of inputs", 3, 0, 4, 2, 12, 6, 0, CROSS, TORCH, 0, 0, 0, 0, 1, 1, 0, 1},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -78,6 +81,9 @@ static void make(sample *s, const variant *v)
                             .heads_kv = v->heads_kv,
                             .head_dim = v->head_dim,
                             .head_dim_v = v->head_dim_v,
+                            .no_query = v->plain,
+                            .no_key = v->plain,
+                            .no_value = v->plain,
                             .no_output = v->no_output,
                             .rope = v->rope ? &s->rope : NULL,
                             .attention = &s->attention};
@@ -93,9 +99,9 @@ static void make(sample *s, const variant *v)
                   counts[TENSORS] = {B * SQ * E,
                                      v->inputs == SELF ? 0 : B * SKV * s->width[1],
                                      v->inputs == CROSS ? B * SKV * s->width[2] : 0,
-                                     q * E,
-                                     k * s->width[1],
-                                     val * s->width[2],
+                                     v->plain ? 0 : q * E,
+                                     v->plain ? 0 : k * s->width[1],
+                                     v->plain ? 0 : val * s->width[2],
                                      v->no_output ? 0 : a * s->out,
                                      v->bias ? q : 0,
                                      v->bias ? k : 0,
@@ -121,7 +127,8 @@ static void to_heads(const double *x, const double *w, const double *bias, int64
             for (int64_t t = 0; t < tokens; t++)
                 for (int64_t c = 0; c < dim; c++) {
                     double sum = bias ? bias[h * dim + c] : 0;
-                    for (int64_t m = 0; m < width; m++) sum += x[(b * tokens + t) * width + m] * w[(h * dim + c) * width + m];
+                    for (int64_t m = 0; m < width; m++)
+                        sum += x[(b * tokens + t) * width + m] * (w ? w[(h * dim + c) * width + m] : h * dim + c == m);
                     y[((b * heads + h) * room + t) * dim + c] = sum;
                 }
 }
@@ -154,9 +161,9 @@ static double reference(const sample *s, double *y, double *P)
     const double *xk = v->inputs == SELF ? s->x[XQ] : s->x[XK], *xv = v->inputs == CROSS ? s->x[XV] : xk;
     const int64_t H = v->heads_q, keys = s->len_kv + v->extra;
     double sum = 0;
-    to_heads(s->x[XQ], s->x[WQ], v->bias ? s->x[BQ] : NULL, SQ, SQ, E, H, s->dim, Q);
-    to_heads(xk, s->x[WK], v->bias ? s->x[BK] : NULL, s->len_kv, keys, s->width[1], s->heads_kv, s->dim, K);
-    to_heads(xv, s->x[WV], v->bias ? s->x[BV] : NULL, s->len_kv, keys, s->width[2], s->heads_kv, s->dim_v, V);
+    to_heads(s->x[XQ], v->plain ? NULL : s->x[WQ], v->bias ? s->x[BQ] : NULL, SQ, SQ, E, H, s->dim, Q);
+    to_heads(xk, v->plain ? NULL : s->x[WK], v->bias ? s->x[BK] : NULL, s->len_kv, keys, s->width[1], s->heads_kv, s->dim, K);
+    to_heads(xv, v->plain ? NULL : s->x[WV], v->bias ? s->x[BV] : NULL, s->len_kv, keys, s->width[2], s->heads_kv, s->dim_v, V);
     if (v->rope) rotate(Q, B * H, SQ, SQ, s->dim), rotate(K, B * s->heads_kv, s->len_kv, keys, s->dim);
     if (v->extra) put_extra(s, s->x[EK], s->dim, K), put_extra(s, s->x[EV], s->dim_v, V);
     for (int64_t n = 0; n < B * H * SQ * keys; n++) /* causality binds all but the extra key */
@@ -265,8 +272,9 @@ static attn_layer_weights weights_of(const sample *s, const held *h, int gradien
     for (int i = 0; i < 4; i++) {
         if (i == 3 && s->v->no_output) break;
         const int64_t *stride = h->stride[WQ + i];
-        *all[i] = (attn_projection){(gradients ? h->grad : h->data)[WQ + i],
-                                    s->v->bias ? (gradients ? h->grad : h->data)[BQ + i] : NULL, stride[0], stride[1], stride[2]};
+        void *weight = s->count[WQ + i] ? (gradients ? h->grad : h->data)[WQ + i] : NULL;
+        *all[i] =
+            (attn_projection){weight, s->v->bias ? (gradients ? h->grad : h->data)[BQ + i] : NULL, stride[0], stride[1], stride[2]};
     }
     if (s->v->extra) w.extra_key = (gradients ? h->grad : h->data)[EK], w.extra_value = (gradients ? h->grad : h->data)[EV];
     return w;

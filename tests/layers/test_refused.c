@@ -72,6 +72,9 @@ static void extra(good *g) { g->layer.attention = &g->attention, g->weights.extr
 static void extra_kind(good *g) { extra(g), g->attention.score.kind = ATTN_SCORE_COSINE; }
 static void extra_empty(good *g) { extra(g), g->attention.mask.empty = ATTN_EMPTY_UNIFORM; }
 static void extra_want(good *g) { extra(g), g->attention.want.entropy = 1; }
+static void no_key(good *g) { g->layer.no_key = 1; }
+static void no_value(good *g) { g->layer.no_value = 1, g->layer.dim_value = 9; }
+static void dim_k(good *g) { g->layer.attention = &g->attention, g->attention.score.dim_k = 5; }
 static void only_cached(good *g) { g->args.only_cached = 1; }
 static void len_of_entry(good *g) { g->args.len_of_entry = g->begin; }
 static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.paged = 1; }
@@ -121,6 +124,10 @@ static const struct {
     {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
     {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key no query sees none"},
     {extra_want, ATTN_ERR_UNSUPPORTED, "layer: attention.want.entropy is not available with an extra key"},
+    {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is given and no_key is set"},
+    {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it is 4 heads of 2"},
+    {dim_k, ATTN_ERR_SHAPE,
+     "layer: attention.score.dim_k is 5 and head_dim 2; they may differ for the general score, without a rope"},
     {only_cached, ATTN_ERR_ARGUMENT, "layer: args.only_cached is set; it is attn_layer_decode's"},
     {len_of_entry, ATTN_ERR_ARGUMENT, "layer: args.len_of_entry is set; it is attn_layer_decode's"},
     {args_attention, ATTN_ERR_ARGUMENT, "layer: args.attention.struct_size is 3; set it to sizeof(attn_args)"},
@@ -210,6 +217,12 @@ static void test_others(void **state)
     assert_string_equal(error.message, "layer: heads_kv (4) is not a multiple of groups (3)");
     assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "layer: grouped.key.weight is NULL");
+    g.layer.no_key = 1;
+    g.weights.key.weight = NULL;
+    assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: no_key is set; there are no heads to be shared");
+    g.layer.no_key = 0;
+    g.weights.key.weight = g.numbers[1];
     assert_int_equal(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "layer: tensors is NULL");
     assert_int_equal(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);

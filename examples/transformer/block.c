@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * block.c - see block.h.  A block is two or three parts, each with a norm; what a part adds to the stream x is f, of h:
+ * pre-norm h = norm(x) and y = x + f, post-norm h = x and y = norm(x + f). */
+#include "block.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <string.h>
+
+enum { SELF, CROSS, HIDDEN, MOST_PARTS };
+static const double epsilon = 1e-5; /* of norms */
+
+/* Pointers into an array of parameters, or of their gradients. */
+typedef struct part {
+    int kind;
+    real *gain, *shift;
+    real *w[4], *bias[4]; /* attention: query, key, value, output, [out, in]; hidden: [hidden, width], [width, hidden] */
+} part;
+
+static real *next(real **at, int64_t count)
+{
+    real *here = *at;
+    *at += count;
+    return here;
+}
+
+/* Names the parts of an array; returns how many numbers there are (of NULL: counts). */
+static int64_t name_parts(const block *b, real *parameters, part parts[MOST_PARTS], int *count)
+{
+    static real none[1];
+    real *const begin = parameters ? parameters : none;
+    real *at = begin;
+    *count = 0;
+    for (int kind = SELF; kind <= HIDDEN; kind++) {
+        part *p = &parts[*count];
+        if (kind == CROSS && !b->decoder) continue;
+        p->kind = kind;
+        p->gain = next(&at, b->width), p->shift = next(&at, b->width);
+        for (int i = 0; i < (kind == HIDDEN ? 2 : 4); i++) {
+            p->w[i] = next(&at, b->width * (kind == HIDDEN ? b->hidden : b->width));
+            p->bias[i] = next(&at, kind == HIDDEN && i == 0 ? b->hidden : b->width);
+        }
+        ++*count;
+    }
+    return at - begin;
+}
+
+int64_t block_parameters(const block *b)
+{
+    const int64_t E = b->width, F = b->hidden, attention = 2 * E + 4 * (E * E + E);
+    return (b->decoder ? 2 : 1) * attention + 2 * E + 2 * E * F + F + E;
+}
+
+/* ---- the attention of a part ---- */
+
+typedef struct attention {
+    attn_problem options;
+    attn_args pointers;
+    attn_layer layer;
+    attn_layer_weights weights;
+    attn_layer_args args;
+} attention;
+
+static attn_layer_weights weights_of(const part *p)
+{
+    return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
+                                .query = {.weight = p->w[0], .bias = p->bias[0]},
+                                .key = {.weight = p->w[1], .bias = p->bias[1]},
+                                .value = {.weight = p->w[2], .bias = p->bias[2]},
+                                .output = {.weight = p->w[3], .bias = p->bias[3]}};
+}
+
+/* a must stay where it is: its parts point to each other. */
+static void set_attention(attention *a, const block *b, const block_data *d, const part *p)
+{
+    const int masked = p->kind == CROSS && d->lengths_memory;
+    *a =
+        (attention){.options.struct_size = sizeof a->options, .pointers.struct_size = sizeof a->pointers, .weights = weights_of(p)};
+    a->options.mask.causal = p->kind == SELF && b->decoder;
+    a->options.mask.lengths_kv = masked;
+    a->pointers.lengths_kv = masked ? d->lengths_memory : NULL;
+    a->layer = (attn_layer){.struct_size = sizeof a->layer,
+                            .dtype = sizeof(real) == sizeof(double) ? ATTN_F64 : ATTN_F32,
+                            .dim_model = b->width,
+                            .heads_q = b->heads,
+                            .attention = &a->options};
+    a->args = (attn_layer_args){.struct_size = sizeof a->args,
+                                .batch = d->batch,
+                                .len_q = d->len,
+                                .len_kv = p->kind == CROSS ? d->len_memory : d->len,
+                                .key.data = p->kind == CROSS ? (void *)(uintptr_t)d->memory : NULL,
+                                .attention = &a->pointers};
+}
+
+/* ---- memory ---- */
+
+/* What backward needs of one part: x before it, h, f's own; and room that both passes use. */
+typedef struct trace {
+    real *x, *h, *hidden, *sum; /* sum: x + f, of post-norm */
+    real *room[2], *wide_room;  /* [rows][width] each, [rows][hidden] */
+    void *saved;                /* of the attention */
+} trace;
+
+static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Bytes of all traces; names that of part n where memory is given.  -1 where the layer refuses the sizes. */
+static int64_t name_trace(const block *b, const block_data *d, char *memory, int n, trace *t)
+{
+    const int64_t rows = d->batch * d->len, stream = rounded(rows * b->width * (int64_t)sizeof(real)),
+                  hidden = rounded(rows * b->hidden * (int64_t)sizeof(real));
+    static real none[1];
+    part parts[MOST_PARTS];
+    int count;
+    int64_t bytes = 2 * stream + hidden;
+    (void)name_parts(b, NULL, parts, &count);
+    for (int i = 0; i < count; i++) {
+        attention a;
+        attn_layer_counts counts = {.struct_size = sizeof counts};
+        const part empty = {.kind = parts[i].kind, .w = {none, none, none, none}};
+        set_attention(&a, b, d, &empty);
+        if (empty.kind != HIDDEN && attn_layer_count(&a.layer, NULL, d->batch, d->len, a.args.len_kv, &counts, NULL) != ATTN_OK)
+            return -1;
+        if (memory && i == n)
+            *t = (trace){(real *)(memory + bytes),
+                         (real *)(memory + bytes + stream),
+                         (real *)(memory + bytes + 3 * stream),
+                         (real *)(memory + bytes + 2 * stream),
+                         {(real *)memory, (real *)(memory + stream)},
+                         (real *)(memory + 2 * stream),
+                         memory + bytes + 3 * stream};
+        bytes += 3 * stream + (empty.kind == HIDDEN ? hidden : rounded(counts.saved_bytes));
+    }
+    return bytes;
+}
+
+int64_t block_trace_bytes(const block *b, const block_data *d)
+{
+    const int64_t bytes = name_trace(b, d, NULL, 0, NULL);
+    return bytes < 0 ? 0 : bytes;
+}
+
+/* ---- parts of the arithmetic ---- */
+
+/* C[m, n] = op(A) op(B) (+ C): row-major, of dense matrices. */
+static void multiply(int ta, int tb, int64_t m, int64_t n, int64_t k, const real *A, const real *B, real *C, int add)
+{
+    const CBLAS_TRANSPOSE a = ta ? CblasTrans : CblasNoTrans, b = tb ? CblasTrans : CblasNoTrans;
+    const int lda = (int)(ta ? m : k), ldb = (int)(tb ? k : n);
+    if (sizeof(real) == sizeof(double))
+        cblas_dgemm(CblasRowMajor, a, b, (int)m, (int)n, (int)k, 1, (const void *)A, lda, (const void *)B, ldb, add, (void *)C,
+                    (int)n);
+    else
+        cblas_sgemm(CblasRowMajor, a, b, (int)m, (int)n, (int)k, 1, (const void *)A, lda, (const void *)B, ldb, (float)add,
+                    (void *)C, (int)n);
+}
+
+static void add_to_rows(real *y, const real *bias, int64_t rows, int64_t width)
+{
+    for (int64_t n = 0; n < rows * width; n++) y[n] += bias[n % width];
+}
+
+static void sum_of_rows(const real *dy, int64_t rows, int64_t width, real *dbias)
+{
+    for (int64_t i = 0; i < width; i++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) sum += (double)dy[r * width + i];
+        dbias[i] = (real)sum;
+    }
+}
+
+/* Mean and 1 / deviation of a row. */
+static void moments(const real *x, int64_t width, double *mean, double *scale)
+{
+    double square = 0;
+    *mean = 0;
+    for (int64_t i = 0; i < width; i++) *mean += (double)x[i] / (double)width;
+    for (int64_t i = 0; i < width; i++) square += ((double)x[i] - *mean) * ((double)x[i] - *mean);
+    *scale = 1 / sqrt(square / (double)width + epsilon);
+}
+
+/* Layer normalisation (Ba et al. 2016). */
+static void norm(const part *p, const real *x, int64_t rows, int64_t width, real *y)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        double mean, scale;
+        moments(x + r * width, width, &mean, &scale);
+        for (int64_t i = 0; i < width; i++)
+            y[r * width + i] = (real)(((double)x[r * width + i] - mean) * scale * (double)p->gain[i] + (double)p->shift[i]);
+    }
+}
+
+/* dx may be dy. */
+static void norm_backward(const part *p, const part *g, const real *x, const real *dy, int64_t rows, int64_t width, real *dx)
+{
+    for (int64_t i = 0; i < 2 * width; i++) g->gain[i] = 0; /* and the shifts behind them */
+    for (int64_t r = 0; r < rows; r++) {
+        double mean, scale, sum = 0, along = 0;
+        moments(x + r * width, width, &mean, &scale);
+        for (int64_t i = 0; i < width; i++) {
+            const double up = (double)dy[r * width + i], unit = ((double)x[r * width + i] - mean) * scale;
+            g->gain[i] += (real)(up * unit);
+            g->shift[i] += (real)up;
+            sum += up * (double)p->gain[i] / (double)width;
+            along += up * (double)p->gain[i] * unit / (double)width;
+        }
+        for (int64_t i = 0; i < width; i++) {
+            const double unit = ((double)x[r * width + i] - mean) * scale;
+            dx[r * width + i] = (real)(scale * ((double)dy[r * width + i] * (double)p->gain[i] - sum - unit * along));
+        }
+    }
+}
+
+/* ---- f of a part ---- */
+
+static attn_status apply(const block *b, const block_data *d, const part *p, const trace *t, real *f, attn_error *error)
+{
+    const int64_t rows = d->batch * d->len, E = b->width, F = b->hidden;
+    if (p->kind != HIDDEN) {
+        attention a;
+        set_attention(&a, b, d, p);
+        a.args.query.data = t->h;
+        a.args.output.data = f;
+        a.args.saved = t->saved;
+        return attn_layer_forward(&a.layer, &a.weights, &a.args, error);
+    }
+    multiply(0, 1, rows, F, E, t->h, p->w[0], t->hidden, 0);
+    add_to_rows(t->hidden, p->bias[0], rows, F);
+    for (int64_t n = 0; n < rows * F; n++) t->hidden[n] = t->hidden[n] > 0 ? t->hidden[n] : 0;
+    multiply(0, 1, rows, E, F, t->hidden, p->w[1], f, 0);
+    add_to_rows(f, p->bias[1], rows, E);
+    return ATTN_OK;
+}
+
+/* df to dh, and the gradients of the part's weights into g. */
+static attn_status apply_backward(const block *b, const block_data *d, const part *p, const part *g, const trace *t, real *df,
+                                  real *dh, attn_error *error)
+{
+    const int64_t rows = d->batch * d->len, E = b->width, F = b->hidden;
+    if (p->kind != HIDDEN) {
+        attention a;
+        const attn_layer_weights gradients = weights_of(g);
+        set_attention(&a, b, d, p);
+        a.args.query.data = t->h;
+        a.args.saved = t->saved;
+        a.args.grad_output.data = df;
+        a.args.grad_query.data = dh;
+        a.args.grad_key.data = p->kind == CROSS ? d->dmemory : NULL;
+        return attn_layer_backward(&a.layer, &a.weights, &a.args, &gradients, error);
+    }
+    multiply(1, 0, E, F, rows, df, t->hidden, g->w[1], 0);
+    sum_of_rows(df, rows, E, g->bias[1]);
+    multiply(0, 0, rows, F, E, df, p->w[1], t->wide_room, 0);
+    for (int64_t n = 0; n < rows * F; n++) t->wide_room[n] = t->hidden[n] > 0 ? t->wide_room[n] : 0;
+    multiply(1, 0, F, E, rows, t->wide_room, t->h, g->w[0], 0);
+    sum_of_rows(t->wide_room, rows, F, g->bias[0]);
+    multiply(0, 0, rows, E, F, t->wide_room, p->w[0], dh, 0);
+    return ATTN_OK;
+}
+
+/* ---- the block ---- */
+
+/* Uniform within `reach`; a generator of 64 bits (Knuth's MMIX). */
+static void draw(real *w, int64_t count, double reach, uint64_t state)
+{
+    for (int64_t i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        w[i] = (real)(reach * ((double)(int64_t)(state >> 33) / (1 << 30) - 1));
+    }
+}
+
+attn_status block_initialise(const block *b, real *parameters, uint64_t seed, attn_error *error)
+{
+    const double reach = sqrt(6 / (double)(b->width + b->hidden));
+    const block_data nothing = {0};
+    part parts[MOST_PARTS];
+    int count;
+    memset(parameters, 0, (size_t)block_parameters(b) * sizeof *parameters);
+    (void)name_parts(b, parameters, parts, &count);
+    for (int n = 0; n < count; n++) {
+        const part *p = &parts[n];
+        attention a;
+        attn_status status = ATTN_OK;
+        for (int64_t i = 0; i < b->width; i++) p->gain[i] = 1;
+        if (p->kind == HIDDEN) {
+            for (int i = 0; i < 2; i++) draw(p->w[i], b->width * b->hidden, reach, seed + 2 + (uint64_t)i);
+        } else {
+            set_attention(&a, b, &nothing, p);
+            status = attn_layer_initialise(&a.layer, &a.weights, ATTN_INIT_XAVIER, seed + (uint64_t)n, error);
+        }
+        if (status != ATTN_OK) return status;
+    }
+    return ATTN_OK;
+}
+
+attn_status block_forward(const block *b, const real *parameters, const block_data *d, attn_error *error)
+{
+    const int64_t rows = d->batch * d->len, size = rows * b->width;
+    part parts[MOST_PARTS];
+    int count;
+    (void)name_parts(b, (real *)(uintptr_t)parameters, parts, &count);
+    memcpy(d->y, d->x, (size_t)size * sizeof *d->y); /* the stream */
+    for (int n = 0; n < count; n++) {
+        const part *p = &parts[n];
+        trace t;
+        (void)name_trace(b, d, d->trace, n, &t);
+        memcpy(t.x, d->y, (size_t)size * sizeof *t.x);
+        if (b->post_norm) memcpy(t.h, t.x, (size_t)size * sizeof *t.h);
+        else norm(p, t.x, rows, b->width, t.h);
+        const attn_status status = apply(b, d, p, &t, t.sum, error);
+        if (status != ATTN_OK) return status;
+        for (int64_t i = 0; i < size; i++) t.sum[i] += t.x[i];
+        if (b->post_norm) norm(p, t.sum, rows, b->width, d->y);
+        else memcpy(d->y, t.sum, (size_t)size * sizeof *d->y);
+    }
+    return ATTN_OK;
+}
+
+attn_status block_backward(const block *b, const real *parameters, const block_data *d, real *dparameters, attn_error *error)
+{
+    const int64_t rows = d->batch * d->len, size = rows * b->width;
+    part parts[MOST_PARTS], grads[MOST_PARTS];
+    int count;
+    (void)name_parts(b, (real *)(uintptr_t)parameters, parts, &count);
+    (void)name_parts(b, dparameters, grads, &count);
+    memcpy(d->dx, d->dy, (size_t)size * sizeof *d->dx); /* the gradient of the stream */
+    for (int n = count - 1; n >= 0; n--) {
+        trace t;
+        (void)name_trace(b, d, d->trace, n, &t);
+        real *const df = t.room[0], *const dh = t.room[1];
+        memcpy(df, d->dx, (size_t)size * sizeof *df);
+        if (b->post_norm) norm_backward(&parts[n], &grads[n], t.sum, d->dx, rows, b->width, df);
+        const attn_status status = apply_backward(b, d, &parts[n], &grads[n], &t, df, dh, error);
+        if (status != ATTN_OK) return status;
+        if (!b->post_norm) norm_backward(&parts[n], &grads[n], t.x, dh, rows, b->width, dh);
+        for (int64_t i = 0; i < size; i++) d->dx[i] = df[i] + dh[i];
+    }
+    return ATTN_OK;
+}

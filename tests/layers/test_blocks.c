@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_blocks.c - the encoder and decoder blocks of examples/transformer, in double: every gradient against central differences,
+ * causality, and a padded memory.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "../../examples/transformer/block.h"
+
+enum { B = 2, LEN = 3, MEMORY = 4, E = 4, F = 6, MOST = 400 };
+
+static const block blocks[] = {{.width = E, .heads = 2, .hidden = F},
+                               {.width = E, .heads = 2, .hidden = F, .post_norm = 1},
+                               {.width = E, .heads = 2, .hidden = F, .decoder = 1},
+                               {.width = E, .heads = 2, .hidden = F, .decoder = 1, .post_norm = 1}};
+static const int64_t lengths[B] = {2, MEMORY};
+
+typedef struct sample {
+    double parameters[MOST], x[B * LEN * E], memory[B * MEMORY * E], y[B * LEN * E], dy[B * LEN * E];
+    double dparameters[MOST], dx[B * LEN * E], dmemory[B * MEMORY * E];
+    block_data data;
+} sample;
+
+static void make(sample *s, const block *b)
+{
+    memset(s, 0, sizeof *s);
+    assert_true(block_parameters(b) <= MOST);
+    assert_int_equal(block_initialise(b, s->parameters, 3, NULL), ATTN_OK);
+    for (int64_t i = 0; i < block_parameters(b); i++) s->parameters[i] += 0.2 * sin(3.1 * (double)i); /* biases and gains too */
+    for (int i = 0; i < B * LEN * E; i++) s->x[i] = sin(1.3 * i), s->dy[i] = cos(2.1 * i);
+    for (int i = 0; i < B * MEMORY * E; i++) s->memory[i] = cos(0.9 * i);
+    s->data = (block_data){.batch = B,
+                           .len = LEN,
+                           .len_memory = b->decoder ? MEMORY : 0,
+                           .lengths_memory = lengths,
+                           .x = s->x,
+                           .memory = s->memory,
+                           .y = s->y,
+                           .dy = s->dy,
+                           .dx = s->dx,
+                           .dmemory = s->dmemory};
+    s->data.trace = aligned_alloc(64, (size_t)block_trace_bytes(b, &s->data));
+}
+
+static double loss(sample *s, const block *b)
+{
+    double sum = 0;
+    assert_int_equal(block_forward(b, s->parameters, &s->data, NULL), ATTN_OK);
+    for (int i = 0; i < B * LEN * E; i++) sum += s->y[i] * s->dy[i];
+    return sum;
+}
+
+static void compare(sample *s, const block *b, double *x, const double *gradient, int64_t count, const char *what)
+{
+    const double e = 1e-5;
+    for (int64_t i = 0; i < count; i++) {
+        const double was = x[i];
+        x[i] = was + e;
+        const double up = loss(s, b);
+        x[i] = was - e;
+        const double slope = (up - loss(s, b)) / (2 * e);
+        x[i] = was;
+        /* e^2 times a third derivative of order 1000 (norms divide), and rounding of sums of order 100 over 2e */
+        if (!(fabs(slope - gradient[i]) <= 1000 * e * e + 100 * 0x1p-52 / e))
+            fail_msg("block %d: gradient of %s[%d] is %.12g, not %.12g", (int)(b - blocks), what, (int)i, gradient[i], slope);
+    }
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        sample s;
+        const block *b = &blocks[n];
+        make(&s, b);
+        (void)loss(&s, b);
+        assert_int_equal(block_backward(b, s.parameters, &s.data, s.dparameters, NULL), ATTN_OK);
+        compare(&s, b, s.x, s.dx, B * LEN * E, "x");
+        if (b->decoder) compare(&s, b, s.memory, s.dmemory, B * MEMORY * E, "memory");
+        compare(&s, b, s.parameters, s.dparameters, block_parameters(b), "parameters");
+        free(s.data.trace);
+    }
+}
+
+/* A decoder does not look ahead, an encoder does; what stands behind the end of a memory reaches nothing. */
+static void test_masks(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        sample s;
+        const block *b = &blocks[n];
+        double before[B * LEN * E];
+        make(&s, b);
+        (void)loss(&s, b);
+        memcpy(before, s.y, sizeof before);
+        s.x[(LEN - 1) * E] += 1; /* the last token of the first entry */
+        for (int i = 2 * E; i < MEMORY * E; i++) s.memory[i] = NAN;
+        (void)loss(&s, b);
+        int moved = 0;
+        for (int i = 0; i < (LEN - 1) * E; i++) moved += s.y[i] != before[i];
+        if (b->decoder) assert_int_equal(moved, 0);
+        else assert_true(moved > 0);
+        assert_memory_equal(s.y + LEN * E, before + LEN * E, LEN * E * sizeof *before);
+        free(s.data.trace);
+    }
+}
+
+/* A norm's output has mean 0 and deviation 1 in post-norm; 4 (D^2 + D) and the rest are the parameters. */
+static void test_counts_and_norm(void **state)
+{
+    sample s;
+    (void)state;
+    assert_int_equal(block_parameters(&blocks[0]), 2 * E + 4 * (E * E + E) + 2 * E + 2 * E * F + F + E);
+    assert_int_equal(block_parameters(&blocks[2]), 2 * (2 * E + 4 * (E * E + E)) + 2 * E + 2 * E * F + F + E);
+    make(&s, &blocks[1]);
+    assert_int_equal(block_initialise(&blocks[1], s.parameters, 3, NULL), ATTN_OK);
+    (void)loss(&s, &blocks[1]);
+    for (int r = 0; r < B * LEN; r++) {
+        double sum = 0, square = 0;
+        for (int i = 0; i < E; i++) sum += s.y[r * E + i], square += s.y[r * E + i] * s.y[r * E + i];
+        assert_true(fabs(sum) < 1e-12 && fabs(square / E - 1) < 1e-3); /* but for the norm's epsilon */
+    }
+    free(s.data.trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences), cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(test_counts_and_norm)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
