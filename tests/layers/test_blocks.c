@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "../../examples/transformer/block.h"
+#include "block.h"
 
 enum { B = 2, LEN = 3, MEMORY = 4, E = 4, F = 6, MOST = 400 };
 
