@@ -90,7 +90,7 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
 
 int main(int argc, char **argv)
 {
-    static const char *const types[] = {"", "f32", "f64", "f16", "bf16"};
+    static const char *const types[] = {"", "f32", "f64", "f16", "bf16", "bool", "i8"};
     problem p = {.keys = argc > 3 ? atoll(argv[3]) : 32768, .dim = argc > 4 ? atoll(argv[4]) : 128, .rows = argc > 5 ? atoll(argv[5]) : 4};
     const char *name = argc > 1 ? argv[1] : "attn_dec_f32";
     const attn_kernel_row *row;
@@ -98,10 +98,10 @@ int main(int argc, char **argv)
         if (row->decode && strstr(row->name, name)) break;
     if (!row) return 1;
     p.kernel = row->decode;
-    for (int t = 1; t < 5; t++)
+    for (int t = 1; t < 7; t++)
         if (argc > 2 && strcmp(argv[2], types[t]) == 0) p.dtype = (attn_dtype)t;
     if (!p.dtype) p.dtype = ATTN_F32;
-    p.size = p.dtype == ATTN_F32 ? 4 : 2;
+    p.size = p.dtype == ATTN_F32 ? 4 : p.dtype == ATTN_I8 ? 1 : 2;
     p.block = number("BLOCK", 512), p.piece = number("PIECE", 32), p.mode = number("FETCH", 1);
     p.lds = p.block + 16, p.phases = number("PHASES", 3);
     int64_t padded = (p.rows + 3) / 4 * 4;

@@ -55,18 +55,35 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
 /*
  * Prefetching: rows like the ones at hand, `distance` bytes behind them, will be read soon.  Where rows follow each other without
  * gaps they are asked for from the first line to the last, which memory likes best: a step of a tile asks for the next few lines,
- * wherever the tile itself reads.  Into the second level: misses of the first level are few at a time.
+ * wherever the tile itself reads.  Rows of f32, which are all that memory can bring, are asked for in two pages at a time, two
+ * lines of each in turn: the CPU's own prefetcher starts anew in every page of 4 KB, and so has two of them at work.  All into the
+ * second level, since misses of the first level are few at a time.  (lab/decode/README.md has what each of these brings.)
  */
 typedef struct coming {
     uintptr_t distance;
     int64_t key,
         channel; /* bytes from one ask to the next: from key to key, and for each byte that the tile moves along its rows */
+    uintptr_t turn, rest; /* bits of an address: which of two pages, and what counts on within them; 0: one page at a time */
 } coming;
 
-VF_INLINE void ask(uintptr_t p, const int bytes)
+enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096 };
+
+VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, int dense, int64_t bytes, int64_t ld, int64_t channel)
 {
+    const int two = dense && bytes_of(dtype) > 2;
+    return (coming){distance, dense ? bytes : ld, dense ? channel : 1, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
+}
+
+/* Bits 8 to 12 of an address move to 7 to 11, and bit 7 to 12: each line of two pages once. */
+VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes)
+{
+    p += next->distance;
     VF_UNROLL
-    for (int b = 0; b < bytes; b += 64) __builtin_prefetch((const void *)(p + (uintptr_t)b), 0, 2);
+    for (int b = 0; b < bytes; b += LINE) {
+        const uintptr_t at = p + (uintptr_t)b;
+        __builtin_prefetch((const void *)((at & ~(next->turn | next->rest)) | (at & next->turn) << 5 | (at & next->rest) >> 1), 0,
+                           2);
+    }
 }
 
 /* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */
@@ -75,8 +92,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 {
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
-    const int dense = ldk == dim;
-    const coming next = {fetch, dense ? PAIR * size : ldk * size, dense ? n : 1};
+    const coming next = coming_rows(dtype, fetch, ldk == dim, PAIR * size, ldk * size, n);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
@@ -89,7 +105,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
             VF_UNROLL
             for (int k = 0; k < n; k++) {
                 vf_load_two(dtype, KEY(k), c, x[k]);
-                ask((uintptr_t)K + next.distance + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
+                ask(&next, (uintptr_t)K + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
             }
             VF_UNROLL
             for (int h = 0; h < 2; h++) {
@@ -111,7 +127,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
             VF_UNROLL
             for (int k = 0; k < n; k++) {
                 vf_load_two(dtype, KEY(k), c, x);
-                ask((uintptr_t)K + next.distance + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
+                ask(&next, (uintptr_t)K + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
                 VF_UNROLL
                 for (int h = 0; h < 2; h++) {
                     VF_UNROLL
@@ -287,13 +303,12 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
         VF_UNROLL
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
-    const int dense = ldv == dim_v;
-    const coming next = {fetch, dense ? bytes : ldv * size, dense ? n : 1};
+    const coming next = coming_rows(dtype, fetch, ldv == dim_v, bytes, ldv * size, n);
     VF_ROLLED
     for (int64_t j = 0; j < n; j++) {
         vf x[VF_STRIP];
         load_strip(dtype, width, V + j * ldv * size, c, count, x);
-        ask((uintptr_t)V + next.distance + (uintptr_t)(c * size * next.channel + j * next.key), bytes);
+        ask(&next, (uintptr_t)V + (uintptr_t)(c * size * next.channel + j * next.key), bytes);
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
             vf p = vf_set(P[r * ldp + j]);

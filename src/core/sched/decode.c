@@ -23,7 +23,8 @@
 #include "threads.h"
 
 /* Keys of a piece take about so many bytes: the piece behind the one at hand is asked for while that is in the works, so both lie
- * in the L1 cache, and memory has as long as a piece takes (lab/decode/README.md). */
+ * in the L1 cache, or with f32, which is asked for by pairs of pages, in the L2; and memory has as long as a piece takes
+ * (lab/decode/README.md). */
 enum { PIECE_BYTES = 8192, LEAST_PIECE = 16 };
 
 typedef struct call {
@@ -98,7 +99,8 @@ static source source_of(const group *g, int values)
     const attn_problem *p = &g->call->walk->problem;
     source s = {values ? g->call->args->v : g->call->args->k, values ? &p->v : &p->k, values ? p->shape.dim_v : p->shape.dim_qk, 0};
     int64_t row = attn_max(1, s.dim * (int64_t)attn_dtype_bytes(s.layout->dtype));
-    s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / row / LEAST_PIECE * LEAST_PIECE);
+    const int64_t bytes = attn_dtype_bytes(s.layout->dtype) > 2 ? 2 * PIECE_BYTES : PIECE_BYTES;
+    s.piece = attn_max(LEAST_PIECE, bytes / row / LEAST_PIECE * LEAST_PIECE);
     return s;
 }
 
