@@ -8,6 +8,8 @@
  *      a_i u,   a_i = 8 + Dv + Skv + Sq (of all heads of a group) + |lse_i| + max_j e_ij       u: the rounding unit
  *      e_ij         = (D + 2) (1 + 2/C) sum_c |scale q_c k_jc| + |bias_ij| + |alibi_ij|        C: the softcap, or infinity
  *
+ * (for cosines and distances ref_score_roundings for D, and ref_score_size for the sum),
+ *
  * which counts every chain of roundings once: of a score, whose error is one of its weight and of the cap's derivatives, of the
  * gradient of a weight, of the sums over keys and queries, and of lse.  So a result's bound is the same formula over absolute
  * values, with term (i, j) 2 a_i u times as large in forward mode and backward, and 3 a_i u times in the second order.  Weights
@@ -17,6 +19,13 @@
 #define ATTN_BOUND_H
 
 #include "attn_ref.h"
+
+/* What a score is made of before the scale, in absolute values: sum_c |q_c k_c|, that over |q| |k| for a cosine, and (|q| + |k|)^2
+ * of each channel for a distance, whose square is expanded.  Dot products, cosines and distances only. */
+double ref_score_size(const ref_problem *p, const double *q, const double *k);
+/* How many roundings one of its terms goes through, with two for the scale not counted: D; or 2 D + 8, with those of the lengths.
+ */
+int64_t ref_score_roundings(const ref_problem *p);
 
 /* The arithmetic of a kernel. */
 typedef struct ref_arithmetic {

@@ -14,6 +14,28 @@ static double sum_abs(const double *x, const double *y, int64_t n)
     return sum;
 }
 
+double ref_score_size(const ref_problem *p, const double *q, const double *k)
+{
+    const double both = sum_abs(q, k, p->D), of_q = dot(q, q, p->D), of_k = dot(k, k, p->D);
+    if (p->kind == REF_DISTANCE) return 2 * both + of_q + of_k;
+    if (p->kind == REF_COSINE) return of_q > 0 && of_k > 0 ? both / (sqrt(of_q) * sqrt(of_k)) : 0;
+    return both;
+}
+
+int64_t ref_score_roundings(const ref_problem *p) { return p->kind == REF_DOT ? p->D : 2 * p->D + 8; }
+
+/* What dx, the size of a gradient of a score, adds to that of q; for a cosine y/|y| less the part along x/|x|, over |x|. */
+static void add_gradient_size(const ref_problem *p, const double *x, const double *y, double dx, double floor, double *to)
+{
+    const double lx = sqrt(dot(x, x, p->D)), ly = sqrt(dot(y, y, p->D)), cosine = lx * ly > 0 ? sum_abs(x, y, p->D) / (lx * ly) : 0;
+    for (int64_t c = 0; c < p->D; c++) {
+        double size = fabs(y[c]);
+        if (p->kind == REF_DISTANCE) size = 2 * (fabs(x[c]) + fabs(y[c]));
+        if (p->kind == REF_COSINE) size = lx > 0 && ly > 0 ? (fabs(y[c]) / ly + cosine * fabs(x[c]) / lx) / lx : 0;
+        to[c] += dx * size + floor;
+    }
+}
+
 static double largest(const double *x, int64_t n, double most)
 {
     for (int64_t c = 0; x && c < n; c++)
@@ -36,7 +58,7 @@ typedef struct line {
 
 static double size_of_score(const ref_problem *p, const line *r, int64_t j)
 {
-    double size = (double)(p->D + 2) * r->scale * sum_abs(r->at.q, r->at.K + j * p->D, p->D);
+    double size = (double)(ref_score_roundings(p) + 2) * r->scale * ref_score_size(p, r->at.q, r->at.K + j * p->D);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->bias) size += fabs(p->bias[r->at.index * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->at.b * p->Hq + r->at.h] * (double)(r->at.position - j));
@@ -82,11 +104,10 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
         const double dS = w * ((z != 0 ? z * sum_abs(dO, r->at.V + j * p->Dv, p->Dv) : 0) + delta);
         b->S[i * p->Skv + j] = dS + r->floor;
         b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)(r->at.position - j)) + r->floor;
-        b->scale[r->at.h] += dS * sum_abs(r->at.q, r->at.K + j * p->D, p->D) / (p->temperature > 0 ? p->temperature : 1) + r->floor;
-        for (int64_t c = 0; c < p->D; c++) {
-            b->Q[i * p->D + c] += r->scale * dS * fabs(r->at.K[j * p->D + c]) + r->floor;
-            b->K[key * p->D + c] += r->scale * dS * fabs(r->at.q[c]) + r->floor;
-        }
+        b->scale[r->at.h] +=
+            dS * ref_score_size(p, r->at.q, r->at.K + j * p->D) / (p->temperature > 0 ? p->temperature : 1) + r->floor;
+        add_gradient_size(p, r->at.q, r->at.K + j * p->D, r->scale * dS, r->floor, b->Q + i * p->D);
+        add_gradient_size(p, r->at.K + j * p->D, r->at.q, r->scale * dS, r->floor, b->K + key * p->D);
     }
 }
 
@@ -148,7 +169,8 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, 
         if (op != BACKWARD) r->mean += r->weight[j] * size_of_tangent(p, s, r, j);
     }
     if (!any && !row_is_uniform(p, &r->at) && !(p->sink && op == BACKWARD)) return; /* nothing is computed */
-    const double chains = (double)(p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq);
+    /* Beside those of a score: of a gradient that goes back through a length. */
+    const double chains = (double)(p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq + ref_score_roundings(p) - p->D);
     r->error = (a->unit + 0x1p-53) * (8 + chains + most + (isfinite(r->lse) ? fabs(r->lse) : 0)); /* ref/ rounds too */
     r->normal = a->normal;
     for (int64_t c = 0; c < p->Dv && a->O_lost && s->dO; c++) r->lost += fabs(s->dO[i * p->Dv + c]) * a->O_lost[i * p->Dv + c];

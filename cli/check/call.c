@@ -170,7 +170,8 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     problem_spec spec = c->spec;
     attn_status status = problem_build(&spec, &call->problem, error);
     if (status != ATTN_OK) return status;
-    if (call->problem.score.kind != ATTN_SCORE_DOT)
+    if (call->problem.score.kind != ATTN_SCORE_DOT && call->problem.score.kind != ATTN_SCORE_COSINE &&
+        call->problem.score.kind != ATTN_SCORE_DISTANCE)
         return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for score=%s", c->spec.score);
     if (call->problem.bias_table.used)
         return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for %s", c->spec.t5 ? "t5" : "clipped");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn_bound.h"
 #include "bound.h"
 
 static double largest_number(attn_dtype dtype)
@@ -154,7 +155,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
 
 static bound_model model_of(const expectation *e, int64_t block_kv)
 {
-    bound_model model = bound_model_of(e->compute, e->ref.D, e->ref.Skv, block_kv > 0 ? block_kv : 1);
+    bound_model model = bound_model_of(e->compute, ref_score_roundings(&e->ref), e->ref.Skv, block_kv > 0 ? block_kv : 1);
     model.additions = (e->bias != NULL) + (e->slopes != NULL);
     model.softcap = e->ref.softcap;
     model.dropout = e->ref.Z != NULL;
@@ -204,8 +205,7 @@ int expected_scores(const expectation *e, attn_stage stage, double *exact, doubl
         const int64_t key = (head / r->Hq * r->Hkv + head % r->Hq / (r->Hq / r->Hkv)) * r->Skv + j;
         const double scale =
             (r->scale_of_head ? r->scale_of_head[head % r->Hq] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
-        double sum = 0;
-        for (int64_t c = 0; c < r->D; c++) sum += fabs(e->Q[row * r->D + c] * e->K[key * r->D + c]);
+        const double sum = ref_score_size(r, e->Q + row * r->D, e->K + key * r->D);
         if (stage == ATTN_STAGE_BIASED) exact[n] = e->S[n];
         bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum,
                                                     bound_lost(&model, size_of_query(e, row), e->sum_k[key], sum), exact[n],

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn_bound.h"
 #include "element.h"
 
 static void fill_size(int64_t size[4], int64_t b, int64_t h, int64_t t, int64_t c)
@@ -43,7 +44,8 @@ attn_problem problem_resolve(const attn_problem *given)
     if (!p.want.weights_layout.dtype) p.want.weights_layout.dtype = compute;
     if (!p.mask.index_dtype) p.mask.index_dtype = ATTN_I64;
     p.mask.mask.dtype = p.mask.blocks.dtype = p.dropout.given_layout.dtype = ATTN_BOOL;
-    if (p.score.scale_kind == ATTN_SCALE_DEFAULT) p.score.scale = p.shape.dim_qk > 0 ? 1 / sqrt((double)p.shape.dim_qk) : 1;
+    if (p.score.scale_kind == ATTN_SCALE_DEFAULT)
+        p.score.scale = p.score.kind == ATTN_SCORE_DOT && p.shape.dim_qk > 0 ? 1 / sqrt((double)p.shape.dim_qk) : 1;
     return p;
 }
 
@@ -58,7 +60,7 @@ static int64_t *read_index(const void *src, attn_dtype dtype, int64_t n)
     return values;
 }
 
-/* Sums of |q_c k_jc| and |k_jc| over channels, where the scores that they belong to are finite. */
+/* What scores are made of, where they are finite, and the sizes of keys as the walk has them. */
 static void sum_products(expectation *e)
 {
     const ref_problem *r = &e->ref;
@@ -72,15 +74,19 @@ static void sum_products(expectation *e)
                 const double *q = e->Q + row * r->D;
                 for (int64_t j = 0; j < r->Skv; j++) {
                     if (e->S[row * r->Skv + j] == -INFINITY) continue;
-                    double sum = 0;
-                    for (int64_t c = 0; c < r->D; c++) sum += fabs(q[c] * K[j * r->D + c]);
+                    const double sum = ref_score_size(r, q, K + j * r->D);
                     e->sum_qk[row * r->Skv + j] = sum;
                     e->dot[row * r->Skv + j] = fabs(scale) * sum;
                 }
             }
         }
-    for (int64_t j = 0; j < r->B * r->Hkv * r->Skv; j++)
-        for (int64_t c = 0; c < r->D; c++) e->sum_k[j] += fabs(e->K[j * r->D + c]);
+    for (int64_t j = 0; j < r->B * r->Hkv * r->Skv; j++) {
+        double sum = 0, square = 0;
+        for (int64_t c = 0; c < r->D; c++) sum += fabs(e->K[j * r->D + c]), square += e->K[j * r->D + c] * e->K[j * r->D + c];
+        e->sum_k[j] = r->kind == REF_COSINE     ? (square > 0 ? sum / sqrt(square) : 0)
+                      : r->kind == REF_DISTANCE ? sum + 1 + square
+                                                : sum;
+    }
 }
 
 /* What is added to the scores, in absolute values. */
@@ -243,6 +249,9 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p)
                          .Q = e->Q,
                          .K = e->K,
                          .V = e->V,
+                         .kind = p->score.kind == ATTN_SCORE_COSINE     ? REF_COSINE
+                                 : p->score.kind == ATTN_SCORE_DISTANCE ? REF_DISTANCE
+                                                                        : REF_DOT,
                          .scale = p->score.scale,
                          .causal = p->mask.causal,
                          .global_q = p->mask.global_q,

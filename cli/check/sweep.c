@@ -2,6 +2,7 @@
  * sweep.c - the covering set of cases. */
 #include "sweep.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "random.h"
@@ -51,6 +52,8 @@ typedef enum option {
     PACKED_CAUSAL,
     DROPOUT,
     UNIFORM,
+    COSINE,
+    DISTANCE,
     ALL_SCORES, /* whatever changes scores */
     OPTIONS
 } option;
@@ -175,6 +178,13 @@ static void set_option(check_case *c, option which, random_state *r)
         s->mask = 1, s->mask_drop = 0.8;
         s->packed = (int)random_below(r, 2);
         break;
+    case COSINE:
+    case DISTANCE:
+        snprintf(s->score, sizeof s->score, "%s", which == COSINE ? "cosine" : "distance");
+        s->has_scale = which == DISTANCE; /* squares of d channels: scores as large as those of dot products */
+        s->scale = 1 / (double)(s->shape.dim_qk > 0 ? s->shape.dim_qk : 1);
+        s->softcap = (double)random_below(r, 2) * 3, s->alibi = (int)random_below(r, 2), s->sink = (int)random_below(r, 2);
+        break;
     case ALL_SCORES:
         s->softcap = 3, s->temperature = 1.5, s->alibi = SPEC_ALIBI_HEAD, s->sink = 1, s->bias = 1, s->dropout = 0.3;
         s->scale_heads = (int)random_below(r, 2);
@@ -193,6 +203,7 @@ static void set_operation(check_case *c, int op, random_state *r)
     s->op = op;
     s->weights = s->lse = 0;
     c->plant = PLANT_NONE;
+    if (op == SPEC_JVP || op == SPEC_DOUBLE_BACKWARD) s->score[0] = 0; /* these are for dot products */
     if (op == SPEC_BACKWARD || op == SPEC_DOUBLE_BACKWARD) s->dlse = (int)random_below(r, 2);
     if (op != SPEC_BACKWARD) return;
     s->dbias = s->bias && random_below(r, 4);
