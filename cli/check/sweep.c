@@ -411,11 +411,11 @@ static void add_beyond(generator *g, random_state *r)
             set_operation(&c, op, r);
             add(g, &c);
         }
-        for (int axis = 0; axis < 5; axis++) { /* sizes of zero */
+        for (int axis = 0; axis < 6; axis++) { /* sizes of zero; no query heads leave the key heads */
             check_case c = draw_sizes(g, r);
             attn_shape *s = &c.spec.shape;
             shrink(s, ENOUGH_BEYOND);
-            int64_t *size[] = {&s->batch, &s->len_q, &s->len_kv, &s->dim_qk, &s->dim_v};
+            int64_t *size[] = {&s->batch, &s->len_q, &s->len_kv, &s->dim_qk, &s->dim_v, &s->heads_q};
             *size[axis] = 0;
             set_option(&c, (option)random_below(r, OPTIONS), r);
             draw_rest(&c, r);

@@ -49,7 +49,7 @@ static group group_at(const call *c, char *memory, int64_t number)
     const attn_shape *s = &c->walk->problem.shape;
     group g = {.call = c, .number = number, .heads = s->heads_q / s->heads_kv};
     g.rows = g.heads * s->len_q;
-    g.first = attn_task_of_head(c->walk, c->args, memory, number * g.heads);
+    g.first = attn_task_of_key_head(c->walk, c->args, memory, number);
     g.ldq = c->walk->decode_ldq;
     g.ldo = c->walk->decode_ldo;
     g.lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */

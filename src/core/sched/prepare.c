@@ -276,7 +276,7 @@ static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *t
     const attn_walk *w = c->walk;
     const attn_problem *p = &c->prepare->problem;
     const int64_t blocks = blocks_of_keys(w), first = number % blocks * w->block_kv;
-    *task = task_at(c, number / blocks * (p->shape.heads_q / p->shape.heads_kv));
+    *task = attn_task_of_key_head(c->walk, c->args, NULL, number / blocks);
     keys->low = first;
     keys->high = attn_min(first + w->block_kv, p->mask.packed ? task->sight.len_kv : p->shape.len_kv);
     if (keys->low >= keys->high) return 0;

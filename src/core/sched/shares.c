@@ -66,8 +66,7 @@ static void add(const attn_walk *w, const void *dK, const void *dV, void *all_dK
 
 static attn_task task_of(const call *c, char *memory, int64_t key_head)
 {
-    const attn_shape *shape = &c->walk->problem.shape;
-    return attn_task_of_head(c->walk, c->args, memory, key_head * (shape->heads_q / shape->heads_kv));
+    return attn_task_of_key_head(c->walk, c->args, memory, key_head);
 }
 
 /* Many key heads: a task goes through all splits of one, in order. */

@@ -6,19 +6,32 @@
 
 #include "../base/names.h"
 
-attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t head)
+static attn_task task_of(const attn_walk *walk, const attn_args *args, char *memory, int64_t b, int64_t h, int64_t g)
 {
-    const attn_shape *shape = &walk->problem.shape;
     attn_task task;
     task.walk = walk;
     task.args = args;
     task.memory = memory;
-    task.b = head / shape->heads_q;
-    task.h = head % shape->heads_q;
-    task.g = task.h / (shape->heads_q / shape->heads_kv);
-    task.sight = attn_sight_of(&walk->problem, args, task.b, task.h);
+    task.b = b;
+    task.h = h;
+    task.g = g;
+    task.sight = attn_sight_of(&walk->problem, args, b, h);
     task.ahead = NULL;
     return task;
+}
+
+attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t head)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    const int64_t h = head % shape->heads_q;
+    return task_of(walk, args, memory, head / shape->heads_q, h, h / (shape->heads_q / shape->heads_kv));
+}
+
+attn_task attn_task_of_key_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t key_head)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    const int64_t g = key_head % shape->heads_kv;
+    return task_of(walk, args, memory, key_head / shape->heads_kv, g * (shape->heads_q / shape->heads_kv), g);
 }
 
 /* By way of integers, since a tensor without elements may be NULL. */

@@ -26,6 +26,8 @@ typedef struct attn_keys {
 
 /* Batch entry and head of number `head`, 0 .. batch * heads_q - 1. */
 attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t head);
+/* That of the first query head of key head number `key_head` of the batch; there may be none, and then it is for its keys alone. */
+attn_task attn_task_of_key_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t key_head);
 
 /* The worker's memory at a byte offset of walk->scratch. */
 static inline void *attn_part(const attn_task *task, int64_t offset) { return task->memory + offset; }
