@@ -84,11 +84,12 @@ typedef struct problem_spec {
     int64_t clipped; /* 0, or a bias by distance up to here */
     int dtable;      /* the gradient of the table of either */
 
+    char phi[SPEC_NAME]; /* of linear attention: "elu1" */
+
     /* What later versions compute. */
     int rope;
     char rel[SPEC_NAME];    /* "shaw/64", "xl" */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
-    char phi[SPEC_NAME];    /* "elu1" */
 } problem_spec;
 
 typedef enum problem_word_form {

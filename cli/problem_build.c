@@ -53,6 +53,7 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
                           : spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention"
                                                                                         : NULL;
     if (!missing && strncmp(spec->score, "additive", 8) == 0) missing = "additive score";
+    if (!missing && spec->phi[0]) missing = "feature maps outside of linear attention";
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
         const problem_rule *rule = &problem_rules[r];

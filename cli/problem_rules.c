@@ -504,7 +504,7 @@ const problem_rule problem_rules[] = {
      .read = read_flag, .print = print_flag, FIELD(rope)},
     {.word = {"sparse", "KIND", "a sparse mask: longformer/WIDTH/GLOBAL", WORD_OPTION, FLAG_INPUT, NULL},
      .read = read_pattern, .print = print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N")},
-    {.word = {"phi", "MAP", "feature map of linear attention: elu1, favor/ROWS", WORD_OPTION, FLAG_INPUT, "feature maps"},
+    {.word = {"phi", "MAP", "feature map of linear attention: elu1, favor/ROWS", WORD_OPTION, FLAG_OUTPUT, NULL},
      .read = read_pattern, .print = print_pattern, FIELD(phi), .choices = LIST("elu1", "identity", "relu", "softmax", "favor/N", "fourier/N")},
     {.word = {"seed", "N", "what random numbers are drawn from (default 0)", WORD_OPTION, FLAG_NONE, NULL},
      .read = read_seed, .print = print_seed},

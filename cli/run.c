@@ -18,6 +18,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "progress.h"
+#include "run_linear.h"
 
 static const command_usage usage = {
     .name = "run",
@@ -32,6 +33,8 @@ static const command_usage usage = {
              "has tan_o and tan_lse along the tangents tan_q, tan_k, tan_v and tan_bias that are\n"
              "given; with --double-backward second_do, second_dlse, second_q, second_k, second_v and\n"
              "second_bias, for the same as what flows back into dq, dk, dv and dbias.\n"
+             "With --phi it is linear attention: o and, with --weights, f(q_i).f(k_j) over the\n"
+             "denominator; causal, scale and seed are what it has beside.\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
@@ -216,6 +219,23 @@ static attn_status compare(run_report *report, attn_error *error)
     return status;
 }
 
+/* Linear attention reads the same tensors; its feature map comes back when they are loaded. */
+static attn_status load(attention_input *input, const char *path, const run_settings *settings, const input_settings *in,
+                        attn_error *error)
+{
+    input_settings plain = *in;
+    const char *beside = in->spec.phi[0] ? output_beside(&settings->outputs, &in->spec) : NULL;
+    *input = (attention_input){0};
+    if (beside && strcmp(beside, "weights") != 0)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "--phi: attn run writes o and weights of linear attention, not --%s", beside);
+    plain.spec.phi[0] = 0;
+    attn_status status = input_load(input, path, &plain, INPUT_VALUE, error);
+    if (status != ATTN_OK || !in->spec.phi[0]) return status;
+    input->spec.op = SPEC_LINEAR;
+    memcpy(input->spec.phi, in->spec.phi, sizeof input->spec.phi);
+    return ATTN_OK;
+}
+
 static attn_status run(const char *path, const run_settings *settings, const input_settings *in, const common_settings *common,
                        attn_error *error)
 {
@@ -224,13 +244,13 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     backward_work gradients = {0};
     attn_tensors *out = NULL;
     char problem[512], kernels[200] = "";
-    attn_status status = input_load(&input, path, in, INPUT_VALUE, error);
-    const int beyond = in->spec.op != SPEC_FORWARD;
+    attn_status status = load(&input, path, settings, in, error);
+    const int beyond = in->spec.op != SPEC_FORWARD, linear = in->spec.phi[0] != 0;
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
     if (status == ATTN_OK) outputs_want(&settings->outputs, &input);
     attn_problem forward = beyond ? forward_of(&input.problem) : input.problem;
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK && !linear) {
         status = computation_begin(&work, &forward, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
@@ -244,14 +264,15 @@ static attn_status run(const char *path, const run_settings *settings, const inp
 
     double begin = seconds_now();
     if (status == ATTN_OK) {
-        status = compute_whole(&work, &forward, &args, common, "attention", error);
+        status = linear ? run_linear(&input, &args, common, kernels, sizeof kernels, error)
+                        : compute_whole(&work, &forward, &args, common, "attention", error);
         if (status == ATTN_OK && beyond) status = backward_run(&gradients, &args, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     run_report report = {&input, out, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
     if (status == ATTN_OK && settings->compare) status = compare(&report, error);
     problem_print(&input.spec, problem, sizeof problem);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !linear)
         snprintf(kernels, sizeof kernels, "%s%s%s", work.description.kernel, beyond ? ", " : "",
                  beyond ? gradients.computation.description.kernel : "");
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);

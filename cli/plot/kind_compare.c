@@ -142,15 +142,16 @@ attn_status plot_compare(plot_task *task, attn_error *error)
         snprintf(task->title, sizeof task->title, "The weights of %s, compared", head);
         free(rows), free(columns);
     }
+    snprintf(task->about, sizeof task->about, "%d files", task->count);
+    snprintf(task->text, sizeof task->text, "%s", weights_note);
     for (int k = 0; k < task->count; k++) {
         const char *problem = x.s[k].tensor ? attn_tensors_get_metadata(task->sources[k].tensors, "attn_problem") : NULL;
-        const size_t used = strlen(task->about);
-        if (problem)
-            snprintf(task->about + used, sizeof task->about - used, "%s%.40s: %.100s", used ? "; " : "", x.name[k], problem);
+        const size_t used = strlen(task->text);
+        if (problem) snprintf(task->text + used, sizeof task->text - used, "%s%.40s: %.100s", k ? "; " : " ", x.name[k], problem);
         free(x.weights[k]);
         stack_close(&x.s[k]);
     }
-    task->note = weights_note;
+    task->note = task->text;
     choice_free(&x.c);
     return status;
 }

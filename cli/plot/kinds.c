@@ -8,9 +8,8 @@
 
 #include "../failure.h"
 
-const char weights_note[] =
-    "Weights are after softmax: each row sums to 1. A heat map is a diagnostic, not an explanation: it shows "
-    "where a head looks, not what the model does with what it finds there.";
+const char weights_note[] = "Each row of weights sums to 1. A heat map is a diagnostic, not an explanation: it shows "
+                            "where a head looks, not what the model does with what it finds there.";
 
 attn_status choice_make(choice *c, const plot_task *task, const stack *s, int one, attn_error *error)
 {

@@ -22,8 +22,8 @@ typedef struct plot_task {
     const source *sources;
     int count;
     figure *figure;
-    char title[240], about[600]; /* [out] */
-    const char *note;            /* [out] */
+    char title[240], about[600], text[1400]; /* [out] text: memory for a note */
+    const char *note;                        /* [out] */
 } plot_task;
 
 typedef struct plot_kind {

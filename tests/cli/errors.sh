@@ -165,6 +165,13 @@ refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1,
 refused 3 "attn run: a.safetensors: libattn $version has no relative terms" run a.safetensors -o out.npz --rel=shaw/64
 refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients" run wholeb.safetensors -o out.npz --backward
 
+# run: linear attention
+refused 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
+refused 3 "attn run: --phi: attn run writes o and weights of linear attention, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
+refused 3 "attn run: --phi: attn run writes o and weights of linear attention, not --backward" run a.safetensors -o out.npz --phi=elu1 --backward
+refused 3 "attn run: a.safetensors: linear attention has sizes, causal, scale, phi and seed, no other word" run a.safetensors -o out.npz --phi=elu1 --window=2,0
+refused 2 "attn top: unknown option '--phi' (nearest: --key, --do, --rel)" top a.safetensors --token=it --phi=elu1
+
 # run: beyond forward
 refused 2 "attn run: dropout_keep.safetensors: tensor 'dropout_keep' [3, 4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" \
     run dropout_keep.safetensors -o out.npz

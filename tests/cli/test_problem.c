@@ -157,7 +157,7 @@ static void names_what_is_missing(void **state)
         const char *words, *missing;
     } rows[] = {
         {"decode", "decode"},         {"linear", "linear attention"}, {"score=additive/4", "additive score"},
-        {"rel=xl", "relative terms"}, {"rope", "rotary positions"},   {"phi=elu1", "feature maps"},
+        {"rel=xl", "relative terms"}, {"rope", "rotary positions"},   {"phi=elu1", "feature maps outside of linear attention"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         char text[80], expected[120];

@@ -167,6 +167,28 @@ def check_compare(words, out):
     tap.check("compare: entropies", all(near(a, b, 0.01) for a, b in zip(found, expected, strict=True)))
 
 
+def check_linear(out):
+    """Softmax beside linear attention: the weights of `attn run --phi` are f(q).f(k) over their sum, f(x) = elu(x) + 1."""
+    run("run", STREET, "-o", "linear.safetensors", "--weights", "--phi=elu1", "--causal")
+    given, made = load(STREET), load("linear.safetensors")
+    worst = 0
+    for head in (37, 71):
+        q, k = ([[x + 1 if x > 0 else math.exp(x) for x in given[name][1][(head * 14 + i) * 32:][:32]] for i in range(14)] for name in "qk")
+        for i in range(14):
+            products = [sum(a * b for a, b in zip(q[i], k[j])) if j <= i else 0 for j in range(14)]
+            row = made["weights"][1][(head * 14 + i) * 14:][:14]
+            worst = max([worst] + [abs(p / sum(products) - w) for p, w in zip(products, row)])
+            for c in (0, 31):
+                o = sum(p / sum(products) * given["v"][1][(head * 14 + j) * 32 + c] for j, p in enumerate(products))
+                worst = max(worst, abs(o - made["o"][1][(head * 14 + i) * 32 + c]))
+    tap.check("linear: weights and outputs of attn run --phi", worst < 2e-6, worst)
+    picture = Picture("compare", "out.safetensors", "linear.safetensors", "--layer=3", "--head=1")
+    heat_is("linear: beside softmax", picture.panel("linear"), 14, 14, made["weights"][1][37 * 196:][:196], "h", 0, 1)
+    same = [run("run", STREET, "-o", name, "--phi=favor/16", f"--seed={seed}") or open(name, "rb").read()[-4000:]
+            for name, seed in (("a.safetensors", 1), ("b.safetensors", 1), ("c.safetensors", 2))]
+    tap.check("linear: random features by seed", same[0] == same[1] != same[2])
+
+
 def check_entropy(words, out):
     values = out["entropy"][1]
     picture = Picture(*words["entropy"])
@@ -410,6 +432,7 @@ def main():
         check_weights(words, out)
         check_steps(words, out)
         check_compare(words, out)
+        check_linear(out)
         check_entropy(words, out)
         check_temperature(words, out)
         check_gradients(words)
