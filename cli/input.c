@@ -170,11 +170,12 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     attn_status status = input_find(input, path, settings, value, error);
     if (status == ATTN_OK) status = read_shape(input, error);
     if (status == ATTN_OK) status = read_types(input, settings->has_dtype, error);
-    if (status == ATTN_OK) status = input_read_packed(input, value, error);
+    if (status == ATTN_OK) status = input_read_packed(input, error);
     if (status == ATTN_OK) status = input_read_masks(input, error);
     if (status == ATTN_OK) status = input_read_indices(input, error);
     if (status == ATTN_OK) status = input_read_heads(input, error);
     if (status == ATTN_OK) status = input_read_gradients(input, error);
+    if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_apart(input, error);
     if (status != ATTN_OK) return status;
     status = problem_build(&input->spec, &input->problem, error);
     if (status == ATTN_OK) status = problem_check(&input->spec, error);
@@ -183,6 +184,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (input->used[ROLE_BIAS].tensor) input->problem.bias.bias.dtype = input->used[ROLE_BIAS].tensor->dtype;
     if (input->used[ROLE_BLOCKS].tensor) input->problem.mask.blocks.dtype = input->used[ROLE_BLOCKS].tensor->dtype;
     set_data(input, settings->has_dtype);
+    if (input->begins_q) input_lay_apart(input);
     input->args.dropout_seed = input->spec.seed;
     input_lay_keep(input);
     input_lay_tangents(input);

@@ -24,10 +24,11 @@ typedef struct attention_input {
     input_tensor used[ROLES];
     problem_spec spec; /* as the tensors and flags say */
     attn_problem problem;
-    attn_args args;            /* inputs; the outputs are NULL */
-    int64_t total_q, total_kv; /* tokens of the tensors, which hold all packed sequences one behind the other */
-    int keep_one;              /* axes of size 1 of dropout_keep, as of spec.mask_one */
-    int leading;               /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
+    attn_args args;                      /* inputs; the outputs are NULL */
+    int64_t total_q, total_kv;           /* tokens of the tensors, which hold all packed sequences one behind the other */
+    const int64_t *begins_q, *begins_kv; /* where packed sequences began that are batch entries now; NULL: there are none */
+    int keep_one;                        /* axes of size 1 of dropout_keep, as of spec.mask_one */
+    int leading;                         /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
     attn_tensors *single[ROLES]; /* .npy files */
@@ -39,7 +40,8 @@ enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
 
 /*
  * Reads path (may be NULL, where --query and the others name .npy files) and makes input->problem.  value INPUT_NO_VALUE leaves v
- * out, with dim_v 0: for what needs the weights only.  Ends in input_free, also after a failure.
+ * out, with dim_v 0, and makes packed sequences batch entries: for what needs the weights only.  Ends in input_free, also after a
+ * failure.
  */
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 void input_free(attention_input *input);

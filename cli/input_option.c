@@ -45,7 +45,7 @@ static attn_status read_begins(attention_input *input, tensor_role r, int64_t to
 }
 
 /* From the tokens of all sequences to a batch of them, as long as the longest. */
-attn_status input_read_packed(attention_input *input, int value, attn_error *error)
+attn_status input_read_packed(attention_input *input, attn_error *error)
 {
     const input_tensor *q = &input->used[ROLE_CU_SEQLENS_Q], *kv = &input->used[ROLE_CU_SEQLENS_KV];
     const input_tensor *one = q->tensor ? q : kv;
@@ -56,9 +56,6 @@ attn_status input_read_packed(attention_input *input, int value, attn_error *err
                        "%.60s: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=%.30s --cu-seqlens-kv=%.30s "
                        "takes one for both",
                        one->path, one->tensor->name, one->tensor->name);
-    if (value == INPUT_NO_VALUE)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "%.60s: tensor '%.30s': packed sequences are for attn run only", one->path,
-                       one->tensor->name);
     if (input->leading)
         return failure(error, ATTN_ERR_SHAPE,
                        "%.60s: tensor '%.30s' has %d axes; packed sequences are [head, token, channel], or "

@@ -31,11 +31,14 @@ const void *input_rows(attention_input *input, tensor_role r, int has_dtype, att
 void input_lay_whole(attention_input *input);
 
 /* Steps of input_load, in this order. */
-attn_status input_read_packed(attention_input *input, int value, attn_error *error);
+attn_status input_read_packed(attention_input *input, attn_error *error);
 attn_status input_read_masks(attention_input *input, attn_error *error);
 attn_status input_read_indices(attention_input *input, attn_error *error);
 attn_status input_read_heads(attention_input *input, attn_error *error);
 attn_status input_read_gradients(attention_input *input, attn_error *error);
+/* Packed sequences as batch entries: what the problem is, once all else is read; then the data. */
+attn_status input_set_apart(attention_input *input, attn_error *error);
+void input_lay_apart(attention_input *input);
 /* What input->spec has no word for, in input->problem: a dropout mask, tangents. */
 void input_lay_keep(attention_input *input);
 void input_lay_tangents(attention_input *input);

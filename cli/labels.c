@@ -72,6 +72,20 @@ static attn_status read_metadata_tokens(labels *l, const attention_input *input,
                           input->path);
 }
 
+/* The tokens of all packed sequences, one behind the other, as a list for each. */
+static void split_list(labels *l, const attention_input *input)
+{
+    token_list all = l->list[0];
+    free(l->list);
+    l->lists = input->spec.shape.batch;
+    l->list = need_memory(l->lists, sizeof *l->list);
+    for (int64_t b = 0; b < l->lists; b++)
+        for (int64_t i = input->begins_kv[b]; i < input->begins_kv[b + 1]; i++)
+            add_word(&l->list[b], all.word[i], strlen(all.word[i]));
+    for (int64_t w = 0; w < all.count; w++) free(all.word[w]);
+    free(all.word);
+}
+
 static attn_status check_lists(const labels *l, const attention_input *input, const char *where, attn_error *error)
 {
     const attn_shape *s = &input->spec.shape;
@@ -116,7 +130,7 @@ static void read_axes(labels *l, const attention_input *input)
     int axis = layout ? layer_axis_of(layout, input->used[ROLE_Q].tensor->rank) : -2;
     int per_entry = l->lists > 1 && input->leading == 1;
     if (axis == -2) axis = input->leading > 0 && !per_entry ? 0 : -1;
-    if (axis >= input->leading) axis = -1;
+    if (axis >= input->leading || input->begins_q) axis = -1; /* packed sequences are entries */
     l->has_layers = axis >= 0;
     l->layers = l->entries = l->inner = 1;
     for (int k = 0; k < input->leading; k++) {
@@ -150,6 +164,7 @@ attn_status labels_read(labels *l, const attention_input *input, const char *tok
     attn_status status = ATTN_OK;
     if (tokens_path) status = read_lines(l, tokens_path, error);
     else if (tokens) status = read_metadata_tokens(l, input, tokens, error);
+    if (status == ATTN_OK && input->begins_kv && l->lists == 1 && l->list[0].count == input->total_kv) split_list(l, input);
     read_axes(l, input);
     read_layer_numbers(l, input);
     return status == ATTN_OK ? check_lists(l, input, where, error) : status;

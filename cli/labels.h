@@ -14,7 +14,7 @@ typedef struct token_list {
 /*
  * The leading axes of the input as layers and entries (sentences).  The metadata's `layout` says which axis is the layer, as in
  * "q k v o: [layer, head, token, head_dim]".  Without it the first leading axis is the layer, unless the tokens are
- * a list of lists, one for each entry of a single leading axis.
+ * a list of lists, one for each entry of a single leading axis.  Packed sequences are entries; a plain list has the tokens of all.
  */
 typedef struct labels {
     int64_t layers, entries;

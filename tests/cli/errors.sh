@@ -148,7 +148,6 @@ refused 2 "attn run: pack4.safetensors: tensor 'q' has 4 axes; packed sequences 
     run pack4.safetensors -o out.npz
 refused 2 "attn run: packl.safetensors: mask.packed and mask.lengths_q are both set; packed sequences have their lengths from cu_seqlens" \
     run packl.safetensors -o out.npz
-refused 3 "attn top: pack2.safetensors: tensor 'cu_seqlens_q': packed sequences are for attn run only" top pack2.safetensors --token '#0'
 
 # run: keys and values of i8
 refused 2 "attn run: whole.safetensors: tensor 'k' is i8 and has no scale: no tensor 'k_scale'; --k-scale=NAME chooses another" run whole.safetensors -o out.npz
@@ -156,6 +155,9 @@ refused 2 "attn run: wholes.safetensors: tensor 'k_scale' [3]: expected a number
 refused 2 "attn run: wholei.safetensors: tensor 'k_scale' is i32; expected f32, f64, f16 or bf16" run wholei.safetensors -o out.npz
 refused 2 "attn run: wholed.safetensors: tensor 'k' is i8 and 'q' is f64; --dtype=f64 or f32 makes them one" run wholed.safetensors -o out.npz
 refused 2 "attn run: wholef.safetensors: tensor 'v_scale' is the scale of 'v', which is f32 and not i8" run wholef.safetensors -o out.npz
+
+make packi8.safetensors q:f32:4x8 k:i8:4x8:1 k_scale:f32:4 cu_seqlens_q:i32:2:0 cu_seqlens_kv:i64:2:0
+refused 3 "attn top: packi8.safetensors: tensor 'k': packed keys of i8 are for attn run only" top packi8.safetensors --token '#0'
 
 # run: what this version cannot do
 refused 2 "attn run: a.safetensors: no table of the bias by distance: bias_table; --bias-table=NAME chooses another" run a.safetensors -o out.npz --t5
