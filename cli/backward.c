@@ -106,6 +106,7 @@ attn_status backward_begin(backward_work *work, const attention_input *input, at
         args->lse = work->lse;
     }
     problem.want = (attn_want){.lse_layout = problem.want.lse_layout}; /* forward writes the other outputs */
+    work->problem = problem;
     return computation_begin(&work->computation, &problem, common, error);
 }
 
@@ -133,9 +134,9 @@ static void reduce_bias(const backward_work *work)
     free(sum);
 }
 
-attn_status backward_run(const backward_work *work, const attn_args *args, attn_error *error)
+attn_status backward_run(const backward_work *work, const attn_args *args, const common_settings *common, attn_error *error)
 {
-    attn_status status = computation_run(&work->computation, args, error);
+    attn_status status = compute_backward(&work->computation, &work->problem, args, common, error);
     if (status == ATTN_OK && work->expanded) reduce_bias(work);
     return status;
 }

@@ -12,9 +12,10 @@ enum { MOST_GRADIENTS = 7 }; /* of one operation */
 
 typedef struct backward_work {
     computation computation;
-    void *lse;      /* where the output has none */
-    void *expanded; /* dbias or second_bias of each batch entry, where the bias broadcasts over some leading axes and not over
-                       others */
+    attn_problem problem; /* its own */
+    void *lse;            /* where the output has none */
+    void *expanded;       /* dbias or second_bias of each batch entry, where the bias broadcasts over some leading axes and not over
+                             others */
     const attention_input *input;
     attn_tensors *out;
 } backward_work;
@@ -31,7 +32,7 @@ attn_status backward_begin(backward_work *work, const attention_input *input, at
                            const common_settings *common, attn_error *error);
 
 /* After forward has filled args->o and args->lse. */
-attn_status backward_run(const backward_work *work, const attn_args *args, attn_error *error);
+attn_status backward_run(const backward_work *work, const attn_args *args, const common_settings *common, attn_error *error);
 void backward_end(backward_work *work);
 
 #endif

@@ -8,6 +8,7 @@
 #include "failure.h"
 #include "progress.h"
 #include "slice.h"
+#include "slice_heads.h"
 
 attn_status computation_begin(computation *c, const attn_problem *problem, const common_settings *common, attn_error *error)
 {
@@ -81,6 +82,28 @@ attn_status compute_whole(const computation *c, const attn_problem *problem, con
     if (even < len_q) even -= rows; /* few queries would get a kernel of their own, and other bits than in the whole */
     attn_status status = run_slices(&s, rows, 0, even, common, &bar, error);
     if (status == ATTN_OK && even < len_q) status = run_slices(&s, len_q - even, even, len_q, common, &bar, error);
+    progress_end(&bar);
+    return status;
+}
+
+attn_status compute_backward(const computation *c, const attn_problem *problem, const attn_args *args,
+                             const common_settings *common, attn_error *error)
+{
+    progress bar;
+    const int64_t batch = problem->shape.batch, heads = problem->shape.heads_kv;
+    progress_begin(&bar, "gradients", common->quiet);
+    if (!bar.shown || !slice_heads_can(problem) || batch * heads < 2 || c->description.flops < short_work)
+        return computation_run(c, args, error);
+
+    computation one;
+    const attn_problem part = slice_heads_problem(problem);
+    attn_status status = computation_begin(&one, &part, common, error);
+    for (int64_t n = 0; n < batch * heads && status == ATTN_OK; n++) {
+        const attn_args now = slice_heads_args(problem, args, n / heads, n % heads);
+        status = computation_run(&one, &now, error);
+        progress_show(&bar, n + 1, batch * heads);
+    }
+    computation_end(&one);
     progress_end(&bar);
     return status;
 }

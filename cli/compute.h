@@ -25,4 +25,8 @@ void computation_end(computation *c);
 attn_status compute_whole(const computation *c, const attn_problem *problem, const attn_args *args, const common_settings *common,
                           const char *label, attn_error *error);
 
+/* The same for a backward pass, by batch entries and heads. */
+attn_status compute_backward(const computation *c, const attn_problem *problem, const attn_args *args,
+                             const common_settings *common, attn_error *error);
+
 #endif

@@ -266,7 +266,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     if (status == ATTN_OK) {
         status = linear ? run_linear(&input, &args, common, kernels, sizeof kernels, error)
                         : compute_whole(&work, &forward, &args, common, "attention", error);
-        if (status == ATTN_OK && beyond) status = backward_run(&gradients, &args, error);
+        if (status == ATTN_OK && beyond) status = backward_run(&gradients, &args, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     run_report report = {&input, out, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
