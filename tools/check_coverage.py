@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""docs/coverage.md has a row for everything it must have, and every test that it names exists.
+"""docs/coverage.md has a row for everything it must have, and every test that it names exists; so do those of docs/rulings.md.
 
 A row is `| ID | what | provided by | proved by |`.  The last cell names tests as `tests/FILE` or `tests/FILE: function`, in backticks.
 It may be empty only where the third cell says `not yet: issue N` or begins with `none:` and a reason.
@@ -68,6 +68,9 @@ def main():
     faults += [f"{row}: has no row" for row in wanted if row not in found]
     faults += [f"{row}: is no row of the list" for row in found if row not in wanted]
     faults += [f"{row}: has two rows" for row in sorted({row for row in found if found.count(row) > 1})]
+    for name in re.findall(r"`(tests/[^`]*)`", (ROOT / "docs/rulings.md").read_text(encoding="utf-8")):
+        if problem := missing_test(name):
+            faults.append(f"docs/rulings.md: `{name}`: {problem}")
     for fault in faults:
         print(f"docs/coverage.md: {fault}")
     print(f"{len(found)} rows, {len(found) - open_rows} with tests, {len(faults)} faults")

@@ -116,7 +116,8 @@ void case_compare(table_case *c, const char *name, const double *got, int64_t co
 
 static const table_row *find(const char *suite, const char *op)
 {
-    static const table_row *const tables[] = {table_mask_rows, table_model_rows, table_position_rows, table_score_rows};
+    static const table_row *const tables[] = {table_mask_rows, table_mechanism_rows, table_model_rows, table_position_rows,
+                                              table_score_rows};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const table_row *row = tables[t]; row->suite; row++)
             if (strcmp(row->suite, suite) == 0 && strncmp(row->op, op, strlen(row->op)) == 0) return row;

@@ -30,7 +30,7 @@ typedef struct table_row {
 } table_row;
 
 /* Each ends with a row of NULL. */
-extern const table_row table_mask_rows[], table_model_rows[], table_position_rows[], table_score_rows[];
+extern const table_row table_mask_rows[], table_mechanism_rows[], table_model_rows[], table_position_rows[], table_score_rows[];
 
 __attribute__((format(printf, 3, 4))) void case_conclude(table_case *c, check_status status, const char *format, ...);
 

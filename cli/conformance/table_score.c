@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "attn/analysis.h"
-#include "attn/position.h"
 #include "table_case.h"
 
 /* ---- a softmax alone, along `axis`, which counts from the end where it is negative ---- */
@@ -244,103 +243,6 @@ static void keras_scores(table_case *c)
     keras_compare(c, &x);
 }
 
-/* ---- mechanism_grad: every output and gradient of one attention ---- */
-
-/* q, k and v as given; turned by rope where there is one, whose inverse then turns their gradients back. */
-typedef struct mechanism {
-    case_attention x;
-    const attn_rope *rope;
-    int64_t *at_q, *at_k; /* positions */
-    int64_t count_w;
-} mechanism;
-
-static void turn(table_case *c, const attn_rope *rope, int inverse, const int64_t shape[4], double *x, const int64_t *at)
-{
-    attn_rope r = *rope;
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
-    attn_error error;
-    r.inverse = inverse;
-    case_take(c, attn_rope_apply(&r, shape, &dense, x, &dense, x, at, &error), &error);
-}
-
-static void mechanism_run(table_case *c, mechanism *m)
-{
-    case_attention *x = &m->x;
-    const view q = case_need_rank(c, "in.query", 4), k = case_need_rank(c, "in.key", 4), v = case_need_rank(c, "in.value", 4);
-    const view grad_o = case_need(c, "in.grad_output"), grad_lse = case_find(c, "in.grad_lse"), w = case_find(c, "in.w");
-    if (!view_given(&q) || !view_given(&k) || !view_given(&v) || !view_given(&grad_o)) return;
-    x->p.shape = (attn_shape){q.size[0], q.size[1], k.size[1], q.size[2], k.size[2], q.size[3], v.size[3]};
-    if (k.size[3] != q.size[3]) x->p.score.dim_k = k.size[3];
-    if (view_given(&w) && x->p.score.kind == ATTN_SCORE_METRIC) x->p.score.dim_metric = w.size[0];
-    const char *causal = case_text(c, "causal");
-    x->p.mask.causal = causal[0] != 0;
-    if (strcmp(causal, "bottom_right") == 0) x->p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    else if (causal[0] && strcmp(causal, "top_left") != 0) case_conclude(c, CHECK_SKIPPED, "causal %.60s is not known", causal);
-    double *Q = case_doubles(c, &q), *K = case_doubles(c, &k);
-    if (m->rope) turn(c, m->rope, 0, q.size, Q, m->at_q), turn(c, m->rope, 0, k.size, K, m->at_k);
-    case_attention_begin(c, x, Q, K, case_doubles(c, &v));
-    if (view_given(&w)) x->p.score.w.dtype = c->dtype, x->a.w = case_give(c, case_doubles(c, &w), view_count(&w));
-    if (!case_attend(c, x)) return;
-    case_compare(c, "out.output", x->o, view_count(&grad_o));
-    case_compare(c, "out.lse", x->lse, view_count(&q) / q.size[3]);
-    case_compare(c, "out.weights", x->weights, view_count(&q) / q.size[3] * k.size[2]);
-
-    attn_problem p = x->p;
-    attn_args a = x->a;
-    attn_error error;
-    p.op = ATTN_BACKWARD;
-    p.want = (attn_want){.lse = 1};
-    p.gradients.lse = view_given(&grad_lse);
-    p.gradients.w = view_given(&w);
-    a.grad_o = case_give(c, case_doubles(c, &grad_o), view_count(&grad_o));
-    if (view_given(&grad_lse)) a.grad_lse = case_give(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
-    a.grad_q = case_room(c, view_count(&q));
-    a.grad_k = case_room(c, view_count(&k));
-    a.grad_v = case_room(c, view_count(&v));
-    if (view_given(&w)) a.grad_w = case_room(c, view_count(&w));
-    const attn_status status = attn_forward(&p, &a, &error);
-    case_take(c, status, &error);
-    if (status != ATTN_OK) return;
-    double *dQ = case_read(c, a.grad_q, view_count(&q)), *dK = case_read(c, a.grad_k, view_count(&k));
-    if (m->rope) turn(c, m->rope, 1, q.size, dQ, m->at_q), turn(c, m->rope, 1, k.size, dK, m->at_k);
-    case_compare(c, "out.grad_query", dQ, view_count(&q));
-    case_compare(c, "out.grad_key", dK, view_count(&k));
-    case_compare(c, "out.grad_value", case_read(c, a.grad_v, view_count(&v)), view_count(&v));
-    if (view_given(&w)) case_compare(c, "out.grad_w", case_read(c, a.grad_w, view_count(&w)), view_count(&w));
-}
-
-static void mechanism_matrix(table_case *c, attn_score_kind kind, const char *formula)
-{
-    mechanism m = {.x.p.score.kind = kind};
-    if (strcmp(case_text(c, "formula"), formula) != 0)
-        case_conclude(c, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
-    else mechanism_run(c, &m);
-}
-
-static void mechanism_general(table_case *c) { mechanism_matrix(c, ATTN_SCORE_GENERAL, "q^T w k, no scale"); }
-static void mechanism_metric(table_case *c) { mechanism_matrix(c, ATTN_SCORE_METRIC, "(w q).(w k), g = w^T w"); }
-
-static void mechanism_rope(table_case *c)
-{
-    const view q = case_need_rank(c, "in.query", 4), k = case_need_rank(c, "in.key", 4);
-    if (!view_given(&q) || !view_given(&k)) return;
-    if (strcmp(case_text(c, "positions"), "query i at i+Sk-Sq") != 0 || strcmp(case_text(c, "scale"), "1/sqrt(D)") != 0) {
-        case_conclude(c, CHECK_SKIPPED, "positions %.60s with scale %.60s are not known", case_text(c, "positions"),
-                      case_text(c, "scale"));
-        return;
-    }
-    const attn_rope rope = {.struct_size = sizeof rope,
-                            .pairs = case_flag(c, "interleaved") ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALVES,
-                            .dim_rotary = (int64_t)case_param(c, "rotary_dim", 0),
-                            .base = case_param(c, "base", 0)};
-    mechanism m = {.rope = &rope,
-                   .at_q = pool_take(&c->pool, q.size[0] * q.size[2], sizeof(int64_t)),
-                   .at_k = pool_take(&c->pool, k.size[0] * k.size[2], sizeof(int64_t))};
-    for (int64_t n = 0; n < q.size[0] * q.size[2]; n++) m.at_q[n] = n % q.size[2] + k.size[2] - q.size[2];
-    for (int64_t n = 0; n < k.size[0] * k.size[2]; n++) m.at_k[n] = n % k.size[2];
-    mechanism_run(c, &m);
-}
-
 const table_row table_score_rows[] = {
     {"onnx_attention", "Softmax", softmax_alone, " axis ", 0},
     {"ort_web", "ai.onnx.Softmax", softmax_alone, " axis ", 0},
@@ -353,8 +255,5 @@ const table_row table_score_rows[] = {
     {"allennlp_scoring", "trilinear score", score_bilinear, " score b ", 1},
     {"keras_attention", "Attention(dot)", keras_dot, " score scale causal ", 1},
     {"keras_attention", "masked softmax + weighted sum", keras_scores, " mask ", 1},
-    {"mechanism_grad", "general", mechanism_general, " layout formula ", 1},
-    {"mechanism_grad", "metric", mechanism_metric, " layout formula ", 1},
-    {"mechanism_grad", "rope_attention", mechanism_rope, " layout base interleaved rotary_dim causal positions scale ", 1},
     {0},
 };
