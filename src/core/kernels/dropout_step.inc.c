@@ -16,26 +16,67 @@ VF_INLINE vu vu_upper(vu a) { return a >> 32; }
 VF_INLINE void vu_store_lower(uint32_t *p, vu a) { *p = (uint32_t)a; }
 #endif
 
+enum { ROUNDS = 10, SHARED_ROUNDS = 3 };
+
+/*
+ * A round takes the counter (x0, x1, x2, x3) = (offset, head, query, group of keys) and the key (k0, k1) to
+ *
+ *      a = M0 x0;  b = M1 x2;      x0 = hi(b) ^ x1 ^ k0;   x1 = lo(b);   x2 = hi(a) ^ x3 ^ k1;   x3 = lo(a)
+ *
+ * Two words of the counter are the same for a whole tile, one for a query and one for a group of keys, so that of the first three
+ * rounds most is done once for each query, a little once for each group, and one multiplication for each pair.
+ */
+typedef struct dice {
+    uint64_t early[TILE], middle[TILE], x1[TILE], late[TILE]; /* of each lane, words in the lower halves */
+    uint64_t keys[ROUNDS - SHARED_ROUNDS][2][VU_LANES];
+    uint32_t offset_upper; /* hi(M0 offset) ^ k1 of the first round */
+} dice;
+
+static const uint64_t dice_m0 = 0xD2511F53u, dice_m1 = 0xCD9E8D57u;
+
+VF_INLINE uint64_t dice_product(uint64_t m, uint64_t x) { return m * (uint32_t)x; }
+
+static void dice_of(const attn_drop *drop, int lanes, dice *to)
+{
+    uint32_t k0[ROUNDS], k1[ROUNDS];
+    k0[0] = (uint32_t)drop->seed;
+    k1[0] = (uint32_t)(drop->seed >> 32);
+    for (int r = 1; r < ROUNDS; r++) k0[r] = k0[r - 1] + 0x9E3779B9u, k1[r] = k1[r - 1] + 0xBB67AE85u;
+    for (int r = SHARED_ROUNDS; r < ROUNDS; r++)
+        for (int i = 0; i < VU_LANES; i++) to->keys[r - SHARED_ROUNDS][0][i] = k0[r], to->keys[r - SHARED_ROUNDS][1][i] = k1[r];
+    const uint64_t a0 = dice_product(dice_m0, drop->offset);
+    to->offset_upper = (uint32_t)(a0 >> 32) ^ k1[0];
+    for (int i = 0; i < TILE; i++) { /* as far as whole vectors of words go */
+        if (i >= lanes && i % VU_LANES == 0) break;
+        const uint64_t b0 = dice_product(dice_m1, (uint64_t)(drop->first_q + least(i, drop->rows - 1)));
+        const uint64_t a1 = dice_product(dice_m0, (b0 >> 32) ^ drop->head ^ k0[0]);
+        const uint64_t b2 = dice_product(dice_m1, (a1 >> 32) ^ a0 ^ k1[1]);
+        to->early[i] = b0 ^ k0[1];
+        to->middle[i] = (b2 >> 32) ^ k0[2];
+        to->x1[i] = b2;
+        to->late[i] = a1 ^ k1[2];
+    }
+}
+
 /* x[word][lane]: the random words of keys 4*group .. 4*group+3.  A word is the lower half of 64 bits, so that a product is one
  * instruction and has both its halves in place; what stands in the upper half is never used. */
-VF_INLINE void philox_lanes(const attn_drop *drop, int lanes, int64_t group, uint32_t (*x)[TILE])
+VF_INLINE void dice_throw(const dice *of, int lanes, int64_t group, uint32_t (*x)[TILE])
 {
-    const vu m0 = vu_set(0xD2511F53u), m1 = vu_set(0xCD9E8D57u);
-    uint64_t query[TILE];
-    for (int i = 0; i < TILE; i++) query[i] = (uint64_t)(drop->first_q + least(i, drop->rows - 1));
+    const vu m0 = vu_set(dice_m0), m1 = vu_set(dice_m1);
+    const uint64_t of_group = dice_product(dice_m1, of->offset_upper ^ (uint32_t)group);
+    const vu upper = vu_set(of_group >> 32), lower = vu_set(of_group);
     VF_ROLLED
     for (int i = 0; i < lanes; i += VU_LANES) {
-        vu x0 = vu_set(drop->offset), x1 = vu_set(drop->head), x2 = vu_load(query + i), x3 = vu_set((uint32_t)group);
-        uint32_t k0 = (uint32_t)drop->seed, k1 = (uint32_t)(drop->seed >> 32);
+        const vu a = vu_multiply(m0, vu_xor(upper, vu_load(of->early + i)));
+        vu x0 = vu_xor(lower, vu_load(of->middle + i)), x1 = vu_load(of->x1 + i);
+        vu x2 = vu_xor(vu_upper(a), vu_load(of->late + i)), x3 = a;
         VF_UNROLL
-        for (int round = 0; round < 10; round++) {
-            const vu a = vu_multiply(m0, x0), b = vu_multiply(m1, x2);
-            x0 = vu_xor(vu_xor(vu_upper(b), x1), vu_set(k0));
-            x2 = vu_xor(vu_xor(vu_upper(a), x3), vu_set(k1));
-            x1 = b;
-            x3 = a;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
+        for (int r = 0; r < ROUNDS - SHARED_ROUNDS; r++) {
+            const vu c = vu_multiply(m0, x0), d = vu_multiply(m1, x2);
+            x0 = vu_xor(vu_xor(vu_upper(d), x1), vu_load(of->keys[r][0]));
+            x2 = vu_xor(vu_xor(vu_upper(c), x3), vu_load(of->keys[r][1]));
+            x1 = d;
+            x3 = c;
         }
         vu_store_lower(x[0] + i, x0);
         vu_store_lower(x[1] + i, x1);
@@ -44,44 +85,45 @@ VF_INLINE void philox_lanes(const attn_drop *drop, int lanes, int64_t group, uin
     }
 }
 
-/* factor[lane] = 1 where word >= threshold, else 0. */
-VF_INLINE void keep_factor(const uint32_t *word, int lanes, uint64_t threshold, real *factor)
+/* The words of key j of the block, which the first of its group of four draws. */
+VF_INLINE const uint32_t *dice_words(const attn_drop *drop, const dice *of, int lanes, int64_t j, uint32_t (*x)[TILE])
 {
-    const uint32_t least_kept = (uint32_t)threshold, any = threshold >> 32 == 0;
-    for (int i = 0; i < lanes; i++) factor[i] = any && word[i] >= least_kept ? (real)1 : (real)0;
+    const int64_t key = drop->first_kv + j;
+    if (j == 0 || key % 4 == 0) dice_throw(of, lanes, key / 4, x);
+    return x[key % 4];
 }
 
-/* factor[lane] = 1 where the caller's mask keeps key j of the block, else 0. */
-VF_INLINE void given_factor(const attn_drop *drop, int lanes, int64_t j, real *factor)
+/* Whether the caller's mask keeps query i and key j of the tile. */
+VF_INLINE int given_keeps(const attn_drop *drop, int64_t i, int64_t j)
 {
-    const unsigned char *keep = (const unsigned char *)drop->given.base + j * drop->given.stride_k;
-    for (int i = 0; i < lanes; i++) factor[i] = keep[least(i, drop->rows - 1) * drop->given.stride_q] ? (real)1 : (real)0;
+    const attn_block *given = &drop->given;
+    return ((const unsigned char *)given->base)[least(i, drop->rows - 1) * given->stride_q + j * given->stride_k] != 0;
 }
 
-/* The same for key j, from the words of its group of four keys, which the first of them draws. */
-VF_INLINE void drawn_factor(const attn_drop *drop, int lanes, int64_t j, uint32_t (*x)[TILE], real *factor)
+VF_INLINE void drop_given(const int width, int64_t n, real *P, const attn_drop *drop)
 {
-    int64_t key = drop->first_kv + j;
-    if (j == 0 || key % 4 == 0) philox_lanes(drop, lanes, key / 4, x);
-    keep_factor(x[key % 4], lanes, drop->threshold, factor);
-}
-
-VF_INLINE void drop_factor(const attn_drop *drop, int lanes, int64_t j, uint32_t (*x)[TILE], real *factor)
-{
-    if (drop->given.base) given_factor(drop, lanes, j, factor);
-    else drawn_factor(drop, lanes, j, x, factor);
+    for (int64_t j = 0; j < n; j++)
+        for (int i = 0; i < width * VF_LANES; i++)
+            if (!given_keeps(drop, i, j)) P[j * TILE + i] = 0;
 }
 
 VF_INLINE void drop_block(const int width, int64_t n, real *P, const attn_drop *drop)
 {
+    const int none = drop->threshold >> 32 != 0; /* is kept */
     uint32_t x[4][TILE];
-    real factor[TILE];
+    dice of;
+    if (drop->given.base) {
+        drop_given(width, n, P, drop);
+        return;
+    }
+    dice_of(drop, width * VF_LANES, &of);
     for (int64_t j = 0; j < n; j++) {
-        drop_factor(drop, width * VF_LANES, j, x, factor);
+        const uint32_t *word = dice_words(drop, &of, width * VF_LANES, j, x);
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             real *p = P + j * TILE + v * VF_LANES;
-            vf_store(p, vf_select(vf_gt(vf_load(factor + v * VF_LANES), vf_zero()), vf_load(p), vf_zero()));
+            vf kept = vf_select(vf_at_least(word + v * VF_LANES, (uint32_t)drop->threshold), vf_load(p), vf_zero());
+            vf_store(p, none ? vf_zero() : kept);
         }
     }
 }

@@ -135,10 +135,11 @@ static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, c
 static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride)
 {
     uint32_t x[4][TILE];
-    real factor[TILE];
+    dice of;
+    if (!drop->given.base) dice_of(drop, (int)drop->rows, &of);
     for (int64_t j = 0; j < n; j++) {
-        drop_factor(drop, (int)drop->rows, j, x, factor);
-        for (int64_t i = 0; i < drop->rows; i++) keep[i * stride + j] = factor[i] > 0;
+        const uint32_t *word = drop->given.base ? NULL : dice_words(drop, &of, (int)drop->rows, j, x);
+        for (int64_t i = 0; i < drop->rows; i++) keep[i * stride + j] = word ? word[i] >= drop->threshold : given_keeps(drop, i, j);
     }
 }
 

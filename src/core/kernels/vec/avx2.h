@@ -70,6 +70,11 @@ VF_INLINE vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
 VF_INLINE int vm_any(vm a) { return _mm256_movemask_ps(a) != 0; }
 VF_INLINE int vm_all(vm a) { return _mm256_movemask_ps(a) == 0xff; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_ps(no, yes, mask); }
+VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)p);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(x, _mm256_set1_epi32((int32_t)t)), x));
+}
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)p)); }
 
 /* Four doubles as floats; what is finite stays finite. */
@@ -220,6 +225,11 @@ VF_INLINE vm vm_or(vm a, vm b) { return _mm256_or_pd(a, b); }
 VF_INLINE int vm_any(vm a) { return _mm256_movemask_pd(a) != 0; }
 VF_INLINE int vm_all(vm a) { return _mm256_movemask_pd(a) == 0xf; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_pd(no, yes, mask); }
+VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p), least_kept = _mm_set1_epi32((int32_t)t);
+    return _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm_cmpeq_epi32(_mm_max_epu32(x, least_kept), x)));
+}
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)p)); }
 
 VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)

@@ -70,6 +70,10 @@ VF_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 VF_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 VF_INLINE vm vf_bits(vf v) { return _mm512_test_epi32_mask(_mm512_castps_si512(v), _mm512_castps_si512(v)); }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm512_mask_blend_ps(mask, no, yes); }
+VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
+{
+    return _mm512_cmpge_epu32_mask(_mm512_loadu_si512(p), _mm512_set1_epi32((int32_t)t));
+}
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 
 /* Eight doubles as floats; what is finite stays finite. */
@@ -220,6 +224,10 @@ VF_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_GE_OQ); }
 VF_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
 VF_INLINE vm vf_bits(vf v) { return _mm512_test_epi64_mask(_mm512_castpd_si512(v), _mm512_castpd_si512(v)); }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm512_mask_blend_pd(mask, no, yes); }
+VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
+{
+    return _mm512_cmpge_epu64_mask(_mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)p)), _mm512_set1_epi64(t));
+}
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm512_cvtepi32_pd(load_32_bytes(p)); }
 
 VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)

@@ -33,6 +33,7 @@ EMULATE(cvtepi32_ps, __m512i, int32_t, __m512, float, 16, )
 EMULATE(cvtepu16_epi32, __m256i, uint16_t, __m512i, int32_t, 16, )
 EMULATE(cvtepu8_epi32, __m128i, uint8_t, __m512i, int32_t, 16, )
 EMULATE(cvtepi8_epi32, __m128i, int8_t, __m512i, int32_t, 16, )
+EMULATE(cvtepu32_epi64, __m256i, uint32_t, __m512i, int64_t, 8, )
 EMULATE(cvtepi32_epi16, __m512i, int32_t, __m256i, int16_t, 16, )
 EMULATE(cvtph_ps, __m256i, uint16_t, __m512, float, 16, attn_f32_of_f16)
 EMULATE(cvtps_ph, __m512, float, __m256i, uint16_t, 16, attn_f16_of_f64)
@@ -75,6 +76,7 @@ EMULATE_PARTS(pd, __m512d, double, 8)
 #define _mm512_cvtepu16_epi32 emulate_cvtepu16_epi32
 #define _mm512_cvtepu8_epi32  emulate_cvtepu8_epi32
 #define _mm512_cvtepi8_epi32  emulate_cvtepi8_epi32
+#define _mm512_cvtepu32_epi64 emulate_cvtepu32_epi64
 #define _mm512_cvtepu8_epi64  emulate_cvtepu8_epi64
 #define _mm512_cvtepi32_epi16 emulate_cvtepi32_epi16
 #define _mm512_cvtph_ps       emulate_cvtph_ps

@@ -19,6 +19,7 @@
  *      vf_select(mask, yes, no)
  *      vf_sums(x)                                 lane i is the sum of the lanes of x[i], by the same tree for each
  *      vf_of_i32(p)                               VF_LANES integers
+ *      vf_at_least(p, t)                          mask: which of VF_LANES integers without a sign are at least t
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
  *      VF_ELEMENT(p)                              the element at p in all lanes
  *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it

@@ -87,6 +87,7 @@ VF_INLINE vm vm_or(vm a, vm b) { return a | b; }
 VF_INLINE int vm_any(vm a) { return a; }
 VF_INLINE int vm_all(vm a) { return a; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return mask ? yes : no; }
+VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return *p >= t; }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return (real)*p; }
 VF_INLINE void vf_transpose(vf *r) { (void)r; }
 #endif
