@@ -107,10 +107,10 @@ static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t
     }
 }
 
-/* dst[i*stride + c] = X[c][i] * factor[i], or 0 where empty[i], for `rows` lanes i of one vector and n rows c of X.  0 stays 0
- * even where factor is NaN: a dropped key has weight 0 in every row. */
-VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
-                                int64_t stride)
+/* dst[i*stride + c] = X[c][i] * factor[i] for `rows` lanes i of one vector and n rows c of X.  guarded: 0 where empty[i], and 0
+ * stays 0 even where factor is NaN: a dropped key has weight 0 in every row. */
+VF_INLINE void store_lanes(const attn_dtype dtype, const int guarded, int64_t rows, int64_t n, const real *X, vf factor, vm empty,
+                           void *dst, int64_t stride)
 {
     for (int64_t c = 0; c < n; c += VF_LANES) {
         int64_t count = least(n - c, VF_LANES);
@@ -123,7 +123,10 @@ VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n,
             for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_load(X + (c + i) * TILE) : vf_zero();
         }
         VF_UNROLL
-        for (int i = 0; i < VF_LANES; i++) r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
+        for (int i = 0; i < VF_LANES; i++) {
+            if (guarded) r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
+            else r[i] = vf_fma(r[i], factor, vf_zero()); /* the same bits: no 0 is negative */
+        }
         vf_transpose(r);
         if (rows >= VF_LANES) {
             VF_UNROLL
@@ -132,6 +135,19 @@ VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n,
             for (int i = 0; i < rows; i++) store_some(dtype, dst, i * stride + c, r[i], count);
         }
     }
+}
+
+/* Which lanes are guarded: a factor that is finite needs none, and that is the common case. */
+VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
+                                int64_t stride)
+{
+    const vf most = vf_set(-REAL_LOWEST), lowest = vf_set(REAL_LOWEST);
+    real inside[VF_LANES];
+    int plain = !vm_any(empty);
+    vf_store(inside, vf_select(vm_and(vf_ge(factor, lowest), vf_ge(most, factor)), vf_zero(), vf_set(1)));
+    for (int i = 0; i < VF_LANES; i++) plain &= inside[i] == 0;
+    if (plain) store_lanes(dtype, 0, rows, n, X, factor, empty, dst, stride);
+    else store_lanes(dtype, 1, rows, n, X, factor, empty, dst, stride);
 }
 
 /* The same for all lanes of a tile: times keep / l, or 0 where l is 0. */

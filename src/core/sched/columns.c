@@ -26,8 +26,8 @@ static int64_t row_at(const attn_task *task, const attn_tile *tile)
 void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shared)
 {
     const attn_walk *w = task->walk;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, &f->tile);
-    const size_t lanes = (size_t)(f->tile.width * w->kernel->lanes);
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, f->tile);
+    const size_t lanes = (size_t)(f->tile->width * w->kernel->lanes);
     memcpy(shared + w->shared.row_m + at * size, f->m, lanes * (size_t)size);
     memcpy(shared + w->shared.row_l + at * size, f->l, lanes * (size_t)size);
     if (w->problem.mask.empty != ATTN_EMPTY_UNIFORM) return;

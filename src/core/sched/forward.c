@@ -20,7 +20,7 @@
 
 /* A query tile with its place in memory. */
 typedef struct slot {
-    attn_task task; /* of its head */
+    const attn_task *task; /* of its head */
     attn_tile tile;
     void *Qt, *Ot, *m, *l;
     attn_interval keys;       /* that it visits */
@@ -33,7 +33,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
 {
     const attn_scratch *at = &task->walk->scratch;
     slot s;
-    s.task = *task;
+    s.task = task;
     s.tile = attn_tile_at(task->walk, t);
     /* Packed sequences end where they end; padded ones have rows behind them, which see no key. */
     if (task->walk->problem.mask.packed) s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
@@ -93,37 +93,38 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
 /* The slot's next run of keys from run->high on, below `high`. */
 static int next_run(const slot *s, int64_t high, attn_interval *run)
 {
-    return attn_task_run(&s->task, &s->tile, attn_max(run->high, s->keys.low), attn_min(high, s->keys.high), run);
+    return attn_task_run(s->task, &s->tile, attn_max(run->high, s->keys.low), attn_min(high, s->keys.high), run);
 }
 
-/* Where only the first queries of a tile see a run, being global: the slot without the other vectors. */
-static slot slot_of_run(const slot *s, const attn_interval *run)
+/* Where only the first queries of a tile see a run, being global: the slot without the other vectors, in *room. */
+static const slot *slot_of_run(const slot *s, const attn_interval *run, slot *room)
 {
     const attn_view *view = &s->tile.view;
-    const int64_t lanes = s->task.walk->kernel->lanes;
-    slot part = *s;
-    if (view->global_rows == 0 || (run->low < view->others.high && view->others.low < run->high)) return part;
-    part.tile.width = (int)attn_ceil_div(view->global_rows, lanes);
-    part.tile.rows = attn_min(part.tile.rows, part.tile.width * lanes);
-    return part;
+    if (view->global_rows == 0 || (run->low < view->others.high && view->others.low < run->high)) return s;
+    const int64_t lanes = s->task->walk->kernel->lanes;
+    *room = *s;
+    room->tile.width = (int)attn_ceil_div(view->global_rows, lanes);
+    room->tile.rows = attn_min(room->tile.rows, room->tile.width * lanes);
+    return room;
 }
 
 /* What the slot sees of a block, which begins with `run`. */
 static void fold_block(slot *s, const attn_keys *block, attn_interval run)
 {
+    slot room;
     do {
-        attn_keys keys = attn_keys_within(&s->task, block, run.low, run.high);
-        slot part = slot_of_run(s, &run);
-        const int found = score(&s->task, &part, &keys);
+        attn_keys keys = attn_keys_within(s->task, block, run.low, run.high);
+        const slot *part = slot_of_run(s, &run, &room);
+        const int found = score(s->task, part, &keys);
         s->dropped |= found != 0;
-        fold(&s->task, &part, &keys, found, 0);
+        fold(s->task, part, &keys, found, 0);
     } while (next_run(s, block->high, &run));
 }
 
 /* Leaves a slot the keys of one part. */
 static void cut(slot *s, int64_t part)
 {
-    int64_t part_kv = s->task.walk->part_kv;
+    int64_t part_kv = s->task->walk->part_kv;
     s->keys.low = attn_clamp(part * part_kv, s->keys.low, s->keys.high);
     s->keys.high = attn_clamp((part + 1) * part_kv, s->keys.low, s->keys.high);
 }
@@ -131,7 +132,7 @@ static void cut(slot *s, int64_t part)
 /* The state of s takes in that of another part. */
 static void merge(const slot *s, const slot *other)
 {
-    const attn_walk *w = s->task.walk;
+    const attn_walk *w = s->task->walk;
     w->kernel->merge(s->tile.width, w->problem.shape.dim_v, other->m, other->l, other->Ot, s->m, s->l, s->Ot);
 }
 
@@ -194,7 +195,7 @@ static int find_empty(const attn_task *task, const slot *s, int32_t *empty)
 /* shared: what lies behind the workers' memory. */
 static void finish_slot(slot *s, char *shared)
 {
-    const attn_task *task = &s->task;
+    const attn_task *task = s->task;
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     int32_t *empty = attn_part(task, w->scratch.empty);
@@ -212,7 +213,8 @@ static void finish_slot(slot *s, char *shared)
     if (repeat) repeat_carefully(task, s);
     finish(task, s);
     if (s->empty || p->bias.sink) mark_empty(task, s);
-    attn_finished done = {s->tile, s->Qt, s->m, s->l, s->keys, s->empty};
+    if (!w->outputs) return;
+    attn_finished done = {&s->tile, s->Qt, s->m, s->l, s->keys, s->empty};
     attn_outputs_of_tile(task, &done, shared);
 }
 
@@ -241,7 +243,7 @@ static int64_t beyond_gaps(const slot *slots, int64_t count, int64_t j)
 /* The walk proper: all slots, which share a key head, against the keys that one of them sees. */
 static void fold_all(slot *slots, int64_t count)
 {
-    const attn_walk *w = slots[0].task.walk;
+    const attn_walk *w = slots[0].task->walk;
     int64_t high = 0, end;
     for (int64_t t = 0; t < count; t++) high = attn_max(high, slots[t].keys.high);
     for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, end)) {
@@ -253,7 +255,7 @@ static void fold_all(slot *slots, int64_t count)
             any |= needed[t] = next_run(&slots[t], end, &run[t]);
         }
         if (!any) continue;
-        attn_keys block = attn_task_keys(&slots[0].task, j, end);
+        attn_keys block = attn_task_keys(slots[0].task, j, end);
         for (int64_t t = 0; t < count; t++)
             if (needed[t]) fold_block(&slots[t], &block, run[t]);
     }
@@ -282,29 +284,30 @@ static int64_t open_tiles(const attn_task *task, int64_t group, slot *slots)
 }
 
 /* Few queries: their one tile, of some heads that share a key head, so that each key is read once for all of them. */
-static int64_t open_heads(const call *c, char *memory, int64_t number, slot *slots)
+static int64_t open_heads(const call *c, char *memory, int64_t number, attn_task *tasks, slot *slots)
 {
     const attn_walk *w = c->walk;
     const attn_shape *shape = &w->problem.shape;
     int64_t heads = shape->heads_q / shape->heads_kv, groups = attn_ceil_div(heads, w->group), count = 0;
     int64_t first = number % groups * w->group, key_head = number / groups;
     for (int64_t h = first; h < attn_min(first + w->group, heads); h++) {
-        attn_task task = attn_task_of_head(w, c->args, memory, key_head * heads + h);
-        slots[count] = slot_at(&task, 0, count);
-        count += open_slot(&task, &slots[count]);
+        attn_task *task = &tasks[h - first];
+        *task = attn_task_of_head(w, c->args, memory, key_head * heads + h);
+        slots[count] = slot_at(task, 0, count);
+        count += open_slot(task, &slots[count]);
     }
     return count;
 }
 
 /* A group of tiles, by its number.  Heads in order, so that workers share a head's keys in the cache; the last queries first, since
  * under a causal mask they see the most keys. */
-static int64_t open_slots(const call *c, char *memory, int64_t number, slot *slots)
+static int64_t open_slots(const call *c, char *memory, int64_t number, attn_task *tasks, slot *slots)
 {
     const attn_walk *w = c->walk;
-    if (w->by_heads) return open_heads(c, memory, number, slots);
-    const int64_t groups = attn_ceil_div(w->tiles, w->group);
-    attn_task task = attn_task_of_head(w, c->args, memory, number / groups);
-    return open_tiles(&task, groups - 1 - number % groups, slots);
+    if (w->by_heads) return open_heads(c, memory, number, tasks, slots);
+    const int64_t groups = w->tiles == 1 ? 1 : attn_ceil_div(w->tiles, w->group), head = groups == 1 ? number : number / groups;
+    tasks[0] = attn_task_of_head(w, c->args, memory, head);
+    return open_tiles(&tasks[0], groups - 1 - (number - head * groups), slots);
 }
 
 static void run_slots(const call *c, slot *slots, int64_t count)
@@ -356,8 +359,9 @@ static void run_head(void *context, int64_t worker, int64_t number)
 static void run_group(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
+    attn_task tasks[ATTN_MOST_TILES];
     slot slots[ATTN_MOST_TILES];
-    run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, slots));
+    run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, tasks, slots));
 }
 
 /* ---- parts: few queries and heads, many keys ---- */
@@ -366,7 +370,7 @@ static void run_group(void *context, int64_t worker, int64_t number)
 static int *use_state(const call *c, slot *s, int64_t part)
 {
     const attn_walk *w = c->walk;
-    int64_t head = s->task.b * w->problem.shape.heads_q + s->task.h;
+    int64_t head = s->task->b * w->problem.shape.heads_q + s->task->h;
     char *state = shared_of(c) + w->shared.states + (head * w->parts + part) * w->shared.state_bytes;
     s->Ot = state;
     s->m = state + w->scratch.Ot_bytes;
@@ -379,13 +383,14 @@ static void run_part(void *context, int64_t worker, int64_t number)
     const call *c = context;
     const attn_walk *w = c->walk;
     int64_t part = number % w->parts;
+    attn_task tasks[ATTN_MOST_TILES];
     slot slots[ATTN_MOST_TILES];
     int *dropped[ATTN_MOST_TILES];
-    int64_t count = open_slots(c, c->workspace + worker * w->scratch.bytes, number / w->parts, slots);
+    int64_t count = open_slots(c, c->workspace + worker * w->scratch.bytes, number / w->parts, tasks, slots);
     for (int64_t t = 0; t < count; t++) {
         slot *s = &slots[t];
         dropped[t] = use_state(c, s, part);
-        start_with(&s->task, s, part == 0 ? attn_task_sink(&s->task) : -INFINITY); /* one part has the sink */
+        start_with(s->task, s, part == 0 ? attn_task_sink(s->task) : -INFINITY); /* one part has the sink */
         cut(s, part);
     }
     if (count) fold_all(slots, count);

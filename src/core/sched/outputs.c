@@ -63,7 +63,7 @@ void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t ro
 /* n keys from key `first` on, as they stand in S. */
 static void store(const attn_task *task, const attn_finished *f, const attn_pairs *pairs, int64_t first, int64_t n)
 {
-    task->walk->kernel->store_columns(f->tile.width, f->tile.rows, n, 1, attn_part(task, task->walk->scratch.S),
+    task->walk->kernel->store_columns(f->tile->width, f->tile->rows, n, 1, attn_part(task, task->walk->scratch.S),
                                       pairs->base + first * (int64_t)attn_dtype_bytes(pairs->dtype), pairs->dtype, pairs->stride);
 }
 
@@ -75,15 +75,15 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     int64_t all = p->mask.packed || p->paging.paged ? task->sight.len_kv : p->shape.len_kv;
     void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
     if (f->keys.low == f->keys.high)
-        w->kernel->pack_query(f->tile.width, f->tile.rows, p->shape.dim_qk,
-                              attn_query_row(task, task->args->q, &p->q, f->tile.first), p->q.dtype, p->q.stride[2],
+        w->kernel->pack_query(f->tile->width, f->tile->rows, p->shape.dim_qk,
+                              attn_query_row(task, task->args->q, &p->q, f->tile->first), p->q.dtype, p->q.stride[2],
                               attn_task_scale(task), f->Qt);
     for (int64_t j = 0; j < all;) {
         attn_keys keys = attn_task_keys_alone(task, j, attn_block_end(w, j, all));
         int64_t n = keys.high - keys.low;
-        w->kernel->score(f->tile.width, n, p->shape.dim_qk, f->Qt, keys.K, keys.ldk, S, block_max, keys.K, keys.ldk);
+        w->kernel->score(f->tile->width, n, p->shape.dim_qk, f->Qt, keys.K, keys.ldk, S, block_max, keys.K, keys.ldk);
         if (pairs->stage == ATTN_STAGE_CAPPED && p->score.softcap > 0)
-            w->kernel->softcap(f->tile.width, n, S, block_max, p->score.softcap, NULL, NULL);
+            w->kernel->softcap(f->tile->width, n, S, block_max, p->score.softcap, NULL, NULL);
         store(task, f, pairs, j, n);
         j = keys.high;
     }
@@ -137,8 +137,8 @@ static void finish_rows(const attn_task *task, const attn_finished *f)
     const attn_want *want = &w->problem.want;
     const attn_args *a = task->args;
     const double *sums = attn_part(task, w->scratch.row_sums);
-    for (int64_t lane = 0; lane < f->tile.rows; lane++) {
-        int64_t i = f->tile.first + lane;
+    for (int64_t lane = 0; lane < f->tile->rows; lane++) {
+        int64_t i = f->tile->first + lane;
         double most = attn_real_at(attn_part(task, w->scratch.row_max), w->compute, lane), l = attn_real_at(f->l, w->compute, lane);
         int broken = isnan(l), sees = most > -INFINITY || (f->empty && f->empty[lane]);
         double entropy = broken ? l : 0;
@@ -158,12 +158,12 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
     const attn_want *want = &w->problem.want;
     const attn_out_kernel *kernel = &w->kernel->outputs;
     const double probability = w->problem.dropout.probability;
-    const int width = f->tile.width;
+    const int width = f->tile->width;
     const int64_t n = keys->high - keys->low;
     void *S = attn_part(task, w->scratch.S);
     int weights = 0;
 
-    attn_task_score(task, &f->tile, f->Qt, keys, NULL);
+    attn_task_score(task, f->tile, f->Qt, keys, NULL);
     if (wants_rows(want)) kernel->keep_max(width, attn_part(task, w->scratch.block_max), attn_part(task, w->scratch.row_max));
     for (int k = 0; k < count; k++) {
         if (pairs[k].stage == ATTN_STAGE_BIASED) store(task, f, &pairs[k], keys->low, n);
@@ -172,13 +172,13 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
     if (f->empty) w->kernel->revive(width, n, S, f->empty);
     if (want->entropy || want->effective_keys) kernel->add_entropy(width, n, S, f->m, attn_part(task, w->scratch.row_sums));
     if (want->topk)
-        kernel->take_top(width, f->tile.rows, n, S, f->m, f->l, keys->low, want->topk, attn_part(task, w->scratch.top),
+        kernel->take_top(width, f->tile->rows, n, S, f->m, f->l, keys->low, want->topk, attn_part(task, w->scratch.top),
                          attn_part(task, w->scratch.top_index));
     if (!weights) return;
     kernel->weigh(width, n, S, f->m, f->l);
     if (want->after_dropout && attn_drops_weights(&w->problem)) {
         attn_drop drop;
-        attn_task_drop(task, &f->tile, keys->low, &drop);
+        attn_task_drop(task, f->tile, keys->low, &drop);
         kernel->drop_weights(width, n, S, &drop, probability < 1 ? 1 / (1 - probability) : 0);
     }
     for (int k = 0; k < count; k++)
@@ -190,24 +190,24 @@ void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *s
     const attn_walk *w = task->walk;
     const attn_want *want = &w->problem.want;
     attn_pairs pairs[ATTN_MOST_PAIRS];
-    int count = attn_pairs_wanted(task, f->tile.first, pairs), walk = wants_rows(want);
+    int count = attn_pairs_wanted(task, f->tile->first, pairs), walk = wants_rows(want);
 
     if (want->rows) pairs[count++] = viewed_pairs(task);
     for (int k = 0; k < count; k++) {
-        attn_pairs_clear(task, &pairs[k], f->tile.rows);
+        attn_pairs_clear(task, &pairs[k], f->tile->rows);
         if (pairs[k].stage < ATTN_STAGE_BIASED) store_undropped(task, f, &pairs[k]);
         else walk = 1;
     }
     if (wants_rows(want)) start_rows(task);
     attn_interval run = {f->keys.low, f->keys.low};
-    while (walk && attn_task_next(task, &f->tile, f->empty != NULL, f->keys.high, &run)) {
+    while (walk && attn_task_next(task, f->tile, f->empty != NULL, f->keys.high, &run)) {
         attn_keys keys = attn_task_keys_alone(task, run.low, run.high);
         use_block(task, f, &keys, pairs, count);
     }
     if (wants_rows(want)) finish_rows(task, f);
     if (want->rows) {
         const attn_pairs *view = &pairs[count - 1];
-        attn_rows rows = {task->b,    task->h,     f->tile.first, f->tile.rows, w->problem.shape.len_kv,
+        attn_rows rows = {task->b,    task->h,     f->tile->first, f->tile->rows, w->problem.shape.len_kv,
                           view->base, view->dtype, view->stride};
         task->args->visit_rows(task->args->visit_context, &rows);
     }

@@ -8,7 +8,7 @@
 
 /* A query tile that forward has finished. */
 typedef struct attn_finished {
-    attn_tile tile;
+    const attn_tile *tile;
     void *Qt; /* packed, unless `keys` is empty */
     const void *m, *l;
     attn_interval keys;   /* that it visits */

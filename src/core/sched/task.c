@@ -23,8 +23,8 @@ static attn_task task_of(const attn_walk *walk, const attn_args *args, char *mem
 attn_task attn_task_of_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t head)
 {
     const attn_shape *shape = &walk->problem.shape;
-    const int64_t h = head % shape->heads_q;
-    return task_of(walk, args, memory, head / shape->heads_q, h, h / (shape->heads_q / shape->heads_kv));
+    const int64_t h = head % shape->heads_q, g = shape->heads_q == shape->heads_kv ? h : h / (shape->heads_q / shape->heads_kv);
+    return task_of(walk, args, memory, head / shape->heads_q, h, g);
 }
 
 attn_task attn_task_of_key_head(const attn_walk *walk, const attn_args *args, char *memory, int64_t key_head)

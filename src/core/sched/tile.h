@@ -18,7 +18,8 @@ typedef struct attn_tile {
 static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
 {
     int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes;
-    int64_t vectors = attn_ceil_div(len_q, lanes), each = vectors / walk->tiles, more = vectors % walk->tiles;
+    int64_t vectors = attn_ceil_div(len_q, lanes), each = vectors, more = 0; /* divisions are seen where heads are short */
+    if (walk->tiles > 1) each = vectors / walk->tiles, more = vectors % walk->tiles;
     attn_tile tile = {0};
     tile.width = (int)(each + (t < more));
     tile.first = (t * each + attn_min(t, more)) * lanes;
@@ -36,7 +37,7 @@ static inline attn_interval attn_tile_look(const attn_sight *sight, attn_tile *t
 /* The end of the block that holds key j, no further than `high`. */
 static inline int64_t attn_block_end(const attn_walk *walk, int64_t j, int64_t high)
 {
-    return attn_min(high, (j / walk->block_kv + 1) * walk->block_kv);
+    return attn_min(high, j < walk->block_kv ? walk->block_kv : (j / walk->block_kv + 1) * walk->block_kv);
 }
 
 #endif

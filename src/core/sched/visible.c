@@ -137,13 +137,22 @@ static void gather(const attn_interval *keys, int first, attn_interval *any, att
     all->high = first ? keys->high : attn_min(all->high, keys->high);
 }
 
+/* Nothing but lengths: a short head is over so soon that finding this out the long way would be seen. */
+static int sees_all(const attn_sight *sight)
+{
+    return sight->left == INT64_MAX && sight->right == INT64_MAX && !sight->chunk && sight->dilation == 1 && !sight->ranges &&
+           !sight->global_q && !sight->global_kv;
+}
+
 attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows)
 {
     const attn_seen none = {nothing, nothing};
     attn_view view = {none, none, 0, nothing};
     int64_t live = attn_clamp(sight->len_q - first, 0, rows);
     if (live == 0) return view;
-    if (sight->ranges || sight->global_q || sight->global_kv) {
+    if (sees_all(sight)) {
+        view.any.near.high = view.all.near.high = sight->len_kv;
+    } else if (sight->ranges || sight->global_q || sight->global_kv) {
         for (int64_t i = first; i < first + live; i++) {
             attn_seen seen = attn_keys_of_query(sight, i);
             gather(&seen.near, i == first, &view.any.near, &view.all.near);

@@ -147,6 +147,9 @@ int attn_walk_init(attn_walk *walk, int threads)
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
     const int small = is_brief(walk);
+    const attn_want *want = &p->want;
+    walk->outputs = want->weights || want->scores || want->rows || want->row_max || want->entropy || want->effective_keys ||
+                    want->column_sum || want->topk > 0;
     walk->group = walk->splits = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;
