@@ -105,6 +105,17 @@ void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, 
                        attn_linear_row_out(head, head->args->o, &p->o, h, first), p->o.dtype, p->o.stride[2], NULL, 0);
 }
 
+/* Asks for the rows of a tensor that the next chunk will read (or write), `n` of them from token `first` on. */
+static void ask_for(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t n,
+                    int64_t dim)
+{
+    const char *row = attn_linear_row(head, base, layout, h, 0);
+    const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
+    n = attn_min(n, head->len_kv - first);
+    for (int64_t i = first; i < first + n; i++)
+        for (int64_t at = 0; at < dim * size; at += 64) __builtin_prefetch(row + i * layout->stride[2] * size + at, 0, 2);
+}
+
 /* Queries first + at .. of a chunk: chunk NULL where all keys are in the state already. */
 static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at, int64_t rows)
 {
@@ -120,6 +131,9 @@ static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chun
     memset(Ot, 0, (size_t)(dv * w->tile_q * size));
     memset(l, 0, (size_t)(w->tile_q * size));
     w->backward->add_values(width, w->dim_f, dv, Qt, state, w->ld_v, Ot);
+    const attn_linear_problem *p = &w->problem;
+    const int64_t soon = first + at + w->chunk;
+    if (chunk) ask_for(head, head->args->k, &p->k, head->g, soon, rows, p->shape.dim_qk);
     if (w->normalised) w->linear->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
     if (chunk) {
         if (chunk->logs) {
@@ -130,10 +144,13 @@ static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chun
             w->linear->scale_lanes(width, 1, factors, l);
         }
         S = attn_linear_part(head, w->scratch.S);
+        ask_for(head, head->args->v, &p->v, head->g, soon, rows, p->shape.dim_v);
         w->forward->score(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), chunk->V,
                           chunk->ldv);
         w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
+        ask_for(head, head->args->q, &p->q, h, soon, rows, p->shape.dim_qk);
         w->backward->add_values(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
+        ask_for(head, head->args->o, &p->o, h, soon, rows, dv);
     }
     attn_linear_finish(head, h, first + at, rows, width);
 }
