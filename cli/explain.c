@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "attn/cost.h"
+#include "bench/linear.h"
 #include "commands.h"
 #include "explain_options.h"
 #include "json.h"
@@ -152,6 +153,59 @@ static void print_text(const char *text, const attn_problem *problem, const attn
     print_options(problem);
 }
 
+/* ---- linear attention ---- */
+
+static const char *const forms[] = {"", "chunked", "recurrent", "quadratic"};
+
+static void json_linear(const char *text, const attn_linear_description *d)
+{
+    cJSON *object = json_begin();
+    json_text(object, "problem", text);
+    json_text(object, "kernel", d->kernel);
+    json_text(object, "why", d->why);
+    json_text(object, "compute", attn_dtype_name(d->compute));
+    json_text(object, "form", forms[d->form]);
+    json_whole(object, "chunk", d->chunk);
+    json_whole(object, "features", d->dim_features);
+    json_whole(object, "threads", d->threads);
+    json_whole(object, "workspace_bytes", (int64_t)d->workspace_bytes);
+    json_number(object, "flops", d->flops);
+    json_end(object);
+}
+
+static void print_linear(const char *text, const attn_linear_problem *p, const attn_linear_description *d)
+{
+    const double state = (double)d->dim_features * (double)p->shape.dim_v * (double)attn_dtype_size(d->compute);
+    printf("problem    %s\n", text);
+    printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
+    printf("why        %s\n", d->why);
+    if (d->form == ATTN_LINEAR_RECURRENT) printf("form       recurrent: token by token through the state\n");
+    else printf("form       %s: %" PRId64 " tokens at a time, as matrix products\n", forms[d->form], d->chunk);
+    printf("state      %" PRId64 " features x %" PRId64 " channels for each head (%.1f KiB)\n", d->dim_features, p->shape.dim_v,
+           state / 1024);
+    printf("threads    %d\n", d->threads);
+    printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
+    printf("work       %.4g Gflop, which grows with the tokens\n", d->flops / 1e9);
+}
+
+static int explain_linear(const char *text, const problem_spec *spec, const common_settings *common)
+{
+    char canonical[512];
+    attn_linear_problem problem;
+    attn_linear_plan *plan = NULL;
+    attn_linear_description description = {.struct_size = sizeof description};
+    attn_options options = options_for_library(common);
+    attn_error error;
+    attn_status status = linear_problem_build(spec, &problem, &error);
+    if (status == ATTN_OK) status = attn_linear_plan_create(&plan, &problem, &options, &error);
+    if (status == ATTN_OK) status = attn_linear_plan_describe(plan, &description, &error);
+    problem_print(spec, canonical, sizeof canonical);
+    if (status == ATTN_OK && common->json) json_linear(canonical, &description);
+    if (status == ATTN_OK && !common->json) print_linear(canonical, &problem, &description);
+    attn_linear_plan_destroy(plan);
+    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
+}
+
 int attn_cmd_explain(int argc, char **argv)
 {
     common_settings common = {0};
@@ -168,8 +222,9 @@ int attn_cmd_explain(int argc, char **argv)
     attn_plan *plan = NULL;
     attn_plan_description description = {.struct_size = sizeof description};
     attn_options options = options_for_library(&common);
-    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build(&spec, &problem, &error) != ATTN_OK ||
-        attn_plan_create(&plan, &problem, &options, &error) != ATTN_OK)
+    if (problem_parse(text, &spec, &error) != ATTN_OK) return command_fail(usage.name, text, &error);
+    if (linear_problem_is(&spec)) return explain_linear(text, &spec, &common);
+    if (problem_build(&spec, &problem, &error) != ATTN_OK || attn_plan_create(&plan, &problem, &options, &error) != ATTN_OK)
         return command_fail(usage.name, text, &error);
     attn_status status = attn_plan_describe(plan, &description, &error);
     problem_print(&spec, canonical, sizeof canonical);

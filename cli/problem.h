@@ -33,6 +33,8 @@ typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE
 typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
 typedef enum spec_alibi { SPEC_ALIBI_NONE, SPEC_ALIBI_HEAD, SPEC_ALIBI_BATCH_HEAD } spec_alibi;
 typedef enum spec_t5 { SPEC_T5_NONE, SPEC_T5_BOTH, SPEC_T5_CAUSAL } spec_t5;
+typedef enum spec_decay { SPEC_DECAY_NONE, SPEC_DECAY_HEAD, SPEC_DECAY_CHANNEL } spec_decay;
+typedef enum spec_rule { SPEC_RULE_ADD, SPEC_RULE_DELTA, SPEC_RULE_LOW_RANK } spec_rule;
 typedef enum spec_empty { SPEC_EMPTY_ZERO, SPEC_EMPTY_UNIFORM } spec_empty;
 typedef enum spec_order { SPEC_BHSD, SPEC_BSHD } spec_order;
 
@@ -84,7 +86,10 @@ typedef struct problem_spec {
     int64_t clipped; /* 0, or a bias by distance up to here */
     int dtable;      /* the gradient of the table of either */
 
-    char phi[SPEC_NAME]; /* of linear attention: "elu1" */
+    char phi[SPEC_NAME]; /* of linear attention: "elu1", "favor/256" */
+    int decay;           /* spec_decay */
+    int rule;            /* spec_rule */
+    int linear;          /* `attn run --linear`; no word of its own */
 
     /* What later versions compute. */
     int rope;

@@ -52,8 +52,11 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
     const char *missing = spec->op == SPEC_DECODE                                       ? "decode"
                           : spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention"
                                                                                         : NULL;
+    const char *word = spec->phi[0] ? "phi" : spec->decay ? "decay" : spec->rule ? "rule" : NULL;
+    if (!missing && word)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
+                       word);
     if (!missing && strncmp(spec->score, "additive", 8) == 0) missing = "additive score";
-    if (!missing && spec->phi[0]) missing = "feature maps outside of linear attention";
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
         const problem_rule *rule = &problem_rules[r];

@@ -33,17 +33,20 @@ static const command_usage usage = {
              "has tan_o and tan_lse along the tangents tan_q, tan_k, tan_v and tan_bias that are\n"
              "given; with --double-backward second_do, second_dlse, second_q, second_k, second_v and\n"
              "second_bias, for the same as what flows back into dq, dk, dv and dbias.\n"
-             "With --phi it is linear attention: o and, with --weights, f(q_i).f(k_j) over the\n"
-             "denominator; causal, scale and seed are what it has beside.\n"
+             "With --linear, --phi or --rule it is linear attention: o and, with --weights, what each\n"
+             "value contributes. It also uses decay (its log, for each token, or each token and\n"
+             "feature), beta (with --rule=delta), erase and write (--rule=low-rank), omega,\n"
+             "initial_state and initial_sum; omega is drawn from --seed where the file has none.\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
-             "  attn run -o o.npy --query=q.npy --key=k.npy --value=v.npy --window=256,0\n",
+             "  attn run -o o.npy --query=q.npy --key=k.npy --value=v.npy --window=256,0\n"
+             "  attn run layer.safetensors -o out.safetensors --linear --phi=favor/256 --causal\n",
 };
 
 typedef struct run_settings {
     const char *output;
-    int compare;
+    int compare, state;
     output_settings outputs;
     problem_spec *spec;
 } run_settings;
@@ -73,11 +76,21 @@ static attn_status set_compare(void *target, const char *name, const char *value
     return ATTN_OK;
 }
 
+static attn_status set_linear(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)value, (void)error;
+    if (strcmp(name, "linear") == 0) ((run_settings *)target)->spec->linear = 1;
+    else ((run_settings *)target)->state = 1;
+    return ATTN_OK;
+}
+
 static const option_row run_options[] = {
     {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
     {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", set_operation},
     {"jvp", 0, NULL, "write tangents too: tan_o, tan_lse; needs tan_q, ...", set_operation},
     {"double-backward", 0, NULL, "write the gradient of the gradient: second_q, ...", set_operation},
+    {"linear", 0, NULL, "linear attention; so do --phi and --rule", set_linear},
+    {"state", 0, NULL, "with --linear: write final_state, final_sum too", set_linear},
     {"compare", 0, NULL, "tell how far the results are from those in IN", set_compare},
     {NULL, 0, NULL, NULL, NULL},
 };
@@ -120,6 +133,7 @@ static attn_status add_metadata(attn_tensors *out, const attention_input *input,
 typedef struct run_report {
     const attention_input *input;
     const attn_tensors *out;
+    const linear_work *linear;
     const char *output, *problem, *kernel;
     double seconds;
     difference differences[MOST_OUTPUTS + MOST_GRADIENTS];
@@ -155,7 +169,8 @@ static void print_json(const run_report *report)
     cJSON *unused = json_list(object, "unused");
     for (int64_t k = 0; input->file && k < attn_tensors_count(input->file); k++) {
         const attn_tensor *tensor = attn_tensors_at(input->file, k);
-        if (!is_used(input, tensor)) cJSON_AddItemToArray(unused, cJSON_CreateString(tensor->name));
+        if (!is_used(input, tensor) && !linear_work_uses(report->linear, tensor))
+            cJSON_AddItemToArray(unused, cJSON_CreateString(tensor->name));
     }
     cJSON *written = json_list(object, "written");
     for (int64_t k = 0; k < attn_tensors_count(report->out); k++) json_tensor(written, NULL, attn_tensors_at(report->out, k));
@@ -188,7 +203,8 @@ static void print_text(const run_report *report)
     int unused = 0;
     for (int64_t k = 0; input->file && k < attn_tensors_count(input->file); k++) {
         const attn_tensor *tensor = attn_tensors_at(input->file, k);
-        if (!is_used(input, tensor)) printf("%s%s", unused++ ? ", " : "unused  ", tensor->name);
+        if (!is_used(input, tensor) && !linear_work_uses(report->linear, tensor))
+            printf("%s%s", unused++ ? ", " : "unused  ", tensor->name);
     }
     if (unused) putchar('\n');
     printf("problem %s\nkernel  %s, %.3g ms\n", report->problem, report->kernel, 1e3 * report->seconds);
@@ -219,20 +235,16 @@ static attn_status compare(run_report *report, attn_error *error)
     return status;
 }
 
-/* Linear attention reads the same tensors; its feature map comes back when they are loaded. */
-static attn_status load(attention_input *input, const char *path, const run_settings *settings, const input_settings *in,
-                        attn_error *error)
+/* Flags of one kind of attention with the other. */
+static attn_status check_linear_flags(const run_settings *settings, int linear, attn_error *error)
 {
-    input_settings plain = *in;
-    const char *beside = in->spec.phi[0] ? output_beside(&settings->outputs, &in->spec) : NULL;
-    *input = (attention_input){0};
-    if (beside && strcmp(beside, "weights") != 0)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "--phi: attn run writes o and weights of linear attention, not --%s", beside);
-    plain.spec.phi[0] = 0;
-    attn_status status = input_load(input, path, &plain, INPUT_VALUE, error);
-    if (status != ATTN_OK || !in->spec.phi[0]) return status;
-    input->spec.op = SPEC_LINEAR;
-    memcpy(input->spec.phi, in->spec.phi, sizeof input->spec.phi);
+    const char *beside = linear ? output_beside(&settings->outputs, settings->spec) : NULL;
+    const int op = settings->spec->op;
+    if (linear && op != SPEC_FORWARD && op != SPEC_BACKWARD)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has forward and --backward only");
+    if (settings->state && !linear) return failure(error, ATTN_ERR_ARGUMENT, "state: there is a state with --linear only");
+    if (beside && strcmp(beside, "weights") != 0 && strcmp(beside, "backward") != 0)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention writes o and weights, not --%s", beside);
     return ATTN_OK;
 }
 
@@ -244,11 +256,16 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     backward_work gradients = {0};
     attn_tensors *out = NULL;
     char problem[512], kernels[200] = "";
-    attn_status status = load(&input, path, settings, in, error);
-    const int beyond = in->spec.op != SPEC_FORWARD, linear = in->spec.phi[0] != 0;
+    linear_work walk = {0};
+    input_settings plain = *in;
+    const int linear = linear_is_wanted(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
+    plain.spec = linear_input_spec(&in->spec);
+    attn_status status = check_linear_flags(settings, linear, error);
+    if (status != ATTN_OK) return status;
+    status = input_load(&input, path, &plain, INPUT_VALUE, error);
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
-    if (status == ATTN_OK) outputs_want(&settings->outputs, &input);
+    if (status == ATTN_OK && !linear) outputs_want(&settings->outputs, &input);
     attn_problem forward = beyond ? forward_of(&input.problem) : input.problem;
     if (status == ATTN_OK && !linear) {
         status = computation_begin(&work, &forward, common, error);
@@ -256,7 +273,12 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     }
     attn_args args = input.args;
     if (status == ATTN_OK) status = attn_tensors_create(&out, error);
-    if (status == ATTN_OK) status = outputs_add(out, &input, &input.problem, &args, error);
+    if (status == ATTN_OK && linear) {
+        status = linear_work_begin(&walk, &input, in, settings->state, out, common, error);
+        if (status == ATTN_OK) input.spec = walk.spec;
+        else failure_about(error, input.path);
+    }
+    if (status == ATTN_OK && !linear) status = outputs_add(out, &input, &input.problem, &args, error);
     if (status == ATTN_OK && beyond) {
         status = backward_begin(&gradients, &input, out, &args, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
@@ -264,16 +286,15 @@ static attn_status run(const char *path, const run_settings *settings, const inp
 
     double begin = seconds_now();
     if (status == ATTN_OK) {
-        status = linear ? run_linear(&input, &args, common, kernels, sizeof kernels, error)
-                        : compute_whole(&work, &forward, &args, common, "attention", error);
+        status = linear ? linear_work_run(&walk, common, error) : compute_whole(&work, &forward, &args, common, "attention", error);
         if (status == ATTN_OK && beyond) status = backward_run(&gradients, &args, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
-    run_report report = {&input, out, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
+    run_report report = {&input, out, &walk, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
     if (status == ATTN_OK && settings->compare) status = compare(&report, error);
     problem_print(&input.spec, problem, sizeof problem);
-    if (status == ATTN_OK && !linear)
-        snprintf(kernels, sizeof kernels, "%s%s%s", work.description.kernel, beyond ? ", " : "",
+    if (status == ATTN_OK)
+        snprintf(kernels, sizeof kernels, "%s%s%s", linear ? walk.description.kernel : work.description.kernel, beyond ? ", " : "",
                  beyond ? gradients.computation.description.kernel : "");
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
     if (status == ATTN_OK) status = attn_tensors_write(out, settings->output, error);
@@ -281,6 +302,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) print_text(&report);
     if (status == ATTN_OK && !common->json) print_differences(&report);
     attn_tensors_destroy(out);
+    linear_work_end(&walk);
     computation_end(&work);
     backward_end(&gradients);
     input_free(&input);

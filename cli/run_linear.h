@@ -1,17 +1,40 @@
 /* SPDX-License-Identifier: MIT
  *
- * run_linear.h - what `attn run --phi` does: linear attention over the tensors of a file. */
+ * run_linear.h - `attn run --linear`: linear attention over the tensors of a file. */
 #ifndef ATTN_CLI_RUN_LINEAR_H
 #define ATTN_CLI_RUN_LINEAR_H
 
+#include "attn/linear.h"
 #include "input.h"
+#include "options.h"
 
-/*
- * Computes o, and weights where args->weights is there, in the forms that outputs_add gave them.  input->spec.phi is the feature
- * map; causal, scale and seed are the only options that linear attention has.  Weights are the outputs for the identity as values:
- * f(q_i).f(k_j) over the denominator.  kernel gets the kernel's name.
- */
-attn_status run_linear(const attention_input *input, const attn_args *args, const common_settings *common, char *kernel,
-                       size_t size, attn_error *error);
+/* Tensors that only linear attention has, by their names in files. */
+enum { LINEAR_DECAY, LINEAR_BETA, LINEAR_ERASE, LINEAR_WRITE, LINEAR_OMEGA, LINEAR_STATE, LINEAR_SUM, LINEAR_TENSORS };
+
+typedef struct linear_work {
+    const attention_input *input;
+    problem_spec spec; /* what is run, for printing */
+    attn_linear_problem problem;
+    attn_linear_args args;
+    attn_linear_plan *plan, *backward;
+    attn_linear_description description;
+    void *weights; /* [batch, head, query, key]; NULL: not wanted */
+    const attn_tensor *used[LINEAR_TENSORS];
+    void *owned[16];
+    int owned_count;
+} linear_work;
+
+/* 1 if the words ask for linear attention. */
+int linear_is_wanted(const problem_spec *spec);
+/* What is left for input_load: the words that both know. */
+problem_spec linear_input_spec(const problem_spec *spec);
+
+/* Plans, and adds every output to `out`; state: final_state and final_sum too.  Ends in linear_work_end, also after a failure. */
+attn_status linear_work_begin(linear_work *work, const attention_input *input, const input_settings *settings, int state,
+                              attn_tensors *out, const common_settings *common, attn_error *error);
+attn_status linear_work_run(const linear_work *work, const common_settings *common, attn_error *error);
+void linear_work_end(linear_work *work);
+
+int linear_work_uses(const linear_work *work, const attn_tensor *tensor);
 
 #endif

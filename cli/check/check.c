@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../check_linear.h"
 #include "../commands.h"
 #include "../conformance/conformance.h"
 #include "../failure.h"
@@ -54,6 +55,7 @@ static const command_usage usage = {
              "  memory=KIND   strides: dense, padded, backward, broadcast, mixed\n"
              "  ktype= vtype= otype= biastype=TYPE   storage that differs from that of q\n"
              "  index=i32     lengths and offsets in 32 bits\n"
+             "Linear attention has none of these; it is checked in every form that it has.\n"
              "Example: attn check fwd:f32:sq33:skv65:d64:causal:fill=huge:poison=nan\n"
              "A failure prints such a line: pasted behind `attn check`, it fails again.\n",
 };
@@ -176,6 +178,41 @@ static void print_rows(const checker *k)
     printf("largest error of all: %.3f of the bound\n", worst);
 }
 
+/* Linear attention, on every kernel of its compute type. */
+static attn_status check_linear_on_all(checker *k, const problem_spec *spec, attn_error *error)
+{
+    const attn_dtype compute = spec->dtype == SPEC_F64 ? ATTN_F64 : ATTN_F32;
+    char text[CASE_TEXT];
+    problem_print(spec, text, sizeof text);
+    for (int i = 0; i < k->count; i++) {
+        kernel_row *row = &k->rows[i];
+        linear_verdict v;
+        if (!row->about.usable || row->about.op != ATTN_LINEAR || row->about.compute != compute) continue;
+        const attn_status status = check_linear(spec, row->about.isa, k->settings->threads, &v, error);
+        if (status != ATTN_OK) return status;
+        row->cases++;
+        row->failed += v.status == CHECK_FAILED;
+        if (v.status == CHECK_PASSED && v.bound_fraction >= row->worst) {
+            row->worst = v.bound_fraction;
+            snprintf(row->worst_case, sizeof row->worst_case, "%s", text);
+        }
+        report_add(&k->report, &(report_entry){.suite = "kernels",
+                                               .name = row->about.name,
+                                               .problem = text,
+                                               .reason = v.reason,
+                                               .status = v.status,
+                                               .max_error = v.max_error,
+                                               .bound_fraction = v.bound_fraction});
+    }
+    return ATTN_OK;
+}
+
+/* 1 if the text is a problem of linear attention, which has none of the words that are of checks alone. */
+static int is_linear(const char *text, problem_spec *spec)
+{
+    return problem_parse(text, spec, NULL) == ATTN_OK && (spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD);
+}
+
 static int check_sweep(checker *k, int thorough)
 {
     sweep cases;
@@ -193,6 +230,12 @@ static int check_sweep(checker *k, int thorough)
     }
     progress_end(&bar);
     sweep_destroy(&cases);
+    for (int n = 0; check_linear_problem(n) && status == ATTN_OK; n++) {
+        problem_spec spec;
+        status = problem_parse(check_linear_problem(n), &spec, &error);
+        spec.seed = k->settings->seed + 1;
+        if (status == ATTN_OK) status = check_linear_on_all(k, &spec, &error);
+    }
     return status == ATTN_OK ? EXIT_DONE : command_fail("check", NULL, &error);
 }
 
@@ -201,8 +244,10 @@ static int check_problems(checker *k, int count, char **texts)
     attn_error error;
     for (int i = 0; i < count; i++) {
         check_case c;
-        attn_status status = case_parse(texts[i], &c, &error);
-        if (status == ATTN_OK) status = check_case_on_all(k, &c, &error);
+        problem_spec spec;
+        const int linear = is_linear(texts[i], &spec);
+        attn_status status = linear ? check_linear_on_all(k, &spec, &error) : case_parse(texts[i], &c, &error);
+        if (status == ATTN_OK && !linear) status = check_case_on_all(k, &c, &error);
         if (status != ATTN_OK) return command_fail("check", texts[i], &error);
     }
     return EXIT_DONE;

@@ -157,7 +157,7 @@ static void names_what_is_missing(void **state)
         const char *words, *missing;
     } rows[] = {
         {"decode", "decode"},         {"linear", "linear attention"}, {"score=additive/4", "additive score"},
-        {"rel=xl", "relative terms"}, {"rope", "rotary positions"},   {"phi=elu1", "feature maps outside of linear attention"},
+        {"rel=xl", "relative terms"}, {"rope", "rotary positions"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         char text[80], expected[120];
@@ -168,6 +168,25 @@ static void names_what_is_missing(void **state)
         snprintf(expected, sizeof expected, "libattn %s has no %s", attn_version(), rows[k].missing);
         assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
         assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_UNSUPPORTED);
+        assert_string_equal(error.message, expected);
+    }
+}
+
+/* Words of linear attention are of no other operation. */
+static void names_words_of_linear_attention(void **state)
+{
+    static const char *const rows[][2] = {{"phi", "phi=favor/8"}, {"decay", "decay=head"}, {"rule", "rule=delta"}};
+    (void)state;
+    for (size_t k = 0; k < COUNT(rows); k++) {
+        char text[80], expected[120];
+        problem_spec spec;
+        attn_problem problem;
+        attn_error error;
+        snprintf(text, sizeof text, "sq9:d8:%s", rows[k][1]);
+        snprintf(expected, sizeof expected, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
+                 rows[k][0]);
+        assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
+        assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_ARGUMENT);
         assert_string_equal(error.message, expected);
     }
 }
@@ -332,6 +351,7 @@ int main(void)
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_long_words),
         cmocka_unit_test(names_what_is_missing),
+        cmocka_unit_test(names_words_of_linear_attention),
         cmocka_unit_test(builds_problems),
         cmocka_unit_test(builds_what_the_library_has),
         cmocka_unit_test(refuses_sizes_that_overflow),

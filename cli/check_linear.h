@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ * check_linear.h - `attn check` of linear attention: one problem in every form that it has, against ref/. */
+#ifndef ATTN_CLI_CHECK_LINEAR_H
+#define ATTN_CLI_CHECK_LINEAR_H
+
+#include "check/report.h"
+#include "options.h"
+#include "problem.h"
+
+typedef struct linear_verdict {
+    check_status status;
+    char reason[200];
+    double max_error;      /* of any output */
+    double bound_fraction; /* of u (16 + features + tokens) times the largest number of the output, and its own rounding */
+} linear_verdict;
+
+/* Forward, and for linear-bwd backward, of numbers within +-1 that are drawn from the seed, by the kernel of `isa`.  Returns what
+ * is wrong with the problem. */
+attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, linear_verdict *verdict, attn_error *error);
+
+/* Problems that cover maps, rules, decays, types, remainders of tiles; NULL past the last. */
+const char *check_linear_problem(int index);
+
+#endif

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""attn run --linear against the recurrence stated here once more, on freshly seeded numbers; its gradients against differences of
+attn run itself; attn explain and attn check of linear problems; what is refused.
+
+usage: linear.py ATTN [SEED]
+"""
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+ATTN = sys.argv[1]
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4), "little")
+B, H, HKV, N, D, DV = 2, 4, 2, 29, 3, 5
+MAPS = {
+    "elu1": lambda x: [max(t, 0) + math.exp(min(t, 0)) for t in x],
+    "identity": lambda x: x,
+    "relu": lambda x: [max(t, 0) for t in x],
+    "softmax": lambda x: [math.exp(t) / sum(math.exp(s) for s in x) for t in x],
+}
+
+
+def write(path, tensors):
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        raw = struct.pack("<%dd" % len(values), *values)
+        header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header, data = json.loads(file.read(size)), file.read()
+    return {
+        name: list(struct.unpack("<%dd" % ((t["data_offsets"][1] - t["data_offsets"][0]) // 8), data[slice(*t["data_offsets"])]))
+        for name, t in header.items()
+        if name != "__metadata__"
+    }
+
+
+def attn(*words):
+    return subprocess.run([ATTN, *words], capture_output=True, text=True)
+
+
+def run(folder, tensors, *options):
+    path, out = os.path.join(folder, "in.safetensors"), os.path.join(folder, "out.safetensors")
+    write(path, tensors)
+    done = attn("run", path, "-o", out, "--quiet", *options)
+    if done.returncode:
+        sys.exit(f"attn run {options}: {done.stderr}")
+    return read(out)
+
+
+def rows(values, width):
+    return [values[i : i + width] for i in range(0, len(values), width)]
+
+
+def define(t, phi, rule, causal):
+    """o, and the final state of each head: ONNX LinearAttention's update rules, with a denominator where `phi` has one."""
+    f, normal = MAPS[phi], phi != "identity" and rule == "add"
+    scale = 1 if normal else 1 / math.sqrt(D)
+    q, k, v = rows(t["q"][1], D), rows(t["k"][1], D), rows(t["v"][1], DV)
+    decay, beta, erase, put = ([*t[name][1]] if name in t else None for name in ("decay", "beta", "erase", "write"))
+    width = len(decay) // len(k) if decay else 0
+    o, states = [None] * len(q), []
+    for head in range(B * HKV):
+        S, z = [[0.0] * DV for _ in range(D)], [0.0] * D
+        if "initial_state" in t:
+            S = rows(t["initial_state"][1], DV)[head * D : head * D + D]
+        seen = []
+        for i in range(N):
+            at = head * N + i
+            key, value = f(k[at]), v[at]
+            y = [sum(erase[at * D + c] * S[c][d] for c in range(D)) for d in range(DV)] if erase else [0.0] * DV
+            for c in range(D):
+                gate = math.exp(decay[at * width + (c if width > 1 else 0)]) if decay else 1
+                S[c], z[c] = [gate * x for x in S[c]], gate * z[c]
+            if rule == "delta":
+                value = [beta[at] * (value[d] - sum(key[c] * S[c][d] for c in range(D))) for d in range(DV)]
+            for c in range(D):
+                S[c] = [S[c][d] + key[c] * value[d] + (put[at * D + c] * y[d] if erase else 0) for d in range(DV)]
+                z[c] += key[c]
+            seen.append(([row[:] for row in S], z[:]))
+        states += [x for row in S for x in row]
+        for h in range(H // HKV):
+            for i in range(N):
+                index = ((head // HKV) * H + head % HKV * (H // HKV) + h) * N + i
+                S, z = seen[i if causal else -1]
+                x = f(q[index])
+                n = max(scale * sum(a * b for a, b in zip(x, z)), 1e-6) if normal else 1
+                o[index] = [scale * sum(x[c] * S[c][d] for c in range(D)) / n for d in range(DV)]
+    return [x for row in o for x in row], states
+
+
+def near(what, got, expected, bound=1e-12):
+    assert len(got) == len(expected), f"{what}: {len(got)} numbers, not {len(expected)}"
+    for i, (a, b) in enumerate(zip(got, expected)):
+        if not abs(a - b) <= bound * (1 + abs(b)):
+            sys.exit(f"seed {SEED}: {what}[{i}] is {a}, expected {b}")
+
+
+def drawn(rng, phi, rule, decay, state):
+    size = lambda *shape: (list(shape), [rng.uniform(-1, 1) for _ in range(math.prod(shape))])
+    t = {"q": size(B, H, N, D), "k": size(B, HKV, N, D), "v": size(B, HKV, N, DV), "do": size(B, H, N, DV)}
+    if decay:
+        shape, values = size(B, HKV, N, D if decay == "channel" else 1)
+        t["decay"] = (shape[:3] if decay == "token" else shape, [-abs(x) for x in values])
+    if rule == "delta":
+        t["beta"] = ([B, HKV, N], [abs(x) for x in size(B, HKV, N)[1]])
+    if rule == "low-rank":
+        t["erase"], t["write"] = ((shape, [0.4 * x for x in values]) for shape, values in (size(B, HKV, N, D), size(B, HKV, N, D)))
+    if state:
+        t["initial_state"] = size(B, HKV, D, DV)
+    return t
+
+
+def differences(folder, t, options, names):
+    got, step = run(folder, t, *options, "--backward"), 1e-5
+
+    def objective():
+        return sum(a * b for a, b in zip(run(folder, t, *options)["o"], t["do"][1]))
+
+    for name in names:
+        values = t[name][1]
+        for i in range(0, len(values), 1 + len(values) // 3):
+            kept = values[i]
+            values[i] = kept + step
+            up = objective()
+            values[i] = kept - step
+            slope = (up - objective()) / (2 * step)
+            values[i] = kept
+            near(f"d{name}", [got["d" + name][i]], [slope], 1e-7)
+
+
+def main():
+    rng = random.Random(SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        for phi, rule, decay, state in [
+            ("elu1", "add", None, False), ("relu", "add", None, False), ("softmax", "add", "head", False), ("elu1", "add", "channel", False),
+            ("identity", "add", "token", True), ("identity", "add", "channel", True), ("identity", "delta", None, True),
+            ("softmax", "delta", "head", True), ("identity", "delta", "channel", False), ("identity", "low-rank", "channel", True),
+        ]:
+            t = drawn(rng, phi, rule, decay, state)
+            options = ["--linear", f"--phi={phi}", f"--rule={rule}", "--causal"]
+            out = run(folder, t, *options, "--state")
+            o, states = define(t, phi, rule, True)
+            near(f"{phi} {rule} {decay} o", out["o"], o)
+            near(f"{phi} {rule} {decay} final_state", out["final_state"], states)
+            if rule == "add" and not decay:
+                near(f"{phi} full o", run(folder, t, "--linear", f"--phi={phi}")["o"], define(t, phi, rule, False)[0])
+        differences(folder, t, options, ["q", "k", "v", "decay", "erase", "write", "initial_state"])
+        t = drawn(rng, "softmax", "delta", "head", True)
+        differences(folder, t, ["--phi=softmax", "--rule=delta", "--causal"], ["q", "k", "v", "decay", "beta", "initial_state"])
+        # One token after the other, the state handed on: as the whole.
+        t = drawn(rng, "identity", "add", "head", False)
+        whole = run(folder, t, "--linear", "--phi=identity", "--causal", "--state")
+        half = {}
+        for part in (slice(0, 10), slice(10, N)):
+            cut = {}
+            for name in ("q", "k", "v", "decay"):
+                shape, values = t[name]
+                blocks = rows(values, N * shape[3])
+                cut[name] = ([*shape[:2], part.stop - part.start, shape[3]],
+                             [x for b in blocks for x in b[part.start * shape[3] : part.stop * shape[3]]])
+            if half:
+                cut["initial_state"] = ([B, HKV, D, DV], half["final_state"])
+            half = run(folder, cut, "--linear", "--phi=identity", "--causal", "--state")
+        near("final_state in two parts", half["final_state"], whole["final_state"])
+        once, again = (run(folder, t, "--phi=favor/8", "--seed=3", "--causal")["o"] for _ in range(2))
+        near("favor, drawn from the same seed", once, again, 0)
+
+        path = os.path.join(folder, "in.safetensors")
+        write(path, {name: t[name] for name in "qkv"})
+        for words, message in [
+            (["--rule=delta", "--causal"], "rule=delta needs a tensor 'beta'"),
+            (["--linear", "--softcap=3"], "linear attention has sizes, causal, scale, phi, decay, rule and seed, no other word"),
+            (["--linear", "--lse"], "linear attention writes o and weights, not --lse"),
+            (["--linear", "--jvp"], "linear attention has forward and --backward only"),
+            (["--state"], "state: there is a state with --linear only"),
+            (["--rule=delta"], "the delta rule is causal; set causal"),
+            (["--phi=cosine"], "phi"),
+        ]:
+            if words == ["--rule=delta"]:
+                write(path, {"beta": ([B, HKV, N], [0.5] * (B * HKV * N)), **{name: t[name] for name in "qkv"}})
+            done = attn("run", path, "-o", os.path.join(folder, "none.safetensors"), *words)
+            assert done.returncode in (2, 3) and message in done.stderr, f"{words}: {done.returncode} {done.stderr}"
+            assert not os.path.exists(os.path.join(folder, "none.safetensors")), words
+
+    done = attn("explain", "linear:f32:sq4096:d64:causal:phi=favor/256", "--json", "--isa=scalar")
+    says = json.loads(done.stdout)
+    assert (says["form"], says["features"], says["kernel"]) == ("chunked", 256, "attn_linear_f32_scalar"), says
+    done = attn("check", f"linear-bwd:f64:hq2:sq60:d9:causal:phi=identity:rule=delta:decay=head:seed={SEED}", "--json")
+    says = json.loads(done.stdout)
+    assert done.returncode == 0 and says["passed"] > 0 and says["failed"] == 0, (SEED, says)
+
+
+main()
