@@ -216,8 +216,11 @@ static void define(const linear_check *c, int backward)
 static void compare(const linear_check *c, int t, const char *how, linear_verdict *v)
 {
     const attn_linear_problem *p = &c->problem;
-    const double terms =
-        16 + (double)attn_features_count(p->features, p->shape.dim_qk, p->random_features) + (double)p->shape.len_kv;
+    const double features = (double)attn_features_count(p->features, p->shape.dim_qk, p->random_features);
+    double terms = 16 + features + (double)p->shape.len_kv;
+    if (t >= DQ) terms += (double)p->shape.dim_v;
+    if (t == DBETA) terms += features * (double)p->shape.dim_v;
+    if (t == DDECAY) terms += (p->decay == ATTN_DECAY_HEAD ? features : 1) * (double)p->shape.dim_v; /* the whole state, or a row */
     const double unit = c->compute == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     const attn_dtype type = type_of(c, t);
     const double rounding = type == ATTN_F16 ? 0x1p-11 : type == ATTN_BF16 ? 0x1p-8 : 0;
@@ -228,7 +231,8 @@ static void compare(const linear_check *c, int t, const char *how, linear_verdic
         double got;
         attn_convert(&got, ATTN_F64, (const char *)c->data[t] + (size_t)i * size, type, 1);
         const double error = fabs(got - c->exact[t][i]);
-        const double bound = unit * terms * most + 0x1p-24 * rounding + rounding * fabs(c->exact[t][i]);
+        const double least = type == ATTN_F16 ? 0x1p-25 : 0; /* half the distance of its subnormal numbers */
+        const double bound = unit * terms * most + least + rounding * fabs(c->exact[t][i]);
         v->max_error = fmax(v->max_error, error);
         if (error > 0) v->bound_fraction = fmax(v->bound_fraction, error / bound);
         if (!(error <= bound) && v->status == CHECK_PASSED) {

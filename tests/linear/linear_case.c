@@ -225,15 +225,20 @@ double linear_case_error(const linear_case *c, int tensor)
 {
     const attn_linear_problem *p = &c->problem;
     const attn_dtype type = linear_case_type(c, tensor);
-    const double terms =
-        16 + (double)attn_features_count(p->features, p->shape.dim_qk, p->random_features) + (double)p->shape.len_kv;
+    const double features = (double)attn_features_count(p->features, p->shape.dim_qk, p->random_features);
+    double terms = 16 + features + (double)p->shape.len_kv;
+    if (tensor >= T_DQ) terms += (double)p->shape.dim_v;
+    if (tensor == T_DBETA) terms += features * (double)p->shape.dim_v;
+    if (tensor == T_DDECAY)
+        terms += (p->decay == ATTN_DECAY_HEAD ? features : 1) * (double)p->shape.dim_v; /* the whole state, or a row */
     const double unit = c->dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     const double rounding = type == ATTN_F16 ? 0x1p-11 : type == ATTN_BF16 ? 0x1p-8 : 0;
     double most = 0, worst = 0;
     for (int64_t i = 0; i < c->count[tensor]; i++) most = fmax(most, fabs(c->exact[tensor][i]));
     for (int64_t i = 0; i < c->count[tensor]; i++) {
         const double error = fabs(linear_case_at(c, tensor, i) - c->exact[tensor][i]);
-        const double bound = unit * terms * most + 0x1p-24 * rounding + rounding * fabs(c->exact[tensor][i]);
+        const double least = type == ATTN_F16 ? 0x1p-25 : 0; /* half the distance of its subnormal numbers */
+        const double bound = unit * terms * most + least + rounding * fabs(c->exact[tensor][i]);
         if (!(error <= bound * worst)) worst = error == 0 ? worst : error / bound;
     }
     return worst;

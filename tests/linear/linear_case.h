@@ -64,7 +64,8 @@ attn_dtype linear_case_type(const linear_case *c, int tensor);
 double linear_case_at(const linear_case *c, int tensor, int64_t i);
 
 /* The largest error of a tensor over its bound: u (16 + features + len_kv) times the tensor's largest number, since every sum has
- * at most features + len_kv terms of either sign; a 16-bit output adds its own rounding. */
+ * at most features + len_kv terms of either sign, for gradients dim_v more (of a decay or a beta: the state's numbers too); a
+ * 16-bit output adds its own rounding. */
 double linear_case_error(const linear_case *c, int tensor);
 extern const char *const linear_tensor_names[TENSORS];
 
