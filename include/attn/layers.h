@@ -163,7 +163,7 @@ ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_lay
  *         weights_mean is [batch, len_q, longest length in the cache afterwards].  saved is not used: there is no backward.
  *  cache  of the layer's heads_kv, head_dim and head_dim_v; its rope must be NULL, the layer's own rotates.
  *
- * Alignment, lengths and paging are filled in and must be 0 in layer->attention, as must chunk.  Returns what attn_layer_forward,
+ * Alignment, lengths and paging are filled in and must be 0 in layer->attention.  Returns what attn_layer_forward,
  * attn_cache_append and attn_forward return; on any error the outputs and the cache's lengths are as they were.
  */
 ATTN_API attn_status attn_layer_decode(const attn_layer *layer, const attn_layer_weights *weights, const attn_cache *cache,

@@ -35,8 +35,7 @@ static attn_status check_options(const attn_problem *p, attn_error *error)
     } filled[] = {{"align", p->mask.align != 0},
                   {"lengths_q", p->mask.lengths_q},
                   {"lengths_kv", p->mask.lengths_kv},
-                  {"packed", p->mask.packed},
-                  {"chunk", p->mask.chunk != 0}};
+                  {"packed", p->mask.packed}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
         CHECK(!filled[i].set, ATTN_ERR_ARGUMENT, "layer: attention.mask.%s is set; attn_layer_decode takes no such option",
               filled[i].name);

@@ -37,7 +37,7 @@ static attn_layer_weights weights_of(numbers *n, int extra)
 typedef struct setting {
     const char *name;
     int paged, rope, extra, causal;
-    int64_t window; /* 0: none */
+    int64_t window, chunk; /* 0: none */
     attn_dtype cached;
 } setting;
 
@@ -46,6 +46,7 @@ static attn_layer layer_of(const setting *s, attn_problem *options)
     static const attn_rope rope = {.struct_size = sizeof rope, .base = 100};
     *options = (attn_problem){.struct_size = sizeof *options};
     options->mask.causal = s->causal;
+    options->mask.chunk = s->chunk;
     if (s->window) options->mask.window = 1, options->mask.window_left = s->window, options->mask.window_right = -1;
     return (attn_layer){.struct_size = sizeof(attn_layer),
                         .dtype = ATTN_F64,
@@ -94,11 +95,10 @@ static attn_sequence part(double *x, int64_t first) { return (attn_sequence){x +
 
 static void test_pieces(void **state)
 {
-    static const setting settings[] = {{"contiguous", 0, 0, 0, 1, 0, 0},
-                                       {"in pages", 1, 0, 0, 1, 0, 0},
-                                       {"rotated", 0, 1, 0, 1, 0, 0},
-                                       {"rotated, in pages, with an extra key", 1, 1, 1, 1, 0, 0},
-                                       {"window", 0, 1, 0, 1, 3, 0}};
+    static const setting settings[] = {
+        {"contiguous", 0, 0, 0, 1, 0, 0, 0}, {"in pages", 1, 0, 0, 1, 0, 0, 0},
+        {"rotated", 0, 1, 0, 1, 0, 0, 0},    {"rotated, in pages, with an extra key", 1, 1, 1, 1, 0, 0, 0},
+        {"window", 0, 1, 0, 1, 3, 0, 0},     {"chunks, in pages", 1, 1, 0, 1, 0, 4, 0}};
     static const int64_t pieces[][LEN + 1] = {{1, 1, 1, 1, 1, 1, 1, 1, 1, 0}, {4, 2, 3, 0}, {LEN, 0}};
     static numbers n;
     (void)state;
@@ -131,7 +131,7 @@ static void test_pieces(void **state)
 /* Entries of different lengths: each is what it is alone; rows behind the end are the bias of the output. */
 static void test_lengths(void **state)
 {
-    static const setting s = {"lengths", 0, 1, 0, 1, 0, 0};
+    static const setting s = {"lengths", 0, 1, 0, 1, 0, 0, 0};
     static const int64_t steps[3][B] = {{4, 2}, {1, 3}, {2, 0}};
     static numbers n;
     attn_problem options;
@@ -165,7 +165,7 @@ static void test_lengths(void **state)
 /* A memory is appended once, without queries; then queries come one by one and nothing is appended. */
 static void test_cross(void **state)
 {
-    static const setting settings[] = {{"memory", 0, 0, 0, 0, 0, 0}, {"memory in pages", 1, 0, 1, 0, 0, 0}};
+    static const setting settings[] = {{"memory", 0, 0, 0, 0, 0, 0, 0}, {"memory in pages", 1, 0, 1, 0, 0, 0, 0}};
     static numbers n;
     (void)state;
     draw(&n);
@@ -209,7 +209,7 @@ static void test_cross(void **state)
 /* A cache in 16 bits under a layer in f32: off by the rounding of keys and values. */
 static void test_narrow_cache(void **state)
 {
-    static const setting s = {"bf16 cache", 0, 1, 0, 1, 0, 0};
+    static const setting s = {"bf16 cache", 0, 1, 0, 1, 0, 0, 0};
     static numbers n;
     static float w[4][E * E + 64], x[LEN * E], whole[LEN * E], decoded[LEN * E];
     static uint16_t k[HEADS_KV * ROOM * DIM], v[HEADS_KV * ROOM * DIM_V];
@@ -249,7 +249,7 @@ static void test_narrow_cache(void **state)
 
 static void test_refused(void **state)
 {
-    static const setting plain = {"refused", 0, 0, 0, 1, 0, 0};
+    static const setting plain = {"refused", 0, 0, 0, 1, 0, 0, 0};
     static const attn_rope rope = {.struct_size = sizeof rope};
     static const int64_t too_many[B] = {1, 3};
     static numbers n;
@@ -265,7 +265,7 @@ static void test_refused(void **state)
                                                  "layer: the cache has a rope; the layer's own rotates, leave it NULL",
                                                  "cache: lengths is NULL",
                                                  "layer: attention.mask.align is set; attn_layer_decode takes no such option",
-                                                 "layer: attention.mask.chunk is set; attn_layer_decode takes no such option",
+                                                 "layer: attention.mask.lengths_kv is set; attn_layer_decode takes no such option",
                                                  "layer: len_of_entry[1] (3) is not within 0..2",
                                                  "cache: entry 0 holds 11 of 12 tokens; 2 more do not fit",
                                                  "layer: attention.paging is set; attn_layer_decode fills it in from its cache",
@@ -291,7 +291,7 @@ static void test_refused(void **state)
         if (i == 5) h.cache.rope = &rope;
         if (i == 6) h.cache.lengths = NULL;
         if (i == 7) options.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-        if (i == 8) options.mask.chunk = 2;
+        if (i == 8) options.mask.lengths_kv = 1;
         if (i == 9) args.len_of_entry = too_many;
         if (i == 10) h.lengths[0] = lengths[0] = 11;
         if (i == 11) options.paging.paged = 1;
