@@ -207,8 +207,9 @@ static void judge(layer_run *r, const char *name, const view *expected, const do
     layer_case *c = r->c;
     const char *type = attn_dtype_name(r->dtype);
     const int64_t count = view_count(expected);
-    const double lost = r->dtype == ATTN_F64 ? 0x1p-1022 : 0x1p-126; /* a weight below the smallest normal number may be lost whole */
-    int right = 1; /* the suite's numbers are right to rtol 1e-5, atol 1e-6 */
+    const double lost =
+        r->dtype == ATTN_F64 ? 0x1p-1022 : 0x1p-126; /* a weight below the smallest normal number may be lost whole */
+    int right = 1;                                   /* the suite's numbers are right to rtol 1e-5, atol 1e-6 */
     for (int64_t n = 0; n < count; n++) {
         const double want = view_get(expected, n);
         if (isnan(want)) continue; /* a query that sees no key: semantics rules 0 */
