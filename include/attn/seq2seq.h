@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * seq2seq.h - what a decoder that writes one sequence while it reads another asks of attention: its states look for what fits them
+ * among the vectors that an encoder left, the memory.  Part of libattn_layers; conventions of attn.h hold.
+ */
+#ifndef ATTN_SEQ2SEQ_H
+#define ATTN_SEQ2SEQ_H
+
+#include "attn/layers.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * One module, without its weights.  `score` is how a state h and a vector m of the memory are compared:
+ *
+ *      ATTN_SCORE_DOT        h.m                                      dim_state = dim_memory   } Luong et al. 2015, section 3.1
+ *      ATTN_SCORE_GENERAL    h.(w m)                                                           }
+ *
+ * `attention` has other options, as in attn_layer (lengths of the sources are mask.lengths_kv); its score's kind, w and dims and
+ * mask.packed must be 0.  The scale is 1 unless it says otherwise.
+ */
+typedef struct attn_seq2seq {
+    size_t struct_size; /* sizeof(attn_seq2seq) */
+    attn_dtype dtype;   /* of inputs, weights and outputs: ATTN_F32 (default) or ATTN_F64 */
+    attn_score_kind score;
+    int64_t dim_state;  /* channels of a state of the decoder */
+    int64_t dim_memory; /* channels of the memory */
+    int64_t dim_output; /* 0: the output is the context; else the channels of tanh(combine [context; state]) (ibid., equation 5) */
+    const attn_problem *attention;
+    int64_t reserved[4]; /* must be 0 */
+} attn_seq2seq;
+
+/* Dense, [out, in].  Read; as gradients they are written, and NULL is not wanted.  What the module does not have is NULL. */
+typedef struct attn_seq2seq_weights {
+    size_t struct_size; /* sizeof(attn_seq2seq_weights) */
+    void *w;            /* general: [dim_state, dim_memory] */
+    void *combine;      /* [dim_output, dim_memory + dim_state] */
+} attn_seq2seq_weights;
+
+/*
+ *      s_ij = score(h_i, m_j)      context_i = sum_j softmax(s_i)_j m_j      y_i = context_i, or tanh(combine [context_i; h_i])
+ *
+ * args as in attn_layer_forward: query is the states [batch, len_q, dim_state], all steps or one; key is the memory [batch, len_kv,
+ * dim_memory]; value must be NULL; weights_mean has the weights, [batch, len_q, len_kv]; saved has attn_layer_counts.saved_bytes.
+ * Returns what attn_layer_forward returns.
+ */
+ATTN_API attn_status attn_seq2seq_forward(const attn_seq2seq *module, const attn_seq2seq_weights *weights,
+                                          const attn_layer_args *args, attn_error *error);
+
+/* All gradients in one call, as attn_layer_backward: grad_query of the states, grad_key of the memory. */
+ATTN_API attn_status attn_seq2seq_backward(const attn_seq2seq *module, const attn_seq2seq_weights *weights,
+                                           const attn_layer_args *args, const attn_seq2seq_weights *gradients, attn_error *error);
+
+/*
+ * Decoding step by step: the memory is kept in a cache of heads_kv 1 and dim_qk and dim_v dim_memory.  attn_seq2seq_remember
+ * appends args->key to it; attn_seq2seq_step reads it, and gives what attn_seq2seq_forward gives for these states.  Sources of
+ * different lengths: cache->lengths, instead of mask.lengths_kv.
+ */
+ATTN_API attn_status attn_seq2seq_remember(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const attn_cache *cache,
+                                           const attn_layer_args *args, attn_error *error);
+ATTN_API attn_status attn_seq2seq_step(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const attn_cache *cache,
+                                       const attn_layer_args *args, attn_error *error);
+
+ATTN_API attn_status attn_seq2seq_count(const attn_seq2seq *module, const attn_seq2seq_weights *weights, int64_t batch,
+                                        int64_t len_q, int64_t len_kv, attn_layer_counts *counts, attn_error *error);
+
+/* Each matrix by its own rows and columns (ATTN_INIT_XAVIER, ATTN_INIT_SMALL). */
+ATTN_API attn_status attn_seq2seq_initialise(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_init init,
+                                             uint64_t seed, attn_error *error);
+
+/* As attn_layer_load and attn_layer_store; names are "w" and "combine.weight". */
+ATTN_API attn_status attn_seq2seq_load(const attn_seq2seq *module, const attn_tensors *tensors, const char *prefix,
+                                       attn_seq2seq_weights *weights, attn_error *error);
+ATTN_API attn_status attn_seq2seq_store(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_tensors *tensors,
+                                        const char *prefix, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

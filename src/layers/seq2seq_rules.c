@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ * seq2seq_rules.c - what a sequence-to-sequence module must be, and the layer that it is; counting, drawing and files. */
+#include "seq2seq.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "draw.h"
+#include "named.h"
+
+void module_shape(const module *m, int i, int64_t *rows, int64_t *columns)
+{
+    const int general = m->score == ATTN_SCORE_GENERAL;
+    const int64_t all[MODULE_TENSORS][2] = {
+        [SCORE_WEIGHT] = {general ? m->state : 0, m->memory}, [COMBINE] = {m->output, m->memory + m->state}};
+    *rows = all[i][0];
+    *columns = all[i][1];
+}
+
+static attn_status check_options(const attn_problem *p, attn_error *error)
+{
+    if (!p) return ATTN_OK;
+    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "seq2seq: attention.struct_size is %zu; set it to sizeof(attn_problem)",
+          p->struct_size);
+    const struct {
+        const char *name;
+        int set;
+    } filled[] = {{"kind", p->score.kind != 0},
+                  {"dim_k", p->score.dim_k != 0},
+                  {"dim_metric", p->score.dim_metric != 0},
+                  {"w_heads", p->score.w_heads}};
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        CHECK(!filled[i].set, ATTN_ERR_ARGUMENT, "seq2seq: attention.score.%s is set; the module fills it in, leave it 0",
+              filled[i].name);
+    CHECK(!p->mask.packed, ATTN_ERR_UNSUPPORTED, "seq2seq: attention.mask.packed is set; states are [batch, token, channel]");
+    return ATTN_OK;
+}
+
+attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *error)
+{
+    CHECK(given, ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
+    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "seq2seq: struct_size is %zu; set it to sizeof(attn_seq2seq)",
+          given->struct_size);
+    for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "seq2seq: reserved[%d] is not 0", i);
+    memset(m, 0, sizeof *m);
+    m->dtype = given->dtype ? given->dtype : ATTN_F32;
+    m->state = given->dim_state;
+    m->memory = given->dim_memory;
+    m->output = given->dim_output;
+    m->score = given->score;
+    CHECK(m->score == ATTN_SCORE_DOT || m->score == ATTN_SCORE_GENERAL, ATTN_ERR_ARGUMENT,
+          "seq2seq: score (%d) is neither dot nor general", (int)m->score);
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } sizes[] = {{"dim_state", m->state, 1, 1 << 24}, {"dim_memory", m->memory, 1, 1 << 24}, {"dim_output", m->output, 0, 1 << 24}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(sizes[i].value >= sizes[i].least && sizes[i].value <= sizes[i].most, ATTN_ERR_SHAPE,
+              "seq2seq: %s (%" PRId64 ") is not within %" PRId64 "..%" PRId64, sizes[i].name, sizes[i].value, sizes[i].least,
+              sizes[i].most);
+    CHECK(m->score != ATTN_SCORE_DOT || m->state == m->memory, ATTN_ERR_SHAPE,
+          "seq2seq: dim_state (%" PRId64 ") is not dim_memory (%" PRId64 "), which a dot product needs", m->state, m->memory);
+    TRY(check_options(given->attention, error));
+    if (given->attention) m->attention = *given->attention;
+    m->attention.struct_size = sizeof m->attention;
+    m->attention.score.kind = m->score;
+    m->attention.score.w = (attn_layout){.dtype = m->score == ATTN_SCORE_DOT ? ATTN_DTYPE_DEFAULT : m->dtype};
+    if (m->attention.score.scale_kind == ATTN_SCALE_DEFAULT) /* 1, of dot products too */
+        m->attention.score.scale_kind = ATTN_SCALE_VALUE, m->attention.score.scale = 1;
+    if (m->score == ATTN_SCORE_GENERAL) m->attention.score.dim_k = m->memory;
+    m->between = (attn_layer){.struct_size = sizeof m->between,
+                              .dtype = m->dtype,
+                              .dim_model = m->state,
+                              .dim_key = m->memory,
+                              .heads_q = 1,
+                              .head_dim = m->state,
+                              .head_dim_v = m->memory,
+                              .no_query = 1,
+                              .no_key = 1,
+                              .no_value = 1,
+                              .no_output = 1,
+                              .attention = &m->attention};
+    return ATTN_OK;
+}
+
+attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int needed, attn_error *error)
+{
+    static const char *const names[MODULE_TENSORS] = {"w", "combine"};
+    const char *what = needed ? "weights" : "gradients";
+    CHECK(weights, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", what);
+    CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
+          "seq2seq: %s.struct_size is %zu; set it to sizeof(attn_seq2seq_weights)", what, weights->struct_size);
+    void *const all[MODULE_TENSORS] = {weights->w, weights->combine};
+    for (int i = 0; i < MODULE_TENSORS; i++) {
+        int64_t rows, columns;
+        module_shape(m, i, &rows, &columns);
+        CHECK(rows || !all[i], ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is given, and the module has none", what, names[i]);
+        CHECK(all[i] || !needed || !rows, ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is NULL", what, names[i]);
+        m->w[i] = all[i];
+    }
+    return ATTN_OK;
+}
+
+attn_layer_weights module_weights(void) { return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights)}; }
+
+attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error)
+{
+    const int64_t size = (int64_t)attn_dtype_size(m->dtype);
+    TRY(layer_bytes(size, batch, len_q, m->output ? m->memory + m->state : 0, joined, error));
+    return layer_bytes(size, batch, len_q, m->output, y, error);
+}
+
+/* ---- counting, starting, files ---- */
+
+attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_weights *weights, int64_t batch, int64_t len_q,
+                               int64_t len_kv, attn_layer_counts *counts, attn_error *error)
+{
+    module m;
+    TRY(module_resolve(given, &m, error));
+    if (weights) TRY(module_bind(&m, weights, 0, error));
+    TRY(attn_layer_count(&m.between, NULL, batch, len_q, len_kv, counts, error));
+    counts->parameters = 0;
+    for (int i = 0; i < MODULE_TENSORS; i++) {
+        int64_t rows, columns;
+        module_shape(&m, i, &rows, &columns);
+        counts->parameters += rows * columns;
+    }
+    int64_t joined, output;
+    TRY(module_bytes(&m, batch, len_q, &joined, &output, error));
+    counts->saved_bytes += joined + output;
+    counts->flops += 2.0 * (double)batch * (double)len_q * (double)m.output * (double)(m.memory + m.state);
+    return succeed(error);
+}
+
+attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2seq_weights *weights, attn_init init, uint64_t seed,
+                                    attn_error *error)
+{
+    module m;
+    TRY(module_resolve(given, &m, error));
+    TRY(module_bind(&m, weights, 1, error));
+    CHECK(init == ATTN_INIT_XAVIER || init == ATTN_INIT_SMALL, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is neither Xavier nor small",
+          (int)init);
+    const layer of_type = {.dtype = m.dtype};
+    for (int i = 0; i < MODULE_TENSORS; i++) {
+        int64_t rows, columns;
+        module_shape(&m, i, &rows, &columns);
+        const double reach = init == ATTN_INIT_SMALL ? 0.02 : sqrt(6 / (double)(rows + columns));
+        for (int64_t n = 0; m.w[i] && n < rows * columns; n++) {
+            const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
+            number_put(&of_type, m.w[i], n,
+                       reach * (init == ATTN_INIT_SMALL ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1));
+        }
+    }
+    return succeed(error);
+}
+
+static const char *const file_names[MODULE_TENSORS] = {"w", "combine.weight"};
+
+attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_tensors *tensors, const char *prefix,
+                              attn_seq2seq_weights *weights, attn_error *error)
+{
+    module m;
+    TRY(module_resolve(given, &m, error));
+    CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", tensors ? "weights" : "tensors");
+    const layer of_type = {.dtype = m.dtype};
+    for (int i = 0; i < MODULE_TENSORS; i++) {
+        int64_t rows, columns;
+        module_shape(&m, i, &rows, &columns);
+        if (rows) TRY(named_find(&of_type, tensors, prefix, file_names[i], rows, columns, 1, &m.w[i], error));
+    }
+    *weights = (attn_seq2seq_weights){sizeof *weights, m.w[0], m.w[1]};
+    return succeed(error);
+}
+
+attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_weights *weights, attn_tensors *tensors,
+                               const char *prefix, attn_error *error)
+{
+    module m;
+    TRY(module_resolve(given, &m, error));
+    TRY(module_bind(&m, weights, 1, error));
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
+    const layer of_type = {.dtype = m.dtype};
+    for (int i = 0; i < MODULE_TENSORS; i++) {
+        int64_t rows, columns;
+        char *to;
+        module_shape(&m, i, &rows, &columns);
+        if (!m.w[i]) continue;
+        TRY(named_add(&of_type, tensors, prefix, file_names[i], rows, columns, &to, error));
+        memcpy(to, m.w[i], (size_t)(rows * columns) * attn_dtype_size(m.dtype));
+    }
+    return succeed(error);
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_seq2seq.c - modules that read a memory, against loops in double, their gradients against differences of these loops, step by
+ * step against all at once, and their weights in files.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/seq2seq.h"
+
+enum { B = 2, LEN = 3, MEMORY = 5, LARGEST = 200 };
+enum { STATES, MEM, W, COMBINE, TENSORS };
+
+typedef struct variant {
+    const char *name;
+    attn_score_kind score;
+    int64_t dim_state, dim_memory, dim_output;
+    int lengths;
+    double scale; /* 0: as it is by default */
+} variant;
+
+static const variant variants[] = {
+    {"dot", ATTN_SCORE_DOT, 4, 4, 0, 0, 0},
+    {"dot, with an output", ATTN_SCORE_DOT, 4, 4, 3, 1, 0.5},
+    {"general", ATTN_SCORE_GENERAL, 3, 5, 0, 1, 0},
+    {"general, with an output", ATTN_SCORE_GENERAL, 5, 3, 4, 0, 0},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+static const int64_t lengths[B] = {2, MEMORY};
+
+typedef struct sample {
+    const variant *v;
+    attn_seq2seq module;
+    attn_problem attention;
+    int64_t out, count[TENSORS];
+    double x[TENSORS][LARGEST], grad_y[LARGEST];
+} sample;
+
+static double draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)(*state >> 33) / (1 << 30) - 1;
+}
+
+static void make(sample *s, const variant *v)
+{
+    uint64_t state = 11;
+    memset(s, 0, sizeof *s);
+    s->v = v;
+    s->attention = (attn_problem){.struct_size = sizeof s->attention, .mask.lengths_kv = v->lengths};
+    if (v->scale > 0) s->attention.score.scale_kind = ATTN_SCALE_VALUE, s->attention.score.scale = v->scale;
+    s->module = (attn_seq2seq){.struct_size = sizeof s->module,
+                               .score = v->score,
+                               .dim_state = v->dim_state,
+                               .dim_memory = v->dim_memory,
+                               .dim_output = v->dim_output,
+                               .attention = &s->attention};
+    s->out = v->dim_output ? v->dim_output : v->dim_memory;
+    const int64_t counts[TENSORS] = {B * LEN * v->dim_state, B * MEMORY * v->dim_memory,
+                                     v->score == ATTN_SCORE_GENERAL ? v->dim_state * v->dim_memory : 0,
+                                     v->dim_output * (v->dim_memory + v->dim_state)};
+    for (int t = 0; t < TENSORS; t++) {
+        assert_true(counts[t] <= LARGEST);
+        s->count[t] = counts[t];
+        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)draw(&state); /* exact in f32 */
+    }
+    for (int64_t i = 0; i < B * LEN * s->out; i++) s->grad_y[i] = (float)draw(&state);
+}
+
+/* By definition.  P [b][i][j]: the weights.  Returns <grad_y, y>. */
+static double reference(const sample *s, double *y, double *P)
+{
+    const variant *v = s->v;
+    const int64_t ds = v->dim_state, dm = v->dim_memory;
+    double loss = 0;
+    for (int64_t r = 0; r < B * LEN; r++) {
+        const double *h = s->x[STATES] + r * ds, *memory = s->x[MEM] + r / LEN * MEMORY * dm;
+        const int64_t keys = v->lengths ? lengths[r / LEN] : MEMORY;
+        double *weight = P + r * MEMORY, sum = 0, context[8] = {0};
+        for (int64_t j = 0; j < MEMORY; j++) {
+            const double *m = memory + j * dm;
+            double score = 0;
+            if (v->score == ATTN_SCORE_DOT)
+                for (int64_t c = 0; c < dm; c++) score += h[c] * m[c];
+            else
+                for (int64_t n = 0; n < ds * dm; n++) score += h[n / dm] * s->x[W][n] * m[n % dm];
+            weight[j] = j < keys ? exp((v->scale > 0 ? v->scale : 1) * score) : 0;
+            sum += weight[j];
+        }
+        for (int64_t j = 0; j < MEMORY; j++) {
+            weight[j] /= sum;
+            for (int64_t c = 0; c < dm; c++) context[c] += weight[j] * memory[j * dm + c];
+        }
+        for (int64_t o = 0; o < s->out; o++) {
+            double one = context[o % 8];
+            if (v->dim_output) {
+                one = 0;
+                for (int64_t c = 0; c < dm + ds; c++) one += s->x[COMBINE][o * (dm + ds) + c] * (c < dm ? context[c] : h[c - dm]);
+                one = tanh(one);
+            }
+            y[r * s->out + o] = one;
+            loss += one * s->grad_y[r * s->out + o];
+        }
+    }
+    return loss;
+}
+
+typedef struct held {
+    double data[TENSORS][LARGEST], grad[TENSORS][LARGEST], y[LARGEST], mean[LARGEST], grad_y[LARGEST]; /* of either type */
+    void *saved;
+} held;
+
+static attn_seq2seq_weights weights_of(const sample *s, double from[TENSORS][LARGEST])
+{
+    void *at[TENSORS];
+    for (int t = 0; t < TENSORS; t++) at[t] = s->count[t] ? from[t] : NULL;
+    return (attn_seq2seq_weights){sizeof(attn_seq2seq_weights), at[W], at[COMBINE]};
+}
+
+static double get(attn_dtype dtype, const void *from, int64_t at)
+{
+    return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
+}
+
+static void run(sample *s, held *h, attn_dtype dtype, int threads)
+{
+    attn_error error;
+    attn_layer_counts counts = {.struct_size = sizeof counts};
+    const attn_args pointers = {.struct_size = sizeof pointers, .lengths_kv = lengths};
+    const attn_options options = {.struct_size = sizeof options, .threads = threads};
+    memset(h, 0, sizeof *h);
+    s->module.dtype = dtype;
+    for (int t = 0; t < TENSORS; t++) attn_convert(h->data[t], dtype, s->x[t], ATTN_F64, s->count[t]);
+    attn_convert(h->grad_y, dtype, s->grad_y, ATTN_F64, B * LEN * s->out);
+    const attn_seq2seq_weights w = weights_of(s, h->data), g = weights_of(s, h->grad);
+    assert_int_equal(attn_seq2seq_count(&s->module, &w, B, LEN, MEMORY, &counts, &error), ATTN_OK);
+    int64_t parameters = 0;
+    for (int t = W; t < TENSORS; t++) parameters += s->count[t];
+    assert_int_equal(counts.parameters, parameters);
+    h->saved = aligned_alloc(64, (size_t)counts.saved_bytes);
+    const attn_layer_args args = {.struct_size = sizeof args,
+                                  .batch = B,
+                                  .len_q = LEN,
+                                  .len_kv = MEMORY,
+                                  .query.data = h->data[STATES],
+                                  .key.data = h->data[MEM],
+                                  .output.data = h->y,
+                                  .weights_mean = h->mean,
+                                  .saved = h->saved,
+                                  .attention = &pointers,
+                                  .options = &options,
+                                  .grad_output.data = h->grad_y,
+                                  .grad_query.data = h->grad[STATES],
+                                  .grad_key.data = h->grad[MEM]};
+    if (attn_seq2seq_forward(&s->module, &w, &args, &error) != ATTN_OK ||
+        attn_seq2seq_backward(&s->module, &w, &args, &g, &error) != ATTN_OK)
+        fail_msg("%s: %s", s->v->name, error.message);
+}
+
+/* Sums of fewer than 10^2 products of numbers below 4, a few deep. */
+static double allowed(attn_dtype dtype) { return 2e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+
+static void test_forward(void **state)
+{
+    double y[LARGEST], P[LARGEST];
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++)
+        for (int d = 0; d < 2; d++) {
+            const attn_dtype dtype = d ? ATTN_F32 : ATTN_F64;
+            sample s;
+            held h;
+            make(&s, &variants[n]);
+            run(&s, &h, dtype, 1);
+            (void)reference(&s, y, P);
+            for (int64_t i = 0; i < B * LEN * s.out; i++)
+                if (!(fabs(get(dtype, h.y, i) - y[i]) <= allowed(dtype)))
+                    fail_msg("%s, %s: y[%d] is %.9g, not %.9g", s.v->name, attn_dtype_name(dtype), (int)i, get(dtype, h.y, i),
+                             y[i]);
+            for (int64_t i = 0; i < B * LEN * MEMORY; i++) assert_true(fabs(get(dtype, h.mean, i) - P[i]) <= allowed(dtype));
+            free(h.saved);
+        }
+}
+
+static void test_differences(void **state)
+{
+    const double e = 1e-5;
+    double y[LARGEST], P[LARGEST];
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++) {
+        sample s;
+        held h;
+        make(&s, &variants[n]);
+        run(&s, &h, ATTN_F64, 1);
+        for (int t = 0; t < TENSORS; t++)
+            for (int64_t i = 0; i < s.count[t]; i++) {
+                const double x = s.x[t][i];
+                s.x[t][i] = x + e;
+                const double up = reference(&s, y, P);
+                s.x[t][i] = x - e;
+                const double slope = (up - reference(&s, y, P)) / (2 * e);
+                s.x[t][i] = x;
+                /* e^2 times a third derivative of order 100, and rounding of sums of order 10 over 2e */
+                if (!(fabs(h.grad[t][i] - slope) <= 100 * e * e + 10 * 0x1p-52 / e))
+                    fail_msg("%s: gradient of tensor %d at %d is %.12g, not %.12g", s.v->name, t, (int)i, h.grad[t][i], slope);
+            }
+        free(h.saved);
+    }
+}
+
+static void test_f32_and_threads(void **state)
+{
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++) {
+        sample s;
+        held wide, narrow, threads;
+        make(&s, &variants[n]);
+        run(&s, &wide, ATTN_F64, 1);
+        run(&s, &narrow, ATTN_F32, 1);
+        run(&s, &threads, ATTN_F32, 5);
+        assert_memory_equal(narrow.y, threads.y, sizeof narrow.y);
+        assert_memory_equal(narrow.grad, threads.grad, sizeof narrow.grad);
+        for (int t = 0; t < TENSORS; t++)
+            for (int64_t i = 0; i < s.count[t]; i++)
+                assert_true(fabs(get(ATTN_F32, narrow.grad[t], i) - wide.grad[t][i]) <= 8 * allowed(ATTN_F32));
+        free(wide.saved), free(narrow.saved), free(threads.saved);
+    }
+}
+
+/* One state at a time over a memory that was prepared once. */
+static void test_steps(void **state)
+{
+    (void)state;
+    for (int n = 0; n < VARIANTS; n++) {
+        sample s;
+        held h;
+        attn_error error;
+        double k[B * MEMORY * 8], v[B * MEMORY * 8], y[LARGEST], mean[B * MEMORY];
+        int64_t held_tokens[B] = {0};
+        make(&s, &variants[n]);
+        run(&s, &h, ATTN_F64, 1);
+        const attn_seq2seq_weights w = weights_of(&s, h.data);
+        const attn_cache cache = {.struct_size = sizeof cache,
+                                  .batch = B,
+                                  .heads_kv = 1,
+                                  .capacity = MEMORY,
+                                  .dim_qk = s.v->dim_memory,
+                                  .dim_v = s.v->dim_memory,
+                                  .k_layout.dtype = ATTN_F64,
+                                  .k = k,
+                                  .v = v,
+                                  .lengths = held_tokens};
+        s.attention.mask.lengths_kv = 0;
+        const attn_layer_args once = {.struct_size = sizeof once, .batch = B, .len_kv = MEMORY, .key.data = h.data[MEM]};
+        if (attn_seq2seq_remember(&s.module, &w, &cache, &once, &error) != ATTN_OK) fail_msg("%s: %s", s.v->name, error.message);
+        if (s.v->lengths) memcpy(held_tokens, lengths, sizeof lengths);
+        for (int64_t t = 0; t < LEN; t++) {
+            const attn_layer_args step = {.struct_size = sizeof step,
+                                          .batch = B,
+                                          .len_q = 1,
+                                          .query = {h.data[STATES] + t * s.v->dim_state, LEN * s.v->dim_state, s.v->dim_state},
+                                          .output = {y + t * s.out, LEN * s.out, s.out},
+                                          .weights_mean = mean};
+            if (attn_seq2seq_step(&s.module, &w, &cache, &step, &error) != ATTN_OK) fail_msg("%s: %s", s.v->name, error.message);
+            for (int64_t i = 0; i < B * MEMORY; i++)
+                assert_true(fabs(mean[i] - h.mean[(i / MEMORY * LEN + t) * MEMORY + i % MEMORY]) <= allowed(ATTN_F64));
+        }
+        for (int64_t i = 0; i < B * LEN * s.out; i++)
+            if (!(fabs(y[i] - h.y[i]) <= allowed(ATTN_F64)))
+                fail_msg("%s: y[%d] is %.17g, not %.17g", s.v->name, (int)i, y[i], h.y[i]);
+        free(h.saved);
+    }
+}
+
+static void test_weights(void **state)
+{
+    static float w[TENSORS][LARGEST], again[TENSORS][LARGEST];
+    sample s;
+    attn_tensors *file = NULL;
+    attn_seq2seq_weights back;
+    (void)state;
+    make(&s, &variants[3]);
+    const attn_seq2seq_weights weights = {sizeof weights, w[W], w[COMBINE]};
+    assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    memcpy(again, w, sizeof w);
+    assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    assert_memory_equal(w, again, sizeof w);
+    for (int64_t i = 0; i < s.count[W]; i++) assert_true(w[W][i] != 0 && fabs((double)w[W][i]) <= sqrt(6.0 / (3 + 5)));
+    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    assert_int_equal(attn_seq2seq_store(&s.module, &weights, file, "attention.", NULL), ATTN_OK);
+    assert_int_equal(attn_seq2seq_load(&s.module, file, "attention.", &back, NULL), ATTN_OK);
+    void *const at[] = {back.w, back.combine};
+    for (int t = W; t < TENSORS; t++) assert_memory_equal(at[t - W], w[t], (size_t)s.count[t] * sizeof(float));
+    attn_tensors_destroy(file);
+}
+
+/* What a bad file gets: one sentence, and nothing changed. */
+static void test_bad_files(void **state)
+{
+    static float good[64], nan_inside[64];
+    static double wide[64];
+    const int64_t right[2] = {3, 5}, wrong[2] = {5, 3};
+    const struct {
+        const char *message;
+        attn_dtype dtype;
+        const int64_t *shape;
+        const void *data;
+    } cases[] = {{"layer: no tensor is named a.w", ATTN_F32, NULL, NULL},
+                 {"layer: tensor 'a.w' has shape [5, 3]; the layer has [3, 5]", ATTN_F32, wrong, good},
+                 {"layer: tensor 'a.w' is f64; the layer is f32", ATTN_F64, right, wide},
+                 {"layer: tensor 'a.w' has a NaN at element 2", ATTN_F32, right, nan_inside}};
+    const attn_seq2seq module = {.struct_size = sizeof module, .score = ATTN_SCORE_GENERAL, .dim_state = 3, .dim_memory = 5};
+    (void)state;
+    nan_inside[2] = NAN;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_seq2seq_weights weights, before;
+        attn_tensors *file = NULL;
+        attn_error error;
+        memset(&weights, 0x5a, sizeof weights);
+        before = weights;
+        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        if (cases[i].shape)
+            assert_int_equal(attn_tensors_add(file, "a.w", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
+        assert_int_not_equal(attn_seq2seq_load(&module, file, "a.", &weights, &error), ATTN_OK);
+        assert_string_equal(error.message, cases[i].message);
+        assert_memory_equal(&weights, &before, sizeof weights);
+        attn_tensors_destroy(file);
+    }
+}
+
+/* ---- what is refused ---- */
+
+typedef struct good {
+    attn_seq2seq module;
+    attn_seq2seq_weights weights, gradients;
+    attn_layer_args args;
+    attn_problem attention;
+    attn_args pointers;
+    double y[64], numbers[512], saved[512];
+} good;
+
+static void make_good(good *g)
+{
+    memset(g, 0, sizeof *g);
+    g->module = (attn_seq2seq){.struct_size = sizeof g->module,
+                               .dtype = ATTN_F64,
+                               .score = ATTN_SCORE_GENERAL,
+                               .dim_state = 3,
+                               .dim_memory = 4,
+                               .dim_output = 2};
+    g->weights = (attn_seq2seq_weights){.struct_size = sizeof g->weights, .w = g->numbers, .combine = g->numbers};
+    g->gradients.struct_size = sizeof g->gradients;
+    g->attention.struct_size = sizeof g->attention;
+    g->args = (attn_layer_args){.struct_size = sizeof g->args,
+                                .batch = 2,
+                                .len_q = 2,
+                                .len_kv = 3,
+                                .query.data = g->numbers,
+                                .key.data = g->numbers,
+                                .output.data = g->y,
+                                .saved = g->saved,
+                                .grad_output.data = g->numbers,
+                                .grad_query.data = g->y};
+    memset(g->y, 0x5a, sizeof g->y);
+}
+
+static void struct_size(good *g) { g->module.struct_size = 2; }
+static void reserved(good *g) { g->module.reserved[3] = 1; }
+static void score(good *g) { g->module.score = ATTN_SCORE_COSINE; }
+static void dim_memory(good *g) { g->module.dim_memory = 0; }
+static void dot(good *g) { g->module.score = ATTN_SCORE_DOT; }
+static void dtype(good *g) { g->module.dtype = ATTN_BF16; }
+static void attention_size(good *g) { g->module.attention = &g->attention, g->attention.struct_size = 4; }
+static void kind(good *g) { g->module.attention = &g->attention, g->attention.score.kind = ATTN_SCORE_COSINE; }
+static void w_heads(good *g) { g->module.attention = &g->attention, g->attention.score.w_heads = 1; }
+static void packed(good *g) { g->module.attention = &g->attention, g->attention.mask.packed = 1; }
+static void weights_size(good *g) { g->weights.struct_size = 1; }
+static void no_weight(good *g) { g->weights.w = NULL; }
+static void extra_weight(good *g) { g->module.dim_output = 0; }
+static void args_size(good *g) { g->args.struct_size = 1; }
+static void value(good *g) { g->args.value.data = g->numbers; }
+static void pointers(good *g) { g->args.attention = &g->pointers; }
+static void no_states(good *g) { g->args.query.data = NULL; }
+static void no_memory(good *g) { g->args.key.data = NULL; }
+
+static const struct {
+    void (*spoil)(good *);
+    const char *message;
+} cases[] = {
+    {struct_size, "seq2seq: struct_size is 2; set it to sizeof(attn_seq2seq)"},
+    {reserved, "seq2seq: reserved[3] is not 0"},
+    {score, "seq2seq: score (3) is neither dot nor general"},
+    {dim_memory, "seq2seq: dim_memory (0) is not within 1..16777216"},
+    {dot, "seq2seq: dim_state (3) is not dim_memory (4), which a dot product needs"},
+    {dtype, "layer: dtype is bf16; it must be f32 or f64"},
+    {attention_size, "seq2seq: attention.struct_size is 4; set it to sizeof(attn_problem)"},
+    {kind, "seq2seq: attention.score.kind is set; the module fills it in, leave it 0"},
+    {w_heads, "seq2seq: attention.score.w_heads is set; the module fills it in, leave it 0"},
+    {packed, "seq2seq: attention.mask.packed is set; states are [batch, token, channel]"},
+    {weights_size, "seq2seq: weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
+    {no_weight, "seq2seq: weights.w is NULL"},
+    {extra_weight, "seq2seq: weights.combine is given, and the module has none"},
+    {args_size, "layer: args.struct_size is 1; set it to sizeof(attn_layer_args)"},
+    {value, "seq2seq: value.data is given; the memory is key and value"},
+    {pointers, "layer: args.attention.struct_size is 0; set it to sizeof(attn_args)"},
+    {no_states, "layer: query.data is NULL"},
+    {no_memory, "seq2seq: key.data is NULL; it is the memory"},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        good g;
+        attn_error error;
+        unsigned char before[sizeof g.y];
+        make_good(&g);
+        memcpy(before, g.y, sizeof before);
+        assert_int_equal(attn_seq2seq_forward(&g.module, &g.weights, &g.args, &error), ATTN_OK);
+        make_good(&g);
+        cases[i].spoil(&g);
+        for (int backward = 0; backward < 2; backward++) {
+            const attn_status status = backward ? attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error)
+                                                : attn_seq2seq_forward(&g.module, &g.weights, &g.args, &error);
+            assert_int_not_equal(status, ATTN_OK);
+            if (strcmp(error.message, cases[i].message) != 0)
+                fail_msg("case %d: '%s' instead of '%s'", (int)i, error.message, cases[i].message);
+            assert_memory_equal(g.y, before, sizeof before);
+        }
+    }
+}
+
+static void test_refused_by_some(void **state)
+{
+    good g;
+    attn_error error;
+    const attn_cache cache = {.struct_size = sizeof cache};
+    (void)state;
+    make_good(&g);
+    assert_int_equal(attn_seq2seq_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: module is NULL");
+    assert_int_equal(attn_seq2seq_forward(&g.module, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: weights is NULL");
+    assert_int_equal(attn_seq2seq_forward(&g.module, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_seq2seq_step(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "layer: the cache's batch is 0; the layer has 2");
+    assert_int_equal(attn_seq2seq_initialise(&g.module, &g.weights, ATTN_INIT_HEAD, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: init (1) is neither Xavier nor small");
+    assert_int_equal(attn_seq2seq_load(&g.module, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: tensors is NULL");
+    assert_int_equal(attn_seq2seq_store(&g.module, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: tensors is NULL");
+    g.args.key.data = NULL;
+    assert_int_equal(attn_seq2seq_remember(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: key.data is NULL; it is the memory");
+    g.args.key.data = g.numbers, g.args.saved = NULL;
+    assert_int_equal(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: args.saved is NULL; forward fills it for backward");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),         cmocka_unit_test(test_differences),
+                                       cmocka_unit_test(test_f32_and_threads), cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_weights),         cmocka_unit_test(test_bad_files),
+                                       cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_by_some)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
