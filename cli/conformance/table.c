@@ -160,7 +160,8 @@ void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, co
                 *op = cJSON_GetObjectItemCaseSensitive(json, "op");
     const table_row *row = find(suite, op->valuestring);
     view_pool pool = {0};
-    table_case c = {.result = e, .params = cJSON_GetObjectItemCaseSensitive(json, "params"), .tensors = tensors};
+    table_case c = {
+        .result = e, .op = op->valuestring, .params = cJSON_GetObjectItemCaseSensitive(json, "params"), .tensors = tensors};
     if (!c.params) c.params = cJSON_GetObjectItemCaseSensitive(json, "attributes");
     c.known = pool_take(&pool, attn_tensors_count(tensors), 1);
     memset(c.known, 0, (size_t)attn_tensors_count(tensors));

@@ -14,6 +14,7 @@
 
 typedef struct table_case {
     evaluation *result;
+    const char *op;
     view_pool pool;
     const cJSON *params;
     const attn_tensors *tensors;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * table_mechanism.c - cases of mechanism_grad with other scores or positions: every output and every gradient. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,10 +11,10 @@
 typedef struct mechanism {
     case_attention x;
     view q, k, v;
-    double *Q, *K;     /* as the attention has them: p.shape.dim_qk and p.score.dim_k channels */
-    double *w, *table; /* of p.score and p.bias_table; NULL: none */
+    double *Q, *K;            /* as the attention has them: p.shape.dim_qk and p.score.dim_k channels */
+    double *w, *table, *bias; /* of p.score, p.bias_table and, for every pair, p.bias; NULL: none */
     int64_t count_w, count_table;
-    double *dQ, *dK, *dw, *dtable; /* what came back */
+    double *dQ, *dK, *dw, *dtable, *dbias; /* what came back */
 } mechanism;
 
 /* Reads q, k and v; Q and K are theirs at first. */
@@ -49,10 +50,12 @@ static int mechanism_run(table_case *c, mechanism *m)
     case_attention_begin(c, x, m->Q, m->K, case_doubles(c, &m->v));
     if (m->w) x->p.score.w.dtype = c->dtype, x->a.w = case_give(c, m->w, m->count_w);
     if (m->table) x->p.bias_table.table.dtype = c->dtype, x->a.bias_table = case_give(c, m->table, m->count_table);
+    const int64_t pairs = vectors_of(&m->q) * m->k.size[2];
+    if (m->bias) x->p.bias.additive = 1, x->p.bias.bias.dtype = c->dtype, x->a.bias = case_give(c, m->bias, pairs);
     if (!case_attend(c, x)) return 0;
     case_compare(c, "out.output", x->o, view_count(&grad_o));
     case_compare(c, "out.lse", x->lse, vectors_of(&m->q));
-    case_compare(c, "out.weights", x->weights, vectors_of(&m->q) * m->k.size[2]);
+    case_compare(c, "out.weights", x->weights, pairs);
 
     attn_problem p = x->p;
     attn_args a = x->a;
@@ -64,6 +67,7 @@ static int mechanism_run(table_case *c, mechanism *m)
     p.gradients.lse = view_given(&grad_lse);
     p.gradients.w = m->w != NULL;
     p.gradients.bias_table = m->table != NULL;
+    p.gradients.bias = m->bias != NULL;
     a.grad_o = case_give(c, case_doubles(c, &grad_o), view_count(&grad_o));
     if (view_given(&grad_lse)) a.grad_lse = case_give(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
     a.grad_q = case_room(c, of_q);
@@ -71,6 +75,7 @@ static int mechanism_run(table_case *c, mechanism *m)
     a.grad_v = case_room(c, view_count(&m->v));
     if (m->w) a.grad_w = case_room(c, m->count_w);
     if (m->table) a.grad_bias_table = case_room(c, m->count_table);
+    if (m->bias) a.grad_bias = case_room(c, pairs);
     const attn_status status = attn_forward(&p, &a, &error);
     case_take(c, status, &error);
     if (status != ATTN_OK) return 0;
@@ -78,6 +83,7 @@ static int mechanism_run(table_case *c, mechanism *m)
     m->dQ = case_read(c, a.grad_q, of_q);
     m->dK = case_read(c, a.grad_k, of_k);
     if (m->w) m->dw = case_read(c, a.grad_w, m->count_w);
+    if (m->bias) m->dbias = case_read(c, a.grad_bias, pairs);
     if (m->table) m->dtable = case_read(c, a.grad_bias_table, m->count_table);
     return 1;
 }
@@ -175,10 +181,68 @@ static void t5(table_case *c)
     case_compare(c, "out.grad_table", transposed(c, m.dtable, heads, buckets), m.count_table);
 }
 
+/*
+ * Relative keys, (q + u).k + (q + w).r by distance: the second product as a bias of every pair, whose gradient goes on to q, w and
+ * r.  u and w are those of a head, and may be missing; r is one table, or one of each head.
+ */
+static void relative(table_case *c)
+{
+    static const char *const formulas[] = {"(q.k + q.r[clip(i-j,-c,c)+c]) / sqrt(D)", "(q.k + q.r[i-j+c]) / sqrt(D)",
+                                           "((q+u).k + (q+w).r[h,i-j+c]) / sqrt(D)"};
+    mechanism m = {0};
+    const view r = case_need(c, "in.r"), u = case_find(c, "in.u"), w = case_find(c, "in.w");
+    const int64_t clip = (int64_t)case_param(c, "clip", 0);
+    int known = 0;
+    for (int f = 0; f < 3; f++) known |= strcmp(case_text(c, "formula"), formulas[f]) == 0;
+    if (!known) case_conclude(c, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
+    if (!view_given(&r) || !mechanism_begin(c, &m, NULL)) return;
+    const int64_t H = m.q.size[1], Sq = m.q.size[2], Skv = m.k.size[2], D = m.q.size[3], rows = 2 * clip + 1,
+                  tables = r.rank == 3 ? H : 1;
+    if (r.size[r.rank - 1] != D || r.size[r.rank - 2] != rows || view_count(&r) != tables * rows * D ||
+        (view_given(&u) && view_count(&u) != H * D) || (view_given(&w) && view_count(&w) != H * D)) {
+        case_conclude(c, CHECK_FAILED, "r, u and w do not fit the queries");
+        return;
+    }
+    const int64_t of_q = view_count(&m.q), pairs = vectors_of(&m.q) * Skv;
+    const double scale = 1 / sqrt((double)D);
+    double *table = case_doubles(c, &r), *other = pool_take(&c->pool, of_q, sizeof *other); /* q + w */
+    for (int64_t n = 0; n < of_q; n++) {
+        const int64_t channel = n / D / Sq % H * D + n % D;
+        other[n] = m.Q[n] + (view_given(&w) ? view_get(&w, channel) : 0);
+        m.Q[n] += view_given(&u) ? view_get(&u, channel) : 0;
+    }
+    int64_t *at = pool_take(&c->pool, pairs, sizeof *at); /* where the pair's row of r begins */
+    m.bias = pool_take(&c->pool, pairs, sizeof *m.bias);
+    for (int64_t n = 0; n < pairs; n++) {
+        const int64_t i = n / Skv % Sq, distance = i - n % Skv, h = n / Skv / Sq % H;
+        at[n] = ((tables > 1 ? h * rows : 0) + (distance < -clip ? -clip : distance > clip ? clip : distance) + clip) * D;
+        m.bias[n] = 0;
+        for (int64_t a = 0; a < D; a++) m.bias[n] += scale * other[n / Skv * D + a] * table[at[n] + a];
+    }
+    if (!mechanism_run(c, &m)) return;
+    double *dr = pool_take(&c->pool, view_count(&r), sizeof *dr), *du = pool_take(&c->pool, H * D, sizeof *du),
+           *dw = pool_take(&c->pool, H * D, sizeof *dw);
+    for (int64_t n = 0; n < view_count(&r); n++) dr[n] = 0;
+    for (int64_t n = 0; n < H * D; n++) du[n] = dw[n] = 0;
+    for (int64_t n = 0; n < of_q; n++) du[n / D / Sq % H * D + n % D] += m.dQ[n];
+    for (int64_t n = 0; n < pairs; n++)
+        for (int64_t a = 0; a < D; a++) {
+            const double back = scale * m.dbias[n] * table[at[n] + a];
+            m.dQ[n / Skv * D + a] += back;
+            dw[n / Skv / Sq % H * D + a] += back;
+            dr[at[n] + a] += scale * m.dbias[n] * other[n / Skv * D + a];
+        }
+    compare_inputs(c, &m, m.dQ, m.dK);
+    case_compare(c, "out.grad_r", dr, view_count(&r));
+    if (view_given(&u)) case_compare(c, "out.grad_u", du, H * D);
+    if (view_given(&w)) case_compare(c, "out.grad_w", dw, H * D);
+}
+
 const table_row table_mechanism_rows[] = {
     {"mechanism_grad", "general", general, " layout formula ", 1},
     {"mechanism_grad", "metric", metric, " layout formula ", 1},
     {"mechanism_grad", "rope_attention", rotary, " layout base interleaved rotary_dim causal positions scale ", 1},
+    {"mechanism_grad", "relative", relative, " layout formula clip scale ", 1},
     {"mechanism_grad", "t5_bias", t5, " layout scale buckets max_distance bidirectional causal table ", 1},
     {0},
 };

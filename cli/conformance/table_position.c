@@ -188,13 +188,20 @@ static void rotary_by_table(table_case *c)
     }
 }
 
+/* "..., theta 10000" in the name of the operation. */
+static double theta_of(const table_case *c)
+{
+    const char *theta = strstr(c->op, "theta ");
+    return theta ? strtod(theta + 6, NULL) : 0;
+}
+
 static void sine_table(table_case *c)
 {
     const int64_t tokens = (int64_t)case_param(c, "max_len", 0), dim = (int64_t)case_param(c, "dim", 0);
     double *got = pool_take(&c->pool, tokens * dim, sizeof *got);
     attn_error error;
     case_need(c, "in.token_ids"); /* which words they are changes nothing */
-    case_take(c, attn_sinusoidal(ATTN_ROPE_HALVES, tokens, dim, 0, NULL, ATTN_F64, got, dim, &error), &error);
+    case_take(c, attn_sinusoidal(ATTN_ROPE_HALVES, tokens, dim, theta_of(c), NULL, ATTN_F64, got, dim, &error), &error);
     case_compare(c, "out.ref", got, tokens * dim);
 }
 
@@ -239,7 +246,7 @@ static void complex_table(table_case *c)
 static void rotary_pair(table_case *c)
 {
     static const char *const names[][2] = {{"in.query", "out.q"}, {"in.key", "out.k"}};
-    const attn_rope rope = {.struct_size = sizeof rope};
+    const attn_rope rope = {.struct_size = sizeof rope, .base = theta_of(c)};
     for (int t = 0; t < 2; t++) {
         const view x = case_need_rank(c, names[t][0], 3);
         if (!view_given(&x)) return;
@@ -383,11 +390,11 @@ const table_row table_position_rows[] = {
     {"ort_relative_attention_bias", "com.microsoft.RelativePositionBias", relative_bias, " max_distance is_bidirectional ", 0},
     {"ort_relative_attention_bias", "com.microsoft.GatedRelativePositionBias", gated_bias, " num_heads ", 0},
     {"axlearn_golden", "RoPE interleaved from [sin|cos] table", rotary_by_table, " rotary_key rotary_value ", 0},
-    {"axlearn_golden", "[sin|cos] position table, theta 10000", sine_table, " max_len dim ", 0},
+    {"axlearn_golden", "[sin|cos] position table, theta ", sine_table, " max_len dim ", 0},
     {"axlearn_golden", "YaRN inv_freq", yarn_frequencies,
      " original_max_len dim new_max_len beta_slow beta_fast theta expected_attention_factor ", 0},
     {"axlearn_golden", "cos/sin table", complex_table, " dim max_len theta ", 0},
-    {"axlearn_golden", "RoPE interleaved, positions 0..99, theta 10000", rotary_pair, "", 0},
+    {"axlearn_golden", "RoPE interleaved, positions 0..", rotary_pair, "", 0},
     {"axlearn_golden", "T5 relative position bucket", t5_buckets, " num_buckets max_distance bidirectional relative_position ", 0},
     {"axlearn_golden", "ViTDet decomposed relative position lookup", resized_table, " q_size k_size ", 0},
     {0},

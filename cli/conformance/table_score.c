@@ -172,7 +172,7 @@ static void score_bilinear(table_case *c)
 
 /* ---- keras: query [batch][query][channel], value [batch][key][channel], key: the value if there is none ---- */
 
-/* Sets shape, masks and scale; what the caller has to say about scores is said before. */
+/* Sets shape, masks and tensors; what the caller has to say about scores is said before. */
 static int keras_begin(table_case *c, case_attention *x, view *query)
 {
     const view q = case_need_rank(c, "in.query", 3), key = case_find(c, "in.key"), value = case_find(c, "in.value");
@@ -188,6 +188,7 @@ static int keras_begin(table_case *c, case_attention *x, view *query)
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
         for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
         x->p.mask.boolean = 1;
+        x->p.mask.empty = ATTN_EMPTY_UNIFORM; /* what is masked gets -1e9 */
         x->p.mask.mask = (attn_layout){ATTN_BOOL, {k.size[1], 0, 0, 1}};
         x->a.mask = mask;
     }
@@ -238,6 +239,7 @@ static void keras_scores(table_case *c)
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
         for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
         x.p.mask.boolean = 1;
+        x.p.mask.empty = ATTN_EMPTY_UNIFORM;
         x.a.mask = mask;
     }
     keras_compare(c, &x);
