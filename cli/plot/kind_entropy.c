@@ -137,7 +137,7 @@ static attn_status soften(const double *scores, int64_t n, double temperature, d
     double *finite = need_memory(n, sizeof *finite), *p = need_memory(n, sizeof *p);
     attn_gibbs gibbs = {0};
     int any = 0;
-    for (int64_t j = 0; j < n; j++) keep[j] = isfinite(scores[j]), any |= keep[j], finite[j] = keep[j] ? scores[j] : 0;
+    for (int64_t j = 0; j < n; j++) keep[j] = isfinite(scores[j]) ? 1 : 0, any |= keep[j], finite[j] = keep[j] ? scores[j] : 0;
     attn_status status = any ? attn_softmax(finite, keep, n, temperature, p, &gibbs, error) : ATTN_OK;
     for (int64_t j = 0; j < n && weights; j++) weights[j] = any ? p[j] : 0;
     *entropy = any ? gibbs.entropy : 0;
