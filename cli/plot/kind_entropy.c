@@ -181,20 +181,23 @@ static attn_status draw_row(plot_task *task, const stack *s, const double *score
 {
     const int bars = s->columns <= 32;
     const int64_t n = s->columns;
-    double *x = need_memory(SHOWN * n, sizeof *x), *y = need_memory(SHOWN * n, sizeof *y), entropy;
+    double *x = need_memory(SHOWN * n, sizeof *x), *y = need_memory(SHOWN * n, sizeof *y), entropy, most = 0;
     char text[SHOWN][40], title[120];
     chart_series series[SHOWN];
     attn_status status = ATTN_OK;
     for (int k = 0; k < SHOWN && status == ATTN_OK; k++) {
         status = soften(scores + query * n, n, shown[k], y + k * n, &entropy, error);
-        for (int64_t j = 0; j < n; j++) x[k * n + j] = (double)j + (bars ? 0.16 * (k - 2) : 0);
+        for (int64_t j = 0; j < n; j++) {
+            x[k * n + j] = (double)j + (bars ? 0.16 * (k - 2) : 0);
+            most = fmax(most, y[k * n + j]);
+        }
         snprintf(text[k], sizeof text[k], "T = %g: entropy %.3g", shown[k], entropy);
         series[k] = (chart_series){text[k], bars ? MARK_BARS : MARK_LINE, k, n, x + k * n, y + k * n, 0.15};
     }
     snprintf(title, sizeof title, "What query %" PRId64 " attends to at five temperatures", query);
     const chart c = {.title = title,
                      .x = {"key", AXIS_LINEAR, -0.6, (double)n - 0.4, 1},
-                     .y = {"weight", AXIS_LINEAR, 0, 1.02, 0},
+                     .y = {"weight", AXIS_LINEAR, 0, most > 0 ? 1.05 * most : 1, 0},
                      .series = series,
                      .series_count = SHOWN,
                      .names = names,
