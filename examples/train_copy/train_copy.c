@@ -3,17 +3,15 @@
  * train_copy.c - a small model learns to copy and to reverse: the first token of a sequence says which, then come N tokens, then
  * the model writes its N.  At the end it is asked about sequences that it never saw.
  *
- *      train_copy [FOLDER [STEPS]]     writes FOLDER/loss.csv, loss.svg and attention.csv (default: the current folder, 600 steps)
+ *      train_copy [FOLDER [STEPS]]     writes loss and attention, .csv and .svg, in FOLDER (default: the current one, 600 steps)
  *
  * The same seed gives the same bits.  Exits with 1 if a sequence comes out wrong. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "curve.h"
+#include "../curve/curve.h"
 #include "model.h"
 
 enum { N = 10, LETTERS = 16, COPY = LETTERS, REVERSE, VOCABULARY, LENGTH = 2 * N, BATCH = 64, STEPS = 600, HELD_OUT = 16 };
@@ -47,19 +45,6 @@ static double rate_at(int step, int steps)
     return done < 0.1 ? top_rate * done / 0.1 : top_rate * 0.5 * (1 + cos(3.141592653589793 * (done - 0.1) / 0.9));
 }
 
-static void show_progress(int step, int steps, double loss)
-{
-    enum { WIDTH = 40 };
-    char bar[WIDTH + 1];
-    if (!isatty(STDERR_FILENO)) return;
-    const int done = step * WIDTH / steps;
-    memset(bar, '.', WIDTH);
-    memset(bar, '#', (size_t)done);
-    bar[WIDTH] = 0;
-    fprintf(stderr, "\r%s %4d of %d steps, loss %.4f ", bar, step, steps, loss);
-    if (step == steps) fprintf(stderr, "\n");
-}
-
 static attn_status train(model *m, int steps, double *losses, attn_error *error)
 {
     static int tokens[BATCH * LENGTH], targets[BATCH * LENGTH];
@@ -70,7 +55,7 @@ static attn_status train(model *m, int steps, double *losses, attn_error *error)
         attn_status status = model_run(m, tokens, targets, rate_at(step + 1, steps), &now, error);
         if (status != ATTN_OK) return status;
         losses[step] = now.loss;
-        if ((step + 1) % 10 == 0 || step + 1 == steps) show_progress(step + 1, steps, now.loss);
+        if ((step + 1) % 10 == 0 || step + 1 == steps) curve_show_progress(step + 1, steps, now.loss);
     }
     return ATTN_OK;
 }
@@ -87,7 +72,8 @@ static attn_status test(model *m, const char *folder, int64_t *right, attn_error
         attn_status status = model_run(m, tokens, targets, 0, &now, error);
         if (status != ATTN_OK) return status;
         *right += now.sequences_right;
-        if (n == 0 && !curve_write_matrix(folder, "attention.csv", model_attention(m, 1), LENGTH)) return ATTN_ERR_IO;
+        if (n == 0 && !curve_write_weights(folder, "attention", "What the second block attends to", model_attention(m, 1), LENGTH))
+            return ATTN_ERR_IO;
     }
     return ATTN_OK;
 }
@@ -109,11 +95,12 @@ int main(int argc, char **argv)
     attn_status status = train(m, steps, losses, &error);
     const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     if (status == ATTN_OK) status = test(m, folder, &right, &error);
-    if (status == ATTN_OK && !curve_write(folder, losses, steps)) status = ATTN_ERR_IO;
+    if (status == ATTN_OK && !curve_write(folder, "Loss while learning to copy and to reverse", losses, steps))
+        status = ATTN_ERR_IO;
     model_destroy(m);
     if (status != ATTN_OK) return fprintf(stderr, "train_copy: %s: %s\n", folder, error.message), 2;
     printf("loss %.4f at first, %.17g at last; %.1f seconds of CPU time\n", losses[0], losses[steps - 1], seconds);
     printf("held out: %lld of %d sequences right\n", (long long)right, HELD_OUT * BATCH);
-    printf("wrote %s/loss.csv, loss.svg and attention.csv\n", folder);
+    printf("wrote loss and attention, .csv and .svg, in %s\n", folder);
     return right == HELD_OUT * BATCH ? 0 : 1;
 }
