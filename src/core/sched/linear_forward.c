@@ -116,11 +116,14 @@ static void ask_for(const attn_linear_head *head, const void *base, const attn_l
         for (int64_t at = 0; at < dim * size; at += 64) __builtin_prefetch(row + i * layout->stride[2] * size + at, 0, 2);
 }
 
-/* Queries first + at .. of a chunk: chunk NULL where all keys are in the state already. */
-static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at, int64_t rows)
+/* What queries first + at .. of a chunk read, in scratch.Ot and the lanes LANES_L: chunk NULL where all keys are in the state
+ * already. careful: pairs of weight 0 add nothing, even where the value is NaN or infinite. */
+static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at,
+                      int64_t rows, int careful)
 {
     const attn_linear_walk *w = head->walk;
-    const int64_t dv = w->problem.shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
+    const attn_linear_problem *p = &w->problem;
+    const int64_t dv = p->shape.dim_v, soon = first + at + w->chunk, size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
     const int width = (int)attn_ceil_div(rows, w->forward->lanes);
     void *Qt = attn_linear_part(head, w->scratch.Qt), *Ot = attn_linear_part(head, w->scratch.Ot), *S;
     void *l = attn_linear_lanes(head, LANES_L), *logs = attn_linear_lanes(head, LANES_LOG);
@@ -131,8 +134,6 @@ static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chun
     memset(Ot, 0, (size_t)(dv * w->tile_q * size));
     memset(l, 0, (size_t)(w->tile_q * size));
     w->backward->add_values(width, w->dim_f, dv, Qt, state, w->ld_v, Ot);
-    const attn_linear_problem *p = &w->problem;
-    const int64_t soon = first + at + w->chunk;
     if (chunk) ask_for(head, head->args->k, &p->k, head->g, soon, rows, p->shape.dim_qk);
     if (w->normalised) w->linear->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
     if (chunk) {
@@ -149,9 +150,19 @@ static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chun
                           chunk->ldv);
         w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
         ask_for(head, head->args->q, &p->q, h, soon, rows, p->shape.dim_qk);
-        w->backward->add_values(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
+        (careful ? w->backward->add_values_careful : w->backward->add_values)(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
         ask_for(head, head->args->o, &p->o, h, soon, rows, dv);
     }
+}
+
+static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at, int64_t rows)
+{
+    const attn_linear_walk *w = head->walk;
+    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    read_tile(head, h, chunk, first, at, rows, 0);
+    /* A value that is not finite may be one that comes after the query. */
+    if (chunk && w->forward->not_finite(width, rows, w->problem.shape.dim_v, attn_linear_part(head, w->scratch.Ot)))
+        read_tile(head, h, chunk, first, at, rows, 1);
     attn_linear_finish(head, h, first + at, rows, width);
 }
 

@@ -59,9 +59,10 @@ void attn_linear_gated_lanes(const attn_linear_head *head, const attn_linear_gat
     w->linear->scale_lanes(width, dim, factors, X);
 }
 
-/* What a tile of readers gets, of the state and of the first `keys` keys, in scratch.Ot; P^T stays in scratch.S. */
+/* What a tile of readers gets, of the state and of the first `keys` keys, in scratch.Ot; P^T stays in scratch.S.  careful:
+ * pairs of weight 0 add nothing, even where the value is NaN or infinite. */
 static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, const void *state, const void *F, int64_t at,
-                      int64_t rows, int strict, int64_t keys)
+                      int64_t rows, int strict, int64_t keys, int careful)
 {
     const attn_linear_walk *w = head->walk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
@@ -79,7 +80,7 @@ static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, 
     memset(Ot, 0, (size_t)(w->dim_u * w->tile_q * size));
     w->backward->add_values(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, Ot);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_u, Ot);
-    w->backward->add_values(width, keys, w->dim_u, S, g->U, g->ldu, Ot);
+    (careful ? w->backward->add_values_careful : w->backward->add_values)(width, keys, w->dim_u, S, g->U, g->ldu, Ot);
 }
 
 void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g, const void *state)
@@ -90,7 +91,7 @@ void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g,
     if (w->problem.rule != ATTN_RULE_DELTA) return;
     for (int64_t at = 0; at < g->chunk.n; at += w->tile_q) {
         const int64_t rows = attn_min(w->tile_q, g->chunk.n - at);
-        read_tile(head, g, state, g->chunk.Kf, at, rows, 1, at);
+        read_tile(head, g, state, g->chunk.Kf, at, rows, 1, at, 0);
         w->forward->store_columns((int)attn_ceil_div(rows, w->forward->lanes), rows, dv, 1, part(head, w->scratch.Ot, 0), X,
                                   w->compute, w->ld_v);
         w->linear->solve(rows, dv, part(head, w->scratch.S, at * w->tile_q), X, (const char *)g->chunk.V + at * g->chunk.ldv * size,
@@ -162,10 +163,14 @@ void attn_linear_forward_gated(const attn_linear_head *head)
             attn_linear_query_features(head, h, first, g.chunk.n, F);
             for (int64_t at = 0; at < g.chunk.n; at += w->tile_q) {
                 const int64_t rows = attn_min(w->tile_q, g.chunk.n - at);
-                read_tile(head, &g, state, F, at, rows, 0, at + rows);
+                const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+                read_tile(head, &g, state, F, at, rows, 0, at + rows, 0);
+                /* A value that is not finite may be one that comes after the query. */
+                if (w->forward->not_finite(width, rows, p->shape.dim_v, part(head, w->scratch.Ot, 0)))
+                    read_tile(head, &g, state, F, at, rows, 0, at + rows, 1);
                 memcpy(attn_linear_lanes(head, LANES_L), part(head, w->scratch.Ot, (w->dim_u - 1) * w->tile_q),
                        (size_t)w->tile_q * attn_dtype_bytes(w->compute));
-                attn_linear_finish(head, h, first + at, rows, (int)attn_ceil_div(rows, w->forward->lanes));
+                attn_linear_finish(head, h, first + at, rows, width);
             }
         }
         attn_linear_gated_absorb(head, &g, state);
