@@ -326,8 +326,9 @@ static void run_task(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const int64_t of_head = attn_ceil_div(w->parts, w->group), first = number % of_head * w->group;
-    const group g = group_at(c, c->workspace + worker * w->scratch.bytes, number / of_head);
+    const int64_t of_head = attn_ceil_div(w->parts, w->group), heads = w->tasks / of_head;
+    const int64_t first = (w->by_heads ? number / heads : number % of_head) * w->group;
+    const group g = group_at(c, c->workspace + worker * w->scratch.bytes, w->by_heads ? number % heads : number / of_head);
     const attn_interval all = keys_of_group(&g);
     const source keys = source_of(&g, 0);
     block b = {.Q = attn_part(&g.first, w->scratch.Qt),

@@ -2,6 +2,8 @@
  * walk.c - how a problem is cut into tiles, tasks and workers, and what memory a worker needs. */
 #include "walk.h"
 
+#include <stdlib.h>
+
 #include "../base/checked.h"
 #include "../base/names.h"
 #include "tables.h"
@@ -122,7 +124,9 @@ static int decode_init(attn_walk *walk, int threads)
     walk->parts = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
     walk->group = 1;
-    while (walk->group < most && (double)key_heads * (double)walk->parts > 16.0 * threads * (double)walk->group) walk->group *= 2;
+    walk->by_heads = llabs(walk->problem.k.stride[2]) > llabs(walk->problem.k.stride[1]) && shape->heads_kv > 1;
+    while (!walk->by_heads && walk->group < most && (double)key_heads * (double)walk->parts > 16.0 * threads * (double)walk->group)
+        walk->group *= 2;
     if (!attn_mul(key_heads, attn_ceil_div(walk->parts, walk->group), &walk->tasks)) return 0;
     walk->workers = is_brief(walk) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
     return attn_tables_init(walk) && attn_decode_scratch_init(walk) && whole_workspace(walk);

@@ -89,6 +89,7 @@ typedef struct attn_walk {
     int64_t group;     /* tiles that share each block of keys and values; forward: a task has as many */
     int whole_heads;   /* forward: a task goes through all groups of a head, one after another */
     int by_heads;      /* forward: they are tiles of different heads that share a key head, else of one head */
+                       /* decode: tasks go from head to head over the same keys, which lie between those of other heads */
     int outputs;       /* forward: something is wanted of a tile beside O and lse */
     int64_t parts;     /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
     int64_t part_kv;   /* keys of a part, a multiple of block_kv */
