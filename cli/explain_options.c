@@ -60,6 +60,11 @@ static int64_t table_bytes(const attn_problem *p)
     return head_bytes(p) * (p->bias_table.kind == ATTN_DISTANCE_T5 ? 32 : 2 * p->bias_table.max_distance + 1);
 }
 
+static int64_t relative_bytes(const attn_problem *p)
+{
+    return head_bytes(p) * p->relative.rows * (p->shape.dim_qk + (p->relative.values ? p->shape.dim_v : 0));
+}
+
 static int64_t row_bytes(const attn_problem *p) { return rows_of(p) * compute_size(p); }
 
 static int64_t weight_bytes(const attn_problem *p) { return rows_of(p) * p->shape.len_kv * compute_size(p); }
@@ -87,6 +92,8 @@ static int has_alibi(const attn_problem *p) { return p->bias.alibi != ATTN_ALIBI
 static int has_t5(const attn_problem *p) { return p->bias_table.used && p->bias_table.kind == ATTN_DISTANCE_T5; }
 static int has_clipped(const attn_problem *p) { return p->bias_table.used && p->bias_table.kind == ATTN_DISTANCE_CLIPPED; }
 static int has_dtable(const attn_problem *p) { return p->gradients.bias_table; }
+static int has_relative(const attn_problem *p) { return p->relative.keys; }
+static int has_drel(const attn_problem *p) { return p->gradients.relative; }
 static int has_causal(const attn_problem *p) { return p->mask.causal; }
 static int has_window(const attn_problem *p) { return p->mask.window; }
 static int has_global(const attn_problem *p) { return p->mask.global_q > 0 || p->mask.global_kv > 0; }
@@ -139,6 +146,8 @@ static const struct {
     {"alibi", has_alibi, "one pass over each tile: 3 operations a score, no bias in memory", slope_bytes, 1},
     {"t5", has_t5, "one pass over each tile: an addition a score, from a table by distance", table_bytes, 1},
     {"clipped", has_clipped, "one pass over each tile: an addition a score, from a table by distance", table_bytes, 1},
+    {"rel", has_relative, "a product with the rows of a table between the distances of each tile, one row beyond its ends",
+     relative_bytes, 1},
     {"causal", has_causal, skipped, NULL, 1},
     {"window", has_window, skipped, NULL, 1},
     {"global", has_global, "tiles of global queries and keys; the gap to the window is skipped", NULL, 1},
@@ -159,6 +168,7 @@ static const struct {
     {"dscale", has_dscale, "one product a query and channel", head_bytes, 1},
     {"dslopes", has_dslopes, "one product a score", slope_bytes, 1},
     {"dtable", has_dtable, "an addition a score", table_bytes, 1},
+    {"drel", has_drel, "the same again for each gradient", relative_bytes, 1},
     {"dsink", has_dsink, "one exponential a query", head_bytes, 1},
     {"dbias", has_dbias, "one number a score is written", bias_bytes, 1},
     {"dbias", has_shared_dbias, "two more products a score, in a walk of its own that sums over the axes of size 1", bias_bytes, 0},

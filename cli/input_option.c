@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check/element.h"
@@ -180,6 +181,53 @@ static attn_status read_bias_table(attention_input *input, attn_error *error)
     return status;
 }
 
+/* The shape `want`, of floats. */
+static attn_status check_shape(const input_tensor *t, int rank, const int64_t *want, attn_error *error)
+{
+    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    if (t->tensor->rank == rank && memcmp(t->tensor->shape, want, (size_t)rank * sizeof *want) == 0)
+        return input_check_float(t, error);
+    return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected %.60s", t->path, t->tensor->name,
+                   shape_text(mine, t->tensor->rank, t->tensor->shape), shape_text(theirs, rank, want));
+}
+
+/* Tables [head, row, channel] and vectors [head, channel], as --rel says. */
+static attn_status read_relative(attention_input *input, attn_error *error)
+{
+    const problem_spec *spec = &input->spec;
+    const attn_shape *s = &spec->shape;
+    const char *rel = spec->rel;
+    const int clipped = strncmp(rel, "shaw", 4) == 0, values = strncmp(rel, "shaw-values", 11) == 0, xl = strcmp(rel, "xl") == 0;
+    const char *slash = strchr(rel, '/');
+    const int64_t rows = clipped && slash ? 2 * strtoll(slash + 1, NULL, 10) + 1 : s->len_q + s->len_kv - 1;
+    const struct {
+        tensor_role role;
+        int needed, rank;
+        int64_t shape[3];
+        const void **data;
+    } tensors[] = {
+        {ROLE_RELATIVE_KEYS, rel[0] != 0, 3, {s->heads_q, rows, s->dim_qk}, &input->args.relative_keys},
+        {ROLE_RELATIVE_VALUES, values, 3, {s->heads_q, rows, s->dim_v}, &input->args.relative_values},
+        {ROLE_RELATIVE_U, xl, 2, {s->heads_q, s->dim_qk, 0}, &input->args.relative_u},
+        {ROLE_RELATIVE_V, xl, 2, {s->heads_q, s->dim_qk, 0}, &input->args.relative_v},
+    };
+    for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++) {
+        const input_tensor *used = &input->used[tensors[k].role];
+        const char *name = roles[tensors[k].role].name, *flag = roles[tensors[k].role].flag;
+        if (!used->tensor && !tensors[k].needed) continue;
+        if (!used->tensor)
+            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --rel=%s needs %s; --%s=NAME chooses another", input->path, rel, name,
+                           flag);
+        if (!tensors[k].needed)
+            return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' is of relative terms; --rel=KIND says of which",
+                           used->path, used->tensor->name);
+        attn_status status = check_shape(used, tensors[k].rank, tensors[k].shape, error);
+        if (status != ATTN_OK) return status;
+        *tensors[k].data = input_convert(input, used->tensor, compute_dtype(input));
+    }
+    return ATTN_OK;
+}
+
 attn_status input_read_heads(attention_input *input, attn_error *error)
 {
     problem_spec *spec = &input->spec;
@@ -200,20 +248,11 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
         spec->has_scale = 0;
         status = read_head_numbers(input, ROLE_SCALE, NULL, &input->args.scale, error);
     }
+    if (status == ATTN_OK) status = read_relative(input, error);
     return status == ATTN_OK ? read_bias_table(input, error) : status;
 }
 
 /* ---- gradients ---- */
-
-/* The shape of q with its last axis, or its last two in the order [head, token], replaced. */
-static attn_status check_shape(const input_tensor *t, int rank, const int64_t *want, attn_error *error)
-{
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
-    if (t->tensor->rank == rank && memcmp(t->tensor->shape, want, (size_t)rank * sizeof *want) == 0)
-        return input_check_float(t, error);
-    return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected %.60s", t->path, t->tensor->name,
-                   shape_text(mine, t->tensor->rank, t->tensor->shape), shape_text(theirs, rank, want));
-}
 
 static attn_status read_gradients(attention_input *input, attn_error *error)
 {
@@ -234,6 +273,7 @@ static attn_status read_gradients(attention_input *input, attn_error *error)
     if (spec->op != SPEC_BACKWARD) return ATTN_OK;
     spec->dbias = input->used[ROLE_BIAS].tensor != NULL;
     spec->dslopes = input->used[ROLE_SLOPES].tensor != NULL;
+    spec->drel = spec->rel[0] != 0;
     spec->dtable = input->used[ROLE_BIAS_TABLE].tensor != NULL;
     spec->dsink = input->used[ROLE_SINK].tensor != NULL;
     spec->dscale = input->used[ROLE_SCALE].tensor != NULL;

@@ -90,10 +90,11 @@ typedef struct problem_spec {
     int decay;           /* spec_decay */
     int rule;            /* spec_rule */
     int linear;          /* `attn run --linear`; no word of its own */
+    char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
+    int drel;            /* the gradients of its tables */
 
     /* What later versions compute. */
     int rope;
-    char rel[SPEC_NAME];    /* "shaw/64", "xl" */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
 } problem_spec;
 

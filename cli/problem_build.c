@@ -2,6 +2,7 @@
  *
  * problem_build.c - from a spec to the library's own description of a problem. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "failure.h"
@@ -34,6 +35,7 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
     } gradients[] = {{spec->dbias, spec->bias, "dbias", "bias", "the gradient of the bias"},
                      {spec->dslopes, spec->alibi, "dslopes", "alibi", "the gradient of its slopes"},
                      {spec->dtable, spec->t5 || spec->clipped, "dtable", "t5 or clipped", "the gradient of its table"},
+                     {spec->drel, spec->rel[0], "drel", "rel", "the gradients of its tables"},
                      {spec->dsink, spec->sink, "dsink", "sink", "the gradient of the sink"},
                      {spec->dscale, spec->scale_heads, "dscale", "scale=heads", "the gradient of the scale of each head"}};
     const int backward = spec->op == SPEC_BACKWARD;
@@ -106,6 +108,26 @@ static attn_status set_strides(attn_layout *layout, const int64_t size[4], const
     return ATTN_OK;
 }
 
+/* Relative terms: clipped to a distance, or with a row for every distance that there is at offset 0. */
+static attn_status build_relative(const problem_spec *spec, attn_problem *p, attn_error *error)
+{
+    attn_relative *r = &p->relative;
+    const int clipped = strncmp(spec->rel, "shaw", 4) == 0;
+    const char *slash = strchr(spec->rel, '/');
+    int64_t most = clipped && slash ? strtoll(slash + 1, NULL, 10) : 0;
+    if (!spec->rel[0]) return ATTN_OK;
+    if (clipped && (most < 0 || most > (int64_t)1 << 38))
+        return failure(error, ATTN_ERR_ARGUMENT, "rel=%s: the distance is within 0 and 2^38", spec->rel);
+    r->keys = 1;
+    r->values = strncmp(spec->rel, "shaw-values", 11) == 0;
+    r->u = r->v = strcmp(spec->rel, "xl") == 0;
+    r->first = clipped ? -most : 1 - p->shape.len_kv;
+    r->rows = clipped ? 2 * most + 1 : p->shape.len_q + p->shape.len_kv - 1;
+    if (r->rows < 1) r->rows = 1;
+    p->gradients.relative = spec->drel;
+    return ATTN_OK;
+}
+
 attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
 {
     problem_spec checked = *given;
@@ -134,6 +156,9 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     p.bias_table.max_distance = spec->clipped;
     p.bias_table.causal = spec->t5 == SPEC_T5_CAUSAL;
     p.gradients.bias_table = spec->dtable;
+
+    status = build_relative(spec, &p, error);
+    if (status != ATTN_OK) return status;
 
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;

@@ -64,6 +64,13 @@ typedef struct ref_problem {
     const double *W;    /* [Hq or 1][rows][columns] */
     int W_of_each_head; /* 1: Hq of them */
 
+    /* Relative keys and values by distance p_i - j, whose row is clamp(distance - relative_first, 0, relative_rows - 1); dot
+     * products only: x = (q + u).(k) + (q + v).row, and values v_j + row. */
+    const double *relative_keys, *relative_values; /* [Hq or 1][relative_rows][D or Dv] */
+    const double *relative_u, *relative_v;         /* [Hq][D] */
+    int64_t relative_first, relative_rows;
+    int relative_of_each_head; /* 1: Hq tables */
+
     const double *bias_table; /* [Hq or 1][buckets]: added to scores by distance */
     ref_buckets bucket_rule;
     int64_t buckets, reach;      /* reach: the distance behind which nothing changes */
@@ -111,13 +118,14 @@ void ref_outputs_of(const ref_problem *p, const double *S, const double *P, cons
 typedef struct ref_gradients {
     const double *dO, *dlse;
     double *dQ, *dK, *dV;
-    double *P;           /* [B][Hq][Sq][Skv]: the weights, on the way */
-    double *dS;          /* [B][Hq][Sq][Skv]: also the gradient of a bias that is not broadcast */
-    double *dscale;      /* [Hq]: of the scale */
-    double *dslopes;     /* [B][Hq]; may be NULL without slopes */
-    double *dsink;       /* [Hq]; may be NULL without sinks */
-    double *dW;          /* like W; may be NULL without W */
-    double *dbias_table; /* like bias_table; may be NULL without it */
+    double *P;       /* [B][Hq][Sq][Skv]: the weights, on the way */
+    double *dS;      /* [B][Hq][Sq][Skv]: also the gradient of a bias that is not broadcast */
+    double *dscale;  /* [Hq]: of the scale */
+    double *dslopes; /* [B][Hq]; may be NULL without slopes */
+    double *dsink;   /* [Hq]; may be NULL without sinks */
+    double *dW;      /* like W; may be NULL without W */
+    double *drelative_keys, *drelative_values, *drelative_u, *drelative_v; /* like these; may be NULL without them */
+    double *dbias_table;                                                   /* like bias_table; may be NULL without it */
 } ref_gradients;
 void ref_backward(const ref_problem *p, const ref_gradients *g);
 

@@ -21,10 +21,26 @@ static void zero(double *x, int64_t n)
 }
 
 /* What one query adds to every gradient.  dS points at its row and serves as room for the scores at first; w for weights. */
+static double dot_value(const ref_problem *p, const row *r, const double *dO, int64_t j)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < p->Dv; c++) sum += dO[c] * row_value(p, r, j, c);
+    return sum;
+}
+
+/* What weight w of key j adds to the gradient of its value. */
+static void value_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double w, const double *dO)
+{
+    double *dV = G->dV + ((r->b * p->Hkv + r->g) * p->Skv + j) * p->Dv;
+    for (int64_t c = 0; c < p->Dv; c++) {
+        dV[c] += w * dO[c];
+        if (p->relative_values) G->drelative_values[relative_row(p, r, j) * p->Dv + c] += w * dO[c];
+    }
+}
+
 static void row_backward(const ref_problem *p, const ref_gradients *G, const row *r, double *dS, double *w)
 {
     const double *dO = G->dO + r->index * p->Dv;
-    double *dV = G->dV + (r->b * p->Hkv + r->g) * p->Skv * p->Dv;
     const double *Z = p->Z ? p->Z + r->index * p->Skv : 0;
     double dlse = G->dlse ? G->dlse[r->index] : 0;
     double unscaled = p->temperature > 0 ? 1 / p->temperature : 1; /* d score / d scale is this times the raw score */
@@ -33,23 +49,21 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
     if (!row_sees_any(p, r)) {
         zero(dS, p->Skv);
         if (row_is_uniform(p, r)) /* a mean of V: only V has a gradient */
-            for (int64_t j = 0; j < p->Skv; j++)
-                for (int64_t c = 0; c < p->Dv; c++) dV[j * p->Dv + c] += (Z ? Z[j] : 1) * w[j] * dO[c];
+            for (int64_t j = 0; j < p->Skv; j++) value_gradient(p, G, r, j, (Z ? Z[j] : 1) * w[j], dO);
         else if (lse > -INFINITY) /* the sink alone */ G->dsink[r->h] += dlse;
         return;
     }
     double delta = 0;
     for (int64_t j = 0; j < p->Skv; j++)
-        if (ref_visible(p, r->b, r->h, r->i, j) && !(Z && Z[j] == 0))
-            delta += w[j] * (Z ? Z[j] : 1) * dot(dO, r->V + j * p->Dv, p->Dv);
+        if (ref_visible(p, r->b, r->h, r->i, j) && !(Z && Z[j] == 0)) delta += w[j] * (Z ? Z[j] : 1) * dot_value(p, r, dO, j);
 
     for (int64_t j = 0; j < p->Skv; j++) {
         dS[j] = 0;
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
         double z = Z ? Z[j] : 1, slope, g = 0;
         if (z != 0) {
-            g = z * dot(dO, r->V + j * p->Dv, p->Dv);
-            for (int64_t c = 0; c < p->Dv; c++) dV[j * p->Dv + c] += z * w[j] * dO[c];
+            g = z * dot_value(p, r, dO, j);
+            value_gradient(p, G, r, j, z * w[j], dO);
         }
         dS[j] = w[j] * (g - delta + dlse);
         row_score(p, r, j, &slope);
@@ -69,6 +83,11 @@ void ref_backward(const ref_problem *p, const ref_gradients *G)
     zero(G->dV, p->B * p->Hkv * p->Skv * p->Dv);
     zero(G->dscale, p->Hq);
     if (G->dW) zero(G->dW, (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p));
+    const int64_t rows = (p->relative_of_each_head ? p->Hq : 1) * p->relative_rows;
+    if (G->drelative_keys) zero(G->drelative_keys, rows * p->D);
+    if (G->drelative_values) zero(G->drelative_values, rows * p->Dv);
+    if (G->drelative_u) zero(G->drelative_u, p->Hq * p->D);
+    if (G->drelative_v) zero(G->drelative_v, p->Hq * p->D);
     if (G->dbias_table) zero(G->dbias_table, (p->bias_table_of_each_head ? p->Hq : 1) * p->buckets);
     if (G->dslopes) zero(G->dslopes, p->B * p->Hq);
     if (G->dsink) zero(G->dsink, p->Hq);

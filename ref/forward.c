@@ -18,7 +18,7 @@ void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double
                     if (!all && !ref_visible(p, b, h, i, j)) continue;
                     double z = p->Z ? p->Z[r.index * p->Skv + j] : 1;
                     if (p->Z && z == 0) continue;
-                    for (int64_t c = 0; c < p->Dv; c++) o[c] += z * w[j] * r.V[j * p->Dv + c];
+                    for (int64_t c = 0; c < p->Dv; c++) o[c] += z * w[j] * row_value(p, &r, j, c);
                 }
             }
 }

@@ -50,6 +50,20 @@ int64_t bias_table_at(const ref_problem *p, int64_t h, int64_t d)
     return (p->bias_table_of_each_head ? h * p->buckets : 0) + ref_bucket(p, d);
 }
 
+int64_t relative_row(const ref_problem *p, const row *r, int64_t j)
+{
+    int64_t t = r->position - j - p->relative_first, last = p->relative_rows - 1;
+    t = t < 0 ? 0 : t > last ? last : t;
+    return (p->relative_of_each_head ? r->h * p->relative_rows : 0) + t;
+}
+
+double row_value(const ref_problem *p, const row *r, int64_t j, int64_t c)
+{
+    double value = r->V[j * p->Dv + c];
+    if (p->relative_values) value += p->relative_values[relative_row(p, r, j) * p->Dv + c];
+    return value;
+}
+
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t Sq = p->len_q ? p->len_q[b] : p->Sq;

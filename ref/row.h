@@ -30,6 +30,11 @@ void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r
 /* Where the number of head h and distance d stands in bias_table. */
 int64_t bias_table_at(const ref_problem *p, int64_t h, int64_t d);
 
+/* Which row of the relative tables the query has for key j, among those of all tables. */
+int64_t relative_row(const ref_problem *p, const row *r, int64_t j);
+/* Channel c of the value that the query has of key j. */
+double row_value(const ref_problem *p, const row *r, int64_t j, int64_t c);
+
 /* 1 if the query sees any key. */
 int row_sees_any(const ref_problem *p, const row *r);
 

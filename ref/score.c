@@ -20,6 +20,32 @@ int64_t weights_of_head(const ref_problem *p) { return p->W ? rows_of_W(p) * dim
 /* Where the head's W starts, in numbers. */
 static int64_t weights_at(const ref_problem *p, const row *r) { return p->W_of_each_head ? r->h * weights_of_head(p) : 0; }
 
+/* u.k + (q + v).row, as far as the problem has them. */
+static double relative_score(const ref_problem *p, const row *r, const double *k, int64_t j)
+{
+    const int64_t D = p->D;
+    double x = p->relative_u ? dot(p->relative_u + r->h * D, k, D) : 0;
+    if (!p->relative_keys) return x;
+    const double *key = p->relative_keys + relative_row(p, r, j) * D;
+    return x + dot(r->q, key, D) + (p->relative_v ? dot(p->relative_v + r->h * D, key, D) : 0);
+}
+
+static void relative_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double dx)
+{
+    const int64_t D = p->D, key = (r->b * p->Hkv + r->g) * p->Skv + j;
+    if (!p->relative_keys) return;
+    const double *k = p->K + key * D, *u = p->relative_u ? p->relative_u + r->h * D : 0,
+                 *v = p->relative_v ? p->relative_v + r->h * D : 0;
+    const int64_t at = relative_row(p, r, j) * D;
+    for (int64_t a = 0; a < D; a++) {
+        G->dQ[r->index * D + a] += dx * p->relative_keys[at + a];
+        G->drelative_keys[at + a] += dx * (r->q[a] + (v ? v[a] : 0));
+        if (u) G->dK[key * D + a] += dx * u[a];
+        if (u) G->drelative_u[r->h * D + a] += dx * k[a];
+        if (v) G->drelative_v[r->h * D + a] += dx * p->relative_keys[at + a];
+    }
+}
+
 double row_raw_score(const ref_problem *p, const row *r, int64_t j)
 {
     const int64_t D = p->D, Dk = dim_k(p);
@@ -27,7 +53,7 @@ double row_raw_score(const ref_problem *p, const row *r, int64_t j)
     double x = 0;
     switch (p->kind) {
     case REF_DOT:
-        return dot(q, k, D);
+        return dot(q, k, D) + relative_score(p, r, k, j);
     case REF_GENERAL:
         for (int64_t a = 0; a < D; a++) x += q[a] * dot(W + a * Dk, k, Dk);
         return x;
@@ -64,6 +90,7 @@ void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r
             dq[a] += dx * k[a];
             dk[a] += dx * q[a];
         }
+        relative_gradient(p, G, r, j, dx);
         break;
     case REF_GENERAL:
         for (int64_t a = 0; a < D; a++)

@@ -219,6 +219,18 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     const int64_t buckets = p->bias_table.max_distance ? 2 * p->bias_table.max_distance + 1 : 32;
     if (p->bias_table.used) args->bias_table = few(d, compute, s->heads_q * buckets);
     if (p->gradients.bias_table) args->grad_bias_table = few(d, compute, s->heads_q * buckets);
+    const attn_relative *r = &p->relative;
+    const int64_t of_keys = s->heads_q * r->rows * s->dim_qk, of_values = s->heads_q * r->rows * s->dim_v;
+    if (r->keys) args->relative_keys = few(d, compute, of_keys);
+    if (r->values) args->relative_values = few(d, compute, of_values);
+    if (r->u) args->relative_u = few(d, compute, s->heads_q * s->dim_qk);
+    if (r->v) args->relative_v = few(d, compute, s->heads_q * s->dim_qk);
+    if (p->gradients.relative) {
+        args->grad_relative_keys = few(d, compute, of_keys);
+        args->grad_relative_values = few(d, compute, of_values);
+        args->grad_relative_u = few(d, compute, s->heads_q * s->dim_qk);
+        args->grad_relative_v = few(d, compute, s->heads_q * s->dim_qk);
+    }
     if (p->bias.sink) args->sink = few(d, compute, s->heads_q);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) args->scale = few(d, compute, s->heads_q);
     args->dropout_seed = spec->seed;

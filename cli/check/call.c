@@ -175,6 +175,7 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
         return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for score=%s", c->spec.score);
     if (call->problem.bias_table.used)
         return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for %s", c->spec.t5 ? "t5" : "clipped");
+    if (call->problem.relative.keys) return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for rel=%s", c->spec.rel);
     if (call->problem.op != ATTN_FORWARD && c->plant)
         return failure(error, ATTN_ERR_ARGUMENT, "plant is for fwd: it says which output a NaN must reach");
 

@@ -235,6 +235,9 @@ typedef struct attn_gradients {
     attn_layout grad_w;    /* the shape of w; the type of w by default */
     int bias_table;        /* 1: attn_args.grad_bias_table is written, summed over the batch and the heads that share a table */
     attn_layout grad_bias_table; /* the shape of bias_table; the type of bias_table by default */
+    int relative; /* 1: attn_args.grad_relative_keys, _values, _u and _v are written, as far as the problem has them */
+    attn_layout grad_relative_keys; /* the shapes of these; their types by default */
+    attn_layout grad_relative_values;
     int64_t reserved[4];
 } attn_gradients;
 
@@ -391,6 +394,7 @@ typedef struct attn_problem {
     attn_quantised quantised;
     attn_bias_table bias_table; /* attn/relative.h */
     attn_modifier modifier;     /* attn/modifier.h */
+    attn_relative relative;     /* attn/relative.h */
 } attn_problem;
 
 /* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
@@ -482,6 +486,14 @@ typedef struct attn_args {
     attn_modify_tile *modify_scores; /* of attn_modifier */
     attn_modify_tile *modify_slopes;
     void *modify_context;
+    const void *relative_keys; /* of attn_relative */
+    const void *relative_values;
+    const void *relative_u;
+    const void *relative_v;
+    void *grad_relative_keys;
+    void *grad_relative_values;
+    void *grad_relative_u;
+    void *grad_relative_v;
 } attn_args;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * relative.h - groups of attn_problem for what a score has of the distance between its query and its key: a bias from a table (T5,
- * clipped distances).  Nothing of size len_q * len_kv is formed: tiles read small tables by distance.
+ * clipped distances), relative keys and values (Shaw et al.), Transformer-XL.  Nothing of size len_q * len_kv is formed: tiles read
+ * tables by distance.
  */
 #ifndef ATTN_RELATIVE_H
 #define ATTN_RELATIVE_H
@@ -36,5 +37,31 @@ typedef struct attn_bias_table {
     attn_layout table;    /* [1, heads_q, buckets, 1], or [1, 1, buckets, 1] where shared; any float type, any strides */
     int64_t reserved[4];
 } attn_bias_table;
+
+/*
+ * Relative keys and values (Shaw et al. 2018, equations 3 and 4) and Transformer-XL (Dai et al. 2019, section 3.3), for dot
+ * products: with t = clamp(p_i - j - first, 0, rows - 1), so that the end rows speak for all distances beyond them,
+ *
+ *      x_ij = (q_i + u_h) . k_j + (q_i + v_h) . relative_keys[h, t]         then scale, temperature, softcap and so on
+ *      o_i  = sum_j keep_ij weights_ij (v_j + relative_values[h, t])
+ *
+ * Clipped to n: first = -n, rows = 2n + 1.  A full table of len_q + len_kv - 1 rows: first = -(len_kv - 1).  Causal: first = 0.
+ * Transformer-XL's R is such a table, of positions that the model has projected; its scale is 1/sqrt(dim_qk).
+ *
+ * Gradients, with attn_gradients.relative: of every table and array in use, summed over the batch and the heads that share a table.
+ * ATTN_FORWARD and ATTN_BACKWARD.
+ */
+typedef struct attn_relative {
+    int keys;                 /* 1: attn_args.relative_keys is read */
+    int values;               /* 1: attn_args.relative_values is read */
+    int u;                    /* 1: attn_args.relative_u [heads_q][dim_qk] is read, of the compute type; with keys */
+    int v;                    /* 1: attn_args.relative_v, the same */
+    int shared;               /* 1: one table for all heads */
+    int64_t first;            /* the distance p_i - j of row 0 */
+    int64_t rows;             /* at least 1 */
+    attn_layout keys_table;   /* [1, heads_q, rows, dim_qk], or [1, 1, ...] where shared; any float type, channels contiguous */
+    attn_layout values_table; /* [1, heads_q or 1, rows, dim_v], the same */
+    int64_t reserved[4];
+} attn_relative;
 
 #endif

@@ -24,6 +24,7 @@ int main(void)
     SIZE(attn_want);
     SIZE(attn_bias_table);
     SIZE(attn_modifier);
+    SIZE(attn_relative);
     SIZE(attn_score_tile);
     SIZE(attn_problem);
     SIZE(attn_args);

@@ -42,6 +42,7 @@ make sink.safetensors $flat sink:f32:2
 make sinks.safetensors $flat sink:f32:1
 make scale.safetensors $flat scale:f32:2
 make slopes.safetensors q:f32:2x4x4x8 k:f32:2x4x4x8 v:f32:2x4x4x8 slopes:f32:3
+make rel.safetensors $flat relative_keys:f32:1x3x8
 make table.safetensors $flat bias_table:f32:1x5
 make slopesi.safetensors $flat slopes:i32:1:1
 make packq.safetensors $flat cu_seqlens_q:i32:2:0
@@ -164,7 +165,9 @@ refused 2 "attn run: a.safetensors: no table of the bias by distance: bias_table
 refused 2 "attn run: table.safetensors: tensor 'bias_table' is a bias by distance; --t5 or --clipped=N says of which kind" run table.safetensors -o out.npz
 refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 7], a number for each head and distance" \
     run table.safetensors -o out.npz --clipped=3
-refused 3 "attn run: a.safetensors: libattn $version has no relative terms" run a.safetensors -o out.npz --rel=shaw/64
+refused 2 "attn run: a.safetensors: --rel=shaw/64 needs relative_keys; --relative-keys=NAME chooses another" run a.safetensors -o out.npz --rel=shaw/64
+refused 2 "attn run: rel.safetensors: tensor 'relative_keys' is of relative terms; --rel=KIND says of which" run rel.safetensors -o out.npz
+refused 2 "attn run: rel.safetensors: tensor 'relative_keys' [1, 3, 8]: expected [1, 5, 8]" run rel.safetensors -o out.npz --rel=shaw/2
 refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention

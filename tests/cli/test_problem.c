@@ -43,6 +43,7 @@ static void canonical_strings(void **state)
         "bwd:f32:sq9:d8:clipped=12:dtable",
         "bwd:bf16:sq9:d8:dscale:score=distance",
         "linear:f32:sq9:d8:rel=xl:phi=elu1",
+        "bwd:f32:sq9:d8:rel=shaw-values/3:drel",
         "decode:int8:sq1:skv9:d8",
         "jvp:f64:sq9:d8:scale=0.30000000000000004",
     };
@@ -156,8 +157,10 @@ static void names_what_is_missing(void **state)
     static const struct {
         const char *words, *missing;
     } rows[] = {
-        {"decode", "decode"},         {"linear", "linear attention"}, {"score=additive/4", "additive score"},
-        {"rel=xl", "relative terms"}, {"rope", "rotary positions"},
+        {"decode", "decode"},
+        {"linear", "linear attention"},
+        {"score=additive/4", "additive score"},
+        {"rope", "rotary positions"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         char text[80], expected[120];

@@ -49,7 +49,12 @@ static void sizes_of_gradient(const ref_problem *p, bounds *out, const line *r, 
 {
     row at = row_at(p, r->b, r->h, r->i);
     const int64_t key = r->key_head * p->Skv + j, D = p->D;
-    const ref_gradients to = {.dQ = out->q, .dK = out->k, .dW = p->W ? out->w : NULL};
+    const ref_gradients to = {.dQ = out->q,
+                              .dK = out->k,
+                              .dW = p->W ? out->w : NULL,
+                              .drelative_keys = out->relative_keys,
+                              .drelative_u = out->relative_u,
+                              .drelative_v = out->relative_v};
     if (p->kind != REF_COSINE) {
         row_raw_gradient(p, &to, &at, j, dx);
         return;
@@ -131,15 +136,34 @@ static void bound_second(bounds *out, const ref_problem *p, const ref_second *s,
     }
 }
 
+static int64_t row_of_table(const ref_problem *p, const line *r, int64_t j)
+{
+    row at = row_at(p, r->b, r->h, r->i);
+    return relative_row(p, &at, j);
+}
+
+static double size_of_value(const ref_problem *p, const line *r, int64_t j, int64_t c)
+{
+    double size = fabs(p->V[(r->key_head * p->Skv + j) * p->Dv + c]);
+    return size + (p->relative_values ? fabs(p->relative_values[row_of_table(p, r, j) * p->Dv + c]) : 0);
+}
+
+static double size_of_product(const ref_problem *p, const line *r, const double *dO, int64_t j)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < p->Dv; c++) sum += fabs(dO[c]) * size_of_value(p, r, j, c);
+    return sum;
+}
+
 /* Backward: every term of its formula, in sizes. */
 static void bound_backward(bounds *out, const ref_problem *p, const ref_problem *sizes, const ref_second *s, const line *r,
                            const double *weight, double lse)
 {
-    const double *dO = s->dO + r->at * p->Dv, *V = p->V + r->key_head * p->Skv * p->Dv;
+    const double *dO = s->dO + r->at * p->Dv;
     const double scale = fabs(r->scale), position = (double)(r->i + (p->offset ? p->offset[r->b] : 0));
     double delta = s->dlse ? fabs(s->dlse[r->at]) : 0;
     for (int64_t j = 0; j < p->Skv; j++)
-        if (weight[j] != 0 && kept(p, r, j) != 0) delta += weight[j] * kept(p, r, j) * sum_abs(dO, V + j * p->Dv, p->Dv);
+        if (weight[j] != 0 && kept(p, r, j) != 0) delta += weight[j] * kept(p, r, j) * size_of_product(p, r, dO, j);
     double read_back = 0;
     for (int64_t c = 0; c < p->Dv; c++)
         if (r->O[c] != 0) read_back += r->O_error * fabs(dO[c] * r->O[c]);
@@ -148,9 +172,12 @@ static void bound_backward(bounds *out, const ref_problem *p, const ref_problem 
         if (weight[j] == 0) continue;
         const int64_t key = r->key_head * p->Skv + j;
         double z = kept(p, r, j), w = 2 * r->weight_error * weight[j] + flushed;
-        for (int64_t c = 0; c < p->Dv && z != 0; c++) out->v[key * p->Dv + c] += z * w * fabs(dO[c]);
+        for (int64_t c = 0; c < p->Dv && z != 0; c++) {
+            out->v[key * p->Dv + c] += z * w * fabs(dO[c]);
+            if (p->relative_values) out->relative_values[row_of_table(p, r, j) * p->Dv + c] += z * w * fabs(dO[c]);
+        }
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue; /* an empty row weighs all keys alike */
-        double dS = w * ((z != 0 ? z * sum_abs(dO, V + j * p->Dv, p->Dv) : 0) + delta) + weight[j] * read_back;
+        double dS = w * ((z != 0 ? z * size_of_product(p, r, dO, j) : 0) + delta) + weight[j] * read_back;
         out->bias[r->at * p->Skv + j] = dS;
         out->slopes[r->b * p->Hq + r->h] += dS * fabs(position - (double)j);
         if (p->bias_table) out->bias_table[bias_table_at(p, r->h, (int64_t)position - j)] += dS;
@@ -162,10 +189,9 @@ static void bound_backward(bounds *out, const ref_problem *p, const ref_problem 
 /* Forward: O is a sum of products of weights and values. */
 static void bound_forward(bounds *out, const ref_problem *p, const line *r, const double *weight)
 {
-    const double *V = p->V + r->key_head * p->Skv * p->Dv;
     for (int64_t j = 0; j < p->Skv; j++) {
         double w = weight[j] != 0 ? (2 * r->weight_error * weight[j] + flushed) * kept(p, r, j) : 0;
-        for (int64_t c = 0; c < p->Dv && w != 0; c++) out->o[r->at * p->Dv + c] += w * fabs(V[j * p->Dv + c]);
+        for (int64_t c = 0; c < p->Dv && w != 0; c++) out->o[r->at * p->Dv + c] += w * size_of_value(p, r, j, c);
     }
     out->lse[r->at] = 2 * r->weight_error;
 }
@@ -194,9 +220,17 @@ static void bound_row(bounds *out, const ref_problem *p, const ref_problem *size
     /* Every chain of roundings counted: D for a score, Dv for the gradient of a weight, the queries and keys of the sums. */
     int64_t chain = p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq, wide = p->D + 2;
     if (p->W) wide += dim_k(p) + 2 * weights_of_head(p) / (p->D + 1), chain += p->B * p->Hq * p->Sq + wide;
+    if (p->relative_rows) chain += p->B * p->Hq * p->Sq + p->relative_rows;
     r->weight_error = 8 + (double)chain + (double)wide * most + size_of_lse;
     if (kind == FORWARD) bound_forward(out, p, r, weight);
     else bound_backward(out, p, sizes, s, r, weight, lse);
+}
+
+static double *sizes_of(const double *x, int64_t n)
+{
+    double *sizes = x ? array(n) : NULL;
+    for (int64_t i = 0; x && i < n; i++) sizes[i] = fabs(x[i]);
+    return sizes;
 }
 
 static void make(bounds *out, const ref_problem *p, const ref_second *s, enum kind kind, double storage)
@@ -206,11 +240,17 @@ static void make(bounds *out, const ref_problem *p, const ref_second *s, enum ki
     *out = (bounds){.o = array(rows * p->Dv), .lse = array(rows), .tan_o = array(rows * p->Dv), .tan_lse = array(rows)};
     const int64_t of_q = rows * p->D, of_k = keys * dim_k(p), of_w = (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p);
     double *Q = array(of_q), *K = array(of_k), *W = array(of_w);
+    const int64_t of_table = (p->relative_of_each_head ? p->Hq : 1) * p->relative_rows, of_heads = p->Hq * p->D;
+    double *rows_k = sizes_of(p->relative_keys, of_table * p->D), *u = sizes_of(p->relative_u, of_heads),
+           *v = sizes_of(p->relative_v, of_heads);
     ref_problem sizes = *p;
     for (int64_t i = 0; i < of_q; i++) Q[i] = fabs(p->Q[i]);
     for (int64_t i = 0; i < of_k; i++) K[i] = p->kind == REF_DISTANCE ? -fabs(p->K[i]) : fabs(p->K[i]);
     for (int64_t i = 0; i < of_w; i++) W[i] = fabs(p->W[i]);
     sizes.Q = Q, sizes.K = K, sizes.W = p->W ? W : NULL;
+    sizes.relative_keys = rows_k, sizes.relative_u = u, sizes.relative_v = v;
+    out->relative_keys = array(of_table * p->D), out->relative_values = array(of_table * p->Dv);
+    out->relative_u = array(of_heads), out->relative_v = array(of_heads);
     out->w = array(of_w), out->q = array(of_q), out->k = array(of_k), out->v = array(keys * p->Dv),
     out->bias = array(rows * p->Skv);
     out->scale = array(p->Hq), out->slopes = array(p->B * p->Hq), out->sink = array(p->Hq);
@@ -224,7 +264,7 @@ static void make(bounds *out, const ref_problem *p, const ref_second *s, enum ki
         bound_row(out, p, &sizes, s, &r, P + at * p->Skv, lse[at], kind);
     }
     for (int64_t i = 0; i < of_q; i++) out->q[i] = fabs(out->q[i]); /* those of distances came out negative */
-    free(Q), free(K), free(W);
+    free(Q), free(K), free(W), free(rows_k), free(u), free(v);
     free(O), free(lse), free(S), free(P);
 }
 

@@ -27,7 +27,8 @@ typedef struct bounds {
     double *q, *k, *v, *bias;      /* of backward, or of the second order where dO is given; like dQ, dK, dV and dS */
     double *scale, *slopes, *sink; /* of backward: [Hq], [B][Hq], [Hq] */
     double *w;                     /* of backward: like W */
-    double *bias_table;            /* of backward: like it */
+    double *relative_keys, *relative_values, *relative_u, *relative_v; /* of backward: like these */
+    double *bias_table;                                                /* of backward: like it */
 } bounds;
 
 /* Bounds in units of u.  s: the inputs; dO may be NULL. */

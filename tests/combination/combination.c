@@ -307,6 +307,10 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
         combination_table(c, &more, flags & FINITE);
     }
     if (flags & MODIFY) combination_modify(c);
+    if (flags & RELATIVE) {
+        random_source more = random_from(spec->seed + 4000037);
+        combination_relative(c, &more, flags & FINITE);
+    }
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
 }
@@ -334,9 +338,30 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
 
 void combination_free(combination *c)
 {
-    tensor *tensors[] = {&c->q,        &c->k,     &c->v,     &c->o,     &c->lse,      &c->mask,      &c->blocks,
-                         &c->given,    &c->bias,  &c->slope, &c->w,     &c->sink,     &c->scale,     &c->grad_o,
-                         &c->grad_lse, &c->tan_q, &c->tan_k, &c->tan_v, &c->tan_bias, &c->bias_table};
+    tensor *tensors[] = {&c->q,
+                         &c->k,
+                         &c->v,
+                         &c->o,
+                         &c->lse,
+                         &c->mask,
+                         &c->blocks,
+                         &c->given,
+                         &c->bias,
+                         &c->slope,
+                         &c->w,
+                         &c->sink,
+                         &c->scale,
+                         &c->grad_o,
+                         &c->grad_lse,
+                         &c->tan_q,
+                         &c->tan_k,
+                         &c->tan_v,
+                         &c->tan_bias,
+                         &c->bias_table,
+                         &c->relative_keys,
+                         &c->relative_values,
+                         &c->relative_u,
+                         &c->relative_v};
     void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,   c->length_kv,     c->keep,
                       c->slopes,  c->ranges,   c->ranges_of_ref, c->block_rows, c->block_columns, c->Z};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);

@@ -20,7 +20,8 @@ typedef struct combination {
     int64_t *ranges, *ranges_of_ref, *block_rows, *block_columns;
     unsigned char *keep;
     double *slopes, *Z;
-    tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale, w, bias_table;
+    tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale, w, bias_table, relative_keys, relative_values,
+        relative_u, relative_v;
     tensor grad_o, grad_lse;
     tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
 } combination;
@@ -30,8 +31,8 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
 
 /* FINITE: nothing is poisoned; else what no query may see is NaN.  MORE: with options that problem strings have no words for.
  * KIND: with the score kind that the seed says.  TABLE: with a bias by distance.
- * MODIFY: with a modifier. */
-enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8, MODIFY = 16 };
+ * MODIFY: with a modifier.  RELATIVE: with relative keys and values, and u and v (not with KIND). */
+enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8, MODIFY = 16, RELATIVE = 32 };
 
 /* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
 void combination_of(combination *c, const problem_spec *spec, int flags);
@@ -47,6 +48,8 @@ void combination_more(combination *c, random_source *random);
 void combination_kind(combination *c, random_source *random, attn_score_kind kind);
 /* The step of TABLE. */
 void combination_table(combination *c, random_source *random, int finite);
+/* The step of RELATIVE. */
+void combination_relative(combination *c, random_source *random, int finite);
 /* The step of MODIFY. */
 void combination_modify(combination *c);
 void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv);

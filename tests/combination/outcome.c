@@ -78,6 +78,8 @@ static void copy(output *o, const double *exact, const double *bound)
     memcpy(o->bound, bound, (size_t)size_of(o->got.shape) * sizeof(double));
 }
 
+static double *like_table(const tensor *t) { return t->memory ? array(size_of(t->shape)) : NULL; }
+
 static void want_backward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
@@ -96,6 +98,10 @@ static void want_backward(combination *c, outcome *out)
                        .dslopes = array(p->B * p->Hq),
                        .dsink = array(p->Hq),
                        .dW = p->W ? array(size_of(c->w.shape)) : NULL,
+                       .drelative_keys = like_table(&c->relative_keys),
+                       .drelative_values = like_table(&c->relative_values),
+                       .drelative_u = like_table(&c->relative_u),
+                       .drelative_v = like_table(&c->relative_v),
                        .dbias_table = p->bias_table ? array(size_of(c->bias_table.shape)) : NULL};
     const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
     bounds b;
@@ -124,13 +130,49 @@ static void want_backward(combination *c, outcome *out)
         like.layout.dtype = combination_compute(c);
         copy(add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.w);
     }
+    if ((want->relative = p->relative_keys || p->relative_values)) {
+        const struct {
+            const char *name;
+            const tensor *like;
+            void **pointer;
+            attn_layout *layout;
+            double *exact, *bound;
+        } tables[] = {
+            {"grad_relative_keys", &c->relative_keys, &a->grad_relative_keys, &want->grad_relative_keys, g.drelative_keys,
+             b.relative_keys},
+            {"grad_relative_values", &c->relative_values, &a->grad_relative_values, &want->grad_relative_values, g.drelative_values,
+             b.relative_values},
+            {"grad_relative_u", &c->relative_u, &a->grad_relative_u, NULL, g.drelative_u, b.relative_u},
+            {"grad_relative_v", &c->relative_v, &a->grad_relative_v, NULL, g.drelative_v, b.relative_v},
+        };
+        for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+            if (!tables[i].like->memory) continue;
+            tensor like = *tables[i].like;
+            like.layout.dtype = combination_compute(c);
+            copy(add(out, tables[i].name, combination_like(&like), tables[i].pointer, tables[i].layout), tables[i].exact,
+                 tables[i].bound);
+        }
+    }
     if ((c->problem.gradients.bias_table = p->bias_table != NULL)) {
         tensor like = c->bias_table;
         like.layout.dtype = combination_compute(c);
         copy(add(out, "grad_bias_table", combination_like(&like), &a->grad_bias_table, &c->problem.gradients.grad_bias_table),
              g.dbias_table, b.bias_table);
     }
-    double *all[] = {g.dQ, g.dK, g.dV, g.P, g.dS, g.dscale, g.dslopes, g.dsink, g.dW, g.dbias_table};
+    double *all[] = {g.dQ,
+                     g.dK,
+                     g.dV,
+                     g.P,
+                     g.dS,
+                     g.dscale,
+                     g.dslopes,
+                     g.dsink,
+                     g.dW,
+                     g.dbias_table,
+                     g.drelative_keys,
+                     g.drelative_values,
+                     g.drelative_u,
+                     g.drelative_v};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     bounds_free(&b);
 }

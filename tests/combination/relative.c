@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * relative.c - combinations with a bias by distance. */
+ * relative.c - combinations with terms by distance. */
 #include "test.h"
 
 #include "combination.h"
@@ -36,4 +36,65 @@ void combination_table(combination *c, random_source *r, int finite)
     t->table = c->bias_table.layout;
     c->args.bias_table = c->bias_table.memory;
     c->ref.bias_table = c->bias_table.value;
+}
+
+static tensor draw_table(combination *c, random_source *r, int64_t dim)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};
+    const int64_t shape[4] = {1, c->ref.relative_of_each_head ? c->ref.Hq : 1, c->ref.relative_rows, dim};
+    tensor t = tensor_make(random_below(r, 3) ? combination_compute(c) : types[random_below(r, 4)], shape,
+                           random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, NULL);
+    tensor_draw(&t, r, 1);
+    return t;
+}
+
+static tensor draw_vectors(combination *c, random_source *r)
+{
+    const int64_t shape[4] = {1, c->ref.Hq, 1, c->ref.D};
+    tensor t = tensor_make(combination_compute(c), shape, BY_HEAD, 0, NULL);
+    tensor_draw(&t, r, 1);
+    return t;
+}
+
+/* Rows of a table that no pair reads are poisoned. */
+static void poison_rows(combination *c, tensor *t)
+{
+    const ref_problem *p = &c->ref;
+    for (int64_t h = 0; h < t->shape[1]; h++)
+        for (int64_t n = 0; n < t->shape[2]; n++) {
+            int read = p->uniform != 0; /* rows that see no key read all values */
+            for (int64_t b = 0; b < p->B && !read; b++)
+                for (int64_t head = t->shape[1] > 1 ? h : 0; head < (t->shape[1] > 1 ? h + 1 : p->Hq) && !read; head++)
+                    for (int64_t i = 0; i < p->Sq && !read; i++)
+                        for (int64_t j = 0; j < p->Skv && !read; j++) {
+                            int64_t d = i + (p->offset ? p->offset[b] : 0) - j - p->relative_first, last = p->relative_rows - 1;
+                            read = (d < 0 ? 0 : d > last ? last : d) == n && ref_visible(p, b, head, i, j);
+                        }
+            for (int64_t k = 0; k < t->shape[3] && !read; k++) tensor_set(t, tensor_at(t, 0, h, n, k), NAN);
+        }
+    tensor_read(t);
+}
+
+void combination_relative(combination *c, random_source *r, int finite)
+{
+    attn_relative *rel = &c->problem.relative;
+    const int64_t reach = once_in(r, 3) ? 400 : 12, kind = random_below(r, 4);
+    rel->rows = 1 + random_below(r, reach);
+    rel->first = random_below(r, 2) ? -(rel->rows / 2) : random_below(r, 60) - 40;
+    if (once_in(r, 4)) rel->first = 1 - c->ref.Skv, rel->rows = c->ref.Sq + c->ref.Skv + 1; /* a full table */
+    rel->keys = kind > 0, rel->values = kind != 1;
+    rel->u = rel->keys && once_in(r, 2), rel->v = rel->keys && once_in(r, 2);
+    rel->shared = once_in(r, 2);
+    c->ref.relative_first = rel->first, c->ref.relative_rows = rel->rows, c->ref.relative_of_each_head = !rel->shared;
+    if (rel->keys) c->relative_keys = draw_table(c, r, c->ref.D);
+    if (rel->values) c->relative_values = draw_table(c, r, c->ref.Dv);
+    if (rel->u) c->relative_u = draw_vectors(c, r);
+    if (rel->v) c->relative_v = draw_vectors(c, r);
+    if (!finite && rel->keys && once_in(r, 3)) poison_rows(c, &c->relative_keys);
+    if (!finite && rel->values && once_in(r, 3)) poison_rows(c, &c->relative_values);
+    rel->keys_table = c->relative_keys.layout, rel->values_table = c->relative_values.layout;
+    c->args.relative_keys = c->relative_keys.memory, c->args.relative_values = c->relative_values.memory;
+    c->args.relative_u = c->relative_u.memory, c->args.relative_v = c->relative_v.memory;
+    c->ref.relative_keys = c->relative_keys.value, c->ref.relative_values = c->relative_values.value;
+    c->ref.relative_u = c->relative_u.value, c->ref.relative_v = c->relative_v.value;
 }

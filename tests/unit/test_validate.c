@@ -218,6 +218,36 @@ static void test_bias_table(void **state)
 #undef TABLE
 }
 
+static void test_relative(void **state)
+{
+    static const float table[SMALL_HQ * 9 * SMALL_DV];
+    (void)state;
+#define RELATIVE(...)                                                                                                              \
+    (s.problem.relative = (attn_relative){__VA_ARGS__}, s.args.relative_keys = table, s.args.relative_values = table + 1,          \
+     s.args.relative_u = table + 2, s.args.relative_v = table + 3)
+    ACCEPTED(RELATIVE(.keys = 1, .values = 1, .u = 1, .v = 1, .first = -4, .rows = 9));
+    ACCEPTED(RELATIVE(.values = 1, .shared = 1, .first = 100, .rows = 1));
+    REFUSED(RELATIVE(.keys = 2, .rows = 9), ATTN_ERR_ARGUMENT, "relative.keys is 2; it is 0 or 1");
+    REFUSED(RELATIVE(.keys = 1, .rows = 9, .reserved = {1}), ATTN_ERR_ARGUMENT, "relative.reserved[0] is 1; it must be 0");
+    REFUSED(RELATIVE(.values = 1, .u = 1, .rows = 9), ATTN_ERR_ARGUMENT, "relative.u is set but relative.keys is not");
+    REFUSED(RELATIVE(.v = 1, .rows = 9), ATTN_ERR_ARGUMENT, "relative.v is set but relative.keys is not");
+    REFUSED(RELATIVE(.keys = 1), ATTN_ERR_SHAPE, "relative.rows is 0; it is within 1..2^40");
+    REFUSED(RELATIVE(.keys = 1, .rows = 9, .first = INT64_MIN), ATTN_ERR_ARGUMENT,
+            "relative.first is -9223372036854775808; it is within -2^40..2^40");
+    REFUSED((RELATIVE(.keys = 1, .rows = 9), s.problem.op = ATTN_JVP), ATTN_ERR_UNSUPPORTED,
+            "relative.keys is set and op is neither ATTN_FORWARD nor ATTN_BACKWARD");
+    REFUSED((RELATIVE(.values = 1, .rows = 9), s.problem.score.kind = ATTN_SCORE_COSINE), ATTN_ERR_UNSUPPORTED,
+            "relative.values is set and score.kind is cosine; relative terms are there for dot products");
+    REFUSED((backward(&s), s.problem.gradients.relative = 1), ATTN_ERR_ARGUMENT,
+            "gradients.relative is set but neither relative.keys nor relative.values is");
+    REFUSED((RELATIVE(.keys = 1, .rows = 9), s.problem.gradients.relative = 1), ATTN_ERR_ARGUMENT,
+            "gradients are asked for but op is not ATTN_BACKWARD");
+    REFUSED(RELATIVE(.keys = 1, .rows = 9, .keys_table.stride = {0, 0, 8, 2}), ATTN_ERR_STRIDE,
+            "relative_keys.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED((RELATIVE(.keys = 1, .rows = 9), s.args.relative_keys = NULL), ATTN_ERR_ARGUMENT, "args.relative_keys is NULL");
+#undef RELATIVE
+}
+
 static void no_modifier(void *context, const attn_score_tile *tile) { (void)context, (void)tile; }
 
 static void test_modifier(void **state)
@@ -635,14 +665,19 @@ static void test_block_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block_lists), cmocka_unit_test(test_sound),      cmocka_unit_test(test_enums),
-        cmocka_unit_test(test_flags),       cmocka_unit_test(test_bias_table), cmocka_unit_test(test_modifier),
-        cmocka_unit_test(test_reserved),    cmocka_unit_test(test_shape),      cmocka_unit_test(test_options_of_scores),
-        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_gradients),  cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_want),        cmocka_unit_test(test_values),     cmocka_unit_test(test_types),
-        cmocka_unit_test(test_strides),     cmocka_unit_test(test_too_large),  cmocka_unit_test(test_options),
-        cmocka_unit_test(test_pointers),    cmocka_unit_test(test_lengths),    cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_tangents),    cmocka_unit_test(test_second),     cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_block_lists), cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_enums),       cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_bias_table),  cmocka_unit_test(test_modifier),
+        cmocka_unit_test(test_relative),    cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_shape),       cmocka_unit_test(test_options_of_scores),
+        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_packed),      cmocka_unit_test(test_want),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_strides),     cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_pointers),
+        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_tangents),    cmocka_unit_test(test_second),
+        cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

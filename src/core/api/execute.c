@@ -2,6 +2,7 @@
  * execute.c - attn_execute and attn_forward. */
 #include "../base/error.h"
 #include "../plan/plan.h"
+#include "../sched/relative.h"
 #include "../sched/tables.h"
 
 attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size, attn_error *error)
@@ -17,9 +18,11 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     attn_args prepared;
     char *tables = (char *)aligned + plan->prepare.bytes;
-    void *rest = tables + plan->walk.tables.bytes;
+    char *relative = tables + plan->walk.tables.bytes;
+    void *rest = relative + plan->walk.relative.bytes;
     attn_prepare_begin(&plan->prepare, &plan->walk, &a, aligned, &prepared);
     attn_tables_begin(&plan->walk, &a, tables, &prepared);
+    attn_relative_begin(&plan->walk, &plan->prepare.problem, &a, relative, &prepared);
     switch (plan->walk.problem.op) {
     case ATTN_FORWARD:
         (plan->walk.decode ? attn_sched_decode : attn_sched_forward)(&plan->walk, &prepared, rest);
@@ -36,6 +39,7 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     case ATTN_LINEAR: /* no problem passes the rules with it */
         break;
     }
+    attn_relative_finish(&plan->walk, &plan->prepare.problem, &a, &prepared);
     attn_prepare_finish(&plan->prepare, &plan->walk, &a, aligned);
     return attn_succeed(error);
 }

@@ -7,6 +7,7 @@
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../plan/plan.h"
+#include "../sched/relative.h"
 #include "../sched/threads.h"
 
 /* Everything of a plan but its memory. */
@@ -34,7 +35,8 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
     if (ours->bias_table.used) TRY(attn_bias_table_rule(&ours->bias_table, &walk->tables.rule, error));
     int64_t w_shape[2];
     attn_problem_w_shape(ours, w_shape);
-    CHECK(attn_prepare_problem(ours, &walk->problem) && attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()) &&
+    CHECK(attn_prepare_problem(ours, &walk->problem) && attn_relative_problem(ours, &walk->problem) &&
+              attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()) &&
               attn_prepare_init(&plan->prepare, walk, w_shape) && attn_walk_bytes(walk) <= INT64_MAX - 64 - plan->prepare.bytes,
           ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
     return ATTN_OK;

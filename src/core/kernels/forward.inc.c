@@ -42,7 +42,9 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .load_rows = step_load_rows, .scale_rows = step_scale_rows, .score = step_score, .score_beside = step_score_beside,        \
         .score_seen = step_score_seen, .keep_range = step_keep_range, .keep_mask = step_keep_mask, .add_bias = step_add_bias,      \
         .block_max = step_block_max, .softcap = step_softcap, .add_alibi = step_add_alibi, .add_strip = step_add_strip,            \
-        .revive = step_revive, .find_empty = step_find_empty, .start = step_start, .fold = step_fold, .fold_seen = step_fold_seen, \
+        .add_skewed = step_add_skewed, .skew = step_skew, .add_to_lanes = step_add_to_lanes, .sum_keys = step_sum_keys,            \
+        .add_values = step_absorb, .add_values_careful = step_absorb_careful, .revive = step_revive,                               \
+        .find_empty = step_find_empty, .start = step_start, .fold = step_fold, .fold_seen = step_fold_seen,                        \
         .fold_careful = step_fold_careful, .merge = step_merge, .not_finite = step_not_finite, .finish = step_finish,              \
         .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
     }

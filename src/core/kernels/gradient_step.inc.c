@@ -189,35 +189,6 @@ static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const v
         }
 }
 
-VF_INLINE void add_values_block(const int width, int64_t n, int64_t dim, const real *dS, const real *K, int64_t ldk, real *dQt)
-{
-    vf one[VF_VECTORS];
-    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K, .ld = dim, .dim = dim};
-    VF_UNROLL
-    for (int v = 0; v < width; v++) one[v] = vf_set(1);
-    value_block(width, 0, n, dim, dS, K, ldk, dQt, one, none);
-}
-
-static void step_add_values(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt)
-{
-    VF_EACH_WIDTH(add_values_block, width, n, dim, dS, K, ldk, dQt);
-}
-
-static void step_add_values_careful(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt)
-{
-    for (int64_t c = 0; c < dim; c++)
-        for (int v = 0; v < width; v++) {
-            real *to = (real *)dQt + c * TILE + v * VF_LANES;
-            vf acc = vf_zero();
-            for (int64_t j = 0; j < n; j++) {
-                vf s = vf_load((const real *)dS + j * TILE + v * VF_LANES);
-                vf with = vf_fma(vf_set(((const real *)K)[j * ldk + c]), s, acc);
-                acc = vf_select(vf_eq(s, vf_zero()), acc, with);
-            }
-            vf_store(to, vf_add(vf_load(to), acc));
-        }
-}
-
 VF_INLINE void store_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, double factor, const real *src, int64_t ld, void *dst,
                              int64_t stride)
 {

@@ -148,6 +148,22 @@ typedef struct attn_fwd_kernel {
     /* S[j][lane] += strip[lane + n-1 - j], a table by distance, with n + width*lanes - 1 elements;  block_max[lane] = max_j
      * S[j][lane]. The strip goes on where lanes past rows read it. */
     void (*add_strip)(int width, int64_t n, void *S, const void *strip, void *block_max);
+
+    /* Relative terms.  G [n + width*lanes - 1][tile_q] is a band: row i + n-1 - j has what lane i has of key j.  What is added may
+     * raise block_max, which has no part of these n rows before. */
+
+    /* S[j][i] += G[i + n-1 - j][i]. */
+    void (*add_skewed)(int width, int64_t n, const void *G, void *S, void *block_max);
+    /* G[i + n-1 - j][i] = S[j][i], and 0 elsewhere. */
+    void (*skew)(int width, int64_t n, const void *S, void *G);
+    /* S[j][i] += lanes[i]. */
+    void (*add_to_lanes)(int width, int64_t n, void *S, const void *lanes, void *block_max);
+    /* sums[i] = sum_j S[j][i]. */
+    void (*sum_keys)(int width, int64_t n, const void *S, void *sums);
+    /* Ot[c][lane] += sum_j S[j][lane] V[j][c].  careful: what S has 0 for is not read. */
+    void (*add_values)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
+    void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
+
     /* S = 0 in the lanes where empty is 1. */
     void (*revive)(int width, int64_t n, void *S, const int32_t *empty);
     /* block_max[lane] = max_j S[j][lane]. */

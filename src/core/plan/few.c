@@ -22,6 +22,7 @@ const char *attn_decode_refusal(const attn_problem *p)
         const char *name;
     } reasons[] = {
         {p->score.kind != ATTN_SCORE_DOT, "scores are of prepared rows"},
+        {p->relative.keys || p->relative.values, "terms are relative"},
         {p->modifier.used, "the caller modifies scores"},
         {attn_drops_weights(p), "dropout is asked for"},
         {p->mask.block || p->mask.block_lists, "a block mask is given"},

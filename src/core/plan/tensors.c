@@ -23,7 +23,7 @@ enum {
 
 typedef attn_tensor_row tensor;
 
-enum { TENSORS = 64 };
+enum { TENSORS = 80 };
 
 /* Packed: tokens of all sequences, once the call says how many; else, and while planning, those of a sequence. */
 static int64_t tokens_in_all(const attn_problem *p, const void *starts, int64_t of_sequence)
@@ -64,6 +64,10 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
     const int64_t *bs = p->bias.bias.stride;
     int64_t dim_k = attn_problem_dim_k(p), w_heads = p->score.w_heads ? Hq : 1, w_shape[2];
     attn_problem_w_shape(p, w_shape);
+    const attn_relative *r = &p->relative;
+    const int of_relative = p->gradients.relative;
+    int64_t r_tables = r->shared ? 1 : Hq, r_numbers;
+    if (!attn_mul(Hq, s->dim_qk, &r_numbers)) r_numbers = INT64_MAX;
     int64_t tables = p->bias_table.shared ? 1 : Hq;
     attn_dtype of_table = p->bias_table.table.dtype ? p->bias_table.table.dtype : compute;
     int dense_bias = !(bs[0] || bs[1] || bs[2] || bs[3]); /* the gradient of a bias has size 1 where the bias broadcasts */
@@ -142,6 +146,18 @@ static int tensor_table(attn_problem *p, const attn_args *args, tensor *out)
                floats_text, 0),
         LAYOUT(p->gradients.bias_table, OUTPUT, grad_bias_table, gradients.grad_bias_table, 1, tables, p->bias_table.buckets, 1,
                of_table, FLOATS, floats_text, 0),
+        LAYOUT(r->keys, INPUT, relative_keys, relative.keys_table, 1, r_tables, r->rows, s->dim_qk, compute, FLOATS, floats_text,
+               1),
+        LAYOUT(r->values, INPUT, relative_values, relative.values_table, 1, r_tables, r->rows, s->dim_v, compute, FLOATS,
+               floats_text, 1),
+        LAYOUT(r->keys && of_relative, OUTPUT, grad_relative_keys, gradients.grad_relative_keys, 1, r_tables, r->rows, s->dim_qk,
+               r->keys_table.dtype ? r->keys_table.dtype : compute, FLOATS, floats_text, 1),
+        LAYOUT(r->values && of_relative, OUTPUT, grad_relative_values, gradients.grad_relative_values, 1, r_tables, r->rows,
+               s->dim_v, r->values_table.dtype ? r->values_table.dtype : compute, FLOATS, floats_text, 1),
+        ARRAY(r->u, INPUT, relative_u, r_numbers, compute),
+        ARRAY(r->v, INPUT, relative_v, r_numbers, compute),
+        ARRAY(r->u && of_relative, OUTPUT, grad_relative_u, r_numbers, compute),
+        ARRAY(r->v && of_relative, OUTPUT, grad_relative_v, r_numbers, compute),
         ARRAY(p->score.scale_kind == ATTN_SCALE_PER_HEAD, INPUT, scale, Hq, compute),
         ARRAY(p->bias.alibi != ATTN_ALIBI_NONE, INPUT, slopes, slopes_b * Hq, compute),
         ARRAY(p->bias.sink, INPUT, sink, Hq, compute),

@@ -76,6 +76,12 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"second.grad_lse", p->second.grad_lse},
         {"paging.paged", p->paging.paged},
         {"modifier.used", p->modifier.used},
+        {"relative.keys", p->relative.keys},
+        {"relative.values", p->relative.values},
+        {"relative.u", p->relative.u},
+        {"relative.v", p->relative.v},
+        {"relative.shared", p->relative.shared},
+        {"gradients.relative", p->gradients.relative},
         {"bias_table.used", p->bias_table.used},
         {"bias_table.shared", p->bias_table.shared},
         {"gradients.bias_table", p->gradients.bias_table},
@@ -100,6 +106,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"quantised", p->quantised.reserved},
         {"bias_table", p->bias_table.reserved},
         {"modifier", p->modifier.reserved},
+        {"relative", p->relative.reserved},
     };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         for (int k = 0; k < 4; k++)
@@ -261,13 +268,34 @@ static attn_status check_bias_table(attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
+static attn_status check_relative(const attn_problem *p, attn_error *error)
+{
+    const attn_relative *r = &p->relative;
+    CHECK(r->keys || (!r->u && !r->v), ATTN_ERR_ARGUMENT, "relative.%s is set but relative.keys is not", r->u ? "u" : "v");
+    if (!r->keys && !r->values) {
+        CHECK(!p->gradients.relative, ATTN_ERR_ARGUMENT,
+              "gradients.relative is set but neither relative.keys nor relative.values is");
+        return ATTN_OK;
+    }
+    CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_UNSUPPORTED,
+          "relative.%s is set and op is neither ATTN_FORWARD nor ATTN_BACKWARD", r->keys ? "keys" : "values");
+    CHECK(p->score.kind == ATTN_SCORE_DOT, ATTN_ERR_UNSUPPORTED,
+          "relative.%s is set and score.kind is %s; relative terms are there for dot products", r->keys ? "keys" : "values",
+          kind_text(p->score.kind));
+    CHECK(r->rows >= 1 && r->rows <= (int64_t)1 << 40, ATTN_ERR_SHAPE, "relative.rows is %" PRId64 "; it is within 1..2^40",
+          r->rows);
+    CHECK(r->first >= -((int64_t)1 << 40) && r->first <= (int64_t)1 << 40, ATTN_ERR_ARGUMENT,
+          "relative.first is %" PRId64 "; it is within -2^40..2^40", r->first);
+    return ATTN_OK;
+}
+
 static attn_status check_gradients(const attn_problem *p, attn_error *error)
 {
     const attn_gradients *g = &p->gradients;
     CHECK(p->dropout.probability >= 0 && p->dropout.probability <= 1, ATTN_ERR_ARGUMENT,
           "dropout.probability is %g; it is within 0..1", p->dropout.probability);
-    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale || g->w || g->bias_table), ATTN_ERR_ARGUMENT,
-          "gradients are asked for but op is not ATTN_BACKWARD");
+    CHECK(p->op == ATTN_BACKWARD || !(g->bias || g->slopes || g->sink || g->scale || g->w || g->bias_table || g->relative),
+          ATTN_ERR_ARGUMENT, "gradients are asked for but op is not ATTN_BACKWARD");
     CHECK(p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD || !g->lse, ATTN_ERR_ARGUMENT,
           "gradients.lse is set but op is neither ATTN_BACKWARD nor ATTN_DOUBLE_BACKWARD");
     CHECK(!g->bias || p->bias.additive, ATTN_ERR_ARGUMENT, "gradients.bias is set but bias.additive is not");
@@ -339,6 +367,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(check_paging(p, error));
     TRY(check_quantised(p, error));
     TRY(check_bias_table(p, error));
+    TRY(check_relative(p, error));
     TRY(check_gradients(p, error));
     TRY(check_want(p, error));
     TRY(check_tangents(p, error));

@@ -18,6 +18,7 @@
 
 #include "../base/names.h"
 #include "gradient.h"
+#include "relative.h"
 #include "runs.h"
 #include "shares.h"
 #include "tables.h"
@@ -57,6 +58,13 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, w->ld_dV, soon);
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
     k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
+    if (p->relative.keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + w->relative.Qrt);
+    if (!p->gradients.relative) return;
+    if (p->relative.keys)
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, t->careful_queries, t->Q_panels + w->relative.Qr_panels,
+                          to->relative);
+    if (p->relative.values)
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_VALUES, W, t->careful_queries, t->dO_panels, to->relative);
 }
 
 /* dS of one block into dQ alone; a dropped key adds nothing even where it is NaN or infinite. */
@@ -68,6 +76,7 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
     void *dS = attn_part(task, w->scratch.dP);
     derive_scores(task, t, keys, 1);
     (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
+    if (w->problem.relative.keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + w->relative.Qrt);
 }
 
 /* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
@@ -107,12 +116,21 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
     void *unscaled = attn_part(task, w->scratch.Ot);
     w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->q, &p->q, t->tile.first),
                           p->q.dtype, p->q.stride[2], 1, unscaled);
-    return w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt) / p->score.temperature;
+    double sum = w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt);
+    if (w->relative.two) {
+        w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
+                              attn_query_row(task, task->args->relative_v, &p->q, t->tile.first), p->q.dtype, p->q.stride[2], 1,
+                              unscaled);
+        sum += w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt + w->relative.Qrt);
+    }
+    return sum / p->score.temperature;
 }
 
 static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
 {
-    memset(t->dQt, 0, (size_t)(w->problem.shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
+    const size_t bytes = (size_t)(w->problem.shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute);
+    memset(t->dQt, 0, bytes);
+    if (w->relative.two) memset(t->dQt + w->relative.Qrt, 0, bytes);
 }
 
 /* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
@@ -159,7 +177,15 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    if (t->dropped && w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt)) repeat_carefully(task, t);
+    const attn_layout *dq = &p->gradients.grad_q;
+    /* A band has corners that no pair reads, and takes their rows times 0. */
+    if ((t->dropped || p->relative.keys) &&
+        (w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
+         w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + w->relative.Qrt)))
+        repeat_carefully(task, t);
+    if (w->relative.two)
+        w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt + w->relative.Qrt,
+                                 attn_query_row(task, task->args->grad_relative_v, dq, t->tile.first), dq->dtype, dq->stride[2]);
     w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
                              attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t->tile.first),
                              p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
@@ -265,6 +291,7 @@ void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *wor
     const attn_gradients *g = &walk->problem.gradients;
     const attn_shares_target target = {&g->grad_k, &g->grad_v, args->grad_k, args->grad_v};
     attn_shares_run(walk, args, workspace, run_tiles, &target);
+    if (g->relative) attn_relative_totals_store(walk, args, attn_shared_of(walk, workspace));
     store_head_sums(walk, args, attn_shared_of(walk, workspace));
     if (walk->problem.gradients.bias_table) attn_tables_finish(walk, args, attn_shared_of(walk, workspace));
     if (g->bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);

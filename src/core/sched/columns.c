@@ -76,11 +76,9 @@ static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, con
 static void open_rows(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, tile);
     const size_t bytes = (size_t)(tile->width * w->kernel->lanes * size);
-    w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, &p->q, tile->first),
-                          p->q.dtype, p->q.stride[2], attn_task_scale(task), attn_part(task, w->scratch.Qt));
+    attn_task_pack(task, tile, attn_part(task, w->scratch.Qt));
     memcpy(attn_part(task, w->scratch.m), shared + w->shared.row_m + at * size, bytes);
     memcpy(attn_part(task, w->scratch.l), shared + w->shared.row_l + at * size, bytes);
 }

@@ -15,6 +15,7 @@
 
 #include "../base/names.h"
 #include "outputs.h"
+#include "relative.h"
 #include "runs.h"
 #include "threads.h"
 
@@ -88,6 +89,7 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
                                  attn_part(task, w->scratch.low), attn_part(task, w->scratch.high), next, next_ld);
         else w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, next_ld);
     }
+    if (w->problem.relative.values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
 }
 
 /* The slot's next run of keys from run->high on, below `high`. */
@@ -200,14 +202,14 @@ static void finish_slot(slot *s, char *shared)
     const attn_problem *p = &w->problem;
     int32_t *empty = attn_part(task, w->scratch.empty);
     int repeat = 0;
-    if (s->dropped || attn_drops_weights(p)) repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
+    /* A band has corners that no pair reads, and takes their rows times 0. */
+    if (s->dropped || attn_drops_weights(p) || p->relative.values)
+        repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
         s->empty = empty;
         s->keys.low = 0;
         s->keys.high = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
-        w->kernel->pack_query(s->tile.width, s->tile.rows, p->shape.dim_qk,
-                              attn_query_row(task, task->args->q, &p->q, s->tile.first), p->q.dtype, p->q.stride[2],
-                              attn_task_scale(task), s->Qt);
+        attn_task_pack(task, &s->tile, s->Qt);
         repeat = 1;
     }
     if (repeat) repeat_carefully(task, s);
@@ -221,13 +223,9 @@ static void finish_slot(slot *s, char *shared)
 /* Opens a slot: its state and, if it sees any key, its queries.  Returns 0 if it has no rows. */
 static int open_slot(const attn_task *task, slot *s)
 {
-    const attn_problem *p = &task->walk->problem;
     if (s->tile.rows == 0) return 0;
     start(task, s);
-    if (s->keys.low < s->keys.high)
-        task->walk->kernel->pack_query(s->tile.width, s->tile.rows, p->shape.dim_qk,
-                                       attn_query_row(task, task->args->q, &p->q, s->tile.first), p->q.dtype, p->q.stride[2],
-                                       attn_task_scale(task), s->Qt);
+    if (s->keys.low < s->keys.high) attn_task_pack(task, &s->tile, s->Qt);
     return 1;
 }
 

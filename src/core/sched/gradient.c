@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../base/names.h"
+#include "relative.h"
 #include "runs.h"
 
 static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
@@ -82,7 +83,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     void *Ot = attn_part(task, at->Ot);
 
     place(task, slot, t);
-    w->kernel->pack_query(width, rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Qt);
+    attn_task_pack(task, &t->tile, t->Qt);
     w->kernel->pack_query(width, rows, Dv, o, p->o.dtype, p->o.stride[2], 1, Ot);
     if (p->op == ATTN_JVP) {
         w->backward->delta(width, rows, 0, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL,
@@ -93,6 +94,9 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
     w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
     t->careful_queries = !w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Q_panels);
+    if (w->relative.two)
+        t->careful_queries |= !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->q, first), p->q.dtype,
+                                                      p->q.stride[2], attn_task_scale(task), t->Q_panels + w->relative.Qr_panels);
     t->careful_queries |= !w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
     w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
                        p->gradients.lse ? attn_query_row(task, a->grad_lse, lse, first) : NULL, task->sight.len_q - first, t->delta,
@@ -166,6 +170,7 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
     w->kernel->score(t->tile.width, n, p->shape.dim_v, t->dOt, keys->V, keys->ldv, dP, attn_part(task, at->block_max), keys->K,
                      keys->ldk);
+    if (p->relative.values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, attn_task_drop(task, &t->tile, keys->low, &room), keep,
                           attn_part(task, at->scratch));
     if (t->empty) w->kernel->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */

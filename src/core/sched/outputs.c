@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "relative.h"
 #include "runs.h"
 
 /* ---- pairs: dense weights and scores, and rows for the caller's view ---- */
@@ -74,14 +75,12 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     const attn_problem *p = &w->problem;
     int64_t all = p->mask.packed || p->paging.paged ? task->sight.len_kv : p->shape.len_kv;
     void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
-    if (f->keys.low == f->keys.high)
-        w->kernel->pack_query(f->tile->width, f->tile->rows, p->shape.dim_qk,
-                              attn_query_row(task, task->args->q, &p->q, f->tile->first), p->q.dtype, p->q.stride[2],
-                              attn_task_scale(task), f->Qt);
+    if (f->keys.low == f->keys.high) attn_task_pack(task, f->tile, f->Qt);
     for (int64_t j = 0; j < all;) {
         attn_keys keys = attn_task_keys_alone(task, j, attn_block_end(w, j, all));
         int64_t n = keys.high - keys.low;
         w->kernel->score(f->tile->width, n, p->shape.dim_qk, f->Qt, keys.K, keys.ldk, S, block_max, keys.K, keys.ldk);
+        if (p->relative.keys) attn_relative_add(task, f->tile, &keys, ATTN_RELATIVE_KEYS, (const char *)f->Qt + w->relative.Qrt, S);
         if (pairs->stage == ATTN_STAGE_CAPPED && p->score.softcap > 0)
             w->kernel->softcap(f->tile->width, n, S, block_max, p->score.softcap, NULL, NULL);
         store(task, f, pairs, j, n);

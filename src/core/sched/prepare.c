@@ -26,8 +26,7 @@ static int is_linear(const attn_problem *problem)
     return problem->score.kind == ATTN_SCORE_GENERAL || problem->score.kind == ATTN_SCORE_METRIC;
 }
 
-/* Dense rows; those of packed sequences lie by head too, since how many there are in all is known to be at most this. */
-static int dense(attn_layout *layout, const attn_problem *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim)
+int attn_dense_rows(attn_layout *layout, const attn_problem *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim)
 {
     int64_t *stride = layout->stride, rows = tokens;
     layout->dtype = compute;
@@ -52,10 +51,10 @@ int attn_prepare_problem(const attn_problem *problem, attn_problem *prepared)
     if (score->scale_kind == ATTN_SCALE_DEFAULT) score->scale_kind = ATTN_SCALE_VALUE;
     score->kind = ATTN_SCORE_DOT;
     prepared->gradients.w = 0;
-    if (!dense(&prepared->q, problem, compute, s->heads_q, s->len_q, *dim)) return 0;
+    if (!attn_dense_rows(&prepared->q, problem, compute, s->heads_q, s->len_q, *dim)) return 0;
     prepared->gradients.grad_q = prepared->q;
     if (!attn_prepares_keys(problem)) return 1;
-    if (!dense(&prepared->k, problem, compute, s->heads_kv, s->len_kv, *dim)) return 0;
+    if (!attn_dense_rows(&prepared->k, problem, compute, s->heads_kv, s->len_kv, *dim)) return 0;
     prepared->gradients.grad_k = prepared->k;
     return 1;
 }

@@ -35,6 +35,10 @@ int attn_prepares_keys(const attn_problem *problem);
 /* The problem that the walk solves, from one that was resolved; a copy for dot products.  Returns 0 if a size overflows. */
 int attn_prepare_problem(const attn_problem *problem, attn_problem *prepared);
 
+/* Dense rows of `heads` heads; those of packed sequences lie by head too, since how many there are in all is known to be at most
+ * this.  Returns 0 if a size overflows. */
+int attn_dense_rows(attn_layout *layout, const attn_problem *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim);
+
 /* Sizes the workspace.  prepare->problem is set and the walk complete.  w_shape: rows and columns of w, 0 without.  Returns 0 if a
  * size overflows. */
 int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_t w_shape[2]);

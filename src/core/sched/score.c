@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "relative.h"
 #include "runs.h"
 #include "tables.h"
 #include "task.h"
@@ -162,6 +163,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->score_beside(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld, &beside);
     }
 
+    if (p->relative.keys) attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + w->relative.Qrt, S);
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
     if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
     if (p->modifier.used) attn_task_modify(task, tile, keys);
@@ -181,7 +183,8 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
-    const int revived = p->bias.alibi || p->score.softcap > 0 || p->modifier.used; /* of -infinity they make something else */
+    const int revived =
+        p->bias.alibi || p->score.softcap > 0 || p->modifier.used || p->relative.keys; /* of -infinity they make something else */
     if (edge && (!stairs || revived)) {
         keep_visible(task, tile, keys);
         cut = 1;

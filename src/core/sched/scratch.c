@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * scratch.c - where everything lies in a worker's memory. */
 #include "../base/names.h"
+#include "relative.h"
 #include "tile.h"
 #include "walk.h"
 
@@ -78,10 +79,16 @@ int attn_scratch_init(attn_walk *walk)
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     s->Qt_bytes = step_bytes(D, q, size);
+    if (walk->relative.two) walk->relative.Qrt = s->Qt_bytes;
     s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
     s->lane_bytes = step_bytes(1, q, size);
     s->panel_bytes = step_bytes(attn_max(panels, panels_v), q, size);
     if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0 || s->panel_bytes < 0) return 0;
+    if (walk->relative.two) { /* behind each slot's tile of q + u, that of q + v */
+        if (!attn_add(s->Qt_bytes, s->Qt_bytes, &s->Qt_bytes)) return 0;
+        walk->relative.Qr_panels = s->panel_bytes;
+        if (!attn_add(s->panel_bytes, s->panel_bytes, &s->panel_bytes)) return 0;
+    }
 
     const attn_part_of parts[] = {
         {&s->Qt, s->Qt_bytes, group, 1},
@@ -120,6 +127,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->bend, second && capped ? n : 0, q, size},
         {&s->before, second && capped ? n : 0, q, size},
         {&s->Qd_panels, second ? panels : 0, q, size},
+        {&s->band, attn_has_relative(p) ? n + 2 * q + 1 : 0, q, size},
         {&s->unmodified, (backward || tangents) && p->modifier.used ? n : 0, q, size},
         {&s->strips, table ? lanes * (n + q + lanes) : 0, 1, size},
         {&s->strip_sums, table ? walk->tables.length : 0, 1, sizeof(double)},
@@ -152,6 +160,12 @@ int attn_shared_init(attn_walk *walk)
     if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
     int64_t table_sums;
     if (!attn_mul(heads, walk->splits, &table_sums)) return 0;
+    int64_t places = 0;
+    if (p->gradients.relative) {
+        walk->relative.places = walk->at_once == 1 ? walk->workers : key_heads * walk->at_once;
+        int64_t tables = p->relative.shared || !p->shape.heads_kv ? 1 : p->shape.heads_q / p->shape.heads_kv;
+        if (!attn_mul(walk->relative.places, tables, &places)) return 0;
+    }
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
     if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
     const attn_part_of parts[] = {
@@ -163,6 +177,8 @@ int attn_shared_init(attn_walk *walk)
         {&s->dV, sums, s->dV_bytes, 1},
         {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
         {&s->rows, rows, s->rows_bytes, 1},
+        {&s->relative_sums, places, walk->relative.sum_bytes, 1},
+        {&s->relative_totals, p->gradients.relative ? walk->relative.tables : 0, walk->relative.sum_bytes, 1},
         {&s->table_sums, p->gradients.bias_table ? table_sums : 0, walk->tables.rule.buckets, sizeof(double)},
     };
     return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "relative.h"
 #include "tables.h"
 #include "threads.h"
 
@@ -14,7 +15,8 @@ typedef struct call {
     char *workers, *shared;
     attn_run_tiles *run_tiles;
     const attn_shares_target *target;
-    int64_t first_split; /* of those that run at once */
+    int64_t first_split;    /* of those that run at once */
+    int64_t first_key_head; /* likewise, where the gradients of tables are summed round by round */
 } call;
 
 attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t head, int64_t split)
@@ -33,12 +35,12 @@ static void store_keys(const call *c, const attn_task *task, const void *dK, con
 }
 
 /* Everything that one split of a key head's queries adds up to: zero at first. */
-static void run_split(const call *c, char *memory, int64_t key_head, int64_t split, void *dK, void *dV)
+static void run_split(const call *c, char *memory, int64_t key_head, int64_t split, int64_t place, void *dK, void *dV)
 {
     const attn_walk *w = c->walk;
     const attn_shape *shape = &w->problem.shape;
     const int64_t heads = shape->heads_q / shape->heads_kv, size = (int64_t)attn_dtype_bytes(w->compute);
-    attn_shares to = {dK, dV, NULL};
+    attn_shares to = {dK, dV, NULL, NULL};
     memset(to.dK, 0, (size_t)(shape->len_kv * w->ld_dK * size));
     memset(to.dV, 0, (size_t)(shape->len_kv * w->ld_dV * size));
 
@@ -50,6 +52,7 @@ static void run_split(const call *c, char *memory, int64_t key_head, int64_t spl
         attn_task task = attn_task_of_head(w, c->args, memory, head);
         to.sums = attn_head_sums_at(w, c->shared, head, split);
         *to.sums = none;
+        if (w->problem.gradients.relative) to.relative = attn_relative_sums_at(w, c->shared, place, h);
         if (w->problem.gradients.bias_table) attn_table_sums_clear(&task);
         for (; first < w->tiles; first += w->group * w->splits)
             c->run_tiles(&task, first, attn_min(w->group, attn_ceil_div(w->tiles - first, w->splits)), &to, c->shared);
@@ -70,22 +73,24 @@ static attn_task task_of(const call *c, char *memory, int64_t key_head)
 }
 
 /* Many key heads: a task goes through all splits of one, in order. */
-static void run_key_head(void *context, int64_t worker, int64_t key_head)
+static void run_key_head(void *context, int64_t worker, int64_t place)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
+    const int64_t key_head = c->first_key_head + place;
+    if (w->problem.gradients.relative) attn_relative_sums_clear(w, c->shared, place);
     char *memory = c->workers + worker * w->scratch.bytes;
     attn_task task = task_of(c, memory, key_head);
     if (w->sums_in_place) {
-        run_split(c, memory, key_head, 0, attn_key_row(&task, c->target->k, c->target->k_layout, 0),
+        run_split(c, memory, key_head, 0, place, attn_key_row(&task, c->target->k, c->target->k_layout, 0),
                   attn_key_row(&task, c->target->v, c->target->v_layout, 0));
         return;
     }
     void *dK = memory + w->scratch.dK, *dV = memory + w->scratch.dV;
     void *part_dK = memory + w->scratch.part_dK, *part_dV = memory + w->scratch.part_dV;
-    run_split(c, memory, key_head, 0, dK, dV);
+    run_split(c, memory, key_head, 0, place, dK, dV);
     for (int64_t split = 1; split < w->splits; split++) {
-        run_split(c, memory, key_head, split, part_dK, part_dV);
+        run_split(c, memory, key_head, split, place, part_dK, part_dV);
         add(w, part_dK, part_dV, dK, dV);
     }
     store_keys(c, &task, dK, dV);
@@ -104,8 +109,9 @@ static void run_share(void *context, int64_t worker, int64_t number)
     int64_t key_head = number / w->at_once, place = number % w->at_once, split = c->first_split + place;
     if (split >= w->splits) return;
     int64_t at = split == 0 ? 0 : place + 1;
-    run_split(c, c->workers + worker * w->scratch.bytes, key_head, split, sum_of(c, w->shared.dK, w->shared.dK_bytes, key_head, at),
-              sum_of(c, w->shared.dV, w->shared.dV_bytes, key_head, at));
+    if (w->problem.gradients.relative) attn_relative_sums_clear(w, c->shared, number);
+    run_split(c, c->workers + worker * w->scratch.bytes, key_head, split, number,
+              sum_of(c, w->shared.dK, w->shared.dK_bytes, key_head, at), sum_of(c, w->shared.dV, w->shared.dV_bytes, key_head, at));
 }
 
 static void run_sum(void *context, int64_t worker, int64_t key_head)
@@ -131,17 +137,49 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
     attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
+/* What a round of places adds to one table: in the order of key heads and splits. */
+static void add_round(void *context, int64_t worker, int64_t table)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const int64_t key_heads = w->problem.shape.batch * w->problem.shape.heads_kv,
+                  splits = attn_min(w->at_once, w->splits - c->first_split);
+    (void)worker;
+    if (w->at_once == 1) {
+        const int64_t count = attn_min(w->relative.places, key_heads - c->first_key_head);
+        for (int64_t place = 0; place < count; place++)
+            attn_relative_totals_add(w, c->shared, table, place, c->first_key_head + place);
+    } else {
+        for (int64_t key_head = 0; key_head < key_heads; key_head++)
+            for (int64_t s = 0; s < splits; s++) attn_relative_totals_add(w, c->shared, table, key_head * w->at_once + s, key_head);
+    }
+}
+
+/* Many key heads with tables: as many at once as there are places for the sums of their tables, which are then added in order. */
+static void run_rounds(call *c, int64_t key_heads)
+{
+    const attn_relatives *r = &c->walk->relative;
+    for (; c->first_key_head < key_heads; c->first_key_head += r->places) {
+        run(c, attn_min(r->places, key_heads - c->first_key_head), run_key_head);
+        run(c, r->tables, add_round);
+    }
+}
+
 void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tiles *run_tiles,
                      const attn_shares_target *target)
 {
     int64_t key_heads = walk->problem.shape.batch * walk->problem.shape.heads_kv;
-    call c = {walk, args, workspace, attn_shared_of(walk, workspace), run_tiles, target, 0};
+    call c = {walk, args, workspace, attn_shared_of(walk, workspace), run_tiles, target, 0, 0};
+    const int tables = walk->problem.gradients.relative;
+    if (tables && walk->tasks > 0) attn_relative_totals_clear(walk, c.shared);
     if (walk->at_once == 1) {
-        run(&c, key_heads, run_key_head);
+        if (tables) run_rounds(&c, key_heads);
+        else run(&c, key_heads, run_key_head);
         return;
     }
     for (; c.first_split < walk->splits; c.first_split += walk->at_once) {
         run(&c, key_heads * walk->at_once, run_share);
         run(&c, key_heads, run_sum);
+        if (tables) run(&c, walk->relative.tables, add_round);
     }
 }

@@ -14,6 +14,7 @@
 typedef struct attn_shares {
     void *dK, *dV;        /* [len_kv][walk->ld_dK], [len_kv][walk->ld_dV] */
     attn_head_sums *sums; /* of the head at hand */
+    void *relative;       /* of the table of the head at hand (relative.h) */
 } attn_shares;
 
 /* Where the sums over all queries go: like k and v. */

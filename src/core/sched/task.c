@@ -155,6 +155,19 @@ attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t
     return part;
 }
 
+void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    const attn_layout *q = &p->q;
+    const double scale = attn_task_scale(task);
+    w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first), q->dtype,
+                          q->stride[2], scale, Qt);
+    if (!w->relative.two) return;
+    w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->relative_v, q, tile->first),
+                          q->dtype, q->stride[2], scale, (char *)Qt + w->relative.Qrt);
+}
+
 double attn_task_scale(const attn_task *task)
 {
     const attn_walk *w = task->walk;

@@ -55,6 +55,9 @@ attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t
 /* A part of these. */
 attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high);
 
+/* The tile's queries, transposed, to Qt; where positions have queries of their own, these too, at walk->relative.Qrt behind it. */
+void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt);
+
 /*
  * Scores of a tile of queries (transposed in Qt) and a block of keys, with everything that changes them: softcap, bias, ALiBi,
  * masks. Leaves S in walk->scratch.S and its maxima in walk->scratch.block_max.  slope: NULL, or room like S for the softcap's

@@ -6,6 +6,7 @@
 
 #include "../base/checked.h"
 #include "../base/names.h"
+#include "relative.h"
 #include "tables.h"
 #include "tile.h"
 #include "visible.h"
@@ -107,7 +108,7 @@ static int whole_workspace(const attn_walk *walk)
 {
     int64_t bytes;
     return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&
-           attn_add(bytes, walk->tables.bytes, &bytes) && bytes <= INT64_MAX - 64;
+           attn_add(bytes, walk->tables.bytes, &bytes) && attn_add(bytes, walk->relative.bytes, &bytes) && bytes <= INT64_MAX - 64;
 }
 
 /* Decode: blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
@@ -184,13 +185,13 @@ int attn_walk_init(attn_walk *walk, int threads)
     }
     walk->workers = small ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
-    if (!attn_tables_init(walk) || !attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
+    if (!attn_tables_init(walk) || !attn_relative_init(walk) || !attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
     return whole_workspace(walk);
 }
 
 int64_t attn_walk_bytes(const attn_walk *walk)
 {
-    return walk->tables.bytes + walk->scratch.bytes * walk->workers + walk->shared.bytes;
+    return walk->tables.bytes + walk->relative.bytes + walk->scratch.bytes * walk->workers + walk->shared.bytes;
 }
 
 /* A count that int64_t holds. */
@@ -260,7 +261,7 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
         count_tile(walk, &sight, &tile, &visited, &whole);
     }
     if (p->mask.boolean || p->mask.block || p->mask.block_lists || p->bias.additive || p->bias.alibi || p->bias_table.used ||
-        p->modifier.used || p->score.softcap > 0 || attn_drops_weights(p))
+        p->modifier.used || attn_has_relative(p) || p->score.softcap > 0 || attn_drops_weights(p))
         whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;

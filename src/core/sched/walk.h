@@ -35,6 +35,7 @@ typedef struct attn_scratch {
     int64_t Kd, Vd;                   /* forward mode: tangents of keys and values in compact rows */
     int64_t kappa, bend, before, Qd_panels; /* second order */
     int64_t unmodified;                     /* scores as the caller's modifier was given them, where its slopes are needed */
+    int64_t band;                           /* relative terms: products with rows of a table, and before it a row of lanes */
     int64_t strips, strip_sums;             /* backward, with a bias by distance: room of sum_strip, and its sums */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
@@ -58,6 +59,7 @@ typedef struct attn_shared {
     int64_t dK_bytes, dV_bytes; /* of one task */
     int64_t rows, rows_bytes; /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
     int64_t table_sums;       /* backward, with a bias by distance: double [batch * heads_q][splits][buckets] */
+    int64_t relative_sums, relative_totals; /* of table gradients: [places][tables of a key head], and [tables] */
     int64_t bytes;
 } attn_shared;
 
@@ -68,6 +70,20 @@ typedef struct attn_tables {
     int64_t first, length;   /* the distance of a strip's first number, and how many it has */
     int64_t bytes;           /* of the workspace, before all else */
 } attn_tables;
+
+/* Relative keys and values (relative.h). */
+typedef struct attn_relatives {
+    int two;                  /* with u or v, keys and positions have queries of their own */
+    int64_t tables, pad;      /* tables: one for each query head, or one; rows that each has more at both ends */
+    int64_t keys, values;     /* offsets in bytes: [tables][pad + rows + pad][dim] of the compute type */
+    int64_t QU, QV, dQU, dQV; /* q + u and q + v, laid out as the walk's q, and their gradients */
+    int64_t bytes;            /* of the workspace, behind attn_tables */
+    int64_t Qrt,
+        Qr_panels; /* bytes from a slot's Qt, dQt to those of positions, and from its Q_panels; 0 where they are the same */
+    int64_t ld_keys, ld_values;    /* rows of the sums of their gradients, which have as many rows as the tables */
+    int64_t sum_values, sum_bytes; /* sums of one table: those of values begin there */
+    int64_t places;                /* sums that are worked on at the same time, for each table that a key head has */
+} attn_relatives;
 
 /* The most tiles that a task of forward can have. */
 enum { ATTN_MOST_TILES = 8 };
@@ -105,6 +121,7 @@ typedef struct attn_walk {
     attn_scratch scratch;
     attn_shared shared;
     attn_tables tables;
+    attn_relatives relative;
     int workers;
     attn_parallel_for *parallel_for; /* NULL: OpenMP, or the calling thread */
     void *parallel_context;

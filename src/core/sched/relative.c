@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ * relative.c - relative terms of one tile and one block of keys, and the sums of the tables' gradients. */
+#include "relative.h"
+
+#include <string.h>
+
+#include "../base/element.h"
+#include "../base/names.h"
+
+enum { MOST_KEYS = 128 }; /* of a band: it stays in the first cache beside the scores */
+
+static int64_t size_of(const attn_walk *w) { return (int64_t)attn_dtype_bytes(w->compute); }
+
+static int64_t all_rows(const attn_walk *w) { return w->problem.relative.rows + 2 * w->relative.pad; }
+
+/* A tile and a block of keys as a table sees them. */
+typedef struct view {
+    const attn_walk *w;
+    int width;
+    int64_t lanes, n, dim;
+    int64_t base;      /* the distance of lane 0 and key 0 */
+    int64_t near, far; /* keys before `near` are beyond the last row for all lanes, those from `far` on beyond the first */
+    const char *rows;  /* of the head's table, with its pads */
+    char *stale, *band;
+} view;
+
+static view view_of(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side)
+{
+    const attn_walk *w = task->walk;
+    const attn_relative *r = &w->problem.relative;
+    const int64_t much = (int64_t)1 << 60;
+    view v = {.w = w, .width = tile->width, .lanes = tile->width * w->kernel->lanes, .n = keys->high - keys->low};
+    v.dim = side == ATTN_RELATIVE_KEYS ? w->problem.shape.dim_qk : w->problem.shape.dim_v;
+    v.base = attn_add_saturate(attn_add_saturate(tile->first, task->sight.offset), -keys->low);
+    v.base = attn_clamp(v.base, -much, much);
+    v.near = attn_clamp(v.base - (r->first + r->rows - 1) + 1, 0, v.n);
+    v.far = attn_clamp(v.base + v.lanes - 1 - r->first, v.near, v.n);
+    const void *tables = side == ATTN_RELATIVE_KEYS ? task->args->relative_keys : task->args->relative_values;
+    v.rows = (const char *)tables + (w->relative.tables > 1 ? task->h : 0) * all_rows(w) * v.dim * size_of(w);
+    v.stale = attn_part(task, w->scratch.band);
+    v.band = v.stale + w->scratch.lane_bytes;
+    return v;
+}
+
+static int64_t end_row(const view *v, int last) { return v->w->relative.pad + (last ? v->w->problem.relative.rows - 1 : 0); }
+
+static const void *row_at(const view *v, int64_t row) { return v->rows + row * v->dim * size_of(v->w); }
+
+static void *key_at(const view *v, const void *S, int64_t j) { return (char *)(uintptr_t)S + j * v->w->tile_q * size_of(v->w); }
+
+/* The band of keys j .. j+n-1: its first row, and how many there are. */
+static int64_t band_of(const view *v, int64_t j, int64_t n, int64_t *count)
+{
+    *count = n + v->lanes - 1;
+    return v->base - (j + n - 1) - v->w->problem.relative.first + v->w->relative.pad;
+}
+
+/* The next keys that are near; 0 behind the last one. */
+static int64_t next_keys(const view *v, int64_t j) { return attn_min(MOST_KEYS, v->far - j); }
+
+static void multiply(const view *v, const void *Xt, int64_t row, int64_t count)
+{
+    const void *rows = row_at(v, row);
+    v->w->kernel->score(v->width, count, v->dim, Xt, rows, v->dim, v->band, v->stale, rows, v->dim);
+}
+
+void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *Xt,
+                       void *S)
+{
+    const view v = view_of(task, tile, keys, side);
+    const attn_fwd_kernel *k = v.w->kernel;
+    void *block_max = attn_part(task, v.w->scratch.block_max);
+    k->block_max(v.width, 0, S, block_max);
+    if (v.near > 0) {
+        multiply(&v, Xt, end_row(&v, 1), 1);
+        k->add_to_lanes(v.width, v.near, S, v.band, block_max);
+    }
+    for (int64_t j = v.near, n; (n = next_keys(&v, j)) > 0; j += n) {
+        int64_t count, row = band_of(&v, j, n, &count);
+        multiply(&v, Xt, row, count);
+        k->add_skewed(v.width, n, v.band, key_at(&v, S, j), block_max);
+    }
+    if (v.far < v.n) {
+        multiply(&v, Xt, end_row(&v, 0), 1);
+        k->add_to_lanes(v.width, v.n - v.far, key_at(&v, S, v.far), v.band, block_max);
+    }
+}
+
+/* For each band, and each end where one row does for all keys: use(...) with X askew in the band, or summed over keys in its first
+ * row. */
+typedef void use_band(const view *v, int64_t row, int64_t count, void *context);
+
+static void each_band(const view *v, const void *X, use_band *use, void *context)
+{
+    const attn_fwd_kernel *k = v->w->kernel;
+    if (v->near > 0) {
+        k->sum_keys(v->width, v->near, X, v->band);
+        use(v, end_row(v, 1), 1, context);
+    }
+    for (int64_t j = v->near, n; (n = next_keys(v, j)) > 0; j += n) {
+        int64_t count, row = band_of(v, j, n, &count);
+        k->skew(v->width, n, key_at(v, X, j), v->band);
+        use(v, row, count, context);
+    }
+    if (v->far < v->n) {
+        k->sum_keys(v->width, v->n - v->far, key_at(v, X, v->far), v->band);
+        use(v, end_row(v, 0), 1, context);
+    }
+}
+
+typedef struct absorbed {
+    int careful;
+    void *Yt;
+} absorbed;
+
+static void absorb(const view *v, int64_t row, int64_t count, void *context)
+{
+    const absorbed *to = context;
+    (to->careful ? v->w->kernel->add_values_careful : v->w->kernel->add_values)(v->width, count, v->dim, v->band, row_at(v, row),
+                                                                                v->dim, to->Yt);
+}
+
+void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,
+                          const void *X, int careful, void *Yt)
+{
+    const view v = view_of(task, tile, keys, side);
+    absorbed to = {careful, Yt};
+    each_band(&v, X, absorb, &to);
+}
+
+typedef struct summed {
+    int careful;
+    int64_t rows, ld;
+    const void *panels;
+    char *sums;
+} summed;
+
+static void sum(const view *v, int64_t row, int64_t count, void *context)
+{
+    const summed *to = context;
+    attn_soon none = {0};
+    (to->careful ? v->w->backward->add_outer_careful : v->w->backward->add_outer)(
+        count, to->rows, v->dim, v->band, to->panels, to->sums + row * to->ld * size_of(v->w), to->ld, &none);
+}
+
+void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *X,
+                       int careful, const void *panels, void *sums)
+{
+    const view v = view_of(task, tile, keys, side);
+    const attn_relatives *r = &v.w->relative;
+    const int values = side == ATTN_RELATIVE_VALUES;
+    summed to = {careful, tile->rows, values ? r->ld_values : r->ld_keys, panels, (char *)sums + (values ? r->sum_values : 0)};
+    each_band(&v, X, sum, &to);
+}
+
+/* ---- sums of the tables' gradients ---- */
+
+static int64_t tables_of_key_head(const attn_walk *w)
+{
+    return w->problem.relative.shared ? 1 : w->problem.shape.heads_q / w->problem.shape.heads_kv;
+}
+
+void *attn_relative_sums_at(const attn_walk *w, char *shared, int64_t place, int64_t k)
+{
+    const int64_t tables = tables_of_key_head(w);
+    return shared + w->shared.relative_sums + (place * tables + (tables > 1 ? k : 0)) * w->relative.sum_bytes;
+}
+
+void attn_relative_sums_clear(const attn_walk *w, char *shared, int64_t place)
+{
+    memset(attn_relative_sums_at(w, shared, place, 0), 0, (size_t)(tables_of_key_head(w) * w->relative.sum_bytes));
+}
+
+static char *totals_of(const attn_walk *w, char *shared, int64_t table)
+{
+    return shared + w->shared.relative_totals + table * w->relative.sum_bytes;
+}
+
+void attn_relative_totals_clear(const attn_walk *w, char *shared)
+{
+    memset(totals_of(w, shared, 0), 0, (size_t)(w->relative.tables * w->relative.sum_bytes));
+}
+
+void attn_relative_totals_add(const attn_walk *w, char *shared, int64_t table, int64_t place, int64_t key_head)
+{
+    const int64_t each = tables_of_key_head(w), g = key_head % w->problem.shape.heads_kv;
+    if (!w->problem.relative.shared && table / each != g) return;
+    w->backward->add(w->relative.sum_bytes / size_of(w), attn_relative_sums_at(w, shared, place, table % each),
+                     totals_of(w, shared, table));
+}
+
+/* Rows beyond the ends belong to these; then the table is stored. */
+static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld, const attn_layout *layout, void *out,
+                        int64_t table)
+{
+    const int64_t pad = w->relative.pad, rows = w->problem.relative.rows, bytes = ld * size_of(w);
+    if (dim == 0) return;
+    for (int64_t n = 0; n < pad; n++) {
+        w->backward->add(ld, sums + n * bytes, sums + pad * bytes);
+        w->backward->add(ld, sums + (pad + rows + n) * bytes, sums + (pad + rows - 1) * bytes);
+    }
+    w->backward->store_rows(rows, dim, 1, sums + pad * bytes, ld,
+                            (char *)out + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
+                            layout->stride[2]);
+}
+
+static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *layout, void *out)
+{
+    for (int64_t table = 0; table < w->relative.tables; table++)
+        for (int64_t row = 0; row < w->problem.relative.rows; row++)
+            for (int64_t c = 0; c < dim; c++)
+                attn_element_put(out, layout->dtype, table * layout->stride[1] + row * layout->stride[2] + c, 0);
+}
+
+void attn_relative_totals_store(const attn_walk *w, const attn_args *args, char *shared)
+{
+    const attn_gradients *g = &w->problem.gradients;
+    const attn_relatives *r = &w->relative;
+    const attn_shape *s = &w->problem.shape;
+    if (w->tasks == 0) { /* no memory, and nothing to sum */
+        if (w->problem.relative.keys) store_zeros(w, s->dim_qk, &g->grad_relative_keys, args->grad_relative_keys);
+        if (w->problem.relative.values) store_zeros(w, s->dim_v, &g->grad_relative_values, args->grad_relative_values);
+        return;
+    }
+    for (int64_t table = 0; table < r->tables; table++) {
+        char *sums = totals_of(w, shared, table);
+        if (w->problem.relative.keys)
+            store_table(w, sums, s->dim_qk, r->ld_keys, &g->grad_relative_keys, args->grad_relative_keys, table);
+        if (w->problem.relative.values)
+            store_table(w, sums + r->sum_values, s->dim_v, r->ld_values, &g->grad_relative_values, args->grad_relative_values,
+                        table);
+    }
+}

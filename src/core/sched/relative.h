@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * relative.h - relative keys and values inside the walk.  A tile of queries and a block of keys need the rows of a table between
+ * their smallest and largest distance: a band.  Its product with the queries is the plain one, and its rows lie askew to the tile;
+ * where all distances are beyond an end of the table, one row does for all keys.  Tables are spelled out in the compute type, with
+ * their end rows repeated, so that a band never leaves them.
+ */
+#ifndef ATTN_SCHED_RELATIVE_H
+#define ATTN_SCHED_RELATIVE_H
+
+#include "task.h"
+
+static inline int attn_has_relative(const attn_problem *p) { return p->relative.keys || p->relative.values; }
+
+/* The problem that the walk solves: with u or v its queries are q + u.  Returns 0 if a size overflows. */
+int attn_relative_problem(const attn_problem *problem, attn_problem *prepared);
+/* Sizes the tables.  walk: with its tiles.  Returns 0 if a size overflows. */
+int attn_relative_init(attn_walk *walk);
+
+/* Spells tables and queries out.  *prepared are the walk's arguments; memory: walk->relative.bytes, 64-byte aligned. */
+void attn_relative_begin(const attn_walk *walk, const attn_problem *problem, const attn_args *args, void *memory,
+                         attn_args *prepared);
+/* The caller's gradients of q, u and v from those of q + u and q + v.  problem, args: the caller's. */
+void attn_relative_finish(const attn_walk *walk, const attn_problem *problem, const attn_args *args, const attn_args *prepared);
+
+typedef enum attn_relative_side { ATTN_RELATIVE_KEYS, ATTN_RELATIVE_VALUES } attn_relative_side;
+
+/* S[j][i] += x_i . row(distance), for the tile Xt of queries or of dO; block_max becomes that of S. */
+void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *Xt,
+                       void *S);
+
+/* Yt[c][i] += sum_j X[j][i] row(distance)[c].  careful: what X has 0 for is not read. */
+void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,
+                          const void *X, int careful, void *Yt);
+
+/* Backward: sums[row] += sum of X[j][i] times row i of `panels` over the pairs at its distance.  sums: of one table. */
+void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *X,
+                       int careful, const void *panels, void *sums);
+
+/* Backward: sums of a key head's tables (of the head k of its group, or all of them), at place `place`. */
+void *attn_relative_sums_at(const attn_walk *walk, char *shared, int64_t place, int64_t k);
+void attn_relative_sums_clear(const attn_walk *walk, char *shared, int64_t place);
+void attn_relative_totals_clear(const attn_walk *walk, char *shared);
+/* The totals of table `table` take in place `place`, which has what key head `key_head` added. */
+void attn_relative_totals_add(const attn_walk *walk, char *shared, int64_t table, int64_t place, int64_t key_head);
+void attn_relative_totals_store(const attn_walk *walk, const attn_args *args, char *shared);
+
+#endif

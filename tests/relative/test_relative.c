@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_relative.c - relative keys and values and Transformer-XL with random combinations of all other options, in every storage
+ * type, against ref/ within the bound on every instruction set; differences in f64, the same bits for any number of threads, many
+ * key heads; clipped and full tables that are the same.
+ */
+#include "test.h"
+
+#include "combination/outcome.h"
+
+#include <math.h>
+
+enum { SEEDS = 200, FIRST = 120000 };
+
+static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+
+static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
+{
+    problem_spec spec;
+    random_problem(&spec, seed, dtype);
+    combination_of(c, &spec, RELATIVE | flags);
+}
+
+static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
+{
+    combination c;
+    double worst = 0;
+    draw(&c, seed, dtype, flags);
+    outcome out = outcome_make(&c, op);
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        const char *name;
+        if (!outcome_run(&c, &out, (attn_isa)isa, 1 + (int)(seed % 2))) continue;
+        double fraction = outcome_worst(&out, &name);
+        if (!(fraction < 1))
+            fail_msg("%s, op %d, relative first %d rows %d shared %d u %d v %d on %s: %s is %g of the bound", c.text, (int)op,
+                     (int)c.ref.relative_first, (int)c.ref.relative_rows, c.problem.relative.shared, c.problem.relative.u,
+                     c.problem.relative.v, attn_isa_name((attn_isa)isa), name, fraction);
+        worst = fmax(worst, fraction);
+    }
+    outcome_free(&c, &out);
+    combination_free(&c);
+    return worst;
+}
+
+static void test_types(void **state)
+{
+    double worst[2][4] = {{0}};
+    (void)state;
+    for (uint64_t n = 0; n < SEEDS; n++) {
+        const int flags = MORE | (n % 5 == 0 ? TABLE : n % 5 == 1 ? MODIFY : 0);
+        worst[0][n % 4] = fmax(worst[0][n % 4], compare(FIRST + n, types[n % 4], ATTN_FORWARD, flags));
+        worst[1][n % 4] = fmax(worst[1][n % 4], compare(FIRST + n, types[n % 4], ATTN_BACKWARD, flags));
+    }
+    for (int t = 0; t < 4; t++) {
+        print_message("%s: at most %.4f of the bound forward, %.4f backward\n", attn_dtype_name(types[t]), worst[0][t],
+                      worst[1][t]);
+        assert_true(worst[0][t] > 1e-4 && worst[1][t] > 1e-4); /* a bound that is never approached tells nothing */
+    }
+}
+
+/* ---- differences in f64 ---- */
+
+static double loss_of(combination *c)
+{
+    double loss = 0;
+    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
+    tensor_read(&c->o), tensor_read(&c->lse);
+    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++) loss += c->grad_o.value[i] * c->o.value[i];
+    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq; i++)
+        if (isfinite(c->lse.value[i])) loss += c->grad_lse.value[i] * c->lse.value[i];
+    return loss;
+}
+
+enum { MOVED = 7 };
+
+static double moved(combination *c, tensor *const *all, uint64_t seed, double step)
+{
+    double *old[MOVED], loss;
+    random_source random = random_from(seed);
+    for (int t = 0; t < MOVED; t++) {
+        assert_non_null(old[t] = malloc((size_t)all[t]->count * sizeof(double) + 1));
+        for (int64_t i = 0; i < all[t]->count; i++) {
+            old[t][i] = tensor_get(all[t], i);
+            tensor_set(all[t], i, old[t][i] + step * random_signed(&random));
+        }
+    }
+    loss = loss_of(c);
+    for (int t = 0; t < MOVED; t++) {
+        for (int64_t i = 0; i < all[t]->count; i++) tensor_set(all[t], i, old[t][i]);
+        free(old[t]);
+    }
+    return loss;
+}
+
+static void test_differences(void **state)
+{
+    static const double h = 1e-4;
+    static const char *const names[MOVED] = {
+        "grad_q", "grad_k", "grad_v", "grad_relative_keys", "grad_relative_values", "grad_relative_u", "grad_relative_v"};
+    int compared = 0;
+    (void)state;
+    for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 80; seed++) {
+        combination c;
+        draw(&c, seed, ATTN_F64, FINITE | MORE);
+        tensor *const all[MOVED] = {&c.q, &c.k, &c.v, &c.relative_keys, &c.relative_values, &c.relative_u, &c.relative_v};
+        int rounded = 0; /* a step would be rounded away */
+        for (int t = 0; t < MOVED; t++) rounded |= all[t]->count > 0 && all[t]->layout.dtype != ATTN_F64;
+        if (rounded) {
+            combination_free(&c);
+            continue;
+        }
+        outcome out = outcome_make(&c, ATTN_BACKWARD);
+        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 2));
+        random_source random = random_from(seed);
+        double expected = 0, size = 0;
+        for (int t = 0; t < MOVED; t++) {
+            const output *o = outcome_find(&out, names[t]);
+            for (int64_t i = 0; i < all[t]->count; i++) {
+                double term = tensor_get(&o->got, i) * random_signed(&random);
+                expected += term, size += fabs(term);
+            }
+        }
+        double near = (moved(&c, all, seed, h) - moved(&c, all, seed, -h)) / (2 * h);
+        double far = (moved(&c, all, seed, 2 * h) - moved(&c, all, seed, -2 * h)) / (4 * h), found = (4 * near - far) / 3;
+        if (!(fabs(found - expected) <= 1e-6 * (1 + size)))
+            fail_msg("%s: backward says %.12g, differences %.12g (terms sum to %g)", c.text, expected, found, size);
+        compared += size > 0;
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
+    assert_true(compared > 20);
+}
+
+static void compare_crews(combination *c)
+{
+    static const int crews[] = {2, 3, 8};
+    outcome one = outcome_make(c, ATTN_BACKWARD);
+    assert_true(outcome_run(c, &one, ATTN_ISA_DEFAULT, 1));
+    outcome more = outcome_make(c, ATTN_BACKWARD);
+    for (size_t k = 0; k < sizeof crews / sizeof *crews; k++) {
+        (void)outcome_run(c, &more, ATTN_ISA_DEFAULT, crews[k]);
+        for (int i = 0; i < one.count; i++)
+            if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
+                       (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
+                fail_msg("%s: %s has other bits with %d threads", c->text, one.of[i].name, crews[k]);
+    }
+    outcome_free(c, &one);
+    outcome_free(c, &more);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for (int n = 0; n < SEEDS; n += 12) {
+        combination c;
+        draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
+        compare_crews(&c);
+        combination_free(&c);
+    }
+    for (int n = 0; n < 4; n++) { /* more key heads than splits would be tasks for, and than workers */
+        combination c;
+        problem_spec spec;
+        attn_error error;
+        assert_int_equal(problem_parse("fwd:f32:b5:hq8:hkv4:sq70:skv90:d20:dv12:causal:bias", &spec, &error), ATTN_OK);
+        spec.seed = (uint64_t)n;
+        combination_of(&c, &spec, RELATIVE);
+        compare_crews(&c);
+        outcome out = outcome_make(&c, ATTN_BACKWARD);
+        const char *name;
+        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 3));
+        assert_true(outcome_worst(&out, &name) < 1);
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
+}
+
+/* A clipped table and the full one that says the same at each distance. */
+static void test_clipped(void **state)
+{
+    enum { H = 2, N = 600, D = 24, REACH = 40, FULL = 2 * N - 1 };
+    static float q[H][N][D], k[H][N][D], v[H][N][D], o[2][H][N][D], few[H][2 * REACH + 1][D], full[H][FULL][D];
+    (void)state;
+    random_source r = random_from(11);
+    float *all[] = {(float *)q, (float *)k, (float *)v};
+    for (int t = 0; t < 3; t++)
+        for (size_t i = 0; i < sizeof q / sizeof(float); i++) all[t][i] = (float)random_signed(&r);
+    for (size_t i = 0; i < sizeof few / sizeof(float); i++) ((float *)few)[i] = (float)random_signed(&r);
+    for (int h = 0; h < H; h++)
+        for (int t = 0; t < FULL; t++) {
+            int d = t - (N - 1);
+            memcpy(full[h][t], few[h][(d < -REACH ? -REACH : d > REACH ? REACH : d) + REACH], sizeof full[h][t]);
+        }
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, N, N, D, D}};
+    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .relative_keys = few, .relative_values = few, .o = o[0]};
+    p.relative = (attn_relative){.keys = 1, .values = 1, .first = -REACH, .rows = 2 * REACH + 1};
+    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    p.relative.first = 1 - N, p.relative.rows = FULL;
+    a.relative_keys = a.relative_values = full, a.o = o[1];
+    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    for (size_t i = 0; i < sizeof q / sizeof(float); i++) assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 4e-6F);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_differences),
+                                       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_clipped)};
+#if defined(__SANITIZE_THREAD__)
+    cmocka_set_test_filter("test_same_bits"); /* the others have few threads */
+#endif
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
