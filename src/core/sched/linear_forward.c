@@ -151,7 +151,7 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
         w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
         ask_for(head, head->args->q, &p->q, h, soon, rows, p->shape.dim_qk);
         (careful ? w->backward->add_values_careful : w->backward->add_values)(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
-        ask_for(head, head->args->o, &p->o, h, soon, rows, dv);
+        ask_for(head, head->args->o, &p->o, h, first + seen, rows, dv); /* written next */
     }
 }
 
