@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * table_mechanism.c - cases of mechanism_grad with other scores or positions: every output and every gradient. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,10 +10,11 @@
 typedef struct mechanism {
     case_attention x;
     view q, k, v;
-    double *Q, *K;            /* as the attention has them: p.shape.dim_qk and p.score.dim_k channels */
-    double *w, *table, *bias; /* of p.score, p.bias_table and, for every pair, p.bias; NULL: none */
-    int64_t count_w, count_table;
-    double *dQ, *dK, *dw, *dtable, *dbias; /* what came back */
+    double *Q, *K;       /* as the attention has them: p.shape.dim_qk and p.score.dim_k channels */
+    double *w, *table;   /* of p.score and p.bias_table; NULL: none */
+    double *relative[3]; /* of p.relative: the table of keys, u and v */
+    int64_t count_w, count_table, count_relative[3];
+    double *dQ, *dK, *dw, *dtable, *drelative[3]; /* what came back */
 } mechanism;
 
 /* Reads q, k and v; Q and K are theirs at first. */
@@ -51,7 +51,10 @@ static int mechanism_run(table_case *c, mechanism *m)
     if (m->w) x->p.score.w.dtype = c->dtype, x->a.w = case_give(c, m->w, m->count_w);
     if (m->table) x->p.bias_table.table.dtype = c->dtype, x->a.bias_table = case_give(c, m->table, m->count_table);
     const int64_t pairs = vectors_of(&m->q) * m->k.size[2];
-    if (m->bias) x->p.bias.additive = 1, x->p.bias.bias.dtype = c->dtype, x->a.bias = case_give(c, m->bias, pairs);
+    const void **const relative[] = {&x->a.relative_keys, &x->a.relative_u, &x->a.relative_v};
+    x->p.relative.keys_table.dtype = c->dtype;
+    for (int k = 0; k < 3; k++)
+        if (m->relative[k]) *relative[k] = case_give(c, m->relative[k], m->count_relative[k]);
     if (!case_attend(c, x)) return 0;
     case_compare(c, "out.output", x->o, view_count(&grad_o));
     case_compare(c, "out.lse", x->lse, vectors_of(&m->q));
@@ -67,7 +70,7 @@ static int mechanism_run(table_case *c, mechanism *m)
     p.gradients.lse = view_given(&grad_lse);
     p.gradients.w = m->w != NULL;
     p.gradients.bias_table = m->table != NULL;
-    p.gradients.bias = m->bias != NULL;
+    p.gradients.relative = m->relative[0] != NULL;
     a.grad_o = case_give(c, case_doubles(c, &grad_o), view_count(&grad_o));
     if (view_given(&grad_lse)) a.grad_lse = case_give(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
     a.grad_q = case_room(c, of_q);
@@ -75,7 +78,9 @@ static int mechanism_run(table_case *c, mechanism *m)
     a.grad_v = case_room(c, view_count(&m->v));
     if (m->w) a.grad_w = case_room(c, m->count_w);
     if (m->table) a.grad_bias_table = case_room(c, m->count_table);
-    if (m->bias) a.grad_bias = case_room(c, pairs);
+    void **const grad_relative[] = {&a.grad_relative_keys, &a.grad_relative_u, &a.grad_relative_v};
+    for (int k = 0; k < 3; k++)
+        if (m->relative[k]) *grad_relative[k] = case_room(c, m->count_relative[k]);
     const attn_status status = attn_forward(&p, &a, &error);
     case_take(c, status, &error);
     if (status != ATTN_OK) return 0;
@@ -83,7 +88,8 @@ static int mechanism_run(table_case *c, mechanism *m)
     m->dQ = case_read(c, a.grad_q, of_q);
     m->dK = case_read(c, a.grad_k, of_k);
     if (m->w) m->dw = case_read(c, a.grad_w, m->count_w);
-    if (m->bias) m->dbias = case_read(c, a.grad_bias, pairs);
+    for (int k = 0; k < 3; k++)
+        if (m->relative[k]) m->drelative[k] = case_read(c, *grad_relative[k], m->count_relative[k]);
     if (m->table) m->dtable = case_read(c, a.grad_bias_table, m->count_table);
     return 1;
 }
@@ -181,61 +187,33 @@ static void t5(table_case *c)
     case_compare(c, "out.grad_table", transposed(c, m.dtable, heads, buckets), m.count_table);
 }
 
-/*
- * Relative keys, (q + u).k + (q + w).r by distance: the second product as a bias of every pair, whose gradient goes on to q, w and
- * r.  u and w are those of a head, and may be missing; r is one table, or one of each head.
- */
+/* Relative keys, (q + u).k + (q + w).r by distance: u and w are those of a head, and may be missing; r is one table, or one of each
+ * head. */
 static void relative(table_case *c)
 {
     static const char *const formulas[] = {"(q.k + q.r[clip(i-j,-c,c)+c]) / sqrt(D)", "(q.k + q.r[i-j+c]) / sqrt(D)",
                                            "((q+u).k + (q+w).r[h,i-j+c]) / sqrt(D)"};
+    static const char *const grads[] = {"out.grad_r", "out.grad_u", "out.grad_w"};
     mechanism m = {0};
-    const view r = case_need(c, "in.r"), u = case_find(c, "in.u"), w = case_find(c, "in.w");
+    const view parts[] = {case_need(c, "in.r"), case_find(c, "in.u"), case_find(c, "in.w")};
     const int64_t clip = (int64_t)case_param(c, "clip", 0);
     int known = 0;
     for (int f = 0; f < 3; f++) known |= strcmp(case_text(c, "formula"), formulas[f]) == 0;
     if (!known) case_conclude(c, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
-    if (!view_given(&r) || !mechanism_begin(c, &m, NULL)) return;
-    const int64_t H = m.q.size[1], Sq = m.q.size[2], Skv = m.k.size[2], D = m.q.size[3], rows = 2 * clip + 1,
-                  tables = r.rank == 3 ? H : 1;
-    if (r.size[r.rank - 1] != D || r.size[r.rank - 2] != rows || view_count(&r) != tables * rows * D ||
-        (view_given(&u) && view_count(&u) != H * D) || (view_given(&w) && view_count(&w) != H * D)) {
-        case_conclude(c, CHECK_FAILED, "r, u and w do not fit the queries");
-        return;
+    if (!view_given(&parts[0]) || !mechanism_begin(c, &m, NULL)) return;
+    const int64_t H = m.q.size[1], D = m.q.size[3], rows = 2 * clip + 1, tables = parts[0].rank == 3 ? H : 1;
+    for (int k = 0; k < 3; k++) {
+        if (!view_given(&parts[k])) continue;
+        m.relative[k] = case_doubles(c, &parts[k]);
+        m.count_relative[k] = view_count(&parts[k]);
+        if (m.count_relative[k] != (k ? H : tables * rows) * D) case_conclude(c, CHECK_FAILED, "r, u and w do not fit the queries");
     }
-    const int64_t of_q = view_count(&m.q), pairs = vectors_of(&m.q) * Skv;
-    const double scale = 1 / sqrt((double)D);
-    double *table = case_doubles(c, &r), *other = pool_take(&c->pool, of_q, sizeof *other); /* q + w */
-    for (int64_t n = 0; n < of_q; n++) {
-        const int64_t channel = n / D / Sq % H * D + n % D;
-        other[n] = m.Q[n] + (view_given(&w) ? view_get(&w, channel) : 0);
-        m.Q[n] += view_given(&u) ? view_get(&u, channel) : 0;
-    }
-    int64_t *at = pool_take(&c->pool, pairs, sizeof *at); /* where the pair's row of r begins */
-    m.bias = pool_take(&c->pool, pairs, sizeof *m.bias);
-    for (int64_t n = 0; n < pairs; n++) {
-        const int64_t i = n / Skv % Sq, distance = i - n % Skv, h = n / Skv / Sq % H;
-        at[n] = ((tables > 1 ? h * rows : 0) + (distance < -clip ? -clip : distance > clip ? clip : distance) + clip) * D;
-        m.bias[n] = 0;
-        for (int64_t a = 0; a < D; a++) m.bias[n] += scale * other[n / Skv * D + a] * table[at[n] + a];
-    }
-    if (!mechanism_run(c, &m)) return;
-    double *dr = pool_take(&c->pool, view_count(&r), sizeof *dr), *du = pool_take(&c->pool, H * D, sizeof *du),
-           *dw = pool_take(&c->pool, H * D, sizeof *dw);
-    for (int64_t n = 0; n < view_count(&r); n++) dr[n] = 0;
-    for (int64_t n = 0; n < H * D; n++) du[n] = dw[n] = 0;
-    for (int64_t n = 0; n < of_q; n++) du[n / D / Sq % H * D + n % D] += m.dQ[n];
-    for (int64_t n = 0; n < pairs; n++)
-        for (int64_t a = 0; a < D; a++) {
-            const double back = scale * m.dbias[n] * table[at[n] + a];
-            m.dQ[n / Skv * D + a] += back;
-            dw[n / Skv / Sq % H * D + a] += back;
-            dr[at[n] + a] += scale * m.dbias[n] * other[n / Skv * D + a];
-        }
+    m.x.p.relative = (attn_relative){
+        .keys = 1, .u = m.relative[1] != NULL, .v = m.relative[2] != NULL, .shared = tables == 1, .first = -clip, .rows = rows};
+    if (c->result->status != CHECK_PASSED || !mechanism_run(c, &m)) return;
     compare_inputs(c, &m, m.dQ, m.dK);
-    case_compare(c, "out.grad_r", dr, view_count(&r));
-    if (view_given(&u)) case_compare(c, "out.grad_u", du, H * D);
-    if (view_given(&w)) case_compare(c, "out.grad_w", dw, H * D);
+    for (int k = 0; k < 3; k++)
+        if (m.relative[k]) case_compare(c, grads[k], m.drelative[k], m.count_relative[k]);
 }
 
 const table_row table_mechanism_rows[] = {

@@ -18,7 +18,7 @@ GIVEN = """
 extern float q[], k[], v[], o[], lse[], w[], scale_of_head[], slopes[], entropy[], column_sum[], topk_weight[], table[];
 extern float grad_o[], grad_q[], grad_k[], grad_v[], tan_q[], tan_o[], other_o[], other_lse[], merged[], k_cache[], v_cache[];
 extern float x[], y[], wq[], wk[], wv[], wo[], wd[], wu[], state[], found[], patterns[], final_state[], final_sum[], projection[], projected[];
-extern float rotated[], k_scale[], v_scale[];
+extern float u[], rotated[], k_scale[], v_scale[];
 extern double learned[], r[];
 extern int64_t topk_index[], lengths[], iterations[], len_q, len_kv, heads;
 extern attn_problem p, problem;
