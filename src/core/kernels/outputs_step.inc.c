@@ -139,7 +139,8 @@ static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *kee
     if (!drop->given.base) dice_of(drop, (int)drop->rows, &of);
     for (int64_t j = 0; j < n; j++) {
         const uint32_t *word = drop->given.base ? NULL : dice_words(drop, &of, (int)drop->rows, j, x);
-        for (int64_t i = 0; i < drop->rows; i++) keep[i * stride + j] = word ? word[i] >= drop->threshold : given_keeps(drop, i, j);
+        for (int64_t i = 0; i < drop->rows; i++)
+            keep[i * stride + j] = (unsigned char)(word ? word[i] >= drop->threshold : given_keeps(drop, i, j));
     }
 }
 
