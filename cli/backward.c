@@ -83,6 +83,7 @@ attn_status backward_begin(backward_work *work, const attention_input *input, at
         {"drelative_v", SPEC_BACKWARD, g->relative && problem.relative.v, ROLE_RELATIVE_V, compute, &args->grad_relative_v},
         {"dsink", SPEC_BACKWARD, g->sink, ROLE_SINK, compute, &args->grad_sink},
         {"dscale", SPEC_BACKWARD, g->scale, ROLE_SCALE, compute, &args->grad_scale},
+        {"dw", SPEC_BACKWARD, g->w, ROLE_W, problem.score.w.dtype, &args->grad_w},
         {"tan_o", SPEC_JVP, 1, LIKE_O, stored, &args->tan_o},
         {"tan_lse", SPEC_JVP, 1, LIKE_LSE, compute, &args->tan_lse},
         {"second_do", SPEC_DOUBLE_BACKWARD, 1, LIKE_O, stored, &args->second_grad_o},

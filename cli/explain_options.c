@@ -80,6 +80,9 @@ static int64_t length_bytes(const attn_problem *p)
 
 static int has_cosine(const attn_problem *p) { return p->score.kind == ATTN_SCORE_COSINE; }
 static int has_distance(const attn_problem *p) { return p->score.kind == ATTN_SCORE_DISTANCE; }
+static int has_additive(const attn_problem *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
+static int has_softmax_one(const attn_problem *p) { return p->score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE; }
+static int has_alone(const attn_problem *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }
 static int has_scale_heads(const attn_problem *p) { return p->score.scale_kind == ATTN_SCALE_PER_HEAD; }
 static int has_scale(const attn_problem *p) { return p->score.scale_kind == ATTN_SCALE_VALUE; }
 static int has_temperature(const attn_problem *p)
@@ -138,6 +141,10 @@ static const struct {
 } table[] = {
     {"score=cosine", has_cosine, "queries and keys are normalised once, in memory of their size", prepared_bytes, 1},
     {"score=distance", has_distance, "two channels more, in queries and keys that are prepared once", prepared_bytes, 1},
+    {"score=additive", has_additive, "a sum and half a division for each score and hidden unit; exponentials once for each tile",
+     NULL, 1},
+    {"normaliser", has_softmax_one, "one exponential a query", NULL, 1},
+    {"normaliser", has_alone, "less than a softmax: no maxima, no rescaling", NULL, 1},
     {"scale", has_scale, "nothing: it is multiplied into the queries of a tile", NULL, 1},
     {"scale=heads", has_scale_heads, "nothing: it is multiplied into the queries of a tile", head_bytes, 1},
     {"temperature", has_temperature, "nothing: it is part of the scale", NULL, 1},

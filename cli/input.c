@@ -183,6 +183,8 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (input->used[ROLE_MASK].tensor) input->problem.mask.mask.dtype = input->used[ROLE_MASK].tensor->dtype;
     if (input->used[ROLE_BIAS].tensor) input->problem.bias.bias.dtype = input->used[ROLE_BIAS].tensor->dtype;
     if (input->used[ROLE_BLOCKS].tensor) input->problem.mask.blocks.dtype = input->used[ROLE_BLOCKS].tensor->dtype;
+    status = input_lay_weights(input, error);
+    if (status != ATTN_OK) return status;
     set_data(input, settings->has_dtype);
     if (input->begins_q) input_lay_apart(input);
     input->args.dropout_seed = input->spec.seed;

@@ -252,6 +252,32 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
     return status == ATTN_OK ? read_bias_table(input, error) : status;
 }
 
+/* ---- weights of additive scores ---- */
+
+attn_status input_lay_weights(attention_input *input, attn_error *error)
+{
+    const input_tensor *used = &input->used[ROLE_W];
+    const attn_tensor *t = used->tensor;
+    const int64_t heads = input->spec.shape.heads_q, hidden = input->spec.shape.dim_qk;
+    attn_score *score = &input->problem.score;
+    char shape[SHAPE_TEXT];
+    if (!t) return ATTN_OK;
+    attn_status status = input_check_float(used, error);
+    if (status != ATTN_OK) return status;
+    const int64_t rows = t->rank > 1 ? t->shape[t->rank - 2] : 1, of_heads = t->rank > 2 ? t->shape[0] : 1;
+    if (t->rank < 1 || t->rank > 3 || t->shape[t->rank - 1] != hidden || rows < 1 || rows > 2 ||
+        (of_heads != 1 && of_heads != heads))
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%.60s: tensor '%.30s' %.50s: expected weights [%" PRId64 "], with biases [2, %" PRId64
+                       "], or for each head [%" PRId64 ", 1 or 2, %" PRId64 "]",
+                       used->path, t->name, shape_text(shape, t->rank, t->shape), hidden, hidden, heads, hidden);
+    score->w_bias = rows == 2;
+    score->w_heads = of_heads > 1;
+    score->w.dtype = t->dtype;
+    input->args.w = t->data;
+    return ATTN_OK;
+}
+
 /* ---- gradients ---- */
 
 static attn_status read_gradients(attention_input *input, attn_error *error)

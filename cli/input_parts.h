@@ -39,7 +39,8 @@ attn_status input_read_gradients(attention_input *input, attn_error *error);
 /* Packed sequences as batch entries: what the problem is, once all else is read; then the data. */
 attn_status input_set_apart(attention_input *input, attn_error *error);
 void input_lay_apart(attention_input *input);
-/* What input->spec has no word for, in input->problem: a dropout mask, tangents. */
+/* What input->spec has no word for, in input->problem: the shape of additive weights, a dropout mask, tangents. */
+attn_status input_lay_weights(attention_input *input, attn_error *error);
 void input_lay_keep(attention_input *input);
 void input_lay_tangents(attention_input *input);
 /* Strides of [head, token, channel], or with --layout=bshd [token, head, channel], for all tensors of the problem. */

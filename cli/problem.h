@@ -80,7 +80,9 @@ typedef struct problem_spec {
     int block_one;
     int dlse, dbias, dslopes, dsink, dscale; /* of a backward pass */
 
-    char score[SPEC_NAME]; /* "cosine", "distance"; "" is dot; "additive/128" is of a later version */
+    int normaliser;        /* attn_normaliser */
+    double shift;          /* of the sigmoid */
+    char score[SPEC_NAME]; /* "cosine", "distance", "additive", "additive/128" (hidden units: d); "" is dot */
 
     int t5;          /* spec_t5: a bias by T5's 32 buckets */
     int64_t clipped; /* 0, or a bias by distance up to here */
@@ -148,8 +150,8 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size);
  * attn_args.offset with N. ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose
  * product overflows.
  * Packed tensors are dense, with tokens outermost.  bwd gives the gradients of q, k and v, and with dbias of the bias, with
- * dslopes, dsink and dscale of these.  jvp has tangents of q, k, v and, where there is one, of the bias; so has bwd2, the gradient
- * of bwd. */
+ * dslopes, dsink and dscale of these, and with score=additive of its weights.  jvp has tangents of q, k, v and, where there is one,
+ * of the bias; so has bwd2, the gradient of bwd. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
 
 /* How many entries of a block mask speak for `length` queries or keys. */

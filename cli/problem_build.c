@@ -48,6 +48,17 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
     return ATTN_OK;
 }
 
+static int is_additive(const problem_spec *spec) { return strncmp(spec->score, "additive", 8) == 0; }
+
+/* score=additive/N says how many hidden units there are. */
+static attn_status check_hidden(const problem_spec *spec, attn_error *error)
+{
+    long long hidden;
+    if (sscanf(spec->score, "additive/%lld", &hidden) != 1 || hidden == spec->shape.dim_qk) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "score=%s has %lld hidden units and d is %lld; q and k come projected to them",
+                   spec->score, hidden, (long long)spec->shape.dim_qk);
+}
+
 /* Names the first thing that is missing. */
 static attn_status check_supported(const problem_spec *spec, attn_error *error)
 {
@@ -58,7 +69,6 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
     if (!missing && word)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);
-    if (!missing && strncmp(spec->score, "additive", 8) == 0) missing = "additive score";
     for (int r = 0; r < problem_rules_count && !missing; r++) {
         char value[80];
         const problem_rule *rule = &problem_rules[r];
@@ -134,6 +144,7 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     const problem_spec *spec = &checked;
     attn_status status = problem_check(&checked, error);
     if (status == ATTN_OK) status = check_supported(spec, error);
+    if (status == ATTN_OK) status = check_hidden(spec, error);
     if (status != ATTN_OK) return status;
 
     attn_problem p = {.struct_size = sizeof p, .shape = spec->shape};
@@ -144,6 +155,9 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     if (spec->dtype == SPEC_INT8) p.k.dtype = p.v.dtype = ATTN_I8;
     if (strcmp(spec->score, "cosine") == 0) p.score.kind = ATTN_SCORE_COSINE;
     if (strcmp(spec->score, "distance") == 0) p.score.kind = ATTN_SCORE_DISTANCE;
+    if (is_additive(spec)) p.score.kind = ATTN_SCORE_ADDITIVE, p.gradients.w = p.op == ATTN_BACKWARD;
+    p.score.normaliser = (attn_normaliser)spec->normaliser;
+    p.score.shift = spec->shift;
     if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;
     if (spec->scale_heads) p.score.scale_kind = ATTN_SCALE_PER_HEAD;
     p.score.softcap = spec->softcap;

@@ -24,6 +24,7 @@ typedef enum tensor_role {
     ROLE_RELATIVE_V,
     ROLE_SINK,
     ROLE_SCALE,
+    ROLE_W,
     ROLE_BLOCKS,
     ROLE_DROPOUT_KEEP,
     ROLE_CU_SEQLENS_Q,

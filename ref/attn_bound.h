@@ -8,7 +8,7 @@
  *      a_i u,   a_i = 8 + Dv + Skv + Sq (of all heads of a group) + |lse_i| + max_j e_ij       u: the rounding unit
  *      e_ij         = (D + 2) (1 + 2/C) sum_c |scale q_c k_jc| + |bias_ij| + |alibi_ij|        C: the softcap, or infinity
  *
- * (for cosines and distances ref_score_roundings for D, and ref_score_size for the sum),
+ * (for other scores ref_score_roundings for D, and ref_score_size for the sum; the derivative of tanh counts as 1),
  *
  * which counts every chain of roundings once: of a score, whose error is one of its weight and of the cap's derivatives, of the
  * gradient of a weight, of the sums over keys and queries, and of lse.  So a result's bound is the same formula over absolute
@@ -21,9 +21,10 @@
 #include "attn_ref.h"
 
 /* What a score is made of before the scale, in absolute values: sum_c |q_c k_c|, that over |q| |k| for a cosine, and (|q| + |k|)^2
- * of each channel for a distance, whose square is expanded.  Dot products, cosines and distances only. */
+ * of each channel for a distance, whose square is expanded; sum_c |w_c| for an additive score.  No others. */
 double ref_score_size(const ref_problem *p, const double *q, const double *k);
-/* How many roundings one of its terms goes through, with two for the scale not counted: D; or 2 D + 8, with those of the lengths.
+/* How many roundings one of its terms goes through, with two for the scale not counted: D; 2 D + 8, with those of the lengths; or D
+ * + 16, with those of tanh.
  */
 int64_t ref_score_roundings(const ref_problem *p);
 
@@ -40,6 +41,7 @@ typedef struct ref_bounds {
     double *O, *lse;               /* of ref_jvp's outputs, and of the second order's for dO and dlse */
     double *Q, *K, *V, *S;         /* of backward's and of the second order's */
     double *scale, *slopes, *sink; /* of backward's: [Hq], [B][Hq], [Hq] */
+    double *W;                     /* of backward's: additive, one row for all heads */
 } ref_bounds;
 
 /* From the inputs in `s` (its outputs are not used): backward reads dO and dlse, forward mode the tangents, the second order all of

@@ -12,11 +12,12 @@
 
 /* What a score is before the scale (row.h has the loops). */
 typedef enum ref_kind {
-    REF_DOT,     /* q.k */
-    REF_GENERAL, /* q.(W k), W [D][Dk] */
-    REF_METRIC,  /* (W q).(W k), W [R][D] */
-    REF_COSINE,  /* q.k / (|q| |k|); 0 where q or k is */
-    REF_DISTANCE /* -|q - k|^2 */
+    REF_DOT,      /* q.k */
+    REF_GENERAL,  /* q.(W k), W [D][Dk] */
+    REF_METRIC,   /* (W q).(W k), W [R][D] */
+    REF_COSINE,   /* q.k / (|q| |k|); 0 where q or k is */
+    REF_DISTANCE, /* -|q - k|^2 */
+    REF_ADDITIVE  /* sum_c w_c tanh(q_c + k_c + b_c), W [1 or 2][D]: w, and b where R is 2 */
 } ref_kind;
 
 /* How a distance p_i - j becomes a row of a table. */
@@ -25,6 +26,14 @@ typedef enum ref_buckets {
     REF_T5,       /* half of the buckets for each direction */
     REF_T5_CAUSAL /* all of them for keys before the query */
 } ref_buckets;
+
+/* What makes weights of the scores of the keys that a query sees. */
+typedef enum ref_normaliser {
+    REF_BY_SOFTMAX,
+    REF_BY_SOFTMAX_ONE, /* with 1 in the denominator */
+    REF_BY_SIGMOID,     /* 1 / (1 + exp(-s - shift)) */
+    REF_BY_RELU         /* max(s, 0) over the number of these keys */
+} ref_normaliser;
 
 /* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep, bias and Z [B][Hq][Sq][Skv].
  * A field that is 0 or NULL is an option that is not used. */
@@ -58,9 +67,11 @@ typedef struct ref_problem {
     double (*modify)(void *context, int64_t b, int64_t h, int64_t i, int64_t j, double s, double *slope);
     void *modify_context;
 
+    ref_normaliser normaliser;
+    double shift;
     ref_kind kind;
     int64_t Dk;         /* columns of K, where they are not D */
-    int64_t R;          /* rows of W, where they are not D */
+    int64_t R;          /* rows of W, where they are not D (additive: 1) */
     const double *W;    /* [Hq or 1][rows][columns] */
     int W_of_each_head; /* 1: Hq of them */
 

@@ -8,7 +8,8 @@
  *
  *      g_ij    = Z_ij dO_i . v_j                    the gradient that reaches weight (i, j)
  *      delta_i = sum_j P_ij g_ij
- *      dS_ij   = P_ij (g_ij - delta_i + dlse_i)
+ *      dS_ij   = P_ij (g_ij - delta_i + dlse_i)     of softmax; of the sigmoid P_ij (1 - P_ij) g_ij, of ReLU g_ij over the
+ *                                                   keys that i sees where the score is above 0
  *      dx_ij   = dS_ij f'(x_ij)
  */
 #include "row.h"
@@ -50,7 +51,7 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
         zero(dS, p->Skv);
         if (row_is_uniform(p, r)) /* a mean of V: only V has a gradient */
             for (int64_t j = 0; j < p->Skv; j++) value_gradient(p, G, r, j, (Z ? Z[j] : 1) * w[j], dO);
-        else if (lse > -INFINITY) /* the sink alone */ G->dsink[r->h] += dlse;
+        else if (lse > -INFINITY && p->sink) /* the sink alone */ G->dsink[r->h] += dlse;
         return;
     }
     double delta = 0;
@@ -58,6 +59,7 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
         if (ref_visible(p, r->b, r->h, r->i, j) && !(Z && Z[j] == 0)) delta += w[j] * (Z ? Z[j] : 1) * dot_value(p, r, dO, j);
 
     for (int64_t j = 0; j < p->Skv; j++) {
+        const double score = dS[j];
         dS[j] = 0;
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
         double z = Z ? Z[j] : 1, slope, g = 0;
@@ -66,6 +68,8 @@ static void row_backward(const ref_problem *p, const ref_gradients *G, const row
             value_gradient(p, G, r, j, z * w[j], dO);
         }
         dS[j] = w[j] * (g - delta + dlse);
+        if (p->normaliser == REF_BY_SIGMOID) dS[j] = w[j] * (1 - w[j]) * g;
+        if (p->normaliser == REF_BY_RELU) dS[j] = score > 0 ? g * exp(-lse) : 0;
         row_score(p, r, j, &slope);
         double dx = dS[j] * slope;
         row_raw_gradient(p, G, r, j, r->scale * dx);

@@ -18,11 +18,19 @@ double ref_score_size(const ref_problem *p, const double *q, const double *k)
 {
     const double both = sum_abs(q, k, p->D), of_q = dot(q, q, p->D), of_k = dot(k, k, p->D);
     if (p->kind == REF_DISTANCE) return 2 * both + of_q + of_k;
+    if (p->kind == REF_ADDITIVE) {
+        double sum = 0;
+        for (int64_t c = 0; c < p->D; c++) sum += fabs(p->W[c]);
+        return sum;
+    }
     if (p->kind == REF_COSINE) return of_q > 0 && of_k > 0 ? both / (sqrt(of_q) * sqrt(of_k)) : 0;
     return both;
 }
 
-int64_t ref_score_roundings(const ref_problem *p) { return p->kind == REF_DOT ? p->D : 2 * p->D + 8; }
+int64_t ref_score_roundings(const ref_problem *p)
+{
+    return p->kind == REF_DOT ? p->D : p->kind == REF_ADDITIVE ? p->D + 16 : 2 * p->D + 8;
+}
 
 /* What dx, the size of a gradient of a score, adds to that of q; for a cosine y/|y| less the part along x/|x|, over |x|. */
 static void add_gradient_size(const ref_problem *p, const double *x, const double *y, double dx, double floor, double *to)
@@ -31,6 +39,7 @@ static void add_gradient_size(const ref_problem *p, const double *x, const doubl
     for (int64_t c = 0; c < p->D; c++) {
         double size = fabs(y[c]);
         if (p->kind == REF_DISTANCE) size = 2 * (fabs(x[c]) + fabs(y[c]));
+        if (p->kind == REF_ADDITIVE) size = fabs(p->W[c]);
         if (p->kind == REF_COSINE) size = lx > 0 && ly > 0 ? (fabs(y[c]) / ly + cosine * fabs(x[c]) / lx) / lx : 0;
         to[c] += dx * size + floor;
     }
@@ -108,6 +117,7 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
             dS * ref_score_size(p, r->at.q, r->at.K + j * p->D) / (p->temperature > 0 ? p->temperature : 1) + r->floor;
         add_gradient_size(p, r->at.q, r->at.K + j * p->D, r->scale * dS, r->floor, b->Q + i * p->D);
         add_gradient_size(p, r->at.K + j * p->D, r->at.q, r->scale * dS, r->floor, b->K + key * p->D);
+        for (int64_t c = 0; c < p->D && p->kind == REF_ADDITIVE; c++) b->W[c] += r->scale * dS + r->floor;
     }
 }
 
@@ -197,9 +207,9 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double *S = array(p->Skv), *P = array(p->Skv);
     *b = (ref_bounds){array(rows * p->Dv),  array(rows),  array(rows * p->D),  array(keys * p->D), array(keys * p->Dv),
-                      array(rows * p->Skv), array(p->Hq), array(p->B * p->Hq), array(p->Hq)};
+                      array(rows * p->Skv), array(p->Hq), array(p->B * p->Hq), array(p->Hq),       array(p->D)};
     const double floor = floor_of(p, s, a);
-    int ok = S && P && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink;
+    int ok = S && P && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink && b->W;
     for (int64_t n = 0; ok && n < rows; n++) {
         line r = {.at = row_at(p, n / p->Sq / p->Hq, n / p->Sq % p->Hq, n % p->Sq)};
         r.key_head = r.at.b * p->Hkv + r.at.g;
@@ -231,7 +241,7 @@ int ref_bound_second(ref_bounds *b, const ref_problem *p, const ref_second *s, c
 
 void ref_bounds_free(ref_bounds *b)
 {
-    double *all[] = {b->O, b->lse, b->Q, b->K, b->V, b->S, b->scale, b->slopes, b->sink};
+    double *all[] = {b->O, b->lse, b->Q, b->K, b->V, b->S, b->scale, b->slopes, b->sink, b->W};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     *b = (ref_bounds){0};
 }

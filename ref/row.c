@@ -118,12 +118,31 @@ double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of
     return s;
 }
 
+double sink_of(const ref_problem *p, const row *r)
+{
+    if (p->normaliser == REF_BY_SOFTMAX_ONE) return 0;
+    return p->sink ? p->sink[r->h] : -INFINITY;
+}
+
+/* Weights that are functions of their own score alone; returns the log of what they are divided by. */
+static double weights_alone(const ref_problem *p, const row *r, const double *s, double *w)
+{
+    double count = 0;
+    for (int64_t j = 0; j < p->Skv; j++) count += ref_visible(p, r->b, r->h, r->i, j);
+    for (int64_t j = 0; j < p->Skv; j++) {
+        if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
+        if (p->normaliser == REF_BY_SIGMOID) w[j] = 1 / (1 + exp(-s[j] - p->shift));
+        else w[j] = s[j] < 0 ? 0 : s[j] / count;
+    }
+    return p->normaliser == REF_BY_SIGMOID ? 0 : log(count);
+}
+
 double row_weights(const ref_problem *p, const row *r, double *s, double *w)
 {
     /* 1. Scores.  A key that is not visible is never read. */
     int any = 0;
-    double m = -INFINITY;
-    if (p->sink) m = p->sink[r->h];
+    const double sink = sink_of(p, r);
+    double m = sink;
     for (int64_t j = 0; j < p->Skv; j++) {
         s[j] = -INFINITY;
         w[j] = 0;
@@ -136,14 +155,15 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
         int64_t alike = p->uniform == REF_UNIFORM_OWN && p->len_kv ? p->len_kv[r->b] : p->Skv;
         if (row_is_uniform(p, r))
             for (int64_t j = 0; j < alike; j++) w[j] = 1 / (double)alike;
-        return p->sink && row_is_live(p, r) ? p->sink[r->h] : -INFINITY;
+        return row_is_live(p, r) ? sink : -INFINITY;
     }
+    if (p->normaliser == REF_BY_SIGMOID || p->normaliser == REF_BY_RELU) return weights_alone(p, r, s, w);
 
     /* 2. The sum of their exponentials, taken relative to the largest so that none overflows. */
     double l = 0;
     for (int64_t j = 0; j < p->Skv; j++)
         if (ref_visible(p, r->b, r->h, r->i, j)) l += exp(s[j] - m);
-    if (p->sink) l += exp(p->sink[r->h] - m);
+    if (sink > -INFINITY) l += exp(sink - m);
 
     /* 3. Weights. */
     for (int64_t j = 0; j < p->Skv; j++)

@@ -6,6 +6,7 @@
  *      metric     x = (W q).(W k)          dq = W^T W k dx    dk = W^T W q dx     dW = (W q k^T + W k q^T) dx
  *      cosine     x = q.k / (|q| |k|)      dq = (k/|k| - x q/|q|) / |q| dx        and the same for k
  *      distance   x = -|q - k|^2           dq = -2 (q - k) dx                     dk = -dq
+ *      additive   x = w.t, t = tanh(q + k + b)     dq = dk = db = w (1 - t^2) dx      dw = t dx
  */
 #include "row.h"
 
@@ -13,7 +14,11 @@
 
 int64_t dim_k(const ref_problem *p) { return p->Dk ? p->Dk : p->D; }
 
-static int64_t rows_of_W(const ref_problem *p) { return p->kind == REF_METRIC && p->R ? p->R : p->D; }
+static int64_t rows_of_W(const ref_problem *p)
+{
+    if (p->kind == REF_ADDITIVE) return p->R == 2 ? 2 : 1;
+    return p->kind == REF_METRIC && p->R ? p->R : p->D;
+}
 
 int64_t weights_of_head(const ref_problem *p) { return p->W ? rows_of_W(p) * dim_k(p) : 0; }
 
@@ -65,6 +70,9 @@ double row_raw_score(const ref_problem *p, const row *r, int64_t j)
         return x != 0 ? dot(q, k, D) / x : 0;
     case REF_DISTANCE:
         for (int64_t a = 0; a < D; a++) x -= (q[a] - k[a]) * (q[a] - k[a]);
+        return x;
+    case REF_ADDITIVE:
+        for (int64_t a = 0; a < D; a++) x += W[a] * tanh(q[a] + k[a] + (rows_of_W(p) == 2 ? W[D + a] : 0));
         return x;
     }
     return x;
@@ -118,6 +126,16 @@ void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r
         for (int64_t a = 0; a < D; a++) {
             dq[a] -= 2 * dx * (q[a] - k[a]);
             dk[a] += 2 * dx * (q[a] - k[a]);
+        }
+        break;
+    case REF_ADDITIVE:
+        for (int64_t a = 0; a < D; a++) {
+            const int bias = rows_of_W(p) == 2;
+            double t = tanh(q[a] + k[a] + (bias ? W[D + a] : 0)), dz = dx * W[a] * (1 - t * t);
+            dq[a] += dz;
+            dk[a] += dz;
+            if (dW) dW[a] += dx * t;
+            if (dW && bias) dW[D + a] += dz;
         }
         break;
     }

@@ -233,6 +233,7 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     }
     if (p->bias.sink) args->sink = few(d, compute, s->heads_q);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) args->scale = few(d, compute, s->heads_q);
+    if (p->score.kind == ATTN_SCORE_ADDITIVE) args->w = few(d, compute, s->dim_qk);
     args->dropout_seed = spec->seed;
     if (!beyond) return ATTN_OK;
     for (int f = 0; f < FLOWS; f++) {

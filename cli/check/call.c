@@ -144,6 +144,8 @@ static int create_arrays(check_call *call, random_state *random)
     if (p->bias.alibi) ok &= create_array(&call->slopes, compute, slopes, 0.6, -0.1, random);
     if (p->bias.sink) ok &= create_array(&call->sink, compute, s->heads_q, 8, -4, random);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) ok &= create_array(&call->scale, compute, s->heads_q, 0.5, -0.2, random);
+    if (p->score.kind == ATTN_SCORE_ADDITIVE) ok &= create_array(&call->w, compute, s->dim_qk, 2, -1, random);
+    call->args.w = call->w.data;
     call->args.slopes = call->slopes.data;
     call->args.sink = call->sink.data;
     call->args.scale = call->scale.data;
@@ -154,10 +156,10 @@ static int create_arrays(check_call *call, random_state *random)
 
 static void freeze_inputs(check_call *call)
 {
-    guarded *inputs[] = {&call->q.block,      &call->k.block,    &call->v.block,       &call->mask.block,
-                         &call->blocks.block, &call->bias.block, &call->lengths_q,     &call->lengths_kv,
-                         &call->offset,       &call->begin_q,    &call->begin_kv,      &call->slopes,
-                         &call->sink,         &call->scale,      &call->k_scale.block, &call->v_scale.block};
+    guarded *inputs[] = {&call->q.block,       &call->k.block,   &call->v.block,    &call->mask.block, &call->blocks.block,
+                         &call->bias.block,    &call->lengths_q, &call->lengths_kv, &call->offset,     &call->begin_q,
+                         &call->begin_kv,      &call->slopes,    &call->sink,       &call->scale,      &call->k_scale.block,
+                         &call->v_scale.block, &call->w};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i]->map) guarded_freeze(inputs[i]);
     for (int f = 0; f < FLOW_OUTPUTS; f++)
@@ -171,8 +173,10 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     attn_status status = problem_build(&spec, &call->problem, error);
     if (status != ATTN_OK) return status;
     if (call->problem.score.kind != ATTN_SCORE_DOT && call->problem.score.kind != ATTN_SCORE_COSINE &&
-        call->problem.score.kind != ATTN_SCORE_DISTANCE)
+        call->problem.score.kind != ATTN_SCORE_DISTANCE && call->problem.score.kind != ATTN_SCORE_ADDITIVE)
         return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for score=%s", c->spec.score);
+    if (call->problem.score.normaliser != ATTN_NORMALISER_SOFTMAX)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for another normaliser than softmax");
     if (call->problem.bias_table.used)
         return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for %s", c->spec.t5 ? "t5" : "clipped");
     if (call->problem.relative.keys) return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for rel=%s", c->spec.rel);
@@ -205,8 +209,8 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
 void check_call_destroy(check_call *call)
 {
     tensor *tensors[] = {&call->q, &call->k, &call->v, &call->mask, &call->blocks, &call->bias, &call->k_scale, &call->v_scale};
-    guarded *arrays[] = {&call->lengths_q, &call->lengths_kv, &call->offset, &call->begin_q,
-                         &call->begin_kv,  &call->slopes,     &call->sink,   &call->scale};
+    guarded *arrays[] = {&call->lengths_q, &call->lengths_kv, &call->offset, &call->begin_q, &call->begin_kv,
+                         &call->slopes,    &call->sink,       &call->scale,  &call->w};
     for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++) tensor_destroy(tensors[n]);
     for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++) guarded_destroy(arrays[n]);
     for (int f = 0; f < FLOWS; f++) tensor_destroy(&call->flow[f]);

@@ -17,7 +17,7 @@ typedef struct check_call {
     tensor k_scale, v_scale; /* of i8 */
     tensor flow[FLOWS];      /* what flows in */
     guarded lengths_q, lengths_kv, offset, begin_q, begin_kv;
-    guarded slopes, sink, scale;
+    guarded slopes, sink, scale, w;
     expectation expected;
     flows flows; /* empty in forward */
 } check_call;

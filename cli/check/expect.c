@@ -213,6 +213,7 @@ static int read_numbers(expectation *e, const attn_problem *p, const attn_args *
     if (p->bias.sink) ok &= (e->sink = read_array(args->sink, e->compute, p->shape.heads_q)) != NULL;
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD)
         ok &= (e->scale_of_head = read_array(args->scale, e->compute, p->shape.heads_q)) != NULL;
+    if (p->score.kind == ATTN_SCORE_ADDITIVE) ok &= (e->W = read_array(args->w, e->compute, p->shape.dim_qk)) != NULL;
     if (ok && e->bias) element_gather(args->bias, &p->bias.bias, tensor_sizes_of(&p->shape).weights, e->bias);
     return ok;
 }
@@ -251,8 +252,10 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p)
                          .V = e->V,
                          .kind = p->score.kind == ATTN_SCORE_COSINE     ? REF_COSINE
                                  : p->score.kind == ATTN_SCORE_DISTANCE ? REF_DISTANCE
+                                 : p->score.kind == ATTN_SCORE_ADDITIVE ? REF_ADDITIVE
                                                                         : REF_DOT,
                          .scale = p->score.scale,
+                         .W = e->W,
                          .causal = p->mask.causal,
                          .global_q = p->mask.global_q,
                          .global_kv = p->mask.global_kv,
@@ -320,7 +323,8 @@ void expectation_destroy(expectation *e)
 {
     void *memory[] = {
         e->Q, e->K,      e->V,   e->bias,  e->keep,  e->offset, e->len_q, e->len_kv,        e->O, e->lse,     e->S,
-        e->P, e->sum_qk, e->dot, e->sum_k, e->added, e->slopes, e->sink,  e->scale_of_head, e->Z, e->begin_q, e->begin_kv};
+        e->P, e->sum_qk, e->dot, e->sum_k, e->added, e->slopes, e->sink,  e->scale_of_head, e->Z, e->begin_q, e->begin_kv,
+        e->W};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
     *e = (expectation){0};
 }

@@ -18,9 +18,10 @@ typedef struct expectation {
     int64_t *begin_q, *begin_kv; /* packed: [batch + 1] */
     double *O, *lse, *S, *P;
     double *scale_of_head, *slopes, *sink; /* NULL: not in use */
+    double *W;                             /* [D]: additive weights; NULL: dot products */
     double *added;                         /* [B][Hq][Sq][Skv]: |bias| + |ALiBi|; NULL without either */
-    double *dot, *sum_qk;                  /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone */
-    double *sum_k;                         /* [B][Hkv][Skv]: sum_c |k_jc| */
+    double *dot, *sum_qk; /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone; of other kinds ref_score_size */
+    double *sum_k;        /* [B][Hkv][Skv]: sum_c |k_jc| */
     attn_dtype compute;
     int whole; /* keys or values are i8 */
 } expectation;

@@ -11,7 +11,7 @@
 #include "bound.h"
 #include "element.h"
 
-typedef enum shape { LIKE_Q, LIKE_K, LIKE_V, LIKE_O, LIKE_ROWS, LIKE_BIAS, REDUCED_BIAS, LIKE_SLOPES, FOR_HEADS } shape;
+typedef enum shape { LIKE_Q, LIKE_K, LIKE_V, LIKE_O, LIKE_ROWS, LIKE_BIAS, REDUCED_BIAS, LIKE_SLOPES, FOR_HEADS, LIKE_W } shape;
 
 enum { NONE = -1 };
 
@@ -44,6 +44,7 @@ static const flow_row table[FLOWS] = {
     [FLOW_GRAD_SLOPES] = ROW(grad_slopes, ATTN_BACKWARD, LIKE_SLOPES, IN(gradients.slopes), NONE),
     [FLOW_GRAD_SINK] = ROW(grad_sink, ATTN_BACKWARD, FOR_HEADS, IN(gradients.sink), NONE),
     [FLOW_GRAD_SCALE] = ROW(grad_scale, ATTN_BACKWARD, FOR_HEADS, IN(gradients.scale), NONE),
+    [FLOW_GRAD_W] = ROW(grad_w, ATTN_BACKWARD, LIKE_W, IN(gradients.w), IN(gradients.grad_w)),
     [FLOW_TAN_O] = ROW(tan_o, ATTN_JVP, LIKE_O, NONE, IN(tangents.tan_o)),
     [FLOW_TAN_LSE] = ROW(tan_lse, ATTN_JVP, LIKE_ROWS, IN(tangents.lse), IN(want.lse_layout)),
     [FLOW_SECOND_GRAD_O] = ROW(second_grad_o, ATTN_DOUBLE_BACKWARD, LIKE_O, NONE, IN(second.second_grad_o)),
@@ -88,6 +89,12 @@ void flow_size(flow f, const attn_problem *p, int64_t size[4])
         size[0] = s == LIKE_SLOPES && p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? p->shape.batch : 1;
         size[1] = p->shape.heads_q;
         size[2] = size[3] = 1;
+    }
+    if (s == LIKE_W) { /* additive scores */
+        size[0] = 1;
+        size[1] = p->score.w_heads ? p->shape.heads_q : 1;
+        size[2] = p->score.w_bias ? 2 : 1;
+        size[3] = p->shape.dim_qk;
     }
     if (s != REDUCED_BIAS) return;
     int64_t stride[4];
@@ -190,9 +197,9 @@ static int run_reference(flows *all, const expectation *e, const attn_problem *p
 {
     const ref_problem *r = &e->ref;
     const int64_t rows = r->B * r->Hq * r->Sq, keys = r->B * r->Hkv * r->Skv;
-    const int64_t counts[] = {rows * r->D, keys * r->D,  keys * r->Dv, rows * r->Skv, rows * r->Skv,
-                              r->Hq,       r->B * r->Hq, r->Hq,        rows * r->Dv,  rows};
-    enum { TQ, TK, TV, TS, TP, TSCALE, TSLOPES, TSINK, TO, TLSE, PARTS };
+    const int64_t counts[] = {rows * r->D,  keys * r->D, keys * r->Dv, rows * r->Skv, rows * r->Skv, r->Hq,
+                              r->B * r->Hq, r->Hq,       rows * r->Dv, rows,          r->D};
+    enum { TQ, TK, TV, TS, TP, TSCALE, TSLOPES, TSINK, TO, TLSE, TW, PARTS };
     double *x[PARTS] = {0};
     ref_bounds b = {0};
     ref_second s = {.dO = all->in[FLOW_GRAD_O],
@@ -213,11 +220,13 @@ static int run_reference(flows *all, const expectation *e, const attn_problem *p
                                          .dS = x[TS],
                                          .dscale = x[TSCALE],
                                          .dslopes = x[TSLOPES],
-                                         .dsink = x[TSINK]});
+                                         .dsink = x[TSINK],
+                                         .dW = r->W ? x[TW] : NULL});
         ok = ref_bound_backward(&b, r, &s, arithmetic) && take(all, FLOW_GRAD_Q, p, x[TQ], b.Q) &&
              take(all, FLOW_GRAD_K, p, x[TK], b.K) && take(all, FLOW_GRAD_V, p, x[TV], b.V) &&
              take(all, FLOW_GRAD_BIAS, p, x[TS], b.S) && take(all, FLOW_GRAD_SCALE, p, x[TSCALE], b.scale) &&
-             take(all, FLOW_GRAD_SLOPES, p, x[TSLOPES], b.slopes) && take(all, FLOW_GRAD_SINK, p, x[TSINK], b.sink);
+             take(all, FLOW_GRAD_SLOPES, p, x[TSLOPES], b.slopes) && take(all, FLOW_GRAD_SINK, p, x[TSINK], b.sink) &&
+             take(all, FLOW_GRAD_W, p, x[TW], b.W);
     } else if (ok && p->op == ATTN_JVP) {
         ref_jvp(r, &(ref_tangents){s.Qd, s.Kd, s.Vd, s.biasd, x[TO], x[TLSE]});
         ok = ref_bound_jvp(&b, r, &s, arithmetic) && take(all, FLOW_TAN_O, p, x[TO], b.O) &&

@@ -25,6 +25,7 @@ typedef enum flow {
     FLOW_GRAD_SLOPES,
     FLOW_GRAD_SINK,
     FLOW_GRAD_SCALE,
+    FLOW_GRAD_W,
     /* by ATTN_JVP */
     FLOW_TAN_O,
     FLOW_TAN_LSE,

@@ -54,6 +54,8 @@ typedef enum option {
     UNIFORM,
     COSINE,
     DISTANCE,
+    ADDITIVE,
+    ADDITIVE_CAUSAL,
     ALL_SCORES, /* whatever changes scores */
     OPTIONS
 } option;
@@ -184,6 +186,13 @@ static void set_option(check_case *c, option which, random_state *r)
         s->has_scale = which == DISTANCE; /* squares of d channels: scores as large as those of dot products */
         s->scale = 1 / (double)(s->shape.dim_qk > 0 ? s->shape.dim_qk : 1);
         s->softcap = (double)random_below(r, 2) * 3, s->alibi = (int)random_below(r, 2), s->sink = (int)random_below(r, 2);
+        break;
+    case ADDITIVE:
+    case ADDITIVE_CAUSAL:
+        snprintf(s->score, sizeof s->score, "additive");
+        if (which == ADDITIVE) break;
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        s->lengths = (int)random_below(r, 2) ? SPEC_LENGTHS_BOTH : SPEC_LENGTHS_NONE;
         break;
     case ALL_SCORES:
         s->softcap = 3, s->temperature = 1.5, s->alibi = SPEC_ALIBI_HEAD, s->sink = 1, s->bias = 1, s->dropout = 0.3;
@@ -431,6 +440,7 @@ static void settle(check_case *c)
     if (c->spec.op != SPEC_FORWARD && c->k_dtype == ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.op != SPEC_FORWARD && c->v_dtype == ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
+    if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) c->spec.score[0] = 0; /* for dot products */
     /* With dropout a NaN may stand where a weight is 0, dropped or by rounding, which reaches nothing. */
     if (c->spec.dropout > 0) c->plant = PLANT_NONE;
     /* Values that f16 cannot hold are infinite, and 0 times infinity is not what the reference has for a weight of 1e-50. */

@@ -61,11 +61,12 @@ typedef struct attn_shape {
  * ATTN_BACKWARD; the other operations are for dot products.  docs/mechanisms/ has a page for each.
  */
 typedef enum attn_score_kind {
-    ATTN_SCORE_DOT = 0,     /* x = q.k */
-    ATTN_SCORE_GENERAL = 1, /* x = q.(w k): multiplicative (Luong et al. 2015, equation 8), bilinear, or w a metric */
-    ATTN_SCORE_METRIC = 2,  /* x = (w q).(w k): the learned metric w^T w, which is never formed */
-    ATTN_SCORE_COSINE = 3,  /* x = q.k / (|q| |k|), 0 where q or k is 0: normalised queries and keys (Henry et al. 2020) */
-    ATTN_SCORE_DISTANCE = 4 /* x = -|q - k|^2: a Gaussian kernel of variance 1/(2 scale) */
+    ATTN_SCORE_DOT = 0,      /* x = q.k */
+    ATTN_SCORE_GENERAL = 1,  /* x = q.(w k): multiplicative (Luong et al. 2015, equation 8), bilinear, or w a metric */
+    ATTN_SCORE_METRIC = 2,   /* x = (w q).(w k): the learned metric w^T w, which is never formed */
+    ATTN_SCORE_COSINE = 3,   /* x = q.k / (|q| |k|), 0 where q or k is 0: normalised queries and keys (Henry et al. 2020) */
+    ATTN_SCORE_DISTANCE = 4, /* x = -|q - k|^2: a Gaussian kernel of variance 1/(2 scale) */
+    ATTN_SCORE_ADDITIVE = 5  /* x = sum_c w_c tanh(q_c + k_c + b_c) of projected queries and keys (Bahdanau et al. 2015) */
 } attn_score_kind;
 
 typedef enum attn_scale_kind {
@@ -75,12 +76,30 @@ typedef enum attn_scale_kind {
 } attn_scale_kind;
 
 /*
+ * What makes weights of the scores s_j of the keys that a query sees; o = sum_j weights_j v_j in all cases.  lse is the logarithm
+ * of what they are divided by, and -infinity for a query that sees no key, whose weights are 0.
+ *
+ * The last two are functions of their own score alone: they go with everything but sinks, ATTN_EMPTY_UNIFORM, entropy,
+ * effective_keys, topk and a gradient through lse, which are matters of a softmax, and with ATTN_FORWARD and ATTN_BACKWARD only.
+ */
+typedef enum attn_normaliser {
+    ATTN_NORMALISER_SOFTMAX = 0,     /* exp(s_j) / sum_k exp(s_k), with the sink where there is one */
+    ATTN_NORMALISER_SOFTMAX_ONE = 1, /* exp(s_j) / (1 + sum_k exp(s_k)): the same as a sink of 0 in each head (Miller 2023) */
+    ATTN_NORMALISER_SIGMOID = 2,     /* 1 / (1 + exp(-s_j - shift)) (Ramapuram et al. 2024; there shift = -log len_kv) */
+    ATTN_NORMALISER_RELU = 3         /* max(s_j, 0) / (keys that the query sees) (Wortsman et al. 2023) */
+} attn_normaliser;
+
+/*
  * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); the
  * caller's modifier; biases (additive, ALiBi, by distance);
- * masks; softmax.
+ * masks; the normaliser.
  *
- * w, of ATTN_SCORE_GENERAL and ATTN_SCORE_METRIC, is one matrix for all heads, or one for each query head.  A kind prepares
- * queries, and cosine and distance also keys, in memory of the size of these tensors, once for each call.
+ * w, of ATTN_SCORE_GENERAL, ATTN_SCORE_METRIC and ATTN_SCORE_ADDITIVE, is one matrix for all heads, or one for each query head.  A
+ * kind prepares queries, and cosine and distance also keys, in memory of the size of these tensors, once for each call; additive
+ * does so tile by tile, in memory that does not grow.
+ *
+ * Additive: q and k are what the projections made of the caller's queries and keys, which may differ in their channels, and dim_qk
+ * is the hidden size.  w is one row, the weights; with w_bias a second one has the biases b.  Their gradient is laid out alike.
  */
 typedef struct attn_score {
     attn_score_kind kind;
@@ -91,7 +110,11 @@ typedef struct attn_score {
     int64_t dim_k;      /* general: channels of a key; 0: dim_qk, which is those of a query.  0 for all other kinds */
     int64_t dim_metric; /* metric: rows of w; 0: dim_qk.  0 for all other kinds */
     int w_heads;        /* 1: each query head has a w of its own */
-    attn_layout w; /* [1, heads_q or 1, dim_qk, dim_k] or [1, heads_q or 1, dim_metric, dim_qk] of any float type, any strides */
+    attn_layout w; /* [1, heads_q or 1, dim_qk, dim_k], [1, heads_q or 1, dim_metric, dim_qk] or, additive, [1, heads_q or 1, 1 or
+                      2, dim_qk], of any float type, any strides */
+    int w_bias;    /* additive: 1: w has a second row, the biases */
+    attn_normaliser normaliser;
+    double shift;        /* of the sigmoid; one that is learned is an attn_bias.additive that broadcasts */
     int64_t reserved[4]; /* must be 0, here and in every group */
 } attn_score;
 

@@ -77,7 +77,7 @@ static void refuses(void **state)
         {"sq9", "d is missing (the width of a query, as in d64)"},
         {"sq9:d8:casual", "unknown word 'casual' (nearest: causal)"},
         {"sq9:d8:softcup=3", "unknown word 'softcup' (nearest: softcap)"},
-        {"sq9:d8:soft", "unknown word 'soft' (nearest: softcap)"},
+        {"sq9:d8:soft", "unknown word 'soft' (nearest: softcap, shift)"},
         {"sq9:d8:bf61", "unknown word 'bf61' (nearest: bf16, f64, f16)"},
         {"sq9:d8:b=2", "b=2: '=2' is not a size (a whole number, 0 or more)"},
         {"sq9:d8:fwd=1", "op: unknown value 'fwd=1' (nearest: fwd, bwd, bwd2)"},
@@ -121,8 +121,7 @@ static void refuses(void **state)
         {"sq9:d8:scale=head", "scale: 'head' is not a number"},
         {"sq9:d8:lse=1", "lse takes no value, and has '1'"},
         {"sq9:d8:layout=bhds", "layout: unknown value 'bhds' (nearest: bhsd, bshd)"},
-        {"sq9:d8:score=additive", "score: unknown value 'additive' (nearest: additive/N)"},
-        {"sq9:d8:score=additive/0", "score: unknown value 'additive/0' (nearest: additive/N)"},
+        {"sq9:d8:score=additive/0", "score: unknown value 'additive/0' (nearest: additive/N, additive)"},
         {"sq9:d8:clipped=0", "clipped: '0' is not a distance (a whole number above 0)"},
         {"sq9:d8:clipped=3:t5", "t5 and clipped both say what the bias by distance is"},
         {"sq9:d8:rel=shaw/", "rel: unknown value 'shaw/' (nearest: shaw/N)"},
@@ -159,7 +158,6 @@ static void names_what_is_missing(void **state)
     } rows[] = {
         {"decode", "decode"},
         {"linear", "linear attention"},
-        {"score=additive/4", "additive score"},
         {"rope", "rotary positions"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
@@ -272,6 +270,10 @@ static void builds_what_the_library_has(void **state)
 
     assert_int_equal(built("sq5:d4:score=cosine").score.kind, ATTN_SCORE_COSINE);
     assert_int_equal(built("bwd:sq5:d4:score=distance").score.kind, ATTN_SCORE_DISTANCE);
+    assert_int_equal(built("bwd:sq5:d4:score=additive").gradients.w, 1);
+    assert_int_equal(built("sq5:d4:normaliser=relu").score.normaliser, ATTN_NORMALISER_RELU);
+    assert_true(built("sq5:d4:normaliser=sigmoid:shift=-1.5").score.shift == -1.5);
+    assert_int_equal(built("sq5:d4:score=additive/4").score.kind, ATTN_SCORE_ADDITIVE);
     p = built("jvp:sq5:d4:bias=h1:layout=bshd");
     assert_true(p.op == ATTN_JVP && p.tangents.q && p.tangents.k && p.tangents.v && p.tangents.bias && p.tangents.lse);
     assert_true(p.tangents.tan_bias.stride[1] == ATTN_BROADCAST && p.tangents.tan_o.stride[1] == 4);

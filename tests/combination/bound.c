@@ -38,11 +38,33 @@ static void cosine_sizes(const double *x, const double *y, int64_t D, double dx,
     for (int64_t a = 0; a < D; a++) to[a] += dx * (fabs(y[a]) / ly + cosine * fabs(x[a]) / lx) / lx;
 }
 
+/* Additive scores: a term takes 16 roundings and that of q + b, and is at most its weight. */
+static double additive_size(const ref_problem *p, const row *at)
+{
+    const double *W = p->W + (p->W_of_each_head ? at->h * weights_of_head(p) : 0);
+    double size = 0;
+    for (int64_t a = 0; a < p->D; a++) size += fabs(W[a]) * (3 + fabs(at->q[a]) + (p->R == 2 ? fabs(W[p->D + a]) : 0));
+    return size;
+}
+
+/* The derivative of tanh, 4 r (1 - r), has an error that is small beside 1. */
+static void additive_sizes(const ref_problem *p, bounds *out, const line *r, int64_t key, double dx)
+{
+    const int64_t D = p->D, from = p->W_of_each_head ? r->h * weights_of_head(p) : 0;
+    for (int64_t a = 0; a < D; a++) {
+        const double moved = dx * fabs(p->W[from + a]);
+        out->q[r->at * D + a] += moved;
+        out->k[key * D + a] += moved;
+        out->w[from + a] += dx;
+        if (p->R == 2) out->w[from + D + a] += moved;
+    }
+}
+
 /* Raw scores in sizes: p has absolute values, but for keys of distances, which are negative so that differences become sums. */
 static double size_of_raw(const ref_problem *p, const line *r, int64_t j)
 {
     row at = row_at(p, r->b, r->h, r->i);
-    return fabs(row_raw_score(p, &at, j));
+    return p->kind == REF_ADDITIVE ? additive_size(p, &at) : fabs(row_raw_score(p, &at, j));
 }
 
 static void sizes_of_gradient(const ref_problem *p, bounds *out, const line *r, int64_t j, double dx)
@@ -55,6 +77,10 @@ static void sizes_of_gradient(const ref_problem *p, bounds *out, const line *r, 
                               .drelative_keys = out->relative_keys,
                               .drelative_u = out->relative_u,
                               .drelative_v = out->relative_v};
+    if (p->kind == REF_ADDITIVE) {
+        additive_sizes(p, out, r, key, fabs(dx));
+        return;
+    }
     if (p->kind != REF_COSINE) {
         row_raw_gradient(p, &to, &at, j, dx);
         return;
@@ -256,6 +282,9 @@ static void make(bounds *out, const ref_problem *p, const ref_second *s, enum ki
     out->scale = array(p->Hq), out->slopes = array(p->B * p->Hq), out->sink = array(p->Hq);
     out->bias_table = array(p->Hq * p->buckets);
     ref_forward(p, O, lse, S, P);
+    /* ReLU has the error of the score itself, whatever is left of it. */
+    for (int64_t i = 0; p->normaliser == REF_BY_RELU && i < rows * p->Skv; i++)
+        P[i] = S[i] > -INFINITY ? (1 + fabs(S[i])) * exp(-lse[i / p->Skv]) : 0;
     for (int64_t at = 0; at < rows; at++) {
         line r = {at / p->Sq / p->Hq, at / p->Sq % p->Hq, at % p->Sq, at, 0, p->scale, 0, storage, O + at * p->Dv};
         r.key_head = r.b * p->Hkv + r.h / (p->Hq / p->Hkv);

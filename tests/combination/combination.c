@@ -300,7 +300,7 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
     }
     if (flags & KIND) {
         random_source more = random_from(spec->seed + 2000003);
-        combination_kind(c, &more, (attn_score_kind)(ATTN_SCORE_GENERAL + spec->seed % ATTN_SCORE_DISTANCE));
+        combination_kind(c, &more, (attn_score_kind)(ATTN_SCORE_GENERAL + spec->seed % ATTN_SCORE_ADDITIVE));
     }
     if (flags & TABLE) {
         random_source more = random_from(spec->seed + 3000017);

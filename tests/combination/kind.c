@@ -8,7 +8,7 @@
 
 void combination_kind(combination *c, random_source *random, attn_score_kind kind)
 {
-    static const ref_kind kinds[] = {REF_DOT, REF_GENERAL, REF_METRIC, REF_COSINE, REF_DISTANCE};
+    static const ref_kind kinds[] = {REF_DOT, REF_GENERAL, REF_METRIC, REF_COSINE, REF_DISTANCE, REF_ADDITIVE};
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};
     const int64_t D = c->ref.D;
     attn_score *score = &c->problem.score;
@@ -16,12 +16,15 @@ void combination_kind(combination *c, random_source *random, attn_score_kind kin
     score->kind = kind;
     c->ref.kind = kinds[kind];
     if (score->scale_kind == ATTN_SCALE_DEFAULT) c->ref.scale = 1;
-    if (kind != ATTN_SCORE_GENERAL && kind != ATTN_SCORE_METRIC) return;
+    if (kind == ATTN_SCORE_COSINE || kind == ATTN_SCORE_DISTANCE) return;
     if (random_below(random, 2)) {
         score->w_heads = c->ref.W_of_each_head = 1;
         shape[1] = c->ref.Hq;
     }
-    if (random_below(random, 2)) {
+    if (kind == ATTN_SCORE_ADDITIVE) {
+        score->w_bias = random_below(random, 2) == 0;
+        c->ref.R = shape[2] = 1 + score->w_bias;
+    } else if (random_below(random, 2)) {
         int64_t width = 1 + random_below(random, 40);
         if (kind == ATTN_SCORE_GENERAL) score->dim_k = c->ref.Dk = shape[3] = width;
         else score->dim_metric = c->ref.R = shape[2] = width;

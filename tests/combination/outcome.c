@@ -103,12 +103,14 @@ static void want_backward(combination *c, outcome *out)
                        .drelative_u = like_table(&c->relative_u),
                        .drelative_v = like_table(&c->relative_v),
                        .dbias_table = p->bias_table ? array(size_of(c->bias_table.shape)) : NULL};
+    if (c->ref.normaliser >= REF_BY_SIGMOID) g.dlse = NULL; /* whose lse is no function of the scores */
     const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
     bounds b;
     ref_backward(p, &g);
     bounds_make_backward(&b, p, &sizes, combination_storage_unit(c) / out->unit);
 
-    want->lse = want->scale = 1;
+    want->lse = g.dlse != NULL;
+    want->scale = 1;
     copy(add(out, "grad_q", combination_like(&c->q), &a->grad_q, &want->grad_q), g.dQ, b.q);
     copy(add(out, "grad_k", combination_like(&c->k), &a->grad_k, &want->grad_k), g.dK, b.k);
     copy(add(out, "grad_v", combination_like(&c->v), &a->grad_v, &want->grad_v), g.dV, b.v);

@@ -10,11 +10,11 @@
 
 #include <math.h>
 
-enum { SEEDS = 320, FIRST = 40000, KINDS = ATTN_SCORE_DISTANCE };
+enum { SEEDS = 320, FIRST = 40000, KINDS = ATTN_SCORE_ADDITIVE };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 
-static const char *const names[KINDS] = {"general", "metric", "cosine", "distance"};
+static const char *const names[KINDS] = {"general", "metric", "cosine", "distance", "additive"};
 
 /* The kind is that of the seed: KINDS of them in turn. */
 static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)

@@ -107,6 +107,8 @@ static void everything(attn_problem *p)
     p->mask.chunk = 4;
 }
 static void cosine(attn_problem *p) { p->score.kind = ATTN_SCORE_COSINE; }
+static void additive(attn_problem *p) { p->score.kind = ATTN_SCORE_ADDITIVE; }
+static void sigmoid(attn_problem *p) { p->score.normaliser = ATTN_NORMALISER_SIGMOID; }
 static void dropout(attn_problem *p) { p->dropout.probability = 0.5; }
 static void blocks(attn_problem *p) { p->mask.block = 1, p->mask.block_q = p->mask.block_kv = 2; }
 static void dilation(attn_problem *p) { p->mask.dilation = 2; }
@@ -130,6 +132,8 @@ static void test_few(void **state)
         {no_queries, "attn_fwd_f32_scalar", ""},
         {backward, "attn_bwd_f32_scalar", ""},
         {cosine, "attn_fwd_f32_scalar", "; tiles, since scores are of prepared rows"},
+        {additive, "attn_fwd_f32_scalar", "; tiles, since scores are additive"},
+        {sigmoid, "attn_fwd_f32_scalar", "; tiles, since weights are no softmax"},
         {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is asked for"},
         {blocks, "attn_fwd_f32_scalar", "; tiles, since a block mask is given"},
         {dilation, "attn_fwd_f32_scalar", "; tiles, since keys are dilated"},

@@ -70,7 +70,7 @@ static void test_enums(void **state)
     REFUSED(s.problem.op = (attn_op)7, ATTN_ERR_ARGUMENT,
             "op is 7; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)");
     REFUSED(s.problem.score.kind = (attn_score_kind)9, ATTN_ERR_ARGUMENT,
-            "score.kind is 9; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance)");
+            "score.kind is 9; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance), 5 (additive)");
     REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
             "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
     REFUSED(s.problem.bias.alibi = (attn_alibi)3, ATTN_ERR_ARGUMENT,
@@ -301,6 +301,8 @@ static void test_score_kinds(void **state)
     ACCEPTED((KIND(METRIC), s.args.w = w, s.problem.score.dim_metric = 2));
     ACCEPTED(KIND(COSINE));
     ACCEPTED(KIND(DISTANCE));
+    ACCEPTED((KIND(ADDITIVE), s.args.w = w));
+    ACCEPTED((KIND(ADDITIVE), s.args.w = w, s.problem.score.w_bias = 1));
     REFUSED(KIND(GENERAL), ATTN_ERR_ARGUMENT, "args.w is NULL");
     REFUSED((KIND(GENERAL), s.problem.score.dim_k = -1), ATTN_ERR_SHAPE, "score.dim_k (-1) is negative");
     REFUSED((KIND(COSINE), s.problem.score.dim_k = 8), ATTN_ERR_ARGUMENT,
@@ -309,6 +311,11 @@ static void test_score_kinds(void **state)
     REFUSED(s.problem.score.dim_metric = 3, ATTN_ERR_ARGUMENT, "score.dim_metric is 3 and score.kind is dot; only metric has it");
     REFUSED((KIND(DISTANCE), s.problem.score.w_heads = 1), ATTN_ERR_ARGUMENT,
             "score.w_heads is set and score.kind is distance, which has no w");
+    REFUSED((KIND(METRIC), s.args.w = w, s.problem.score.w_bias = 1), ATTN_ERR_ARGUMENT,
+            "score.w_bias is set and score.kind is metric; only additive has biases");
+    REFUSED((KIND(ADDITIVE), s.problem.op = ATTN_DOUBLE_BACKWARD), ATTN_ERR_UNSUPPORTED,
+            "score.kind is additive and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for dot "
+            "products");
     REFUSED((KIND(GENERAL), s.problem.score.w_heads = 2), ATTN_ERR_ARGUMENT, "score.w_heads is 2; it is 0 or 1");
     REFUSED((backward(&s), s.problem.gradients.w = 1), ATTN_ERR_ARGUMENT,
             "gradients.w is set and score.kind is dot, which has no w");
@@ -317,11 +324,36 @@ static void test_score_kinds(void **state)
             "score.kind is general and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for dot "
             "products");
     REFUSED((KIND(COSINE), s.problem.paging.paged = 1), ATTN_ERR_UNSUPPORTED,
-            "paging.paged is set and score.kind is cosine; keys in pages can be scored by dot, general and metric");
+            "paging.paged is set and score.kind is cosine; keys in pages can be scored by dot, general, metric and additive");
     REFUSED((KIND(GENERAL), s.problem.score.w.dtype = ATTN_I32, s.args.w = w), ATTN_ERR_UNSUPPORTED,
             "w.dtype is i32; it must be f32, f64, f16 or bf16");
     REFUSED((KIND(METRIC), s.args.w = w, s.problem.score.dim_metric = INT64_MAX / 8), ATTN_ERR_SHAPE,
             "w.stride[2] (4) times its size (1152921504606846975) overflows 64-bit addresses");
+}
+
+static void test_normalisers(void **state)
+{
+    (void)state;
+#define NORMALISER(which) (s.problem.want.weights = 0, s.problem.score.normaliser = ATTN_NORMALISER_##which)
+    ACCEPTED(NORMALISER(SOFTMAX_ONE));
+    ACCEPTED((NORMALISER(SIGMOID), s.problem.score.shift = -2));
+    ACCEPTED(NORMALISER(RELU));
+    REFUSED(s.problem.score.normaliser = (attn_normaliser)4, ATTN_ERR_ARGUMENT,
+            "score.normaliser is 4; known: 0 (softmax), 1 (softmax one), 2 (sigmoid), 3 (relu)");
+    REFUSED((NORMALISER(SIGMOID), s.problem.score.shift = NAN), ATTN_ERR_ARGUMENT, "score.shift is nan; it must be finite");
+    REFUSED((NORMALISER(RELU), s.problem.score.shift = 2), ATTN_ERR_ARGUMENT,
+            "score.shift is 2 and score.normaliser is relu; only sigmoid has it");
+    REFUSED((NORMALISER(SOFTMAX_ONE), s.problem.bias.sink = 1), ATTN_ERR_ARGUMENT,
+            "bias.sink is set and score.normaliser is softmax one; a sink joins the denominator of softmax");
+    REFUSED((NORMALISER(SOFTMAX_ONE), s.problem.mask.empty = ATTN_EMPTY_UNIFORM), ATTN_ERR_ARGUMENT,
+            "mask.empty is uniform and score.normaliser is softmax one; with a sink an empty row has all its weight on the sink");
+    REFUSED((NORMALISER(SIGMOID), s.problem.op = ATTN_JVP), ATTN_ERR_UNSUPPORTED,
+            "score.normaliser is sigmoid and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for "
+            "softmax");
+    REFUSED((NORMALISER(RELU), s.problem.want.topk = 2), ATTN_ERR_ARGUMENT,
+            "want.topk is asked for and score.normaliser is relu; it is a matter of softmax");
+    REFUSED((NORMALISER(SIGMOID), s.problem.mask.empty = ATTN_EMPTY_UNIFORM), ATTN_ERR_ARGUMENT,
+            "mask.empty uniform is asked for and score.normaliser is sigmoid; it is a matter of softmax");
 }
 
 static void test_gradients(void **state)
@@ -670,14 +702,14 @@ int main(void)
         cmocka_unit_test(test_bias_table),  cmocka_unit_test(test_modifier),
         cmocka_unit_test(test_relative),    cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_shape),       cmocka_unit_test(test_options_of_scores),
-        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_packed),      cmocka_unit_test(test_want),
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_strides),     cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_pointers),
-        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_tangents),    cmocka_unit_test(test_second),
-        cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_score_kinds), cmocka_unit_test(test_normalisers),
+        cmocka_unit_test(test_gradients),   cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_want),        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_types),       cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_too_large),   cmocka_unit_test(test_options),
+        cmocka_unit_test(test_pointers),    cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_unused),      cmocka_unit_test(test_tangents),
+        cmocka_unit_test(test_second),      cmocka_unit_test(test_paged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

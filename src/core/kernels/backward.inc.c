@@ -15,12 +15,15 @@
 
 #include "gradient_step.inc.c"
 
+#include "additive_gradient_step.inc.c"
+
 #define ATTN_BWD_KERNEL                                                                                                            \
     {                                                                                                                              \
         .pack_rows = step_pack_rows, .rows_not_finite = step_rows_not_finite, .delta = step_delta, .gradient = step_gradient,      \
         .multiply = step_multiply, .add_outer = step_add_outer, .add_outer_careful = step_add_outer_careful,                       \
         .add_values = step_absorb, .add_values_careful = step_absorb_careful, .store_rows = step_store_rows, .add = step_add,      \
         .inner = step_inner, .sum_distances = step_sum_distances, .sum_strip = step_sum_strip, .reduce_pairs = step_reduce_pairs,  \
+        .additive = step_additive_gradient, .additive_finish = step_additive_finish,                                               \
     }
 
 #endif

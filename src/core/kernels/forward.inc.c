@@ -34,6 +34,10 @@
 
 #include "outputs_step.inc.c"
 
+#include "additive_step.inc.c"
+
+#include "normalise_step.inc.c"
+
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
 #define ATTN_FWD_KERNEL                                                                                                            \
@@ -47,6 +51,8 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .find_empty = step_find_empty, .start = step_start, .fold = step_fold, .fold_seen = step_fold_seen,                        \
         .fold_careful = step_fold_careful, .merge = step_merge, .not_finite = step_not_finite, .finish = step_finish,              \
         .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
+        .alone = {step_fold_alone, step_fold_alone_careful, step_settle, step_weigh_alone, step_gradient_alone},                   \
+        .additive = {step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},                      \
     }
 
 #endif

@@ -99,6 +99,53 @@ typedef struct attn_out_kernel {
     void (*store_keep)(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride);
 } attn_out_kernel;
 
+/*
+ * The steps of additive scores, s = scale sum_a w_a tanh(x_a + y_a) over `hidden` units a, from exponentials that are made once
+ * (additive_step.inc.c).  What stands for queries, keys and weights:
+ *
+ *      Qt [3 hidden + 1][tile_q]      x, exp(2 x), 2 w exp(2 x), and 1 where all of the query is small enough for that, else 0
+ *      K  rows of 2 hidden + 1        y, exp(-2 y), and 1 or 0 likewise
+ *      w  [2 hidden + 2]              weights over a power of two next to the largest, biases, the sum of the former, the power
+ *
+ * A score depends on its query, its key and w alone, and gradients of what dS has 0 for are 0 even where a key is NaN.
+ */
+typedef struct attn_additive_kernel {
+    /* Qt has the queries in its first rows, as pack_query left them: adds the biases and makes the rest. */
+    void (*prepare_queries)(int width, int64_t hidden, const void *w, void *Qt);
+    /* n rows of K have the keys: makes the rest. */
+    void (*prepare_keys)(int64_t n, int64_t hidden, void *K, int64_t ldk);
+    /* S and block_max as in score and score_seen below. */
+    void (*score)(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk, const void *w, double scale,
+                  void *S, void *block_max);
+    void (*score_seen)(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk, const void *w,
+                       double scale, void *S, void *block_max, const int32_t *low, const int32_t *high);
+} attn_additive_kernel;
+
+/*
+ * Weights that are a function of their own score alone: `kind` is ATTN_NORMALISER_SIGMOID, 1 / (1 + exp(-S - shift)), or
+ * ATTN_NORMALISER_RELU, max(S, 0).  A dropped key, whose S is -infinity, has weight 0.
+ */
+typedef struct attn_alone_kernel {
+    /* S becomes weights; l += how many keys are not dropped; Ot += sum_j S_j V_j, of those that drop keeps. */
+    void (*fold)(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S, const attn_drop *drop,
+                 const void *V, int64_t ldv, void *l, void *Ot, const void *next, int64_t next_ld);
+    /* The same as fold_careful below.  scratch: like S. */
+    void (*fold_careful)(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S, const attn_drop *drop,
+                         const void *V, int64_t ldv, void *l, void *Ot, void *scratch);
+    /* l = 1 where it is above 0, else 0. */
+    void (*settle)(int width, void *l);
+    /* S becomes weights over l; 0 where l is 0. */
+    void (*weigh)(attn_normaliser kind, double shift, int width, int64_t n, void *S, const void *l);
+    /* With f the weight and Z = keep where drop keeps it, 0 where not:  dP = Z dP f'(S) exp(-lse), 0 where the rest is, whatever
+     * stands in it;  S = Z f(S) exp(-lse).  scratch: like S. */
+    void (*gradient)(attn_normaliser kind, double shift, int width, int64_t n, void *S, void *dP, const void *lse,
+                     const attn_drop *drop, double keep, void *scratch);
+} attn_alone_kernel;
+
+static inline int64_t attn_additive_rows(int64_t hidden) { return 3 * hidden + 1; }
+static inline int64_t attn_additive_key(int64_t hidden) { return 2 * hidden + 1; }
+static inline int64_t attn_additive_weights(int64_t hidden) { return 2 * hidden + 2; }
+
 typedef struct attn_fwd_kernel {
     int lanes;   /* elements of T in a vector */
     int vectors; /* vectors in a full tile */
@@ -214,6 +261,8 @@ typedef struct attn_fwd_kernel {
                           int64_t stride);
 
     attn_out_kernel outputs;
+    attn_additive_kernel additive;
+    attn_alone_kernel alone;
 } attn_fwd_kernel;
 
 /*
@@ -268,6 +317,18 @@ typedef struct attn_bwd_kernel {
     void (*sum_strip)(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums);
     /* sums[j or 0][i or 0] += dS[j][i]: sums is like S; over_queries adds all into column 0, over_keys into row 0. */
     void (*reduce_pairs)(int64_t rows, int64_t n, const void *dS, int over_queries, int over_keys, void *sums);
+
+    /*
+     * Additive scores: with t_ija = tanh(x_ia + y_ja) and t' its derivative, over `rows` queries and n keys,
+     *
+     *      dQt[a][i] += sum_j dS_ij t' / 4      dK[j][a] += scale w_a sum_i dS_ij t'      dw[a] += sum_ij dS_ij t      (NULL:
+     * skipped)
+     *
+     * dS is cleared in the lanes past rows.  additive_finish: dQt[a] *= 4 w_a, and db[a] += the sum of its rows (NULL: skipped).
+     */
+    void (*additive)(int width, int64_t rows, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk, const void *w,
+                     double scale, void *dS, void *dQt, void *dK, int64_t lddk, double *dw);
+    void (*additive_finish)(int width, int64_t rows, int64_t hidden, const void *w, void *dQt, double *db);
 } attn_bwd_kernel;
 
 /* The steps of forward mode, beside those of the two kernels above. */

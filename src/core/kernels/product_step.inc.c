@@ -205,6 +205,20 @@ static void drop_keys(int64_t from, int64_t end, real *S)
     for (int64_t j = from; j < end; j++) vf_store(S + j * TILE, vf_set(-(real)INFINITY));
 }
 
+/* Keys from j to the end of a stair, scored in the vectors that see it: cuts the lanes that see less.  before: the largest scores
+ * of the keys before j. */
+static void keep_stair(int width, const stair *at, int64_t j, const int32_t *low, const int32_t *high, const vf *before, real *S,
+                       real *block_max)
+{
+    for (int v = 0; v < width; v++) {
+        const int32_t *from = low + v * VF_LANES, *to = high + v * VF_LANES;
+        real *column = S + v * VF_LANES;
+        if (v < at->first || v >= at->last) drop_keys(j, at->end, column);
+        else if (from[VF_LANES - 1] > j || to[0] < at->end)
+            vf_store(block_max + v * VF_LANES, keep_lanes(j, at->end, column, from, to, before[v]));
+    }
+}
+
 /* Each stair is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
 static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                             const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
@@ -221,13 +235,7 @@ static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, c
         if (first < last)
             score_keys(last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk,
                        (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
-        for (int v = 0; v < width; v++) {
-            const int32_t *from = low + v * VF_LANES, *to = high + v * VF_LANES;
-            real *column = (real *)S + v * VF_LANES;
-            if (v < first || v >= last) drop_keys(j, end, column);
-            else if (from[VF_LANES - 1] > j || to[0] < end)
-                vf_store((real *)block_max + v * VF_LANES, keep_lanes(j, end, column, from, to, before[v]));
-        }
+        keep_stair(width, &stairs[s], j, low, high, before, S, block_max);
     }
 }
 

@@ -21,9 +21,11 @@ const char *attn_decode_refusal(const attn_problem *p)
         int asked;
         const char *name;
     } reasons[] = {
+        {p->score.kind == ATTN_SCORE_ADDITIVE, "scores are additive"},
         {p->score.kind != ATTN_SCORE_DOT, "scores are of prepared rows"},
         {p->relative.keys || p->relative.values, "terms are relative"},
         {p->modifier.used, "the caller modifies scores"},
+        {attn_weighs_alone(p), "weights are no softmax"},
         {attn_drops_weights(p), "dropout is asked for"},
         {p->mask.block || p->mask.block_lists, "a block mask is given"},
         {p->mask.dilation > 1, "keys are dilated"},

@@ -17,10 +17,12 @@ static attn_status check_enums(const attn_problem *p, attn_error *error)
 {
     CHECK(p->op >= ATTN_FORWARD && p->op <= ATTN_DOUBLE_BACKWARD, ATTN_ERR_ARGUMENT,
           "op is %d; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)", (int)p->op);
-    CHECK(p->score.kind >= ATTN_SCORE_DOT && p->score.kind <= ATTN_SCORE_DISTANCE, ATTN_ERR_ARGUMENT,
-          "score.kind is %d; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance)", (int)p->score.kind);
+    CHECK(p->score.kind >= ATTN_SCORE_DOT && p->score.kind <= ATTN_SCORE_ADDITIVE, ATTN_ERR_ARGUMENT,
+          "score.kind is %d; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance), 5 (additive)", (int)p->score.kind);
     CHECK(p->score.scale_kind >= ATTN_SCALE_DEFAULT && p->score.scale_kind <= ATTN_SCALE_PER_HEAD, ATTN_ERR_ARGUMENT,
           "score.scale_kind is %d; known: 0 (default), 1 (value), 2 (per head)", (int)p->score.scale_kind);
+    CHECK(p->score.normaliser >= ATTN_NORMALISER_SOFTMAX && p->score.normaliser <= ATTN_NORMALISER_RELU, ATTN_ERR_ARGUMENT,
+          "score.normaliser is %d; known: 0 (softmax), 1 (softmax one), 2 (sigmoid), 3 (relu)", (int)p->score.normaliser);
     CHECK(p->bias.alibi >= ATTN_ALIBI_NONE && p->bias.alibi <= ATTN_ALIBI_BATCH_HEAD, ATTN_ERR_ARGUMENT,
           "bias.alibi is %d; known: 0 (none), 1 (per head), 2 (per batch and head)", (int)p->bias.alibi);
     CHECK(p->mask.empty == ATTN_EMPTY_ZERO || p->mask.empty == ATTN_EMPTY_UNIFORM, ATTN_ERR_ARGUMENT,
@@ -67,6 +69,7 @@ static attn_status check_flags(const attn_problem *p, attn_error *error)
         {"gradients.scale", p->gradients.scale},
         {"gradients.w", p->gradients.w},
         {"score.w_heads", p->score.w_heads},
+        {"score.w_bias", p->score.w_bias},
         {"tangents.q", p->tangents.q},
         {"tangents.k", p->tangents.k},
         {"tangents.v", p->tangents.v},
@@ -146,7 +149,10 @@ static attn_status check_score(const attn_score *score, attn_error *error)
     return ATTN_OK;
 }
 
-int attn_problem_has_w(const attn_problem *p) { return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC; }
+int attn_problem_has_w(const attn_problem *p)
+{
+    return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC || p->score.kind == ATTN_SCORE_ADDITIVE;
+}
 
 int64_t attn_problem_dim_k(const attn_problem *p) { return p->score.dim_k ? p->score.dim_k : p->shape.dim_qk; }
 
@@ -155,11 +161,12 @@ void attn_problem_w_shape(const attn_problem *p, int64_t shape[2])
     const int64_t D = p->shape.dim_qk;
     shape[0] = !attn_problem_has_w(p) ? 0 : p->score.dim_metric ? p->score.dim_metric : D;
     shape[1] = !attn_problem_has_w(p) ? 0 : attn_problem_dim_k(p);
+    if (p->score.kind == ATTN_SCORE_ADDITIVE) shape[0] = p->score.w_bias ? 2 : 1;
 }
 
 static const char *kind_text(attn_score_kind kind)
 {
-    static const char *const names[] = {"dot", "general", "metric", "cosine", "distance"};
+    static const char *const names[] = {"dot", "general", "metric", "cosine", "distance", "additive"};
     return names[kind];
 }
 
@@ -180,10 +187,50 @@ static attn_status check_kind(const attn_problem *p, attn_error *error)
           "score.dim_metric is %" PRId64 " and score.kind is %s; only metric has it", s->dim_metric, kind);
     CHECK(!s->w_heads || attn_problem_has_w(p), ATTN_ERR_ARGUMENT, "score.w_heads is set and score.kind is %s, which has no w",
           kind);
+    CHECK(!s->w_bias || s->kind == ATTN_SCORE_ADDITIVE, ATTN_ERR_ARGUMENT,
+          "score.w_bias is set and score.kind is %s; only additive has biases", kind);
     CHECK(!p->gradients.w || attn_problem_has_w(p), ATTN_ERR_ARGUMENT, "gradients.w is set and score.kind is %s, which has no w",
           kind);
     CHECK(!p->paging.paged || !attn_prepares_keys(p), ATTN_ERR_UNSUPPORTED,
-          "paging.paged is set and score.kind is %s; keys in pages can be scored by dot, general and metric", kind);
+          "paging.paged is set and score.kind is %s; keys in pages can be scored by dot, general, metric and additive", kind);
+    return ATTN_OK;
+}
+
+static const char *normaliser_text(attn_normaliser normaliser)
+{
+    static const char *const names[] = {"softmax", "softmax one", "sigmoid", "relu"};
+    return names[normaliser];
+}
+
+/* What is a matter of a softmax. */
+static attn_status check_normaliser(const attn_problem *p, attn_error *error)
+{
+    const attn_want *want = &p->want;
+    const attn_normaliser kind = p->score.normaliser;
+    const struct {
+        const char *name;
+        int value;
+    } of_softmax[] = {
+        {"mask.empty uniform", p->mask.empty != ATTN_EMPTY_ZERO},
+        {"want.entropy", want->entropy},
+        {"want.effective_keys", want->effective_keys},
+        {"want.topk", want->topk != 0},
+        {"gradients.lse", p->gradients.lse},
+    };
+    CHECK(isfinite(p->score.shift), ATTN_ERR_ARGUMENT, "score.shift is %g; it must be finite", p->score.shift);
+    CHECK(kind == ATTN_NORMALISER_SIGMOID || p->score.shift == 0, ATTN_ERR_ARGUMENT,
+          "score.shift is %g and score.normaliser is %s; only sigmoid has it", p->score.shift, normaliser_text(kind));
+    CHECK(kind == ATTN_NORMALISER_SOFTMAX || !p->bias.sink, ATTN_ERR_ARGUMENT,
+          "bias.sink is set and score.normaliser is %s; a sink joins the denominator of softmax", normaliser_text(kind));
+    CHECK(kind != ATTN_NORMALISER_SOFTMAX_ONE || p->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
+          "mask.empty is uniform and score.normaliser is softmax one; with a sink an empty row has all its weight on the sink");
+    if (!attn_weighs_alone(p)) return ATTN_OK;
+    CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_UNSUPPORTED,
+          "score.normaliser is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for softmax",
+          normaliser_text(kind));
+    for (size_t i = 0; i < sizeof of_softmax / sizeof *of_softmax; i++)
+        CHECK(!of_softmax[i].value, ATTN_ERR_ARGUMENT, "%s is asked for and score.normaliser is %s; it is a matter of softmax",
+              of_softmax[i].name, normaliser_text(kind));
     return ATTN_OK;
 }
 
@@ -363,6 +410,7 @@ attn_status attn_problem_resolve(attn_problem *p, attn_error *error)
     TRY(attn_shape_validate(&p->shape, error));
     TRY(check_score(&p->score, error));
     TRY(check_kind(p, error));
+    TRY(check_normaliser(p, error));
     TRY(check_mask(p, error));
     TRY(check_paging(p, error));
     TRY(check_quantised(p, error));

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "additive.h"
 #include "gradient.h"
 #include "relative.h"
 #include "runs.h"
@@ -56,6 +57,11 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     derive_scores(task, t, keys, 0);
 
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, w->ld_dV, soon);
+    if (attn_is_additive(p)) {
+        k->additive(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
+                    attn_task_scale(task), dS, t->dQt, dK, w->ld_dK, to->dw);
+        return;
+    }
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
     k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
     if (p->relative.keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + w->relative.Qrt);
@@ -178,8 +184,11 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const attn_layout *dq = &p->gradients.grad_q;
+    if (attn_is_additive(p))
+        w->backward->additive_finish(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_weights(task), t->dQt,
+                                     to->dw ? to->dw + p->shape.dim_qk : NULL);
     /* A band has corners that no pair reads, and takes their rows times 0. */
-    if ((t->dropped || p->relative.keys) &&
+    if (!attn_is_additive(p) && (t->dropped || p->relative.keys) &&
         (w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
          w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + w->relative.Qrt)))
         repeat_carefully(task, t);
@@ -189,7 +198,7 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
                              attn_query_row(task, task->args->grad_q, &p->gradients.grad_q, t->tile.first),
                              p->gradients.grad_q.dtype, p->gradients.grad_q.stride[2]);
-    if (p->gradients.scale) to->sums->scale += scale_gradient(task, t);
+    if (p->gradients.scale && !attn_is_additive(p)) to->sums->scale += scale_gradient(task, t);
     if (p->gradients.sink) to->sums->sink += sink_gradient(task, t);
 }
 
@@ -292,6 +301,7 @@ void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *wor
     const attn_shares_target target = {&g->grad_k, &g->grad_v, args->grad_k, args->grad_v};
     attn_shares_run(walk, args, workspace, run_tiles, &target);
     if (g->relative) attn_relative_totals_store(walk, args, attn_shared_of(walk, workspace));
+    if (attn_sums_weights(&walk->problem)) attn_additive_sum(walk, args, attn_shared_of(walk, workspace));
     store_head_sums(walk, args, attn_shared_of(walk, workspace));
     if (walk->problem.gradients.bias_table) attn_tables_finish(walk, args, attn_shared_of(walk, workspace));
     if (g->bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);

@@ -91,7 +91,7 @@ static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys 
     void *S = attn_part(task, w->scratch.S);
     attn_task_score(task, tile, attn_part(task, w->scratch.Qt), keys, NULL);
     if (alike) w->kernel->revive(tile->width, n, S, alike);
-    w->kernel->outputs.weigh(tile->width, n, S, attn_part(task, w->scratch.m), attn_part(task, w->scratch.l));
+    attn_task_weigh(task, tile->width, n, attn_part(task, w->scratch.m), attn_part(task, w->scratch.l));
 }
 
 /* What one head adds to the sums of keys low .. high-1. */

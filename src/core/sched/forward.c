@@ -12,6 +12,7 @@
  * Rows are independent of one another in every bit, so the order of tasks, the group and the workers are free.
  */
 #include <math.h>
+#include <string.h>
 
 #include "../base/names.h"
 #include "outputs.h"
@@ -52,6 +53,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
 static void start_with(const attn_task *task, const slot *s, double sink)
 {
     task->walk->kernel->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
+    if (attn_weighs_alone(&task->walk->problem)) memset(s->m, 0, (size_t)task->walk->scratch.lane_bytes); /* and stays */
 }
 
 static void start(const attn_task *task, const slot *s) { start_with(task, s, attn_task_sink(task)); }
@@ -68,6 +70,23 @@ static int score(const attn_task *task, const slot *s, const attn_keys *keys)
     return found;
 }
 
+/* The same for weights that are functions of their scores. */
+static void fold_alone(const attn_task *task, const slot *s, const attn_keys *keys, int careful)
+{
+    const attn_walk *w = task->walk;
+    const attn_score *how = &w->problem.score;
+    const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v;
+    void *S = attn_part(task, w->scratch.S), *scratch = attn_part(task, w->scratch.scratch);
+    attn_drop room;
+    const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
+    if (careful)
+        w->kernel->alone.fold_careful(how->normaliser, how->shift, s->tile.width, n, dim_v, S, drop, keys->V, keys->ldv, s->l,
+                                      s->Ot, scratch);
+    else
+        w->kernel->alone.fold(how->normaliser, how->shift, s->tile.width, n, dim_v, S, drop, keys->V, keys->ldv, s->l, s->Ot,
+                              keys->V, keys->ldv);
+}
+
 /* found: what score returned. */
 static void fold(const attn_task *task, const slot *s, const attn_keys *keys, int found, int careful)
 {
@@ -76,7 +95,9 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
     int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v;
     attn_drop room;
     const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
-    if (careful) {
+    if (attn_weighs_alone(&w->problem)) {
+        fold_alone(task, s, keys, careful);
+    } else if (careful) {
         w->kernel->fold_careful(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot,
                                 attn_part(task, w->scratch.scratch));
     } else {
@@ -213,8 +234,9 @@ static void finish_slot(slot *s, char *shared)
         repeat = 1;
     }
     if (repeat) repeat_carefully(task, s);
+    if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel->alone.settle(s->tile.width, s->l);
     finish(task, s);
-    if (s->empty || p->bias.sink) mark_empty(task, s);
+    if (s->empty || attn_has_sink(p)) mark_empty(task, s);
     if (!w->outputs) return;
     attn_finished done = {&s->tile, s->Qt, s->m, s->l, s->keys, s->empty};
     attn_outputs_of_tile(task, &done, shared);

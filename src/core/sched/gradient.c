@@ -93,7 +93,8 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     }
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
     w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
-    t->careful_queries = !w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Q_panels);
+    t->careful_queries =
+        !attn_is_additive(p) && !w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Q_panels);
     if (w->relative.two)
         t->careful_queries |= !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->q, first), p->q.dtype,
                                                       p->q.stride[2], attn_task_scale(task), t->Q_panels + w->relative.Qr_panels);
@@ -171,7 +172,10 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     w->kernel->score(t->tile.width, n, p->shape.dim_v, t->dOt, keys->V, keys->ldv, dP, attn_part(task, at->block_max), keys->K,
                      keys->ldk);
     if (p->relative.values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
-    w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, attn_task_drop(task, &t->tile, keys->low, &room), keep,
-                          attn_part(task, at->scratch));
+    const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
+    if (attn_weighs_alone(p))
+        w->kernel->alone.gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
+                                  attn_part(task, at->scratch));
+    else w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->scratch));
     if (t->empty) w->kernel->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
 }

@@ -79,7 +79,7 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     for (int64_t j = 0; j < all;) {
         attn_keys keys = attn_task_keys_alone(task, j, attn_block_end(w, j, all));
         int64_t n = keys.high - keys.low;
-        w->kernel->score(f->tile->width, n, p->shape.dim_qk, f->Qt, keys.K, keys.ldk, S, block_max, keys.K, keys.ldk);
+        attn_task_score_raw(task, f->tile, f->Qt, &keys);
         if (p->relative.keys) attn_relative_add(task, f->tile, &keys, ATTN_RELATIVE_KEYS, (const char *)f->Qt + w->relative.Qrt, S);
         if (pairs->stage == ATTN_STAGE_CAPPED && p->score.softcap > 0)
             w->kernel->softcap(f->tile->width, n, S, block_max, p->score.softcap, NULL, NULL);
@@ -174,7 +174,7 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
         kernel->take_top(width, f->tile->rows, n, S, f->m, f->l, keys->low, want->topk, attn_part(task, w->scratch.top),
                          attn_part(task, w->scratch.top_index));
     if (!weights) return;
-    kernel->weigh(width, n, S, f->m, f->l);
+    attn_task_weigh(task, width, n, f->m, f->l);
     if (want->after_dropout && attn_drops_weights(&w->problem)) {
         attn_drop drop;
         attn_task_drop(task, f->tile, keys->low, &drop);

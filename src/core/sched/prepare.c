@@ -13,6 +13,7 @@
 
 #include "../base/element.h"
 #include "../base/names.h"
+#include "additive.h"
 #include "task.h"
 #include "threads.h"
 
@@ -45,6 +46,7 @@ int attn_prepare_problem(const attn_problem *problem, attn_problem *prepared)
     *prepared = *problem;
     if (problem->score.kind == ATTN_SCORE_DOT) return 1;
     attn_score *score = &prepared->score;
+    if (score->kind == ATTN_SCORE_ADDITIVE) return attn_additive_problem(prepared, compute);
     int64_t *dim = &prepared->shape.dim_qk;
     if (score->dim_k) *dim = score->dim_k;
     if (score->kind == ATTN_SCORE_DISTANCE && !attn_add(s->dim_qk, 2, dim)) return 0;
@@ -73,6 +75,11 @@ int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_
     if (!kind) return 1;
     prepare->rows = w_shape[0];
     prepare->columns = w_shape[1];
+    if (p->score.kind == ATTN_SCORE_ADDITIVE) {
+        prepare->heads = p->score.w_heads ? s->heads_q : 1;
+        const attn_part_of weights = {&prepare->w, prepare->heads, attn_additive_weights(dim), size};
+        return attn_place(&weights, 1, at);
+    }
     prepare->heads = !linear ? 0 : p->score.w_heads ? s->heads_q : 1;
     prepare->ld_sum = attn_ceil_div(metric ? prepare->rows : s->dim_qk, lanes) * lanes;
     prepare->ld_more_sum = attn_ceil_div(prepare->columns, lanes) * lanes;
@@ -414,6 +421,11 @@ void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, cons
     const attn_shape *s = &prepare->problem.shape;
     *prepared = *args;
     if (prepare->problem.score.kind == ATTN_SCORE_DOT) return;
+    if (prepare->problem.score.kind == ATTN_SCORE_ADDITIVE) {
+        attn_additive_weigh(&prepare->problem, walk->compute, args->w, part(&c, prepare->w));
+        prepared->w = part(&c, prepare->w);
+        return;
+    }
     prepared->q = part(&c, prepare->Q);
     prepared->grad_q = part(&c, prepare->dQ);
     load_w(&c);
@@ -428,7 +440,7 @@ void attn_prepare_finish(const attn_prepare *prepare, const attn_walk *walk, con
 {
     const call c = {prepare, walk, args, workspace};
     const attn_problem *p = &prepare->problem;
-    if (p->score.kind == ATTN_SCORE_DOT || p->op != ATTN_BACKWARD) return;
+    if (p->score.kind == ATTN_SCORE_DOT || p->score.kind == ATTN_SCORE_ADDITIVE || p->op != ATTN_BACKWARD) return;
     run(&c, p->shape.batch * p->shape.heads_q * walk->tiles, finish_queries);
     if (attn_prepares_keys(p)) run(&c, p->shape.batch * p->shape.heads_kv * blocks_of_keys(walk), finish_keys);
     if (!p->gradients.w) return;

@@ -45,7 +45,8 @@ int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_
 
 /*
  * Prepares what the walk reads: *prepared are its arguments, from the caller's.  attn_prepare_finish gives the caller's gradients
- * from those of prepared rows.  workspace: prepare->bytes, 64-byte aligned.  Both do nothing for dot products.
+ * from those of prepared rows.  workspace: prepare->bytes, 64-byte aligned.  Both do nothing for dot products, and of additive
+ * scores only w is prepared: those have a walk of their own rows (additive.h).
  */
 void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, const attn_args *args, void *workspace,
                         attn_args *prepared);

@@ -141,6 +141,33 @@ static attn_coming caller_block(const attn_task *task, const attn_tile *tile, co
     return (attn_coming){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
 }
 
+/* By the kind of score.  stairs: of scratch.low and high only; beside: as score_beside has it. */
+static void score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, int stairs, const void *next,
+                  int64_t next_ld, const attn_coming *beside)
+{
+    const attn_walk *w = task->walk;
+    const attn_fwd_kernel *k = w->kernel;
+    const int64_t n = keys->high - keys->low, D = w->problem.shape.dim_qk;
+    void *S = attn_part(task, w->scratch.S), *most = attn_part(task, w->scratch.block_max);
+    const int32_t *low = attn_part(task, w->scratch.low), *high = attn_part(task, w->scratch.high);
+    if (attn_is_additive(&w->problem)) {
+        const void *weights = attn_task_weights(task);
+        const double scale = attn_task_scale(task);
+        if (stairs) k->additive.score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most, low, high);
+        else k->additive.score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
+    } else if (stairs) {
+        k->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high, next, next_ld);
+    } else {
+        k->score_beside(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next, next_ld, beside);
+    }
+}
+
+void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys)
+{
+    const attn_coming nothing = {0};
+    score(task, tile, Qt, keys, 0, keys->K, keys->ldk, &nothing);
+}
+
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope)
 {
     const attn_walk *w = task->walk;
@@ -154,14 +181,9 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     int64_t next_ld = keys->ldv;
     attn_task_look_ahead(task, n, &next, &next_ld);
     const int edge = !attn_view_covers(&task->sight, &tile->view, keys->low, keys->high), stairs = edge && has_stairs(task, tile);
-    if (stairs) {
-        find_stairs(task, tile, keys);
-        kernel->score_seen(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, attn_part(task, w->scratch.low),
-                           attn_part(task, w->scratch.high), next, next_ld);
-    } else {
-        const attn_coming beside = caller_block(task, tile, keys);
-        kernel->score_beside(tile->width, n, p->shape.dim_qk, Qt, keys->K, keys->ldk, S, block_max, next, next_ld, &beside);
-    }
+    if (stairs) find_stairs(task, tile, keys);
+    const attn_coming beside = caller_block(task, tile, keys);
+    score(task, tile, Qt, keys, stairs, next, next_ld, &beside);
 
     if (p->relative.keys) attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + w->relative.Qrt, S);
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
@@ -190,6 +212,15 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         cut = 1;
     }
     return (cut || stairs || p->bias.additive || p->modifier.used ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
+}
+
+void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m, const void *l)
+{
+    const attn_walk *w = task->walk;
+    const attn_score *how = &w->problem.score;
+    void *S = attn_part(task, w->scratch.S);
+    if (attn_weighs_alone(&w->problem)) w->kernel->alone.weigh(how->normaliser, how->shift, width, n, S, l);
+    else w->kernel->outputs.weigh(width, n, S, m, l);
 }
 
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)

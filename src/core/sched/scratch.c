@@ -78,7 +78,8 @@ int attn_scratch_init(attn_walk *walk)
     const int64_t lanes = walk->kernel->lanes;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
-    s->Qt_bytes = step_bytes(D, q, size);
+    const int additive = attn_is_additive(p);
+    s->Qt_bytes = step_bytes(additive ? attn_additive_rows(D) : D, q, size);
     if (walk->relative.two) walk->relative.Qrt = s->Qt_bytes;
     s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
     s->lane_bytes = step_bytes(1, q, size);
@@ -102,7 +103,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->empty, group, q, sizeof(int32_t)},
         {&s->scratch, padded, q, size},
         {&s->spread, pairs ? n : 0, q, 1},
-        {&s->K, walk->compact_k ? n : 0, D, size},
+        {&s->K, walk->compact_k ? n : 0, additive ? attn_additive_key(D) : D, size},
         {&s->V, walk->compact_v ? n : 0, Dv, size},
         {&s->dOt, backward ? s->Ot_bytes : 0, group, 1},
         {&s->dQt, backward ? s->Qt_bytes : 0, group, 1},
@@ -146,7 +147,7 @@ int attn_shared_init(attn_walk *walk)
     const attn_problem *p = &walk->problem;
     const size_t size = attn_dtype_bytes(walk->compute);
     attn_shared *s = &walk->shared;
-    int64_t sums = 0, key_heads, heads, states = 0, rows = 0, kept = 0;
+    int64_t sums = 0, key_heads, heads, states = 0, rows = 0, kept = 0, weights = 0;
     const int64_t lanes = walk->kernel->lanes, vectors = attn_ceil_div(p->shape.len_q, lanes);
     s->bytes = 0;
     s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
@@ -168,6 +169,7 @@ int attn_shared_init(attn_walk *walk)
     }
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
     if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
+    if (attn_sums_weights(p) && !attn_mul(heads, walk->splits, &weights)) return 0;
     const attn_part_of parts[] = {
         {&s->states, states, s->state_bytes, 1},
         {&s->row_m, kept, 1, size},
@@ -180,6 +182,7 @@ int attn_shared_init(attn_walk *walk)
         {&s->relative_sums, places, walk->relative.sum_bytes, 1},
         {&s->relative_totals, p->gradients.relative ? walk->relative.tables : 0, walk->relative.sum_bytes, 1},
         {&s->table_sums, p->gradients.bias_table ? table_sums : 0, walk->tables.rule.buckets, sizeof(double)},
+        {&s->dw, weights, 2 * p->shape.dim_qk, sizeof(double)},
     };
     return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

@@ -24,6 +24,12 @@ attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t h
     return (attn_head_sums *)(void *)(shared + walk->shared.sums) + head * walk->splits + split;
 }
 
+double *attn_weight_sums_at(const attn_walk *walk, char *shared, int64_t head, int64_t split)
+{
+    if (!attn_sums_weights(&walk->problem)) return NULL;
+    return (double *)(void *)(shared + walk->shared.dw) + (head * walk->splits + split) * 2 * walk->problem.shape.dim_qk;
+}
+
 static void store_keys(const call *c, const attn_task *task, const void *dK, const void *dV)
 {
     const attn_walk *w = task->walk;
@@ -40,7 +46,7 @@ static void run_split(const call *c, char *memory, int64_t key_head, int64_t spl
     const attn_walk *w = c->walk;
     const attn_shape *shape = &w->problem.shape;
     const int64_t heads = shape->heads_q / shape->heads_kv, size = (int64_t)attn_dtype_bytes(w->compute);
-    attn_shares to = {dK, dV, NULL, NULL};
+    attn_shares to = {dK, dV, NULL, NULL, NULL};
     memset(to.dK, 0, (size_t)(shape->len_kv * w->ld_dK * size));
     memset(to.dV, 0, (size_t)(shape->len_kv * w->ld_dV * size));
 
@@ -54,6 +60,8 @@ static void run_split(const call *c, char *memory, int64_t key_head, int64_t spl
         *to.sums = none;
         if (w->problem.gradients.relative) to.relative = attn_relative_sums_at(w, c->shared, place, h);
         if (w->problem.gradients.bias_table) attn_table_sums_clear(&task);
+        to.dw = attn_weight_sums_at(w, c->shared, head, split);
+        if (to.dw) memset(to.dw, 0, (size_t)(2 * shape->dim_qk) * sizeof(double));
         for (; first < w->tiles; first += w->group * w->splits)
             c->run_tiles(&task, first, attn_min(w->group, attn_ceil_div(w->tiles - first, w->splits)), &to, c->shared);
         if (w->problem.gradients.bias_table) attn_table_sums_keep(&task, split, c->shared);

@@ -15,6 +15,7 @@ typedef struct attn_shares {
     void *dK, *dV;        /* [len_kv][walk->ld_dK], [len_kv][walk->ld_dV] */
     attn_head_sums *sums; /* of the head at hand */
     void *relative;       /* of the table of the head at hand (relative.h) */
+    double *dw;           /* additive scores, likewise: for w and its biases; NULL where nobody asks */
 } attn_shares;
 
 /* Where the sums over all queries go: like k and v. */
@@ -36,6 +37,9 @@ static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
 {
     return (char *)workspace + walk->workers * walk->scratch.bytes;
 }
+
+/* Sums for w of a head in one split; NULL where nobody asks. */
+double *attn_weight_sums_at(const attn_walk *walk, char *shared, int64_t head, int64_t split);
 
 /* The sums of a head (batch entry and head together) in one split. */
 attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t head, int64_t split);

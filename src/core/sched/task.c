@@ -79,19 +79,19 @@ typedef struct rows {
     const attn_layout *scale_layout;
 } rows;
 
-/* Rows low .. high-1, one behind the other, as rows of the compute type; wherever their pages are, and times their scales. */
-static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, char *to, int64_t low, int64_t high)
+/* Rows low .. high-1 as rows of the compute type with steps of ld; wherever their pages are, and times their scales. */
+static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, char *to, int64_t ld, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
     const attn_layout *layout = from->layout;
     for (int64_t j = low; j < high;) {
         int64_t n = high - j;
         const void *run = attn_key_run(task, from->base, layout, j, &n);
-        void *at = to + (j - low) * dim * (int64_t)attn_dtype_bytes(w->compute);
-        w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, dim);
+        void *at = to + (j - low) * ld * (int64_t)attn_dtype_bytes(w->compute);
+        w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, ld);
         if (layout->dtype == ATTN_I8)
             w->kernel->scale_rows(n, dim, attn_key_run(task, from->scales, from->scale_layout, j, &n),
-                                  from->scale_layout->stride[2], at, dim);
+                                  from->scale_layout->stride[2], at, ld);
         j += n;
     }
     return to;
@@ -102,7 +102,7 @@ static const void *rows_of(const attn_task *task, const rows *from, int64_t dim,
 {
     *ld = compact ? dim : from->layout->stride[2];
     if (!compact) return attn_key_row(task, from->base, from->layout, low);
-    return gather_rows(task, from, dim, attn_part(task, copy_at), low, high);
+    return gather_rows(task, from, dim, attn_part(task, copy_at), dim, low, high);
 }
 
 static const void *keys_of(const attn_task *task, int64_t low, int64_t high, int64_t *ld)
@@ -110,7 +110,11 @@ static const void *keys_of(const attn_task *task, int64_t low, int64_t high, int
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const rows from = {task->args->k, &p->k, task->args->k_scale, &p->quantised.k_scale};
-    return rows_of(task, &from, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, ld);
+    if (!attn_is_additive(p)) return rows_of(task, &from, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, ld);
+    *ld = attn_additive_key(p->shape.dim_qk); /* with room behind each key for what the kernel makes of it */
+    void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, w->scratch.K), *ld, low, high);
+    w->kernel->additive.prepare_keys(high - low, p->shape.dim_qk, K, *ld);
+    return K;
 }
 
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
@@ -160,21 +164,30 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
     const attn_layout *q = &p->q;
-    const double scale = attn_task_scale(task);
+    const double scale = attn_is_additive(p) ? 1 : attn_task_scale(task);
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first), q->dtype,
                           q->stride[2], scale, Qt);
+    if (attn_is_additive(p)) w->kernel->additive.prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);
     if (!w->relative.two) return;
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->relative_v, q, tile->first),
                           q->dtype, q->stride[2], scale, (char *)Qt + w->relative.Qrt);
 }
 
-double attn_task_scale(const attn_task *task)
+double attn_head_scale(const attn_walk *walk, const attn_args *args, int64_t h)
 {
-    const attn_walk *w = task->walk;
-    double scale = w->problem.score.scale;
-    if (w->problem.score.scale_kind == ATTN_SCALE_PER_HEAD) scale = attn_real_at(task->args->scale, w->compute, task->h);
-    return scale / w->problem.score.temperature;
+    double scale = walk->problem.score.scale;
+    if (walk->problem.score.scale_kind == ATTN_SCALE_PER_HEAD) scale = attn_real_at(args->scale, walk->compute, h);
+    return scale / walk->problem.score.temperature;
 }
+
+double attn_task_scale(const attn_task *task) { return attn_head_scale(task->walk, task->args, task->h); }
+
+const void *attn_head_weights(const attn_walk *walk, const attn_args *args, int64_t h)
+{
+    return (const char *)args->w + h * walk->problem.score.w.stride[1] * (int64_t)attn_dtype_bytes(walk->compute);
+}
+
+const void *attn_task_weights(const attn_task *task) { return attn_head_weights(task->walk, task->args, task->h); }
 
 double attn_task_slope(const attn_task *task)
 {
@@ -185,6 +198,7 @@ double attn_task_slope(const attn_task *task)
 
 double attn_task_sink(const attn_task *task)
 {
+    if (task->walk->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE) return 0;
     if (!task->walk->problem.bias.sink) return -INFINITY;
     return attn_real_at(task->args->sink, task->walk->compute, task->h);
 }

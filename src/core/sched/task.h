@@ -58,6 +58,9 @@ attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t
 /* The tile's queries, transposed, to Qt; where positions have queries of their own, these too, at walk->relative.Qrt behind it. */
 void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt);
 
+/* Scores before anything changes them, into walk->scratch.S, and their maxima. */
+void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys);
+
 /*
  * Scores of a tile of queries (transposed in Qt) and a block of keys, with everything that changes them: softcap, bias, ALiBi,
  * masks. Leaves S in walk->scratch.S and its maxima in walk->scratch.block_max.  slope: NULL, or room like S for the softcap's
@@ -75,11 +78,19 @@ void attn_task_slopes(const attn_task *task, const attn_tile *tile, const attn_k
 /* Applies the modifier to scratch.S. */
 void attn_task_modify(const attn_task *task, const attn_tile *tile, const attn_keys *keys);
 
+/* Scores in walk->scratch.S become weights, with the finished m and l of their rows. */
+void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m, const void *l);
+
 /* The dropout of this tile and these keys; NULL where there is none.  Fills *drop. */
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop);
 
+/* Numbers of head h: the scale over the temperature; additive scores: w as their kernel takes it. */
+double attn_head_scale(const attn_walk *walk, const attn_args *args, int64_t h);
+const void *attn_head_weights(const attn_walk *walk, const attn_args *args, int64_t h);
+
 /* Numbers of this head. */
-double attn_task_scale(const attn_task *task); /* over the temperature */
+double attn_task_scale(const attn_task *task);
+const void *attn_task_weights(const attn_task *task);
 double attn_task_slope(const attn_task *task);
 double attn_task_sink(const attn_task *task); /* -infinity where there is none */
 

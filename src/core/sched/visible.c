@@ -172,6 +172,13 @@ attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows
         view.all.near.low = high.low;
         view.all.near.high = low.high;
     }
+    /* A query that sees none but global keys has them for near ones: then both may hold the same keys of the tile. */
+    attn_interval *near = &view.any.near, *far = &view.any.far;
+    if (!is_empty(near) && !is_empty(far) && near->low <= far->high) {
+        near->low = attn_min(near->low, far->low);
+        near->high = attn_max(near->high, far->high);
+        *far = nothing;
+    }
     if (live < rows) view.all = none;
     return view;
 }

@@ -62,11 +62,12 @@ static int64_t tiles_of_share(const attn_walk *walk)
     return attn_clamp(walk->tiles / walk->splits, 1, most);
 }
 
-/* How many of them run at the same time: more than one where there are few key heads. */
-static int64_t splits_at_once(const attn_walk *walk, int64_t key_heads)
+/* How many of them run at the same time: more than one where there are few key heads, and threads to run them.  Each needs sums of
+ * its own. */
+static int64_t splits_at_once(const attn_walk *walk, int64_t key_heads, int threads)
 {
     const int64_t wanted = 8;
-    return key_heads == 0 || key_heads >= wanted ? 1 : attn_min(walk->splits, attn_ceil_div(wanted, key_heads));
+    return key_heads == 0 || key_heads >= wanted || threads == 1 ? 1 : attn_min(walk->splits, attn_ceil_div(wanted, key_heads));
 }
 
 /* Where the caller's dK and dV can be what the sums are added in: the same type, rows of whole vectors one behind the other. */
@@ -143,7 +144,7 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->tile_q = lanes * walk->kernel->vectors;
     walk->block_kv = walk->kernel->block_kv(p->shape.dim_qk, p->shape.dim_v);
     walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel->vectors);
-    walk->compact_k = must_compact(walk, &p->k, p->shape.dim_qk);
+    walk->compact_k = attn_is_additive(p) || must_compact(walk, &p->k, p->shape.dim_qk);
     walk->compact_v = must_compact(walk, &p->v, p->shape.dim_v);
     walk->compact_tan_k = p->tangents.k && must_compact(walk, &p->tangents.tan_k, p->shape.dim_qk);
     walk->compact_tan_v = p->tangents.v && must_compact(walk, &p->tangents.tan_v, p->shape.dim_v);
@@ -162,7 +163,7 @@ int attn_walk_init(attn_walk *walk, int threads)
     if (attn_walk_sums(walk)) {
         walk->splits = splits_of_key_head(walk);
         if (p->op == ATTN_BACKWARD) walk->group = tiles_of_share(walk);
-        walk->at_once = splits_at_once(walk, key_heads);
+        walk->at_once = splits_at_once(walk, key_heads, threads);
         walk->sums_in_place = can_sum_in_place(walk);
         if (!attn_mul(key_heads, walk->at_once, &walk->tasks)) return 0;
     } else if (p->op == ATTN_JVP) {

@@ -56,6 +56,7 @@ typedef struct attn_shared {
     int64_t counters;           /* decode, [batch * heads_kv]: tasks that are not done */
     int64_t row_empty;          /* likewise: 1 where it weighs all keys alike */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
+    int64_t dw;                 /* additive scores, double [batch * heads_q][splits][2 * dim_qk]: sums for w and its biases */
     int64_t dK_bytes, dV_bytes; /* of one task */
     int64_t rows, rows_bytes; /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
     int64_t table_sums;       /* backward, with a bias by distance: double [batch * heads_q][splits][buckets] */
@@ -126,6 +127,19 @@ typedef struct attn_walk {
     attn_parallel_for *parallel_for; /* NULL: OpenMP, or the calling thread */
     void *parallel_context;
 } attn_walk;
+
+static inline int attn_is_additive(const attn_problem *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
+
+/* 1 if backward sums the gradient of additive weights: for themselves or for the scale. */
+static inline int attn_sums_weights(const attn_problem *p) { return attn_is_additive(p) && (p->gradients.w || p->gradients.scale); }
+
+/* 1 if a weight is a function of its own score alone. */
+static inline int attn_weighs_alone(const attn_problem *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }
+
+static inline int attn_has_sink(const attn_problem *p)
+{
+    return p->bias.sink || p->score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE;
+}
 
 static inline int attn_drops_weights(const attn_problem *p) { return p->dropout.probability > 0 || p->dropout.given; }
 

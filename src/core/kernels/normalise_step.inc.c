@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * normalise_step.inc.c - weights that are a function of their own score alone, in place of the softmax: the sigmoid, and ReLU
+ * divided by the number of keys that the query sees.  l counts these, m is 0.  Included by forward.inc.c.
+ */
+#ifdef VF_LANES
+
+/* The weight before it is divided, and its derivative; both are 0 for a dropped key, and NaN stays NaN. */
+VF_INLINE void weight_alone(const attn_normaliser kind, vf s, vf shift, vf *weight, vf *slope)
+{
+    const vm dropped = vf_eq(s, vf_set(-(real)INFINITY)), above = vf_gt(s, vf_zero());
+    if (kind == ATTN_NORMALISER_RELU) {
+        *weight = vf_select(vf_gt(vf_zero(), s), vf_zero(), s);
+        *slope = vf_select(above, vf_set(1), vf_zero());
+        return;
+    }
+    /* 1 / (1 + e^-x) with e^-|x|, which does not overflow: where x is negative, e^x / (1 + e^x). */
+    vf x = vf_add(s, shift), e = vf_exp(vf_sub(vf_zero(), vf_max(x, vf_sub(vf_zero(), x))));
+    vf inverse = vf_div(vf_set(1), vf_add(vf_set(1), e));
+    vf w = vf_mul(vf_select(vf_gt(vf_zero(), x), e, vf_set(1)), inverse);
+    *weight = vf_select(dropped, vf_zero(), w);
+    *slope = vf_select(dropped, vf_zero(), vf_mul(vf_mul(e, inverse), inverse));
+}
+
+VF_INLINE void weigh_alone_block(const attn_normaliser kind, int width, int64_t n, vf shift, real *S, real *l)
+{
+    const vf dropped = vf_set(-(real)INFINITY);
+    for (int v = 0; v < width; v++) {
+        vf count = vf_load(l + v * VF_LANES), slope;
+        for (int64_t j = 0; j < n; j++) {
+            real *at = S + j * TILE + v * VF_LANES;
+            vf s = vf_load(at), w;
+            count = vf_add(count, vf_select(vf_eq(s, dropped), vf_zero(), vf_set(1)));
+            weight_alone(kind, s, shift, &w, &slope);
+            vf_store(at, w);
+        }
+        vf_store(l + v * VF_LANES, count);
+    }
+}
+
+/* S becomes weights before they are divided, l counts keys. */
+static void weigh_alone(attn_normaliser kind, double shift, int width, int64_t n, real *S, real *l)
+{
+    if (kind == ATTN_NORMALISER_RELU) weigh_alone_block(ATTN_NORMALISER_RELU, width, n, vf_zero(), S, l);
+    else weigh_alone_block(ATTN_NORMALISER_SIGMOID, width, n, vf_set((real)shift), S, l);
+}
+
+VF_INLINE void fold_alone_block(const int width, int64_t n, int64_t dim_v, const real *S, const real *V, int64_t ldv, real *Ot,
+                                ahead next)
+{
+    vf one[VF_VECTORS];
+    VF_UNROLL
+    for (int v = 0; v < width; v++) one[v] = vf_set(1);
+    value_block(width, 0, n, dim_v, S, V, ldv, Ot, one, next);
+}
+
+static void step_fold_alone(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S, const attn_drop *drop,
+                            const void *V, int64_t ldv, void *l, void *Ot, const void *next, int64_t next_ld)
+{
+    ahead coming = ahead_of(next, next_ld, dim_v);
+    weigh_alone(kind, shift, width, n, S, l);
+    if (drop) step_drop(width, n, S, drop);
+    VF_EACH_WIDTH(fold_alone_block, width, n, dim_v, S, V, ldv, Ot, coming);
+}
+
+static void step_fold_alone_careful(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S,
+                                    const attn_drop *drop, const void *V, int64_t ldv, void *l, void *Ot, void *scratch)
+{
+    const vf dropped = vf_set(-(real)INFINITY);
+    real *scores = scratch;
+    for (int64_t j = 0; j < n; j++)
+        for (int v = 0; v < width; v++) vf_store(scores + j * TILE + v * VF_LANES, vf_load((real *)S + j * TILE + v * VF_LANES));
+    weigh_alone(kind, shift, width, n, S, l);
+    if (drop) step_drop(width, n, S, drop);
+    for (int64_t c = 0; c < dim_v; c++)
+        for (int v = 0; v < width; v++) {
+            real *o = (real *)Ot + c * TILE + v * VF_LANES;
+            vf acc = vf_zero();
+            for (int64_t j = 0; j < n; j++) {
+                int64_t at = j * TILE + v * VF_LANES;
+                vf p = vf_load((real *)S + at), with = vf_fma(vf_set(((const real *)V)[j * ldv + c]), p, acc);
+                vm skip = vf_eq(vf_load(scores + at), dropped);
+                if (drop) skip = vm_or(skip, vf_eq(p, vf_zero()));
+                acc = vf_select(skip, acc, with);
+            }
+            vf_store(o, vf_add(vf_load(o), acc));
+        }
+}
+
+static void step_settle(int width, void *l)
+{
+    for (int v = 0; v < width; v++) {
+        real *at = (real *)l + v * VF_LANES;
+        vf_store(at, vf_select(vf_gt(vf_load(at), vf_zero()), vf_set(1), vf_zero()));
+    }
+}
+
+static void step_weigh_alone(attn_normaliser kind, double shift, int width, int64_t n, void *S, const void *l)
+{
+    real ignored[TILE] = {0};
+    weigh_alone(kind, shift, width, n, S, ignored);
+    for (int v = 0; v < width; v++) {
+        vf sum = vf_load((const real *)l + v * VF_LANES), inverse = vf_div(vf_set(1), sum);
+        vm empty = vf_eq(sum, vf_zero());
+        for (int64_t j = 0; j < n; j++) {
+            real *at = (real *)S + j * TILE + v * VF_LANES;
+            vf_store(at, vf_select(empty, vf_zero(), vf_mul(vf_load(at), inverse)));
+        }
+    }
+}
+
+VF_INLINE void gradient_alone_block(const attn_normaliser kind, vf shift, int width, int64_t n, real *S, real *dP, const real *lse,
+                                    const attn_drop *drop, double keep, real *after)
+{
+    const vf kept = vf_set((real)keep);
+    for (int v = 0; v < width; v++) { /* after: what is left of 1 */
+        for (int64_t j = 0; drop && j < n; j++) vf_store(after + j * TILE + v * VF_LANES, vf_set(1));
+    }
+    if (drop) step_drop(width, n, after, drop);
+    for (int v = 0; v < width; v++) {
+        vf part = vf_exp(vf_sub(vf_zero(), vf_load(lse + v * VF_LANES))); /* 0 where the query sees no key */
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t at = j * TILE + v * VF_LANES;
+            vf weight, slope, factor = drop ? vf_mul(kept, vf_load(after + at)) : vf_set(1);
+            weight_alone(kind, vf_load(S + at), shift, &weight, &slope);
+            slope = vf_mul(factor, vf_mul(part, slope));
+            vf_store(S + at, vf_mul(factor, vf_mul(part, weight)));
+            vf_store(dP + at, vf_select(vf_eq(slope, vf_zero()), vf_zero(), vf_mul(slope, vf_load(dP + at))));
+        }
+    }
+}
+
+static void step_gradient_alone(attn_normaliser kind, double shift, int width, int64_t n, void *S, void *dP, const void *lse,
+                                const attn_drop *drop, double keep, void *scratch)
+{
+    if (kind == ATTN_NORMALISER_RELU)
+        gradient_alone_block(ATTN_NORMALISER_RELU, vf_zero(), width, n, S, dP, lse, drop, keep, scratch);
+    else gradient_alone_block(ATTN_NORMALISER_SIGMOID, vf_set((real)shift), width, n, S, dP, lse, drop, keep, scratch);
+}
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_additive.c - additive scores where their exponentials leave the range of the type, and beside numbers that do; what they
+ * need of memory.
+ */
+#include "test.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "check/element.h"
+#include "check/random.h"
+
+enum { SQ = 37, SKV = 70, D = 67, DV = 5 }; /* more than a strip of hidden units, and odd */
+
+typedef struct sample {
+    attn_problem problem;
+    attn_dtype dtype;
+    double q[SQ * D], k[SKV * D], v[SKV * DV], w[2 * D], grad_o[SQ * DV]; /* as the type holds them */
+    unsigned char mask[SQ * SKV];
+    double in[5][SKV * D]; /* room, from here on */
+    double o[SQ * DV], lse[SQ], scores[SQ * SKV], dq[SQ * D], dk[SKV * D], dv[SKV * DV], dw[2 * D];
+} sample;
+
+static double rounded(attn_dtype dtype, double x) { return dtype == ATTN_F32 ? (double)(float)x : x; }
+
+static void put(sample *s, void *room, const double *from, int n)
+{
+    char *to = room;
+    for (int i = 0; i < n; i++) element_write(s->dtype, to + (size_t)i * attn_dtype_size(s->dtype), from[i]);
+}
+
+static double at(const sample *s, const void *from, int i)
+{
+    return element_read(s->dtype, (const char *)from + (size_t)i * attn_dtype_size(s->dtype));
+}
+
+/* Rows of size sizes[r % count]. */
+static void draw_rows(sample *s, double *x, int rows, const double *sizes, int count, random_state *random)
+{
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < D; c++) x[r * D + c] = rounded(s->dtype, sizes[r % count] * (2 * random_unit(random) - 1));
+}
+
+static sample *sample_make(attn_dtype dtype, const double *sizes, int count, int bias)
+{
+    sample *s = calloc(1, sizeof *s);
+    random_state random = {11};
+    assert_non_null(s);
+    s->dtype = dtype;
+    draw_rows(s, s->q, SQ, sizes, count, &random);
+    draw_rows(s, s->k, SKV, sizes + count - 1, 1, &random);
+    for (int j = 0; j < SKV; j++)
+        for (int c = 0; c < D; c++) s->k[j * D + c] = rounded(dtype, sizes[j / 3 % count] * (2 * random_unit(&random) - 1));
+    for (int i = 0; i < SKV * DV; i++) s->v[i] = rounded(dtype, 2 * random_unit(&random) - 1);
+    for (int i = 0; i < SQ * DV; i++) s->grad_o[i] = rounded(dtype, 2 * random_unit(&random) - 1);
+    for (int i = 0; i < 2 * D; i++) s->w[i] = rounded(dtype, 2 * random_unit(&random) - 1);
+    memset(s->mask, 1, sizeof s->mask);
+    s->problem = (attn_problem){.struct_size = sizeof s->problem, .shape = {1, 1, 1, SQ, SKV, D, DV}};
+    s->problem.q.dtype = dtype;
+    s->problem.score.kind = ATTN_SCORE_ADDITIVE;
+    s->problem.score.w_bias = bias;
+    return s;
+}
+
+/* Returns 0 where this CPU lacks the instruction set. */
+static int run(sample *s, attn_op op, attn_isa isa)
+{
+    const attn_args args = {.struct_size = sizeof args,
+                            .q = s->in[0],
+                            .k = s->in[1],
+                            .v = s->in[2],
+                            .w = s->in[3],
+                            .grad_o = s->in[4],
+                            .mask = s->mask,
+                            .o = s->o,
+                            .lse = s->lse,
+                            .scores = s->scores,
+                            .grad_q = s->dq,
+                            .grad_k = s->dk,
+                            .grad_v = s->dv,
+                            .grad_w = s->dw};
+    const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = 1};
+    attn_problem p = s->problem;
+    attn_plan *plan;
+    attn_error error;
+    p.op = op;
+    p.want.lse = p.gradients.w = op == ATTN_BACKWARD;
+    p.want.lse = 1;
+    p.want.scores = op == ATTN_FORWARD;
+    put(s, s->in[0], s->q, SQ * D), put(s, s->in[1], s->k, SKV * D), put(s, s->in[2], s->v, SKV * DV),
+        put(s, s->in[3], s->w, 2 * D);
+    put(s, s->in[4], s->grad_o, SQ * DV);
+    attn_status status = attn_plan_create(&plan, &p, &options, &error);
+    if (status == ATTN_ERR_UNSUPPORTED && strncmp(error.message, "this CPU cannot", 15) == 0) return 0;
+    if (status != ATTN_OK) fail_msg("%s", error.message);
+    void *workspace = malloc(attn_plan_workspace_size(plan));
+    if (attn_execute(plan, &args, workspace, attn_plan_workspace_size(plan), &error) != ATTN_OK) fail_msg("%s", error.message);
+    free(workspace);
+    attn_plan_destroy(plan);
+    return 1;
+}
+
+static const double sizes[] = {0.5, 3, 17.5, 19, 40, 68, 70, 200, 1e4, 1e30};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* Queries and keys of every size meet, near and far: scores are right within (D + 2) u and 16 u for each term, and q + b is
+ * rounded. */
+static void test_far_scores(void **state)
+{
+    (void)state;
+    for (int type = 0; type < 2; type++)
+        for (int bias = 0; bias < 2; bias++) {
+            sample *s = sample_make(type ? ATTN_F64 : ATTN_F32, sizes, SIZES, bias);
+            const double u = type ? DBL_EPSILON : (double)FLT_EPSILON / 2; /* the sum here rounds too */
+            double worst = 0;
+            for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+                if (!run(s, ATTN_FORWARD, (attn_isa)isa)) continue;
+                for (int i = 0; i < SQ; i++)
+                    for (int j = 0; j < SKV; j++) {
+                        double exact = 0, size = 0;
+                        for (int c = 0; c < D; c++) {
+                            const double b = bias ? s->w[D + c] : 0, x = s->q[i * D + c] + b, z = x + s->k[j * D + c];
+                            exact += s->w[c] * tanh(z);
+                            size += fabs(s->w[c]) * (D + 18 + (bias ? fabs(x) * fmin(1, 4 * exp(-2 * fabs(z))) : 0));
+                        }
+                        const double error = fabs(at(s, s->scores, i * SKV + j) - exact) / (u * size);
+                        if (!(error < 1)) fail_msg("isa %d, query %d and key %d: %g of the bound", isa, i, j, error);
+                        worst = fmax(worst, error);
+                    }
+            }
+            print_message("%s%s: at most %.3f of the bound\n", attn_dtype_name(s->dtype), bias ? " with biases" : "", worst);
+            assert_true(worst > 1e-3);
+            free(s);
+        }
+}
+
+/* Gradients of far numbers: those of near ones are not lost beside them, and are what differences of ref/ say (test_kinds.c). Here:
+ * dk and dq against the formula from the weights, over the same numbers. */
+static void test_far_gradients(void **state)
+{
+    (void)state;
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        sample *s = sample_make(ATTN_F64, sizes, SIZES, 1);
+        if (!run(s, ATTN_FORWARD, (attn_isa)isa) || !run(s, ATTN_BACKWARD, (attn_isa)isa)) {
+            free(s);
+            continue;
+        }
+        double *dq = calloc(SQ * D, sizeof *dq), *dk = calloc(SKV * D, sizeof *dk), dw[2 * D] = {0};
+        assert_true(dq && dk);
+        for (int i = 0; i < SQ; i++) {
+            double delta = 0;
+            for (int c = 0; c < DV; c++) delta += s->grad_o[i * DV + c] * at(s, s->o, i * DV + c);
+            for (int j = 0; j < SKV; j++) {
+                double g = 0, P = exp(at(s, s->scores, i * SKV + j) - at(s, s->lse, i));
+                for (int c = 0; c < DV; c++) g += s->grad_o[i * DV + c] * s->v[j * DV + c];
+                for (int c = 0; c < D; c++) {
+                    const double t = tanh(s->q[i * D + c] + s->w[D + c] + s->k[j * D + c]), dS = P * (g - delta);
+                    const double dz = dS * s->w[c] * (1 - t * t);
+                    dq[i * D + c] += dz, dk[j * D + c] += dz, dw[c] += dS * t, dw[D + c] += dz;
+                }
+            }
+        }
+        for (int n = 0; n < SQ * D; n++) assert_true(fabs(at(s, s->dq, n) - dq[n]) < 1e-12);
+        for (int n = 0; n < SKV * D; n++) assert_true(fabs(at(s, s->dk, n) - dk[n]) < 1e-12);
+        for (int n = 0; n < 2 * D; n++) assert_true(fabs(at(s, s->dw, n) - dw[n]) < 1e-12);
+        free(dq), free(dk), free(s);
+    }
+}
+
+static void same_row(const void *x, const void *y, int row, size_t dim)
+{
+    const size_t bytes = dim * sizeof(float);
+    assert_memory_equal((const char *)x + (size_t)row * bytes, (const char *)y + (size_t)row * bytes, bytes);
+}
+
+/* What a query does not see changes no bit of it, near or far or NaN: neither other queries of its tile nor keys of its block. */
+static void test_neighbours(void **state)
+{
+    static const double near_sizes[] = {2}, strange[] = {40, 1e30, NAN, -INFINITY};
+    (void)state;
+    sample *plain = sample_make(ATTN_F32, near_sizes, 1, 1), *mixed = sample_make(ATTN_F32, near_sizes, 1, 1);
+    plain->problem.mask.boolean = mixed->problem.mask.boolean = 1;
+    for (int i = 0; i < SQ; i++)
+        for (int j = 0; j < SKV; j++) plain->mask[i * SKV + j] = mixed->mask[i * SKV + j] = i % 5 != 0 && j % 7 != 0;
+    for (int i = 0; i < SQ; i += 5)
+        for (int c = 0; c < D; c += 3) mixed->q[i * D + c] = strange[i / 5 % 4];
+    for (int j = 0; j < SKV; j += 7)
+        for (int c = 0; c < D; c += 2) mixed->k[j * D + c] = strange[j / 7 % 4];
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        if (!run(plain, ATTN_FORWARD, (attn_isa)isa)) continue;
+        (void)run(plain, ATTN_BACKWARD, (attn_isa)isa);
+        (void)run(mixed, ATTN_FORWARD, (attn_isa)isa), (void)run(mixed, ATTN_BACKWARD, (attn_isa)isa);
+        for (int i = 0; i < SQ; i++) {
+            if (i % 5 == 0) continue;
+            same_row(plain->o, mixed->o, i, DV);
+            same_row(plain->lse, mixed->lse, i, 1);
+            same_row(plain->dq, mixed->dq, i, D);
+        }
+        for (int j = 0; j < SKV; j++) {
+            if (j % 7 == 0) continue;
+            same_row(plain->dk, mixed->dk, j, D);
+            same_row(plain->dv, mixed->dv, j, DV);
+        }
+    }
+    free(plain), free(mixed);
+}
+
+/* A number added to all scores (a bias on the outer weights) changes nothing but lse. */
+static void p24_outer_bias(void **state)
+{
+    static const double near_sizes[] = {2};
+    const float three[1] = {3};
+    (void)state;
+    sample *s = sample_make(ATTN_F32, near_sizes, 1, 0);
+    float o[2][SQ * DV], lse[2][SQ];
+    for (int biased = 0; biased < 2; biased++) {
+        attn_error error;
+        attn_args args = {.struct_size = sizeof args,
+                          .q = s->in[0],
+                          .k = s->in[1],
+                          .v = s->in[2],
+                          .w = s->in[3],
+                          .bias = three,
+                          .o = o[biased],
+                          .lse = lse[biased]};
+        attn_problem p = s->problem;
+        put(s, s->in[0], s->q, SQ * D), put(s, s->in[1], s->k, SKV * D), put(s, s->in[2], s->v, SKV * DV),
+            put(s, s->in[3], s->w, D);
+        p.want.lse = 1;
+        p.bias.additive = biased;
+        for (int axis = 0; axis < 4; axis++) p.bias.bias.stride[axis] = ATTN_BROADCAST;
+        if (attn_forward(&p, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
+    }
+    for (int n = 0; n < SQ * DV; n++) assert_true(fabsf(o[0][n] - o[1][n]) < 1e-5F);
+    for (int i = 0; i < SQ; i++) assert_true(fabsf(lse[0][i] + 3 - lse[1][i]) < 1e-5F);
+    free(s);
+}
+
+/* Beside its tensors, at 16384 queries and keys: less than 32 MiB, forward and backward, on one thread. */
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
+        const attn_options options = {.struct_size = sizeof options, .threads = 1};
+        attn_problem p = {.struct_size = sizeof p, .op = (attn_op)op, .shape = {1, 1, 1, 16384, 16384, 128, 64}};
+        attn_plan *plan;
+        attn_error error;
+        p.score.kind = ATTN_SCORE_ADDITIVE;
+        p.gradients.w = op == ATTN_BACKWARD;
+        if (attn_plan_create(&plan, &p, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+        print_message("%s: %zu bytes\n", op == ATTN_FORWARD ? "forward" : "backward", attn_plan_workspace_size(plan));
+        assert_true(attn_plan_workspace_size(plan) < (size_t)32 << 20);
+        attn_plan_destroy(plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_far_scores), cmocka_unit_test(test_far_gradients),
+                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(p24_outer_bias),
+                                       cmocka_unit_test(test_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_normalisers.c - what else makes weights of scores: softmax with one in the denominator, the sigmoid, ReLU over the visible
+ * keys; on random combinations of all options, score kinds and storage types: forward and backward against ref/ within the bound on
+ * every instruction set, backward against differences, the same bits for any number of threads.
+ */
+#include "test.h"
+
+#include "combination/outcome.h"
+
+#include <math.h>
+
+enum { SEEDS = 72, FIRST = 90000, KINDS = 3 };
+
+static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+static const char *const names[KINDS] = {"softmax one", "sigmoid", "relu"};
+
+/* Every second one has another score than the dot product. */
+static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
+{
+    const uint64_t which = seed % KINDS;
+    problem_spec spec;
+    random_problem(&spec, seed, dtype);
+    spec.sink = 0;
+    spec.empty = SPEC_EMPTY_ZERO;
+    combination_of(c, &spec, (seed / KINDS % 2 ? KIND : 0) | flags);
+    c->problem.score.normaliser = (attn_normaliser)(ATTN_NORMALISER_SOFTMAX_ONE + which);
+    c->ref.normaliser = (ref_normaliser)(REF_BY_SOFTMAX_ONE + which);
+    if (which == 1) c->problem.score.shift = c->ref.shift = -log((double)c->ref.Skv + 1);
+}
+
+static void compare(uint64_t seed, attn_dtype dtype, attn_op op, double *worst)
+{
+    combination c;
+    draw(&c, seed, dtype, MORE);
+    outcome out = outcome_make(&c, op);
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        const char *name;
+        if (!outcome_run(&c, &out, (attn_isa)isa, 1)) continue;
+        double fraction = outcome_worst(&out, &name);
+        if (!(fraction < 1))
+            fail_msg("%s, score %d, %s on %s: %s is %g of the bound", c.text, (int)c.problem.score.kind, names[seed % KINDS],
+                     attn_isa_name((attn_isa)isa), name, fraction);
+        *worst = fmax(*worst, fraction);
+    }
+    outcome_free(&c, &out);
+    combination_free(&c);
+}
+
+static void test_types(void **state)
+{
+    double forward[KINDS][4] = {{0}}, backward[KINDS][4] = {{0}};
+    (void)state;
+    for (uint64_t n = 0; n < SEEDS; n++) {
+        const uint64_t kind = (FIRST + n) % KINDS, type = n / KINDS / 2 % 4;
+        compare(FIRST + n, types[type], ATTN_FORWARD, &forward[kind][type]);
+        compare(FIRST + n, types[type], ATTN_BACKWARD, &backward[kind][type]);
+    }
+    for (int k = 0; k < KINDS; k++)
+        for (int t = 0; t < 4; t++) {
+            print_message("%s in %s: at most %.4f of the bound forward, %.4f backward\n", names[k], attn_dtype_name(types[t]),
+                          forward[k][t], backward[k][t]);
+            assert_true(forward[k][t] > 1e-4 && backward[k][t] > 1e-4); /* a bound that is never approached tells nothing */
+        }
+}
+
+/* <dO, O> by forward. */
+static double loss_of(combination *c)
+{
+    double loss = 0;
+    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
+    tensor_read(&c->o);
+    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++) loss += c->grad_o.value[i] * c->o.value[i];
+    return loss;
+}
+
+/* With q, k and v moved along a direction that the seed draws. */
+static double moved(combination *c, uint64_t seed, double step)
+{
+    tensor *const all[] = {&c->q, &c->k, &c->v};
+    double *old[3], loss;
+    random_source random = random_from(seed);
+    for (int t = 0; t < 3; t++) {
+        assert_non_null(old[t] = malloc((size_t)all[t]->count * sizeof(double) + 1));
+        for (int64_t i = 0; i < all[t]->count; i++) {
+            old[t][i] = tensor_get(all[t], i);
+            tensor_set(all[t], i, old[t][i] + step * random_signed(&random));
+        }
+    }
+    loss = loss_of(c);
+    for (int t = 0; t < 3; t++) {
+        for (int64_t i = 0; i < all[t]->count; i++) tensor_set(all[t], i, old[t][i]);
+        free(old[t]);
+    }
+    return loss;
+}
+
+/* The step is so small that hardly a score crosses the corner of ReLU, and the error of differences is that of their rounding. */
+static void test_differences(void **state)
+{
+    static const double h = 1e-6;
+    (void)state;
+    for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 24; seed++) {
+        combination c;
+        draw(&c, seed, ATTN_F64, FINITE);
+        memset(c.grad_lse.value, 0, (size_t)(c.ref.B * c.ref.Hq * c.ref.Sq) * sizeof(double));
+        for (int64_t i = 0; i < c.grad_lse.count; i++) tensor_set(&c.grad_lse, i, 0);
+        outcome out = outcome_make(&c, ATTN_BACKWARD);
+        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 2));
+        const tensor *const inputs[] = {&c.q, &c.k, &c.v};
+        random_source random = random_from(seed);
+        double expected = 0, size = 0;
+        for (int t = 0; t < 3; t++)
+            for (int64_t i = 0; i < inputs[t]->count; i++) {
+                double term = tensor_get(&out.of[t].got, i) * random_signed(&random);
+                expected += term;
+                size += fabs(term);
+            }
+        double found = (moved(&c, seed, h) - moved(&c, seed, -h)) / (2 * h);
+        if (!(fabs(found - expected) <= 1e-6 * (1 + size)))
+            fail_msg("%s, %s: backward says %.12g, differences %.12g (terms sum to %g)", c.text, names[seed % KINDS], expected,
+                     found, size);
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
+}
+
+static void test_same_bits(void **state)
+{
+    static const int crews[] = {2, 8};
+    (void)state;
+    for (int n = 0; n < SEEDS; n += 4) {
+        const uint64_t seed = (uint64_t)(FIRST + 10000 + n);
+        combination c;
+        draw(&c, seed, types[n % 4], MORE);
+        outcome one = outcome_make(&c, ATTN_BACKWARD);
+        assert_true(outcome_run(&c, &one, ATTN_ISA_DEFAULT, 1));
+        outcome more = outcome_make(&c, ATTN_BACKWARD);
+        for (size_t k = 0; k < sizeof crews / sizeof *crews; k++) {
+            (void)outcome_run(&c, &more, ATTN_ISA_DEFAULT, crews[k]);
+            for (int i = 0; i < one.count; i++)
+                if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
+                           (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
+                    fail_msg("%s, %s: %s has other bits with %d threads", c.text, names[seed % KINDS], one.of[i].name, crews[k]);
+        }
+        outcome_free(&c, &one);
+        outcome_free(&c, &more);
+        combination_free(&c);
+    }
+}
+
+/* Weights, their column sums and the stages before them, dense and by rows of the definition. */
+static void test_weights(void **state)
+{
+    enum { S = 19, D = 4 };
+    (void)state;
+    for (int kind = ATTN_NORMALISER_SOFTMAX_ONE; kind <= ATTN_NORMALISER_RELU; kind++) {
+        double q[S * D], k[S * D], v[S * D], o[S * D], lse[S], weights[S * S], sums[S], expected[S] = {0};
+        random_source random = random_from(7);
+        attn_error error;
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .q.dtype = ATTN_F64, .mask.causal = 1};
+        attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights, .column_sum = sums};
+        for (int n = 0; n < S * D; n++)
+            q[n] = random_signed(&random), k[n] = 3 * random_signed(&random), v[n] = random_signed(&random);
+        p.score.normaliser = (attn_normaliser)kind;
+        p.score.shift = kind == ATTN_NORMALISER_SIGMOID ? -1.5 : 0;
+        p.want.lse = p.want.weights = p.want.column_sum = 1;
+        if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int i = 0; i < S; i++) {
+            double w[S] = {0}, sum = 1;
+            for (int j = 0; j <= i; j++) {
+                double s = 0;
+                for (int c = 0; c < D; c++) s += q[i * D + c] * k[j * D + c] / 2;
+                w[j] = kind == ATTN_NORMALISER_SIGMOID ? 1 / (1 + exp(1.5 - s))
+                       : kind == ATTN_NORMALISER_RELU  ? fmax(s, 0) / (i + 1)
+                                                       : exp(s);
+                sum += w[j];
+            }
+            for (int j = 0; j < S; j++) {
+                if (kind == ATTN_NORMALISER_SOFTMAX_ONE) w[j] /= sum;
+                assert_true(fabs(weights[i * S + j] - w[j]) < 1e-14);
+                expected[j] += w[j];
+            }
+            const double log_of = kind == ATTN_NORMALISER_SIGMOID ? 0 : kind == ATTN_NORMALISER_RELU ? log(i + 1) : log(sum);
+            assert_true(fabs(lse[i] - log_of) < 1e-14);
+        }
+        for (int j = 0; j < S; j++) assert_true(fabs(sums[j] - expected[j]) < 1e-13);
+    }
+}
+
+/* Softmax with one in the denominator is a sink of 0, to the bit. */
+static void test_sink_of_zero(void **state)
+{
+    (void)state;
+    for (uint64_t seed = FIRST + 30000; seed < FIRST + 30000 + 30 * KINDS; seed += KINDS) { /* a multiple of KINDS */
+        combination c;
+        draw(&c, seed, types[seed / KINDS % 4], MORE);
+        assert_int_equal(c.problem.score.normaliser, ATTN_NORMALISER_SOFTMAX_ONE);
+        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
+        const size_t bytes = (size_t)c.o.count * attn_dtype_size(c.o.layout.dtype);
+        void *kept = malloc(bytes + 1);
+        assert_non_null(kept);
+        memcpy(kept, c.o.memory, bytes);
+        double zeros[16] = {0};
+        assert_true(c.ref.Hq <= 16);
+        c.problem.score.normaliser = ATTN_NORMALISER_SOFTMAX;
+        c.problem.bias.sink = 1;
+        c.args.sink = zeros;
+        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
+        assert_memory_equal(kept, c.o.memory, bytes);
+        free(kept);
+        combination_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_differences),
+                                       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_weights),
+                                       cmocka_unit_test(test_sink_of_zero)};
+#if defined(__SANITIZE_THREAD__)
+    cmocka_set_test_filter("test_same_bits"); /* the others have one thread */
+#endif
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
