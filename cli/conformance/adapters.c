@@ -460,8 +460,6 @@ static const struct {
     {{.suite = "sdpa_misc", .op = "MHA*"}, "a layer with projections"},
     {{.suite = "sdpa_misc", .op = "softmax(scores)*"}, "scores that are given, without queries and keys"},
     {{.suite = "sdpa_misc", .op = "Transformer-XL relative shift"}, "an index map alone"},
-    {{.suite = "mechanism_grad", .op = "additive*"}, "another score"},
-    {{.suite = "mechanism_grad", .op = "concat"}, "another score"},
     {{.suite = "mechanism_grad", .op = "linear_attention"}, "linear attention, without a softmax"},
     {{.suite = "mechanism_grad", .op = "multi_head_attention"}, "a layer with projections"},
     {{.suite = "mechanism_grad", .op = "modern_hopfield"}, "retrieval of patterns"},

@@ -89,6 +89,18 @@ double *case_read(table_case *c, const void *x, int64_t count)
 
 void *case_room(table_case *c, int64_t count) { return pool_take(&c->pool, count, attn_dtype_size(c->dtype)); }
 
+double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns, const double *b)
+{
+    double *y = pool_take(&c->pool, rows * columns, sizeof *y);
+    for (int64_t n = 0; n < rows * columns; n++) {
+        const int64_t row = n / columns, j = n % columns;
+        double sum = b ? b[j] : 0;
+        for (int64_t a = 0; a < dim; a++) sum += x[row * dim + a] * w[a * columns + j];
+        y[n] = sum;
+    }
+    return y;
+}
+
 void case_take(table_case *c, attn_status status, const attn_error *error)
 {
     if (status != ATTN_OK) case_conclude(c, CHECK_FAILED, "refused: %.200s", error->message);

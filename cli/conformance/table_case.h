@@ -53,6 +53,9 @@ void *case_give(table_case *c, const double *x, int64_t count);
 double *case_read(table_case *c, const void *x, int64_t count);
 void *case_room(table_case *c, int64_t count);
 
+/* y[row][j] = x[row] . w[:, j] + b[j], w [dim][columns]; b may be NULL. */
+double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns, const double *b);
+
 /* The case fails where the library refuses. */
 void case_take(table_case *c, attn_status status, const attn_error *error);
 

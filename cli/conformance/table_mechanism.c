@@ -118,11 +118,81 @@ static void with_matrix(table_case *c, attn_score_kind kind, const char *formula
 static void general(table_case *c) { with_matrix(c, ATTN_SCORE_GENERAL, "q^T w k, no scale"); }
 static void metric(table_case *c) { with_matrix(c, ATTN_SCORE_METRIC, "(w q).(w k), g = w^T w"); }
 
+/* ---- additive scores: projections around them ---- */
+
 static double *transposed(table_case *c, const double *x, int64_t rows, int64_t columns)
 {
     double *y = pool_take(&c->pool, rows * columns, sizeof *y);
     for (int64_t n = 0; n < rows * columns; n++) y[n % columns * rows + n / columns] = x[n];
     return y;
+}
+
+/* w_q [hidden][channels of q] and w_k, and their gradients. */
+static void additive_of(table_case *c, mechanism *m, const double *w_q, const double *w_k, int64_t hidden, double *dw[2])
+{
+    const view a = case_need_rank(c, "in.v_a", 1), b = case_find(c, "in.b");
+    const int64_t dim_q = m->q.size[3], dim_k = m->k.size[3], queries = vectors_of(&m->q), keys = vectors_of(&m->k);
+    if (!view_given(&a) || view_count(&a) != hidden || (view_given(&b) && view_count(&b) != hidden)) {
+        case_conclude(c, CHECK_FAILED, "the weights do not fit each other");
+        return;
+    }
+    const double *q = m->Q, *k = m->K;
+    m->Q = case_product(c, q, queries, dim_q, transposed(c, w_q, hidden, dim_q), hidden, NULL);
+    m->K = case_product(c, k, keys, dim_k, transposed(c, w_k, hidden, dim_k), hidden, NULL);
+    m->x.p.shape.dim_qk = hidden;
+    m->x.p.score.dim_k = 0;
+    m->x.p.score.w_bias = view_given(&b);
+    m->count_w = hidden * (1 + view_given(&b));
+    m->w = pool_take(&c->pool, m->count_w, sizeof *m->w);
+    for (int64_t n = 0; n < m->count_w; n++) m->w[n] = n < hidden ? view_get(&a, n) : view_get(&b, n - hidden);
+    if (!mechanism_run(c, m)) return;
+    compare_inputs(c, m, case_product(c, m->dQ, queries, hidden, w_q, dim_q, NULL),
+                   case_product(c, m->dK, keys, hidden, w_k, dim_k, NULL));
+    dw[0] = case_product(c, transposed(c, m->dQ, queries, hidden), hidden, queries, q, dim_q, NULL);
+    dw[1] = case_product(c, transposed(c, m->dK, keys, hidden), hidden, keys, k, dim_k, NULL);
+    case_compare(c, "out.grad_v_a", m->dw, hidden);
+    if (view_given(&b)) case_compare(c, "out.grad_b", m->dw + hidden, hidden);
+}
+
+static void additive(table_case *c)
+{
+    mechanism m = {.x.p.score.kind = ATTN_SCORE_ADDITIVE};
+    const view b = case_find(c, "in.b"), w_q = case_need_rank(c, "in.w_q", 2), w_k = case_need_rank(c, "in.w_k", 2);
+    double *dw[2] = {NULL, NULL};
+    if (!mechanism_begin(c, &m, view_given(&b) ? "v_a . tanh(w_q q + w_k k + b)" : "v_a . tanh(w_q q + w_k k)")) return;
+    if (w_q.size[0] != w_k.size[0] || w_q.size[1] != m.q.size[3] || w_k.size[1] != m.k.size[3]) {
+        case_conclude(c, CHECK_FAILED, "the projections do not fit queries and keys");
+        return;
+    }
+    additive_of(c, &m, case_doubles(c, &w_q), case_doubles(c, &w_k), w_q.size[0], dw);
+    if (!dw[0]) return;
+    case_compare(c, "out.grad_w_q", dw[0], view_count(&w_q));
+    case_compare(c, "out.grad_w_k", dw[1], view_count(&w_k));
+}
+
+/* One matrix for query and key, side by side. */
+static void concat(table_case *c)
+{
+    mechanism m = {.x.p.score.kind = ATTN_SCORE_ADDITIVE};
+    const view w = case_need_rank(c, "in.w", 2);
+    double *dw[2] = {NULL, NULL}, *half[2], *joined;
+    if (!view_given(&w) || !mechanism_begin(c, &m, "v_a . tanh(w [q;k])")) return;
+    const int64_t hidden = w.size[0], dim_q = m.q.size[3], dim_k = m.k.size[3], width = dim_q + dim_k;
+    if (w.size[1] != width) {
+        case_conclude(c, CHECK_FAILED, "the projection does not fit queries and keys");
+        return;
+    }
+    half[0] = pool_take(&c->pool, hidden * dim_q, sizeof(double));
+    half[1] = pool_take(&c->pool, hidden * dim_k, sizeof(double));
+    joined = pool_take(&c->pool, hidden * width, sizeof(double));
+    for (int64_t n = 0; n < hidden * width; n++) {
+        const int64_t row = n / width, column = n % width;
+        *(column < dim_q ? &half[0][row * dim_q + column] : &half[1][row * dim_k + column - dim_q]) = view_get(&w, n);
+    }
+    additive_of(c, &m, half[0], half[1], hidden, dw);
+    for (int64_t n = 0; dw[0] && n < hidden * width; n++)
+        joined[n] = n % width < dim_q ? dw[0][n / width * dim_q + n % width] : dw[1][n / width * dim_k + n % width - dim_q];
+    if (dw[0]) case_compare(c, "out.grad_w", joined, hidden * width);
 }
 
 /* ---- positions ---- */
@@ -219,6 +289,8 @@ static void relative(table_case *c)
 const table_row table_mechanism_rows[] = {
     {"mechanism_grad", "general", general, " layout formula ", 1},
     {"mechanism_grad", "metric", metric, " layout formula ", 1},
+    {"mechanism_grad", "additive", additive, " layout formula ", 1},
+    {"mechanism_grad", "concat", concat, " layout formula ", 1},
     {"mechanism_grad", "rope_attention", rotary, " layout base interleaved rotary_dim causal positions scale ", 1},
     {"mechanism_grad", "relative", relative, " layout formula clip scale ", 1},
     {"mechanism_grad", "t5_bias", t5, " layout scale buckets max_distance bidirectional causal table ", 1},

@@ -170,10 +170,32 @@ static void score_bilinear(table_case *c)
     compare_scores(c, &v, &x, with_ones(c, v.x, v.batch * v.len_x, v.dim_x), with_ones(c, v.y, v.batch * v.len_y, v.dim_y));
 }
 
+static void score_additive(table_case *c)
+{
+    vectors v;
+    if (strcmp(case_text(c, "score"), "tanh(vector@W + matrix@U)@V") != 0) {
+        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        return;
+    }
+    if (!read_vectors(c, &v)) return;
+    const view W = case_need_rank(c, "in.W", 2), U = case_need_rank(c, "in.U", 2), V = case_need_rank(c, "in.V", 2);
+    if (!view_given(&W) || !view_given(&U) || !view_given(&V)) return;
+    const int64_t hidden = W.size[1];
+    if (W.size[0] != v.dim_x || U.size[0] != v.dim_y || U.size[1] != hidden || view_count(&V) != hidden) {
+        case_conclude(c, CHECK_FAILED, "the weights do not fit each other");
+        return;
+    }
+    case_attention x = {.p.shape.dim_qk = hidden, .p.score.kind = ATTN_SCORE_ADDITIVE};
+    x.p.score.w.dtype = c->dtype;
+    x.a.w = case_give(c, case_doubles(c, &V), hidden);
+    compare_scores(c, &v, &x, case_product(c, v.x, v.batch * v.len_x, v.dim_x, case_doubles(c, &W), hidden, NULL),
+                   case_product(c, v.y, v.batch * v.len_y, v.dim_y, case_doubles(c, &U), hidden, NULL));
+}
+
 /* ---- keras: query [batch][query][channel], value [batch][key][channel], key: the value if there is none ---- */
 
-/* Sets shape, masks and tensors; what the caller has to say about scores is said before. */
-static int keras_begin(table_case *c, case_attention *x, view *query)
+/* Sets shape, masks and tensors, queries and keys times a factor; what the caller has to say about scores is said before. */
+static int keras_begin(table_case *c, case_attention *x, double factor, view *query)
 {
     const view q = case_need_rank(c, "in.query", 3), key = case_find(c, "in.key"), value = case_find(c, "in.value");
     const view keep = case_find(c, "in.value_mask"), k = view_given(&key) ? key : value, v = view_given(&value) ? value : key;
@@ -182,7 +204,10 @@ static int keras_begin(table_case *c, case_attention *x, view *query)
         return 0;
     }
     x->p.shape = (attn_shape){q.size[0], 1, 1, q.size[1], k.size[1], q.size[2], v.size[2]};
-    case_attention_begin(c, x, case_doubles(c, &q), case_doubles(c, &k), case_doubles(c, &v));
+    double *Q = case_doubles(c, &q), *K = case_doubles(c, &k);
+    for (int64_t n = 0; n < view_count(&q); n++) Q[n] *= factor;
+    for (int64_t n = 0; n < view_count(&k); n++) K[n] *= factor;
+    case_attention_begin(c, x, Q, K, case_doubles(c, &v));
     x->p.mask.causal = case_flag(c, "causal");
     if (view_given(&keep)) {
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
@@ -220,7 +245,31 @@ static void keras_dot(table_case *c)
     case_attention x = {.p.score = {.scale_kind = ATTN_SCALE_VALUE, .scale = case_param(c, "scale", 1)}};
     if (strcmp(case_text(c, "score"), "q.k (no 1/sqrt(d))") != 0)
         case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
-    else if (keras_begin(c, &x, &q)) keras_compare(c, &x);
+    else if (keras_begin(c, &x, 1, &q)) keras_compare(c, &x);
+}
+
+/* weight * sum tanh(scale (q + k)), or a weight for each channel: additive scores without projections. */
+static void keras_additive(table_case *c)
+{
+    const int concat = strcmp(case_text(c, "score"), "concat_score_weight*sum(tanh(scale*(q+k)))") == 0;
+    const view given = case_find(c, "in.score_scale");
+    view q;
+    case_attention x = {.p.score.kind = ATTN_SCORE_ADDITIVE};
+    if (!concat && strcmp(case_text(c, "score"), "sum(score_scale*tanh(q+k))") != 0) {
+        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        return;
+    }
+    if (!keras_begin(c, &x, concat ? case_param(c, "scale", 1) : 1, &q)) return;
+    double *w = pool_take(&c->pool, q.size[2], sizeof *w);
+    if (view_given(&given) && view_count(&given) != q.size[2]) {
+        case_conclude(c, CHECK_FAILED, "score_scale is no number for each channel");
+        return;
+    }
+    for (int64_t n = 0; n < q.size[2]; n++)
+        w[n] = concat ? case_param(c, "concat_score_weight", 1) : view_given(&given) ? view_get(&given, n) : 1;
+    x.p.score.w.dtype = c->dtype;
+    x.a.w = case_give(c, w, q.size[2]);
+    keras_compare(c, &x);
 }
 
 /* Scores that are given: the bias of queries and keys without channels. */
@@ -252,10 +301,13 @@ const table_row table_score_rows[] = {
     {"allennlp_scoring", "dot score", score_dot, "", 1},
     {"allennlp_scoring", "scaled dot score", score_dot, " scale ", 1},
     {"allennlp_scoring", "cosine score", score_cosine, "", 1},
+    {"allennlp_scoring", "Bahdanau/additive score", score_additive, " score normalize ", 1},
     {"allennlp_scoring", "bilinear score", score_bilinear, " score b ", 1},
     {"allennlp_scoring", "linear(concat) score", score_bilinear, " score b normalize ", 1},
     {"allennlp_scoring", "trilinear score", score_bilinear, " score b ", 1},
     {"keras_attention", "Attention(dot)", keras_dot, " score scale causal ", 1},
+    {"keras_attention", "Attention(concat)", keras_additive, " score scale causal concat_score_weight ", 1},
+    {"keras_attention", "AdditiveAttention", keras_additive, " score scale causal ", 1},
     {"keras_attention", "masked softmax + weighted sum", keras_scores, " mask ", 1},
     {0},
 };
