@@ -17,6 +17,8 @@ extern "C" {
  *
  *      ATTN_SCORE_DOT        h.m                                      dim_state = dim_memory   } Luong et al. 2015, section 3.1
  *      ATTN_SCORE_GENERAL    h.(w m)                                                           }
+ *      ATTN_SCORE_ADDITIVE   w.tanh(state h + memory m + bias)        Bahdanau et al. 2015, section A.1.2; with [state memory] for
+ *                                                                     one matrix it is Luong's concat
  *
  * `attention` has other options, as in attn_layer (lengths of the sources are mask.lengths_kv); its score's kind, w and dims and
  * mask.packed must be 0.  The scale is 1 unless it says otherwise.
@@ -27,6 +29,7 @@ typedef struct attn_seq2seq {
     attn_score_kind score;
     int64_t dim_state;  /* channels of a state of the decoder */
     int64_t dim_memory; /* channels of the memory */
+    int64_t dim_hidden; /* additive: rows of `state` and `memory`; else 0 */
     int64_t dim_output; /* 0: the output is the context; else the channels of tanh(combine [context; state]) (ibid., equation 5) */
     const attn_problem *attention;
     int64_t reserved[4]; /* must be 0 */
@@ -35,7 +38,10 @@ typedef struct attn_seq2seq {
 /* Dense, [out, in].  Read; as gradients they are written, and NULL is not wanted.  What the module does not have is NULL. */
 typedef struct attn_seq2seq_weights {
     size_t struct_size; /* sizeof(attn_seq2seq_weights) */
-    void *w;            /* general: [dim_state, dim_memory] */
+    void *w;            /* general: [dim_state, dim_memory]; additive: [dim_hidden] */
+    void *state;        /* [dim_hidden, dim_state] */
+    void *memory;       /* [dim_hidden, dim_memory] */
+    void *bias;         /* [dim_hidden], or NULL */
     void *combine;      /* [dim_output, dim_memory + dim_state] */
 } attn_seq2seq_weights;
 
@@ -54,23 +60,26 @@ ATTN_API attn_status attn_seq2seq_backward(const attn_seq2seq *module, const att
                                            const attn_layer_args *args, const attn_seq2seq_weights *gradients, attn_error *error);
 
 /*
- * Decoding step by step: the memory is kept in a cache of heads_kv 1 and dim_qk and dim_v dim_memory.  attn_seq2seq_remember
- * appends args->key to it; attn_seq2seq_step reads it, and gives what attn_seq2seq_forward gives for these states.  Sources of
- * different lengths: cache->lengths, instead of mask.lengths_kv.
+ * Decoding step by step: what the scores need of the memory is computed once, into a cache of heads_kv 1, dim_qk dim_hidden
+ * (additive) or dim_memory, and dim_v dim_memory.  attn_seq2seq_remember appends args->key to it; attn_seq2seq_step reads it, and
+ * gives what attn_seq2seq_forward gives for these states.  Sources of different lengths: cache->lengths, instead of
+ * mask.lengths_kv.
  */
 ATTN_API attn_status attn_seq2seq_remember(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const attn_cache *cache,
                                            const attn_layer_args *args, attn_error *error);
 ATTN_API attn_status attn_seq2seq_step(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const attn_cache *cache,
                                        const attn_layer_args *args, attn_error *error);
 
+/* weights says whether there is a bias; NULL: none. */
 ATTN_API attn_status attn_seq2seq_count(const attn_seq2seq *module, const attn_seq2seq_weights *weights, int64_t batch,
                                         int64_t len_q, int64_t len_kv, attn_layer_counts *counts, attn_error *error);
 
-/* Each matrix by its own rows and columns (ATTN_INIT_XAVIER, ATTN_INIT_SMALL). */
+/* Each matrix by its own rows and columns (ATTN_INIT_XAVIER, ATTN_INIT_SMALL); the bias 0. */
 ATTN_API attn_status attn_seq2seq_initialise(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_init init,
                                              uint64_t seed, attn_error *error);
 
-/* As attn_layer_load and attn_layer_store; names are "w" and "combine.weight". */
+/* As attn_layer_load and attn_layer_store; names are those of the fields, "w", "state.weight", "memory.weight", "bias" and
+ * "combine.weight". */
 ATTN_API attn_status attn_seq2seq_load(const attn_seq2seq *module, const attn_tensors *tensors, const char *prefix,
                                        attn_seq2seq_weights *weights, attn_error *error);
 ATTN_API attn_status attn_seq2seq_store(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_tensors *tensors,

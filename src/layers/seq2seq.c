@@ -98,7 +98,7 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
         status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
     if (status == ATTN_OK) status = reading_place(&r, args->saved, error);
     if (status == ATTN_OK) status = aim(&r, args, error);
-    const attn_layer_weights between = module_weights();
+    const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_forward(&r.m.between, &between, &r.args, error);
     if (status == ATTN_OK && r.m.output) combine(&r);
     if (r.memory) memory_give(args->options, r.memory);
@@ -167,7 +167,7 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
         r.pointers.grad_w = g.wanted.w[SCORE_WEIGHT];
         m->attention.gradients.w = g.wanted.w[SCORE_WEIGHT] != NULL;
         if (m->attention.gradients.w) m->attention.gradients.grad_w.dtype = m->dtype;
-        const attn_layer_weights between = module_weights(), wanted = module_weights();
+        const attn_layer_weights between = module_weights(m), wanted = module_weights(&g.wanted);
         status = attn_layer_backward(&m->between, &between, &r.args, &wanted, error);
         if (status == ATTN_OK && m->output && g.query.data) {
             sequence behind = g.joined;
@@ -192,7 +192,7 @@ attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_
     memory_alone.query.data = NULL;
     TRY(reading_begin(&r, given, weights, &memory_alone, error));
     CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
-    const attn_layer_weights between = module_weights();
+    const attn_layer_weights between = module_weights(&r.m);
     return attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
 }
 
@@ -208,7 +208,7 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
     attn_status status = reading_begin(&r, given, weights, &states_alone, error);
     if (status == ATTN_OK) status = reading_place(&r, NULL, error);
     if (status == ATTN_OK) status = aim(&r, args, error);
-    const attn_layer_weights between = module_weights();
+    const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
     if (status == ATTN_OK && r.m.output) combine(&r);
     if (r.memory) memory_give(args->options, r.memory);

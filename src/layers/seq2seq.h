@@ -6,12 +6,12 @@
 #include "attn/seq2seq.h"
 #include "call.h"
 
-enum { SCORE_WEIGHT, COMBINE, MODULE_TENSORS };
+enum { SCORE_WEIGHT, STATE_WEIGHT, MEMORY_WEIGHT, HIDDEN_BIAS, COMBINE, MODULE_TENSORS };
 
 /* attn_seq2seq as a layer of one head between, and what follows it. */
 typedef struct module {
     attn_dtype dtype;
-    int64_t state, memory, output; /* output 0: the context alone */
+    int64_t state, memory, hidden, output; /* output 0: the context alone */
     attn_score_kind score;
     attn_problem attention;
     attn_layer between; /* attention points to the one above: a module stays where it is */
@@ -19,13 +19,13 @@ typedef struct module {
 } module;
 
 attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *error);
-/* Fills in w.  needed: those that the module has must be there. */
+/* Fills in w.  needed: those that the module has must be there, but for the bias. */
 attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int needed, attn_error *error);
-/* Rows and columns; rows 0: the module has none. */
+/* Rows and columns; rows 0: the module has none; columns 0: a vector. */
 void module_shape(const module *m, int i, int64_t *rows, int64_t *columns);
 /* Bytes of [context; state] and of y, of all rows; 0 where the output is the context. */
 attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error);
 /* Weights, or gradients, of the layer between. */
-attn_layer_weights module_weights(void);
+attn_layer_weights module_weights(const module *m);
 
 #endif

@@ -12,8 +12,11 @@
 void module_shape(const module *m, int i, int64_t *rows, int64_t *columns)
 {
     const int general = m->score == ATTN_SCORE_GENERAL;
-    const int64_t all[MODULE_TENSORS][2] = {
-        [SCORE_WEIGHT] = {general ? m->state : 0, m->memory}, [COMBINE] = {m->output, m->memory + m->state}};
+    const int64_t all[MODULE_TENSORS][2] = {[SCORE_WEIGHT] = {general ? m->state : m->hidden, general ? m->memory : 0},
+                                            [STATE_WEIGHT] = {m->hidden, m->state},
+                                            [MEMORY_WEIGHT] = {m->hidden, m->memory},
+                                            [HIDDEN_BIAS] = {m->hidden, 0},
+                                            [COMBINE] = {m->output, m->memory + m->state}};
     *rows = all[i][0];
     *columns = all[i][1];
 }
@@ -29,7 +32,8 @@ static attn_status check_options(const attn_problem *p, attn_error *error)
     } filled[] = {{"kind", p->score.kind != 0},
                   {"dim_k", p->score.dim_k != 0},
                   {"dim_metric", p->score.dim_metric != 0},
-                  {"w_heads", p->score.w_heads}};
+                  {"w_heads", p->score.w_heads},
+                  {"w_bias", p->score.w_bias}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
         CHECK(!filled[i].set, ATTN_ERR_ARGUMENT, "seq2seq: attention.score.%s is set; the module fills it in, leave it 0",
               filled[i].name);
@@ -47,14 +51,19 @@ attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *err
     m->dtype = given->dtype ? given->dtype : ATTN_F32;
     m->state = given->dim_state;
     m->memory = given->dim_memory;
+    m->hidden = given->dim_hidden;
     m->output = given->dim_output;
     m->score = given->score;
-    CHECK(m->score == ATTN_SCORE_DOT || m->score == ATTN_SCORE_GENERAL, ATTN_ERR_ARGUMENT,
-          "seq2seq: score (%d) is neither dot nor general", (int)m->score);
+    const int additive = m->score == ATTN_SCORE_ADDITIVE;
+    CHECK(additive || m->score == ATTN_SCORE_DOT || m->score == ATTN_SCORE_GENERAL, ATTN_ERR_ARGUMENT,
+          "seq2seq: score (%d) is neither dot, general nor additive", (int)m->score);
     const struct {
         const char *name;
         int64_t value, least, most;
-    } sizes[] = {{"dim_state", m->state, 1, 1 << 24}, {"dim_memory", m->memory, 1, 1 << 24}, {"dim_output", m->output, 0, 1 << 24}};
+    } sizes[] = {{"dim_state", m->state, 1, 1 << 24},
+                 {"dim_memory", m->memory, 1, 1 << 24},
+                 {"dim_hidden", m->hidden, additive, additive ? 1 << 24 : 0},
+                 {"dim_output", m->output, 0, 1 << 24}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= sizes[i].least && sizes[i].value <= sizes[i].most, ATTN_ERR_SHAPE,
               "seq2seq: %s (%" PRId64 ") is not within %" PRId64 "..%" PRId64, sizes[i].name, sizes[i].value, sizes[i].least,
@@ -74,10 +83,10 @@ attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *err
                               .dim_model = m->state,
                               .dim_key = m->memory,
                               .heads_q = 1,
-                              .head_dim = m->state,
+                              .head_dim = additive ? m->hidden : m->state,
                               .head_dim_v = m->memory,
-                              .no_query = 1,
-                              .no_key = 1,
+                              .no_query = !additive,
+                              .no_key = !additive,
                               .no_value = 1,
                               .no_output = 1,
                               .attention = &m->attention};
@@ -86,23 +95,28 @@ attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *err
 
 attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int needed, attn_error *error)
 {
-    static const char *const names[MODULE_TENSORS] = {"w", "combine"};
+    static const char *const names[MODULE_TENSORS] = {"w", "state", "memory", "bias", "combine"};
     const char *what = needed ? "weights" : "gradients";
     CHECK(weights, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", what);
     CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
           "seq2seq: %s.struct_size is %zu; set it to sizeof(attn_seq2seq_weights)", what, weights->struct_size);
-    void *const all[MODULE_TENSORS] = {weights->w, weights->combine};
+    void *const all[MODULE_TENSORS] = {weights->w, weights->state, weights->memory, weights->bias, weights->combine};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         module_shape(m, i, &rows, &columns);
         CHECK(rows || !all[i], ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is given, and the module has none", what, names[i]);
-        CHECK(all[i] || !needed || !rows, ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is NULL", what, names[i]);
+        CHECK(all[i] || !needed || !rows || i == HIDDEN_BIAS, ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is NULL", what, names[i]);
         m->w[i] = all[i];
     }
     return ATTN_OK;
 }
 
-attn_layer_weights module_weights(void) { return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights)}; }
+attn_layer_weights module_weights(const module *m)
+{
+    return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
+                                .query = {.weight = m->w[STATE_WEIGHT], .bias = m->w[HIDDEN_BIAS]},
+                                .key.weight = m->w[MEMORY_WEIGHT]};
+}
 
 attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error)
 {
@@ -124,7 +138,7 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_wei
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         module_shape(&m, i, &rows, &columns);
-        counts->parameters += rows * columns;
+        if (i != HIDDEN_BIAS || m.w[i]) counts->parameters += rows * (columns ? columns : 1);
     }
     int64_t joined, output;
     TRY(module_bytes(&m, batch, len_q, &joined, &output, error));
@@ -145,8 +159,10 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         module_shape(&m, i, &rows, &columns);
-        const double reach = init == ATTN_INIT_SMALL ? 0.02 : sqrt(6 / (double)(rows + columns));
-        for (int64_t n = 0; m.w[i] && n < rows * columns; n++) {
+        const double reach = i == HIDDEN_BIAS          ? 0
+                             : init == ATTN_INIT_SMALL ? 0.02
+                                                       : sqrt(6 / (double)(rows + (columns ? columns : 1)));
+        for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++) {
             const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
             number_put(&of_type, m.w[i], n,
                        reach * (init == ATTN_INIT_SMALL ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1));
@@ -155,7 +171,7 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
     return succeed(error);
 }
 
-static const char *const file_names[MODULE_TENSORS] = {"w", "combine.weight"};
+static const char *const file_names[MODULE_TENSORS] = {"w", "state.weight", "memory.weight", "bias", "combine.weight"};
 
 attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_tensors *tensors, const char *prefix,
                               attn_seq2seq_weights *weights, attn_error *error)
@@ -167,9 +183,9 @@ attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_tensors *ten
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         module_shape(&m, i, &rows, &columns);
-        if (rows) TRY(named_find(&of_type, tensors, prefix, file_names[i], rows, columns, 1, &m.w[i], error));
+        if (rows) TRY(named_find(&of_type, tensors, prefix, file_names[i], rows, columns, i != HIDDEN_BIAS, &m.w[i], error));
     }
-    *weights = (attn_seq2seq_weights){sizeof *weights, m.w[0], m.w[1]};
+    *weights = (attn_seq2seq_weights){sizeof *weights, m.w[0], m.w[1], m.w[2], m.w[3], m.w[4]};
     return succeed(error);
 }
 
@@ -187,7 +203,7 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
         module_shape(&m, i, &rows, &columns);
         if (!m.w[i]) continue;
         TRY(named_add(&of_type, tensors, prefix, file_names[i], rows, columns, &to, error));
-        memcpy(to, m.w[i], (size_t)(rows * columns) * attn_dtype_size(m.dtype));
+        memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1)) * attn_dtype_size(m.dtype));
     }
     return succeed(error);
 }

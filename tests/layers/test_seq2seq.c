@@ -10,21 +10,23 @@
 #include "attn/seq2seq.h"
 
 enum { B = 2, LEN = 3, MEMORY = 5, LARGEST = 200 };
-enum { STATES, MEM, W, COMBINE, TENSORS };
+enum { STATES, MEM, W, STATE, MEMORY_W, BIAS, COMBINE, TENSORS };
 
 typedef struct variant {
     const char *name;
     attn_score_kind score;
-    int64_t dim_state, dim_memory, dim_output;
-    int lengths;
+    int64_t dim_state, dim_memory, dim_hidden, dim_output;
+    int bias, lengths;
     double scale; /* 0: as it is by default */
 } variant;
 
 static const variant variants[] = {
-    {"dot", ATTN_SCORE_DOT, 4, 4, 0, 0, 0},
-    {"dot, with an output", ATTN_SCORE_DOT, 4, 4, 3, 1, 0.5},
-    {"general", ATTN_SCORE_GENERAL, 3, 5, 0, 1, 0},
-    {"general, with an output", ATTN_SCORE_GENERAL, 5, 3, 4, 0, 0},
+    {"dot", ATTN_SCORE_DOT, 4, 4, 0, 0, 0, 0, 0},
+    {"dot, with an output", ATTN_SCORE_DOT, 4, 4, 0, 3, 0, 1, 0.5},
+    {"general", ATTN_SCORE_GENERAL, 3, 5, 0, 0, 0, 1, 0},
+    {"general, with an output", ATTN_SCORE_GENERAL, 5, 3, 0, 4, 0, 0, 0},
+    {"additive", ATTN_SCORE_ADDITIVE, 3, 5, 6, 0, 0, 1, 0},
+    {"additive, with a bias and an output", ATTN_SCORE_ADDITIVE, 5, 3, 4, 6, 1, 0, 0},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 static const int64_t lengths[B] = {2, MEMORY};
@@ -54,11 +56,16 @@ static void make(sample *s, const variant *v)
                                .score = v->score,
                                .dim_state = v->dim_state,
                                .dim_memory = v->dim_memory,
+                               .dim_hidden = v->dim_hidden,
                                .dim_output = v->dim_output,
                                .attention = &s->attention};
     s->out = v->dim_output ? v->dim_output : v->dim_memory;
-    const int64_t counts[TENSORS] = {B * LEN * v->dim_state, B * MEMORY * v->dim_memory,
-                                     v->score == ATTN_SCORE_GENERAL ? v->dim_state * v->dim_memory : 0,
+    const int64_t counts[TENSORS] = {B * LEN * v->dim_state,
+                                     B * MEMORY * v->dim_memory,
+                                     v->score == ATTN_SCORE_GENERAL ? v->dim_state * v->dim_memory : v->dim_hidden,
+                                     v->dim_hidden * v->dim_state,
+                                     v->dim_hidden * v->dim_memory,
+                                     v->bias ? v->dim_hidden : 0,
                                      v->dim_output * (v->dim_memory + v->dim_state)};
     for (int t = 0; t < TENSORS; t++) {
         assert_true(counts[t] <= LARGEST);
@@ -72,7 +79,7 @@ static void make(sample *s, const variant *v)
 static double reference(const sample *s, double *y, double *P)
 {
     const variant *v = s->v;
-    const int64_t ds = v->dim_state, dm = v->dim_memory;
+    const int64_t ds = v->dim_state, dm = v->dim_memory, dh = v->dim_hidden;
     double loss = 0;
     for (int64_t r = 0; r < B * LEN; r++) {
         const double *h = s->x[STATES] + r * ds, *memory = s->x[MEM] + r / LEN * MEMORY * dm;
@@ -83,8 +90,15 @@ static double reference(const sample *s, double *y, double *P)
             double score = 0;
             if (v->score == ATTN_SCORE_DOT)
                 for (int64_t c = 0; c < dm; c++) score += h[c] * m[c];
-            else
+            else if (v->score == ATTN_SCORE_GENERAL)
                 for (int64_t n = 0; n < ds * dm; n++) score += h[n / dm] * s->x[W][n] * m[n % dm];
+            else
+                for (int64_t a = 0; a < dh; a++) {
+                    double z = v->bias ? s->x[BIAS][a] : 0;
+                    for (int64_t c = 0; c < ds; c++) z += s->x[STATE][a * ds + c] * h[c];
+                    for (int64_t c = 0; c < dm; c++) z += s->x[MEMORY_W][a * dm + c] * m[c];
+                    score += s->x[W][a] * tanh(z);
+                }
             weight[j] = j < keys ? exp((v->scale > 0 ? v->scale : 1) * score) : 0;
             sum += weight[j];
         }
@@ -115,7 +129,7 @@ static attn_seq2seq_weights weights_of(const sample *s, double from[TENSORS][LAR
 {
     void *at[TENSORS];
     for (int t = 0; t < TENSORS; t++) at[t] = s->count[t] ? from[t] : NULL;
-    return (attn_seq2seq_weights){sizeof(attn_seq2seq_weights), at[W], at[COMBINE]};
+    return (attn_seq2seq_weights){sizeof(attn_seq2seq_weights), at[W], at[STATE], at[MEMORY_W], at[BIAS], at[COMBINE]};
 }
 
 static double get(attn_dtype dtype, const void *from, int64_t at)
@@ -244,7 +258,7 @@ static void test_steps(void **state)
                                   .batch = B,
                                   .heads_kv = 1,
                                   .capacity = MEMORY,
-                                  .dim_qk = s.v->dim_memory,
+                                  .dim_qk = s.v->dim_hidden ? s.v->dim_hidden : s.v->dim_memory,
                                   .dim_v = s.v->dim_memory,
                                   .k_layout.dtype = ATTN_F64,
                                   .k = k,
@@ -279,17 +293,18 @@ static void test_weights(void **state)
     attn_tensors *file = NULL;
     attn_seq2seq_weights back;
     (void)state;
-    make(&s, &variants[3]);
-    const attn_seq2seq_weights weights = {sizeof weights, w[W], w[COMBINE]};
+    make(&s, &variants[5]);
+    const attn_seq2seq_weights weights = {sizeof weights, w[W], w[STATE], w[MEMORY_W], w[BIAS], w[COMBINE]};
     assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
     memcpy(again, w, sizeof w);
     assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
     assert_memory_equal(w, again, sizeof w);
-    for (int64_t i = 0; i < s.count[W]; i++) assert_true(w[W][i] != 0 && fabs((double)w[W][i]) <= sqrt(6.0 / (3 + 5)));
+    for (int64_t i = 0; i < s.count[STATE]; i++) assert_true(w[STATE][i] != 0 && fabs((double)w[STATE][i]) <= sqrt(6.0 / (4 + 5)));
+    for (int64_t i = 0; i < s.count[BIAS]; i++) assert_true(w[BIAS][i] == 0);
     assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_store(&s.module, &weights, file, "attention.", NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_load(&s.module, file, "attention.", &back, NULL), ATTN_OK);
-    void *const at[] = {back.w, back.combine};
+    void *const at[] = {back.w, back.state, back.memory, back.bias, back.combine};
     for (int t = W; t < TENSORS; t++) assert_memory_equal(at[t - W], w[t], (size_t)s.count[t] * sizeof(float));
     attn_tensors_destroy(file);
 }
@@ -368,6 +383,8 @@ static void struct_size(good *g) { g->module.struct_size = 2; }
 static void reserved(good *g) { g->module.reserved[3] = 1; }
 static void score(good *g) { g->module.score = ATTN_SCORE_COSINE; }
 static void dim_memory(good *g) { g->module.dim_memory = 0; }
+static void hidden(good *g) { g->module.dim_hidden = 3; }
+static void no_hidden(good *g) { g->module.score = ATTN_SCORE_ADDITIVE; }
 static void dot(good *g) { g->module.score = ATTN_SCORE_DOT; }
 static void dtype(good *g) { g->module.dtype = ATTN_BF16; }
 static void attention_size(good *g) { g->module.attention = &g->attention, g->attention.struct_size = 4; }
@@ -376,7 +393,7 @@ static void w_heads(good *g) { g->module.attention = &g->attention, g->attention
 static void packed(good *g) { g->module.attention = &g->attention, g->attention.mask.packed = 1; }
 static void weights_size(good *g) { g->weights.struct_size = 1; }
 static void no_weight(good *g) { g->weights.w = NULL; }
-static void extra_weight(good *g) { g->module.dim_output = 0; }
+static void extra_weight(good *g) { g->weights.state = g->numbers; }
 static void args_size(good *g) { g->args.struct_size = 1; }
 static void value(good *g) { g->args.value.data = g->numbers; }
 static void pointers(good *g) { g->args.attention = &g->pointers; }
@@ -389,8 +406,10 @@ static const struct {
 } cases[] = {
     {struct_size, "seq2seq: struct_size is 2; set it to sizeof(attn_seq2seq)"},
     {reserved, "seq2seq: reserved[3] is not 0"},
-    {score, "seq2seq: score (3) is neither dot nor general"},
+    {score, "seq2seq: score (3) is neither dot, general nor additive"},
     {dim_memory, "seq2seq: dim_memory (0) is not within 1..16777216"},
+    {hidden, "seq2seq: dim_hidden (3) is not within 0..0"},
+    {no_hidden, "seq2seq: dim_hidden (0) is not within 1..16777216"},
     {dot, "seq2seq: dim_state (3) is not dim_memory (4), which a dot product needs"},
     {dtype, "layer: dtype is bf16; it must be f32 or f64"},
     {attention_size, "seq2seq: attention.struct_size is 4; set it to sizeof(attn_problem)"},
@@ -399,7 +418,7 @@ static const struct {
     {packed, "seq2seq: attention.mask.packed is set; states are [batch, token, channel]"},
     {weights_size, "seq2seq: weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
     {no_weight, "seq2seq: weights.w is NULL"},
-    {extra_weight, "seq2seq: weights.combine is given, and the module has none"},
+    {extra_weight, "seq2seq: weights.state is given, and the module has none"},
     {args_size, "layer: args.struct_size is 1; set it to sizeof(attn_layer_args)"},
     {value, "seq2seq: value.data is given; the memory is key and value"},
     {pointers, "layer: args.attention.struct_size is 0; set it to sizeof(attn_args)"},
