@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decoder.c - see decoder.h.  rows = batch * length; a tensor of states is [batch][length][width], so step i of all sequences is a
+ * matrix with length * width between its rows. */
+#include "decoder.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the parameters lie in the one array of all. */
+typedef struct parameters {
+    float *input_tokens, *input_places;   /* E_x [vocabulary][width], P_x [length][width] */
+    float *output_tokens, *output_places; /* E_y [vocabulary + 1][width], P_y */
+    float *recurrent;                     /* U [width][width] */
+    float *query, *key;                   /* W, V [hidden][width] */
+    float *score;                         /* w, b [2][hidden] */
+    float *out, *out_bias;                /* O [vocabulary][2 width], b_o */
+} parameters;
+
+struct decoder {
+    sizes s;
+    int64_t rows, count, steps;
+    float *all, *grads, *moment1, *moment2; /* [count] */
+    parameters p, g;
+    float *h, *st, *q, *k, *c, *lse, *weights, *logits;
+    float *dh, *ds, *dq, *dk, *dc, *step; /* step [batch][width] */
+    attn_problem problem;
+    attn_plan *forward, *backward, *look; /* look writes the weights too */
+    void *workspace;
+    size_t workspace_size;
+};
+
+/* ---- memory ---- */
+
+static float *next(float **at, int64_t count)
+{
+    float *here = *at;
+    *at += count;
+    return here;
+}
+
+static void place(const sizes *s, float *at, parameters *p)
+{
+    const int64_t E = s->width;
+    p->input_tokens = next(&at, s->vocabulary * E), p->input_places = next(&at, s->length * E);
+    p->output_tokens = next(&at, (s->vocabulary + 1) * E), p->output_places = next(&at, s->length * E);
+    p->recurrent = next(&at, E * E);
+    p->query = next(&at, s->hidden * E), p->key = next(&at, s->hidden * E);
+    p->score = next(&at, 2 * s->hidden);
+    p->out = next(&at, s->vocabulary * 2 * E), p->out_bias = next(&at, s->vocabulary);
+}
+
+static int64_t count_parameters(const sizes *s)
+{
+    const int64_t E = s->width;
+    return (2 * s->vocabulary + 1 + 2 * s->length + E + 2 * s->hidden + 2 * s->vocabulary) * E + 2 * s->hidden + s->vocabulary;
+}
+
+/* Uniform numbers; a generator of 64 bits (Knuth's MMIX). */
+static void draw(float *w, int64_t count, double reach, uint64_t *state)
+{
+    for (int64_t i = 0; i < count; i++) {
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        w[i] = (float)(reach * ((double)(int64_t)(*state >> 33) / (1 << 30) - 1));
+    }
+}
+
+static float *floats(int64_t count, int *failed)
+{
+    float *memory = calloc((size_t)count, sizeof *memory);
+    if (!memory) *failed = 1;
+    return memory;
+}
+
+static attn_status make_plans(decoder *d, attn_error *error)
+{
+    const sizes *s = &d->s;
+    d->problem = (attn_problem){.struct_size = sizeof d->problem, .score = {.kind = ATTN_SCORE_ADDITIVE, .w_bias = 1}};
+    d->problem.shape = (attn_shape){s->batch, 1, 1, s->length, s->length, s->hidden, s->width};
+    d->problem.want.lse = 1;
+    attn_problem look = d->problem, backward = d->problem;
+    look.want.weights = 1;
+    backward.op = ATTN_BACKWARD;
+    backward.gradients.w = 1;
+    attn_status status = attn_plan_create(&d->forward, &d->problem, NULL, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->look, &look, NULL, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, NULL, error);
+    const attn_plan *const plans[] = {d->forward, d->look, d->backward};
+    for (int n = 0; n < 3 && status == ATTN_OK; n++)
+        if (attn_plan_workspace_size(plans[n]) > d->workspace_size) d->workspace_size = attn_plan_workspace_size(plans[n]);
+    d->workspace_size += 64 - d->workspace_size % 64;
+    return status;
+}
+
+decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error)
+{
+    decoder *d = calloc(1, sizeof *d);
+    int failed = 0;
+    *error = (attn_error){ATTN_ERR_MEMORY, "no memory"};
+    if (!d) return NULL;
+    d->s = *s;
+    d->rows = s->batch * s->length;
+    d->count = count_parameters(s);
+    if (make_plans(d, error) != ATTN_OK) {
+        decoder_destroy(d);
+        return NULL;
+    }
+    float **of_parameters[] = {&d->all, &d->grads, &d->moment1, &d->moment2};
+    for (int n = 0; n < 4; n++) *of_parameters[n] = floats(d->count, &failed);
+    float **states[] = {&d->h, &d->st, &d->c, &d->dh, &d->ds, &d->dc};
+    for (int n = 0; n < 6; n++) *states[n] = floats(d->rows * s->width, &failed);
+    float **projected[] = {&d->q, &d->k, &d->dq, &d->dk};
+    for (int n = 0; n < 4; n++) *projected[n] = floats(d->rows * s->hidden, &failed);
+    d->lse = floats(d->rows, &failed);
+    d->weights = floats(d->rows * s->length, &failed);
+    d->logits = floats(d->rows * s->vocabulary, &failed);
+    d->step = floats(s->batch * s->width, &failed);
+    d->workspace = aligned_alloc(64, d->workspace_size);
+    if (failed || !d->workspace) {
+        decoder_destroy(d);
+        return NULL;
+    }
+    place(s, d->all, &d->p);
+    place(s, d->grads, &d->g);
+    uint64_t state = seed + 1;
+    draw(d->all, d->count, 1 / sqrt((double)s->width), &state);
+    memset(d->p.out_bias, 0, (size_t)s->vocabulary * sizeof *d->all);
+    return d;
+}
+
+void decoder_destroy(decoder *d)
+{
+    if (!d) return;
+    float *const owned[] = {d->all, d->grads, d->moment1, d->moment2, d->h,  d->st,  d->c,       d->dh,     d->ds,
+                            d->dc,  d->q,     d->k,       d->dq,      d->dk, d->lse, d->weights, d->logits, d->step};
+    for (size_t n = 0; n < sizeof owned / sizeof *owned; n++) free(owned[n]);
+    attn_plan_destroy(d->forward), attn_plan_destroy(d->look), attn_plan_destroy(d->backward);
+    free(d->workspace);
+    free(d);
+}
+
+int64_t decoder_parameters(const decoder *d) { return d->count; }
+const float *decoder_weights(const decoder *d) { return d->weights; }
+
+/* ---- matrices ---- */
+
+/* y [rows][out] (+)= x [rows][in] w^T; the numbers between rows of x, w and y are given. */
+static void multiply(const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in, int64_t out, float *y,
+                     int64_t y_row, int add)
+{
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)x_row, w, (int)w_row, (float)add,
+                y, (int)y_row);
+}
+
+/* dx [rows][in] += dy [rows][out] w, dw [out][in] += dy^T x. */
+static void multiply_backward(const float *x, int64_t x_row, const float *w, int64_t w_row, const float *dy, int64_t dy_row,
+                              int64_t rows, int64_t in, int64_t out, float *dx, int64_t dx_row, float *dw)
+{
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)in, (int)out, 1, dy, (int)dy_row, w, (int)w_row, 1, dx,
+                (int)dx_row);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)rows, 1, dy, (int)dy_row, x, (int)x_row, 1, dw,
+                (int)w_row);
+}
+
+/* ---- forward ---- */
+
+/* The token that step i of a sequence reads: the one before, or the one that begins an output. */
+static int read_token(const decoder *d, const int *outputs, int64_t b, int64_t i)
+{
+    return i ? outputs[b * d->s.length + i - 1] : (int)d->s.vocabulary;
+}
+
+static void encode(decoder *d, const int *inputs)
+{
+    const int64_t E = d->s.width, N = d->s.length;
+    for (int64_t r = 0; r < d->rows; r++)
+        for (int64_t c = 0; c < E; c++)
+            d->h[r * E + c] = tanhf(d->p.input_tokens[inputs[r] * E + c] + d->p.input_places[r % N * E + c]);
+    multiply(d->h, E, d->p.key, E, d->rows, E, d->s.hidden, d->k, d->s.hidden, 0);
+}
+
+/* The states of steps first .. last-1, from the one before. */
+static void step_states(decoder *d, const int *outputs, int64_t first, int64_t last)
+{
+    const int64_t E = d->s.width, N = d->s.length, B = d->s.batch;
+    for (int64_t i = first; i < last; i++) {
+        for (int64_t b = 0; b < B; b++)
+            for (int64_t c = 0; c < E; c++)
+                d->st[(b * N + i) * E + c] =
+                    d->p.output_tokens[read_token(d, outputs, b, i) * E + c] + d->p.output_places[i * E + c];
+        if (i) multiply(d->st + (i - 1) * E, N * E, d->p.recurrent, E, B, E, E, d->st + i * E, N * E, 1);
+        for (int64_t b = 0; b < B; b++)
+            for (int64_t c = 0; c < E; c++) d->st[(b * N + i) * E + c] = tanhf(d->st[(b * N + i) * E + c]);
+    }
+}
+
+static attn_args attention_args(const decoder *d)
+{
+    return (attn_args){.struct_size = sizeof(attn_args),
+                       .q = d->q,
+                       .k = d->k,
+                       .v = d->h,
+                       .w = d->p.score,
+                       .o = d->c,
+                       .lse = d->lse,
+                       .weights = d->weights,
+                       .grad_o = d->dc,
+                       .grad_q = d->dq,
+                       .grad_k = d->dk,
+                       .grad_v = d->dh,
+                       .grad_w = d->g.score};
+}
+
+static attn_status attend(decoder *d, const attn_plan *plan, attn_error *error)
+{
+    const int64_t E = d->s.width, V = d->s.vocabulary;
+    const attn_args args = attention_args(d);
+    multiply(d->st, E, d->p.query, E, d->rows, E, d->s.hidden, d->q, d->s.hidden, 0);
+    const attn_status status = attn_execute(plan, &args, d->workspace, d->workspace_size, error);
+    if (status != ATTN_OK) return status;
+    for (int64_t r = 0; r < d->rows; r++) memcpy(d->logits + r * V, d->p.out_bias, (size_t)V * sizeof *d->logits);
+    multiply(d->st, E, d->p.out, 2 * E, d->rows, E, V, d->logits, V, 1);
+    multiply(d->c, E, d->p.out + E, 2 * E, d->rows, E, V, d->logits, V, 1);
+    return ATTN_OK;
+}
+
+attn_status decoder_write(decoder *d, const int *inputs, int *outputs, attn_error *error)
+{
+    const int64_t V = d->s.vocabulary, N = d->s.length;
+    attn_status status = ATTN_OK;
+    memset(d->st, 0, (size_t)(d->rows * d->s.width) * sizeof *d->st);
+    encode(d, inputs);
+    for (int64_t i = 0; i < N && status == ATTN_OK; i++) {
+        step_states(d, outputs, i, i + 1);
+        status = attend(d, d->look, error);
+        for (int64_t b = 0; b < d->s.batch; b++) {
+            const float *z = d->logits + (b * N + i) * V;
+            int best = 0;
+            for (int v = 1; v < V; v++)
+                if (z[v] > z[best]) best = v;
+            outputs[b * N + i] = best;
+        }
+    }
+    return status;
+}
+
+/* ---- backward ---- */
+
+/* The mean loss; logits become its gradient. */
+static double judge(decoder *d, const int *outputs)
+{
+    const int64_t V = d->s.vocabulary;
+    double loss = 0;
+    for (int64_t r = 0; r < d->rows; r++) {
+        float *z = d->logits + r * V, most = z[0];
+        double sum = 0;
+        for (int64_t v = 1; v < V; v++) most = z[v] > most ? z[v] : most;
+        for (int64_t v = 0; v < V; v++) sum += exp((double)(z[v] - most));
+        loss += log(sum) - (double)(z[outputs[r]] - most);
+        for (int64_t v = 0; v < V; v++) z[v] = (float)((exp((double)(z[v] - most)) / sum - (v == outputs[r])) / (double)d->rows);
+    }
+    return loss / (double)d->rows;
+}
+
+/* From dc and what is in ds to dh, ds and the gradients of the projections and the score. */
+static attn_status attend_backward(decoder *d, attn_error *error)
+{
+    const int64_t E = d->s.width, A = d->s.hidden;
+    const attn_args args = attention_args(d);
+    const attn_status status = attn_execute(d->backward, &args, d->workspace, d->workspace_size, error); /* dh: as values */
+    if (status != ATTN_OK) return status;
+    multiply_backward(d->st, E, d->p.query, E, d->dq, A, d->rows, E, A, d->ds, E, d->g.query);
+    multiply_backward(d->h, E, d->p.key, E, d->dk, A, d->rows, E, A, d->dh, E, d->g.key);
+    return ATTN_OK;
+}
+
+/* Through the recurrence, the last step first. */
+static void steps_backward(decoder *d, const int *outputs)
+{
+    const int64_t E = d->s.width, N = d->s.length, B = d->s.batch;
+    for (int64_t i = N; i-- > 0;) {
+        for (int64_t b = 0; b < B; b++)
+            for (int64_t c = 0; c < E; c++) {
+                const float s = d->st[(b * N + i) * E + c], dx = d->ds[(b * N + i) * E + c] * (1 - s * s);
+                d->step[b * E + c] = dx;
+                d->g.output_tokens[read_token(d, outputs, b, i) * E + c] += dx;
+                d->g.output_places[i * E + c] += dx;
+            }
+        if (i)
+            multiply_backward(d->st + (i - 1) * E, N * E, d->p.recurrent, E, d->step, E, B, E, E, d->ds + (i - 1) * E, N * E,
+                              d->g.recurrent);
+    }
+}
+
+static void encode_backward(decoder *d, const int *inputs)
+{
+    const int64_t E = d->s.width, N = d->s.length;
+    for (int64_t r = 0; r < d->rows; r++)
+        for (int64_t c = 0; c < E; c++) {
+            const float h = d->h[r * E + c], dx = d->dh[r * E + c] * (1 - h * h);
+            d->g.input_tokens[inputs[r] * E + c] += dx;
+            d->g.input_places[r % N * E + c] += dx;
+        }
+}
+
+static void adam(decoder *d, double rate)
+{
+    const double decay1 = 0.9, decay2 = 0.98;
+    d->steps++;
+    const double scale1 = 1 / (1 - pow(decay1, (double)d->steps)), scale2 = 1 / (1 - pow(decay2, (double)d->steps));
+    for (int64_t n = 0; n < d->count; n++) {
+        const double g = (double)d->grads[n], m = decay1 * (double)d->moment1[n] + (1 - decay1) * g;
+        const double v = decay2 * (double)d->moment2[n] + (1 - decay2) * g * g;
+        d->moment1[n] = (float)m, d->moment2[n] = (float)v;
+        d->all[n] -= (float)(rate * m * scale1 / (sqrt(v * scale2) + 1e-9));
+    }
+}
+
+attn_status decoder_learn(decoder *d, const int *inputs, const int *outputs, double rate, double *loss, attn_error *error)
+{
+    const int64_t E = d->s.width, V = d->s.vocabulary, size = d->rows * E;
+    encode(d, inputs);
+    step_states(d, outputs, 0, d->s.length);
+    attn_status status = attend(d, d->forward, error);
+    if (status != ATTN_OK) return status;
+    *loss = judge(d, outputs);
+    memset(d->grads, 0, (size_t)d->count * sizeof *d->grads);
+    memset(d->ds, 0, (size_t)size * sizeof *d->ds);
+    memset(d->dc, 0, (size_t)size * sizeof *d->dc);
+    for (int64_t r = 0; r < d->rows; r++)
+        for (int64_t v = 0; v < V; v++) d->g.out_bias[v] += d->logits[r * V + v];
+    multiply_backward(d->st, E, d->p.out, 2 * E, d->logits, V, d->rows, E, V, d->ds, E, d->g.out);
+    multiply_backward(d->c, E, d->p.out + E, 2 * E, d->logits, V, d->rows, E, V, d->dc, E, d->g.out + E);
+    status = attend_backward(d, error);
+    if (status != ATTN_OK) return status;
+    steps_backward(d, outputs);
+    encode_backward(d, inputs);
+    adam(d, rate);
+    return ATTN_OK;
+}
