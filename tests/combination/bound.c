@@ -306,8 +306,9 @@ void bounds_make_backward(bounds *out, const ref_problem *p, const ref_second *s
 
 void bounds_free(bounds *out)
 {
-    double *all[] = {out->o,    out->lse,   out->tan_o,  out->tan_lse, out->q, out->k,         out->v,
-                     out->bias, out->scale, out->slopes, out->sink,    out->w, out->bias_table};
+    double *all[] = {out->o,          out->lse,           out->tan_o,           out->tan_lse,    out->q,         out->k,
+                     out->v,          out->bias,          out->scale,           out->slopes,     out->sink,      out->w,
+                     out->bias_table, out->relative_keys, out->relative_values, out->relative_u, out->relative_v};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

@@ -187,7 +187,8 @@ static void test_as_a_bias(void **state)
                 a.bias = bias, a.o = o[1];
                 assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
                 for (int h = 0; h < H; h++)
-                    for (int64_t i = 0; i < Sq * D; i++) assert_true(fabsf(o[0][h][0][i] - o[1][h][0][i]) < 2e-6F);
+                    for (int64_t i = 0; i < Sq; i++)
+                        for (int c = 0; c < D; c++) assert_true(fabsf(o[0][h][i][c] - o[1][h][i][c]) < 2e-6F);
             }
     const int64_t ends[] = {INT64_MAX, INT64_MIN};
     for (int e = 0; e < 2; e++) { /* one number for all keys changes nothing */
