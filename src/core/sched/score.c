@@ -91,7 +91,9 @@ static void find_stairs(const attn_task *task, const attn_tile *tile, const attn
     int64_t to = attn_add_saturate(attn_add_saturate(position, sight->right), 1);
     from = sight->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
     to = sight->right == INT64_MAX ? far : attn_clamp(attn_add_saturate(to, -keys->low), -far, far);
-    const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows, most = (int32_t)n;
+    /* Where empty rows are uniform, blocks behind the sequence's end are visited too. */
+    const int32_t most = (int32_t)attn_clamp(sight->len_kv - keys->low, 0, n);
+    const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows;
     for (int32_t i = 0; i < tile->width * task->walk->kernel->lanes; i++) {
         const int32_t lane = i < rows ? i : rows - 1, begin = first + lane, end = last + lane;
         low[i] = begin < 0 ? 0 : begin > most ? most : begin;
