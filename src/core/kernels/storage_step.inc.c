@@ -8,7 +8,7 @@
 /* `count` elements from `index` on, 1 <= count; the lanes past them are 0.  Nothing else is touched. */
 VF_INLINE vf load_some(const attn_dtype dtype, const void *base, int64_t index, int64_t count)
 {
-    if (count >= VF_LANES) return vf_load_as(dtype, base, index);
+    if (VF_LANES == 1 || count >= VF_LANES) return vf_load_as(dtype, base, index);
     if (dtype == REAL_DTYPE) return vf_load_part((const real *)base + index, count);
     double part[VF_LANES] = {0}; /* room for any type */
     memcpy(part, (const char *)base + index * bytes_of(dtype), (size_t)(count * bytes_of(dtype)));
@@ -21,7 +21,7 @@ VF_INLINE void store_some(const attn_dtype dtype, void *base, int64_t index, vf 
         vf_store_as(dtype, base, index, x);
     } else if (dtype == REAL_DTYPE) {
         vf_store_part((real *)base + index, x, count);
-    } else {
+    } else if (VF_LANES > 1) {
         double part[VF_LANES];
         vf_store_as(dtype, part, 0, x);
         memcpy((char *)base + index * bytes_of(dtype), part, (size_t)(count * bytes_of(dtype)));
