@@ -156,7 +156,7 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
         _mm512_storeu_ps(p, v);
         break;
     case ATTN_F16:
-        _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+        _mm256_storeu_si256((__m256i *)(void *)p, _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
         break;
     case ATTN_BF16:
         _mm256_storeu_si256((__m256i *)(void *)p, bf16_of(v));

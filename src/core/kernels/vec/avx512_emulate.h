@@ -84,11 +84,11 @@ EMULATE_PARTS(pd, __m512d, double, 8)
 #define __mmask16             simde__mmask16
 #define _mm512_shuffle_f32x4  simde_mm512_shuffle_f32x4
 #define _mm512_shuffle_f64x2  simde_mm512_shuffle_f64x2
-#undef _mm512_cvtps_ph
-#define _mm512_cvtps_ph(x, rounding) emulate_cvtps_ph(x)
-#define _mm512_cvtpd_ps              emulate_cvtpd_ps
-#define _mm512_cvtps_pd              emulate_cvtps_pd
-#define _mm512_cvtepi32_pd           emulate_cvtepi32_pd
+#undef _mm512_maskz_cvtps_ph
+#define _mm512_maskz_cvtps_ph(mask, x, rounding) emulate_cvtps_ph(x)
+#define _mm512_cvtpd_ps                          emulate_cvtpd_ps
+#define _mm512_cvtps_pd                          emulate_cvtps_pd
+#define _mm512_cvtepi32_pd                       emulate_cvtepi32_pd
 #undef _mm256_cvtph_ps
 #define _mm256_cvtph_ps       emulate_cvtph_ps_half
 #define _mm512_maskz_loadu_ps emulate_maskz_loadu_ps
