@@ -45,8 +45,8 @@ static void compare(attn_dtype dtype)
 static void test_once_wrong(void **state)
 {
     static const char *const texts[] = {
-        "fwd:f32:b2:hq2:sq9:skv249:d53:dv66:align=bottom-right:lens=kv:scale=-0.125:block=7,53/0.5/b1:empty=uniform:seed=90556 "
-        "more",
+        ("fwd:f32:b2:hq2:sq9:skv249:d53:dv66:align=bottom-right:lens=kv:scale=-0.125:block=7,53/0.5/b1:empty=uniform:seed=90556 "
+         "more"),
         "fwd:f32:b2:hq9:hkv3:sq6:skv9:d8:dv24:mask=0.3:bias=q1k1:lens=kv:scale=heads:dropout=0.875:empty=uniform:seed=92755 more",
         "fwd:bf16:b3:hq3:sq12:skv295:d3:dv37:causal:offset:window=0,152:scale=heads:seed=90021 more",
     };
