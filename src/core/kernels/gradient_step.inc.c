@@ -194,7 +194,9 @@ VF_INLINE void store_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, dou
 {
     for (int64_t j = 0; j < n; j++)
         for (int64_t c = 0; c < dim; c += VF_LANES)
-            store_some(dtype, dst, j * stride + c, vf_mul(vf_set((real)factor), vf_load(src + j * ld + c)), dim - c);
+            /* No further than the row: behind it may be the next head's, which another thread writes. */
+            store_some(dtype, dst, j * stride + c, vf_mul(vf_set((real)factor), load_some(REAL_DTYPE, src, j * ld + c, dim - c)),
+                       dim - c);
 }
 
 static void step_store_rows(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,
