@@ -83,7 +83,9 @@ ATTN_API attn_status attn_latent_decode(const attn_latent *latent, const attn_la
 ATTN_API attn_status attn_latent_count(const attn_latent *latent, const attn_latent_weights *weights, int64_t batch, int64_t len_q,
                                        int64_t len_kv, attn_layer_counts *counts, attn_error *error);
 
-/* As attn_layer_initialise, each matrix by its own rows and columns (ATTN_INIT_XAVIER, ATTN_INIT_SMALL); norms are 1. */
+/* As attn_layer_initialise, each matrix by its own rows and columns; the channels of one head are head_dim + dim_rotary of a query,
+ * head_dim of a key and head_dim_v of a value.  ATTN_INIT_TORCH is torch.nn.Linear's rule for each: uniform within 1/sqrt(in).
+ * Norms are 1. */
 ATTN_API attn_status attn_latent_initialise(const attn_latent *latent, const attn_latent_weights *weights, attn_init init,
                                             uint64_t seed, attn_error *error);
 

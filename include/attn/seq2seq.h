@@ -74,7 +74,8 @@ ATTN_API attn_status attn_seq2seq_step(const attn_seq2seq *module, const attn_se
 ATTN_API attn_status attn_seq2seq_count(const attn_seq2seq *module, const attn_seq2seq_weights *weights, int64_t batch,
                                         int64_t len_q, int64_t len_kv, attn_layer_counts *counts, attn_error *error);
 
-/* Each matrix by its own rows and columns (ATTN_INIT_XAVIER, ATTN_INIT_SMALL); the bias 0. */
+/* As attn_layer_initialise, each matrix by its own rows and columns, as those of one head; w of an additive score is a row of one.
+ * ATTN_INIT_TORCH is torch.nn.Linear's rule for each: uniform within 1/sqrt(in).  The bias is 0. */
 ATTN_API attn_status attn_seq2seq_initialise(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_init init,
                                              uint64_t seed, attn_error *error);
 

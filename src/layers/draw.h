@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * draw.h - numbers that depend on a seed and a place alone. */
+ * draw.h - numbers that depend on a seed and a place alone, and how far those of a matrix reach. */
 #ifndef ATTN_LAYERS_DRAW_H
 #define ATTN_LAYERS_DRAW_H
 
 #include <math.h>
 #include <stdint.h>
+
+#include "attn/layers.h"
 
 /* A number in (0, 1) from a place: SplitMix64's finalizer (Steele et al. 2014) over the seed and a counter. */
 static inline double draw_uniform(uint64_t seed, uint64_t counter)
@@ -19,6 +21,28 @@ static inline double draw_uniform(uint64_t seed, uint64_t counter)
 static inline double draw_normal(uint64_t seed, uint64_t counter)
 {
     return sqrt(-2 * log(draw_uniform(seed, 2 * counter))) * cos(6.283185307179586 * draw_uniform(seed, 2 * counter + 1));
+}
+
+/* How far the numbers of a matrix reach (uniform), or their standard deviation (normal), by attn_init: it takes `in` channels to
+ * `out`, of which of_head are one head's. */
+static inline double draw_spread(attn_init init, double in, double out, double of_head)
+{
+    switch (init) {
+    case ATTN_INIT_HEAD:
+        return sqrt(2 / (in + of_head));
+    case ATTN_INIT_SMALL:
+        return 0.02;
+    case ATTN_INIT_TORCH:
+        return 1 / sqrt(in);
+    default:
+        return sqrt(6 / (in + out));
+    }
+}
+
+static inline double draw_number(attn_init init, double spread, uint64_t seed, uint64_t counter)
+{
+    const int gaussian = init == ATTN_INIT_HEAD || init == ATTN_INIT_SMALL;
+    return spread * (gaussian ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1);
 }
 
 #endif

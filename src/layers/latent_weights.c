@@ -42,24 +42,29 @@ attn_status attn_latent_count(const attn_latent *given, const attn_latent_weight
     return succeed(error);
 }
 
+/* Of row n of matrix i: how many channels of its head it stands among, or all where there are no heads. */
+static double rows_of_head(const latent *m, int i, int64_t n, int64_t rows)
+{
+    if (i == QUERY_UP) return (double)(m->dim + m->rotary);
+    if (i != UP) return (double)rows;
+    return (double)(n % (m->dim + m->dim_v) < m->dim ? m->dim : m->dim_v);
+}
+
 attn_status attn_latent_initialise(const attn_latent *given, const attn_latent_weights *weights, attn_init init, uint64_t seed,
                                    attn_error *error)
 {
     latent m;
     TRY(latent_resolve(given, &m, error));
     TRY(latent_bind(&m, weights, 1, error));
-    CHECK(init == ATTN_INIT_XAVIER || init == ATTN_INIT_SMALL, ATTN_ERR_ARGUMENT, "latent: init (%d) is neither Xavier nor small",
-          (int)init);
+    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "latent: init (%d) is no attn_init", (int)init);
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
         latent_shape(&m, i, &rows, &columns);
-        const double reach = init == ATTN_INIT_SMALL ? 0.02 : sqrt(6 / (double)(rows + columns));
         for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++) {
             const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
-            number_put(&m.l, m.w[i], n,
-                       i >= MATRICES             ? 1
-                       : init == ATTN_INIT_SMALL ? reach * draw_normal(seed, counter)
-                                                 : reach * (2 * draw_uniform(seed, counter) - 1));
+            const double spread =
+                i < MATRICES ? draw_spread(init, (double)columns, (double)rows, rows_of_head(&m, i, n / columns, rows)) : 0;
+            number_put(&m.l, m.w[i], n, i < MATRICES ? draw_number(init, spread, seed, counter) : 1);
         }
     }
     return succeed(error);

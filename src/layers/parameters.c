@@ -39,24 +39,14 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
     return succeed(error);
 }
 
-/* How far numbers reach (uniform), or their standard deviation (normal). */
 static double spread(const layer *l, const projection *p, attn_init init)
 {
-    const double width = (double)(p->heads * p->dim), in = p->to_model ? width : (double)p->model,
-                 out = p->to_model ? (double)p->model : width;
-    switch (init) {
-    case ATTN_INIT_HEAD:
-        return sqrt(2 / (in + (p->to_model ? out : (double)p->dim)));
-    case ATTN_INIT_SMALL:
-        return 0.02;
-    case ATTN_INIT_TORCH: {
-        const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
-        const double rows = (double)(l->heads_q * l->head_dim + l->heads_kv * (l->head_dim + l->head_dim_v));
-        return p->to_model ? 1 / sqrt(in) : sqrt(6 / (in + (fused ? rows : out)));
-    }
-    default:
-        return sqrt(6 / (in + out));
-    }
+    const double width = (double)(p->heads * p->dim), model = (double)p->model;
+    if (p->to_model) return draw_spread(init, width, model, model);
+    if (init != ATTN_INIT_TORCH) return draw_spread(init, model, width, (double)p->dim);
+    const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
+    const int64_t rows = l->heads_q * l->head_dim + l->heads_kv * (l->head_dim + l->head_dim_v);
+    return draw_spread(ATTN_INIT_XAVIER, model, fused ? (double)rows : width, 0);
 }
 
 attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weights *weights, attn_init init, uint64_t seed,
@@ -66,7 +56,6 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
     TRY(layer_resolve(given, &l, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is no attn_init", (int)init);
     TRY(layer_bind(&l, weights, 1, error));
-    const int gaussian = init == ATTN_INIT_HEAD || init == ATTN_INIT_SMALL;
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
         const double reach = spread(&l, p, init);
@@ -75,7 +64,7 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
             for (int64_t c = 0; c < p->dim; c++)
                 for (int64_t m = 0; m < p->model; m++, counter++)
                     number_put(&l, p->at.weight, h * p->at.stride_head + c * p->at.stride_channel + m * p->at.stride_model,
-                               reach * (gaussian ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1));
+                               draw_number(init, reach, seed, counter));
         const int64_t biases = p->to_model ? p->model : p->heads * p->dim;
         for (int64_t c = 0; p->at.bias && c < biases; c++) number_put(&l, p->at.bias, c, 0);
     }

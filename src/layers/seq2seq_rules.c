@@ -153,20 +153,17 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
     module m;
     TRY(module_resolve(given, &m, error));
     TRY(module_bind(&m, weights, 1, error));
-    CHECK(init == ATTN_INIT_XAVIER || init == ATTN_INIT_SMALL, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is neither Xavier nor small",
-          (int)init);
+    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is no attn_init", (int)init);
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         module_shape(&m, i, &rows, &columns);
-        const double reach = i == HIDDEN_BIAS          ? 0
-                             : init == ATTN_INIT_SMALL ? 0.02
-                                                       : sqrt(6 / (double)(rows + (columns ? columns : 1)));
-        for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++) {
-            const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
-            number_put(&of_type, m.w[i], n,
-                       reach * (init == ATTN_INIT_SMALL ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1));
-        }
+        const int vector = columns == 0; /* a row of one matrix */
+        const double in = (double)(vector ? rows : columns), out = (double)(vector ? 1 : rows);
+        for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++)
+            number_put(
+                &of_type, m.w[i], n,
+                i == HIDDEN_BIAS ? 0 : draw_number(init, draw_spread(init, in, out, out), seed, ((uint64_t)i << 60) + (uint64_t)n));
     }
     return succeed(error);
 }

@@ -602,8 +602,8 @@ static void test_refused_by_some(void **state)
     counts.struct_size = sizeof counts;
     assert_int_equal(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE);
     assert_string_equal(error.message, "latent: batch (-1), len_q (1) or len_kv (1) is negative");
-    assert_int_equal(attn_latent_initialise(&g.latent, &g.weights, ATTN_INIT_TORCH, 0, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: init (3) is neither Xavier nor small");
+    assert_int_equal(attn_latent_initialise(&g.latent, &g.weights, (attn_init)4, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: init (4) is no attn_init");
     assert_int_equal(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "latent: tensors is NULL");
     assert_int_equal(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);

@@ -57,39 +57,6 @@ static void test_counts(void **state)
     assert_int_equal(counts.cache_per_token * 2048 * 32, INT64_C(2) << 30);
 }
 
-static void test_initialise(void **state)
-{
-    static float w[4][256 * 256], again[4][256 * 256];
-    const struct {
-        attn_init init;
-        double deviation[4]; /* of query, key, value, output, at D 256 and 8 heads of 32 */
-    } cases[] = {{ATTN_INIT_XAVIER, {sqrt(2.0 / 512), sqrt(2.0 / 512), sqrt(2.0 / 512), sqrt(2.0 / 512)}},
-                 {ATTN_INIT_HEAD, {sqrt(2.0 / 288), sqrt(2.0 / 288), sqrt(2.0 / 288), sqrt(2.0 / 512)}},
-                 {ATTN_INIT_SMALL, {0.02, 0.02, 0.02, 0.02}},
-                 {ATTN_INIT_TORCH, {sqrt(2.0 / 1024), sqrt(2.0 / 1024), sqrt(2.0 / 1024), sqrt(1.0 / 768)}}};
-    attn_layer layer = {.struct_size = sizeof layer, .dim_model = 256, .heads_q = 8};
-    attn_layer_weights weights = {
-        .struct_size = sizeof weights, .query.weight = w[0], .key.weight = w[1], .value.weight = w[2], .output.weight = w[3]};
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(attn_layer_initialise(&layer, &weights, cases[i].init, 5, NULL), ATTN_OK);
-        memcpy(again, w, sizeof w);
-        assert_int_equal(attn_layer_initialise(&layer, &weights, cases[i].init, 5, NULL), ATTN_OK);
-        assert_memory_equal(w, again, sizeof w);
-        for (int p = 0; p < 4; p++) {
-            const int n = 256 * 256;
-            double mean = 0, square = 0;
-            for (int j = 0; j < n; j++) mean += w[p][j], square += (double)w[p][j] * w[p][j];
-            mean /= n;
-            const double deviation = cases[i].deviation[p];
-            assert_true(fabs(mean) < 5 * deviation / sqrt(n));                       /* 5 sigma of a mean */
-            assert_true(fabs(sqrt(square / n) / deviation - 1) < 5 * sqrt(0.5 / n)); /* and of a deviation */
-        }
-        assert_int_equal(attn_layer_initialise(&layer, &weights, cases[i].init, 6, NULL), ATTN_OK);
-        assert_memory_not_equal(w, again, sizeof w);
-    }
-}
-
 /* Stored and loaded again, from any layout, the weights are the same numbers. */
 static void test_store_and_load(void **state)
 {
@@ -340,10 +307,9 @@ static void test_real(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),         cmocka_unit_test(test_initialise),
-                                       cmocka_unit_test(test_store_and_load), cmocka_unit_test(test_bad_files),
-                                       cmocka_unit_test(test_bad_extra),      cmocka_unit_test(test_group_heads),
-                                       cmocka_unit_test(p16_identity),        cmocka_unit_test(p16_fused),
-                                       cmocka_unit_test(test_padded_batch),   cmocka_unit_test(test_real)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),    cmocka_unit_test(test_store_and_load), cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_bad_extra), cmocka_unit_test(test_group_heads),    cmocka_unit_test(p16_identity),
+        cmocka_unit_test(p16_fused),      cmocka_unit_test(test_padded_batch),   cmocka_unit_test(test_real)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
