@@ -46,6 +46,9 @@ enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 void input_free(attention_input *input);
 
+/* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
+int input_integer(const attn_tensor *t, int64_t k, int64_t *value);
+
 /* "[6, 12, 14, 32]" */
 enum { SHAPE_TEXT = 200 };
 const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape);

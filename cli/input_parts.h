@@ -20,8 +20,6 @@ const void *input_convert(attention_input *input, const attn_tensor *t, attn_dty
 
 /* 1 if the axes of `shape` are, from the last one, each 1 or the size of the input's leading axis; *full: all are that size. */
 int input_fits_leading(const attention_input *input, int rank, const int64_t *shape, int *full);
-/* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
-int input_integer(const attn_tensor *t, int64_t k, int64_t *value);
 
 /* k or v: of a float type, or i8 with its scales. */
 attn_status input_check_whole(const attention_input *input, tensor_role r, attn_error *error);

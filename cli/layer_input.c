@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layer_input.c - what `attn layer` reads beside weights: rows of channels, lengths, and the tensors of options. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "failure.h"
+#include "input.h"
+#include "layer.h"
+
+attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_tensor **t, attn_error *error)
+{
+    char shape[SHAPE_TEXT];
+    *t = attn_tensors_find(w->file, name);
+    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s", name);
+    if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; a layer computes in f32 or f64", name,
+                       attn_dtype_name((*t)->dtype));
+    if ((*t)->rank != 2 && (*t)->rank != 3)
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' has shape %.100s; expected [token, channel] or [batch, token, channel]",
+                       name, shape_text(shape, (*t)->rank, (*t)->shape));
+    if (rank && ((*t)->rank != rank || (rank == 3 && (*t)->shape[0] != w->x->shape[0]) || (*t)->dtype != w->x->dtype))
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; it does not fit x", name, attn_dtype_name((*t)->dtype),
+                       shape_text(shape, (*t)->rank, (*t)->shape));
+    return ATTN_OK;
+}
+
+static int64_t tokens_of(const attn_tensor *t) { return t->shape[t->rank - 2]; }
+
+/* ---- lengths ---- */
+
+enum { LENGTHS_Q, LENGTHS_KV, BEGINS_Q, BEGINS_KV };
+static const char *const index_names[] = {"lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv"};
+
+/* Whole numbers as i64. */
+static attn_status read_index(layer_work *w, int i, const attn_tensor *t, int64_t least, attn_error *error)
+{
+    char shape[SHAPE_TEXT];
+    if (t->rank != 1 || t->dtype < ATTN_I8 || t->dtype > ATTN_U64)
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected whole numbers, %s", t->name,
+                       attn_dtype_name(t->dtype), shape_text(shape, t->rank, t->shape),
+                       i < BEGINS_Q ? "one for each batch entry" : "[sequences + 1] of them");
+    if (t->shape[0] < least) return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is empty; it begins with 0", t->name);
+    w->index[i] = need_memory(t->shape[0], sizeof *w->index[i]);
+    for (int64_t k = 0; k < t->shape[0]; k++)
+        if (!input_integer(t, k, &w->index[i][k]))
+            return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': a number beyond 2^63", t->name);
+    return ATTN_OK;
+}
+
+/* How many of an entry's tokens are real. */
+static attn_status find_lengths(layer_work *w, int i, int64_t tokens, attn_error *error)
+{
+    const attn_tensor *t = attn_tensors_find(w->file, index_names[i]);
+    if (!t) return ATTN_OK;
+    attn_status status = read_index(w, i, t, 0, error);
+    if (status == ATTN_OK && t->shape[0] != w->batch)
+        status = failure(error, ATTN_ERR_SHAPE, "tensor '%s' has %" PRId64 " numbers; x has a batch of %" PRId64, t->name,
+                         t->shape[0], w->batch);
+    for (int64_t b = 0; status == ATTN_OK && b < w->batch; b++)
+        if (w->index[i][b] < 0 || w->index[i][b] > tokens)
+            status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': number %" PRId64 " (%" PRId64 ") is not within 0 and %" PRId64,
+                             t->name, b, w->index[i][b], tokens);
+    return status;
+}
+
+/* Where each of the sequences begins that lie end to end; *longest of them. */
+static attn_status find_begins(layer_work *w, int i, const char *name, const attn_tensor *rows, int64_t *longest, attn_error *error)
+{
+    const attn_tensor *t = attn_tensors_find(w->file, name);
+    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s, and x is packed", name);
+    if (rows->rank != 2)
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s': packed sequences are [token, channel], and %s has %d axes", t->name,
+                       rows->name, rows->rank);
+    attn_status status = read_index(w, i, t, 1, error);
+    const int64_t total = tokens_of(rows);
+    int64_t last = 0;
+    *longest = 0;
+    for (int64_t b = 0; status == ATTN_OK && b < t->shape[0]; b++) {
+        const int64_t at = w->index[i][b], low = b + 1 == t->shape[0] ? total : last, high = b ? total : 0;
+        if (at < (b ? low : 0) || at > high)
+            status = failure(error, ATTN_ERR_ARGUMENT,
+                             "tensor '%s': number %" PRId64 " (%" PRId64 ") is not within %" PRId64 " and %" PRId64, t->name, b, at,
+                             b ? low : 0, high);
+        if (at - last > *longest) *longest = at - last;
+        last = at;
+    }
+    if (status == ATTN_OK && total && t->shape[0] == 1)
+        status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' has no end; %s has %" PRId64 " tokens", t->name, rows->name, total);
+    if (status == ATTN_OK && i == BEGINS_KV && t->shape[0] - 1 != w->batch)
+        status = failure(error, ATTN_ERR_SHAPE, "tensor '%s' has %" PRId64 " sequences, and cu_seqlens_q %" PRId64, t->name,
+                         t->shape[0] - 1, w->batch);
+    if (status == ATTN_OK && i == BEGINS_Q) w->batch = t->shape[0] - 1;
+    return status;
+}
+
+attn_status layer_find_sequences(layer_work *w, attn_error *error)
+{
+    attn_status status = layer_find_rows(w, "x", 0, &w->x, error);
+    if (status == ATTN_OK && attn_tensors_find(w->file, "context"))
+        status = layer_find_rows(w, "context", w->x->rank, &w->context, error);
+    if (status != ATTN_OK) return status;
+    const attn_tensor *z = w->context ? w->context : w->x;
+    if (attn_tensors_find(w->file, "cu_seqlens_q") || attn_tensors_find(w->file, "cu_seqlens_kv")) {
+        /* without a context, one says where both begin */
+        const char *kv = w->context || attn_tensors_find(w->file, "cu_seqlens_kv") ? "cu_seqlens_kv" : "cu_seqlens_q";
+        status = find_begins(w, BEGINS_Q, "cu_seqlens_q", w->x, &w->len_q, error);
+        if (status == ATTN_OK) status = find_begins(w, BEGINS_KV, kv, z, &w->len_kv, error);
+        for (int i = LENGTHS_Q; i <= LENGTHS_KV && status == ATTN_OK; i++)
+            if (attn_tensors_find(w->file, index_names[i]))
+                status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': packed sequences have their lengths from cu_seqlens_q",
+                                 index_names[i]);
+        return status;
+    }
+    w->batch = w->x->rank == 3 ? w->x->shape[0] : 1;
+    w->len_q = tokens_of(w->x);
+    w->len_kv = tokens_of(z);
+    status = find_lengths(w, LENGTHS_Q, w->len_q, error);
+    return status == ATTN_OK ? find_lengths(w, LENGTHS_KV, w->len_kv, error) : status;
+}
+
+/* ---- the tensors of options ---- */
+
+/* One that broadcasts to [batch, head, query, key]; *one has the axes on which it does. */
+static attn_status find_pairs(const layer_work *w, const char *name, int keep, int *one, const void **data, attn_error *error)
+{
+    const attn_tensor *t = attn_tensors_find(w->file, name);
+    const int64_t want[4] = {w->batch, w->heads, w->len_q, w->len_kv};
+    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    if (keep ? t->dtype != ATTN_BOOL && t->dtype != ATTN_U8 : t->dtype != w->x->dtype)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; expected %s", name, attn_dtype_name(t->dtype),
+                       keep ? "bool or u8 (1 = keep)" : attn_dtype_name(w->x->dtype));
+    int fits = t->rank >= 2 && t->rank <= 4;
+    *one = 0;
+    for (int axis = 0; fits && axis < 4; axis++) {
+        const int64_t have = axis < 4 - t->rank ? 1 : t->shape[axis - 4 + t->rank];
+        if (have != want[axis]) *one |= 1 << axis;
+        fits = have == want[axis] || have == 1;
+    }
+    if (!fits)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "tensor '%s' %.60s does not broadcast to %.60s (batch, head, query, key); --ignore=%s leaves it out", name,
+                       shape_text(mine, t->rank, t->shape), shape_text(theirs, 4, want), name);
+    *data = t->data;
+    return ATTN_OK;
+}
+
+static attn_status find_numbers(const layer_work *w, const char *name, const void **data, attn_error *error)
+{
+    const attn_tensor *t = attn_tensors_find(w->file, name);
+    char shape[SHAPE_TEXT];
+    if (t->rank != 1 || t->shape[0] != w->heads || t->dtype != w->x->dtype)
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected %s [%" PRId64 "], one for each head", name,
+                       attn_dtype_name(t->dtype), shape_text(shape, t->rank, t->shape), attn_dtype_name(w->x->dtype), w->heads);
+    *data = t->data;
+    return ATTN_OK;
+}
+
+static int used(const layer_work *w, const char *name)
+{
+    const attn_tensor *t = attn_tensors_find(w->file, name);
+    /* the bias of an additive score's hidden channels stands in the same file */
+    if (!t || (!w->kind->has_heads && strcmp(name, "bias") == 0 && t->rank == 1)) return 0;
+    for (const char *const *ignored = w->settings->ignored; *ignored; ignored++)
+        if (strcmp(*ignored, name) == 0) return 0;
+    return 1;
+}
+
+attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error)
+{
+    problem_spec spec = *given;
+    attn_args *a = &w->attention_args;
+    attn_status status = ATTN_OK;
+    *a = (attn_args){.struct_size = sizeof(attn_args), .dropout_seed = spec.seed};
+    if (spec.offset_kind || spec.order)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "a layer takes no %s; x is [batch, token, channel]",
+                       spec.order ? "layout" : "offset");
+    spec.rope = 0; /* the layer's own */
+    spec.dtype = w->x->dtype == ATTN_F64 ? SPEC_F64 : SPEC_F32;
+    spec.shape = (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, 1, 1};
+    if ((spec.mask = used(w, "mask"))) status = find_pairs(w, "mask", 1, &spec.mask_one, &a->mask, error);
+    if (status == ATTN_OK && (spec.bias = used(w, "bias"))) status = find_pairs(w, "bias", 0, &spec.bias_one, &a->bias, error);
+    if (status == ATTN_OK && used(w, "slopes")) {
+        spec.alibi = SPEC_ALIBI_HEAD;
+        status = find_numbers(w, "slopes", &a->slopes, error);
+    }
+    if (status == ATTN_OK && (spec.sink = used(w, "sink"))) status = find_numbers(w, "sink", &a->sink, error);
+    /* tokens that are padding are not decoded: nor are they, then, with all at once */
+    if (w->settings->decode && !w->context && w->index[LENGTHS_KV]) a->lengths_q = w->index[LENGTHS_KV];
+    if (status == ATTN_OK) status = problem_build(&spec, &w->attention, error);
+    if (status != ATTN_OK) return status;
+
+    w->attention.shape = (attn_shape){0};
+    w->attention.q = w->attention.k = w->attention.v = w->attention.o = (attn_layout){0};
+    w->attention.want.weights = w->settings->weights;
+    w->attention.mask.index_dtype = ATTN_I64;
+    w->attention.mask.packed = w->index[BEGINS_Q] != NULL;
+    if (!a->lengths_q) a->lengths_q = w->index[LENGTHS_Q];
+    w->attention.mask.lengths_q = a->lengths_q != NULL;
+    w->attention.mask.lengths_kv = w->index[LENGTHS_KV] != NULL;
+    a->lengths_kv = w->index[LENGTHS_KV];
+    a->cu_seqlens_q = w->index[BEGINS_Q];
+    a->cu_seqlens_kv = w->index[BEGINS_KV];
+    return ATTN_OK;
+}
