@@ -53,6 +53,17 @@ static void step_features(attn_features kind, int64_t n, int64_t dim, void *X, i
     }
 }
 
+static void step_lane_features(attn_features kind, int width, int64_t dim, void *Xt)
+{
+    for (int64_t c = 0; c < dim; c++) {
+        real *x = (real *)Xt + c * TILE;
+        for (int v = 0; v < width * VF_LANES; v += VF_LANES) {
+            if (kind == ATTN_FEATURES_ELU1) vf_store(x + v, elu1(vf_load(x + v)));
+            else vf_store(x + v, vf_max(vf_zero(), vf_load(x + v)));
+        }
+    }
+}
+
 /* G = (gradient of features F) becomes the gradient of x. */
 static void step_features_backward(attn_features kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld)
 {

@@ -120,33 +120,6 @@ VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, cons
     }
 }
 
-/* Asks for a line of each page first, all in a row: while the processor looks up where a page lies, nothing behind that can
- * finish, but several are looked up at the same time. */
-VF_INLINE void ask_pages(attn_soon *a)
-{
-    enum { PAGE = 4096 };
-    for (int k = 0; k < a->count && !a->begun; k++) {
-        const struct attn_soon_rows *rows = &a->list[k];
-        uintptr_t end = rows->at + (uintptr_t)((rows->rows - 1) * rows->stride + rows->bytes);
-        for (uintptr_t at = rows->at; at < end; at = (at | (PAGE - 1)) + 1) __builtin_prefetch((const void *)at, 0, 2);
-    }
-    a->begun = 1;
-}
-
-/* Asks for the next `lines` lines.  Into the second level: the first one is full of the products' own. */
-VF_INLINE void ask_lines(attn_soon *a, int64_t lines)
-{
-    for (; lines > 0 && a->next < a->count; lines--) {
-        struct attn_soon_rows *rows = &a->list[a->next];
-        __builtin_prefetch((const void *)(rows->at + (uintptr_t)a->byte), 0, 2);
-        a->byte += 64;
-        if (a->byte < rows->bytes) continue;
-        a->byte = 0;
-        rows->at += (uintptr_t)rows->stride;
-        if (--rows->rows == 0) a->next++;
-    }
-}
-
 VF_INLINE void outer_panel(const int width, int64_t n, int64_t queries, const real *A, const real *B, real *C, int64_t ldc,
                            attn_soon *soon)
 {

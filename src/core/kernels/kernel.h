@@ -391,6 +391,8 @@ typedef struct attn_token {
 typedef struct attn_linear_kernel {
     /* X = f(X) for n rows, in place; the maps that are not random, but identity. */
     void (*features)(attn_features kind, int64_t n, int64_t dim, void *X, int64_t ld);
+    /* The same in a tile, Xt [dim][tile_q]: the maps that take each number for itself (ELU+1, ReLU). */
+    void (*lane_features)(attn_features kind, int width, int64_t dim, void *Xt);
     /* G = f'(x)^T G, from F = f(x). */
     void (*features_backward)(attn_features kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld);
     /* U[j][m] = omega_m.x_j becomes the features (twice `count` for cosines and sines). */
@@ -399,20 +401,25 @@ typedef struct attn_linear_kernel {
     /* G, the gradient of features F, becomes that of omega_m.x_j, m < count; sums[j] = the factor of x_j beside it. */
     void (*random_features_backward)(attn_features kind, int64_t n, int64_t count, const void *F, void *G, int64_t ld, void *sums);
 
+    /* The products; `soon` is asked for meanwhile.  S[j][lane] = sum_c K[j][c] Xt[c][lane]. */
+    void (*pairs)(int width, int64_t n, int64_t dim, const void *Xt, const void *K, int64_t ldk, void *S, attn_soon *soon);
+    /* Ot[d][lane] = (add: +=) sum_j V[j][d] Xt[j][lane] for d < dim, j < n. */
+    void (*read)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, int add, void *Ot, attn_soon *soon);
+    /* St[c][d] += sum_j K[j][c] V[j][d], V in column panels. */
+    void (*update_state)(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
+                         int64_t ld, attn_soon *soon);
+
     /*
      * S[r][lane] = (S[r][lane] + add_lanes[lane] + add_rows[r]) exp(lane_log[lane] - row_log[r]) where r <= first + lane, else 0;
      * sums[lane] += what became of it.  reverse: where r >= first + lane, and with the sign of the exponent changed.  Each of
-     * add_lanes, add_rows and (both) logs may be NULL.
+     * add_lanes, add_rows, sums and (both) logs may be NULL.
      */
     void (*weigh)(int width, int64_t n, void *S, int64_t first, int reverse, const void *add_lanes, const void *add_rows,
                   const void *lane_log, const void *row_log, void *sums);
-    /* Ot[c][lane] += sum_d St[c][d] Xt[d][lane] for c < n, d < dim. */
-    void (*add_through)(int width, int64_t n, int64_t dim, const void *Xt, const void *St, int64_t ld, void *Ot);
+    /* Rows of the compute type, with ld; returns 1 if all are finite. */
+    int (*take_rows)(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld);
     /* Column panels of n rows, times weights[j] (NULL: 1): element (j, c) at (c / tile_q)*n*tile_q + j*tile_q + c % tile_q. */
     void (*pack_panels)(int64_t n, int64_t dim, const void *X, int64_t ld, const void *weights, void *panels);
-    /* St[c][d] += sum_j K[j][c] V[j][d], V in column panels. */
-    void (*update_state)(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
-                         int64_t ld);
     /* z[c] += sum_j weights[j] X[j][c] (NULL: 1). */
     void (*add_columns)(int64_t n, int64_t dim, const void *X, int64_t ld, const void *weights, void *z);
     /* Ot[c][lane] += z[c] lanes[lane] (NULL: 1). */

@@ -6,60 +6,59 @@
  */
 #ifdef VF_LANES
 
-/*
- * One vector of lanes, at tokens at + lane, over rows of S at tokens 0 .. n-1 (both counted from row 0).  A row is kept where it is
- * not after the lane (reverse: not before it).
- */
-VF_INLINE void weigh_lanes(const int decayed, int64_t n, real *S, int64_t at, int reverse, vf add, const real *add_rows,
-                           vf lane_log, const real *row_log, real *sum)
+/* One vector of lanes, at tokens at + lane, over rows from .. to-1 of S at tokens from .. (both counted from row 0).  cut: a row is
+ * kept where it is not after the lane (reverse: not before it). */
+VF_INLINE vf weigh_rows(const int decayed, const int cut, int64_t from, int64_t to, real *S, int64_t at, int reverse, vf add,
+                        const real *add_rows, vf lane_log, const real *row_log, vf total)
 {
     int32_t steps[VF_LANES];
     for (int i = 0; i < VF_LANES; i++) steps[i] = i;
     const vf position = vf_of_i32(steps);
-    vf total = vf_load(sum);
-    for (int64_t r = 0; r < n; r++) {
+    for (int64_t r = from; r < to; r++) {
         vf x = vf_add(vf_load(S + r * TILE), add);
         if (add_rows) x = vf_add(x, vf_set(add_rows[r]));
         if (decayed) {
             vf row = vf_set(row_log[r]);
             x = vf_mul(x, exp_finite(reverse ? vf_sub(row, lane_log) : vf_sub(lane_log, row)));
         }
-        if (reverse ? r < at + VF_LANES - 1 : r > at) {
+        if (cut) {
             vf row = vf_set((real)(r - at));
             x = vf_select(reverse ? vf_ge(row, position) : vf_ge(position, row), x, vf_zero());
         }
         vf_store(S + r * TILE, x);
         total = vf_add(total, x);
     }
-    vf_store(sum, total);
+    return total;
+}
+
+VF_INLINE vf sum_rows(int64_t from, int64_t to, const real *S, vf total)
+{
+    for (int64_t r = from; r < to; r++) total = vf_add(total, vf_load(S + r * TILE));
+    return total;
 }
 
 static void step_weigh_triangle(int width, int64_t n, void *S, int64_t first, int reverse, const void *add_lanes,
                                 const void *add_rows, const void *lane_log, const void *row_log, void *sums)
 {
     for (int v = 0; v < width; v++) {
-        const int64_t lane = v * VF_LANES;
+        const int64_t lane = v * VF_LANES, at = first + lane;
+        const int64_t edge = reverse ? at + VF_LANES - 1 : at + 1, split = edge < 0 ? 0 : least(edge, n);
+        const int64_t kept = reverse ? split : 0, kept_end = reverse ? n : split; /* rows that every lane keeps */
+        const int64_t cut = reverse ? 0 : split, cut_end = reverse ? split : n;
         const vf add = add_lanes ? vf_load((const real *)add_lanes + lane) : vf_zero();
-        if (row_log)
-            weigh_lanes(1, n, (real *)S + lane, first + lane, reverse, add, add_rows, vf_load((const real *)lane_log + lane),
-                        row_log, (real *)sums + lane);
-        else weigh_lanes(0, n, (real *)S + lane, first + lane, reverse, add, add_rows, vf_zero(), NULL, (real *)sums + lane);
-    }
-}
-
-/* Ot[c][lane] += sum_d St[c][d] Xt[d][lane]. */
-VF_INLINE void through_rows(const int rows, const int width, int64_t dim, const real *Xt, const real *St, int64_t ld, real *Ot)
-{
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {.at = (uintptr_t)St, .rows = (uintptr_t)St};
-    product(rows, width, dim, St, ld, 1, Xt, &none, acc);
-    VF_UNROLL
-    for (int i = 0; i < rows; i++) {
-        VF_UNROLL
-        for (int v = 0; v < width; v++) {
-            real *o = Ot + i * TILE + v * VF_LANES;
-            vf_store(o, vf_add(vf_load(o), acc[i][v]));
+        const vf log = row_log ? vf_load((const real *)lane_log + lane) : vf_zero();
+        real *column = (real *)S + lane;
+        vf total = sums ? vf_load((const real *)sums + lane) : vf_zero();
+        if (row_log) {
+            total = weigh_rows(1, 0, kept, kept_end, column, at, reverse, add, add_rows, log, row_log, total);
+            total = weigh_rows(1, 1, cut, cut_end, column, at, reverse, add, add_rows, log, row_log, total);
+        } else {
+            if (add_lanes || add_rows)
+                total = weigh_rows(0, 0, kept, kept_end, column, at, reverse, add, add_rows, log, NULL, total);
+            else if (sums) total = sum_rows(kept, kept_end, column, total);
+            total = weigh_rows(0, 1, cut, cut_end, column, at, reverse, add, add_rows, log, NULL, total);
         }
+        if (sums) vf_store((real *)sums + lane, total);
     }
 }
 
@@ -83,14 +82,67 @@ VF_INLINE void through_rows(const int rows, const int width, int64_t dim, const 
         if ((n)-at >= 1) f(1, __VA_ARGS__);                                                                                        \
     } while (0)
 
-VF_INLINE void through_block(const int width, int64_t n, int64_t dim, const real *Xt, const real *St, int64_t ld, real *Ot)
+/* C[i][lane] = (add: plus) sum_k A[i*row + k*step] Xt[k][lane] in a register tile. */
+VF_INLINE void rows_times(const int rows, const int width, const int add, int64_t steps, const real *A, int64_t row, int64_t step,
+                          const real *Xt, real *C, int64_t ldc, attn_soon *soon)
 {
-    EACH_ROWS(width, n, through_rows, width, dim, Xt, St + at * ld, ld, Ot + at * TILE);
+    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
+    ask_while(soon, rows * width, steps);
+    product(rows, width, steps, A, row, step, Xt, &none, acc);
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) {
+            real *c = C + i * ldc + v * VF_LANES;
+            vf_store(c, add ? vf_add(vf_load(c), acc[i][v]) : acc[i][v]);
+        }
+    }
 }
 
-static void step_add_through(int width, int64_t n, int64_t dim, const void *Xt, const void *St, int64_t ld, void *Ot)
+VF_INLINE void pairs_block(const int width, int64_t n, int64_t dim, const real *Xt, const real *K, int64_t ldk, real *S,
+                           attn_soon *soon)
 {
-    VF_EACH_WIDTH(through_block, width, n, dim, Xt, St, ld, Ot);
+    EACH_ROWS(width, n, rows_times, width, 0, dim, K + at * ldk, ldk, 1, Xt, S + at * TILE, TILE, soon);
+}
+
+static void step_pairs(int width, int64_t n, int64_t dim, const void *Xt, const void *K, int64_t ldk, void *S, attn_soon *soon)
+{
+    ask_pages(soon);
+    VF_EACH_WIDTH(pairs_block, width, n, dim, Xt, K, ldk, S, soon);
+}
+
+VF_INLINE void read_block(const int width, const int add, int64_t n, int64_t dim, const real *Xt, const real *V, int64_t ldv,
+                          real *Ot, attn_soon *soon)
+{
+    EACH_ROWS(width, dim, rows_times, width, add, n, V + at, 1, ldv, Xt, Ot + at * TILE, TILE, soon);
+}
+
+static void step_read(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, int add, void *Ot,
+                      attn_soon *soon)
+{
+    ask_pages(soon);
+    if (add) VF_EACH_WIDTH(read_block, width, 1, n, dim, Xt, V, ldv, Ot, soon);
+    else VF_EACH_WIDTH(read_block, width, 0, n, dim, Xt, V, ldv, Ot, soon);
+}
+
+/* Rows as they are, in the compute type; 0 if one of them has NaN or an infinity. */
+VF_INLINE void take_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, const void *src, int64_t stride, real *dst, int64_t ld,
+                            vf *sum)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t c = 0; c < dim; c += VF_LANES) {
+            vf x = load_some(dtype, src, j * stride + c, dim - c);
+            vf_store(dst + j * ld + c, x);
+            *sum = vf_fma(x, vf_zero(), *sum); /* 0 times anything finite is 0, else NaN */
+        }
+}
+
+static int step_take_rows(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld)
+{
+    vf sum = vf_zero();
+    EACH_STORAGE(take_rows_as, dtype, n, dim, src, stride, dst, ld, &sum);
+    return !vm_any(vf_bits(sum));
 }
 
 static void step_pack_panels(int64_t n, int64_t dim, const void *X, int64_t ld, const void *weights, void *panels)
@@ -108,35 +160,20 @@ static void step_pack_panels(int64_t n, int64_t dim, const void *X, int64_t ld, 
         }
 }
 
-VF_INLINE void update_rows(const int rows, const int width, int64_t n, const real *K, int64_t ldk, const real *panel, real *St,
-                           int64_t ld)
-{
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K};
-    product(rows, width, n, K, 1, ldk, panel, &none, acc);
-    VF_UNROLL
-    for (int i = 0; i < rows; i++) {
-        VF_UNROLL
-        for (int v = 0; v < width; v++) {
-            real *s = St + i * ld + v * VF_LANES;
-            vf_store(s, vf_add(vf_load(s), acc[i][v]));
-        }
-    }
-}
-
 VF_INLINE void update_panel(const int width, int64_t n, int64_t dim, const real *K, int64_t ldk, const real *panel, real *St,
-                            int64_t ld)
+                            int64_t ld, attn_soon *soon)
 {
-    EACH_ROWS(width, dim, update_rows, width, n, K + at, ldk, panel, St + at * ld, ld);
+    EACH_ROWS(width, dim, rows_times, width, 1, n, K + at, 1, ldk, panel, St + at * ld, ld, soon);
 }
 
 static void step_update_state(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
-                              int64_t ld)
+                              int64_t ld, attn_soon *soon)
 {
     const real *panel = panels;
+    ask_pages(soon);
     for (int64_t first = 0; first < dim_v; first += TILE, panel += n * TILE) {
         int width = (int)least((dim_v - first + VF_LANES - 1) / VF_LANES, VF_VECTORS);
-        VF_EACH_WIDTH(update_panel, width, n, dim_k, K, ldk, panel, (real *)St + first, ld);
+        VF_EACH_WIDTH(update_panel, width, n, dim_k, K, ldk, panel, (real *)St + first, ld, soon);
     }
 }
 

@@ -37,7 +37,7 @@ typedef struct attn_linear_scratch {
     int64_t bytes;
 } attn_linear_scratch;
 
-enum { LANES_L, LANES_TERM, LANES_LOG, LANES_FACTOR, LANES_MAX, LANES_IGNORED, ATTN_LINEAR_LANES };
+enum { LANES_L, LANES_TERM, LANES_LOG, LANES_FACTOR, LANES_MAX, ATTN_LINEAR_LANES };
 
 typedef struct attn_linear_walk {
     attn_linear_problem problem; /* resolved: no default is left */
@@ -102,9 +102,18 @@ void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_l
 /* Features of n tokens from `first` on, of q (h is a query head) or k, as rows of ld_f. */
 void attn_linear_query_features(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, void *F);
 void attn_linear_key_features(const attn_linear_head *head, int64_t first, int64_t n, void *F);
+/* Features of the queries of a tile, Xt [dim_f][tile_q]. */
+void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, void *Xt);
 /* G [n][ld_f], the gradient of these features, n <= tile_q, goes through the map and is stored as grad_q or grad_k. */
 void attn_linear_store_query_gradient(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, const void *F, void *G);
 void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first, int64_t n, const void *F, void *G);
+
+/* Adds to `soon` the rows of a tensor of `len` tokens that the chunk at token `first` has, if there is one: of any, of its keys and
+ * values, of its queries and outputs. */
+void attn_linear_ask(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
+                     int64_t len, int64_t dim, attn_soon *soon);
+void attn_linear_ask_keys(const attn_linear_head *head, int64_t first, attn_soon *soon);
+void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon);
 
 /* Rows of the compute type and their distance: in place where the caller's are that, else copied to `buffer` with ld_v. */
 const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld);
@@ -121,8 +130,10 @@ double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);
 void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates);
 /* n becomes the guarded denominator; *clamped = 1 where it does not depend on n. */
 double attn_linear_guard(const attn_linear_problem *problem, double n, int *clamped);
-/* factors, and terms with a denominator, of all queries of query head h (number `in_group` of its group). */
-void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_group);
+/* factors, and terms with a denominator, of n queries of query head h (number `in_group` of its group), and A as below; or of all
+ * queries, without A. */
+void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);
+void attn_linear_all_terms(const attn_linear_head *head);
 /* A [n][ld_v]: rows of grad_o times their factors. */
 void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);
 /* Rows first .. end-1 of an output [.., .., dim] = 0. */

@@ -36,18 +36,17 @@ static void note_decay(const attn_linear_head *head, int64_t first, int64_t rows
 
 /* df(q) of one tile. */
 static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group, const attn_linear_chunk *chunk, int64_t first,
-                       int64_t at, int64_t rows)
+                       int64_t at, int64_t rows, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
-    const int64_t dv = p->shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
+    const int64_t dv = p->shape.dim_v, seen = at + rows;
     const int width = (int)attn_ceil_div(rows, w->forward->lanes);
     void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     void *G = part(head, w->scratch.G, 0), *F = part(head, w->scratch.Qf, at * w->ld_f), *terms = NULL;
 
     w->forward->pack_query(width, rows, dv, part(head, w->scratch.A, at * w->ld_v), w->compute, w->ld_v, 1, At);
-    memset(Gt, 0, (size_t)(w->dim_f * w->tile_q * size));
-    w->linear->add_through(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt);
+    w->linear->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, soon);
     if (w->normalised) {
         terms = attn_linear_lanes(head, LANES_TERM);
         attn_linear_spread(w, part(head, w->scratch.terms, in_group * p->shape.len_q), first + at, rows, width, terms, 0, 1, 0);
@@ -60,9 +59,9 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
             attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
             w->linear->scale_lanes(width, w->dim_f, factors, Gt);
         }
-        w->forward->score(width, seen, dv, At, chunk->V, chunk->ldv, S, attn_linear_lanes(head, LANES_MAX), chunk->Kf, w->ld_f);
-        w->linear->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, attn_linear_lanes(head, LANES_IGNORED));
-        w->backward->add_values(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, Gt);
+        w->linear->pairs(width, seen, dv, At, chunk->V, w->ld_v, S, soon);
+        w->linear->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
+        w->linear->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, soon);
     }
     if (p->decay) {
         void *Qt = part(head, w->scratch.Qt, 0);
@@ -73,42 +72,58 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     attn_linear_store_query_gradient(head, h, first + at, rows, F, G);
 }
 
-static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n)
+/* Asks for the queries of the chunk at `first`, and for what their gradients read beside them. */
+static void ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
+{
+    const attn_linear_problem *p = &head->walk->problem;
+    attn_linear_ask(head, head->args->q, &p->q, h, first, head->len_q, p->shape.dim_qk, soon);
+    attn_linear_ask(head, head->args->grad_o, &p->grad_o, h, first, head->len_q, p->shape.dim_v, soon);
+}
+
+static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
     for (int64_t k = 0; k < w->group; k++) {
         const int64_t h = head->g * w->group + k;
+        const int last = k + 1 == w->group;
+        const int64_t next = last ? first + w->chunk : first, next_head = last ? head->g * w->group : h + 1;
+        *soon = (attn_soon){0};
+        if (chunk && last) attn_linear_ask_keys(head, next, soon);
+        ask_queries(head, next_head, next, soon);
+        if (w->normalised) attn_linear_ask(head, head->args->o, &p->o, next_head, next, head->len_q, p->shape.dim_v, soon);
+        attn_linear_ask(head, head->args->grad_q, &p->grad_q, next_head, next, head->len_q, p->shape.dim_qk, soon);
         attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, 0));
-        attn_linear_scaled_gradient(head, h, k, first, n, part(head, w->scratch.A, 0));
-        for (int64_t at = 0; at < n; at += w->tile_q) query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at));
+        attn_linear_row_terms(head, h, k, first, n, part(head, w->scratch.A, 0));
+        for (int64_t at = 0; at < n; at += w->tile_q) query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at), soon);
     }
 }
 
 /* What the queries of `chunk`, from token `at` on, add to df(k) and dv of a tile of keys there. */
 static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int width, const void *Kt,
-                      const void *Vt, void *Gt, void *Ot)
+                      const void *Vt, void *Gt, void *Ot, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
     const int64_t dv = p->shape.dim_v, n = chunk->n - at;
-    void *S = part(head, w->scratch.S, 0), *dS = part(head, w->scratch.dS, 0), *ignored = attn_linear_lanes(head, LANES_IGNORED);
+    void *S = part(head, w->scratch.S, 0), *dS = part(head, w->scratch.dS, 0);
     const void *logs = chunk->logs ? attn_linear_lanes(head, LANES_LOG) : NULL;
     const void *row_logs = chunk->logs ? part(head, w->scratch.logs, at) : NULL;
     for (int64_t k = 0; k < w->group; k++) {
         const void *F = part(head, w->scratch.Qf, (k * w->chunk + at) * w->ld_f);
         const void *A = part(head, w->scratch.A, (k * w->chunk + at) * w->ld_v);
         const void *terms = w->normalised ? part(head, w->scratch.terms, k * p->shape.len_q + chunk->first + at) : NULL;
-        w->forward->score(width, n, w->dim_f, Kt, F, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), A, w->ld_v);
-        w->forward->score(width, n, dv, Vt, A, w->ld_v, dS, attn_linear_lanes(head, LANES_MAX), F, w->ld_f);
-        w->linear->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, ignored);
-        w->linear->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, ignored);
-        w->backward->add_values(width, n, dv, S, A, w->ld_v, Ot);
-        w->backward->add_values(width, n, w->dim_f, dS, F, w->ld_f, Gt);
+        w->linear->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, soon);
+        w->linear->pairs(width, n, dv, Vt, A, w->ld_v, dS, soon);
+        w->linear->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
+        w->linear->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, NULL);
+        w->linear->read(width, n, dv, S, A, w->ld_v, 1, Ot, soon);
+        w->linear->read(width, n, w->dim_f, dS, F, w->ld_f, 1, Gt, soon);
     }
 }
 
 /* df(k) and dv of one tile. */
-static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int64_t rows)
+static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int64_t rows, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
@@ -119,11 +134,9 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
     void *F = (char *)chunk->Kf + at * w->ld_f * size;
 
     w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Kt);
-    w->forward->pack_query(width, rows, dv, (const char *)chunk->V + at * chunk->ldv * size, w->compute, chunk->ldv, 1, Vt);
-    memset(Gt, 0, (size_t)(w->dim_f * w->tile_q * size));
-    memset(Ot, 0, (size_t)(dv * w->tile_q * size));
-    w->backward->add_values(width, w->dim_f, dv, Kt, R, w->ld_v, Ot);
-    w->linear->add_through(width, w->dim_f, dv, Vt, R, w->ld_v, Gt);
+    w->forward->pack_query(width, rows, dv, (const char *)chunk->V + at * w->ld_v * size, w->compute, w->ld_v, 1, Vt);
+    w->linear->read(width, w->dim_f, dv, Kt, R, w->ld_v, 0, Ot, soon);
+    w->linear->pairs(width, w->dim_f, dv, Vt, R, w->ld_v, Gt, soon);
     if (w->normalised) w->linear->add_lanes(width, w->dim_f, part(head, w->scratch.grad_sum, 0), NULL, Gt);
     if (chunk->logs) {
         void *factors = attn_linear_lanes(head, LANES_FACTOR);
@@ -132,7 +145,7 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
         w->linear->scale_lanes(width, w->dim_f, factors, Gt);
         attn_linear_spread(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
     }
-    if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot);
+    if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot, soon);
     if (p->decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
     w->forward->store_columns(width, rows, dv, 1, Ot,
                               attn_linear_row_out(head, head->args->grad_v, &p->grad_v, head->g, chunk->first + at),
@@ -142,7 +155,8 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
 }
 
 /* Queries first .. first+n-1 of head k of the group, already loaded, enter R and r, with the chunk's decay (NULL: none). */
-static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t first, int64_t n, const attn_linear_chunk *chunk)
+static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t first, int64_t n, const attn_linear_chunk *chunk,
+                           attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
@@ -151,7 +165,7 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t firs
     void *panels = part(head, w->scratch.panels, 0);
     const void *weights = decayed ? attn_linear_weights(head, chunk, 0) : NULL;
     w->linear->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
-    w->linear->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v);
+    w->linear->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v, soon);
     if (!w->normalised) return;
     const void *terms = part(head, w->scratch.terms, k * p->shape.len_q + first);
     if (decayed) {
@@ -163,13 +177,31 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t firs
     w->linear->add_columns(n, w->dim_f, F, w->ld_f, terms, part(head, w->scratch.grad_sum, 0));
 }
 
+/* Features and scaled gradients of the queries of a chunk; their factors too where nobody made them before. */
 static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
     for (int64_t k = 0; k < w->group; k++) {
-        attn_linear_query_features(head, head->g * w->group + k, first, n, part(head, w->scratch.Qf, k * w->chunk * w->ld_f));
-        attn_linear_scaled_gradient(head, head->g * w->group + k, k, first, n, part(head, w->scratch.A, k * w->chunk * w->ld_v));
+        const int64_t h = head->g * w->group + k;
+        void *A = part(head, w->scratch.A, k * w->chunk * w->ld_v);
+        attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, k * w->chunk * w->ld_f));
+        if (head->part == LINEAR_KEYS) attn_linear_row_terms(head, h, k, first, n, A);
+        else attn_linear_scaled_gradient(head, h, k, first, n, A);
     }
+}
+
+/* What the chunk of keys at `first` reads and writes; of the queries as many heads as there is room for. */
+static attn_soon ahead_of_keys(const attn_linear_head *head, int64_t first)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    attn_soon soon = {0};
+    attn_linear_ask_keys(head, first, &soon);
+    for (int64_t k = 0; p->causal && k < w->group && soon.count + 4 <= ATTN_MOST_SOON; k++)
+        ask_queries(head, head->g * w->group + k, first, &soon);
+    attn_linear_ask(head, head->args->grad_k, &p->grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &soon);
+    attn_linear_ask(head, head->args->grad_v, &p->grad_v, head->g, first, head->len_kv, p->shape.dim_v, &soon);
+    return soon;
 }
 
 static void keys_in_reverse(const attn_linear_head *head)
@@ -177,12 +209,13 @@ static void keys_in_reverse(const attn_linear_head *head)
     const attn_linear_walk *w = head->walk;
     for (int64_t number = attn_ceil_div(head->len_kv, w->chunk); number-- > 0;) {
         const int64_t first = number * w->chunk;
+        attn_soon soon = ahead_of_keys(head, first - w->chunk);
         attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
         if (w->problem.causal) load_queries(head, first, chunk.n);
-        for (int64_t at = 0; at < chunk.n; at += w->tile_q) key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at));
+        for (int64_t at = 0; at < chunk.n; at += w->tile_q) key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at), &soon);
         if (!w->problem.causal) continue;
         attn_linear_decay_state(head, &chunk, part(head, w->scratch.grad_state, 0), part(head, w->scratch.grad_sum, 0));
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, chunk.n, &chunk);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, chunk.n, &chunk, &soon);
     }
 }
 
@@ -218,13 +251,14 @@ static void store_decay(const attn_linear_head *head)
 static void queries_in_order(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
+    attn_soon soon = {0};
     if (!w->problem.causal) attn_linear_absorb_all(head);
     for (int64_t first = 0; first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
         attn_linear_chunk chunk;
         if (w->problem.causal) chunk = attn_linear_chunk_at(head, first, n);
-        query_gradients(head, w->problem.causal ? &chunk : NULL, first, n);
-        if (w->problem.causal) attn_linear_absorb(head, &chunk);
+        query_gradients(head, w->problem.causal ? &chunk : NULL, first, n, &soon);
+        if (w->problem.causal) attn_linear_absorb(head, &chunk, &soon);
     }
 }
 
@@ -236,9 +270,7 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
     void *state = part(head, w->scratch.state, 0), *sum = part(head, w->scratch.sum, 0);
     void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
 
-    for (int64_t k = 0; k < w->group; k++) attn_linear_row_terms(head, head->g * w->group + k, k);
     if (p->decay) memset(attn_linear_part(head, w->scratch.decay), 0, (size_t)head->len_kv * sizeof(double));
-    memset(attn_linear_lanes(head, LANES_IGNORED), 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
     attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
                                sum);
     attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
@@ -248,8 +280,11 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
     note_final_decay(head);
     for (int64_t first = 0; !p->causal && first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
+        attn_soon soon = {0};
+        for (int64_t k = 0; k < w->group && soon.count + 2 <= ATTN_MOST_SOON; k++)
+            ask_queries(head, head->g * w->group + k, first + w->chunk, &soon);
         load_queries(head, first, n);
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, n, NULL);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, n, NULL, &soon);
     }
     keys_in_reverse(head);
     store_decay(head);

@@ -7,9 +7,9 @@
 
 typedef struct attn_linear_chunk {
     int64_t first, n;
-    void *Kf; /* [n][ld_f] */
-    const void *V;
-    int64_t ldv;
+    void *Kf;    /* [n][ld_f] */
+    void *V;     /* [n][ld_v], behind the state's rows */
+    int finite;  /* all values are */
     void *logs;  /* [n]: sums of log(decay) from the chunk's first token on; NULL without decay */
     double last; /* the last of them */
 } attn_linear_chunk;
@@ -25,7 +25,7 @@ const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_
 void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chunk *chunk, void *state, void *sum);
 
 /* The chunk's keys enter the state; all chunks', one after the other. */
-void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk);
+void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_soon *soon);
 void attn_linear_absorb_all(const attn_linear_head *head);
 
 /* O / l of a tile of queries, from scratch.Ot and the lanes LANES_L, and n. */

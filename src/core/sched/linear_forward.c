@@ -42,9 +42,12 @@ const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_
 attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
+    const attn_layout *v = &w->problem.v;
     attn_linear_chunk c = {.first = first, .n = n, .Kf = attn_linear_part(head, w->scratch.Kf)};
     attn_linear_key_features(head, first, n, c.Kf);
-    c.V = attn_linear_values(head, first, n, attn_linear_part(head, w->scratch.V), &c.ldv);
+    c.V = attn_linear_part(head, w->scratch.V);
+    c.finite = w->linear->take_rows(n, w->problem.shape.dim_v, attn_linear_row(head, head->args->v, v, head->g, first), v->dtype,
+                                    v->stride[2], c.V, w->ld_v);
     if (w->problem.decay) attn_linear_chunk_logs(head, &c);
     return c;
 }
@@ -58,7 +61,7 @@ void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chu
     if (w->normalised) w->backward->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
 }
 
-void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk)
+void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
     const int64_t dv = w->problem.shape.dim_v;
@@ -66,16 +69,19 @@ void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *c
     void *panels = attn_linear_part(head, w->scratch.panels);
     const void *weights = chunk->logs ? attn_linear_weights(head, chunk, 1) : NULL;
     attn_linear_decay_state(head, chunk, state, sum);
-    w->linear->pack_panels(chunk->n, dv, chunk->V, chunk->ldv, weights, panels);
-    w->linear->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v);
+    w->linear->pack_panels(chunk->n, dv, chunk->V, w->ld_v, weights, panels);
+    w->linear->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v, soon);
     if (w->normalised) w->linear->add_columns(chunk->n, w->dim_f, chunk->Kf, w->ld_f, weights, sum);
 }
 
 void attn_linear_absorb_all(const attn_linear_head *head)
 {
-    for (int64_t first = 0; first < head->len_kv; first += head->walk->chunk) {
-        attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(head->walk->chunk, head->len_kv - first));
-        attn_linear_absorb(head, &chunk);
+    const attn_linear_walk *w = head->walk;
+    for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
+        attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
+        attn_soon soon = {0};
+        attn_linear_ask_keys(head, first + w->chunk, &soon);
+        attn_linear_absorb(head, &chunk, &soon);
     }
 }
 
@@ -105,74 +111,52 @@ void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, 
                        attn_linear_row_out(head, head->args->o, &p->o, h, first), p->o.dtype, p->o.stride[2], NULL, 0);
 }
 
-/* Asks for the rows of a tensor that the next chunk will read (or write), `n` of them from token `first` on. */
-static void ask_for(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t n,
-                    int64_t dim)
-{
-    const char *row = attn_linear_row(head, base, layout, h, 0);
-    const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
-    n = attn_min(n, head->len_kv - first);
-    for (int64_t i = first; i < first + n; i++)
-        for (int64_t at = 0; at < dim * size; at += 64) __builtin_prefetch(row + i * layout->stride[2] * size + at, 0, 2);
-}
-
 /* What queries first + at .. of a chunk read, in scratch.Ot and the lanes LANES_L: chunk NULL where all keys are in the state
- * already. careful: pairs of weight 0 add nothing, even where the value is NaN or infinite. */
+ * already.  The state is a block of keys like any other, whose scores are the features themselves: in scratch its rows and the
+ * chunk's values follow each other, and so do features and scores, and one product goes over both. */
 static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at,
-                      int64_t rows, int careful)
+                      int64_t rows, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const int64_t dv = p->shape.dim_v, soon = first + at + w->chunk, size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
-    void *Qt = attn_linear_part(head, w->scratch.Qt), *Ot = attn_linear_part(head, w->scratch.Ot), *S;
-    void *l = attn_linear_lanes(head, LANES_L), *logs = attn_linear_lanes(head, LANES_LOG);
-    void *state = attn_linear_part(head, w->scratch.state);
+    const int64_t dv = w->problem.shape.dim_v, seen = chunk ? at + rows : 0;
+    const int width = (int)attn_ceil_div(rows, w->forward->lanes), careful = chunk && !chunk->finite;
+    void *Qt = attn_linear_part(head, w->scratch.Qt), *S = attn_linear_part(head, w->scratch.S);
+    void *Ot = attn_linear_part(head, w->scratch.Ot), *l = attn_linear_lanes(head, LANES_L);
 
-    w->forward->pack_query(width, rows, w->dim_f, (char *)attn_linear_part(head, w->scratch.Qf) + at * w->ld_f * size, w->compute,
-                           w->ld_f, 1, Qt);
-    memset(Ot, 0, (size_t)(dv * w->tile_q * size));
-    memset(l, 0, (size_t)(w->tile_q * size));
-    w->backward->add_values(width, w->dim_f, dv, Qt, state, w->ld_v, Ot);
-    if (chunk) ask_for(head, head->args->k, &p->k, head->g, soon, rows, p->shape.dim_qk);
-    if (w->normalised) w->linear->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
+    attn_linear_query_tile(head, h, first + at, rows, Qt);
+    memset(l, 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
     if (chunk) {
-        if (chunk->logs) {
-            void *factors = attn_linear_lanes(head, LANES_FACTOR);
-            attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
-            attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
-            w->linear->scale_lanes(width, dv, factors, Ot);
-            w->linear->scale_lanes(width, 1, factors, l);
-        }
-        S = attn_linear_part(head, w->scratch.S);
-        ask_for(head, head->args->v, &p->v, head->g, soon, rows, p->shape.dim_v);
-        w->forward->score(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), chunk->V,
-                          chunk->ldv);
+        void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
+        if (chunk->logs) attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
+        w->linear->pairs(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, soon);
         w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
-        ask_for(head, head->args->q, &p->q, h, soon, rows, p->shape.dim_qk);
-        (careful ? w->backward->add_values_careful : w->backward->add_values)(width, seen, dv, S, chunk->V, chunk->ldv, Ot);
-        ask_for(head, head->args->o, &p->o, h, first + seen, rows, dv); /* written next */
+        if (chunk->logs) {
+            attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
+            w->linear->scale_lanes(width, w->dim_f, factors, Qt);
+        }
     }
+    if (w->normalised) w->linear->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
+    w->linear->read(width, w->dim_f + (careful ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot, soon);
+    /* Pairs of weight 0 add nothing, even where the value is NaN or infinite: it may come after the query. */
+    if (careful) w->backward->add_values_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
-static void tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at, int64_t rows)
+/* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are asked for: of the next head, or behind
+ * the last one of the next chunk; `soon` ends with those of the chunk that are left. */
+static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
-    read_tile(head, h, chunk, first, at, rows, 0);
-    /* A value that is not finite may be one that comes after the query. */
-    if (chunk && w->forward->not_finite(width, rows, w->problem.shape.dim_v, attn_linear_part(head, w->scratch.Ot)))
-        read_tile(head, h, chunk, first, at, rows, 1);
-    attn_linear_finish(head, h, first + at, rows, width);
-}
-
-/* Every query head's queries of first .. first+n-1. */
-static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n)
-{
-    const attn_linear_walk *w = head->walk;
-    for (int64_t h = head->g * w->group; h < (head->g + 1) * w->group; h++) {
-        attn_linear_query_features(head, h, first, n, attn_linear_part(head, w->scratch.Qf));
-        for (int64_t at = 0; at < n; at += w->tile_q) tile(head, h, chunk, first, at, attn_min(w->tile_q, n - at));
+    const int64_t end = (head->g + 1) * w->group;
+    for (int64_t h = head->g * w->group; h < end; h++) {
+        const int last = h + 1 == end;
+        *soon = (attn_soon){0};
+        if (chunk && last) attn_linear_ask_keys(head, first + w->chunk, soon);
+        attn_linear_ask_queries(head, last ? head->g * w->group : h + 1, last ? first + w->chunk : first, soon);
+        for (int64_t at = 0; at < n; at += w->tile_q) {
+            const int64_t rows = attn_min(w->tile_q, n - at);
+            read_tile(head, h, chunk, first, at, rows, soon);
+            attn_linear_finish(head, h, first + at, rows, (int)attn_ceil_div(rows, w->forward->lanes));
+        }
     }
 }
 
@@ -182,18 +166,19 @@ void attn_linear_forward_chunks(const attn_linear_head *head)
     const attn_linear_problem *p = &w->problem;
     const attn_linear_args *a = head->args;
     void *state = attn_linear_part(head, w->scratch.state), *sum = attn_linear_part(head, w->scratch.sum);
+    attn_soon soon = {0};
     attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
                                sum);
     if (p->causal) {
         for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
             attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
-            queries(head, &chunk, first, chunk.n);
-            attn_linear_absorb(head, &chunk);
+            queries(head, &chunk, first, chunk.n, &soon);
+            attn_linear_absorb(head, &chunk, &soon);
         }
     } else {
         attn_linear_absorb_all(head);
         for (int64_t first = 0; first < head->len_q; first += w->chunk)
-            queries(head, NULL, first, attn_min(w->chunk, head->len_q - first));
+            queries(head, NULL, first, attn_min(w->chunk, head->len_q - first), &soon);
     }
     if (p->final_state) attn_linear_store_state(head, state, w->ld_v, sum, a->final_state, a->final_sum);
 }

@@ -15,16 +15,14 @@ static void *part(const attn_linear_head *head, int64_t offset, int64_t elements
 }
 
 /* Values with a one behind each where there is a denominator. */
-static const void *values(const attn_linear_head *head, int64_t first, int64_t n, int64_t *ld)
+static void *values(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
     char *V = attn_linear_part(head, w->scratch.V);
-    if (!w->normalised) return attn_linear_values(head, first, n, V, ld);
-    *ld = w->ld_v;
     w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->v, &p->v, head->g, first), p->v.dtype,
                           p->v.stride[2], V, w->ld_v);
-    for (int64_t j = 0; j < n; j++) attn_real_put(V, w->compute, j * w->ld_v + p->shape.dim_v, 1);
+    for (int64_t j = 0; w->normalised && j < n; j++) attn_real_put(V, w->compute, j * w->ld_v + p->shape.dim_v, 1);
     return V;
 }
 
@@ -34,15 +32,14 @@ attn_linear_gated attn_linear_gated_at(const attn_linear_head *head, int64_t fir
     const attn_linear_problem *p = &w->problem;
     attn_linear_gated g = {.chunk = {.first = first, .n = n, .Kf = part(head, w->scratch.Kf, 0)}};
     attn_linear_key_features(head, first, n, g.chunk.Kf);
-    g.chunk.V = values(head, first, n, &g.chunk.ldv);
-    g.U = g.chunk.V, g.ldu = g.chunk.ldv;
+    g.U = g.chunk.V = values(head, first, n);
     if (p->decay == ATTN_DECAY_HEAD) attn_linear_chunk_logs(head, &g.chunk);
     if (p->decay == ATTN_DECAY_CHANNEL) {
         g.gates = part(head, w->scratch.gates, 0);
         attn_linear_gates(head, first, n, g.gates);
     }
     if (p->rule != ATTN_RULE_DELTA) return g;
-    g.W = part(head, w->scratch.W, 0), g.U = part(head, w->scratch.U, 0), g.ldu = w->ld_v;
+    g.W = part(head, w->scratch.W, 0), g.U = part(head, w->scratch.U, 0);
     g.beta = part(head, w->scratch.beta, 0);
     for (int64_t j = 0; j < n; j++) attn_real_put(g.beta, w->compute, j, attn_linear_beta(head, first + j));
     return g;
@@ -68,19 +65,19 @@ static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, 
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
     const int width = (int)attn_ceil_div(rows, w->forward->lanes);
     void *Xt = part(head, w->scratch.Qt, 0), *Ot = part(head, w->scratch.Ot, 0), *S = part(head, w->scratch.S, 0);
+    attn_soon none = {0};
     w->forward->pack_query(width, rows, w->dim_f, (const char *)F + at * w->ld_f * size, w->compute, w->ld_f, 1, Xt);
     if (g->gates) {
         w->linear->score_gated(width, seen, w->dim_f, Xt, g->chunk.Kf, g->gates, w->ld_f, at, strict, 0, S);
     } else {
         void *logs = attn_linear_lanes(head, LANES_LOG);
         if (g->chunk.logs) attn_linear_spread(w, g->chunk.logs, at, rows, width, logs, 0, 1, 0);
-        w->forward->score(width, seen, w->dim_f, Xt, g->chunk.Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), g->U, g->ldu);
-        w->linear->weigh(width, seen, S, at - strict, 0, NULL, NULL, logs, g->chunk.logs, attn_linear_lanes(head, LANES_IGNORED));
+        w->forward->score(width, seen, w->dim_f, Xt, g->chunk.Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), g->U, w->ld_v);
+        w->linear->weigh(width, seen, S, at - strict, 0, NULL, NULL, logs, g->chunk.logs, NULL);
     }
-    memset(Ot, 0, (size_t)(w->dim_u * w->tile_q * size));
-    w->backward->add_values(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, Ot);
+    w->linear->read(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, 0, Ot, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_u, Ot);
-    (careful ? w->backward->add_values_careful : w->backward->add_values)(width, keys, w->dim_u, S, g->U, g->ldu, Ot);
+    (careful ? w->backward->add_values_careful : w->backward->add_values)(width, keys, w->dim_u, S, g->U, w->ld_v, Ot);
 }
 
 void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g, const void *state)
@@ -94,8 +91,8 @@ void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g,
         read_tile(head, g, state, g->chunk.Kf, at, rows, 1, at, 0);
         w->forward->store_columns((int)attn_ceil_div(rows, w->forward->lanes), rows, dv, 1, part(head, w->scratch.Ot, 0), X,
                                   w->compute, w->ld_v);
-        w->linear->solve(rows, dv, part(head, w->scratch.S, at * w->tile_q), X, (const char *)g->chunk.V + at * g->chunk.ldv * size,
-                         g->chunk.ldv, (char *)g->beta + at * size, part(head, w->scratch.W, at * w->ld_v),
+        w->linear->solve(rows, dv, part(head, w->scratch.S, at * w->tile_q), X, (const char *)g->chunk.V + at * w->ld_v * size,
+                         w->ld_v, (char *)g->beta + at * size, part(head, w->scratch.W, at * w->ld_v),
                          part(head, w->scratch.U, at * w->ld_v), w->ld_v);
     }
 }
@@ -113,6 +110,7 @@ void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_ga
     const attn_linear_walk *w = head->walk;
     const void *K = g->chunk.Kf, *weights = NULL;
     void *panels = part(head, w->scratch.panels, 0);
+    attn_soon none = {0};
     if (g->gates) {
         void *decayed = part(head, w->scratch.decayed, 0);
         w->linear->decay_rows(g->chunk.n, w->dim_f, K, g->gates, w->ld_f, 1, decayed, part(head, w->scratch.total, 0));
@@ -121,8 +119,8 @@ void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_ga
         weights = attn_linear_weights(head, &g->chunk, 1);
     }
     attn_linear_gated_decay(head, g, state);
-    w->linear->pack_panels(g->chunk.n, w->dim_u, g->U, g->ldu, weights, panels);
-    w->linear->update_state(g->chunk.n, w->dim_f, w->dim_u, K, w->ld_f, panels, state, w->ld_v);
+    w->linear->pack_panels(g->chunk.n, w->dim_u, g->U, w->ld_v, weights, panels);
+    w->linear->update_state(g->chunk.n, w->dim_f, w->dim_u, K, w->ld_f, panels, state, w->ld_v, &none);
 }
 
 /* The last channel of a state, as a sum of its own: to the state, or from it. */

@@ -18,11 +18,10 @@
 
 typedef struct attn_linear_gated {
     attn_linear_chunk chunk;
-    void *gates; /* [n][ld_f]: of a decay per channel, else NULL */
-    void *beta;  /* [n], delta rule */
-    void *W;     /* [n][ld_v], delta rule */
-    const void *U;
-    int64_t ldu;
+    void *gates;   /* [n][ld_f]: of a decay per channel, else NULL */
+    void *beta;    /* [n], delta rule */
+    void *W;       /* [n][ld_v], delta rule */
+    const void *U; /* [n][ld_v]: what enters the state */
 } attn_linear_gated;
 
 /* Keys, values and gates; then what they write, which depends on the state before them. */

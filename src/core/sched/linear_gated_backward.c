@@ -64,8 +64,7 @@ static void weigh(const attn_linear_head *head, const attn_linear_gated *g, int6
     void *logs = attn_linear_lanes(head, LANES_LOG);
     const void *row_logs = g->chunk.logs && reverse ? row(w, g->chunk.logs, at, 1) : g->chunk.logs;
     if (g->chunk.logs) attn_linear_spread(w, g->chunk.logs, at, rows, width_of(w, rows), logs, 0, 1, 0);
-    w->linear->weigh(width_of(w, rows), n, S, reverse ? strict : at - strict, reverse, NULL, NULL, logs, row_logs,
-                     attn_linear_lanes(head, LANES_IGNORED));
+    w->linear->weigh(width_of(w, rows), n, S, reverse ? strict : at - strict, reverse, NULL, NULL, logs, row_logs, NULL);
 }
 
 /* P_ij in S[i - at][lane j] for a tile of keys; scratch.Qt ends as k_j prod_(m>j) gate_m where a decay is per channel. */
@@ -90,17 +89,17 @@ static void scores_of_keys(const attn_linear_head *head, const attn_linear_gated
 static void write_gradient(const attn_linear_head *head, const attn_linear_gated *g, int64_t at, int64_t rows)
 {
     const attn_linear_walk *w = head->walk;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), n = g->chunk.n - at;
+    const int64_t n = g->chunk.n - at;
     const int width = width_of(w, rows);
     void *Kt = part(head, w->scratch.Qt, 0), *Ot = part(head, w->scratch.Ot, 0), *S = part(head, w->scratch.S, 0);
     void *dU = part(head, w->scratch.dU, at * w->ld_v);
+    attn_soon none = {0};
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
         const int64_t known = r.strict ? rows : 0; /* keys of this tile are not yet */
         scores_of_keys(head, g, &r, at, rows);
         if (k == 0) {
-            memset(Ot, 0, (size_t)(w->dim_u * w->tile_q * size));
-            w->backward->add_values(width, w->dim_f, w->dim_u, Kt, part(head, w->scratch.grad_state, 0), w->ld_v, Ot);
+            w->linear->read(width, w->dim_f, w->dim_u, Kt, part(head, w->scratch.grad_state, 0), w->ld_v, 0, Ot, &none);
             attn_linear_gated_lanes(head, g, at, rows, g->chunk.last, -1, w->dim_u, Ot);
         }
         if (n > known)
@@ -117,14 +116,14 @@ static void read_gradient(const attn_linear_head *head, const attn_linear_gated 
                           int64_t rows)
 {
     const attn_linear_walk *w = head->walk;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
+    const int64_t seen = at + rows;
     const int width = width_of(w, rows);
+    attn_soon none = {0};
     void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     w->forward->pack_query(width, rows, w->dim_u, row(w, r->A, at, w->ld_v), w->compute, w->ld_v, 1, At);
-    memset(Gt, 0, (size_t)(w->dim_f * w->tile_q * size));
-    w->linear->add_through(width, w->dim_f, w->dim_u, At, state, w->ld_v, Gt);
+    w->linear->pairs(width, w->dim_f, w->dim_u, At, state, w->ld_v, Gt, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_f, Gt);
-    w->forward->score(width, seen, w->dim_u, At, g->U, g->ldu, S, attn_linear_lanes(head, LANES_MAX), g->chunk.Kf, w->ld_f);
+    w->forward->score(width, seen, w->dim_u, At, g->U, w->ld_v, S, attn_linear_lanes(head, LANES_MAX), g->chunk.Kf, w->ld_f);
     weigh(head, g, at, rows, seen, r->strict, 0, S);
     if (g->gates) w->linear->add_gated(width, seen, w->dim_f, S, g->chunk.Kf, g->gates, w->ld_f, at, 0, Gt);
     else w->backward->add_values(width, seen, w->dim_f, S, g->chunk.Kf, w->ld_f, Gt);
@@ -137,11 +136,11 @@ static void key_gradient(const attn_linear_head *head, const attn_linear_gated *
     const attn_linear_walk *w = head->walk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), n = g->chunk.n - at, tile = w->dim_f * w->tile_q;
     const int width = width_of(w, rows);
+    attn_soon none = {0};
     void *Ut = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     void *one = part(head, w->scratch.Qt, 0); /* of one reader */
-    w->forward->pack_query(width, rows, w->dim_u, row(w, g->U, at, g->ldu), w->compute, g->ldu, 1, Ut);
-    memset(Gt, 0, (size_t)(tile * size));
-    w->linear->add_through(width, w->dim_f, w->dim_u, Ut, part(head, w->scratch.grad_state, 0), w->ld_v, Gt);
+    w->forward->pack_query(width, rows, w->dim_u, row(w, g->U, at, w->ld_v), w->compute, w->ld_v, 1, Ut);
+    w->linear->pairs(width, w->dim_f, w->dim_u, Ut, part(head, w->scratch.grad_state, 0), w->ld_v, Gt, &none);
     attn_linear_gated_lanes(head, g, at, rows, g->chunk.last, -1, w->dim_f, Gt);
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
@@ -228,6 +227,7 @@ static void absorb_readers(const attn_linear_head *head, const attn_linear_gated
     void *R = part(head, w->scratch.grad_state, 0), *panels = part(head, w->scratch.panels, 0);
     void *decayed = part(head, w->scratch.decayed, 0);
     const void *weights = NULL;
+    attn_soon none = {0};
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
         if (g->gates)
@@ -235,7 +235,7 @@ static void absorb_readers(const attn_linear_head *head, const attn_linear_gated
         if (k == 0) attn_linear_gated_decay(head, g, R);
         if (g->chunk.logs) weights = attn_linear_weights(head, &g->chunk, 0);
         w->linear->pack_panels(g->chunk.n, w->dim_u, r.A, w->ld_v, weights, panels);
-        w->linear->update_state(g->chunk.n, w->dim_f, w->dim_u, g->gates ? decayed : r.F, w->ld_f, panels, R, w->ld_v);
+        w->linear->update_state(g->chunk.n, w->dim_f, w->dim_u, g->gates ? decayed : r.F, w->ld_f, panels, R, w->ld_v, &none);
     }
 }
 
@@ -296,7 +296,7 @@ void attn_linear_backward_gated(const attn_linear_head *head)
     const size_t bytes = (size_t)state * attn_dtype_bytes(w->compute);
     void *S = part(head, w->scratch.state, 0), *R = part(head, w->scratch.grad_state, 0);
 
-    for (int64_t k = 0; k < w->group; k++) attn_linear_row_terms(head, head->g * w->group + k, k);
+    attn_linear_all_terms(head);
     attn_linear_gated_load(head, p->grad_final_state ? a->grad_final_state : NULL, p->grad_final_state ? a->grad_final_sum : NULL,
                            R);
     attn_linear_gated_load(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, S);

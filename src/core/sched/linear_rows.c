@@ -73,6 +73,22 @@ void attn_linear_key_features(const attn_linear_head *head, int64_t first, int64
     features(head, attn_linear_row(head, head->args->k, layout, head->g, first), layout, n, F);
 }
 
+void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, void *Xt)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_problem *p = &w->problem;
+    const int width = width_of(w, rows);
+    if (is_random(p->features) || p->features == ATTN_FEATURES_SOFTMAX) {
+        void *F = attn_linear_part(head, w->scratch.Qf);
+        attn_linear_query_features(head, h, first, rows, F);
+        w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Xt);
+        return;
+    }
+    w->forward->pack_query(width, rows, w->dim_f, attn_linear_row(head, head->args->q, &p->q, h, first), p->q.dtype, p->q.stride[2],
+                           1, Xt);
+    if (p->features != ATTN_FEATURES_IDENTITY) w->linear->lane_features(p->features, width, w->dim_f, Xt);
+}
+
 /* dx = feature_scale (sum_m G_m omega_m + sums x), with x scaled. */
 static void store_random_gradient(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t rows,
                                   const void *F, void *G, void *dst, const attn_layout *to)
@@ -120,6 +136,29 @@ void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first,
     const attn_linear_problem *p = &head->walk->problem;
     store_gradient(head, attn_linear_row(head, head->args->k, &p->k, head->g, first), &p->k, n, F, G,
                    attn_linear_row_out(head, head->args->grad_k, &p->grad_k, head->g, first), &p->grad_k);
+}
+
+void attn_linear_ask(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
+                     int64_t len, int64_t dim, attn_soon *soon)
+{
+    const int64_t n = attn_min(head->walk->chunk, len - first), size = (int64_t)attn_dtype_bytes(layout->dtype);
+    if (first < 0 || n <= 0 || dim == 0) return;
+    soon->list[soon->count++] =
+        (struct attn_soon_rows){(uintptr_t)attn_linear_row(head, base, layout, h, first), n, dim * size, layout->stride[2] * size};
+}
+
+void attn_linear_ask_keys(const attn_linear_head *head, int64_t first, attn_soon *soon)
+{
+    const attn_linear_problem *p = &head->walk->problem;
+    attn_linear_ask(head, head->args->k, &p->k, head->g, first, head->len_kv, p->shape.dim_qk, soon);
+    attn_linear_ask(head, head->args->v, &p->v, head->g, first, head->len_kv, p->shape.dim_v, soon);
+}
+
+void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
+{
+    const attn_linear_problem *p = &head->walk->problem;
+    attn_linear_ask(head, head->args->q, &p->q, h, first, head->len_q, p->shape.dim_qk, soon);
+    attn_linear_ask(head, head->args->o, &p->o, h, first, head->len_q, p->shape.dim_v, soon);
 }
 
 const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld)
@@ -226,36 +265,40 @@ void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_
     w->linear->row_terms(n, p->shape.dim_v, A, w->ld_v, NULL, 0, factors + (in_group * p->shape.len_q + first) * size, NULL);
 }
 
-void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_group)
+void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = in_group * p->shape.len_q;
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = in_group * p->shape.len_q + first;
     char *factors = (char *)attn_linear_part(head, w->scratch.factors) + at * size;
-    char *terms = (char *)attn_linear_part(head, w->scratch.terms) + at * size;
-    char *A = attn_linear_part(head, w->scratch.A), *Y = attn_linear_part(head, w->scratch.Y);
-    for (int64_t first = 0; first < head->len_q; first += w->chunk) {
-        const int64_t n = attn_min(w->chunk, head->len_q - first);
-        for (int64_t i = first; i < first + n; i++) {
-            int clamped = 0;
-            double d = 0;
-            if (w->normalised)
-                d = attn_real_at(attn_linear_row(head, head->args->denominators, &p->denominators, h, i), w->compute, 0);
-            attn_real_put(factors, w->compute, i, p->scale / attn_linear_guard(p, d, &clamped));
-        }
-        if (!w->normalised) continue;
-        w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->grad_o, &p->grad_o, h, first), p->grad_o.dtype,
-                              p->grad_o.stride[2], A, w->ld_v);
+    char *terms = (char *)attn_linear_part(head, w->scratch.terms) + at * size, *Y = attn_linear_part(head, w->scratch.Y);
+    const void *ns = head->args->denominators;
+    int clamped = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = 0;
+        if (w->normalised) d = attn_real_at(attn_linear_row(head, ns, &p->denominators, h, first + i), w->compute, 0);
+        attn_real_put(factors, w->compute, i, p->scale / attn_linear_guard(p, d, &clamped));
+    }
+    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->grad_o, &p->grad_o, h, first), p->grad_o.dtype,
+                          p->grad_o.stride[2], A, w->ld_v);
+    if (w->normalised)
         w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->o, &p->o, h, first), p->o.dtype, p->o.stride[2],
                               Y, w->ld_v);
-        w->linear->row_terms(n, p->shape.dim_v, A, w->ld_v, Y, w->ld_v, factors + first * size, terms + first * size);
-        for (int64_t i = first; i < first + n; i++) {
-            int clamped;
-            double d = attn_real_at(attn_linear_row(head, head->args->denominators, &p->denominators, h, i), w->compute, 0);
-            (void)attn_linear_guard(p, d, &clamped);
-            if (clamped) attn_real_put(terms, w->compute, i, 0);
-        }
+    w->linear->row_terms(n, p->shape.dim_v, A, w->ld_v, Y, w->ld_v, factors, w->normalised ? terms : NULL);
+    for (int64_t i = 0; w->normalised && i < n; i++) {
+        (void)attn_linear_guard(p, attn_real_at(attn_linear_row(head, ns, &p->denominators, h, first + i), w->compute, 0),
+                                &clamped);
+        if (clamped) attn_real_put(terms, w->compute, i, 0);
     }
+}
+
+void attn_linear_all_terms(const attn_linear_head *head)
+{
+    const attn_linear_walk *w = head->walk;
+    for (int64_t k = 0; k < w->group; k++)
+        for (int64_t first = 0; first < head->len_q; first += w->chunk)
+            attn_linear_row_terms(head, head->g * w->group + k, k, first, attn_min(w->chunk, head->len_q - first),
+                                  attn_linear_part(head, w->scratch.A));
 }
 
 void attn_linear_clear(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t end,

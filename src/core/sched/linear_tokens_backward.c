@@ -160,7 +160,7 @@ void attn_linear_backward_tokens(const attn_linear_head *head)
     void *S = part(head, w->scratch.state, 0), *z = part(head, w->scratch.sum, 0);
     void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
 
-    for (int64_t k = 0; k < w->group; k++) attn_linear_row_terms(head, head->g * w->group + k, k);
+    attn_linear_all_terms(head);
     attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, S, z);
     attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
                                p->grad_final_state ? a->grad_final_sum : NULL, R, r);

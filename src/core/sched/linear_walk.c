@@ -50,6 +50,13 @@ static int64_t times(int64_t a, int64_t b)
     return a < 0 || b < 0 || !attn_mul(a, b, &product) ? -1 : product;
 }
 
+/* a+b, or -1 where either is or it overflows. */
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t total;
+    return a < 0 || b < 0 || !attn_add(a, b, &total) ? -1 : total;
+}
+
 /* About the square root of n >= 1, never 0. */
 static int64_t integer_root(int64_t n)
 {
@@ -74,18 +81,18 @@ static void plan_scratch(attn_linear_walk *w)
     s->X = take(&bytes, random ? times(w->ld_x, tile) : 0, size);
     s->Qf = take(&bytes, times(times(w->group, w->chunk), w->ld_f), size);
     s->Kf = take(&bytes, times(w->chunk, w->ld_f), size);
-    s->V = take(&bytes, times(w->chunk, w->ld_v), size);
     s->A = take(&bytes, backward ? times(times(w->group, w->chunk), w->ld_v) : 0, size);
     s->Y = take(&bytes, backward || gated ? times(w->chunk, w->ld_v) : 0, size);
-    s->Qt = take(&bytes, times(most, tile), size);
+    s->Qt = take(&bytes, times(plus(w->dim_f, tokens ? 0 : w->chunk), tile), size);
+    s->S = s->Qt + times(times(w->dim_f, tile), size); /* the scores of a chunk's keys behind those of the state's rows */
     s->Vt = take(&bytes, backward ? times(most, tile) : 0, size);
     s->Ot = take(&bytes, times(dv, tile), size);
     s->Gt = take(&bytes, backward || random ? times(w->dim_f, tile) : 0, size);
-    s->S = take(&bytes, tokens ? 0 : times(w->chunk, tile), size);
     s->dS = take(&bytes, backward && !tokens ? times(w->chunk, tile) : 0, size);
     s->G = take(&bytes, backward ? times(tile, w->ld_f) : 0, size);
     s->panels = take(&bytes, tokens ? 0 : times(panels, w->chunk), size);
-    s->state = take(&bytes, state, size);
+    s->state = take(&bytes, times(plus(w->dim_f, w->chunk), w->ld_v), size);
+    s->V = s->state + times(state, size); /* a chunk's values behind the state's rows */
     s->sum = take(&bytes, w->dim_f, size);
     s->grad_state = take(&bytes, backward ? state : 0, size);
     s->grad_sum = take(&bytes, backward ? w->dim_f : 0, size);
