@@ -2,7 +2,7 @@
  *
  * test_relative.c - relative keys and values and Transformer-XL with random combinations of all other options, in every storage
  * type, against ref/ within the bound on every instruction set; differences in f64, the same bits for any number of threads, many
- * key heads; clipped and full tables that are the same.
+ * key heads; blocks of keys that follow each other or not; clipped and full tables that are the same.
  */
 #include "test.h"
 
@@ -21,23 +21,30 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
     combination_of(c, &spec, RELATIVE | flags);
 }
 
+/* The largest fraction of the bound on any instruction set; below 1, or the test fails. */
+static double worst_of(combination *c, attn_op op, int threads)
+{
+    double worst = 0;
+    outcome out = outcome_make(c, op);
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        const char *name;
+        if (!outcome_run(c, &out, (attn_isa)isa, threads)) continue;
+        double fraction = outcome_worst(&out, &name);
+        if (!(fraction < 1))
+            fail_msg("%s, op %d, relative first %d rows %d shared %d u %d v %d on %s: %s is %g of the bound", c->text, (int)op,
+                     (int)c->ref.relative_first, (int)c->ref.relative_rows, c->problem.relative.shared, c->problem.relative.u,
+                     c->problem.relative.v, attn_isa_name((attn_isa)isa), name, fraction);
+        worst = fmax(worst, fraction);
+    }
+    outcome_free(c, &out);
+    return worst;
+}
+
 static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
     combination c;
-    double worst = 0;
     draw(&c, seed, dtype, flags);
-    outcome out = outcome_make(&c, op);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
-        const char *name;
-        if (!outcome_run(&c, &out, (attn_isa)isa, 1 + (int)(seed % 2))) continue;
-        double fraction = outcome_worst(&out, &name);
-        if (!(fraction < 1))
-            fail_msg("%s, op %d, relative first %d rows %d shared %d u %d v %d on %s: %s is %g of the bound", c.text, (int)op,
-                     (int)c.ref.relative_first, (int)c.ref.relative_rows, c.problem.relative.shared, c.problem.relative.u,
-                     c.problem.relative.v, attn_isa_name((attn_isa)isa), name, fraction);
-        worst = fmax(worst, fraction);
-    }
-    outcome_free(&c, &out);
+    double worst = worst_of(&c, op, 1 + (int)(seed % 2));
     combination_free(&c);
     return worst;
 }
@@ -174,6 +181,32 @@ static void test_same_bits(void **state)
     }
 }
 
+/* What a band has in common with the one before it is kept, if that belongs to the same queries and to the keys before: blocks in a
+ * row, with gaps, and those of one head behind those of another; vectors of a tile that see other keys. */
+static void test_neighbours(void **state)
+{
+    static const char *const texts[] = {
+        "fwd:f32:b2:hq2:sq60:skv300:d9:dv5",
+        "fwd:f64:hq2:sq70:skv300:d9:dv5:causal=bottom-right",
+        "fwd:f32:hq2:sq200:skv300:d5:dv3:window=150,20",
+        "fwd:f32:b2:hq4:hkv2:sq100:skv300:d9:dv5:packed",
+        "fwd:f32:b4:hq8:sq20:skv256:d9:dv5:block=20,128/0.5",
+        "fwd:f64:b4:hq8:sq20:skv256:d9:dv5:block=20,128/0.5",
+    };
+    enum { DRAWS = 2 };
+    (void)state;
+    for (int n = 0; n < DRAWS * (int)(sizeof texts / sizeof *texts); n++) {
+        problem_spec spec;
+        attn_error error;
+        combination c;
+        assert_int_equal(problem_parse(texts[n / DRAWS], &spec, &error), ATTN_OK);
+        spec.seed = (uint64_t)(FIRST + n);
+        combination_of(&c, &spec, RELATIVE);
+        (void)worst_of(&c, n % 2 ? ATTN_FORWARD : ATTN_BACKWARD, 1);
+        combination_free(&c);
+    }
+}
+
 /* A clipped table and the full one that says the same at each distance. */
 static void test_clipped(void **state)
 {
@@ -203,7 +236,8 @@ static void test_clipped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_differences),
-                                       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_clipped)};
+                                       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_neighbours),
+                                       cmocka_unit_test(test_clipped)};
 #if defined(__SANITIZE_THREAD__)
     cmocka_set_test_filter("test_same_bits"); /* the others have few threads */
 #endif

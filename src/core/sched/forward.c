@@ -37,6 +37,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     slot s;
     s.task = task;
     s.tile = attn_tile_at(task->walk, t);
+    s.tile.place = number;
     /* Packed sequences end where they end; padded ones have rows behind them, which see no key. */
     if (task->walk->problem.mask.packed) s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
     s.Qt = attn_part(task, at->Qt + number * at->Qt_bytes);

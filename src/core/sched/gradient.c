@@ -70,6 +70,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v;
 
     t->tile = attn_tile_at(w, number);
+    t->tile.place = slot;
     if (p->mask.packed) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
     if (t->tile.rows == 0) return 0;
     t->keys = attn_tile_look(&task->sight, &t->tile);

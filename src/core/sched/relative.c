@@ -13,6 +13,26 @@ static int64_t size_of(const attn_walk *w) { return (int64_t)attn_dtype_bytes(w-
 
 static int64_t all_rows(const attn_walk *w) { return w->problem.relative.rows + 2 * w->relative.pad; }
 
+/*
+ * The lowest rows of a tile's last band.  The keys behind its keys are nearer by as many rows as they are, so the highest rows of
+ * their band are these.
+ */
+typedef struct kept {
+    int64_t row, first, lanes; /* the lowest row of the table, or -1: none; the tile's first query, and how many lanes */
+} kept;
+_Static_assert(sizeof(kept) <= ATTN_KEPT_HEAD, "before the rows");
+
+static kept *kept_of(const attn_task *task, const attn_tile *tile, attn_relative_side side)
+{
+    const attn_scratch *at = &task->walk->scratch;
+    return attn_part(task, at->kept + (2 * tile->place + side) * at->kept_bytes);
+}
+
+void attn_relative_forget(const attn_task *task, const attn_tile *tile)
+{
+    kept_of(task, tile, ATTN_RELATIVE_KEYS)->row = kept_of(task, tile, ATTN_RELATIVE_VALUES)->row = -1;
+}
+
 /* A tile and a block of keys as a table sees them. */
 typedef struct view {
     const attn_walk *w;
@@ -48,20 +68,35 @@ static const void *row_at(const view *v, int64_t row) { return v->rows + row * v
 
 static void *key_at(const view *v, const void *S, int64_t j) { return (char *)(uintptr_t)S + j * v->w->tile_q * size_of(v->w); }
 
-/* The band of keys j .. j+n-1: its first row, and how many there are. */
-static int64_t band_of(const view *v, int64_t j, int64_t n, int64_t *count)
+/* The lowest row of the band of keys j .. j+n-1, which has n + lanes - 1 of them. */
+static int64_t band_row(const view *v, int64_t j, int64_t n)
 {
-    *count = n + v->lanes - 1;
     return v->base - (j + n - 1) - v->w->problem.relative.first + v->w->relative.pad;
 }
 
 /* The next keys that are near; 0 behind the last one. */
 static int64_t next_keys(const view *v, int64_t j) { return attn_min(MOST_KEYS, v->far - j); }
 
+/* Rows of nearer keys, which are lower, come next: an address before the table is only a hint. */
 static void multiply(const view *v, const void *Xt, int64_t row, int64_t count)
 {
-    const void *rows = row_at(v, row);
-    v->w->kernel->score(v->width, count, v->dim, Xt, rows, v->dim, v->band, v->stale, rows, v->dim);
+    const void *next = (const void *)((uintptr_t)v->rows + (uintptr_t)((row - MOST_KEYS) * v->dim * size_of(v->w)));
+    v->w->kernel->score(v->width, count, v->dim, Xt, row_at(v, row), v->dim, v->band, v->stale, next, v->dim);
+}
+
+/* The band of n keys, from its lowest row on; those that the band before it had too are taken from there. */
+static void make_band(const view *v, const void *Xt, int64_t row, int64_t n, const attn_tile *tile, kept *from)
+{
+    const int64_t row_bytes = v->w->tile_q * size_of(v->w), bytes = (v->lanes - 1) * row_bytes;
+    char *rows = (char *)from + ATTN_KEPT_HEAD;
+    if (from->row == row + n && from->first == tile->first && from->lanes == v->lanes) {
+        multiply(v, Xt, row, n);
+        memcpy(v->band + n * row_bytes, rows, (size_t)bytes);
+    } else {
+        multiply(v, Xt, row, n + v->lanes - 1);
+    }
+    memcpy(rows, v->band, (size_t)bytes);
+    *from = (kept){row, tile->first, v->lanes};
 }
 
 void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *Xt,
@@ -76,8 +111,7 @@ void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_
         k->add_to_lanes(v.width, v.near, S, v.band, block_max);
     }
     for (int64_t j = v.near, n; (n = next_keys(&v, j)) > 0; j += n) {
-        int64_t count, row = band_of(&v, j, n, &count);
-        multiply(&v, Xt, row, count);
+        make_band(&v, Xt, band_row(&v, j, n), n, tile, kept_of(task, tile, side));
         k->add_skewed(v.width, n, v.band, key_at(&v, S, j), block_max);
     }
     if (v.far < v.n) {
@@ -98,9 +132,8 @@ static void each_band(const view *v, const void *X, use_band *use, void *context
         use(v, end_row(v, 1), 1, context);
     }
     for (int64_t j = v->near, n; (n = next_keys(v, j)) > 0; j += n) {
-        int64_t count, row = band_of(v, j, n, &count);
         k->skew(v->width, n, key_at(v, X, j), v->band);
-        use(v, row, count, context);
+        use(v, band_row(v, j, n), n + v->lanes - 1, context);
     }
     if (v->far < v->n) {
         k->sum_keys(v->width, v->n - v->far, key_at(v, X, v->far), v->band);

@@ -10,6 +10,8 @@
 
 #include "task.h"
 
+enum { ATTN_KEPT_HEAD = 64 }; /* bytes before what is kept of a band, which say what it is */
+
 static inline int attn_has_relative(const attn_problem *p) { return p->relative.keys || p->relative.values; }
 
 /* The problem that the walk solves: with u or v its queries are q + u.  Returns 0 if a size overflows. */
@@ -25,9 +27,11 @@ void attn_relative_finish(const attn_walk *walk, const attn_problem *problem, co
 
 typedef enum attn_relative_side { ATTN_RELATIVE_KEYS, ATTN_RELATIVE_VALUES } attn_relative_side;
 
-/* S[j][i] += x_i . row(distance), for the tile Xt of queries or of dO; block_max becomes that of S. */
+/* S[j][i] += x_i . row(distance), for the tile Xt of queries or of dO; block_max becomes that of S.  Bands of neighbouring keys
+ * have rows in common, which are kept from one to the next, until the tile is forgotten: it has other queries then. */
 void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *Xt,
                        void *S);
+void attn_relative_forget(const attn_task *task, const attn_tile *tile);
 
 /* Yt[c][i] += sum_j X[j][i] row(distance)[c].  careful: what X has 0 for is not read. */
 void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,

@@ -84,6 +84,7 @@ int attn_scratch_init(attn_walk *walk)
     s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
     s->lane_bytes = step_bytes(1, q, size);
     s->panel_bytes = step_bytes(attn_max(panels, panels_v), q, size);
+    s->kept_bytes = ATTN_KEPT_HEAD + step_bytes(q, q, size);
     if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0 || s->panel_bytes < 0) return 0;
     if (walk->relative.two) { /* behind each slot's tile of q + u, that of q + v */
         if (!attn_add(s->Qt_bytes, s->Qt_bytes, &s->Qt_bytes)) return 0;
@@ -129,6 +130,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->before, second && capped ? n : 0, q, size},
         {&s->Qd_panels, second ? panels : 0, q, size},
         {&s->band, attn_has_relative(p) ? n + 2 * q + 1 : 0, q, size},
+        {&s->kept, attn_has_relative(p) ? 2 * group : 0, s->kept_bytes, 1},
         {&s->unmodified, (backward || tangents) && p->modifier.used ? n : 0, q, size},
         {&s->strips, table ? lanes * (n + q + lanes) : 0, 1, size},
         {&s->strip_sums, table ? walk->tables.length : 0, 1, sizeof(double)},

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../base/names.h"
+#include "relative.h"
 
 static attn_task task_of(const attn_walk *walk, const attn_args *args, char *memory, int64_t b, int64_t h, int64_t g)
 {
@@ -168,6 +169,7 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first), q->dtype,
                           q->stride[2], scale, Qt);
     if (attn_is_additive(p)) w->kernel->additive.prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);
+    if (attn_has_relative(p)) attn_relative_forget(task, tile);
     if (!w->relative.two) return;
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->relative_v, q, tile->first),
                           q->dtype, q->stride[2], scale, (char *)Qt + w->relative.Qrt);

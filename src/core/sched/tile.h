@@ -10,6 +10,7 @@
 typedef struct attn_tile {
     int64_t first, rows; /* queries first .. first+rows-1 */
     int width;           /* vectors in use */
+    int64_t place;       /* in the worker's memory, 0 .. walk->group-1 */
     attn_view view;      /* the keys that they see: set by attn_tile_look */
 } attn_tile;
 

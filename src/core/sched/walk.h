@@ -36,6 +36,7 @@ typedef struct attn_scratch {
     int64_t kappa, bend, before, Qd_panels; /* second order */
     int64_t unmodified;                     /* scores as the caller's modifier was given them, where its slopes are needed */
     int64_t band;                           /* relative terms: products with rows of a table, and before it a row of lanes */
+    int64_t kept, kept_bytes;               /* of it, for each tile of a group and each side, what the next keys need too */
     int64_t strips, strip_sums;             /* backward, with a bias by distance: room of sum_strip, and its sums */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
