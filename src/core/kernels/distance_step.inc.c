@@ -154,18 +154,10 @@ static void step_sum_keys(int width, int64_t n, const void *S, void *sums) { VF_
 
 /* ---- a product like that with values, without a softmax ---- */
 
-VF_INLINE void add_values_block(const int width, int64_t n, int64_t dim, const real *dS, const real *K, int64_t ldk, real *dQt)
-{
-    vf one[VF_VECTORS];
-    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K, .ld = dim, .dim = dim};
-    VF_UNROLL
-    for (int v = 0; v < width; v++) one[v] = vf_set(1);
-    value_block(width, 0, n, dim, dS, K, ldk, dQt, one, none);
-}
-
 static void step_absorb(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt)
 {
-    VF_EACH_WIDTH(add_values_block, width, n, dim, dS, K, ldk, dQt);
+    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K, .ld = dim, .dim = dim};
+    add_values(width, n, dim, dS, K, ldk, dQt, &none);
 }
 
 static void step_absorb_careful(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt)

@@ -52,9 +52,9 @@ VF_INLINE void weights_block(const int width, int64_t n, real *S, const vf *at, 
     }
 }
 
-/* m and l absorb the block, S becomes its weights.  Returns 1 if some lane's maximum moved: then Ot is to be scaled by factor,
- * which is exactly 1 in the lanes that stay. */
-VF_INLINE int absorb(const int width, int64_t n, real *S, const real *block_max, real *m, real *l, vf *factor)
+/* m and l absorb the block, S becomes its weights; Ot is to be scaled by factor, which is exactly 1 in the lanes whose maximum
+ * stays. */
+VF_INLINE void absorb_block(const int width, int64_t n, real *S, const real *block_max, real *m, real *l, vf *factor)
 {
     vf at[VF_VECTORS], sum[VF_VECTORS];
     int rescale = 0;
@@ -75,24 +75,27 @@ VF_INLINE int absorb(const int width, int64_t n, real *S, const real *block_max,
     weights_block(width, n, S, at, sum);
     VF_UNROLL
     for (int v = 0; v < width; v++) vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
-    return rescale;
 }
 
-VF_INLINE void fold_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop,
-                          const real *V, int64_t ldv, real *m, real *l, real *Ot, const stair *stairs, int count, ahead next)
+static void absorb_scores(int width, int64_t n, real *S, const real *block_max, real *m, real *l, vf *factor)
+{
+    VF_EACH_WIDTH(absorb_block, width, n, S, block_max, m, l, factor);
+}
+
+static void fold_keys(int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop, const real *V,
+                      int64_t ldv, real *m, real *l, real *Ot, const stair *stairs, int count, ahead *next)
 {
     vf factor[VF_VECTORS];
-    int rescale = absorb(width, n, S, block_max, m, l, factor);
+    absorb_scores(width, n, S, block_max, m, l, factor);
     if (drop) step_drop(width, n, S, drop);
-    if (rescale) value_block_seen(width, 1, n, dim_v, S, V, ldv, Ot, factor, stairs, count, next);
-    else value_block_seen(width, 0, n, dim_v, S, V, ldv, Ot, factor, stairs, count, next);
+    absorb_values(width, n, dim_v, S, V, ldv, Ot, factor, stairs, count, next);
 }
 
 static void step_fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                       int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, dim_v);
-    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, NULL, 0, coming);
+    fold_keys(width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, NULL, 0, &coming);
 }
 
 static void step_fold_seen(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
@@ -105,37 +108,32 @@ static void step_fold_seen(int width, int64_t n, int64_t dim_v, void *S, const v
 #ifdef VF_ASM_PRODUCT /* begins chains and does not go on with them */
     count = level_stairs(width, count, stairs);
 #endif
-    VF_EACH_WIDTH(fold_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, stairs, count, coming);
+    fold_keys(width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, stairs, count, &coming);
 }
 
-VF_INLINE void fold_careful_block(const int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop,
-                                  const real *V, int64_t ldv, real *m, real *l, real *Ot, real *scores)
+static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
+                              const void *V, int64_t ldv, void *m, void *l, void *Ot, void *scratch)
 {
     const vf dropped = vf_set(-(real)INFINITY);
+    real *scores = scratch;
     vf factor[VF_VECTORS];
     for (int64_t j = 0; j < n; j++)
-        for (int v = 0; v < width; v++) vf_store(scores + j * TILE + v * VF_LANES, vf_load(S + j * TILE + v * VF_LANES));
-    absorb(width, n, S, block_max, m, l, factor);
+        for (int v = 0; v < width; v++) vf_store(scores + j * TILE + v * VF_LANES, vf_load((real *)S + j * TILE + v * VF_LANES));
+    absorb_scores(width, n, S, block_max, m, l, factor);
     if (drop) step_drop(width, n, S, drop);
     for (int64_t c = 0; c < dim_v; c++)
         for (int v = 0; v < width; v++) {
-            real *o = Ot + c * TILE + v * VF_LANES;
+            real *o = (real *)Ot + c * TILE + v * VF_LANES;
             vf acc = vf_zero();
             for (int64_t j = 0; j < n; j++) {
                 int64_t at = j * TILE + v * VF_LANES;
-                vf p = vf_load(S + at), with = vf_fma(vf_set(V[j * ldv + c]), p, acc);
+                vf p = vf_load((real *)S + at), with = vf_fma(vf_set(((const real *)V)[j * ldv + c]), p, acc);
                 vm skip = vf_eq(vf_load(scores + at), dropped);
                 if (drop) skip = vm_or(skip, vf_eq(p, vf_zero()));
                 acc = vf_select(skip, acc, with);
             }
             vf_store(o, vf_fma(vf_load(o), factor[v], acc));
         }
-}
-
-static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
-                              const void *V, int64_t ldv, void *m, void *l, void *Ot, void *scratch)
-{
-    VF_EACH_WIDTH(fold_careful_block, width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, scratch);
 }
 
 static void step_merge(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,

@@ -11,7 +11,7 @@
         if ((width) == VF_VECTORS) f(VF_VECTORS, __VA_ARGS__);                                                                     \
         else if ((width) == 1) f(1, __VA_ARGS__);                                                                                  \
         else if ((width) == 2) f(2, __VA_ARGS__);                                                                                  \
-        else f(3, __VA_ARGS__);                                                                                                    \
+        else if (VF_VECTORS > 3) f(3, __VA_ARGS__);                                                                                \
     } while (0)
 
 #include "stairs_step.inc.c"

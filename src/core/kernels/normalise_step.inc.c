@@ -45,22 +45,13 @@ static void weigh_alone(attn_normaliser kind, double shift, int width, int64_t n
     else weigh_alone_block(ATTN_NORMALISER_SIGMOID, width, n, vf_set((real)shift), S, l);
 }
 
-VF_INLINE void fold_alone_block(const int width, int64_t n, int64_t dim_v, const real *S, const real *V, int64_t ldv, real *Ot,
-                                ahead next)
-{
-    vf one[VF_VECTORS];
-    VF_UNROLL
-    for (int v = 0; v < width; v++) one[v] = vf_set(1);
-    value_block(width, 0, n, dim_v, S, V, ldv, Ot, one, next);
-}
-
 static void step_fold_alone(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S, const attn_drop *drop,
                             const void *V, int64_t ldv, void *l, void *Ot, const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, dim_v);
     weigh_alone(kind, shift, width, n, S, l);
     if (drop) step_drop(width, n, S, drop);
-    VF_EACH_WIDTH(fold_alone_block, width, n, dim_v, S, V, ldv, Ot, coming);
+    add_values(width, n, dim_v, S, V, ldv, Ot, &coming);
 }
 
 static void step_fold_alone_careful(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S,

@@ -36,18 +36,12 @@ static void step_drop_weights(int width, int64_t n, void *W, const attn_drop *dr
         }
 }
 
-VF_INLINE void store_columns_as(const attn_dtype dtype, int width, int64_t rows, int64_t n, double factor, const real *X, void *dst,
-                                int64_t stride)
-{
-    for (int v = 0; v < width && v * VF_LANES < rows; v++)
-        store_transposed(dtype, rows - v * VF_LANES, n, X + v * VF_LANES, vf_set((real)factor), vf_gt(vf_zero(), vf_zero()),
-                         (char *)dst + v * VF_LANES * stride * bytes_of(dtype), stride);
-}
-
 static void step_store_columns(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
                                int64_t stride)
 {
-    EACH_STORAGE(store_columns_as, dtype, width, rows, n, factor, X, dst, stride);
+    for (int v = 0; v < width && v * VF_LANES < rows; v++)
+        store_transposed(dtype, rows - v * VF_LANES, n, (const real *)X + v * VF_LANES, vf_set((real)factor),
+                         vf_gt(vf_zero(), vf_zero()), (char *)dst + v * VF_LANES * stride * bytes_of(dtype), stride);
 }
 
 static void step_keep_max(int width, const void *block_max, void *most)

@@ -263,8 +263,8 @@ VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs
 }
 
 /* stairs: NULL, or where P is not 0. */
-VF_INLINE void value_rows(const int rows, const int width, const int rescale, int64_t n, const real *P, const real *V, int64_t ldv,
-                          real *Ot, const vf *factor, const stair *stairs, int count, ahead *next)
+VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv, real *Ot,
+                          const vf *factor, const stair *stairs, int count, ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     if (stairs && rows == VF_ROWS(width) && width > 1) value_stairs(rows, width, stairs, count, P, V, ldv, next, acc);
@@ -274,21 +274,19 @@ VF_INLINE void value_rows(const int rows, const int width, const int rescale, in
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             real *o = Ot + i * TILE + v * VF_LANES;
-            vf_store(o, rescale ? vf_fma(vf_load(o), factor[v], acc[i][v]) : vf_add(vf_load(o), acc[i][v]));
+            vf_store(o, vf_fma(vf_load(o), factor[v], acc[i][v]));
         }
     }
 }
 
-/* Ot = factor Ot + V^T P over n keys, of which stairs (or NULL) say where P is not 0; without rescale every factor is 1.  Both
- * round the same: a lane's result is one rounding of its exact sum either way. */
-VF_INLINE void value_block_seen(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V,
-                                int64_t ldv, real *Ot, const vf *factor, const stair *stairs, int count, ahead next)
+VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
+                           const vf *factor, const stair *stairs, int count, ahead *next)
 {
     int64_t c = 0;
 #define VALUE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        ahead_rows(&next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                                 \
-        value_rows(rows, width, rescale, n, P, V + c, ldv, Ot + c * TILE, factor, stairs, count, &next);                           \
+        ahead_rows(next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                                  \
+        value_rows(rows, width, n, P, V + c, ldv, Ot + c * TILE, factor, stairs, count, next);                                     \
         c += (rows);                                                                                                               \
     } while (0)
     while (c + VF_ROWS(width) <= dim_v) VALUE_ROWS(VF_ROWS(width));
@@ -299,10 +297,19 @@ VF_INLINE void value_block_seen(const int width, const int rescale, int64_t n, i
 #undef VALUE_ROWS
 }
 
-VF_INLINE void value_block(const int width, const int rescale, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv,
-                           real *Ot, const vf *factor, ahead next)
+/* Ot = factor Ot + V^T P over n keys, of which stairs (or NULL) say where P is not 0.  One function for all who absorb values: with
+ * every register tile of every width it is long. */
+static void absorb_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
+                          const vf *factor, const stair *stairs, int count, ahead *next)
 {
-    value_block_seen(width, rescale, n, dim_v, P, V, ldv, Ot, factor, NULL, 0, next);
+    VF_EACH_WIDTH(value_block, width, n, dim_v, P, V, ldv, Ot, factor, stairs, count, next);
+}
+
+static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot, ahead *next)
+{
+    vf one[VF_VECTORS];
+    for (int v = 0; v < VF_VECTORS; v++) one[v] = vf_set(1);
+    absorb_values(width, n, dim_v, P, V, ldv, Ot, one, NULL, 0, next);
 }
 
 #endif

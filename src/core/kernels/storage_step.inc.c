@@ -109,7 +109,7 @@ static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t
 
 /* dst[i*stride + c] = X[c][i] * factor[i] for `rows` lanes i of one vector and n rows c of X.  guarded: 0 where empty[i], and 0
  * stays 0 even where factor is NaN: a dropped key has weight 0 in every row. */
-VF_INLINE void store_lanes(const attn_dtype dtype, const int guarded, int64_t rows, int64_t n, const real *X, vf factor, vm empty,
+VF_INLINE void store_lanes(const attn_dtype dtype, int guarded, int64_t rows, int64_t n, const real *X, vf factor, vm empty,
                            void *dst, int64_t stride)
 {
     for (int64_t c = 0; c < n; c += VF_LANES) {
@@ -122,10 +122,13 @@ VF_INLINE void store_lanes(const attn_dtype dtype, const int guarded, int64_t ro
             VF_UNROLL
             for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_load(X + (c + i) * TILE) : vf_zero();
         }
-        VF_UNROLL
-        for (int i = 0; i < VF_LANES; i++) {
-            if (guarded) r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
-            else r[i] = vf_fma(r[i], factor, vf_zero()); /* the same bits: no 0 is negative */
+        if (guarded) {
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++)
+                r[i] = vf_select(vm_or(empty, vf_eq(r[i], vf_zero())), vf_zero(), vf_mul(r[i], factor));
+        } else {
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++) r[i] = vf_fma(r[i], factor, vf_zero()); /* the same bits: no 0 is negative */
         }
         vf_transpose(r);
         if (rows >= VF_LANES) {
@@ -138,33 +141,25 @@ VF_INLINE void store_lanes(const attn_dtype dtype, const int guarded, int64_t ro
 }
 
 /* Which lanes are guarded: a factor that is finite needs none, and that is the common case. */
-VF_INLINE void store_transposed(const attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
-                                int64_t stride)
+static void store_transposed(attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
+                             int64_t stride)
 {
     const vf most = vf_set(-REAL_LOWEST), lowest = vf_set(REAL_LOWEST);
     real inside[VF_LANES];
     int plain = !vm_any(empty);
     vf_store(inside, vf_select(vm_and(vf_ge(factor, lowest), vf_ge(most, factor)), vf_zero(), vf_set(1)));
     for (int i = 0; i < VF_LANES; i++) plain &= inside[i] == 0;
-    if (plain) store_lanes(dtype, 0, rows, n, X, factor, empty, dst, stride);
-    else store_lanes(dtype, 1, rows, n, X, factor, empty, dst, stride);
-}
-
-/* The same for all lanes of a tile: times keep / l, or 0 where l is 0. */
-VF_INLINE void store_tile(const attn_dtype dtype, int width, int64_t rows, int64_t n, double keep, const real *X, const real *l,
-                          void *dst, int64_t stride)
-{
-    for (int v = 0; v < width && v * VF_LANES < rows; v++) {
-        vf sum = vf_load(l + v * VF_LANES);
-        store_transposed(dtype, rows - v * VF_LANES, n, X + v * VF_LANES, vf_div(vf_set((real)keep), sum), vf_eq(sum, vf_zero()),
-                         (char *)dst + v * VF_LANES * stride * bytes_of(dtype), stride);
-    }
+    EACH_STORAGE(store_lanes, dtype, !plain, rows, n, X, factor, empty, dst, stride);
 }
 
 static void step_finish(int width, int64_t rows, int64_t dim_v, double keep, const void *m, const void *l, const void *Ot, void *o,
                         attn_dtype dtype, int64_t stride, void *lse, int64_t lse_stride)
 {
-    EACH_STORAGE(store_tile, dtype, width, rows, dim_v, keep, Ot, l, o, stride);
+    for (int v = 0; v < width && v * VF_LANES < rows; v++) { /* times keep / l, or 0 where l is 0 */
+        vf sum = vf_load((const real *)l + v * VF_LANES);
+        store_transposed(dtype, rows - v * VF_LANES, dim_v, (const real *)Ot + v * VF_LANES, vf_div(vf_set((real)keep), sum),
+                         vf_eq(sum, vf_zero()), (char *)o + v * VF_LANES * stride * bytes_of(dtype), stride);
+    }
     if (!lse) return;
     for (int64_t i = 0; i < rows; i++) {
         double most = (double)((const real *)m)[i], sum = (double)((const real *)l)[i];
