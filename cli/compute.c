@@ -36,6 +36,8 @@ void computation_end(computation *c)
 /* Less work than this is done within a second on any CPU. */
 static const double short_work = 2e9;
 
+static int is_short(const computation *c, const progress *bar) { return c->description.flops < short_work && !bar->eager; }
+
 /* Slices of each batch entry: enough for a bar that moves, few enough that each keeps all threads busy. */
 enum { SLICES = 50, SLICE_ROWS = 512 };
 
@@ -72,7 +74,7 @@ attn_status compute_whole(const computation *c, const attn_problem *problem, con
 {
     progress bar;
     progress_begin(&bar, label, common->quiet);
-    if (!bar.shown || !can_slice(problem) || c->description.flops < short_work) return computation_run(c, args, error);
+    if (!bar.shown || !can_slice(problem) || is_short(c, &bar)) return computation_run(c, args, error);
 
     slicer s;
     slicer_init(&s, problem, args);
@@ -92,8 +94,7 @@ attn_status compute_backward(const computation *c, const attn_problem *problem, 
     progress bar;
     const int64_t batch = problem->shape.batch, heads = problem->shape.heads_kv;
     progress_begin(&bar, "gradients", common->quiet);
-    if (!bar.shown || !slice_heads_can(problem) || batch * heads < 2 || c->description.flops < short_work)
-        return computation_run(c, args, error);
+    if (!bar.shown || !slice_heads_can(problem) || batch * heads < 2 || is_short(c, &bar)) return computation_run(c, args, error);
 
     computation one;
     const attn_problem part = slice_heads_problem(problem);

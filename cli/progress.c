@@ -4,6 +4,8 @@
 #include "progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,14 +21,18 @@ double seconds_now(void)
 
 void progress_begin(progress *p, const char *label, int quiet)
 {
-    *p = (progress){.label = label, .shown = !quiet && isatty(STDERR_FILENO), .begin = seconds_now()};
+    const char *eager = getenv("ATTN_PROGRESS");
+    *p = (progress){.label = label,
+                    .shown = !quiet && isatty(STDERR_FILENO),
+                    .eager = eager && strcmp(eager, "1") == 0,
+                    .begin = seconds_now()};
 }
 
 void progress_show(progress *p, int64_t done, int64_t total)
 {
     if (!p->shown || total <= 0) return;
     double now = seconds_now();
-    if (now - p->begin < patience || now - p->last < pause_between) return;
+    if ((now - p->begin < patience && !p->eager) || now - p->last < pause_between) return;
     p->last = now;
     char bar[BAR_WIDTH + 1];
     int filled = (int)((double)done / (double)total * BAR_WIDTH);

@@ -9,6 +9,7 @@
 typedef struct progress {
     const char *label;
     int shown;          /* 1: a terminal, and not --quiet */
+    int eager;          /* 1: ATTN_PROGRESS=1 asks for a bar from the first step on, however short the work */
     double begin, last; /* seconds; last: when it was drawn, 0 if never */
 } progress;
 
