@@ -32,10 +32,10 @@ static output *add(outcome *out, const char *name, tensor got, void **pointer, a
     return o;
 }
 
-/* Adds x, of shape n, up over the axes where `o` has size 1. */
+/* Adds x, of shape n, up over the axes where `o` has size 1.  x may be NULL, for nothing. */
 static void reduce(const double *x, const int64_t n[4], const int64_t to[4], double *sum)
 {
-    for (int64_t at = 0; at < size_of(n); at++) {
+    for (int64_t at = 0; x && at < size_of(n); at++) {
         int64_t place = 0, index[4] = {at / n[3] / n[2] / n[1], at / n[3] / n[2] % n[1], at / n[3] % n[2], at % n[3]};
         for (int axis = 0; axis < 4; axis++) place = place * to[axis] + (to[axis] > 1 ? index[axis] : 0);
         sum[place] += x[at];
@@ -56,26 +56,28 @@ static tensor numbers(const combination *c, int64_t batch)
     return tensor_make(combination_compute(c), shape, BY_HEAD, 0, NULL);
 }
 
+/* exact and bound may be NULL, for nothing. */
+static void copy(output *o, const double *exact, const double *bound)
+{
+    if (exact) memcpy(o->exact, exact, (size_t)size_of(o->got.shape) * sizeof(double));
+    if (bound) memcpy(o->bound, bound, (size_t)size_of(o->got.shape) * sizeof(double));
+}
+
 static void want_forward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
-    double *S = array(p->B * p->Hq * p->Sq * p->Skv), *P = array(p->B * p->Hq * p->Sq * p->Skv);
-    bounds b;
     output *o = add(out, "o", combination_like(&c->o), &c->args.o, &c->problem.o);
     output *lse = add(out, "lse", combination_like(&c->lse), &c->args.lse, &c->problem.want.lse_layout);
+    c->problem.want.lse = 1;
+    if (out->bare) return;
+    double *S = array(p->B * p->Hq * p->Sq * p->Skv), *P = array(p->B * p->Hq * p->Sq * p->Skv);
+    bounds b;
     ref_forward(p, o->exact, lse->exact, S, P);
     bounds_make_forward(&b, p);
-    memcpy(o->bound, b.o, (size_t)size_of(o->got.shape) * sizeof(double));
-    memcpy(lse->bound, b.lse, (size_t)size_of(lse->got.shape) * sizeof(double));
-    c->problem.want.lse = 1;
+    copy(o, NULL, b.o);
+    copy(lse, NULL, b.lse);
     bounds_free(&b);
     free(S), free(P);
-}
-
-static void copy(output *o, const double *exact, const double *bound)
-{
-    memcpy(o->exact, exact, (size_t)size_of(o->got.shape) * sizeof(double));
-    memcpy(o->bound, bound, (size_t)size_of(o->got.shape) * sizeof(double));
 }
 
 static double *like_table(const tensor *t) { return t->memory ? array(size_of(t->shape)) : NULL; }
@@ -105,9 +107,11 @@ static void want_backward(combination *c, outcome *out)
                        .dbias_table = p->bias_table ? array(size_of(c->bias_table.shape)) : NULL};
     if (c->ref.normaliser >= REF_BY_SIGMOID) g.dlse = NULL; /* whose lse is no function of the scores */
     const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
-    bounds b;
-    ref_backward(p, &g);
-    bounds_make_backward(&b, p, &sizes, combination_storage_unit(c) / out->unit);
+    bounds b = {0};
+    if (!out->bare) {
+        ref_backward(p, &g);
+        bounds_make_backward(&b, p, &sizes, combination_storage_unit(c) / out->unit);
+    }
 
     want->lse = g.dlse != NULL;
     want->scale = 1;
@@ -199,10 +203,11 @@ static void want_jvp(combination *c, outcome *out)
     output *lse = add(out, "tan_lse", combination_like(&c->lse), &c->args.tan_lse, NULL);
     const ref_tangents t = {in.Qd, in.Kd, in.Vd, in.biasd, o->exact, lse->exact};
     c->problem.tangents.lse = 1;
+    if (out->bare) return;
     ref_jvp(&c->ref, &t);
     bounds_make(&b, &c->ref, &sizes);
-    copy(o, o->exact, b.tan_o);
-    copy(lse, lse->exact, b.tan_lse);
+    copy(o, NULL, b.tan_o);
+    copy(lse, NULL, b.tan_lse);
     bounds_free(&b);
 }
 
@@ -212,7 +217,7 @@ static void want_second(combination *c, outcome *out)
     const int64_t pairs[4] = {p->B, p->Hq, p->Sq, p->Skv};
     attn_second *want = &c->problem.second;
     attn_args *a = &c->args;
-    bounds b;
+    bounds b = {0};
     output *o = add(out, "second_grad_o", combination_like(&c->o), &a->second_grad_o, &want->second_grad_o);
     output *lse = add(out, "second_grad_lse", combination_like(&c->lse), &a->second_grad_lse, NULL);
     output *q = add(out, "second_q", combination_like(&c->q), &a->second_q, &want->second_q);
@@ -222,10 +227,12 @@ static void want_second(combination *c, outcome *out)
     c->problem.gradients.lse = want->grad_lse = 1;
     s.dO2 = o->exact, s.dlse2 = lse->exact, s.Q2 = q->exact, s.K2 = k->exact, s.V2 = v->exact;
     s.S2 = array(size_of(pairs));
-    ref_second_order(p, &s);
-    bounds_make(&b, p, &s);
+    if (!out->bare) {
+        ref_second_order(p, &s);
+        bounds_make(&b, p, &s);
+    }
     const double *bound[] = {b.tan_o, b.tan_lse, b.q, b.k, b.v};
-    for (int i = 0; i < out->count; i++) copy(&out->of[i], out->of[i].exact, bound[i]);
+    for (int i = 0; i < out->count; i++) copy(&out->of[i], NULL, bound[i]);
     if ((want->bias = c->problem.bias.additive)) {
         output *bias = add(out, "second_bias", like_bias(c), &a->second_bias, &want->second_bias);
         reduce(s.S2, pairs, bias->got.shape, bias->exact);
@@ -243,7 +250,7 @@ static void clear_absent(output *o)
         for (int64_t c = 0; c < n[3] && !tensor_has(&o->got, row / n[2] / n[1], row % n[2]); c++) o->exact[row * n[3] + c] = 0;
 }
 
-outcome outcome_make(combination *c, attn_op op)
+static outcome make(combination *c, attn_op op, int bare)
 {
     static void (*const want[])(combination *, outcome *) = {
         [ATTN_FORWARD] = want_forward,
@@ -252,11 +259,13 @@ outcome outcome_make(combination *c, attn_op op)
         [ATTN_DOUBLE_BACKWARD] = want_second,
     };
     /* ref/ rounds as much as f64 does. */
-    outcome out = {.op = op, .unit = combination_compute(c) == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON};
+    outcome out = {.op = op, .unit = combination_compute(c) == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON, .bare = bare};
     want[op](c, &out);
     for (int i = 0; i < out.count; i++) clear_absent(&out.of[i]);
     return out;
 }
+
+outcome outcome_make(combination *c, attn_op op) { return make(c, op, 0); }
 
 void outcome_free(combination *c, outcome *out)
 {
@@ -289,6 +298,29 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
     c->problem = given;
     for (int i = 0; i < out->count && ran; i++) tensor_read(&out->of[i].got);
     return ran;
+}
+
+void outcome_same_bits(combination *c, attn_op op, const int *crews, int count)
+{
+    outcome out = make(c, op, 1);
+    void *one[OUTCOME_MOST];
+    size_t bytes[OUTCOME_MOST];
+    assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, 1));
+    for (int i = 0; i < out.count; i++) {
+        const tensor *got = &out.of[i].got;
+        bytes[i] = (size_t)got->count * attn_dtype_size(got->layout.dtype);
+        assert_non_null(one[i] = malloc(bytes[i] + 1));
+        memcpy(one[i], got->memory, bytes[i]);
+    }
+    for (int n = 0; n < count; n++) {
+        assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, crews[n]));
+        for (int i = 0; i < out.count; i++)
+            if (memcmp(one[i], out.of[i].got.memory, bytes[i]) != 0)
+                fail_msg("%s, score %d, normaliser %d: %s has other bits with %d threads", c->text, (int)c->problem.score.kind,
+                         (int)c->problem.score.normaliser, out.of[i].name, crews[n]);
+    }
+    for (int i = 0; i < out.count; i++) free(one[i]);
+    outcome_free(c, &out);
 }
 
 const output *outcome_find(const outcome *out, const char *name)

@@ -19,6 +19,7 @@ typedef struct outcome {
     int count;
     output of[OUTCOME_MOST];
     double unit; /* the compute type's rounding unit */
+    int bare;    /* 1: without what ref/ says */
 } outcome;
 
 /* Wants every output of `op` that the combination has, from every input, with room that the arguments point to.  ATTN_FORWARD and
@@ -28,6 +29,9 @@ void outcome_free(combination *c, outcome *out);
 
 /* Forward, where `op` needs its results, and `op`.  Returns 0 where this CPU lacks the instruction set. */
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);
+
+/* Runs `op` with one thread and with each number of `crews`, and fails the test where an output has other bits. */
+void outcome_same_bits(combination *c, attn_op op, const int *crews, int count);
 
 /* NULL if there is none of this name. */
 const output *outcome_find(const outcome *out, const char *name);

@@ -64,18 +64,7 @@ static void test_same_bits(void **state)
     for (int seed = FIRST; seed < FIRST + SEEDS; seed += 3) {
         combination c;
         combination_draw(&c, (uint64_t)seed, types[seed % 4], 0);
-        outcome one = outcome_make(&c, ATTN_BACKWARD);
-        assert_true(outcome_run(&c, &one, ATTN_ISA_DEFAULT, 1));
-        outcome more = outcome_make(&c, ATTN_BACKWARD);
-        for (size_t n = 0; n < sizeof crews / sizeof *crews; n++) {
-            (void)outcome_run(&c, &more, ATTN_ISA_DEFAULT, crews[n]);
-            for (int i = 0; i < one.count; i++)
-                if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
-                           (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
-                    fail_msg("%s: %s has other bits with %d threads", c.text, one.of[i].name, crews[n]);
-        }
-        outcome_free(&c, &one);
-        outcome_free(&c, &more);
+        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
         combination_free(&c);
     }
 }

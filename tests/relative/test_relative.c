@@ -138,30 +138,15 @@ static void test_differences(void **state)
     assert_true(compared > 20);
 }
 
-static void compare_crews(combination *c)
-{
-    static const int crews[] = {2, 3, 8};
-    outcome one = outcome_make(c, ATTN_BACKWARD);
-    assert_true(outcome_run(c, &one, ATTN_ISA_DEFAULT, 1));
-    outcome more = outcome_make(c, ATTN_BACKWARD);
-    for (size_t k = 0; k < sizeof crews / sizeof *crews; k++) {
-        (void)outcome_run(c, &more, ATTN_ISA_DEFAULT, crews[k]);
-        for (int i = 0; i < one.count; i++)
-            if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
-                       (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
-                fail_msg("%s: %s has other bits with %d threads", c->text, one.of[i].name, crews[k]);
-    }
-    outcome_free(c, &one);
-    outcome_free(c, &more);
-}
-
 static void test_same_bits(void **state)
 {
+    static const int crews[] = {2, 3, 8};
+    enum { CREWS = sizeof crews / sizeof *crews };
     (void)state;
     for (int n = 0; n < SEEDS; n += 12) {
         combination c;
         draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
-        compare_crews(&c);
+        outcome_same_bits(&c, ATTN_BACKWARD, crews, CREWS);
         combination_free(&c);
     }
     for (int n = 0; n < 4; n++) { /* more key heads than splits would be tasks for, and than workers */
@@ -171,7 +156,7 @@ static void test_same_bits(void **state)
         assert_int_equal(problem_parse("fwd:f32:b5:hq8:hkv4:sq70:skv90:d20:dv12:causal:bias", &spec, &error), ATTN_OK);
         spec.seed = (uint64_t)n;
         combination_of(&c, &spec, RELATIVE);
-        compare_crews(&c);
+        outcome_same_bits(&c, ATTN_BACKWARD, crews, CREWS);
         outcome out = outcome_make(&c, ATTN_BACKWARD);
         const char *name;
         assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 3));

@@ -137,19 +137,7 @@ static void test_same_bits(void **state)
         const uint64_t seed = (uint64_t)(FIRST + 10000 + n);
         combination c;
         draw(&c, seed, types[n % 4], MORE);
-        outcome one = outcome_make(&c, ATTN_BACKWARD);
-        assert_true(outcome_run(&c, &one, ATTN_ISA_DEFAULT, 1));
-        outcome more = outcome_make(&c, ATTN_BACKWARD);
-        for (size_t k = 0; k < sizeof crews / sizeof *crews; k++) {
-            (void)outcome_run(&c, &more, ATTN_ISA_DEFAULT, crews[k]);
-            for (int i = 0; i < one.count; i++)
-                if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
-                           (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
-                    fail_msg("%s, score %d: %s has other bits with %d threads", c.text, (int)c.problem.score.kind, one.of[i].name,
-                             crews[k]);
-        }
-        outcome_free(&c, &one);
-        outcome_free(&c, &more);
+        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
         combination_free(&c);
     }
 }
