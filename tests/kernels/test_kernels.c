@@ -91,6 +91,9 @@ int main(void)
     for (int r = 0; attn_kernel_at(r); r++) {
         it.row = attn_kernel_at(r);
         if (it.row->op != ATTN_FORWARD) continue; /* the others are checked as a whole, against ref/ */
+#if defined(ATTN_EMULATE_AVX512)
+        if (it.row->isa != ATTN_ISA_AVX512) continue; /* those are the ones of kernels/native */
+#endif
         it.kernel = it.row->forward;
         it.decode = it.row->decode;
         it.compute = it.row->compute;
