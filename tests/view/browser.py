@@ -30,7 +30,8 @@ def find_browser():
 
 
 class Browser:
-    """One browser with one page.  `messages`, `failures` and `requests` collect what the page said, broke and asked for."""
+    """One browser with one page.  `messages`, `failures` and `requests` collect what the page said, broke and asked for.  renew()
+    gives it a page that knows nothing of the last one."""
 
     def __init__(self, path, width=1280, height=800, timeout=60):
         self.timeout = timeout
@@ -49,13 +50,22 @@ class Browser:
         os.close(to_us)
         self.buffer = b""
         self.last_id = 0
-        self.session = None
+        self.session = self.context = None
+        self.size = width, height
+        self.renew()
+
+    def renew(self):
+        """Closes the page and opens an empty one, with storage of its own."""
+        self.session, old = None, self.context
+        self.context = self.send("Target.createBrowserContext")["browserContextId"]
+        if old:
+            self.send("Target.disposeBrowserContext", browserContextId=old)
         self.forget()
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        target = self.send("Target.createTarget", url="about:blank", browserContextId=self.context)["targetId"]
         self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.send(domain + ".enable")
-        self.resize(width, height)
+        self.resize(*self.size)
 
     def forget(self):
         self.messages, self.failures, self.requests, self.dialogs, self.loaded = [], [], [], [], False
@@ -84,6 +94,8 @@ class Browser:
         return json.loads(message)
 
     def note(self, event):
+        if event.get("sessionId") != self.session:
+            return # of a page that was closed
         method, values = event["method"], event.get("params", {})
         if method == "Runtime.consoleAPICalled":
             self.messages.append((values["type"], " ".join(str(a.get("value", a.get("description"))) for a in values["args"])))
