@@ -40,11 +40,17 @@ static int64_t bias_bytes(const attn_problem *p)
     return pairs(p, &p->bias.bias) * size;
 }
 
-/* Prepared queries and keys, and in backward their gradients. */
+static int problem_has_matrix(const attn_problem *p)
+{
+    return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC;
+}
+
+/* Prepared queries, and keys unless a matrix is all of it; in backward their gradients too. */
 static int64_t prepared_bytes(const attn_problem *p)
 {
     const attn_shape *s = &p->shape;
-    const int64_t keys = s->batch * s->heads_kv * s->len_kv, width = s->dim_qk + (p->score.kind == ATTN_SCORE_DISTANCE ? 2 : 0);
+    const int64_t keys = problem_has_matrix(p) ? 0 : s->batch * s->heads_kv * s->len_kv,
+                  width = problem_dim_k(p) + (p->score.kind == ATTN_SCORE_DISTANCE ? 2 : 0);
     return (rows_of(p) + keys) * width * compute_size(p) * (p->op == ATTN_BACKWARD ? 2 : 1);
 }
 
@@ -57,12 +63,13 @@ static int64_t slope_bytes(const attn_problem *p)
 
 static int64_t table_bytes(const attn_problem *p)
 {
-    return head_bytes(p) * (p->bias_table.kind == ATTN_DISTANCE_T5 ? 32 : 2 * p->bias_table.max_distance + 1);
+    return (p->bias_table.shared ? compute_size(p) : head_bytes(p)) * problem_buckets(&p->bias_table);
 }
 
 static int64_t relative_bytes(const attn_problem *p)
 {
-    return head_bytes(p) * p->relative.rows * (p->shape.dim_qk + (p->relative.values ? p->shape.dim_v : 0));
+    return (p->relative.shared ? compute_size(p) : head_bytes(p)) * p->relative.rows *
+           (p->shape.dim_qk + (p->relative.values ? p->shape.dim_v : 0));
 }
 
 static int64_t row_bytes(const attn_problem *p) { return rows_of(p) * compute_size(p); }
@@ -78,6 +85,8 @@ static int64_t length_bytes(const attn_problem *p)
 
 /* ---- the options ---- */
 
+static int has_general(const attn_problem *p) { return p->score.kind == ATTN_SCORE_GENERAL; }
+static int has_metric(const attn_problem *p) { return p->score.kind == ATTN_SCORE_METRIC; }
 static int has_cosine(const attn_problem *p) { return p->score.kind == ATTN_SCORE_COSINE; }
 static int has_distance(const attn_problem *p) { return p->score.kind == ATTN_SCORE_DISTANCE; }
 static int has_additive(const attn_problem *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
@@ -139,6 +148,10 @@ static const struct {
     int64_t (*bytes)(const attn_problem *);
     int fused;
 } table[] = {
+    {"score=general", has_general, "queries are multiplied by w once, in memory of their size; keys as they are", prepared_bytes,
+     1},
+    {"score=metric", has_metric, "queries are multiplied by w and by its transpose once; the metric is never formed",
+     prepared_bytes, 1},
     {"score=cosine", has_cosine, "queries and keys are normalised once, in memory of their size", prepared_bytes, 1},
     {"score=distance", has_distance, "two channels more, in queries and keys that are prepared once", prepared_bytes, 1},
     {"score=additive", has_additive, "a sum and half a division for each score and hidden unit; exponentials once for each tile",

@@ -83,8 +83,9 @@ static attn_status read_shape(attention_input *input, attn_error *error)
     }
     const sizes sq = sizes_of(q->tensor, input->spec.order), sk = sizes_of(k->tensor, input->spec.order);
     const sizes sv = v->tensor ? sizes_of(v->tensor, input->spec.order) : (sizes){sk.heads, sk.tokens, 0};
-    if (sq.channels != sk.channels)
-        return input_misfit(k, q, error, "widths of %" PRId64 " and %" PRId64, sk.channels, sq.channels);
+    if (sq.channels != sk.channels && problem_score_kind(&input->spec) != ATTN_SCORE_GENERAL)
+        return input_misfit(k, q, error, "widths of %" PRId64 " and %" PRId64 "; --score=general takes both", sk.channels,
+                            sq.channels);
     if (sk.heads ? sq.heads % sk.heads : sq.heads)
         return input_misfit(k, q, error, "heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", sq.heads, sk.heads);
     if (sv.heads != sk.heads) return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " heads", sv.heads, sk.heads);
@@ -174,6 +175,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status == ATTN_OK) status = input_read_masks(input, error);
     if (status == ATTN_OK) status = input_read_indices(input, error);
     if (status == ATTN_OK) status = input_read_heads(input, error);
+    if (status == ATTN_OK) status = input_read_terms(input, error);
     if (status == ATTN_OK) status = input_read_gradients(input, error);
     if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_apart(input, error);
     if (status != ATTN_OK) return status;
@@ -182,9 +184,8 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status != ATTN_OK) return failure_about(error, input->path);
     if (input->used[ROLE_MASK].tensor) input->problem.mask.mask.dtype = input->used[ROLE_MASK].tensor->dtype;
     if (input->used[ROLE_BIAS].tensor) input->problem.bias.bias.dtype = input->used[ROLE_BIAS].tensor->dtype;
+    if (input->used[ROLE_W].tensor) input->problem.score.w.dtype = input->used[ROLE_W].tensor->dtype;
     if (input->used[ROLE_BLOCKS].tensor) input->problem.mask.blocks.dtype = input->used[ROLE_BLOCKS].tensor->dtype;
-    status = input_lay_weights(input, error);
-    if (status != ATTN_OK) return status;
     set_data(input, settings->has_dtype);
     if (input->begins_q) input_lay_apart(input);
     input->args.dropout_seed = input->spec.seed;

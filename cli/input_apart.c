@@ -57,7 +57,7 @@ void input_lay_apart(attention_input *input)
 {
     const attn_shape *s = &input->spec.shape;
     const size_t row_q = (size_t)s->dim_qk * attn_dtype_size(input->problem.q.dtype);
-    const size_t row_k = (size_t)s->dim_qk * attn_dtype_size(input->problem.k.dtype);
+    const size_t row_k = (size_t)problem_dim_k(&input->problem) * attn_dtype_size(input->problem.k.dtype);
     input->args.q = lay_apart(input, input->args.q, input->begins_q, s->heads_q, input->total_q, s->len_q, row_q);
     input->args.k = lay_apart(input, input->args.k, input->begins_kv, s->heads_kv, input->total_kv, s->len_kv, row_k);
 }

@@ -88,14 +88,15 @@ attn_status input_find(attention_input *input, const char *path, const input_set
     input->path = path ? path : settings->chosen[ROLE_Q] ? settings->chosen[ROLE_Q] : "input";
     if (path) status = attn_tensors_read(&input->file, path, error);
     const int op = settings->spec.op, gradients = role_used_by(ROLE_DO, op);
-    const int additive = strncmp(settings->spec.score, "additive", 8) == 0;
+    const int has_w = problem_has_w(&settings->spec);
     for (int r = 0; r < ROLES && status == ATTN_OK; r++) {
         const char *name = settings->chosen[r];
-        if (r == ROLE_V && !value) continue;
+        if ((r == ROLE_V || r == ROLE_RELATIVE_VALUES) && !value) continue;
         if (r == ROLE_OFFSET && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is said */
         if (r == ROLE_SCALE && settings->spec.has_scale && !name) continue;                         /* --scale=X is said */
-        if (r == ROLE_W && !additive && !name) continue;
-        if (r == ROLE_W && !additive) return failure(error, ATTN_ERR_ARGUMENT, "--w is for --score=additive: it names its weights");
+        if (r == ROLE_W && !has_w && !name) continue;
+        if (r == ROLE_W && !has_w)
+            return failure(error, ATTN_ERR_ARGUMENT, "--w is for --score=general, metric and additive: it names their weights");
         if (name && !role_used_by((tensor_role)r, op))
             return failure(error, ATTN_ERR_ARGUMENT, "--%s is a %s, which is for attn run --%s and --double-backward",
                            roles[r].flag, roles[r].ops == ROLE_OP_GRADIENT ? "gradient" : "tangent",

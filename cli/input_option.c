@@ -11,7 +11,7 @@
 #include "failure.h"
 #include "input_parts.h"
 
-static attn_dtype compute_dtype(const attention_input *input)
+attn_dtype input_compute_dtype(const attention_input *input)
 {
     return problem_dtype(&input->spec) == ATTN_F64 ? ATTN_F64 : ATTN_F32;
 }
@@ -79,25 +79,25 @@ void input_lay_packed(attention_input *input)
 {
     attn_problem *p = &input->problem;
     const attn_shape *s = &p->shape;
-    const int64_t q = input->total_q, kv = input->total_kv;
+    const int64_t q = input->total_q, kv = input->total_kv, dim_k = problem_dim_k(p);
     const struct {
         attn_layout *layout;
         int64_t heads, tokens, width;
     } tensors[] = {{&p->q, s->heads_q, q, s->dim_qk},
-                   {&p->k, s->heads_kv, kv, s->dim_qk},
+                   {&p->k, s->heads_kv, kv, dim_k},
                    {&p->v, s->heads_kv, kv, s->dim_v},
                    {&p->o, s->heads_q, q, s->dim_v},
                    {&p->gradients.grad_o, s->heads_q, q, s->dim_v},
                    {&p->gradients.grad_q, s->heads_q, q, s->dim_qk},
-                   {&p->gradients.grad_k, s->heads_kv, kv, s->dim_qk},
+                   {&p->gradients.grad_k, s->heads_kv, kv, dim_k},
                    {&p->gradients.grad_v, s->heads_kv, kv, s->dim_v},
                    {&p->tangents.tan_q, s->heads_q, q, s->dim_qk},
-                   {&p->tangents.tan_k, s->heads_kv, kv, s->dim_qk},
+                   {&p->tangents.tan_k, s->heads_kv, kv, dim_k},
                    {&p->tangents.tan_v, s->heads_kv, kv, s->dim_v},
                    {&p->tangents.tan_o, s->heads_q, q, s->dim_v},
                    {&p->second.second_grad_o, s->heads_q, q, s->dim_v},
                    {&p->second.second_q, s->heads_q, q, s->dim_qk},
-                   {&p->second.second_k, s->heads_kv, kv, s->dim_qk},
+                   {&p->second.second_k, s->heads_kv, kv, dim_k},
                    {&p->second.second_v, s->heads_kv, kv, s->dim_v}};
     for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
         const int by_token = input->spec.order == SPEC_BSHD;
@@ -141,7 +141,7 @@ static attn_status read_head_numbers(attention_input *input, tensor_role r, int 
                        used->path, t->name, shape_text(shape, t->rank, t->shape), heads, both);
     }
     if (by_batch) *by_batch = !is_vector(t, heads) || (is_full && input->leading > 0);
-    *data = input_convert(input, t, compute_dtype(input));
+    *data = input_convert(input, t, input_compute_dtype(input));
     return ATTN_OK;
 }
 
@@ -149,83 +149,20 @@ static attn_status read_head_numbers(attention_input *input, tensor_role r, int 
 static const void *published_slopes(attention_input *input)
 {
     const int64_t heads = input->spec.shape.heads_q;
-    const size_t size = attn_dtype_size(compute_dtype(input));
+    const size_t size = attn_dtype_size(input_compute_dtype(input));
     char *slopes = input_own(input, heads, size);
     for (int64_t h = 0; h < heads; h++)
-        element_write(compute_dtype(input), slopes + (size_t)h * size, exp2(-8.0 * (double)(h + 1) / (double)heads));
+        element_write(input_compute_dtype(input), slopes + (size_t)h * size, exp2(-8.0 * (double)(h + 1) / (double)heads));
     return slopes;
 }
 
-/* [head, bucket], as --t5 or --clipped says. */
-static attn_status read_bias_table(attention_input *input, attn_error *error)
-{
-    const input_tensor *used = &input->used[ROLE_BIAS_TABLE];
-    const attn_tensor *t = used->tensor;
-    const problem_spec *spec = &input->spec;
-    const int64_t heads = spec->shape.heads_q, buckets = spec->clipped ? 2 * spec->clipped + 1 : 32;
-    char shape[SHAPE_TEXT];
-    if (!t && !spec->t5 && !spec->clipped) return ATTN_OK;
-    if (!t)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.80s: no table of the bias by distance: bias_table; --bias-table=NAME chooses another", input->path);
-    if (!spec->t5 && !spec->clipped)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.60s: tensor '%.30s' is a bias by distance; --t5 or --clipped=N says of which kind", used->path, t->name);
-    if (t->rank != 2 || t->shape[0] != heads || t->shape[1] != buckets)
-        return failure(error, ATTN_ERR_SHAPE,
-                       "%.60s: tensor '%.30s' %.60s: expected [%" PRId64 ", %" PRId64 "], a number for each head and %s",
-                       used->path, t->name, shape_text(shape, t->rank, t->shape), heads, buckets,
-                       spec->clipped ? "distance" : "bucket");
-    attn_status status = input_check_float(used, error);
-    if (status == ATTN_OK) input->args.bias_table = input_convert(input, t, compute_dtype(input));
-    return status;
-}
-
-/* The shape `want`, of floats. */
-static attn_status check_shape(const input_tensor *t, int rank, const int64_t *want, attn_error *error)
+attn_status input_check_shape(const input_tensor *t, int rank, const int64_t *want, attn_error *error)
 {
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
     if (t->tensor->rank == rank && memcmp(t->tensor->shape, want, (size_t)rank * sizeof *want) == 0)
         return input_check_float(t, error);
     return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected %.60s", t->path, t->tensor->name,
                    shape_text(mine, t->tensor->rank, t->tensor->shape), shape_text(theirs, rank, want));
-}
-
-/* Tables [head, row, channel] and vectors [head, channel], as --rel says. */
-static attn_status read_relative(attention_input *input, attn_error *error)
-{
-    const problem_spec *spec = &input->spec;
-    const attn_shape *s = &spec->shape;
-    const char *rel = spec->rel;
-    const int clipped = strncmp(rel, "shaw", 4) == 0, values = strncmp(rel, "shaw-values", 11) == 0, xl = strcmp(rel, "xl") == 0;
-    const char *slash = strchr(rel, '/');
-    const int64_t rows = clipped && slash ? 2 * strtoll(slash + 1, NULL, 10) + 1 : s->len_q + s->len_kv - 1;
-    const struct {
-        tensor_role role;
-        int needed, rank;
-        int64_t shape[3];
-        const void **data;
-    } tensors[] = {
-        {ROLE_RELATIVE_KEYS, rel[0] != 0, 3, {s->heads_q, rows, s->dim_qk}, &input->args.relative_keys},
-        {ROLE_RELATIVE_VALUES, values, 3, {s->heads_q, rows, s->dim_v}, &input->args.relative_values},
-        {ROLE_RELATIVE_U, xl, 2, {s->heads_q, s->dim_qk, 0}, &input->args.relative_u},
-        {ROLE_RELATIVE_V, xl, 2, {s->heads_q, s->dim_qk, 0}, &input->args.relative_v},
-    };
-    for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++) {
-        const input_tensor *used = &input->used[tensors[k].role];
-        const char *name = roles[tensors[k].role].name, *flag = roles[tensors[k].role].flag;
-        if (!used->tensor && !tensors[k].needed) continue;
-        if (!used->tensor)
-            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --rel=%s needs %s; --%s=NAME chooses another", input->path, rel, name,
-                           flag);
-        if (!tensors[k].needed)
-            return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' is of relative terms; --rel=KIND says of which",
-                           used->path, used->tensor->name);
-        attn_status status = check_shape(used, tensors[k].rank, tensors[k].shape, error);
-        if (status != ATTN_OK) return status;
-        *tensors[k].data = input_convert(input, used->tensor, compute_dtype(input));
-    }
-    return ATTN_OK;
 }
 
 attn_status input_read_heads(attention_input *input, attn_error *error)
@@ -248,34 +185,7 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
         spec->has_scale = 0;
         status = read_head_numbers(input, ROLE_SCALE, NULL, &input->args.scale, error);
     }
-    if (status == ATTN_OK) status = read_relative(input, error);
-    return status == ATTN_OK ? read_bias_table(input, error) : status;
-}
-
-/* ---- weights of additive scores ---- */
-
-attn_status input_lay_weights(attention_input *input, attn_error *error)
-{
-    const input_tensor *used = &input->used[ROLE_W];
-    const attn_tensor *t = used->tensor;
-    const int64_t heads = input->spec.shape.heads_q, hidden = input->spec.shape.dim_qk;
-    attn_score *score = &input->problem.score;
-    char shape[SHAPE_TEXT];
-    if (!t) return ATTN_OK;
-    attn_status status = input_check_float(used, error);
-    if (status != ATTN_OK) return status;
-    const int64_t rows = t->rank > 1 ? t->shape[t->rank - 2] : 1, of_heads = t->rank > 2 ? t->shape[0] : 1;
-    if (t->rank < 1 || t->rank > 3 || t->shape[t->rank - 1] != hidden || rows < 1 || rows > 2 ||
-        (of_heads != 1 && of_heads != heads))
-        return failure(error, ATTN_ERR_SHAPE,
-                       "%.60s: tensor '%.30s' %.50s: expected weights [%" PRId64 "], with biases [2, %" PRId64
-                       "], or for each head [%" PRId64 ", 1 or 2, %" PRId64 "]",
-                       used->path, t->name, shape_text(shape, t->rank, t->shape), hidden, hidden, heads, hidden);
-    score->w_bias = rows == 2;
-    score->w_heads = of_heads > 1;
-    score->w.dtype = t->dtype;
-    input->args.w = t->data;
-    return ATTN_OK;
+    return status;
 }
 
 /* ---- gradients ---- */
@@ -286,14 +196,14 @@ static attn_status read_gradients(attention_input *input, attn_error *error)
     problem_spec *spec = &input->spec;
     int64_t shape[ATTN_MAX_RANK];
     int rank = input_output_shape(input, OUTPUT_LIKE_Q, spec->shape.dim_v, shape);
-    attn_status status = check_shape(grad_o, rank, shape, error);
+    attn_status status = input_check_shape(grad_o, rank, shape, error);
     if (status != ATTN_OK) return status;
     input->args.grad_o = input_convert(input, grad_o->tensor, problem_dtype(spec));
     if (grad_lse->tensor) {
         rank = input_output_shape(input, OUTPUT_BY_ROW, 0, shape);
-        status = check_shape(grad_lse, rank, shape, error);
+        status = input_check_shape(grad_lse, rank, shape, error);
         if (status != ATTN_OK) return status;
-        input->args.grad_lse = input_convert(input, grad_lse->tensor, compute_dtype(input));
+        input->args.grad_lse = input_convert(input, grad_lse->tensor, input_compute_dtype(input));
         spec->dlse = 1;
     }
     if (spec->op != SPEC_BACKWARD) return ATTN_OK;
@@ -316,7 +226,7 @@ static attn_status read_tangents(attention_input *input, attn_error *error)
         const input_tensor *tangent = &input->used[of[t][0]];
         const attn_tensor *like = input->used[of[t][1]].tensor;
         if (!tangent->tensor) continue;
-        attn_status status = check_shape(tangent, like->rank, like->shape, error);
+        attn_status status = input_check_shape(tangent, like->rank, like->shape, error);
         if (status != ATTN_OK) return status;
         *data[t] = input_convert(input, tangent->tensor, problem_dtype(&input->spec));
         given = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * input_parts.h - what input.c, input_mask.c and input_option.c have from each other; private to input*.c. */
+ * input_parts.h - what input.c and its parts have from each other; private to input*.c. */
 #ifndef ATTN_CLI_INPUT_PARTS_H
 #define ATTN_CLI_INPUT_PARTS_H
 
@@ -14,6 +14,11 @@ attn_status input_misfit(const input_tensor *t, const input_tensor *other, attn_
                          int64_t b);
 attn_status input_check_type(const input_tensor *t, int fits, const char *expected, attn_error *error);
 attn_status input_check_float(const input_tensor *t, attn_error *error);
+
+/* The shape `want`, of floats. */
+attn_status input_check_shape(const input_tensor *t, int rank, const int64_t *want, attn_error *error);
+/* f64, or f32 for all others. */
+attn_dtype input_compute_dtype(const attention_input *input);
 
 /* The data of a tensor in the type that is wanted: a copy where it is stored in another. */
 const void *input_convert(attention_input *input, const attn_tensor *t, attn_dtype dtype);
@@ -33,12 +38,12 @@ attn_status input_read_packed(attention_input *input, attn_error *error);
 attn_status input_read_masks(attention_input *input, attn_error *error);
 attn_status input_read_indices(attention_input *input, attn_error *error);
 attn_status input_read_heads(attention_input *input, attn_error *error);
+attn_status input_read_terms(attention_input *input, attn_error *error);
 attn_status input_read_gradients(attention_input *input, attn_error *error);
 /* Packed sequences as batch entries: what the problem is, once all else is read; then the data. */
 attn_status input_set_apart(attention_input *input, attn_error *error);
 void input_lay_apart(attention_input *input);
-/* What input->spec has no word for, in input->problem: the shape of additive weights, a dropout mask, tangents. */
-attn_status input_lay_weights(attention_input *input, attn_error *error);
+/* What input->spec has no word for, in input->problem: a dropout mask, tangents. */
 void input_lay_keep(attention_input *input);
 void input_lay_tangents(attention_input *input);
 /* Strides of [head, token, channel], or with --layout=bshd [token, head, channel], for all tensors of the problem. */

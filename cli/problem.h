@@ -32,6 +32,8 @@ typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTO
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
 typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
 typedef enum spec_alibi { SPEC_ALIBI_NONE, SPEC_ALIBI_HEAD, SPEC_ALIBI_BATCH_HEAD } spec_alibi;
+typedef enum spec_w { SPEC_W_ONE, SPEC_W_HEADS, SPEC_W_BIAS, SPEC_W_HEADS_BIAS } spec_w;                         /* bits */
+typedef enum spec_shared { SPEC_SHARED_NONE, SPEC_SHARED_REL, SPEC_SHARED_TABLE, SPEC_SHARED_BOTH } spec_shared; /* bits */
 typedef enum spec_t5 { SPEC_T5_NONE, SPEC_T5_BOTH, SPEC_T5_CAUSAL } spec_t5;
 typedef enum spec_decay { SPEC_DECAY_NONE, SPEC_DECAY_HEAD, SPEC_DECAY_CHANNEL } spec_decay;
 typedef enum spec_rule { SPEC_RULE_ADD, SPEC_RULE_DELTA, SPEC_RULE_LOW_RANK } spec_rule;
@@ -82,11 +84,15 @@ typedef struct problem_spec {
 
     int normaliser;        /* attn_normaliser */
     double shift;          /* of the sigmoid */
-    char score[SPEC_NAME]; /* "cosine", "distance", "additive", "additive/128" (hidden units: d); "" is dot */
+    char score[SPEC_NAME]; /* "cosine", "distance", "additive/128" (hidden units: d), "general/48" (channels of a key), "metric/16"
+                              (rows of w), each also without a number: d; "" is dot */
+    int w;                 /* spec_w: the weights of general, metric and additive; their gradient is part of bwd */
 
-    int t5;          /* spec_t5: a bias by T5's 32 buckets */
-    int64_t clipped; /* 0, or a bias by distance up to here */
-    int dtable;      /* the gradient of the table of either */
+    int t5;                          /* spec_t5: a bias by T5's buckets */
+    int64_t t5_buckets, t5_distance; /* 0: 32 buckets up to 128 */
+    int64_t clipped;                 /* 0, or a bias by distance up to here */
+    int dtable;                      /* the gradient of the table of either */
+    int shared;                      /* spec_shared: which tables are one for all heads */
 
     char phi[SPEC_NAME]; /* of linear attention: "elu1", "favor/256" */
     int decay;           /* spec_decay */
@@ -150,9 +156,23 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size);
  * attn_args.offset with N. ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose
  * product overflows.
  * Packed tensors are dense, with tokens outermost.  bwd gives the gradients of q, k and v, and with dbias of the bias, with
- * dslopes, dsink and dscale of these, and with score=additive of its weights.  jvp has tangents of q, k, v and, where there is one,
+ * dslopes, dsink and dscale of these, and of the weights of a score.  jvp has tangents of q, k, v and, where there is one,
  * of the bias; so has bwd2, the gradient of bwd. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
+
+/* What score= and rel= say. */
+attn_score_kind problem_score_kind(const problem_spec *spec);
+int problem_has_w(const problem_spec *spec); /* general, metric and additive */
+int problem_is_shaw(const problem_spec *spec);
+int problem_has_relative_values(const problem_spec *spec);
+/* Rows of a relative table: 2 N + 1, or one for every distance that the lengths of the shape allow. */
+int64_t problem_relative_rows(const problem_spec *spec);
+/* The number of "general/48"; 0 where there is none. */
+int64_t problem_after_slash(const char *word);
+
+int64_t problem_dim_k(const attn_problem *problem);                /* channels of a key */
+int64_t problem_buckets(const attn_bias_table *table);             /* numbers of a head */
+void problem_w_size(const attn_problem *problem, int64_t size[4]); /* the shape of attn_args.w; zeros where there is none */
 
 /* How many entries of a block mask speak for `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);

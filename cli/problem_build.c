@@ -2,12 +2,12 @@
  *
  * problem_build.c - from a spec to the library's own description of a problem. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "failure.h"
 #include "problem.h"
 #include "problem_rules.h"
+#include "problem_terms.h"
 
 attn_status problem_check(problem_spec *spec, attn_error *error)
 {
@@ -21,9 +21,8 @@ attn_status problem_check(problem_spec *spec, attn_error *error)
     }
     if (spec->window && spec->sparse[0])
         return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both say which keys are near", spec->sparse);
-    if (spec->t5 && spec->clipped) return failure(error, ATTN_ERR_ARGUMENT, "t5 and clipped both say what the bias by distance is");
     if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
-    return ATTN_OK;
+    return problem_check_terms(spec, error);
 }
 
 /* A gradient needs what it is the gradient of. */
@@ -46,17 +45,6 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
     if (spec->dlse && !backward && spec->op != SPEC_DOUBLE_BACKWARD)
         return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd or bwd2: it is a gradient that flows in");
     return ATTN_OK;
-}
-
-static int is_additive(const problem_spec *spec) { return strncmp(spec->score, "additive", 8) == 0; }
-
-/* score=additive/N says how many hidden units there are. */
-static attn_status check_hidden(const problem_spec *spec, attn_error *error)
-{
-    long long hidden;
-    if (sscanf(spec->score, "additive/%lld", &hidden) != 1 || hidden == spec->shape.dim_qk) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "score=%s has %lld hidden units and d is %lld; q and k come projected to them",
-                   spec->score, hidden, (long long)spec->shape.dim_qk);
 }
 
 /* Names the first thing that is missing. */
@@ -118,33 +106,12 @@ static attn_status set_strides(attn_layout *layout, const int64_t size[4], const
     return ATTN_OK;
 }
 
-/* Relative terms: clipped to a distance, or with a row for every distance that there is at offset 0. */
-static attn_status build_relative(const problem_spec *spec, attn_problem *p, attn_error *error)
-{
-    attn_relative *r = &p->relative;
-    const int clipped = strncmp(spec->rel, "shaw", 4) == 0;
-    const char *slash = strchr(spec->rel, '/');
-    int64_t most = clipped && slash ? strtoll(slash + 1, NULL, 10) : 0;
-    if (!spec->rel[0]) return ATTN_OK;
-    if (clipped && (most < 0 || most > (int64_t)1 << 38))
-        return failure(error, ATTN_ERR_ARGUMENT, "rel=%s: the distance is within 0 and 2^38", spec->rel);
-    r->keys = 1;
-    r->values = strncmp(spec->rel, "shaw-values", 11) == 0;
-    r->u = r->v = strcmp(spec->rel, "xl") == 0;
-    r->first = clipped ? -most : 1 - p->shape.len_kv;
-    r->rows = clipped ? 2 * most + 1 : p->shape.len_q + p->shape.len_kv - 1;
-    if (r->rows < 1) r->rows = 1;
-    p->gradients.relative = spec->drel;
-    return ATTN_OK;
-}
-
 attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
 {
     problem_spec checked = *given;
     const problem_spec *spec = &checked;
     attn_status status = problem_check(&checked, error);
     if (status == ATTN_OK) status = check_supported(spec, error);
-    if (status == ATTN_OK) status = check_hidden(spec, error);
     if (status != ATTN_OK) return status;
 
     attn_problem p = {.struct_size = sizeof p, .shape = spec->shape};
@@ -153,25 +120,11 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     const attn_shape *s = &p.shape;
     p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
     if (spec->dtype == SPEC_INT8) p.k.dtype = p.v.dtype = ATTN_I8;
-    if (strcmp(spec->score, "cosine") == 0) p.score.kind = ATTN_SCORE_COSINE;
-    if (strcmp(spec->score, "distance") == 0) p.score.kind = ATTN_SCORE_DISTANCE;
-    if (is_additive(spec)) p.score.kind = ATTN_SCORE_ADDITIVE, p.gradients.w = p.op == ATTN_BACKWARD;
-    p.score.normaliser = (attn_normaliser)spec->normaliser;
-    p.score.shift = spec->shift;
-    if (spec->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = spec->scale;
-    if (spec->scale_heads) p.score.scale_kind = ATTN_SCALE_PER_HEAD;
-    p.score.softcap = spec->softcap;
-    p.score.temperature = spec->temperature;
     p.dropout.probability = spec->dropout;
     p.bias.alibi = (attn_alibi)spec->alibi;
     p.bias.sink = spec->sink;
-    p.bias_table.used = spec->t5 || spec->clipped;
-    p.bias_table.kind = spec->clipped ? ATTN_DISTANCE_CLIPPED : ATTN_DISTANCE_T5;
-    p.bias_table.max_distance = spec->clipped;
-    p.bias_table.causal = spec->t5 == SPEC_T5_CAUSAL;
-    p.gradients.bias_table = spec->dtable;
 
-    status = build_relative(spec, &p, error);
+    status = problem_build_terms(spec, &p, error);
     if (status != ATTN_OK) return status;
 
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
@@ -197,24 +150,25 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
 
     const int64_t pairs[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
     if (spec->order == SPEC_BSHD && !spec->packed) { /* packed tensors have tokens outermost anyway */
+        const int64_t dim_k = problem_dim_k(&p);
         struct {
             attn_layout *layout;
             int64_t heads, length, width;
         } tensor[] = {{&p.q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.k, s->heads_kv, s->len_kv, dim_k},
                       {&p.v, s->heads_kv, s->len_kv, s->dim_v},
                       {&p.o, s->heads_q, s->len_q, s->dim_v},
                       {&p.gradients.grad_o, s->heads_q, s->len_q, s->dim_v},
                       {&p.tangents.tan_q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.tangents.tan_k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.tangents.tan_k, s->heads_kv, s->len_kv, dim_k},
                       {&p.tangents.tan_v, s->heads_kv, s->len_kv, s->dim_v},
                       {&p.tangents.tan_o, s->heads_q, s->len_q, s->dim_v},
                       {&p.second.second_grad_o, s->heads_q, s->len_q, s->dim_v},
                       {&p.second.second_q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.second.second_k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.second.second_k, s->heads_kv, s->len_kv, dim_k},
                       {&p.second.second_v, s->heads_kv, s->len_kv, s->dim_v},
                       {&p.gradients.grad_q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.gradients.grad_k, s->heads_kv, s->len_kv, s->dim_qk},
+                      {&p.gradients.grad_k, s->heads_kv, s->len_kv, dim_k},
                       {&p.gradients.grad_v, s->heads_kv, s->len_kv, s->dim_v}};
         for (size_t k = 0; k < sizeof tensor / sizeof *tensor && status == ATTN_OK; k++)
             status = set_strides(tensor[k].layout, (const int64_t[4]){s->batch, tensor[k].heads, tensor[k].length, tensor[k].width},

@@ -249,6 +249,36 @@ static int print_choice(const problem_rule *rule, const problem_spec *spec, char
     return value != 0;
 }
 
+/* "both", "causal/64", "causal/64/256": keys, buckets and the distance behind which all share one. */
+static attn_status read_t5(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+{
+    const char *keys = value ? value : "both", *end = keys + strlen(keys), *slash = strchr(keys, '/'),
+               *second = slash ? strchr(slash + 1, '/') : NULL;
+    const size_t length = strcspn(keys, "/");
+    spec->t5_buckets = spec->t5_distance = 0;
+    spec->t5 = strncmp(keys, "both", length) == 0 && length == 4     ? SPEC_T5_BOTH
+               : strncmp(keys, "causal", length) == 0 && length == 6 ? SPEC_T5_CAUSAL
+                                                                     : SPEC_T5_NONE;
+    if (spec->t5 && (!slash || (read_whole(slash + 1, second ? second : end, &spec->t5_buckets) && spec->t5_buckets > 0)) &&
+        (!second || (read_whole(second + 1, end, &spec->t5_distance) && spec->t5_distance > 0)))
+        return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE",
+                   rule->word.name, value);
+}
+
+static int print_t5(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+{
+    (void)rule;
+    const int numbers = spec->t5_buckets != 0 || spec->t5_distance != 0;
+    size_t used = 0;
+    text[0] = 0;
+    if (spec->t5 == SPEC_T5_CAUSAL || numbers)
+        used = (size_t)snprintf(text, size, "%s", spec->t5 == SPEC_T5_CAUSAL ? "causal" : "both");
+    if (numbers) used += (size_t)snprintf(text + used, size - used, "/%" PRId64, spec->t5_buckets);
+    if (spec->t5_distance) snprintf(text + used, size - used, "/%" PRId64, spec->t5_distance);
+    return spec->t5 != SPEC_T5_NONE;
+}
+
 /* Each N of the pattern stands for a whole number above 0. */
 static int matches(const char *pattern, const char *value)
 {
@@ -489,8 +519,11 @@ const problem_rule problem_rules[] = {
      .read = read_flag, .print = print_flag, FIELD(dscale)},
     {.word = {"dbias", NULL, "the gradient of the bias too", WORD_OPTION, FLAG_NONE, NULL},
      .read = read_flag, .print = print_flag, FIELD(dbias)},
-    {.word = {"score", "KIND", "the score kind: dot (default), cosine, distance, additive", WORD_OPTION, FLAG_INPUT, NULL},
-     .read = read_pattern, .print = print_pattern, FIELD(score), .choices = LIST("dot", "cosine", "distance", "additive", "additive/N")},
+    {.word = {"score", "KIND", "dot (default), cosine, distance; with w: general, metric, additive", WORD_OPTION, FLAG_INPUT, NULL},
+     .read = read_pattern, .print = print_pattern, FIELD(score),
+     .choices = LIST("dot", "cosine", "distance", "additive", "additive/N", "general", "general/N", "metric", "metric/N")},
+    {.word = {"w", "WHAT", "weights of a score: heads (one w each), bias (additive), heads-bias", WORD_OPTION, FLAG_NONE, NULL},
+     .read = read_choice, .print = print_choice, FIELD(w), .choices = LIST("heads", "bias", "heads-bias"), .first = SPEC_W_HEADS},
     {.word = {"normaliser", "KIND", "what makes weights: softmax (default), softmax-one, sigmoid, relu", WORD_OPTION, FLAG_INPUT, NULL},
      .read = read_choice, .print = print_choice, FIELD(normaliser), .choices = LIST("softmax", "softmax-one", "sigmoid", "relu")},
     {.word = {"shift", "B", "normaliser=sigmoid: added to each score (default 0)", WORD_OPTION, FLAG_INPUT, NULL},
@@ -499,11 +532,13 @@ const problem_rule problem_rules[] = {
      .read = read_pattern, .print = print_pattern, FIELD(rel), .choices = LIST("shaw/N", "shaw-values/N", "full", "xl")},
     {.word = {"drel", NULL, "the gradients of the tables of rel too", WORD_OPTION, FLAG_NONE, NULL},
      .read = read_flag, .print = print_flag, FIELD(drel)},
-    {.word = {"t5", "[=KEYS]", "a bias by T5's buckets of distance: both (default), causal", WORD_OPTION, FLAG_INPUT, NULL},
-     .read = read_choice, .print = print_choice, FIELD(t5), .choices = LIST("both", "causal"),
-     .first = SPEC_T5_BOTH, .omitted = SPEC_T5_BOTH},
+    {.word = {"t5", "[=KEYS]", "a bias by T5's buckets: both, causal, KEYS/BUCKETS/DISTANCE", WORD_OPTION, FLAG_INPUT, NULL},
+     .read = read_t5, .print = print_t5},
     {.word = {"clipped", "N", "a bias by distance, the same for all beyond N", WORD_OPTION, FLAG_INPUT, NULL},
      .read = read_clipped, .print = print_clipped},
+    {.word = {"shared", "[=WHOSE]", "one table for all heads: both (default), rel, table (t5, clipped)", WORD_OPTION, FLAG_NONE, NULL},
+     .read = read_choice, .print = print_choice, FIELD(shared), .choices = LIST("rel", "table", "both"),
+     .first = SPEC_SHARED_REL, .omitted = SPEC_SHARED_BOTH},
     {.word = {"dtable", NULL, "the gradient of the table of t5 or clipped too", WORD_OPTION, FLAG_NONE, NULL},
      .read = read_flag, .print = print_flag, FIELD(dtable)},
     {.word = {"rope", NULL, "rotary positions", WORD_OPTION, FLAG_INPUT, "rotary positions"},

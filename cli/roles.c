@@ -26,7 +26,7 @@ const role_row roles[ROLES] = {
     [ROLE_RELATIVE_V] = {"relative_v", "relative-v", "the same for positions, for --rel=xl", 0},
     [ROLE_SINK] = {"sink", "sink", "a number of each head that joins the denominator", 0},
     [ROLE_SCALE] = {"scale", "scale", "the scale of each head; or a number (1/sqrt(width))", 0},
-    [ROLE_W] = {"w", "w", "the weights of --score=additive, and its biases (default w)", 0},
+    [ROLE_W] = {"w", "w", "weights of --score=general, metric, additive (default w)", 0},
     [ROLE_BLOCKS] = {"blocks", "blocks", "a block mask, 1 = keep; needs --block", 0},
     [ROLE_DROPOUT_KEEP] = {"dropout_keep", "dropout-keep", "a dropout mask, 1 = keep, instead of drawing one", 0},
     [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed sequences begin; [sequences + 1]", 0},

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "check/element.h"
+#include "problem.h"
 
 /* Where the layout and the pointer of a tensor are, and whether its third axis is that of the queries. */
 static const struct {
@@ -51,7 +52,7 @@ void slicer_init(slicer *s, const attn_problem *whole, const attn_args *all)
     const attn_mask *m = &whole->mask;
     const int64_t blocks = m->block ? (n->len_kv + m->block_kv - 1) / m->block_kv : 0;
     const int64_t size[SLICE_TENSORS][4] = {
-        {n->batch, n->heads_q, n->len_q, n->dim_qk},  {n->batch, n->heads_kv, n->len_kv, n->dim_qk},
+        {n->batch, n->heads_q, n->len_q, n->dim_qk},  {n->batch, n->heads_kv, n->len_kv, problem_dim_k(whole)},
         {n->batch, n->heads_kv, n->len_kv, n->dim_v}, {n->batch, n->heads_q, n->len_q, n->dim_v},
         {n->batch, n->heads_q, n->len_q, n->len_kv},  {n->batch, n->heads_q, n->len_q, n->len_kv},
         {n->batch, n->heads_q, n->len_q, blocks},     {n->batch, n->heads_q, n->len_q, 1},

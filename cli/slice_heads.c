@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "check/element.h"
+#include "problem.h"
 
 enum { BY_QUERY, BY_KEY, BY_PAIR, BY_BLOCK, BY_ROW };
 enum { AS_Q, AS_COMPUTE, AS_MASK };
@@ -49,7 +50,7 @@ static void strides_of(const attn_problem *p, int t, int64_t stride[4])
     const attn_mask *m = &p->mask;
     const int64_t blocks_q = m->block ? (s->len_q + m->block_q - 1) / m->block_q : 0;
     const int64_t blocks_kv = m->block ? (s->len_kv + m->block_kv - 1) / m->block_kv : 0;
-    const int64_t channels = tensors[t].wide ? s->dim_v : s->dim_qk;
+    const int64_t channels = tensors[t].wide ? s->dim_v : tensors[t].axes == BY_KEY ? problem_dim_k(p) : s->dim_qk;
     const int64_t sizes[][4] = {[BY_QUERY] = {s->batch, s->heads_q, s->len_q, channels},
                                 [BY_KEY] = {s->batch, s->heads_kv, s->len_kv, channels},
                                 [BY_PAIR] = {s->batch, s->heads_q, s->len_q, s->len_kv},
@@ -62,9 +63,9 @@ int slice_heads_can(const attn_problem *p)
 {
     const attn_gradients *g = &p->gradients;
     const attn_bias *b = &p->bias;
-    const int summed = g->bias || g->slopes || g->sink || g->scale || g->w || g->bias_table;
-    const int by_head =
-        b->alibi || b->sink || p->bias_table.used || p->score.kind != ATTN_SCORE_DOT || p->score.scale_kind == ATTN_SCALE_PER_HEAD;
+    const int summed = g->bias || g->slopes || g->sink || g->scale || g->w || g->bias_table || g->relative;
+    const int by_head = b->alibi || b->sink || p->bias_table.used || p->relative.keys || p->relative.values ||
+                        p->score.kind != ATTN_SCORE_DOT || p->score.scale_kind == ATTN_SCALE_PER_HEAD;
     return p->op == ATTN_BACKWARD && !summed && !by_head && !p->mask.packed && !(p->dropout.probability > 0) && !p->dropout.given &&
            p->shape.heads_kv > 0;
 }

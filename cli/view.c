@@ -185,11 +185,17 @@ static void add_facts(page *g)
         snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
                  licence ? licence : "");
     const attn_problem *p = &g->input.problem;
-    double scale = p->score.scale_kind == ATTN_SCALE_VALUE ? p->score.scale
-                   : p->shape.dim_qk                       ? 1 / sqrt((double)p->shape.dim_qk)
-                                                           : 1;
-    snprintf(g->source, sizeof g->source, "%.200s: softmax(%.4g q k\xe1\xb5\x80)%s, computed by attn %s", g->input.path, scale,
-             p->mask.causal ? ", causal" : "", attn_version());
+    static const char *const scores[] = {[ATTN_SCORE_DOT] = "q k\xe1\xb5\x80",
+                                         [ATTN_SCORE_GENERAL] = "q w k\xe1\xb5\x80",
+                                         [ATTN_SCORE_METRIC] = "(w q) (w k)\xe1\xb5\x80",
+                                         [ATTN_SCORE_COSINE] = "cos(q, k)",
+                                         [ATTN_SCORE_DISTANCE] = "-|q - k|\xc2\xb2",
+                                         [ATTN_SCORE_ADDITIVE] = "w tanh(q + k)"};
+    double scale = p->score.scale_kind == ATTN_SCALE_VALUE                  ? p->score.scale
+                   : p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk)
+                                                                            : 1;
+    snprintf(g->source, sizeof g->source, "%.200s: softmax(%.4g %s)%s, computed by attn %s", g->input.path, scale,
+             scores[p->score.kind], p->mask.causal ? ", causal" : "", attn_version());
 }
 
 /* ---- the command ---- */

@@ -90,6 +90,23 @@ static void *few(data *d, attn_dtype compute, int64_t count)
     return memory;
 }
 
+/* Of a score; matrices that leave scores of the size of those of a dot product. */
+static const void *draw_weights(data *d, attn_dtype compute, const attn_problem *p)
+{
+    const size_t element = attn_dtype_size(compute);
+    int64_t size[4];
+    problem_w_size(p, size);
+    const int64_t count = size[1] * size[2] * size[3];
+    if (count == 0) return NULL;
+    unsigned char *memory = few(d, compute, count);
+    const double fan = p->score.kind == ATTN_SCORE_ADDITIVE ? 1
+                       : p->score.kind == ATTN_SCORE_METRIC ? pow((double)size[2], 0.25) * sqrt(sqrt((double)size[3]))
+                                                            : sqrt((double)(size[2] * size[3]));
+    for (int64_t k = 0; k < count && fan > 1; k++)
+        element_write(compute, memory + (size_t)k * element, element_read(compute, memory + (size_t)k * element) / fan);
+    return memory;
+}
+
 /* The scale of every row of keys or values. */
 static const void *draw_scales(data *d, const attn_layout *layout, const int64_t size[4])
 {
@@ -196,7 +213,7 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     const int64_t batch = packed ? 1 : s->batch, tokens_q = packed ? l.total_q : s->len_q,
                   tokens_kv = packed ? l.total_kv : s->len_kv;
     const int64_t q[4] = {batch, s->heads_q, tokens_q, s->dim_qk}, o[4] = {batch, s->heads_q, tokens_q, s->dim_v};
-    const int64_t k[4] = {batch, s->heads_kv, tokens_kv, s->dim_qk}, v[4] = {batch, s->heads_kv, tokens_kv, s->dim_v};
+    const int64_t k[4] = {batch, s->heads_kv, tokens_kv, problem_dim_k(p)}, v[4] = {batch, s->heads_kv, tokens_kv, s->dim_v};
     const int64_t rows[4] = {batch, s->heads_q, tokens_q, 1}, pairs[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
 
     args->q = input(d, &p->q, storage, q);
@@ -216,24 +233,17 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
     }
     if (p->bias.additive) args->bias = input(d, &p->bias.bias, compute, pairs);
     if (p->bias.alibi) args->slopes = draw_slopes(d, compute, p);
-    const int64_t buckets = p->bias_table.max_distance ? 2 * p->bias_table.max_distance + 1 : 32;
+    const int64_t buckets = problem_buckets(&p->bias_table);
     if (p->bias_table.used) args->bias_table = few(d, compute, s->heads_q * buckets);
-    if (p->gradients.bias_table) args->grad_bias_table = few(d, compute, s->heads_q * buckets);
     const attn_relative *r = &p->relative;
     const int64_t of_keys = s->heads_q * r->rows * s->dim_qk, of_values = s->heads_q * r->rows * s->dim_v;
     if (r->keys) args->relative_keys = few(d, compute, of_keys);
     if (r->values) args->relative_values = few(d, compute, of_values);
     if (r->u) args->relative_u = few(d, compute, s->heads_q * s->dim_qk);
     if (r->v) args->relative_v = few(d, compute, s->heads_q * s->dim_qk);
-    if (p->gradients.relative) {
-        args->grad_relative_keys = few(d, compute, of_keys);
-        args->grad_relative_values = few(d, compute, of_values);
-        args->grad_relative_u = few(d, compute, s->heads_q * s->dim_qk);
-        args->grad_relative_v = few(d, compute, s->heads_q * s->dim_qk);
-    }
     if (p->bias.sink) args->sink = few(d, compute, s->heads_q);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) args->scale = few(d, compute, s->heads_q);
-    if (p->score.kind == ATTN_SCORE_ADDITIVE) args->w = few(d, compute, s->dim_qk);
+    args->w = draw_weights(d, compute, p);
     args->dropout_seed = spec->seed;
     if (!beyond) return ATTN_OK;
     for (int f = 0; f < FLOWS; f++) {

@@ -2,6 +2,8 @@
  * work.c - counts visible pairs, query by query, as attn_mask defines them. */
 #include "work.h"
 
+#include "../problem.h"
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -44,7 +46,7 @@ double problem_flops(const attn_problem *problem, double pairs)
     static const struct {
         double key, value;
     } products[] = {[ATTN_FORWARD] = {1, 1}, [ATTN_BACKWARD] = {2.5, 2.5}, [ATTN_JVP] = {3, 2}, [ATTN_DOUBLE_BACKWARD] = {7, 5}};
-    const double keys = products[problem->op].key * (double)problem->shape.dim_qk,
+    const double keys = products[problem->op].key * (double)problem_dim_k(problem),
                  values = products[problem->op].value * (double)problem->shape.dim_v;
     return 2 * (keys + values) * pairs;
 }

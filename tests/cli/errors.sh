@@ -163,11 +163,29 @@ refused 3 "attn top: packi8.safetensors: tensor 'k': packed keys of i8 are for a
 # run: what this version cannot do
 refused 2 "attn run: a.safetensors: no table of the bias by distance: bias_table; --bias-table=NAME chooses another" run a.safetensors -o out.npz --t5
 refused 2 "attn run: table.safetensors: tensor 'bias_table' is a bias by distance; --t5 or --clipped=N says of which kind" run table.safetensors -o out.npz
-refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 7], a number for each head and distance" \
+refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 7], a number for each head and distance, or [7] for all heads" \
     run table.safetensors -o out.npz --clipped=3
+refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 32], a number for each head and bucket (--t5=both/N takes N), or [32] for all heads" \
+    run table.safetensors -o out.npz --t5
+refused 2 "attn run: table.safetensors: distance bias: buckets is 5; it is even and at least 4" run table.safetensors -o out.npz --t5=both/5
 refused 2 "attn run: a.safetensors: --rel=shaw/64 needs relative_keys; --relative-keys=NAME chooses another" run a.safetensors -o out.npz --rel=shaw/64
 refused 2 "attn run: rel.safetensors: tensor 'relative_keys' is of relative terms; --rel=KIND says of which" run rel.safetensors -o out.npz
-refused 2 "attn run: rel.safetensors: tensor 'relative_keys' [1, 3, 8]: expected [1, 5, 8]" run rel.safetensors -o out.npz --rel=shaw/2
+refused 2 "attn run: rel.safetensors: tensor 'relative_keys' [1, 3, 8]: expected [1, 5, 8], or for all heads [5, 8]" run rel.safetensors -o out.npz --rel=shaw/2
+make relv.safetensors q:f32:2x4x8 k:f32:2x4x8 v:f32:2x4x6 relative_keys:f32:3x8 relative_values:f32:2x3x6
+refused 2 "attn run: relv.safetensors: tensor 'relative_values' [2, 3, 6] does not fit 'relative_keys' [3, 8]: one table for all heads beside one for each of 2" \
+    run relv.safetensors -o out.npz --rel=shaw-values/1
+make general.safetensors q:f32:2x4x8 k:f32:2x4x6 v:f32:2x4x6 w:f32:6x8
+refused 2 "attn run: general.safetensors: tensor 'w' [6, 8]: expected [8, 6] of widths of q and k, or for each head [2, 8, 6]" run general.safetensors -o out.npz --score=general
+refused 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: score=general/5 says the width of a key, which is 6" \
+    run general.safetensors -o out.npz --score=general/5
+refused 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: widths of 6 and 8; --score=general takes both" run general.safetensors -o out.npz --score=metric
+make metric.safetensors q:f32:2x4x8 k:f32:2x4x8 v:f32:2x4x6 w:f32:3x3x8
+refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [rows, 8], or for each head [2, rows, 8]" run metric.safetensors -o out.npz --score=metric
+refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [4, 8], or for each head [2, 4, 8]" run metric.safetensors -o out.npz --score=metric/4
+refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights [8], with biases [2, 8], or for each head [2, 1 or 2, 8]" run metric.safetensors -o out.npz --score=additive
+refused 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --score=general
+refused 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
+refused 3 "attn run: rel.safetensors: relative.keys is set and score.kind is cosine; relative terms are there for dot products" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
 refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention
@@ -210,7 +228,7 @@ refused 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.s
 refused 2 "attn run: rank1.safetensors: tensor 'q' [8]: expected [token, channel] or more axes" run rank1.safetensors -o out.npz
 refused 2 "attn run: rank.safetensors: tensor 'k' [5, 8] does not fit 'q' [6, 4, 8]: ranks 2 and 3" run rank.safetensors -o out.npz
 refused 2 "attn run: batch.safetensors: tensor 'k' [3, 6, 5, 8] does not fit 'q' [2, 6, 4, 8]: batches of 3 and 2" run batch.safetensors -o out.npz
-refused 2 "attn run: width.safetensors: tensor 'k' [6, 5, 7] does not fit 'q' [6, 4, 8]: widths of 7 and 8" run width.safetensors -o out.npz
+refused 2 "attn run: width.safetensors: tensor 'k' [6, 5, 7] does not fit 'q' [6, 4, 8]: widths of 7 and 8; --score=general takes both" run width.safetensors -o out.npz
 refused 2 "attn run: gqa.safetensors: tensor 'k' [4, 5, 8] does not fit 'q' [6, 4, 8]: heads_q (6) is not a multiple of heads_kv (4)" run gqa.safetensors -o out.npz
 refused 2 "attn run: vheads.safetensors: tensor 'v' [3, 5, 6] does not fit 'k' [6, 5, 8]: 3 and 6 heads" run vheads.safetensors -o out.npz
 refused 2 "attn run: vtokens.safetensors: tensor 'v' [6, 4, 6] does not fit 'k' [6, 5, 8]: 4 and 5 tokens" run vtokens.safetensors -o out.npz

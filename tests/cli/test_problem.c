@@ -39,6 +39,12 @@ static void canonical_strings(void **state)
         "fwd:f32:sq9:d8:block=64,128/0.25/b1h1",
         "fwd:f32:sq9:d8:score=additive/128:rel=shaw/64:t5:rope:sparse=longformer/256/16",
         "fwd:f32:sq9:d8:score=cosine",
+        "fwd:f32:sq9:d8:score=general/48:w=heads",
+        "bwd:f32:sq9:d8:score=metric",
+        "fwd:f32:sq9:d8:score=additive:w=heads-bias",
+        "fwd:f32:sq9:d8:rel=full:t5=both/64/256:shared",
+        "fwd:f32:sq9:d8:rel=xl:shared=rel",
+        "fwd:f32:sq9:d8:t5=causal/64:shared=table",
         "fwd:f32:sq9:d8:t5=causal",
         "bwd:f32:sq9:d8:clipped=12:dtable",
         "bwd:bf16:sq9:d8:dscale:score=distance",
@@ -124,6 +130,14 @@ static void refuses(void **state)
         {"sq9:d8:score=additive/0", "score: unknown value 'additive/0' (nearest: additive/N, additive)"},
         {"sq9:d8:clipped=0", "clipped: '0' is not a distance (a whole number above 0)"},
         {"sq9:d8:clipped=3:t5", "t5 and clipped both say what the bias by distance is"},
+        {"sq9:d8:score=generel", "score: unknown value 'generel' (nearest: general)"},
+        {"sq9:d8:t5=all", "t5: 'all' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE"},
+        {"sq9:d8:t5=both/0", "t5: 'both/0' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE"},
+        {"sq9:d8:t5=causal/8/x", "t5: 'causal/8/x' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE"},
+        {"sq9:d8:shared", "shared needs rel, t5 or clipped: it makes their tables one for all heads"},
+        {"sq9:d8:t5:shared=rel", "shared needs rel, t5 or clipped: it makes their tables one for all heads"},
+        {"sq9:d8:w=heads", "w needs score=general, metric or additive: it says what their weights are"},
+        {"sq9:d8:score=metric:w=bias", "score=metric has no biases; w=heads says that each head has a w of its own"},
         {"sq9:d8:rel=shaw/", "rel: unknown value 'shaw/' (nearest: shaw/N)"},
         {"sq9:d8:seed=-1", "seed: '-1' is not a whole number of 64 bits"},
         {"sq9:d8:seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number of 64 bits"},
@@ -274,6 +288,19 @@ static void builds_what_the_library_has(void **state)
     assert_int_equal(built("sq5:d4:normaliser=relu").score.normaliser, ATTN_NORMALISER_RELU);
     assert_true(built("sq5:d4:normaliser=sigmoid:shift=-1.5").score.shift == -1.5);
     assert_int_equal(built("sq5:d4:score=additive/4").score.kind, ATTN_SCORE_ADDITIVE);
+    p = built("bwd:hq2:sq5:skv9:d4:layout=bshd:score=general/6:w=heads");
+    assert_true(p.score.kind == ATTN_SCORE_GENERAL && p.score.dim_k == 6 && p.score.w_heads && p.gradients.w);
+    assert_true(p.k.stride[2] == 12 && p.gradients.grad_k.stride[1] == 6 && p.q.stride[1] == 4);
+    p = built("sq5:d4:score=metric/2");
+    assert_true(p.score.kind == ATTN_SCORE_METRIC && p.score.dim_metric == 2 && !p.score.w_heads && !p.gradients.w);
+    assert_true(built("sq5:d4:score=additive:w=bias").score.w_bias);
+    p = built("sq5:d4:t5=causal/12/40:shared");
+    assert_true(p.bias_table.causal && p.bias_table.buckets == 12 && p.bias_table.max_distance == 40 && p.bias_table.shared);
+    p = built(
+        "sq5:skv9:d4:rel=full:shared"); /* distances p_i - j from -8 to 4, and with the last query at the last key from -4 to 8 */
+    assert_true(p.relative.first == -8 && p.relative.rows == 13 && p.relative.shared && !p.relative.values);
+    assert_true(built("sq5:skv9:d4:rel=full:causal=bottom-right").relative.first == -4);
+    assert_true(built("sq5:skv9:d4:rel=xl:offset=7").relative.first == -1 && built("sq5:d4:rel=xl").relative.u);
     p = built("jvp:sq5:d4:bias=h1:layout=bshd");
     assert_true(p.op == ATTN_JVP && p.tangents.q && p.tangents.k && p.tangents.v && p.tangents.bias && p.tangents.lse);
     assert_true(p.tangents.tan_bias.stride[1] == ATTN_BROADCAST && p.tangents.tan_o.stride[1] == 4);
