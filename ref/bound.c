@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - backward, forward mode and the second order over absolute values. */
+ * bound.c - forward, backward, forward mode and the second order over absolute values. */
 #include "attn_bound.h"
 
 #include <math.h>
@@ -14,37 +14,6 @@ static double sum_abs(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-double ref_score_size(const ref_problem *p, const double *q, const double *k)
-{
-    const double both = sum_abs(q, k, p->D), of_q = dot(q, q, p->D), of_k = dot(k, k, p->D);
-    if (p->kind == REF_DISTANCE) return 2 * both + of_q + of_k;
-    if (p->kind == REF_ADDITIVE) {
-        double sum = 0;
-        for (int64_t c = 0; c < p->D; c++) sum += fabs(p->W[c]);
-        return sum;
-    }
-    if (p->kind == REF_COSINE) return of_q > 0 && of_k > 0 ? both / (sqrt(of_q) * sqrt(of_k)) : 0;
-    return both;
-}
-
-int64_t ref_score_roundings(const ref_problem *p)
-{
-    return p->kind == REF_DOT ? p->D : p->kind == REF_ADDITIVE ? p->D + 16 : 2 * p->D + 8;
-}
-
-/* What dx, the size of a gradient of a score, adds to that of q; for a cosine y/|y| less the part along x/|x|, over |x|. */
-static void add_gradient_size(const ref_problem *p, const double *x, const double *y, double dx, double floor, double *to)
-{
-    const double lx = sqrt(dot(x, x, p->D)), ly = sqrt(dot(y, y, p->D)), cosine = lx * ly > 0 ? sum_abs(x, y, p->D) / (lx * ly) : 0;
-    for (int64_t c = 0; c < p->D; c++) {
-        double size = fabs(y[c]);
-        if (p->kind == REF_DISTANCE) size = 2 * (fabs(x[c]) + fabs(y[c]));
-        if (p->kind == REF_ADDITIVE) size = fabs(p->W[c]);
-        if (p->kind == REF_COSINE) size = lx > 0 && ly > 0 ? (fabs(y[c]) / ly + cosine * fabs(x[c]) / lx) / lx : 0;
-        to[c] += dx * size + floor;
-    }
-}
-
 static double largest(const double *x, int64_t n, double most)
 {
     for (int64_t c = 0; x && c < n; c++)
@@ -55,23 +24,37 @@ static double largest(const double *x, int64_t n, double most)
 /* One query on its way: what its bounds are made of. */
 typedef struct line {
     row at;
-    int64_t key_head;     /* times Skv gives its keys among all keys */
-    double scale;         /* |scale| over the temperature */
-    double error, normal; /* the relative error of a factor; the smallest weight that is sure to be kept */
-    double lse;           /* and its weights, of which [Skv] */
+    const ref_problem *sizes; /* the problem in absolute values, */
+    row value;                /* and the row in it */
+    int64_t key_head;         /* times Skv gives its keys among all keys */
+    double scale;             /* |scale| over the temperature */
+    double error, normal;     /* the relative error of a factor; the smallest weight that is sure to be kept */
+    double lse;               /* and its weights, of which [Skv] */
     const double *weight;
     double mean;  /* of the sizes of the tangents */
     double lost;  /* of dO . O, as O was stored */
     double floor; /* what any term may lose */
 } line;
 
-static double size_of_score(const ref_problem *p, const line *r, int64_t j)
+static double size_of_raw(const line *r, int64_t j) { return ref_score_size(r->sizes, r->at.b, r->at.h, r->at.i, j); }
+
+static double size_of_score(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t j)
 {
-    double size = (double)(ref_score_roundings(p) + 2) * r->scale * ref_score_size(p, r->at.q, r->at.K + j * p->D);
+    double size = (double)(ref_score_roundings(p) + 2) * r->scale * size_of_raw(r, j);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
+    if (p->modify) size = (1 + a->modifier_bend) * size + a->modifier_shift;
     if (p->bias) size += fabs(p->bias[r->at.index * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->at.b * p->Hq + r->at.h] * (double)(r->at.position - j));
+    if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->at.h, r->at.position - j)]);
     return size;
+}
+
+/* |dO| . |v|, with its row of the table */
+static double size_of_product(const line *r, const double *dO, int64_t j)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < r->sizes->Dv; c++) sum += fabs(dO[c]) * row_value(r->sizes, &r->value, j, c);
+    return sum;
 }
 
 /* Of a tangent before softcap and bias. */
@@ -94,30 +77,56 @@ static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z
 /* What a term may be off whose weight is P_j and that has `factors` factors. */
 static double moved(const line *r, int64_t j, int factors) { return factors * r->error * r->weight[j] + r->normal; }
 
+/* Forward: a sum of products of weights and values. */
+static void bound_forward(ref_bounds *b, const ref_problem *p, const line *r)
+{
+    for (int64_t j = 0; j < p->Skv; j++) {
+        const double w = r->weight[j] != 0 ? moved(r, j, 2) * kept(p, r, j) : 0;
+        for (int64_t c = 0; c < p->Dv && w != 0; c++)
+            b->O[r->at.index * p->Dv + c] += w * row_value(r->sizes, &r->value, j, c) + r->floor;
+    }
+    b->lse[r->at.index] = 2 * r->error;
+}
+
+/* Of a gradient of a score, 0 or not as ReLU's score is above 0: which rounding may have decided. */
+static double undecided(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t j)
+{
+    if (p->normaliser != REF_BY_RELU) return 0;
+    return fabs(row_score(p, &r->at, j, 0)) <= 2 * a->unit * size_of_score(p, r, a, j) ? exp(-r->lse) : 0;
+}
+
 /* Backward: every term of its formula, in sizes. */
-static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second *s, const line *r)
+static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second *s, const line *r, const ref_arithmetic *a)
 {
     const int64_t i = r->at.index;
     const double *dO = s->dO + i * p->Dv;
-    double delta = r->lost / (2 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
-    for (int64_t j = 0; j < p->Skv; j++)
-        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * sum_abs(dO, r->at.V + j * p->Dv, p->Dv);
+    const int alone = p->normaliser >= REF_BY_SIGMOID; /* there is no mean of gradients to take off */
+    const ref_gradients to = {.dQ = b->Q,
+                              .dK = b->K,
+                              .dW = b->W,
+                              .drelative_keys = b->relative_keys,
+                              .drelative_u = b->relative_u,
+                              .drelative_v = b->relative_v};
+    double delta = alone ? 0 : r->lost / (2 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
+    for (int64_t j = 0; j < p->Skv && !alone; j++)
+        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * size_of_product(r, dO, j);
     if (p->sink && r->lse > -INFINITY) b->sink[r->at.h] += (2 * r->error * exp(p->sink[r->at.h] - r->lse) + r->normal) * delta;
     for (int64_t j = 0; j < p->Skv; j++) {
-        const int64_t key = r->key_head * p->Skv + j;
+        const int64_t key = r->key_head * p->Skv + j, distance = r->at.position - j;
         const double z = kept(p, r, j), w = moved(r, j, 2);
         const int sees = seen(p, r, j);
         if (!sees && r->weight[j] == 0) continue;
-        for (int64_t c = 0; c < p->Dv && z != 0; c++) b->V[key * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
+        for (int64_t c = 0; c < p->Dv && z != 0; c++) {
+            b->V[key * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
+            if (p->relative_values) b->relative_values[relative_row(p, &r->at, j) * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
+        }
         if (!sees) continue; /* an empty row weighs all keys alike */
-        const double dS = w * ((z != 0 ? z * sum_abs(dO, r->at.V + j * p->Dv, p->Dv) : 0) + delta);
+        const double g = z != 0 ? z * size_of_product(r, dO, j) : 0, dS = w * (g + delta) + undecided(p, r, a, j) * g;
         b->S[i * p->Skv + j] = dS + r->floor;
-        b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)(r->at.position - j)) + r->floor;
-        b->scale[r->at.h] +=
-            dS * ref_score_size(p, r->at.q, r->at.K + j * p->D) / (p->temperature > 0 ? p->temperature : 1) + r->floor;
-        add_gradient_size(p, r->at.q, r->at.K + j * p->D, r->scale * dS, r->floor, b->Q + i * p->D);
-        add_gradient_size(p, r->at.K + j * p->D, r->at.q, r->scale * dS, r->floor, b->K + key * p->D);
-        for (int64_t c = 0; c < p->D && p->kind == REF_ADDITIVE; c++) b->W[c] += r->scale * dS + r->floor;
+        b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)distance) + r->floor;
+        if (p->bias_table) b->bias_table[bias_table_at(p, r->at.h, distance)] += dS + r->floor;
+        b->scale[r->at.h] += dS * size_of_raw(r, j) / (p->temperature > 0 ? p->temperature : 1) + r->floor;
+        ref_gradient_size(r->sizes, &to, r->at.b, r->at.h, r->at.i, j, r->scale * dS);
     }
 }
 
@@ -165,7 +174,7 @@ static void bound_second(ref_bounds *b, const ref_problem *p, const ref_second *
     }
 }
 
-typedef enum operation { BACKWARD, FORWARD_MODE, SECOND } operation;
+typedef enum operation { FORWARD, BACKWARD, FORWARD_MODE, SECOND } operation;
 
 static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, line *r, const ref_arithmetic *a, operation op)
 {
@@ -175,18 +184,21 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, 
     for (int64_t j = 0; j < p->Skv; j++) {
         if (!seen(p, r, j)) continue;
         any = 1;
-        most = fmax(most, size_of_score(p, r, j));
-        if (op != BACKWARD) r->mean += r->weight[j] * size_of_tangent(p, s, r, j);
+        most = fmax(most, size_of_score(p, r, a, j));
+        if (op >= FORWARD_MODE) r->mean += r->weight[j] * size_of_tangent(p, s, r, j);
     }
     if (!any && !row_is_uniform(p, &r->at) && !(p->sink && op == BACKWARD)) return; /* nothing is computed */
-    /* Beside those of a score: of a gradient that goes back through a length. */
-    const double chains = (double)(p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq + ref_score_roundings(p) - p->D);
+    /* Beside those of a score: of a gradient that goes back through a length; of weights and tables, which sum over all queries. */
+    double chains = (double)(p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq + ref_score_roundings(p) - p->D);
+    if (p->W || p->relative_rows || p->bias_table) chains += (double)(p->B * p->Hq * p->Sq + p->relative_rows);
     r->error = (a->unit + 0x1p-53) * (8 + chains + most + (isfinite(r->lse) ? fabs(r->lse) : 0)); /* ref/ rounds too */
     r->normal = a->normal;
-    for (int64_t c = 0; c < p->Dv && a->O_lost && s->dO; c++) r->lost += fabs(s->dO[i * p->Dv + c]) * a->O_lost[i * p->Dv + c];
-    if (op == BACKWARD) bound_backward(b, p, s, r);
+    for (int64_t c = 0; c < p->Dv && a->O_lost && op >= BACKWARD && s->dO; c++)
+        if (a->O_lost[i * p->Dv + c] > 0) r->lost += fabs(s->dO[i * p->Dv + c]) * a->O_lost[i * p->Dv + c];
+    if (op == FORWARD) bound_forward(b, p, r);
+    else if (op == BACKWARD) bound_backward(b, p, s, r, a);
     else bound_tangents(b, p, s, r, a);
-    if (op == SECOND && any) bound_second(b, p, s, r);
+    if (op == SECOND && any && s->dO) bound_second(b, p, s, r);
 }
 
 /* What a term may lose to products below the smallest number: far less than anything else, unless all is tiny. */
@@ -194,34 +206,82 @@ static double floor_of(const ref_problem *p, const ref_second *s, const ref_arit
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double most = 1;
-    most = largest(p->Q, rows * p->D, largest(p->K, keys * p->D, largest(p->V, keys * p->Dv, most)));
+    most = largest(p->Q, rows * p->D, largest(p->K, keys * dim_k(p), largest(p->V, keys * p->Dv, most)));
+    most = largest(p->W, (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p), most);
     most = largest(s->Qd, rows * p->D, largest(s->Kd, keys * p->D, largest(s->Vd, keys * p->Dv, most)));
     most = largest(s->dO, rows * p->Dv, most);
-    return a->denormal * (double)(8 + p->D + p->Dv) * most * most * most;
+    return a->denormal * (double)(8 + p->D + dim_k(p) + p->Dv + weights_of_head(p)) * most * most * most;
 }
 
 static double *array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
+/* ReLU has the error of the score itself, whatever is left of it. */
+static void spread_relu(const ref_problem *p, const double *S, double lse, double *P)
+{
+    for (int64_t j = 0; j < p->Skv; j++) P[j] = S[j] > -INFINITY ? (1 + fabs(S[j])) * exp(-lse) : 0;
+}
+
+/* Those of distances come out negative. */
+static void lift(double *x, int64_t n, double floor)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = fabs(x[i]) + floor;
+}
+
 static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a, operation op)
 {
-    const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
+    const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv,
+                  of_tables = (p->relative_of_each_head ? p->Hq : 1) * p->relative_rows;
     double *S = array(p->Skv), *P = array(p->Skv);
-    *b = (ref_bounds){array(rows * p->Dv),  array(rows),  array(rows * p->D),  array(keys * p->D), array(keys * p->Dv),
-                      array(rows * p->Skv), array(p->Hq), array(p->B * p->Hq), array(p->Hq),       array(p->D)};
+    ref_problem sizes;
+    *b = (ref_bounds){.O = array(rows * p->Dv),
+                      .lse = array(rows),
+                      .Q = array(rows * p->D),
+                      .K = array(keys * dim_k(p)),
+                      .V = array(keys * p->Dv),
+                      .S = array(rows * p->Skv),
+                      .scale = array(p->Hq),
+                      .slopes = array(p->B * p->Hq),
+                      .sink = array(p->Hq),
+                      .W = array((p->W_of_each_head ? p->Hq : 1) * weights_of_head(p)),
+                      .relative_keys = array(of_tables * p->D),
+                      .relative_values = array(of_tables * p->Dv),
+                      .relative_u = array(p->Hq * p->D),
+                      .relative_v = array(p->Hq * p->D),
+                      .bias_table = array(p->Hq * p->buckets)};
+    int ok = ref_sizes_make(&sizes, p);
     const double floor = floor_of(p, s, a);
-    int ok = S && P && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink && b->W;
+    ok = ok && S && P && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink && b->W &&
+         b->relative_keys && b->relative_values && b->relative_u && b->relative_v && b->bias_table;
     for (int64_t n = 0; ok && n < rows; n++) {
-        line r = {.at = row_at(p, n / p->Sq / p->Hq, n / p->Sq % p->Hq, n % p->Sq)};
+        const int64_t b_of = n / p->Sq / p->Hq, h = n / p->Sq % p->Hq, i = n % p->Sq;
+        line r = {.at = row_at(p, b_of, h, i), .sizes = &sizes, .value = row_at(&sizes, b_of, h, i)};
         r.key_head = r.at.b * p->Hkv + r.at.g;
         r.scale = fabs(r.at.scale);
         r.lse = row_weights(p, &r.at, S, P);
+        if (p->normaliser == REF_BY_RELU) spread_relu(p, S, r.lse, P);
         r.weight = P;
         r.floor = floor;
         bound_row(b, p, s, &r, a, op);
     }
+    if (ok && op == BACKWARD) {
+        const double pairs = (double)(rows * p->Skv);
+        lift(b->Q, rows * p->D, (double)p->Skv * floor);
+        lift(b->K, keys * dim_k(p), p->Hkv ? (double)(p->Hq / p->Hkv * p->Sq) * floor : 0);
+        lift(b->W, (p->W_of_each_head ? p->Hq : 1) * weights_of_head(p), pairs * floor);
+        lift(b->relative_keys, of_tables * p->D, pairs * floor);
+        lift(b->relative_u, p->Hq * p->D, pairs * floor);
+        lift(b->relative_v, p->Hq * p->D, pairs * floor);
+    }
+    if (ok) ref_sizes_free(&sizes);
     free(S), free(P);
     if (!ok) ref_bounds_free(b);
     return ok;
+}
+
+int ref_bound_forward(ref_bounds *b, const ref_problem *p, const ref_arithmetic *a)
+{
+    const ref_second none = {0};
+    return bound(b, p, &none, a, FORWARD);
 }
 
 int ref_bound_backward(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
@@ -241,7 +301,21 @@ int ref_bound_second(ref_bounds *b, const ref_problem *p, const ref_second *s, c
 
 void ref_bounds_free(ref_bounds *b)
 {
-    double *all[] = {b->O, b->lse, b->Q, b->K, b->V, b->S, b->scale, b->slopes, b->sink, b->W};
+    double *all[] = {b->O,
+                     b->lse,
+                     b->Q,
+                     b->K,
+                     b->V,
+                     b->S,
+                     b->scale,
+                     b->slopes,
+                     b->sink,
+                     b->W,
+                     b->bias_table,
+                     b->relative_keys,
+                     b->relative_values,
+                     b->relative_u,
+                     b->relative_v};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     *b = (ref_bounds){0};
 }

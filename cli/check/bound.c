@@ -62,6 +62,39 @@ static double rescale_error(const bound_model *model, double below, double block
     return model->unit * (exp_error * fmin(blocks - 1, below / lag + 1 + parts) + exp_slope * (below + lag));
 }
 
+/* Roundings of a sum over keys on one of its terms: within a block, and when blocks join.  Bands: their ends sum over a block of
+ * keys first, then rows of 128 keys beside a tile of queries are one chain, and join one by one. */
+static double roundings_of_sum(const bound_model *model, double seen, double blocks)
+{
+    const double block = fmin((double)model->block_kv, seen), bands = (double)model->block_kv / 128 + 3;
+    return block + 2 * blocks + (model->bands ? block + 256 + bands * blocks : 0);
+}
+
+static int is_alone(const bound_model *model) { return model->normaliser >= ATTN_NORMALISER_SIGMOID; }
+
+/* The sigmoid: its logarithm has slope at most 1; the shift is rounded, and so is its sum with the score, an exponential, a sum, a
+ * quotient and a product.  ReLU has the error of the score.  Both beside what is divided by. */
+static void prepare_alone(const bound_model *model, const bound_row *row, bound_weights *weights)
+{
+    const double u = model->unit, u_ref = DBL_EPSILON / 2;
+    const int relu = model->normaliser == ATTN_NORMALISER_RELU;
+    for (int64_t j = 0; j < model->len_kv; j++) {
+        if (row->S[j] == -INFINITY) continue;
+        const double e = score_error(model, row, j), x = row->S[j] + model->shift;
+        if (relu) {
+            weights->P[j] = fmax(row->S[j], 0) / weights->shared;
+            weights->low[j] = fmax(row->S[j] - e, 0) / weights->shared;
+            weights->high[j] = fmax(row->S[j] + e, 0) / weights->shared;
+            weights->own[j] = fmax(e, model->denormal);
+            continue;
+        }
+        weights->own[j] = e + (u + u_ref) * (fabs(x) + fabs(model->shift) + exp_error + exp_slope * fabs(x) + 3);
+        weights->P[j] = x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+        weights->low[j] = weights->P[j] * exp(-weights->own[j]);
+        weights->high[j] = fmin(weights->P[j] * exp(weights->own[j]), 1);
+    }
+}
+
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
@@ -75,6 +108,7 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         e_max = fmax(e_max, score_error(model, row, j));
     }
     weights->seen = seen;
+    weights->shared = model->normaliser == ATTN_NORMALISER_RELU ? seen : 1;
     weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = weights->sink_moved = 0;
     if (seen == 0) return;
     top = fmax(top, row->sink);
@@ -82,6 +116,12 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     /* Few queries and 8 blocks or more: the blocks may be dealt to parts of 4 or more, whose states are merged in the end. */
     const double all_blocks = ceil((double)n / (double)model->block_kv), parts = all_blocks >= 8 ? floor(all_blocks / 4) : 0;
     const double blocks = fmin(all_blocks, seen);
+    weights->summing = gamma_of(roundings_of_sum(model, seen, blocks), u) + gamma_of(seen + 1, u_ref);
+    weights->flushed = model->normal * (seen + 2 * blocks + 2); /* the largest weight is 1 or more */
+    if (is_alone(model)) {
+        prepare_alone(model, row, weights);
+        return;
+    }
     for (int64_t j = 0; j < n; j++) {
         if (row->S[j] == -INFINITY) continue;
         const double below = top - row->S[j] + 2 * e_max; /* how far the score is below the largest one */
@@ -102,9 +142,6 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         weights->sum_high += exp(log_weight + eps);
         weights->log_error = fmax(weights->log_error, eps);
     }
-
-    weights->summing = gamma_of(fmin((double)model->block_kv, seen) + 2 * blocks, u) + gamma_of(seen + 1, u_ref);
-    weights->flushed = model->normal * (seen + 2 * blocks + 2); /* the largest weight is 1 or more */
 }
 
 double bound_storage(attn_dtype storage, double size)
@@ -114,17 +151,36 @@ double bound_storage(attn_dtype storage, double size)
     return 0;
 }
 
-double bound_output(const bound_model *model, const bound_weights *weights, const double *V, int64_t stride, double o)
+/* A sum over keys that is divided by a number of them, exactly known. */
+static double output_alone(const bound_model *model, const bound_weights *weights, const double *V, const double *size,
+                           int64_t stride)
+{
+    double moved = 0, mass = 0, largest = 0;
+    for (int64_t j = 0; j < model->len_kv; j++) {
+        if (weights->own[j] == 0) continue; /* not seen */
+        const double P = weights->P[j], away = fmax(weights->high[j] - P, P - weights->low[j]);
+        moved += away * fabs(V[j * stride]);
+        mass += weights->high[j] * size[j * stride];
+        largest = fmax(largest, size[j * stride]);
+    }
+    const double divide = gamma_of(2 + model->dropout + model->whole, model->unit) + gamma_of(2, DBL_EPSILON / 2);
+    return moved + (weights->summing + divide) * (1 + weights->summing) * mass + 2 * weights->flushed * largest +
+           model->denormal * (2 * weights->seen + 5);
+}
+
+double bound_output(const bound_model *model, const bound_weights *weights, const double *V, const double *size, int64_t stride,
+                    double o)
 {
     if (weights->seen == 0) return 0;
+    if (is_alone(model)) return output_alone(model, weights, V, size, stride);
     double moved = 0, mass = 0, farthest = 0, largest = 0;
     for (int64_t j = 0; j < model->len_kv; j++) {
         if (weights->own[j] == 0) continue; /* not seen */
-        const double v = V[j * stride], away = fabs(v - o);
+        const double away = fabs(V[j * stride] - o);
         moved += (weights->high[j] - weights->P[j]) * away;
-        mass += weights->high[j] * fabs(v);
+        mass += weights->high[j] * size[j * stride];
         farthest = fmax(farthest, away);
-        largest = fmax(largest, fabs(v));
+        largest = fmax(largest, size[j * stride]);
     }
     if (weights->sink_moved > 0) {
         moved += weights->sink_moved * fabs(o);
@@ -147,6 +203,7 @@ double bound_lse(const bound_model *model, const bound_weights *weights, double 
 {
     if (weights->seen == 0) return 0;
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
+    if (is_alone(model)) return (u + u_ref) * log_error * (lse > 0 ? fmax(1, lse) : 0); /* of a number of keys; of 1 it is exact */
     double weight_error = fmax(log(weights->sum_high), -log(weights->sum_low));
     if (!(weight_error < weights->log_error)) weight_error = weights->log_error;
     const double last = log_error * fmax(1, log(weights->seen) + lag) + fabs(lse); /* log(l), and m + log(l) */
@@ -156,6 +213,10 @@ double bound_lse(const bound_model *model, const bound_weights *weights, double 
 double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j)
 {
     if (weights->own[j] == 0) return 0;
+    if (is_alone(model)) {
+        const double alone = weights->P[j], away = fmax(weights->high[j] - alone, alone - weights->low[j]);
+        return away + gamma_of(2, model->unit) * weights->high[j] + 2 * weights->flushed + 2 * model->denormal;
+    }
     const double P = weights->P[j], sums = 1 + 2 * weights->summing;
     const double up = P * exp(weights->own[j]) / weights->sum_low * sums;
     const double down = P * exp(-weights->own[j]) / weights->sum_high / sums;

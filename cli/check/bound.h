@@ -24,6 +24,9 @@ typedef struct bound_model {
     double softcap;   /* 0: none */
     int dropout;      /* 1: weights are scaled by what dropout keeps of them */
     int whole;        /* 1: keys or values are whole numbers times a scale */
+    int bands;        /* 1: values have a part by distance, which is summed in bands of keys */
+    attn_normaliser normaliser;
+    double shift; /* of the sigmoid */
 } bound_model;
 
 /* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv.  Without additions and softcap. */
@@ -56,6 +59,7 @@ typedef struct bound_weights {
     double flushed;           /* what weights and products below the smallest normal number may add up to */
     double seen;              /* number of keys that the query sees */
     double sink_moved;        /* high - P of the sink, which is a key with value 0 */
+    double shared;            /* what weights that are a function of their own score are divided by: keys, or 1 */
 } bound_weights;
 
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights);
@@ -63,13 +67,14 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
 /*
  * |computed - reference| <= bound before the last rounding, where the reference was itself computed in double, for
  *
- *      bound_output   o_c, with v_j = V[j * stride] and o the reference
+ *      bound_output   o_c, with v_j = V[j * stride] and o the reference; v_j is summed from parts of size size[j * stride] in all
  *      bound_lse      lse
  *      bound_weight   the weight of key j
  *
  * A query that sees no key, and the weight of a key that is not seen, have bound 0: there the library is exact.
  */
-double bound_output(const bound_model *model, const bound_weights *weights, const double *V, int64_t stride, double o);
+double bound_output(const bound_model *model, const bound_weights *weights, const double *V, const double *size, int64_t stride,
+                    double o);
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse);
 double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j);
 

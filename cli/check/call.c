@@ -2,6 +2,7 @@
  * call.c - the inputs of a check case. */
 #include "call.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +85,7 @@ static int create_tensors(check_call *call, const check_case *c, totals all)
     attn_problem *p = &call->problem;
     attn_args *a = &call->args;
     const attn_shape *s = &p->shape;
-    const tensor_sizes sizes = tensor_sizes_of(s);
+    const tensor_sizes sizes = tensor_sizes_of(p);
     const attn_dtype q = problem_dtype(&c->spec), compute = q == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     int ok = place_tensor(&call->q, &p->q, q, sizes.q, c, T_Q, all.q) &&
              place_tensor(&call->k, &p->k, c->k_dtype ? c->k_dtype : p->k.dtype, sizes.k, c, T_K, all.kv) &&
@@ -144,11 +145,47 @@ static int create_arrays(check_call *call, random_state *random)
     if (p->bias.alibi) ok &= create_array(&call->slopes, compute, slopes, 0.6, -0.1, random);
     if (p->bias.sink) ok &= create_array(&call->sink, compute, s->heads_q, 8, -4, random);
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) ok &= create_array(&call->scale, compute, s->heads_q, 0.5, -0.2, random);
-    if (p->score.kind == ATTN_SCORE_ADDITIVE) ok &= create_array(&call->w, compute, s->dim_qk, 2, -1, random);
-    call->args.w = call->w.data;
     call->args.slopes = call->slopes.data;
     call->args.sink = call->sink.data;
     call->args.scale = call->scale.data;
+    return ok;
+}
+
+/* Half the width of uniform numbers that leave scores of about 2. */
+static double spread_of_weights(const attn_problem *p, const int64_t size[4])
+{
+    if (p->score.kind == ATTN_SCORE_ADDITIVE || size[2] * size[3] == 0) return 1;
+    if (p->score.kind == ATTN_SCORE_GENERAL) return 2 * sqrt(3 / (double)(size[2] * size[3]));
+    return sqrt(6 / ((double)size[3] * sqrt((double)size[2])));
+}
+
+/* Weights of scores, and tables by distance.  In some tables of a bias, -infinity drops keys. */
+static int create_terms(check_call *call, uint64_t seed, random_state *random)
+{
+    const attn_problem *p = &call->problem;
+    const attn_relative *r = &p->relative;
+    const attn_dtype compute = p->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const int64_t heads = p->shape.heads_q, tables = r->shared ? 1 : heads, D = p->shape.dim_qk,
+                  numbers = (p->bias_table.shared ? 1 : heads) * problem_buckets(&p->bias_table);
+    int64_t w[4];
+    problem_w_size(p, w);
+    const double spread = spread_of_weights(p, w);
+    int ok = 1;
+    if (w[2] > 0) ok &= create_array(&call->w, compute, tensor_count(w), 2 * spread, -spread, random);
+    if (p->bias_table.used) ok &= create_array(&call->bias_table, compute, numbers, 4, -2, random);
+    for (int64_t n = 0; p->bias_table.used && ok && seed % 3 == 0 && n < numbers; n++)
+        if (random_below(random, 12) == 0)
+            element_write(compute, call->bias_table.data + (size_t)n * attn_dtype_size(compute), -INFINITY);
+    if (r->keys) ok &= create_array(&call->relative_keys, compute, tables * r->rows * D, 2, -1, random);
+    if (r->values) ok &= create_array(&call->relative_values, compute, tables * r->rows * p->shape.dim_v, 2, -1, random);
+    if (r->u) ok &= create_array(&call->relative_u, compute, heads * D, 2, -1, random);
+    if (r->v) ok &= create_array(&call->relative_v, compute, heads * D, 2, -1, random);
+    call->args.w = call->w.data;
+    call->args.bias_table = call->bias_table.data;
+    call->args.relative_keys = call->relative_keys.data;
+    call->args.relative_values = call->relative_values.data;
+    call->args.relative_u = call->relative_u.data;
+    call->args.relative_v = call->relative_v.data;
     return ok;
 }
 
@@ -156,10 +193,11 @@ static int create_arrays(check_call *call, random_state *random)
 
 static void freeze_inputs(check_call *call)
 {
-    guarded *inputs[] = {&call->q.block,       &call->k.block,   &call->v.block,    &call->mask.block, &call->blocks.block,
-                         &call->bias.block,    &call->lengths_q, &call->lengths_kv, &call->offset,     &call->begin_q,
-                         &call->begin_kv,      &call->slopes,    &call->sink,       &call->scale,      &call->k_scale.block,
-                         &call->v_scale.block, &call->w};
+    guarded *inputs[] = {&call->q.block,       &call->k.block,   &call->v.block,    &call->mask.block,    &call->blocks.block,
+                         &call->bias.block,    &call->lengths_q, &call->lengths_kv, &call->offset,        &call->begin_q,
+                         &call->begin_kv,      &call->slopes,    &call->sink,       &call->scale,         &call->k_scale.block,
+                         &call->v_scale.block, &call->w,         &call->bias_table, &call->relative_keys, &call->relative_values,
+                         &call->relative_u,    &call->relative_v};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i]->map) guarded_freeze(inputs[i]);
     for (int f = 0; f < FLOW_OUTPUTS; f++)
@@ -172,14 +210,6 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     problem_spec spec = c->spec;
     attn_status status = problem_build(&spec, &call->problem, error);
     if (status != ATTN_OK) return status;
-    if (call->problem.score.kind != ATTN_SCORE_DOT && call->problem.score.kind != ATTN_SCORE_COSINE &&
-        call->problem.score.kind != ATTN_SCORE_DISTANCE && call->problem.score.kind != ATTN_SCORE_ADDITIVE)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for score=%s", c->spec.score);
-    if (call->problem.score.normaliser != ATTN_NORMALISER_SOFTMAX)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for another normaliser than softmax");
-    if (call->problem.bias_table.used)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for %s", c->spec.t5 ? "t5" : "clipped");
-    if (call->problem.relative.keys) return failure(error, ATTN_ERR_UNSUPPORTED, "checks have no bound for rel=%s", c->spec.rel);
     if (call->problem.op != ATTN_FORWARD && c->plant)
         return failure(error, ATTN_ERR_ARGUMENT, "plant is for fwd: it says which output a NaN must reach");
 
@@ -187,7 +217,8 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     totals all;
     call->args.dropout_seed = c->spec.seed * 0x9e3779b97f4a7c15u;
     call->args.dropout_offset = (uint32_t)(c->spec.seed % 5);
-    int ok = create_index(call, c, &all, &random) && create_tensors(call, c, all) && create_arrays(call, &random);
+    int ok = create_index(call, c, &all, &random) && create_tensors(call, c, all) && create_arrays(call, &random) &&
+             create_terms(call, c->spec.seed, &random);
     if (ok) {
         fill_tensors(call, c, &random);
         if (call->problem.mask.boolean) fill_mask(&call->mask, c->spec.mask_drop, &random);
@@ -209,8 +240,10 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
 void check_call_destroy(check_call *call)
 {
     tensor *tensors[] = {&call->q, &call->k, &call->v, &call->mask, &call->blocks, &call->bias, &call->k_scale, &call->v_scale};
-    guarded *arrays[] = {&call->lengths_q, &call->lengths_kv, &call->offset, &call->begin_q, &call->begin_kv,
-                         &call->slopes,    &call->sink,       &call->scale,  &call->w};
+    guarded *arrays[] = {&call->lengths_q,  &call->lengths_kv, &call->offset,        &call->begin_q,
+                         &call->begin_kv,   &call->slopes,     &call->sink,          &call->scale,
+                         &call->w,          &call->bias_table, &call->relative_keys, &call->relative_values,
+                         &call->relative_u, &call->relative_v};
     for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++) tensor_destroy(tensors[n]);
     for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++) guarded_destroy(arrays[n]);
     for (int f = 0; f < FLOWS; f++) tensor_destroy(&call->flow[f]);

@@ -17,7 +17,7 @@ typedef struct check_call {
     tensor k_scale, v_scale; /* of i8 */
     tensor flow[FLOWS];      /* what flows in */
     guarded lengths_q, lengths_kv, offset, begin_q, begin_kv;
-    guarded slopes, sink, scale, w;
+    guarded slopes, sink, scale, w, bias_table, relative_keys, relative_values, relative_u, relative_v;
     expectation expected;
     flows flows; /* empty in forward */
 } check_call;

@@ -60,6 +60,7 @@ static void judge(comparison *c, const char *where, const int64_t at[4], double 
 /* The weight of a key with a NaN or infinite score makes the whole row so; its bound is not computed. */
 static int row_is_finite(const expectation *e, int64_t row)
 {
+    if (e->ref.normaliser >= REF_BY_SIGMOID) return 1; /* there a weight has no part in the others */
     const double *S = e->S + row * e->ref.Skv;
     for (int64_t j = 0; j < e->ref.Skv; j++)
         if (isnan(S[j]) || S[j] == INFINITY) return 0;
@@ -111,6 +112,15 @@ static double size_of_query(const expectation *e, int64_t row)
     return fabs(scale) / (r->temperature > 0 ? r->temperature : 1) * sum;
 }
 
+/* What the value that a query has of key j adds by distance. */
+static double relative_value(const ref_problem *r, const int64_t at[4], int64_t j, int64_t col)
+{
+    if (!r->relative_values) return 0;
+    int64_t t = at[2] + (r->offset ? r->offset[at[0]] : 0) - j - r->relative_first;
+    t = t < 0 ? 0 : t >= r->relative_rows ? r->relative_rows - 1 : t;
+    return r->relative_values[((r->relative_of_each_head ? at[1] * r->relative_rows : 0) + t) * r->Dv + col];
+}
+
 static void compare_row(comparison *c, const expectation *e, const outputs *got, const bound_model *model, bound_weights *weights,
                         double *lost, const int64_t at[4])
 {
@@ -122,7 +132,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     const int finite = row_is_finite(e, row);
     const double sum_q = size_of_query(e, row);
     const int64_t first = row * r->Skv;
-    double *after = lost + r->Skv, *equal = after + r->Skv;
+    double *after = lost + r->Skv, *size = after + r->Skv, *equal = size + r->Skv;
 
     if (finite) {
         for (int64_t j = 0; j < r->Skv; j++)
@@ -132,16 +142,21 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
                                 .dot = e->dot + first,
                                 .lost = lost,
                                 .added = e->added ? e->added + first : NULL,
-                                .sink = e->sink ? e->sink[h] : -INFINITY};
+                                .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
+                                        : e->sink                           ? e->sink[h]
+                                                                            : -INFINITY};
         if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, equal);
         else bound_prepare(model, &data, weights);
     }
 
     for (int64_t col = 0; col < r->Dv; col++) {
         const double o = e->O[row * r->Dv + col];
-        for (int64_t j = 0; r->Z && j < r->Skv; j++) after[j] = r->Z[first + j] != 0 ? r->Z[first + j] * V[j * r->Dv + col] : 0;
-        const double *values = r->Z ? after : V + col;
-        const double bound = finite && isfinite(o) ? bound_output(model, weights, values, r->Z ? 1 : r->Dv, o) : 0;
+        for (int64_t j = 0; j < r->Skv; j++) {
+            const double z = r->Z ? r->Z[first + j] : 1, table = relative_value(r, at, j, col);
+            after[j] = z != 0 ? z * (V[j * r->Dv + col] + table) : 0;
+            size[j] = z != 0 ? z * (fabs(V[j * r->Dv + col]) + fabs(table)) : 0;
+        }
+        const double bound = finite && isfinite(o) ? bound_output(model, weights, after, size, 1, o) : 0;
         judge(c, "o", (int64_t[4]){b, h, i, col}, got->O[row * r->Dv + col], o, bound, got->o_dtype);
     }
     if (got->lse)
@@ -156,7 +171,10 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
 static bound_model model_of(const expectation *e, int64_t block_kv)
 {
     bound_model model = bound_model_of(e->compute, ref_score_roundings(&e->ref), e->ref.Skv, block_kv > 0 ? block_kv : 1);
-    model.additions = (e->bias != NULL) + (e->slopes != NULL);
+    model.additions = (e->bias != NULL) + (e->slopes != NULL) + (e->bias_table != NULL);
+    model.bands = e->ref.relative_values != NULL;
+    model.normaliser = (attn_normaliser)e->ref.normaliser;
+    model.shift = e->ref.shift;
     model.softcap = e->ref.softcap;
     model.dropout = e->ref.Z != NULL;
     model.whole = e->whole;
@@ -167,7 +185,7 @@ int compare_outputs(comparison *c, const expectation *e, const outputs *got, int
 {
     const ref_problem *r = &e->ref;
     const bound_model model = model_of(e, block_kv);
-    double *scratch = calloc((size_t)r->Skv * 8 + 1, sizeof *scratch);
+    double *scratch = calloc((size_t)r->Skv * 9 + 1, sizeof *scratch);
     *c = (comparison){0};
     if (!scratch) return 0;
     bound_weights weights = {.P = scratch, .low = scratch + r->Skv, .high = scratch + 2 * r->Skv, .own = scratch + 3 * r->Skv};
@@ -201,11 +219,11 @@ int expected_scores(const expectation *e, attn_stage stage, double *exact, doubl
     double *spare = calloc((size_t)scores + 1, sizeof *spare);
     int ok = spare && undropped_scores(e, stage == ATTN_STAGE_RAW ? exact : spare, stage == ATTN_STAGE_RAW ? spare : exact);
     for (int64_t n = 0; ok && n < scores; n++) {
-        const int64_t row = n / r->Skv, head = row / r->Sq, j = n % r->Skv;
+        const int64_t row = n / r->Skv, head = row / r->Sq, j = n % r->Skv, b = head / r->Hq, h = head % r->Hq;
         const int64_t key = (head / r->Hq * r->Hkv + head % r->Hq / (r->Hq / r->Hkv)) * r->Skv + j;
         const double scale =
             (r->scale_of_head ? r->scale_of_head[head % r->Hq] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
-        const double sum = ref_score_size(r, e->Q + row * r->D, e->K + key * r->D);
+        const double sum = ref_score_size(&e->sizes, b, h, row % r->Sq, j);
         if (stage == ATTN_STAGE_BIASED) exact[n] = e->S[n];
         bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum,
                                                     bound_lost(&model, size_of_query(e, row), e->sum_k[key], sum), exact[n],

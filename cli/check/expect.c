@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attn_bound.h"
+#include "../problem.h"
 #include "element.h"
 
 static void fill_size(int64_t size[4], int64_t b, int64_t h, int64_t t, int64_t c)
@@ -17,11 +17,12 @@ static void fill_size(int64_t size[4], int64_t b, int64_t h, int64_t t, int64_t 
     size[3] = c;
 }
 
-tensor_sizes tensor_sizes_of(const attn_shape *s)
+tensor_sizes tensor_sizes_of(const attn_problem *problem)
 {
+    const attn_shape *s = &problem->shape;
     tensor_sizes sizes;
     fill_size(sizes.q, s->batch, s->heads_q, s->len_q, s->dim_qk);
-    fill_size(sizes.k, s->batch, s->heads_kv, s->len_kv, s->dim_qk);
+    fill_size(sizes.k, s->batch, s->heads_kv, s->len_kv, problem_dim_k(problem));
     fill_size(sizes.v, s->batch, s->heads_kv, s->len_kv, s->dim_v);
     fill_size(sizes.o, s->batch, s->heads_q, s->len_q, s->dim_v);
     fill_size(sizes.lse, s->batch, s->heads_q, s->len_q, 1);
@@ -60,33 +61,55 @@ static int64_t *read_index(const void *src, attn_dtype dtype, int64_t n)
     return values;
 }
 
+/* sum_c |r_c| of the largest row of relative keys. */
+static double largest_row(const expectation *e)
+{
+    const ref_problem *r = &e->ref;
+    double most = 0;
+    for (int64_t t = 0; e->relative_keys && t < (r->relative_of_each_head ? r->Hq : 1) * r->relative_rows; t++) {
+        double sum = 0;
+        for (int64_t c = 0; c < r->D; c++) sum += fabs(e->relative_keys[t * r->D + c]);
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
 /* What scores are made of, where they are finite, and the sizes of keys as the walk has them. */
 static void sum_products(expectation *e)
 {
     const ref_problem *r = &e->ref;
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++) {
-            const int64_t g = h / (r->Hq / r->Hkv);
-            const double *K = e->K + (b * r->Hkv + g) * r->Skv * r->D;
             const double scale = (r->scale_of_head ? r->scale_of_head[h] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
             for (int64_t i = 0; i < r->Sq; i++) {
                 const int64_t row = (b * r->Hq + h) * r->Sq + i;
-                const double *q = e->Q + row * r->D;
                 for (int64_t j = 0; j < r->Skv; j++) {
                     if (e->S[row * r->Skv + j] == -INFINITY) continue;
-                    const double sum = ref_score_size(r, q, K + j * r->D);
+                    const double sum = ref_score_size(&e->sizes, b, h, i, j);
                     e->sum_qk[row * r->Skv + j] = sum;
                     e->dot[row * r->Skv + j] = fabs(scale) * sum;
                 }
             }
         }
+    const int64_t D = r->Dk ? r->Dk : r->D;
+    const double rows = largest_row(e), *w = e->W;
     for (int64_t j = 0; j < r->B * r->Hkv * r->Skv; j++) {
+        const double *k = e->K + j * D;
         double sum = 0, square = 0;
-        for (int64_t c = 0; c < r->D; c++) sum += fabs(e->K[j * r->D + c]), square += e->K[j * r->D + c] * e->K[j * r->D + c];
+        for (int64_t c = 0; c < D; c++) sum += fabs(k[c]), square += k[c] * k[c];
+        if (r->kind == REF_GENERAL) sum *= (double)(D + 2);
+        for (int64_t n = 0; r->kind == REF_METRIC && n < e->numbers_of_w; n++) sum += (double)D * fabs(w[n] * k[n % D]);
+        sum += rows;
         e->sum_k[j] = r->kind == REF_COSINE     ? (square > 0 ? sum / sqrt(square) : 0)
                       : r->kind == REF_DISTANCE ? sum + 1 + square
                                                 : sum;
     }
+}
+
+static int64_t place_in_table(const ref_problem *r, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t distance = i + (r->offset ? r->offset[b] : 0) - j;
+    return (r->bias_table_of_each_head ? h * r->buckets : 0) + ref_bucket(r, distance);
 }
 
 /* What is added to the scores, in absolute values. */
@@ -102,6 +125,7 @@ static void sum_added(expectation *e)
                     if (e->S[at] == -INFINITY) continue;
                     if (e->bias) e->added[at] = fabs(e->bias[at]);
                     if (e->slopes) e->added[at] += fabs(e->slopes[b * r->Hq + h]) * distance;
+                    if (e->bias_table) e->added[at] += fabs(e->bias_table[place_in_table(r, b, h, i, j)]);
                 }
 }
 
@@ -174,7 +198,7 @@ static int apply_mask(expectation *e, const attn_shape *s, const void *mask, con
 
 static int read_masks(expectation *e, const attn_problem *p, const attn_args *args)
 {
-    const int64_t scores = tensor_count(tensor_sizes_of(&p->shape).weights);
+    const int64_t scores = tensor_count(tensor_sizes_of(p).weights);
     int ok = 1;
     if (!p->mask.boolean && !p->mask.block) return 1;
     if (!(e->keep = malloc((size_t)scores + 1))) return 0;
@@ -188,7 +212,7 @@ static int read_dropout(expectation *e, const attn_problem *p, const attn_args *
 {
     const attn_shape *s = &p->shape;
     const attn_dropout *d = &p->dropout;
-    const tensor_sizes sizes = tensor_sizes_of(s);
+    const tensor_sizes sizes = tensor_sizes_of(p);
     const double factor = d->probability < 1 ? 1 / (1 - d->probability) : 0;
     if (d->probability == 0 && !d->given) return 1;
     if (!(e->Z = doubles(tensor_count(sizes.weights)))) return 0;
@@ -203,18 +227,49 @@ static int read_dropout(expectation *e, const attn_problem *p, const attn_args *
     return 1;
 }
 
+/* A table, dense or in strides; *to stays NULL where there is none. */
+static int read_table(double **to, int used, const void *src, const attn_layout *layout, attn_dtype natural, const int64_t size[4])
+{
+    attn_layout typed = *layout;
+    if (!typed.dtype) typed.dtype = natural;
+    if (!used) return 1;
+    if (!(*to = doubles(tensor_count(size)))) return 0;
+    element_gather(src, &typed, size, *to);
+    return 1;
+}
+
+/* Weights of scores, and tables by distance. */
+static int read_terms(expectation *e, const attn_problem *p, const attn_args *args)
+{
+    const attn_relative *r = &p->relative;
+    const int64_t heads = p->shape.heads_q, tables = r->shared ? 1 : heads, vectors[4] = {1, heads, 1, p->shape.dim_qk};
+    const int64_t table[4] = {1, p->bias_table.shared ? 1 : heads, problem_buckets(&p->bias_table), 1};
+    const int64_t keys[4] = {1, tables, r->rows, p->shape.dim_qk}, values[4] = {1, tables, r->rows, p->shape.dim_v};
+    const attn_layout dense = {0};
+    const attn_dtype natural = e->compute;
+    int64_t w[4];
+    problem_w_size(p, w);
+    e->numbers_of_w = tensor_count(w);
+    return read_table(&e->W, w[2] > 0, args->w, &p->score.w, natural, w) &&
+           read_table(&e->bias_table, p->bias_table.used, args->bias_table, &p->bias_table.table, natural, table) &&
+           read_table(&e->relative_keys, r->keys, args->relative_keys, &r->keys_table, natural, keys) &&
+           read_table(&e->relative_values, r->values, args->relative_values, &r->values_table, natural, values) &&
+           read_table(&e->relative_u, r->u, args->relative_u, &dense, natural, vectors) &&
+           read_table(&e->relative_v, r->v, args->relative_v, &dense, natural, vectors);
+}
+
 static int read_numbers(expectation *e, const attn_problem *p, const attn_args *args)
 {
-    const int64_t scores = tensor_count(tensor_sizes_of(&p->shape).weights);
+    const int64_t scores = tensor_count(tensor_sizes_of(p).weights);
     int ok = 1;
     if (p->bias.additive) ok &= (e->bias = doubles(scores)) != NULL;
-    if (p->bias.additive || p->bias.alibi) ok &= (e->added = doubles(scores)) != NULL;
+    if (p->bias.additive || p->bias.alibi || p->bias_table.used) ok &= (e->added = doubles(scores)) != NULL;
     if (p->bias.alibi) ok &= (e->slopes = read_slopes(p, args->slopes, e->compute)) != NULL;
     if (p->bias.sink) ok &= (e->sink = read_array(args->sink, e->compute, p->shape.heads_q)) != NULL;
     if (p->score.scale_kind == ATTN_SCALE_PER_HEAD)
         ok &= (e->scale_of_head = read_array(args->scale, e->compute, p->shape.heads_q)) != NULL;
-    if (p->score.kind == ATTN_SCORE_ADDITIVE) ok &= (e->W = read_array(args->w, e->compute, p->shape.dim_qk)) != NULL;
-    if (ok && e->bias) element_gather(args->bias, &p->bias.bias, tensor_sizes_of(&p->shape).weights, e->bias);
+    ok &= read_terms(e, p, args);
+    if (ok && e->bias) element_gather(args->bias, &p->bias.bias, tensor_sizes_of(p).weights, e->bias);
     return ok;
 }
 
@@ -240,6 +295,12 @@ static int apply_scales(const expectation *e, const void *src, const attn_layout
 
 static ref_problem reference_of(const expectation *e, const attn_problem *p)
 {
+    static const ref_kind kinds[] = {
+        [ATTN_SCORE_DOT] = REF_DOT,       [ATTN_SCORE_GENERAL] = REF_GENERAL,   [ATTN_SCORE_METRIC] = REF_METRIC,
+        [ATTN_SCORE_COSINE] = REF_COSINE, [ATTN_SCORE_DISTANCE] = REF_DISTANCE, [ATTN_SCORE_ADDITIVE] = REF_ADDITIVE};
+    const attn_bias_table *table = &p->bias_table;
+    int64_t w[4];
+    problem_w_size(p, w);
     return (ref_problem){.B = p->shape.batch,
                          .Hq = p->shape.heads_q,
                          .Hkv = p->shape.heads_kv,
@@ -250,12 +311,28 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p)
                          .Q = e->Q,
                          .K = e->K,
                          .V = e->V,
-                         .kind = p->score.kind == ATTN_SCORE_COSINE     ? REF_COSINE
-                                 : p->score.kind == ATTN_SCORE_DISTANCE ? REF_DISTANCE
-                                 : p->score.kind == ATTN_SCORE_ADDITIVE ? REF_ADDITIVE
-                                                                        : REF_DOT,
+                         .kind = kinds[p->score.kind],
                          .scale = p->score.scale,
+                         .normaliser = (ref_normaliser)p->score.normaliser,
+                         .shift = p->score.shift,
+                         .Dk = p->score.dim_k,
+                         .R = w[2],
                          .W = e->W,
+                         .W_of_each_head = p->score.w_heads,
+                         .relative_keys = e->relative_keys,
+                         .relative_values = e->relative_values,
+                         .relative_u = e->relative_u,
+                         .relative_v = e->relative_v,
+                         .relative_first = p->relative.first,
+                         .relative_rows = p->relative.rows,
+                         .relative_of_each_head = !p->relative.shared,
+                         .bias_table = e->bias_table,
+                         .bucket_rule = table->kind == ATTN_DISTANCE_CLIPPED ? REF_CLIPPED
+                                        : table->causal                      ? REF_T5_CAUSAL
+                                                                             : REF_T5,
+                         .buckets = table->used ? problem_buckets(table) : 0,
+                         .reach = table->max_distance || table->kind == ATTN_DISTANCE_CLIPPED ? table->max_distance : 128,
+                         .bias_table_of_each_head = !table->shared,
                          .causal = p->mask.causal,
                          .global_q = p->mask.global_q,
                          .global_kv = p->mask.global_kv,
@@ -282,7 +359,7 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p)
 int expectation_create(expectation *e, const attn_problem *problem, const attn_args *args)
 {
     const attn_problem p = problem_resolve(problem);
-    const tensor_sizes sizes = tensor_sizes_of(&p.shape);
+    const tensor_sizes sizes = tensor_sizes_of(&p);
     const int64_t scores = tensor_count(sizes.weights);
     *e = (expectation){.compute = p.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
 
@@ -306,13 +383,17 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
     read_tokens(args->k, &p.k, sizes.k, e->begin_kv, e->K);
     read_tokens(args->v, &p.v, sizes.v, e->begin_kv, e->V);
     e->whole = p.k.dtype == ATTN_I8 || p.v.dtype == ATTN_I8;
-    if (p.k.dtype == ATTN_I8) ok = apply_scales(e, args->k_scale, &p.quantised.k_scale, &p.shape, p.shape.dim_qk, e->K);
+    if (p.k.dtype == ATTN_I8) ok = apply_scales(e, args->k_scale, &p.quantised.k_scale, &p.shape, problem_dim_k(&p), e->K);
     if (p.v.dtype == ATTN_I8) ok = ok && apply_scales(e, args->v_scale, &p.quantised.v_scale, &p.shape, p.shape.dim_v, e->V);
     if (!ok) {
         expectation_destroy(e);
         return 0;
     }
     e->ref = reference_of(e, &p);
+    if (!ref_sizes_make(&e->sizes, &e->ref)) {
+        expectation_destroy(e);
+        return 0;
+    }
     ref_forward(&e->ref, e->O, e->lse, e->S, e->P);
     sum_products(e);
     if (e->added) sum_added(e);
@@ -321,10 +402,35 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
 
 void expectation_destroy(expectation *e)
 {
-    void *memory[] = {
-        e->Q, e->K,      e->V,   e->bias,  e->keep,  e->offset, e->len_q, e->len_kv,        e->O, e->lse,     e->S,
-        e->P, e->sum_qk, e->dot, e->sum_k, e->added, e->slopes, e->sink,  e->scale_of_head, e->Z, e->begin_q, e->begin_kv,
-        e->W};
+    void *memory[] = {e->Q,
+                      e->K,
+                      e->V,
+                      e->bias,
+                      e->keep,
+                      e->offset,
+                      e->len_q,
+                      e->len_kv,
+                      e->O,
+                      e->lse,
+                      e->S,
+                      e->P,
+                      e->sum_qk,
+                      e->dot,
+                      e->sum_k,
+                      e->added,
+                      e->slopes,
+                      e->sink,
+                      e->scale_of_head,
+                      e->Z,
+                      e->begin_q,
+                      e->begin_kv,
+                      e->W,
+                      e->bias_table,
+                      e->relative_keys,
+                      e->relative_values,
+                      e->relative_u,
+                      e->relative_v};
+    ref_sizes_free(&e->sizes);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
     *e = (expectation){0};
 }

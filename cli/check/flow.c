@@ -7,11 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../problem.h"
 #include "attn_bound.h"
 #include "bound.h"
 #include "element.h"
 
-typedef enum shape { LIKE_Q, LIKE_K, LIKE_V, LIKE_O, LIKE_ROWS, LIKE_BIAS, REDUCED_BIAS, LIKE_SLOPES, FOR_HEADS, LIKE_W } shape;
+typedef enum shape {
+    LIKE_Q,
+    LIKE_K,
+    LIKE_V,
+    LIKE_O,
+    LIKE_ROWS,
+    LIKE_BIAS,
+    REDUCED_BIAS,
+    LIKE_SLOPES,
+    FOR_HEADS,
+    LIKE_W,
+    LIKE_TABLE,
+    LIKE_KEY_ROWS,
+    LIKE_VALUE_ROWS,
+    LIKE_VECTORS
+} shape;
 
 enum { NONE = -1 };
 
@@ -45,6 +61,14 @@ static const flow_row table[FLOWS] = {
     [FLOW_GRAD_SINK] = ROW(grad_sink, ATTN_BACKWARD, FOR_HEADS, IN(gradients.sink), NONE),
     [FLOW_GRAD_SCALE] = ROW(grad_scale, ATTN_BACKWARD, FOR_HEADS, IN(gradients.scale), NONE),
     [FLOW_GRAD_W] = ROW(grad_w, ATTN_BACKWARD, LIKE_W, IN(gradients.w), IN(gradients.grad_w)),
+    [FLOW_GRAD_BIAS_TABLE] =
+        ROW(grad_bias_table, ATTN_BACKWARD, LIKE_TABLE, IN(gradients.bias_table), IN(gradients.grad_bias_table)),
+    [FLOW_GRAD_RELATIVE_KEYS] =
+        ROW(grad_relative_keys, ATTN_BACKWARD, LIKE_KEY_ROWS, IN(gradients.relative), IN(gradients.grad_relative_keys)),
+    [FLOW_GRAD_RELATIVE_VALUES] =
+        ROW(grad_relative_values, ATTN_BACKWARD, LIKE_VALUE_ROWS, IN(gradients.relative), IN(gradients.grad_relative_values)),
+    [FLOW_GRAD_RELATIVE_U] = ROW(grad_relative_u, ATTN_BACKWARD, LIKE_VECTORS, IN(gradients.relative), NONE),
+    [FLOW_GRAD_RELATIVE_V] = ROW(grad_relative_v, ATTN_BACKWARD, LIKE_VECTORS, IN(gradients.relative), NONE),
     [FLOW_TAN_O] = ROW(tan_o, ATTN_JVP, LIKE_O, NONE, IN(tangents.tan_o)),
     [FLOW_TAN_LSE] = ROW(tan_lse, ATTN_JVP, LIKE_ROWS, IN(tangents.lse), IN(want.lse_layout)),
     [FLOW_SECOND_GRAD_O] = ROW(second_grad_o, ATTN_DOUBLE_BACKWARD, LIKE_O, NONE, IN(second.second_grad_o)),
@@ -65,9 +89,20 @@ int flow_read_by(flow f, attn_op op)
     return f < FLOW_OUTPUTS && (op == ATTN_DOUBLE_BACKWARD || op == (f <= FLOW_GRAD_LSE ? ATTN_BACKWARD : ATTN_JVP));
 }
 
+/* One flag asks for the gradients of all relative terms that there are. */
+static int is_there(flow f, const attn_problem *p)
+{
+    const attn_relative *r = &p->relative;
+    return f == FLOW_GRAD_RELATIVE_KEYS     ? r->keys
+           : f == FLOW_GRAD_RELATIVE_VALUES ? r->values
+           : f == FLOW_GRAD_RELATIVE_U      ? r->u
+           : f == FLOW_GRAD_RELATIVE_V      ? r->v
+                                            : 1;
+}
+
 int flow_used(flow f, const attn_problem *p)
 {
-    const int asked = table[f].flag == NONE || *(const int *)(const void *)((const char *)p + table[f].flag);
+    const int asked = is_there(f, p) && (table[f].flag == NONE || *(const int *)(const void *)((const char *)p + table[f].flag));
     return asked && (f >= FLOW_OUTPUTS ? p->op == table[f].op : flow_read_by(f, p->op));
 }
 
@@ -79,7 +114,7 @@ void flow_ask(flow f, attn_problem *p)
 
 void flow_size(flow f, const attn_problem *p, int64_t size[4])
 {
-    const tensor_sizes sizes = tensor_sizes_of(&p->shape);
+    const tensor_sizes sizes = tensor_sizes_of(p);
     const int64_t *const like[] = {
         [LIKE_Q] = sizes.q, [LIKE_K] = sizes.k, [LIKE_V] = sizes.v, [LIKE_O] = sizes.o, [LIKE_ROWS] = sizes.lse};
     const shape s = table[f].shape;
@@ -90,11 +125,12 @@ void flow_size(flow f, const attn_problem *p, int64_t size[4])
         size[1] = p->shape.heads_q;
         size[2] = size[3] = 1;
     }
-    if (s == LIKE_W) { /* additive scores */
+    if (s == LIKE_W) problem_w_size(p, size);
+    if (s >= LIKE_TABLE) {
         size[0] = 1;
-        size[1] = p->score.w_heads ? p->shape.heads_q : 1;
-        size[2] = p->score.w_bias ? 2 : 1;
-        size[3] = p->shape.dim_qk;
+        size[1] = s != LIKE_VECTORS && (s == LIKE_TABLE ? p->bias_table.shared : p->relative.shared) ? 1 : p->shape.heads_q;
+        size[2] = s == LIKE_TABLE ? problem_buckets(&p->bias_table) : s == LIKE_VECTORS ? 1 : p->relative.rows;
+        size[3] = s == LIKE_TABLE ? 1 : s == LIKE_VALUE_ROWS ? p->shape.dim_v : p->shape.dim_qk;
     }
     if (s != REDUCED_BIAS) return;
     int64_t stride[4];
@@ -167,7 +203,7 @@ static int take(flows *all, flow f, const attn_problem *p, const double *exact, 
     if (!flow_used(f, p)) return 1;
     flow_size(f, p, size);
     memcpy(full, size, sizeof full);
-    if (table[f].shape == REDUCED_BIAS) memcpy(full, tensor_sizes_of(&p->shape).weights, sizeof full);
+    if (table[f].shape == REDUCED_BIAS) memcpy(full, tensor_sizes_of(p).weights, sizeof full);
     if (table[f].shape == LIKE_SLOPES) full[0] = p->shape.batch;
     all->exact[f] = doubles(size);
     all->bound[f] = doubles(size);
@@ -185,7 +221,7 @@ static int take(flows *all, flow f, const attn_problem *p, const double *exact, 
 static double *lost_of_output(const expectation *e, const attn_problem *problem, int *ok)
 {
     const attn_problem p = problem_resolve(problem);
-    const int64_t count = tensor_count(tensor_sizes_of(&p.shape).o);
+    const int64_t count = tensor_count(tensor_sizes_of(&p).o);
     if (bound_storage(p.o.dtype, 1) == 0) return NULL;
     double *lost = calloc((size_t)count + 1, sizeof *lost);
     *ok = lost != NULL;
@@ -196,10 +232,16 @@ static double *lost_of_output(const expectation *e, const attn_problem *problem,
 static int run_reference(flows *all, const expectation *e, const attn_problem *p, const ref_arithmetic *arithmetic)
 {
     const ref_problem *r = &e->ref;
-    const int64_t rows = r->B * r->Hq * r->Sq, keys = r->B * r->Hkv * r->Skv;
-    const int64_t counts[] = {rows * r->D,  keys * r->D, keys * r->Dv, rows * r->Skv, rows * r->Skv, r->Hq,
-                              r->B * r->Hq, r->Hq,       rows * r->Dv, rows,          r->D};
-    enum { TQ, TK, TV, TS, TP, TSCALE, TSLOPES, TSINK, TO, TLSE, TW, PARTS };
+    const int64_t rows = r->B * r->Hq * r->Sq, keys = r->B * r->Hkv * r->Skv, tables = r->Hq * r->relative_rows;
+    const int64_t counts[] = {rows * r->D,     keys * problem_dim_k(p),
+                              keys * r->Dv,    rows * r->Skv,
+                              rows * r->Skv,   r->Hq,
+                              r->B * r->Hq,    r->Hq,
+                              rows * r->Dv,    rows,
+                              e->numbers_of_w, r->Hq * r->buckets,
+                              tables * r->D,   tables * r->Dv,
+                              r->Hq * r->D,    r->Hq * r->D};
+    enum { TQ, TK, TV, TS, TP, TSCALE, TSLOPES, TSINK, TO, TLSE, TW, TTABLE, TKEY_ROWS, TVALUE_ROWS, TU, TRV, PARTS };
     double *x[PARTS] = {0};
     ref_bounds b = {0};
     ref_second s = {.dO = all->in[FLOW_GRAD_O],
@@ -221,12 +263,20 @@ static int run_reference(flows *all, const expectation *e, const attn_problem *p
                                          .dscale = x[TSCALE],
                                          .dslopes = x[TSLOPES],
                                          .dsink = x[TSINK],
-                                         .dW = r->W ? x[TW] : NULL});
+                                         .dW = r->W ? x[TW] : NULL,
+                                         .dbias_table = r->bias_table ? x[TTABLE] : NULL,
+                                         .drelative_keys = r->relative_keys ? x[TKEY_ROWS] : NULL,
+                                         .drelative_values = r->relative_values ? x[TVALUE_ROWS] : NULL,
+                                         .drelative_u = r->relative_u ? x[TU] : NULL,
+                                         .drelative_v = r->relative_v ? x[TRV] : NULL});
         ok = ref_bound_backward(&b, r, &s, arithmetic) && take(all, FLOW_GRAD_Q, p, x[TQ], b.Q) &&
              take(all, FLOW_GRAD_K, p, x[TK], b.K) && take(all, FLOW_GRAD_V, p, x[TV], b.V) &&
              take(all, FLOW_GRAD_BIAS, p, x[TS], b.S) && take(all, FLOW_GRAD_SCALE, p, x[TSCALE], b.scale) &&
              take(all, FLOW_GRAD_SLOPES, p, x[TSLOPES], b.slopes) && take(all, FLOW_GRAD_SINK, p, x[TSINK], b.sink) &&
-             take(all, FLOW_GRAD_W, p, x[TW], b.W);
+             take(all, FLOW_GRAD_W, p, x[TW], b.W) && take(all, FLOW_GRAD_BIAS_TABLE, p, x[TTABLE], b.bias_table) &&
+             take(all, FLOW_GRAD_RELATIVE_KEYS, p, x[TKEY_ROWS], b.relative_keys) &&
+             take(all, FLOW_GRAD_RELATIVE_VALUES, p, x[TVALUE_ROWS], b.relative_values) &&
+             take(all, FLOW_GRAD_RELATIVE_U, p, x[TU], b.relative_u) && take(all, FLOW_GRAD_RELATIVE_V, p, x[TRV], b.relative_v);
     } else if (ok && p->op == ATTN_JVP) {
         ref_jvp(r, &(ref_tangents){s.Qd, s.Kd, s.Vd, s.biasd, x[TO], x[TLSE]});
         ok = ref_bound_jvp(&b, r, &s, arithmetic) && take(all, FLOW_TAN_O, p, x[TO], b.O) &&

@@ -10,7 +10,7 @@ static double *doubles(const int64_t size[4]) { return calloc((size_t)tensor_cou
 int check_outputs_create(check_outputs *out, check_call *call, const check_case *c)
 {
     attn_problem *p = &call->problem;
-    const tensor_sizes sizes = tensor_sizes_of(&p->shape);
+    const tensor_sizes sizes = tensor_sizes_of(p);
     const expectation *e = &call->expected;
     const int64_t B = p->shape.batch, q = e->begin_q ? e->begin_q[B] : -1, kv = e->begin_kv ? e->begin_kv[B] : -1;
     const int forward = p->op == ATTN_FORWARD;
@@ -70,7 +70,7 @@ static int take(tensor *t, const int64_t *begin, const int64_t size[4], double a
 const char *check_outputs_take(check_outputs *out, const check_call *call)
 {
     const expectation *e = &call->expected;
-    const tensor_sizes sizes = tensor_sizes_of(&call->problem.shape);
+    const tensor_sizes sizes = tensor_sizes_of(&call->problem);
     const char *spilled = NULL;
     if (out->O && !take(&out->o, e->begin_q, sizes.o, 0, out->O)) spilled = "o";
     if (out->L && !take(&out->lse, e->begin_q, sizes.lse, -INFINITY, out->L)) spilled = "lse";

@@ -56,9 +56,23 @@ typedef enum option {
     DISTANCE,
     ADDITIVE,
     ADDITIVE_CAUSAL,
+    GENERAL,
+    METRIC,
+    NORMALISER,
+    TABLE,
+    RELATIVE,
+    RELATIVE_CAUSAL,
     ALL_SCORES, /* whatever changes scores */
     OPTIONS
 } option;
+
+static void draw_relative(problem_spec *s, random_state *r)
+{
+    const int kind = (int)random_below(r, 4), most = (int)random_between(r, 1, 70);
+    if (kind < 2) snprintf(s->rel, sizeof s->rel, kind ? "shaw-values/%d" : "shaw/%d", most);
+    else snprintf(s->rel, sizeof s->rel, kind == 2 ? "full" : "xl");
+    s->shared = random_below(r, 3) ? SPEC_SHARED_NONE : SPEC_SHARED_REL;
+}
 
 static void set_option(check_case *c, option which, random_state *r)
 {
@@ -194,6 +208,32 @@ static void set_option(check_case *c, option which, random_state *r)
         s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
         s->lengths = (int)random_below(r, 2) ? SPEC_LENGTHS_BOTH : SPEC_LENGTHS_NONE;
         break;
+    case GENERAL:
+    case METRIC:
+        snprintf(s->score, sizeof s->score, random_below(r, 3) ? "%s/%d" : "%s", which == GENERAL ? "general" : "metric",
+                 (int)random_between(r, 1, 40));
+        s->w = (int)random_below(r, 2);
+        s->softcap = (double)random_below(r, 2) * 3, s->causal = (int)random_below(r, 3);
+        break;
+    case NORMALISER:
+        s->normaliser = (int)random_between(r, ATTN_NORMALISER_SOFTMAX_ONE, ATTN_NORMALISER_RELU);
+        if (s->normaliser == ATTN_NORMALISER_SIGMOID && random_below(r, 2)) s->shift = -2.5;
+        s->alibi = (int)random_below(r, 2), s->dropout = (double)random_below(r, 2) * 0.25, s->causal = (int)random_below(r, 3);
+        break;
+    case TABLE:
+        if (random_below(r, 2)) s->clipped = random_between(r, 1, 80);
+        else s->t5 = (int)random_between(r, SPEC_T5_BOTH, SPEC_T5_CAUSAL);
+        if (s->t5 && random_below(r, 2)) s->t5_buckets = 2 * random_between(r, 2, 20), s->t5_distance = 50;
+        s->shared = random_below(r, 3) ? SPEC_SHARED_NONE : SPEC_SHARED_TABLE;
+        s->causal = (int)random_below(r, 3);
+        break;
+    case RELATIVE:
+    case RELATIVE_CAUSAL:
+        draw_relative(s, r);
+        if (which == RELATIVE) break;
+        s->causal = SPEC_CAUSAL_BOTTOM_RIGHT;
+        s->lengths = (int)random_below(r, 2) ? SPEC_LENGTHS_BOTH : SPEC_LENGTHS_NONE;
+        break;
     case ALL_SCORES:
         s->softcap = 3, s->temperature = 1.5, s->alibi = SPEC_ALIBI_HEAD, s->sink = 1, s->bias = 1, s->dropout = 0.3;
         s->scale_heads = (int)random_below(r, 2);
@@ -212,13 +252,15 @@ static void set_operation(check_case *c, int op, random_state *r)
     s->op = op;
     s->weights = s->lse = 0;
     c->plant = PLANT_NONE;
-    if (op == SPEC_JVP || op == SPEC_DOUBLE_BACKWARD) s->score[0] = 0; /* these are for dot products */
     if (op == SPEC_BACKWARD || op == SPEC_DOUBLE_BACKWARD) s->dlse = (int)random_below(r, 2);
     if (op != SPEC_BACKWARD) return;
     s->dbias = s->bias && random_below(r, 4);
     s->dslopes = s->alibi != SPEC_ALIBI_NONE;
     s->dsink = s->sink;
     s->dscale = s->scale_heads;
+    s->dtable = (s->t5 || s->clipped) && random_below(r, 4);
+    s->drel = s->rel[0] && random_below(r, 4);
+    if (s->normaliser >= ATTN_NORMALISER_SIGMOID) s->dlse = 0; /* a matter of softmax */
 }
 
 typedef struct generator {
@@ -434,13 +476,28 @@ static void add_beyond(generator *g, random_state *r)
     }
 }
 
+/* The reference applies a matrix for each pair. */
+static void shrink_matrix(attn_shape *s)
+{
+    const int64_t enough = 6000000;
+    while (s->dim_qk > 70) s->dim_qk /= 2;
+    while (work(s) * (s->dim_qk + 20) > 20 * enough && s->len_kv > 8) s->len_kv /= 2;
+    while (work(s) * (s->dim_qk + 20) > 20 * enough && s->len_q > 4) s->len_q /= 2;
+}
+
 /* What overrides left inconsistent: things that do not go together. */
 static void settle(check_case *c)
 {
     if (c->spec.op != SPEC_FORWARD && c->k_dtype == ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.op != SPEC_FORWARD && c->v_dtype == ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
-    if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) c->spec.score[0] = 0; /* for dot products */
+    if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) { /* these are for dot products alone, and for softmax */
+        c->spec.score[0] = c->spec.rel[0] = 0;
+        c->spec.w = c->spec.normaliser = 0;
+        c->spec.shift = 0;
+        c->spec.shared &= SPEC_SHARED_TABLE;
+    }
+    if (c->spec.w || c->spec.score[0] == 'g' || c->spec.score[0] == 'm') shrink_matrix(&c->spec.shape);
     /* With dropout a NaN may stand where a weight is 0, dropped or by rounding, which reaches nothing. */
     if (c->spec.dropout > 0) c->plant = PLANT_NONE;
     /* Values that f16 cannot hold are infinite, and 0 times infinity is not what the reference has for a weight of 1e-50. */

@@ -150,7 +150,7 @@ static int call_library(evaluation *e, const run *r, const attn_problem *problem
 /* Forward.  o and lse stay where args point, for what follows. */
 static int run_forward(evaluation *e, run *r, view_pool *pool, const common_settings *settings)
 {
-    const tensor_sizes sizes = tensor_sizes_of(&r->problem.shape);
+    const tensor_sizes sizes = tensor_sizes_of(&r->problem);
     const attn_problem full = problem_resolve(&r->problem);
     const attn_dtype wide = full.want.lse_layout.dtype;
     attn_plan_description about;
@@ -221,7 +221,7 @@ static double fraction_of_bound(const expectation *e, const outputs *got, const 
 /* Steps 1 and 3 of evaluate.h. */
 static void compare_expected(evaluation *e, const run *r, translation *t, double rtol, double atol)
 {
-    const tensor_sizes sizes = tensor_sizes_of(&r->problem.shape);
+    const tensor_sizes sizes = tensor_sizes_of(&r->problem);
     triple all[3];
     int count = 0, wide = 1;
     if (view_given(&t->o)) {
@@ -323,7 +323,7 @@ static void judge_scores(evaluation *e, const run *r, translation *t, const judg
 {
     const attn_problem full = problem_resolve(&r->problem);
     numbers n = {.name = "scores", .got = r->S, .stored = full.want.lse_layout.dtype, .given = t->scores.dtype};
-    memcpy(n.size, tensor_sizes_of(&r->problem.shape).weights, sizeof n.size);
+    memcpy(n.size, tensor_sizes_of(&r->problem).weights, sizeof n.size);
     double *exact = pool_take(t->pool, tensor_count(n.size), sizeof *exact),
            *bound = pool_take(t->pool, tensor_count(n.size), sizeof *bound);
     n.expected = numbers_of(t->pool, &t->scores);

@@ -93,7 +93,12 @@ static void spoilt_flows_are_found(void **state)
         [ATTN_DOUBLE_BACKWARD] = "bwd2:f64:hq2:sq9:skv21:d8:dv16:bias:softcap=2:seed=3",
     };
     for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
-        const char *text = f == FLOW_GRAD_W ? "bwd:f64:hq2:sq9:skv21:d8:dv16:score=additive:seed=3" : texts[flow_op((flow)f)];
+        const int relative = f >= FLOW_GRAD_RELATIVE_KEYS && f <= FLOW_GRAD_RELATIVE_V;
+        const char *text = f == FLOW_GRAD_W                 ? "bwd:f64:hq2:sq9:skv21:d8:dv16:score=additive:seed=3"
+                           : f == FLOW_GRAD_BIAS_TABLE      ? "bwd:f64:hq2:sq9:skv21:d8:dv16:clipped=3:dtable:seed=3"
+                           : f == FLOW_GRAD_RELATIVE_VALUES ? "bwd:f64:hq2:sq9:skv21:d8:dv16:rel=shaw-values/4:drel:seed=3"
+                           : relative                       ? "bwd:f64:hq2:sq9:skv21:d8:dv16:rel=xl:drel:seed=3"
+                                                            : texts[flow_op((flow)f)];
         const check_result right = run(text, NULL, NULL);
         if (right.status != CHECK_PASSED) fail_msg("%s: %s", text, right.reason);
         for (int sign = 0; sign < 2; sign++) {
@@ -101,6 +106,49 @@ static void spoilt_flows_are_found(void **state)
             if (wrong.status != CHECK_FAILED || strcmp(wrong.numbers.where, flow_name((flow)f)) != 0)
                 fail_msg("not found in %s: %s", flow_name((flow)f), sign ? "a sign" : "one part in 100");
         }
+    }
+}
+
+/* What scores and normalisers are made of: a part in 10^3 of one number of the output, and the words that change them a little. */
+static void nudge_largest(check_outputs *out, void *context)
+{
+    int largest = 0;
+    (void)context;
+    for (int n = 1; n < 100; n++)
+        if (fabs(out->O[n]) > fabs(out->O[largest])) largest = n;
+    out->O[largest] *= 1 + 1e-3;
+}
+static void keep_outputs(check_outputs *out, void *context) { memcpy(context, out->O, 100 * sizeof(double)); }
+static void use_outputs(check_outputs *out, void *context) { memcpy(out->O, context, 100 * sizeof(double)); }
+
+static void spoilt_terms_are_found(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"score=general", "score=general:scale=1.001"},
+        {"score=general/5:w=heads", "score=general/5:w=heads:scale=1.001"},
+        {"score=metric/3", "score=metric/3:scale=1.001"},
+        {"score=additive:w=bias", "score=additive:w=bias:scale=1.001"},
+        {"t5", "t5=causal"},
+        {"clipped=3:causal", "clipped=3:causal:offset=1"},
+        {"rel=shaw/3", "rel=shaw/3:scale=0.3539"},
+        {"rel=shaw-values/3", "rel=shaw/3"},
+        {"rel=xl", "rel=full"},
+        {"normaliser=softmax-one", "normaliser=softmax"},
+        {"normaliser=sigmoid", "normaliser=sigmoid:shift=0.001"},
+        {"normaliser=relu", "normaliser=relu:scale=0.3539"},
+    };
+    for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++) {
+        char texts[2][200];
+        double numbers[100];
+        for (int k = 0; k < 2; k++)
+            snprintf(texts[k], sizeof texts[k], "fwd:f32:hq2:sq9:skv21:d8:dv16:lse:weights:%s", pairs[n][k]);
+        const check_result right = run(texts[0], keep_outputs, numbers);
+        if (right.status != CHECK_PASSED) fail_msg("%s: %s", texts[0], right.reason);
+        assert_true(right.numbers.fraction > 0.002);
+        if (run(texts[0], nudge_largest, NULL).status != CHECK_FAILED) fail_msg("%s: one part in 10^3 is not found", texts[0]);
+        if (run(texts[0], nudge_weight, NULL).status != CHECK_FAILED) fail_msg("%s: a weight is not found", texts[0]);
+        if (run(texts[1], use_outputs, numbers).status != CHECK_FAILED) fail_msg("%s passes for %s", texts[0], texts[1]);
     }
 }
 
@@ -122,8 +170,8 @@ static void exact_zeros_are_exact(void **state)
 }
 
 /* Off by one: the outputs of a mask that is one key wider or narrower fail, whichever kind of mask it is. */
-static void keep_outputs(check_outputs *out, void *context) { memcpy(context, out->O, 1000 * sizeof(double)); }
-static void use_outputs(check_outputs *out, void *context) { memcpy(out->O, context, 1000 * sizeof(double)); }
+static void keep_many(check_outputs *out, void *context) { memcpy(context, out->O, 1000 * sizeof(double)); }
+static void use_many(check_outputs *out, void *context) { memcpy(out->O, context, 1000 * sizeof(double)); }
 
 static void masks_off_by_one_are_found(void **state)
 {
@@ -138,9 +186,9 @@ static void masks_off_by_one_are_found(void **state)
     for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++) {
         double *numbers = calloc(1000, sizeof *numbers);
         assert_non_null(numbers);
-        assert_int_equal(run(pairs[n][0], keep_outputs, numbers).status, CHECK_PASSED);
-        assert_int_equal(run(pairs[n][0], use_outputs, numbers).status, CHECK_PASSED);
-        if (run(pairs[n][1], use_outputs, numbers).status != CHECK_FAILED) fail_msg("%s passes for %s", pairs[n][0], pairs[n][1]);
+        assert_int_equal(run(pairs[n][0], keep_many, numbers).status, CHECK_PASSED);
+        assert_int_equal(run(pairs[n][0], use_many, numbers).status, CHECK_PASSED);
+        if (run(pairs[n][1], use_many, numbers).status != CHECK_FAILED) fail_msg("%s passes for %s", pairs[n][0], pairs[n][1]);
         free(numbers);
     }
 }
@@ -235,12 +283,12 @@ static void bound_is_tight_for_wrong_scores(void **state)
     enum { N = 2 };
     const bound_model model = bound_model_of(ATTN_F32, 64, N, 128);
     for (double size = 1; size <= 1e4; size *= 10) {
-        const double S[N] = {0, 0}, dot[N] = {size, size}, lost[N] = {0, 0}, V[N] = {1, -1};
+        const double S[N] = {0, 0}, dot[N] = {size, size}, lost[N] = {0, 0}, V[N] = {1, -1}, size_of_V[N] = {1, 1};
         const bound_row row = {S, log(2), dot, lost, NULL, -INFINITY};
         double P[N], low[N], high[N], own[N];
         bound_weights w = {.P = P, .low = low, .high = high, .own = own};
         bound_prepare(&model, &row, &w);
-        const double bound = bound_output(&model, &w, V, 1, 0);
+        const double bound = bound_output(&model, &w, V, size_of_V, 1, 0);
         const double off = 66 * (double)FLT_EPSILON / 2 * size; /* gamma of dim + 2 roundings, about */
         const double worst = (exp(off) - exp(-off)) / (exp(off) + exp(-off));
         assert_true(bound >= worst);
@@ -257,11 +305,11 @@ static void bound_knows_what_is_exact(void **state)
     double P[N], low[N], high[N], own[N], V[N] = {1, NAN, 2};
     bound_weights w = {.P = P, .low = low, .high = high, .own = own};
     bound_prepare(&model, &(bound_row){dead, -INFINITY, dot, lost, NULL, -INFINITY}, &w);
-    assert_true(bound_output(&model, &w, V, 1, 0) == 0 && bound_lse(&model, &w, -INFINITY) == 0 &&
+    assert_true(bound_output(&model, &w, V, V, 1, 0) == 0 && bound_lse(&model, &w, -INFINITY) == 0 &&
                 bound_weight(&model, &w, 1) == 0);
     bound_prepare(&model, &(bound_row){some, log(exp(1) + exp(2)), dot, lost, NULL, -INFINITY}, &w);
     assert_true(bound_weight(&model, &w, 1) == 0 && bound_weight(&model, &w, 0) > 0);
-    assert_true(bound_output(&model, &w, V, 1, 1.7) < 1e-5); /* the value of a dropped key is not looked at */
+    assert_true(bound_output(&model, &w, V, V, 1, 1.7) < 1e-5); /* the value of a dropped key is not looked at */
 }
 
 /* ---- cases ---- */
@@ -308,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spoilt_outputs_are_found),
         cmocka_unit_test(spoilt_flows_are_found),
+        cmocka_unit_test(spoilt_terms_are_found),
         cmocka_unit_test(exact_zeros_are_exact),
         cmocka_unit_test(masks_off_by_one_are_found),
         cmocka_unit_test(guards_see_every_side),
