@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_additive.c - additive scores where their exponentials leave the range of the type, and beside numbers that do; what they
- * need of memory.
+ * test_additive.c - additive scores where their exponentials leave the range of the type, and beside numbers that do.
  */
 #include "test.h"
 
@@ -237,28 +236,9 @@ static void p24_outer_bias(void **state)
     free(s);
 }
 
-/* Beside its tensors, at 16384 queries and keys: less than 32 MiB, forward and backward, on one thread. */
-static void test_memory(void **state)
-{
-    (void)state;
-    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
-        const attn_options options = {.struct_size = sizeof options, .threads = 1};
-        attn_problem p = {.struct_size = sizeof p, .op = (attn_op)op, .shape = {1, 1, 1, 16384, 16384, 128, 64}};
-        attn_plan *plan;
-        attn_error error;
-        p.score.kind = ATTN_SCORE_ADDITIVE;
-        p.gradients.w = op == ATTN_BACKWARD;
-        if (attn_plan_create(&plan, &p, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
-        print_message("%s: %zu bytes\n", op == ATTN_FORWARD ? "forward" : "backward", attn_plan_workspace_size(plan));
-        assert_true(attn_plan_workspace_size(plan) < (size_t)32 << 20);
-        attn_plan_destroy(plan);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_far_scores), cmocka_unit_test(test_far_gradients),
-                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(p24_outer_bias),
-                                       cmocka_unit_test(test_memory)};
+                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(p24_outer_bias)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,13 +11,15 @@
  *              store dQ
  *      add the shares of each key head in order, store dK and dV
  *
- * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  shares.h tells how tasks share a key head.
+ * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  shares.h tells how tasks share a key head, chain.h how
+ * they do where that would take much memory.
  */
 #include <math.h>
 #include <string.h>
 
 #include "../base/names.h"
 #include "additive.h"
+#include "chain.h"
 #include "gradient.h"
 #include "relative.h"
 #include "runs.h"
@@ -162,12 +164,16 @@ static int64_t next_key(const attn_gradient_tile *tiles, int64_t count, int64_t 
     return high;
 }
 
-/* All tiles against each block of keys that one of them sees: it is copied once where it must be, and stays in the cache. */
-static void walk_keys(const attn_task *task, attn_gradient_tile *tiles, int64_t count, const attn_shares *to, attn_soon *soon)
+/* All tiles against each block of these keys that one of them sees: it is copied once where it must be, and stays in the cache. */
+static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_shares *to,
+                      attn_soon *soon)
 {
+    attn_gradient_tile *tiles = group->tiles;
+    const int64_t count = group->count;
     int64_t high = 0;
     for (int64_t k = 0; k < count; k++) high = attn_max(high, tiles[k].keys.high);
-    for (int64_t j = 0, end; (j = next_key(tiles, count, j, high)) < high; j = end) {
+    high = attn_min(high, within.high);
+    for (int64_t j = within.low, end; (j = next_key(tiles, count, j, high)) < high; j = end) {
         attn_keys block = {0};
         end = attn_block_end(task->walk, j, high);
         for (int64_t k = 0; k < count; k++)
@@ -247,21 +253,40 @@ static attn_soon look_ahead(const attn_task *task, int64_t number)
     return soon;
 }
 
+static void open_group(const attn_task *task, int64_t number, int64_t count, attn_gradient_group *group)
+{
+    const attn_walk *w = task->walk;
+    const attn_problem *p = &w->problem;
+    group->count = 0;
+    for (int64_t k = 0; k < count; k++) {
+        attn_gradient_tile *tile = &group->tiles[group->count];
+        if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number + k * w->splits);
+        if (!attn_gradient_tile_open(task, number + k * w->splits, group->count, tile)) continue;
+        clear_queries(w, tile);
+        group->count++;
+    }
+}
+
+static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_shares *to)
+{
+    for (int64_t k = 0; k < group->count; k++) finish_tile(task, &group->tiles[k], to);
+}
+
 static void run_tiles(const attn_task *task, int64_t number, int64_t count, const attn_shares *to, char *shared)
 {
     (void)shared;
-    const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    attn_gradient_tile tiles[ATTN_MOST_TILES];
-    int64_t open = 0;
-    for (int64_t k = 0; k < count; k++) {
-        if (p->gradients.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number + k * w->splits);
-        if (!attn_gradient_tile_open(task, number + k * w->splits, open, &tiles[open])) continue;
-        clear_queries(w, &tiles[open++]);
-    }
-    attn_soon soon = look_ahead(task, number + (count - 1) * w->splits);
-    walk_keys(task, tiles, open, to, &soon);
-    for (int64_t k = 0; k < open; k++) finish_tile(task, &tiles[k], to);
+    attn_gradient_group group;
+    open_group(task, number, count, &group);
+    attn_soon soon = look_ahead(task, number + (count - 1) * task->walk->splits);
+    walk_keys(task, &group, (attn_interval){0, INT64_MAX}, to, &soon);
+    finish_group(task, &group, to);
+}
+
+/* Chained: some of the keys. */
+static void walk_some(const attn_task *task, attn_gradient_group *group, attn_interval keys, const attn_shares *to)
+{
+    attn_soon soon = {0};
+    walk_keys(task, group, keys, to, &soon);
 }
 
 static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
@@ -299,7 +324,9 @@ void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *wor
 {
     const attn_gradients *g = &walk->problem.gradients;
     const attn_shares_target target = {&g->grad_k, &g->grad_v, args->grad_k, args->grad_v};
-    attn_shares_run(walk, args, workspace, run_tiles, &target);
+    const attn_chain_steps steps = {open_group, walk_some, finish_group};
+    if (walk->chained) attn_chain_run(walk, args, workspace, &steps, &target);
+    else attn_shares_run(walk, args, workspace, run_tiles, &target);
     if (g->relative) attn_relative_totals_store(walk, args, attn_shared_of(walk, workspace));
     if (attn_sums_weights(&walk->problem)) attn_additive_sum(walk, args, attn_shared_of(walk, workspace));
     store_head_sums(walk, args, attn_shared_of(walk, workspace));

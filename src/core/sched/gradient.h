@@ -18,6 +18,13 @@ typedef struct attn_gradient_tile {
     char *Q_panels, *dO_panels;            /* the rows of Q, scaled, and of dO */
 } attn_gradient_tile;
 
+/* Tiles that walk over the keys together. */
+typedef struct attn_gradient_group {
+    int64_t count;
+    attn_gradient_tile tiles[ATTN_MOST_TILES];
+    attn_head_sums sums; /* chained: what they add to the numbers of their head */
+} attn_gradient_group;
+
 /*
  * Brings tile `number` into the worker's memory, at place `slot` of walk->group: Qt, dOt, Q_panels and dO_panels, lse, and delta =
  * dO.O - dlse.  Without dO (forward mode) only Qt, Ot and lse.  Returns 0 if the tile has no rows.

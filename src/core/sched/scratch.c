@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * scratch.c - where everything lies in a worker's memory. */
 #include "../base/names.h"
+#include "gradient.h"
 #include "relative.h"
 #include "tile.h"
 #include "walk.h"
@@ -134,6 +135,8 @@ int attn_scratch_init(attn_walk *walk)
         {&s->unmodified, (backward || tangents) && p->modifier.used ? n : 0, q, size},
         {&s->strips, table ? lanes * (n + q + lanes) : 0, 1, size},
         {&s->strip_sums, table ? walk->tables.length : 0, 1, sizeof(double)},
+        {&s->group, walk->chained, 1, sizeof(attn_gradient_group)},
+        {&s->group_dw, walk->chained && attn_sums_weights(p) ? 2 : 0, D, sizeof(double)},
         {&s->pairs, g->bias || p->second.bias ? n : 0, q, size},
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
@@ -158,7 +161,8 @@ int attn_shared_init(attn_walk *walk)
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
     if (p->want.column_sum && (!attn_mul(vectors, lanes, &kept) || !attn_mul(heads, kept, &kept))) return 0;
     if (!attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
-    if (walk->at_once > 1 && !attn_mul(key_heads, walk->at_once + 1, &sums)) return 0;
+    if (walk->at_once > 1 && !walk->chained && !attn_mul(key_heads, walk->at_once + 1, &sums)) return 0;
+    if (walk->at_once > 1 && walk->chained && !walk->sums_in_place) sums = 1; /* of one key head after the other */
     if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
     if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
     int64_t table_sums;
@@ -185,6 +189,7 @@ int attn_shared_init(attn_walk *walk)
         {&s->relative_totals, p->gradients.relative ? walk->relative.tables : 0, walk->relative.sum_bytes, 1},
         {&s->table_sums, p->gradients.bias_table ? table_sums : 0, walk->tables.rule.buckets, sizeof(double)},
         {&s->dw, weights, 2 * p->shape.dim_qk, sizeof(double)},
+        {&s->counters, walk->chained ? walk->at_once : 0, 1, sizeof(int64_t)},
     };
     return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

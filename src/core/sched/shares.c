@@ -30,14 +30,14 @@ double *attn_weight_sums_at(const attn_walk *walk, char *shared, int64_t head, i
     return (double *)(void *)(shared + walk->shared.dw) + (head * walk->splits + split) * 2 * walk->problem.shape.dim_qk;
 }
 
-static void store_keys(const call *c, const attn_task *task, const void *dK, const void *dV)
+void attn_shares_store(const attn_task *task, const attn_shares_target *target, const void *dK, const void *dV)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    const attn_layout *k = c->target->k_layout, *v = c->target->v_layout;
+    const attn_layout *k = target->k_layout, *v = target->v_layout;
     int64_t rows = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
-    w->backward->store_rows(rows, p->shape.dim_qk, 1, dK, w->ld_dK, attn_key_row(task, c->target->k, k, 0), k->dtype, k->stride[2]);
-    w->backward->store_rows(rows, p->shape.dim_v, 1, dV, w->ld_dV, attn_key_row(task, c->target->v, v, 0), v->dtype, v->stride[2]);
+    w->backward->store_rows(rows, p->shape.dim_qk, 1, dK, w->ld_dK, attn_key_row(task, target->k, k, 0), k->dtype, k->stride[2]);
+    w->backward->store_rows(rows, p->shape.dim_v, 1, dV, w->ld_dV, attn_key_row(task, target->v, v, 0), v->dtype, v->stride[2]);
 }
 
 /* Everything that one split of a key head's queries adds up to: zero at first. */
@@ -59,7 +59,7 @@ static void run_split(const call *c, char *memory, int64_t key_head, int64_t spl
         to.sums = attn_head_sums_at(w, c->shared, head, split);
         *to.sums = none;
         if (w->problem.gradients.relative) to.relative = attn_relative_sums_at(w, c->shared, place, h);
-        if (w->problem.gradients.bias_table) attn_table_sums_clear(&task);
+        if (w->problem.gradients.bias_table) attn_table_sums_begin(w, head, split, c->shared), attn_table_sums_clear(&task);
         to.dw = attn_weight_sums_at(w, c->shared, head, split);
         if (to.dw) memset(to.dw, 0, (size_t)(2 * shape->dim_qk) * sizeof(double));
         for (; first < w->tiles; first += w->group * w->splits)
@@ -101,7 +101,7 @@ static void run_key_head(void *context, int64_t worker, int64_t place)
         run_split(c, memory, key_head, split, place, part_dK, part_dV);
         add(w, part_dK, part_dV, dK, dV);
     }
-    store_keys(c, &task, dK, dV);
+    attn_shares_store(&task, c->target, dK, dV);
 }
 
 /* Few key heads: some splits at once, each with sums of its own, which are added in order before the next ones. */
@@ -136,7 +136,7 @@ static void run_sum(void *context, int64_t worker, int64_t key_head)
     }
     if (end < w->splits) return;
     attn_task task = task_of(c, c->workers + worker * w->scratch.bytes, key_head);
-    store_keys(c, &task, dK, dV);
+    attn_shares_store(&task, c->target, dK, dV);
 }
 
 static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_t worker, int64_t task))

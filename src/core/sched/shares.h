@@ -32,6 +32,9 @@ typedef void attn_run_tiles(const attn_task *task, int64_t number, int64_t count
 void attn_shares_run(const attn_walk *walk, const attn_args *args, void *workspace, attn_run_tiles *run_tiles,
                      const attn_shares_target *target);
 
+/* Stores what a key head's queries added up to. */
+void attn_shares_store(const attn_task *task, const attn_shares_target *target, const void *dK, const void *dV);
+
 /* What lies behind the workers' memory. */
 static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
 {

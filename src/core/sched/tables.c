@@ -91,13 +91,18 @@ static double *sums_of(const attn_walk *w, const char *shared, int64_t head, int
     return (double *)(void *)base + (head * w->splits + split) * w->tables.rule.buckets;
 }
 
+void attn_table_sums_begin(const attn_walk *walk, int64_t head, int64_t split, char *shared)
+{
+    double *sums = sums_of(walk, shared, head, split);
+    for (int64_t n = 0; n < walk->tables.rule.buckets; n++) sums[n] = 0;
+}
+
 void attn_table_sums_keep(const attn_task *task, int64_t split, char *shared)
 {
     const attn_walk *w = task->walk;
     const attn_tables *t = &w->tables;
     const double *sums = attn_part(task, w->scratch.strip_sums);
     double *to = sums_of(w, shared, task->b * w->problem.shape.heads_q + task->h, split);
-    for (int64_t n = 0; n < t->rule.buckets; n++) to[n] = 0;
     for (int64_t n = 0; n < t->length; n++) to[attn_distance_bucket_of(&t->rule, t->first + n)] += sums[n];
 }
 

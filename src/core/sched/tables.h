@@ -23,8 +23,9 @@ const void *attn_strip_at(const attn_task *task, int64_t first, int64_t last, in
 /* 1 if a table holds an infinity or NaN, which must not meet a dropped score. */
 int attn_tables_special(const attn_task *task);
 
-/* Backward, for the gradient: the worker's sums by distance are cleared, take in dS of a block, and go to those of a head and split
- * by bucket. */
+/* Backward, for the gradient: the sums of a head and split by bucket are 0 at first; the worker's sums by distance are cleared,
+ * take in dS of a block, and join them. */
+void attn_table_sums_begin(const attn_walk *walk, int64_t head, int64_t split, char *shared);
 void attn_table_sums_clear(const attn_task *task);
 void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS);
 void attn_table_sums_keep(const attn_task *task, int64_t split, char *shared);

@@ -42,11 +42,22 @@ static int takes_whole_heads(const attn_walk *walk, int64_t heads, int threads)
 }
 
 /* Backward: a key head's queries are dealt to splits.  Their number depends on the head alone, since sums depend on it. */
+enum { MOST_SPLITS = 8 };
+
 static int64_t splits_of_key_head(const attn_walk *walk)
 {
     const attn_shape *shape = &walk->problem.shape;
-    if (shape->heads_kv == 0) return 1;
-    return attn_clamp(shape->heads_q / shape->heads_kv * walk->tiles / 4, 1, 8);
+    if (shape->heads_kv == 0 || walk->chained) return 1;
+    return attn_clamp(shape->heads_q / shape->heads_kv * walk->tiles / 4, 1, MOST_SPLITS);
+}
+
+/* Additive scores in backward, where sums of dK and dV for each split would take more than 16 MiB: one pair of them, and a chain of
+ * tasks (chain.h).  That costs nothing beside their many cycles a pair; a product of a few cycles would wait for its sums. */
+static int is_chained(const attn_walk *walk)
+{
+    const attn_problem *p = &walk->problem;
+    const double bytes = (double)p->shape.len_kv * (double)(walk->ld_dK + walk->ld_dV) * (double)attn_dtype_bytes(walk->compute);
+    return p->op == ATTN_BACKWARD && attn_is_additive(p) && bytes * (MOST_SPLITS + 1) > 16 << 20;
 }
 
 /* Backward: tiles of a split that share each block of keys, as many as stay in the cache beside it.  Results do not depend on it.
@@ -67,6 +78,7 @@ static int64_t tiles_of_share(const attn_walk *walk)
 static int64_t splits_at_once(const attn_walk *walk, int64_t key_heads, int threads)
 {
     const int64_t wanted = 8;
+    if (walk->chained && key_heads < wanted) return attn_min(threads, attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv));
     return key_heads == 0 || key_heads >= wanted || threads == 1 ? 1 : attn_min(walk->splits, attn_ceil_div(wanted, key_heads));
 }
 
@@ -75,9 +87,9 @@ static int can_sum_in_place(const attn_walk *walk)
 {
     const attn_problem *p = &walk->problem;
     const attn_layout *k = &p->gradients.grad_k, *v = &p->gradients.grad_v;
-    return p->op == ATTN_BACKWARD && walk->splits == 1 && walk->at_once == 1 && !p->mask.packed && k->dtype == walk->compute &&
-           v->dtype == walk->compute && walk->ld_dK == p->shape.dim_qk && walk->ld_dV == p->shape.dim_v &&
-           k->stride[2] == walk->ld_dK && v->stride[2] == walk->ld_dV;
+    return p->op == ATTN_BACKWARD && walk->splits == 1 && (walk->at_once == 1 || walk->chained) && !p->mask.packed &&
+           k->dtype == walk->compute && v->dtype == walk->compute && walk->ld_dK == p->shape.dim_qk &&
+           walk->ld_dV == p->shape.dim_v && k->stride[2] == walk->ld_dK && v->stride[2] == walk->ld_dV;
 }
 
 /* Forward with a single tile of queries: a head's keys are dealt to parts, long enough each that merging costs nothing, and that
@@ -160,10 +172,11 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;
     walk->parts = 1;
+    walk->chained = is_chained(walk);
     if (attn_walk_sums(walk)) {
         walk->splits = splits_of_key_head(walk);
         if (p->op == ATTN_BACKWARD) walk->group = tiles_of_share(walk);
-        walk->at_once = splits_at_once(walk, key_heads, threads);
+        walk->at_once = splits_at_once(walk, key_heads, small && walk->chained ? 1 : threads);
         walk->sums_in_place = can_sum_in_place(walk);
         if (!attn_mul(key_heads, walk->at_once, &walk->tasks)) return 0;
     } else if (p->op == ATTN_JVP) {

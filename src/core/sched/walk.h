@@ -38,6 +38,7 @@ typedef struct attn_scratch {
     int64_t band;                           /* relative terms: products with rows of a table, and before it a row of lanes */
     int64_t kept, kept_bytes;               /* of it, for each tile of a group and each side, what the next keys need too */
     int64_t strips, strip_sums;             /* backward, with a bias by distance: room of sum_strip, and its sums */
+    int64_t group, group_dw;                /* chained: attn_gradient_group, and double[2 * dim_qk] for additive scores */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
 
@@ -54,7 +55,7 @@ typedef struct attn_shared {
     int64_t state_bytes;        /* of one part */
     int64_t row_m, row_l;       /* forward, for column sums: of every row, each head's padded to whole vectors */
                                 /* decode, [batch * heads_q * len_q][parts]: of each block */
-    int64_t counters;           /* decode, [batch * heads_kv]: tasks that are not done */
+    int64_t counters;           /* decode, [batch * heads_kv]: tasks that are not done; chained, [at_once]: steps */
     int64_t row_empty;          /* likewise: 1 where it weighs all keys alike */
     int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
     int64_t dw;                 /* additive scores, double [batch * heads_q][splits][2 * dim_qk]: sums for w and its biases */
@@ -101,18 +102,19 @@ typedef struct attn_walk {
 
     int64_t decode_ldq, decode_ldo; /* decode: row lengths of queries and of O */
 
-    int64_t tile_q;    /* lanes * vectors */
-    int64_t block_kv;  /* keys in a block; blocks lie on a grid that starts at key 0 */
-    int64_t tiles;     /* query tiles of one head */
-    int64_t group;     /* tiles that share each block of keys and values; forward: a task has as many */
-    int whole_heads;   /* forward: a task goes through all groups of a head, one after another */
-    int by_heads;      /* forward: they are tiles of different heads that share a key head, else of one head */
-                       /* decode: tasks go from head to head over the same keys, which lie between those of other heads */
-    int outputs;       /* forward: something is wanted of a tile beside O and lse */
-    int64_t parts;     /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
-    int64_t part_kv;   /* keys of a part, a multiple of block_kv */
-    int64_t splits;    /* backward: shares of a key head's queries, summed alone and added in order; fixed by the head's shape */
-    int64_t at_once;   /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
+    int64_t tile_q;   /* lanes * vectors */
+    int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
+    int64_t tiles;    /* query tiles of one head */
+    int64_t group;    /* tiles that share each block of keys and values; forward: a task has as many */
+    int whole_heads;  /* forward: a task goes through all groups of a head, one after another */
+    int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
+                      /* decode: tasks go from head to head over the same keys, which lie between those of other heads */
+    int outputs;      /* forward: something is wanted of a tile beside O and lse */
+    int64_t parts;    /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
+    int64_t part_kv;  /* keys of a part, a multiple of block_kv */
+    int64_t splits;   /* backward: shares of a key head's queries, summed alone and added in order; fixed by the head's shape */
+    int64_t at_once;  /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
+    int chained; /* backward: a key head's queries are one split, and at_once tasks follow each other over its keys (chain.h) */
     int sums_in_place; /* backward: dK and dV are summed in the caller's tensors */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
