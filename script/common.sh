@@ -7,7 +7,7 @@ export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 
 # Debian's packages, by purpose.
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libzip-dev libpng-dev libopenblas-dev"
-TEST_PACKAGES="g++ binutils python3 libcmocka-dev libsimde-dev"
+TEST_PACKAGES="g++ binutils python3 python3-numpy libcmocka-dev libsimde-dev"
 CLANG_PACKAGES="clang libomp-14-dev"
 PAGE_PACKAGES="chromium"
 FORMAT_PACKAGES="clang-format-14"

@@ -456,7 +456,6 @@ static const struct {
 } others[] = {
     {{.suite = "onnx_attention", .op = "LinearAttention"}, "linear attention, without a softmax"},
     {{.suite = "onnx_attention", .op = "TensorScatter"}, "a write to a cache alone"},
-    {{.suite = "masks", .op = "Sparse Transformer*"}, "a pattern that its own project computes and never asserts"},
     {{.suite = "sdpa_misc", .op = "MHA*"}, "a layer with projections"},
     {{.suite = "sdpa_misc", .op = "softmax(scores)*"}, "scores that are given, without queries and keys"},
     {{.suite = "sdpa_misc", .op = "Transformer-XL relative shift"}, "an index map alone"},

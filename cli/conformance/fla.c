@@ -33,6 +33,7 @@ typedef struct fla_case {
 typedef struct fla_kind {
     const char *function;
     void (*run)(fla_case *c, const cJSON *params);
+    const char *tensors; /* that it reads or compares beside in.query, in.key, in.value and out.output, with spaces around each */
 } fla_kind;
 
 __attribute__((format(printf, 3, 4))) static void conclude(fla_case *c, check_status status, const char *format, ...)
@@ -70,11 +71,16 @@ static void refuse(fla_case *c, attn_status status, const attn_error *error)
     conclude(c, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error->message);
 }
 
-static void compare(fla_case *c, const char *name, const double *got)
+/* An output may be left out. */
+static void compare(fla_case *c, const char *name, const double *got, int64_t count)
 {
     const view *found = NULL;
     view v = view_of(attn_tensors_find(c->tensors, name));
     if (!view_given(&v)) return;
+    if (v.rank < 3 || view_count(&v) != count) {
+        conclude(c, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&v), (long long)count);
+        return;
+    }
     v = view_swap(&v, 1, 2);
     found = &v;
     for (int64_t i = 0; i < view_count(found); i++) {
@@ -151,8 +157,8 @@ static void run_softmax(fla_case *c, const cJSON *params)
         if (gates) most[i] += gates[i];
         if (sink) most[i] = fmax(most[i], sink[i / c->T % c->H]);
     }
-    compare(c, "out.output", o);
-    compare(c, "out.max_logits", most);
+    compare(c, "out.output", o, rows * c->Dv);
+    compare(c, "out.max_logits", most, rows);
 }
 
 /* The best keys of each query, best first, into keep; -1 past the last one. */
@@ -175,7 +181,7 @@ static void run_sparse(fla_case *c, const cJSON *params)
                ik = view_of(attn_tensors_find(c->tensors, "in.index_key")),
                iw = view_of(attn_tensors_find(c->tensors, "in.index_weight")),
                expected = view_of(attn_tensors_find(c->tensors, "out.indices"));
-    if (count < 1 || !view_given(&iq) || !view_given(&ik) || !view_given(&iw)) {
+    if (count < 1 || !view_given(&iq) || !view_given(&ik) || !view_given(&iw) || view_count(&expected) != c->B * T * count) {
         conclude(c, CHECK_FAILED, "topk or a tensor of the indexer is missing");
         return;
     }
@@ -195,13 +201,16 @@ static void run_sparse(fla_case *c, const cJSON *params)
         }
         choose(score, row % T + 1, count, chosen, keep + row * T);
         for (int64_t i = 0; i < count; i++) { /* equal scores have no order */
-            int found = 0;
-            for (int64_t j = 0; j < count; j++) found |= chosen[i] == view_get(&expected, row * count + j);
-            if (!found) conclude(c, CHECK_FAILED, "the indexer chose other keys");
+            int found = 0, meant = 0;
+            for (int64_t j = 0; j < count; j++) {
+                found |= chosen[i] == view_get(&expected, row * count + j);
+                meant |= chosen[j] == view_get(&expected, row * count + i);
+            }
+            if (!found || !meant) conclude(c, CHECK_FAILED, "the indexer chose other keys");
         }
     }
     attend(c, (attn_mask){.causal = 1}, NULL, keep, NULL, o, most);
-    compare(c, "out.output", o);
+    compare(c, "out.output", o, c->B * c->H * c->T * c->Dv);
 }
 
 /* ---- linear attention ---- */
@@ -274,7 +283,7 @@ static void run_slots(fla_case *c, const cJSON *params)
         for (int64_t m = 0; m < slots; m++) weights[row * slots + m] /= sum;
     }
     linear(c, c->H, slots, c->Dv, weights, s, c->v, gates, slots, o);
-    compare(c, "out.output", o);
+    compare(c, "out.output", o, c->B * c->H * c->T * c->Dv);
 }
 
 /* x = A^-1 b, A symmetric and positive: by Gauss, in place. */
@@ -313,7 +322,7 @@ static void run_mesa(fla_case *c, const cJSON *params)
         solve(D, A, x + row * D);
     }
     linear(c, c->H, D, c->Dv, x, c->k, values, gates, 1, o);
-    compare(c, "out.output", o);
+    compare(c, "out.output", o, c->B * c->H * c->T * c->Dv);
 }
 
 static void run_path(fla_case *c, const cJSON *params)
@@ -324,8 +333,12 @@ static void run_path(fla_case *c, const cJSON *params)
 }
 
 static const fla_kind kinds[] = {
-    {"naive_parallel_attn", run_softmax}, {"naive_forgetting_attn", run_softmax}, {"naive_dsa", run_sparse},
-    {"naive_recurrent_gsa", run_slots},   {"naive_mesa_net_exact", run_mesa},     {"naive_path_attn", run_path},
+    {"naive_parallel_attn", run_softmax, " in.cumulative_log_gate_increments in.sink_bias out.max_logits "},
+    {"naive_forgetting_attn", run_softmax, " in.log_gate out.max_logits "},
+    {"naive_dsa", run_sparse, " in.index_query in.index_key in.index_weight out.indices "},
+    {"naive_recurrent_gsa", run_slots, " in.slots in.log_gate "},
+    {"naive_mesa_net_exact", run_mesa, " in.log_gate in.beta in.lambda_ "},
+    {"naive_path_attn", run_path, " in.w in.beta in.log_gate "},
 };
 
 static const fla_kind *kind_of(const char *suite, const cJSON *json)
@@ -338,6 +351,17 @@ static const fla_kind *kind_of(const char *suite, const cJSON *json)
 }
 
 int fla_case_is(const char *suite, const cJSON *json) { return kind_of(suite, json) != NULL; }
+
+static void check_tensors(fla_case *c, const fla_kind *kind)
+{
+    for (int64_t t = 0; t < attn_tensors_count(c->tensors); t++) {
+        const char *name = attn_tensors_at(c->tensors, t)->name;
+        char word[80];
+        snprintf(word, sizeof word, " %.70s ", name);
+        if (!strstr(" in.query in.key in.value out.output ", word) && !strstr(kind->tensors, word))
+            conclude(c, CHECK_SKIPPED, "tensor %.70s is not known", name);
+    }
+}
 
 static double tolerance_of(const cJSON *json, const char *name)
 {
@@ -358,6 +382,7 @@ void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *ten
     /* [batch, token, head, channel], whatever the manifest says of gated slot attention. */
     c.B = q.size[0], c.T = q.size[1], c.H = q.size[2], c.D = q.size[3], c.Hkv = k.size[2], c.Dv = v.size[3];
     c.scale = 1 / sqrt((double)c.D);
+    check_tensors(&c, kind_of("fla_linear_attention", json));
     for (int type = 0; type < 2; type++) {
         c.dtype = type ? ATTN_F64 : ATTN_F32;
         c.q = numbers(&c, "in.query", NULL), c.k = numbers(&c, "in.key", NULL), c.v = numbers(&c, "in.value", NULL);

@@ -366,7 +366,7 @@ static void judge_gradients(layer_run *r)
         for (int64_t n = 0; n < view_count(&x->expected); n++) {
             const double want = view_get(&x->expected, n), error = fabs(got[n] - want);
             c->result->bound_fraction = fmax(c->result->bound_fraction, error / most);
-            if (!(error <= most) || !close_to(got[n], want, c->rtol, c->atol))
+            if (!(error <= most) || !close_to(got[n], want, c->rtol, c->atol + most))
                 layer_conclude(c, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", attn_dtype_name(r->dtype),
                                x->name + 4, (long long)n, got[n], want, most);
         }

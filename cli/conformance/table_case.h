@@ -14,7 +14,7 @@
 
 typedef struct table_case {
     evaluation *result;
-    const char *op;
+    const char *op, *notes; /* the suite's; "" for none */
     view_pool pool;
     const cJSON *params;
     const attn_tensors *tensors;

@@ -35,6 +35,37 @@ static int mechanism_begin(table_case *c, mechanism *m, const char *formula)
 
 static int64_t vectors_of(const view *v) { return view_count(v) / v->size[3]; }
 
+/* A pair of numbers, -1 for what is none. */
+static void take_window(table_case *c, attn_mask *mask)
+{
+    const cJSON *window = cJSON_GetObjectItemCaseSensitive(c->params, "window");
+    int64_t bound[2] = {-1, -1};
+    for (int side = 0; side < 2 && cJSON_GetArraySize(window) == 2; side++) {
+        const cJSON *one = cJSON_GetArrayItem(window, side);
+        if (cJSON_IsNumber(one) && one->valuedouble >= 0) bound[side] = (int64_t)one->valuedouble;
+    }
+    mask->window = bound[0] >= 0 || bound[1] >= 0;
+    mask->window_left = mask->window ? bound[0] : 0;
+    mask->window_right = mask->window ? bound[1] : 0;
+}
+
+/* [batch or 1, head or 1, query or 1, key]: 1 keeps. */
+static void take_mask(table_case *c, mechanism *m)
+{
+    const int64_t size[4] = {m->q.size[0], m->q.size[1], m->q.size[2], m->k.size[2]};
+    const view mask = case_find(c, "in.mask");
+    view all;
+    if (!view_given(&mask)) return;
+    if (mask.rank != 4 || !view_expand(&mask, size, &all)) {
+        case_conclude(c, CHECK_FAILED, "the mask does not broadcast to the scores");
+        return;
+    }
+    unsigned char *keep = pool_take(&c->pool, view_count(&all), 1);
+    for (int64_t n = 0; n < view_count(&all); n++) keep[n] = view_get(&all, n) != 0;
+    m->x.p.mask.boolean = 1;
+    m->x.a.mask = keep;
+}
+
 /* Forward and backward, with what the case says of masks and scale; compares o, lse, weights and the gradient of values. */
 static int mechanism_run(table_case *c, mechanism *m)
 {
@@ -42,9 +73,14 @@ static int mechanism_run(table_case *c, mechanism *m)
     const view grad_o = case_need(c, "in.grad_output"), grad_lse = case_find(c, "in.grad_lse");
     const char *causal = case_text(c, "causal"), *scale = case_text(c, "scale");
     if (!view_given(&grad_o)) return 0;
-    x->p.mask.causal = causal[0] != 0;
+    x->p.score.temperature = case_param(c, "temperature", 0);
+    x->p.score.softcap = case_param(c, "softcap", 0);
+    take_window(c, &x->p.mask);
+    take_mask(c, m);
+    x->p.mask.causal = causal[0] != 0 && strcmp(causal, "none") != 0;
     if (strcmp(causal, "bottom_right") == 0) x->p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    else if (causal[0] && strcmp(causal, "top_left") != 0) case_conclude(c, CHECK_SKIPPED, "causal %.60s is not known", causal);
+    else if (x->p.mask.causal && strcmp(causal, "top_left") != 0)
+        case_conclude(c, CHECK_SKIPPED, "causal %.60s is not known", causal);
     if (scale[0] && strcmp(scale, "1/sqrt(D)") != 0) case_conclude(c, CHECK_SKIPPED, "scale %.60s is not known", scale);
     if (case_param(c, "scale", 0) != 0) x->p.score.scale_kind = ATTN_SCALE_VALUE, x->p.score.scale = case_param(c, "scale", 0);
     case_attention_begin(c, x, m->Q, m->K, case_doubles(c, &m->v));
@@ -286,13 +322,15 @@ static void relative(table_case *c)
         if (m.relative[k]) case_compare(c, grads[k], m.drelative[k], m.count_relative[k]);
 }
 
+#define OPTIONS " layout scale temperature softcap causal window "
+
 const table_row table_mechanism_rows[] = {
-    {"mechanism_grad", "general", general, " layout formula ", 1},
-    {"mechanism_grad", "metric", metric, " layout formula ", 1},
-    {"mechanism_grad", "additive", additive, " layout formula ", 1},
-    {"mechanism_grad", "concat", concat, " layout formula ", 1},
-    {"mechanism_grad", "rope_attention", rotary, " layout base interleaved rotary_dim causal positions scale ", 1},
-    {"mechanism_grad", "relative", relative, " layout formula clip scale ", 1},
-    {"mechanism_grad", "t5_bias", t5, " layout scale buckets max_distance bidirectional causal table ", 1},
+    {"mechanism_grad", "general", general, OPTIONS " formula ", 1},
+    {"mechanism_grad", "metric", metric, OPTIONS " formula ", 1},
+    {"mechanism_grad", "additive", additive, OPTIONS " formula ", 1},
+    {"mechanism_grad", "concat", concat, OPTIONS " formula ", 1},
+    {"mechanism_grad", "rope_attention", rotary, OPTIONS " base interleaved rotary_dim positions ", 1},
+    {"mechanism_grad", "relative", relative, OPTIONS " formula clip ", 1},
+    {"mechanism_grad", "t5_bias", t5, OPTIONS " buckets max_distance bidirectional table ", 1},
     {0},
 };

@@ -347,17 +347,19 @@ static void gated_bias(table_case *c)
     case_compare(c, "out.output", got, count);
 }
 
-/* r[max(i, j ...)]: row i - j + keys - 1 of a table that is first brought to q_size + k_size - 1 rows. */
+/* ViTDet's: row i' - j' + (keys - 1) of a table that is first brought to 2 size - 1 rows, where both sides are stretched to `size`,
+ * the longer one. */
 static void resized_table(table_case *c)
 {
     const view table = case_need_rank(c, "in.rel_pos", 2);
     const int64_t queries = (int64_t)case_param(c, "q_size", 0), keys = (int64_t)case_param(c, "k_size", 0);
     if (!view_given(&table)) return;
-    if (queries != keys) { /* else both are stretched to the longer one */
-        case_conclude(c, CHECK_SKIPPED, "q_size other than k_size is not known");
+    if (queries < 1 || keys < 1) {
+        case_conclude(c, CHECK_FAILED, "q_size is %lld and k_size %lld", (long long)queries, (long long)keys);
         return;
     }
-    const int64_t dim = table.size[1], rows = queries + keys - 1, pairs = queries * keys;
+    const int64_t dim = table.size[1], size = queries > keys ? queries : keys, rows = 2 * size - 1, pairs = queries * keys;
+    const double step_q = (double)size / (double)queries, step_k = (double)size / (double)keys;
     double *given = case_doubles(c, &table), *made = pool_take(&c->pool, rows * dim, sizeof *made),
            *got = pool_take(&c->pool, pairs * dim, sizeof *got);
     int64_t *at = pool_take(&c->pool, pairs, sizeof *at);
@@ -365,7 +367,8 @@ static void resized_table(table_case *c)
     attn_error error;
     case_take(c, attn_position_resize(ATTN_F64, dim, table.size[0], given, rows, made, &error), &error);
     for (int64_t n = 0; n < pairs * dim; n++) got[n] = 0;
-    for (int64_t n = 0; n < pairs; n++) at[n] = n / keys - n % keys + keys - 1;
+    for (int64_t n = 0; n < pairs; n++)
+        at[n] = (int64_t)((double)(n / keys) * step_q - (double)(n % keys) * step_k + (double)(keys - 1) * step_k);
     const attn_position_table rule = {.dtype = ATTN_F64, .rows = rows};
     case_take(c, attn_position_add(&rule, made, (int64_t[4]){1, 1, pairs, dim}, &dense, got, &dense, got, at, &error), &error);
     case_compare(c, "out.ref", got, pairs * dim);
