@@ -5,11 +5,13 @@
 #include <float.h>
 #include <math.h>
 
-static const double exp_error = 4;   /* exp(d) is right to 2 units in the last place, so to 4 u, */
-static const double exp_slope = 1.1; /* and 0.05 |d| more; and d itself is rounded */
-static const double log_error = 4;   /* log: 2 units in the last place */
-static const double tanh_error = 16; /* x / cap, tanh and its product with cap, relative to the capped score */
-static const double lag = 5.5;       /* the running maximum may lag behind the true one by this much */
+static const double exp_error = 4;     /* exp(d) is right to 2 units in the last place, so to 4 u, */
+static const double exp_slope = 1.1;   /* and 0.05 |d| more; and d itself is rounded */
+static const double log_error = 4;     /* log: 2 units in the last place */
+static const double tanh_error = 16;   /* x / cap, tanh and its product with cap, relative to the capped score */
+static const double cut_query = 2.01;  /* half of a unit of which the largest |q_c| has 2^22 or more, */
+static const double cut_weight = 1.01; /* and the largest weight times its scale 2^23 */
+static const double lag = 5.5;         /* the running maximum may lag behind the true one by this much */
 
 /* Relative error of n roundings, one after the other. */
 static double gamma_of(double n, double unit) { return n * unit < 0.5 ? n * unit / (1 - n * unit) : INFINITY; }
@@ -28,6 +30,11 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
 double bound_lost(const bound_model *model, double sum_q, double sum_k, double sum_qk)
 {
     return model->denormal * ((model->whole ? sum_q : 0) + sum_k + sum_qk + (double)(model->dim_qk + model->whole));
+}
+
+double bound_cut(const bound_model *model, double most_q, double sum_k)
+{
+    return model->digits ? cut_query * model->unit * most_q * sum_k : 0;
 }
 
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added)
@@ -110,6 +117,8 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     weights->seen = seen;
     weights->shared = model->normaliser == ATTN_NORMALISER_RELU ? seen : 1;
     weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = weights->sink_moved = 0;
+    weights->value_scale = row->value_scale;
+    weights->most_scaled = 0;
     if (seen == 0) return;
     top = fmax(top, row->sink);
 
@@ -133,6 +142,7 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         weights->sum_low += weights->low[j];
         weights->sum_high += weights->high[j];
         if (weights->high[j] > 0) weights->log_error = fmax(weights->log_error, eps);
+        if (row->value_scale) weights->most_scaled = fmax(weights->most_scaled, weights->high[j] * fabs(row->value_scale[j]));
     }
     if (row->sink > -INFINITY) { /* a key whose score is exact, and whose value is 0 */
         const double below = top - row->sink + 2 * e_max, log_weight = row->sink - row->lse;
@@ -173,7 +183,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
 {
     if (weights->seen == 0) return 0;
     if (is_alone(model)) return output_alone(model, weights, V, size, stride);
-    double moved = 0, mass = 0, farthest = 0, largest = 0;
+    double moved = 0, mass = 0, farthest = 0, largest = 0, whole = 0;
     for (int64_t j = 0; j < model->len_kv; j++) {
         if (weights->own[j] == 0) continue; /* not seen */
         const double away = fabs(V[j * stride] - o);
@@ -181,6 +191,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
         mass += weights->high[j] * size[j * stride];
         farthest = fmax(farthest, away);
         largest = fmax(largest, size[j * stride]);
+        if (weights->most_scaled > 0 && V[j * stride] != 0) whole += fabs(V[j * stride] / weights->value_scale[j]);
     }
     if (weights->sink_moved > 0) {
         moved += weights->sink_moved * fabs(o);
@@ -196,7 +207,8 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     /* A weight times a scale may lose half of the smallest number, which is then taken up to 127 times. */
     const double lost = model->denormal * ((model->whole ? 66 : 2) * weights->seen + 5);
-    return bound + 2 * weights->flushed * largest + lost;
+    const double cut = cut_weight * model->unit * weights->most_scaled / weights->sum_low * (1 + 2 * weights->summing) * whole;
+    return bound + 2 * weights->flushed * largest + lost + cut;
 }
 
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse)

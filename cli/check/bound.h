@@ -24,6 +24,7 @@ typedef struct bound_model {
     double softcap;   /* 0: none */
     int dropout;      /* 1: weights are scaled by what dropout keeps of them */
     int whole;        /* 1: keys or values are whole numbers times a scale */
+    int digits;       /* 1: and queries and weights may be cut to whole numbers too */
     int bands;        /* 1: values have a part by distance, which is summed in bands of keys */
     attn_normaliser normaliser;
     double shift; /* of the sigmoid */
@@ -34,16 +35,19 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
 
 /* One query and its keys, in double; every array has len_kv entries. */
 typedef struct bound_row {
-    const double *S;     /* scores of the reference, -infinity where the query does not see the key */
-    double lse;          /* of the reference */
-    const double *dot;   /* |scale| sum_c |q_c k_jc| */
-    const double *lost;  /* what a score may lose by underflow: bound_lost */
-    const double *added; /* sum of the absolute values of what is added; NULL without additions */
-    double sink;         /* -infinity: none */
+    const double *S;           /* scores of the reference, -infinity where the query does not see the key */
+    double lse;                /* of the reference */
+    const double *dot;         /* |scale| sum_c |q_c k_jc| */
+    const double *lost;        /* what a score may lose by underflow: bound_lost */
+    const double *added;       /* sum of the absolute values of what is added; NULL without additions */
+    double sink;               /* -infinity: none */
+    const double *value_scale; /* with digits, where values are whole numbers: their scales; else NULL */
 } bound_row;
 
 /* sum_q is |scale| sum_c |q_c|, sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
 double bound_lost(const bound_model *model, double sum_q, double sum_k, double sum_qk);
+/* What it loses, besides, where the query is cut; most_q is |scale| max_c |q_c|. */
+double bound_cut(const bound_model *model, double most_q, double sum_k);
 
 /* e_j: how far a score may be off at a stage before the softmax; lost is bound_lost, added 0 where nothing is added. */
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added);
@@ -60,6 +64,8 @@ typedef struct bound_weights {
     double seen;              /* number of keys that the query sees */
     double sink_moved;        /* high - P of the sink, which is a key with value 0 */
     double shared;            /* what weights that are a function of their own score are divided by: keys, or 1 */
+    double most_scaled;       /* the largest high times its value's scale; 0 where weights are not cut */
+    const double *value_scale;
 } bound_weights;
 
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights);

@@ -102,14 +102,19 @@ static void prepare_uniform(const bound_model *model, const expectation *e, int6
     bound_prepare(model, &(bound_row){.S = scratch, .lse = -log(P[0]), .dot = zero, .lost = zero, .sink = -INFINITY}, weights);
 }
 
-/* |scale| sum_c |q_c| */
-static double size_of_query(const expectation *e, int64_t row)
+/* |scale| sum_c |q_c|, and |scale| max_c |q_c|. */
+static double size_of_query(const expectation *e, int64_t row, double *most)
 {
     const ref_problem *r = &e->ref;
     const double scale = r->scale_of_head ? r->scale_of_head[row / r->Sq % r->Hq] : r->scale;
+    const double factor = fabs(scale) / (r->temperature > 0 ? r->temperature : 1);
     double sum = 0;
-    for (int64_t c = 0; c < r->D; c++) sum += fabs(e->Q[row * r->D + c]);
-    return fabs(scale) / (r->temperature > 0 ? r->temperature : 1) * sum;
+    *most = 0;
+    for (int64_t c = 0; c < r->D; c++) {
+        sum += fabs(e->Q[row * r->D + c]);
+        *most = fmax(*most, factor * fabs(e->Q[row * r->D + c]));
+    }
+    return factor * sum;
 }
 
 /* What the value that a query has of key j adds by distance. */
@@ -130,13 +135,16 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     const double *sum_k = e->sum_k + (b * r->Hkv + g) * r->Skv;
     const double *V = e->V + (b * r->Hkv + g) * r->Skv * r->Dv;
     const int finite = row_is_finite(e, row);
-    const double sum_q = size_of_query(e, row);
+    double most_q;
+    const double sum_q = size_of_query(e, row, &most_q);
     const int64_t first = row * r->Skv;
     double *after = lost + r->Skv, *size = after + r->Skv, *equal = size + r->Skv;
 
     if (finite) {
         for (int64_t j = 0; j < r->Skv; j++)
-            lost[j] = e->S[first + j] == -INFINITY ? 0 : bound_lost(model, sum_q, sum_k[j], e->sum_qk[first + j]);
+            lost[j] = e->S[first + j] == -INFINITY
+                          ? 0
+                          : bound_lost(model, sum_q, sum_k[j], e->sum_qk[first + j]) + bound_cut(model, most_q, sum_k[j]);
         const bound_row data = {.S = e->S + first,
                                 .lse = e->lse[row],
                                 .dot = e->dot + first,
@@ -144,7 +152,8 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
                                 .added = e->added ? e->added + first : NULL,
                                 .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
                                         : e->sink                           ? e->sink[h]
-                                                                            : -INFINITY};
+                                                                            : -INFINITY,
+                                .value_scale = model->digits && e->v_scale ? e->v_scale + (b * r->Hkv + g) * r->Skv : NULL};
         if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, equal);
         else bound_prepare(model, &data, weights);
     }
@@ -184,7 +193,8 @@ static bound_model model_of(const expectation *e, int64_t block_kv)
 int compare_outputs(comparison *c, const expectation *e, const outputs *got, int64_t block_kv)
 {
     const ref_problem *r = &e->ref;
-    const bound_model model = model_of(e, block_kv);
+    bound_model model = model_of(e, block_kv);
+    model.digits = e->whole && got->decoded;
     double *scratch = calloc((size_t)r->Skv * 9 + 1, sizeof *scratch);
     *c = (comparison){0};
     if (!scratch) return 0;
@@ -224,10 +234,11 @@ int expected_scores(const expectation *e, attn_stage stage, double *exact, doubl
         const double scale =
             (r->scale_of_head ? r->scale_of_head[head % r->Hq] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
         const double sum = ref_score_size(&e->sizes, b, h, row % r->Sq, j);
+        double most_q;
         if (stage == ATTN_STAGE_BIASED) exact[n] = e->S[n];
         bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum,
-                                                    bound_lost(&model, size_of_query(e, row), e->sum_k[key], sum), exact[n],
-                                                    e->added ? e->added[n] : 0)
+                                                    bound_lost(&model, size_of_query(e, row, &most_q), e->sum_k[key], sum),
+                                                    exact[n], e->added ? e->added[n] : 0)
                                       : 0;
     }
     free(spare);

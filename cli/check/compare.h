@@ -13,6 +13,7 @@
 typedef struct outputs {
     const double *O, *lse, *P;
     attn_dtype o_dtype, weights_dtype;
+    int decoded; /* by a kernel of decode */
 } outputs;
 
 typedef struct comparison {

@@ -279,18 +279,17 @@ static void read_tokens(const void *src, const attn_layout *layout, const int64_
     else element_gather(src, layout, size, dst);
 }
 
-/* Whole numbers become what they stand for. */
-static int apply_scales(const expectation *e, const void *src, const attn_layout *layout, const attn_shape *s, int64_t dim,
-                        double *rows)
+/* Whole numbers become what they stand for.  Their scales, which are the caller's to free; NULL where memory is out. */
+static double *apply_scales(const expectation *e, const void *src, const attn_layout *layout, const attn_shape *s, int64_t dim,
+                            double *rows)
 {
     const int64_t size[4] = {s->batch, s->heads_kv, s->len_kv, 1};
     const attn_layout scales = {ATTN_F32, {layout->stride[0], layout->stride[1], layout->stride[2], layout->stride[3]}};
     double *scale = doubles(tensor_count(size));
-    if (!scale) return 0;
+    if (!scale) return NULL;
     read_tokens(src, &scales, size, e->begin_kv, scale);
     ref_dequantise(tensor_count(size), dim, rows, scale, rows);
-    free(scale);
-    return 1;
+    return scale;
 }
 
 static ref_problem reference_of(const expectation *e, const attn_problem *p)
@@ -383,8 +382,15 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
     read_tokens(args->k, &p.k, sizes.k, e->begin_kv, e->K);
     read_tokens(args->v, &p.v, sizes.v, e->begin_kv, e->V);
     e->whole = p.k.dtype == ATTN_I8 || p.v.dtype == ATTN_I8;
-    if (p.k.dtype == ATTN_I8) ok = apply_scales(e, args->k_scale, &p.quantised.k_scale, &p.shape, problem_dim_k(&p), e->K);
-    if (p.v.dtype == ATTN_I8) ok = ok && apply_scales(e, args->v_scale, &p.quantised.v_scale, &p.shape, p.shape.dim_v, e->V);
+    if (p.k.dtype == ATTN_I8) {
+        double *scale = apply_scales(e, args->k_scale, &p.quantised.k_scale, &p.shape, problem_dim_k(&p), e->K);
+        ok = scale != NULL;
+        free(scale);
+    }
+    if (p.v.dtype == ATTN_I8) {
+        e->v_scale = apply_scales(e, args->v_scale, &p.quantised.v_scale, &p.shape, p.shape.dim_v, e->V);
+        ok = ok && e->v_scale;
+    }
     if (!ok) {
         expectation_destroy(e);
         return 0;
@@ -425,6 +431,7 @@ void expectation_destroy(expectation *e)
                       e->begin_q,
                       e->begin_kv,
                       e->W,
+                      e->v_scale,
                       e->bias_table,
                       e->relative_keys,
                       e->relative_values,

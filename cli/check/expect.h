@@ -23,6 +23,7 @@ typedef struct expectation {
     double *added;        /* [B][Hq][Sq][Skv]: |bias| + |ALiBi| + |table|; NULL without any */
     double *dot, *sum_qk; /* [B][Hq][Sq][Skv]: |scale| sum_c |q_c k_jc|, and the sum alone; of other kinds ref_score_size */
     double *sum_k;        /* [B][Hkv][Skv]: sum_c |k_jc|; with what else underflow is multiplied by */
+    double *v_scale;      /* [B][Hkv][Skv]: of values of i8; else NULL */
     int64_t numbers_of_w;
     attn_dtype compute;
     int whole; /* keys or values are i8 */

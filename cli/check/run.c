@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *check_status_name(check_status status)
 {
@@ -35,7 +36,8 @@ static void compare(check_result *r, const check_call *call, const check_outputs
                          .lse = out->L,
                          .P = out->P,
                          .o_dtype = out->o.layout.dtype,
-                         .weights_dtype = call->problem.want.weights_layout.dtype};
+                         .weights_dtype = call->problem.want.weights_layout.dtype,
+                         .decoded = strstr(r->kernel, "_dec_") != NULL};
     char text[200];
     r->numbers = (comparison){0};
     if (out->O && !compare_outputs(&r->numbers, &call->expected, &got, block_kv)) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode_bench.c - the decode kernels without the scheduler: one thread, `rows` queries for each of 8 key heads, against a plain read
- * of the same memory between the samples.
+ * decode_bench.c - the decode kernels without the scheduler: one thread, `rows` queries for each of 8 key heads, against a plain
+ * read of the same memory between the samples.
  *
  *      kernels=src/core/kernels
- *      cc -O3 -Iinclude lab/decode/decode_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c src/core/base/cpu.c -lm
+ *      cc -O3 -Iinclude lab/decode/decode_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c src/core/base/cpu.c
+ * -lm
  *      ./a.out [kernel's name] [type] [keys] [head size] [rows]
  *
  * Environment: PIECE keys of a call (32), BLOCK keys of a block (512), FETCH how far ahead (0 nothing, 1 the next piece, 2 side by
@@ -53,6 +54,9 @@ typedef struct problem {
     int64_t size, keys, dim, rows, block, piece, mode, phases, lds;
     char *K, *V;
     float *Q, *S, *O, *m, *l;
+    const attn_digit_kernel *digits; /* NULL: i8 goes like all else */
+    char *query_digits, *weight_digits;
+    int32_t *sums;
 } problem;
 
 /* Side by side: K and V of the block behind, taken in turn over both phases. */
@@ -60,6 +64,20 @@ static int64_t beside(const problem *p, const char *K, const char *V, const char
 {
     const int64_t row = p->dim * p->size, at = (n + turn / 2 * p->piece) * row;
     return (turn % 2 ? V : K) + at - here;
+}
+
+static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t fetch)
+{
+    if (p->digits)
+        p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
+    else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch);
+}
+
+static void add_values(const problem *p, int64_t j, int64_t n, const char *V, int64_t fetch)
+{
+    if (p->digits)
+        p->digits->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
+    else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch);
 }
 
 static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
@@ -73,10 +91,15 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         if (p->mode == 3) fetch = V + j * row - (K + j * row);
         if (p->mode == 4) fetch = beside(p, K, V, K + j * row, j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
-        p->kernel->dots(p->rows, count, p->dim, p->Q, p->dim, K + j * row, p->dtype, p->dim, p->S + j, p->lds, fetch);
+        dots(p, j, count, K + j * row, fetch);
     }
     for (int64_t r = 0; r < p->rows; r++) p->kernel->weigh_row(n, p->S + r * p->lds, p->m + r, p->l + r);
     memset(p->O, 0, (size_t)(p->rows * p->dim) * 4);
+    if (p->digits) {
+        const int64_t bytes = ATTN_DIGIT_BYTES(p->block);
+        for (int64_t r = 0; r < p->rows; r++) p->digits->weight_digits(n, p->S + r * p->lds, p->weight_digits + r * bytes, bytes);
+        memset(p->sums, 0, (size_t)(p->rows * ATTN_DIGIT_SUMS(p->dim)) * 4);
+    }
     for (int64_t j = 0; j < n && p->phases & 2; j += p->piece) {
         int64_t count = n - j < p->piece ? n - j : p->piece;
         int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
@@ -84,14 +107,18 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         if (p->mode == 3) fetch = K + (n + j) * row - (V + j * row);
         if (p->mode == 4) fetch = beside(p, K, V, V + j * row, n / p->piece + j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
-        p->kernel->add_values(p->rows, count, p->dim, p->S + j, p->lds, V + j * row, p->dtype, p->dim, p->O, p->dim, fetch);
+        add_values(p, j, count, V + j * row, fetch);
     }
+    for (int64_t r = 0; p->digits && r < p->rows; r++)
+        p->digits->output(p->dim, p->weight_digits + r * ATTN_DIGIT_BYTES(p->block), p->sums + r * ATTN_DIGIT_SUMS(p->dim),
+                          p->O + r * p->dim, p->dim);
 }
 
 int main(int argc, char **argv)
 {
     static const char *const types[] = {"", "f32", "f64", "f16", "bf16", "bool", "i8"};
-    problem p = {.keys = argc > 3 ? atoll(argv[3]) : 32768, .dim = argc > 4 ? atoll(argv[4]) : 128, .rows = argc > 5 ? atoll(argv[5]) : 4};
+    problem p = {
+        .keys = argc > 3 ? atoll(argv[3]) : 32768, .dim = argc > 4 ? atoll(argv[4]) : 128, .rows = argc > 5 ? atoll(argv[5]) : 4};
     const char *name = argc > 1 ? argv[1] : "attn_dec_f32";
     const attn_kernel_row *row;
     for (int i = 0; (row = attn_kernel_at(i)); i++)
@@ -102,19 +129,27 @@ int main(int argc, char **argv)
         if (argc > 2 && strcmp(argv[2], types[t]) == 0) p.dtype = (attn_dtype)t;
     if (!p.dtype) p.dtype = ATTN_F32;
     p.size = p.dtype == ATTN_F32 ? 4 : p.dtype == ATTN_I8 ? 1 : 2;
+    p.digits = p.dtype == ATTN_I8 ? p.kernel->digits : NULL;
     p.block = number("BLOCK", 512), p.piece = number("PIECE", 32), p.mode = number("FETCH", 1);
     p.lds = p.block + 16, p.phases = number("PHASES", 3);
     int64_t padded = (p.rows + 3) / 4 * 4;
     size_t bytes = (size_t)(HEADS * p.keys * p.dim * p.size);
-    p.K = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21), p.V = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21);
+    p.K = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21),
+    p.V = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21);
     if (number("HUGE", 0)) madvise(p.K, bytes, MADV_HUGEPAGE), madvise(p.V, bytes, MADV_HUGEPAGE);
     p.Q = aligned_alloc(64, (size_t)(padded * p.dim) * 4), p.O = aligned_alloc(64, (size_t)(padded * p.dim) * 4);
     p.S = aligned_alloc(64, (size_t)(padded * p.lds) * 4), p.m = calloc(64, 4), p.l = calloc(64, 4);
+    p.query_digits = aligned_alloc(64, (size_t)(padded * ATTN_DIGIT_BYTES(p.dim)));
+    p.weight_digits = aligned_alloc(64, (size_t)(padded * ATTN_DIGIT_BYTES(p.block)));
+    p.sums = aligned_alloc(64, (size_t)(padded * ATTN_DIGIT_SUMS(p.dim)) * 4);
     if (p.size == 4)
         for (size_t i = 0; i < bytes / 4; i++) ((float *)p.K)[i] = (float)((i * 7919) % 1000) / 1000, ((float *)p.V)[i] = 1;
     else
-        for (size_t i = 0; i < bytes / 2; i++) ((uint16_t *)p.K)[i] = (uint16_t)(0x3000 + (i * 7919) % 1000), ((uint16_t *)p.V)[i] = 0x3c00;
-    for (int64_t i = 0; i < padded * p.dim; i++) p.Q[i] = 0.1f;
+        for (size_t i = 0; i < bytes / 2; i++)
+            ((uint16_t *)p.K)[i] = (uint16_t)(0x3000 + (i * 7919) % 1000), ((uint16_t *)p.V)[i] = 0x3c00;
+    for (int64_t i = 0; i < padded * p.dim; i++) p.Q[i] = 0.001f;
+    for (int64_t r = 0; p.digits && r < padded; r++)
+        p.digits->query_digits(p.dim, p.Q + r * p.dim, p.query_digits + r * ATTN_DIGIT_BYTES(p.dim));
 
     enum { MOST = 4096 };
     static double share[MOST], took[MOST], rate[MOST];
@@ -134,10 +169,11 @@ int main(int argc, char **argv)
     qsort(took, (size_t)count, sizeof *took, by_value);
     qsort(rate, (size_t)count, sizeof *rate, by_value);
     double each = took[count / 2] / (double)(HEADS * p.keys);
-    printf("%s %-4s keys %6lld rows %2lld block %4lld piece %3lld fetch %3lld: %5.1f ns a key, %5.1f GB/s, read %5.1f GB/s, share %5.1f "
+    printf("%s %-4s keys %6lld rows %2lld block %4lld piece %3lld fetch %3lld: %5.1f ns a key, %5.1f GB/s, read %5.1f GB/s, share "
+           "%5.1f "
            "(best %5.1f) %%; FMA %5.1f GFLOP/s\n",
-           row->name, types[p.dtype], (long long)p.keys, (long long)p.rows, (long long)p.block, (long long)p.piece, (long long)p.mode,
-           each * 1e9, (double)(2 * p.dim * p.size) / each / 1e9, rate[count / 2], 100 * share[count / 2], 100 * share[count * 9 / 10],
-           (double)(4 * p.rows * p.dim) / each / 1e9);
+           row->name, types[p.dtype], (long long)p.keys, (long long)p.rows, (long long)p.block, (long long)p.piece,
+           (long long)p.mode, each * 1e9, (double)(2 * p.dim * p.size) / each / 1e9, rate[count / 2], 100 * share[count / 2],
+           100 * share[count * 9 / 10], (double)(4 * p.rows * p.dim) / each / 1e9);
     return 0;
 }

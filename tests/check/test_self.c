@@ -284,7 +284,7 @@ static void bound_is_tight_for_wrong_scores(void **state)
     const bound_model model = bound_model_of(ATTN_F32, 64, N, 128);
     for (double size = 1; size <= 1e4; size *= 10) {
         const double S[N] = {0, 0}, dot[N] = {size, size}, lost[N] = {0, 0}, V[N] = {1, -1}, size_of_V[N] = {1, 1};
-        const bound_row row = {S, log(2), dot, lost, NULL, -INFINITY};
+        const bound_row row = {S, log(2), dot, lost, NULL, -INFINITY, NULL};
         double P[N], low[N], high[N], own[N];
         bound_weights w = {.P = P, .low = low, .high = high, .own = own};
         bound_prepare(&model, &row, &w);
@@ -304,10 +304,10 @@ static void bound_knows_what_is_exact(void **state)
     const double dead[N] = {-INFINITY, -INFINITY, -INFINITY}, some[N] = {1, -INFINITY, 2}, dot[N] = {3, 3, 3}, lost[N] = {0};
     double P[N], low[N], high[N], own[N], V[N] = {1, NAN, 2};
     bound_weights w = {.P = P, .low = low, .high = high, .own = own};
-    bound_prepare(&model, &(bound_row){dead, -INFINITY, dot, lost, NULL, -INFINITY}, &w);
+    bound_prepare(&model, &(bound_row){dead, -INFINITY, dot, lost, NULL, -INFINITY, NULL}, &w);
     assert_true(bound_output(&model, &w, V, V, 1, 0) == 0 && bound_lse(&model, &w, -INFINITY) == 0 &&
                 bound_weight(&model, &w, 1) == 0);
-    bound_prepare(&model, &(bound_row){some, log(exp(1) + exp(2)), dot, lost, NULL, -INFINITY}, &w);
+    bound_prepare(&model, &(bound_row){some, log(exp(1) + exp(2)), dot, lost, NULL, -INFINITY, NULL}, &w);
     assert_true(bound_weight(&model, &w, 1) == 0 && bound_weight(&model, &w, 0) > 0);
     assert_true(bound_output(&model, &w, V, V, 1, 1.7) < 1e-5); /* the value of a dropped key is not looked at */
 }

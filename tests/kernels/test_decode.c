@@ -162,6 +162,127 @@ void test_add_values(void **state)
             }
 }
 
+/* ---- digits ---- */
+
+/* Rows up to a multiple of 4; one number of each row in three is far larger than the others. */
+static void *uneven_rows(int64_t rows, int64_t n, int64_t ld, int positive)
+{
+    void *x = zeros(rounded_up(rows, 4) * ld + it.lanes);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) {
+            const double some = (i % 3 == 1 && j == n / 2 ? 1000 : 1) * uniform();
+            put(it.compute, x, i * ld + j, positive ? fabs(some) : some);
+        }
+    return x;
+}
+
+static double most_of(const void *row, int64_t n)
+{
+    double most = 0;
+    for (int64_t c = 0; c < n; c++) most = fmax(most, fabs(get(it.compute, row, c)));
+    return most;
+}
+
+static void *bytes_at(void *p, int64_t i) { return (char *)p + i; }
+
+/* Scores of keys that are whole numbers: within what cutting the queries may lose, and the same bits in any tile. */
+void test_digit_dots(void **state)
+{
+    const attn_digit_kernel *digits = it.decode->digits;
+    (void)state;
+    for (int r = 0; digits && r < COUNTS; r++)
+        for (int d = 0; d < DIMS; d++) {
+            const int64_t rows = counts[r], dim = dims[d], n = lengths[(r * 3 + d) % LENGTHS], ldk = dim + d % 2 * 3, lds = n + 3;
+            const int64_t bytes = ATTN_DIGIT_BYTES(dim), all = rounded_up(rows, 4);
+            void *Q = uneven_rows(rows, dim, dim, 0), *K = random_input(ATTN_I8, n * ldk - (ldk - dim), 127);
+            void *cut = output(all * bytes), *S = output(all * lds * size()), *one = output(4 * size());
+            if (dim) put(ATTN_I8, K, 0, -128);
+            for (int64_t i = 0; i < all; i++) assert_true(digits->query_digits(dim, at(Q, i * dim), bytes_at(cut, i * bytes)));
+            digits->dots(rows, n, dim, cut, bytes, K, ldk, S, lds, 64);
+            for (int64_t i = 0; i < rows; i++) {
+                const double most = most_of(at(Q, i * dim), dim);
+                for (int64_t j = 0; j < n; j++) {
+                    double sum = 0, whole = 0;
+                    for (int64_t c = 0; c < dim; c++) {
+                        const double k = get(ATTN_I8, K, j * ldk + c);
+                        sum += get(it.compute, Q, i * dim + c) * k, whole += fabs(k);
+                    }
+                    assert_true(fabs(get(it.compute, S, i * lds + j) - sum) <= it.unit * (2.01 * most * whole + 2 * fabs(sum)));
+                    digits->dots(1, 1, dim, bytes_at(cut, i * bytes), bytes, bytes_at(K, j * ldk), ldk, one, 1, 0);
+                    assert_memory_equal(one, at(S, i * lds + j), (size_t)size());
+                }
+                assert_true(untouched(at(S, i * lds + n), 3 * size()));
+            }
+            release_all();
+        }
+}
+
+void test_digit_values(void **state)
+{
+    const attn_digit_kernel *digits = it.decode->digits;
+    (void)state;
+    for (int r = 0; digits && r < COUNTS; r++)
+        for (int d = 0; d < DIMS; d++) {
+            const int64_t rows = counts[r], dim = dims[d], n = lengths[(r * 7 + d) % LENGTHS], ldv = dim + d % 2 * 3, part = n / 2;
+            const int64_t bytes = ATTN_DIGIT_BYTES(n), sums = ATTN_DIGIT_SUMS(dim), ldo = rounded_up(dim, it.lanes);
+            void *P = uneven_rows(rows, n, n, 1), *V = random_input(ATTN_I8, n * ldv - (ldv - dim), 127);
+            void *cut = output(rows * bytes), *whole = output(rows * sums * 4 + 1), *again = output(sums * 4 + 1);
+            void *O = output(rows * ldo * size() + 1), *other = output(ldo * size() + 1);
+            if (dim) put(ATTN_I8, V, 0, -128);
+            for (int64_t i = 0; i < rows; i++) assert_true(digits->weight_digits(n, at(P, i * n), bytes_at(cut, i * bytes), bytes));
+            memset(whole, 0, (size_t)(rows * sums * 4));
+            digits->add_values(rows, n, dim, cut, bytes, 0, V, ldv, whole, 64);
+            for (int64_t i = 0; i < rows; i++) {
+                digits->output(dim, bytes_at(cut, i * bytes), bytes_at(whole, i * sums * 4), at(O, i * ldo), ldo);
+                const double most = most_of(at(P, i * n), n);
+                for (int64_t c = 0; c < dim; c++) {
+                    double sum = 0, sizes = 0;
+                    for (int64_t j = 0; j < n; j++) {
+                        const double v = get(ATTN_I8, V, j * ldv + c);
+                        sum += get(it.compute, P, i * n + j) * v, sizes += fabs(v);
+                    }
+                    assert_true(fabs(get(it.compute, O, i * ldo + c) - sum) <= it.unit * (1.01 * most * sizes + 2 * fabs(sum)));
+                }
+                /* Alone and in two calls, the same bits. */
+                memset(again, 0, (size_t)(sums * 4));
+                if (part) digits->add_values(1, part, dim, bytes_at(cut, i * bytes), bytes, 0, V, ldv, again, 0);
+                digits->add_values(1, n - part, dim, bytes_at(cut, i * bytes), bytes, part, bytes_at(V, part * ldv), ldv, again, 0);
+                digits->output(dim, bytes_at(cut, i * bytes), again, other, ldo);
+                assert_memory_equal(other, at(O, i * ldo), (size_t)(ldo * size()));
+            }
+            release_all();
+        }
+}
+
+/* Rows that are no whole numbers of 24 bits. */
+void test_digit_rows(void **state)
+{
+    static const struct {
+        double number;
+        int query, weight; /* whether they can be cut */
+    } rows[] = {{0, 1, 1},
+                {1, 1, 1},
+                {-1, 1, 0},
+                {0x1p-91, 1, 1},
+                {0x1.fp-92, 0, 0},
+                {0x1p127, 1, 1},
+                {(double)NAN, 0, 0},
+                {(double)INFINITY, 0, 0},
+                {-(double)INFINITY, 0, 0},
+                {0x1p-149, 0, 0}};
+    enum { N = 21 };
+    const attn_digit_kernel *digits = it.decode->digits;
+    (void)state;
+    for (size_t k = 0; digits && k < sizeof rows / sizeof *rows; k++)
+        for (int64_t place = 0; place < N; place += 10) {
+            void *x = zeros(N), *cut = output(ATTN_DIGIT_BYTES(N));
+            put(it.compute, x, place, rows[k].number);
+            assert_int_equal(digits->query_digits(N, x, cut), rows[k].query);
+            assert_int_equal(digits->weight_digits(N, x, cut, ATTN_DIGIT_BYTES(N)), rows[k].weight);
+            release_all();
+        }
+}
+
 void test_careful_row(void **state)
 {
     enum { N = 5, DIM = 19 };

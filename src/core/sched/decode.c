@@ -99,7 +99,7 @@ static source source_of(const group *g, int values)
     const attn_problem *p = &g->call->walk->problem;
     source s = {values ? g->call->args->v : g->call->args->k, values ? &p->v : &p->k, values ? p->shape.dim_v : p->shape.dim_qk, 0};
     int64_t row = attn_max(1, s.dim * (int64_t)attn_dtype_bytes(s.layout->dtype));
-    const int64_t bytes = attn_dtype_bytes(s.layout->dtype) > 2 ? 2 * PIECE_BYTES : PIECE_BYTES;
+    const int64_t bytes = attn_dtype_bytes(s.layout->dtype) != 2 ? 2 * PIECE_BYTES : PIECE_BYTES;
     s.piece = attn_max(LEAST_PIECE, bytes / row / LEAST_PIECE * LEAST_PIECE);
     return s;
 }
@@ -130,26 +130,70 @@ static void each_piece(const group *g, const source *s, int64_t low, int64_t hig
 /* ---- one block ---- */
 
 typedef struct block {
-    int64_t number, base;          /* key `base` has the first score of a row */
-    int64_t low, high;             /* keys that one of the rows sees */
-    void *Q, *S, *kept, *room, *O; /* kept: the scores, where keys were dropped */
-    float *factors;                /* of keys that are whole numbers, or of values */
+    int64_t number, base;               /* key `base` has the first score of a row */
+    int64_t low, high;                  /* keys that one of the rows sees */
+    void *Q, *S, *kept, *room, *O;      /* kept: the scores, where keys were dropped */
+    float *factors;                     /* of keys that are whole numbers, or of values */
+    char *query_digits, *weight_digits; /* rows of digits, of which some are no such numbers: a bit for each */
+    unsigned odd_queries, odd_weights;
+    int32_t *sums; /* of products of digits */
 } block;
 
 static void score_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
 {
     const attn_walk *w = g->call->walk;
     const block *b = context;
-    w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, s->layout->stride[2],
-                    at(b->S, w->compute, j - b->base), g->lds, fetch);
+    const int64_t ldk = s->layout->stride[2], first = j - b->base;
+    if (!w->digit_keys) {
+        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(b->S, w->compute, first), g->lds, fetch);
+        return;
+    }
+    w->decode->digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(b->S, w->compute, first),
+                            g->lds, fetch);
+    for (int64_t row = 0; row < g->rows; row++)
+        if (b->odd_queries >> row & 1)
+            w->decode->dots(1, n, s->dim, at(b->Q, w->compute, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
+                            at(b->S, w->compute, row * g->lds + first), g->lds, fetch);
 }
 
 static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
 {
     const attn_walk *w = g->call->walk;
     const block *b = context;
-    w->decode->add_values(g->rows, n, s->dim, at(b->S, w->compute, j - b->base), g->lds, rows, s->layout->dtype,
-                          s->layout->stride[2], b->O, g->ldo, fetch);
+    const int64_t ldv = s->layout->stride[2], first = j - b->base;
+    if (!w->digit_values) {
+        w->decode->add_values(g->rows, n, s->dim, at(b->S, w->compute, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo,
+                              fetch);
+        return;
+    }
+    w->decode->digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
+                                  fetch);
+    for (int64_t row = 0; row < g->rows; row++)
+        if (b->odd_weights >> row & 1)
+            w->decode->add_values(1, n, s->dim, at(b->S, w->compute, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
+                                  at(b->O, w->compute, row * g->ldo), g->ldo, fetch);
+}
+
+/* n weights of each row, times their values' factors, as digits. */
+static void cut_weights(const group *g, block *b, int64_t n)
+{
+    const attn_walk *w = g->call->walk;
+    const int64_t bytes = ATTN_DIGIT_BYTES(w->block_kv), sums = ATTN_DIGIT_SUMS(w->problem.shape.dim_v);
+    b->odd_weights = 0;
+    for (int64_t row = 0; row < g->rows; row++)
+        if (!w->decode->digits->weight_digits(n, at(b->S, w->compute, row * g->lds), b->weight_digits + row * bytes, bytes))
+            b->odd_weights |= 1u << row;
+    memset(b->sums, 0, (size_t)(g->rows * sums) * sizeof *b->sums);
+}
+
+static void join_digits(const group *g, const block *b)
+{
+    const attn_walk *w = g->call->walk;
+    const int64_t dim_v = w->problem.shape.dim_v;
+    for (int64_t row = 0; row < g->rows; row++)
+        if (!(b->odd_weights >> row & 1))
+            w->decode->digits->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
+                                      b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(b->O, w->compute, row * g->ldo), g->ldo);
 }
 
 /* What the block's keys (values) are to be multiplied by, one number behind the other; NULL where they are what they are. */
@@ -162,7 +206,9 @@ static const float *factors_of(const group *g, const block *b, int values)
     for (int64_t j = b->low, n; j < b->high; j += n) {
         n = b->high - j;
         const float *run = (const void *)attn_key_run(&g->first, base, layout, j, &n);
-        for (int64_t i = 0; i < n; i++) b->factors[j - b->low + i] = run[i * layout->stride[2]];
+        if (layout->stride[2] == 1) memcpy(b->factors + (j - b->low), run, (size_t)n * sizeof *run);
+        else
+            for (int64_t i = 0; i < n; i++) b->factors[j - b->low + i] = run[i * layout->stride[2]];
     }
     return b->factors;
 }
@@ -254,24 +300,30 @@ static void run_block(const group *g, block *b, const char *then)
     for (int64_t row = 0; factors && row < g->rows; row++)
         w->decode->scale_row(n - before, at(b->S, w->compute, row * g->lds + before), factors);
     memset(b->O, 0, (size_t)w->shared.state_bytes);
+    if (w->digit_values) cut_weights(g, b, n);
     each_piece(g, &values, b->low, b->high, then, value_piece, b);
+    if (w->digit_values) join_digits(g, b);
     for (int64_t row = 0; row < g->rows; row++)
         if (dropped >> row & 1) repeat_carefully(g, &values, b, row);
 }
 
 /* ---- tasks ---- */
 
-static void pack_queries(const group *g, void *Q)
+static void pack_queries(const group *g, block *b)
 {
     const attn_walk *w = g->call->walk;
     const attn_problem *p = &w->problem;
-    memset(Q, 0, (size_t)w->scratch.Qt_bytes);
+    memset(b->Q, 0, (size_t)w->scratch.Qt_bytes);
     for (int64_t k = 0; k < g->heads; k++) {
         attn_task task = head_of(g, k);
         w->decode->pack_rows(attn_min(p->shape.len_q, task.sight.len_q), p->shape.dim_qk,
                              attn_query_row(&task, task.args->q, &p->q, 0), p->q.dtype, p->q.stride[2], attn_task_scale(&task),
-                             p->k.dtype, at(Q, w->compute, k * p->shape.len_q * g->ldq), g->ldq);
+                             p->k.dtype, at(b->Q, w->compute, k * p->shape.len_q * g->ldq), g->ldq);
     }
+    for (int64_t row = 0; w->digit_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
+        if (!w->decode->digits->query_digits(p->shape.dim_qk, at(b->Q, w->compute, row * g->ldq),
+                                             b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
+            b->odd_queries |= 1u << row;
 }
 
 /* Keys that one of the rows sees. */
@@ -334,7 +386,10 @@ static void run_task(void *context, int64_t worker, int64_t number)
     block b = {.Q = attn_part(&g.first, w->scratch.Qt),
                .S = attn_part(&g.first, w->scratch.S),
                .kept = attn_part(&g.first, w->scratch.scratch),
-               .factors = attn_part(&g.first, w->scratch.factors)};
+               .factors = attn_part(&g.first, w->scratch.factors),
+               .query_digits = attn_part(&g.first, w->scratch.query_digits),
+               .weight_digits = attn_part(&g.first, w->scratch.weight_digits),
+               .sums = attn_part(&g.first, w->scratch.digit_sums)};
     int packed = 0;
     for (int64_t n = first; n < attn_min(first + w->group, w->parts); n++) {
         const int64_t start = n * w->block_kv, lanes = w->decode->lanes;
@@ -345,7 +400,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
             mark_unseen(&g, n);
             continue;
         }
-        if (!packed) pack_queries(&g, b.Q);
+        if (!packed) pack_queries(&g, &b);
         packed = 1;
         /* Where a key's score stands follows from its place in the block alone. */
         b.base = b.low - (b.low - start) % lanes;

@@ -39,6 +39,7 @@ int attn_decode_scratch_init(attn_walk *walk)
     const int64_t rows = rows_of_group(walk), lds = walk->block_kv + walk->decode->lanes;
     attn_scratch *s = &walk->scratch;
     attn_shared *all = &walk->shared;
+    const int64_t digit_rows_k = walk->digit_keys ? rows : 0, digit_rows_v = walk->digit_values ? rows : 0;
     int64_t key_heads, numbers, states;
     s->Qt_bytes = step_bytes(rows, walk->decode_ldq, size);
     all->state_bytes = step_bytes(rows, walk->decode_ldo, size);
@@ -51,6 +52,9 @@ int attn_decode_scratch_init(attn_walk *walk)
         {&s->scratch, rows, lds, size},
         {&s->Ot, 2, walk->decode_ldo, size},
         {&s->factors, walk->problem.k.dtype == ATTN_I8 || walk->problem.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1, sizeof(float)},
+        {&s->query_digits, digit_rows_k, walk->digit_keys ? ATTN_DIGIT_BYTES(shape->dim_qk) : 0, 1},
+        {&s->weight_digits, digit_rows_v, ATTN_DIGIT_BYTES(walk->block_kv), 1},
+        {&s->digit_sums, digit_rows_v, walk->digit_values ? ATTN_DIGIT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
     };
     const attn_part_of shared[] = {
         {&all->states, states, all->state_bytes, 1},

@@ -135,6 +135,8 @@ static int decode_init(attn_walk *walk, int threads)
     walk->block_kv = walk->decode->block_kv(shape->dim_qk, shape->dim_v);
     walk->decode_ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     walk->decode_ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
+    walk->digit_keys = walk->decode->digits && walk->problem.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
+    walk->digit_values = walk->decode->digits && walk->problem.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
     walk->parts = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
     walk->group = 1;

@@ -20,6 +20,8 @@ typedef struct attn_scratch {
     int64_t scratch;                        /* for modifiers */
     int64_t spread;                         /* a mask, one byte a pair */
     int64_t factors;                        /* decode: float[block_kv], where keys or values are i8 */
+    int64_t query_digits, weight_digits;    /* decode, where i8 is multiplied as such: rows of digits, */
+    int64_t digit_sums;                     /* and int32_t[rows][ATTN_DIGIT_SUMS(dim_v)] */
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
     int64_t dOt, dQt;                       /* backward, for each tile of a group: as Ot and Qt */
     int64_t Q_panels, dO_panels;            /* backward, likewise: its rows in column panels */
@@ -101,6 +103,7 @@ typedef struct attn_walk {
     const attn_dec_kernel *decode; /* NULL: tiles.  Where it is set, group is blocks of one task, and parts blocks of a head */
 
     int64_t decode_ldq, decode_ldo; /* decode: row lengths of queries and of O */
+    int digit_keys, digit_values;   /* decode: i8 is multiplied as whole numbers */
 
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * dec_f32.c - attn_dec_f32_avx512: the decode kernel in f32, with AVX-512 F, BW, DQ and VL. */
+ * dec_f32.c - attn_dec_f32_avx512: the decode kernel in f32, with AVX-512 F, BW, DQ and VL, and attn_dec_f32_avx512_vnni, which
+ * multiplies keys and values of i8 as such. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
@@ -7,6 +8,15 @@
 #include "../decode.inc.c"
 
 const attn_dec_kernel attn_dec_f32_avx512 = ATTN_DEC_KERNEL;
+
+#include "../vec/end.h"
+
+#include "../vec/avx512_digits.h"
+
+#include "../digit_step.inc.c"
+
+static const attn_digit_kernel digits = ATTN_DIGIT_KERNEL;
+const attn_dec_kernel attn_dec_f32_avx512_vnni = ATTN_DEC_KERNEL_WITH(&digits);
 
 #include "../vec/end.h"
 #endif

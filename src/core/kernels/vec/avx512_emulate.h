@@ -40,6 +40,8 @@ EMULATE(cvtps_ph, __m512, float, __m256i, uint16_t, 16, attn_f16_of_f64)
 EMULATE(cvtpd_ps, __m512d, double, __m256, float, 8, )
 EMULATE(cvtps_pd, __m256, float, __m512d, double, 8, )
 EMULATE(cvtepi32_pd, __m256i, int32_t, __m512d, double, 8, )
+EMULATE(cvtps_epi32, __m512, float, __m512i, int32_t, 16, (int32_t)rintf)
+EMULATE(cvtepi32_epi8, __m512i, int32_t, __m128i, int8_t, 16, )
 EMULATE(cvtph_ps_half, __m128i, uint16_t, __m256, float, 8, attn_f32_of_f16)
 
 VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
@@ -53,6 +55,15 @@ VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
     return result;
 }
 
+#define EMULATE_BYTES(bits, type, n)                                                                                               \
+    VF_INLINE type emulate_maskz_loadu_epi8_##bits(uint64_t mask, const void *p)                                                   \
+    {                                                                                                                              \
+        char out[n];                                                                                                               \
+        type result;                                                                                                               \
+        for (int i = 0; i < (n); i++) out[i] = (char)(mask >> i & 1 ? ((const char *)p)[i] : 0);                                   \
+        memcpy(&result, out, sizeof result);                                                                                       \
+        return result;                                                                                                             \
+    }
 #define EMULATE_PARTS(suffix, type, element, n)                                                                                    \
     VF_INLINE type emulate_maskz_loadu_##suffix(unsigned mask, const element *p)                                                   \
     {                                                                                                                              \
@@ -70,6 +81,8 @@ VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
             if (mask >> i & 1) p[i] = in[i];                                                                                       \
     }
 EMULATE_PARTS(ps, __m512, float, 16)
+EMULATE_BYTES(512, __m512i, 64)
+EMULATE_BYTES(128, __m128i, 16)
 EMULATE_PARTS(pd, __m512d, double, 8)
 
 #define _mm512_cvtepi32_ps    emulate_cvtepi32_ps
@@ -90,10 +103,15 @@ EMULATE_PARTS(pd, __m512d, double, 8)
 #define _mm512_cvtps_pd                          emulate_cvtps_pd
 #define _mm512_cvtepi32_pd                       emulate_cvtepi32_pd
 #undef _mm256_cvtph_ps
-#define _mm256_cvtph_ps       emulate_cvtph_ps_half
-#define _mm512_maskz_loadu_ps emulate_maskz_loadu_ps
-#define _mm512_maskz_loadu_pd emulate_maskz_loadu_pd
-#define _mm512_mask_storeu_ps emulate_mask_storeu_ps
-#define _mm512_mask_storeu_pd emulate_mask_storeu_pd
+#define _mm256_cvtph_ps         emulate_cvtph_ps_half
+#define _mm512_maskz_loadu_ps   emulate_maskz_loadu_ps
+#define _mm512_maskz_loadu_pd   emulate_maskz_loadu_pd
+#define _mm512_cvtps_epi32      emulate_cvtps_epi32
+#define _mm512_cvtepi32_epi8    emulate_cvtepi32_epi8
+#define _mm512_maskz_loadu_epi8 emulate_maskz_loadu_epi8_512
+#define _mm_maskz_loadu_epi8    emulate_maskz_loadu_epi8_128
+#define __mmask64               simde__mmask64
+#define _mm512_mask_storeu_ps   emulate_mask_storeu_ps
+#define _mm512_mask_storeu_pd   emulate_mask_storeu_pd
 
 #endif

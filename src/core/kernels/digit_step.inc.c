@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * digit_step.inc.c - keys and values of i8 as the whole numbers they are: queries and weights become whole numbers too, of 24 bits
+ * relative to their row's largest, cut into three digits of 8 bits, so that every product and every sum is exact.  Included by
+ * <isa>/dec_f32.c behind decode.inc.c, where the CPU sums products of bytes (vec/avx512_digits.h).
+ *
+ * Three digits for each byte are 3/4 of the instructions that products in f32 would be, and nothing is converted
+ * (lab/decode/README.md).  How far the results are from the exact ones: docs/numerics.md.
+ */
+#ifdef VF_LANES
+
+enum { DIGITS = 3 };
+
+/* What a row of digits begins with. */
+typedef struct digit_head {
+    float unit;            /* of the whole numbers: a power of 2 */
+    int32_t start[DIGITS]; /* of queries: -128 times the sum of the digits, since keys are read as key + 128 */
+    char rest[ATTN_DIGIT_HEAD - 16];
+} digit_head;
+
+/* 1 with *factor = 2^shift and the inverse of it in *unit, if a row whose largest size has these bits can be such numbers; smaller
+ * ones would need factors beyond the range of f32. */
+static int digit_factor(uint32_t bits, int digits_of_most, float *factor, float *unit)
+{
+    const uint32_t infinite = UINT32_C(0x7f800000), tiny = UINT32_C(0x12000000); /* 2^-91 */
+    if (bits >= infinite || (bits && bits < tiny)) return 0;
+    const int shift = bits ? digits_of_most - 1 + 127 - (int)(bits >> 23) : 0;
+    const uint32_t up = (uint32_t)(127 + shift) << 23, down = (uint32_t)(127 - shift) << 23;
+    memcpy(factor, &up, sizeof up);
+    memcpy(unit, &down, sizeof down);
+    return 1;
+}
+
+/* ---- scores ---- */
+
+/* Digits -128 to 127, by fours of channels: digit d of channel c at (c/4*3 + d)*4 + c%4. */
+static int step_query_digits(int64_t dim, const void *Q, void *digits)
+{
+    const int32_t most_whole = 127 * 65536 + 127 * 256 + 127;
+    const real *q = Q;
+    digit_head *head = digits;
+    char *at = (char *)digits + ATTN_DIGIT_HEAD;
+    float factor, most;
+    uint32_t bits = 0; /* of the largest size; those of NaN are larger still */
+    memset(digits, 0, (size_t)ATTN_DIGIT_BYTES(dim));
+    for (int64_t c = 0; c < dim; c++) {
+        uint32_t size;
+        memcpy(&size, q + c, sizeof size);
+        size &= UINT32_C(0x7fffffff);
+        bits = size > bits ? size : bits;
+    }
+    memcpy(&most, &bits, sizeof most);
+    if (!digit_factor(bits, 23, &factor, &head->unit)) return 0;
+    if (most * factor > (real)most_whole) factor /= 2, head->unit *= 2;
+    for (int64_t c = 0; c < dim; c++) {
+        int32_t rest = (int32_t)rint((double)(q[c] * factor));
+        for (int d = 0; d < DIGITS; d++) {
+            const int32_t digit = ((rest + 128) & 255) - 128;
+            at[(c / 4 * DIGITS + d) * 4 + c % 4] = (char)digit;
+            head->start[d] -= 128 * digit;
+            rest = (rest - digit) / 256; /* exact */
+        }
+    }
+    return 1;
+}
+
+VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int64_t dim, const char *digits, int64_t ldd,
+                              const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+{
+    const int dense = ldk == dim;
+    const coming next = {.distance = fetch};
+    vi acc[4][DIGITS];
+    VF_UNROLL
+    for (int r = 0; r < rows; r++) {
+        VF_UNROLL
+        for (int d = 0; d < DIGITS; d++) acc[r][d] = vi_set(((const digit_head *)(const void *)(digits + r * ldd))->start[d]);
+    }
+    const char *at = digits + ATTN_DIGIT_HEAD;
+    VF_ROLLED
+    for (int64_t c = 0; c < dim; c += DIGIT_CHANNELS, at += DIGIT_CHANNELS * DIGITS) {
+        vi x[4];
+        if (whole && dim - c >= DIGIT_CHANNELS) load_keys(1, K + c, ldk, keys, DIGIT_CHANNELS, x);
+        else load_keys(0, K + c, ldk, keys, least(dim - c, DIGIT_CHANNELS), x);
+        if (dense) {
+            ask(&next, (uintptr_t)(K + c * DIGIT_KEYS), DIGIT_KEYS * DIGIT_CHANNELS);
+        } else { /* a line of four keys, the same line for four steps */
+            VF_UNROLL
+            for (int k = 0; k < 4; k++) ask(&next, (uintptr_t)(K + (c / DIGIT_CHANNELS % 4 * 4 + k) * ldk + c / LINE * LINE), LINE);
+        }
+        VF_UNROLL
+        for (int i = 0; i < 4; i++) {
+            VF_UNROLL
+            for (int r = 0; r < rows; r++) {
+                VF_UNROLL
+                for (int d = 0; d < DIGITS; d++)
+                    acc[r][d] = vi_dot(acc[r][d], x[i], vi_set_bytes(at + r * ldd + (i * DIGITS + d) * 4));
+            }
+        }
+    }
+    VF_UNROLL
+    for (int r = 0; r < rows; r++) {
+        const vf unit = vf_set(((const digit_head *)(const void *)(digits + r * ldd))->unit);
+        vf_store_part(S + r * lds, vf_mul(vi_value(acc[r]), unit), whole ? DIGIT_KEYS : keys);
+    }
+}
+
+VF_INLINE void digit_dot_rows(const int rows, int64_t first, int64_t n, int64_t dim, const char *digits, int64_t ldd, const char *K,
+                              int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+{
+    int64_t j = 0;
+    digits += first * ldd;
+    S += first * lds;
+    VF_ROLLED
+    for (; j + DIGIT_KEYS <= n; j += DIGIT_KEYS)
+        digit_dot_tile(rows, 1, DIGIT_KEYS, dim, digits, ldd, K + j * ldk, ldk, S + j, lds, fetch);
+    if (j < n) digit_dot_tile(rows, 0, n - j, dim, digits, ldd, K + j * ldk, ldk, S + j, lds, fetch);
+}
+
+static void step_digit_dots(int64_t rows, int64_t n, int64_t dim, const void *digits, int64_t ldd, const void *K, int64_t ldk,
+                            void *S, int64_t lds, int64_t fetch)
+{
+    EACH_ROWS(digit_dot_rows, rows, n, dim, digits, ldd, K, ldk, S, lds, (uintptr_t)fetch);
+}
+
+/* ---- values ---- */
+
+/* Digits 0 to 255: digit d of key j at d * plane + j. */
+static int64_t plane_of(int64_t ldd) { return (ldd - ATTN_DIGIT_HEAD) / DIGITS; }
+
+static int step_weight_digits(int64_t n, const void *P, void *digits, int64_t ldd)
+{
+    const real *p = P;
+    const int64_t plane = plane_of(ldd);
+    char *at = (char *)digits + ATTN_DIGIT_HEAD;
+    float factor;
+    if (!digit_factor(most_bits(p, n), 24, &factor, &((digit_head *)digits)->unit)) return 0; /* a sign is the largest bit */
+    for (int64_t j = 0; j < n; j += VF_LANES)
+        store_digits(at + j, plane, vf_mul(vf_load_part(p + j, least(n - j, VF_LANES)), vf_set(factor)));
+    return 1;
+}
+
+VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int64_t channels, const char *digits, int64_t ldd,
+                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const coming *next, uintptr_t coming_at)
+{
+    const int64_t plane = plane_of(ldd);
+    vi acc[2][DIGITS][4];
+    VF_UNROLL
+    for (int r = 0; r < rows; r++) {
+        VF_UNROLL
+        for (int d = 0; d < DIGITS; d++) {
+            VF_UNROLL
+            for (int i = 0; i < 4; i++) acc[r][d][i] = vi_load(sums + (r * DIGITS + d) * lds + i * VF_LANES);
+        }
+    }
+    VF_ROLLED
+    for (int64_t j = 0; j < n; j += 4) {
+        vi x[4];
+        if (whole && n - j >= 4) load_values(1, V + j * ldv, ldv, 4, DIGIT_STRIP, x);
+        else load_values(0, V + j * ldv, ldv, n - j, channels, x);
+        VF_UNROLL
+        for (int k = 0; k < 4; k++) ask(next, coming_at + (uintptr_t)((j + k) * next->key), LINE);
+        VF_UNROLL
+        for (int r = 0; r < rows; r++) {
+            VF_UNROLL
+            for (int d = 0; d < DIGITS; d++) {
+                const vi p = vi_set_bytes(digits + r * ldd + d * plane + j);
+                VF_UNROLL
+                for (int i = 0; i < 4; i++) acc[r][d][i] = vi_dot(acc[r][d][i], p, x[i]);
+            }
+        }
+    }
+    VF_UNROLL
+    for (int r = 0; r < rows; r++) {
+        VF_UNROLL
+        for (int d = 0; d < DIGITS; d++) {
+            VF_UNROLL
+            for (int i = 0; i < 4; i++) vi_store(sums + (r * DIGITS + d) * lds + i * VF_LANES, acc[r][d][i]);
+        }
+    }
+}
+
+static void step_digit_values(int64_t rows, int64_t n, int64_t dim_v, const void *digits, int64_t ldd, int64_t first, const void *V,
+                              int64_t ldv, void *sums, int64_t fetch)
+{
+    const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
+    const int dense = ldv == dim_v;
+    const coming next = {.distance = (uintptr_t)fetch, .key = dense ? LINE : ldv};
+    for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP)
+        for (int64_t r = 0; r < rows; r += 2) {
+            const char *at = (const char *)digits + ATTN_DIGIT_HEAD + r * ldd + first, *v = (const char *)V + c;
+            int32_t *s = (int32_t *)sums + r * DIGITS * lds + c;
+            const uintptr_t coming_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c);
+#define STRIP(rows, whole) digit_value_strip(rows, whole, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, coming_at)
+            if (rows - r == 1) STRIP(1, 0);
+            else if (dim_v - c < DIGIT_STRIP) STRIP(2, 0);
+            else STRIP(2, 1);
+#undef STRIP
+        }
+}
+
+static void step_digit_output(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo)
+{
+    const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
+    const vf unit = vf_set(((const digit_head *)digits)->unit);
+    for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP) {
+        vf x[4];
+        VF_UNROLL
+        for (int i = 0; i < 4; i++) {
+            vi each[DIGITS];
+            VF_UNROLL
+            for (int d = 0; d < DIGITS; d++) each[d] = vi_load((const int32_t *)sums + d * lds + c + i * VF_LANES);
+            x[i] = vf_mul(vi_value(each), unit);
+        }
+        in_order(x);
+        VF_UNROLL
+        for (int i = 0; i < 4; i++)
+            if (c + i * VF_LANES < ldo) vf_store((real *)O + c + i * VF_LANES, x[i]);
+    }
+}
+
+#define ATTN_DIGIT_KERNEL                                                                                                          \
+    {                                                                                                                              \
+        .query_digits = step_query_digits, .dots = step_digit_dots, .weight_digits = step_weight_digits,                           \
+        .add_values = step_digit_values, .output = step_digit_output,                                                              \
+    }
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx512_digits.h - the vocabulary of digit_step.inc.c, beside that of avx512.h, for AVX-512 VNNI: whole numbers of 8 bits, whose
+ * products are summed exactly in 32 bits.  Opens a target pragma, which end.h closes.
+ */
+#ifndef ATTN_KERNELS_VEC_AVX512_DIGITS_H
+#define ATTN_KERNELS_VEC_AVX512_DIGITS_H
+
+#include "avx512.h"
+
+#if !defined(ATTN_EMULATE_AVX512)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))),               \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
+#endif
+#endif
+
+/* Keys of a register tile of scores, one in each lane; channels of a step along them; channels of a strip of values. */
+enum { DIGIT_KEYS = 16, DIGIT_CHANNELS = 16, DIGIT_STRIP = 64 };
+
+typedef __m512i vi;
+
+VF_INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+VF_INLINE vi vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
+VF_INLINE void vi_store(int32_t *p, vi v) { _mm512_storeu_si512(p, v); }
+
+/* The same four bytes in each lane. */
+VF_INLINE vi vi_set_bytes(const char *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return vi_set(four);
+}
+
+/* Lane by lane, acc plus the sum of four products of a byte without a sign and one with it. */
+VF_INLINE vi vi_dot(vi acc, vi without, vi with) { return _mm512_dpbusd_epi32(acc, without, with); }
+
+/* 65536 x[2] + 256 x[1] + x[0], rounded twice. */
+VF_INLINE vf vi_value(const vi *x)
+{
+    const vf base = vf_set(256);
+    return vf_fma(vf_fma(_mm512_cvtepi32_ps(x[2]), base, _mm512_cvtepi32_ps(x[1])), base, _mm512_cvtepi32_ps(x[0]));
+}
+
+/* The largest of the bits of `count` elements, as numbers without a sign. */
+VF_INLINE uint32_t most_bits(const real *p, int64_t count)
+{
+    uint32_t lanes[VF_LANES], most = 0;
+    vi all = vi_set(0);
+    for (int64_t j = 0; j < count; j += VF_LANES)
+        all = _mm512_max_epu32(all, _mm512_castps_si512(vf_load_part(p + j, least(count - j, VF_LANES))));
+    _mm512_storeu_si512(lanes, all);
+    for (int i = 0; i < VF_LANES; i++) most = lanes[i] > most ? lanes[i] : most;
+    return most;
+}
+
+/* The three bytes of VF_LANES numbers, rounded to whole ones, 0 to 2^24 - 1: byte d to p + d * plane. */
+VF_INLINE void store_digits(char *p, int64_t plane, vf x)
+{
+    const vi whole = _mm512_cvtps_epi32(x);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(whole));
+    _mm_storeu_si128((__m128i *)(void *)(p + plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 8)));
+    _mm_storeu_si128((__m128i *)(void *)(p + 2 * plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 16)));
+}
+
+/* Lane k of x[i]: channels 4i to 4i+3 of key k, plus 128, so without a sign.  Of `keys` keys and `channels` channels. */
+VF_INLINE void load_keys(const int whole, const char *K, int64_t ld, int64_t keys, int64_t channels, vi *x)
+{
+    const __mmask16 there = (__mmask16)((1u << channels) - 1);
+    vi rows[4];
+#define KEY(k) (whole ? load_16_bytes(K + (k)*ld) : _mm_maskz_loadu_epi8(there, K + least(k, keys - 1) * ld))
+    VF_UNROLL
+    for (int a = 0; a < 4; a++) { /* key a + 4b in quarter b */
+        const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(KEY(a)), KEY(a + 4), 1);
+        const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(KEY(a + 8)), KEY(a + 12), 1);
+        rows[a] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+#undef KEY
+    const vi low[2] = {_mm512_unpacklo_epi32(rows[0], rows[1]), _mm512_unpacklo_epi32(rows[2], rows[3])};
+    const vi high[2] = {_mm512_unpackhi_epi32(rows[0], rows[1]), _mm512_unpackhi_epi32(rows[2], rows[3])};
+    x[0] = _mm512_unpacklo_epi64(low[0], low[1]);
+    x[1] = _mm512_unpackhi_epi64(low[0], low[1]);
+    x[2] = _mm512_unpacklo_epi64(high[0], high[1]);
+    x[3] = _mm512_unpackhi_epi64(high[0], high[1]);
+    const vi sign = _mm512_set1_epi8(-128);
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) x[i] = _mm512_xor_si512(x[i], sign);
+}
+
+/* Lane 4b + t of x[i]: channel 16b + 4i + t of four values, of which `keys` are there, and `channels` of a strip; others are 0. */
+VF_INLINE void load_values(const int whole, const char *V, int64_t ld, int64_t keys, int64_t channels, vi *x)
+{
+    const __mmask64 there = channels < DIGIT_STRIP ? ((__mmask64)1 << channels) - 1 : ~(__mmask64)0;
+    vi rows[4];
+    VF_UNROLL
+    for (int k = 0; k < 4; k++)
+        rows[k] = whole      ? _mm512_loadu_si512(V + k * ld)
+                  : k < keys ? _mm512_maskz_loadu_epi8(there, V + k * ld)
+                             : _mm512_setzero_si512();
+    const vi low[2] = {_mm512_unpacklo_epi8(rows[0], rows[1]), _mm512_unpacklo_epi8(rows[2], rows[3])};
+    const vi high[2] = {_mm512_unpackhi_epi8(rows[0], rows[1]), _mm512_unpackhi_epi8(rows[2], rows[3])};
+    x[0] = _mm512_unpacklo_epi16(low[0], low[1]);
+    x[1] = _mm512_unpackhi_epi16(low[0], low[1]);
+    x[2] = _mm512_unpacklo_epi16(high[0], high[1]);
+    x[3] = _mm512_unpackhi_epi16(high[0], high[1]);
+}
+
+/* From the order of load_values to that of the channels. */
+VF_INLINE void in_order(vf *x)
+{
+    const vf even[2] = {_mm512_shuffle_f32x4(x[0], x[1], 0x88), _mm512_shuffle_f32x4(x[2], x[3], 0x88)};
+    const vf odd[2] = {_mm512_shuffle_f32x4(x[0], x[1], 0xdd), _mm512_shuffle_f32x4(x[2], x[3], 0xdd)};
+    x[0] = _mm512_shuffle_f32x4(even[0], even[1], 0x88);
+    x[1] = _mm512_shuffle_f32x4(odd[0], odd[1], 0x88);
+    x[2] = _mm512_shuffle_f32x4(even[0], even[1], 0xdd);
+    x[3] = _mm512_shuffle_f32x4(odd[0], odd[1], 0xdd);
+}
+
+#endif
