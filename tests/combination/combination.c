@@ -11,6 +11,19 @@ enum { TAIL = 64 }; /* bytes behind the workspace that must stay */
 
 const char combination_with_more[] = "more";
 
+/* Steps by name. */
+static const struct {
+    int flag;
+    const char *name;
+} steps[] = {{MORE, combination_with_more}, {KIND, "kind"}, {TABLE, "table"}, {MODIFY, "modify"}, {RELATIVE, "relative"}};
+enum { STEPS = sizeof steps / sizeof *steps };
+
+void combination_say(combination *c, const char *name)
+{
+    assert_true(strlen(c->text) + strlen(name) + 2 < sizeof c->text);
+    strcat(strcat(c->text, " "), name);
+}
+
 typedef struct drawing {
     combination *c;
     const problem_spec *spec;
@@ -140,6 +153,8 @@ static void draw_scores(drawing *d)
     if (p->score.scale_kind == ATTN_SCALE_VALUE) c->ref.scale = p->score.scale;
     c->ref.temperature = p->score.temperature;
     c->ref.softcap = p->score.softcap;
+    c->ref.normaliser = (ref_normaliser)p->score.normaliser;
+    c->ref.shift = p->score.shift;
     c->ref.uniform = p->mask.empty == ATTN_EMPTY_UNIFORM;
     if (p->bias.additive) {
         c->bias = draw_bias(d, (unsigned)d->spec->bias_one, 2, 1);
@@ -287,6 +302,8 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
     memset(c, 0, sizeof *c);
     (void)problem_print(spec, c->text, sizeof c->text);
     if (problem_build(spec, &c->problem, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    for (int n = 0; n < STEPS; n++)
+        if (flags & steps[n].flag) combination_say(c, steps[n].name);
     c->args.struct_size = sizeof c->args;
     draw_sizes(&d);
     draw_lengths(&d);
@@ -324,7 +341,8 @@ void combination_parse(combination *c, const char *text, int flags)
     assert_true(length < sizeof string);
     memcpy(string, text, length);
     string[length] = 0;
-    if (strstr(text + length, combination_with_more)) flags |= MORE;
+    for (int n = 0; n < STEPS; n++)
+        if (strstr(text + length, steps[n].name)) flags |= steps[n].flag;
     if (problem_parse(string, &spec, &error) != ATTN_OK) fail_msg("%s: %s", string, error.message);
     combination_of(c, &spec, flags);
 }

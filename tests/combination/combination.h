@@ -23,6 +23,7 @@ typedef struct combination {
     tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale, w, bias_table, relative_keys, relative_values,
         relative_u, relative_v;
     tensor grad_o, grad_lse;
+    int statistics;                       /* 1: outcomes of forward have weights and statistics too */
     tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
 } combination;
 
@@ -36,12 +37,14 @@ enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8, MODIFY = 16, RELATIVE = 32 };
 
 /* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
 void combination_of(combination *c, const problem_spec *spec, int flags);
-/* A problem string, which combination_with_more behind a space makes one with MORE. */
+/* A problem string, and behind spaces the names of steps: "bwd:f64:sq9:d8:seed=7 more kind table". */
 void combination_parse(combination *c, const char *text, int flags);
 /* Any problem, with MORE. */
 void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
 
 extern const char combination_with_more[];
+/* Adds a word to the text of a combination. */
+void combination_say(combination *c, const char *name);
 /* The steps of MORE, and what they need. */
 void combination_more(combination *c, random_source *random);
 /* The step of KIND. */

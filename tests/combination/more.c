@@ -13,19 +13,12 @@ static int64_t *array(int64_t n)
     return memory;
 }
 
-/* Notes the option's name. */
-static void say(combination *c, const char *name)
-{
-    assert_true(strlen(c->text) + strlen(name) + 2 < sizeof c->text);
-    strcat(strcat(c->text, " "), name);
-}
-
 static void draw_sparse(combination *c, random_source *r)
 {
     attn_mask *mask = &c->problem.mask;
-    if (once_in(r, 8)) mask->dilation = c->ref.dilation = random_below(r, once_in(r, 2) ? 150 : 5), say(c, "dilation");
-    if (once_in(r, 5)) mask->global_q = c->ref.global_q = random_below(r, 20), say(c, "global-q");
-    if (once_in(r, 5)) mask->global_kv = c->ref.global_kv = random_below(r, 90), say(c, "global-kv");
+    if (once_in(r, 8)) mask->dilation = c->ref.dilation = random_below(r, once_in(r, 2) ? 150 : 5), combination_say(c, "dilation");
+    if (once_in(r, 5)) mask->global_q = c->ref.global_q = random_below(r, 20), combination_say(c, "global-q");
+    if (once_in(r, 5)) mask->global_kv = c->ref.global_kv = random_below(r, 90), combination_say(c, "global-kv");
 }
 
 /* A range of keys for each query, or one for several. */
@@ -35,7 +28,7 @@ static void draw_ranges(combination *c, random_source *r)
     const int64_t size[3] = {c->ref.B, c->ref.Hq, c->ref.Sq}, Skv = c->ref.Skv;
     int64_t count = 2, at = 0;
     if (!once_in(r, 6)) return;
-    say(c, "ranges");
+    combination_say(c, "ranges");
     layout->stride[3] = 1;
     for (int axis = 2; axis >= 0; axis--) {
         int one = once_in(r, 3);
@@ -67,7 +60,7 @@ static void draw_block_lists(combination *c, random_source *r)
 {
     attn_mask *m = &c->problem.mask;
     if (m->block || !once_in(r, 6)) return;
-    say(c, "block-lists");
+    combination_say(c, "block-lists");
     m->block_lists = 1;
     m->block_q = 1 + random_below(r, 40);
     m->block_kv = 1 + random_below(r, 80);
@@ -95,7 +88,7 @@ static void draw_given(combination *c, random_source *r)
     const double p = c->problem.dropout.probability;
     unsigned one = 0;
     if (p == 0 || !once_in(r, 3)) return;
-    say(c, "given");
+    combination_say(c, "given");
     for (int axis = 0; axis < 4; axis++) one |= (unsigned)once_in(r, 3) << axis;
     c->given = tensor_make(ATTN_BOOL, shape, BY_HEAD, one, NULL);
     for (int64_t i = 0; i < c->given.count; i++) tensor_set(&c->given, i, (double)random_below(r, 3));
@@ -109,7 +102,6 @@ static void draw_given(combination *c, random_source *r)
 
 void combination_more(combination *c, random_source *random)
 {
-    say(c, combination_with_more);
     draw_sparse(c, random);
     draw_ranges(c, random);
     draw_block_lists(c, random);

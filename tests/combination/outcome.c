@@ -18,8 +18,7 @@ static double *array(int64_t n)
 
 static int64_t size_of(const int64_t shape[4]) { return shape[0] * shape[1] * shape[2] * shape[3]; }
 
-/* Takes `got` over.  The arguments' pointer to it is set, and its layout where there is one. */
-static output *add(outcome *out, const char *name, tensor got, void **pointer, attn_layout *layout)
+output *outcome_add(outcome *out, const char *name, tensor got, void **pointer, attn_layout *layout)
 {
     assert_true(out->count < OUTCOME_MOST);
     output *o = &out->of[out->count++];
@@ -66,8 +65,8 @@ static void copy(output *o, const double *exact, const double *bound)
 static void want_forward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
-    output *o = add(out, "o", combination_like(&c->o), &c->args.o, &c->problem.o);
-    output *lse = add(out, "lse", combination_like(&c->lse), &c->args.lse, &c->problem.want.lse_layout);
+    output *o = outcome_add(out, "o", combination_like(&c->o), &c->args.o, &c->problem.o);
+    output *lse = outcome_add(out, "lse", combination_like(&c->lse), &c->args.lse, &c->problem.want.lse_layout);
     c->problem.want.lse = 1;
     if (out->bare) return;
     double *S = array(p->B * p->Hq * p->Sq * p->Skv), *P = array(p->B * p->Hq * p->Sq * p->Skv);
@@ -76,6 +75,7 @@ static void want_forward(combination *c, outcome *out)
     bounds_make_forward(&b, p);
     copy(o, NULL, b.o);
     copy(lse, NULL, b.lse);
+    if (c->statistics) outcome_want_statistics(c, out, S, P, lse->exact, b.lse);
     bounds_free(&b);
     free(S), free(P);
 }
@@ -115,26 +115,27 @@ static void want_backward(combination *c, outcome *out)
 
     want->lse = g.dlse != NULL;
     want->scale = 1;
-    copy(add(out, "grad_q", combination_like(&c->q), &a->grad_q, &want->grad_q), g.dQ, b.q);
-    copy(add(out, "grad_k", combination_like(&c->k), &a->grad_k, &want->grad_k), g.dK, b.k);
-    copy(add(out, "grad_v", combination_like(&c->v), &a->grad_v, &want->grad_v), g.dV, b.v);
-    copy(add(out, "grad_scale", numbers(c, 1), &a->grad_scale, NULL), g.dscale, b.scale);
+    copy(outcome_add(out, "grad_q", combination_like(&c->q), &a->grad_q, &want->grad_q), g.dQ, b.q);
+    copy(outcome_add(out, "grad_k", combination_like(&c->k), &a->grad_k, &want->grad_k), g.dK, b.k);
+    copy(outcome_add(out, "grad_v", combination_like(&c->v), &a->grad_v, &want->grad_v), g.dV, b.v);
+    copy(outcome_add(out, "grad_scale", numbers(c, 1), &a->grad_scale, NULL), g.dscale, b.scale);
     if ((want->bias = c->problem.bias.additive)) {
-        output *bias = add(out, "grad_bias", like_bias(c), &a->grad_bias, &want->grad_bias);
+        output *bias = outcome_add(out, "grad_bias", like_bias(c), &a->grad_bias, &want->grad_bias);
         reduce(g.dS, pairs, bias->got.shape, bias->exact);
         reduce(b.bias, pairs, bias->got.shape, bias->bound);
     }
     if ((want->slopes = c->problem.bias.alibi != ATTN_ALIBI_NONE)) {
         int each = c->problem.bias.alibi == ATTN_ALIBI_BATCH_HEAD;
-        output *slopes = add(out, "grad_slopes", numbers(c, each ? p->B : 1), &a->grad_slopes, NULL);
+        output *slopes = outcome_add(out, "grad_slopes", numbers(c, each ? p->B : 1), &a->grad_slopes, NULL);
         reduce(g.dslopes, heads, slopes->got.shape, slopes->exact);
         reduce(b.slopes, heads, slopes->got.shape, slopes->bound);
     }
-    if ((want->sink = c->problem.bias.sink)) copy(add(out, "grad_sink", numbers(c, 1), &a->grad_sink, NULL), g.dsink, b.sink);
+    if ((want->sink = c->problem.bias.sink))
+        copy(outcome_add(out, "grad_sink", numbers(c, 1), &a->grad_sink, NULL), g.dsink, b.sink);
     if ((want->w = p->W != NULL)) {
         tensor like = c->w;
         like.layout.dtype = combination_compute(c);
-        copy(add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.w);
+        copy(outcome_add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.w);
     }
     if ((want->relative = p->relative_keys || p->relative_values)) {
         const struct {
@@ -155,14 +156,15 @@ static void want_backward(combination *c, outcome *out)
             if (!tables[i].like->memory) continue;
             tensor like = *tables[i].like;
             like.layout.dtype = combination_compute(c);
-            copy(add(out, tables[i].name, combination_like(&like), tables[i].pointer, tables[i].layout), tables[i].exact,
+            copy(outcome_add(out, tables[i].name, combination_like(&like), tables[i].pointer, tables[i].layout), tables[i].exact,
                  tables[i].bound);
         }
     }
     if ((c->problem.gradients.bias_table = p->bias_table != NULL)) {
         tensor like = c->bias_table;
         like.layout.dtype = combination_compute(c);
-        copy(add(out, "grad_bias_table", combination_like(&like), &a->grad_bias_table, &c->problem.gradients.grad_bias_table),
+        copy(outcome_add(out, "grad_bias_table", combination_like(&like), &a->grad_bias_table,
+                         &c->problem.gradients.grad_bias_table),
              g.dbias_table, b.bias_table);
     }
     double *all[] = {g.dQ,
@@ -199,8 +201,8 @@ static void want_jvp(combination *c, outcome *out)
 {
     const ref_second in = inputs(c), sizes = {.Qd = in.Qd, .Kd = in.Kd, .Vd = in.Vd, .biasd = in.biasd};
     bounds b;
-    output *o = add(out, "tan_o", combination_like(&c->o), &c->args.tan_o, &c->problem.tangents.tan_o);
-    output *lse = add(out, "tan_lse", combination_like(&c->lse), &c->args.tan_lse, NULL);
+    output *o = outcome_add(out, "tan_o", combination_like(&c->o), &c->args.tan_o, &c->problem.tangents.tan_o);
+    output *lse = outcome_add(out, "tan_lse", combination_like(&c->lse), &c->args.tan_lse, NULL);
     const ref_tangents t = {in.Qd, in.Kd, in.Vd, in.biasd, o->exact, lse->exact};
     c->problem.tangents.lse = 1;
     if (out->bare) return;
@@ -218,11 +220,11 @@ static void want_second(combination *c, outcome *out)
     attn_second *want = &c->problem.second;
     attn_args *a = &c->args;
     bounds b = {0};
-    output *o = add(out, "second_grad_o", combination_like(&c->o), &a->second_grad_o, &want->second_grad_o);
-    output *lse = add(out, "second_grad_lse", combination_like(&c->lse), &a->second_grad_lse, NULL);
-    output *q = add(out, "second_q", combination_like(&c->q), &a->second_q, &want->second_q);
-    output *k = add(out, "second_k", combination_like(&c->k), &a->second_k, &want->second_k);
-    output *v = add(out, "second_v", combination_like(&c->v), &a->second_v, &want->second_v);
+    output *o = outcome_add(out, "second_grad_o", combination_like(&c->o), &a->second_grad_o, &want->second_grad_o);
+    output *lse = outcome_add(out, "second_grad_lse", combination_like(&c->lse), &a->second_grad_lse, NULL);
+    output *q = outcome_add(out, "second_q", combination_like(&c->q), &a->second_q, &want->second_q);
+    output *k = outcome_add(out, "second_k", combination_like(&c->k), &a->second_k, &want->second_k);
+    output *v = outcome_add(out, "second_v", combination_like(&c->v), &a->second_v, &want->second_v);
     ref_second s = inputs(c);
     c->problem.gradients.lse = want->grad_lse = 1;
     s.dO2 = o->exact, s.dlse2 = lse->exact, s.Q2 = q->exact, s.K2 = k->exact, s.V2 = v->exact;
@@ -234,7 +236,7 @@ static void want_second(combination *c, outcome *out)
     const double *bound[] = {b.tan_o, b.tan_lse, b.q, b.k, b.v};
     for (int i = 0; i < out->count; i++) copy(&out->of[i], NULL, bound[i]);
     if ((want->bias = c->problem.bias.additive)) {
-        output *bias = add(out, "second_bias", like_bias(c), &a->second_bias, &want->second_bias);
+        output *bias = outcome_add(out, "second_bias", like_bias(c), &a->second_bias, &want->second_bias);
         reduce(s.S2, pairs, bias->got.shape, bias->exact);
         reduce(b.bias, pairs, bias->got.shape, bias->bound);
     }
@@ -274,6 +276,7 @@ void outcome_free(combination *c, outcome *out)
         free(out->of[i].exact);
         free(out->of[i].bound);
     }
+    if (c->statistics) outcome_drop_statistics(c);
     c->args.o = c->o.memory, c->args.lse = c->lse.memory; /* inputs of the next operation */
 }
 

@@ -12,7 +12,7 @@ typedef struct output {
     double *exact, *bound; /* dense, like got.value; the bound in units of the compute type's rounding */
 } output;
 
-enum { OUTCOME_MOST = 14 };
+enum { OUTCOME_MOST = 18 };
 
 typedef struct outcome {
     attn_op op;
@@ -26,6 +26,13 @@ typedef struct outcome {
  * ATTN_BACKWARD in all four types, the other two in f32 and f64. */
 outcome outcome_make(combination *c, attn_op op);
 void outcome_free(combination *c, outcome *out);
+
+/* One more output.  Takes `got` over; the arguments' pointer to it is set, and its layout where there is one. */
+output *outcome_add(outcome *out, const char *name, tensor got, void **pointer, attn_layout *layout);
+/* Weights, row maxima, entropies and column sums, from what ref/ says of a forward; error: that of a score, in units of u. */
+void outcome_want_statistics(combination *c, outcome *out, const double *S, const double *P, const double *lse,
+                             const double *error);
+void outcome_drop_statistics(combination *c);
 
 /* Forward, where `op` needs its results, and `op`.  Returns 0 where this CPU lacks the instruction set. */
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);

@@ -6,104 +6,26 @@
  */
 #include "test.h"
 
-#include "combination/outcome.h"
+#include "combination/differences.h"
 
-#include <math.h>
 #include <time.h>
 
-enum { SEEDS = 500, ALL = -1 };
+enum { SEEDS = 500, INPUTS = 7 }; /* the first inputs are those of dot products */
 
 static const char regressions[] = "tests/gradient/regressions.txt";
 
-/* <dO, O> + <dlse, lse> of the rows that exist. */
-static double loss_of(combination *c)
-{
-    double loss = 0;
-    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
-    tensor_read(&c->o);
-    tensor_read(&c->lse);
-    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++) loss += c->grad_o.value[i] * c->o.value[i];
-    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq; i++)
-        if (isfinite(c->lse.value[i])) loss += c->grad_lse.value[i] * c->lse.value[i];
-    return loss;
-}
-
-/* The inputs that have a gradient, by its name in an outcome. */
-static const char *const gradients[] = {"grad_q", "grad_k", "grad_v", "grad_bias", "grad_slopes", "grad_sink", "grad_scale"};
-enum { INPUTS = 7 };
-
-typedef struct input {
-    tensor *x;        /* NULL: it stays */
-    double *old, *to; /* where it was, and the direction */
-} input;
-
-static void move(const input *in, double step)
-{
-    for (int64_t at = 0; at < in->x->count; at++) tensor_set(in->x, at, in->old[at] + step * in->to[at]);
-}
-
-static double loss_at(combination *c, const input *in, double step)
-{
-    for (int i = 0; i < INPUTS; i++)
-        if (in[i].x) move(&in[i], step);
-    return loss_of(c);
-}
-
-/* Fourth order: the error is far below that of rounding. */
-static double difference(combination *c, const input *in, double step)
-{
-    double near = (loss_at(c, in, step) - loss_at(c, in, -step)) / (2 * step);
-    double far = (loss_at(c, in, 2 * step) - loss_at(c, in, -2 * step)) / (4 * step);
-    return (4 * near - far) / 3;
-}
-
-/* Adds gradient . direction to *sum, and absolute values to *size.  Both lie alike: where the input broadcasts, the gradient has
- * size 1 and is dense. */
-static void expect(const tensor *gradient, const input *in, double *sum, double *size)
-{
-    for (int64_t at = 0; at < in->x->count; at++) {
-        double term = tensor_get(gradient, at) * in->to[at];
-        *sum += term;
-        *size += fabs(term);
-    }
-}
-
-/* What is off, as a fraction of what rounding explains; negative where the input that is to move does not exist. */
 static double off_by(const char *text, int only)
 {
     combination c;
     combination_parse(&c, text, FINITE);
-    outcome out = outcome_make(&c, ATTN_BACKWARD);
-    random_source random = random_from(strlen(text));
-    const int per_head = c.problem.score.scale_kind == ATTN_SCALE_PER_HEAD;
-    tensor *inputs[INPUTS] = {&c.q, &c.k, &c.v, &c.bias, &c.slope, &c.sink, per_head ? &c.scale : NULL};
-    input in[INPUTS] = {{NULL, NULL, NULL}};
-    double expected = 0, size = 0;
-    int any = 0;
-    assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 2));
-    for (int i = 0; i < INPUTS; i++) {
-        const output *gradient = outcome_find(&out, gradients[i]);
-        if (!gradient || !inputs[i] || (only != ALL && only != i)) continue;
-        const int64_t n = inputs[i]->count;
-        any = 1;
-        in[i] = (input){inputs[i], calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, sizeof(double))};
-        assert_true(in[i].old && in[i].to);
-        for (int64_t at = 0; at < n; at++) {
-            in[i].old[at] = tensor_get(inputs[i], at);
-            in[i].to[at] = isfinite(in[i].old[at]) ? random_signed(&random) : 0;
-        }
-        expect(&gradient->got, &in[i], &expected, &size);
-    }
-    double off = any ? fabs(difference(&c, in, 1e-4) - expected) / (1e-7 * (1 + size)) : -1;
-    for (int i = 0; i < INPUTS; i++) free(in[i].old), free(in[i].to);
-    outcome_free(&c, &out);
+    double off = differences_off_by(&c, strlen(text), only);
     combination_free(&c);
-    return isnan(off) ? INFINITY : off;
+    return off;
 }
 
 static void check(const char *text)
 {
-    double off = off_by(text, ALL);
+    double off = off_by(text, DIFFERENCES_ALL);
     if (off > 1) fail_msg("%s: %g times off what differences allow", text, off);
 }
 
@@ -194,7 +116,7 @@ static void test_one_by_one(void **state)
         for (int i = 0; i < INPUTS; i++) {
             random_text(text, sizeof text, (uint64_t)seed);
             double off = off_by(text, i);
-            if (off > 1) fail_msg("%s: %s is %g times off what differences allow", text, gradients[i], off);
+            if (off > 1) fail_msg("%s: %s is %g times off what differences allow", text, differences_gradients[i], off);
             tried[i] += off >= 0;
         }
     for (int i = 0; i < INPUTS; i++) assert_true(tried[i] >= 5);
@@ -210,7 +132,7 @@ static void test_fuzz(void **state)
     if (!seconds) return;
     for (uint64_t seed = (uint64_t)start << 20; difftime(time(NULL), start) < atof(seconds); seed++, tried++) {
         random_text(text, sizeof text, seed);
-        if (off_by(text, ALL) <= 1) continue;
+        if (off_by(text, DIFFERENCES_ALL) <= 1) continue;
         FILE *file = fopen(regressions, "a");
         if (!file) fail_msg("%s: cannot write", regressions);
         (void)fprintf(file, "%s\n", text);

@@ -6,6 +6,7 @@
  */
 #include "test.h"
 
+#include "combination/differences.h"
 #include "combination/outcome.h"
 
 #include <math.h>
@@ -23,10 +24,9 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
     random_problem(&spec, seed, dtype);
     spec.sink = 0;
     spec.empty = SPEC_EMPTY_ZERO;
+    spec.normaliser = (int)(ATTN_NORMALISER_SOFTMAX_ONE + which);
+    if (which == 1) spec.shift = -log((double)spec.shape.len_kv + 1);
     combination_of(c, &spec, (seed / KINDS % 2 ? KIND : 0) | flags);
-    c->problem.score.normaliser = (attn_normaliser)(ATTN_NORMALISER_SOFTMAX_ONE + which);
-    c->ref.normaliser = (ref_normaliser)(REF_BY_SOFTMAX_ONE + which);
-    if (which == 1) c->problem.score.shift = c->ref.shift = -log((double)c->ref.Skv + 1);
 }
 
 static void compare(uint64_t seed, attn_dtype dtype, attn_op op, double *worst)
@@ -64,63 +64,14 @@ static void test_types(void **state)
         }
 }
 
-/* <dO, O> by forward. */
-static double loss_of(combination *c)
-{
-    double loss = 0;
-    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
-    tensor_read(&c->o);
-    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++) loss += c->grad_o.value[i] * c->o.value[i];
-    return loss;
-}
-
-/* With q, k and v moved along a direction that the seed draws. */
-static double moved(combination *c, uint64_t seed, double step)
-{
-    tensor *const all[] = {&c->q, &c->k, &c->v};
-    double *old[3], loss;
-    random_source random = random_from(seed);
-    for (int t = 0; t < 3; t++) {
-        assert_non_null(old[t] = malloc((size_t)all[t]->count * sizeof(double) + 1));
-        for (int64_t i = 0; i < all[t]->count; i++) {
-            old[t][i] = tensor_get(all[t], i);
-            tensor_set(all[t], i, old[t][i] + step * random_signed(&random));
-        }
-    }
-    loss = loss_of(c);
-    for (int t = 0; t < 3; t++) {
-        for (int64_t i = 0; i < all[t]->count; i++) tensor_set(all[t], i, old[t][i]);
-        free(old[t]);
-    }
-    return loss;
-}
-
-/* The step is so small that hardly a score crosses the corner of ReLU, and the error of differences is that of their rounding. */
 static void test_differences(void **state)
 {
-    static const double h = 1e-6;
     (void)state;
     for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 24; seed++) {
         combination c;
         draw(&c, seed, ATTN_F64, FINITE);
-        memset(c.grad_lse.value, 0, (size_t)(c.ref.B * c.ref.Hq * c.ref.Sq) * sizeof(double));
-        for (int64_t i = 0; i < c.grad_lse.count; i++) tensor_set(&c.grad_lse, i, 0);
-        outcome out = outcome_make(&c, ATTN_BACKWARD);
-        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 2));
-        const tensor *const inputs[] = {&c.q, &c.k, &c.v};
-        random_source random = random_from(seed);
-        double expected = 0, size = 0;
-        for (int t = 0; t < 3; t++)
-            for (int64_t i = 0; i < inputs[t]->count; i++) {
-                double term = tensor_get(&out.of[t].got, i) * random_signed(&random);
-                expected += term;
-                size += fabs(term);
-            }
-        double found = (moved(&c, seed, h) - moved(&c, seed, -h)) / (2 * h);
-        if (!(fabs(found - expected) <= 1e-6 * (1 + size)))
-            fail_msg("%s, %s: backward says %.12g, differences %.12g (terms sum to %g)", c.text, names[seed % KINDS], expected,
-                     found, size);
-        outcome_free(&c, &out);
+        double off = differences_off_by(&c, seed, DIFFERENCES_ALL);
+        if (off > 1) fail_msg("%s, %s: %g times off what differences allow", c.text, names[seed % KINDS], off);
         combination_free(&c);
     }
 }
