@@ -36,9 +36,11 @@ static const command_usage usage = {
              "              dot at most combine.weight\n"
              "Used where they are in IN: lengths_q, lengths_kv (how many tokens of each entry are real),\n"
              "cu_seqlens_q, cu_seqlens_kv (sequences end to end in x [token, channel]), mask (1 = keep) and\n"
-             "bias (to be added to the scores), slopes and sink of each head.\n"
+             "bias (to be added to the scores); slopes, sink and scale of each head; with a flag, w\n"
+             "(--score=additive), bias_table (--t5, --clipped), relative_keys, relative_values, relative_u\n"
+             "and relative_v (--rel).\n"
              "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo,\n"
-             "dbias_k dbias_v, or of other kinds d and the name of the weight; dbias, dslopes, dsink.\n"
+             "dbias_k dbias_v, or of other kinds d and the name of the weight; of options likewise.\n"
              "--decode appends N tokens a time to a cache and gives the same but for rounding; with\n"
              "--compare, it is held against all tokens at once.\n"
              "\n"
@@ -112,7 +114,7 @@ static attn_status set_ignored(void *target, const char *name, const char *value
 
 static const option_row layer_options[] = {
     {"output", 'o', "FILE", "where to write: .safetensors or .npz (needed)", set_text},
-    {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: by the names of the weights)", set_text},
+    {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: as weights are named)", set_text},
     {"heads", 0, "N", "query heads (needed for multi-head and latent)", set_number},
     {"heads-kv", 0, "N", "key and value heads (default: as many)", set_number},
     {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", set_number},
@@ -121,7 +123,7 @@ static const option_row layer_options[] = {
     {"rope-base", 0, "B", "how fast the rotations slow down from pair to pair (default: 10000)", set_base},
     {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", set_text},
     {"prefix", 0, "TEXT", "what stands before the names of weights", set_text},
-    {"ignore", 0, "NAME", "leave out mask, bias, slopes or sink (may be repeated)", set_ignored},
+    {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink or scale (may be repeated)", set_ignored},
     {"weights", 0, NULL, "write the attention weights of every head", set_flag},
     {"weights-mean", 0, NULL, "write them averaged over the heads", set_flag},
     {"backward", 0, NULL, "write gradients too; needs dy", set_flag},
@@ -232,7 +234,7 @@ static void print(const layer_work *w, const char *path, double seconds, const d
 
 static attn_status run(layer_work *w, const char *path, const problem_spec *spec, const common_settings *common, attn_error *error)
 {
-    difference list[24];
+    difference list[40];
     int count = 0;
     attn_status status = prepare(w, path, spec, error);
     const double begin = seconds_now();

@@ -2,6 +2,7 @@
  *
  * layer_input.c - what `attn layer` reads beside weights: rows of channels, lengths, and the tensors of options. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "failure.h"
@@ -145,17 +146,6 @@ static attn_status find_pairs(const layer_work *w, const char *name, int keep, i
     return ATTN_OK;
 }
 
-static attn_status find_numbers(const layer_work *w, const char *name, const void **data, attn_error *error)
-{
-    const attn_tensor *t = attn_tensors_find(w->file, name);
-    char shape[SHAPE_TEXT];
-    if (t->rank != 1 || t->shape[0] != w->heads || t->dtype != w->x->dtype)
-        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected %s [%" PRId64 "], one for each head", name,
-                       attn_dtype_name(t->dtype), shape_text(shape, t->rank, t->shape), attn_dtype_name(w->x->dtype), w->heads);
-    *data = t->data;
-    return ATTN_OK;
-}
-
 static int used(const layer_work *w, const char *name)
 {
     const attn_tensor *t = attn_tensors_find(w->file, name);
@@ -164,6 +154,66 @@ static int used(const layer_work *w, const char *name)
     for (const char *const *ignored = w->settings->ignored; *ignored; ignored++)
         if (strcmp(*ignored, name) == 0) return 0;
     return 1;
+}
+
+/* Those with a shape of their own: numbers of each head, and what a flag needs. */
+static attn_status find_tables(layer_work *w, problem_spec *spec, attn_error *error)
+{
+    attn_args *a = &w->attention_args;
+    const layer_settings *s = w->settings;
+    const int multi_head = w->kind == layer_kind_named("multi-head"), xl = strcmp(spec->rel, "xl") == 0,
+              shaw = strncmp(spec->rel, "shaw", 4) == 0;
+    const char *slash = strchr(spec->rel, '/');
+    const int64_t heads = w->heads,
+                  dim = s->head_dim ? s->head_dim
+                        : heads     ? layer_width(w->x) / heads
+                                    : 0,
+                  rows = shaw && slash ? 2 * strtoll(slash + 1, NULL, 10) + 1 : w->len_q + w->len_kv - 1;
+    const struct {
+        const char *name, *flag;
+        int needed; /* by a flag; -1: used where it is there */
+        int rank;
+        int64_t shape[3];
+        const void **data;
+    } tables[] = {
+        {"slopes", "", -1, 1, {heads}, &a->slopes},
+        {"sink", "", -1, 1, {heads}, &a->sink},
+        {"scale", "", -1, 1, {heads}, &a->scale},
+        {"w", "score=additive", strncmp(spec->score, "additive", 8) == 0, 1, {dim}, &a->w},
+        {"bias_table",
+         spec->t5 ? "t5" : "clipped",
+         spec->t5 || spec->clipped,
+         2,
+         {heads, spec->clipped ? 2 * spec->clipped + 1 : 32},
+         &a->bias_table},
+        {"relative_keys", "rel", spec->rel[0] != 0, 3, {heads, rows, dim}, &a->relative_keys},
+        {"relative_values",
+         "rel",
+         strncmp(spec->rel, "shaw-values", 11) == 0,
+         3,
+         {heads, rows, s->head_dim_v ? s->head_dim_v : dim},
+         &a->relative_values},
+        {"relative_u", "rel", xl, 2, {heads, dim}, &a->relative_u},
+        {"relative_v", "rel", xl, 2, {heads, dim}, &a->relative_v},
+    };
+    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    if (!multi_head && (spec->rel[0] || spec->score[0]))
+        return failure(error, ATTN_ERR_ARGUMENT, "--%s is for multi-head layers", spec->rel[0] ? "rel" : "score");
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const attn_tensor *t = attn_tensors_find(w->file, tables[i].name);
+        if (tables[i].needed < 0 ? !used(w, tables[i].name) : !tables[i].needed) continue;
+        shape_text(theirs, tables[i].rank, tables[i].shape);
+        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", tables[i].flag, tables[i].name, theirs);
+        if (t->rank != tables[i].rank || memcmp(t->shape, tables[i].shape, (size_t)t->rank * sizeof *t->shape) != 0 ||
+            t->dtype != w->x->dtype)
+            return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected %s %.80s", t->name, attn_dtype_name(t->dtype),
+                           shape_text(mine, t->rank, t->shape), attn_dtype_name(w->x->dtype), theirs);
+        *tables[i].data = t->data;
+    }
+    if (a->slopes) spec->alibi = SPEC_ALIBI_HEAD;
+    spec->sink = a->sink != NULL;
+    spec->scale_heads = a->scale != NULL;
+    return ATTN_OK;
 }
 
 attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error)
@@ -180,11 +230,7 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     spec.shape = (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, 1, 1};
     if ((spec.mask = used(w, "mask"))) status = find_pairs(w, "mask", 1, &spec.mask_one, &a->mask, error);
     if (status == ATTN_OK && (spec.bias = used(w, "bias"))) status = find_pairs(w, "bias", 0, &spec.bias_one, &a->bias, error);
-    if (status == ATTN_OK && used(w, "slopes")) {
-        spec.alibi = SPEC_ALIBI_HEAD;
-        status = find_numbers(w, "slopes", &a->slopes, error);
-    }
-    if (status == ATTN_OK && (spec.sink = used(w, "sink"))) status = find_numbers(w, "sink", &a->sink, error);
+    if (status == ATTN_OK) status = find_tables(w, &spec, error);
     /* tokens that are padding are not decoded: nor are they, then, with all at once */
     if (w->settings->decode && !w->context && w->index[LENGTHS_KV]) a->lengths_q = w->index[LENGTHS_KV];
     if (status == ATTN_OK) status = problem_build(&spec, &w->attention, error);
@@ -192,6 +238,7 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
 
     w->attention.shape = (attn_shape){0};
     w->attention.q = w->attention.k = w->attention.v = w->attention.o = (attn_layout){0};
+    if (a->w) w->attention.score.w.dtype = w->x->dtype;
     w->attention.want.weights = w->settings->weights;
     w->attention.mask.index_dtype = ATTN_I64;
     w->attention.mask.packed = w->index[BEGINS_Q] != NULL;

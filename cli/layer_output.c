@@ -31,7 +31,14 @@ static attn_status add_option_gradients(layer_work *w, attn_error *error)
         void *to;
     } all[] = {{"bias", "dbias", a->bias, &wanted->bias, &a->grad_bias},
                {"slopes", "dslopes", a->slopes, &wanted->slopes, &a->grad_slopes},
-               {"sink", "dsink", a->sink, &wanted->sink, &a->grad_sink}};
+               {"sink", "dsink", a->sink, &wanted->sink, &a->grad_sink},
+               {"scale", "dscale", a->scale, &wanted->scale, &a->grad_scale},
+               {"w", "dw", a->w, &wanted->w, &a->grad_w},
+               {"bias_table", "dbias_table", a->bias_table, &wanted->bias_table, &a->grad_bias_table},
+               {"relative_keys", "drelative_keys", a->relative_keys, &wanted->relative, &a->grad_relative_keys},
+               {"relative_values", "drelative_values", a->relative_values, &wanted->relative, &a->grad_relative_values},
+               {"relative_u", "drelative_u", a->relative_u, &wanted->relative, &a->grad_relative_u},
+               {"relative_v", "drelative_v", a->relative_v, &wanted->relative, &a->grad_relative_v}};
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == ATTN_OK; i++) {
         const attn_tensor *t = attn_tensors_find(w->file, all[i].name);

@@ -89,6 +89,7 @@ good='q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8'
     refused_weights "--rope is for multi-head layers; the weights of a latent layer say what is rotated" "--heads=2 --rope" 2 $good o_proj.weight:f32:8x8
     refused_weights "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer say them" \
         "--heads=2 --heads-kv=1" 2 $good o_proj.weight:f32:8x8
+    refused_weights "--rel is for multi-head layers" "--heads=2 --rel=full" 2 $good o_proj.weight:f32:8x8
     refused_weights "a latent layer needs --heads=N" "" 2 $good o_proj.weight:f32:8x8
 }
 good='w:f32:4 state.weight:f32:4x8'
@@ -133,7 +134,11 @@ heads='--heads=4 --heads-kv=2'
     refused 2 "attn layer: odd.safetensors: --decode reads no tensor 'mask'; --ignore=mask leaves it out" \
         layer odd.safetensors -o out.npz $heads --causal --decode
     "$MAKE" odd.safetensors $small sink:f32:2
-    refused 2 "attn layer: odd.safetensors: tensor 'sink' is f32 [2]; expected f32 [4], one for each head" layer odd.safetensors -o out.npz $heads
+    refused 2 "attn layer: odd.safetensors: tensor 'sink' is f32 [2]; expected f32 [4]" layer odd.safetensors -o out.npz $heads
+    refused 2 "attn layer: small.safetensors: --t5 needs a tensor 'bias_table' [4, 32]" layer small.safetensors -o out.npz $heads --t5
+    refused 2 "attn layer: small.safetensors: --rel needs a tensor 'relative_keys' [4, 7, 2]" layer small.safetensors -o out.npz $heads --rel=shaw/3
+    "$MAKE" odd.safetensors $small bias_table:f32:4x7
+    refused 2 "attn layer: odd.safetensors: tensor 'bias_table' is f32 [4, 7]; expected f32 [4, 5]" layer odd.safetensors -o out.npz $heads --clipped=2
     "$MAKE" odd.safetensors $small lengths_kv:i32:3:3
     refused 2 "attn layer: odd.safetensors: tensor 'lengths_kv' has 3 numbers; x has a batch of 2" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small lengths_kv:i32:2:6
