@@ -84,9 +84,11 @@ static attn_status make_plans(decoder *d, attn_error *error)
     look.want.weights = 1;
     backward.op = ATTN_BACKWARD;
     backward.gradients.w = 1;
-    attn_status status = attn_plan_create(&d->forward, &d->problem, NULL, error);
-    if (status == ATTN_OK) status = attn_plan_create(&d->look, &look, NULL, error);
-    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, NULL, error);
+    /* so small a step is done before threads are awake, and they would take the cores from those of the BLAS */
+    const attn_options alone = {.struct_size = sizeof alone, .threads = 1};
+    attn_status status = attn_plan_create(&d->forward, &d->problem, &alone, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->look, &look, &alone, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, &alone, error);
     const attn_plan *const plans[] = {d->forward, d->look, d->backward};
     for (int n = 0; n < 3 && status == ATTN_OK; n++)
         if (attn_plan_workspace_size(plans[n]) > d->workspace_size) d->workspace_size = attn_plan_workspace_size(plans[n]);

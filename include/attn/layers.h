@@ -110,7 +110,8 @@ typedef struct attn_layer_args {
     const int64_t *positions_q;  /* of the rotation: [batch][len_q], packed: [total tokens]; NULL: 0, 1, 2 ... of each entry */
     const int64_t *positions_kv; /* [batch][len_kv] */
     const attn_args *attention;  /* pointers and numbers that the options of attn_layer.attention need; may be NULL */
-    const attn_options *options; /* threads of the attention, instruction set, allocator; may be NULL */
+    const attn_options *options; /* threads of the attention (0: as always, but one where it is short and the BLAS has threads of
+                                    its own), instruction set, allocator; may be NULL */
 
     attn_sequence grad_output; /* backward: [batch, len_q, dim_output], read only */
     attn_sequence grad_query;  /* written, like query; data NULL: not wanted.  Where key is the query, its gradient joins here, */

@@ -93,9 +93,31 @@ attn_status call_save(call *c, attn_error *error)
     return saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
 }
 
+/* Of OpenBLAS, where that is the BLAS: 1 if its threads are its own, and how many there are. */
+extern int openblas_get_parallel(void) __attribute__((weak));
+extern int openblas_get_num_threads(void) __attribute__((weak));
+
+/* Threads that have done their share look out for more, at full speed, for some milliseconds: those of OpenMP and those of OpenBLAS
+ * take the cores from each other. Measured on two, an attention in threads between two products costs 8 ms more than it saves, so
+ * one that is short stays on the calling thread, unless the caller says how many. */
+static int is_short(const attn_options *options, const attn_problem *p)
+{
+    const attn_shape *s = &p->shape;
+    const double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv,
+                 work = (p->op == ATTN_BACKWARD ? 5 : 2) * pairs * (double)(s->dim_qk + s->dim_v);
+    if (options && (options->threads || options->parallel_for)) return 0;
+    return work < 1e9 && openblas_get_parallel && openblas_get_num_threads && openblas_get_parallel() == 1 &&
+           openblas_get_num_threads() > 1;
+}
+
 attn_status call_plan(call *c, const attn_problem *problem, attn_error *error)
 {
-    TRY(attn_plan_create(&c->plan, problem, c->args->options, error));
+    attn_options options = {.struct_size = sizeof options};
+    const attn_options *given = c->args->options;
+    const int alone = is_short(given, problem);
+    if (alone && given) options = *given;
+    if (alone) options.threads = 1;
+    TRY(attn_plan_create(&c->plan, problem, alone ? &options : given, error));
     c->workspace_size = attn_plan_workspace_size(c->plan);
     return memory_take(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
 }
