@@ -8,7 +8,7 @@
 
 #include "color.h"
 
-enum { LEFT = 64, TOP = 26, BOTTOM = 44, LEGEND = 20, RIGHT = 8 };
+enum { LEFT = 64, TOP = 26, BOTTOM = 44, LEGEND = 20, RIGHT = 8, MOST_TICKS = 40 };
 
 static double share(const chart_axis *a, double value)
 {
@@ -32,12 +32,6 @@ static double names_height(const chart *c)
     return c->names ? fmin(most, 130) * 0.82 : 0;
 }
 
-void chart_size(const chart *c, double *width, double *height)
-{
-    *width = fmax(LEFT + width_of(c) + RIGHT, 1.1 * figure_text_width(c->title));
-    *height = TOP + height_of(c) + BOTTOM + names_height(c) + LEGEND * legend_rows(c);
-}
-
 void chart_range(chart_axis *axis, int64_t count, const double *values)
 {
     double low = INFINITY, high = -INFINITY;
@@ -57,8 +51,6 @@ void chart_range(chart_axis *axis, int64_t count, const double *values)
 }
 
 /* ---- axes ---- */
-
-enum { MOST_TICKS = 40 };
 
 /* Ticks at 1, 2 or 5 times a power of ten, five to ten of them. */
 static int linear_ticks(const chart_axis *a, double *ticks)
@@ -108,6 +100,22 @@ static int ticks_of(const chart_axis *a, double *ticks)
     return a->scale == AXIS_LINEAR ? linear_ticks(a, ticks) : log_ticks(a, ticks);
 }
 
+/* What stands left of the axes: the label of y, and its longest tick. */
+static double left_of(const chart *c)
+{
+    double ticks[MOST_TICKS], most = 0;
+    char text[32];
+    const int count = ticks_of(&c->y, ticks);
+    for (int k = 0; k < count; k++) most = fmax(most, figure_text_width(tick_text(ticks[k], text)));
+    return fmax(LEFT, most + 30);
+}
+
+void chart_size(const chart *c, double *width, double *height)
+{
+    *width = fmax(left_of(c) + width_of(c) + RIGHT, 1.1 * figure_text_width(c->title));
+    *height = TOP + height_of(c) + BOTTOM + names_height(c) + LEGEND * legend_rows(c);
+}
+
 static void draw_axes(figure *f, const chart *c, const chart_space *s)
 {
     double ticks[MOST_TICKS];
@@ -135,7 +143,7 @@ static void draw_axes(figure *f, const chart *c, const chart_space *s)
     figure_group_end(f);
     figure_box(f, "frame", s->left, s->top, s->width, s->height, NULL);
     figure_text(f, "quiet middle", s->left + s->width / 2, bottom + 36 + names_height(c), "%s", c->x.label);
-    figure_turned_text(f, "quiet middle", s->left - LEFT + 14, s->top + s->height / 2, 90, c->y.label);
+    figure_turned_text(f, "quiet middle", s->left - left_of(c) + 14, s->top + s->height / 2, 90, c->y.label);
 }
 
 static const char *class_of(const chart_series *s, char text[32])
@@ -163,11 +171,11 @@ static void draw_legend(figure *f, const chart *c, double x, double y)
 
 chart_space chart_frame(figure *f, const chart *c, double x, double y)
 {
-    const chart_space s = {x + LEFT, y + TOP, width_of(c), height_of(c), c->x, c->y};
+    const chart_space s = {x + left_of(c), y + TOP, width_of(c), height_of(c), c->x, c->y};
     figure_group(f, "panel", c->title);
     figure_text(f, "name", x, y + 12, "%s", c->title);
     draw_axes(f, c, &s);
-    draw_legend(f, c, x + LEFT, y + TOP + height_of(c) + BOTTOM + names_height(c) + 10);
+    draw_legend(f, c, s.left, y + TOP + height_of(c) + BOTTOM + names_height(c) + 10);
     return s;
 }
 

@@ -19,17 +19,18 @@ spec = importlib.util.spec_from_file_location("driver", pathlib.Path(__file__).p
 driver = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(driver)
 
-# Texts that touch: upright ones only, since the box of a turned one is larger than it is.
+# Texts that touch: upright and vertical ones, since the box of one turned by less is larger than it is.
 CROWDED = """(() => {
-  const upright = [...document.querySelectorAll('svg text')].filter((t) => !t.hasAttribute('transform') && t.textContent.trim());
-  const boxes = upright.map((t) => [t.getBBox(), t.textContent]);
+  const upright = [...document.querySelectorAll('svg text')].filter((t) => t.textContent.trim() && (!t.hasAttribute('transform') || t.getAttribute('transform').includes('rotate(-90)')));
+  const scale = document.querySelector('svg').getScreenCTM().a;
+  const boxes = upright.map((t) => [t.getBoundingClientRect(), t.textContent]);
   const found = [];
   for (let i = 0; i < boxes.length; i++)
     for (let j = 0; j < i; j++) {
       const [a, s] = boxes[i], [b, t] = boxes[j];
       const wide = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
       const high = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
-      if (wide > 1 && high > 6) found.push(`${s} / ${t}`);
+      if (wide > 1 * scale && high > 6 * scale) found.push(`${s} / ${t}`);
     }
   return found.slice(0, 5);
 })()"""
