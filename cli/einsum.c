@@ -165,10 +165,14 @@ static attn_status read_sizes(contraction *c, const char *text, attn_error *erro
         char *end;
         const char letter = *text;
         const long long size = text[1] == '=' ? strtoll(text + 2, &end, 10) : 0;
-        if (size < 1 || size > 1 << 30 || (*end && *end != ','))
+        if (text[1] != '=' || end == text + 2 || (*end && *end != ','))
             return failure(error, ATTN_ERR_ARGUMENT, "sizes (%.40s) are not like b=2,h=8", text);
         if (!isalpha((unsigned char)letter) || !occurrences(c, letter))
             return failure(error, ATTN_ERR_ARGUMENT, "sizes name %c, which is no index of %.100s", letter, c->text);
+        if (size < 1 || size > 1 << 30)
+            return failure(error, ATTN_ERR_ARGUMENT, "the size of %c (%.*s) is not within 1 and %d", letter, (int)(end - text - 2),
+                           text + 2, 1 << 30);
+        if (c->size[(unsigned char)letter]) return failure(error, ATTN_ERR_ARGUMENT, "sizes name %c twice", letter);
         c->size[(unsigned char)letter] = size;
         text = *end ? end + 1 : end;
     }

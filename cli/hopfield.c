@@ -82,6 +82,11 @@ typedef struct work {
     double *energies;
 } work;
 
+static double number_of(const void *array, attn_dtype dtype, int64_t i)
+{
+    return dtype == ATTN_F64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
+}
+
 static attn_status find_rows(const work *w, const char *name, const attn_tensor **t, attn_error *error)
 {
     *t = attn_tensors_find(w->file, name);
@@ -90,13 +95,14 @@ static attn_status find_rows(const work *w, const char *name, const attn_tensor 
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; it must be f32 or f64", name, attn_dtype_name((*t)->dtype));
     if ((*t)->rank != 2 || (*t)->shape[0] < 1 || (*t)->shape[1] < 1)
         return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is not [row, channel] with a row and a channel at least", name);
+    for (int64_t i = 0; i < (*t)->shape[0] * (*t)->shape[1]; i++)
+        if (!isfinite(number_of((*t)->data, (*t)->dtype, i)))
+            return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' has %g at row %" PRId64 ", channel %" PRId64, name,
+                           number_of((*t)->data, (*t)->dtype, i), i / (*t)->shape[1], i % (*t)->shape[1]);
     return ATTN_OK;
 }
 
-static double number_at(const work *w, const void *array, int64_t i)
-{
-    return w->memory.dtype == ATTN_F64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
-}
+static double number_at(const work *w, const void *array, int64_t i) { return number_of(array, w->memory.dtype, i); }
 
 /* Each pattern with noise. */
 static attn_status add_noise(work *w, attn_error *error)
@@ -232,7 +238,8 @@ int attn_cmd_hopfield(int argc, char **argv)
     if (early >= 0) return early;
     if (operand == argc) return command_fail_missing("hopfield", "input file", "attn hopfield patterns.safetensors --beta=8");
     attn_status status = attn_tensors_read(&w.file, argv[operand], &error);
-    if (status == ATTN_OK) status = prepare(&w, &error);
+    if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* which names the file */
+    status = prepare(&w, &error);
     if (status == ATTN_OK) status = retrieve(&w, &error);
     if (status == ATTN_OK) print(&w);
     const int result = status == ATTN_OK ? EXIT_DONE : command_fail("hopfield", argv[operand], &error);

@@ -31,6 +31,10 @@ refused 2 "attn einsum: ->: no index before the arrow" einsum -- "->"
 refused 2 "attn einsum: ij: sizes name k, which is no index of ij->ij" einsum ij --sizes=k=2
 refused 2 "attn einsum: ij: sizes do not name j" einsum ij --sizes=i=2
 refused 2 "attn einsum: ij: sizes (i=x) are not like b=2,h=8" einsum ij --sizes=i=x
+refused 2 "attn einsum: ij: sizes (i2) are not like b=2,h=8" einsum ij --sizes=i2
+refused 2 "attn einsum: ij: the size of i (0) is not within 1 and 1073741824" einsum ij --sizes=i=0,j=3
+refused 2 "attn einsum: ij: the size of j (9223372036854775808) is not within 1 and 1073741824" einsum ij --sizes=i=1,j=9223372036854775808
+refused 2 "attn einsum: ij: sizes name i twice" einsum ij --sizes=i=2,i=3,j=1
 refused 2 "attn einsum: dot_produkt: no contraction is named so (nearest: dot_product)" einsum dot_produkt
 
 tap_done
