@@ -2,7 +2,6 @@
  *
  * layer_input.c - what `attn layer` reads beside weights: rows of channels, lengths, and the tensors of options. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "failure.h"
@@ -156,63 +155,68 @@ static int used(const layer_work *w, const char *name)
     return 1;
 }
 
-/* Those with a shape of their own: numbers of each head, and what a flag needs. */
-static attn_status find_tables(layer_work *w, problem_spec *spec, attn_error *error)
+/* What the tensors that are there say of the problem. */
+static void tell_terms(const layer_work *w, problem_spec *spec)
 {
+    const attn_tensor *weights = attn_tensors_find(w->file, "w"), *table = attn_tensors_find(w->file, "bias_table"),
+                      *keys = attn_tensors_find(w->file, "relative_keys");
+    if (used(w, "slopes")) spec->alibi = SPEC_ALIBI_HEAD;
+    spec->sink = used(w, "sink");
+    spec->scale_heads = used(w, "scale");
+    if (weights && problem_has_w(spec)) {
+        const int biases =
+            problem_score_kind(spec) == ATTN_SCORE_ADDITIVE && weights->rank > 1 && weights->shape[weights->rank - 2] == 2;
+        spec->w = (weights->rank > 2 ? SPEC_W_HEADS : 0) | (biases ? SPEC_W_BIAS : 0);
+    }
+    if (table && table->rank == 1 && (spec->t5 || spec->clipped)) spec->shared |= SPEC_SHARED_TABLE;
+    if (keys && keys->rank == 2 && spec->rel[0]) spec->shared |= SPEC_SHARED_REL;
+}
+
+/* Those with a shape of their own: numbers of each head, and what a flag needs. */
+static attn_status find_terms(layer_work *w, const problem_spec *spec, attn_error *error)
+{
+    const attn_problem *p = &w->attention;
+    const attn_shape *s = &p->shape;
     attn_args *a = &w->attention_args;
-    const layer_settings *s = w->settings;
-    const int multi_head = w->kind == layer_kind_named("multi-head"), xl = strcmp(spec->rel, "xl") == 0,
-              shaw = strncmp(spec->rel, "shaw", 4) == 0;
-    const char *slash = strchr(spec->rel, '/');
-    const int64_t heads = w->heads,
-                  dim = s->head_dim ? s->head_dim
-                        : heads     ? layer_width(w->x) / heads
-                                    : 0,
-                  rows = shaw && slash ? 2 * strtoll(slash + 1, NULL, 10) + 1 : w->len_q + w->len_kv - 1;
+    const int64_t heads = s->heads_q, of_table = p->bias_table.shared ? 1 : heads, of_rel = p->relative.shared ? 1 : heads;
+    int64_t size[4];
+    problem_w_size(p, size);
     const struct {
         const char *name, *flag;
-        int needed; /* by a flag; -1: used where it is there */
-        int rank;
+        int needed;
         int64_t shape[3];
         const void **data;
-    } tables[] = {
-        {"slopes", "", -1, 1, {heads}, &a->slopes},
-        {"sink", "", -1, 1, {heads}, &a->sink},
-        {"scale", "", -1, 1, {heads}, &a->scale},
-        {"w", "score=additive", strncmp(spec->score, "additive", 8) == 0, 1, {dim}, &a->w},
+    } terms[] = {
+        {"slopes", "", spec->alibi, {1, 1, heads}, &a->slopes},
+        {"sink", "", spec->sink, {1, 1, heads}, &a->sink},
+        {"scale", "", spec->scale_heads, {1, 1, heads}, &a->scale},
+        {"w", "score", problem_has_w(spec), {size[1], size[2], size[3]}, &a->w},
         {"bias_table",
          spec->t5 ? "t5" : "clipped",
-         spec->t5 || spec->clipped,
-         2,
-         {heads, spec->clipped ? 2 * spec->clipped + 1 : 32},
+         p->bias_table.used,
+         {1, of_table, problem_buckets(&p->bias_table)},
          &a->bias_table},
-        {"relative_keys", "rel", spec->rel[0] != 0, 3, {heads, rows, dim}, &a->relative_keys},
-        {"relative_values",
-         "rel",
-         strncmp(spec->rel, "shaw-values", 11) == 0,
-         3,
-         {heads, rows, s->head_dim_v ? s->head_dim_v : dim},
-         &a->relative_values},
-        {"relative_u", "rel", xl, 2, {heads, dim}, &a->relative_u},
-        {"relative_v", "rel", xl, 2, {heads, dim}, &a->relative_v},
+        {"relative_keys", "rel", p->relative.keys, {of_rel, p->relative.rows, s->dim_qk}, &a->relative_keys},
+        {"relative_values", "rel", p->relative.values, {of_rel, p->relative.rows, s->dim_v}, &a->relative_values},
+        {"relative_u", "rel", p->relative.u, {1, heads, s->dim_qk}, &a->relative_u},
+        {"relative_v", "rel", p->relative.v, {1, heads, s->dim_qk}, &a->relative_v},
     };
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
-    if (!multi_head && (spec->rel[0] || spec->score[0]))
-        return failure(error, ATTN_ERR_ARGUMENT, "--%s is for multi-head layers", spec->rel[0] ? "rel" : "score");
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        const attn_tensor *t = attn_tensors_find(w->file, tables[i].name);
-        if (tables[i].needed < 0 ? !used(w, tables[i].name) : !tables[i].needed) continue;
-        shape_text(theirs, tables[i].rank, tables[i].shape);
-        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", tables[i].flag, tables[i].name, theirs);
-        if (t->rank != tables[i].rank || memcmp(t->shape, tables[i].shape, (size_t)t->rank * sizeof *t->shape) != 0 ||
-            t->dtype != w->x->dtype)
+    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
+        const attn_tensor *t = attn_tensors_find(w->file, terms[i].name);
+        if (!terms[i].needed) continue;
+        int rank = 3;
+        while (rank > 1 && terms[i].shape[3 - rank] == 1) rank--;
+        const int64_t *want = terms[i].shape + 3 - rank;
+        shape_text(theirs, rank, want);
+        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", terms[i].flag, terms[i].name, theirs);
+        int ones = 0; /* leading axes of size 1 say nothing */
+        while (t->rank - ones > rank && t->shape[ones] == 1) ones++;
+        if (t->rank - ones != rank || memcmp(t->shape + ones, want, (size_t)rank * sizeof *want) != 0 || t->dtype != w->x->dtype)
             return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected %s %.80s", t->name, attn_dtype_name(t->dtype),
                            shape_text(mine, t->rank, t->shape), attn_dtype_name(w->x->dtype), theirs);
-        *tables[i].data = t->data;
+        *terms[i].data = t->data;
     }
-    if (a->slopes) spec->alibi = SPEC_ALIBI_HEAD;
-    spec->sink = a->sink != NULL;
-    spec->scale_heads = a->scale != NULL;
     return ATTN_OK;
 }
 
@@ -227,13 +231,19 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
                        spec.order ? "layout" : "offset");
     spec.rope = 0; /* the layer's own */
     spec.dtype = w->x->dtype == ATTN_F64 ? SPEC_F64 : SPEC_F32;
-    spec.shape = (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, 1, 1};
+    const int multi_head = w->kind == layer_kind_named("multi-head");
+    if (!multi_head && (spec.rel[0] || spec.score[0]))
+        return failure(error, ATTN_ERR_ARGUMENT, "--%s is for multi-head layers", spec.rel[0] ? "rel" : "score");
+    const layer_settings *s = w->settings;
+    const int64_t dim = s->head_dim ? s->head_dim : w->heads ? layer_width(w->x) / w->heads : 0;
+    spec.shape = (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, dim, s->head_dim_v ? s->head_dim_v : dim};
     if ((spec.mask = used(w, "mask"))) status = find_pairs(w, "mask", 1, &spec.mask_one, &a->mask, error);
     if (status == ATTN_OK && (spec.bias = used(w, "bias"))) status = find_pairs(w, "bias", 0, &spec.bias_one, &a->bias, error);
-    if (status == ATTN_OK) status = find_tables(w, &spec, error);
+    tell_terms(w, &spec);
     /* tokens that are padding are not decoded: nor are they, then, with all at once */
     if (w->settings->decode && !w->context && w->index[LENGTHS_KV]) a->lengths_q = w->index[LENGTHS_KV];
     if (status == ATTN_OK) status = problem_build(&spec, &w->attention, error);
+    if (status == ATTN_OK) status = find_terms(w, &spec, error);
     if (status != ATTN_OK) return status;
 
     w->attention.shape = (attn_shape){0};

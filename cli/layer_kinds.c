@@ -85,7 +85,8 @@ static attn_status multi_head_add_gradients(layer_work *w, attn_error *error)
     const attn_projection *from[] = {&w->weights.query, &w->weights.key, &w->weights.value, &w->weights.output};
     attn_projection *to[] = {&w->gradients.query, &w->gradients.key, &w->gradients.value, &w->gradients.output};
     const attn_layer *l = &w->layer;
-    const int64_t key = l->dim_key ? l->dim_key : l->dim_model, keys = l->heads_kv * l->head_dim,
+    const int64_t key = l->dim_key ? l->dim_key : l->dim_model,
+                  key_dim = w->attention.score.dim_k ? w->attention.score.dim_k : l->head_dim, keys = l->heads_kv * key_dim,
                   values = l->heads_kv * l->head_dim_v,
                   shape[4][2] = {
                       {l->heads_q * l->head_dim, l->dim_model}, {keys, key}, {values, key}, {w->width, l->heads_q * l->head_dim_v}};
@@ -108,7 +109,7 @@ static attn_status multi_head_backward(const layer_work *w, attn_error *error)
 static void multi_head_cache(const layer_work *w, attn_cache *cache)
 {
     cache->heads_kv = w->layer.heads_kv;
-    cache->dim_qk = w->layer.head_dim;
+    cache->dim_qk = w->attention.score.dim_k ? w->attention.score.dim_k : w->layer.head_dim;
     cache->dim_v = w->layer.head_dim_v;
 }
 
