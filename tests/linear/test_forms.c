@@ -258,10 +258,22 @@ static void test_last_row(void **state)
     linear_case_free(&c);
 }
 
-/* Memory grows with n for the O(n) numbers of backward, by sqrt(n) for states, and not at all for forward. */
+static size_t backward_bytes(attn_linear_problem p, attn_linear_form form, attn_linear_decay decay, attn_linear_rule rule)
+{
+    const attn_options options = {.struct_size = sizeof options, .threads = 1};
+    attn_linear_plan *plan;
+    p.op = ATTN_BACKWARD, p.form = form, p.decay = decay, p.rule = rule;
+    if (rule) p.denominator = ATTN_DENOMINATOR_NONE;
+    assert_int_equal(attn_linear_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+    const size_t bytes = attn_linear_workspace_size(plan);
+    attn_linear_plan_destroy(plan);
+    return bytes;
+}
+
+/* Memory grows with sqrt(n) where states are kept, with a number a token for a decay per head, and not at all else. */
 static void test_memory(void **state)
 {
-    size_t forward[2], recurrent[2];
+    size_t forward[2], recurrent[2], chunked[2], decayed[2], delta[2];
     attn_linear_description d[2] = {{.struct_size = sizeof *d}, {.struct_size = sizeof *d}};
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -273,13 +285,16 @@ static void test_memory(void **state)
         forward[i] = attn_linear_workspace_size(plan);
         assert_int_equal(attn_linear_plan_describe(plan, &d[i], NULL), ATTN_OK);
         attn_linear_plan_destroy(plan);
-        p.op = ATTN_BACKWARD, p.form = ATTN_LINEAR_RECURRENT;
-        assert_int_equal(attn_linear_plan_create(&plan, &p, &options, NULL), ATTN_OK);
-        recurrent[i] = attn_linear_workspace_size(plan);
-        attn_linear_plan_destroy(plan);
+        recurrent[i] = backward_bytes(p, ATTN_LINEAR_RECURRENT, ATTN_DECAY_NONE, ATTN_RULE_ADD);
+        chunked[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, ATTN_DECAY_NONE, ATTN_RULE_ADD);
+        decayed[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, ATTN_DECAY_HEAD, ATTN_RULE_ADD);
+        delta[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, ATTN_DECAY_CHANNEL, ATTN_RULE_DELTA);
     }
     assert_int_equal(forward[0], forward[1]);
     assert_true(recurrent[1] < 5 * recurrent[0]);
+    assert_true(delta[1] < 5 * delta[0]);
+    assert_int_equal(chunked[0], chunked[1]);
+    assert_int_equal(decayed[1] - decayed[0], (65536 - 4096) * sizeof(double));
     assert_true(fabs(d[1].flops / d[0].flops - 16) < 0.1); /* work grows with n */
 }
 

@@ -58,6 +58,7 @@ static attn_linear_problem draw(uint64_t number, attn_dtype *dtype)
     if (p.rule == ATTN_RULE_LOW_RANK && p.form != ATTN_LINEAR_RECURRENT) p.form = ATTN_LINEAR_AUTO;
     if (below(&state, 2)) p.chunk = 1 + below(&state, 60);
     if (below(&state, 3) == 0) p.scale_kind = ATTN_SCALE_VALUE, p.scale = 0.7;
+    if (below(&state, 3) == 0) p.epsilon = (double)(1 + below(&state, 300)) / 10; /* many denominators are below it */
     return p;
 }
 

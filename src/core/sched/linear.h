@@ -23,8 +23,8 @@ typedef struct attn_linear_scratch {
     int64_t lanes;                        /* ATTN_LINEAR_LANES of [tile_q] */
     int64_t logs;                         /* [chunk]: sums of log(decay) from the chunk's first token on */
     int64_t weights;                      /* [chunk]: what each row weighs in the state */
-    int64_t factors;                      /* [group][len_q]: scale / n_i */
-    int64_t terms;                        /* [group][len_q]: what each row adds to its scores in backward */
+    int64_t factors;                      /* [group][chunk]: scale / n_i */
+    int64_t terms;                        /* [group][chunk]: what each row adds to its scores in backward */
     int64_t decay;                        /* double [len_kv]: gradient of the sums of log(decay) */
     int64_t gates;                        /* [chunk][ld_f], or [chunk] of one decay per head: decays, recurrent and gated */
     int64_t W, U, N, dU, beta;            /* [chunk][ld_v] four times, [chunk]: gated; see linear_gated_backward.c */
@@ -130,11 +130,8 @@ double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);
 void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates);
 /* n becomes the guarded denominator; *clamped = 1 where it does not depend on n. */
 double attn_linear_guard(const attn_linear_problem *problem, double n, int *clamped);
-/* factors, and terms with a denominator, of n queries of query head h (number `in_group` of its group), and A as below; or of all
- * queries, without A. */
-void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);
-void attn_linear_all_terms(const attn_linear_head *head);
-/* A [n][ld_v]: rows of grad_o times their factors. */
+/* A [n][ld_v]: rows of grad_o of query head h (number `in_group` of its group) times their factors; and their terms where there is
+ * a denominator. */
 void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);
 /* Rows first .. end-1 of an output [.., .., dim] = 0. */
 void attn_linear_clear(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t end,

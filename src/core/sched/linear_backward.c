@@ -49,7 +49,7 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     w->linear->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, soon);
     if (w->normalised) {
         terms = attn_linear_lanes(head, LANES_TERM);
-        attn_linear_spread(w, part(head, w->scratch.terms, in_group * p->shape.len_q), first + at, rows, width, terms, 0, 1, 0);
+        attn_linear_spread(w, part(head, w->scratch.terms, in_group * w->chunk), at, rows, width, terms, 0, 1, 0);
         w->linear->add_lanes(width, w->dim_f, part(head, w->scratch.sum, 0), terms, Gt);
     }
     if (chunk) {
@@ -72,12 +72,13 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     attn_linear_store_query_gradient(head, h, first + at, rows, F, G);
 }
 
-/* Asks for the queries of the chunk at `first`, and for what their gradients read beside them. */
+/* Asks for the queries of the chunk at `first`, and for what their scaled gradients are made of. */
 static void ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
 {
     const attn_linear_problem *p = &head->walk->problem;
     attn_linear_ask(head, head->args->q, &p->q, h, first, head->len_q, p->shape.dim_qk, soon);
     attn_linear_ask(head, head->args->grad_o, &p->grad_o, h, first, head->len_q, p->shape.dim_v, soon);
+    if (head->walk->normalised) attn_linear_ask(head, head->args->o, &p->o, h, first, head->len_q, p->shape.dim_v, soon);
 }
 
 static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
@@ -91,10 +92,9 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_chun
         *soon = (attn_soon){0};
         if (chunk && last) attn_linear_ask_keys(head, next, soon);
         ask_queries(head, next_head, next, soon);
-        if (w->normalised) attn_linear_ask(head, head->args->o, &p->o, next_head, next, head->len_q, p->shape.dim_v, soon);
         attn_linear_ask(head, head->args->grad_q, &p->grad_q, next_head, next, head->len_q, p->shape.dim_qk, soon);
         attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, 0));
-        attn_linear_row_terms(head, h, k, first, n, part(head, w->scratch.A, 0));
+        attn_linear_scaled_gradient(head, h, k, first, n, part(head, w->scratch.A, 0));
         for (int64_t at = 0; at < n; at += w->tile_q) query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at), soon);
     }
 }
@@ -112,7 +112,7 @@ static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chu
     for (int64_t k = 0; k < w->group; k++) {
         const void *F = part(head, w->scratch.Qf, (k * w->chunk + at) * w->ld_f);
         const void *A = part(head, w->scratch.A, (k * w->chunk + at) * w->ld_v);
-        const void *terms = w->normalised ? part(head, w->scratch.terms, k * p->shape.len_q + chunk->first + at) : NULL;
+        const void *terms = w->normalised ? part(head, w->scratch.terms, k * w->chunk + at) : NULL;
         w->linear->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, soon);
         w->linear->pairs(width, n, dv, Vt, A, w->ld_v, dS, soon);
         w->linear->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
@@ -154,9 +154,8 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
     attn_linear_store_key_gradient(head, chunk->first + at, rows, F, G);
 }
 
-/* Queries first .. first+n-1 of head k of the group, already loaded, enter R and r, with the chunk's decay (NULL: none). */
-static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t first, int64_t n, const attn_linear_chunk *chunk,
-                           attn_soon *soon)
+/* The n queries of head k of the group that are loaded enter R and r, with the chunk's decay (NULL: none). */
+static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, const attn_linear_chunk *chunk, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
@@ -167,7 +166,7 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t firs
     w->linear->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
     w->linear->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v, soon);
     if (!w->normalised) return;
-    const void *terms = part(head, w->scratch.terms, k * p->shape.len_q + first);
+    const void *terms = part(head, w->scratch.terms, k * w->chunk);
     if (decayed) {
         void *both = part(head, w->scratch.weights, 0);
         for (int64_t i = 0; i < n; i++)
@@ -177,7 +176,7 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t firs
     w->linear->add_columns(n, w->dim_f, F, w->ld_f, terms, part(head, w->scratch.grad_sum, 0));
 }
 
-/* Features and scaled gradients of the queries of a chunk; their factors too where nobody made them before. */
+/* Features and scaled gradients of the queries of a chunk. */
 static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
@@ -185,8 +184,7 @@ static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
         const int64_t h = head->g * w->group + k;
         void *A = part(head, w->scratch.A, k * w->chunk * w->ld_v);
         attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, k * w->chunk * w->ld_f));
-        if (head->part == LINEAR_KEYS) attn_linear_row_terms(head, h, k, first, n, A);
-        else attn_linear_scaled_gradient(head, h, k, first, n, A);
+        attn_linear_scaled_gradient(head, h, k, first, n, A);
     }
 }
 
@@ -197,7 +195,7 @@ static attn_soon ahead_of_keys(const attn_linear_head *head, int64_t first)
     const attn_linear_problem *p = &w->problem;
     attn_soon soon = {0};
     attn_linear_ask_keys(head, first, &soon);
-    for (int64_t k = 0; p->causal && k < w->group && soon.count + 4 <= ATTN_MOST_SOON; k++)
+    for (int64_t k = 0; p->causal && k < w->group && soon.count + 5 <= ATTN_MOST_SOON; k++)
         ask_queries(head, head->g * w->group + k, first, &soon);
     attn_linear_ask(head, head->args->grad_k, &p->grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &soon);
     attn_linear_ask(head, head->args->grad_v, &p->grad_v, head->g, first, head->len_kv, p->shape.dim_v, &soon);
@@ -215,7 +213,7 @@ static void keys_in_reverse(const attn_linear_head *head)
         for (int64_t at = 0; at < chunk.n; at += w->tile_q) key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at), &soon);
         if (!w->problem.causal) continue;
         attn_linear_decay_state(head, &chunk, part(head, w->scratch.grad_state, 0), part(head, w->scratch.grad_sum, 0));
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, chunk.n, &chunk, &soon);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, chunk.n, &chunk, &soon);
     }
 }
 
@@ -281,10 +279,10 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
     for (int64_t first = 0; !p->causal && first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
         attn_soon soon = {0};
-        for (int64_t k = 0; k < w->group && soon.count + 2 <= ATTN_MOST_SOON; k++)
+        for (int64_t k = 0; k < w->group && soon.count + 3 <= ATTN_MOST_SOON; k++)
             ask_queries(head, head->g * w->group + k, first + w->chunk, &soon);
         load_queries(head, first, n);
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, first, n, NULL, &soon);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, n, NULL, &soon);
     }
     keys_in_reverse(head);
     store_decay(head);

@@ -178,7 +178,7 @@ static void load_readers(const attn_linear_head *head, const attn_linear_gated *
         attn_linear_scaled_gradient(head, head->g * w->group + k, k, g->chunk.first, g->chunk.n, A);
         for (int64_t i = 0; w->normalised && i < g->chunk.n; i++)
             attn_real_put(A, w->compute, i * w->ld_v + w->problem.shape.dim_v,
-                          attn_real_at(part(head, w->scratch.terms, k * w->problem.shape.len_q), w->compute, g->chunk.first + i));
+                          attn_real_at(part(head, w->scratch.terms, k * w->chunk), w->compute, i));
     }
 }
 
@@ -296,7 +296,6 @@ void attn_linear_backward_gated(const attn_linear_head *head)
     const size_t bytes = (size_t)state * attn_dtype_bytes(w->compute);
     void *S = part(head, w->scratch.state, 0), *R = part(head, w->scratch.grad_state, 0);
 
-    attn_linear_all_terms(head);
     attn_linear_gated_load(head, p->grad_final_state ? a->grad_final_state : NULL, p->grad_final_state ? a->grad_final_sum : NULL,
                            R);
     attn_linear_gated_load(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, S);

@@ -258,18 +258,7 @@ void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_problem *p = &w->problem;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    const char *factors = attn_linear_part(head, w->scratch.factors);
-    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->grad_o, &p->grad_o, h, first), p->grad_o.dtype,
-                          p->grad_o.stride[2], A, w->ld_v);
-    w->linear->row_terms(n, p->shape.dim_v, A, w->ld_v, NULL, 0, factors + (in_group * p->shape.len_q + first) * size, NULL);
-}
-
-void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A)
-{
-    const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = in_group * p->shape.len_q + first;
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = in_group * w->chunk;
     char *factors = (char *)attn_linear_part(head, w->scratch.factors) + at * size;
     char *terms = (char *)attn_linear_part(head, w->scratch.terms) + at * size, *Y = attn_linear_part(head, w->scratch.Y);
     const void *ns = head->args->denominators;
@@ -290,15 +279,6 @@ void attn_linear_row_terms(const attn_linear_head *head, int64_t h, int64_t in_g
                                 &clamped);
         if (clamped) attn_real_put(terms, w->compute, i, 0);
     }
-}
-
-void attn_linear_all_terms(const attn_linear_head *head)
-{
-    const attn_linear_walk *w = head->walk;
-    for (int64_t k = 0; k < w->group; k++)
-        for (int64_t first = 0; first < head->len_q; first += w->chunk)
-            attn_linear_row_terms(head, head->g * w->group + k, k, first, attn_min(w->chunk, head->len_q - first),
-                                  attn_linear_part(head, w->scratch.A));
 }
 
 void attn_linear_clear(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t end,

@@ -77,7 +77,7 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_run 
         w->linear->recall_backward(w->dim_f, p->shape.dim_v, q, part(head, w->scratch.A, (k * w->chunk + j) * w->ld_v), S, w->ld_v,
                                    R, G);
         if (w->normalised) {
-            const double e = attn_real_at(part(head, w->scratch.terms, k * p->shape.len_q), w->compute, r->first + j);
+            const double e = attn_real_at(part(head, w->scratch.terms, k * w->chunk), w->compute, j);
             for (int64_t c = 0; c < w->dim_f; c++) {
                 attn_real_put(G, w->compute, c, attn_real_at(G, w->compute, c) + e * attn_real_at(z, w->compute, c));
                 attn_real_put(sum, w->compute, c, attn_real_at(sum, w->compute, c) + e * attn_real_at(q, w->compute, c));
@@ -160,7 +160,6 @@ void attn_linear_backward_tokens(const attn_linear_head *head)
     void *S = part(head, w->scratch.state, 0), *z = part(head, w->scratch.sum, 0);
     void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
 
-    attn_linear_all_terms(head);
     attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, S, z);
     attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
                                p->grad_final_state ? a->grad_final_sum : NULL, R, r);

@@ -99,8 +99,8 @@ static void plan_scratch(attn_linear_walk *w)
     s->lanes = take(&bytes, ATTN_LINEAR_LANES * tile, size);
     s->logs = take(&bytes, w->chunk, size);
     s->weights = take(&bytes, w->chunk, size);
-    s->factors = take(&bytes, backward ? times(w->group, p->shape.len_q) : 0, size);
-    s->terms = take(&bytes, backward && w->normalised ? times(w->group, p->shape.len_q) : 0, size);
+    s->factors = take(&bytes, backward ? times(w->group, w->chunk) : 0, size);
+    s->terms = take(&bytes, backward && w->normalised ? times(w->group, w->chunk) : 0, size);
     s->decay = take(&bytes, backward && p->decay && !tokens && !gated ? p->shape.len_kv : 0, 8);
     s->gates = take(&bytes, (tokens || gated) && p->decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
     s->W = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
