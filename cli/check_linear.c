@@ -182,7 +182,7 @@ static void define(const linear_check *c, int backward)
                           .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
                                    : sum                             ? 1
                                                                      : 1 / root,
-                          .epsilon = 1e-6,
+                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
                           .denominator = (ref_denominator)p->denominator,
                           .causal = p->causal,
                           .log_decay = p->decay ? x[DECAY] : NULL,

@@ -97,6 +97,9 @@ typedef struct problem_spec {
     char phi[SPEC_NAME]; /* of linear attention: "elu1", "favor/256" */
     int decay;           /* spec_decay */
     int rule;            /* spec_rule */
+    int denominator;     /* 0: what the map and the rule have; else an attn_denominator, and 1 */
+    double epsilon;      /* of its guard; 0: the default */
+    int form;            /* attn_linear_form */
     int linear;          /* `attn run --linear`; no word of its own */
     char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
     int drel;            /* the gradients of its tables */

@@ -53,7 +53,13 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
     const char *missing = spec->op == SPEC_DECODE                                       ? "decode"
                           : spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention"
                                                                                         : NULL;
-    const char *word = spec->phi[0] ? "phi" : spec->decay ? "decay" : spec->rule ? "rule" : NULL;
+    const char *word = spec->phi[0]         ? "phi"
+                       : spec->decay        ? "decay"
+                       : spec->rule         ? "rule"
+                       : spec->denominator  ? "denominator"
+                       : spec->epsilon != 0 ? "epsilon"
+                       : spec->form         ? "form"
+                                            : NULL;
     if (!missing && word)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);

@@ -552,6 +552,12 @@ const problem_rule problem_rules[] = {
      .read = read_choice, .print = print_choice, FIELD(decay), .choices = LIST("head", "channel"), .first = SPEC_DECAY_HEAD},
     {.word = {"rule", "RULE", "update of linear attention: add (default), delta, low-rank", WORD_OPTION, FLAG_OUTPUT, NULL},
      .read = read_choice, .print = print_choice, FIELD(rule), .choices = LIST("add", "delta", "low-rank")},
+    {.word = {"denominator", "KIND", "of linear attention: clamp (max(n,e), default), add (n + e), none", WORD_OPTION, FLAG_OUTPUT, NULL},
+     .read = read_choice, .print = print_choice, FIELD(denominator), .choices = LIST("clamp", "add", "none"), .first = 1},
+    {.word = {"epsilon", "E", "the guard e of that denominator (default 1e-6)", WORD_OPTION, FLAG_OUTPUT, NULL},
+     .read = read_number, .print = print_not_zero, FIELD(epsilon), .low = 0x1p-1074, .high = HUGE_VAL},
+    {.word = {"form", "FORM", "of linear attention: chunked, recurrent, quadratic (default: fastest)", WORD_OPTION, FLAG_OUTPUT, NULL},
+     .read = read_choice, .print = print_choice, FIELD(form), .choices = LIST("chunked", "recurrent", "quadratic"), .first = 1},
     {.word = {"seed", "N", "what random numbers are drawn from (default 0)", WORD_OPTION, FLAG_NONE, NULL},
      .read = read_seed, .print = print_seed},
 };

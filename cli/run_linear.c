@@ -9,15 +9,20 @@
 #include "bench/linear.h"
 #include "failure.h"
 
-static const char *const names[LINEAR_TENSORS] = {"decay", "beta", "erase", "write", "omega", "initial_state", "initial_sum"};
+static const char *const names[LINEAR_TENSORS] = {"decay",         "beta",        "erase",        "write",     "omega",
+                                                  "initial_state", "initial_sum", "dfinal_state", "dfinal_sum"};
 
-int linear_is_wanted(const problem_spec *spec) { return spec->linear || spec->phi[0] || spec->rule; }
+int linear_is_wanted(const problem_spec *spec)
+{
+    return spec->linear || spec->phi[0] || spec->rule || spec->denominator || spec->epsilon != 0 || spec->form;
+}
 
 problem_spec linear_input_spec(const problem_spec *spec)
 {
     problem_spec plain = *spec;
     plain.phi[0] = 0;
-    plain.rule = plain.linear = 0;
+    plain.rule = plain.linear = plain.denominator = plain.form = 0;
+    plain.epsilon = 0;
     return plain;
 }
 
@@ -78,6 +83,7 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
     attn_linear_args *a = &work->args;
     const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
     const int64_t of_decay = p->decay == ATTN_DECAY_CHANNEL ? features : 1;
+    const int backward = p->op == ATTN_BACKWARD, sum = p->denominator != ATTN_DENOMINATOR_NONE;
     const struct {
         int which, used, needed;
         int64_t size[4];
@@ -89,7 +95,9 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
         {LINEAR_WRITE, p->rule == ATTN_RULE_LOW_RANK, 1, {s->batch, s->heads_kv, s->len_kv, features}, &a->write},
         {LINEAR_OMEGA, p->random_features > 0, 0, {1, 1, p->random_features, s->dim_qk}, &a->omega},
         {LINEAR_STATE, 1, 0, {s->batch, s->heads_kv, features, s->dim_v}, &a->initial_state},
-        {LINEAR_SUM, p->denominator != ATTN_DENOMINATOR_NONE, 0, {s->batch, s->heads_kv, features, 1}, &a->initial_sum},
+        {LINEAR_SUM, sum, 0, {s->batch, s->heads_kv, features, 1}, &a->initial_sum},
+        {LINEAR_GRAD_STATE, backward, 0, {s->batch, s->heads_kv, features, s->dim_v}, &a->grad_final_state},
+        {LINEAR_GRAD_SUM, backward && sum, 0, {s->batch, s->heads_kv, features, 1}, &a->grad_final_sum},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         if (!rows[k].used) continue;
@@ -99,10 +107,14 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
             return failure(error, ATTN_ERR_ARGUMENT, "%.100s: rule=%s needs a tensor '%s'", work->input->path,
                            p->rule == ATTN_RULE_DELTA ? "delta" : "low-rank", names[rows[k].which]);
     }
-    if (a->initial_state && !a->initial_sum && p->denominator != ATTN_DENOMINATOR_NONE)
+    if (a->initial_state && !a->initial_sum && sum)
         return failure(error, ATTN_ERR_ARGUMENT, "%.100s: initial_state is there, and initial_sum, its sum of features, is not",
                        work->input->path);
+    if (a->grad_final_state && !a->grad_final_sum && sum)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: dfinal_state is there, and dfinal_sum, of the sum of features, is not",
+                       work->input->path);
     p->initial_state = a->initial_state != NULL;
+    p->grad_final_state = a->grad_final_state != NULL;
     if (p->random_features == 0 || a->omega) return ATTN_OK;
     void *omega = own(work, p->random_features * s->dim_qk, 8);
     a->omega = omega;
@@ -196,6 +208,9 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
     work->spec.op = input->spec.op == SPEC_BACKWARD ? SPEC_LINEAR_BACKWARD : SPEC_LINEAR;
     memcpy(work->spec.phi, settings->spec.phi, sizeof work->spec.phi);
     work->spec.rule = settings->spec.rule;
+    work->spec.denominator = settings->spec.denominator;
+    work->spec.epsilon = settings->spec.epsilon;
+    work->spec.form = settings->spec.form;
     const int order = work->spec.order;
     work->spec.order = SPEC_BHSD;
     work->spec.weights = 0;
@@ -222,6 +237,7 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
     attn_linear_problem forward = *p;
     forward.op = ATTN_FORWARD;
     forward.final_state = state;
+    forward.grad_final_state = 0;
     forward.want_denominator = work->args.denominators != NULL;
     if (status == ATTN_OK) status = attn_linear_plan_create(&work->plan, &forward, &options, error);
     if (status == ATTN_OK) status = attn_linear_plan_describe(work->plan, &work->description, error);
@@ -256,7 +272,7 @@ static attn_status run_weights(const linear_work *work, const common_settings *c
     for (int64_t j = 0; j < keys; j++) attn_convert(identity + (size_t)(j * keys + j) * size, compute, &one, ATTN_F64, 1);
     p.op = ATTN_FORWARD;
     p.shape.dim_v = keys;
-    p.initial_state = p.final_state = p.grad_initial_state = 0;
+    p.initial_state = p.final_state = p.grad_initial_state = p.grad_final_state = 0;
     p.v = (attn_layout){compute, {ATTN_BROADCAST, ATTN_BROADCAST, keys, 1}};
     p.o = (attn_layout){compute, {0}};
     args.v = identity, args.o = work->weights;

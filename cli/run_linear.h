@@ -9,7 +9,18 @@
 #include "options.h"
 
 /* Tensors that only linear attention has, by their names in files. */
-enum { LINEAR_DECAY, LINEAR_BETA, LINEAR_ERASE, LINEAR_WRITE, LINEAR_OMEGA, LINEAR_STATE, LINEAR_SUM, LINEAR_TENSORS };
+enum {
+    LINEAR_DECAY,
+    LINEAR_BETA,
+    LINEAR_ERASE,
+    LINEAR_WRITE,
+    LINEAR_OMEGA,
+    LINEAR_STATE,
+    LINEAR_SUM,
+    LINEAR_GRAD_STATE,
+    LINEAR_GRAD_SUM,
+    LINEAR_TENSORS
+};
 
 typedef struct linear_work {
     const attention_input *input;

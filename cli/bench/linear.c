@@ -54,12 +54,14 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
     plain.op = spec.op, plain.dtype = spec.dtype, plain.shape = spec.shape, plain.seed = spec.seed;
     plain.causal = spec.causal, plain.has_scale = spec.has_scale, plain.scale = spec.scale;
     plain.decay = spec.decay, plain.rule = spec.rule;
+    plain.denominator = spec.denominator, plain.epsilon = spec.epsilon, plain.form = spec.form;
     memcpy(plain.phi, spec.phi, sizeof plain.phi);
     problem_print(&spec, text, sizeof text);
     problem_print(&plain, known, sizeof known);
     if (strcmp(text, known) != 0 || (spec.causal != SPEC_CAUSAL_NONE && spec.causal != SPEC_CAUSAL_TOP_LEFT))
-        return failure(error, ATTN_ERR_UNSUPPORTED,
-                       "linear attention has sizes, causal, scale, phi, decay, rule and seed, no other word");
+        return failure(
+            error, ATTN_ERR_UNSUPPORTED,
+            "linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word");
     attn_linear_problem p = {.struct_size = sizeof p, .shape = spec.shape, .q.dtype = problem_dtype(&spec)};
     if (spec.dtype == SPEC_INT8) return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has no int8");
     p.op = spec.op == SPEC_LINEAR_BACKWARD ? ATTN_BACKWARD : ATTN_FORWARD;
@@ -68,6 +70,9 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
     p.decay = (attn_linear_decay)spec.decay;
     p.rule = (attn_linear_rule)spec.rule;
     set_map(&p, spec.phi);
+    if (spec.denominator) p.denominator = (attn_denominator)(spec.denominator - 1);
+    p.epsilon = spec.epsilon;
+    p.form = (attn_linear_form)spec.form;
     /* One token decodes: its state is read and written in place. */
     if (p.causal && p.shape.len_kv == 1 && p.op == ATTN_FORWARD) p.initial_state = p.final_state = 1;
     *problem = p;

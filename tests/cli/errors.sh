@@ -192,7 +192,7 @@ refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWAR
 refused 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
 refused 3 "attn run: linear attention writes o and weights, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
 refused 3 "attn run: linear attention has forward and --backward only" run a.safetensors -o out.npz --linear --jvp
-refused 3 "attn run: a.safetensors: linear attention has sizes, causal, scale, phi, decay, rule and seed, no other word" run a.safetensors -o out.npz --phi=elu1 --window=2,0
+refused 3 "attn run: a.safetensors: linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word" run a.safetensors -o out.npz --phi=elu1 --window=2,0
 refused 2 "attn top: unknown option '--phi' (nearest: --key, --w, --do)" top a.safetensors --token=it --phi=elu1
 
 # run: beyond forward

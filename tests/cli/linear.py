@@ -64,7 +64,7 @@ def rows(values, width):
     return [values[i : i + width] for i in range(0, len(values), width)]
 
 
-def define(t, phi, rule, causal):
+def define(t, phi, rule, causal, guard=lambda n: max(n, 1e-6)):
     """o, and the final state of each head: ONNX LinearAttention's update rules, with a denominator where `phi` has one."""
     f, normal = MAPS[phi], phi != "identity" and rule == "add"
     scale = 1 if normal else 1 / math.sqrt(D)
@@ -96,7 +96,7 @@ def define(t, phi, rule, causal):
                 index = ((head // HKV) * H + head % HKV * (H // HKV) + h) * N + i
                 S, z = seen[i if causal else -1]
                 x = f(q[index])
-                n = max(scale * sum(a * b for a, b in zip(x, z)), 1e-6) if normal else 1
+                n = guard(scale * sum(a * b for a, b in zip(x, z))) if normal else 1
                 o[index] = [scale * sum(x[c] * S[c][d] for c in range(D)) / n for d in range(DV)]
     return [x for row in o for x in row], states
 
@@ -127,7 +127,9 @@ def differences(folder, t, options, names):
     got, step = run(folder, t, *options, "--backward"), 1e-5
 
     def objective():
-        return sum(a * b for a, b in zip(run(folder, t, *options)["o"], t["do"][1]))
+        out = run(folder, t, *options, "--state")
+        pairs = {"o": "do", "final_state": "dfinal_state", "final_sum": "dfinal_sum"}
+        return sum(a * b for name, weight in pairs.items() if weight in t for a, b in zip(out[name], t[weight][1]))
 
     for name in names:
         values = t[name][1]
@@ -160,6 +162,19 @@ def main():
         differences(folder, t, options, ["q", "k", "v", "decay", "erase", "write", "initial_state"])
         t = drawn(rng, "softmax", "delta", "head", True)
         differences(folder, t, ["--phi=softmax", "--rule=delta", "--causal"], ["q", "k", "v", "decay", "beta", "initial_state"])
+        # The other guard, a gradient through the final state, and the same result in every form.
+        t = drawn(rng, "elu1", "add", "head", False)
+        t["initial_state"], t["dfinal_state"] = (([B, HKV, D, DV], [rng.uniform(-1, 1) for _ in range(B * HKV * D * DV)]) for _ in "12")
+        t["initial_sum"], t["dfinal_sum"] = (([B, HKV, D, 1], [rng.uniform(0, 1) for _ in range(B * HKV * D)]) for _ in "12")
+        options = ["--linear", "--denominator=add", "--epsilon=0.25", "--causal"]
+        differences(folder, t, options, ["q", "k", "v", "decay", "initial_state", "initial_sum"])
+        whole = run(folder, t, *options, "--backward")
+        for form in ("chunked", "recurrent", "quadratic"):
+            for name, values in run(folder, t, *options, "--backward", f"--form={form}").items():
+                near(f"{form} {name}", values, whole[name])
+        plain = {name: t[name] for name in ("q", "k", "v", "decay")}
+        near("add", run(folder, plain, *options)["o"], define(plain, "elu1", "add", True, lambda n: n + 0.25)[0])
+        near("clamp", run(folder, plain, "--linear", "--epsilon=9", "--causal")["o"], define(plain, "elu1", "add", True, lambda n: max(n, 9))[0])
         # One token after the other, the state handed on: as the whole.
         t = drawn(rng, "identity", "add", "head", False)
         whole = run(folder, t, "--linear", "--phi=identity", "--causal", "--state")
@@ -182,12 +197,15 @@ def main():
         write(path, {name: t[name] for name in "qkv"})
         for words, message in [
             (["--rule=delta", "--causal"], "rule=delta needs a tensor 'beta'"),
-            (["--linear", "--softcap=3"], "linear attention has sizes, causal, scale, phi, decay, rule and seed, no other word"),
+            (["--linear", "--softcap=3"], "linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word"),
             (["--linear", "--lse"], "linear attention writes o and weights, not --lse"),
             (["--linear", "--jvp"], "linear attention has forward and --backward only"),
             (["--state"], "state: there is a state with --linear only"),
             (["--rule=delta"], "the delta rule is causal; set causal"),
             (["--phi=cosine"], "phi"),
+            (["--linear", "--form=recurrent"], "the recurrent form is causal; set causal"),
+            (["--linear", "--denominator=clip"], "denominator: unknown value 'clip'"),
+            (["--epsilon=0"], "epsilon (0) is not above 0"),
         ]:
             if words == ["--rule=delta"]:
                 write(path, {"beta": ([B, HKV, N], [0.5] * (B * HKV * N)), **{name: t[name] for name in "qkv"}})
