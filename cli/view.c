@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check/element.h"
 #include "commands.h"
 #include "failure.h"
 #include "input.h"
@@ -22,7 +23,8 @@ static const command_usage usage = {
     .name = "view",
     .synopsis = "IN -o PAGE.html [options]",
     .summary = "Writes one page that shows the weights of all layers and heads, computed from q and k\n"
-               "of IN. It needs no network and no other file: open it in a browser.\n",
+               "of IN, or those that `attn run --weights` or `attn layer --weights` left there. It needs\n"
+               "no network and no other file: open it in a browser.\n",
     .notes = "Example:\n"
              "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
 };
@@ -59,6 +61,7 @@ static const option_row view_options[] = {
 /* Everything that the page borrows. */
 typedef struct page {
     attention_input input;
+    const attn_tensor *found; /* the weights of a file without q; NULL: they are computed */
     labels labels;
     int64_t *layer, *head, *entry, *query; /* indices of what was chosen */
     int64_t layers, heads, entries, rows;
@@ -86,6 +89,46 @@ static attn_status choose(page *g, const view_settings *settings, attn_error *er
     return status;
 }
 
+/* A file that has weights and no q, as `attn run` and `attn layer` write them: [query, key] behind the heads and what leads. */
+static attn_status take_weights(page *g, const input_settings *in, attn_error *error)
+{
+    attention_input *input = &g->input;
+    const attn_tensor *t = attn_tensors_find(input->file, "weights");
+    problem_spec plain;
+    char said[400], nothing[400];
+    problem_init(&plain);
+    plain.seed = in->spec.seed;
+    problem_print(&in->spec, said, sizeof said);
+    problem_print(&plain, nothing, sizeof nothing);
+    if (strcmp(said, nothing) != 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s has weights and no q: the flags of a mechanism would change nothing",
+                       input->path);
+    if (t->rank < 2 || t->dtype < ATTN_F32 || t->dtype > ATTN_BF16)
+        return failure(error, ATTN_ERR_SHAPE, "%.100s: tensor 'weights' is %s with %d axes; expected floats, [head, query, key]",
+                       input->path, attn_dtype_name(t->dtype), t->rank);
+    attn_shape *s = &input->problem.shape;
+    input->problem = (attn_problem){.struct_size = sizeof input->problem};
+    input->used[ROLE_Q] = (input_tensor){input->path, t};
+    *s = (attn_shape){.batch = 1, .len_q = t->shape[t->rank - 2], .len_kv = t->shape[t->rank - 1]};
+    s->heads_q = s->heads_kv = t->rank > 2 ? t->shape[t->rank - 3] : 1;
+    input->leading = t->rank > 3 ? t->rank - 3 : 0;
+    for (int a = 0; a < input->leading; a++) s->batch *= input->lead[a] = t->shape[a];
+    input->spec.shape = *s;
+    input->total_q = s->len_q;
+    input->total_kv = s->len_kv;
+    g->found = t;
+    return ATTN_OK;
+}
+
+static attn_status load(page *g, const char *path, const input_settings *in, attn_error *error)
+{
+    const attn_status status = input_load(&g->input, path, in, INPUT_NO_VALUE, error);
+    const attn_tensors *file = g->input.file;
+    if (status == ATTN_OK || !file || in->chosen[ROLE_Q] || attn_tensors_find(file, "q") || !attn_tensors_find(file, "weights"))
+        return status;
+    return take_weights(g, in, error);
+}
+
 /* Before anything of that size is allocated. */
 static attn_status check_size(const page *g, attn_error *error)
 {
@@ -102,12 +145,28 @@ static attn_status check_size(const page *g, attn_error *error)
     return ATTN_OK;
 }
 
+static void copy_weights(page *g)
+{
+    const attn_shape *s = &g->input.problem.shape;
+    const size_t size = attn_dtype_size(g->found->dtype);
+    const int64_t head_size = g->rows * s->len_kv;
+    float *out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
+    for (int64_t e = 0; e < g->entries; e++)
+        for (int64_t y = 0; y < g->layers; y++)
+            for (int64_t h = 0; h < g->heads; h++, out += head_size) {
+                const int64_t head = labels_batch(&g->labels, g->layer[y], g->entry[e]) * s->heads_q + g->head[h];
+                const char *from = (const char *)g->found->data + (size_t)((head * s->len_q + g->query[0]) * s->len_kv) * size;
+                for (int64_t k = 0; k < head_size; k++) out[k] = (float)element_read(g->found->dtype, from + (size_t)k * size);
+            }
+}
+
 static attn_status compute(page *g, const common_settings *common, attn_error *error)
 {
     const attn_shape *s = &g->input.problem.shape;
     const int64_t head_size = g->rows * s->len_kv;
     progress bar;
     weight_reader reader;
+    if (g->found) return copy_weights(g), ATTN_OK;
     float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads), *out;
     out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
     attn_status status = weights_begin(&reader, &g->input, g->rows, common, error);
@@ -184,6 +243,10 @@ static void add_facts(page *g)
     if (model)
         snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
                  licence ? licence : "");
+    if (g->found) {
+        snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it", g->input.path);
+        return;
+    }
     const attn_problem *p = &g->input.problem;
     static const char *const scores[] = {[ATTN_SCORE_DOT] = "q k\xe1\xb5\x80",
                                          [ATTN_SCORE_GENERAL] = "q w k\xe1\xb5\x80",
@@ -251,7 +314,7 @@ static attn_status view(const char *path, const view_settings *settings, const i
 {
     page g = {0};
     size_t bytes = 0;
-    attn_status status = input_load(&g.input, path, in, INPUT_NO_VALUE, error);
+    attn_status status = load(&g, path, in, error);
     if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
     if (status == ATTN_OK) status = choose(&g, settings, error);
     if (status == ATTN_OK) status = check_size(&g, error);
