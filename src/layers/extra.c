@@ -16,17 +16,21 @@ attn_status extra_check(const layer *l, const attn_problem *problem, attn_error 
     (void)l;
     CHECK(problem->score.kind == ATTN_SCORE_DOT, ATTN_ERR_UNSUPPORTED,
           "layer: an extra key is scored by dot products; attention.score.kind is %d", (int)problem->score.kind);
+    CHECK(problem->score.normaliser == ATTN_NORMALISER_SOFTMAX || problem->score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE,
+          ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is %d",
+          (int)problem->score.normaliser);
     CHECK(problem->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
           "layer: attention.mask.empty is uniform; with an extra key no query sees none");
     const struct {
         const char *name;
         int wanted;
-    } others[] = {{"scores", w->scores},        {"rows", w->rows},      {"row_max", w->row_max},
-                  {"entropy", w->entropy},      {"topk", w->topk != 0}, {"effective_keys", w->effective_keys},
-                  {"column_sum", w->column_sum}};
+    } others[] = {{"scores", w->scores}, {"rows", w->rows}, {"topk", w->topk != 0}, {"column_sum", w->column_sum}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         CHECK(!others[i].wanted, ATTN_ERR_UNSUPPORTED, "layer: attention.want.%s is not available with an extra key",
               others[i].name);
+    CHECK((!w->entropy && !w->effective_keys) || (!problem->bias.sink && problem->score.normaliser == ATTN_NORMALISER_SOFTMAX),
+          ATTN_ERR_UNSUPPORTED, "layer: attention.want.%s is not available with an extra key beside a sink or another normaliser",
+          w->entropy ? "entropy" : "effective_keys");
     return ATTN_OK;
 }
 
@@ -119,6 +123,33 @@ static void scale_weights(const layer *l, const extent *e, const attn_problem *p
     }
 }
 
+/* A statistic of row t, which lies like lse; NULL where it is not wanted. */
+static char *statistic(const layer *l, const extent *e, int wanted, const attn_layout *layout, void *data, int64_t b, int64_t h,
+                       int64_t t)
+{
+    const int64_t *s = layout->stride;
+    const int dense = !s[0] && !s[1] && !s[2] && !s[3];
+    const int64_t at = dense ? place_of(l, e, b, h, t) : (e->packed ? 0 : b) * s[0] + h * s[1] + t * s[2];
+    return wanted ? (char *)data + at * l->size : NULL;
+}
+
+/* The weights of the others are multiplied by f and one more, w, joins them: their entropy H becomes f (H - log f) - w log w. */
+static void merge_statistics(const layer *l, const extent *e, const attn_want *want, const attn_args *core, const extra *x,
+                             int64_t b, int64_t h, int64_t t)
+{
+    const int64_t n = place_of(l, e, b, h, t);
+    const double f = x->factor[n], w = x->weight[n];
+    char *const most = statistic(l, e, want->row_max, &want->row_max_layout, core->row_max, b, h, t),
+                *const entropy = statistic(l, e, want->entropy, &want->entropy_layout, core->entropy, b, h, t),
+                *const keys = statistic(l, e, want->effective_keys, &want->effective_keys_layout, core->effective_keys, b, h, t);
+    if (most) number_put(l, most, 0, fmax(number_get(l, most, 0), x->lse[n] + log(w)));
+    if (!entropy && !keys) return;
+    const double of_others = f <= 0 ? 0 : f * ((entropy ? number_get(l, entropy, 0) : log(number_get(l, keys, 0))) - log(f)),
+                 all = of_others - (w > 0 ? w * log(w) : 0);
+    if (entropy) number_put(l, entropy, 0, all);
+    if (keys) number_put(l, keys, 0, exp(all));
+}
+
 void extra_merge(const layer *l, const extent *e, const attn_problem *problem, const attn_args *core, const saved *s,
                  const extra *x)
 {
@@ -132,6 +163,7 @@ void extra_merge(const layer *l, const extent *e, const attn_problem *problem, c
                                x->factor[n] * number_get(l, s->a, at + c) +
                                    x->weight[n] * number_get(l, l->extra_value, value + c));
                 number_put(l, s->lse, n, x->lse[n]);
+                merge_statistics(l, e, &problem->want, core, x, b, h, t);
                 if (problem->want.weights) scale_weights(l, e, problem, core, b, h, i, x->factor[n]);
             }
 }

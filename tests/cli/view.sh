@@ -33,20 +33,20 @@ ok "two queries are the same numbers" cmp expected_rows.bin rows.bin
 printed "a batch of lists, in f64" '"entries":[^0-9]*3' view batch.safetensors -o batch.html --json
 
 # Files that attn itself wrote: weights, and no q.
-"$ATTN" run "$STREET" -o out.safetensors --weights
-printed "weights of attn run" '"layers":[^0-9]*6' view out.safetensors -o out.html --json
+"$ATTN" run "$STREET" -o made.safetensors --weights
+printed "weights of attn run" '"layers":[^0-9]*6' view made.safetensors -o made.html --json
 for layer in 0 3 5; do
     block page.html $layer >expected.bin
-    block out.html $layer >found.bin
+    block made.html $layer >found.bin
     ok "  layer $layer: the numbers that it computes itself" cmp expected.bin found.bin
 done
-ok "  with the same tokens" grep -q '"animal"' out.html
-"$ATTN" view out.safetensors -o rows.html --layer 3 --head 1 --queries 9-10
-block rows.html 0 | cmp - expected_rows.bin
+ok "  with the same tokens" grep -q '"animal"' made.html
+"$ATTN" view made.safetensors -o rows.html --layer 3 --head 1 --queries 9-10
+block rows.html 0 | head -c 112 | cmp - expected_rows.bin
 ok "  two queries of one head" same "$?" 0
 "$MAKE" odd.safetensors weights:f64:3x5:0.2
 printed "one head, in f64" '"keys":[^0-9]*5' view odd.safetensors -o odd.html --json
-refused 2 "attn view: out.safetensors has weights and no q: the flags of a mechanism would change nothing" view out.safetensors -o out.svg --causal
+refused 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.svg --causal
 "$MAKE" odd.safetensors weights:i32:3x5
 refused 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.svg
 

@@ -70,8 +70,14 @@ static void packed_self(good *g)
 static void extra_alone(good *g) { g->weights.extra_key = g->numbers[6]; }
 static void extra(good *g) { g->layer.attention = &g->attention, g->weights.extra_key = g->weights.extra_value = g->numbers[6]; }
 static void extra_kind(good *g) { extra(g), g->attention.score.kind = ATTN_SCORE_COSINE; }
+static void extra_sigmoid(good *g) { extra(g), g->attention.score.normaliser = ATTN_NORMALISER_SIGMOID; }
 static void extra_empty(good *g) { extra(g), g->attention.mask.empty = ATTN_EMPTY_UNIFORM; }
-static void extra_want(good *g) { extra(g), g->attention.want.entropy = 1; }
+static void extra_want(good *g) { extra(g), g->attention.want.scores = 1; }
+static void extra_sink(good *g) { extra(g), g->attention.want.entropy = g->attention.bias.sink = 1; }
+static void extra_normaliser(good *g)
+{
+    extra(g), g->attention.want.effective_keys = 1, g->attention.score.normaliser = ATTN_NORMALISER_SOFTMAX_ONE;
+}
 static void no_key(good *g) { g->layer.no_key = 1; }
 static void no_value(good *g) { g->layer.no_value = 1, g->layer.dim_value = 9; }
 static void dim_k(good *g) { g->layer.attention = &g->attention, g->attention.score.dim_k = 5; }
@@ -123,7 +129,12 @@ static const struct {
     {extra_alone, ATTN_ERR_ARGUMENT, "layer: weights.extra_value is NULL, and extra_key is not"},
     {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
     {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key no query sees none"},
-    {extra_want, ATTN_ERR_UNSUPPORTED, "layer: attention.want.entropy is not available with an extra key"},
+    {extra_sigmoid, ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is 2"},
+    {extra_want, ATTN_ERR_UNSUPPORTED, "layer: attention.want.scores is not available with an extra key"},
+    {extra_sink, ATTN_ERR_UNSUPPORTED,
+     "layer: attention.want.entropy is not available with an extra key beside a sink or another normaliser"},
+    {extra_normaliser, ATTN_ERR_UNSUPPORTED,
+     "layer: attention.want.effective_keys is not available with an extra key beside a sink or another normaliser"},
     {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is given and no_key is set"},
     {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it is 4 heads of 2"},
     {dim_k, ATTN_ERR_SHAPE,

@@ -271,6 +271,59 @@ static void test_padded_batch(void **state)
     }
 }
 
+/* What is said of a row counts the extra key: the same that the row of weights, its column included, says. */
+static void test_extra_statistics(void **state)
+{
+    enum { LEN = 5, WIDE = 4, ROWS = 2 * LEN };
+    static double w[4][WIDE * WIDE], extra[2][WIDE], x[ROWS * WIDE], y[ROWS * WIDE], mean[ROWS * (LEN + 1)], lse[ROWS], most[ROWS],
+        entropy[ROWS], keys[ROWS];
+    static const int64_t lengths[2] = {0, 4}; /* the first entry sees the extra key alone */
+    attn_problem options = {.struct_size = sizeof options, .score.temperature = 0.7, .score.softcap = 2};
+    attn_args more = {.struct_size = sizeof more, .lengths_kv = lengths, .lse = lse, .row_max = most, .entropy = entropy};
+    const attn_layer layer = {
+        .struct_size = sizeof layer, .dtype = ATTN_F64, .dim_model = WIDE, .heads_q = 1, .attention = &options};
+    const attn_layer_weights weights = {.struct_size = sizeof weights,
+                                        .query.weight = w[0],
+                                        .key.weight = w[1],
+                                        .value.weight = w[2],
+                                        .output.weight = w[3],
+                                        .extra_key = extra[0],
+                                        .extra_value = extra[1]};
+    const attn_layer_args args = {.struct_size = sizeof args,
+                                  .batch = 2,
+                                  .len_q = LEN,
+                                  .query.data = x,
+                                  .output.data = y,
+                                  .weights_mean = mean,
+                                  .attention = &more};
+    attn_error error;
+    (void)state;
+    for (int i = 0; i < 4 * WIDE * WIDE; i++) w[i / (WIDE * WIDE)][i % (WIDE * WIDE)] = sin(1.7 * i);
+    for (int i = 0; i < 2 * WIDE; i++) extra[i / WIDE][i % WIDE] = cos(2.1 * i);
+    for (int i = 0; i < ROWS * WIDE; i++) x[i] = sin(0.9 * i);
+    options.mask.lengths_kv = options.mask.causal = 1;
+    options.want.lse = options.want.row_max = options.want.entropy = 1;
+    for (int both = 0; both < 2; both++) { /* the effective number of keys, beside the entropy and alone */
+        if (both) more.effective_keys = keys, options.want.effective_keys = 1;
+        if (attn_layer_forward(&layer, &weights, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int r = 0; r < ROWS; r++) {
+            double sum = 0, largest = 0;
+            for (int j = 0; j <= LEN; j++) {
+                const double one = mean[r * (LEN + 1) + j];
+                if (one > 0) sum -= one * log(one);
+                largest = fmax(largest, one);
+            }
+            assert_true(fabs(entropy[r] - sum) < 1e-14);
+            assert_true(fabs(most[r] - (lse[r] + log(largest))) < 1e-14);
+            if (both) assert_true(fabs(keys[r] - exp(sum)) < 1e-13);
+        }
+    }
+    options.want.entropy = 0;
+    memset(keys, 0, sizeof keys);
+    assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
+    for (int r = 0; r < ROWS; r++) assert_true(fabs(keys[r] - exp(entropy[r])) < 1e-13);
+}
+
 /* A layer of a real model: its own output and weights. */
 static void test_real(void **state)
 {
@@ -307,9 +360,10 @@ static void test_real(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),    cmocka_unit_test(test_store_and_load), cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_bad_extra), cmocka_unit_test(test_group_heads),    cmocka_unit_test(p16_identity),
-        cmocka_unit_test(p16_fused),      cmocka_unit_test(test_padded_batch),   cmocka_unit_test(test_real)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),           cmocka_unit_test(test_store_and_load),
+                                       cmocka_unit_test(test_bad_files),        cmocka_unit_test(test_bad_extra),
+                                       cmocka_unit_test(test_extra_statistics), cmocka_unit_test(test_group_heads),
+                                       cmocka_unit_test(p16_identity),          cmocka_unit_test(p16_fused),
+                                       cmocka_unit_test(test_padded_batch),     cmocka_unit_test(test_real)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
