@@ -132,29 +132,27 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
     if (status == ATTN_OK) status = size_of(w, down, &wide, &model, error);
     if (status == ATTN_OK) status = size_of(w, up, &both, &rank, error);
     if (status == ATTN_OK) status = size_of(w, out, &output, &values, error);
-    if (status == ATTN_OK && (w->settings->heads_kv || w->settings->head_dim || w->settings->head_dim_v))
-        status = failure(error, ATTN_ERR_ARGUMENT,
-                         "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; "
-                         "the weights of a latent layer say them");
-    if (status == ATTN_OK && (queries % heads || both % heads))
-        status = failure(error, ATTN_ERR_SHAPE,
-                         "%s has %" PRId64 " rows and %s %" PRId64 "; both must be multiples of --heads (%" PRId64 ")", query,
-                         queries, up, both, heads);
-    /* of each head, rows of `query` are its channels and the rotated ones, rows of `up` its channels and its values */
-    const int64_t rotary = wide - rank, dim = status == ATTN_OK ? queries / heads - rotary : 0,
-                  dim_v = status == ATTN_OK ? both / heads - dim : 0;
-    if (status == ATTN_OK && (rotary < 0 || dim < 1 || dim_v < 1))
-        status = failure(error, ATTN_ERR_SHAPE,
-                         "%s has %" PRId64 " rows, %s %" PRId64 " and %s is [%" PRId64 ", %" PRId64 "]: of %" PRId64
-                         " heads, no channels are left for the %s",
-                         query, queries, down, wide, up, both, rank, heads,
-                         rotary < 0 ? "rotated key"
-                         : dim < 1  ? "queries"
-                                    : "values");
-    if (status == ATTN_OK && rotated)
-        status =
-            failure(error, ATTN_ERR_ARGUMENT, "--rope is for multi-head layers; the weights of a latent layer say what is rotated");
     if (status != ATTN_OK) return status;
+    if (w->settings->heads_kv || w->settings->head_dim || w->settings->head_dim_v)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer say them");
+    if (rotated)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "--rope is for multi-head layers; the weights of a latent layer say what is rotated");
+    if (queries % heads || both % heads)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%s has %" PRId64 " rows and %s %" PRId64 "; both must be multiples of --heads (%" PRId64 ")", query,
+                       queries, up, both, heads);
+    /* of each head, rows of `query` are its channels and the rotated ones, rows of `up` its channels and its values */
+    const int64_t rotary = wide - rank, dim = queries / heads - rotary, dim_v = both / heads - dim;
+    if (rotary < 0 || dim < 1 || dim_v < 1)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%s has %" PRId64 " rows, %s %" PRId64 " and %s is [%" PRId64 ", %" PRId64 "]: of %" PRId64
+                       " heads, no channels are left for the %s",
+                       query, queries, down, wide, up, both, rank, heads,
+                       rotary < 0 ? "rotated key"
+                       : dim < 1  ? "queries"
+                                  : "values");
     *m = (attn_latent){.struct_size = sizeof *m,
                        .dtype = w->x->dtype,
                        .dim_model = layer_width(w->x),
