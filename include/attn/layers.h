@@ -74,9 +74,9 @@ typedef struct attn_projection {
  *
  * The extra key stands behind the last one of each entry.  It has no position: it is not rotated, not dropped, and no bias or ALiBi
  * is added to its score.  attn_layer_args.weights_mean has a column more with it, the last; the weights of attn_layer.attention
- * have not, and those of the other keys sum to 1 less what it gets.  The lse, row_max, entropy and effective_keys count it (the last
- * two not beside a sink); other outputs of attn_want are not available with it.  (torch's add_zero_attn needs none of this: a key
- * and a value of 0 are a sink of 0, attn_bias.sink.)
+ * have not, and those of the other keys sum to 1 less what it gets.  The lse, row_max, entropy and effective_keys count it (the
+ * last two not beside a sink); other outputs of attn_want are not available with it.  (torch's add_zero_attn needs none of this: a
+ * key and a value of 0 are a sink of 0, attn_bias.sink.)
  */
 typedef struct attn_layer_weights {
     size_t struct_size; /* sizeof(attn_layer_weights) */
