@@ -53,22 +53,21 @@ typedef double real;
 #error "say REAL_BITS 32 or 64"
 #endif
 
-/* Emulated intrinsics are long functions: a compiler that unrolls them takes minutes. */
-#if defined(ATTN_EMULATE_AVX512)
-#define VF_INLINE static __attribute__((unused))
-#else
-#define VF_INLINE static inline __attribute__((always_inline, unused))
-#endif
-
-#if defined(ATTN_EMULATE_AVX512)
+/* Emulated intrinsics are long functions, and so is everything that a sanitizer checks: a compiler that inlines and unrolls them
+ * takes minutes.  And one that does not optimise makes nothing better by it. */
+#if defined(ATTN_EMULATE_AVX512) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#define VF_INLINE static inline __attribute__((unused))
 #define VF_UNROLL
 #define VF_ROLLED
-#elif defined(__clang__)
+#else
+#define VF_INLINE static inline __attribute__((always_inline, unused))
+#if defined(__clang__)
 #define VF_UNROLL _Pragma("clang loop unroll(full)")
 #define VF_ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define VF_UNROLL _Pragma("GCC unroll 32")
 #define VF_ROLLED _Pragma("GCC unroll 1")
+#endif
 #endif
 
 VF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
