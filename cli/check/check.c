@@ -16,7 +16,7 @@
 
 typedef struct check_options {
     const char *conformance;
-    int thorough;
+    int thorough, quick;
 } check_options;
 
 static attn_status set_conformance(void *target, const char *name, const char *value, attn_error *error)
@@ -33,9 +33,17 @@ static attn_status set_thorough(void *target, const char *name, const char *valu
     return ATTN_OK;
 }
 
+static attn_status set_quick(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((check_options *)target)->quick = 1;
+    return ATTN_OK;
+}
+
 static const option_row rows[] = {
     {"conformance", 0, "DIR", "run the cases of a folder of suites, or of one suite", set_conformance},
     {"thorough", 0, NULL, "ten times as many cases", set_thorough},
+    {"quick", 0, NULL, "every fourth case", set_quick},
     {0},
 };
 
@@ -213,18 +221,18 @@ static int is_linear(const char *text, problem_spec *spec)
     return problem_parse(text, spec, NULL) == ATTN_OK && (spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD);
 }
 
-static int check_sweep(checker *k, int thorough)
+static int check_sweep(checker *k, const check_options *own)
 {
     sweep cases;
     attn_error error;
-    if (!sweep_create(&cases, largest_tile(k), k->settings->seed + 1, thorough)) {
+    if (!sweep_create(&cases, largest_tile(k), k->settings->seed + 1, own->thorough)) {
         failure(&error, ATTN_ERR_MEMORY, "out of memory for the list of cases");
         return command_fail("check", NULL, &error);
     }
     progress bar;
     attn_status status = ATTN_OK;
     progress_begin(&bar, "check", k->settings->quiet);
-    for (int64_t n = 0; n < cases.count && status == ATTN_OK; n++) {
+    for (int64_t n = 0; n < cases.count && status == ATTN_OK; n += own->quick ? 4 : 1) {
         progress_show(&bar, n, cases.count);
         status = check_case_on_all(k, &cases.cases[n], &error);
     }
@@ -276,7 +284,7 @@ int attn_cmd_check(int argc, char **argv)
     }
     k.settings = &settings;
     list_kernels(&k);
-    const int status = first < argc ? check_problems(&k, argc - first, argv + first) : check_sweep(&k, own.thorough);
+    const int status = first < argc ? check_problems(&k, argc - first, argv + first) : check_sweep(&k, &own);
     if (status != EXIT_DONE) return status;
     if (!settings.json) print_rows(&k);
     return report_end(&k.report);
