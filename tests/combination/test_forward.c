@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 500, FIRST = 5000 };
+enum { SEEDS = CASES(500), FIRST = 5000 };
 
 /* The worst fraction of the bound over the instruction sets; frees c. */
 static double worst_of_combination(combination *c)

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 500, FIRST = 5000 };
+enum { SEEDS = CASES(500), FIRST = 5000 };
 
 static void compare(attn_dtype dtype)
 {

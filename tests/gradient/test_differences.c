@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-enum { SEEDS = 500, INPUTS = 7 }; /* the first inputs are those of dot products */
+enum { SEEDS = CASES(500), INPUTS = 7 }; /* the first inputs are those of dot products */
 
 static const char regressions[] = "tests/gradient/regressions.txt";
 

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 120 };
+enum { SEEDS = CASES(120) };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64};
 

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 300, FIRST = 60000 };
+enum { SEEDS = CASES(300), FIRST = 60000 };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 240, FIRST = 91000 };
+enum { SEEDS = CASES(240), FIRST = 91000 };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 160, FIRST = 40000, KINDS = ATTN_SCORE_ADDITIVE };
+enum { SEEDS = CASES(160), FIRST = 40000, KINDS = ATTN_SCORE_ADDITIVE };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 

@@ -11,7 +11,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { SEEDS = 250, ISAS = 3 };
+enum { SEEDS = CASES(250), ISAS = 3 };
 
 static double unit(attn_dtype dtype) { return dtype == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON / 2; }
 

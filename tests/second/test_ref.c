@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { SEEDS = 120 };
+enum { SEEDS = CASES(120) };
 static const double STEP = 1e-5, TOLERANCE = 2e-8;
 
 /* The inputs that move. */
