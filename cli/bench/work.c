@@ -10,18 +10,23 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* n / by, rounded down for negative n too */
 static int64_t floor_divide(int64_t n, int64_t by) { return n / by - (n % by < 0); }
 
+static int64_t between(int64_t first, int64_t last) { return most(0, last - first + 1); }
+
 static int64_t keys_of(const attn_mask *mask, int64_t position, int64_t len_kv)
 {
     int64_t first = 0, last = len_kv - 1;
     if (mask->causal) last = least(last, position);
-    if (mask->window && mask->window_left >= 0) first = most(first, position - mask->window_left);
-    if (mask->window && mask->window_right >= 0) last = least(last, position + mask->window_right);
     if (mask->chunk > 0) {
         const int64_t begin = floor_divide(position, mask->chunk) * mask->chunk;
         first = most(first, begin);
         last = least(last, begin + mask->chunk - 1);
     }
-    return most(0, last - first + 1);
+    if (position >= 0 && position < mask->global_q) return between(first, last);
+    int64_t near = first, end = last;
+    if (mask->window && mask->window_left >= 0) near = most(first, position - mask->window_left);
+    if (mask->window && mask->window_right >= 0) end = least(last, position + mask->window_right);
+    const int64_t global = least(last, mask->global_kv - 1);
+    return between(near, end) + between(first, global) - between(near, least(end, global));
 }
 
 double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets)

@@ -9,8 +9,8 @@
 
 #include "attn/attn.h"
 
-/* The (query, key) pairs of the whole problem that causal masks, windows, chunks and lengths leave; boolean masks and biases are
- * not counted out.  lengths and offsets have one i64 for each batch entry; NULL: full, 0. */
+/* The (query, key) pairs of the whole problem that causal masks, windows, global tokens, chunks and lengths leave; boolean masks
+ * and biases are not counted out.  lengths and offsets have one i64 for each batch entry; NULL: full, 0. */
 double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets);
 
 /* Floating-point operations: forward 2 (dim_qk + dim_v) a pair, for the two products; backward 2.5 times that, for its five;

@@ -72,8 +72,9 @@ static double pairs_one_by_one(const attn_problem *p, const int64_t *len_q, cons
             for (int64_t j = 0; j < keys; j++) {
                 const int64_t at = i + offset;
                 if (m->causal && j > at) continue;
-                if (m->window && m->window_left >= 0 && j < at - m->window_left) continue;
-                if (m->window && m->window_right >= 0 && j > at + m->window_right) continue;
+                const int global = j < m->global_kv || (at >= 0 && at < m->global_q);
+                if (m->window && m->window_left >= 0 && j < at - m->window_left && !global) continue;
+                if (m->window && m->window_right >= 0 && j > at + m->window_right && !global) continue;
                 if (m->chunk && (double)(j / m->chunk) != floor((double)at / (double)m->chunk)) continue;
                 pairs += 1;
             }
@@ -93,7 +94,11 @@ static void counts_the_visible_pairs(void **state)
                                         ":align=bottom-right:window=0,0",
                                         ":offset=-4:causal",
                                         ":offset=20:window=2,9",
-                                        ":offset=-3:window=-1,6"};
+                                        ":offset=-3:window=-1,6",
+                                        ":sparse=longformer/4/3",
+                                        ":causal:sparse=longformer/2/5",
+                                        ":offset=-4:sparse=longformer/6/1",
+                                        ":offset=9:sparse=longformer/2/2"};
     const int64_t len_q[] = {13, 0, 7}, len_kv[] = {0, 19, 11};
     for (size_t k = 0; k < sizeof masks / sizeof *masks; k++) {
         for (int lengths = 0; lengths < 2; lengths++) {

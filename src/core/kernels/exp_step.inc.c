@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * exp_step.inc.c - exp(d) for d <= 5.55: exactly 0 for -infinity and below the normal numbers, exactly 1 for 0, NaN for NaN of any
- * payload.  Included by forward.inc.c.
+ * exp_step.inc.c - exp(d) for d <= 88 (f64: 709): exactly 0 for -infinity and below the normal numbers, exactly 1 for 0, NaN for
+ * NaN of any payload.  Included by forward.inc.c.
  *
  *      n = round(d log2 e);   r = d - n ln2;   exp(d) = 2^n p(r)
  *

@@ -8,18 +8,17 @@
 /* The weight before it is divided, and its derivative; both are 0 for a dropped key, and NaN stays NaN. */
 VF_INLINE void weight_alone(const attn_normaliser kind, vf s, vf shift, vf *weight, vf *slope)
 {
-    const vm dropped = vf_eq(s, vf_set(-(real)INFINITY)), above = vf_gt(s, vf_zero());
     if (kind == ATTN_NORMALISER_RELU) {
         *weight = vf_select(vf_gt(vf_zero(), s), vf_zero(), s);
-        *slope = vf_select(above, vf_set(1), vf_zero());
+        *slope = vf_select(vf_gt(s, vf_zero()), vf_set(1), vf_zero());
         return;
     }
-    /* 1 / (1 + e^-x) with e^-|x|, which does not overflow: where x is negative, e^x / (1 + e^x). */
-    vf x = vf_add(s, shift), e = vf_exp(vf_sub(vf_zero(), vf_max(x, vf_sub(vf_zero(), x))));
-    vf inverse = vf_div(vf_set(1), vf_add(vf_set(1), e));
-    vf w = vf_mul(vf_select(vf_gt(vf_zero(), x), e, vf_set(1)), inverse);
-    *weight = vf_select(dropped, vf_zero(), w);
-    *slope = vf_select(dropped, vf_zero(), vf_mul(vf_mul(e, inverse), inverse));
+    /* Below `least` the weight is less than the smallest normal number, and vf_exp soon makes nonsense of e^-x. */
+    const vf least = vf_set(REAL_BITS == 32 ? (real)-87.33 : (real)-708.39), x = vf_add(s, shift);
+    const vm none = vf_gt(least, x);
+    vf e = vf_exp(vf_sub(vf_zero(), x)), w = vf_div(vf_set(1), vf_add(vf_set(1), e));
+    *weight = vf_select(none, vf_zero(), w);
+    *slope = vf_select(none, vf_zero(), vf_mul(vf_mul(e, w), w));
 }
 
 VF_INLINE void weigh_alone_block(const attn_normaliser kind, int width, int64_t n, vf shift, real *S, real *l)

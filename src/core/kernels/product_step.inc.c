@@ -13,12 +13,12 @@ enum { TILE = VF_LANES * VF_VECTORS }; /* lanes of a full tile: the row length o
 
 /*
  * Prefetching while a product runs: n rows of next_ld elements from `next` on will be read soon.  Where rows follow each other
- * without gaps, the product itself walks through them, a line every few steps; else they are asked for row by row between its
- * tiles.
+ * without wide gaps, the product itself walks through them, a line or less every few steps, to be through when it is; else they are
+ * asked for row by row between its tiles.
  */
 typedef struct ahead {
     uintptr_t at; /* an integer, since it may run past the array */
-    int64_t hop;  /* bytes to the next line, or 0 */
+    int64_t hop;  /* bytes from one to the next, or 0 */
     uintptr_t rows;
     int64_t ld, dim;
     /* And a block of something else, from memory (step_score_beside). */
@@ -29,7 +29,9 @@ typedef struct ahead {
 
 VF_INLINE ahead ahead_of(const void *next, int64_t ld, int64_t dim)
 {
-    ahead p = {.at = (uintptr_t)next, .hop = ld == dim ? 64 : 0, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
+    ahead p = {.at = (uintptr_t)next, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
+    if (ld == dim) p.hop = 64;
+    else if (ld < 2 * dim) p.hop = 64 * ld / dim;
     return p;
 }
 

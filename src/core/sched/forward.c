@@ -71,46 +71,31 @@ static int score(const attn_task *task, const slot *s, const attn_keys *keys)
     return found;
 }
 
-/* The same for weights that are functions of their scores. */
-static void fold_alone(const attn_task *task, const slot *s, const attn_keys *keys, int careful)
-{
-    const attn_walk *w = task->walk;
-    const attn_score *how = &w->problem.score;
-    const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v;
-    void *S = attn_part(task, w->scratch.S), *scratch = attn_part(task, w->scratch.scratch);
-    attn_drop room;
-    const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
-    if (careful)
-        w->kernel->alone.fold_careful(how->normaliser, how->shift, s->tile.width, n, dim_v, S, drop, keys->V, keys->ldv, s->l,
-                                      s->Ot, scratch);
-    else
-        w->kernel->alone.fold(how->normaliser, how->shift, s->tile.width, n, dim_v, S, drop, keys->V, keys->ldv, s->l, s->Ot,
-                              keys->V, keys->ldv);
-}
-
 /* found: what score returned. */
 static void fold(const attn_task *task, const slot *s, const attn_keys *keys, int found, int careful)
 {
     const attn_walk *w = task->walk;
+    const attn_fwd_kernel *k = w->kernel;
+    const attn_score *how = &w->problem.score;
     void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
-    int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v;
+    void *scratch = attn_part(task, w->scratch.scratch);
+    const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v, ldv = keys->ldv;
+    const int width = s->tile.width, alone = attn_weighs_alone(&w->problem);
     attn_drop room;
     const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
-    if (attn_weighs_alone(&w->problem)) {
-        fold_alone(task, s, keys, careful);
-    } else if (careful) {
-        w->kernel->fold_careful(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot,
-                                attn_part(task, w->scratch.scratch));
-    } else {
-        /* What comes next is the block of keys behind this one; an address past the end is only a hint. */
-        const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
-        int64_t next_ld = keys->ldk;
-        attn_task_look_ahead(task, n, &next, &next_ld);
-        if (found & ATTN_SCORE_STAIRS)
-            w->kernel->fold_seen(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot,
-                                 attn_part(task, w->scratch.low), attn_part(task, w->scratch.high), next, next_ld);
-        else w->kernel->fold(s->tile.width, n, dim_v, S, block_max, drop, keys->V, keys->ldv, s->m, s->l, s->Ot, next, next_ld);
-    }
+    /* What comes next is the block of keys behind this one; an address past the end is only a hint. */
+    const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
+    int64_t next_ld = keys->ldk;
+    if (!careful) attn_task_look_ahead(task, n, &next, &next_ld);
+
+    if (alone && careful)
+        k->alone.fold_careful(how->normaliser, how->shift, width, n, dim_v, S, drop, keys->V, ldv, s->l, s->Ot, scratch);
+    else if (alone) k->alone.fold(how->normaliser, how->shift, width, n, dim_v, S, drop, keys->V, ldv, s->l, s->Ot, next, next_ld);
+    else if (careful) k->fold_careful(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, scratch);
+    else if (found & ATTN_SCORE_STAIRS)
+        k->fold_seen(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, attn_part(task, w->scratch.low),
+                     attn_part(task, w->scratch.high), next, next_ld);
+    else k->fold(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, next, next_ld);
     if (w->problem.relative.values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
 }
 
