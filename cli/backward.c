@@ -145,6 +145,7 @@ attn_status backward_run(const backward_work *work, const attn_args *args, const
 {
     attn_status status = compute_backward(&work->computation, &work->problem, args, common, error);
     if (status == ATTN_OK && work->expanded) reduce_bias(work);
+    if (status == ATTN_OK) status = input_rotate_back(work->input, &work->problem, args, error);
     return status;
 }
 

@@ -21,7 +21,7 @@ static void print_words(void)
         const char *argument = word->argument ? word->argument : "";
         const char *between = word->form == WORD_OPTION && argument[0] && argument[0] != '[' ? "=" : "";
         int wide = printf("  %s%s%s", word->name, between, argument);
-        printf("%*s%s%s\n", wide < 28 ? 28 - wide : 1, "", word->help, word->later ? "; not in this version" : "");
+        printf("%*s%s\n", wide < 28 ? 28 - wide : 1, "", word->help);
     }
 }
 

@@ -179,7 +179,9 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status == ATTN_OK) status = input_read_gradients(input, error);
     if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_apart(input, error);
     if (status != ATTN_OK) return status;
-    status = problem_build(&input->spec, &input->problem, error);
+    problem_spec plain = input->spec;
+    plain.rope = 0; /* rotated queries and keys are what the problem has */
+    status = problem_build(&plain, &input->problem, error);
     if (status == ATTN_OK) status = problem_check(&input->spec, error);
     if (status != ATTN_OK) return failure_about(error, input->path);
     if (input->used[ROLE_MASK].tensor) input->problem.mask.mask.dtype = input->used[ROLE_MASK].tensor->dtype;
@@ -192,6 +194,8 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     input_lay_keep(input);
     input_lay_tangents(input);
     if (input->spec.packed) input_lay_packed(input);
+    status = input_rotate(input, settings, error);
+    if (status != ATTN_OK) return status;
     input_lay_whole(input);
     if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
     return ATTN_OK;

@@ -24,15 +24,17 @@ typedef struct attention_input {
     input_tensor used[ROLES];
     problem_spec spec; /* as the tensors and flags say */
     attn_problem problem;
-    attn_args args;                      /* inputs; the outputs are NULL */
-    int64_t total_q, total_kv;           /* tokens of the tensors, which hold all packed sequences one behind the other */
-    const int64_t *begins_q, *begins_kv; /* where packed sequences began that are batch entries now; NULL: there are none */
-    int keep_one;                        /* axes of size 1 of dropout_keep, as of spec.mask_one */
-    int leading;                         /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
+    attn_args args;                            /* inputs; the outputs are NULL */
+    int64_t total_q, total_kv;                 /* tokens of the tensors, which hold all packed sequences one behind the other */
+    const int64_t *begins_q, *begins_kv;       /* where packed sequences began that are batch entries now; NULL: there are none */
+    attn_rope rope;                            /* of --rope: q and k are rotated copies */
+    const int64_t *positions_q, *positions_kv; /* where tokens stand, then */
+    int keep_one;                              /* axes of size 1 of dropout_keep, as of spec.mask_one */
+    int leading; /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
     attn_tensors *single[ROLES]; /* .npy files */
-    void *owned[32];             /* converted copies */
+    void *owned[48];             /* converted copies */
     int owned_count;
 } attention_input;
 
@@ -45,6 +47,9 @@ enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
  */
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 void input_free(attention_input *input);
+
+/* With --rope: the gradients of q and k from those of their rotated copies, in place; problem has their layouts. */
+attn_status input_rotate_back(const attention_input *input, const attn_problem *problem, const attn_args *args, attn_error *error);
 
 /* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
 int input_integer(const attn_tensor *t, int64_t k, int64_t *value);

@@ -2,7 +2,6 @@
  *
  * input_option.c - packed sequences, numbers of each head, and gradients that flow in. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,14 +144,13 @@ static attn_status read_head_numbers(attention_input *input, tensor_role r, int 
     return ATTN_OK;
 }
 
-/* The slopes of Press et al. 2022: 2^(-8 h / heads), h = 1 .. heads. */
+/* The slopes of Press et al. 2022, for any number of heads. */
 static const void *published_slopes(attention_input *input)
 {
     const int64_t heads = input->spec.shape.heads_q;
-    const size_t size = attn_dtype_size(input_compute_dtype(input));
-    char *slopes = input_own(input, heads, size);
-    for (int64_t h = 0; h < heads; h++)
-        element_write(input_compute_dtype(input), slopes + (size_t)h * size, exp2(-8.0 * (double)(h + 1) / (double)heads));
+    const attn_dtype compute = input_compute_dtype(input);
+    void *slopes = input_own(input, heads, attn_dtype_size(compute));
+    (void)attn_alibi_slopes(heads, compute, slopes, NULL); /* a type that it takes, and room */
     return slopes;
 }
 

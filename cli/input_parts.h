@@ -48,6 +48,8 @@ void input_lay_keep(attention_input *input);
 void input_lay_tangents(attention_input *input);
 /* Strides of [head, token, channel], or with --layout=bshd [token, head, channel], for all tensors of the problem. */
 void input_lay_packed(attention_input *input);
+/* --rope: q and k rotated, once their layouts are known. */
+attn_status input_rotate(attention_input *input, const input_settings *settings, attn_error *error);
 /* Turns the block mask into one with a row for each query, which can be cut between any two (slice.h). */
 void input_block_rows(attention_input *input);
 

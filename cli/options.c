@@ -236,15 +236,6 @@ static attn_status set_problem_word(void *target, const char *name, const char *
     return problem_set(target, name, value, error);
 }
 
-const char *help_of_later(const char *help)
-{
-    static char texts[MAX_OPTIONS][120];
-    static int count;
-    if (count == MAX_OPTIONS) return help;
-    snprintf(texts[count], sizeof texts[count], "%.90s; not in this version", help);
-    return texts[count++];
-}
-
 const option_row *problem_options(problem_word_flag most)
 {
     static option_row rows[MAX_OPTIONS];
@@ -252,8 +243,7 @@ const option_row *problem_options(problem_word_flag most)
     for (int w = 0; problem_word_at(w) && count < MAX_OPTIONS - 1; w++) {
         const problem_word *word = problem_word_at(w);
         if (word->flag == FLAG_NONE || word->flag > most) continue;
-        rows[count++] =
-            (option_row){word->name, 0, word->argument, word->later ? help_of_later(word->help) : word->help, set_problem_word};
+        rows[count++] = (option_row){word->name, 0, word->argument, word->help, set_problem_word};
     }
     rows[count] = (option_row){0};
     return rows;

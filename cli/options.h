@@ -66,10 +66,6 @@ extern const option_row common_options[];
 /* The flags of problem strings (problem_word.flag up to `most`) in a static table; the target is a problem_spec. */
 const option_row *problem_options(problem_word_flag most);
 
-/* A phrase for an option that this version refuses: "rotary positions; not in this version".  For static tables: it is never freed.
- */
-const char *help_of_later(const char *help);
-
 /* ---- setters for the rows of a command ---- */
 
 /* Reads a whole number within low and high. */

@@ -5,8 +5,7 @@
  *      fwd:bf16:b2:hq32:hkv8:sq1024:skv4096:d128:causal
  *
  * Words are separated by colons and come in any order; problem_print writes them in the order of the table (problem_word_at)
- * and leaves out what is the default.  A word whose mechanism this version of the library does not have yet is parsed, kept
- * and printed like any other, and refused by problem_build with ATTN_ERR_UNSUPPORTED.
+ * and leaves out what is the default.
  */
 #ifndef ATTN_CLI_PROBLEM_H
 #define ATTN_CLI_PROBLEM_H
@@ -104,8 +103,7 @@ typedef struct problem_spec {
     char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
     int drel;            /* the gradients of its tables */
 
-    /* What later versions compute. */
-    int rope;
+    int rope;               /* of a command's input, which it rotates; problem_build refuses it */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
 } problem_spec;
 
@@ -129,7 +127,6 @@ typedef struct problem_word {
     const char *help;     /* a phrase */
     problem_word_form form;
     problem_word_flag flag;
-    const char *later; /* what this version lacks when the word is used: "softcap"; NULL: it is supported */
 } problem_word;
 
 /* Entry `index` in the order of printing; NULL past the last. */

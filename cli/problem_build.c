@@ -60,14 +60,12 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
                        : spec->epsilon != 0 ? "epsilon"
                        : spec->form         ? "form"
                                             : NULL;
+    if (spec->rope)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope");
     if (!missing && word)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);
-    for (int r = 0; r < problem_rules_count && !missing; r++) {
-        char value[80];
-        const problem_rule *rule = &problem_rules[r];
-        if (rule->word.later && rule->print(rule, spec, value, sizeof value)) missing = rule->word.later;
-    }
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
     return check_gradients(spec, error);
 }

@@ -3,6 +3,7 @@
  * roles.c - what a tensor is for: its name in files, and the flag that chooses another. */
 #include "roles.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,8 @@ const role_row roles[ROLES] = {
     [ROLE_TAN_K] = {"tan_k", "tan-k", "the tangent of k, for --jvp", ROLE_OP_TANGENT},
     [ROLE_TAN_V] = {"tan_v", "tan-v", "the tangent of v, for --jvp", ROLE_OP_TANGENT},
     [ROLE_TAN_BIAS] = {"tan_bias", "tan-bias", "the tangent of the bias, for --jvp", ROLE_OP_TANGENT},
+    [ROLE_POSITIONS_Q] = {"positions_q", "positions-q", "where queries stand, for --rope", 0},
+    [ROLE_POSITIONS_KV] = {"positions_kv", "positions-kv", "the same for keys", 0},
     [ROLE_K_SCALE] = {"k_scale", "k-scale", "of keys that are i8, a number for each row", 0},
     [ROLE_V_SCALE] = {"v_scale", "v-scale", "the same for values", 0},
 };
@@ -100,6 +103,51 @@ static attn_status set_alibi(void *target, const char *name, const char *value, 
     return problem_set(&((input_settings *)target)->spec, name, value, error);
 }
 
+static attn_status set_rope(void *target, const char *name, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    attn_rope *rope = &settings->rope;
+    const int halves = strcmp(value, "halves") == 0;
+    char *end;
+    rope->struct_size = sizeof *rope;
+    settings->rope_word = name + strlen("rope-");
+    if (strcmp(name, "rope-channels") == 0) return option_whole(name, value, 2, INT64_MAX, &rope->dim_rotary, error);
+    if (strcmp(name, "rope-pairs") == 0) {
+        if (!halves && strcmp(value, "interleaved") != 0)
+            return failure(error, ATTN_ERR_ARGUMENT, "rope-pairs: '%.40s' is not interleaved or halves", value);
+        rope->pairs = halves ? ATTN_ROPE_HALVES : ATTN_ROPE_INTERLEAVED;
+        return ATTN_OK;
+    }
+    rope->base = strtod(value, &end);
+    if (*value && !*end && rope->base > 0 && rope->base < HUGE_VAL) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "rope-base: '%.40s' is not a number above 0", value);
+}
+
+/* "yarn/4/2048": the kind, the factor, and the tokens that the model was trained on. */
+static attn_status set_scaling(void *target, const char *name, const char *value, attn_error *error)
+{
+    static const char *const kinds[] = {"linear", "ntk", "ntk-dynamic", "yarn", "llama3"};
+    input_settings *settings = target;
+    attn_rope_scaling *s = &settings->stretched;
+    const char *slash = strchr(value, '/');
+    const size_t length = strcspn(value, "/");
+    char *end = NULL;
+    int kind = 0;
+    settings->rope_word = name + strlen("rope-");
+    while (kind < 5 && (strlen(kinds[kind]) != length || strncmp(kinds[kind], value, length) != 0)) kind++;
+    *s = (attn_rope_scaling){.struct_size = sizeof *s, .kind = (attn_rope_stretching)kind};
+    if (slash) s->factor = strtod(slash + 1, &end);
+    const int needs_length = kind >= ATTN_ROPE_NTK_DYNAMIC, has_length = slash && *end == '/';
+    if (has_length) s->original_length = strtoll(end + 1, &end, 10);
+    if (kind < 5 && slash && !*end && s->factor >= 1 && s->factor < HUGE_VAL && has_length == needs_length &&
+        (!has_length || s->original_length > 0))
+        return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "%s: '%.40s' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or "
+                   "llama3/FACTOR/LENGTH",
+                   name, value);
+}
+
 static attn_status set_tokens(void *target, const char *name, const char *value, attn_error *error)
 {
     (void)name, (void)error;
@@ -109,15 +157,19 @@ static attn_status set_tokens(void *target, const char *name, const char *value,
 
 const option_row *role_options(void)
 {
-    static option_row rows[ROLES + 6];
+    static option_row rows[ROLES + 10];
     for (int r = 0; r < ROLES; r++) {
         rows[r] = (option_row){roles[r].flag, 0, "NAME", roles[r].help, set_role};
     }
     rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
     rows[ROLES + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
-    rows[ROLES + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: 2^(-8h/heads), h = 1 .. heads", set_alibi};
+    rows[ROLES + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: the published ones", set_alibi};
     rows[ROLES + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", set_dtype};
     rows[ROLES + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
-    rows[ROLES + 5] = (option_row){0};
+    rows[ROLES + 5] = (option_row){"rope-pairs", 0, "KIND", "of --rope: interleaved (default) or halves", set_rope};
+    rows[ROLES + 6] = (option_row){"rope-channels", 0, "N", "the first N channels are rotated (default: all)", set_rope};
+    rows[ROLES + 7] = (option_row){"rope-base", 0, "B", "how fast rotations slow down (default: 10000)", set_rope};
+    rows[ROLES + 8] = (option_row){"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", set_scaling};
+    rows[ROLES + 9] = (option_row){0};
     return rows;
 }

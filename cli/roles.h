@@ -4,6 +4,7 @@
 #ifndef ATTN_CLI_ROLES_H
 #define ATTN_CLI_ROLES_H
 
+#include "attn/position.h"
 #include "options.h"
 #include "problem.h"
 
@@ -35,6 +36,8 @@ typedef enum tensor_role {
     ROLE_TAN_K,
     ROLE_TAN_V,
     ROLE_TAN_BIAS,
+    ROLE_POSITIONS_Q,
+    ROLE_POSITIONS_KV,
     ROLE_K_SCALE,
     ROLE_V_SCALE,
     ROLES
@@ -65,7 +68,10 @@ typedef struct input_settings {
     const char *chosen[ROLES]; /* NULL: the name of the role, if the file has it */
     const char **ignored;      /* names, ended by NULL; the caller's memory */
     int ignored_count;
-    const char *tokens; /* a file with one token a line; NULL: from the metadata */
+    attn_rope rope;              /* of --rope; struct_size 0: none of its flags */
+    attn_rope_scaling stretched; /* of --rope-scaling; struct_size 0: none */
+    const char *rope_word;       /* the last of these flags, behind "rope-" */
+    const char *tokens;          /* a file with one token a line; NULL: from the metadata */
 } input_settings;
 
 /* ignored has room for as many names as there are words on the command line. */

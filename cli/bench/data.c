@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "attn/position.h"
+
 #include "../check/element.h"
 #include "../check/flow.h"
 #include "memory.h"
@@ -117,14 +119,13 @@ static const void *draw_scales(data *d, const attn_layout *layout, const int64_t
     return memory;
 }
 
-/* The slopes of Press et al. 2022 for a power of two: 2^(-8 (h+1) / H). */
+/* The slopes of Press et al. 2022. */
 static const void *draw_slopes(data *d, attn_dtype compute, const attn_problem *p)
 {
-    const int64_t heads = p->shape.heads_q, count = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? heads * p->shape.batch : heads;
-    const size_t element = attn_dtype_size(compute);
-    unsigned char *memory = few(d, compute, count);
-    for (int64_t k = 0; k < count; k++)
-        element_write(compute, memory + (size_t)k * element, exp2(-8.0 * (double)(k % heads + 1) / (double)heads));
+    const int64_t heads = p->shape.heads_q, batch = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? p->shape.batch : 1;
+    unsigned char *memory = few(d, compute, heads * batch);
+    for (int64_t b = 0; b < batch; b++)
+        (void)attn_alibi_slopes(heads, compute, memory + (size_t)(b * heads) * attn_dtype_size(compute), NULL);
     return memory;
 }
 

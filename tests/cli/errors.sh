@@ -273,7 +273,17 @@ refused 2 "attn top: long.safetensors: 5 tokens for 4 queries and 4 keys" top lo
 for name in words text; do
     refused 2 "attn top: $name.safetensors: metadata 'tokens' is not a JSON list of words, or of lists of words" top $name.safetensors --token cat
 done
-refused 3 "attn top: $STREET: libattn $version has no rotary positions" top "$STREET" --token it --rope
+refused 2 "attn top: --rope-pairs needs --rope" top "$STREET" --token it --rope-pairs=halves
+refused 2 "attn run: --rope-base: '-1' is not a number above 0" run a.safetensors -o out.npz --rope --rope-base=-1
+refused 2 "attn run: --rope-scaling: 'yarn/4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
+    run a.safetensors -o out.npz --rope --rope-scaling=yarn/4
+refused 2 "attn run: a.safetensors: rope rotates 3 channels; pairs need an even number" run a.safetensors -o out.npz --rope --rope-channels=3
+refused 3 "attn run: --rope goes with forward and --backward; it does not rotate tangents" run tanq.safetensors -o out.npz --rope --jvp
+refused 3 "attn run: --rope does not rotate keys of i8; rotate them before they are quantised" run wholeb.safetensors -o out.npz --rope
+make positions.safetensors $flat positions_q:i64:3:1
+refused 2 "attn run: positions.safetensors: tensor 'positions_q' is of rotary positions, which are for --rope" run positions.safetensors -o out.npz
+refused 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected a position for each token [4], or of each batch entry [.., 4]" \
+    run positions.safetensors -o out.npz --rope
 
 # view
 refused 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
@@ -289,7 +299,7 @@ refused 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 
 refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 refused 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 refused 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
-refused 3 "attn explain: sq9:d8:rope: libattn $version has no rotary positions" explain sq9:d8:rope
+refused 3 "attn explain: sq9:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope" explain sq9:d8:rope
 refused 3 "attn explain: decode:sq9:d8: libattn $version has no decode" explain decode:sq9:d8
 
 # Output that cannot be written is an error too.

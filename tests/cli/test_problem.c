@@ -163,7 +163,7 @@ static void refuses_long_words(void **state)
     assert_non_null(strstr(error.message, "a word of 299 letters: 'xxx"));
 }
 
-/* Well-formed words of later versions parse, and building them names what is missing. */
+/* Well-formed words that are no problem of one plan. */
 static void names_what_is_missing(void **state)
 {
     (void)state;
@@ -172,7 +172,6 @@ static void names_what_is_missing(void **state)
     } rows[] = {
         {"decode", "decode"},
         {"linear", "linear attention"},
-        {"rope", "rotary positions"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         char text[80], expected[120];
@@ -185,6 +184,13 @@ static void names_what_is_missing(void **state)
         assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_UNSUPPORTED);
         assert_string_equal(error.message, expected);
     }
+    problem_spec spec;
+    attn_problem problem;
+    attn_error error;
+    assert_int_equal(problem_parse("sq9:d8:rope", &spec, &error), ATTN_OK);
+    assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message,
+                        "rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope");
 }
 
 /* Words of linear attention are of no other operation. */

@@ -3,6 +3,8 @@
  * test_run_options.c - every option of the core through `attn run`, forward and --backward, and packed sequences, against ref/. */
 #include "run_example.h"
 
+#include "attn/position.h"
+
 /* What --backward writes, as the reference computes it. */
 typedef struct gradients {
     double dO[MOST], dlse[MOST], dQ[MOST], dK[MOST], dV[MOST], P[MOST], dS[MOST], dscale[8], dslopes[32], dsink[8], Z[MOST];
@@ -385,6 +387,93 @@ static void shared_tables(void **state)
     }
 }
 
+/* ---- positions ---- */
+
+/* Rotates Q or K of the example in place. */
+static void turn(double *x, int64_t heads, int64_t tokens, const attn_rope *rope, const int64_t *positions)
+{
+    const attn_layout dense = {.dtype = ATTN_F64};
+    assert_int_equal(attn_rope_apply(rope, (int64_t[]){6, heads, tokens, 4}, &dense, x, &dense, x, positions, NULL), ATTN_OK);
+}
+
+static void rotary_positions(void **state)
+{
+    static const int64_t ends[] = {2, 2, 2, 2, 2, 2};
+    static const int64_t of_q[] = {7, 1, 30}, of_kv[] = {0, 5, 2, 90, 11};
+    double frequencies[2], magnitude;
+    const attn_rope_scaling yarn = {
+        .struct_size = sizeof yarn, .kind = ATTN_ROPE_YARN, .dim = 4, .base = 500, .factor = 4, .original_length = 64};
+    (void)state;
+    assert_int_equal(attn_rope_frequencies(&yarn, frequencies, &magnitude, NULL), ATTN_OK);
+    const struct {
+        const char *words;
+        attn_rope rope;
+        int bottom_right, given;
+    } rows[] = {
+        {"--rope", {0}, 0, 0},
+        {"--rope --rope-pairs=halves --rope-base=100 --causal=bottom-right", {.pairs = ATTN_ROPE_HALVES, .base = 100}, 1, 0},
+        {"--rope --rope-channels=2 --positions-q=at_q --positions-kv=at_kv", {.dim_rotary = 2}, 0, 1},
+        {"--rope --rope-base=500 --rope-scaling=yarn/4/64",
+         {.base = 500, .frequencies = frequencies, .magnitude = magnitude},
+         0,
+         0},
+    };
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        int64_t at_q[18], at_kv[30];
+        attn_rope rope = rows[n].rope, back;
+        char all[400];
+        rope.struct_size = sizeof rope;
+        draw();
+        write_terms(NULL, 0);
+        attn_tensors *file = read_file("in.safetensors");
+        add_whole(file, "at_q", 1, (int64_t[]){3}, ATTN_I64, of_q);
+        add_whole(file, "at_kv", 1, (int64_t[]){5}, ATTN_I32, of_kv);
+        write_file(file, "in.safetensors");
+        for (int i = 0; i < 18; i++) at_q[i] = rows[n].given ? of_q[i % 3] : i % 3 + (rows[n].bottom_right ? 2 : 0);
+        for (int j = 0; j < 30; j++) at_kv[j] = rows[n].given ? of_kv[j % 5] : j % 5;
+        turn(e.Q, 4, 3, &rope, at_q);
+        turn(e.K, 2, 5, &rope, at_kv);
+        if (rows[n].bottom_right) e.p.causal = 1, e.p.offset = ends;
+        ref_forward(&e.p, e.O, e.lse, e.S, e.P);
+        ref_gradients flow = {.dO = g.dO, .dQ = g.dQ, .dK = g.dK, .dV = g.dV, .P = g.P, .dS = g.dS, .dscale = g.dscale};
+        ref_backward(&e.p, &flow);
+        back = rope, back.inverse = 1;
+        turn(g.dQ, 4, 3, &back, at_q);
+        turn(g.dK, 2, 5, &back, at_kv);
+        snprintf(all, sizeof all, "in.safetensors -o out.safetensors --scale=0.5 --weights --dtype=f64 --backward %s",
+                 rows[n].words);
+        run(all);
+        attn_tensors *out = read_file("out.safetensors");
+        assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
+        assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
+        assert_close(out, "dq", g.dQ, 6 * 4 * 3 * 4);
+        assert_close(out, "dk", g.dK, 6 * 2 * 5 * 4);
+        assert_close(out, "dv", g.dV, 6 * 2 * 5 * 3);
+        attn_tensors_destroy(out);
+    }
+}
+
+/* Heads no power of two have the slopes of the published rule too. */
+static void published_slopes(void **state)
+{
+    double own[6];
+    (void)state;
+    draw();
+    assert_int_equal(attn_alibi_slopes(6, ATTN_F64, own, NULL), ATTN_OK);
+    attn_tensors *file = new_file();
+    add_floats(file, "q", 3, (int64_t[]){6, 3, 4}, e.Q);
+    add_floats(file, "k", 3, (int64_t[]){2, 5, 4}, e.K);
+    add_floats(file, "v", 3, (int64_t[]){2, 5, 3}, e.V);
+    write_file(file, "in.safetensors");
+    e.p.B = 1, e.p.Hq = 6, e.p.slopes = own;
+    ref_forward(&e.p, e.O, e.lse, e.S, e.P);
+    run("in.safetensors -o out.safetensors --scale=0.5 --weights --dtype=f64 --alibi");
+    attn_tensors *out = read_file("out.safetensors");
+    assert_close(out, "o", e.O, 6 * 3 * 3);
+    assert_close(out, "weights", e.P, 6 * 3 * 5);
+    attn_tensors_destroy(out);
+}
+
 /* ---- packed sequences ---- */
 
 enum { SEQUENCES = 3, HEADS = 4, KEY_HEADS = 2, WIDTH = 4, VALUE_WIDTH = 3 };
@@ -562,6 +651,8 @@ int main(void)
         cmocka_unit_test(scores_with_weights),
         cmocka_unit_test(relative_tables),
         cmocka_unit_test(shared_tables),
+        cmocka_unit_test(rotary_positions),
+        cmocka_unit_test(published_slopes),
         cmocka_unit_test(packed_sequences),
         cmocka_unit_test(packed_numbers_out_of_range),
         cmocka_unit_test(halves),
