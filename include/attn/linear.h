@@ -174,8 +174,8 @@ ATTN_API attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn
                                              const attn_options *options, attn_error *error);
 
 /* Bytes of workspace for attn_linear_execute: chunks and states for each thread, however long the sequence is.  But backward with
- * one decay per head adds a double for each token, and, recurrent or with a decay per channel or the delta rule, about 2 sqrt(n)
- * states, n the tokens, or the chunks. */
+ * one decay per head adds a double or two for each token, and, recurrent or with a decay per channel or the delta rule, about
+ * 2 sqrt(n) states, n the tokens, or the chunks. */
 ATTN_API size_t attn_linear_workspace_size(const attn_linear_plan *plan);
 
 /*

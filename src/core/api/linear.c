@@ -71,7 +71,7 @@ attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_p
 size_t attn_linear_workspace_size(const attn_linear_plan *plan)
 {
     if (!plan || plan->walk.tasks == 0) return 0;
-    return (size_t)attn_linear_walk_bytes(&plan->walk) + 63; /* room to align */
+    return (size_t)plan->walk.bytes + 63; /* room to align */
 }
 
 attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_args *args, void *workspace, size_t workspace_size,

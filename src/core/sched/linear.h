@@ -25,7 +25,6 @@ typedef struct attn_linear_scratch {
     int64_t weights;                      /* [chunk]: what each row weighs in the state */
     int64_t factors;                      /* [group][chunk]: scale / n_i */
     int64_t terms;                        /* [group][chunk]: what each row adds to its scores in backward */
-    int64_t decay;                        /* double [len_kv]: gradient of the sums of log(decay) */
     int64_t gates;                        /* [chunk][ld_f], or [chunk] of one decay per head: decays, recurrent and gated */
     int64_t W, U, N, dU, beta;            /* [chunk][ld_v] four times, [chunk]: gated; see linear_gated_backward.c */
     int64_t decayed, dlogs;               /* [chunk][ld_f] */
@@ -56,7 +55,9 @@ typedef struct attn_linear_walk {
     int workers;
     attn_parallel_for *parallel_for;
     void *parallel_context;
-    attn_linear_scratch scratch;
+    attn_linear_scratch scratch; /* of each worker; behind them all, backward in chunks with a decay per head: */
+    int64_t decay;               /* double [workers, or tasks where heads are split][len_kv]: gradients of the sums of log(decay) */
+    int64_t bytes;
 } attn_linear_walk;
 
 enum { LINEAR_QUERIES, LINEAR_KEYS, LINEAR_ALL };
@@ -66,6 +67,7 @@ typedef struct attn_linear_head {
     const attn_linear_walk *walk;
     const attn_linear_args *args;
     char *memory;
+    double *decay; /* [len_kv]: what this task finds of walk->decay */
     int64_t b, g;
     int part;              /* which gradients backward computes; LINEAR_ALL: it is not split */
     int64_t len_q, len_kv; /* tokens that are there */
@@ -73,7 +75,6 @@ typedef struct attn_linear_head {
 
 /* Chooses form, chunk and memory; 0 where a size overflows. */
 int attn_linear_walk_init(attn_linear_walk *walk, int threads);
-int64_t attn_linear_walk_bytes(const attn_linear_walk *walk);
 double attn_linear_walk_flops(const attn_linear_walk *walk);
 
 void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace);
@@ -81,6 +82,8 @@ void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *arg
 /* The walks of one task. */
 void attn_linear_forward_chunks(const attn_linear_head *head);
 void attn_linear_backward_chunks(const attn_linear_head *head);
+/* Then, with a decay: its gradient, from what queries and keys (NULL: they are in the former) added to those of the sums. */
+void attn_linear_backward_decay(const attn_linear_head *head, const double *queries, const double *keys);
 void attn_linear_forward_gated(const attn_linear_head *head);
 void attn_linear_backward_gated(const attn_linear_head *head);
 void attn_linear_forward_tokens(const attn_linear_head *head);

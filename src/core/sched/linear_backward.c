@@ -28,10 +28,9 @@ static void note_decay(const attn_linear_head *head, int64_t first, int64_t rows
                        double sign)
 {
     const attn_linear_walk *w = head->walk;
-    double *decay = attn_linear_part(head, w->scratch.decay);
     void *sums = attn_linear_lanes(head, LANES_MAX);
     w->linear->inner_lanes(width, w->dim_f, Xt, Yt, sums);
-    for (int64_t i = 0; i < rows; i++) decay[first + i] += sign * attn_real_at(sums, w->compute, i);
+    for (int64_t i = 0; i < rows; i++) head->decay[first + i] += sign * attn_real_at(sums, w->compute, i);
 }
 
 /* df(q) of one tile. */
@@ -231,17 +230,15 @@ static void note_final_decay(const attn_linear_head *head)
             sum += attn_real_at(part(head, w->scratch.sum, 0), w->compute, c) *
                    attn_real_at(part(head, w->scratch.grad_sum, 0), w->compute, c);
     }
-    ((double *)attn_linear_part(head, w->scratch.decay))[head->len_kv - 1] += sum;
+    head->decay[head->len_kv - 1] += sum;
 }
 
-static void store_decay(const attn_linear_head *head)
+void attn_linear_backward_decay(const attn_linear_head *head, const double *queries, const double *keys)
 {
-    const attn_linear_walk *w = head->walk;
-    const attn_layout *layout = &w->problem.grad_decay;
-    const double *decay = attn_linear_part(head, w->scratch.decay);
+    const attn_layout *layout = &head->walk->problem.grad_decay;
     double sum = 0;
-    for (int64_t t = head->len_kv; w->problem.decay && t-- > 0;) {
-        sum += decay[t];
+    for (int64_t t = head->len_kv; t-- > 0;) {
+        sum += keys ? queries[t] + keys[t] : queries[t];
         attn_element_put(attn_linear_row_out(head, head->args->grad_decay, layout, head->g, t), layout->dtype, 0, sum);
     }
 }
@@ -268,14 +265,16 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
     void *state = part(head, w->scratch.state, 0), *sum = part(head, w->scratch.sum, 0);
     void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
 
-    if (p->decay) memset(attn_linear_part(head, w->scratch.decay), 0, (size_t)head->len_kv * sizeof(double));
+    if (p->decay) memset(head->decay, 0, (size_t)head->len_kv * sizeof(double));
     attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
                                sum);
     attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
                                p->grad_final_state ? a->grad_final_sum : NULL, R, r);
-    if (head->part != LINEAR_KEYS) queries_in_order(head);
+    if (head->part != LINEAR_KEYS) {
+        queries_in_order(head);
+        note_final_decay(head);
+    }
     if (head->part == LINEAR_QUERIES) return;
-    note_final_decay(head);
     for (int64_t first = 0; !p->causal && first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
         attn_soon soon = {0};
@@ -285,6 +284,5 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
         for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, n, NULL, &soon);
     }
     keys_in_reverse(head);
-    store_decay(head);
     if (p->grad_initial_state) attn_linear_store_state(head, R, w->ld_v, r, a->grad_initial_state, a->grad_initial_sum);
 }

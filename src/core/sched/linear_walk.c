@@ -101,7 +101,6 @@ static void plan_scratch(attn_linear_walk *w)
     s->weights = take(&bytes, w->chunk, size);
     s->factors = take(&bytes, backward ? times(w->group, w->chunk) : 0, size);
     s->terms = take(&bytes, backward && w->normalised ? times(w->group, w->chunk) : 0, size);
-    s->decay = take(&bytes, backward && p->decay && !tokens && !gated ? p->shape.len_kv : 0, 8);
     s->gates = take(&bytes, (tokens || gated) && p->decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
     s->W = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
     s->U = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
@@ -132,13 +131,19 @@ static void choose_parts(attn_linear_walk *w, int threads)
     w->parts = 1;
     w->slice = p->shape.dim_v;
     if (p->op == ATTN_BACKWARD) {
-        if (wanted > 1 && !w->gated && p->form != ATTN_LINEAR_RECURRENT && !p->decay) w->parts = 2;
+        if (wanted > 1 && !w->gated && p->form != ATTN_LINEAR_RECURRENT) w->parts = 2;
         return;
     }
     const int64_t most = attn_min(wanted, p->shape.dim_v / least);
     if (most <= 1) return;
     w->slice = attn_ceil_div(attn_ceil_div(p->shape.dim_v, most), w->forward->lanes) * w->forward->lanes;
     w->parts = attn_ceil_div(p->shape.dim_v, w->slice);
+}
+
+static int has_decay_sums(const attn_linear_walk *w)
+{
+    const attn_linear_problem *p = &w->problem;
+    return p->op == ATTN_BACKWARD && p->decay && !w->gated && p->form != ATTN_LINEAR_RECURRENT;
 }
 
 int attn_linear_walk_init(attn_linear_walk *w, int threads)
@@ -165,10 +170,12 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     if (!attn_mul(w->tasks, w->parts, &w->tasks)) return 0;
     w->workers = work < 1e6 ? 1 : (int)attn_clamp(w->tasks, 1, threads);
     plan_scratch(w);
-    return w->scratch.bytes >= 0 && attn_mul(w->scratch.bytes, w->workers, &bytes) && bytes <= INT64_MAX - 64;
+    if (w->scratch.bytes < 0 || !attn_mul(w->scratch.bytes, w->workers, &bytes)) return 0;
+    w->decay = bytes;
+    if (has_decay_sums(w)) (void)take(&bytes, times(w->parts > 1 ? w->tasks : w->workers, p->shape.len_kv), sizeof(double));
+    w->bytes = bytes;
+    return bytes >= 0 && bytes <= INT64_MAX - 64;
 }
-
-int64_t attn_linear_walk_bytes(const attn_linear_walk *w) { return w->scratch.bytes * w->workers; }
 
 /* Pairs of a query and a key that one walk multiplies out in a chunk of n tokens: each tile of queries with the keys up to its end.
  */
@@ -239,23 +246,27 @@ static void clear_rest(const attn_linear_head *head)
     attn_linear_clear(head, a->grad_write, &p->grad_write, head->g, head->len_kv, s->len_kv, w->dim_f);
 }
 
-static void walk_head(const attn_linear_walk *w, const attn_linear_args *args, char *memory, int64_t task, int part)
+static attn_linear_head head_at(const attn_linear_walk *w, const attn_linear_args *args, char *memory, int64_t number, int part)
 {
     const attn_linear_problem *p = &w->problem;
     attn_linear_head head = {.walk = w, .args = args, .memory = memory, .part = part};
-    head.b = task / p->shape.heads_kv;
-    head.g = task % p->shape.heads_kv;
+    head.b = number / p->shape.heads_kv;
+    head.g = number % p->shape.heads_kv;
     head.len_q = p->shape.len_q;
     head.len_kv = p->shape.len_kv;
-    if (p->lengths) {
-        head.len_kv = attn_index_at(args->lengths, p->index_dtype, head.b);
-        if (p->causal) head.len_q = head.len_kv;
-        clear_rest(&head);
-    }
+    if (p->lengths) head.len_kv = attn_index_at(args->lengths, p->index_dtype, head.b);
+    if (p->lengths && p->causal) head.len_q = head.len_kv;
+    return head;
+}
+
+static void walk_head(const attn_linear_head *head)
+{
+    const attn_linear_problem *p = &head->walk->problem;
+    if (p->lengths) clear_rest(head);
     static void (*const walks[2][3])(const attn_linear_head *) = {
         {attn_linear_forward_chunks, attn_linear_forward_gated, attn_linear_forward_tokens},
         {attn_linear_backward_chunks, attn_linear_backward_gated, attn_linear_backward_tokens}};
-    walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_RECURRENT ? 2 : w->gated](&head);
+    walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_RECURRENT ? 2 : head->walk->gated](head);
 }
 
 /* The pointer of channel `first` of a tensor; those that nobody uses stay as they are. */
@@ -265,7 +276,7 @@ static void *channel(const void *base, const attn_layout *layout, int64_t first)
 }
 
 /* Channels first .. first+count-1 of the values of a head, forward: a problem of its own.  The first part writes what has none. */
-static void walk_slice(const job *j, char *memory, int64_t task, int64_t first, int64_t count)
+static void walk_slice(const job *j, char *memory, int64_t number, int64_t first, int64_t count)
 {
     attn_linear_walk slice = *j->walk;
     attn_linear_problem *p = &slice.problem;
@@ -277,23 +288,39 @@ static void walk_slice(const job *j, char *memory, int64_t task, int64_t first, 
     args.initial_state = channel(args.initial_state, &p->state, first);
     args.final_state = channel(args.final_state, &p->state, first);
     if (first > 0) p->want_denominator = 0, args.final_sum = NULL;
-    walk_head(&slice, &args, memory, task, LINEAR_ALL);
+    const attn_linear_head head = head_at(&slice, &args, memory, number, LINEAR_ALL);
+    walk_head(&head);
+}
+
+static double *decay_sums(const job *j, int64_t number)
+{
+    return (double *)(void *)(j->workspace + j->walk->decay) + number * j->walk->problem.shape.len_kv;
+}
+
+/* Both parts of a head are there: what belongs to both. */
+static void join(void *context, int64_t worker, int64_t number)
+{
+    const job *j = context;
+    const attn_linear_head head = head_at(j->walk, j->args, NULL, number, LINEAR_ALL);
+    (void)worker;
+    attn_linear_backward_decay(&head, decay_sums(j, 2 * number + LINEAR_QUERIES), decay_sums(j, 2 * number + LINEAR_KEYS));
 }
 
 static void run(void *context, int64_t worker, int64_t task)
 {
     const job *j = context;
     const attn_linear_walk *w = j->walk;
-    const int64_t head = task / w->parts, part = task % w->parts;
+    const int64_t number = task / w->parts, part = task % w->parts;
     char *memory = j->workspace + worker * w->scratch.bytes;
-    if (w->parts == 1) {
-        walk_head(w, j->args, memory, head, LINEAR_ALL);
-    } else if (w->problem.op == ATTN_BACKWARD) {
-        walk_head(w, j->args, memory, head, (int)part);
-    } else {
+    if (w->parts > 1 && w->problem.op == ATTN_FORWARD) {
         const int64_t first = part * w->slice;
-        walk_slice(j, memory, head, first, attn_min(w->slice, w->problem.shape.dim_v - first));
+        walk_slice(j, memory, number, first, attn_min(w->slice, w->problem.shape.dim_v - first));
+        return;
     }
+    attn_linear_head head = head_at(w, j->args, memory, number, w->parts > 1 ? (int)part : LINEAR_ALL);
+    if (has_decay_sums(w)) head.decay = decay_sums(j, w->parts > 1 ? task : worker);
+    walk_head(&head);
+    if (has_decay_sums(w) && w->parts == 1) attn_linear_backward_decay(&head, head.decay, NULL);
 }
 
 void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace)
@@ -307,5 +334,8 @@ void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *arg
         tasks /= walk->parts;
         j.walk = &whole;
     }
-    attn_threads_run(walk->parallel_for, walk->parallel_context, (int)attn_min(walk->workers, attn_max(1, tasks)), tasks, run, &j);
+    const int workers = (int)attn_min(walk->workers, attn_max(1, tasks));
+    attn_threads_run(walk->parallel_for, walk->parallel_context, workers, tasks, run, &j);
+    if (has_decay_sums(walk) && walk->parts > 1)
+        attn_threads_run(walk->parallel_for, walk->parallel_context, workers, tasks / walk->parts, join, &j);
 }
