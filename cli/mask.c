@@ -197,10 +197,12 @@ static void print_text(const attn_pattern_set *set, const mask_settings *s, cons
     if (s->text || (s->queries <= MOST_TEXT && s->keys <= MOST_TEXT)) print_rows(set, s);
     printf("count     %" PRId64 " of %" PRId64 " pairs\n", n->pairs, s->queries * s->keys);
     printf("sparsity  %.2f %%\n", 100 * n->sparsity);
-    if (n->queries_empty) printf("empty     %" PRId64 " queries see no key\n", n->queries_empty);
+    if (n->queries_empty)
+        printf("empty     %" PRId64 " %s no key\n", n->queries_empty, n->queries_empty == 1 ? "query sees" : "queries see");
     printf("tiles     %" PRId64 " of %" PRId64 " skipped (%.2f %%), of %" PRId64 " queries x %" PRId64 " keys\n", n->tiles_empty,
            n->tiles, n->tiles ? 100 * (double)n->tiles_empty / (double)n->tiles : 0, s->tile_q, s->tile_kv);
-    printf("fused     %s\n", is_fused(set, s, &why) ? "yes: attention walks the tiles that are left" : why.message);
+    const int fused = is_fused(set, s, &why);
+    printf("fused     %s%s\n", fused ? "yes: attention walks the tiles that are left" : "no: ", fused ? "" : why.message);
 }
 
 static attn_status show(int argc, char **argv, int first, mask_settings *s, const common_settings *common, attn_error *error)

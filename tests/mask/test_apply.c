@@ -3,12 +3,11 @@
 #include "test.h"
 
 #include "attn/mask.h"
+#include "draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_Q = 150, MOST_KV = 170 };
 
 typedef struct attention {
     attn_problem problem;
@@ -37,14 +36,6 @@ static attention attention_make(int64_t len_q, int64_t len_kv)
 }
 
 static void attention_free(attention *a) { free(a->q), free(a->k), free(a->v), free(a->o), free(a->weights); }
-
-static void describe(const attn_pattern *patterns, int64_t count, char *text, size_t size)
-{
-    size_t at = 0;
-    for (int64_t k = 0; k < count && at < size; k++)
-        at += (size_t)snprintf(text + at, size - at, " %d(%d,%d,%d,%d)", (int)patterns[k].kind, (int)patterns[k].size[0],
-                               (int)patterns[k].size[1], (int)patterns[k].size[2], (int)patterns[k].size[3]);
-}
 
 /* Returns 1 if the set has fields: then the weights are above 0 exactly where it sees. */
 static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv, attn_dtype index_dtype)
@@ -78,63 +69,12 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
     return status == ATTN_OK;
 }
 
-static uint64_t draw_state;
-static int64_t below(int64_t n)
-{
-    draw_state = draw_state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)(draw_state >> 33) % n;
-}
-
-static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
-static unsigned char some_blocks[MOST_Q * MOST_KV];
-
-/* A pattern of any kind, with sizes that matter for a few hundred tokens. */
-static attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len_kv)
-{
-    switch (kind) {
-    case ATTN_PATTERN_CAUSAL:
-        return attn_pattern_causal();
-    case ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT:
-        return attn_pattern_causal_bottom_right();
-    case ATTN_PATTERN_WINDOW:
-        return attn_pattern_window(below(60) - 1, below(60) - 1);
-    case ATTN_PATTERN_SLIDING_WINDOW:
-        return attn_pattern_sliding_window(1 + below(90));
-    case ATTN_PATTERN_RADIUS:
-        return attn_pattern_radius(below(90));
-    case ATTN_PATTERN_LOCAL:
-        return attn_pattern_local(1 + below(90));
-    case ATTN_PATTERN_BLOCK_DIAGONAL:
-        return attn_pattern_block_diagonal(1 + below(90));
-    case ATTN_PATTERN_STRIDED:
-        return attn_pattern_strided(1 + below(below(2) ? 6 : 160));
-    case ATTN_PATTERN_COLUMNS:
-        return attn_pattern_columns(1 + below(9));
-    case ATTN_PATTERN_DILATED:
-        return attn_pattern_dilated(below(20), 1 + below(12));
-    case ATTN_PATTERN_FIXED:
-        return attn_pattern_fixed(9, below(4));
-    case ATTN_PATTERN_GLOBAL_LOCAL:
-        return attn_pattern_global_local(1 + below(40), below(30));
-    case ATTN_PATTERN_BIGBIRD:
-        return attn_pattern_bigbird(1 + below(40), 1 + below(4), below(3), below(3), (uint64_t)below(1000));
-    case ATTN_PATTERN_PREFIX:
-        return attn_pattern_prefix(below(100));
-    case ATTN_PATTERN_LENGTHS:
-        return attn_pattern_lengths(below(len_q + 3), below(len_kv + 3));
-    case ATTN_PATTERN_DOCUMENTS:
-        return attn_pattern_documents(lengths_of_q, below(2) ? lengths_of_kv : NULL, len_q >= 127 && len_kv >= 151 ? 4 : 0);
-    default:
-        return attn_pattern_block_map(1 + below(40), 1 + below(40), some_blocks);
-    }
-}
-
 /* Each kind alone, and 400 sets of two or three, of which most have fields. */
 static void test_what_is_seen(void **state)
 {
     (void)state;
     int alone = 0, together = 0;
-    for (size_t n = 0; n < sizeof some_blocks; n++) some_blocks[n] = (unsigned char)(below(3) == 0);
+    draw_blocks();
     for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= ATTN_PATTERN_BLOCK_MAP; kind++)
         for (int shape = 0; shape < 4; shape++) {
             const int64_t len_q = shape & 1 ? MOST_Q : 1 + below(MOST_Q), len_kv = shape & 2 ? MOST_KV : 1 + below(MOST_KV);

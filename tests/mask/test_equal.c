@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_equal.c - attention under the fields that a set of patterns fills in equals attention under the same mask as a matrix: o,
+ * lse and every gradient, for each pattern and random sets of them.
+ */
+#include "draw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADS = 2, D = 3, DV = 2, INPUTS = 4, OUTPUTS = 5 };
+
+typedef struct results {
+    double *of[OUTPUTS]; /* o, lse, dq, dk, dv */
+    int64_t count[OUTPUTS];
+} results;
+
+static double *room(int64_t n, int64_t factor)
+{
+    double *x = malloc(((size_t)n + 1) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) x[i] = sin((double)((i + 1) * factor));
+    return x;
+}
+
+/* Forward and backward in f64, one key head for two query heads; keep NULL: under the set's fields.  0 where it has none. */
+static int attend(const attn_pattern_set *set, const unsigned char *keep, int64_t len_q, int64_t len_kv, results *out)
+{
+    const int64_t sizes[INPUTS] = {HEADS * len_q * D, len_kv * D, len_kv * DV, HEADS * len_q * DV},
+                  counts[OUTPUTS] = {sizes[3], HEADS * len_q, sizes[0], sizes[1], sizes[2]};
+    double *in[INPUTS];
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, 1, len_q, len_kv, D, DV}, .q = {.dtype = ATTN_F64}};
+    attn_args a = {.struct_size = sizeof a};
+    attn_error error;
+    if (keep) {
+        p.mask.boolean = 1;
+        p.mask.mask = (attn_layout){ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
+        a.mask = keep;
+    } else if (attn_pattern_set_apply(set, &p, &a, &error) != ATTN_OK) {
+        return 0;
+    }
+    for (int k = 0; k < INPUTS; k++) in[k] = room(sizes[k], k + 1);
+    for (int k = 0; k < OUTPUTS; k++) out->of[k] = room(out->count[k] = counts[k], 0);
+    p.want.lse = 1;
+    a.q = in[0], a.k = in[1], a.v = in[2], a.grad_o = in[3];
+    a.o = out->of[0], a.lse = out->of[1], a.grad_q = out->of[2], a.grad_k = out->of[3], a.grad_v = out->of[4];
+    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
+        p.op = (attn_op)op;
+        if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+    }
+    for (int k = 0; k < INPUTS; k++) free(in[k]);
+    return 1;
+}
+
+static void release(results *r)
+{
+    for (int k = 0; k < OUTPUTS; k++) free(r->of[k]);
+}
+
+static int same(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv)
+{
+    static const char *const names[] = {"o", "lse", "dq", "dk", "dv"};
+    static unsigned char keep[MOST_Q * MOST_KV];
+    attn_pattern_set *set;
+    attn_error error;
+    results fields, matrix;
+    char text[200] = "";
+    describe(patterns, count, text, sizeof text);
+    if (attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    const int has_fields = attend(set, NULL, len_q, len_kv, &fields);
+    if (has_fields) {
+        attn_pattern_set_fill(set, keep, len_kv);
+        assert_true(attend(set, keep, len_q, len_kv, &matrix));
+        for (int k = 0; k < OUTPUTS; k++)
+            for (int64_t n = 0; n < fields.count[k]; n++) {
+                const double x = fields.of[k][n], y = matrix.of[k][n];
+                if (!(x == y || fabs(x - y) <= 1e-13 * (1 + (double)len_q) * (1 + fabs(y))))
+                    fail_msg("%s, %d x %d: %s[%d] is %.17g and not %.17g", text, (int)len_q, (int)len_kv, names[k], (int)n, x, y);
+            }
+        release(&fields), release(&matrix);
+    }
+    attn_pattern_set_destroy(set);
+    return has_fields;
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    draw_blocks();
+    for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= ATTN_PATTERN_BLOCK_MAP; kind++)
+        for (int n = 0; n < 6; n++) {
+            const int64_t len_q = n < 3 ? MOST_Q : 1 + below(MOST_Q), len_kv = n % 3 == 0 ? MOST_KV : 1 + below(MOST_KV);
+            const attn_pattern pattern = draw_pattern(kind, len_q, len_kv);
+            assert_int_equal(same(&pattern, 1, len_q, len_kv), kind != ATTN_PATTERN_FIXED);
+        }
+}
+
+static void test_together(void **state)
+{
+    int with_fields = 0;
+    (void)state;
+    draw_blocks();
+    for (int n = 0; n < 300; n++) {
+        const int64_t len_q = below(3) ? MOST_Q : 1 + below(MOST_Q), len_kv = below(3) ? MOST_KV : 1 + below(MOST_KV);
+        attn_pattern patterns[3];
+        const int64_t count = 2 + below(2);
+        for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);
+        with_fields += same(patterns, count, len_q, len_kv);
+    }
+    print_message("%d of 300 sets have fields\n", with_fields);
+    assert_true(with_fields > 180);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_together)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
