@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * analyze.c - `attn analyze`: how concentrated and how diverse the heads of a file are, and the norms of all gradients. */
+ * analyze.c - `attn analyze`: how concentrated and how diverse the heads of a file are, and the norms of all gradients; what needs
+ * the scores themselves is in analyze_states.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analyze_states.h"
 #include "attn/analysis.h"
 #include "commands.h"
 #include "failure.h"
@@ -25,18 +27,27 @@ static const command_usage usage = {
                "layer how much its heads differ. The weights are computed from q and k of IN.\n",
     .notes = "Means are over the queries that see a key. Entropies are natural; `normalized` is the\n"
              "entropy over the logarithm of the number of keys. --temperature shows what another\n"
-             "temperature would do. --gradients adds the norms of every gradient of |o|^2/2 on the\n"
-             "way to q, k and v, and holds some of them against differences; it computes in f64 and\n"
-             "needs memory for queries x keys.\n"
+             "temperature would do.\n"
+             "\n"
+             "--states takes the scores of a query as a Gibbs distribution at the temperature T of\n"
+             "its softmax, energies being -scores: log partition log Z, free energy -T log Z, mean\n"
+             "energy, entropy, heat capacity; the divergence of its weights from uniform ones; and\n"
+             "its response, the trace of the Jacobian of weights by scores. Means over queries.\n"
+             "--gradients adds the norms of every gradient of |o|^2/2 on the\n"
+             "way to q, k and v, and holds some of them against differences. These four compute in\n"
+             "f64 and need memory for queries x keys.\n"
              "\n"
              "Examples:\n"
              "  attn analyze sentence.safetensors\n"
              "  attn analyze sentence.safetensors --temperature=0.5 --json\n"
+             "  attn analyze sentence.safetensors --states --sweep=0.25,0.5,1,2,4\n"
+             "  attn analyze sentence.safetensors --steps=steps.safetensors\n"
              "  attn analyze layer.safetensors --gradients --causal\n",
 };
 
 typedef struct analyze_settings {
     int gradients;
+    states_settings states;
 } analyze_settings;
 
 static attn_status set_gradients(void *target, const char *name, const char *value, attn_error *error)
@@ -46,7 +57,29 @@ static attn_status set_gradients(void *target, const char *name, const char *val
     return ATTN_OK;
 }
 
+static attn_status set_states(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((analyze_settings *)target)->states.states = 1;
+    return ATTN_OK;
+}
+
+static attn_status set_sweep(void *target, const char *name, const char *value, attn_error *error)
+{
+    return states_set_temperatures(&((analyze_settings *)target)->states, name, value, error);
+}
+
+static attn_status set_steps(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((analyze_settings *)target)->states.steps = value;
+    return ATTN_OK;
+}
+
 static const option_row analyze_options[] = {
+    {"states", 0, NULL, "log partition, energies, heat capacity ... of each head", set_states},
+    {"sweep", 0, "T,T,...", "the entropy of each head at these temperatures", set_sweep},
+    {"steps", 0, "FILE", "write raw scores, scores, weights, partition and o", set_steps},
     {"gradients", 0, NULL, "the norms of all gradients, and some of them checked", set_gradients},
     {0},
 };
@@ -261,7 +294,8 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
     labels l = {0};
     printer out = {NULL, NULL};
     cJSON *object = NULL;
-    attn_status status = input_load(&input, path, in, settings->gradients ? INPUT_VALUE : INPUT_NO_VALUE, error);
+    const int values = settings->gradients || settings->states.steps;
+    attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
     if (status == ATTN_OK && common->json) {
         object = json_begin();
@@ -269,6 +303,8 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
         out.layers = json_list(object, "layers");
     }
     if (status == ATTN_OK) status = analyze_heads(&input, &l, &out, common, error);
+    if (status == ATTN_OK && states_wanted(&settings->states))
+        status = analyze_states(&input, &l, &settings->states, object, error);
     if (status == ATTN_OK && settings->gradients) status = analyze_gradients(&input, object, error);
     if (status == ATTN_OK && object) json_end(object);
     else cJSON_Delete(object);
@@ -292,7 +328,7 @@ int attn_cmd_analyze(int argc, char **argv)
     attn_error error;
     int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
     in.spec.seed = common.seed;
-    if (settings.gradients) {
+    if (settings.gradients || states_wanted(&settings.states)) {
         in.has_dtype = 1;
         in.spec.dtype = SPEC_F64;
     }

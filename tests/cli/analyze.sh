@@ -25,6 +25,43 @@ for field in verification checked max_error relative_error limit correct dq dk d
     ok "  has $field" grep -q "\"$field\":" out.txt
 done
 
+# F = <E> - T H, and from uniform = log n - H, of every head; hot: log 14 and no divergence.
+printed "states" '^layer  head  log partition  free energy  mean energy  entropy  heat capacity  from uniform  response$' \
+    analyze "$STREET" --states --temperature=2
+ok "  agree with each other" awk '/^layer/ { table = $3 } table == "log" && /^ +[0-9]/ {
+    rows++; if (($4 - $5 + 2 * $6) ^ 2 > 1e-5 || ($4 + 2 * $3) ^ 2 > 1e-5 || ($6 + $8 - log(14)) ^ 2 > 1e-5) exit 1
+} END { exit rows != 72 }' out.txt
+printed "states of a hot softmax" '^ +0 +0 +2\.639 +-2639[0-9.]+ .* 2\.639 +0\.000 +0\.000 +0\.000$' analyze "$STREET" --states --temperature=1e9
+printed "a sweep" '^layer  head  entropy at temperature 0.5, 1, 1e\+09$' analyze "$STREET" --sweep=0.5,1,1e9
+ok "  rises to log 14" awk '/^layer/ { table = $3 " " $4 } table == "entropy at" && /^ +[0-9]/ {
+    rows++; if ($3 > $4 || $4 > $5 || $5 != 2.639) exit 1
+} END { exit rows != 72 }' out.txt
+printed "both as json" '"states":' analyze "$STREET" --states --sweep=1,2 --json
+for field in log_partition free_energy mean_energy heat_capacity from_uniform response temperatures sweep; do
+    ok "  has $field" grep -q "\"$field\":" out.txt
+done
+ok "steps" "$ATTN" analyze "$STREET" --steps=steps.safetensors --quiet
+ok "  are those of the model" python3 - steps.safetensors "$STREET" <<'PYTHON'
+import json, struct, sys
+def read(path, name, code):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    about = json.loads(data[8:8 + n])[name]
+    begin, end = about["data_offsets"]
+    return about["shape"], struct.unpack("<%d%s" % ((end - begin) // struct.calcsize(code), code), data[8 + n + begin:8 + n + end])
+for name in ("o", "weights"):
+    (shape, ours), (theirs, model) = read(sys.argv[1], name, "d"), read(sys.argv[2], name, "f")
+    assert shape == theirs and max(abs(a - b) for a, b in zip(ours, model)) < 2e-6, name
+(_, raw), (_, scores), (_, z), (shape, logs) = (read(sys.argv[1], n, "d") for n in ("raw", "scores", "partition", "log_partition"))
+import math
+assert shape == [6, 12, 14] and all(abs(a / math.sqrt(32) - b) < 1e-12 for a, b in zip(raw, scores))
+assert all(abs(math.log(a) - b) < 1e-12 for a, b in zip(z, logs))
+assert all(abs(sum(map(math.exp, scores[14 * i:14 * i + 14])) / a - 1) < 1e-12 for i, a in enumerate(z))
+PYTHON
+
+refused 2 "attn analyze: --sweep (1,,2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,,2
+refused 2 "attn analyze: --sweep (0) is not a list of numbers above 0" analyze "$STREET" --sweep=0
+refused 2 "attn analyze: --sweep has more than 16 numbers" analyze "$STREET" --sweep=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
 refused 2 "attn analyze: no input file; for example: attn analyze IN.safetensors" analyze
 
 tap_done
