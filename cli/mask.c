@@ -38,6 +38,7 @@ static const command_usage usage = {
              "  attn mask causal -n 8\n"
              "  attn mask longformer/4/2 causal -n 16\n"
              "  attn mask bigbird/64/3/2/3 -n 4096 --png bigbird.png\n"
+             "  attn mask map/64/64 causal -n 1024 --map blocks.npy\n"
              "  attn mask causal -n 64 -o mask.safetensors && attn plot mask mask.safetensors -o mask.svg\n",
     .more = print_names,
 };
@@ -45,7 +46,7 @@ static const command_usage usage = {
 typedef struct mask_settings {
     int64_t queries, keys; /* -1: not said */
     int64_t tile_q, tile_kv;
-    const char *png, *output;
+    const char *png, *output, *map;
     int text;
 } mask_settings;
 
@@ -73,7 +74,7 @@ static attn_status set_file(void *target, const char *name, const char *value, a
 {
     mask_settings *s = target;
     (void)error;
-    *(strcmp(name, "png") == 0 ? &s->png : &s->output) = value;
+    *(strcmp(name, "png") == 0 ? &s->png : strcmp(name, "map") == 0 ? &s->map : &s->output) = value;
     return ATTN_OK;
 }
 
@@ -90,6 +91,7 @@ static const option_row mask_options[] = {
     {"text", 0, NULL, "print a mask of any size as text", set_text},
     {"png", 0, "FILE", "write a picture, at least 256 pixels wide", set_file},
     {"output", 'o', "FILE", "write it as a tensor: .safetensors, .npz or .npy", set_file},
+    {"map", 0, "FILE", "blocks for map/Q/K: a tensor [rows, columns], 1 = keep", set_file},
     {"tile-q", 0, "N", "queries of a tile (default: what this CPU's kernel for d64 has)", set_tile_q},
     {"tile-kv", 0, "N", "keys of a tile, likewise", set_tile_kv},
     {0},
@@ -205,25 +207,65 @@ static void print_text(const attn_pattern_set *set, const mask_settings *s, cons
     printf("fused     %s%s\n", fused ? "yes: attention walks the tiles that are left" : "no: ", fused ? "" : why.message);
 }
 
+/* The tensor of a file that is a map of blocks: the only one, or `blocks`. */
+static attn_status find_map(const attn_tensors *file, const mask_settings *s, const attn_pattern *pattern,
+                            const attn_tensor **found, attn_error *error)
+{
+    const attn_tensor *t = attn_tensors_count(file) == 1 ? attn_tensors_at(file, 0) : attn_tensors_find(file, "blocks");
+    const int64_t q = pattern->size[0], k = pattern->size[1];
+    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "%s: has more than one tensor, and none named 'blocks'", s->map);
+    if (t->dtype != ATTN_BOOL && t->dtype != ATTN_U8)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: tensor '%.60s' is %s; expected bool or u8", s->map, t->name,
+                       attn_dtype_name(t->dtype));
+    const int64_t rows = q > 0 ? (s->queries + q - 1) / q : 0, columns = k > 0 ? (s->keys + k - 1) / k : 0;
+    if (q > 0 && k > 0 && (t->rank != 2 || t->shape[0] != rows || t->shape[1] != columns))
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%s: tensor '%.60s' is not [%" PRId64 ", %" PRId64 "], blocks of %" PRId64 " queries and %" PRId64 " keys",
+                       s->map, t->name, rows, columns, q, k);
+    *found = t;
+    return ATTN_OK;
+}
+
+/* Gives every map its blocks; *file stays open while they are used. */
+static attn_status give_maps(attn_pattern *patterns, int count, const mask_settings *s, attn_tensors **file, attn_error *error)
+{
+    int maps = 0;
+    attn_status status = ATTN_OK;
+    for (int k = 0; k < count && status == ATTN_OK; k++) {
+        const attn_tensor *t = NULL;
+        if (patterns[k].kind != ATTN_PATTERN_BLOCK_MAP) continue;
+        maps++;
+        if (!s->map)
+            return failure(error, ATTN_ERR_ARGUMENT, "map: no --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy");
+        if (!*file) status = attn_tensors_read(file, s->map, error);
+        if (status == ATTN_OK) status = find_map(*file, s, &patterns[k], &t, error);
+        if (status == ATTN_OK) patterns[k].blocks = t->data;
+    }
+    if (status == ATTN_OK && s->map && !maps) return failure(error, ATTN_ERR_ARGUMENT, "--map: no mask is map/Q/K");
+    return status;
+}
+
 static attn_status show(int argc, char **argv, int first, mask_settings *s, const common_settings *common, attn_error *error)
 {
     static named_pattern named[MOST_NAMES];
     attn_pattern patterns[MOST_NAMES];
-    attn_pattern_set *set;
+    attn_pattern_set *set = NULL;
+    attn_tensors *file = NULL;
     attn_pattern_count count;
     attn_status status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
         status = pattern_parse(argv[k], common->seed, &named[k - first], error);
         patterns[k - first] = named[k - first].pattern;
     }
+    if (status == ATTN_OK) status = give_maps(patterns, argc - first, s, &file, error);
     if (status == ATTN_OK) status = attn_pattern_set_create(&set, patterns, argc - first, s->queries, s->keys, error);
-    if (status != ATTN_OK) return status;
-    attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count);
-    if (s->png) status = write_png(set, s, error);
+    if (status == ATTN_OK) attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count);
+    if (status == ATTN_OK && s->png) status = write_png(set, s, error);
     if (status == ATTN_OK && s->output) status = write_tensor(set, s, argc - first, argv + first, error);
     if (status == ATTN_OK && common->json) print_json(set, s, &count, argc, argv, first);
     if (status == ATTN_OK && !common->json) print_text(set, s, &count);
     attn_pattern_set_destroy(set);
+    attn_tensors_destroy(file);
     return status;
 }
 

@@ -33,6 +33,7 @@ static const row rows[] = {
     {{"bigbird", "B/W/G/R", "blocks of B: a window of W, G global, R random ones (--seed)"}, ATTN_PATTERN_BIGBIRD, 4, 4},
     {{"prefix", "P", "causal, but all see the first P keys"}, ATTN_PATTERN_PREFIX, 1, 1},
     {{"lengths", "Q/K", "Q queries and K keys; the others are padding"}, ATTN_PATTERN_LENGTHS, 2, 2},
+    {{"map", "Q/K", "what --map has 1 for, in blocks of Q queries and K keys"}, ATTN_PATTERN_BLOCK_MAP, 2, 2},
     {{"documents", "N/N/...", "documents of these lengths, which do not see each other"}, ATTN_PATTERN_DOCUMENTS, 1, PATTERN_DOCUMENTS},
 };
 /* clang-format on */

@@ -18,7 +18,7 @@ printed "count" '^count     10 of 16 pairs$' mask causal -n 4
 printed "sparsity" '^sparsity  37\.50 %$' mask causal -n 4
 printed "queries that see nothing" '^empty     2 queries see no key$' mask lengths/2/3 -n 4
 printed "tiles" '^tiles     12 of 16 skipped \(75\.00 %\), of 2 queries x 2 keys$' mask diagonal/2 -n 8 --tile-q 2 --tile-kv 2
-printed "a mask that needs a matrix" '^fused     pattern 1 \(fixed\) needs a mask of len_q x len_kv' mask fixed/4/1 -n 8
+printed "a mask that needs a matrix" '^fused     no: pattern 1 \(fixed\) needs a mask of len_q x len_kv' mask fixed/4/1 -n 8
 "$ATTN" mask causal -n 300 >out.txt
 ok "a large one is not printed" same "$(grep -c '#' out.txt)" 0
 ok "but on request" same "$(rows causal -n 300 --text | wc -l | tr -d ' ')" 300
@@ -38,6 +38,17 @@ ok "  and nothing is left beside it" test ! -e mask.png.part
 ok "a tensor: its name, its type, its shape" grep -aq '"mask":{"dtype":"BOOL","shape":\[4, 4\]' mask.safetensors
 ok "  the words of it" grep -aq '"attn_mask":"causal local/3"' mask.safetensors
 ok "  its rows" same "$(tail -c 16 mask.safetensors | od -An -v -tu1 -w4 | tr -d ' ')" "$(printf '1000\n1100\n0110\n0011')"
+
+# A map of blocks is any tensor of the right shape: here a mask that was written, with blocks of 2 x 3.
+"$ATTN" mask bottom-right -n 2 -m 3 -o blocks.npy >/dev/null
+printed "a map of blocks" '^count     26 of 28 pairs$' mask map/2/3 -n 4 -m 7 --map blocks.npy
+ok "  as text" same "$(head -4 out.txt)" "$(printf '######.\n######.\n#######\n#######')"
+printed "  and others beside it" '^fused     yes: attention walks the tiles that are left$' mask map/2/3 causal -n 4 -m 7 --map blocks.npy
+refused 2 "attn mask: map: no --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy" mask map/2/3 -n 4
+refused 2 "attn mask: --map: no mask is map/Q/K" mask causal -n 4 --map blocks.npy
+refused 2 "attn mask: blocks.npy: tensor 'blocks' is not [2, 2], blocks of 2 queries and 3 keys" mask map/2/3 -n 4 --map blocks.npy
+refused 2 "attn mask: no.npy: cannot open: No such file or directory" mask map/2/3 -n 4 --map no.npy
+printed "one query without keys" '^empty     1 query sees no key$' mask lengths/2/3 -n 3
 
 refused 2 "attn mask: no mask; for example: attn mask causal -n 8" mask -n 3
 refused 2 "attn mask: unknown mask 'casual' (nearest: causal)" mask casual -n 3
