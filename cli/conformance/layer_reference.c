@@ -139,6 +139,7 @@ void layer_expect(layer_case *c, layer_expectation *e)
     ref_forward(&p, O, lse, scores, e->P);
 
     double *off = pool_take(&c->pool, B * Hq * Sq * Dv, sizeof *off); /* of O */
+    double *own = pool_take(&c->pool, T, sizeof *own);                /* of a key's score */
     for (int64_t r = 0; r < B * Hq * Sq; r++) {
         const int64_t g = r / Sq / Hq * Hkv + r / Sq % Hq / (Hq / Hkv);
         double worst = 0;
@@ -148,9 +149,10 @@ void layer_expect(layer_case *c, layer_expectation *e)
                 const double x = fabs(q.x[r * D + a]), y = fabs(k.x[(g * T + j) * D + a]);
                 products += q.m[r * D + a] * y + x * k.m[(g * T + j) * D + a] + (double)(D + 8) * x * y;
             }
-            if (e->P[r * T + j] > 1e-30) worst = fmax(worst, fabs(scale) * products + 2 * fabs(added[r * T + j]));
+            own[j] = fabs(scale) * products + 2 * fabs(added[r * T + j]);
+            if (e->P[r * T + j] > 1e-30) worst = fmax(worst, own[j]);
         }
-        for (int64_t j = 0; j < T; j++) e->P_bound[r * T + j] = 2 * (2 * worst + (double)T + 8) * e->P[r * T + j];
+        for (int64_t j = 0; j < T; j++) e->P_bound[r * T + j] = 2 * (worst + fmax(worst, own[j]) + (double)T + 8) * e->P[r * T + j];
         for (int64_t a = 0; a < Dv; a++) {
             double most = 0, rounded = 0;
             for (int64_t j = 0; j < T; j++) {
