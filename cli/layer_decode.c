@@ -11,6 +11,8 @@ attn_status layer_check_decode(layer_work *w, attn_error *error)
 {
     const layer_settings *s = w->settings;
     const attn_mask *m = &w->attention.mask;
+    const attn_problem *p = &w->attention;
+    const int by_place = m->window || m->chunk || m->global_q || p->bias.alibi || p->bias_table.used || p->relative.keys;
     const struct {
         int wrong;
         const char *why;
@@ -23,6 +25,7 @@ attn_status layer_check_decode(layer_work *w, attn_error *error)
         {w->attention.dropout.probability > 0, "no dropout, which is for training"},
         {!w->context && !m->causal, "no token before it has come; add --causal, which says so"},
         {w->context && m->causal, "no --causal with a context, which is there as a whole"},
+        {w->context && by_place, "no window, chunk or term by distance with a context, in which a token has no place of its own"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].wrong) return failure(error, ATTN_ERR_ARGUMENT, "--decode reads %s", rules[i].why);

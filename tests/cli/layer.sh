@@ -122,6 +122,10 @@ heads='--heads=4 --heads-kv=2'
         layer small.safetensors -o out.npz $heads --causal --decode --dropout=0.1
     refused 2 "attn layer: cross.safetensors: --decode reads no --causal with a context, which is there as a whole" \
         layer cross.safetensors -o out.npz $heads --causal --decode
+    for flag in --window=1,1 --chunk=2 --sparse=longformer/2/1; do
+        refused 2 "attn layer: cross.safetensors: --decode reads no window, chunk or term by distance with a context, in which a token has no place of its own" \
+            layer cross.safetensors -o out.npz $heads --decode $flag
+    done
     refused 2 "attn layer: small.safetensors: --page-size is for the cache of --decode" layer small.safetensors -o out.npz $heads --page-size=4
     "$MAKE" odd.safetensors $small mask:bool:4x5
     refused 2 "attn layer: odd.safetensors: tensor 'mask' [4, 5] does not broadcast to [2, 4, 5, 5] (batch, head, query, key); --ignore=mask leaves it out" \
