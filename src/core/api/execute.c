@@ -3,6 +3,7 @@
 #include "../base/error.h"
 #include "../plan/plan.h"
 #include "../sched/relative.h"
+#include "../sched/short.h"
 #include "../sched/tables.h"
 
 attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size, attn_error *error)
@@ -25,10 +26,12 @@ attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *wor
     attn_relative_begin(&plan->walk, &plan->prepare.problem, &a, relative, &prepared);
     switch (plan->walk.problem.op) {
     case ATTN_FORWARD:
-        (plan->walk.decode ? attn_sched_decode : attn_sched_forward)(&plan->walk, &prepared, rest);
+        (plan->walk.decode        ? attn_sched_decode
+         : plan->walk.short_heads ? attn_sched_short_forward
+                                  : attn_sched_forward)(&plan->walk, &prepared, rest);
         break;
     case ATTN_BACKWARD:
-        attn_sched_backward(&plan->walk, &prepared, rest);
+        (plan->walk.short_heads ? attn_sched_short_backward : attn_sched_backward)(&plan->walk, &prepared, rest);
         break;
     case ATTN_JVP:
         attn_sched_jvp(&plan->walk, &prepared, rest);

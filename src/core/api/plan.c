@@ -39,6 +39,9 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
               attn_walk_init(walk, o.threads ? o.threads : attn_threads_default()) &&
               attn_prepare_init(&plan->prepare, walk, w_shape) && attn_walk_bytes(walk) <= INT64_MAX - 64 - plan->prepare.bytes,
           ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
+    const size_t length = strlen(plan->why);
+    if (walk->short_heads)
+        (void)snprintf(plan->why + length, sizeof plan->why - length, "; a tile is a head, since they are short");
     return ATTN_OK;
 }
 
@@ -92,7 +95,7 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     d.isa = plan->row->isa;
     d.compute = plan->row->compute;
     d.threads = plan->walk.workers;
-    d.tile_q = plan->walk.decode ? plan->walk.problem.shape.len_q : plan->walk.tile_q;
+    d.tile_q = plan->walk.decode || plan->walk.short_heads ? plan->walk.problem.shape.len_q : plan->walk.tile_q;
     d.block_kv = plan->walk.block_kv;
     d.tiles_total = count.total;
     d.tiles_visited = count.visited;

@@ -13,11 +13,11 @@
 
 #pragma GCC diagnostic pop
 
-#include "soon_step.inc.c"
-
 #include "gradient_step.inc.c"
 
 #include "additive_gradient_step.inc.c"
+
+#include "short_gradient_step.inc.c"
 
 #define ATTN_BWD_KERNEL                                                                                                            \
     {                                                                                                                              \
@@ -25,7 +25,8 @@
         .multiply = step_multiply, .add_outer = step_add_outer, .add_outer_careful = step_add_outer_careful,                       \
         .add_values = step_absorb, .add_values_careful = step_absorb_careful, .store_rows = step_store_rows, .add = step_add,      \
         .inner = step_inner, .sum_distances = step_sum_distances, .sum_strip = step_sum_strip, .reduce_pairs = step_reduce_pairs,  \
-        .additive = step_additive_gradient, .additive_finish = step_additive_finish,                                               \
+        .additive = step_additive_gradient, .additive_finish = step_additive_finish, .short_delta = step_short_delta,              \
+        .short_gradient = step_short_gradient,                                                                                     \
     }
 
 #endif

@@ -16,6 +16,8 @@
 
 #include "stairs_step.inc.c"
 
+#include "soon_step.inc.c"
+
 #include "product_step.inc.c"
 
 #include "exp_step.inc.c"
@@ -38,6 +40,8 @@
 
 #include "normalise_step.inc.c"
 
+#include "short_step.inc.c"
+
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
 #define ATTN_FWD_KERNEL                                                                                                            \
@@ -53,6 +57,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
         .alone = {step_fold_alone, step_fold_alone_careful, step_settle, step_weigh_alone, step_gradient_alone},                   \
         .additive = {step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},                      \
+        .short_heads = {step_short_score, step_short_weigh, step_short_product, step_short_product_careful},                       \
     }
 
 #endif

@@ -8,8 +8,6 @@
 
 /* Column panels: element (i, c) of a tile's rows at (c / TILE)*TILE*TILE + i*TILE + c % TILE, so that a product reads TILE columns
  * of one row as it reads the lanes of a transposed tile. */
-VF_INLINE int all_zero(vf x) { return !vm_any(vf_bits(x)); }
-
 VF_INLINE int64_t panels_of(int64_t dim) { return (dim + TILE - 1) / TILE; }
 
 VF_INLINE void pack_rows_as(const attn_dtype dtype, int64_t rows, int64_t dim, const void *src, int64_t stride, double scale,

@@ -5,8 +5,8 @@
  * A kernel is a table of functions for one operation, one compute type T (float or double) and one instruction set.  It is
  * one line in kernels.def and one object with the same name as its file and its symbol.
  *
- * Everything works on a tile of queries in the transposed form: queries lie in the lanes of vectors, so maxima, sums, rescaling and
- * masks are vertical, and keys and values are read by broadcast from their natural rows.
+ * All but decode and short heads work on a tile of queries in the transposed form: queries lie in the lanes of vectors, so that
+ * maxima, sums, rescaling and masks are vertical, and keys and values are read by broadcast from their natural rows.
  *
  *      lane       0 .. tile_q-1, one query each.  tile_q = lanes * vectors is the row length of every tile buffer
  *      width      how many vectors of the tile are in use, 1 .. vectors.  Lanes past width*lanes are neither read nor written
@@ -142,6 +142,45 @@ typedef struct attn_alone_kernel {
                      const attn_drop *drop, double keep, void *scratch);
 } attn_alone_kernel;
 
+/*
+ * The steps of short heads, whose scores all fit a cache.  Here rows stay rows and keys lie in the lanes, so that O, dQ, dK and dV
+ * come out as the caller has them, each as one chain of sums over all keys or queries, and of what a causal mask drops no more is
+ * computed than a few rows and a vector of keys beside the diagonal.
+ *
+ *      Kt [dim][tile_q]    a tile of keys (or values), as pack_query makes it of them
+ *      S  [rows][ld]       scores, a row for each query; ld is a multiple of lanes, and lanes past the last key may hold anything
+ *
+ * `sees` says what a causal mask leaves: row i sees the first sees + i keys, as far as there are as many and that is not negative.
+ * All elements are of T, and head sizes are multiples of lanes.
+ */
+typedef struct attn_short_product {
+    int64_t rows, steps, dim;
+    const void *A; /* element (m, k) at m*row + k*step, of which one is 1 */
+    int64_t row, step;
+    const void *B; /* rows of ldb elements */
+    int64_t ldb;
+    int64_t from, to;    /* row m has the steps m + from .. m + to - 1, as far as there are such */
+    const void *factors; /* of each row, factor_step apart, which may be 0 */
+    int64_t factor_step;
+    void *C; /* rows of ldc elements */
+    int64_t ldc;
+} attn_short_product;
+
+typedef struct attn_short_kernel {
+    /* S[i][lane] = sum_c X[i][c] Kt[c][lane], but in vectors of which row i sees nothing. */
+    void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
+                  int64_t ld, attn_soon *soon);
+    /* Rows of n scores become exp(S - m), m being the largest that the row sees, and 0 behind these for as many keys as a product
+     * may take with them;  factors[i] = 1 / l, l their sum, and 0 where that is 0 (rows up to a multiple of lanes are written);
+     * lse[i*lse_stride] = m + log(l) (NULL: skipped). */
+    void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *factors, void *lse, int64_t lse_stride);
+    /* C[m][c] = factor_m sum_k A[m][k] B[k][c].  May take more steps than row m has, where A is 0, the same for all rows of a few.
+     * Returns 1 if some of C is not finite; then `careful` repeats it, slowly and with the same bits where it was, but without
+     * those. */
+    int (*product)(const attn_short_product *p, attn_soon *soon);
+    void (*careful)(const attn_short_product *p);
+} attn_short_kernel;
+
 static inline int64_t attn_additive_rows(int64_t hidden) { return 3 * hidden + 1; }
 static inline int64_t attn_additive_key(int64_t hidden) { return 2 * hidden + 1; }
 static inline int64_t attn_additive_weights(int64_t hidden) { return 2 * hidden + 2; }
@@ -263,6 +302,7 @@ typedef struct attn_fwd_kernel {
     attn_out_kernel outputs;
     attn_additive_kernel additive;
     attn_alone_kernel alone;
+    attn_short_kernel short_heads;
 } attn_fwd_kernel;
 
 /*
@@ -329,6 +369,14 @@ typedef struct attn_bwd_kernel {
     void (*additive)(int width, int64_t rows, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk, const void *w,
                      double scale, void *dS, void *dQt, void *dK, int64_t lddk, double *dw);
     void (*additive_finish)(int width, int64_t rows, int64_t hidden, const void *w, void *dQt, double *db);
+
+    /* Short heads, with `sees` as in attn_short_kernel.  delta and lse_rows as in delta above, from rows. */
+    void (*short_delta)(int64_t rows, int64_t dim_v, const void *dO, int64_t lddo, const void *O, int64_t ldo, const void *lse,
+                        const void *grad_lse, int64_t lse_stride, void *delta, void *lse_rows);
+    /* S becomes P = exp(S - lse), and dS, which holds dP, becomes P (dP - delta), and 0 where P is 0 whatever stands in dP; both
+     * are 0 behind what a row sees, as in weigh. */
+    void (*short_gradient)(int width, int64_t rows, int64_t sees, void *S, int64_t ld, void *dS, int64_t ldd, const void *lse,
+                           const void *delta);
 } attn_bwd_kernel;
 
 /* The steps of forward mode, beside those of the two kernels above. */

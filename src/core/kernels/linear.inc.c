@@ -13,8 +13,6 @@
 
 #pragma GCC diagnostic pop
 
-#include "soon_step.inc.c"
-
 #include "feature_step.inc.c"
 
 #include "linear_step.inc.c"

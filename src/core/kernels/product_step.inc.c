@@ -53,10 +53,10 @@ VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
             __builtin_prefetch((const void *)(p->rows + (uintptr_t)(j * p->ld * (int64_t)sizeof(real) + byte)));
 }
 
-/* acc[i][v] += sum_k A[i*row + k*step] * B[k][lanes of v] for first <= v < last: one chain each, k ascending.  Constants but for
- * steps and the strides. */
+/* acc[i][v] += sum_k A[i*row + k*step] * B[k*ldb + lanes of v] for first <= v < last: one chain each, k ascending.  Constants but
+ * for steps and the strides. */
 VF_INLINE void product_more(const int rows, const int first, const int last, int64_t steps, const real *A, int64_t row,
-                            int64_t step, const real *B, ahead *next, vf (*acc)[VF_VECTORS])
+                            int64_t step, const real *B, const int64_t ldb, ahead *next, vf (*acc)[VF_VECTORS])
 {
     enum { TURN = 4 };
     const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
@@ -71,7 +71,7 @@ VF_INLINE void product_more(const int rows, const int first, const int last, int
             vf b[VF_VECTORS];
             VF_UNROLL
             for (int v = first; v < last; v++) {
-                b[v] = vf_load(B + u * TILE + v * VF_LANES);
+                b[v] = vf_load(B + u * ldb + v * VF_LANES);
                 VF_PIN(b[v]);
             }
             VF_UNROLL
@@ -82,7 +82,7 @@ VF_INLINE void product_more(const int rows, const int first, const int last, int
             }
         }
         A += TURN * step;
-        B += TURN * TILE;
+        B += TURN * ldb;
     }
     VF_ROLLED
     for (; k < steps; k++) {
@@ -93,7 +93,7 @@ VF_INLINE void product_more(const int rows, const int first, const int last, int
             for (int v = first; v < last; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
         }
         A += step;
-        B += TILE;
+        B += ldb;
     }
 }
 
@@ -117,7 +117,19 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
     if (VF_ASM_PRODUCT(rows, width, steps, A, row, step, B, &next->at, next->hop, acc)) return;
 #endif
     product_zero(rows, width, acc);
-    product_more(rows, 0, width, steps, A, row, step, B, next, acc);
+    product_more(rows, 0, width, steps, A, row, step, B, TILE, next, acc);
+}
+
+/* The same with rows of B where they are, ldb elements apart. */
+VF_INLINE void product_rows(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
+                            int64_t ldb, vf (*acc)[VF_VECTORS])
+{
+#ifdef VF_ASM_PRODUCT_ROWS
+    if (VF_ASM_PRODUCT_ROWS(rows, width, steps, A, row, step, B, ldb, acc)) return;
+#endif
+    ahead none = {.at = (uintptr_t)A};
+    product_zero(rows, width, acc);
+    product_more(rows, 0, width, steps, A, row, step, B, ldb, &none, acc);
 }
 
 /* ---- scores ---- */
@@ -253,7 +265,7 @@ VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs
         const int64_t n = stairs[s].end - j;
         const int first = stairs[s].first, last = stairs[s].last;
         const real *B = P + j * TILE, *A = V + j * ldv;
-#define STAIR(from, to) product_more(rows, from, to, n, A, 1, ldv, B, next, acc)
+#define STAIR(from, to) product_more(rows, from, to, n, A, 1, ldv, B, TILE, next, acc)
         if (first == last) continue;
         if (width > 2 && first == 2) STAIR(width > 2 ? 2 : 0, width);
         else if (width > 1 && first == 1) STAIR(width > 1 ? 1 : 0, width);

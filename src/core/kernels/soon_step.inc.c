@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * soon_step.inc.c - rows of the caller's that come soon are asked for while products run.  Included by backward.inc.c and
- * linear.inc.c.
+ * soon_step.inc.c - rows of the caller's that come soon are asked for while products run.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 

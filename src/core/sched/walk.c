@@ -7,6 +7,7 @@
 #include "../base/checked.h"
 #include "../base/names.h"
 #include "relative.h"
+#include "short.h"
 #include "tables.h"
 #include "tile.h"
 #include "visible.h"
@@ -166,10 +167,13 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
-    const int small = is_brief(walk);
+    walk->is_brief = is_brief(walk);
     const attn_want *want = &p->want;
     walk->outputs = want->weights || want->scores || want->rows || want->row_max || want->entropy || want->effective_keys ||
                     want->column_sum || want->topk > 0;
+    walk->short_heads = attn_is_short(walk);
+    if (walk->short_heads)
+        return attn_short_init(walk, heads, threads) && attn_tables_init(walk) && attn_relative_init(walk) && whole_workspace(walk);
     walk->group = walk->splits = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;
@@ -189,7 +193,7 @@ int attn_walk_init(attn_walk *walk, int threads)
         walk->group = walk->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(walk, heads, threads);
         if (walk->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, walk->group), &walk->tasks)) return 0;
         if (!walk->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
-        walk->whole_heads = !small && walk->tasks > 0 && takes_whole_heads(walk, heads, threads);
+        walk->whole_heads = !walk->is_brief && walk->tasks > 0 && takes_whole_heads(walk, heads, threads);
         if (walk->whole_heads) walk->tasks = heads;
         if (!cut_keys(walk)) return 0;
     }
@@ -199,7 +203,7 @@ int attn_walk_init(attn_walk *walk, int threads)
         int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
         if (!attn_mul(p->shape.batch, attn_column_heads(p), &columns) || !attn_mul(columns, blocks, &columns)) return 0;
     }
-    walk->workers = small ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
+    walk->workers = walk->is_brief ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
     if (!attn_tables_init(walk) || !attn_relative_init(walk) || !attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
     return whole_workspace(walk);

@@ -119,6 +119,9 @@ typedef struct attn_walk {
     int64_t at_once;  /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
     int chained; /* backward: a key head's queries are one split, and at_once tasks follow each other over its keys (chain.h) */
     int sums_in_place; /* backward: dK and dV are summed in the caller's tensors */
+    int short_heads;   /* short.h: a task has task_q queries of a head, and rows of ld_scores scores */
+    int64_t task_q, ld_scores;
+    int is_brief; /* the work is done sooner than threads are awake */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
     int compact_k;        /* copy a block into compact rows before use */

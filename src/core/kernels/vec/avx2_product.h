@@ -5,7 +5,8 @@
  *
  *      acc[i][v] = sum_k A[i*row + k*step] * B[k][v]        one chain of fused multiply-adds from 0, k ascending
  *
- * B has VF_VECTORS vectors in a row.  Every 4 steps a line is prefetched at *ahead, which moves on by ahead_step bytes.
+ * B has VF_VECTORS vectors in a row.  Every 4 steps a line is prefetched at *ahead, which moves on by ahead_step bytes.  The _rows
+ * forms take rows of B ldb elements apart, and prefetch nothing.
  */
 #ifndef ATTN_KERNELS_VEC_AVX2_PRODUCT_H
 #define ATTN_KERNELS_VEC_AVX2_PRODUCT_H
@@ -33,6 +34,15 @@
     "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
     "3:\n" STEP("0", "32", "64")                                                                                                   \
     "add $96, %[b]\n dec %[rest]\n jnz 3b\n"                                                                                       \
+    "4:\n"
+
+#define PRODUCT_ROWS_STEP(STEP) STEP("0", "32", "64") "add %[ldb], %[b]\n"
+#define PRODUCT_ROWS_LOOP(STEP)                                                                                                    \
+    "test %[quads], %[quads]\n jz 2f\n .p2align 5\n1:\n"                                                                          \
+    PRODUCT_ROWS_STEP(STEP) PRODUCT_ROWS_STEP(STEP) PRODUCT_ROWS_STEP(STEP) PRODUCT_ROWS_STEP(STEP)                                \
+    "dec %[quads]\n jnz 1b\n"                                                                                                      \
+    "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
+    "3:\n" PRODUCT_ROWS_STEP(STEP) "dec %[rest]\n jnz 3b\n"                                                                        \
     "4:\n"
 
 #define PRODUCT_STEP_4X3(o0, o1, o2)                                                                                               \
@@ -64,49 +74,88 @@
     "add %[step], %[a]\n add %[step], %[lower]\n"
 
 #define PRODUCT_SUM(i, v) [c##i##v] "=&x"(acc[i][v])
+#define PRODUCT_CLEAR_4X3 \
+    PRODUCT_ZERO("c00") PRODUCT_ZERO("c01") PRODUCT_ZERO("c02") PRODUCT_ZERO("c10") PRODUCT_ZERO("c11") PRODUCT_ZERO("c12") \
+    PRODUCT_ZERO("c20") PRODUCT_ZERO("c21") PRODUCT_ZERO("c22") PRODUCT_ZERO("c30") PRODUCT_ZERO("c31") PRODUCT_ZERO("c32")
+#define PRODUCT_SUMS_4X3 \
+    PRODUCT_SUM(0, 0), PRODUCT_SUM(0, 1), PRODUCT_SUM(0, 2), PRODUCT_SUM(1, 0), PRODUCT_SUM(1, 1), PRODUCT_SUM(1, 2), \
+    PRODUCT_SUM(2, 0), PRODUCT_SUM(2, 1), PRODUCT_SUM(2, 2), PRODUCT_SUM(3, 0), PRODUCT_SUM(3, 1), PRODUCT_SUM(3, 2)
+#define PRODUCT_CLEAR_6X2 \
+    PRODUCT_ZERO("c00") PRODUCT_ZERO("c01") PRODUCT_ZERO("c10") PRODUCT_ZERO("c11") PRODUCT_ZERO("c20") PRODUCT_ZERO("c21") \
+    PRODUCT_ZERO("c30") PRODUCT_ZERO("c31") PRODUCT_ZERO("c40") PRODUCT_ZERO("c41") PRODUCT_ZERO("c50") PRODUCT_ZERO("c51")
+#define PRODUCT_SUMS_6X2 \
+    PRODUCT_SUM(0, 0), PRODUCT_SUM(0, 1), PRODUCT_SUM(1, 0), PRODUCT_SUM(1, 1), PRODUCT_SUM(2, 0), PRODUCT_SUM(2, 1), \
+    PRODUCT_SUM(3, 0), PRODUCT_SUM(3, 1), PRODUCT_SUM(4, 0), PRODUCT_SUM(4, 1), PRODUCT_SUM(5, 0), PRODUCT_SUM(5, 1)
+#define PRODUCT_CLEAR_12X1 \
+    PRODUCT_ZERO("c00") PRODUCT_ZERO("c10") PRODUCT_ZERO("c20") PRODUCT_ZERO("c30") PRODUCT_ZERO("c40") PRODUCT_ZERO("c50") \
+    PRODUCT_ZERO("c60") PRODUCT_ZERO("c70") PRODUCT_ZERO("c80") PRODUCT_ZERO("c90") PRODUCT_ZERO("c100") PRODUCT_ZERO("c110")
+#define PRODUCT_SUMS_12X1 \
+    PRODUCT_SUM(0, 0), PRODUCT_SUM(1, 0), PRODUCT_SUM(2, 0), PRODUCT_SUM(3, 0), PRODUCT_SUM(4, 0), PRODUCT_SUM(5, 0), \
+    PRODUCT_SUM(6, 0), PRODUCT_SUM(7, 0), PRODUCT_SUM(8, 0), PRODUCT_SUM(9, 0), PRODUCT_SUM(10, 0), PRODUCT_SUM(11, 0)
+
+#define PRODUCT_COUNTS int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real)
+#define PRODUCT_INPUTS [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "r"(step * size)
 
 VF_INLINE void vf_product_4x3(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
                               int64_t ahead_step, vf (*acc)[VF_VECTORS])
 {
-    int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real);
-    __asm__(PRODUCT_ZERO("c00") PRODUCT_ZERO("c01") PRODUCT_ZERO("c02") PRODUCT_ZERO("c10") PRODUCT_ZERO("c11") PRODUCT_ZERO("c12")
-            PRODUCT_ZERO("c20") PRODUCT_ZERO("c21") PRODUCT_ZERO("c22") PRODUCT_ZERO("c30") PRODUCT_ZERO("c31") PRODUCT_ZERO("c32")
-            PRODUCT_LOOP(PRODUCT_STEP_4X3)
-            : PRODUCT_SUM(0, 0), PRODUCT_SUM(0, 1), PRODUCT_SUM(0, 2), PRODUCT_SUM(1, 0), PRODUCT_SUM(1, 1), PRODUCT_SUM(1, 2),
-              PRODUCT_SUM(2, 0), PRODUCT_SUM(2, 1), PRODUCT_SUM(2, 2), PRODUCT_SUM(3, 0), PRODUCT_SUM(3, 1), PRODUCT_SUM(3, 2),
-              [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
-            : [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "r"(step * size), [hop] "r"(ahead_step)
+    PRODUCT_COUNTS;
+    __asm__(PRODUCT_CLEAR_4X3 PRODUCT_LOOP(PRODUCT_STEP_4X3)
+            : PRODUCT_SUMS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : PRODUCT_INPUTS, [hop] "r"(ahead_step)
             : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
 VF_INLINE void vf_product_6x2(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
                               int64_t ahead_step, vf (*acc)[VF_VECTORS])
 {
-    int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real);
-    __asm__(PRODUCT_ZERO("c00") PRODUCT_ZERO("c01") PRODUCT_ZERO("c10") PRODUCT_ZERO("c11") PRODUCT_ZERO("c20") PRODUCT_ZERO("c21")
-            PRODUCT_ZERO("c30") PRODUCT_ZERO("c31") PRODUCT_ZERO("c40") PRODUCT_ZERO("c41") PRODUCT_ZERO("c50") PRODUCT_ZERO("c51")
-            PRODUCT_LOOP(PRODUCT_STEP_6X2)
-            : PRODUCT_SUM(0, 0), PRODUCT_SUM(0, 1), PRODUCT_SUM(1, 0), PRODUCT_SUM(1, 1), PRODUCT_SUM(2, 0), PRODUCT_SUM(2, 1),
-              PRODUCT_SUM(3, 0), PRODUCT_SUM(3, 1), PRODUCT_SUM(4, 0), PRODUCT_SUM(4, 1), PRODUCT_SUM(5, 0), PRODUCT_SUM(5, 1),
-              [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
-            : [row] "r"(row * size), [row3] "r"(3 * row * size), [row5] "r"(5 * row * size), [step] "r"(step * size),
-              [hop] "r"(ahead_step)
+    PRODUCT_COUNTS;
+    __asm__(PRODUCT_CLEAR_6X2 PRODUCT_LOOP(PRODUCT_STEP_6X2)
+            : PRODUCT_SUMS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [hop] "r"(ahead_step)
             : "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
 VF_INLINE void vf_product_12x1(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
                                int64_t ahead_step, vf (*acc)[VF_VECTORS])
 {
-    int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real);
+    PRODUCT_COUNTS;
     const real *lower = a + 6 * row;
-    __asm__(PRODUCT_ZERO("c00") PRODUCT_ZERO("c10") PRODUCT_ZERO("c20") PRODUCT_ZERO("c30") PRODUCT_ZERO("c40") PRODUCT_ZERO("c50")
-            PRODUCT_ZERO("c60") PRODUCT_ZERO("c70") PRODUCT_ZERO("c80") PRODUCT_ZERO("c90") PRODUCT_ZERO("c100") PRODUCT_ZERO("c110")
-            PRODUCT_LOOP(PRODUCT_STEP_12X1)
-            : PRODUCT_SUM(0, 0), PRODUCT_SUM(1, 0), PRODUCT_SUM(2, 0), PRODUCT_SUM(3, 0), PRODUCT_SUM(4, 0), PRODUCT_SUM(5, 0),
-              PRODUCT_SUM(6, 0), PRODUCT_SUM(7, 0), PRODUCT_SUM(8, 0), PRODUCT_SUM(9, 0), PRODUCT_SUM(10, 0), PRODUCT_SUM(11, 0),
-              [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
-            : [row] "r"(row * size), [row3] "r"(3 * row * size), [row5] "r"(5 * row * size), [step] "r"(step * size),
-              [hop] "r"(ahead_step)
+    __asm__(PRODUCT_CLEAR_12X1 PRODUCT_LOOP(PRODUCT_STEP_12X1)
+            : PRODUCT_SUMS_12X1, [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest),
+              [ahead] "+r"(*ahead)
+            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [hop] "r"(ahead_step)
+            : "xmm14", "xmm15", "memory", "cc");
+}
+
+VF_INLINE void vf_product_rows_4x3(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, int64_t ldb,
+                                   vf (*acc)[VF_VECTORS])
+{
+    PRODUCT_COUNTS;
+    __asm__(PRODUCT_CLEAR_4X3 PRODUCT_ROWS_LOOP(PRODUCT_STEP_4X3)
+            : PRODUCT_SUMS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest)
+            : PRODUCT_INPUTS, [ldb] "r"(ldb * size)
+            : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+VF_INLINE void vf_product_rows_6x2(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, int64_t ldb,
+                                   vf (*acc)[VF_VECTORS])
+{
+    PRODUCT_COUNTS;
+    __asm__(PRODUCT_CLEAR_6X2 PRODUCT_ROWS_LOOP(PRODUCT_STEP_6X2)
+            : PRODUCT_SUMS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest)
+            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [ldb] "r"(ldb * size)
+            : "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+VF_INLINE void vf_product_rows_12x1(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, int64_t ldb,
+                                    vf (*acc)[VF_VECTORS])
+{
+    PRODUCT_COUNTS;
+    const real *lower = a + 6 * row;
+    __asm__(PRODUCT_CLEAR_12X1 PRODUCT_ROWS_LOOP(PRODUCT_STEP_12X1)
+            : PRODUCT_SUMS_12X1, [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest)
+            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [ldb] "r"(ldb * size)
             : "xmm14", "xmm15", "memory", "cc");
 }
 /* clang-format on */
@@ -122,5 +171,16 @@ VF_INLINE int vf_product(const int rows, const int width, int64_t steps, const r
     return 1;
 }
 #define VF_ASM_PRODUCT vf_product
+
+VF_INLINE int vf_product_rows(const int rows, const int width, int64_t steps, const real *a, int64_t row, int64_t step,
+                              const real *b, int64_t ldb, vf (*acc)[VF_VECTORS])
+{
+    if (rows == 4 && width == 3) vf_product_rows_4x3(steps, a, row, step, b, ldb, acc);
+    else if (rows == 6 && width == 2) vf_product_rows_6x2(steps, a, row, step, b, ldb, acc);
+    else if (rows == 12 && width == 1) vf_product_rows_12x1(steps, a, row, step, b, ldb, acc);
+    else return 0;
+    return 1;
+}
+#define VF_ASM_PRODUCT_ROWS vf_product_rows
 
 #endif

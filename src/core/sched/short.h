@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * short.h - short heads: a task has a head, and keeps all its scores until it is done.  For problems with nothing but a causal
+ * mask; queries stay rows and keys lie in the lanes, other than in the walk over tiles (attn_short_kernel in kernel.h says why).
+ */
+#ifndef ATTN_SCHED_SHORT_H
+#define ATTN_SCHED_SHORT_H
+
+#include "walk.h"
+
+/* 1 if the walk's problem goes this way.  By its shape, types and options alone: not by its batch, nor by threads. */
+int attn_is_short(const attn_walk *walk);
+/* In place of what attn_walk_init does for tiles; returns 0 if a size overflows. */
+int attn_short_init(attn_walk *walk, int64_t heads, int threads);
+
+void attn_sched_short_forward(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sched_short_backward(const attn_walk *walk, const attn_args *args, void *workspace);
+
+#endif

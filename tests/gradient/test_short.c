@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_short.c - short heads, which have loops of their own: forward and backward within the bound for any lengths and offsets on
+ * every instruction set; what a causal mask hides, NaN too, changes no bit; nor do threads and batch.
+ */
+#include "test.h"
+
+#include "attn/attn.h"
+#include "combination/outcome.h"
+
+#include <math.h>
+
+/* ---- against ref/ ---- */
+
+static void assert_is_short(const combination *c, attn_op op)
+{
+    attn_problem p = c->problem;
+    attn_plan *plan;
+    attn_plan_description d = {.struct_size = sizeof d};
+    attn_error error;
+    p.op = op;
+    p.tangents = (attn_tangents){0};
+    if (attn_plan_create(&plan, &p, NULL, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    assert_int_equal(attn_plan_describe(plan, &d, &error), ATTN_OK);
+    if (d.isa != ATTN_ISA_SCALAR && !strstr(d.why, "short")) fail_msg("%s: %s", c->text, d.why);
+    attn_plan_destroy(plan);
+}
+
+/* The gradient of the scale is not asked for: it is left to tiles. */
+static void leave_scale(combination *c, outcome *out)
+{
+    int at = 0;
+    while (strcmp(out->of[at].name, "grad_scale") != 0) at++;
+    const output scale = out->of[at];
+    out->of[at] = out->of[--out->count];
+    out->of[out->count] = scale;
+    c->problem.gradients.scale = 0;
+}
+
+static double worst_of(const char *text, attn_op op)
+{
+    combination c;
+    double worst = 0;
+    combination_parse(&c, text, 0);
+    outcome out = outcome_make(&c, op);
+    const int count = out.count;
+    if (op == ATTN_BACKWARD) leave_scale(&c, &out);
+    assert_is_short(&c, op);
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        const char *name;
+        if (!outcome_run(&c, &out, (attn_isa)isa, 1)) continue;
+        double fraction = outcome_worst(&out, &name);
+        if (!(fraction < 1)) fail_msg("%s on %s: %s is %g of the bound", c.text, attn_isa_name((attn_isa)isa), name, fraction);
+        worst = fmax(worst, fraction);
+    }
+    out.count = count;
+    outcome_free(&c, &out);
+    combination_free(&c);
+    return worst;
+}
+
+/* Every remainder of rows and of keys by vectors and register tiles. */
+static void test_lengths(void **state)
+{
+    static const int dims[] = {16, 32, 48, 64, 80, 128};
+    static const int offsets[] = {0, 1, -3, 40, -40, 5};
+    random_source random = random_from(7);
+    double worst = 0;
+    (void)state;
+    for (int n = 0; n < 120; n++) {
+        const int backward = n % 2, causal = !backward || n % 4 == 1, most = n % 10 ? 60 : 248;
+        const int sq = 8 + (int)random_below(&random, most), skv = 1 + (int)random_below(&random, sq < 128 ? 2 * sq : 256);
+        char text[200], mask[40] = "";
+        if (causal && n % 3 == 0) (void)snprintf(mask, sizeof mask, ":causal:offset=%d", offsets[n / 3 % 6]);
+        else if (causal) (void)snprintf(mask, sizeof mask, ":causal%s", n % 3 == 1 ? "=bottom-right" : "");
+        (void)snprintf(text, sizeof text, "%s:%s:b2:hq2:sq%d:skv%d:d%d:dv%d%s:seed=%d", backward ? "bwd" : "fwd",
+                       n % 7 == 0 ? "f64" : "f32", sq, skv, dims[n % 6], dims[n / 6 % 6], mask, n);
+        worst = fmax(worst, worst_of(text, backward ? ATTN_BACKWARD : ATTN_FORWARD));
+    }
+    print_message("short heads: at most %.3f of the bound\n", worst);
+    assert_true(worst > 0.005);
+}
+
+/* ---- bits ---- */
+
+enum { B = 5, HEADS = 3, S = 75, D = 32, HEAD = S * D, ENTRY = HEADS * HEAD, ALL = B * ENTRY };
+
+typedef struct tensors {
+    float q[ALL], k[ALL], v[ALL], grad_o[ALL];
+    float o[ALL], lse[B * HEADS * S], grad_q[ALL], grad_k[ALL], grad_v[ALL];
+} tensors;
+
+static void draw(tensors *t)
+{
+    random_source random = random_from(3);
+    for (int i = 0; i < ALL; i++) {
+        t->q[i] = 2 * (float)random_signed(&random), t->k[i] = 2 * (float)random_signed(&random);
+        t->v[i] = 2 * (float)random_signed(&random), t->grad_o[i] = 2 * (float)random_signed(&random);
+    }
+}
+
+/* Entries from .. from+batch-1. */
+static void run(tensors *t, int64_t from, int64_t batch, int threads)
+{
+    const int64_t at = from * ENTRY;
+    attn_problem p = {
+        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, S, S, D, D}, .mask = {.causal = 1}, .want = {.lse = 1}};
+    attn_args a = {.struct_size = sizeof a,
+                   .q = t->q + at,
+                   .k = t->k + at,
+                   .v = t->v + at,
+                   .o = t->o + at,
+                   .lse = t->lse + from * HEADS * S,
+                   .grad_o = t->grad_o + at,
+                   .grad_q = t->grad_q + at,
+                   .grad_k = t->grad_k + at,
+                   .grad_v = t->grad_v + at};
+    const attn_options options = {.struct_size = sizeof options, .threads = threads};
+    attn_error error;
+    for (int n = 0; n < 2; n++) {
+        attn_plan *plan;
+        p.op = n ? ATTN_BACKWARD : ATTN_FORWARD;
+        if (attn_plan_create(&plan, &p, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+        const size_t size = attn_plan_workspace_size(plan);
+        void *workspace = malloc(size);
+        if (attn_execute(plan, &a, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
+        free(workspace);
+        attn_plan_destroy(plan);
+    }
+}
+
+static void test_threads_and_batch(void **state)
+{
+    static tensors all, some;
+    static const int threads[] = {2, 3, 8};
+    (void)state;
+    draw(&all);
+    run(&all, 0, B, 1);
+    for (int n = 0; n < 3; n++) {
+        some = all;
+        memset(some.o, 0, sizeof some - offsetof(tensors, o));
+        run(&some, 0, B - 1, threads[n]); /* one entry alone: its queries are dealt to tasks */
+        run(&some, B - 1, 1, threads[n]);
+        assert_memory_equal(&some, &all, sizeof some);
+    }
+}
+
+/* Tokens from .. to-1 of every head. */
+static void fill(float *x, int from, int to, float value)
+{
+    for (int h = 0; h < B * HEADS; h++)
+        for (int i = from * D; i < to * D; i++) x[h * HEAD + i] = value;
+}
+
+static void assert_same(const float *x, const float *y, int from, int to)
+{
+    for (int h = 0; h < B * HEADS; h++)
+        assert_memory_equal(x + h * HEAD + from * D, y + h * HEAD + from * D, (size_t)((to - from) * D) * sizeof *x);
+}
+
+static void test_no_leak(void **state)
+{
+    static tensors clean, dirty;
+    static const float values[] = {NAN, INFINITY, 1e30f};
+    (void)state;
+    draw(&clean);
+    run(&clean, 0, B, 1);
+    for (int n = 0; n < 3; n++)
+        for (int cut = 1; cut < S; cut += 9) {
+            dirty = clean; /* keys that queries before the cut do not see */
+            fill(dirty.k, cut, S, values[n]), fill(dirty.v, cut, S, values[n]);
+            run(&dirty, 0, B, 1);
+            assert_same(dirty.o, clean.o, 0, cut);
+            assert_same(dirty.grad_q, clean.grad_q, 0, cut);
+            dirty = clean; /* queries that do not see keys from the cut on */
+            fill(dirty.q, 0, cut, values[n]), fill(dirty.grad_o, 0, cut, values[n]);
+            run(&dirty, 0, B, 1);
+            assert_same(dirty.o, clean.o, cut, S);
+            assert_same(dirty.grad_k, clean.grad_k, cut, S);
+            assert_same(dirty.grad_v, clean.grad_v, cut, S);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_threads_and_batch),
+                                       cmocka_unit_test(test_no_leak)};
+#if defined(__SANITIZE_THREAD__)
+    cmocka_set_test_filter("test_threads_and_batch"); /* the others have one thread */
+#endif
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
