@@ -182,7 +182,7 @@ int attn_walk_init(attn_walk *walk, int threads)
     if (attn_walk_sums(walk)) {
         walk->splits = splits_of_key_head(walk);
         if (p->op == ATTN_BACKWARD) walk->group = tiles_of_share(walk);
-        walk->at_once = splits_at_once(walk, key_heads, small && walk->chained ? 1 : threads);
+        walk->at_once = splits_at_once(walk, key_heads, walk->is_brief && walk->chained ? 1 : threads);
         walk->sums_in_place = can_sum_in_place(walk);
         if (!attn_mul(key_heads, walk->at_once, &walk->tasks)) return 0;
     } else if (p->op == ATTN_JVP) {
