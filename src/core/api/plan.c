@@ -41,7 +41,7 @@ static attn_status make(attn_plan *plan, const attn_problem *problem, const attn
           ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
     const size_t length = strlen(plan->why);
     if (walk->short_heads)
-        (void)snprintf(plan->why + length, sizeof plan->why - length, "; a tile is a head, since they are short");
+        (void)snprintf(plan->why + length, sizeof plan->why - length, "; all of a head at once, since it is short");
     return ATTN_OK;
 }
 
@@ -95,7 +95,7 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     d.isa = plan->row->isa;
     d.compute = plan->row->compute;
     d.threads = plan->walk.workers;
-    d.tile_q = plan->walk.decode || plan->walk.short_heads ? plan->walk.problem.shape.len_q : plan->walk.tile_q;
+    d.tile_q = plan->walk.decode ? plan->walk.problem.shape.len_q : plan->walk.tile_q;
     d.block_kv = plan->walk.block_kv;
     d.tiles_total = count.total;
     d.tiles_visited = count.visited;

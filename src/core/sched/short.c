@@ -70,7 +70,7 @@ int attn_short_init(attn_walk *walk, int64_t heads, int threads)
     const int backward = walk->problem.op == ATTN_BACKWARD;
     attn_scratch *s = &walk->scratch;
     walk->block_kv = shape->len_kv;
-    walk->tiles = walk->group = walk->splits = walk->at_once = walk->parts = 1;
+    walk->group = walk->splits = walk->at_once = walk->parts = 1;
     walk->ld_scores = attn_ceil_div(shape->len_kv, lanes) * lanes;
     if (walk->ld_scores * size % 256 == 0) walk->ld_scores += lanes; /* a column of them is to have all sets of the cache */
     walk->task_q = queries_of_task(walk, heads, threads);
