@@ -323,7 +323,7 @@ void test_softcap(void **state)
             void *slope = output(n * it.tile * size_of(it.compute)), *bend = output(n * it.tile * size_of(it.compute));
             double before[41 * MOST_LANES], most[MOST_LANES];
             for (int64_t at = 0; at < n * it.tile; at++) {
-                /* |s / cap| from 1e-6 to 0.6, and where mixed beyond 0.625, up to 60 */
+                /* |s / cap| from 1e-6 to 0.6, and where mixed up to 60 */
                 double size = pow(10, -6 + 5.75 * fabs(uniform())) * (mixed && uniform() > 0.5 ? 100 : 1);
                 put(it.compute, S, at, uniform() < 0 ? -cap * size : cap * size);
                 before[at] = get(it.compute, S, at);

@@ -224,8 +224,7 @@ static void step_softcap_row(int64_t n, void *S, double cap)
     for (int64_t j = 0; j < n; j += VF_LANES) {
         int64_t count = least(n - j, VF_LANES);
         real *s = (real *)S + j;
-        vf t = vf_mul(vf_load_part(s, count), inverse);
-        tanh_each(1, &t);
+        vf t = vf_tanh(vf_mul(vf_load_part(s, count), inverse));
         vf_store_part(s, vf_mul(most, t), count);
     }
 }

@@ -54,6 +54,7 @@ VF_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 VF_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 VF_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 VF_INLINE vf vf_power(vf t) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)); }
 
@@ -209,6 +210,7 @@ VF_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_pd(a, b); }
 VF_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_pd(a, b); }
 VF_INLINE vf vf_div(vf a, vf b) { return _mm256_div_pd(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_pd(a, b); }
+VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_pd(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_pd(a, b, c); }
 VF_INLINE vf vf_power(vf t) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)); }
 

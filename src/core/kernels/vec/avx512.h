@@ -62,6 +62,7 @@ VF_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 VF_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23)); }
 
@@ -216,6 +217,7 @@ VF_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_pd(a, b); }
 VF_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_pd(a, b); }
 VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_pd(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_pd(a, b); }
+VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_pd(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_pd(a, b, c); }
 VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52)); }
 

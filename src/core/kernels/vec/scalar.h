@@ -54,6 +54,7 @@ VF_INLINE vf vf_sub(vf a, vf b) { return a - b; }
 VF_INLINE vf vf_mul(vf a, vf b) { return a * b; }
 VF_INLINE vf vf_div(vf a, vf b) { return a / b; }
 VF_INLINE vf vf_max(vf a, vf b) { return a > b ? a : b; }
+VF_INLINE vf vf_min(vf a, vf b) { return a < b ? a : b; }
 VF_INLINE vf vf_fma(vf a, vf b, vf c)
 {
 #if !VF_FUSED
