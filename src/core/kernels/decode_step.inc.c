@@ -61,17 +61,17 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
  */
 typedef struct coming {
     uintptr_t distance;
-    int64_t key,
-        channel; /* bytes from one ask to the next: from key to key, and for each byte that the tile moves along its rows */
+    int dense;
+    int64_t ld;           /* bytes from row to row, where they are not dense */
     uintptr_t turn, rest; /* bits of an address: which of two pages, and what counts on within them; 0: one page at a time */
 } coming;
 
 enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096 };
 
-VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, int dense, int64_t bytes, int64_t ld, int64_t channel)
+VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, int dense, int64_t ld)
 {
     const int two = dense && bytes_of(dtype) > 2;
-    return (coming){distance, dense ? bytes : ld, dense ? channel : 1, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
+    return (coming){distance, dense, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
 }
 
 /* Bits 8 to 12 of an address move to 7 to 11, and bit 7 to 12: each line of two pages once. */
@@ -86,13 +86,25 @@ VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes)
     }
 }
 
+/* A step over n rows at p reads `bytes` of each, from byte `at` on: as many bytes are asked for, each line once. */
+VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int n, const int bytes)
+{
+    const int whole = bytes < LINE ? LINE : bytes, all = n * bytes < LINE ? LINE : n * bytes;
+    if (next->dense) {
+        if (n * bytes >= LINE || at * n % LINE == 0) ask(next, (uintptr_t)p + (uintptr_t)(at * n), all);
+    } else if (bytes >= LINE || at % LINE == 0) {
+        VF_UNROLL
+        for (int k = 0; k < n; k++) ask(next, (uintptr_t)p + (uintptr_t)(at + k * next->ld), whole);
+    }
+}
+
 /* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */
 VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim, const real *Q,
                         int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
 {
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
-    const coming next = coming_rows(dtype, fetch, ldk == dim, PAIR * size, ldk * size, n);
+    const coming next = coming_rows(dtype, fetch, ldk == dim, ldk * size);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
@@ -100,13 +112,11 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * ldk * size)
     VF_ROLLED
     for (; c + PAIR <= dim; c += PAIR) {
+        ask_step(&next, K, c * size, n, (int)(PAIR * size));
         if (rows == 4) {
             vf x[VF_DOT_SUMS / 4][2];
             VF_UNROLL
-            for (int k = 0; k < n; k++) {
-                vf_load_two(dtype, KEY(k), c, x[k]);
-                ask(&next, (uintptr_t)K + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
-            }
+            for (int k = 0; k < n; k++) vf_load_two(dtype, KEY(k), c, x[k]);
             VF_UNROLL
             for (int h = 0; h < 2; h++) {
                 VF_UNROLL
@@ -127,7 +137,6 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
             VF_UNROLL
             for (int k = 0; k < n; k++) {
                 vf_load_two(dtype, KEY(k), c, x);
-                ask(&next, (uintptr_t)K + (uintptr_t)(c * size * next.channel + k * next.key), (int)(PAIR * size));
                 VF_UNROLL
                 for (int h = 0; h < 2; h++) {
                     VF_UNROLL
@@ -295,19 +304,22 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
                            int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch)
 {
     const int64_t size = bytes_of(dtype);
-    const int bytes = (int)(width * VF_LANES * size);
+    const int bytes = (int)(width * VF_LANES * size), whole = bytes < LINE ? LINE : bytes;
     vf acc[4][VF_STRIP];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
         VF_UNROLL
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
-    const coming next = coming_rows(dtype, fetch, ldv == dim_v, bytes, ldv * size, n);
+    const coming next = coming_rows(dtype, fetch, ldv == dim_v, ldv * size);
+    const uintptr_t first = (uintptr_t)V + (uintptr_t)(c * size * (next.dense ? n : 1));
+    const uintptr_t step = (uintptr_t)(next.dense ? bytes : ldv * size);
+    const int asked = !next.dense && c * size % LINE != 0; /* another strip has asked for its lines */
     VF_ROLLED
     for (int64_t j = 0; j < n; j++) {
         vf x[VF_STRIP];
         load_strip(dtype, width, V + j * ldv * size, c, count, x);
-        ask(&next, (uintptr_t)V + (uintptr_t)(c * size * next.channel + j * next.key), bytes);
+        if (bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !asked)) ask(&next, first + (uintptr_t)j * step, whole);
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
             vf p = vf_set(P[r * ldp + j]);

@@ -140,7 +140,8 @@ static int step_weight_digits(int64_t n, const void *P, void *digits, int64_t ld
 }
 
 VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int64_t channels, const char *digits, int64_t ldd,
-                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const coming *next, uintptr_t coming_at)
+                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const coming *next, uintptr_t coming_at,
+                                 int lines)
 {
     const int64_t plane = plane_of(ldd);
     vi acc[2][DIGITS][4];
@@ -158,7 +159,7 @@ VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int
         if (whole && n - j >= 4) load_values(1, V + j * ldv, ldv, 4, DIGIT_STRIP, x);
         else load_values(0, V + j * ldv, ldv, n - j, channels, x);
         VF_UNROLL
-        for (int k = 0; k < 4; k++) ask(next, coming_at + (uintptr_t)((j + k) * next->key), LINE);
+        for (int k = 0; k < lines; k++) ask(next, coming_at + (uintptr_t)((j * lines / 4 + k) * next->ld), LINE);
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
             VF_UNROLL
@@ -184,16 +185,21 @@ static void step_digit_values(int64_t rows, int64_t n, int64_t dim_v, const void
 {
     const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
     const int dense = ldv == dim_v;
-    const coming next = {.distance = (uintptr_t)fetch, .key = dense ? LINE : ldv};
+    const coming next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
+    const int64_t passes = (rows + 1) / 2;
     for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP)
-        for (int64_t r = 0; r < rows; r += 2) {
+        for (int64_t pass = 0; pass < passes; pass++) {
+            const int64_t r = 2 * pass;
             const char *at = (const char *)digits + ATTN_DIGIT_HEAD + r * ldd + first, *v = (const char *)V + c;
             int32_t *s = (int32_t *)sums + r * DIGITS * lds + c;
-            const uintptr_t coming_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c);
-#define STRIP(rows, whole) digit_value_strip(rows, whole, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, coming_at)
-            if (rows - r == 1) STRIP(1, 0);
-            else if (dim_v - c < DIGIT_STRIP) STRIP(2, 0);
-            else STRIP(2, 1);
+            /* The passes over a strip share what is to be asked for: so many lines for each four keys. */
+            const int lines = passes == 1 ? 4 : passes == 2 ? 2 : pass < 4;
+            const uintptr_t coming_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c) + (uintptr_t)(pass * n * lines / 4 * next.ld);
+#define STRIP(rows, whole, lines) digit_value_strip(rows, whole, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, coming_at, lines)
+            if (rows - r == 1) STRIP(1, 0, lines);
+            else if (dim_v - c < DIGIT_STRIP) STRIP(2, 0, lines);
+            else if (passes == 2) STRIP(2, 1, 2);
+            else STRIP(2, 1, lines);
 #undef STRIP
         }
 }

@@ -15,6 +15,7 @@
  */
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../base/names.h"
@@ -99,7 +100,7 @@ static source source_of(const group *g, int values)
     const attn_problem *p = &g->call->walk->problem;
     source s = {values ? g->call->args->v : g->call->args->k, values ? &p->v : &p->k, values ? p->shape.dim_v : p->shape.dim_qk, 0};
     int64_t row = attn_max(1, s.dim * (int64_t)attn_dtype_bytes(s.layout->dtype));
-    const int64_t bytes = attn_dtype_bytes(s.layout->dtype) != 2 ? 2 * PIECE_BYTES : PIECE_BYTES;
+    const int64_t bytes = attn_dtype_bytes(s.layout->dtype) > 2 ? 2 * PIECE_BYTES : PIECE_BYTES;
     s.piece = attn_max(LEAST_PIECE, bytes / row / LEAST_PIECE * LEAST_PIECE);
     return s;
 }
@@ -206,11 +207,26 @@ static const float *factors_of(const group *g, const block *b, int values)
     for (int64_t j = b->low, n; j < b->high; j += n) {
         n = b->high - j;
         const float *run = (const void *)attn_key_run(&g->first, base, layout, j, &n);
-        if (layout->stride[2] == 1) memcpy(b->factors + (j - b->low), run, (size_t)n * sizeof *run);
-        else
-            for (int64_t i = 0; i < n; i++) b->factors[j - b->low + i] = run[i * layout->stride[2]];
+        if (layout->stride[2] == 1 && n == b->high - b->low) return run;
+        for (int64_t i = 0; i < n; i++) b->factors[j - b->low + i] = run[i * layout->stride[2]];
     }
     return b->factors;
+}
+
+/* They are needed behind all products with the keys: memory has time until then. */
+static void ask_factors(const group *g, const block *b, int values)
+{
+    enum { FLOATS = 64 / sizeof(float) }; /* of a line */
+    const attn_problem *p = &g->call->walk->problem;
+    const attn_layout *layout = values ? &p->quantised.v_scale : &p->quantised.k_scale;
+    const void *base = values ? g->call->args->v_scale : g->call->args->k_scale;
+    if ((values ? p->v : p->k).dtype != ATTN_I8) return;
+    const int64_t stride = layout->stride[2], step = attn_max(1, FLOATS / attn_max(1, llabs(stride)));
+    for (int64_t j = b->low, n; j < b->high; j += n) {
+        n = b->high - j;
+        const float *run = (const void *)attn_key_run(&g->first, base, layout, j, &n);
+        for (int64_t i = 0; i < n; i += step) __builtin_prefetch(run + i * stride, 0, 2);
+    }
 }
 
 /* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
@@ -281,9 +297,12 @@ static void run_block(const group *g, block *b, const char *then)
     const int64_t before = b->low - b->base, n = b->high - b->base;
     int64_t one = 1;
     unsigned dropped = 0; /* a bit for each row */
-    const float *factors = factors_of(g, b, 0);
+    const float *factors;
 
+    ask_factors(g, b, 0);
+    ask_factors(g, b, 1);
     each_piece(g, &keys, b->low, b->high, piece_at(g, &values, b->low, &one), score_piece, b);
+    factors = factors_of(g, b, 0);
     for (int64_t k = 0; k < g->heads; k++) {
         attn_task task = head_of(g, k);
         for (int64_t i = 0; i < s->len_q; i++) {
