@@ -31,7 +31,7 @@ VF_INLINE ahead ahead_of(const void *next, int64_t ld, int64_t dim)
 {
     ahead p = {.at = (uintptr_t)next, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
     if (ld == dim) p.hop = 64;
-    else if (ld < 2 * dim) p.hop = 64 * ld / dim;
+    else if (ld > dim && ld < 2 * dim) p.hop = 64 * ld / dim;
     return p;
 }
 
