@@ -13,6 +13,8 @@
 
 #pragma GCC diagnostic pop
 
+#include "weight_step.inc.c"
+
 #include "gradient_step.inc.c"
 
 #include "additive_gradient_step.inc.c"

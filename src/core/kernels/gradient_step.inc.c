@@ -72,16 +72,7 @@ static void step_gradient(int width, int64_t n, void *S, void *dP, const void *l
                           double keep, void *scratch)
 {
     real *after = drop ? scratch : S;
-    for (int v = 0; v < width; v++) {
-        vf at = vf_load((const real *)lse + v * VF_LANES);
-        for (int64_t j = 0; j < n; j++) {
-            int64_t k = j * TILE + v * VF_LANES;
-            vf p = vf_exp(vf_sub(vf_load((const real *)S + k), at));
-            vf_store((real *)S + k, p);
-            if (drop) vf_store(after + k, vf_mul(vf_set((real)keep), p));
-        }
-    }
-    if (drop) step_drop(width, n, after, drop);
+    weights_before_and_after(width, n, S, lse, drop, keep, after);
     for (int v = 0; v < width; v++) {
         vf less = vf_load((const real *)delta + v * VF_LANES);
         for (int64_t j = 0; j < n; j++) {

@@ -13,6 +13,8 @@
 
 #pragma GCC diagnostic pop
 
+#include "weight_step.inc.c"
+
 #include "second_step.inc.c"
 
 #define ATTN_SECOND_KERNEL                                                                                                         \

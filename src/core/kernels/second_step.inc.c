@@ -17,22 +17,6 @@ static void step_dot(int width, int64_t dim, const void *Xt, const void *Yt, voi
     }
 }
 
-/* S = P and, where weights are dropped, after = keep * P or 0; without dropout the two are one. */
-VF_INLINE void weights_before_and_after(int width, int64_t n, real *S, const real *lse, const attn_drop *drop, double keep,
-                                        real *after)
-{
-    for (int v = 0; v < width; v++) {
-        vf at = vf_load(lse + v * VF_LANES);
-        for (int64_t j = 0; j < n; j++) {
-            int64_t k = j * TILE + v * VF_LANES;
-            vf p = vf_exp(vf_sub(vf_load(S + k), at));
-            vf_store(S + k, p);
-            if (drop) vf_store(after + k, vf_mul(vf_set((real)keep), p));
-        }
-    }
-    if (drop) step_drop(width, n, after, drop);
-}
-
 static void step_second(int width, int64_t n, void *S, void *dP, void *Sd, const void *h, const void *lse, const void *delta,
                         const void *mu, const void *kappa, const attn_drop *drop, double keep, void *scratch)
 {
