@@ -328,7 +328,9 @@ void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *arg
     job j = {walk, args, workspace};
     attn_linear_walk whole;
     int64_t tasks = walk->tasks;
-    if (walk->parts > 1 && args->initial_sum && args->initial_sum == args->final_sum) { /* all parts read it, and one writes it */
+    const attn_linear_problem *p = &walk->problem;
+    const int in_place = p->initial_state && p->final_state && args->initial_sum && args->initial_sum == args->final_sum;
+    if (walk->parts > 1 && in_place) { /* all parts read it, and one writes it */
         whole = *walk;
         whole.parts = 1;
         tasks /= walk->parts;
