@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * refused.h - a sound call, spoiled in one place: its status, its exact message, and outputs that nobody has touched. */
+#ifndef ATTN_TESTS_UNIT_REFUSED_H
+#define ATTN_TESTS_UNIT_REFUSED_H
+
+#include "small.h"
+
+/* Plans and executes; the first that refuses tells why. */
+static inline attn_status attempt(small *s, attn_error *error)
+{
+    attn_plan *plan = (attn_plan *)s; /* must become NULL on failure */
+    attn_status status = attn_plan_create(&plan, &s->problem, &s->options, error);
+    if (status != ATTN_OK) {
+        assert_null(plan);
+        return status;
+    }
+    size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size + 1);
+    assert_non_null(workspace);
+    status = attn_execute(plan, &s->args, workspace, size, error);
+    free(workspace);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static inline void expect(small *s, attn_status status, const char *message, int line)
+{
+    static const attn_options defaults = {.struct_size = sizeof(attn_options)};
+    attn_error error;
+    attn_status got = attempt(s, &error);
+    if (got != status || error.status != status || strcmp(error.message, message) != 0)
+        fail_msg("line %d:\n  expected status %d: %s\n  got status %d: %s", line, (int)status, message, (int)got, error.message);
+    assert_int_equal(attempt(s, NULL), status);
+    if (memcmp(&s->options, &defaults, sizeof defaults) == 0) {
+        assert_int_equal(attn_forward(&s->problem, &s->args, &error), status);
+        assert_string_equal(error.message, message);
+    }
+    if (!small_holds_only(s->guard, sizeof s->guard, UNTOUCHED)) fail_msg("line %d: written behind the outputs", line);
+    if (status != ATTN_OK && !small_outputs_untouched(s)) fail_msg("line %d: an output was written", line);
+}
+
+/* One row of the table: after `change`, a sound call is refused. */
+#define REFUSED(change, status, message)                                                                                           \
+    do {                                                                                                                           \
+        small s;                                                                                                                   \
+        small_init(&s);                                                                                                            \
+        change;                                                                                                                    \
+        expect(&s, status, message, __LINE__);                                                                                     \
+    } while (0)
+
+/* Rows that a rule must let pass. */
+#define ACCEPTED(change) REFUSED(change, ATTN_OK, "")
+
+static inline void sets(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t c)
+{
+    stride[0] = b, stride[1] = h, stride[2] = t, stride[3] = c;
+}
+
+/* A sound call of backward: the outputs of forward are inputs, and there are no weights. */
+static inline void backward(small *s)
+{
+    s->problem.op = ATTN_BACKWARD;
+    s->problem.want.weights = 0;
+}
+
+#endif
