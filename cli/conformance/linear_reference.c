@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * linear_reference.c - linear attention by definition, in double, and how far a result in another arithmetic may be off. */
+#include <math.h>
+
+#include "attn_ref.h"
+#include "linear_case.h"
+
+double *linear_doubles(linear_case *c, int t)
+{
+    if (!view_given(&c->tensor[t])) return NULL;
+    return (double *)view_convert(&c->pool, &c->tensor[t], ATTN_F64).data;
+}
+
+double linear_largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/*
+ * df sums a_i.v_j + e_i, which may cancel: |e_i| = |a_i.o_i| is at most the largest |a_i.v_j|, since o_i is a mean of values.  So
+ * the gradients of the sums without the denominator, over |a_i| and |v_j|, say half of what goes in.
+ */
+static void measure(linear_case *c, const ref_linear *r, const double *n)
+{
+    const int64_t rows = r->B * r->Hq * r->Sq;
+    double *A = pool_take(&c->pool, rows * r->Dv, sizeof *A), *V = pool_take(&c->pool, r->B * r->Hkv * r->Skv * r->Dv, sizeof *V);
+    const double *dO = linear_doubles(c, IN_DO);
+    double *out[3];
+    ref_linear sizes = *r;
+    for (int64_t i = 0; i < rows * r->Dv; i++)
+        A[i] = fabs(r->scale * dO[i]) / (r->denominator == REF_NONE ? 1 : fmax(n[i / r->Dv], r->epsilon));
+    for (int64_t i = 0; i < r->B * r->Hkv * r->Skv * r->Dv; i++) V[i] = fabs(r->V[i]);
+    for (int t = 0; t < 3; t++) out[t] = pool_take(&c->pool, view_count(&c->tensor[IN_Q + t]), sizeof(double));
+    sizes.denominator = REF_NONE, sizes.scale = 1, sizes.V = V;
+    const ref_linear_gradients g = {.dO = A, .dQ = out[0], .dK = out[1], .dV = out[2]};
+    ref_linear_backward(&sizes, &g);
+    for (int t = 0; t < 3; t++) c->size[OUT_DQ + t] = 2 * linear_largest(out[t], view_count(&c->tensor[IN_Q + t]));
+}
+
+/*
+ * Products of features that have both signs may cancel in the sum of a query's weights, which all is divided by: o is off by that
+ * sum over absolute values, times what is weighed, over the denominator.
+ */
+static const double *measure_rows(linear_case *c, const ref_linear *r, const double *n, const double *o)
+{
+    const int64_t rows = r->B * r->Hq * r->Sq;
+    double *size = pool_take(&c->pool, rows, sizeof *size);
+    const double of_v = linear_largest(r->V, r->B * r->Hkv * r->Skv * r->Dv);
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t i = row % r->Sq, key_head = row / r->Sq / (r->Hq / r->Hkv), last = r->causal ? i + 1 : r->Skv;
+        double sum = 0;
+        for (int64_t j = 0; j < last && j < r->Skv; j++)
+            for (int64_t a = 0; a < r->D; a++) sum += fabs(r->Q[row * r->D + a] * r->K[(key_head * r->Skv + j) * r->D + a]);
+        size[row] = sum * (of_v + linear_largest(o + row * r->Dv, r->Dv)) / fmax(fabs(n[row]), r->epsilon);
+    }
+    return size;
+}
+
+void linear_define(linear_case *c, double *exact[ALL])
+{
+    const attn_linear_problem *p = &c->problem;
+    const attn_shape *s = &p->shape;
+    const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
+    const double root = sqrt((double)s->dim_qk);
+    const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
+    for (int t = OUT_O; t < ALL; t++) {
+        const int64_t of[] = {view_count(&c->tensor[IN_Q]) / s->dim_qk * s->dim_v, s->batch * s->heads_kv * features * s->dim_v,
+                              view_count(&c->tensor[IN_Q]), view_count(&c->tensor[IN_K]), view_count(&c->tensor[IN_V])};
+        exact[t] = pool_take(&c->pool, of[t - OUT_O], sizeof(double));
+    }
+    double *n = pool_take(&c->pool, view_count(&c->tensor[IN_Q]), sizeof *n);
+    double *z = pool_take(&c->pool, s->batch * s->heads_kv * features, sizeof *z);
+    const ref_linear r = {.B = s->batch,
+                          .Hq = s->heads_q,
+                          .Hkv = s->heads_kv,
+                          .Sq = s->len_q,
+                          .Skv = s->len_kv,
+                          .D = s->dim_qk,
+                          .Dv = s->dim_v,
+                          .M = p->random_features,
+                          .Q = linear_doubles(c, IN_Q),
+                          .K = linear_doubles(c, IN_K),
+                          .V = linear_doubles(c, IN_V),
+                          .map = (ref_map)p->features,
+                          .omega = linear_doubles(c, IN_OMEGA),
+                          .feature_scale = 1 / sqrt(root),
+                          .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
+                                   : sum                             ? 1
+                                                                     : 1 / root,
+                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
+                          .denominator = (ref_denominator)p->denominator,
+                          .causal = p->causal,
+                          .log_decay = p->decay ? linear_doubles(c, IN_DECAY) : NULL,
+                          .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
+                          .beta = p->rule == ATTN_RULE_DELTA ? linear_doubles(c, IN_BETA) : NULL,
+                          .erase = p->rule == ATTN_RULE_LOW_RANK ? linear_doubles(c, IN_ERASE) : NULL,
+                          .write = p->rule == ATTN_RULE_LOW_RANK ? linear_doubles(c, IN_WRITE) : NULL,
+                          .S0 = linear_doubles(c, IN_STATE)};
+    ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z);
+    if (sum && p->features == ATTN_FEATURES_IDENTITY) c->size_of_o = measure_rows(c, &r, n, exact[OUT_O]);
+    const ref_linear_gradients g = {.dO = linear_doubles(c, IN_DO), .dQ = exact[OUT_DQ], .dK = exact[OUT_DK], .dV = exact[OUT_DV]};
+    if (!g.dO) return;
+    ref_linear_backward(&r, &g);
+    measure(c, &r, n);
+}
