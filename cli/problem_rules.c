@@ -1,463 +1,26 @@
 /* SPDX-License-Identifier: MIT
- *
- * problem_rules.c - the words of problem strings: the table at the end, and above it how values are read and written. */
+ * problem_rules.c - the words of problem strings: one row each. */
 #include "problem_rules.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stddef.h>
 
-#include "failure.h"
-#include "nearest.h"
-
-static const void *field_of(const problem_rule *rule, const problem_spec *spec) { return (const char *)spec + rule->field; }
-static void *field_in(const problem_rule *rule, problem_spec *spec) { return (char *)spec + rule->field; }
-
-/* ---- numbers ---- */
-
-/* Both read the whole text or nothing: no blanks, no "inf", no hexadecimal. */
-static int read_whole(const char *text, const char *end, int64_t *value)
-{
-    const char *digits = text + (*text == '-');
-    if (digits == end || strspn(digits, "0123456789") < (size_t)(end - digits)) return 0;
-    char *stop;
-    errno = 0;
-    long long x = strtoll(text, &stop, 10);
-    if (errno || stop != end) return 0;
-    *value = x;
-    return 1;
-}
-
-static int read_real(const char *text, const char *end, double *value)
-{
-    if (text == end || strspn(text, "0123456789+-.eE") < (size_t)(end - text)) return 0;
-    char *stop;
-    *value = strtod(text, &stop);
-    return stop == end && isfinite(*value);
-}
-
-/* The shortest of the forms that read back to the same number. */
-static void print_real(double x, char *text, size_t size)
-{
-    char form[40];
-    text[0] = 0;
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(form, sizeof form, "%.*g", digits, x);
-        if (strtod(form, NULL) == x && (!text[0] || strlen(form) < strlen(text))) snprintf(text, size, "%s", form);
-    }
-}
-
-static attn_status need_value(const problem_rule *rule, attn_error *error)
-{
-    return failure(error, ATTN_ERR_ARGUMENT, "%s needs a value: %s=%s", rule->word.name, rule->word.name, rule->word.argument);
-}
-
-static attn_status read_size(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    int64_t *field = field_in(rule, spec);
-    if (!value || !*value) return failure(error, ATTN_ERR_ARGUMENT, "%s needs a number: %sN", rule->word.name, rule->word.name);
-    if (!read_whole(value, value + strlen(value), field) || *field < 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s%.40s: '%.40s' is not a size (a whole number, 0 or more)", rule->word.name,
-                       value, value);
-    return ATTN_OK;
-}
-
-static attn_status read_number(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    double *field = field_in(rule, spec);
-    if (!value) return need_value(rule, error);
-    if (!read_real(value, value + strlen(value), field))
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number", rule->word.name, value);
-    if (*field < rule->low || *field > rule->high) {
-        if (rule->high == HUGE_VAL)
-            return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not %s", rule->word.name, value,
-                           rule->low > 0 ? "above 0" : "0 or more");
-        return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not within %g and %g", rule->word.name, value, rule->low,
-                       rule->high);
-    }
-    return ATTN_OK;
-}
-
-static int print_number_but(double off, const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    const double *field = field_of(rule, spec);
-    print_real(*field, text, size);
-    return *field != off;
-}
-
-static int print_not_zero(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    return print_number_but(0, rule, spec, text, size);
-}
-
-static int print_not_one(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    return print_number_but(1, rule, spec, text, size);
-}
-
-static attn_status read_scale(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    spec->scale_heads = value && strcmp(value, "heads") == 0;
-    spec->has_scale = !spec->scale_heads;
-    spec->scale = 0;
-    return spec->scale_heads ? ATTN_OK : read_number(rule, spec, value, error);
-}
-
-static int print_scale(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    if (spec->scale_heads) snprintf(text, size, "heads");
-    else print_real(spec->scale, text, size);
-    return spec->has_scale || spec->scale_heads;
-}
-
-static attn_status read_seed(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    errno = 0;
-    char *end;
-    spec->seed = strtoull(value, &end, 10);
-    if (!*value || strspn(value, "0123456789") != strlen(value) || errno)
-        return failure(error, ATTN_ERR_ARGUMENT, "seed: '%.40s' is not a whole number of 64 bits", value);
-    return ATTN_OK;
-}
-
-static int print_seed(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    snprintf(text, size, "%" PRIu64, spec->seed);
-    return spec->seed != 0;
-}
-
-static attn_status read_offset(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    (void)rule;
-    spec->offset = 0;
-    spec->offset_kind = value ? SPEC_OFFSET_VALUE : SPEC_OFFSET_EACH;
-    if (value && !read_whole(value, value + strlen(value), &spec->offset))
-        return failure(error, ATTN_ERR_ARGUMENT, "offset: '%.40s' is not a whole number", value);
-    return ATTN_OK;
-}
-
-static int print_offset(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    text[0] = 0;
-    if (spec->offset_kind == SPEC_OFFSET_VALUE) snprintf(text, size, "%" PRId64, spec->offset);
-    return spec->offset_kind != SPEC_OFFSET_NONE;
-}
-
-static attn_status read_window(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    const char *comma = strchr(value, ',');
-    if (!comma || !read_whole(value, comma, &spec->window_left) ||
-        !read_whole(comma + 1, value + strlen(value), &spec->window_right) || spec->window_left < -1 || spec->window_right < -1)
-        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two whole numbers; -1 is no bound)", value);
-    spec->window = 1;
-    return ATTN_OK;
-}
-
-static attn_status read_chunk(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    if (!read_whole(value, value + strlen(value), &spec->chunk) || spec->chunk < 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (a whole number; 0 is off)", value);
-    return ATTN_OK;
-}
-
-static int print_chunk(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    snprintf(text, size, "%" PRId64, spec->chunk);
-    return spec->chunk != 0;
-}
-
-static attn_status read_clipped(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    if (!read_whole(value, value + strlen(value), &spec->clipped) || spec->clipped < 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "clipped: '%.40s' is not a distance (a whole number above 0)", value);
-    return ATTN_OK;
-}
-
-static int print_clipped(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    snprintf(text, size, "%" PRId64, spec->clipped);
-    return spec->clipped != 0;
-}
-
-static int print_window(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    snprintf(text, size, "%" PRId64 ",%" PRId64, spec->window_left, spec->window_right);
-    return spec->window;
-}
-
-/* ---- words ---- */
-
-static attn_status read_flag(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (value) return failure(error, ATTN_ERR_ARGUMENT, "%s takes no value, and has '%.40s'", rule->word.name, value);
-    *(int *)field_in(rule, spec) = 1;
-    return ATTN_OK;
-}
-
-static int print_flag(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)size;
-    text[0] = 0;
-    return *(const int *)field_of(rule, spec);
-}
-
-static attn_status unknown_value(const problem_rule *rule, const char *value, attn_error *error)
-{
-    char hint[120];
-    nearest near;
-    nearest_init(&near, value);
-    for (int k = 0; rule->choices[k]; k++) nearest_offer(&near, rule->choices[k]);
-    nearest_print(&near, "", hint, sizeof hint);
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: unknown value '%.40s'%s", rule->word.name, value, hint);
-}
-
-static attn_status read_choice(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    int *field = field_in(rule, spec);
-    if (!value && rule->omitted) {
-        *field = rule->omitted;
-        return ATTN_OK;
-    }
-    if (!value) return need_value(rule, error);
-    for (int k = 0; rule->choices[k]; k++) {
-        if (strcmp(value, rule->choices[k]) == 0) {
-            *field = rule->first + k;
-            return ATTN_OK;
-        }
-    }
-    return unknown_value(rule, value, error);
-}
-
-static int print_choice(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    int value = *(const int *)field_of(rule, spec);
-    text[0] = 0;
-    if (value >= rule->first && value != rule->omitted) snprintf(text, size, "%s", rule->choices[value - rule->first]);
-    return value != 0;
-}
-
-/* "both", "causal/64", "causal/64/256": keys, buckets and the distance behind which all share one. */
-static attn_status read_t5(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    const char *keys = value ? value : "both", *end = keys + strlen(keys), *slash = strchr(keys, '/'),
-               *second = slash ? strchr(slash + 1, '/') : NULL;
-    const size_t length = strcspn(keys, "/");
-    spec->t5_buckets = spec->t5_distance = 0;
-    spec->t5 = strncmp(keys, "both", length) == 0 && length == 4     ? SPEC_T5_BOTH
-               : strncmp(keys, "causal", length) == 0 && length == 6 ? SPEC_T5_CAUSAL
-                                                                     : SPEC_T5_NONE;
-    if (spec->t5 && (!slash || (read_whole(slash + 1, second ? second : end, &spec->t5_buckets) && spec->t5_buckets > 0)) &&
-        (!second || (read_whole(second + 1, end, &spec->t5_distance) && spec->t5_distance > 0)))
-        return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE",
-                   rule->word.name, value);
-}
-
-static int print_t5(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    const int numbers = spec->t5_buckets != 0 || spec->t5_distance != 0;
-    size_t used = 0;
-    text[0] = 0;
-    if (spec->t5 == SPEC_T5_CAUSAL || numbers)
-        used = (size_t)snprintf(text, size, "%s", spec->t5 == SPEC_T5_CAUSAL ? "causal" : "both");
-    if (numbers) used += (size_t)snprintf(text + used, size - used, "/%" PRId64, spec->t5_buckets);
-    if (spec->t5_distance) snprintf(text + used, size - used, "/%" PRId64, spec->t5_distance);
-    return spec->t5 != SPEC_T5_NONE;
-}
-
-/* Each N of the pattern stands for a whole number above 0. */
-static int matches(const char *pattern, const char *value)
-{
-    for (;;) {
-        if (*pattern == 'N') {
-            if (*value < '1' || *value > '9') return 0;
-            value += strspn(value, "0123456789");
-            pattern++;
-        } else if (*pattern != *value) {
-            return 0;
-        } else if (!*pattern) {
-            return 1;
-        } else {
-            pattern++, value++;
-        }
-    }
-}
-
-static attn_status read_pattern(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    for (int k = 0; rule->choices[k]; k++) {
-        if (matches(rule->choices[k], value) && strlen(value) < SPEC_NAME) {
-            snprintf(field_in(rule, spec), SPEC_NAME, "%s", strcmp(value, "dot") ? value : "");
-            return ATTN_OK;
-        }
-    }
-    return unknown_value(rule, value, error);
-}
-
-static int print_pattern(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    snprintf(text, size, "%s", (const char *)field_of(rule, spec));
-    return text[0] != 0;
-}
-
-/* ---- masks and biases: axes of size 1 by name, "b1h1" ---- */
-
-static const double BLOCK_DROP = 0.5; /* of block=Q,K */
-
-static const char axis_letter[] = "bhqk"; /* in the order of the SPEC_ONE_ bits */
-
-static int read_axes(const char *text, int *axes)
-{
-    *axes = 0;
-    for (; *text; text += 2) {
-        const char *at = strchr(axis_letter, text[0]);
-        if (!at || text[1] != '1') return 0;
-        *axes |= 1 << (at - axis_letter);
-    }
-    return 1;
-}
-
-static void print_axes(int axes, char *text)
-{
-    for (int k = 0; k < 4; k++) {
-        if (!(axes & 1 << k)) continue;
-        *text++ = axis_letter[k];
-        *text++ = '1';
-    }
-    *text = 0;
-}
-
-/* "P/AXES": the share that is dropped, and the axes of size 1. */
-static attn_status read_share(const problem_rule *rule, const char *value, double *drop, int *one, attn_error *error)
-{
-    const char *slash = strchr(value, '/');
-    const char *end = slash ? slash : value + strlen(value);
-    *one = 0;
-    if (!read_real(value, end, drop) || *drop < 0 || *drop > 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a share within 0 and 1", rule->word.name, value);
-    if (slash && (!slash[1] || !read_axes(slash + 1, one)))
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
-                       rule->word.name, slash + 1);
-    return ATTN_OK;
-}
-
-static void print_share(double drop, int one, char *text, size_t size)
-{
-    print_real(drop, text, size);
-    if (!one) return;
-    strcat(text, "/");
-    print_axes(one, text + strlen(text));
-}
-
-static attn_status read_mask(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    spec->mask = 1;
-    return read_share(rule, value, &spec->mask_drop, &spec->mask_one, error);
-}
-
-static attn_status read_block(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    if (!value) return need_value(rule, error);
-    const char *comma = strchr(value, ','), *end = value + strcspn(value, "/");
-    if (!comma || comma > end || !read_whole(value, comma, &spec->block_q) || !read_whole(comma + 1, end, &spec->block_kv) ||
-        spec->block_q < 1 || spec->block_kv < 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two whole numbers above 0)", value);
-    spec->block = 1;
-    spec->block_one = 0;
-    spec->block_drop = BLOCK_DROP;
-    return *end ? read_share(rule, end + 1, &spec->block_drop, &spec->block_one, error) : ATTN_OK;
-}
-
-static int print_block(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    size_t used = (size_t)snprintf(text, size, "%" PRId64 ",%" PRId64, spec->block_q, spec->block_kv);
-    if (spec->block_drop != BLOCK_DROP || spec->block_one) {
-        text[used++] = '/';
-        print_share(spec->block_drop, spec->block_one, text + used, size - used);
-    }
-    return spec->block;
-}
-
-static int print_mask(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule;
-    print_share(spec->mask_drop, spec->mask_one, text, size);
-    return spec->mask;
-}
-
-static attn_status read_bias(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
-{
-    (void)rule;
-    spec->bias_one = 0;
-    if (value && (!*value || !read_axes(value, &spec->bias_one)))
-        return failure(error, ATTN_ERR_ARGUMENT, "bias: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
-                       value);
-    spec->bias = 1;
-    return ATTN_OK;
-}
-
-static int print_bias(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    (void)rule, (void)size;
-    print_axes(spec->bias_one, text);
-    return spec->bias;
-}
-
-/* ---- operation and type: always written, the defaults too ---- */
-
-static int print_alone(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    snprintf(text, size, "%s", rule->choices[*(const int *)field_of(rule, spec)]);
-    return 1;
-}
-
-/* Sizes at their defaults are left out. */
-static int print_size(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
-{
-    const int64_t *field = field_of(rule, spec), *s = field;
-    const attn_shape *shape = &spec->shape;
-    snprintf(text, size, "%" PRId64, *s);
-    if (*field < 0) return 0;
-    if (field == &shape->batch || field == &shape->heads_q) return *field != 1;
-    if (field == &shape->heads_kv) return *field != shape->heads_q;
-    if (field == &shape->len_kv) return *field != shape->len_q;
-    if (field == &shape->dim_v) return *field != shape->dim_qk;
-    return 1;
-}
-
-/* ---- the table ---- */
+#include "problem_values.h"
 
 #define LIST(...)                                                                                                                  \
     (const char *const[]) { __VA_ARGS__, NULL }
 #define FIELD(name) .field = offsetof(problem_spec, name)
 #define SIZE(name, help, field)                                                                                                    \
     {                                                                                                                              \
-        .word = {name, "N", help, WORD_SIZE, FLAG_NONE}, .read = read_size, .print = print_size, FIELD(shape.field)                \
+        .word = {name, "N", help, WORD_SIZE, FLAG_NONE}, .read = value_read_size, .print = value_print_size, FIELD(shape.field)    \
     }
 
 /* clang-format off */
 const problem_rule problem_rules[] = {
     {.word = {"op", NULL, "operation: fwd (default), bwd, jvp, bwd2, decode, linear, linear-bwd", WORD_ALONE, FLAG_NONE},
-     .read = read_choice, .print = print_alone, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "bwd2", "decode", "linear", "linear-bwd")},
+     .read = value_read_choice, .print = value_print_alone, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "bwd2", "decode", "linear", "linear-bwd")},
     {.word = {"dtype", NULL, "storage: f32 (default), f64, f16, bf16, int8 (k and v; the rest f32)", WORD_ALONE, FLAG_NONE},
-     .read = read_choice, .print = print_alone, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},
+     .read = value_read_choice, .print = value_print_alone, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},
     SIZE("b", "batch entries (default 1)", batch),
     SIZE("hq", "query heads (default 1)", heads_q),
     SIZE("hkv", "key and value heads (default hq)", heads_kv),
@@ -466,100 +29,100 @@ const problem_rule problem_rules[] = {
     SIZE("d", "width of a query and of a key", dim_qk),
     SIZE("dv", "width of a value (default d)", dim_v),
     {.word = {"causal", "[=KIND]", "a query sees no later key: top-left (default), bottom-right, offset", WORD_OPTION, FLAG_INPUT},
-     .read = read_choice, .print = print_choice, FIELD(causal), .choices = LIST("top-left", "bottom-right", "offset"),
+     .read = value_read_choice, .print = value_print_choice, FIELD(causal), .choices = LIST("top-left", "bottom-right", "offset"),
      .first = SPEC_CAUSAL_TOP_LEFT, .omitted = SPEC_CAUSAL_TOP_LEFT},
     {.word = {"align", "KIND", "where queries stand for a window: top-left, bottom-right", WORD_OPTION, FLAG_INPUT},
-     .read = read_choice, .print = print_choice, FIELD(align), .choices = LIST("top-left", "bottom-right"),
+     .read = value_read_choice, .print = value_print_choice, FIELD(align), .choices = LIST("top-left", "bottom-right"),
      .first = SPEC_ALIGN_TOP_LEFT},
     {.word = {"offset", "[=N]", "query i stands at key i + N; without N, each entry has its own", WORD_OPTION, FLAG_NONE},
-     .read = read_offset, .print = print_offset},
+     .read = value_read_offset, .print = value_print_offset},
     {.word = {"window", "L,R", "a query sees L keys to its left, R to its right; -1: no bound", WORD_OPTION, FLAG_INPUT},
-     .read = read_window, .print = print_window},
+     .read = value_read_window, .print = value_print_window},
     {.word = {"mask", "P[/AXES]", "a boolean mask drops a share P; AXES of size 1, as b1h1", WORD_OPTION, FLAG_NONE},
-     .read = read_mask, .print = print_mask},
+     .read = value_read_mask, .print = value_print_mask},
     {.word = {"bias", "[=AXES]", "an additive bias; AXES of size 1, as b1h1", WORD_OPTION, FLAG_NONE},
-     .read = read_bias, .print = print_bias},
+     .read = value_read_bias, .print = value_print_bias},
     {.word = {"lens", "[=WHICH]", "random lengths: both (default), q, kv", WORD_OPTION, FLAG_NONE},
-     .read = read_choice, .print = print_choice, FIELD(lengths), .choices = LIST("both", "q", "kv"),
+     .read = value_read_choice, .print = value_print_choice, FIELD(lengths), .choices = LIST("both", "q", "kv"),
      .first = SPEC_LENGTHS_BOTH, .omitted = SPEC_LENGTHS_BOTH},
     {.word = {"scale", "X", "scores are X times q.k (default 1/sqrt(d)); heads: an X for each", WORD_OPTION, FLAG_NONE},
-     .read = read_scale, .print = print_scale, FIELD(scale), .low = -HUGE_VAL, .high = HUGE_VAL},
+     .read = value_read_scale, .print = value_print_scale, FIELD(scale), .low = -HUGE_VAL, .high = HUGE_VAL},
     {.word = {"layout", "ORDER", "the order of the axes: bhsd (default), bshd", WORD_OPTION, FLAG_INPUT},
-     .read = read_choice, .print = print_choice, FIELD(order), .choices = LIST("bhsd", "bshd")},
+     .read = value_read_choice, .print = value_print_choice, FIELD(order), .choices = LIST("bhsd", "bshd")},
     {.word = {"lse", NULL, "write the log-sum-exp of each query too", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_flag, .print = print_flag, FIELD(lse)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(lse)},
     {.word = {"weights", NULL, "write the weights too (queries x keys)", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_flag, .print = print_flag, FIELD(weights)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(weights)},
     {.word = {"softcap", "C", "scores become C tanh(score / C); 0 is off", WORD_OPTION, FLAG_INPUT},
-     .read = read_number, .print = print_not_zero, FIELD(softcap), .high = HUGE_VAL},
+     .read = value_read_number, .print = value_print_not_zero, FIELD(softcap), .high = HUGE_VAL},
     {.word = {"temperature", "T", "scores are divided by T (default 1)", WORD_OPTION, FLAG_INPUT},
-     .read = read_number, .print = print_not_one, FIELD(temperature), .low = 0x1p-1074, .high = HUGE_VAL},
+     .read = value_read_number, .print = value_print_not_one, FIELD(temperature), .low = 0x1p-1074, .high = HUGE_VAL},
     {.word = {"dropout", "P", "drop a share P of the weights; 0 is off", WORD_OPTION, FLAG_INPUT},
-     .read = read_number, .print = print_not_zero, FIELD(dropout), .high = 1},
+     .read = value_read_number, .print = value_print_not_zero, FIELD(dropout), .high = 1},
     {.word = {"alibi", "[=WHOSE]", "a penalty by distance, a slope each: head (default), batch-head", WORD_OPTION, FLAG_NONE},
-     .read = read_choice, .print = print_choice, FIELD(alibi), .choices = LIST("head", "batch-head"),
+     .read = value_read_choice, .print = value_print_choice, FIELD(alibi), .choices = LIST("head", "batch-head"),
      .first = SPEC_ALIBI_HEAD, .omitted = SPEC_ALIBI_HEAD},
     {.word = {"sink", NULL, "a sink in the denominator of each head", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(sink)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(sink)},
     {.word = {"packed", NULL, "sequences of different lengths one behind the other", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(packed)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(packed)},
     {.word = {"chunk", "N", "a query sees only keys of its own chunk of N; 0 is off", WORD_OPTION, FLAG_INPUT},
-     .read = read_chunk, .print = print_chunk},
+     .read = value_read_chunk, .print = value_print_chunk},
     {.word = {"block", "Q,K[/P]", "a block mask, an entry for Q queries and K keys, drops a share P", WORD_OPTION, FLAG_NONE},
-     .read = read_block, .print = print_block},
+     .read = value_read_block, .print = value_print_block},
     {.word = {"empty", "KIND", "a query that sees no key gets: zero (default), uniform (the mean)", WORD_OPTION, FLAG_INPUT},
-     .read = read_choice, .print = print_choice, FIELD(empty), .choices = LIST("zero", "uniform")},
+     .read = value_read_choice, .print = value_print_choice, FIELD(empty), .choices = LIST("zero", "uniform")},
     {.word = {"dlse", NULL, "a gradient flows in through lse too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(dlse)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(dlse)},
     {.word = {"dslopes", NULL, "the gradient of the slopes too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(dslopes)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(dslopes)},
     {.word = {"dsink", NULL, "the gradient of the sink too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(dsink)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(dsink)},
     {.word = {"dscale", NULL, "the gradient of the scale of each head too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(dscale)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(dscale)},
     {.word = {"dbias", NULL, "the gradient of the bias too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(dbias)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(dbias)},
     {.word = {"score", "KIND", "dot (default), cosine, distance; with w: general, metric, additive", WORD_OPTION, FLAG_INPUT},
-     .read = read_pattern, .print = print_pattern, FIELD(score),
+     .read = value_read_pattern, .print = value_print_pattern, FIELD(score),
      .choices = LIST("dot", "cosine", "distance", "additive", "additive/N", "general", "general/N", "metric", "metric/N")},
     {.word = {"w", "WHAT", "weights of a score: heads (one w each), bias (additive), heads-bias", WORD_OPTION, FLAG_NONE},
-     .read = read_choice, .print = print_choice, FIELD(w), .choices = LIST("heads", "bias", "heads-bias"), .first = SPEC_W_HEADS},
+     .read = value_read_choice, .print = value_print_choice, FIELD(w), .choices = LIST("heads", "bias", "heads-bias"), .first = SPEC_W_HEADS},
     {.word = {"normaliser", "KIND", "what makes weights: softmax (default), softmax-one, sigmoid, relu", WORD_OPTION, FLAG_INPUT},
-     .read = read_choice, .print = print_choice, FIELD(normaliser), .choices = LIST("softmax", "softmax-one", "sigmoid", "relu")},
+     .read = value_read_choice, .print = value_print_choice, FIELD(normaliser), .choices = LIST("softmax", "softmax-one", "sigmoid", "relu")},
     {.word = {"shift", "B", "normaliser=sigmoid: added to each score (default 0)", WORD_OPTION, FLAG_INPUT},
-     .read = read_number, .print = print_not_zero, FIELD(shift), .low = -HUGE_VAL, .high = HUGE_VAL},
+     .read = value_read_number, .print = value_print_not_zero, FIELD(shift), .low = -HUGE_VAL, .high = HUGE_VAL},
     {.word = {"rel", "KIND", "relative terms: shaw/DISTANCE, shaw-values/DISTANCE, full, xl", WORD_OPTION, FLAG_INPUT},
-     .read = read_pattern, .print = print_pattern, FIELD(rel), .choices = LIST("shaw/N", "shaw-values/N", "full", "xl")},
+     .read = value_read_pattern, .print = value_print_pattern, FIELD(rel), .choices = LIST("shaw/N", "shaw-values/N", "full", "xl")},
     {.word = {"drel", NULL, "the gradients of the tables of rel too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(drel)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(drel)},
     {.word = {"t5", "[=KEYS]", "a bias by T5's buckets: both, causal, KEYS/BUCKETS/DISTANCE", WORD_OPTION, FLAG_INPUT},
-     .read = read_t5, .print = print_t5},
+     .read = value_read_t5, .print = value_print_t5},
     {.word = {"clipped", "N", "a bias by distance, the same for all beyond N", WORD_OPTION, FLAG_INPUT},
-     .read = read_clipped, .print = print_clipped},
+     .read = value_read_clipped, .print = value_print_clipped},
     {.word = {"shared", "[=WHOSE]", "one table for all heads: both (default), rel, table (t5, clipped)", WORD_OPTION, FLAG_NONE},
-     .read = read_choice, .print = print_choice, FIELD(shared), .choices = LIST("rel", "table", "both"),
+     .read = value_read_choice, .print = value_print_choice, FIELD(shared), .choices = LIST("rel", "table", "both"),
      .first = SPEC_SHARED_REL, .omitted = SPEC_SHARED_BOTH},
     {.word = {"dtable", NULL, "the gradient of the table of t5 or clipped too", WORD_OPTION, FLAG_NONE},
-     .read = read_flag, .print = print_flag, FIELD(dtable)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(dtable)},
     {.word = {"rope", NULL, "rotary positions of queries and keys (a flag only)", WORD_OPTION, FLAG_INPUT},
-     .read = read_flag, .print = print_flag, FIELD(rope)},
+     .read = value_read_flag, .print = value_print_flag, FIELD(rope)},
     {.word = {"sparse", "KIND", "a sparse mask: longformer/WIDTH/GLOBAL", WORD_OPTION, FLAG_INPUT},
-     .read = read_pattern, .print = print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N")},
+     .read = value_read_pattern, .print = value_print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N")},
     {.word = {"phi", "MAP", "elu1, identity, relu, softmax, favor/N, fourier/N, trigonometric/N", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_pattern, .print = print_pattern, FIELD(phi),
+     .read = value_read_pattern, .print = value_print_pattern, FIELD(phi),
      .choices = LIST("elu1", "identity", "relu", "softmax", "favor/N", "fourier/N", "trigonometric/N")},
     {.word = {"decay", "WHOSE", "linear attention forgets: by head, or by channel", WORD_OPTION, FLAG_NONE},
-     .read = read_choice, .print = print_choice, FIELD(decay), .choices = LIST("head", "channel"), .first = SPEC_DECAY_HEAD},
+     .read = value_read_choice, .print = value_print_choice, FIELD(decay), .choices = LIST("head", "channel"), .first = SPEC_DECAY_HEAD},
     {.word = {"rule", "RULE", "update of linear attention: add (default), delta, low-rank", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_choice, .print = print_choice, FIELD(rule), .choices = LIST("add", "delta", "low-rank")},
+     .read = value_read_choice, .print = value_print_choice, FIELD(rule), .choices = LIST("add", "delta", "low-rank")},
     {.word = {"denominator", "KIND", "of linear attention: clamp (max(n,e), default), add (n + e), none", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_choice, .print = print_choice, FIELD(denominator), .choices = LIST("clamp", "add", "none"), .first = 1},
+     .read = value_read_choice, .print = value_print_choice, FIELD(denominator), .choices = LIST("clamp", "add", "none"), .first = 1},
     {.word = {"epsilon", "E", "the guard e of that denominator (default 1e-6)", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_number, .print = print_not_zero, FIELD(epsilon), .low = 0x1p-1074, .high = HUGE_VAL},
+     .read = value_read_number, .print = value_print_not_zero, FIELD(epsilon), .low = 0x1p-1074, .high = HUGE_VAL},
     {.word = {"form", "FORM", "of linear attention: chunked, recurrent, quadratic (default: fastest)", WORD_OPTION, FLAG_OUTPUT},
-     .read = read_choice, .print = print_choice, FIELD(form), .choices = LIST("chunked", "recurrent", "quadratic"), .first = 1},
+     .read = value_read_choice, .print = value_print_choice, FIELD(form), .choices = LIST("chunked", "recurrent", "quadratic"), .first = 1},
     {.word = {"seed", "N", "what random numbers are drawn from (default 0)", WORD_OPTION, FLAG_NONE},
-     .read = read_seed, .print = print_seed},
+     .read = value_read_seed, .print = value_print_seed},
 };
 /* clang-format on */
 

@@ -11,13 +11,16 @@
 
 typedef struct problem_rule problem_rule;
 
+/* Reads the text after '=' (NULL: there was none; for other forms the number or the word itself). */
+typedef attn_status value_read(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error);
+
+/* Writes the value as read accepts it; "" for a word alone.  Returns 0 if the field has its default: the word is not written. */
+typedef int value_print(const problem_rule *rule, const problem_spec *spec, char *text, size_t size);
+
 struct problem_rule {
     problem_word word;
-    /* Reads the text after '=' (NULL: there was none; for other forms the number or the word itself). */
-    attn_status (*read)(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error);
-    /* Writes the value as read accepts it; "" for a word alone.  Returns 0 if the field has its default: the word is not written.
-     */
-    int (*print)(const problem_rule *rule, const problem_spec *spec, char *text, size_t size);
+    value_read *read;
+    value_print *print;
     size_t field;               /* offset in problem_spec */
     double low, high;           /* of numbers: low <= x <= high */
     const char *const *choices; /* the words in the order of their enum, from `first`; or patterns such as "shaw/N" */
