@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-from files import ATTN, STREET, PATTERNS, Tap, load, make, make_all, run, save
+from files import ATTN, STREET, PATTERNS, Tap, load, make_all, run, save
 
 SVG = "{http://www.w3.org/2000/svg}"
 tap = Tap()

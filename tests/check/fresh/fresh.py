@@ -20,7 +20,9 @@ except ImportError:
 
 import layers
 import linear
+import masks
 import mechanisms
+import places
 import scores
 from core import write
 
@@ -28,13 +30,13 @@ SUITES = {
     "allennlp_scoring": scores.allennlp,
     "keras_attention": scores.keras,
     "flex_attention": scores.flex,
-    "masks": scores.masks,
-    "positions": scores.places,
-    "axlearn_golden": scores.axlearn,
-    "ort_longformer_attention": scores.longformer,
-    "ort_relative_attention_bias": scores.distance_bias,
-    "ort_rotary_embedding": scores.rotary_ort,
-    "ort_gemma_rotary_emb": scores.rotary_gemma,
+    "masks": masks.masks,
+    "positions": places.places,
+    "axlearn_golden": places.axlearn,
+    "ort_longformer_attention": masks.longformer,
+    "ort_relative_attention_bias": places.distance_bias,
+    "ort_rotary_embedding": places.rotary_ort,
+    "ort_gemma_rotary_emb": places.rotary_gemma,
     "mechanism_grad": mechanisms.mechanisms,
     "torch_multihead_attention": layers.torch_layers,
     "ort_attention": layers.ort_layers,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from core import Case, join, mix, products, softmax, split, visible
-from scores import frequencies, turn
+from places import frequencies, turn
 
 FINE = {"abs": 1e-5, "rel": 1e-5}
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from core import Case, gradients, inner, join, mix, positions, products, repeat, softmax, split, tangent, visible
-from scores import t5_bucket, turn, frequencies
+from places import frequencies, t5_bucket, turn
 
 FINE = {"rel": 1e-5, "abs": 1e-5}
 LAYOUT = {"layout": "(B,H,S,D)"}
