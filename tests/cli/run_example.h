@@ -169,6 +169,40 @@ IN_TESTS void assert_shape(const attn_tensors *file, const char *name, int rank,
     assert_memory_equal(t->shape, shape, (size_t)rank * sizeof *shape);
 }
 
+/* What --backward writes, as the reference computes it. */
+typedef struct gradients {
+    double dO[MOST], dlse[MOST], dQ[MOST], dK[MOST], dV[MOST], P[MOST], dS[MOST], dscale[8], dslopes[32], dsink[8], Z[MOST];
+} gradients;
+
+IN_TESTS void gradients_draw(gradients *g)
+{
+    memset(g, 0, sizeof *g);
+    for (int64_t k = 0; k < 6 * 4 * 3 * 3; k++) g->dO[k] = (float)number(k, 4);
+    for (int64_t k = 0; k < 6 * 4 * 3; k++) g->dlse[k] = (float)number(k, 5);
+}
+
+/* Where the reference puts them; dlse is not among them. */
+IN_TESTS ref_gradients gradients_in(gradients *g)
+{
+    return (ref_gradients){.dO = g->dO,
+                           .dQ = g->dQ,
+                           .dK = g->dK,
+                           .dV = g->dV,
+                           .P = g->P,
+                           .dS = g->dS,
+                           .dscale = g->dscale,
+                           .dslopes = g->dslopes,
+                           .dsink = g->dsink};
+}
+
+/* What `attn run --lse --weights` wrote, after ref_forward. */
+IN_TESTS void assert_outputs(const example *e, const attn_tensors *out)
+{
+    assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);
+    assert_close(out, "lse", e->lse, e->p.B * e->p.Hq * e->p.Sq);
+    assert_close(out, "weights", e->P, e->p.B * e->p.Hq * e->p.Sq * e->p.Skv);
+}
+
 /* Runs `attn run in.safetensors -o out.safetensors --lse --weights WORDS` and checks all three outputs. */
 IN_TESTS void check(example *e, const char *words)
 {
@@ -177,9 +211,7 @@ IN_TESTS void check(example *e, const char *words)
     run(all);
     ref_forward(&e->p, e->O, e->lse, e->S, e->P);
     attn_tensors *out = read_file("out.safetensors");
-    assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);
-    assert_close(out, "lse", e->lse, e->p.B * e->p.Hq * e->p.Sq);
-    assert_close(out, "weights", e->P, e->p.B * e->p.Hq * e->p.Sq * e->p.Skv);
+    assert_outputs(e, out);
     attn_tensors_destroy(out);
 }
 

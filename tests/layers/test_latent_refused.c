@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_latent_refused.c - what multi-head latent attention refuses: the message, and nothing written. */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/latent.h"
+
+enum { B = 2, SQ = 4, E = 6, H = 2, OUT = 5 };
+
+/* What a bad file gets: one sentence, and nothing changed. */
+static void test_bad_files(void **state)
+{
+    static float good[64], nan_inside[64];
+    static double wide[64];
+    static const char *const names[] = {"q_proj.weight", "kv_a_proj_with_mqa.weight", "kv_b_proj.weight"};
+    const int64_t shapes[3][2] = {{6, 6}, {4, 6}, {14, 4}}, right[2] = {5, 8}, wrong[2] = {8, 5};
+    const struct {
+        const char *message;
+        attn_dtype dtype;
+        const int64_t *shape;
+        const void *data;
+    } cases[] = {{"layer: no tensor is named o_proj.weight", ATTN_F32, NULL, NULL},
+                 {"layer: tensor 'o_proj.weight' has shape [8, 5]; the layer has [5, 8]", ATTN_F32, wrong, good},
+                 {"layer: tensor 'o_proj.weight' is f64; the layer is f32", ATTN_F64, right, wide},
+                 {"layer: tensor 'o_proj.weight' has a NaN at element 7", ATTN_F32, right, nan_inside}};
+    const attn_latent latent = {
+        .struct_size = sizeof latent, .dim_model = E, .dim_output = OUT, .heads = H, .head_dim = 3, .head_dim_v = 4, .rank = 4};
+    (void)state;
+    nan_inside[7] = NAN;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_latent_weights weights, before;
+        attn_tensors *file = NULL;
+        attn_error error;
+        memset(&weights, 0x5a, sizeof weights);
+        before = weights;
+        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 3; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, shapes[n], good, NULL), ATTN_OK);
+        if (cases[i].shape)
+            assert_int_equal(attn_tensors_add(file, "o_proj.weight", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL),
+                             ATTN_OK);
+        assert_int_not_equal(attn_latent_load(&latent, file, "", &weights, &error), ATTN_OK);
+        assert_string_equal(error.message, cases[i].message);
+        assert_memory_equal(&weights, &before, sizeof weights);
+        attn_tensors_destroy(file);
+    }
+}
+
+typedef struct good {
+    attn_latent latent;
+    attn_latent_weights weights, gradients;
+    attn_layer_args args;
+    attn_rope rope;
+    attn_cache cache;
+    int64_t lengths[B];
+    double y[B * SQ * E], numbers[512], saved[1024], k[64];
+} good;
+
+static void make_good(good *g)
+{
+    memset(g, 0, sizeof *g);
+    g->latent = (attn_latent){.struct_size = sizeof g->latent,
+                              .dtype = ATTN_F64,
+                              .dim_model = E,
+                              .heads = H,
+                              .rank = 2,
+                              .rank_query = 2,
+                              .dim_rotary = 2};
+    g->weights = (attn_latent_weights){.struct_size = sizeof g->weights,
+                                       .query_down = g->numbers,
+                                       .query = g->numbers,
+                                       .down = g->numbers,
+                                       .up = g->numbers,
+                                       .output = g->numbers};
+    g->gradients.struct_size = sizeof g->gradients;
+    g->rope.struct_size = sizeof g->rope;
+    g->args = (attn_layer_args){.struct_size = sizeof g->args,
+                                .batch = B,
+                                .len_q = 2,
+                                .query.data = g->numbers,
+                                .output.data = g->y,
+                                .saved = g->saved,
+                                .grad_output.data = g->numbers,
+                                .grad_query.data = g->y};
+    g->cache = (attn_cache){.struct_size = sizeof g->cache,
+                            .batch = B,
+                            .heads_kv = 1,
+                            .capacity = 4,
+                            .dim_qk = 4,
+                            .dim_v = 2,
+                            .k_layout.dtype = ATTN_F64,
+                            .k = g->k,
+                            .lengths = g->lengths};
+    memset(g->y, 0x5a, sizeof g->y);
+}
+
+static void struct_size(good *g) { g->latent.struct_size = 2; }
+static void reserved(good *g) { g->latent.reserved[1] = 3; }
+static void epsilon(good *g) { g->latent.norm_epsilon = -1; }
+static void heads(good *g) { g->latent.heads = 4; }
+static void rank(good *g) { g->latent.rank = -2; }
+static void odd(good *g) { g->latent.dim_rotary = 3; }
+static void rope_alone(good *g) { g->latent.dim_rotary = 0, g->latent.rope = &g->rope; }
+static void rope_width(good *g) { g->latent.rope = &g->rope, g->rope.dim_rotary = 4; }
+static void many(good *g) { g->latent.heads = 1 << 20, g->latent.head_dim = 1 << 20; }
+static void dtype(good *g) { g->latent.dtype = ATTN_F16; }
+static void weights_size(good *g) { g->weights.struct_size = 1; }
+static void no_weight(good *g) { g->weights.up = NULL; }
+static void no_rank(good *g) { g->latent.rank_query = 0; }
+static void args_size(good *g) { g->args.struct_size = 4; }
+static void value(good *g) { g->args.value.data = g->numbers; }
+static void no_query(good *g) { g->args.query.data = NULL; }
+static void cached(good *g) { g->args.only_cached = 1; }
+
+static const struct {
+    void (*spoil)(good *);
+    const char *message;
+} cases[] = {
+    {struct_size, "latent: struct_size is 2; set it to sizeof(attn_latent)"},
+    {reserved, "latent: reserved[1] is not 0"},
+    {epsilon, "latent: norm_epsilon (-1) is not within 0 and 1"},
+    {heads, "latent: dim_model (6) is not a multiple of heads (4); set head_dim"},
+    {rank, "latent: rank (-2) is not within 1..16777216"},
+    {odd, "latent: dim_rotary (3) is odd"},
+    {rope_alone, "latent: rope is given, and dim_rotary is 0"},
+    {rope_width, "latent: rope.dim_rotary is 4; leave it 0, which is all 2 rotated channels"},
+    {many, "latent: 1048576 heads of 2097152 channels are more than 2147483647"},
+    {dtype, "layer: dtype is f16; it must be f32 or f64"},
+    {weights_size, "latent: weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
+    {no_weight, "latent: weights.up is NULL"},
+    {no_rank, "latent: weights.query_down is given, and rank_query is 0"},
+    {args_size, "layer: args.struct_size is 4; set it to sizeof(attn_layer_args)"},
+    {value, "latent: value.data is given; keys and values come from the same latent"},
+    {no_query, "layer: query.data is NULL"},
+    {cached, "layer: args.only_cached is set; it is attn_layer_decode's"},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        good g;
+        attn_error error;
+        unsigned char before[sizeof g.y];
+        make_good(&g);
+        memcpy(before, g.y, sizeof before);
+        cases[i].spoil(&g);
+        for (int op = 0; op < 3; op++) {
+            const attn_status status = op == 0   ? attn_latent_forward(&g.latent, &g.weights, &g.args, &error)
+                                       : op == 1 ? attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error)
+                                                 : attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error);
+            if (op == 2 && cases[i].spoil == cached) continue;
+            assert_int_not_equal(status, ATTN_OK);
+            if (strcmp(error.message, cases[i].message) != 0)
+                fail_msg("case %d: '%s' instead of '%s'", (int)i, error.message, cases[i].message);
+            assert_memory_equal(g.y, before, sizeof before);
+            assert_int_equal(g.lengths[0], 0);
+        }
+    }
+}
+
+static void test_refused_by_some(void **state)
+{
+    good g;
+    attn_error error;
+    attn_layer_counts counts = {.struct_size = 3};
+    (void)state;
+    make_good(&g);
+    assert_int_equal(attn_latent_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent is NULL");
+    assert_int_equal(attn_latent_forward(&g.latent, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: weights is NULL");
+    assert_int_equal(attn_latent_forward(&g.latent, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    g.args.grad_key.data = g.y;
+    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
+    g.args.grad_key.data = NULL, g.args.grad_value.data = g.y;
+    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: grad_value is given, and there is no value input");
+    g.args.saved = NULL;
+    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: args.saved is NULL; forward fills it for backward");
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "cache is NULL");
+    g.cache.struct_size = 1;
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "attn_cache.struct_size is 1; set it to sizeof(attn_cache)");
+    g.cache.struct_size = sizeof g.cache, g.cache.v = g.k;
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: the cache has v; its values are the first channels of k, leave it NULL");
+    g.cache.v = NULL, g.cache.dim_qk = 3;
+    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "layer: the cache's dim_qk is 3; the layer has 4");
+
+    assert_int_equal(attn_latent_count(&g.latent, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: counts is NULL");
+    assert_int_equal(attn_latent_count(&g.latent, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
+    counts.struct_size = sizeof counts;
+    assert_int_equal(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "latent: batch (-1), len_q (1) or len_kv (1) is negative");
+    assert_int_equal(attn_latent_initialise(&g.latent, &g.weights, (attn_init)4, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: init (4) is no attn_init");
+    assert_int_equal(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: tensors is NULL");
+    assert_int_equal(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "latent: tensors is NULL");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_by_some),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

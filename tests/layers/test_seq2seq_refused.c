@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_seq2seq_refused.c - what modules that read a memory refuse: the message, and nothing written. */
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/seq2seq.h"
+
+/* What a bad file gets: one sentence, and nothing changed. */
+static void test_bad_files(void **state)
+{
+    static float good[64], nan_inside[64];
+    static double wide[64];
+    const int64_t right[2] = {3, 5}, wrong[2] = {5, 3};
+    const struct {
+        const char *message;
+        attn_dtype dtype;
+        const int64_t *shape;
+        const void *data;
+    } cases[] = {{"layer: no tensor is named a.w", ATTN_F32, NULL, NULL},
+                 {"layer: tensor 'a.w' has shape [5, 3]; the layer has [3, 5]", ATTN_F32, wrong, good},
+                 {"layer: tensor 'a.w' is f64; the layer is f32", ATTN_F64, right, wide},
+                 {"layer: tensor 'a.w' has a NaN at element 2", ATTN_F32, right, nan_inside}};
+    const attn_seq2seq module = {.struct_size = sizeof module, .score = ATTN_SCORE_GENERAL, .dim_state = 3, .dim_memory = 5};
+    (void)state;
+    nan_inside[2] = NAN;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_seq2seq_weights weights, before;
+        attn_tensors *file = NULL;
+        attn_error error;
+        memset(&weights, 0x5a, sizeof weights);
+        before = weights;
+        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        if (cases[i].shape)
+            assert_int_equal(attn_tensors_add(file, "a.w", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
+        assert_int_not_equal(attn_seq2seq_load(&module, file, "a.", &weights, &error), ATTN_OK);
+        assert_string_equal(error.message, cases[i].message);
+        assert_memory_equal(&weights, &before, sizeof weights);
+        attn_tensors_destroy(file);
+    }
+}
+
+typedef struct good {
+    attn_seq2seq module;
+    attn_seq2seq_weights weights, gradients;
+    attn_layer_args args;
+    attn_problem attention;
+    attn_args pointers;
+    double y[64], numbers[512], saved[512];
+} good;
+
+static void make_good(good *g)
+{
+    memset(g, 0, sizeof *g);
+    g->module = (attn_seq2seq){.struct_size = sizeof g->module,
+                               .dtype = ATTN_F64,
+                               .score = ATTN_SCORE_GENERAL,
+                               .dim_state = 3,
+                               .dim_memory = 4,
+                               .dim_output = 2};
+    g->weights = (attn_seq2seq_weights){.struct_size = sizeof g->weights, .w = g->numbers, .combine = g->numbers};
+    g->gradients.struct_size = sizeof g->gradients;
+    g->attention.struct_size = sizeof g->attention;
+    g->args = (attn_layer_args){.struct_size = sizeof g->args,
+                                .batch = 2,
+                                .len_q = 2,
+                                .len_kv = 3,
+                                .query.data = g->numbers,
+                                .key.data = g->numbers,
+                                .output.data = g->y,
+                                .saved = g->saved,
+                                .grad_output.data = g->numbers,
+                                .grad_query.data = g->y};
+    memset(g->y, 0x5a, sizeof g->y);
+}
+
+static void struct_size(good *g) { g->module.struct_size = 2; }
+static void reserved(good *g) { g->module.reserved[3] = 1; }
+static void score(good *g) { g->module.score = ATTN_SCORE_COSINE; }
+static void dim_memory(good *g) { g->module.dim_memory = 0; }
+static void hidden(good *g) { g->module.dim_hidden = 3; }
+static void no_hidden(good *g) { g->module.score = ATTN_SCORE_ADDITIVE; }
+static void dot(good *g) { g->module.score = ATTN_SCORE_DOT; }
+static void dtype(good *g) { g->module.dtype = ATTN_BF16; }
+static void attention_size(good *g) { g->module.attention = &g->attention, g->attention.struct_size = 4; }
+static void kind(good *g) { g->module.attention = &g->attention, g->attention.score.kind = ATTN_SCORE_COSINE; }
+static void w_heads(good *g) { g->module.attention = &g->attention, g->attention.score.w_heads = 1; }
+static void packed(good *g) { g->module.attention = &g->attention, g->attention.mask.packed = 1; }
+static void weights_size(good *g) { g->weights.struct_size = 1; }
+static void no_weight(good *g) { g->weights.w = NULL; }
+static void extra_weight(good *g) { g->weights.state = g->numbers; }
+static void args_size(good *g) { g->args.struct_size = 1; }
+static void value(good *g) { g->args.value.data = g->numbers; }
+static void pointers(good *g) { g->args.attention = &g->pointers; }
+static void no_states(good *g) { g->args.query.data = NULL; }
+static void no_memory(good *g) { g->args.key.data = NULL; }
+
+static const struct {
+    void (*spoil)(good *);
+    const char *message;
+} cases[] = {
+    {struct_size, "seq2seq: struct_size is 2; set it to sizeof(attn_seq2seq)"},
+    {reserved, "seq2seq: reserved[3] is not 0"},
+    {score, "seq2seq: score (3) is neither dot, general nor additive"},
+    {dim_memory, "seq2seq: dim_memory (0) is not within 1..16777216"},
+    {hidden, "seq2seq: dim_hidden (3) is not within 0..0"},
+    {no_hidden, "seq2seq: dim_hidden (0) is not within 1..16777216"},
+    {dot, "seq2seq: dim_state (3) is not dim_memory (4), which a dot product needs"},
+    {dtype, "layer: dtype is bf16; it must be f32 or f64"},
+    {attention_size, "seq2seq: attention.struct_size is 4; set it to sizeof(attn_problem)"},
+    {kind, "seq2seq: attention.score.kind is set; the module fills it in, leave it 0"},
+    {w_heads, "seq2seq: attention.score.w_heads is set; the module fills it in, leave it 0"},
+    {packed, "seq2seq: attention.mask.packed is set; states are [batch, token, channel]"},
+    {weights_size, "seq2seq: weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
+    {no_weight, "seq2seq: weights.w is NULL"},
+    {extra_weight, "seq2seq: weights.state is given, and the module has none"},
+    {args_size, "layer: args.struct_size is 1; set it to sizeof(attn_layer_args)"},
+    {value, "seq2seq: value.data is given; the memory is key and value"},
+    {pointers, "layer: args.attention.struct_size is 0; set it to sizeof(attn_args)"},
+    {no_states, "layer: query.data is NULL"},
+    {no_memory, "seq2seq: key.data is NULL; it is the memory"},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        good g;
+        attn_error error;
+        unsigned char before[sizeof g.y];
+        make_good(&g);
+        memcpy(before, g.y, sizeof before);
+        assert_int_equal(attn_seq2seq_forward(&g.module, &g.weights, &g.args, &error), ATTN_OK);
+        make_good(&g);
+        cases[i].spoil(&g);
+        for (int backward = 0; backward < 2; backward++) {
+            const attn_status status = backward ? attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error)
+                                                : attn_seq2seq_forward(&g.module, &g.weights, &g.args, &error);
+            assert_int_not_equal(status, ATTN_OK);
+            if (strcmp(error.message, cases[i].message) != 0)
+                fail_msg("case %d: '%s' instead of '%s'", (int)i, error.message, cases[i].message);
+            assert_memory_equal(g.y, before, sizeof before);
+        }
+    }
+}
+
+static void test_refused_by_some(void **state)
+{
+    good g;
+    attn_error error;
+    const attn_cache cache = {.struct_size = sizeof cache};
+    (void)state;
+    make_good(&g);
+    assert_int_equal(attn_seq2seq_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: module is NULL");
+    assert_int_equal(attn_seq2seq_forward(&g.module, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: weights is NULL");
+    assert_int_equal(attn_seq2seq_forward(&g.module, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_seq2seq_step(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "layer: args is NULL");
+    assert_int_equal(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "layer: the cache's batch is 0; the layer has 2");
+    assert_int_equal(attn_seq2seq_initialise(&g.module, &g.weights, (attn_init)-1, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: init (-1) is no attn_init");
+    assert_int_equal(attn_seq2seq_load(&g.module, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: tensors is NULL");
+    assert_int_equal(attn_seq2seq_store(&g.module, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: tensors is NULL");
+    g.args.key.data = NULL;
+    assert_int_equal(attn_seq2seq_remember(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: key.data is NULL; it is the memory");
+    g.args.key.data = g.numbers, g.args.saved = NULL;
+    assert_int_equal(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "seq2seq: args.saved is NULL; forward fills it for backward");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_by_some),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
