@@ -3,7 +3,6 @@
  * adapters_ort.c - onnxruntime's attention over queries, keys and values that are projected already: MultiHeadAttention, which adds
  * biases to them, and GroupQueryAttention.  (Its layers with weights are in layer_suites.c.)
  */
-#include <math.h>
 #include <string.h>
 
 #include "translate.h"

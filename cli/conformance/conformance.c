@@ -49,7 +49,7 @@ static void count_reason(tally *all, const char *reason)
     all->count[i]++;
 }
 
-static void conclude(suite *s, const char *name, const evaluation *e)
+static void count(suite *s, const char *name, const evaluation *e)
 {
     if (e->status == CHECK_PASSED) s->passed++;
     if (e->status == CHECK_FAILED) s->failed++;
@@ -63,64 +63,43 @@ static void conclude(suite *s, const char *name, const evaluation *e)
                                           .bound_fraction = e->bound_fraction});
 }
 
-/* The case's tolerance, by either pair of names. */
-static double tolerance(const cJSON *json, const char *name, const char *other, double otherwise)
-{
-    const cJSON *all = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(all, name);
-    if (!value) value = cJSON_GetObjectItemCaseSensitive(all, other);
-    if (cJSON_IsNumber(value)) return value->valuedouble;
-    return all ? 0 : otherwise;
-}
-
-static const char *text_of(const cJSON *json, const char *name)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
-    return cJSON_IsString(value) ? value->valuestring : NULL;
-}
-
-static void set_result(evaluation *e, check_status status, const char *reason)
-{
-    e->status = status;
-    snprintf(e->reason, sizeof e->reason, "%s", reason);
-}
-
 static void run_translated(suite *s, evaluation *e, const adapter *rules, const cJSON *json, const attn_tensors *tensors)
 {
+    const int said = cJSON_GetObjectItemCaseSensitive(json, "tolerance") != NULL;
     view_pool pool = {0};
     translation t = {.pool = &pool};
     translate(&t, rules, json, tensors);
-    if (t.wrong[0]) set_result(e, CHECK_FAILED, t.wrong);
-    else if (t.skip[0]) set_result(e, CHECK_SKIPPED, t.skip);
-    else evaluate(e, &t, tolerance(json, "rtol", "rel", 1e-5), tolerance(json, "atol", "abs", 1e-6), s->settings);
+    if (t.wrong[0]) conclude(e, CHECK_FAILED, "%s", t.wrong);
+    else if (t.skip[0]) conclude(e, CHECK_SKIPPED, "%s", t.skip);
+    else
+        evaluate(e, &t, tolerance_in(json, "rtol", "rel", said ? 0 : 1e-5), tolerance_in(json, "atol", "abs", said ? 0 : 1e-6),
+                 s->settings);
     pool_empty(&pool);
 }
 
 static void run_case(suite *s, const cJSON *json)
 {
-    const char *name = text_of(json, "name"), *op = text_of(json, "op"), *file = text_of(json, "file");
+    const char *name = text_in(json, "name"), *op = text_in(json, "op"), *file = text_in(json, "file");
     char path[PATH_ROOM];
     evaluation e = {.status = CHECK_PASSED};
     attn_tensors *tensors = NULL;
     attn_error error;
-    if (!name || !op || !file) {
-        set_result(&e, CHECK_FAILED, "the manifest has no name, op or file for this case");
-        conclude(s, name ? name : "?", &e);
+    if (!name[0] || !op[0] || !file[0]) {
+        conclude(&e, CHECK_FAILED, "the manifest has no name, op or file for this case");
+        count(s, name[0] ? name : "?", &e);
         return;
     }
     const adapter *rules = adapter_find(s->name, op);
     const int linear = linear_case_is(s->name, json), table = table_case_is(s->name, op),
               hopfield = hopfield_case_is(s->name, json), layer = layer_case_is(s->name, op), fla = fla_case_is(s->name, json);
     if (!rules && !linear && !table && !hopfield && !layer && !fla) {
-        char reason[160];
         const char *what = adapter_missing(s->name, op);
-        snprintf(reason, sizeof reason, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
+        conclude(&e, CHECK_SKIPPED, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
                  what ? what : "");
-        set_result(&e, CHECK_SKIPPED, reason);
     } else if (strchr(file, '/') || snprintf(path, sizeof path, "%s/%s", s->folder, file) >= (int)sizeof path) {
-        set_result(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
+        conclude(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
     } else if (attn_tensors_read(&tensors, path, &error) != ATTN_OK) {
-        set_result(&e, CHECK_FAILED, error.message);
+        conclude(&e, CHECK_FAILED, "%s", error.message);
     } else if (fla) {
         fla_case_evaluate(&e, json, tensors, s->settings);
     } else if (hopfield) {
@@ -135,7 +114,7 @@ static void run_case(suite *s, const cJSON *json)
         run_translated(s, &e, rules, json, tensors);
     }
     attn_tensors_destroy(tensors);
-    conclude(s, name, &e);
+    count(s, name, &e);
 }
 
 static void print_skips(const tally *all)
@@ -168,12 +147,12 @@ static int run_suite(const char *folder, const char *name, const common_settings
     cJSON *json = cJSON_Parse(text);
     const cJSON *cases = cJSON_GetObjectItemCaseSensitive(json, "cases"), *item;
     suite *s = need_memory(1, sizeof *s);
-    *s = (suite){
-        .name = text_of(json, "suite") ? text_of(json, "suite") : name, .folder = folder, .settings = settings, .report = results};
+    *s = (suite){.name = text_in(json, "suite"), .folder = folder, .settings = settings, .report = results};
+    if (!s->name[0]) s->name = name;
     if (!cJSON_IsArray(cases)) {
         evaluation e = {0};
-        set_result(&e, CHECK_FAILED, "manifest.json is not JSON with a list of cases");
-        conclude(s, "manifest.json", &e);
+        conclude(&e, CHECK_FAILED, "manifest.json is not JSON with a list of cases");
+        count(s, "manifest.json", &e);
     }
     cJSON_ArrayForEach(item, cases) run_case(s, item);
     if (!settings->json) {

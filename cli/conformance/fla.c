@@ -2,17 +2,16 @@
  *
  * fla.c - see fla.h.  What each case is made of:
  *
- *      softmax attention, forgetting attention     attn_forward with a bias of -c_j, c the sums of log gates: c_i drops out of the
- * softmax DeepSeek sparse attention                   attn_forward under the mask of the keys that the indexer chose gated slot
- * attention                        attn_linear twice: slots as keys and keys as values, a softmax, slots as keys MesaNet
- * attn_linear twice: keys as values, a system solved, values as values
+ *      softmax and forgetting attention   attn_forward with a bias of -c_j, c the sums of log gates: c_i drops out of the softmax
+ *      DeepSeek's sparse attention        attn_forward under the mask of the keys that the indexer chose
+ *      gated slot attention               attn_linear twice: slots as keys and keys as values, a softmax, slots as keys
+ *      MesaNet                            attn_linear twice: keys as values, a system solved, values as values
  *
  * Where the state itself is wanted, one query head for each of its rows reads it.
  */
 #include "fla.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,16 +35,6 @@ typedef struct fla_kind {
     const char *tensors; /* that it reads or compares beside in.query, in.key, in.value and out.output, with spaces around each */
 } fla_kind;
 
-__attribute__((format(printf, 3, 4))) static void conclude(fla_case *c, check_status status, const char *format, ...)
-{
-    va_list list;
-    if (c->result->status != CHECK_PASSED) return;
-    va_start(list, format);
-    vsnprintf(c->result->reason, sizeof c->result->reason, format, list);
-    va_end(list);
-    c->result->status = status;
-}
-
 static double *room(fla_case *c, int64_t count) { return pool_take(&c->pool, count, sizeof(double)); }
 
 /* A tensor as [batch, head, token, channel], or [batch, head, token]; NULL where the case has none.  The size of its last axis. */
@@ -68,7 +57,7 @@ static void *typed(fla_case *c, const double *x, int64_t count)
 
 static void refuse(fla_case *c, attn_status status, const attn_error *error)
 {
-    conclude(c, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error->message);
+    conclude(c->result, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error->message);
 }
 
 /* An output may be left out. */
@@ -78,7 +67,7 @@ static void compare(fla_case *c, const char *name, const double *got, int64_t co
     view v = view_of(attn_tensors_find(c->tensors, name));
     if (!view_given(&v)) return;
     if (v.rank < 3 || view_count(&v) != count) {
-        conclude(c, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&v), (long long)count);
+        conclude(c->result, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&v), (long long)count);
         return;
     }
     v = view_swap(&v, 1, 2);
@@ -86,8 +75,8 @@ static void compare(fla_case *c, const char *name, const double *got, int64_t co
     for (int64_t i = 0; i < view_count(found); i++) {
         const double expected = view_get(found, i), error = fabs(got[i] - expected);
         if (!(error <= c->atol + c->rtol * fabs(expected)))
-            conclude(c, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g", attn_dtype_name(c->dtype), name, (long long)i, got[i],
-                     expected);
+            conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g", attn_dtype_name(c->dtype), name, (long long)i,
+                     got[i], expected);
         c->result->max_error = fmax(c->result->max_error, error);
     }
 }
@@ -182,7 +171,7 @@ static void run_sparse(fla_case *c, const cJSON *params)
                iw = view_of(attn_tensors_find(c->tensors, "in.index_weight")),
                expected = view_of(attn_tensors_find(c->tensors, "out.indices"));
     if (count < 1 || !view_given(&iq) || !view_given(&ik) || !view_given(&iw) || view_count(&expected) != c->B * T * count) {
-        conclude(c, CHECK_FAILED, "topk or a tensor of the indexer is missing");
+        conclude(c->result, CHECK_FAILED, "topk or a tensor of the indexer is missing");
         return;
     }
     const int64_t heads = iq.size[2], width = iq.size[3];
@@ -204,7 +193,7 @@ static void run_sparse(fla_case *c, const cJSON *params)
             int more = 0;                     /* times that the suite has it more often than we */
             for (int64_t j = 0; j < count; j++)
                 more += (view_get(&expected, row * count + j) == chosen[i]) - (chosen[j] == chosen[i]);
-            if (more) conclude(c, CHECK_FAILED, "the indexer chose other keys");
+            if (more) conclude(c->result, CHECK_FAILED, "the indexer chose other keys");
         }
     }
     attend(c, (attn_mask){.causal = 1}, NULL, keep, NULL, o, most);
@@ -263,7 +252,7 @@ static void run_slots(fla_case *c, const cJSON *params)
     const int64_t rows = c->B * c->H * c->T;
     (void)params;
     if (!s || !gates) {
-        conclude(c, CHECK_FAILED, "slots or log_gate is missing");
+        conclude(c->result, CHECK_FAILED, "slots or log_gate is missing");
         return;
     }
     const double *state = states(c, slots, c->D, s, c->k, gates, slots);
@@ -306,7 +295,7 @@ static void run_mesa(fla_case *c, const cJSON *params)
     const view lambda = view_of(attn_tensors_find(c->tensors, "in.lambda_"));
     (void)params;
     if (!gates || !beta || !view_given(&lambda)) {
-        conclude(c, CHECK_FAILED, "log_gate, beta or lambda_ is missing");
+        conclude(c->result, CHECK_FAILED, "log_gate, beta or lambda_ is missing");
         return;
     }
     double *keys = room(c, rows * D), *values = room(c, rows * c->Dv), *A = room(c, D * D), *x = room(c, rows * D);
@@ -326,7 +315,7 @@ static void run_mesa(fla_case *c, const cJSON *params)
 static void run_path(fla_case *c, const cJSON *params)
 {
     (void)params;
-    conclude(c, CHECK_SKIPPED,
+    conclude(c->result, CHECK_SKIPPED,
              "PaTH multiplies each query and key by the Householder matrices between them: no score of this library");
 }
 
@@ -341,10 +330,10 @@ static const fla_kind kinds[] = {
 
 static const fla_kind *kind_of(const char *suite, const cJSON *json)
 {
-    const cJSON *function = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "params"), "upstream_function");
-    if (strcmp(suite, "fla_linear_attention") != 0 || !cJSON_IsString(function)) return NULL;
+    const char *function = text_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "upstream_function");
+    if (strcmp(suite, "fla_linear_attention") != 0) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(function->valuestring, kinds[i].function) == 0) return &kinds[i];
+        if (strcmp(function, kinds[i].function) == 0) return &kinds[i];
     return NULL;
 }
 
@@ -357,14 +346,8 @@ static void check_tensors(fla_case *c, const fla_kind *kind)
         char word[80];
         snprintf(word, sizeof word, " %.70s ", name);
         if (!strstr(" in.query in.key in.value out.output ", word) && !strstr(kind->tensors, word))
-            conclude(c, CHECK_SKIPPED, "tensor %.70s is not known", name);
+            conclude(c->result, CHECK_SKIPPED, "tensor %.70s is not known", name);
     }
-}
-
-static double tolerance_of(const cJSON *json, const char *name)
-{
-    const cJSON *number = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "tolerance"), name);
-    return cJSON_IsNumber(number) ? number->valuedouble : 1e-5;
 }
 
 void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *tensors, const common_settings *settings)
@@ -372,9 +355,9 @@ void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *ten
     fla_case c = {.result = e, .tensors = tensors, .options = options_for_library(settings)};
     const view q = view_of(attn_tensors_find(tensors, "in.query")), k = view_of(attn_tensors_find(tensors, "in.key")),
                v = view_of(attn_tensors_find(tensors, "in.value"));
-    c.rtol = tolerance_of(json, "rel"), c.atol = tolerance_of(json, "abs");
+    c.rtol = tolerance_in(json, "rtol", "rel", 1e-5), c.atol = tolerance_in(json, "atol", "abs", 1e-5);
     if (q.rank != 4 || k.rank != 4 || v.rank != 4) {
-        conclude(&c, CHECK_FAILED, "query, key or value is not of rank 4");
+        conclude(c.result, CHECK_FAILED, "query, key or value is not of rank 4");
         return;
     }
     /* [batch, token, head, channel], whatever the manifest says of gated slot attention. */

@@ -3,7 +3,6 @@
 #include "hopfield.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "attn/hopfield.h"
@@ -15,28 +14,7 @@ static const char *const names[ALL] = {"in.state",   "in.patterns", "in.grad_out
 
 int hopfield_case_is(const char *suite, const cJSON *json)
 {
-    const cJSON *op = cJSON_GetObjectItemCaseSensitive(json, "op");
-    return strcmp(suite, "mechanism_grad") == 0 && cJSON_IsString(op) && strcmp(op->valuestring, "modern_hopfield") == 0;
-}
-
-static void conclude(evaluation *e, check_status status, const char *what, const char *name)
-{
-    if (e->status != CHECK_PASSED) return;
-    e->status = status;
-    snprintf(e->reason, sizeof e->reason, "%s: %s", name, what);
-}
-
-static double number_in(const cJSON *object, const char *name, double otherwise)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNumber(value) ? value->valuedouble : otherwise;
-}
-
-static double largest(const double *x, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
-    return most;
+    return strcmp(suite, "mechanism_grad") == 0 && strcmp(text_in(json, "op"), "modern_hopfield") == 0;
 }
 
 static void define(view_pool *pool, const double *const in[INPUTS], double *exact[ALL], int64_t count, int64_t M, int64_t N,
@@ -52,17 +30,15 @@ static void define(view_pool *pool, const double *const in[INPUTS], double *exac
 
 void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *tensors)
 {
-    const cJSON *params = cJSON_GetObjectItemCaseSensitive(json, "params"),
-                *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
-    const double beta = number_in(params, "beta", 1), rtol = number_in(tolerance, "rel", 1e-5),
-                 atol = number_in(tolerance, "abs", 1e-6);
+    const double beta = number_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "beta", 1),
+                 rtol = tolerance_in(json, "rtol", "rel", 1e-5), atol = tolerance_in(json, "atol", "abs", 1e-6);
     view_pool pool = {0};
     view given[ALL];
     double *numbers[ALL], *exact[ALL] = {0};
     for (int t = 0; t < ALL; t++) {
         given[t] = view_of(attn_tensors_find(tensors, names[t]));
         if (!view_given(&given[t])) {
-            conclude(e, CHECK_SKIPPED, "a tensor that is not there", names[t]);
+            conclude(e, CHECK_SKIPPED, "%s: a tensor that is not there", names[t]);
             pool_empty(&pool);
             return;
         }
@@ -83,20 +59,20 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors
         if (attn_hopfield_update(&memory, count, in[STATE], out[OUTPUT], out[ENERGY], &error) != ATTN_OK ||
             attn_hopfield_update_backward(&memory, count, in[STATE], in[GRAD_OUTPUT], in[GRAD_ENERGY], out[GRAD_STATE],
                                           out[GRAD_PATTERNS], &error) != ATTN_OK)
-            conclude(e, CHECK_FAILED, error.message, attn_dtype_name(type));
+            conclude(e, CHECK_FAILED, "%s: %s", attn_dtype_name(type), error.message);
         for (int t = INPUTS; t < ALL; t++) {
             const int64_t n = view_count(&given[t]);
             double *got = pool_take(&pool, n, sizeof *got);
-            const double into = fmax(1, largest(numbers[PATTERNS], M * N)) * fmax(1, largest(numbers[STATE], count * N)) *
-                                fmax(1, largest(exact[t], n));
+            const double into = fmax(1, largest_of(numbers[PATTERNS], M * N)) * fmax(1, largest_of(numbers[STATE], count * N)) *
+                                fmax(1, largest_of(exact[t], n));
             const double bound = (wide ? 0x1p-53 : 0x1p-24) * (16 + (double)(M + N)) * into;
             attn_convert(got, ATTN_F64, out[t], type, n);
             for (int64_t i = 0; i < n; i++) {
                 const double close = atol + rtol * fabs(numbers[t][i]);
                 if (!(fabs(exact[t][i] - numbers[t][i]) <= close))
-                    conclude(e, CHECK_FAILED, "the reference does not agree", names[t]);
-                if (!(fabs(got[i] - numbers[t][i]) <= close)) conclude(e, CHECK_FAILED, "not what is expected", names[t]);
-                if (!(fabs(got[i] - exact[t][i]) <= bound)) conclude(e, CHECK_FAILED, "beyond the bound", names[t]);
+                    conclude(e, CHECK_FAILED, "%s: the reference does not agree", names[t]);
+                if (!(fabs(got[i] - numbers[t][i]) <= close)) conclude(e, CHECK_FAILED, "%s: not what is expected", names[t]);
+                if (!(fabs(got[i] - exact[t][i]) <= bound)) conclude(e, CHECK_FAILED, "%s: beyond the bound", names[t]);
                 e->bound_fraction = fmax(e->bound_fraction, fabs(got[i] - exact[t][i]) / bound);
                 if (t == OUTPUT) e->max_error = fmax(e->max_error, fabs(got[i] - numbers[t][i]));
             }

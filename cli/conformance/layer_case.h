@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * layer_case.h - a case of a layer with weights in the library's words: what suites say it means (layer_suites.c), what it ought to
- * give (layer_reference.c), and what the library gives (layer.c).
+ * give (layer_reference.c), and what the library gives (layer_run.c).
  */
 #ifndef ATTN_CLI_CONFORMANCE_LAYER_CASE_H
 #define ATTN_CLI_CONFORMANCE_LAYER_CASE_H
@@ -65,8 +65,6 @@ typedef struct layer_case {
     case_gradient gradient[GRADIENTS];
     int gradients;
 } layer_case;
-
-__attribute__((format(printf, 3, 4))) void layer_conclude(layer_case *c, check_status status, const char *format, ...);
 
 /* Reads the case; the result has a status other than passed if it cannot be run. */
 void layer_translate(layer_case *c, const char *suite, const char *op);

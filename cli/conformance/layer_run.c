@@ -91,7 +91,7 @@ static int set_weights(layer_run *r)
                 status = attn_tensors_add(r->renamed, t->name, r->dtype, t->rank, t->shape, array(r, &v), &error);
         }
         if (status == ATTN_OK) status = attn_layer_load(&r->layer, r->renamed, c->prefix, &r->weights, &error);
-        if (status != ATTN_OK) layer_conclude(c, CHECK_FAILED, "%s", error.message);
+        if (status != ATTN_OK) conclude(c->result, CHECK_FAILED, "%s", error.message);
         return status == ATTN_OK;
     }
     for (int i = 0; i < PROJECTIONS - r->layer.no_output; i++) {
@@ -193,7 +193,7 @@ static int execute(layer_run *r)
     if (status == ATTN_OK && c->gradients) r->args.saved = pool_take(&c->pool, counts.saved_bytes, 1);
     if (status == ATTN_OK) status = c->decode ? decode(r, &error) : attn_layer_forward(&r->layer, &r->weights, &r->args, &error);
     if (status == ATTN_OK && c->gradients) status = backward(r, &error);
-    if (status != ATTN_OK) layer_conclude(c, CHECK_FAILED, "%s: %s", attn_dtype_name(r->dtype), error.message);
+    if (status != ATTN_OK) conclude(c->result, CHECK_FAILED, "%s: %s", attn_dtype_name(r->dtype), error.message);
     return status == ATTN_OK;
 }
 
@@ -214,22 +214,22 @@ static void judge(layer_run *r, const char *name, const view *expected, const do
         const double want = view_get(expected, n);
         if (isnan(want)) continue; /* a query that sees no key: semantics rules 0 */
         if (!close_to(exact[n], want, c->rtol, c->atol))
-            layer_conclude(c, CHECK_FAILED, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", name,
-                           (long long)n, exact[n], want);
+            conclude(c->result, CHECK_FAILED, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", name,
+                     (long long)n, exact[n], want);
         right &= close_to(exact[n], want, 1e-5, 1e-6);
     }
     for (int64_t n = 0; n < count; n++) {
         const double want = view_get(expected, n), most = r->unit * bound[n] + lost, error = fabs(got[n] - exact[n]);
         if (!(error <= most))
-            layer_conclude(c, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", type, name, (long long)n, got[n],
-                           exact[n], most);
+            conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", type, name, (long long)n, got[n],
+                     exact[n], most);
         if (most > 0) c->result->bound_fraction = fmax(c->result->bound_fraction, error / most);
         if (isnan(want)) continue;
         c->result->max_error = fmax(c->result->max_error, fabs(got[n] - want));
         const double rtol = right ? 1e-5 : c->rtol, atol = right ? 1e-6 : c->atol;
         if (!close_to(got[n], want, rtol, atol + most))
-            layer_conclude(c, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g (rtol %g, atol %g)", type, name, (long long)n,
-                           got[n], want, rtol, atol);
+            conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g (rtol %g, atol %g)", type, name, (long long)n,
+                     got[n], want, rtol, atol);
     }
 }
 
@@ -338,7 +338,7 @@ static void judge_projected(layer_run *r, int i)
                                   .options = &c->options};
     attn_error error;
     if (attn_layer_decode(&layer, &weights, &cache, &args, &error) != ATTN_OK) {
-        layer_conclude(c, CHECK_FAILED, "%s: %s", attn_dtype_name(r->dtype), error.message);
+        conclude(c->result, CHECK_FAILED, "%s: %s", attn_dtype_name(r->dtype), error.message);
         return;
     }
     double *exact = pool_take(&c->pool, count, sizeof *exact), *bound = pool_take(&c->pool, count, sizeof *bound);
@@ -367,8 +367,8 @@ static void judge_gradients(layer_run *r)
             const double want = view_get(&x->expected, n), error = fabs(got[n] - want);
             c->result->bound_fraction = fmax(c->result->bound_fraction, error / most);
             if (!(error <= most) || !close_to(got[n], want, c->rtol, c->atol + most))
-                layer_conclude(c, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", attn_dtype_name(r->dtype),
-                               x->name + 4, (long long)n, got[n], want, most);
+                conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", attn_dtype_name(r->dtype),
+                         x->name + 4, (long long)n, got[n], want, most);
         }
     }
 }
@@ -394,21 +394,14 @@ static void run_in(layer_case *c, const layer_expectation *e, attn_dtype dtype)
     attn_tensors_destroy(r.renamed);
 }
 
-static double tolerance_of(const cJSON *json, const char *name, const char *other)
-{
-    const cJSON *all = cJSON_GetObjectItemCaseSensitive(json, "tolerance"), *value = cJSON_GetObjectItemCaseSensitive(all, name);
-    if (!value) value = cJSON_GetObjectItemCaseSensitive(all, other);
-    return cJSON_IsNumber(value) ? value->valuedouble : 0;
-}
-
 void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors,
                          const common_settings *settings)
 {
     layer_case c = {.options = options_for_library(settings), .result = result, .json = json, .tensors = tensors};
     layer_expectation e;
     c.params = cJSON_GetObjectItemCaseSensitive(json, "params");
-    c.rtol = tolerance_of(json, "rtol", "rel");
-    c.atol = tolerance_of(json, "atol", "abs");
+    c.rtol = tolerance_in(json, "rtol", "rel", 0);
+    c.atol = tolerance_in(json, "atol", "abs", 0);
     layer_translate(&c, suite, cJSON_GetObjectItemCaseSensitive(json, "op")->valuestring);
     if (result->status == CHECK_PASSED) {
         layer_expect(&c, &e);

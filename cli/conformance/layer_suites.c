@@ -4,23 +4,10 @@
  *
  * Each tensor and each attribute is taken by its name; what nobody has taken makes the case skipped, never silently ignored.
  */
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "layer.h"
 #include "layer_case.h"
-
-void layer_conclude(layer_case *c, check_status status, const char *format, ...)
-{
-    va_list list;
-    if (c->result->status != CHECK_PASSED) return;
-    va_start(list, format);
-    vsnprintf(c->result->reason, sizeof c->result->reason, format, list);
-    va_end(list);
-    c->result->status = status;
-}
 
 /* ---- taking ---- */
 
@@ -39,8 +26,8 @@ static view given(layer_case *c, const char *name)
 static view need(layer_case *c, const char *name, int rank)
 {
     const view v = given(c, name);
-    if (!view_given(&v)) layer_conclude(c, CHECK_FAILED, "tensor %s is missing", name);
-    else if (v.rank != rank) layer_conclude(c, CHECK_FAILED, "tensor %s has rank %d and not %d", name, v.rank, rank);
+    if (!view_given(&v)) conclude(c->result, CHECK_FAILED, "tensor %s is missing", name);
+    else if (v.rank != rank) conclude(c->result, CHECK_FAILED, "tensor %s has rank %d and not %d", name, v.rank, rank);
     return v;
 }
 
@@ -68,10 +55,10 @@ static void check_all_taken(layer_case *c)
 {
     int i = 0;
     for (const cJSON *p = c->params ? c->params->child : NULL; p; p = p->next, i++)
-        if (i >= MOST_NAMES || !c->param_used[i]) layer_conclude(c, CHECK_SKIPPED, "attribute %.100s is not known", p->string);
+        if (i >= MOST_NAMES || !c->param_used[i]) conclude(c->result, CHECK_SKIPPED, "attribute %.100s is not known", p->string);
     for (int64_t n = 0; n < attn_tensors_count(c->tensors); n++)
         if (n >= MOST_NAMES || !c->tensor_used[n])
-            layer_conclude(c, CHECK_SKIPPED, "tensor %.100s is not known", attn_tensors_at(c->tensors, n)->name);
+            conclude(c->result, CHECK_SKIPPED, "tensor %.100s is not known", attn_tensors_at(c->tensors, n)->name);
 }
 
 /* ---- shapes ---- */
@@ -92,8 +79,8 @@ static void set_inputs(layer_case *c, view query, view key, view value)
 static void set_heads(layer_case *c, int64_t heads_q, int64_t heads_kv, int64_t width_q, int64_t width_v)
 {
     if (heads_q < 1 || heads_kv < 1 || width_q % heads_q || width_v % heads_kv) {
-        layer_conclude(c, CHECK_FAILED, "%lld and %lld channels are no %lld and %lld heads", (long long)width_q, (long long)width_v,
-                       (long long)heads_q, (long long)heads_kv);
+        conclude(c->result, CHECK_FAILED, "%lld and %lld channels are no %lld and %lld heads", (long long)width_q,
+                 (long long)width_v, (long long)heads_q, (long long)heads_kv);
         return;
     }
     c->layer.heads_q = heads_q;
@@ -134,7 +121,7 @@ static void add_mask(layer_case *c, view mask, int drops)
     const int64_t count = size[0] * size[1] * size[2] * size[3];
     const int boolean = mask.dtype == ATTN_BOOL || mask.dtype == ATTN_U8;
     if (mask.rank != 4 || !view_expand(&mask, size, &all)) {
-        layer_conclude(c, CHECK_FAILED, "a mask does not broadcast to the scores");
+        conclude(c->result, CHECK_FAILED, "a mask does not broadcast to the scores");
         return;
     }
     if (boolean) {
@@ -205,8 +192,8 @@ static void set_fused_columns(layer_case *c, view weight, view bias)
     int64_t width[3] = {weight.size[1] / 3, weight.size[1] / 3, weight.size[1] / 3}, first = 0;
     for (int i = 0; i < 3 && apart; i++) width[i] = (int64_t)cJSON_GetArrayItem(widths, i)->valuedouble;
     if (width[0] != width[1] || width[0] + width[1] + width[2] != weight.size[1]) {
-        layer_conclude(c, CHECK_FAILED, "the weight has %lld columns, which are no queries, keys and values",
-                       (long long)weight.size[1]);
+        conclude(c->result, CHECK_FAILED, "the weight has %lld columns, which are no queries, keys and values",
+                 (long long)weight.size[1]);
         return;
     }
     set_heads(c, heads, heads, width[0], width[2]);
@@ -240,7 +227,7 @@ static void ort_mask(layer_case *c, view m, double filter)
                                    : m.rank == 4 && m.size[0] == c->batch && m.size[1] == 1 &&
                                          m.size[2] >= c->past_len + c->len_q && m.size[3] >= keys;
     if (!fits) {
-        layer_conclude(c, CHECK_SKIPPED, "a mask_index of this shape is not known");
+        conclude(c->result, CHECK_SKIPPED, "a mask_index of this shape is not known");
         return;
     }
     const int dummy = m.rank == 2 && m.size[1] == 1 && keys != 1; /* stands for a mask of all ones */
@@ -275,7 +262,7 @@ static void of_ort_attention(layer_case *c)
     }
     split_state(&past, c->past), split_state(&present, c->present);
     if ((view_given(&past) && past.rank != 5) || (view_given(&present) && present.rank != 5)) {
-        layer_conclude(c, CHECK_FAILED, "past and present have not five axes");
+        conclude(c->result, CHECK_FAILED, "past and present have not five axes");
         return;
     }
     if (view_given(&past)) c->past_len = shared != 0 ? (view_given(&length) ? (int64_t)view_get(&length, 0) : 0) : past.size[3];
@@ -404,7 +391,7 @@ static void of_mechanism(layer_case *c)
     for (int i = 0; i < 4; i++) set_rows(c, i, w[i], 0, given(c, biases[i]), 0);
     c->prefix = "in.";
     if (cJSON_IsString(causal) && strcmp(causal->valuestring, "top_left") == 0) c->causal = 1;
-    else if (causal && !cJSON_IsNull(causal)) layer_conclude(c, CHECK_SKIPPED, "this value of causal is not known");
+    else if (causal && !cJSON_IsNull(causal)) conclude(c->result, CHECK_SKIPPED, "this value of causal is not known");
     if (cJSON_IsNumber(scale)) c->has_scale = 1, c->scale = scale->valuedouble;
     if (view_given(&lengths)) {
         c->lengths_kv = pool_take(&c->pool, c->batch, sizeof *c->lengths_kv);
@@ -470,6 +457,6 @@ void layer_translate(layer_case *c, const char *suite, const char *op)
     check_all_taken(c);
     const int64_t rows_of_output = c->packed && c->begin ? c->begin[c->batch] : c->batch * c->len_q;
     if (fine(c) && view_count(&c->output) != rows_of_output * c->layer.dim_output)
-        layer_conclude(c, CHECK_FAILED, "the expected output has %lld numbers and not %lld", (long long)view_count(&c->output),
-                       (long long)(rows_of_output * c->layer.dim_output));
+        conclude(c->result, CHECK_FAILED, "the expected output has %lld numbers and not %lld", (long long)view_count(&c->output),
+                 (long long)(rows_of_output * c->layer.dim_output));
 }

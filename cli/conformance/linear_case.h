@@ -41,8 +41,6 @@ typedef struct linear_case {
     const double *size_of_o; /* of each query; NULL: that of all */
 } linear_case;
 
-__attribute__((format(printf, 3, 4))) void linear_conclude(evaluation *e, check_status status, const char *format, ...);
-
 /* Reads the case.  0, and a status other than passed, if it cannot be run. */
 int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_tensors *tensors);
 
@@ -51,8 +49,5 @@ void linear_define(linear_case *c, double *exact[ALL]);
 
 /* A tensor as dense numbers; NULL where the case has none. */
 double *linear_doubles(linear_case *c, int t);
-
-/* The largest absolute value. */
-double linear_largest(const double *x, int64_t n);
 
 #endif

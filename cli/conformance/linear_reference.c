@@ -12,13 +12,6 @@ double *linear_doubles(linear_case *c, int t)
     return (double *)view_convert(&c->pool, &c->tensor[t], ATTN_F64).data;
 }
 
-double linear_largest(const double *x, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
-    return most;
-}
-
 /*
  * df sums a_i.v_j + e_i, which may cancel: |e_i| = |a_i.o_i| is at most the largest |a_i.v_j|, since o_i is a mean of values.  So
  * the gradients of the sums without the denominator, over |a_i| and |v_j|, say half of what goes in.
@@ -37,7 +30,7 @@ static void measure(linear_case *c, const ref_linear *r, const double *n)
     sizes.denominator = REF_NONE, sizes.scale = 1, sizes.V = V;
     const ref_linear_gradients g = {.dO = A, .dQ = out[0], .dK = out[1], .dV = out[2]};
     ref_linear_backward(&sizes, &g);
-    for (int t = 0; t < 3; t++) c->size[OUT_DQ + t] = 2 * linear_largest(out[t], view_count(&c->tensor[IN_Q + t]));
+    for (int t = 0; t < 3; t++) c->size[OUT_DQ + t] = 2 * largest_of(out[t], view_count(&c->tensor[IN_Q + t]));
 }
 
 /*
@@ -48,13 +41,13 @@ static const double *measure_rows(linear_case *c, const ref_linear *r, const dou
 {
     const int64_t rows = r->B * r->Hq * r->Sq;
     double *size = pool_take(&c->pool, rows, sizeof *size);
-    const double of_v = linear_largest(r->V, r->B * r->Hkv * r->Skv * r->Dv);
+    const double of_v = largest_of(r->V, r->B * r->Hkv * r->Skv * r->Dv);
     for (int64_t row = 0; row < rows; row++) {
         const int64_t i = row % r->Sq, key_head = row / r->Sq / (r->Hq / r->Hkv), last = r->causal ? i + 1 : r->Skv;
         double sum = 0;
         for (int64_t j = 0; j < last && j < r->Skv; j++)
             for (int64_t a = 0; a < r->D; a++) sum += fabs(r->Q[row * r->D + a] * r->K[(key_head * r->Skv + j) * r->D + a]);
-        size[row] = sum * (of_v + linear_largest(o + row * r->Dv, r->Dv)) / fmax(fabs(n[row]), r->epsilon);
+        size[row] = sum * (of_v + largest_of(o + row * r->Dv, r->Dv)) / fmax(fabs(n[row]), r->epsilon);
     }
     return size;
 }

@@ -17,21 +17,21 @@ static void compare(evaluation *e, linear_case *c, int t, const double *got, con
     const double features = (double)attn_features_count(c->problem.features, s->dim_qk, c->problem.random_features);
     const double *expected = linear_doubles(c, t);
     const int64_t n = view_count(&c->tensor[t]);
-    const double each = unit * (16 + features + (double)s->len_kv), uniform = each * fmax(c->size[t], linear_largest(exact, n));
+    const double each = unit * (16 + features + (double)s->len_kv), uniform = each * fmax(c->size[t], largest_of(exact, n));
     const double *rows = t == OUT_O ? c->size_of_o : NULL;
     for (int64_t i = 0; i < n; i++) {
         /* Where a denominator or a gradient cancels, f32 cannot come as close as the suite asks: it is held to the bound. */
         const double bound = rows ? each * rows[i / s->dim_v] : uniform;
         const double close = c->atol + c->rtol * fabs(expected[i]), error = fabs(got[i] - exact[i]);
         if (!(fabs(exact[i] - expected[i]) <= close))
-            linear_conclude(e, CHECK_FAILED, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g",
-                            short_names[t], (long long)i, exact[i], expected[i]);
+            conclude(e, CHECK_FAILED, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", short_names[t],
+                     (long long)i, exact[i], expected[i]);
         if (!(error <= bound))
-            linear_conclude(e, CHECK_FAILED, "%s: %s[%lld] is %.3g times the bound off", type, short_names[t], (long long)i,
-                            error / bound);
+            conclude(e, CHECK_FAILED, "%s: %s[%lld] is %.3g times the bound off", type, short_names[t], (long long)i,
+                     error / bound);
         if (!(fabs(got[i] - expected[i]) <= close + (rows || t >= OUT_DQ ? bound : 0)))
-            linear_conclude(e, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g", type, short_names[t], (long long)i, got[i],
-                            expected[i]);
+            conclude(e, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g", type, short_names[t], (long long)i, got[i],
+                     expected[i]);
         if (bound > 0) e->bound_fraction = fmax(e->bound_fraction, error / bound);
         if (t == OUT_O) e->max_error = fmax(e->max_error, fabs(got[i] - expected[i]));
     }
@@ -86,7 +86,7 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
             attn_linear_plan_destroy(plan);
         }
         if (status != ATTN_OK) {
-            linear_conclude(e, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error.message);
+            conclude(e, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error.message);
             return;
         }
     }

@@ -4,8 +4,6 @@
  * where it has a tensor or an attribute that is not known.
  */
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "linear_case.h"
@@ -27,28 +25,6 @@ static const char *const names[ALL][4] = {
     [OUT_DK] = {"out.grad_key"},
     [OUT_DV] = {"out.grad_value"},
 };
-
-static const char *text_in(const cJSON *object, const char *name)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsString(value) ? value->valuestring : "";
-}
-
-static double number_in(const cJSON *object, const char *name, double otherwise)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNumber(value) ? value->valuedouble : otherwise;
-}
-
-void linear_conclude(evaluation *e, check_status status, const char *format, ...)
-{
-    va_list list;
-    if (e->status != CHECK_PASSED) return;
-    va_start(list, format);
-    vsnprintf(e->reason, sizeof e->reason, format, list);
-    va_end(list);
-    e->status = status;
-}
 
 typedef struct recurrence {
     const char *function;
@@ -246,7 +222,7 @@ static int all_known(evaluation *e, const attn_tensors *tensors)
         for (int t = 0; t < ALL; t++)
             for (int k = 0; k < 4 && names[t][k]; k++) known |= strcmp(name, names[t][k]) == 0;
         if (known) continue;
-        linear_conclude(e, CHECK_SKIPPED, "tensor %.100s is not known", name);
+        conclude(e, CHECK_SKIPPED, "tensor %.100s is not known", name);
         return 0;
     }
     return 1;
@@ -265,7 +241,7 @@ static int attributes_known(evaluation *e, const cJSON *json)
         size_t k = 0;
         while (k < sizeof known / sizeof *known && strcmp(known[k], value->string) != 0) k++;
         if (k < sizeof known / sizeof *known) continue;
-        linear_conclude(e, CHECK_SKIPPED, "attribute %.60s is not known", value->string);
+        conclude(e, CHECK_SKIPPED, "attribute %.60s is not known", value->string);
         return 0;
     }
     return 1;
@@ -276,7 +252,7 @@ static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON
     const char *function = text_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "upstream_function");
     const int fla = strcmp(suite, "fla_linear_attention") == 0;
     if (fla ? !of_fla(c, json) : strcmp(suite, "onnx_attention") == 0 ? !of_onnx(c, json) : !of_mechanism(c, json)) {
-        linear_conclude(e, CHECK_SKIPPED, "the recurrence of %.100s: not in this library", function);
+        conclude(e, CHECK_SKIPPED, "the recurrence of %.100s: not in this library", function);
         return 0;
     }
     if (fla && strcmp(function, "naive_recurrent_hgrn") == 0) {
@@ -288,7 +264,7 @@ static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON
         }
     }
     if (!arrange(c)) {
-        linear_conclude(e, CHECK_FAILED, "a tensor's rank or its heads do not fit");
+        conclude(e, CHECK_FAILED, "a tensor's rank or its heads do not fit");
         return 0;
     }
     if (fla && strcmp(function, "naive_recurrent_hgrn") == 0) add_ones(c);
@@ -304,10 +280,9 @@ static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON
 
 int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_tensors *tensors)
 {
-    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
     c->problem.struct_size = sizeof c->problem;
-    c->rtol = number_in(tolerance, "rtol", number_in(tolerance, "rel", 1e-5));
-    c->atol = fmax(number_in(tolerance, "atol", number_in(tolerance, "abs", 1e-6)), 1e-6);
+    c->rtol = tolerance_in(json, "rtol", "rel", 1e-5);
+    c->atol = fmax(tolerance_in(json, "atol", "abs", 1e-6), 1e-6);
     for (int t = 0; t < ALL; t++)
         for (int i = 0; i < 4 && names[t][i]; i++)
             if (!view_given(&c->tensor[t])) c->tensor[t] = view_of(attn_tensors_find(tensors, names[t][i]));

@@ -3,35 +3,15 @@
 #include "table.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "table_case.h"
 
-void case_conclude(table_case *c, check_status status, const char *format, ...)
-{
-    va_list list;
-    if (c->result->status != CHECK_PASSED) return;
-    va_start(list, format);
-    vsnprintf(c->result->reason, sizeof c->result->reason, format, list);
-    va_end(list);
-    c->result->status = status;
-}
-
-double case_param(const table_case *c, const char *name, double otherwise)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(c->params, name);
-    return cJSON_IsNumber(value) ? value->valuedouble : otherwise;
-}
-
+double case_param(const table_case *c, const char *name, double otherwise) { return number_in(c->params, name, otherwise); }
 int case_flag(const table_case *c, const char *name) { return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(c->params, name)); }
 
-const char *case_text(const table_case *c, const char *name)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(c->params, name);
-    return cJSON_IsString(value) ? value->valuestring : "";
-}
+const char *case_text(const table_case *c, const char *name) { return text_in(c->params, name); }
 
 view case_find(table_case *c, const char *name)
 {
@@ -43,7 +23,7 @@ view case_find(table_case *c, const char *name)
 view case_need(table_case *c, const char *name)
 {
     const view v = case_find(c, name);
-    if (!view_given(&v)) case_conclude(c, CHECK_FAILED, "tensor %s is missing", name);
+    if (!view_given(&v)) conclude(c->result, CHECK_FAILED, "tensor %s is missing", name);
     return v;
 }
 
@@ -51,7 +31,7 @@ view case_need_rank(table_case *c, const char *name, int rank)
 {
     view v = case_need(c, name);
     if (view_given(&v) && v.rank != rank) {
-        case_conclude(c, CHECK_FAILED, "tensor %s has rank %d and not %d", name, v.rank, rank);
+        conclude(c->result, CHECK_FAILED, "tensor %s has rank %d and not %d", name, v.rank, rank);
         v = (view){0};
     }
     return v;
@@ -103,7 +83,7 @@ double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, 
 
 void case_take(table_case *c, attn_status status, const attn_error *error)
 {
-    if (status != ATTN_OK) case_conclude(c, CHECK_FAILED, "refused: %.200s", error->message);
+    if (status != ATTN_OK) conclude(c->result, CHECK_FAILED, "refused: %.200s", error->message);
 }
 
 void case_compare(table_case *c, const char *name, const double *got, int64_t count)
@@ -111,7 +91,8 @@ void case_compare(table_case *c, const char *name, const double *got, int64_t co
     const view want = case_need(c, name);
     if (!view_given(&want)) return;
     if (view_count(&want) != count) {
-        case_conclude(c, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&want), (long long)count);
+        conclude(c->result, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&want),
+                 (long long)count);
         return;
     }
     double size = 1; /* in f32, sums that cancel are off by a share of what went into them */
@@ -122,8 +103,8 @@ void case_compare(table_case *c, const char *name, const double *got, int64_t co
         if (got[i] == x) continue; /* infinities too */
         if (!(off <= c->result->max_error)) c->result->max_error = off;
         if (!(off <= c->atol * size + c->rtol * fabs(x)))
-            case_conclude(c, CHECK_FAILED, "%s: %s[%lld] is %.9g, expected %.9g", attn_dtype_name(c->dtype), name, (long long)i,
-                          got[i], x);
+            conclude(c->result, CHECK_FAILED, "%s: %s[%lld] is %.9g, expected %.9g", attn_dtype_name(c->dtype), name, (long long)i,
+                     got[i], x);
     }
 }
 
@@ -141,13 +122,6 @@ static const table_row *find(const char *suite, const char *op)
 
 int table_case_is(const char *suite, const char *op) { return find(suite, op) != NULL; }
 
-static double tolerance_in(const cJSON *tolerance, const char *name, const char *other)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(tolerance, name);
-    if (!value) value = cJSON_GetObjectItemCaseSensitive(tolerance, other);
-    return cJSON_IsNumber(value) ? value->valuedouble : 0;
-}
-
 /* Skips a case with an attribute that its row does not list. */
 static void check_params(table_case *c, const table_row *row)
 {
@@ -156,7 +130,7 @@ static void check_params(table_case *c, const table_row *row)
     {
         char word[80];
         snprintf(word, sizeof word, " %.70s ", value->string);
-        if (!strstr(row->params, word)) case_conclude(c, CHECK_SKIPPED, "attribute %.60s is not known", value->string);
+        if (!strstr(row->params, word)) conclude(c->result, CHECK_SKIPPED, "attribute %.60s is not known", value->string);
     }
 }
 
@@ -165,26 +139,25 @@ static void run(table_case *c, const table_row *row, attn_dtype dtype)
     c->dtype = dtype;
     row->make(c);
     for (int64_t t = 0; t < attn_tensors_count(c->tensors); t++)
-        if (!c->known[t]) case_conclude(c, CHECK_SKIPPED, "tensor %.60s is not known", attn_tensors_at(c->tensors, t)->name);
+        if (!c->known[t]) conclude(c->result, CHECK_SKIPPED, "tensor %.60s is not known", attn_tensors_at(c->tensors, t)->name);
     pool_empty(&c->pool);
 }
 
 void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_tensors *tensors)
 {
-    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance"),
-                *op = cJSON_GetObjectItemCaseSensitive(json, "op"), *notes = cJSON_GetObjectItemCaseSensitive(json, "notes");
-    const table_row *row = find(suite, op->valuestring);
+    const char *op = text_in(json, "op");
+    const table_row *row = find(suite, op);
     view_pool pool = {0};
     table_case c = {.result = e,
-                    .op = op->valuestring,
-                    .notes = cJSON_IsString(notes) ? notes->valuestring : "",
+                    .op = op,
+                    .notes = text_in(json, "notes"),
                     .params = cJSON_GetObjectItemCaseSensitive(json, "params"),
                     .tensors = tensors};
     if (!c.params) c.params = cJSON_GetObjectItemCaseSensitive(json, "attributes");
     c.known = pool_take(&pool, attn_tensors_count(tensors), 1);
     memset(c.known, 0, (size_t)attn_tensors_count(tensors));
-    c.rtol = tolerance_in(tolerance, "rtol", "rel");
-    c.atol = tolerance_in(tolerance, "atol", "abs");
+    c.rtol = tolerance_in(json, "rtol", "rel", 0);
+    c.atol = tolerance_in(json, "atol", "abs", 0);
     check_params(&c, row);
     run(&c, row, ATTN_F64);
     if (row->typed) { /* f32 holds rtol 1e-5, atol 1e-6, whatever a suite that computes otherwise could hold */

@@ -33,8 +33,6 @@ typedef struct table_row {
 /* Each ends with a row of NULL. */
 extern const table_row table_mask_rows[], table_mechanism_rows[], table_model_rows[], table_position_rows[], table_score_rows[];
 
-__attribute__((format(printf, 3, 4))) void case_conclude(table_case *c, check_status status, const char *format, ...);
-
 double case_param(const table_case *c, const char *name, double otherwise);
 int case_flag(const table_case *c, const char *name);
 const char *case_text(const table_case *c, const char *name); /* "" for what is no text */

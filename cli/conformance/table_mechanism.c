@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * table_mechanism.c - cases of mechanism_grad with other scores or positions: every output and every gradient. */
-#include <stdio.h>
 #include <string.h>
 
 #include "attn/position.h"
@@ -24,7 +23,7 @@ static int mechanism_begin(table_case *c, mechanism *m, const char *formula)
     m->k = case_need_rank(c, "in.key", 4);
     m->v = case_need_rank(c, "in.value", 4);
     if (formula && strcmp(case_text(c, "formula"), formula) != 0)
-        case_conclude(c, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
+        conclude(c->result, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
     if (c->result->status != CHECK_PASSED || !view_given(&m->q) || !view_given(&m->k) || !view_given(&m->v)) return 0;
     m->x.p.shape = (attn_shape){m->q.size[0], m->q.size[1], m->k.size[1], m->q.size[2], m->k.size[2], m->q.size[3], m->v.size[3]};
     if (m->k.size[3] != m->q.size[3]) m->x.p.score.dim_k = m->k.size[3];
@@ -57,7 +56,7 @@ static void take_mask(table_case *c, mechanism *m)
     view all;
     if (!view_given(&mask)) return;
     if (mask.rank != 4 || !view_expand(&mask, size, &all)) {
-        case_conclude(c, CHECK_FAILED, "the mask does not broadcast to the scores");
+        conclude(c->result, CHECK_FAILED, "the mask does not broadcast to the scores");
         return;
     }
     unsigned char *keep = pool_take(&c->pool, view_count(&all), 1);
@@ -80,8 +79,8 @@ static int mechanism_run(table_case *c, mechanism *m)
     x->p.mask.causal = causal[0] != 0 && strcmp(causal, "none") != 0;
     if (strcmp(causal, "bottom_right") == 0) x->p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     else if (x->p.mask.causal && strcmp(causal, "top_left") != 0)
-        case_conclude(c, CHECK_SKIPPED, "causal %.60s is not known", causal);
-    if (scale[0] && strcmp(scale, "1/sqrt(D)") != 0) case_conclude(c, CHECK_SKIPPED, "scale %.60s is not known", scale);
+        conclude(c->result, CHECK_SKIPPED, "causal %.60s is not known", causal);
+    if (scale[0] && strcmp(scale, "1/sqrt(D)") != 0) conclude(c->result, CHECK_SKIPPED, "scale %.60s is not known", scale);
     if (case_param(c, "scale", 0) != 0) x->p.score.scale_kind = ATTN_SCALE_VALUE, x->p.score.scale = case_param(c, "scale", 0);
     case_attention_begin(c, x, m->Q, m->K, case_doubles(c, &m->v));
     if (m->w) x->p.score.w.dtype = c->dtype, x->a.w = case_give(c, m->w, m->count_w);
@@ -169,7 +168,7 @@ static void additive_of(table_case *c, mechanism *m, const double *w_q, const do
     const view a = case_need_rank(c, "in.v_a", 1), b = case_find(c, "in.b");
     const int64_t dim_q = m->q.size[3], dim_k = m->k.size[3], queries = vectors_of(&m->q), keys = vectors_of(&m->k);
     if (!view_given(&a) || view_count(&a) != hidden || (view_given(&b) && view_count(&b) != hidden)) {
-        case_conclude(c, CHECK_FAILED, "the weights do not fit each other");
+        conclude(c->result, CHECK_FAILED, "the weights do not fit each other");
         return;
     }
     const double *q = m->Q, *k = m->K;
@@ -197,7 +196,7 @@ static void additive(table_case *c)
     double *dw[2] = {NULL, NULL};
     if (!mechanism_begin(c, &m, view_given(&b) ? "v_a . tanh(w_q q + w_k k + b)" : "v_a . tanh(w_q q + w_k k)")) return;
     if (w_q.size[0] != w_k.size[0] || w_q.size[1] != m.q.size[3] || w_k.size[1] != m.k.size[3]) {
-        case_conclude(c, CHECK_FAILED, "the projections do not fit queries and keys");
+        conclude(c->result, CHECK_FAILED, "the projections do not fit queries and keys");
         return;
     }
     additive_of(c, &m, case_doubles(c, &w_q), case_doubles(c, &w_k), w_q.size[0], dw);
@@ -215,7 +214,7 @@ static void concat(table_case *c)
     if (!view_given(&w) || !mechanism_begin(c, &m, "v_a . tanh(w [q;k])")) return;
     const int64_t hidden = w.size[0], dim_q = m.q.size[3], dim_k = m.k.size[3], width = dim_q + dim_k;
     if (w.size[1] != width) {
-        case_conclude(c, CHECK_FAILED, "the projection does not fit queries and keys");
+        conclude(c->result, CHECK_FAILED, "the projection does not fit queries and keys");
         return;
     }
     half[0] = pool_take(&c->pool, hidden * dim_q, sizeof(double));
@@ -253,7 +252,7 @@ static void rotary(table_case *c)
 {
     mechanism m = {0};
     if (strcmp(case_text(c, "positions"), "query i at i+Sk-Sq") != 0) {
-        case_conclude(c, CHECK_SKIPPED, "positions %.60s are not known", case_text(c, "positions"));
+        conclude(c->result, CHECK_SKIPPED, "positions %.60s are not known", case_text(c, "positions"));
         return;
     }
     if (!mechanism_begin(c, &m, NULL)) return;
@@ -278,7 +277,7 @@ static void t5(table_case *c)
     if (!view_given(&table) || !mechanism_begin(c, &m, NULL)) return;
     const int64_t buckets = (int64_t)case_param(c, "buckets", 0), heads = m.q.size[1];
     if (table.size[0] != buckets || table.size[1] != heads || strcmp(case_text(c, "table"), "(bucket, head)") != 0) {
-        case_conclude(c, CHECK_FAILED, "the table is not (bucket, head)");
+        conclude(c->result, CHECK_FAILED, "the table is not (bucket, head)");
         return;
     }
     m.table = transposed(c, case_doubles(c, &table), buckets, heads);
@@ -305,14 +304,15 @@ static void relative(table_case *c)
     const int64_t clip = (int64_t)case_param(c, "clip", 0);
     int known = 0;
     for (int f = 0; f < 3; f++) known |= strcmp(case_text(c, "formula"), formulas[f]) == 0;
-    if (!known) case_conclude(c, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
+    if (!known) conclude(c->result, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
     if (!view_given(&parts[0]) || !mechanism_begin(c, &m, NULL)) return;
     const int64_t H = m.q.size[1], D = m.q.size[3], rows = 2 * clip + 1, tables = parts[0].rank == 3 ? H : 1;
     for (int k = 0; k < 3; k++) {
         if (!view_given(&parts[k])) continue;
         m.relative[k] = case_doubles(c, &parts[k]);
         m.count_relative[k] = view_count(&parts[k]);
-        if (m.count_relative[k] != (k ? H : tables * rows) * D) case_conclude(c, CHECK_FAILED, "r, u and w do not fit the queries");
+        if (m.count_relative[k] != (k ? H : tables * rows) * D)
+            conclude(c->result, CHECK_FAILED, "r, u and w do not fit the queries");
     }
     m.x.p.relative = (attn_relative){
         .keys = 1, .u = m.relative[1] != NULL, .v = m.relative[2] != NULL, .shared = tables == 1, .first = -clip, .rows = rows};

@@ -46,7 +46,7 @@ static view weight(table_case *c, const char *end)
         const view v = case_find(c, name);
         if (view_given(&v)) return v;
     }
-    case_conclude(c, CHECK_FAILED, "no weight is named %s", end);
+    conclude(c->result, CHECK_FAILED, "no weight is named %s", end);
     return (view){0};
 }
 
@@ -84,7 +84,7 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
         attn_error error;
         if (!view_given(&w) || !view_given(&b)) return;
         if (view_count(&w) != dim * heads * width || view_count(&b) != heads * width) {
-            case_conclude(c, CHECK_FAILED, "the weight %s does not fit", parts[t][0]);
+            conclude(c->result, CHECK_FAILED, "the weight %s does not fit", parts[t][0]);
             return;
         }
         double *y = project(c, input, rows, dim, case_doubles(c, &w), heads * width, case_doubles(c, &b), heads * width);
@@ -136,7 +136,7 @@ static void longformer(table_case *c)
     const int64_t batch = x.size[0], tokens = x.size[1], dim = x.size[2];
     if (heads < 1 || dim % heads != 0 || w.size[1] != 3 * dim || wg.size[1] != 3 * dim || view_count(&mask) != batch * tokens ||
         view_count(&global) != batch * tokens) {
-        case_conclude(c, CHECK_FAILED, "the shapes do not fit each other");
+        conclude(c->result, CHECK_FAILED, "the shapes do not fit each other");
         return;
     }
     double *input = case_doubles(c, &x), *local[3], *whole[3], *found[2];

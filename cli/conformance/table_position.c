@@ -16,7 +16,7 @@ static void rotary_caches(table_case *c, const char *name_of_x, const char *name
     view x = case_need(c, name_of_x), cosines = case_need(c, "in.cos_cache"), sines = case_need(c, "in.sin_cache");
     const view ids = case_find(c, "in.position_ids");
     if ((x.rank != 3 && x.rank != 4) || cosines.rank < 2 || view_count(&cosines) != view_count(&sines)) {
-        case_conclude(c, CHECK_FAILED, "X has rank %d and the caches do not fit", x.rank);
+        conclude(c->result, CHECK_FAILED, "X has rank %d and the caches do not fit", x.rank);
         return;
     }
     const int64_t pairs = cosines.size[cosines.rank - 1], rotary_dim = (int64_t)case_param(c, "rotary_embedding_dim", 0);
@@ -223,7 +223,7 @@ static void yarn_frequencies(table_case *c)
     case_take(c, attn_rope_frequencies(&s, got, &magnitude, &error), &error);
     case_compare(c, "out.inv_freq", got, s.dim / 2);
     if (!(fabs(magnitude - want) <= c->atol + c->rtol * want))
-        case_conclude(c, CHECK_FAILED, "the magnitude is %.9g, expected %.9g", magnitude, want);
+        conclude(c->result, CHECK_FAILED, "the magnitude is %.9g, expected %.9g", magnitude, want);
 }
 
 /* cos a and sin a of every position and pair: what the rotation makes of (1, 0). */
@@ -273,7 +273,7 @@ static void rotary_given(table_case *c)
     for (int t = 0; t < 2; t++) {
         const view x = case_need_rank(c, names[t][0], 4), y = case_need_rank(c, names[t][1], 4);
         if (!view_given(&x) || !view_given(&y) || view_count(&x) != view_count(&y) || x.size[0] != emb.size[0]) {
-            case_conclude(c, CHECK_FAILED, "%s and %s do not fit", names[t][0], names[t][1]);
+            conclude(c->result, CHECK_FAILED, "%s and %s do not fit", names[t][0], names[t][1]);
             return;
         }
         const int64_t count = view_count(&x), of_entry = count / x.size[0];
@@ -323,7 +323,7 @@ static void gated_bias(table_case *c)
         return;
     if (bias.size[1] != heads || view_count(&a) != heads || view_count(&of_x) != x.size[2] || w.size[0] * heads != x.size[2] ||
         view_count(&b) != w.size[1] || w.size[1] % 2 != 0 || bias.size[2] != x.size[1]) {
-        case_conclude(c, CHECK_FAILED, "the shapes do not fit each other");
+        conclude(c->result, CHECK_FAILED, "the shapes do not fit each other");
         return;
     }
     const attn_bias_gate rule = {.struct_size = sizeof rule,
@@ -355,7 +355,7 @@ static void resized_table(table_case *c)
     const int64_t queries = (int64_t)case_param(c, "q_size", 0), keys = (int64_t)case_param(c, "k_size", 0);
     if (!view_given(&table)) return;
     if (queries < 1 || keys < 1) {
-        case_conclude(c, CHECK_FAILED, "q_size is %lld and k_size %lld", (long long)queries, (long long)keys);
+        conclude(c->result, CHECK_FAILED, "q_size is %lld and k_size %lld", (long long)queries, (long long)keys);
         return;
     }
     const int64_t dim = table.size[1], size = queries > keys ? queries : keys, rows = 2 * size - 1, pairs = queries * keys;

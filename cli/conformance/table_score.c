@@ -2,7 +2,6 @@
  * table_score.c - cases of scores, and of a softmax alone. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attn/analysis.h"
@@ -15,7 +14,7 @@ static void softmax(table_case *c, int logarithm)
     const view x = case_need(c, "in.input");
     const int axis = (int)case_param(c, "axis", -1) + (case_param(c, "axis", -1) < 0 ? x.rank : 0);
     if (!view_given(&x) || axis < 0 || axis >= x.rank) {
-        case_conclude(c, CHECK_FAILED, "axis %d of rank %d", axis, x.rank);
+        conclude(c->result, CHECK_FAILED, "axis %d of rank %d", axis, x.rank);
         return;
     }
     const int64_t n = x.size[axis], count = view_count(&x);
@@ -91,7 +90,7 @@ static int read_vectors(table_case *c, vectors *v)
                    .len_y = y.size[1],
                    .dim_x = given.size[given.rank - 1],
                    .dim_y = y.size[2]};
-    if (y.size[0] != v->batch) case_conclude(c, CHECK_FAILED, "the batches of both tensors differ");
+    if (y.size[0] != v->batch) conclude(c->result, CHECK_FAILED, "the batches of both tensors differ");
     return y.size[0] == v->batch;
 }
 
@@ -141,7 +140,7 @@ static void score_bilinear(table_case *c)
     vectors v;
     while (kind < KINDS && strcmp(known[kind], case_text(c, "score")) != 0) kind++;
     if (kind == KINDS) {
-        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        conclude(c->result, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
         return;
     }
     if (!read_vectors(c, &v)) return;
@@ -150,7 +149,7 @@ static void score_bilinear(table_case *c)
                   files[KINDS] = {v.dim_x * v.dim_y, rows * columns, v.dim_x + v.dim_y, 2 * v.dim_x + v.dim_y};
     if (!view_given(&given)) return;
     if (view_count(&given) != files[kind]) {
-        case_conclude(c, CHECK_FAILED, "w has %lld numbers and not %lld", (long long)view_count(&given), (long long)files[kind]);
+        conclude(c->result, CHECK_FAILED, "w has %lld numbers and not %lld", (long long)view_count(&given), (long long)files[kind]);
         return;
     }
     double *w = case_doubles(c, &given), *W = pool_take(&c->pool, rows * columns, sizeof *W);
@@ -174,7 +173,7 @@ static void score_additive(table_case *c)
 {
     vectors v;
     if (strcmp(case_text(c, "score"), "tanh(vector@W + matrix@U)@V") != 0) {
-        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        conclude(c->result, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
         return;
     }
     if (!read_vectors(c, &v)) return;
@@ -182,7 +181,7 @@ static void score_additive(table_case *c)
     if (!view_given(&W) || !view_given(&U) || !view_given(&V)) return;
     const int64_t hidden = W.size[1];
     if (W.size[0] != v.dim_x || U.size[0] != v.dim_y || U.size[1] != hidden || view_count(&V) != hidden) {
-        case_conclude(c, CHECK_FAILED, "the weights do not fit each other");
+        conclude(c->result, CHECK_FAILED, "the weights do not fit each other");
         return;
     }
     case_attention x = {.p.shape.dim_qk = hidden, .p.score.kind = ATTN_SCORE_ADDITIVE};
@@ -200,7 +199,7 @@ static int keras_begin(table_case *c, case_attention *x, double factor, view *qu
     const view q = case_need_rank(c, "in.query", 3), key = case_find(c, "in.key"), value = case_find(c, "in.value");
     const view keep = case_find(c, "in.value_mask"), k = view_given(&key) ? key : value, v = view_given(&value) ? value : key;
     if (!view_given(&q) || k.rank != 3 || v.rank != 3 || k.size[1] != v.size[1] || k.size[0] != q.size[0]) {
-        case_conclude(c, CHECK_FAILED, "query, key and value do not fit each other");
+        conclude(c->result, CHECK_FAILED, "query, key and value do not fit each other");
         return 0;
     }
     x->p.shape = (attn_shape){q.size[0], 1, 1, q.size[1], k.size[1], q.size[2], v.size[2]};
@@ -244,7 +243,7 @@ static void keras_dot(table_case *c)
     view q;
     case_attention x = {.p.score = {.scale_kind = ATTN_SCALE_VALUE, .scale = case_param(c, "scale", 1)}};
     if (strcmp(case_text(c, "score"), "q.k (no 1/sqrt(d))") != 0)
-        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        conclude(c->result, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
     else if (keras_begin(c, &x, 1, &q)) keras_compare(c, &x);
 }
 
@@ -256,13 +255,13 @@ static void keras_additive(table_case *c)
     view q;
     case_attention x = {.p.score.kind = ATTN_SCORE_ADDITIVE};
     if (!concat && strcmp(case_text(c, "score"), "sum(score_scale*tanh(q+k))") != 0) {
-        case_conclude(c, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
+        conclude(c->result, CHECK_SKIPPED, "score %.100s is not known", case_text(c, "score"));
         return;
     }
     if (!keras_begin(c, &x, concat ? case_param(c, "scale", 1) : 1, &q)) return;
     double *w = pool_take(&c->pool, q.size[2], sizeof *w);
     if (view_given(&given) && view_count(&given) != q.size[2]) {
-        case_conclude(c, CHECK_FAILED, "score_scale is no number for each channel");
+        conclude(c->result, CHECK_FAILED, "score_scale is no number for each channel");
         return;
     }
     for (int64_t n = 0; n < q.size[2]; n++)

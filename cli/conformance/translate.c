@@ -3,7 +3,6 @@
 #include "translate.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "../check/element.h"
