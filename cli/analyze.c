@@ -315,29 +315,17 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
 
 int attn_cmd_analyze(int argc, char **argv)
 {
+    static const char example[] = "attn analyze IN.safetensors";
     common_settings common = {0};
     input_settings in;
     analyze_settings settings = {0};
-    const char **ignored = need_memory(argc + 1, sizeof *ignored);
-    input_settings_init(&in, ignored);
-    const option_group groups[] = {{"Analysis", analyze_options, &settings},
-                                   {"Input", role_options(), &in},
-                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_INPUT), &in.spec},
-                                   {"All commands", common_options, &common},
-                                   {0}};
+    const option_group own[] = {{"Analysis", analyze_options, &settings}, {0}};
+    const char *path;
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
-    in.spec.seed = common.seed;
-    if (settings.gradients || states_wanted(&settings.states)) {
-        in.has_dtype = 1;
-        in.spec.dtype = SPEC_F64;
-    }
-    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
-        exit = command_fail_missing(usage.name, "input file", "attn analyze IN.safetensors");
-    if (exit < 0) {
-        attn_status status = analyze(argv[operands], &settings, &in, &common, &error);
-        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    }
-    free(ignored);
+    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
+    if (settings.gradients || states_wanted(&settings.states)) in.has_dtype = 1, in.spec.dtype = SPEC_F64;
+    if (exit < 0)
+        exit = analyze(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    input_settings_free(&in);
     return exit;
 }

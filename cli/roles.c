@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands.h"
 #include "failure.h"
 
 const role_row roles[ROLES] = {
@@ -45,13 +46,6 @@ const role_row roles[ROLES] = {
 };
 
 int role_used_by(tensor_role role, int op) { return !roles[role].ops || roles[role].ops >> op & 1; }
-
-void input_settings_init(input_settings *settings, const char **ignored)
-{
-    *settings = (input_settings){.ignored = ignored};
-    problem_init(&settings->spec);
-    ignored[0] = NULL;
-}
 
 /* "inf" and "nan" too, so that they are refused as numbers and not missed as tensors. */
 static int is_number(const char *text)
@@ -155,7 +149,8 @@ static attn_status set_tokens(void *target, const char *name, const char *value,
     return ATTN_OK;
 }
 
-const option_row *role_options(void)
+/* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
+static const option_row *role_options(void)
 {
     static option_row rows[ROLES + 10];
     for (int r = 0; r < ROLES; r++) {
@@ -173,3 +168,26 @@ const option_row *role_options(void)
     rows[ROLES + 9] = (option_row){0};
     return rows;
 }
+
+enum { OWN_GROUPS = 2 };
+
+int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, const char *example, int argc,
+                char **argv, input_settings *settings, common_settings *common, const char **path)
+{
+    option_group groups[OWN_GROUPS + 4] = {{0}};
+    int n = 0, operand;
+    *settings = (input_settings){.ignored = need_memory(argc + 1, sizeof *settings->ignored)};
+    settings->ignored[0] = NULL;
+    problem_init(&settings->spec);
+    for (; n < OWN_GROUPS && own[n].rows; n++) groups[n] = own[n];
+    groups[n++] = (option_group){"Input", role_options(), settings};
+    groups[n++] = (option_group){"Mechanism, in the words of problem strings", problem_options(words), &settings->spec};
+    groups[n] = (option_group){"All commands", common_options, common};
+    const int exit = options_begin(usage, groups, argc, argv, 1, &operand);
+    settings->spec.seed = common->seed;
+    if (exit < 0 && operand == argc && !settings->chosen[ROLE_Q]) return command_fail_missing(usage->name, "input file", example);
+    *path = exit < 0 ? argv[operand] : NULL;
+    return exit;
+}
+
+void input_settings_free(input_settings *settings) { free(settings->ignored); }

@@ -66,7 +66,7 @@ typedef struct input_settings {
     problem_spec spec;         /* options and operation; start from problem_init */
     int has_dtype;             /* 1: convert q, k and v to spec.dtype */
     const char *chosen[ROLES]; /* NULL: the name of the role, if the file has it */
-    const char **ignored;      /* names, ended by NULL; the caller's memory */
+    const char **ignored;      /* names, ended by NULL */
     int ignored_count;
     attn_rope rope;              /* of --rope; struct_size 0: none of its flags */
     attn_rope_scaling stretched; /* of --rope-scaling; struct_size 0: none */
@@ -74,10 +74,14 @@ typedef struct input_settings {
     const char *tokens;          /* a file with one token a line; NULL: from the metadata */
 } input_settings;
 
-/* ignored has room for as many names as there are words on the command line. */
-void input_settings_init(input_settings *settings, const char **ignored);
-
-/* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
-const option_row *role_options(void);
+/*
+ * How a command over the tensors of a file begins: options_begin with its `own` groups (two at most, ended by one without rows),
+ * those of the input and of its mechanism (problem_options(words)), and those of all commands.  *path is the input file; NULL where
+ * --query and the others name .npy files.  Without any the command fails, and shows `example`.  In any case settings end in
+ * input_settings_free.
+ */
+int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, const char *example, int argc,
+                char **argv, input_settings *settings, common_settings *common, const char **path);
+void input_settings_free(input_settings *settings);
 
 #endif

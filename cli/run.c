@@ -312,28 +312,17 @@ static attn_status run(const char *path, const run_settings *settings, const inp
 
 int attn_cmd_run(int argc, char **argv)
 {
+    static const char example[] = "attn run IN.safetensors -o OUT.safetensors";
     common_settings common = {0};
     input_settings in;
-    const char **ignored = need_memory(argc + 1, sizeof *ignored);
-    input_settings_init(&in, ignored);
     run_settings settings = {.spec = &in.spec};
-    const option_group groups[] = {{"Output", run_options, &settings},
-                                   {"What to write beside o", output_options, &settings.outputs},
-                                   {"Input", role_options(), &in},
-                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_OUTPUT), &in.spec},
-                                   {"All commands", common_options, &common},
-                                   {0}};
+    const option_group own[] = {
+        {"Output", run_options, &settings}, {"What to write beside o", output_options, &settings.outputs}, {0}};
+    const char *path;
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
-    in.spec.seed = common.seed;
-    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
-        exit = command_fail_missing(usage.name, "input file", "attn run IN.safetensors -o OUT.safetensors");
-    if (exit < 0 && !settings.output)
-        exit = command_fail_missing(usage.name, "output file", "attn run IN.safetensors -o OUT.safetensors");
-    if (exit < 0) {
-        attn_status status = run(argv[operands], &settings, &in, &common, &error);
-        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    }
-    free(ignored);
+    int exit = input_begin(&usage, own, FLAG_OUTPUT, example, argc, argv, &in, &common, &path);
+    if (exit < 0 && !settings.output) exit = command_fail_missing(usage.name, "output file", example);
+    if (exit < 0) exit = run(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    input_settings_free(&in);
     return exit;
 }

@@ -355,26 +355,16 @@ static attn_status top(const char *path, const top_settings *settings, const inp
 
 int attn_cmd_top(int argc, char **argv)
 {
+    static const char example[] = "attn top IN.safetensors --token it";
     common_settings common = {0};
     input_settings in;
     top_settings settings = {.count = -1};
-    const char **ignored = need_memory(argc + 1, sizeof *ignored);
-    input_settings_init(&in, ignored);
-    const option_group groups[] = {{"Links", top_options, &settings},
-                                   {"Input", role_options(), &in},
-                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_INPUT), &in.spec},
-                                   {"All commands", common_options, &common},
-                                   {0}};
+    const option_group own[] = {{"Links", top_options, &settings}, {0}};
+    const char *path;
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
-    in.spec.seed = common.seed;
-    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
-        exit = command_fail_missing(usage.name, "input file", "attn top IN.safetensors --token it");
-    if (exit < 0 && !settings.token) exit = command_fail_missing(usage.name, "token", "attn top IN.safetensors --token it");
-    if (exit < 0) {
-        attn_status status = top(argv[operands], &settings, &in, &common, &error);
-        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    }
-    free(ignored);
+    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
+    if (exit < 0 && !settings.token) exit = command_fail_missing(usage.name, "token", example);
+    if (exit < 0) exit = top(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    input_settings_free(&in);
     return exit;
 }

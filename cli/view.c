@@ -333,27 +333,17 @@ static attn_status view(const char *path, const view_settings *settings, const i
 
 int attn_cmd_view(int argc, char **argv)
 {
+    static const char example[] = "attn view IN.safetensors -o attention.html";
     common_settings common = {0};
     input_settings in;
     view_settings settings = {0};
-    const char **ignored = need_memory(argc + 1, sizeof *ignored);
-    input_settings_init(&in, ignored);
-    const option_group groups[] = {{"Page", view_options, &settings},
-                                   {"Input", role_options(), &in},
-                                   {"Mechanism, in the words of problem strings", problem_options(FLAG_INPUT), &in.spec},
-                                   {"All commands", common_options, &common},
-                                   {0}};
+    const option_group own[] = {{"Page", view_options, &settings}, {0}};
+    const char *path;
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
-    in.spec.seed = common.seed;
-    if (exit < 0 && operands == argc && !in.chosen[ROLE_Q])
-        exit = command_fail_missing(usage.name, "input file", "attn view IN.safetensors -o attention.html");
-    if (exit < 0 && !settings.output)
-        exit = command_fail_missing(usage.name, "output file", "attn view IN.safetensors -o attention.html");
-    if (exit < 0) {
-        attn_status status = view(argv[operands], &settings, &in, &common, &error);
-        exit = status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    }
-    free(ignored);
+    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
+    if (exit < 0 && !settings.output) exit = command_fail_missing(usage.name, "output file", example);
+    if (exit < 0)
+        exit = view(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    input_settings_free(&in);
     return exit;
 }
