@@ -3,7 +3,6 @@
  * layer.c - `attn layer`: an attention layer with the weights of a file, forward, backward and token by token. */
 #include "layer.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * run_linear.c - see run_linear.h. */
 #include "run_linear.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * bench.c - `attn bench`: how fast problems run, as a share of what this machine can do, measured in the same run. */
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

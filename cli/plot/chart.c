@@ -4,7 +4,6 @@
 #include "chart.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "color.h"
 

@@ -3,8 +3,6 @@
  * contour.c - see contour.h.  Marching squares: in each cell of the grid a level crosses none, two or all four of its sides. */
 #include "contour.h"
 
-#include <math.h>
-
 #include "color.h"
 
 enum { FAINT = 14 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * file.c - weights from and into named tensors, under PyTorch's names. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "named.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * latent_weights.c - counting, drawing, loading and storing the weights of multi-head latent attention. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "draw.h"

@@ -3,7 +3,6 @@
 #include "seq2seq.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "draw.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * blocks.c - block masks as lists: from a map, and BigBird's with its random blocks. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "set.h"
 

@@ -2,7 +2,6 @@
  * resize.c - a learned table of positions, brought to another number of rows. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "../common/fail.h"
 #include "attn/position.h"

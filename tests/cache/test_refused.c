@@ -2,8 +2,6 @@
  * test_refused.c - what the cache refuses, with the exact message, and that nothing was written then. */
 #include "test.h"
 
-#include <math.h>
-
 #include "attn/cache.h"
 
 typedef struct fixture {

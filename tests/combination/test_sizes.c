@@ -7,8 +7,6 @@
 
 #include "outcome.h"
 
-#include <math.h>
-
 static void check(const char *words)
 {
     static const char *const types[] = {"f32", "f64", "f16", "bf16"};

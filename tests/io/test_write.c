@@ -4,7 +4,6 @@
  */
 #include "io_test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -2,7 +2,6 @@
  *
  * test_kernels.c - every function of every kernel that this CPU can run, against plain loops.
  */
-#include <stdio.h>
 
 #include "../../src/core/base/cpu.h"
 #include "kernel_test.h"

@@ -5,8 +5,6 @@
  */
 #include "wanted.h"
 
-#include <math.h>
-
 static const attn_dtype storages[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};
 
 /* What the reference says of a drawn problem. */

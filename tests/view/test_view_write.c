@@ -7,8 +7,6 @@
 #include "encode.h"
 #include "page.h"
 
-#include <math.h>
-
 static float ones[4 * 4] = {1};
 static const view_sequence too_long[] = {{.len_q = 4, .len_k = 5}};
 static const view_sequence negative[] = {{.len_q = -1, .len_k = 4}};

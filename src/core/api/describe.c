@@ -6,7 +6,6 @@
 #include "../plan/plan.h"
 #include "../sched/threads.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define STRING_OF(x) #x

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * linear_rows.c - between the caller's tensors and the rows of features, values and states that the walks of linear attention use.
  */
-#include <math.h>
 #include <string.h>
 
 #include "../base/checked.h"
