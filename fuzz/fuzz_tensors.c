@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzz target of the file parsers: reads the input as a file, and holds what was read against what attn/io.h promises.  Built once
- * for each format; FUZZ_FILE is the name that the input pretends to have.  CONTRIBUTING and docs/io.md say how to run it.
+ * fuzz_tensors.c - fuzz target of the file parsers: reads the input as a file, and holds what was read against what attn/io.h
+ * promises.  Built once for each format; FUZZ_FILE is the name that the input pretends to have.  docs/io.md and CMakeLists.txt say
+ * how to run it.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a fuzz target over the files and folders of the command line, with any compiler: what a fuzzer once found stays found.
+ * regression.c - runs a fuzz target over the files and folders of the command line, with any compiler: what a fuzzer once found
+ * stays found.
  */
 #define _POSIX_C_SOURCE 200809L
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* What drops keys or changes scores.  Lengths, windows and offsets of every kind that rows of spec/semantics.md name. */
+/* What drops keys or changes scores.  Lengths, windows and offsets of every kind. */
 typedef enum option {
     PLAIN,
     CAUSAL,

@@ -3,8 +3,8 @@
  * seq2seq_additive.c - a decoder with additive attention learns to write a sequence backwards.  To write place i it has to look at
  * place N+1-i of the input: its weights become the other diagonal, which nobody told it.
  *
- *      seq2seq_additive [FOLDER [STEPS]]     writes loss and weights, .csv and .svg, in FOLDER (default: the current one, 400
- * steps)
+ *      seq2seq_additive [FOLDER [STEPS]]     writes loss and weights, .csv and .svg, in FOLDER (default: the current one;
+ *                                            400 steps)
  *
  * The same seed gives the same bits.  Exits with 1 if a sequence that it never saw comes out wrong. */
 #include <math.h>

@@ -36,9 +36,10 @@ typedef struct attn_cost_problem {
  *      operations   tiled, matrix   2 (D + Dv) pairs                          (both products; the softmax is not counted)
  *                   linear          2 F Dv (B Hkv Skv + B Hq Sq)              (the state, and reading it)
  *      traffic      matrix          q, k, v and o once, and the matrix written and read
- *                   tiled           q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each head,
- * or once in all where those of a head fill no more than half of M: of the order of Sq Skv D^2 / M numbers linear          q, k, v
- * and o once
+ *                   tiled           q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each
+ *                                   head, or once in all where those of a head fill no more than half of M: of the order of
+ *                                   Sq Skv D^2 / M numbers
+ *                   linear          q, k, v and o once
  */
 typedef struct attn_cost {
     double scores;              /* B Hq Sq Skv */

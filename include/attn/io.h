@@ -129,9 +129,10 @@ ATTN_API const char *attn_tensors_get_metadata(const attn_tensors *tensors, cons
  * be NULL only where the tensor has no elements.
  *
  * Returns, with the container unchanged,
- *      ATTN_ERR_ARGUMENT  NULL, a dtype that is none, a rank outside 0 .. ATTN_MAX_RANK, data misaligned for its dtype, a name that
- * is empty, not UTF-8, taken, or "__metadata__" (which the formats keep for themselves) ATTN_ERR_SHAPE     a negative size, or
- * sizes whose product overflows (zeros not counted) ATTN_ERR_MEMORY
+ *      ATTN_ERR_ARGUMENT  NULL, a dtype that is none, a rank outside 0 .. ATTN_MAX_RANK, data misaligned for its dtype, a name
+ *                         that is empty, not UTF-8, taken, or "__metadata__" (which the formats keep for themselves)
+ *      ATTN_ERR_SHAPE     a negative size, or sizes whose product overflows (zeros not counted)
+ *      ATTN_ERR_MEMORY
  */
 ATTN_API attn_status attn_tensors_add(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
                                       const void *data, attn_error *error);

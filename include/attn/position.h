@@ -155,9 +155,9 @@ ATTN_API attn_status attn_alibi_slopes(int64_t heads, attn_dtype dtype, void *sl
  * walk):
  *
  *      CLIPPED  bucket = clamp(d, -max_distance, max_distance) + max_distance;  2 max_distance + 1 buckets
- *      T5       n = |d|, and half the buckets for each direction, d < 0 (keys behind the query) the second half; or with `causal`
- * all of them for n = max(d, 0).  With N buckets for a direction and e = floor(N/2):  n if n < e, else min(N - 1, e +
- * floor(log(n/e) / log(max_distance/e) (N - e)))
+ *      T5       n = |d|, and half the buckets for each direction, d < 0 (keys behind the query) the second half; or with
+ *               `causal` all of them for n = max(d, 0).  With N buckets for a direction and e = floor(N/2):
+ *               n if n < e, else min(N - 1, e + floor(log(n/e) / log(max_distance/e) (N - e)))
  */
 typedef struct attn_distance_bias {
     size_t struct_size; /* sizeof(attn_distance_bias) */

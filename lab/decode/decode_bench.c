@@ -4,8 +4,8 @@
  * read of the same memory between the samples.
  *
  *      kernels=src/core/kernels
- *      cc -O3 -Iinclude lab/decode/decode_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c src/core/base/cpu.c
- * -lm
+ *      cc -O3 -Iinclude lab/decode/decode_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c \
+ *          src/core/base/cpu.c -lm
  *      ./a.out [kernel's name] [type] [keys] [head size] [rows]
  *
  * Environment: PIECE keys of a call (32), BLOCK keys of a block (512), FETCH how far ahead (0 nothing, 1 the next piece, 2 side by

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The container: building it and asking it.
+ * container.c - the container: building it and asking it.
  */
 #include "container.h"
 

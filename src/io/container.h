@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The container, as its readers fill it.
+ * container.h - the container, as its readers fill it.
  */
 #ifndef ATTN_IO_CONTAINER_H
 #define ATTN_IO_CONTAINER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Composes error messages.  A message has room for 240 bytes, and the end of it says the most: a long path gives way.
+ * context.c - composes error messages.  A message has room for 240 bytes, and the end of it says the most: a long path gives way.
  */
 #include "context.h"
 

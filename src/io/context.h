@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a file function needs to say what went wrong, and where: `PATH: NOUN 'NAME': what`.
+ * context.h - what a file function needs to say what went wrong, and where: `PATH: NOUN 'NAME': what`.
  */
 #ifndef ATTN_IO_CONTEXT_H
 #define ATTN_IO_CONTEXT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of element types.
+ * element.c - the table of element types.
  */
 #include "element.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Element types: what the file formats call them, and how many bytes a shape of them takes.
+ * element.h - element types: what the file formats call them, and how many bytes a shape of them takes.
  */
 #ifndef ATTN_IO_ELEMENT_H
 #define ATTN_IO_ELEMENT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading and writing files: finds the format, then leaves it the work.
+ * format.c - reading and writing files: finds the format, then leaves it the work.
  */
 #include "format.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A file format: one row of the table in format.c, and the functions of the rows.
+ * format.h - a file format: one row of the table in format.c, and the functions of the rows.
  */
 #ifndef ATTN_IO_FORMAT_H
 #define ATTN_IO_FORMAT_H

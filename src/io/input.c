@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens files for reading.
+ * input.c - opens files for reading.
  */
 #include "input.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes of a file: mapped, or read to the end where it is a pipe.
+ * input.h - the bytes of a file: mapped, or read to the end where it is a pipe.
  */
 #ifndef ATTN_IO_INPUT_H
 #define ATTN_IO_INPUT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A lint over the text, then cJSON.  cJSON by itself takes control characters for blanks, cuts strings at \u0000, reads numbers
- * as doubles, does not look at UTF-8, and recurses a thousand deep.  (Duplicate keys are found where the keys are read.)
+ * json.c - a lint over the text, then cJSON.  cJSON by itself takes control characters for blanks, cuts strings at \u0000, reads
+ * numbers as doubles, does not look at UTF-8, and recurses a thousand deep.  (Duplicate keys are found where the keys are read.)
  */
 #include "json.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * JSON that is trusted in nothing, over cJSON: what cJSON lets pass is refused here before it sees the text.
+ * json.h - JSON that is trusted in nothing, over cJSON: what cJSON lets pass is refused here before it sees the text.
  */
 #ifndef ATTN_IO_JSON_H
 #define ATTN_IO_JSON_H

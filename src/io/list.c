@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sorted lists of named things.
+ * list.c - sorted lists of named things.
  */
 #include "list.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A list of structs that begin with a `const char *` name, in byte order of it.  Readers append all and sort once, so a file of a
- * million names costs n log n whatever their order.
+ * list.h - a list of structs that begin with a `const char *` name, in byte order of it.  Readers append all and sort once, so a
+ * file of a million names costs n log n whatever their order.
  */
 #ifndef ATTN_IO_LIST_H
 #define ATTN_IO_LIST_H

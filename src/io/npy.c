@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and writes .npy.  Little-endian data in C order stays where it is; the rest is copied into that form.
+ * npy.c - reads and writes .npy.  Little-endian data in C order stays where it is; the rest is copied into that form.
  */
 #include "npy.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The .npy format (numpy.lib.format), which is also what the members of an .npz are:
+ * npy.h - the .npy format (numpy.lib.format), which is also what the members of an .npz are:
  *
  *      6 bytes      \x93 N U M P Y
  *      2 bytes      version: 1.0, 2.0 (a longer length) or 3.0 (UTF-8)

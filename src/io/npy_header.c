@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The header of .npy: parsed by recursive descent over the few forms that NumPy writes, and printed.
+ * npy_header.c - the header of .npy: parsed by recursive descent over the few forms that NumPy writes, and printed.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The .npz format: a zip archive whose members are .npy files, NAME.npy for the array NAME (numpy.savez).
+ * npz.h - the .npz format: a zip archive whose members are .npy files, NAME.npy for the array NAME (numpy.savez).
  *
  * NumPy has no place for metadata in it.  Here it is one more array, so that np.load and code that loops over the arrays go on
  * working: `__metadata__`, the UTF-8 bytes of a JSON object of strings.   json.loads(bytes(file["__metadata__"]))

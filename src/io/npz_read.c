@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads .npz over libzip, which checks the CRC of every member.  Members are unpacked into memory, stored ones too: they begin at
- * odd addresses, so that mapping them would rarely give aligned data.
+ * npz_read.c - reads .npz over libzip, which checks the CRC of every member.  Members are unpacked into memory, stored ones too:
+ * they begin at odd addresses, so that mapping them would rarely give aligned data.
  */
 #include <inttypes.h>
 #include <stdlib.h>

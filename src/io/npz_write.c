@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes .npz over libzip, which streams the tensors from where they are into our temporary file.
+ * npz_write.c - writes .npz over libzip, which streams the tensors from where they are into our temporary file.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Atomic writing.  The temporary file is made by open with O_EXCL and mode 0666, not by mkstemp, so that umask and the
+ * output.c - atomic writing.  The temporary file is made by open with O_EXCL and mode 0666, not by mkstemp, so that umask and the
  * folder's default ACL give it the permissions of any new file; its name is short, so that any legal target will do.
  */
 #include "output.h"

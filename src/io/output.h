@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A file that appears whole or not at all: opened under a temporary name in the folder of its target, then renamed.
+ * output.h - a file that appears whole or not at all: opened under a temporary name in the folder of its target, then renamed.
  */
 #ifndef ATTN_IO_OUTPUT_H
 #define ATTN_IO_OUTPUT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The .safetensors format (github.com/huggingface/safetensors, README "Format"):
+ * safetensors.h - the .safetensors format (github.com/huggingface/safetensors, README "Format"):
  *
  *      8 bytes      length of the header, little-endian
  *      header       {"__metadata__": {text: text, ...}, name: {"dtype": "F32", "shape": [2, 13], "data_offsets": [0, 104]}, ...}

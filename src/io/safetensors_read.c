@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads .safetensors.  Data stays where it is unless it is misaligned for its elements.
+ * safetensors_read.c - reads .safetensors.  Data stays where it is unless it is misaligned for its elements.
  */
 #include <inttypes.h>
 #include <stdlib.h>

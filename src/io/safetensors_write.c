@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes .safetensors.  Wider elements come first and the header is padded to 8 bytes, so that every tensor is aligned in
- * the file without a hole, and reading it back copies nothing.
+ * safetensors_write.c - writes .safetensors.  Wider elements come first and the header is padded to 8 bytes, so that every tensor
+ * is aligned in the file without a hole, and reading it back copies nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * UTF-8 and excerpts for messages.
+ * text.c - UTF-8 and excerpts for messages.
  */
 #include "text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text from files: is it UTF-8, and how it is shown in a message of one line.
+ * text.h - text from files: is it UTF-8, and how it is shown in a message of one line.
  */
 #ifndef ATTN_IO_TEXT_H
 #define ATTN_IO_TEXT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_softmax.c - the softmax family against the golden vectors of the specification (section 15), properties P4 to P6, and the
- * rulings on its edge cases (section 16: 10, 11, 19). */
+ * test_softmax.c - the softmax family against known numbers, properties P4 to P6 of docs/coverage.md, and the rulings on its
+ * edge cases (docs/rulings.md: 10, 11, 19). */
 #include "test.h"
 
 #include "attn/analysis.h"

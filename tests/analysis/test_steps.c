@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_steps.c - one attention step by step: the golden vectors of the specification (section 15), ref/, and differences. */
+ * test_steps.c - one attention step by step: known vectors, ref/, and differences. */
 #include "test.h"
 
 #include "attn/analysis.h"

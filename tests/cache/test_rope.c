@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_rope.c - rotary embedding: the vectors of ../shared/spec/mechanisms.md section 15, property P21, and what it refuses. */
+ * test_rope.c - rotary embedding: known vectors, property P21 of docs/coverage.md, and what it refuses. */
 #include "test.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# help.sh - every command explains itself, and the answers for programs have the fields that ../shared/spec/command.md fixes.
+# help.sh - every command explains itself, and the answers for programs have the fields that they may rely on.
 . tests/cli/tap.sh
 
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version

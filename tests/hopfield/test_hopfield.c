@@ -80,7 +80,7 @@ static void test_differences(void **state)
     }
 }
 
-/* Numbers of spec section 15: K = (1,0), (0,1), (.7,.7) from (.9,.1). */
+/* Known numbers: K = (1,0), (0,1), (.7,.7) from (.9,.1). */
 static void test_known(void **state)
 {
     static const float patterns[3][2] = {{1, 0}, {0, 1}, {0.7f, 0.7f}}, from[2] = {0.9f, 0.1f};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Helpers of the io tests.
+ * io_test.c - helpers of the io tests.
  */
 #include "io_test.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the io tests share: a folder of their own, whole files, and tensors whose element k is the number k (bool: k odd).
+ * io_test.h - what the io tests share: a folder of their own, whole files, and tensors whose element k is the number k (bool: k
+ * odd).
  */
 #ifndef ATTN_IO_TEST_H
 #define ATTN_IO_TEST_H

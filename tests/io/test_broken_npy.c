@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Broken .npy files, one by one, each with its exact message.
+ * test_broken_npy.c - broken .npy files, one by one, each with its exact message.
  */
 #include "io_test.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Broken .npz archives, one by one, each with its message; the archives are put together here byte by byte, so that they can lie.
+ * test_broken_npz.c - broken .npz archives, one by one, each with its message; the archives are put together here byte by byte, so
+ * that they can lie.
  */
 #include "io_test.h"
 

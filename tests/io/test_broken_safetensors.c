@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Broken .safetensors files, one by one, each with its exact message.
+ * test_broken_safetensors.c - broken .safetensors files, one by one, each with its exact message.
  */
 #include "io_test.h"
 

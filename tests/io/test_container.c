@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The container: what is put in comes out in order, and every refusal has its message.
+ * test_container.c - the container: what is put in comes out in order, and every refusal has its message.
  */
 #include "io_test.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files cut off at every byte are refused; files with any bit of the header turned are refused or read, and nothing else.  Under
- * sanitizers this says that no reader leaves its bytes.
+ * test_damage.c - files cut off at every byte are refused; files with any bit of the header turned are refused or read, and nothing
+ * else.  Under sanitizers this says that no reader leaves its bytes.
  */
 #include "io_test.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every allocation fails once, alone and with all after it: what was asked for is then refused for want of memory, nothing leaks
- * (LeakSanitizer), no file is left behind and an old one is as it was.
+ * test_fault.c - every allocation fails once, alone and with all after it: what was asked for is then refused for want of memory,
+ * nothing leaks (LeakSanitizer), no file is left behind and an old one is as it was.
  *
  * Without sanitizers malloc is replaced for the whole process, libzip and cJSON included.  Sanitizers have their own malloc, so
  * there the linker wraps the calls of libattn_io (ATTN_FAULT_WRAP), and cJSON's hook does the rest.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that NumPy and the safetensors package wrote (make_fixtures.py), and real ones where they are at hand.
+ * test_foreign.c - files that NumPy and the safetensors package wrote (make_fixtures.py), and real ones where they are at hand.
  */
 #include "io_test.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is written is read back: every type, rank and format, sizes of zero, metadata, the same bytes every time.
+ * test_round_trip.c - what is written is read back: every type, rank and format, sizes of zero, metadata, the same bytes every
+ * time.
  */
 #include "io_test.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing: a file appears whole or not at all, whatever the operating system refuses.
+ * test_write.c - writing: a file appears whole or not at all, whatever the operating system refuses.
  */
 #include "io_test.h"
 

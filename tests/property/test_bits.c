@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_bits.c - the same bits every time (properties 19 and 26 of spec/mechanisms.md, section 15; semantics.md: "same bits"): for
- * any number and kind of threads, any batch around an entry, any alignment; and other orders of summing only round differently.
+ * test_bits.c - the same bits every time (properties P19 and P26 of docs/coverage.md): for any number and kind of threads, any
+ * batch around an entry, any alignment; and other orders of summing only round differently.
  */
 #include "attend.h"
 

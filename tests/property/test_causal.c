@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_causal.c - masks by position: properties 12, 13, 14 and 18 of spec/mechanisms.md, section 15, with the counts of its
- * section 2.
+ * test_causal.c - masks by position: properties P12, P13, P14 and P18 of docs/coverage.md, and how many pairs each mask keeps.
  */
 #include "attend.h"
 

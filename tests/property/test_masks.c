@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_masks.c - the rulings of spec/semantics.md about what a query sees, a test for each row, which names it. */
+ * test_masks.c - the edge cases of what a query sees, a test for each ruling, which it quotes. */
 #include "definition.h"
 
 #include <float.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_semantics.c - the rulings of spec/semantics.md, a test for each row, which names it.  Rows with files of their own: masks
+ * test_semantics.c - the edge cases of attention, a test for each ruling, which it quotes.  Those with files of their own: masks
  * (test_masks.c), same bits (test_bits.c), and bad input (tests/unit: every message).
  */
 #include "definition.h"

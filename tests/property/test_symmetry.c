@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_symmetry.c - what attention does not depend on, and what it is linear in: properties 8, 9, 10, 15 and 17 of
- * spec/mechanisms.md, section 15, and its golden vectors.
+ * test_symmetry.c - what attention does not depend on, and what it is linear in: properties P8, P9, P10, P15 and
+ * P17 of docs/coverage.md; and numbers computed by hand.
  */
 #include "attend.h"
 
@@ -192,7 +192,7 @@ static void p17_grouped_heads(void **state)
     }
 }
 
-/* Q = [[1,0],[0,1]], K = [[1,0],[0,1],[1,1]], V = [[2,0],[0,2],[1,1]], scale 1/sqrt(2): numbers of spec/mechanisms.md. */
+/* Q = [[1,0],[0,1]], K = [[1,0],[0,1],[1,1]], V = [[2,0],[0,2],[1,1]], scale 1/sqrt(2). */
 static void golden_vectors(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_weights.c - what weights and outputs are whatever the numbers: properties 1, 2, 3, 7, 11 and 25 of spec/mechanisms.md,
- * section 15.
+ * test_weights.c - what weights and outputs are whatever the numbers: properties P1, P2, P3, P7, P11 and
+ * P25 of docs/coverage.md.
  */
 #include "attend.h"
 

@@ -361,8 +361,8 @@ typedef struct attn_bwd_kernel {
     /*
      * Additive scores: with t_ija = tanh(x_ia + y_ja) and t' its derivative, over `rows` queries and n keys,
      *
-     *      dQt[a][i] += sum_j dS_ij t' / 4      dK[j][a] += scale w_a sum_i dS_ij t'      dw[a] += sum_ij dS_ij t      (NULL:
-     * skipped)
+     *      dQt[a][i] += sum_j dS_ij t' / 4      dK[j][a] += scale w_a sum_i dS_ij t'
+     *      dw[a] += sum_ij dS_ij t              (NULL: skipped)
      *
      * dS is cleared in the lanes past rows.  additive_finish: dQt[a] *= 4 w_a, and db[a] += the sum of its rows (NULL: skipped).
      */

@@ -3,9 +3,11 @@
  * linear_backward.c - the chunked walk backward.  With a_i = scale dO_i / n_i and e_i = -a_i.o_i (0 where n_i is clamped), it is
  * the forward walk three times, with the operands exchanged:
  *
- *      chunks in order, the state S = sum_j f(k_j) v_j^T as in forward:       df(q_i) = S a_i + e_i z + sum_j (a_i.v_j + e_i)
- * f(k_j) chunks in reverse, the state R = sum_i f(q_i) a_i^T, r = sum_i e_i f(q_i): df(k_j) = R v_j + r + sum_i (a_i.v_j + e_i)
- * f(q_i) dv_j    = R^T f(k_j) + sum_i (f(q_i).f(k_j)) a_i
+ *      chunks in order, the state S = sum_j f(k_j) v_j^T as in forward:
+ *          df(q_i) = S a_i + e_i z + sum_j (a_i.v_j + e_i) f(k_j)
+ *      chunks in reverse, the state R = sum_i f(q_i) a_i^T, r = sum_i e_i f(q_i):
+ *          df(k_j) = R v_j + r + sum_i (a_i.v_j + e_i) f(q_i)
+ *          dv_j    = R^T f(k_j) + sum_i (f(q_i).f(k_j)) a_i
  *
  * R starts as the gradient of the final state and ends as that of the initial one; it serves both products, read by rows for the
  * one and by columns for the other.  With a decay, the gradient of c_t is f(q_t).df(q_t) - f(k_t).df(k_t) (Yang et al. 2023,

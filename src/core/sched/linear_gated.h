@@ -3,9 +3,10 @@
  * linear_gated.h - chunks of linear attention with a decay per channel or the delta rule.  Whatever reads the state is a reader:
  * the queries of each head of the group, and, by the delta rule, the keys themselves, which read what comes before them ("strict").
  *
- *      what reader i gets     O_i = (F_i prod_(m<=i) gate_m) S + sum_(j<=i) P_ij u_j      P_ij = sum_c F_ic k_jc prod_(j<m<=i)
- * gate_mc by the delta rule      W_i = v_i - O_i of key i, strict (j < i), and u_i = beta_i W_i; else u_i = v_i behind the chunk S
- * = diag(prod gate) S + sum_j (k_j prod_(m>j) gate_m) u_j^T
+ *      what reader i gets     O_i = (F_i prod_(m<=i) gate_m) S + sum_(j<=i) P_ij u_j
+ *                             P_ij = sum_c F_ic k_jc prod_(j<m<=i) gate_mc
+ *      by the delta rule      W_i = v_i - O_i of key i, strict (j < i), and u_i = beta_i W_i; else u_i = v_i
+ *      behind the chunk       S = diag(prod gate) S + sum_j (k_j prod_(m>j) gate_m) u_j^T
  *
  * (Yang et al. 2024, "Parallelizing linear transformers with the delta rule", section 3.2.)  Products of gates per channel run
  * along the tokens; those of one decay per head are exp of differences of sums, as in linear_chunk.h.  A denominator is a channel

@@ -3,9 +3,11 @@
  * linear_gated_backward.c - the chunks of linear_gated.h backward.  With A_i the gradient of what reader i got (of a key that
  * reads: -dW_i), and R that of the state behind the chunk, Gamma_ij = prod_(j<m<=i) gate_m:
  *
- *      du_j     = R^T k_j prod_(m>j) gate_m + sum_readers sum_i P_ij A_i       delta rule: dW_j = dv_j = beta_j du_j, dbeta_j =
- * du_j.W_j df(F_i)  = S A_i prod_(m<=i) gate_m + sum_j (A_i.u_j) k_j Gamma_ij df(k_j)  = R u_j prod_(m>j) gate_m + sum_readers
- * sum_i (A_i.u_j) F_i Gamma_ij before   R = diag(prod gate) R + sum_readers sum_i (F_i prod_(m<=i) gate_m) A_i^T
+ *      du_j     = R^T k_j prod_(m>j) gate_m + sum_readers sum_i P_ij A_i
+ *                 (delta rule: dW_j = dv_j = beta_j du_j, dbeta_j = du_j.W_j)
+ *      df(F_i)  = S A_i prod_(m<=i) gate_m + sum_j (A_i.u_j) k_j Gamma_ij
+ *      df(k_j)  = R u_j prod_(m>j) gate_m + sum_readers sum_i (A_i.u_j) F_i Gamma_ij
+ *      before     R = diag(prod gate) R + sum_readers sum_i (F_i prod_(m<=i) gate_m) A_i^T
  *
  * dW_j needs those of later keys: a triangular system, from the end.  With c_i the sum of logs up to token i of the chunk, its
  * gradient is sum_readers F_i df(F_i) - k_i df(k_i), that of the last one also R times the state behind the chunk.

@@ -12,7 +12,7 @@
  *              through softcap    X = R f' + dS f'' x',  Y = dS f'
  *              accumulate         second_K += X^T Q + Y^T Q',  second_Q += X K + Y K',  second_V += (P (S' - mu))^T dO
  *
- * kappa = dO.O' holds all that spec and ref/ call cov + eta: sum_j P (S' g + h) is dO times the sum that O' is made of.
+ * kappa = dO.O' holds all that ref/second.c calls cov + eta: sum_j P (S' g + h) is dO times the sum that O' is made of.
  */
 #include "second.h"
 
