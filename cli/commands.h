@@ -31,9 +31,6 @@ int attn_cmd_bench(int argc, char **argv);
 int attn_cmd_info(int argc, char **argv);
 int attn_cmd_explain(int argc, char **argv);
 
-/* The exit status for a failure: EXIT_UNSUPPORTED for ATTN_ERR_UNSUPPORTED, EXIT_DONE for ATTN_OK, else EXIT_USAGE. */
-int exit_status(attn_status status);
-
 /* Prints "attn COMMAND: [SUBJECT: ]MESSAGE" on standard error and returns the exit status of the error.  subject (a file, a
  * problem string) may be NULL. */
 int command_fail(const char *command, const char *subject, const attn_error *error);

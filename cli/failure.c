@@ -53,7 +53,7 @@ char *need_text(const char *text, size_t length)
     return copy;
 }
 
-int exit_status(attn_status status)
+static int exit_status(attn_status status)
 {
     return status == ATTN_OK ? EXIT_DONE : status == ATTN_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_USAGE;
 }

@@ -11,7 +11,8 @@
 
 /* ---- broadcasting over the leading axes ---- */
 
-int input_fits_leading(const attention_input *input, int rank, const int64_t *shape, int *full)
+/* 1 if the axes of `shape` are, from the last one, each 1 or the size of the input's leading axis; *full: all are that size. */
+static int fits_leading(const attention_input *input, int rank, const int64_t *shape, int *full)
 {
     *full = 1;
     for (int back = 1; back <= rank || back <= input->leading; back++) {
@@ -52,7 +53,7 @@ static attn_status read_pairs(attention_input *input, tensor_role r, const int64
         if (axis >= 4 - t->rank) have[axis] = t->shape[t->rank - 4 + axis];
         if (have[axis] != want[axis] && have[axis] != 1) fits = 0;
     }
-    if (!fits || !input_fits_leading(input, leading, t->shape, &full))
+    if (!fits || !fits_leading(input, leading, t->shape, &full))
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s does not broadcast to %.50s %s", used->path, t->name,
                        shape_text(mine, t->rank, t->shape), shape_text(theirs, 4, want), axes);
 
@@ -219,7 +220,7 @@ static attn_status read_index(attention_input *input, tensor_role r, const void 
     int full;
     attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i64", error);
     if (status != ATTN_OK) return status;
-    if (!input_fits_leading(input, t->rank, t->shape, &full))
+    if (!fits_leading(input, t->rank, t->shape, &full))
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected one number for each batch entry %.60s",
                        used->path, t->name, shape_text(mine, t->rank, t->shape), shape_text(theirs, input->leading, input->lead));
     int64_t *index = input_own(input, input->spec.shape.batch, sizeof *index);

@@ -23,9 +23,6 @@ attn_dtype input_compute_dtype(const attention_input *input);
 /* The data of a tensor in the type that is wanted: a copy where it is stored in another. */
 const void *input_convert(attention_input *input, const attn_tensor *t, attn_dtype dtype);
 
-/* 1 if the axes of `shape` are, from the last one, each 1 or the size of the input's leading axis; *full: all are that size. */
-int input_fits_leading(const attention_input *input, int rank, const int64_t *shape, int *full);
-
 /* k or v: of a float type, or i8 with its scales. */
 attn_status input_check_whole(const attention_input *input, tensor_role r, attn_error *error);
 /* Its data, and with i8 its scales in input->args; has_dtype: converted to that of the problem, quantised for int8. */

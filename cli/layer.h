@@ -71,7 +71,6 @@ extern const char layer_kind_names[]; /* "multi-head, latent, ..." */
 const layer_kind *layer_kind_named(const char *name);
 /* By the names of the weights. */
 const layer_kind *layer_kind_of(const layer_work *w);
-const attn_tensors *layer_weights_of(const layer_work *w);
 
 /* ---- layer_input.c ---- */
 attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_tensor **t, attn_error *error);

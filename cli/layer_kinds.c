@@ -10,7 +10,7 @@
 #include "input.h"
 #include "layer.h"
 
-const attn_tensors *layer_weights_of(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
+static const attn_tensors *weights_of(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
 
 static const char *prefix_of(const layer_work *w) { return w->settings->prefix ? w->settings->prefix : ""; }
 
@@ -18,7 +18,7 @@ static const attn_tensor *weight_named(const layer_work *w, const char *end)
 {
     char name[256];
     snprintf(name, sizeof name, "%s%s", prefix_of(w), end);
-    return attn_tensors_find(layer_weights_of(w), name);
+    return attn_tensors_find(weights_of(w), name);
 }
 
 /* The sizes of a matrix among the weights. */
@@ -64,7 +64,7 @@ static attn_status multi_head_load(layer_work *w, int rotated, attn_error *error
                             .attention = &w->attention};
     w->layer.head_dim_v = s->head_dim_v ? s->head_dim_v : w->layer.head_dim;
     w->width = width;
-    const attn_status status = attn_layer_load(&w->layer, layer_weights_of(w), prefix_of(w), &w->weights, error);
+    const attn_status status = attn_layer_load(&w->layer, weights_of(w), prefix_of(w), &w->weights, error);
     w->extra = status == ATTN_OK && w->weights.extra_key;
     return status;
 }
@@ -166,7 +166,7 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
                        .rope = rotary ? &w->rope : NULL,
                        .attention = &w->attention};
     w->width = output;
-    return attn_latent_load(m, layer_weights_of(w), prefix_of(w), &w->latent_weights, error);
+    return attn_latent_load(m, weights_of(w), prefix_of(w), &w->latent_weights, error);
 }
 
 static attn_status latent_count(layer_work *w, int64_t batch, int64_t len_q, int64_t len_kv, attn_error *error)
@@ -233,7 +233,7 @@ static attn_status module_load(layer_work *w, attn_score_kind score, int rotated
                                .dim_output = output,
                                .attention = &w->attention};
     w->width = output ? output : layer_width(w->context);
-    return status == ATTN_OK ? attn_seq2seq_load(&w->module, layer_weights_of(w), prefix_of(w), &w->module_weights, error) : status;
+    return status == ATTN_OK ? attn_seq2seq_load(&w->module, weights_of(w), prefix_of(w), &w->module_weights, error) : status;
 }
 
 static attn_status additive_load(layer_work *w, int rotated, attn_error *error)

@@ -163,7 +163,6 @@ attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_
 /* What score= and rel= say. */
 attn_score_kind problem_score_kind(const problem_spec *spec);
 int problem_has_w(const problem_spec *spec); /* general, metric and additive */
-int problem_is_shaw(const problem_spec *spec);
 int problem_has_relative_values(const problem_spec *spec);
 /* Rows of a relative table: 2 N + 1, or one for every distance that the lengths of the shape allow. */
 int64_t problem_relative_rows(const problem_spec *spec);

@@ -49,13 +49,12 @@ void problem_w_size(const attn_problem *problem, int64_t size[4])
     size[3] = problem_dim_k(problem);
 }
 
-int problem_is_shaw(const problem_spec *spec) { return strncmp(spec->rel, "shaw", 4) == 0; }
+static int is_shaw(const problem_spec *spec) { return strncmp(spec->rel, "shaw", 4) == 0; }
 int problem_has_relative_values(const problem_spec *spec) { return strncmp(spec->rel, "shaw-values", 11) == 0; }
 
 int64_t problem_relative_rows(const problem_spec *spec)
 {
-    const int64_t rows =
-        problem_is_shaw(spec) ? 2 * problem_after_slash(spec->rel) + 1 : spec->shape.len_q + spec->shape.len_kv - 1;
+    const int64_t rows = is_shaw(spec) ? 2 * problem_after_slash(spec->rel) + 1 : spec->shape.len_q + spec->shape.len_kv - 1;
     return rows > 1 ? rows : 1;
 }
 
@@ -132,14 +131,14 @@ static int64_t least_distance(const problem_spec *spec)
 static attn_status build_relative(const problem_spec *spec, attn_problem *p, attn_error *error)
 {
     attn_relative *r = &p->relative;
-    const int64_t most = problem_is_shaw(spec) ? problem_after_slash(spec->rel) : 0;
+    const int64_t most = is_shaw(spec) ? problem_after_slash(spec->rel) : 0;
     if (!spec->rel[0]) return ATTN_OK;
     if (most < 0 || most > (int64_t)1 << 38)
         return failure(error, ATTN_ERR_ARGUMENT, "rel=%s: the distance is within 0 and 2^38", spec->rel);
     r->keys = 1;
     r->values = problem_has_relative_values(spec);
     r->u = r->v = strcmp(spec->rel, "xl") == 0;
-    r->first = problem_is_shaw(spec) ? -most : least_distance(spec);
+    r->first = is_shaw(spec) ? -most : least_distance(spec);
     r->rows = problem_relative_rows(spec);
     r->shared = (spec->shared & SPEC_SHARED_REL) != 0;
     p->gradients.relative = spec->drel;

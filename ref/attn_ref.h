@@ -194,8 +194,6 @@ typedef struct ref_linear {
     const double *erase, *write; /* [B][Hkv][Skv][F]: the low-rank rule */
     const double *S0, *z0;       /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
 } ref_linear;
-int64_t ref_linear_features(const ref_linear *p);
-void ref_features(const ref_linear *p, const double *x, double *f);
 
 /* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL. */
 void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1);

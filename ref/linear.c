@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-int64_t ref_linear_features(const ref_linear *p) { return p->map <= REF_SOFTMAX ? p->D : p->map == REF_FAVOR ? p->M : 2 * p->M; }
+static int64_t feature_count(const ref_linear *p) { return p->map <= REF_SOFTMAX ? p->D : p->map == REF_FAVOR ? p->M : 2 * p->M; }
 
-void ref_features(const ref_linear *p, const double *x, double *f)
+static void features(const ref_linear *p, const double *x, double *f)
 {
     double sum = 0, square = 0;
     for (int64_t c = 0; c < p->D; c++) sum += exp(x[c]), square += x[c] * x[c] * p->feature_scale * p->feature_scale;
@@ -58,7 +58,7 @@ static void features_backward(const ref_linear *p, const double *x, const double
 static double gate(const ref_linear *p, int64_t head, int64_t t, int64_t c)
 {
     if (!p->log_decay) return 1;
-    int64_t count = p->decay_channels ? ref_linear_features(p) : 1;
+    int64_t count = p->decay_channels ? feature_count(p) : 1;
     return exp(p->log_decay[(head * p->Skv + t) * count + (p->decay_channels ? c : 0)]);
 }
 
@@ -76,14 +76,14 @@ static double guarded(const ref_linear *p, double n, double *slope)
 static double recalled(const double *S, const double *k, const ref_linear *p, int64_t head, int64_t t, int64_t d)
 {
     double sum = 0;
-    for (int64_t c = 0; c < ref_linear_features(p); c++) sum += k[c] * gate(p, head, t, c) * S[c * p->Dv + d];
+    for (int64_t c = 0; c < feature_count(p); c++) sum += k[c] * gate(p, head, t, c) * S[c * p->Dv + d];
     return sum;
 }
 
 /* What the state, not yet decayed, returns for the erase vector of token t. */
 static double erased(const double *S, const ref_linear *p, int64_t head, int64_t t, int64_t d)
 {
-    const int64_t F = ref_linear_features(p);
+    const int64_t F = feature_count(p);
     double sum = 0;
     for (int64_t c = 0; c < F; c++) sum += p->erase[(head * p->Skv + t) * F + c] * S[c * p->Dv + d];
     return sum;
@@ -92,7 +92,7 @@ static double erased(const double *S, const ref_linear *p, int64_t head, int64_t
 /* States before and after every token of a key head: S [Skv+1][F][Dv], z [Skv+1][F]; f [Skv][F] of its keys. */
 static void run(const ref_linear *p, int64_t head, double *f, double *S, double *z)
 {
-    const int64_t F = ref_linear_features(p), Dv = p->Dv;
+    const int64_t F = feature_count(p), Dv = p->Dv;
     for (int64_t c = 0; c < F; c++) {
         z[c] = p->z0 ? p->z0[head * F + c] : 0;
         for (int64_t d = 0; d < Dv; d++) S[c * Dv + d] = p->S0 ? p->S0[(head * F + c) * Dv + d] : 0;
@@ -100,7 +100,7 @@ static void run(const ref_linear *p, int64_t head, double *f, double *S, double 
     for (int64_t t = 0; t < p->Skv; t++) {
         const double *k = f + t * F, *v = p->V + (head * p->Skv + t) * Dv, *before = S + t * F * Dv;
         double *after = S + (t + 1) * F * Dv;
-        ref_features(p, p->K + (head * p->Skv + t) * p->D, f + t * F);
+        features(p, p->K + (head * p->Skv + t) * p->D, f + t * F);
         for (int64_t d = 0; d < Dv; d++) {
             double u = v[d];
             if (p->beta) u = p->beta[head * p->Skv + t] * (v[d] - recalled(before, k, p, head, t, d));
@@ -119,7 +119,7 @@ typedef struct one_head {
 
 static one_head head_open(const ref_linear *p)
 {
-    const size_t F = (size_t)ref_linear_features(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
+    const size_t F = (size_t)feature_count(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
     one_head h = {calloc(n * F, sizeof(double)), calloc(n * F * Dv, sizeof(double)), calloc(n * F, sizeof(double)),
                   calloc(F, sizeof(double)),     calloc(F * Dv, sizeof(double)),     calloc(F, sizeof(double)),
                   calloc(n * F, sizeof(double)), calloc(n * Dv, sizeof(double)),     calloc(F, sizeof(double))};
@@ -134,14 +134,14 @@ static void head_close(one_head *h)
 
 void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1)
 {
-    const int64_t F = ref_linear_features(p), Dv = p->Dv;
+    const int64_t F = feature_count(p), Dv = p->Dv;
     one_head h = head_open(p);
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {
         run(p, head, h.f, h.S, h.z);
         for (int64_t row = 0; row < p->Hq / p->Hkv * p->Sq; row++) {
             const int64_t i = row % p->Sq, index = head * (p->Hq / p->Hkv) * p->Sq + row, at = p->causal ? i + 1 : p->Skv;
             double slope;
-            ref_features(p, p->Q + index * p->D, h.q);
+            features(p, p->Q + index * p->D, h.q);
             n[index] = 0;
             for (int64_t c = 0; c < F; c++) n[index] += p->scale * h.q[c] * h.z[at * F + c];
             for (int64_t d = 0; d < Dv; d++) {
@@ -162,9 +162,9 @@ void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, d
 static void query_backward(const ref_linear *p, const ref_linear_gradients *g, one_head *h, int64_t index, const double *S,
                            const double *z)
 {
-    const int64_t F = ref_linear_features(p), Dv = p->Dv;
+    const int64_t F = feature_count(p), Dv = p->Dv;
     double n = 0, slope, e = 0;
-    ref_features(p, p->Q + index * p->D, h->q);
+    features(p, p->Q + index * p->D, h->q);
     for (int64_t c = 0; c < F; c++) n += p->scale * h->q[c] * z[c], h->dq[c] = 0;
     const double guard = guarded(p, n, &slope);
     for (int64_t d = 0; d < Dv; d++) {
@@ -186,7 +186,7 @@ static void query_backward(const ref_linear *p, const ref_linear_gradients *g, o
 /* One key: from the gradient of the state after it to that before it. */
 static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one_head *h, int64_t head, int64_t t)
 {
-    const int64_t F = ref_linear_features(p), Dv = p->Dv, index = head * p->Skv + t, count = p->decay_channels ? F : 1;
+    const int64_t F = feature_count(p), Dv = p->Dv, index = head * p->Skv + t, count = p->decay_channels ? F : 1;
     const double *k = h->f + t * F, *v = p->V + index * Dv, *S = h->S + t * F * Dv, *z = h->z + t * F;
     double *dk = h->dk;
     for (int64_t c = 0; c < F; c++) dk[c] = h->dz[c];
@@ -232,7 +232,7 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
 
 void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
 {
-    const int64_t F = ref_linear_features(p), Dv = p->Dv, group = p->Hq / p->Hkv;
+    const int64_t F = feature_count(p), Dv = p->Dv, group = p->Hq / p->Hkv;
     one_head h = head_open(p);
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {
         run(p, head, h.f, h.S, h.z);

@@ -118,7 +118,8 @@ double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of
     return s;
 }
 
-double sink_of(const ref_problem *p, const row *r)
+/* The sink of the row's head; -infinity without one. */
+static double sink_of(const ref_problem *p, const row *r)
 {
     if (p->normaliser == REF_BY_SOFTMAX_ONE) return 0;
     return p->sink ? p->sink[r->h] : -INFINITY;

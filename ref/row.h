@@ -44,9 +44,6 @@ int row_is_uniform(const ref_problem *p, const row *r);
 /* The score of key j, which must be visible; *slope_of_cap (may be NULL) = the derivative of softcap and modifier there. */
 double row_score(const ref_problem *p, const row *r, int64_t j, double *slope_of_cap);
 
-/* The sink of the row's head; -infinity without one. */
-double sink_of(const ref_problem *p, const row *r);
-
 /* Scores and weights of all keys [Skv]; returns lse. */
 double row_weights(const ref_problem *p, const row *r, double *s, double *w);
 

@@ -14,20 +14,9 @@ static const char *const plants[] = {"none", "q", "k", "v", "bias", NULL};
 static const char *const memories[] = {"dense", "padded", "backward", "broadcast", "mixed", NULL};
 static const char *const indexes[] = {"i64", "i32", NULL};
 
-static const case_word words[] = {
-    {"fill", "KIND", "numbers: normal, uniform, huge, equal, onehot, zero, denormal, rising, falling or spread"},
-    {"poison", "KIND", "what lies where no query looks: nan, inf, ones (all bits set) or signal (a signalling NaN)"},
-    {"plant", "TENSOR", "a few NaN in kept places of q, k, v or bias, which must arrive"},
-    {"memory", "KIND", "dense, padded, backward, broadcast or mixed strides"},
-    {"ktype", "TYPE", "storage of k where it is not that of q; vtype, otype the same"},
-    {"vtype", "TYPE", "storage of v"},
-    {"otype", "TYPE", "storage of o"},
-    {"biastype", "TYPE", "storage of the bias"},
-    {"index", "TYPE", "lengths and offsets as i32 or i64"},
-};
+/* `attn check --help` says what they mean. */
+static const char *const words[] = {"fill", "poison", "plant", "memory", "ktype", "vtype", "otype", "biastype", "index"};
 enum { WORDS = sizeof words / sizeof *words };
-
-const case_word *case_word_at(int index) { return index >= 0 && index < WORDS ? &words[index] : NULL; }
 
 static attn_status choose(const char *name, const char *value, const char *const *choices, int *chosen, attn_error *error)
 {
@@ -93,7 +82,7 @@ static attn_status set(check_case *c, int word, const char *value, attn_error *e
 static int find(const char *word, size_t length)
 {
     for (int i = 0; i < WORDS; i++)
-        if (strlen(words[i].name) == length && memcmp(words[i].name, word, length) == 0) return i;
+        if (strlen(words[i]) == length && memcmp(words[i], word, length) == 0) return i;
     return -1;
 }
 
@@ -111,7 +100,7 @@ attn_status case_parse(const char *text, check_case *c, attn_error *error)
             strncat(rest, at, length);
         } else {
             char value[32];
-            if (given[word]++) return failure(error, ATTN_ERR_ARGUMENT, "%s is given twice", words[word].name);
+            if (given[word]++) return failure(error, ATTN_ERR_ARGUMENT, "%s is given twice", words[word]);
             snprintf(value, sizeof value, "%.*s", (int)(length - name - 1), at + name + 1);
             const attn_status status = set(c, word, value, error);
             if (status != ATTN_OK) return status;

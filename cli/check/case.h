@@ -52,16 +52,6 @@ typedef struct check_case {
     int index32;                          /* 1: lengths and offsets are i32 */
 } check_case;
 
-/* One word of a check, beside those of problem_word_at. */
-typedef struct case_word {
-    const char *name;
-    const char *argument;
-    const char *help;
-} case_word;
-
-/* Word number `index`; NULL past the last. */
-const case_word *case_word_at(int index);
-
 /* As problem_parse and problem_print. */
 attn_status case_parse(const char *text, check_case *c, attn_error *error);
 size_t case_print(const check_case *c, char *text, size_t size);

@@ -143,7 +143,7 @@ void element_gather(const void *base, const attn_layout *layout, const int64_t s
                     *dst++ = element_read(layout->dtype, (const char *)base + (b * s[0] + h * s[1] + t * s[2] + c * s[3]) * bytes);
 }
 
-void layout_packed(const attn_layout *layout, const int64_t size[4], int64_t stride[4])
+static void packed_strides(const attn_layout *layout, const int64_t size[4], int64_t stride[4])
 {
     const int64_t token_first[4] = {0, size[3], size[1] * size[3], 1};
     const int64_t *given = layout->stride;
@@ -155,7 +155,7 @@ void element_gather_packed(const void *base, const attn_layout *layout, const in
 {
     const int64_t bytes = (int64_t)attn_dtype_size(layout->dtype);
     int64_t s[4];
-    layout_packed(layout, size, s);
+    packed_strides(layout, size, s);
     for (int64_t b = 0; b < size[0]; b++)
         for (int64_t h = 0; h < size[1]; h++)
             for (int64_t t = 0; t < size[2]; t++)

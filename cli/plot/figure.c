@@ -21,7 +21,8 @@ void figure_begin(figure *f)
     if (!f->out) (void)need_memory(INT64_MAX, sizeof(double)); /* ends the program, as for all memory */
 }
 
-void figure_reach(figure *f, double right, double bottom)
+/* Tells that something reaches so far. */
+static void reach(figure *f, double right, double bottom)
 {
     if (right > f->right) f->right = right;
     if (bottom > f->bottom) f->bottom = bottom;
@@ -41,12 +42,13 @@ void figure_place(figure *f, double width, double height, double *x, double *y)
     *y = f->y;
     f->x += width + GAP;
     if (height > f->row) f->row = height;
-    figure_reach(f, *x + width, *y + height);
+    reach(f, *x + width, *y + height);
 }
 
 /* ---- text ---- */
 
-void figure_escape(FILE *out, const char *text)
+/* Text with what XML reserves escaped; bytes that are not UTF-8 become U+FFFD. */
+static void escape(FILE *out, const char *text)
 {
     for (const char *at = text; *at;) {
         const uint32_t code = view_code_point(&at);
@@ -76,16 +78,16 @@ void figure_text(figure *f, const char *class, double x, double y, const char *f
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     fprintf(f->out, "<text class=\"%s\" x=\"%.2f\" y=\"%.2f\">", class, x, y);
-    figure_escape(f->out, text);
+    escape(f->out, text);
     fputs("</text>\n", f->out);
     const double width = figure_text_width(text);
-    figure_reach(f, strstr(class, "end") ? x : strstr(class, "middle") || strstr(class, "cell") ? x + width / 2 : x + width, y + 4);
+    reach(f, strstr(class, "end") ? x : strstr(class, "middle") || strstr(class, "cell") ? x + width / 2 : x + width, y + 4);
 }
 
 void figure_turned_text(figure *f, const char *class, double x, double y, double degrees, const char *text)
 {
     fprintf(f->out, "<text class=\"%s\" transform=\"translate(%.2f %.2f) rotate(%g)\">", class, x, y, -degrees);
-    figure_escape(f->out, text);
+    escape(f->out, text);
     fputs("</text>\n", f->out);
 }
 
@@ -103,7 +105,7 @@ static void put_hover(figure *f, const char *element, const char *hover)
         return;
     }
     fputs("><title>", f->out);
-    figure_escape(f->out, hover);
+    escape(f->out, hover);
     fprintf(f->out, "</title></%s>\n", element);
 }
 
@@ -122,7 +124,7 @@ void figure_dot(figure *f, const char *class, double x, double y, double radius,
 void figure_group(figure *f, const char *class, const char *name)
 {
     fprintf(f->out, "<g class=\"%s\" data-name=\"", class);
-    figure_escape(f->out, name);
+    escape(f->out, name);
     fputs("\">\n", f->out);
 }
 
@@ -164,7 +166,7 @@ static void write_svg(FILE *out, const figure *f, const figure_words *words, dou
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
             "aria-labelledby=\"attn-title\">\n<title id=\"attn-title\">",
             width, height, width, height);
-    figure_escape(out, words->title);
+    escape(out, words->title);
     fputs("</title>\n<style nonce=\"attn\">", out);
     color_write_rules(out);
     fprintf(out, "</style>\n<rect class=\"paper\" width=\"%.0f\" height=\"%.0f\"/>\n", width, height);
@@ -180,7 +182,7 @@ attn_status figure_write(figure *f, const figure_words *words, const char *path,
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     figure_text(f, "title", MARGIN, 34, "%s", words->title);
-    figure_reach(f, MARGIN + 1.5 * figure_text_width(words->title), 40);
+    reach(f, MARGIN + 1.5 * figure_text_width(words->title), 40);
     if (words->about) figure_text(f, "quiet", MARGIN, 54, "%s", words->about);
     double below = f->bottom + GAP;
     if (words->note) below = write_note(f, words->note, below, f->right - MARGIN > 500 ? f->right - MARGIN : 500);
@@ -192,7 +194,7 @@ attn_status figure_write(figure *f, const figure_words *words, const char *path,
     }
     if (html) {
         fputs(page_head, out);
-        figure_escape(out, words->title);
+        escape(out, words->title);
         fputs("</title>\n</head>\n<body>\n", out);
     }
     write_svg(out, f, words, f->right + MARGIN, below);

@@ -49,11 +49,7 @@ void figure_dot(figure *f, const char *class, double x, double y, double radius,
 /* Opens and closes a group with a name for programs: <g class="CLASS" data-name="NAME">. */
 void figure_group(figure *f, const char *class, const char *name);
 void figure_group_end(figure *f);
-/* Text with what XML reserves escaped; bytes that are not UTF-8 become U+FFFD. */
-void figure_escape(FILE *out, const char *text);
 /* How wide a text is, about. */
 double figure_text_width(const char *text);
-/* Tells that something reaches so far. */
-void figure_reach(figure *f, double right, double bottom);
 
 #endif

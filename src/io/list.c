@@ -10,7 +10,7 @@
 
 static const char *item_name(const void *item) { return *(const char *const *)item; }
 
-const char *attn_io_list_name(const attn_io_list *list, size_t i) { return item_name(list->items[i]); }
+static const char *name_at(const attn_io_list *list, size_t i) { return item_name(list->items[i]); }
 
 size_t attn_io_list_search(const attn_io_list *list, const char *name, bool *found)
 {
@@ -18,7 +18,7 @@ size_t attn_io_list_search(const attn_io_list *list, const char *name, bool *fou
     *found = false;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int order = strcmp(attn_io_list_name(list, middle), name);
+        int order = strcmp(name_at(list, middle), name);
         if (order == 0) *found = true;
         if (order < 0) low = middle + 1;
         else high = middle;
@@ -50,6 +50,6 @@ const char *attn_io_list_sort(attn_io_list *list)
 {
     if (list->count > 1) qsort(list->items, list->count, sizeof *list->items, compare);
     for (size_t i = 1; i < list->count; i++)
-        if (!compare(&list->items[i - 1], &list->items[i])) return attn_io_list_name(list, i);
+        if (!compare(&list->items[i - 1], &list->items[i])) return name_at(list, i);
     return NULL;
 }

@@ -15,9 +15,6 @@ typedef struct attn_io_list {
     size_t capacity;
 } attn_io_list;
 
-/* The name of item number i. */
-const char *attn_io_list_name(const attn_io_list *list, size_t i);
-
 /* Where an item of this name is, or would be inserted; *found tells which. */
 size_t attn_io_list_search(const attn_io_list *list, const char *name, bool *found);
 

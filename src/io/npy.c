@@ -128,7 +128,7 @@ attn_status attn_io_npy_check_dtype(const attn_io_context *context, const attn_t
                         attn_dtype_name(tensor->dtype));
 }
 
-bool attn_io_npy_recognize(const unsigned char *bytes, size_t size)
+static bool recognize(const unsigned char *bytes, size_t size)
 {
     return size >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
 }
@@ -167,4 +167,4 @@ static attn_status write_file(const attn_io_context *context, const attn_tensors
 }
 
 const attn_io_format attn_io_npy = {
-    .extension = ".npy", .recognize = attn_io_npy_recognize, .read = read_file, .check = check, .write = write_file};
+    .extension = ".npy", .recognize = recognize, .read = read_file, .check = check, .write = write_file};

@@ -29,8 +29,6 @@ enum { ATTN_IO_NPY_PREAMBLE = 384 };
 /* Everything before the data, of version 1.0, as NumPy writes it; returns its size, a multiple of 64.  Not for bf16. */
 size_t attn_io_npy_print_preamble(char buffer[ATTN_IO_NPY_PREAMBLE], const attn_tensor *tensor);
 
-bool attn_io_npy_recognize(const unsigned char *bytes, size_t size);
-
 /* Appends the array in `bytes` as a tensor of this name.  `owned` is NULL or the allocation that bytes begins; it is taken over,
  * also on failure. */
 attn_status attn_io_npy_append(const attn_io_context *context, const char *name, const unsigned char *bytes, size_t size,

@@ -21,8 +21,6 @@ typedef struct module {
 attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *error);
 /* Fills in w.  needed: those that the module has must be there, but for the bias. */
 attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int needed, attn_error *error);
-/* Rows and columns; rows 0: the module has none; columns 0: a vector. */
-void module_shape(const module *m, int i, int64_t *rows, int64_t *columns);
 /* Bytes of [context; state] and of y, of all rows; 0 where the output is the context. */
 attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error);
 /* Weights, or gradients, of the layer between. */

@@ -8,7 +8,8 @@
 #include "draw.h"
 #include "named.h"
 
-void module_shape(const module *m, int i, int64_t *rows, int64_t *columns)
+/* Rows and columns; rows 0: the module has none; columns 0: a vector. */
+static void shape_of(const module *m, int i, int64_t *rows, int64_t *columns)
 {
     const int general = m->score == ATTN_SCORE_GENERAL;
     const int64_t all[MODULE_TENSORS][2] = {[SCORE_WEIGHT] = {general ? m->state : m->hidden, general ? m->memory : 0},
@@ -102,7 +103,7 @@ attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int need
     void *const all[MODULE_TENSORS] = {weights->w, weights->state, weights->memory, weights->bias, weights->combine};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
-        module_shape(m, i, &rows, &columns);
+        shape_of(m, i, &rows, &columns);
         CHECK(rows || !all[i], ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is given, and the module has none", what, names[i]);
         CHECK(all[i] || !needed || !rows || i == HIDDEN_BIAS, ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is NULL", what, names[i]);
         m->w[i] = all[i];
@@ -136,7 +137,7 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_wei
     counts->parameters = 0;
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
-        module_shape(&m, i, &rows, &columns);
+        shape_of(&m, i, &rows, &columns);
         if (i != HIDDEN_BIAS || m.w[i]) counts->parameters += rows * (columns ? columns : 1);
     }
     int64_t joined, output;
@@ -156,7 +157,7 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
-        module_shape(&m, i, &rows, &columns);
+        shape_of(&m, i, &rows, &columns);
         const int vector = columns == 0; /* a row of one matrix */
         const double in = (double)(vector ? rows : columns), out = (double)(vector ? 1 : rows);
         for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++)
@@ -178,7 +179,7 @@ attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_tensors *ten
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
-        module_shape(&m, i, &rows, &columns);
+        shape_of(&m, i, &rows, &columns);
         if (rows) TRY(named_find(&of_type, tensors, prefix, file_names[i], rows, columns, i != HIDDEN_BIAS, &m.w[i], error));
     }
     *weights = (attn_seq2seq_weights){sizeof *weights, m.w[0], m.w[1], m.w[2], m.w[3], m.w[4]};
@@ -196,7 +197,7 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         char *to;
-        module_shape(&m, i, &rows, &columns);
+        shape_of(&m, i, &rows, &columns);
         if (!m.w[i]) continue;
         TRY(named_add(&of_type, tensors, prefix, file_names[i], rows, columns, &to, error));
         memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1)) * attn_dtype_size(m.dtype));

@@ -38,8 +38,6 @@ static const kind_row kinds[] = {
 /* Beyond this, sums of sizes and positions might overflow. */
 static const int64_t MOST = INT64_MAX / 8;
 
-const char *attn_pattern_kind_name(attn_pattern_kind kind) { return kinds[kind].name; }
-
 static attn_status check_documents(const attn_pattern *p, const char *name, const int64_t *lengths, int64_t length,
                                    attn_error *error)
 {
@@ -215,7 +213,7 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
           "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
     CHECK(!set->dense, ATTN_ERR_UNSUPPORTED,
           "pattern %d (%s) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean",
-          set->dense, attn_pattern_kind_name(set->rules[set->dense - 1].pattern.kind));
+          set->dense, kinds[set->rules[set->dense - 1].pattern.kind].name);
 
     const attn_mask *own = &set->mask;
     m->causal |= own->causal;

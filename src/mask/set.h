@@ -32,9 +32,6 @@ struct attn_pattern_set {
     int dense; /* the number of the pattern that needs a mask of len_q x len_kv, counted from 1; 0: none */
 };
 
-/* "global-local": what messages call it. */
-const char *attn_pattern_kind_name(attn_pattern_kind kind);
-
 /* 1 if query i sees key j by one rule. */
 int attn_rule_sees(const attn_pattern_set *set, const rule *r, int64_t i, int64_t j);
 

@@ -295,7 +295,8 @@ attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error)
     return attn_tensor_list_resolve(tensors, tensor_table(problem, NULL, tensors), error);
 }
 
-attn_status attn_tensor_list_check(const attn_tensor_row *tensors, int count, attn_error *error)
+/* No pointer of a table is NULL or badly aligned, and no output is the same pointer as another tensor. */
+static attn_status check_list(const attn_tensor_row *tensors, int count, attn_error *error)
 {
     for (int i = 0; i < count; i++) {
         const tensor *t = &tensors[i];
@@ -315,5 +316,5 @@ attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_
 {
     tensor tensors[TENSORS];
     attn_problem copy = *problem; /* the table points into it */
-    return attn_tensor_list_check(tensors, tensor_table(&copy, args, tensors), error);
+    return check_list(tensors, tensor_table(&copy, args, tensors), error);
 }

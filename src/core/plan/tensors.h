@@ -23,9 +23,6 @@ typedef struct attn_tensor_row {
 /* Types and strides of every tensor of a table: defaults filled in, rules checked, byte extents known to fit. */
 attn_status attn_tensor_list_resolve(attn_tensor_row *tensors, int count, attn_error *error);
 
-/* No pointer of a table is NULL or badly aligned, and no output is the same pointer as another tensor. */
-attn_status attn_tensor_list_check(const attn_tensor_row *tensors, int count, attn_error *error);
-
 /* Types and strides of every tensor that the problem uses: defaults filled in, rules checked, byte extents known to fit. */
 attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error);
 
