@@ -70,13 +70,12 @@ static void want_forward(combination *c, outcome *out)
     c->problem.want.lse = 1;
     if (out->bare) return;
     double *S = array(p->B * p->Hq * p->Sq * p->Skv), *P = array(p->B * p->Hq * p->Sq * p->Skv);
-    bounds b;
     ref_forward(p, o->exact, lse->exact, S, P);
-    bounds_make_forward(&b, p);
-    copy(o, NULL, b.o);
+    ref_bounds b = bounds_of_forward(p, combination_compute(c), out->unit);
+    copy(o, NULL, b.O);
     copy(lse, NULL, b.lse);
     if (c->statistics) outcome_want_statistics(c, out, S, P, lse->exact, b.lse);
-    bounds_free(&b);
+    ref_bounds_free(&b);
     free(S), free(P);
 }
 
@@ -107,22 +106,22 @@ static void want_backward(combination *c, outcome *out)
                        .dbias_table = p->bias_table ? array(size_of(c->bias_table.shape)) : NULL};
     if (c->ref.normaliser >= REF_BY_SIGMOID) g.dlse = NULL; /* whose lse is no function of the scores */
     const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
-    bounds b = {0};
+    ref_bounds b = {0};
     if (!out->bare) {
         ref_backward(p, &g);
-        bounds_make_backward(&b, p, &sizes, combination_storage_unit(c) / out->unit);
+        b = bounds_of_backward(p, &sizes, combination_compute(c), out->unit, combination_storage_unit(c));
     }
 
     want->lse = g.dlse != NULL;
     want->scale = 1;
-    copy(outcome_add(out, "grad_q", combination_like(&c->q), &a->grad_q, &want->grad_q), g.dQ, b.q);
-    copy(outcome_add(out, "grad_k", combination_like(&c->k), &a->grad_k, &want->grad_k), g.dK, b.k);
-    copy(outcome_add(out, "grad_v", combination_like(&c->v), &a->grad_v, &want->grad_v), g.dV, b.v);
+    copy(outcome_add(out, "grad_q", combination_like(&c->q), &a->grad_q, &want->grad_q), g.dQ, b.Q);
+    copy(outcome_add(out, "grad_k", combination_like(&c->k), &a->grad_k, &want->grad_k), g.dK, b.K);
+    copy(outcome_add(out, "grad_v", combination_like(&c->v), &a->grad_v, &want->grad_v), g.dV, b.V);
     copy(outcome_add(out, "grad_scale", numbers(c, 1), &a->grad_scale, NULL), g.dscale, b.scale);
     if ((want->bias = c->problem.bias.additive)) {
         output *bias = outcome_add(out, "grad_bias", like_bias(c), &a->grad_bias, &want->grad_bias);
         reduce(g.dS, pairs, bias->got.shape, bias->exact);
-        reduce(b.bias, pairs, bias->got.shape, bias->bound);
+        reduce(b.S, pairs, bias->got.shape, bias->bound);
     }
     if ((want->slopes = c->problem.bias.alibi != ATTN_ALIBI_NONE)) {
         int each = c->problem.bias.alibi == ATTN_ALIBI_BATCH_HEAD;
@@ -135,7 +134,7 @@ static void want_backward(combination *c, outcome *out)
     if ((want->w = p->W != NULL)) {
         tensor like = c->w;
         like.layout.dtype = combination_compute(c);
-        copy(outcome_add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.w);
+        copy(outcome_add(out, "grad_w", combination_like(&like), &a->grad_w, &want->grad_w), g.dW, b.W);
     }
     if ((want->relative = p->relative_keys || p->relative_values)) {
         const struct {
@@ -182,7 +181,7 @@ static void want_backward(combination *c, outcome *out)
                      g.drelative_u,
                      g.drelative_v};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-    bounds_free(&b);
+    ref_bounds_free(&b);
 }
 
 /* What flows in along the tangents that the problem says are given. */
