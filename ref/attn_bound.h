@@ -17,6 +17,9 @@
  * values, with term (i, j) 2 a_i u times as large in forward mode and backward, and 3 a_i u times in the second order.  Weights
  * below the smallest normal number may be lost whole.
  *
+ * Where kernels take what is below `flushed` for 0, a score may lose scale (sum_c |q_c| + |k_jc| + 1) flushed by that, and dO . v
+ * the same with their sizes: over u, these are added to e_ij and to |dO| . |v|.
+ *
  * Weights that are a function of their own score alone: the sigmoid's have the error of the score, and their gradient no mean to
  * take off.  ReLU's error is the score's own, so a weight counts as (1 + |score|) over the keys that the query sees; and where the
  * score is nearer to 0 than its error, its gradient may be there or not.
@@ -49,9 +52,10 @@ void ref_gradient_size(const ref_problem *sizes, const ref_gradients *G, int64_t
 
 /* The arithmetic of a kernel. */
 typedef struct ref_arithmetic {
-    double unit;          /* u: half the distance from 1 to the next number */
-    double normal;        /* the smallest normal number */
-    double denormal;      /* the smallest number above 0 */
+    double unit;     /* u: half the distance from 1 to the next number */
+    double normal;   /* the smallest normal number */
+    double denormal; /* the smallest number above 0 */
+    double flushed;  /* below this, what a product with a query, a key, a value or dO takes and gives counts as 0; 0: nothing */
     const double *O_lost; /* [B][Hq][Sq][Dv]: what O lost when it was stored in fewer bits; NULL: nothing */
     /* Of ref_problem.modify: |f(s)| <= |s| + shift, and an error of s is one of its slope, relative, of `bend` times that. */
     double modifier_bend, modifier_shift;

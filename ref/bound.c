@@ -36,11 +36,20 @@ typedef struct line {
     double floor; /* what any term may lose */
 } line;
 
+/* What a product of two rows may lose where small numbers count as 0, in rounding units: a factor of a term, and each sum. */
+static double size_of_flushed(const ref_arithmetic *a, const double *x, const double *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n && a->flushed > 0; c++) sum += fabs(x[c]) + fabs(y[c]) + 1;
+    return a->flushed / a->unit * sum;
+}
+
 static double size_of_raw(const line *r, int64_t j) { return ref_score_size(r->sizes, r->at.b, r->at.h, r->at.i, j); }
 
 static double size_of_score(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t j)
 {
     double size = (double)(ref_score_roundings(p) + 2) * r->scale * size_of_raw(r, j);
+    size += r->scale * size_of_flushed(a, r->at.q, r->at.K + j * dim_k(p), p->kind == REF_DOT ? p->D : 0);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->modify) size = (1 + a->modifier_bend) * size + a->modifier_shift;
     if (p->bias) size += fabs(p->bias[r->at.index * p->Skv + j]);
@@ -50,9 +59,9 @@ static double size_of_score(const ref_problem *p, const line *r, const ref_arith
 }
 
 /* |dO| . |v|, with its row of the table */
-static double size_of_product(const line *r, const double *dO, int64_t j)
+static double size_of_product(const line *r, const ref_arithmetic *a, const double *dO, int64_t j)
 {
-    double sum = 0;
+    double sum = size_of_flushed(a, dO, r->at.V + j * r->sizes->Dv, r->sizes->Dv);
     for (int64_t c = 0; c < r->sizes->Dv; c++) sum += fabs(dO[c]) * row_value(r->sizes, &r->value, j, c);
     return sum;
 }
@@ -109,7 +118,7 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
                               .drelative_v = b->relative_v};
     double delta = alone ? 0 : r->lost / (2 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
     for (int64_t j = 0; j < p->Skv && !alone; j++)
-        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * size_of_product(r, dO, j);
+        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * size_of_product(r, a, dO, j);
     if (p->sink && r->lse > -INFINITY) b->sink[r->at.h] += (2 * r->error * exp(p->sink[r->at.h] - r->lse) + r->normal) * delta;
     for (int64_t j = 0; j < p->Skv; j++) {
         const int64_t key = r->key_head * p->Skv + j, distance = r->at.position - j;
@@ -121,7 +130,7 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
             if (p->relative_values) b->relative_values[relative_row(p, &r->at, j) * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
         }
         if (!sees) continue; /* an empty row weighs all keys alike */
-        const double g = z != 0 ? z * size_of_product(r, dO, j) : 0, dS = w * (g + delta) + undecided(p, r, a, j) * g;
+        const double g = z != 0 ? z * size_of_product(r, a, dO, j) : 0, dS = w * (g + delta) + undecided(p, r, a, j) * g;
         b->S[i * p->Skv + j] = dS + r->floor;
         b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)distance) + r->floor;
         if (p->bias_table) b->bias_table[bias_table_at(p, r->at.h, distance)] += dS + r->floor;

@@ -27,9 +27,12 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
                          .block_kv = block_kv};
 }
 
-double bound_lost(const bound_model *model, double sum_q, double sum_k, double sum_qk)
+double bound_lost(const bound_model *model, double scale, double sum_q, double sum_k, double sum_qk)
 {
-    return model->denormal * ((model->whole ? sum_q : 0) + sum_k + sum_qk + (double)(model->dim_qk + model->whole));
+    const double dim = (double)model->dim_qk;
+    double lost = model->denormal * ((model->whole ? sum_q : 0) + sum_k + sum_qk + dim + model->whole);
+    if (model->bf16) lost += model->normal * (sum_q + fabs(scale) * (sum_k + dim)); /* of a factor, and of each sum on the way */
+    return lost;
 }
 
 double bound_cut(const bound_model *model, double most_q, double sum_k)

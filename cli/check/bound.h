@@ -25,6 +25,7 @@ typedef struct bound_model {
     int dropout;      /* 1: weights are scaled by what dropout keeps of them */
     int whole;        /* 1: keys or values are whole numbers times a scale */
     int digits;       /* 1: and queries and weights may be cut to whole numbers too */
+    int bf16;         /* 1: queries and keys are bf16, and may be multiplied as such, where numbers below `normal` count as 0 */
     int bands;        /* 1: values have a part by distance, which is summed in bands of keys */
     attn_normaliser normaliser;
     double shift; /* of the sigmoid */
@@ -45,7 +46,7 @@ typedef struct bound_row {
 } bound_row;
 
 /* sum_q is |scale| sum_c |q_c|, sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
-double bound_lost(const bound_model *model, double sum_q, double sum_k, double sum_qk);
+double bound_lost(const bound_model *model, double scale, double sum_q, double sum_k, double sum_qk);
 /* What it loses, besides, where the query is cut; most_q is |scale| max_c |q_c|. */
 double bound_cut(const bound_model *model, double most_q, double sum_k);
 

@@ -102,19 +102,27 @@ static void prepare_uniform(const bound_model *model, const expectation *e, int6
     bound_prepare(model, &(bound_row){.S = scratch, .lse = -log(P[0]), .dot = zero, .lost = zero, .sink = -INFINITY}, weights);
 }
 
-/* |scale| sum_c |q_c|, and |scale| max_c |q_c|. */
-static double size_of_query(const expectation *e, int64_t row, double *most)
+/* |scale|, and that times sum_c |q_c| and max_c |q_c|. */
+typedef struct query_size {
+    double scale, sum, most;
+} query_size;
+
+static query_size size_of_query(const expectation *e, int64_t row)
 {
     const ref_problem *r = &e->ref;
     const double scale = r->scale_of_head ? r->scale_of_head[row / r->Sq % r->Hq] : r->scale;
-    const double factor = fabs(scale) / (r->temperature > 0 ? r->temperature : 1);
-    double sum = 0;
-    *most = 0;
+    query_size q = {.scale = fabs(scale) / (r->temperature > 0 ? r->temperature : 1)};
     for (int64_t c = 0; c < r->D; c++) {
-        sum += fabs(e->Q[row * r->D + c]);
-        *most = fmax(*most, factor * fabs(e->Q[row * r->D + c]));
+        q.sum += q.scale * fabs(e->Q[row * r->D + c]);
+        q.most = fmax(q.most, q.scale * fabs(e->Q[row * r->D + c]));
     }
-    return factor * sum;
+    return q;
+}
+
+/* What the score of a key may lose by underflow; sum_qk is sum_c |q_c k_jc|. */
+static double lost_of(const bound_model *model, const query_size *q, double sum_k, double sum_qk)
+{
+    return bound_lost(model, q->scale, q->sum, sum_k, sum_qk);
 }
 
 /* What the value that a query has of key j adds by distance. */
@@ -135,8 +143,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     const double *sum_k = e->sum_k + (b * r->Hkv + g) * r->Skv;
     const double *V = e->V + (b * r->Hkv + g) * r->Skv * r->Dv;
     const int finite = row_is_finite(e, row);
-    double most_q;
-    const double sum_q = size_of_query(e, row, &most_q);
+    const query_size q = size_of_query(e, row);
     const int64_t first = row * r->Skv;
     double *after = lost + r->Skv, *size = after + r->Skv, *equal = size + r->Skv;
 
@@ -144,7 +151,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
         for (int64_t j = 0; j < r->Skv; j++)
             lost[j] = e->S[first + j] == -INFINITY
                           ? 0
-                          : bound_lost(model, sum_q, sum_k[j], e->sum_qk[first + j]) + bound_cut(model, most_q, sum_k[j]);
+                          : lost_of(model, &q, sum_k[j], e->sum_qk[first + j]) + bound_cut(model, q.most, sum_k[j]);
         const bound_row data = {.S = e->S + first,
                                 .lse = e->lse[row],
                                 .dot = e->dot + first,
@@ -187,6 +194,7 @@ static bound_model model_of(const expectation *e, int64_t block_kv)
     model.softcap = e->ref.softcap;
     model.dropout = e->ref.Z != NULL;
     model.whole = e->whole;
+    model.bf16 = e->bf16;
     return model;
 }
 
@@ -231,14 +239,11 @@ int expected_scores(const expectation *e, attn_stage stage, double *exact, doubl
     for (int64_t n = 0; ok && n < scores; n++) {
         const int64_t row = n / r->Skv, head = row / r->Sq, j = n % r->Skv, b = head / r->Hq, h = head % r->Hq;
         const int64_t key = (head / r->Hq * r->Hkv + head % r->Hq / (r->Hq / r->Hkv)) * r->Skv + j;
-        const double scale =
-            (r->scale_of_head ? r->scale_of_head[head % r->Hq] : r->scale) / (r->temperature > 0 ? r->temperature : 1);
         const double sum = ref_score_size(&e->sizes, b, h, row % r->Sq, j);
-        double most_q;
+        const query_size q = size_of_query(e, row);
         if (stage == ATTN_STAGE_BIASED) exact[n] = e->S[n];
-        bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, fabs(scale) * sum,
-                                                    bound_lost(&model, size_of_query(e, row, &most_q), e->sum_k[key], sum),
-                                                    exact[n], e->added ? e->added[n] : 0)
+        bound[n] = isfinite(exact[n]) ? bound_score(&model, stage, q.scale * sum, lost_of(&model, &q, e->sum_k[key], sum), exact[n],
+                                                    e->added ? e->added[n] : 0)
                                       : 0;
     }
     free(spare);

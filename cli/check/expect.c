@@ -382,6 +382,7 @@ int expectation_create(expectation *e, const attn_problem *problem, const attn_a
     read_tokens(args->k, &p.k, sizes.k, e->begin_kv, e->K);
     read_tokens(args->v, &p.v, sizes.v, e->begin_kv, e->V);
     e->whole = p.k.dtype == ATTN_I8 || p.v.dtype == ATTN_I8;
+    e->bf16 = p.q.dtype == ATTN_BF16 && p.k.dtype == ATTN_BF16;
     if (p.k.dtype == ATTN_I8) {
         double *scale = apply_scales(e, args->k_scale, &p.quantised.k_scale, &p.shape, problem_dim_k(&p), e->K);
         ok = scale != NULL;

@@ -27,6 +27,7 @@ typedef struct expectation {
     int64_t numbers_of_w;
     attn_dtype compute;
     int whole; /* keys or values are i8 */
+    int bf16;  /* queries and keys are bf16 */
 } expectation;
 
 /* The problem with its defaults spelled out: dtypes, scale, index type. */

@@ -304,6 +304,7 @@ int flows_create(flows *all, const expectation *e, const attn_problem *p, const 
     const ref_arithmetic arithmetic = {.unit = wide ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2,
                                        .normal = wide ? DBL_MIN : (double)FLT_MIN,
                                        .denormal = wide ? DBL_TRUE_MIN : (double)FLT_TRUE_MIN,
+                                       .flushed = e->bf16 ? (double)FLT_MIN : 0,
                                        .O_lost = lost};
     ok = ok && read_inputs(all, e, p, args) && run_reference(all, e, p, &arithmetic);
     free(lost);

@@ -56,6 +56,9 @@ void *random_input(attn_dtype dtype, int64_t n, double size);
 /* Tests, one file a subject; every one is run for every kernel. */
 void test_pack_query(void **state);
 void test_load_rows(void **state);
+void test_pairs(void **state);
+void test_score_pairs(void **state);
+void test_pairs_seen(void **state);
 void test_finish(void **state);
 void test_store_all_patterns(void **state);
 void test_weigh(void **state);

@@ -178,6 +178,119 @@ void test_seen(void **state)
             }
 }
 
+/* ---- scores of bf16 ---- */
+
+static float flushed(float x) { return fabsf(x) < 0x1p-126f ? 0 : x; }
+
+/* A number of bf16, which is the upper half of one of f32; there are too many of them for get and put. */
+static float upper_half(const char *p)
+{
+    uint16_t half;
+    memcpy(&half, p, 2);
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* The score by definition: one chain, the odd channel of a pair first; numbers below the smallest normal one are 0. */
+static float chain_of_pairs(const char *Q, const char *K, int64_t dim)
+{
+    float sum = 0;
+    for (int64_t n = 0; n < 2 * attn_bf16_pairs(dim); n++) {
+        const int64_t c = n ^ 1;
+        if (c >= dim) continue; /* 0 times 0 */
+        sum = flushed(fmaf(flushed(upper_half(K + 2 * c)), flushed(upper_half(Q + 2 * c)), sum));
+    }
+    return sum;
+}
+
+/* Rows of bf16: ordinary numbers or, where kind is 2, those whose products are around the smallest normal one. */
+static void *rows_of_bf16(int64_t n, int kind)
+{
+    char *p = input(2 * n);
+    for (int64_t i = 0; i < n; i++) {
+        const float x = (float)(kind == 2 ? uniform() * exp2(floor(uniform() * 75) - 63) : uniform() * 4);
+        uint32_t bits;
+        memcpy(&bits, &x, 4);
+        const uint16_t half = (uint16_t)(bits >> 16);
+        memcpy(p + 2 * i, &half, 2);
+    }
+    return p;
+}
+
+/* Every bit of every score, in tiles of any width and blocks of any length: what the instruction does is what its comment says. */
+void test_score_pairs(void **state)
+{
+    static const double scales[] = {0.125, 1, -0.3};
+    const attn_bf16_kernel *bf16 = it.kernel->bf16;
+    const attn_coming nothing = {0};
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int d = 0; d < DIMS; d++)
+            for (int k = 0; k < LENGTHS; k++) {
+                const int64_t n = lengths[k], dim = dims[d], pairs = attn_bf16_pairs(dim), rows = (int64_t)width * it.lanes - k % 3;
+                const float scale = (float)scales[k % 3];
+                char *Q = rows_of_bf16(rows * dim, k % 3), *K = rows_of_bf16(n * dim, k % 3);
+                void *Qt = output(pairs * it.tile * 4), *Kp = output(n * pairs * 4);
+                void *S = output(n * it.tile * 4), *block_max = output(it.tile * 4);
+                bf16->pack_query(width, rows, dim, Q, dim, Qt);
+                bf16->load_rows(n, dim, K, dim, Kp);
+                bf16->score(width, n, dim, Qt, Kp, scales[k % 3], S, block_max, Kp, pairs, &nothing);
+                for (int64_t i = 0; i < width * it.lanes; i++) {
+                    double most = -(double)INFINITY;
+                    for (int64_t j = 0; j < n; j++) {
+                        const char *q = Q + 2 * dim * (i < rows ? i : rows - 1);
+                        const float expected = scale * chain_of_pairs(q, K + 2 * dim * j, dim);
+                        const double found = get(ATTN_F32, S, j * it.tile + i);
+                        assert_true(found == (double)expected);
+                        most = fmax(most, found);
+                    }
+                    assert_true(get(ATTN_F32, block_max, i) == most);
+                }
+                other_lanes_untouched(width, n, S);
+                other_lanes_untouched(width, 1, block_max);
+                release_all();
+            }
+}
+
+/* What is seen alone: the bits of all, and then the rest dropped. */
+void test_pairs_seen(void **state)
+{
+    const attn_bf16_kernel *bf16 = it.kernel->bf16;
+    const attn_coming nothing = {0};
+    (void)state;
+    for (int width = 1; width <= it.vectors; width++)
+        for (int k = 0; k < LENGTHS; k++)
+            for (int which = 0; which < STAIRS; which++) {
+                const int64_t n = lengths[k], dim = 19, pairs = attn_bf16_pairs(dim), used = (int64_t)width * it.lanes;
+                int32_t low[MOST_LANES], high[MOST_LANES];
+                void *Q = rows_of_bf16(used * dim, 0), *K = rows_of_bf16(n * dim, 0);
+                void *Qt = output(pairs * it.tile * 4), *Kp = output(n * pairs * 4);
+                void *all = output(n * it.tile * 4), *all_max = output(it.tile * 4);
+                void *seen = output(n * it.tile * 4), *seen_max = output(it.tile * 4);
+                put(ATTN_BF16, K, 3, (double)NAN); /* of the first key, which not all see */
+                stairs(which, (int)used, n, low, high);
+                bf16->pack_query(width, used, dim, Q, dim, Qt);
+                bf16->load_rows(n, dim, K, dim, Kp);
+                bf16->score(width, n, dim, Qt, Kp, 0.5, all, all_max, Kp, pairs, &nothing);
+                it.kernel->keep_range(width, n, all, low, high);
+                it.kernel->block_max(width, n, all, all_max);
+                bf16->score_seen(width, n, dim, Qt, Kp, 0.5, seen, seen_max, low, high, Kp, pairs);
+                for (int64_t j = 0; j < n; j++)
+                    for (int64_t i = 0; i < used; i++) {
+                        const double s = get(ATTN_F32, seen, j * it.tile + i);
+                        assert_true(same(s, get(ATTN_F32, all, j * it.tile + i)));
+                        if (j < low[i] || j >= high[i]) assert_true(s == -(double)INFINITY);
+                    }
+                for (int64_t i = 0; i < used; i++)
+                    if (low[i] > 0) assert_true(get(ATTN_F32, seen_max, i) == get(ATTN_F32, all_max, i));
+                other_lanes_untouched(width, n, seen);
+                other_lanes_untouched(width, 1, seen_max);
+                release_all();
+            }
+}
+
 /* How a caller's block may lie: strides in elements for r rows and n keys. */
 enum { LAYOUTS = 9 };
 static attn_block layout(int which, attn_dtype dtype, int64_t r, int64_t n, int64_t *elements)

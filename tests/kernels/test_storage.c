@@ -96,6 +96,48 @@ void test_load_rows(void **state)
     }
 }
 
+/* The bits of channel c of a row of bf16 that has `dim`. */
+static uint16_t channel(const void *row, int64_t dim, int64_t c)
+{
+    uint16_t bits = 0;
+    if (c < dim) memcpy(&bits, (const char *)row + 2 * c, 2);
+    return bits;
+}
+
+static void pair_is(const void *pair, const void *row, int64_t dim, int64_t p)
+{
+    assert_int_equal(channel(pair, 2, 0), channel(row, dim, 2 * p));
+    assert_int_equal(channel(pair, 2, 1), channel(row, dim, 2 * p + 1));
+}
+
+/* Pairs of bf16: every bit as it is, NaN and numbers below the normal ones too, at addresses that are a multiple of 2. */
+void test_pairs(void **state)
+{
+    const attn_bf16_kernel *bf16 = it.kernel->bf16;
+    (void)state;
+    for (int d = 0; d < DIMS; d++)
+        for (int width = 1; width <= it.vectors; width++)
+            for (int which = 0; which < 4; which++) {
+                const int64_t dim = dims[d], pairs = attn_bf16_pairs(dim), rows = rows_of(width, which), gap = which;
+                const int64_t used = (int64_t)width * it.lanes;
+                int64_t stride = dim + gap;
+                char *q = input(2 * (rows * stride - (stride ? gap : 0))), *first = q;
+                for (int64_t i = 0; i < rows * stride - gap; i++)
+                    ((uint16_t *)(void *)q)[i] = (uint16_t)(uniform() * 0x8000 + 0x8000);
+                if (which == 2) first = q + 2 * (rows - 1) * stride, stride = -stride; /* rows run backwards */
+                char *Qt = output((pairs * it.tile + 1) * 4), *dst = output(rows * pairs * 4);
+                bf16->pack_query(width, rows, dim, first, stride, Qt);
+                bf16->load_rows(rows, dim, first, stride, dst);
+                for (int64_t p = 0; p < pairs; p++) {
+                    for (int64_t i = 0; i < used; i++)
+                        pair_is(Qt + (p * it.tile + i) * 4, first + 2 * clamped(i, rows) * stride, dim, p);
+                    assert_true(untouched(Qt + (p * it.tile + used) * 4, (it.tile - used) * 4));
+                    for (int64_t i = 0; i < rows; i++) pair_is(dst + (i * pairs + p) * 4, first + 2 * i * stride, dim, p);
+                }
+                release_all();
+            }
+}
+
 /* 1 if `found` is x rounded to the type, up to `ulp` units of the compute type before that rounding. */
 static int near(attn_dtype dtype, double found, double x, double ulp)
 {

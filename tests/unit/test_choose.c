@@ -28,7 +28,8 @@ const attn_kernel_row *__wrap_attn_kernel_at(int index)
 
 enum {
     AVX2 = ATTN_CPU_AVX2 | ATTN_CPU_FMA | ATTN_CPU_F16C,
-    AVX512 = AVX2 | ATTN_CPU_AVX512F | ATTN_CPU_AVX512BW | ATTN_CPU_AVX512DQ | ATTN_CPU_AVX512VL
+    AVX512 = AVX2 | ATTN_CPU_AVX512F | ATTN_CPU_AVX512BW | ATTN_CPU_AVX512DQ | ATTN_CPU_AVX512VL,
+    PAIRS = AVX512 | ATTN_CPU_AVX512_BF16
 };
 
 typedef struct choice {
@@ -52,6 +53,14 @@ static const choice choices[] = {
     {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512", 0},
 #if defined(__x86_64__)
     {AVX512, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
+    {AVX512, 0, NULL, 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
+    {PAIRS, 0, NULL, 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx512_bf16",
+     "best of 4 usable on this CPU; scores are products of bf16"},
+    {PAIRS, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
+    {PAIRS, 0, NULL, 0, ATTN_F16, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
+    {PAIRS, 0, "avx2", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx2", "capped by ATTN_ISA=avx2"},
+    {PAIRS, 0, NULL, ATTN_ISA_AVX512, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx512_bf16",
+     "asked for by options.isa; scores are products of bf16"},
     {AVX2, 0, NULL, 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_avx2", "best of 2 usable on this CPU"},
     {AVX2 & ~(uint32_t)ATTN_CPU_F16C, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "best of 1 usable on this CPU"},
     {AVX512, 0, "avx2", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx2", "capped by ATTN_ISA=avx2"},
@@ -162,6 +171,48 @@ static void test_few(void **state)
     }
 }
 
+#if defined(__x86_64__)
+static void mixed_keys(attn_problem *p) { p->k.dtype = ATTN_F32; }
+static void mixed_values(attn_problem *p) { p->v.dtype = ATTN_F32; }
+static void mixed_gradient(attn_problem *p) { p->op = ATTN_BACKWARD, p->gradients.grad_o.dtype = ATTN_F32; }
+static void mixed_backward(attn_problem *p) { p->op = ATTN_BACKWARD, p->v.dtype = ATTN_F32; }
+static void capped(attn_problem *p) { p->score.softcap = 20; }
+static void relative(attn_problem *p) { p->relative.keys = 1, p->relative.rows = 2; }
+static void forward_mode(attn_problem *p) { p->op = ATTN_JVP; }
+
+/* Scores are products of bf16 where nothing but bf16 goes into them. */
+static void test_pairs(void **state)
+{
+    static const struct {
+        void (*change)(attn_problem *p);
+        const char *kernel;
+    } rows[] = {
+        {five_queries, "attn_fwd_f32_avx512_bf16"}, {everything, "attn_dec_f32_avx512"},     {capped, "attn_fwd_f32_avx512_bf16"},
+        {mixed_values, "attn_fwd_f32_avx512_bf16"}, {mixed_keys, "attn_fwd_f32_avx512"},     {backward, "attn_bwd_f32_avx512_bf16"},
+        {mixed_backward, "attn_bwd_f32_avx512"},    {mixed_gradient, "attn_bwd_f32_avx512"}, {cosine, "attn_fwd_f32_avx512"},
+        {relative, "attn_fwd_f32_avx512"},          {forward_mode, "attn_jvp_f32_avx512"},
+    };
+    (void)state;
+    hidden = 0;
+    features = PAIRS;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        attn_plan_description description = {.struct_size = sizeof description};
+        attn_error error;
+        attn_plan *plan;
+        small s;
+        small_init(&s);
+        s.problem.q.dtype = ATTN_BF16;
+        s.problem.want.weights = 0;
+        if (rows[i].change != everything) s.problem.shape.len_q = 9; /* not few */
+        rows[i].change(&s.problem);
+        if (attn_plan_create(&plan, &s.problem, &s.options, &error) != ATTN_OK) fail_msg("row %zu: %s", i, error.message);
+        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
+        if (strcmp(description.kernel, rows[i].kernel) != 0) fail_msg("row %zu: %s", i, description.kernel);
+        attn_plan_destroy(plan);
+    }
+}
+#endif
+
 /* attn_cpu_describe and attn_kernel_describe speak of the same CPU and the same list. */
 static void test_described(void **state)
 {
@@ -175,13 +226,15 @@ static void test_described(void **state)
     for (; attn_kernel_describe(count, &kernel, NULL) == ATTN_OK; count++) {
         forward += kernel.op == ATTN_FORWARD;
         usable += kernel.op == ATTN_FORWARD && kernel.usable;
-        const int more = strcmp(kernel.name, "attn_dec_f32_avx512_vnni") == 0; /* a second one for its instruction set */
+        /* second ones for their instruction set */
+        const int vnni = strcmp(kernel.name, "attn_dec_f32_avx512_vnni") == 0, pairs = strstr(kernel.name, "_bf16") != NULL;
         const char *needs = kernel.isa == ATTN_ISA_SCALAR ? ""
                             : kernel.isa == ATTN_ISA_AVX2 ? "avx2 fma f16c"
-                            : more                        ? "avx512f avx512bw avx512dq avx512vl avx512_vnni"
+                            : vnni                        ? "avx512f avx512bw avx512dq avx512vl avx512_vnni"
+                            : pairs                       ? "avx512f avx512bw avx512dq avx512vl avx512_bf16"
                                                           : "avx512f avx512bw avx512dq avx512vl";
         assert_string_equal(kernel.needs, needs);
-        forward -= more;
+        forward -= vnni || (pairs && kernel.op == ATTN_FORWARD);
     }
 #if defined(__x86_64__)
     assert_string_equal(cpu.features, "avx2 fma f16c");
@@ -195,6 +248,13 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice), cmocka_unit_test(test_few), cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_few),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_pairs),
+#endif
+        cmocka_unit_test(test_described),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,7 +108,8 @@ uint32_t attn_cpu_features(void)
     if (!features) {
         features = detect() | asked;
 #if defined(ATTN_EMULATE_AVX512)
-        features |= ATTN_CPU_AVX512F | ATTN_CPU_AVX512BW | ATTN_CPU_AVX512DQ | ATTN_CPU_AVX512VL | ATTN_CPU_AVX512_VNNI;
+        features |= ATTN_CPU_AVX512F | ATTN_CPU_AVX512BW | ATTN_CPU_AVX512DQ | ATTN_CPU_AVX512VL | ATTN_CPU_AVX512_VNNI |
+                    ATTN_CPU_AVX512_BF16;
 #endif
         atomic_store_explicit(&known, features, memory_order_relaxed);
     }

@@ -44,7 +44,8 @@
 
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
-#define ATTN_FWD_KERNEL                                                                                                            \
+#define ATTN_FWD_KERNEL ATTN_FWD_KERNEL_WITH(NULL)
+#define ATTN_FWD_KERNEL_WITH(bf16_kernel)                                                                                          \
     {                                                                                                                              \
         .lanes = VF_LANES, .vectors = VF_VECTORS, .block_kv = step_block_kv, .pack_query = step_pack_query,                        \
         .load_rows = step_load_rows, .scale_rows = step_scale_rows, .score = step_score, .score_beside = step_score_beside,        \
@@ -58,6 +59,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .alone = {step_fold_alone, step_fold_alone_careful, step_settle, step_weigh_alone, step_gradient_alone},                   \
         .additive = {step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},                      \
         .short_heads = {step_short_score, step_short_weigh, step_short_product, step_short_product_careful},                       \
+        .bf16 = (bf16_kernel),                                                                                                     \
     }
 
 #endif

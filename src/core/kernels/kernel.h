@@ -185,6 +185,28 @@ static inline int64_t attn_additive_rows(int64_t hidden) { return 3 * hidden + 1
 static inline int64_t attn_additive_key(int64_t hidden) { return 2 * hidden + 1; }
 static inline int64_t attn_additive_weights(int64_t hidden) { return 2 * hidden + 2; }
 
+/*
+ * Scores of queries and keys that are stored in bf16, as they are: products of two channels at a time are added to sums in f32
+ * (vdpbf16ps), each rounded to nearest even, the odd channel's first.  Such a product is exact, so a score is a chain of fused
+ * multiply-adds as ever, but numbers below the smallest normal one count as 0, what is read and what is summed alike.
+ *
+ * In place of Qt and rows of keys there are pairs, of 32 bits: channels 2p and 2p+1, the even one in the lower half, and 0 behind
+ * the last channel.  A tile has attn_bf16_pairs(dim) rows of them, a key as many, and the next key follows at once.
+ */
+typedef struct attn_bf16_kernel {
+    /* Qt[p][lane] = channels 2p and 2p+1 of q[min(lane, rows-1)]; not scaled. */
+    void (*pack_query)(int width, int64_t rows, int64_t dim, const void *q, int64_t stride, void *Qt);
+    /* dst[i][p] = channels 2p and 2p+1 of src[i*stride]. */
+    void (*load_rows)(int64_t n, int64_t dim, const void *src, int64_t stride, void *dst);
+    /* S[j][lane] = (T)scale * sum_c K[j][c] Qt[c][lane], rounded once more; the rest as in score_beside and score_seen below. */
+    void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
+                  const void *next, int64_t next_ld, const attn_coming *beside);
+    void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
+                       const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+} attn_bf16_kernel;
+
+static inline int64_t attn_bf16_pairs(int64_t dim) { return dim / 2 + dim % 2; }
+
 typedef struct attn_fwd_kernel {
     int lanes;   /* elements of T in a vector */
     int vectors; /* vectors in a full tile */
@@ -303,6 +325,8 @@ typedef struct attn_fwd_kernel {
     attn_additive_kernel additive;
     attn_alone_kernel alone;
     attn_short_kernel short_heads;
+    /* NULL: bf16 is brought into T like all else.  A row that has it runs only what it is for (plan/choose.c). */
+    const attn_bf16_kernel *bf16;
 } attn_fwd_kernel;
 
 /*

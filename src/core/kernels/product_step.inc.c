@@ -53,10 +53,20 @@ VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
             __builtin_prefetch((const void *)(p->rows + (uintptr_t)(j * p->ld * (int64_t)sizeof(real) + byte)));
 }
 
+/* a b + c, or where numbers are pairs of bf16 (bf16_step.inc.c) the same of both. */
+VF_INLINE vf multiply_add(const int pairs, vf a, vf b, vf c)
+{
+#ifdef VF_PAIRS
+    if (pairs) return vf_fma_pairs(a, b, c);
+#endif
+    (void)pairs;
+    return vf_fma(a, b, c);
+}
+
 /* acc[i][v] += sum_k A[i*row + k*step] * B[k*ldb + lanes of v] for first <= v < last: one chain each, k ascending.  Constants but
  * for steps and the strides. */
-VF_INLINE void product_more(const int rows, const int first, const int last, int64_t steps, const real *A, int64_t row,
-                            int64_t step, const real *B, const int64_t ldb, ahead *next, vf (*acc)[VF_VECTORS])
+VF_INLINE void product_chains(const int pairs, const int rows, const int first, const int last, int64_t steps, const real *A,
+                              int64_t row, int64_t step, const real *B, const int64_t ldb, ahead *next, vf (*acc)[VF_VECTORS])
 {
     enum { TURN = 4 };
     const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
@@ -78,7 +88,7 @@ VF_INLINE void product_more(const int rows, const int first, const int last, int
             for (int i = 0; i < rows; i++) {
                 vf a = VF_ELEMENT(A + i * row + u * step);
                 VF_UNROLL
-                for (int v = first; v < last; v++) acc[i][v] = vf_fma(a, b[v], acc[i][v]);
+                for (int v = first; v < last; v++) acc[i][v] = multiply_add(pairs, a, b[v], acc[i][v]);
             }
         }
         A += TURN * step;
@@ -90,11 +100,17 @@ VF_INLINE void product_more(const int rows, const int first, const int last, int
         for (int i = 0; i < rows; i++) {
             vf a = VF_ELEMENT(A + i * row);
             VF_UNROLL
-            for (int v = first; v < last; v++) acc[i][v] = vf_fma(a, vf_load(B + v * VF_LANES), acc[i][v]);
+            for (int v = first; v < last; v++) acc[i][v] = multiply_add(pairs, a, vf_load(B + v * VF_LANES), acc[i][v]);
         }
         A += step;
         B += ldb;
     }
+}
+
+VF_INLINE void product_more(const int rows, const int first, const int last, int64_t steps, const real *A, int64_t row,
+                            int64_t step, const real *B, const int64_t ldb, ahead *next, vf (*acc)[VF_VECTORS])
+{
+    product_chains(0, rows, first, last, steps, A, row, step, B, ldb, next, acc);
 }
 
 VF_INLINE void product_zero(const int rows, const int width, vf (*acc)[VF_VECTORS])
@@ -134,33 +150,40 @@ VF_INLINE void product_rows(const int rows, const int width, int64_t steps, cons
 
 /* ---- scores ---- */
 
-VF_INLINE void score_rows(const int rows, const int width, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S,
-                          real *block_max, ahead *next)
+/* pairs: dim counts pairs of bf16, and the queries are not scaled yet. */
+VF_INLINE void score_rows(const int pairs, const int rows, const int width, int64_t dim, const real *Qt, const real *K, int64_t ldk,
+                          real scale, real *S, real *block_max, ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    product(rows, width, dim, K, ldk, 1, Qt, next, acc);
+    if (pairs) {
+        product_zero(rows, width, acc);
+        product_chains(1, rows, 0, width, dim, K, ldk, 1, Qt, TILE, next, acc);
+    } else {
+        product(rows, width, dim, K, ldk, 1, Qt, next, acc);
+    }
     VF_UNROLL
     for (int v = 0; v < width; v++) {
         vf most = vf_load(block_max + v * VF_LANES);
         VF_UNROLL
         for (int i = 0; i < rows; i++) {
-            most = vf_max(acc[i][v], most);
-            vf_store(S + i * TILE + v * VF_LANES, acc[i][v]);
+            const vf s = pairs ? vf_mul(acc[i][v], vf_set(scale)) : acc[i][v];
+            most = vf_max(s, most);
+            vf_store(S + i * TILE + v * VF_LANES, s);
         }
         vf_store(block_max + v * VF_LANES, most);
     }
 }
 
 /* block_max, which is there already, grows. */
-VF_INLINE void score_block(const int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S,
-                           real *block_max, ahead *next)
+VF_INLINE void score_block(const int width, const int pairs, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk,
+                           real scale, real *S, real *block_max, ahead *next)
 {
     int64_t j = 0;
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
         ahead_rows(next, j, j + (rows));                                                                                           \
         ahead_beside(next, rows);                                                                                                  \
-        score_rows(rows, width, dim, Qt, K + j * ldk, ldk, S + j * TILE, block_max, next);                                         \
+        score_rows(pairs, rows, width, dim, Qt, K + j * ldk, ldk, scale, S + j * TILE, block_max, next);                           \
         j += (rows);                                                                                                               \
     } while (0)
     while (j + VF_ROWS(width) <= n && (VF_ROWS(width) != 6 || n - j != 8)) SCORE_ROWS(VF_ROWS(width)); /* 8 are 4 + 4 */
@@ -174,7 +197,28 @@ VF_INLINE void score_block(const int width, int64_t n, int64_t dim, const real *
 static void score_keys(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S, real *block_max,
                        ahead *next)
 {
-    VF_EACH_WIDTH(score_block, width, n, dim, Qt, K, ldk, S, block_max, next);
+    VF_EACH_WIDTH(score_block, width, 0, n, dim, Qt, K, ldk, 1, S, block_max, next);
+}
+
+#ifdef VF_PAIRS
+static void score_pairs(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real scale, real *S,
+                        real *block_max, ahead *next)
+{
+    VF_EACH_WIDTH(score_block, width, 1, n, dim, Qt, K, ldk, scale, S, block_max, next);
+}
+#endif
+
+VF_INLINE void score_either(const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
+                            double scale, void *S, void *block_max, ahead *next)
+{
+#ifdef VF_PAIRS
+    if (pairs) {
+        score_pairs(width, n, dim, Qt, K, ldk, (real)scale, S, block_max, next);
+        return;
+    }
+#endif
+    (void)pairs, (void)scale;
+    score_keys(width, n, dim, Qt, K, ldk, S, block_max, next);
 }
 
 static void start_max(int width, real *block_max)
@@ -190,15 +234,21 @@ static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const 
     score_keys(width, n, dim, Qt, K, ldk, S, block_max, &coming);
 }
 
-static void step_score_beside(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                              void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+VF_INLINE void score_beside(const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
+                            double scale, void *S, void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
 {
-    ahead coming = ahead_of(next, next_ld, dim);
+    ahead coming = ahead_of(next, next_ld, pairs ? next_ld : dim);
     coming.beside = *beside;
     coming.keys = n;
     coming.lines = beside->rows * ((beside->bytes + 63) / 64);
     start_max(width, block_max);
-    score_keys(width, n, dim, Qt, K, ldk, S, block_max, &coming);
+    score_either(pairs, width, n, dim, Qt, K, ldk, scale, S, block_max, &coming);
+}
+
+static void step_score_beside(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                              void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+{
+    score_beside(0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
 }
 
 /* Keys from .. end-1 of one vector, of which its lanes keep low .. high-1; most: the largest score of the keys before them. */
@@ -234,10 +284,11 @@ static void keep_stair(int width, const stair *at, int64_t j, const int32_t *low
 }
 
 /* Each stair is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
-static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
-                            const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+VF_INLINE void score_stairs(const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
+                            double scale, void *S, void *block_max, const int32_t *low, const int32_t *high, const void *next,
+                            int64_t next_ld)
 {
-    ahead coming = ahead_of(next, next_ld, dim);
+    ahead coming = ahead_of(next, next_ld, pairs ? next_ld : dim);
     stair stairs[MOST_STAIRS];
     const int count = stairs_of(width, n, low, high, stairs);
     start_max(width, block_max);
@@ -247,10 +298,16 @@ static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, c
         vf before[VF_VECTORS];
         for (int v = first; v < last; v++) before[v] = vf_load((real *)block_max + v * VF_LANES);
         if (first < last)
-            score_keys(last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk,
-                       (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
+            score_either(pairs, last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk, scale,
+                         (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
         keep_stair(width, &stairs[s], j, low, high, before, S, block_max);
     }
+}
+
+static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                            const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+{
+    score_stairs(0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
 }
 
 /* ---- values ---- */

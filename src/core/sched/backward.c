@@ -65,7 +65,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         return;
     }
     (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
-    k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
+    k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
     if (p->relative.keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + w->relative.Qrt);
     if (!p->gradients.relative) return;
     if (p->relative.keys)
@@ -83,7 +83,8 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
     const int64_t n = keys->high - keys->low;
     void *dS = attn_part(task, w->scratch.dP);
     derive_scores(task, t, keys, 1);
-    (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K, keys->ldk, t->dQt);
+    (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K_wide,
+                                                         keys->ldk_wide, t->dQt);
     if (w->problem.relative.keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + w->relative.Qrt);
 }
 

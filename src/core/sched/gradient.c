@@ -103,6 +103,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
                        p->gradients.lse ? attn_query_row(task, a->grad_lse, lse, first) : NULL, task->sight.len_q - first, t->delta,
                        t->lse);
+    if (w->kernel->bf16) w->kernel->bf16->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     find_seen(task, t);
     return 1;
@@ -157,6 +158,18 @@ int attn_gradient_run(const attn_task *task, const attn_gradient_tile *t, int64_
     return low < high;
 }
 
+/* dP = V dO^T */
+static void score_values(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, void *dP)
+{
+    const attn_walk *w = task->walk;
+    const attn_fwd_kernel *k = w->kernel;
+    const int64_t n = keys->high - keys->low, Dv = w->problem.shape.dim_v;
+    const attn_coming nothing = {0};
+    void *most = attn_part(task, w->scratch.block_max);
+    if (k->bf16) k->bf16->score(t->tile.width, n, Dv, t->dOt, keys->V, 1, dP, most, keys->K_wide, keys->ldk_wide, &nothing);
+    else k->score(t->tile.width, n, Dv, t->dOt, keys->V, keys->ldv, dP, most, keys->K_wide, keys->ldk_wide);
+}
+
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
@@ -170,8 +183,7 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
 
     t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope);
     if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
-    w->kernel->score(t->tile.width, n, p->shape.dim_v, t->dOt, keys->V, keys->ldv, dP, attn_part(task, at->block_max), keys->K,
-                     keys->ldk);
+    score_values(task, t, keys, dP);
     if (p->relative.values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
     if (attn_weighs_alone(p))

@@ -157,6 +157,10 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
         const double scale = attn_task_scale(task);
         if (stairs) k->additive.score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most, low, high);
         else k->additive.score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
+    } else if (k->bf16) {
+        const double scale = attn_task_scale(task);
+        if (stairs) k->bf16->score_seen(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next, next_ld);
+        else k->bf16->score(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
     } else if (stairs) {
         k->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high, next, next_ld);
     } else {

@@ -83,7 +83,7 @@ int attn_scratch_init(attn_walk *walk)
     const int64_t lanes = walk->kernel->lanes;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
-    const int additive = attn_is_additive(p);
+    const int additive = attn_is_additive(p), bf16 = attn_scores_bf16(walk);
     s->Qt_bytes = step_bytes(additive ? attn_additive_rows(D) : D, q, size);
     if (walk->relative.two) walk->relative.Qrt = s->Qt_bytes;
     s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
@@ -109,8 +109,9 @@ int attn_scratch_init(attn_walk *walk)
         {&s->empty, group, q, sizeof(int32_t)},
         {&s->scratch, padded, q, size},
         {&s->spread, pairs ? n : 0, q, 1},
-        {&s->K, walk->compact_k ? n : 0, additive ? attn_additive_key(D) : D, size},
-        {&s->V, walk->compact_v ? n : 0, Dv, size},
+        {&s->K, walk->compact_k && !(bf16 && !backward) ? n : 0, additive ? attn_additive_key(D) : D, size},
+        {&s->K_pairs, bf16 ? n : 0, attn_bf16_pairs(D), size},
+        {&s->V, walk->compact_v ? n : 0, bf16 && backward ? attn_bf16_pairs(Dv) : Dv, size},
         {&s->dOt, backward ? s->Ot_bytes : 0, group, 1},
         {&s->dQt, backward ? s->Qt_bytes : 0, group, 1},
         {&s->dP, backward ? n : 0, q, size},

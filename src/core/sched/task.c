@@ -78,9 +78,11 @@ typedef struct rows {
     const attn_layout *layout;
     const void *scales;
     const attn_layout *scale_layout;
+    int pairs; /* brought into pairs of bf16, not the compute type */
 } rows;
 
-/* Rows low .. high-1 as rows of the compute type with steps of ld; wherever their pages are, and times their scales. */
+/* Rows low .. high-1 as rows of the compute type, or of pairs, with steps of ld; wherever their pages are, and times their scales.
+ */
 static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, char *to, int64_t ld, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
@@ -89,7 +91,8 @@ static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, c
         int64_t n = high - j;
         const void *run = attn_key_run(task, from->base, layout, j, &n);
         void *at = to + (j - low) * ld * (int64_t)attn_dtype_bytes(w->compute);
-        w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, ld);
+        if (from->pairs) w->kernel->bf16->load_rows(n, dim, run, layout->stride[2], at);
+        else w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, ld);
         if (layout->dtype == ATTN_I8)
             w->kernel->scale_rows(n, dim, attn_key_run(task, from->scales, from->scale_layout, j, &n),
                                   from->scale_layout->stride[2], at, ld);
@@ -101,16 +104,17 @@ static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, c
 static const void *rows_of(const attn_task *task, const rows *from, int64_t dim, int compact, int64_t copy_at, int64_t low,
                            int64_t high, int64_t *ld)
 {
-    *ld = compact ? dim : from->layout->stride[2];
+    *ld = from->pairs ? attn_bf16_pairs(dim) : compact ? dim : from->layout->stride[2];
     if (!compact) return attn_key_row(task, from->base, from->layout, low);
-    return gather_rows(task, from, dim, attn_part(task, copy_at), dim, low, high);
+    return gather_rows(task, from, dim, attn_part(task, copy_at), *ld, low, high);
 }
 
-static const void *keys_of(const attn_task *task, int64_t low, int64_t high, int64_t *ld)
+static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_t high, int64_t *ld)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    const rows from = {task->args->k, &p->k, task->args->k_scale, &p->quantised.k_scale};
+    const rows from = {task->args->k, &p->k, task->args->k_scale, &p->quantised.k_scale, pairs};
+    if (pairs) return rows_of(task, &from, p->shape.dim_qk, 1, w->scratch.K_pairs, low, high, ld);
     if (!attn_is_additive(p)) return rows_of(task, &from, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, ld);
     *ld = attn_additive_key(p->shape.dim_qk); /* with room behind each key for what the kernel makes of it */
     void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, w->scratch.K), *ld, low, high);
@@ -122,17 +126,20 @@ attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
     const attn_problem *p = &w->problem;
-    const rows values = {task->args->v, &p->v, task->args->v_scale, &p->quantised.v_scale};
-    attn_keys keys = {low, high, NULL, NULL, 0, 0};
-    keys.K = keys_of(task, low, high, &keys.ldk);
+    const int bf16 = attn_scores_bf16(w), both = bf16 && p->op == ATTN_BACKWARD;
+    const rows values = {task->args->v, &p->v, task->args->v_scale, &p->quantised.v_scale, both};
+    attn_keys keys = {.low = low, .high = high};
+    keys.K = keys.K_wide = keys_of(task, bf16, low, high, &keys.ldk);
+    keys.ldk_wide = keys.ldk;
+    if (both) keys.K_wide = keys_of(task, 0, low, high, &keys.ldk_wide);
     keys.V = rows_of(task, &values, p->shape.dim_v, w->compact_v, w->scratch.V, low, high, &keys.ldv);
     return keys;
 }
 
 attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high)
 {
-    attn_keys keys = {low, high, NULL, NULL, 0, 0};
-    keys.K = keys.V = keys_of(task, low, high, &keys.ldk);
+    attn_keys keys = {.low = low, .high = high};
+    keys.K = keys.V = keys_of(task, attn_scores_bf16(task->walk), low, high, &keys.ldk);
     keys.ldv = keys.ldk;
     return keys;
 }
@@ -142,8 +149,8 @@ attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t
     const attn_walk *w = task->walk;
     const attn_tangents *t = &w->problem.tangents;
     const int64_t D = w->problem.shape.dim_qk, Dv = w->problem.shape.dim_v;
-    attn_keys keys = {low, high, NULL, NULL, 0, 0};
-    const rows k = {task->args->tan_k, &t->tan_k, NULL, NULL}, v = {task->args->tan_v, &t->tan_v, NULL, NULL};
+    attn_keys keys = {.low = low, .high = high};
+    const rows k = {task->args->tan_k, &t->tan_k, NULL, NULL, 0}, v = {task->args->tan_v, &t->tan_v, NULL, NULL, 0};
     if (t->k) keys.K = rows_of(task, &k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
     if (t->v) keys.V = rows_of(task, &v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
     return keys;
@@ -151,12 +158,13 @@ attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t
 
 attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high)
 {
-    int64_t size = (int64_t)attn_dtype_bytes(task->walk->compute);
     attn_keys part = *keys;
     part.low = attn_max(low, keys->low);
     part.high = attn_min(high, keys->high);
-    part.K = (const void *)((uintptr_t)keys->K + (uintptr_t)((part.low - keys->low) * keys->ldk * size));
-    part.V = (const void *)((uintptr_t)keys->V + (uintptr_t)((part.low - keys->low) * keys->ldv * size));
+    const int64_t before = (part.low - keys->low) * (int64_t)attn_dtype_bytes(task->walk->compute);
+    part.K = (const void *)((uintptr_t)keys->K + (uintptr_t)(before * keys->ldk));
+    part.V = (const void *)((uintptr_t)keys->V + (uintptr_t)(before * keys->ldv));
+    part.K_wide = (const void *)((uintptr_t)keys->K_wide + (uintptr_t)(before * keys->ldk_wide));
     return part;
 }
 
@@ -166,6 +174,11 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
     const attn_problem *p = &w->problem;
     const attn_layout *q = &p->q;
     const double scale = attn_is_additive(p) ? 1 : attn_task_scale(task);
+    if (attn_scores_bf16(w)) {
+        w->kernel->bf16->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
+                                    q->stride[2], Qt);
+        return;
+    }
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first), q->dtype,
                           q->stride[2], scale, Qt);
     if (attn_is_additive(p)) w->kernel->additive.prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);

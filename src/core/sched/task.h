@@ -17,11 +17,13 @@ typedef struct attn_task {
     attn_ahead *ahead; /* NULL, or what the worker's next task will need */
 } attn_task;
 
-/* Keys low .. high-1 with their rows in the compute type. */
+/* Keys low .. high-1 with their rows in the compute type; where attn_scores_bf16, K is in pairs of bf16, and in backward V too. */
 typedef struct attn_keys {
     int64_t low, high;
-    const void *K, *V; /* row `low` */
-    int64_t ldk, ldv;  /* elements */
+    const void *K, *V;  /* row `low` */
+    int64_t ldk, ldv;   /* elements of the compute type */
+    const void *K_wide; /* backward: K in the compute type at any rate */
+    int64_t ldk_wide;
 } attn_keys;
 
 /* Batch entry and head of number `head`, 0 .. batch * heads_q - 1. */
@@ -55,7 +57,8 @@ attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t
 /* A part of these. */
 attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high);
 
-/* The tile's queries, transposed, to Qt; where positions have queries of their own, these too, at walk->relative.Qrt behind it. */
+/* The tile's queries, transposed, to Qt (where attn_scores_bf16, in pairs); where positions have queries of their own, these too,
+ * at walk->relative.Qrt behind it. */
 void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt);
 
 /* Scores before anything changes them, into walk->scratch.S, and their maxima. */

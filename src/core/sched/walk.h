@@ -23,6 +23,7 @@ typedef struct attn_scratch {
     int64_t query_digits, weight_digits;    /* decode, where i8 is multiplied as such: rows of digits, */
     int64_t digit_sums;                     /* and int32_t[rows][ATTN_DIGIT_SUMS(dim_v)] */
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
+    int64_t K_pairs;                        /* keys as scores of bf16 take them; then K is for backward alone */
     int64_t dOt, dQt;                       /* backward, for each tile of a group: as Ot and Qt */
     int64_t Q_panels, dO_panels;            /* backward, likewise: its rows in column panels */
     int64_t panel_bytes;                    /* step from one tile of the group to the next */
@@ -138,6 +139,9 @@ typedef struct attn_walk {
 } attn_walk;
 
 static inline int attn_is_additive(const attn_problem *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
+
+/* 1 if scores, and in backward products of dO and V, are of bf16 as it is stored (attn_bf16_kernel). */
+static inline int attn_scores_bf16(const attn_walk *walk) { return walk->kernel->bf16 != NULL; }
 
 /* 1 if backward sums the gradient of additive weights: for themselves or for the scale. */
 static inline int attn_sums_weights(const attn_problem *p) { return attn_is_additive(p) && (p->gradients.w || p->gradients.scale); }

@@ -66,6 +66,18 @@ VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23)); }
 
+/* For kernels that ask for AVX512_BF16 alone; as text, so that nothing else is compiled for it. */
+#define VF_PAIRS
+VF_INLINE vf vf_fma_pairs(vf a, vf b, vf c)
+{
+#if defined(ATTN_EMULATE_AVX512)
+    return emulate_dpbf16_ps(c, a, b);
+#else
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(b), "v"(a));
+    return c;
+#endif
+}
+
 VF_INLINE vm vf_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 VF_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 VF_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

@@ -55,6 +55,27 @@ VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
     return result;
 }
 
+/* What is below the smallest normal number counts as 0. */
+VF_INLINE float emulate_flush(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }
+
+/* Of each lane, the odd product first; here the operands are as vectors of floats. */
+VF_INLINE __m512 emulate_dpbf16_ps(__m512 sums, __m512 a, __m512 b)
+{
+    uint16_t x[32], y[32];
+    float sum[16];
+    __m512 result;
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    memcpy(sum, &sums, sizeof sum);
+    for (int i = 0; i < 32; i++) {
+        const int k = i ^ 1;
+        const float p = emulate_flush(attn_f32_of_bf16(x[k])), q = emulate_flush(attn_f32_of_bf16(y[k]));
+        sum[i / 2] = emulate_flush(fmaf(p, q, emulate_flush(sum[i / 2])));
+    }
+    memcpy(&result, sum, sizeof result);
+    return result;
+}
+
 #define EMULATE_BYTES(bits, type, n)                                                                                               \
     VF_INLINE type emulate_maskz_loadu_epi8_##bits(uint64_t mask, const void *p)                                                   \
     {                                                                                                                              \
