@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_short.c - short heads, which have loops of their own: forward and backward within the bound for any lengths and offsets on
- * every instruction set; what a causal mask hides, NaN too, changes no bit, in tiles neither; nor do threads and batch.
+ * every instruction set; what a causal mask hides, NaN too, changes no bit, in tiles neither; nor do threads and batch; the same
+ * heads in tiles give the same bits where nothing is masked.
  */
 #include "test.h"
 
@@ -68,13 +69,15 @@ static void test_lengths(void **state)
     double worst = 0;
     (void)state;
     for (int n = 0; n < 120; n++) {
-        const int backward = n % 2, causal = !backward || n % 4 == 1, most = n % 10 ? 60 : 248;
-        const int sq = 8 + (int)random_below(&random, most), skv = 1 + (int)random_below(&random, sq < 128 ? 2 * sq : 256);
+        const int backward = n % 2, causal = n % 4 < 2, most = n % 10 ? 60 : 248, f64 = n % 7 == 0, dv = dims[n / 6 % 6];
+        const int sq = 8 + (int)random_below(&random, most), values = 26 * 1024 / ((f64 ? 8 : 4) * dv);
+        const int keys = backward || causal ? (sq < 128 ? 2 * sq : 256) : values < 128 ? values : 128;
+        const int skv = 1 + (int)random_below(&random, keys);
         char text[200], mask[40] = "";
         if (causal && n % 3 == 0) (void)snprintf(mask, sizeof mask, ":causal:offset=%d", offsets[n / 3 % 6]);
         else if (causal) (void)snprintf(mask, sizeof mask, ":causal%s", n % 3 == 1 ? "=bottom-right" : "");
         (void)snprintf(text, sizeof text, "%s:%s:b2:hq2:sq%d:skv%d:d%d:dv%d%s:seed=%d", backward ? "bwd" : "fwd",
-                       n % 7 == 0 ? "f64" : "f32", sq, skv, dims[n % 6], dims[n / 6 % 6], mask, n);
+                       f64 ? "f64" : "f32", sq, skv, dims[n % 6], dv, mask, n);
         worst = fmax(worst, worst_of(text, backward ? ATTN_BACKWARD : ATTN_FORWARD));
     }
     print_message("short heads: at most %.3f of the bound\n", worst);
@@ -100,11 +103,11 @@ static void draw(tensors *t)
 }
 
 /* Entries from .. from+batch-1.  A softcap leaves them to tiles. */
-static void run(tensors *t, int64_t from, int64_t batch, int threads, double softcap)
+static void run_masked(tensors *t, int64_t from, int64_t batch, int threads, double softcap, int causal)
 {
     const int64_t at = from * ENTRY;
     attn_problem p = {
-        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, S, S, D, D}, .mask = {.causal = 1}, .want = {.lse = 1}};
+        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, S, S, D, D}, .mask = {.causal = causal}, .want = {.lse = 1}};
     p.score.softcap = softcap;
     attn_args a = {.struct_size = sizeof a,
                    .q = t->q + at,
@@ -130,18 +133,24 @@ static void run(tensors *t, int64_t from, int64_t batch, int threads, double sof
     }
 }
 
+static void run(tensors *t, int64_t from, int64_t batch, int threads, double softcap)
+{
+    run_masked(t, from, batch, threads, softcap, 1);
+}
+
 static void test_threads_and_batch(void **state)
 {
     static tensors all, some;
     static const int threads[] = {2, 3, 8};
     (void)state;
     draw(&all);
-    run(&all, 0, B, 1, 0);
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < 6; n++) {
+        const int causal = n % 2;
+        run_masked(&all, 0, B, 1, 0, causal);
         some = all;
         memset(some.o, 0, sizeof some - offsetof(tensors, o));
-        run(&some, 0, B - 1, threads[n], 0); /* one entry alone: its queries are dealt to tasks */
-        run(&some, B - 1, 1, threads[n], 0);
+        run_masked(&some, 0, B - 1, threads[n / 2], 0, causal); /* one entry alone: its queries are dealt to tasks */
+        run_masked(&some, B - 1, 1, threads[n / 2], 0, causal);
         assert_memory_equal(&some, &all, sizeof some);
     }
 }
@@ -194,10 +203,61 @@ static void test_no_leak(void **state)
     }
 }
 
+/* One head with as many queries as given and 20 keys, with or without a causal mask; a mask that keeps all leaves it to tiles. */
+enum { KEYS = 20 };
+
+static void run_head(const tensors *t, int64_t queries, int causal, int masked, float *o, float *lse)
+{
+    static unsigned char mask[S * KEYS];
+    memset(mask, 1, sizeof mask);
+    const attn_problem p = {.struct_size = sizeof p,
+                            .shape = {1, 1, 1, queries, KEYS, D, D},
+                            .mask = {.causal = causal, .boolean = masked},
+                            .want = {.lse = 1}};
+    const attn_args a = {
+        .struct_size = sizeof a, .q = t->q, .k = t->k, .v = t->v, .mask = masked ? mask : NULL, .o = o, .lse = lse};
+    attn_error error;
+    if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+}
+
+static void test_same_as_tiles(void **state)
+{
+    static tensors t;
+    static float o[2][HEAD], lse[2][S];
+    (void)state;
+    draw(&t);
+    for (int queries = 8; queries <= S; queries++) {
+        run_head(&t, queries, 0, 0, o[0], lse[0]);
+        run_head(&t, queries, 0, 1, o[1], lse[1]);
+        assert_memory_equal(o[0], o[1], (size_t)(queries * D) * sizeof(float));
+        assert_memory_equal(lse[0], lse[1], (size_t)queries * sizeof(float));
+    }
+}
+
+/* A score of -infinity counts as a key that is not seen: a row with no other is 0 and has an lse of -infinity, NaN or not. */
+static void test_no_scores(void **state)
+{
+    static tensors t;
+    static float o[HEAD], lse[S];
+    (void)state;
+    draw(&t);
+    for (int i = 0; i < KEYS * D; i++) t.k[i] = -INFINITY, t.v[i] = NAN;
+    for (int i = 0; i < S * D; i++) t.q[i] = i / D % 3 ? 1.0f : -1.0f; /* of which every third has scores of +infinity */
+    for (int n = 0; n < 4; n++) {
+        run_head(&t, S, n % 2, n / 2, o, lse);
+        for (int i = 0; i < S; i++) {
+            const int seen = i % 3 == 0;
+            assert_true(seen ? isnan(lse[i]) : lse[i] == -INFINITY);
+            for (int c = 0; c < D; c++) assert_true(seen ? isnan(o[i * D + c]) : o[i * D + c] == 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_threads_and_batch),
-                                       cmocka_unit_test(test_no_leak)};
+                                       cmocka_unit_test(test_no_leak), cmocka_unit_test(test_same_as_tiles),
+                                       cmocka_unit_test(test_no_scores)};
 #if defined(__SANITIZE_THREAD__)
     cmocka_set_test_filter("test_threads_and_batch"); /* the others have one thread */
 #endif

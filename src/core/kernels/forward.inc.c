@@ -14,6 +14,16 @@
         else if (VF_VECTORS > 3) f(3, __VA_ARGS__);                                                                                \
     } while (0)
 
+/* The same by functions f_1, f_2, f_3, which VF_WIDTHS(DEFINE) makes by DEFINE(1) and so on: in a single function the addresses of
+ * all widths would be found before any of them is needed.  Vocabularies with lanes have three. */
+#define VF_WIDTHS(DEFINE) DEFINE(1) DEFINE(2) DEFINE(3)
+#define VF_CALL_WIDTH(f, width, ...)                                                                                               \
+    do {                                                                                                                           \
+        if ((width) == 3) f##_3(__VA_ARGS__);                                                                                      \
+        else if ((width) == 2) f##_2(__VA_ARGS__);                                                                                 \
+        else f##_1(__VA_ARGS__);                                                                                                   \
+    } while (0)
+
 #include "stairs_step.inc.c"
 
 #include "soon_step.inc.c"
@@ -58,8 +68,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
         .alone = {step_fold_alone, step_fold_alone_careful, step_settle, step_weigh_alone, step_gradient_alone},                   \
         .additive = {step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},                      \
-        .short_heads = {step_short_score, step_short_weigh, step_short_product, step_short_product_careful},                       \
-        .bf16 = (bf16_kernel),                                                                                                     \
+        .short_heads = ATTN_SHORT_KERNEL, .bf16 = (bf16_kernel),                                                                   \
     }
 
 #endif

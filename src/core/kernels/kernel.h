@@ -179,6 +179,13 @@ typedef struct attn_short_kernel {
      * those. */
     int (*product)(const attn_short_product *p, attn_soon *soon);
     void (*careful)(const attn_short_product *p);
+
+    /* The same with a tile of queries in the lanes, who see all n keys: scores and block_max as `score` below makes them become
+     * weights and m.  Returns 1 if some l is 0. */
+    int (*weigh_lanes)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
+    /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c], for P with n rows as a tile has them. */
+    void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
+                   int64_t ldo, attn_soon *soon);
 } attn_short_kernel;
 
 static inline int64_t attn_additive_rows(int64_t hidden) { return 3 * hidden + 1; }

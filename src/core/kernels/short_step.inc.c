@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * short_step.inc.c - the steps of short heads (attn_short_kernel of kernel.h): rows stay rows, and keys lie in the lanes.
- * Included by forward.inc.c.
+ * short_step.inc.c - the steps of short heads (attn_short_kernel of kernel.h): rows stay rows, and keys lie in the lanes, or,
+ * without a mask, a tile of queries.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
@@ -9,14 +9,28 @@ VF_INLINE int all_zero(vf x) { return !vm_any(vf_bits(x)); }
 
 VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x, most); }
 
+/* Where there are no lanes short heads are left to tiles. */
+#if VF_LANES == 1
+#define ATTN_SHORT_KERNEL                                                                                                          \
+    {                                                                                                                              \
+        0                                                                                                                          \
+    }
+#else
+
 /*
  * STEP(rows) for register tiles of a width that together have n rows, i being the next one.  Where fewer than 4 are left the last
  * 4 are done, some of them again: a row's numbers do not depend on those beside it.
  */
 #define SHORT_TILES(width, n, i, STEP)                                                                                             \
     do {                                                                                                                           \
-        while ((n) - (i) >= VF_ROWS(width) && (VF_ROWS(width) != 6 || (n) - (i) != 8)) STEP(VF_ROWS(width)); /* 8 are 4 + 4 */     \
+        while ((n) - (i) >= VF_ROWS(width) && (VF_ROWS(width) != 6 || (n) - (i) != 8) && /* 8 are 4 + 4 */                         \
+               (VF_ROWS(width) != 12 || (n) - (i) == 12 || (n) - (i) > 14))              /* 13 and 14 are 8 + 6 */                 \
+            STEP(VF_ROWS(width));                                                                                                  \
         if (VF_ROWS(width) > 8 && (n) - (i) >= 8) STEP(8);                                                                         \
+        if (VF_ROWS(width) > 6 && (n) >= 6 && ((n) - (i) == 5 || (n) - (i) == 6)) {                                                \
+            (i) = (n)-6;                                                                                                           \
+            STEP(6);                                                                                                               \
+        }                                                                                                                          \
         while (VF_ROWS(width) > 4 && (n) - (i) >= 4) STEP(4);                                                                      \
         if ((i) < (n) && (n) >= 4) {                                                                                               \
             (i) = (n)-4;                                                                                                           \
@@ -54,6 +68,14 @@ VF_INLINE void short_score_block(const int width, int64_t n, int64_t dim, const 
 #undef SCORE
 }
 
+#define SHORT_SCORE(width)                                                                                                         \
+    static VF_APART void short_score_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,          \
+                                             int64_t ld, attn_soon *soon)                                                          \
+    {                                                                                                                              \
+        short_score_block(width, n, dim, X, ldx, Kt, S, ld, soon);                                                                 \
+    }
+VF_WIDTHS(SHORT_SCORE)
+
 static void step_short_score(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees,
                              void *S, int64_t ld, attn_soon *soon)
 {
@@ -62,8 +84,7 @@ static void step_short_score(int width, int64_t rows, int64_t dim, const void *X
     for (int w = 1; w <= width; w++) {
         const int64_t first = clamped((w - 1) * VF_LANES - sees + 1, rows);
         const int64_t end = w < width ? clamped(w * VF_LANES - sees + 1, rows) : rows;
-        VF_EACH_WIDTH(short_score_block, w, end - first, dim, (const real *)X + first * ldx, ldx, Kt, (real *)S + first * ld, ld,
-                      soon);
+        VF_CALL_WIDTH(short_score, w, end - first, dim, (const real *)X + first * ldx, ldx, Kt, (real *)S + first * ld, ld, soon);
     }
 }
 
@@ -141,34 +162,55 @@ VF_INLINE void short_product_rows(const int rows, const int width, const attn_sh
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             vf x = vf_mul(acc[i][v], VF_ELEMENT(factor));
-            *bad = vf_fma(x, vf_zero(), *bad); /* 0 times anything finite is 0, else NaN */
+            bad[v] = vf_fma(x, vf_zero(), bad[v]); /* 0 times anything finite is 0, else NaN */
             vf_store(C + v * VF_LANES, x);
         }
     }
 }
 
-VF_INLINE void short_product_strip(const int width, const attn_short_product *p, int64_t c, attn_soon *soon, vf *bad)
-{
-    int64_t m = 0;
-#define PRODUCT(rows)                                                                                                              \
-    do {                                                                                                                           \
-        short_product_rows(rows, width, p, m, c, soon, bad);                                                                       \
-        m += (rows);                                                                                                               \
-    } while (0)
-    SHORT_TILES(width, p->rows, m, PRODUCT);
-#undef PRODUCT
-}
-
-static int step_short_product(const attn_short_product *product, attn_soon *soon)
+/* Channels of a strip from c on; returns 1 if one is not finite. */
+VF_INLINE int short_product_strip(const int width, const attn_short_product *product, int64_t c, attn_soon *soon)
 {
     const attn_short_product p = *product; /* which no store can change */
-    vf bad = vf_zero();
-    for (int64_t c = 0, width; c < p.dim; c += width * VF_LANES) {
-        const int64_t left = (p.dim - c) / VF_LANES;
-        width = left == VF_VECTORS + 1 ? (VF_VECTORS + 1) / 2 : least(left, VF_VECTORS); /* no strip of one vector */
-        VF_EACH_WIDTH(short_product_strip, (int)width, &p, c, soon, &bad);
+    int64_t m = 0;
+    vf bad[VF_VECTORS];
+    VF_UNROLL
+    for (int v = 0; v < width; v++) bad[v] = vf_zero();
+#define PRODUCT(rows)                                                                                                              \
+    do {                                                                                                                           \
+        short_product_rows(rows, width, &p, m, c, soon, bad);                                                                      \
+        m += (rows);                                                                                                               \
+    } while (0)
+    SHORT_TILES(width, p.rows, m, PRODUCT);
+#undef PRODUCT
+    VF_UNROLL
+    for (int v = 1; v < width; v++) bad[0] = vf_add(bad[0], bad[v]);
+    return !all_zero(bad[0]);
+}
+
+#define SHORT_PRODUCT(width)                                                                                                       \
+    static VF_APART int short_product_##width(const attn_short_product *p, int64_t c, attn_soon *soon)                             \
+    {                                                                                                                              \
+        return short_product_strip(width, p, c, soon);                                                                             \
     }
-    return !all_zero(bad);
+VF_WIDTHS(SHORT_PRODUCT)
+
+/* Vectors of a strip where `left` channels are left: none is to have one alone. */
+static int strip_width(int64_t left)
+{
+    const int64_t vectors = left / VF_LANES;
+    return (int)(vectors == VF_VECTORS + 1 ? (VF_VECTORS + 1) / 2 : least(vectors, VF_VECTORS));
+}
+
+static int step_short_product(const attn_short_product *p, attn_soon *soon)
+{
+    int bad = 0;
+    for (int64_t c = 0; c < p->dim;) {
+        const int width = strip_width(p->dim - c);
+        VF_CALL_WIDTH(bad |= short_product, width, p, c, soon);
+        c += width * VF_LANES;
+    }
+    return bad;
 }
 
 static void step_short_product_careful(const attn_short_product *p)
@@ -185,5 +227,91 @@ static void step_short_product_careful(const attn_short_product *p)
         }
     }
 }
+
+/* ---- a tile of queries in the lanes ---- */
+
+VF_INLINE void weigh_lanes_block(const int width, int64_t n, real *S, real *m, real *factors)
+{
+    const vf lowest = vf_set(REAL_LOWEST);
+    vf at[VF_VECTORS] = {lowest}, sum[VF_VECTORS];
+    VF_UNROLL
+    for (int v = 0; v < width; v++) at[v] = vf_max(vf_load(m + v * VF_LANES), lowest);
+    weights_block(width, n, S, at, sum);
+    VF_UNROLL
+    for (int v = 0; v < width; v++) {
+        vf_store(m + v * VF_LANES, at[v]);
+        vf_store(factors + v * VF_LANES, sum[v]);
+    }
+}
+
+static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
+                                  int64_t lse_stride)
+{
+    int empty = 0;
+    const real *m = block_max, *l = factors;
+    VF_EACH_WIDTH(weigh_lanes_block, width, n, S, block_max, factors);
+    for (int64_t i = 0; lse && i < rows; i++)
+        ((real *)lse)[i * lse_stride] = l[i] == 0 ? -(real)INFINITY : (real)((double)m[i] + log((double)l[i]));
+    for (int v = 0; v < width; v++) {
+        const vf all = vf_load(l + v * VF_LANES);
+        const vm none = vf_eq(all, vf_zero());
+        vf_store((real *)factors + v * VF_LANES, vf_select(none, vf_zero(), vf_div(vf_set(1), all)));
+        empty |= vm_any(none);
+    }
+    return empty;
+}
+
+VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv,
+                                const real *factors, real *O, int64_t ldo)
+{
+    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    product_rows(rows, width, n, P, 1, TILE, V, ldv, acc);
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) vf_store(O + i * ldo + v * VF_LANES, vf_mul(acc[i][v], VF_ELEMENT(factors + i)));
+    }
+}
+
+VF_INLINE void short_value_strip(const int width, int64_t n_rows, int64_t n, const real *P, const real *V, int64_t ldv,
+                                 const real *factors, real *O, int64_t ldo, attn_soon *soon)
+{
+    int64_t m = 0;
+#define VALUES(rows)                                                                                                               \
+    do {                                                                                                                           \
+        ask_while(soon, 2 * (rows)*width, n); /* for the scores too */                                                             \
+        short_value_rows(rows, width, n, P + m, V, ldv, factors + m, O + m * ldo, ldo);                                            \
+        m += (rows);                                                                                                               \
+    } while (0)
+    SHORT_TILES(width, n_rows, m, VALUES);
+#undef VALUES
+}
+
+#define SHORT_VALUES(width)                                                                                                        \
+    static VF_APART void short_values_##width(int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,                  \
+                                              const real *factors, real *O, int64_t ldo, attn_soon *soon)                          \
+    {                                                                                                                              \
+        short_value_strip(width, rows, n, P, V, ldv, factors, O, ldo, soon);                                                       \
+    }
+VF_WIDTHS(SHORT_VALUES)
+
+static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors,
+                              void *O, int64_t ldo, attn_soon *soon)
+{
+    ask_pages(soon);
+    for (int64_t c = 0; c < dim;) {
+        const int width = strip_width(dim - c);
+        VF_CALL_WIDTH(short_values, width, rows, n, P, (const real *)V + c, ldv, factors, (real *)O + c, ldo, soon);
+        c += width * VF_LANES;
+    }
+}
+
+#define ATTN_SHORT_KERNEL                                                                                                          \
+    {                                                                                                                              \
+        step_short_score, step_short_weigh, step_short_product, step_short_product_careful, step_short_weigh_lanes,                \
+            step_short_values                                                                                                      \
+    }
+
+#endif
 
 #endif

@@ -2,6 +2,8 @@
  * short.c - the loops of short heads, forward and backward. */
 #include "short.h"
 
+#include <string.h>
+
 #include "../base/names.h"
 #include "task.h"
 #include "threads.h"
@@ -9,8 +11,11 @@
 /* ---- which problems ---- */
 
 /* Scores of a head of these many queries and keys stay in a level 2 cache beside its rows.  lab/forward and lab/backward have the
- * lengths measured; forward without a mask is faster in tiles, whose blocks of scores stay in the level 1 cache. */
+ * lengths measured. */
 enum { MOST_TOKENS = 256, LEAST_QUERIES = 8, LEAST_LANES = 4 };
+
+/* Forward without a mask: values that stay in a level 1 cache of 32 KB beside the strips of scores that meet them. */
+enum { MOST_VALUE_BYTES = 26 << 10 };
 
 static int is_plain_mask(const attn_mask *mask)
 {
@@ -38,6 +43,9 @@ static int is_unconverted(const attn_walk *walk)
     return p->op == ATTN_FORWARD || (g->grad_o.dtype == t && g->grad_q.dtype == t && g->grad_k.dtype == t && g->grad_v.dtype == t);
 }
 
+/* 1 if queries lie in the lanes, tile by tile: forward without a mask. */
+static int has_tiles(const attn_walk *walk) { return walk->problem.op == ATTN_FORWARD && !walk->problem.mask.causal; }
+
 int attn_is_short(const attn_walk *walk)
 {
     const attn_shape *s = &walk->problem.shape;
@@ -45,9 +53,12 @@ int attn_is_short(const attn_walk *walk)
     if (walk->problem.op != ATTN_FORWARD && walk->problem.op != ATTN_BACKWARD) return 0;
     if (lanes < LEAST_LANES || s->dim_qk % lanes || s->dim_v % lanes || s->dim_qk == 0 || s->dim_v == 0) return 0;
     if (s->len_q > MOST_TOKENS || s->len_kv > MOST_TOKENS || s->len_kv == 0) return 0;
-    /* Keys are transposed here, queries are in tiles: it pays for those of which there are fewer. */
-    if (s->len_q < LEAST_QUERIES || s->len_kv > 2 * s->len_q) return 0;
-    if (walk->problem.op == ATTN_FORWARD && !walk->problem.mask.causal) return 0;
+    if (has_tiles(walk)) {
+        if (s->len_q == 0 || s->len_kv > walk->kernel->block_kv(s->dim_qk, s->dim_v)) return 0;
+        if (s->dim_v > MOST_VALUE_BYTES / (s->len_kv * (int64_t)attn_dtype_bytes(walk->compute))) return 0;
+    } else if (s->len_q < LEAST_QUERIES || s->len_kv > 2 * s->len_q) {
+        return 0; /* keys are transposed here, queries are in tiles: it pays for those of which there are fewer */
+    }
     if (walk->problem.op == ATTN_BACKWARD && s->heads_q != s->heads_kv) return 0; /* dK would be a sum over heads */
     return is_plain(&walk->problem) && is_unconverted(walk) && !walk->outputs;
 }
@@ -67,19 +78,22 @@ int attn_short_init(attn_walk *walk, int64_t heads, int threads)
     const attn_shape *shape = &walk->problem.shape;
     const int64_t lanes = walk->kernel->lanes, size = (int64_t)attn_dtype_bytes(walk->compute);
     const int64_t rows = attn_ceil_div(shape->len_q, lanes) * lanes;
-    const int backward = walk->problem.op == ATTN_BACKWARD;
+    const int backward = walk->problem.op == ATTN_BACKWARD, tiles = has_tiles(walk);
     attn_scratch *s = &walk->scratch;
     walk->block_kv = shape->len_kv;
     walk->group = walk->splits = walk->at_once = walk->parts = 1;
     walk->ld_scores = attn_ceil_div(shape->len_kv, lanes) * lanes;
     if (walk->ld_scores * size % 256 == 0) walk->ld_scores += lanes; /* a column of them is to have all sets of the cache */
     walk->task_q = queries_of_task(walk, heads, threads);
-    if (!attn_mul(heads, attn_ceil_div(shape->len_q, walk->task_q), &walk->tasks)) return 0;
+    if (tiles) walk->group = attn_ceil_div(walk->task_q, walk->tile_q);
+    if (!attn_mul(heads, tiles ? attn_ceil_div(walk->tiles, walk->group) : attn_ceil_div(shape->len_q, walk->task_q), &walk->tasks))
+        return 0;
     walk->workers = walk->is_brief ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
     const attn_part_of parts[] = {
-        {&s->K, shape->dim_qk, walk->tile_q, (size_t)size},
+        {&s->Qt, tiles ? shape->dim_qk : 0, walk->tile_q, (size_t)size},
+        {&s->K, tiles ? 0 : shape->dim_qk, walk->tile_q, (size_t)size},
         {&s->V, backward ? shape->dim_v : 0, walk->tile_q, (size_t)size},
-        {&s->S, rows, backward ? walk->tile_q : walk->ld_scores, (size_t)size},
+        {&s->S, tiles ? shape->len_kv : rows, backward || tiles ? walk->tile_q : walk->ld_scores, (size_t)size},
         {&s->dP, backward ? rows : 0, walk->ld_scores, (size_t)size},
         {&s->m, rows, 1, (size_t)size},
         {&s->l, rows, 1, (size_t)size},
@@ -148,10 +162,12 @@ static attn_soon look_ahead(const attn_task *task, int64_t head)
     return soon;
 }
 
-/* NaN times a weight of 0 is NaN: what came out not finite is done once more from what each row sees alone. */
-static void multiply(const attn_walk *w, const attn_short_product *p, attn_soon *soon)
+/* NaN times a weight of 0 is NaN: what came out not finite is done once more from what each row sees alone.  Returns 1 if so. */
+static int multiply(const attn_walk *w, const attn_short_product *p, attn_soon *soon)
 {
-    if (w->kernel->short_heads.product(p, soon)) w->kernel->short_heads.careful(p);
+    if (!w->kernel->short_heads.product(p, soon)) return 0;
+    w->kernel->short_heads.careful(p);
+    return 1;
 }
 
 static void *elements(const attn_walk *w, const void *base, int64_t n)
@@ -164,6 +180,44 @@ typedef struct call {
     const attn_args *args;
     char *workspace;
 } call;
+
+/* Rows whose every score is -infinity are 0, even where a value is NaN. */
+static void clear_empty(const attn_walk *w, int64_t rows, const void *factors, char *o)
+{
+    const size_t size = attn_dtype_bytes(w->compute);
+    for (int64_t i = 0; i < rows; i++, o += w->problem.o.stride[2] * (int64_t)size)
+        if (attn_real_at(factors, w->compute, i) == 0) memset(o, 0, (size_t)w->problem.shape.dim_v * size);
+}
+
+/* O of some tiles of queries of a head.  Keys and values are read in place, and O is written once. */
+static void run_tiles(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_walk *w = c->walk;
+    const attn_problem *p = &w->problem;
+    const attn_shape *shape = &p->shape;
+    const attn_short_kernel *k = &w->kernel->short_heads;
+    const attn_layout *lse = &p->want.lse_layout;
+    const int64_t groups = w->group == w->tiles ? 1 : attn_ceil_div(w->tiles, w->group);
+    const int64_t head = groups == 1 ? number : number / groups, first = (number - head * groups) * w->group;
+    const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
+    attn_soon soon = look_ahead(&task, head + w->workers);
+    void *Qt = attn_part(&task, w->scratch.Qt), *S = attn_part(&task, w->scratch.S), *factors = attn_part(&task, w->scratch.l);
+    void *most = attn_part(&task, w->scratch.m);
+    const void *K = attn_key_row(&task, c->args->k, &p->k, 0), *V = attn_key_row(&task, c->args->v, &p->v, 0);
+
+    for (int64_t t = first; t < attn_min(first + w->group, w->tiles); t++) {
+        const attn_tile tile = attn_tile_at(w, t);
+        w->kernel->pack_query(tile.width, tile.rows, shape->dim_qk, attn_query_row(&task, c->args->q, &p->q, tile.first),
+                              p->q.dtype, p->q.stride[2], attn_task_scale(&task), Qt);
+        w->kernel->score(tile.width, shape->len_kv, shape->dim_qk, Qt, K, p->k.stride[2], S, most, V, p->v.stride[2]);
+        char *o = attn_query_row(&task, c->args->o, &p->o, tile.first);
+        const int empty = k->weigh_lanes(tile.width, tile.rows, shape->len_kv, S, most, factors,
+                                         p->want.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
+        k->values(tile.rows, shape->len_kv, shape->dim_v, S, V, p->v.stride[2], factors, o, p->o.stride[2], &soon);
+        if (empty) clear_empty(w, tile.rows, factors, o);
+    }
+}
 
 /* O of some queries of a head. */
 static void run_forward(void *context, int64_t worker, int64_t number)
@@ -205,7 +259,7 @@ static void run_forward(void *context, int64_t worker, int64_t number)
                                     .factor_step = 1,
                                     .C = attn_query_row(&task, c->args->o, &p->o, first),
                                     .ldc = p->o.stride[2]};
-    multiply(w, &out, &soon);
+    if (multiply(w, &out, &soon)) clear_empty(w, rows, factors, out.C);
 }
 
 /* What backward knows of a head. */
@@ -250,7 +304,7 @@ static void run_keys(const gradient_head *h, const key_tile *tile, attn_soon *so
                              .factors = h->one,
                              .C = attn_key_row(task, task->args->grad_v, &g->grad_v, tile->first),
                              .ldc = g->grad_v.stride[2]};
-    multiply(w, &dV, soon);
+    (void)multiply(w, &dV, soon);
     attn_short_product dK = dV;
     dK.dim = shape->dim_qk;
     dK.A = dS;
@@ -260,7 +314,7 @@ static void run_keys(const gradient_head *h, const key_tile *tile, attn_soon *so
     dK.factors = h->scale;
     dK.C = attn_key_row(task, task->args->grad_k, &g->grad_k, tile->first);
     dK.ldc = g->grad_k.stride[2];
-    multiply(w, &dK, soon);
+    (void)multiply(w, &dK, soon);
 }
 
 static void run_backward(void *context, int64_t worker, int64_t head)
@@ -309,7 +363,7 @@ static void run_backward(void *context, int64_t worker, int64_t head)
                                    .factors = &scale,
                                    .C = attn_query_row(&task, a->grad_q, &g->grad_q, 0),
                                    .ldc = g->grad_q.stride[2]};
-    multiply(w, &dQ, &soon);
+    (void)multiply(w, &dQ, &soon);
 }
 
 static void run(const attn_walk *walk, const attn_args *args, void *workspace,
@@ -321,7 +375,7 @@ static void run(const attn_walk *walk, const attn_args *args, void *workspace,
 
 void attn_sched_short_forward(const attn_walk *walk, const attn_args *args, void *workspace)
 {
-    run(walk, args, workspace, run_forward);
+    run(walk, args, workspace, has_tiles(walk) ? run_tiles : run_forward);
 }
 
 void attn_sched_short_backward(const attn_walk *walk, const attn_args *args, void *workspace)

@@ -2,6 +2,7 @@
  *
  * short.h - short heads: a task has a head, and keeps all its scores until it is done.  For problems with nothing but a causal
  * mask; queries stay rows and keys lie in the lanes, other than in the walk over tiles (attn_short_kernel in kernel.h says why).
+ * Forward without a mask has a tile's scores at a time, with queries in the lanes, but makes O in rows too.
  */
 #ifndef ATTN_SCHED_SHORT_H
 #define ATTN_SCHED_SHORT_H

@@ -72,6 +72,8 @@ typedef double real;
 #endif
 #endif
 
+#define VF_APART __attribute__((noinline, unused)) /* a function whose registers are its own */
+
 VF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Bytes of an element of a caller's tensor. */
