@@ -32,11 +32,13 @@ static void step_pack_pairs(int width, int64_t rows, int64_t dim, const void *q,
 
 static void step_load_pairs(int64_t n, int64_t dim, const void *src, int64_t stride, void *dst)
 {
-    const int64_t pairs = attn_bf16_pairs(dim);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t p = 0; p < pairs; p += VF_LANES)
-            vf_store_part((real *)dst + i * pairs + p, load_pairs((const char *)src + 2 * i * stride, dim, p),
-                          least(pairs - p, VF_LANES));
+    const int64_t pairs = attn_bf16_pairs(dim), whole = dim / 2 / VF_LANES * VF_LANES;
+    for (int64_t i = 0; i < n; i++) {
+        const char *row = (const char *)src + 2 * i * stride;
+        real *to = (real *)dst + i * pairs;
+        for (int64_t p = 0; p < whole; p += VF_LANES) vf_store(to + p, vf_load_as(ATTN_F32, row, p));
+        if (whole < pairs) vf_store_part(to + whole, load_pairs(row, dim, whole), pairs - whole);
+    }
 }
 
 static void step_score_pairs(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
