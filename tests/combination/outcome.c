@@ -366,3 +366,26 @@ double outcome_worst(const outcome *out, const char **name)
     }
     return worst;
 }
+
+double outcome_worst_run(combination *c, outcome *out, int threads)
+{
+    double worst = 0;
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
+        const char *name;
+        if (!outcome_run(c, out, (attn_isa)isa, threads)) continue;
+        const double fraction = outcome_worst(out, &name);
+        if (!(fraction < 1))
+            fail_msg("%s, operation %d on %s: %s is %g of the bound", c->text, (int)out->op, attn_isa_name((attn_isa)isa), name,
+                     fraction);
+        worst = fmax(worst, fraction);
+    }
+    return worst;
+}
+
+double outcome_fraction(combination *c, attn_op op, int threads)
+{
+    outcome out = outcome_make(c, op);
+    const double worst = outcome_worst_run(c, &out, threads);
+    outcome_free(c, &out);
+    return worst;
+}

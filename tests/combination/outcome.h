@@ -46,4 +46,9 @@ const output *outcome_find(const outcome *out, const char *name);
 /* The largest error as a fraction of the bound, and its output's name.  What is NaN in ref/ has seen poison, and is passed over. */
 double outcome_worst(const outcome *out, const char **name);
 
+/* The largest of these on all instruction sets of this CPU.  The test fails where one is not below 1. */
+double outcome_worst_run(combination *c, outcome *out, int threads);
+/* The same of an outcome that is made for it. */
+double outcome_fraction(combination *c, attn_op op, int threads);
+
 #endif

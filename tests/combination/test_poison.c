@@ -54,17 +54,12 @@ static void spread(output *o, int64_t batch)
 static void run(combination *c, const char *what, tally *all)
 {
     static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
+    combination_say(c, what);
     for (size_t n = 0; n < sizeof ops / sizeof *ops; n++) {
         outcome out = outcome_make(c, ops[n]);
         for (int i = 0; i < out.count; i++)
             if (!is_of_queries(out.of[i].name)) spread(&out.of[i], c->ref.B);
-        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
-            const char *name;
-            if (!outcome_run(c, &out, (attn_isa)isa, 1)) continue;
-            double fraction = outcome_worst(&out, &name);
-            if (!(fraction < 1))
-                fail_msg("%s on %s, %s: %s is %g of the bound", c->text, attn_isa_name((attn_isa)isa), what, name, fraction);
-        }
+        (void)outcome_worst_run(c, &out, 1);
         for (int i = 0; i < out.count; i++)
             for (int64_t at = 0; at < out.of[i].got.count; at++) isnan(out.of[i].exact[at]) ? all->reached++ : all->right++;
         outcome_free(c, &out);

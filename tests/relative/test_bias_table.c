@@ -27,20 +27,8 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
 static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
     combination c;
-    double worst = 0;
     draw(&c, seed, dtype, flags);
-    outcome out = outcome_make(&c, op);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
-        const char *name;
-        if (!outcome_run(&c, &out, (attn_isa)isa, 1)) continue;
-        double fraction = outcome_worst(&out, &name);
-        if (!(fraction < 1))
-            fail_msg("%s, op %d, table %d of %d at %d on %s: %s is %g of the bound", c.text, (int)op,
-                     (int)c.problem.bias_table.kind, (int)c.ref.buckets, (int)c.ref.reach, attn_isa_name((attn_isa)isa), name,
-                     fraction);
-        worst = fmax(worst, fraction);
-    }
-    outcome_free(&c, &out);
+    const double worst = outcome_fraction(&c, op, 1);
     combination_free(&c);
     return worst;
 }

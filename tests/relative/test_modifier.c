@@ -19,19 +19,9 @@ static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
     combination c;
     problem_spec spec;
-    double worst = 0;
     random_problem(&spec, seed, dtype);
     combination_of(&c, &spec, MODIFY | flags);
-    outcome out = outcome_make(&c, op);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
-        const char *name;
-        if (!outcome_run(&c, &out, (attn_isa)isa, 1 + (int)(seed % 3))) continue;
-        double fraction = outcome_worst(&out, &name);
-        if (!(fraction < 1))
-            fail_msg("%s, op %d on %s: %s is %g of the bound", c.text, (int)op, attn_isa_name((attn_isa)isa), name, fraction);
-        worst = fmax(worst, fraction);
-    }
-    outcome_free(&c, &out);
+    const double worst = outcome_fraction(&c, op, 1 + (int)(seed % 3));
     combination_free(&c);
     return worst;
 }

@@ -22,30 +22,11 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
     combination_of(c, &spec, RELATIVE | flags);
 }
 
-/* The largest fraction of the bound on any instruction set; below 1, or the test fails. */
-static double worst_of(combination *c, attn_op op, int threads)
-{
-    double worst = 0;
-    outcome out = outcome_make(c, op);
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
-        const char *name;
-        if (!outcome_run(c, &out, (attn_isa)isa, threads)) continue;
-        double fraction = outcome_worst(&out, &name);
-        if (!(fraction < 1))
-            fail_msg("%s, op %d, relative first %d rows %d shared %d u %d v %d on %s: %s is %g of the bound", c->text, (int)op,
-                     (int)c->ref.relative_first, (int)c->ref.relative_rows, c->problem.relative.shared, c->problem.relative.u,
-                     c->problem.relative.v, attn_isa_name((attn_isa)isa), name, fraction);
-        worst = fmax(worst, fraction);
-    }
-    outcome_free(c, &out);
-    return worst;
-}
-
 static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
     combination c;
     draw(&c, seed, dtype, flags);
-    double worst = worst_of(&c, op, 1 + (int)(seed % 2));
+    const double worst = outcome_fraction(&c, op, 1 + (int)(seed % 2));
     combination_free(&c);
     return worst;
 }
@@ -129,7 +110,7 @@ static void test_neighbours(void **state)
         assert_int_equal(problem_parse(texts[n / DRAWS], &spec, &error), ATTN_OK);
         spec.seed = (uint64_t)(FIRST + n);
         combination_of(&c, &spec, RELATIVE);
-        (void)worst_of(&c, n % 2 ? ATTN_FORWARD : ATTN_BACKWARD, 1);
+        (void)outcome_fraction(&c, n % 2 ? ATTN_FORWARD : ATTN_BACKWARD, 1);
         combination_free(&c);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "combination/bound.h"
 #include "combination/combination.h"
+#include "combination/outcome.h"
 
 #include <float.h>
 #include <math.h>
@@ -101,16 +102,7 @@ static void test_same_bits(void **state)
     for (int seed = 0; seed < SEEDS; seed += 2) {
         combination c;
         combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
-        tangents one = outputs(&c), more;
-        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &one, ATTN_ISA_DEFAULT, 1));
-        more = outputs(&c);
-        for (size_t i = 0; i < sizeof crews / sizeof *crews; i++) {
-            (void)run(&c, &more, ATTN_ISA_DEFAULT, crews[i]);
-            if (memcmp(one.o.memory, more.o.memory, (size_t)one.o.count * attn_dtype_size(one.o.layout.dtype)) != 0 ||
-                memcmp(one.lse.memory, more.lse.memory, (size_t)one.lse.count * attn_dtype_size(one.lse.layout.dtype)) != 0)
-                fail_msg("%s: other bits with %d threads", c.text, crews[i]);
-        }
-        tensor_free(&one.o), tensor_free(&one.lse), tensor_free(&more.o), tensor_free(&more.lse);
+        outcome_same_bits(&c, ATTN_JVP, crews, sizeof crews / sizeof *crews);
         combination_free(&c);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "combination/bound.h"
 #include "combination/combination.h"
+#include "combination/outcome.h"
 
 #include <float.h>
 #include <math.h>
@@ -165,17 +166,7 @@ static void test_same_bits(void **state)
     for (int seed = 0; seed < SEEDS; seed += 2) {
         combination c;
         combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
-        derivatives one = outputs(&c, 1);
-        assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &one, ATTN_ISA_DEFAULT, 1));
-        derivatives more = outputs(&c, 1);
-        for (size_t i = 0; i < sizeof crews / sizeof *crews; i++) {
-            (void)run(&c, &more, ATTN_ISA_DEFAULT, crews[i]);
-            for (int x = 0; x < OUTPUTS; x++)
-                if (one.of[x].memory && memcmp(one.of[x].memory, more.of[x].memory,
-                                               (size_t)one.of[x].count * attn_dtype_size(one.of[x].layout.dtype)) != 0)
-                    fail_msg("%s: other bits of second_%s with %d threads", c.text, names[x], crews[i]);
-        }
-        derivatives_free(&one), derivatives_free(&more);
+        outcome_same_bits(&c, ATTN_DOUBLE_BACKWARD, crews, sizeof crews / sizeof *crews);
         combination_free(&c);
     }
 }
