@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
+
 ATTN = sys.argv[1]
 B, H, SQ, SKV, D = 1, 2, 3, 5, 4
 
@@ -31,16 +34,7 @@ def single(values):
 
 
 def write(path, tensors):
-    codes = {"F32": "f", "F64": "d", "BOOL": "?", "I64": "q", "I32": "i"}
-    header, data = {}, b""
-    for name, t in tensors.items():
-        raw = struct.pack("<%d%s" % (len(t["values"]), codes[t["dtype"]]), *t["values"])
-        header[name] = {"dtype": t["dtype"], "shape": t["shape"], "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+    tensor_file.write(path, {name: (t["dtype"], t["shape"], t["values"]) for name, t in tensors.items()})
 
 
 def attend(q, k, v, sees=lambda i, j: True, scale=1 / math.sqrt(D)):

@@ -4,47 +4,22 @@
 
 usage: beyond.py ATTN
 """
-import json
 import math
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
+
 ATTN = sys.argv[1]
 B, H, HKV, SQ, SKV, D, DV = 2, 4, 2, 5, 7, 3, 4
-CODES = {"F32": "f", "F64": "d", "BOOL": "?"}
 SHAPES = {
     "q": [B, H, SQ, D], "k": [B, HKV, SKV, D], "v": [B, HKV, SKV, DV], "bias": [1, H, SQ, SKV], "do": [B, H, SQ, DV],
     "dlse": [B, H, SQ], "dropout_keep": [B, 1, SQ, SKV],
 }
 STEP = 1e-5
-
-
-def write(path, tensors):
-    header, data = {}, b""
-    for name, (dtype, shape, values) in tensors.items():
-        raw = struct.pack("<%d%s" % (len(values), CODES[dtype]), *values)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        size = struct.unpack("<Q", file.read(8))[0]
-        header, data = json.loads(file.read(size)), file.read()
-    tensors = {}
-    for name, t in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = t["data_offsets"]
-        code = CODES[t["dtype"]]
-        tensors[name] = (t["shape"], list(struct.unpack("<%d%s" % ((end - begin) // struct.calcsize(code), code), data[begin:end])))
-    return tensors
 
 
 def draw(name, seed):
@@ -53,9 +28,9 @@ def draw(name, seed):
 
 def run(folder, tensors, *options, mechanism=("--softcap=2", "--causal=bottom-right")):
     path, out = os.path.join(folder, "in.safetensors"), os.path.join(folder, "out.safetensors")
-    write(path, {name: t if isinstance(t, tuple) else ("F64", SHAPES[name.removeprefix("tan_")], t) for name, t in tensors.items()})
+    tensor_file.write(path, {name: t if isinstance(t, tuple) else ("F64", SHAPES[name.removeprefix("tan_")], t) for name, t in tensors.items()})
     subprocess.run([ATTN, "run", path, "-o", out, "--quiet", *mechanism, *options], check=True)
-    return read(out)
+    return {name: (shape, list(numbers)) for name, (_, shape, numbers) in tensor_file.read(out)[0].items()}
 
 
 def moved(tensors, tangents, step):

@@ -10,13 +10,14 @@ import json
 import math
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
+
 ATTN = sys.argv[1]
-CODES = {"F64": "d", "I64": "q", "BOOL": "?"}
 BOUND = 1e-12  # sums of some ten products of numbers around 1, a few deep, in double
 count = failed = 0
 
@@ -42,28 +43,12 @@ class Tensor:
 
 
 def save(path, tensors, **metadata):
-    header, data = {"__metadata__": metadata} if metadata else {}, b""
-    for name, t in tensors.items():
-        raw = struct.pack(f"<{len(t.numbers)}{CODES[t.kind()]}", *t.numbers)
-        header[name] = {"dtype": t.kind(), "shape": t.shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+    tensor_file.write(path, {name: (t.kind(), t.shape, t.numbers) for name, t in tensors.items()}, **metadata)
 
 
 def load(path):
-    with open(path, "rb") as file:
-        raw = file.read()
-    (size,) = struct.unpack("<Q", raw[:8])
-    header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
-    texts = header.pop("__metadata__", {})
-    tensors = {}
-    for name, row in header.items():
-        low, high = row["data_offsets"]
-        tensors[name] = Tensor(row["shape"], struct.unpack(f"<{(high - low) // 8}{CODES[row['dtype']]}", data[low:high]))
-    return tensors, texts
+    tensors, texts = tensor_file.read(path)
+    return {name: Tensor(shape, numbers) for name, (_, shape, numbers) in tensors.items()}, texts
 
 
 def run(tensors, *words):

@@ -9,10 +9,12 @@ import json
 import math
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
 
 ATTN = sys.argv[1]
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4), "little")
@@ -26,25 +28,7 @@ MAPS = {
 
 
 def write(path, tensors):
-    header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        raw = struct.pack("<%dd" % len(values), *values)
-        header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        size = struct.unpack("<Q", file.read(8))[0]
-        header, data = json.loads(file.read(size)), file.read()
-    return {
-        name: list(struct.unpack("<%dd" % ((t["data_offsets"][1] - t["data_offsets"][0]) // 8), data[slice(*t["data_offsets"])]))
-        for name, t in header.items()
-        if name != "__metadata__"
-    }
+    tensor_file.write(path, {name: ("F64", *t) for name, t in tensors.items()})
 
 
 def attn(*words):
@@ -57,7 +41,7 @@ def run(folder, tensors, *options):
     done = attn("run", path, "-o", out, "--quiet", *options)
     if done.returncode:
         sys.exit(f"attn run {options}: {done.stderr}")
-    return read(out)
+    return {name: list(numbers) for name, (_, _, numbers) in tensor_file.read(out)[0].items()}
 
 
 def rows(values, width):

@@ -5,10 +5,12 @@
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
 
 ATTN = sys.argv[1]
 LENGTHS, HEADS_Q, HEADS_KV, DIM = (3, 5, 0, 4), 4, 2, 6
@@ -24,16 +26,8 @@ def check(name, good, why=""):
 
 def save(path, tokens, **tensors):
     """(shape, numbers): i64 where all are whole, else f64."""
-    header, data = {"__metadata__": {"tokens": json.dumps(tokens)}}, b""
-    for name, (shape, numbers) in tensors.items():
-        whole = all(isinstance(x, int) for x in numbers)
-        part = struct.pack(f"<{len(numbers)}{'q' if whole else 'd'}", *numbers)
-        header[name] = {"dtype": "I64" if whole else "F64", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+    kind = {name: "I64" if all(isinstance(x, int) for x in numbers) else "F64" for name, (_, numbers) in tensors.items()}
+    tensor_file.write(path, {name: (kind[name], *t) for name, t in tensors.items()}, tokens=json.dumps(tokens))
 
 
 def run(*words):

@@ -2,12 +2,14 @@
 """What the tests of `attn plot` share: files made by the other commands, tensors read and written, TAP."""
 
 import json
-import struct
+import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
+
 ATTN, MAKE, STREET = sys.argv[1:4]
-TYPES = {"F32": ("f", 4), "F64": ("d", 8), "I64": ("q", 8), "BOOL": ("B", 1)}
 
 
 def run(*words, out=None):
@@ -27,29 +29,12 @@ def make(*words):
 
 def load(path):
     """{name: (shape, numbers)} of a .safetensors file."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        data = file.read()
-    found = {}
-    for name, about in header.items():
-        if name != "__metadata__":
-            letter, size = TYPES[about["dtype"]]
-            begin, end = about["data_offsets"]
-            found[name] = (about["shape"], struct.unpack(f"<{(end - begin) // size}{letter}", data[begin:end]))
-    return found
+    return {name: (shape, numbers) for name, (_, shape, numbers) in tensor_file.read(path)[0].items()}
 
 
 def save(file_name, **tensors):
     """Writes f64 tensors (shape, numbers)."""
-    header, data = {}, b""
-    for name, (shape, numbers) in tensors.items():
-        part = struct.pack(f"<{len(numbers)}d", *numbers)
-        header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(file_name, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+    tensor_file.write(file_name, {name: ("F64", *t) for name, t in tensors.items()})
 
 
 PATTERNS = [1.2, 1.0, -1.3, 0.8, -0.9, -1.2, 1.1, -1.0]

@@ -5,9 +5,12 @@ Everything is numpy in double.  Inputs are rounded to the type that they are sto
 """
 import json
 import os
-import struct
+import sys
 
 import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+import tensor_file
 
 CODES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16, "U8": np.uint8,
          "BOOL": np.bool_}
@@ -38,15 +41,8 @@ def write(folder, suite, cases):
     path = os.path.join(folder, suite)
     os.makedirs(path, exist_ok=True)
     for case in cases:
-        header, data = {}, b""
-        for name, (dtype, values) in case.tensors.items():
-            raw = np.ascontiguousarray(values).tobytes()
-            header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(raw)]}
-            data += raw
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(os.path.join(path, case.json["file"]), "wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text + data)
+        tensors = {name: (dtype, values.shape, np.ascontiguousarray(values).tobytes()) for name, (dtype, values) in case.tensors.items()}
+        tensor_file.write(os.path.join(path, case.json["file"]), tensors)
     with open(os.path.join(path, "manifest.json"), "w", encoding="utf-8") as file:
         json.dump({"suite": suite, "cases": [case.json for case in cases]}, file)
     return path
