@@ -160,7 +160,7 @@ static void test_decode(void **state)
     for (int seed = 1; seed <= 3; seed++)
         for (int r = 0; r < 3; r++)
             for (int t = 0; t < 4; t++) {
-                draw_state = (uint64_t)seed;
+                draw_source.state = (uint64_t)seed;
                 fill(&all.q[0][0][0][0], sizeof all.q / sizeof(float));
                 fill(&all.k[0][0][0][0], sizeof all.k / sizeof(float));
                 fill(&all.v[0][0][0][0], sizeof all.v / sizeof(float));

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "attn/cost.h"
+#include "random.h"
 
 static const double MiB = 1 << 20, GiB = 1 << 30;
 
@@ -145,11 +146,8 @@ static void test_variance_of_scores(void **state)
     (void)state;
     enum { LEN = 256, D = 48 };
     static double q[LEN * D], k[LEN * D], v[LEN], o[LEN], scores[LEN * LEN];
-    uint64_t draw = 7;
-    for (int i = 0; i < 2 * LEN * D; i++) {
-        draw = draw * 6364136223846793005u + 1442695040888963407u;
-        *(i < LEN * D ? &q[i] : &k[i - LEN * D]) = sqrt(3) * ((double)(draw >> 33) / 1073741824.0 - 1);
-    }
+    random_source random = {7};
+    for (int i = 0; i < 2 * LEN * D; i++) *(i < LEN * D ? &q[i] : &k[i - LEN * D]) = sqrt(3) * random_signed(&random);
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, LEN, LEN, D, 1}};
     const attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .scores = scores};
     p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = ATTN_F64;

@@ -7,6 +7,7 @@
 
 #include "attn/hopfield.h"
 #include "attn_ref.h"
+#include "random.h"
 
 enum { M = 7, N = 10, COUNT = 4 };
 
@@ -16,9 +17,8 @@ static const attn_hopfield memory = {
 
 static double uniform(void)
 {
-    static uint64_t state = 99;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 33) / 1073741824.0 - 1;
+    static random_source random = {99};
+    return random_signed(&random);
 }
 
 static int draw(void **state)

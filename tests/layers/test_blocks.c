@@ -3,9 +3,7 @@
  * test_blocks.c - the encoder and decoder blocks of examples/transformer, in double: every gradient against central differences,
  * causality, and a padded memory.
  */
-#include "test.h"
-
-#include <math.h>
+#include "by_loops.h"
 
 #include "block.h"
 
@@ -18,6 +16,7 @@ static const block blocks[] = {{.width = E, .heads = 2, .hidden = F},
 static const int64_t lengths[B] = {2, MEMORY};
 
 typedef struct sample {
+    const block *b;
     double parameters[MOST], x[B * LEN * E], memory[B * MEMORY * E], y[B * LEN * E], dy[B * LEN * E];
     double dparameters[MOST], dx[B * LEN * E], dmemory[B * MEMORY * E];
     block_data data;
@@ -26,6 +25,7 @@ typedef struct sample {
 static void make(sample *s, const block *b)
 {
     memset(s, 0, sizeof *s);
+    s->b = b;
     assert_true(block_parameters(b) <= MOST);
     assert_int_equal(block_initialise(b, s->parameters, 3, NULL), ATTN_OK);
     for (int64_t i = 0; i < block_parameters(b); i++) s->parameters[i] += 0.2 * sin(3.1 * (double)i); /* biases and gains too */
@@ -44,28 +44,21 @@ static void make(sample *s, const block *b)
     s->data.trace = aligned_alloc(64, (size_t)block_trace_bytes(b, &s->data));
 }
 
-static double loss(sample *s, const block *b)
+static double loss(void *given)
 {
+    sample *s = given;
     double sum = 0;
-    assert_int_equal(block_forward(b, s->parameters, &s->data, NULL), ATTN_OK);
+    assert_int_equal(block_forward(s->b, s->parameters, &s->data, NULL), ATTN_OK);
     for (int i = 0; i < B * LEN * E; i++) sum += s->y[i] * s->dy[i];
     return sum;
 }
 
-static void compare(sample *s, const block *b, double *x, const double *gradient, int64_t count, const char *what)
+/* Norms divide: a third derivative of order 1000. */
+static void compare(sample *s, double *x, const double *gradient, int64_t count, const char *what)
 {
-    const double e = 1e-5;
-    for (int64_t i = 0; i < count; i++) {
-        const double was = x[i];
-        x[i] = was + e;
-        const double up = loss(s, b);
-        x[i] = was - e;
-        const double slope = (up - loss(s, b)) / (2 * e);
-        x[i] = was;
-        /* e^2 times a third derivative of order 1000 (norms divide), and rounding of sums of order 100 over 2e */
-        if (!(fabs(slope - gradient[i]) <= 1000 * e * e + 100 * 0x1p-52 / e))
-            fail_msg("block %d: gradient of %s[%d] is %.12g, not %.12g", (int)(b - blocks), what, (int)i, gradient[i], slope);
-    }
+    char name[20];
+    (void)snprintf(name, sizeof name, "block %d", (int)(s->b - blocks));
+    assert_gradients(name, what, x, gradient, count, loss, s, 1000, 100);
 }
 
 static void test_differences(void **state)
@@ -75,11 +68,11 @@ static void test_differences(void **state)
         sample s;
         const block *b = &blocks[n];
         make(&s, b);
-        (void)loss(&s, b);
+        (void)loss(&s);
         assert_int_equal(block_backward(b, s.parameters, &s.data, s.dparameters, NULL), ATTN_OK);
-        compare(&s, b, s.x, s.dx, B * LEN * E, "x");
-        if (b->decoder) compare(&s, b, s.memory, s.dmemory, B * MEMORY * E, "memory");
-        compare(&s, b, s.parameters, s.dparameters, block_parameters(b), "parameters");
+        compare(&s, s.x, s.dx, B * LEN * E, "x");
+        if (b->decoder) compare(&s, s.memory, s.dmemory, B * MEMORY * E, "memory");
+        compare(&s, s.parameters, s.dparameters, block_parameters(b), "parameters");
         free(s.data.trace);
     }
 }
@@ -93,11 +86,11 @@ static void test_masks(void **state)
         const block *b = &blocks[n];
         double before[B * LEN * E];
         make(&s, b);
-        (void)loss(&s, b);
+        (void)loss(&s);
         memcpy(before, s.y, sizeof before);
         s.x[(LEN - 1) * E] += 1; /* the last token of the first entry */
         for (int i = 2 * E; i < MEMORY * E; i++) s.memory[i] = NAN;
-        (void)loss(&s, b);
+        (void)loss(&s);
         int moved = 0;
         for (int i = 0; i < (LEN - 1) * E; i++) moved += s.y[i] != before[i];
         if (b->decoder) assert_int_equal(moved, 0);
@@ -116,7 +109,7 @@ static void test_counts_and_norm(void **state)
     assert_int_equal(block_parameters(&blocks[2]), 2 * (2 * E + 4 * (E * E + E)) + 2 * E + 2 * E * F + F + E);
     make(&s, &blocks[1]);
     assert_int_equal(block_initialise(&blocks[1], s.parameters, 3, NULL), ATTN_OK);
-    (void)loss(&s, &blocks[1]);
+    (void)loss(&s);
     for (int r = 0; r < B * LEN; r++) {
         double sum = 0, square = 0;
         for (int i = 0; i < E; i++) sum += s.y[r * E + i], square += s.y[r * E + i] * s.y[r * E + i];

@@ -3,9 +3,7 @@
  * test_gradients.c - layers against loops in double (projections by definition around ref_forward), and their gradients against
  * central differences of those loops, for every shape of layer and layout of weights.
  */
-#include "test.h"
-
-#include <math.h>
+#include "by_loops.h"
 
 #include "attn/layers.h"
 #include "attn_ref.h"
@@ -56,15 +54,9 @@ typedef struct sample {
     double grad_y[LARGEST];
 } sample;
 
-static double draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(int64_t)(*state >> 33) / (1 << 30) - 1;
-}
-
 static void make(sample *s, const variant *v)
 {
-    uint64_t state = 77;
+    random_source random = {77};
     memset(s, 0, sizeof *s);
     s->v = v;
     s->attention = (attn_problem){.struct_size = sizeof s->attention};
@@ -113,9 +105,9 @@ static void make(sample *s, const variant *v)
     for (int t = 0; t < TENSORS; t++) {
         s->count[t] = counts[t];
         assert_true(counts[t] <= LARGEST);
-        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)(draw(&state) / 2); /* exact in f32 */
+        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)(random_signed(&random) / 2); /* exact in f32 */
     }
-    for (int64_t i = 0; i < B * SQ * s->out; i++) s->grad_y[i] = (float)draw(&state);
+    for (int64_t i = 0; i < B * SQ * s->out; i++) s->grad_y[i] = (float)random_signed(&random);
 }
 
 /* y = x W + b by definition, to [b][h][t][c], where an entry has `room` tokens. */
@@ -211,11 +203,6 @@ static void put(attn_dtype dtype, void *to, int64_t at, double x)
 {
     if (dtype == ATTN_F64) ((double *)to)[at] = x;
     else ((float *)to)[at] = (float)x;
-}
-
-static double get(attn_dtype dtype, const void *from, int64_t at)
-{
-    return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
 }
 
 /* Where element i of tensor t, as the loops count, lies. */
@@ -321,7 +308,7 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
 }
 
 /* Numbers here are sums of fewer than 10^3 products of numbers below 1: rounding stays below 10^3 units of them. */
-static double allowed(attn_dtype dtype) { return 1e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+static double allowed(attn_dtype dtype) { return roundings(dtype, 1e3); }
 
 static void test_forward(void **state)
 {
@@ -353,28 +340,27 @@ static void test_forward(void **state)
 }
 
 /* Every number that a layer reads, moved by +-e: the slope of <grad_y, y>. */
+static double loss(void *s)
+{
+    double y[LARGEST], P[4 * LARGEST];
+    return reference(s, y, P);
+}
+
 static void test_differences(void **state)
 {
-    const double e = 1e-5;
-    double y[LARGEST], P[4 * LARGEST];
+    static const char *const names[TENSORS] = {"query", "key", "value", "wq", "wk",        "wv",          "wo",
+                                               "bq",    "bk",  "bv",    "bo", "extra_key", "extra_value", "scale"};
     (void)state;
     for (int n = 0; n < VARIANTS; n++) {
         sample s;
         held h;
         make(&s, &variants[n]);
         run(&s, &h, ATTN_F64, 1);
-        for (int t = 0; t < TENSORS; t++)
-            for (int64_t i = 0; i < s.count[t]; i++) {
-                const double x = s.x[t][i], got = get(ATTN_F64, h.grad[t], place(&s, &h, t, i));
-                s.x[t][i] = x + e;
-                const double up = reference(&s, y, P);
-                s.x[t][i] = x - e;
-                const double slope = (up - reference(&s, y, P)) / (2 * e);
-                s.x[t][i] = x;
-                /* e^2 times a third derivative of order 100, and rounding of sums of order 100 over 2e */
-                if (!(fabs(got - slope) <= 100 * e * e + 100 * 0x1p-52 / e))
-                    fail_msg("%s: gradient of tensor %d at %d is %.12g, not %.12g", s.v->name, t, (int)i, got, slope);
-            }
+        for (int t = 0; t < TENSORS; t++) {
+            double got[LARGEST];
+            for (int64_t i = 0; i < s.count[t]; i++) got[i] = get(ATTN_F64, h.grad[t], place(&s, &h, t, i));
+            assert_gradients(s.v->name, names[t], s.x[t], got, s.count[t], loss, &s, 100, 100);
+        }
         drop(&h);
     }
 }

@@ -3,9 +3,7 @@
  * test_latent.c - multi-head latent attention against loops in double, its gradients against differences of these loops, decoding
  * from the cache of latents against the expanded form, and its weights in files.
  */
-#include "test.h"
-
-#include <math.h>
+#include "by_loops.h"
 
 #include "attn/latent.h"
 #include "attn_ref.h"
@@ -33,15 +31,9 @@ typedef struct sample {
     double x[TENSORS][LARGEST], grad_y[LARGEST];
 } sample;
 
-static double draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(int64_t)(*state >> 33) / (1 << 30) - 1;
-}
-
 static void make(sample *s, const variant *v)
 {
-    uint64_t state = 5;
+    random_source random = {5};
     memset(s, 0, sizeof *s);
     s->v = v;
     s->attention = (attn_problem){.struct_size = sizeof s->attention, .mask.causal = v->causal};
@@ -72,9 +64,9 @@ static void make(sample *s, const variant *v)
     for (int t = 0; t < TENSORS; t++) {
         assert_true(counts[t] <= LARGEST);
         s->count[t] = counts[t];
-        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)(draw(&state) + (t >= QUERY_NORM)); /* exact in f32 */
+        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)(random_signed(&random) + (t >= QUERY_NORM)); /* exact in f32 */
     }
-    for (int64_t i = 0; i < B * SQ * OUT; i++) s->grad_y[i] = (float)draw(&state);
+    for (int64_t i = 0; i < B * SQ * OUT; i++) s->grad_y[i] = (float)random_signed(&random);
 }
 
 /* ---- by definition ---- */
@@ -178,11 +170,6 @@ static attn_latent_weights weights_of(const sample *s, double from[TENSORS][LARG
         sizeof(attn_latent_weights), at[QUERY_DOWN], at[QUERY], at[DOWN], at[UP], at[OUTPUT], at[QUERY_NORM], at[NORM]};
 }
 
-static double get(attn_dtype dtype, const void *from, int64_t at)
-{
-    return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
-}
-
 static void run(sample *s, held *h, attn_dtype dtype, int threads)
 {
     attn_error error;
@@ -216,7 +203,7 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
 }
 
 /* Sums of fewer than 10^3 products of numbers below 4. */
-static double allowed(attn_dtype dtype) { return 4e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+static double allowed(attn_dtype dtype) { return roundings(dtype, 4e3); }
 
 static void test_forward(void **state)
 {
@@ -238,28 +225,22 @@ static void test_forward(void **state)
         }
 }
 
+static double loss(void *s)
+{
+    double y[LARGEST];
+    return reference(s, y);
+}
+
 static void test_differences(void **state)
 {
-    const double e = 1e-5;
-    double y[LARGEST];
+    static const char *const names[TENSORS] = {"x", "z", "query_down", "query", "down", "up", "output", "query_norm", "norm"};
     (void)state;
     for (int n = 0; n < VARIANTS; n++) {
         sample s;
         held h;
         make(&s, &variants[n]);
         run(&s, &h, ATTN_F64, 1);
-        for (int t = 0; t < TENSORS; t++)
-            for (int64_t i = 0; i < s.count[t]; i++) {
-                const double x = s.x[t][i];
-                s.x[t][i] = x + e;
-                const double up = reference(&s, y);
-                s.x[t][i] = x - e;
-                const double slope = (up - reference(&s, y)) / (2 * e);
-                s.x[t][i] = x;
-                /* e^2 times a third derivative of order 1000, and rounding of sums of order 100 over 2e */
-                if (!(fabs(h.grad[t][i] - slope) <= 1000 * e * e + 100 * 0x1p-52 / e))
-                    fail_msg("%s: gradient of tensor %d at %d is %.12g, not %.12g", s.v->name, t, (int)i, h.grad[t][i], slope);
-            }
+        for (int t = 0; t < TENSORS; t++) assert_gradients(s.v->name, names[t], s.x[t], h.grad[t], s.count[t], loss, &s, 1000, 100);
         free(h.saved);
     }
 }

@@ -3,9 +3,7 @@
  * test_seq2seq.c - modules that read a memory, against loops in double, their gradients against differences of these loops, step by
  * step against all at once, and their weights in files.
  */
-#include "test.h"
-
-#include <math.h>
+#include "by_loops.h"
 
 #include "attn/seq2seq.h"
 
@@ -39,15 +37,9 @@ typedef struct sample {
     double x[TENSORS][LARGEST], grad_y[LARGEST];
 } sample;
 
-static double draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(int64_t)(*state >> 33) / (1 << 30) - 1;
-}
-
 static void make(sample *s, const variant *v)
 {
-    uint64_t state = 11;
+    random_source random = {11};
     memset(s, 0, sizeof *s);
     s->v = v;
     s->attention = (attn_problem){.struct_size = sizeof s->attention, .mask.lengths_kv = v->lengths};
@@ -70,9 +62,9 @@ static void make(sample *s, const variant *v)
     for (int t = 0; t < TENSORS; t++) {
         assert_true(counts[t] <= LARGEST);
         s->count[t] = counts[t];
-        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)draw(&state); /* exact in f32 */
+        for (int64_t i = 0; i < counts[t]; i++) s->x[t][i] = (float)random_signed(&random); /* exact in f32 */
     }
-    for (int64_t i = 0; i < B * LEN * s->out; i++) s->grad_y[i] = (float)draw(&state);
+    for (int64_t i = 0; i < B * LEN * s->out; i++) s->grad_y[i] = (float)random_signed(&random);
 }
 
 /* By definition.  P [b][i][j]: the weights.  Returns <grad_y, y>. */
@@ -132,11 +124,6 @@ static attn_seq2seq_weights weights_of(const sample *s, double from[TENSORS][LAR
     return (attn_seq2seq_weights){sizeof(attn_seq2seq_weights), at[W], at[STATE], at[MEMORY_W], at[BIAS], at[COMBINE]};
 }
 
-static double get(attn_dtype dtype, const void *from, int64_t at)
-{
-    return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
-}
-
 static void run(sample *s, held *h, attn_dtype dtype, int threads)
 {
     attn_error error;
@@ -173,7 +160,7 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
 }
 
 /* Sums of fewer than 10^2 products of numbers below 4, a few deep. */
-static double allowed(attn_dtype dtype) { return 2e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+static double allowed(attn_dtype dtype) { return roundings(dtype, 2e3); }
 
 static void test_forward(void **state)
 {
@@ -196,28 +183,22 @@ static void test_forward(void **state)
         }
 }
 
+static double loss(void *s)
+{
+    double y[LARGEST], P[LARGEST];
+    return reference(s, y, P);
+}
+
 static void test_differences(void **state)
 {
-    const double e = 1e-5;
-    double y[LARGEST], P[LARGEST];
+    static const char *const names[TENSORS] = {"states", "memory", "w", "state", "memory's", "bias", "combine"};
     (void)state;
     for (int n = 0; n < VARIANTS; n++) {
         sample s;
         held h;
         make(&s, &variants[n]);
         run(&s, &h, ATTN_F64, 1);
-        for (int t = 0; t < TENSORS; t++)
-            for (int64_t i = 0; i < s.count[t]; i++) {
-                const double x = s.x[t][i];
-                s.x[t][i] = x + e;
-                const double up = reference(&s, y, P);
-                s.x[t][i] = x - e;
-                const double slope = (up - reference(&s, y, P)) / (2 * e);
-                s.x[t][i] = x;
-                /* e^2 times a third derivative of order 100, and rounding of sums of order 10 over 2e */
-                if (!(fabs(h.grad[t][i] - slope) <= 100 * e * e + 10 * 0x1p-52 / e))
-                    fail_msg("%s: gradient of tensor %d at %d is %.12g, not %.12g", s.v->name, t, (int)i, h.grad[t][i], slope);
-            }
+        for (int t = 0; t < TENSORS; t++) assert_gradients(s.v->name, names[t], s.x[t], h.grad[t], s.count[t], loss, &s, 100, 10);
         free(h.saved);
     }
 }

@@ -8,12 +8,6 @@ const char *const linear_tensor_names[TENSORS] = {"q",  "k",  "v",      "omega",
                                                   "z0", "do", "ds1",    "dz1",   "o",      "n",      "s1",    "z1",    "dq",
                                                   "dk", "dv", "ddecay", "dbeta", "derase", "dwrite", "ds0",   "dz0"};
 
-static double uniform(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 33) / 1073741824.0 - 1;
-}
-
 attn_dtype linear_case_type(const linear_case *c, int tensor)
 {
     const attn_dtype compute = c->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
@@ -61,9 +55,9 @@ static void count_elements(linear_case *c)
     n[T_Z0] = n[T_DZ1] = n[T_Z1] = n[T_DZ0] = sum ? heads * f : 0;
 }
 
-static double drawn(int tensor, uint64_t *state)
+static double drawn(int tensor, random_source *random)
 {
-    const double x = uniform(state);
+    const double x = random_signed(random);
     if (tensor == T_DECAY) return -0.5 * (1 + x); /* forgets up to e^-1 a token */
     if (tensor == T_BETA) return 0.5 * (1 + x);
     if (tensor == T_ERASE || tensor == T_WRITE) return 0.3 * x;
@@ -75,7 +69,7 @@ static double drawn(int tensor, uint64_t *state)
 void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
 {
     attn_linear_problem *p = &c->problem;
-    uint64_t state = seed * 977 + 12345;
+    random_source random = {seed * 977 + 12345};
     c->dtype = dtype;
     p->struct_size = sizeof *p;
     p->q.dtype = dtype;
@@ -89,7 +83,7 @@ void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
         c->data[t] = calloc(n + 1, attn_dtype_size(type));
         assert_non_null(c->exact[t]);
         assert_non_null(c->data[t]);
-        for (size_t i = 0; t <= T_DZ1 && i < n; i++) c->exact[t][i] = drawn(t, &state);
+        for (size_t i = 0; t <= T_DZ1 && i < n; i++) c->exact[t][i] = drawn(t, &random);
         attn_convert(c->data[t], type, c->exact[t], ATTN_F64, c->count[t]);
         attn_convert(c->exact[t], ATTN_F64, c->data[t], type, c->count[t]);
     }

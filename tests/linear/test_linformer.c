@@ -6,20 +6,15 @@
 
 #include "attn/linear.h"
 #include "attn_ref.h"
+#include "random.h"
 
 enum { B = 2, H = 3, LEN = 101, RANK = 13, DIM = 20, DIM_V = 7 };
 
-static double uniform(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 33) / 1073741824.0 - 1;
-}
-
-static void *drawn(double *exact, int64_t count, attn_dtype dtype, uint64_t *state)
+static void *drawn(double *exact, int64_t count, attn_dtype dtype, random_source *random)
 {
     void *data = malloc((size_t)count * attn_dtype_size(dtype) + 1);
     assert_non_null(data);
-    for (int64_t i = 0; i < count; i++) exact[i] = uniform(state);
+    for (int64_t i = 0; i < count; i++) exact[i] = random_signed(random);
     attn_convert(data, dtype, exact, ATTN_F64, count);
     attn_convert(exact, ATTN_F64, data, dtype, count);
     return data;
@@ -43,11 +38,12 @@ static void check(attn_dtype dtype, int shared)
     static double x[X], e[E], y[Y], dy[Y], dx[X], de[E];
     const attn_dtype compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const int64_t heads = shared ? 1 : H;
-    uint64_t state = 5 + (uint64_t)dtype;
+    random_source random = {5 + (uint64_t)dtype};
     attn_error error;
     const attn_linformer l = {
         .struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM, .shared = shared, .x.dtype = dtype};
-    void *X_ = drawn(x, X, dtype, &state), *E_ = drawn(e, heads * LEN * RANK, compute, &state), *dY = drawn(dy, Y, compute, &state);
+    void *X_ = drawn(x, X, dtype, &random), *E_ = drawn(e, heads * LEN * RANK, compute, &random),
+         *dY = drawn(dy, Y, compute, &random);
     void *Y_ = malloc(Y * sizeof(double)), *dX = malloc(X * sizeof(double)), *dE = malloc(E * sizeof(double));
     if (attn_linformer_project(&l, E_, X_, Y_, &error)) fail_msg("%s", error.message);
     if (attn_linformer_backward(&l, E_, X_, dY, dX, dE, &error)) fail_msg("%s", error.message);
@@ -72,10 +68,10 @@ static void test_strides(void **state)
 {
     static double x[B * H * LEN * DIM], e[LEN * (RANK + 3)];
     static float swapped[B * LEN * H * DIM], dense[LEN * RANK], y[2][B * H * RANK * DIM];
-    uint64_t seed = 9;
+    random_source random = {9};
     attn_linformer l = {.struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM, .shared = 1};
     (void)state;
-    float *X_ = drawn(x, B * H * LEN * DIM, ATTN_F32, &seed), *E_ = drawn(e, LEN * (RANK + 3), ATTN_F32, &seed);
+    float *X_ = drawn(x, B * H * LEN * DIM, ATTN_F32, &random), *E_ = drawn(e, LEN * (RANK + 3), ATTN_F32, &random);
     for (int64_t i = 0; i < B * H * LEN * DIM; i++)
         swapped[((i / DIM / LEN / H * LEN + i / DIM % LEN) * H + i / DIM / LEN % H) * DIM + i % DIM] = X_[i];
     for (int64_t i = 0; i < LEN * RANK; i++) dense[i] = E_[i / RANK * (RANK + 3) + i % RANK];
@@ -92,10 +88,10 @@ static void test_attention(void **state)
 {
     enum { N = 24 };
     static double q[N * DIM], k[N * DIM], v[N * DIM_V], kept[N * DIM], projected_v[N * DIM_V], o[2][N * DIM_V], one[N * N];
-    uint64_t seed = 3;
+    random_source random = {3};
     (void)state;
-    for (int i = 0; i < N * DIM; i++) q[i] = uniform(&seed), k[i] = uniform(&seed);
-    for (int i = 0; i < N * DIM_V; i++) v[i] = uniform(&seed);
+    for (int i = 0; i < N * DIM; i++) q[i] = random_signed(&random), k[i] = random_signed(&random);
+    for (int i = 0; i < N * DIM_V; i++) v[i] = random_signed(&random);
     for (int i = 0; i < N; i++) one[i * N + i] = 1;
     attn_linformer l = {.struct_size = sizeof l, .batch = 1, .heads = 1, .len = N, .rank = N, .dim = DIM, .x.dtype = ATTN_F64};
     assert_int_equal(attn_linformer_project(&l, one, k, kept, NULL), ATTN_OK);

@@ -6,16 +6,13 @@
 #include "test.h"
 
 #include "attn/mask.h"
+#include "random.h"
 
 enum { MOST_Q = 150, MOST_KV = 170 };
 
-static uint64_t draw_state;
+static random_source draw_source;
 
-static inline int64_t below(int64_t n)
-{
-    draw_state = draw_state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)(draw_state >> 33) % n;
-}
+static inline int64_t below(int64_t n) { return random_below(&draw_source, n); }
 
 static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
 static unsigned char some_blocks[MOST_Q * MOST_KV];

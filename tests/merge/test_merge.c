@@ -5,15 +5,12 @@
 #include <math.h>
 
 #include "attn/attn.h"
+#include "random.h"
 
 enum { B = 2, H = 3, SQ = 7, SKV = 50, D = 6, DV = 5, PARTS = 4 };
 
-static uint64_t state_of_draw = 7;
-static double draw(void)
-{
-    state_of_draw = state_of_draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (double)(state_of_draw >> 40) / (double)(1 << 23) - 1;
-}
+static random_source source = {7};
+static double draw(void) { return random_signed(&source); }
 
 static double q[B][H][SQ][D], k[B][H][SKV][D], v[B][H][SKV][DV];
 

@@ -4,11 +4,7 @@
 
 #include <math.h>
 
-int64_t draw_below(drawn *d, int64_t n)
-{
-    d->state = d->state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)((d->state >> 33) % (uint64_t)n);
-}
+int64_t draw_below(drawn *d, int64_t n) { return random_below(&d->random, n); }
 
 static double uniform(drawn *d) { return (double)draw_below(d, 1 << 24) / (1 << 23) - 1; }
 
@@ -280,7 +276,7 @@ void draw(drawn *d, uint64_t seed, attn_dtype storage)
     ref_problem *r = &d->ref;
     double *Q, *K, *V;
     memset(d, 0, sizeof *d);
-    d->state = seed * 7919 + 13;
+    d->random.state = seed * 7919 + 13;
     for (int i = 0; i < 5; i++) draw_below(d, 2);
     d->compute = storage == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     d->problem.struct_size = sizeof d->problem;

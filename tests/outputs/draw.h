@@ -8,14 +8,15 @@
 
 #include "attn/attn.h"
 #include "attn_ref.h"
+#include "random.h"
 
 typedef struct drawn {
     attn_problem problem; /* options and inputs; nothing is wanted yet */
     attn_args args;
     ref_problem ref;
     attn_dtype compute;
-    uint64_t state; /* of the random sequence, for what the test draws */
-    char text[256]; /* the options, for messages */
+    random_source random; /* for what the test draws */
+    char text[256];       /* the options, for messages */
     void *owned[64];
     int owned_count;
 } drawn;

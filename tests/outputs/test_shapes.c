@@ -16,7 +16,7 @@ static void plain(drawn *d, attn_shape shape)
 {
     memset(d, 0, sizeof *d);
     d->compute = ATTN_F32;
-    d->state = 5;
+    d->random.state = 5;
     d->problem.struct_size = sizeof d->problem;
     d->args.struct_size = sizeof d->args;
     d->problem.shape = shape;
@@ -128,7 +128,7 @@ static void test_sizes_of_zero(void **state)
             drawn d;
             wanted w;
             plain(&d, shapes[k]);
-            d.state += seed;
+            d.random.state += seed;
             wanted_init(&w, &d, 1);
             d.problem.want.column_queries = 0;
             wanted_run(&w, &d, ATTN_ISA_DEFAULT, 2);
@@ -159,7 +159,7 @@ static void test_ties(void **state)
     (void)state;
     for (uint64_t seed = 5;; seed++) { /* until more keys are asked for than there are */
         plain(&d, (attn_shape){1, 1, 1, 30, 7, 4, 4});
-        d.state = seed;
+        d.random.state = seed;
         wanted_init(&w, &d, 1);
         if (d.problem.want.topk > 8) break;
         drawn_free(&d);

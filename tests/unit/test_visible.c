@@ -2,6 +2,7 @@
  * test_visible.c - the interval of keys that a query sees, against the rule itself in wide integers. */
 #include "test.h"
 
+#include "random.h"
 #include "sched/visible.h"
 
 __extension__ typedef __int128 wide;
@@ -125,34 +126,28 @@ static void test_intervals(void **state)
             }
 }
 
-/* A number from 0 to most - 1. */
-static int64_t below(uint64_t *state, int64_t most)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)(*state >> 33) % most;
-}
-
 /* Everything at once, drawn from a counter: gaps between global keys and the window, ranges, dilations. */
 static void test_gaps(void **state)
 {
     (void)state;
-    uint64_t draw = 1;
+    random_source draw = {1};
     for (int n = 0; n < 6000; n++) {
         int64_t ranges[QUERIES * 2];
         for (int i = 0; i < QUERIES * 2; i++)
-            ranges[i] = below(&draw, 5) ? below(&draw, KEYS + 1) : (below(&draw, 2) ? INT64_MAX : INT64_MIN);
+            ranges[i] = random_below(&draw, 5) ? random_below(&draw, KEYS + 1) : (random_below(&draw, 2) ? INT64_MAX : INT64_MIN);
         attn_sight s = {.dilation = 1};
-        s.len_q = 8 + below(&draw, 4);
-        s.len_kv = 8 + below(&draw, 4);
-        s.offset = offsets[below(&draw, OFFSETS)];
-        s.left = below(&draw, 3) ? below(&draw, 4) : INT64_MAX;
-        s.right = below(&draw, 3) ? below(&draw, 4) : INT64_MAX;
-        if (below(&draw, 3) == 0) s.causal = 1, s.right = 0;
-        if (below(&draw, 2)) s.dilation = bounds[1 + below(&draw, BOUNDS - 1)];
-        if (below(&draw, 2)) s.global_q = bounds[below(&draw, BOUNDS)];
-        if (below(&draw, 2)) s.global_kv = bounds[below(&draw, BOUNDS)];
-        if (below(&draw, 3) == 0) s.chunk = 1 + below(&draw, 6);
-        if (below(&draw, 2)) s.ranges = ranges, s.ranges_dtype = ATTN_I64, s.ranges_stride = 2 * below(&draw, 2), s.ranges_step = 1;
+        s.len_q = 8 + random_below(&draw, 4);
+        s.len_kv = 8 + random_below(&draw, 4);
+        s.offset = offsets[random_below(&draw, OFFSETS)];
+        s.left = random_below(&draw, 3) ? random_below(&draw, 4) : INT64_MAX;
+        s.right = random_below(&draw, 3) ? random_below(&draw, 4) : INT64_MAX;
+        if (random_below(&draw, 3) == 0) s.causal = 1, s.right = 0;
+        if (random_below(&draw, 2)) s.dilation = bounds[1 + random_below(&draw, BOUNDS - 1)];
+        if (random_below(&draw, 2)) s.global_q = bounds[random_below(&draw, BOUNDS)];
+        if (random_below(&draw, 2)) s.global_kv = bounds[random_below(&draw, BOUNDS)];
+        if (random_below(&draw, 3) == 0) s.chunk = 1 + random_below(&draw, 6);
+        if (random_below(&draw, 2))
+            s.ranges = ranges, s.ranges_dtype = ATTN_I64, s.ranges_stride = 2 * random_below(&draw, 2), s.ranges_step = 1;
         compare(&s, 0);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * random.h - numbers drawn from a seed, the same on every machine (Knuth's 64-bit linear congruence, upper bits). */
-#ifndef ATTN_TESTS_COMBINATION_RANDOM_H
-#define ATTN_TESTS_COMBINATION_RANDOM_H
+#ifndef ATTN_TESTS_RANDOM_H
+#define ATTN_TESTS_RANDOM_H
 
 #include <stdint.h>
 

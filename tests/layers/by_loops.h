@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * by_loops.h - what the tests of layers share that hold them against loops in double: numbers, and gradients by differences. */
+#ifndef ATTN_TESTS_LAYERS_BY_LOOPS_H
+#define ATTN_TESTS_LAYERS_BY_LOOPS_H
+
+#include "test.h"
+
+#include <math.h>
+
+#include "attn/types.h"
+#include "random.h"
+
+/* Element `at` of an array of f64 or f32. */
+static inline double get(attn_dtype dtype, const void *from, int64_t at)
+{
+    return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
+}
+
+/* Sums of which this many roundings are left, with numbers of about 1. */
+static inline double roundings(attn_dtype dtype, double many) { return many * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+
+/*
+ * The gradients of `count` numbers x that loss(sample) is made of, against central differences.  With a step e these are off by e^2
+ * times a third derivative, at most `third`, and by the rounding of sums of at most `size` over 2e.
+ */
+static inline void assert_gradients(const char *name, const char *of, double *x, const double *gradient, int64_t count,
+                                    double (*loss)(void *sample), void *sample, double third, double size)
+{
+    const double e = 1e-5;
+    for (int64_t i = 0; i < count; i++) {
+        const double was = x[i];
+        x[i] = was + e;
+        const double up = loss(sample);
+        x[i] = was - e;
+        const double slope = (up - loss(sample)) / (2 * e);
+        x[i] = was;
+        if (!(fabs(gradient[i] - slope) <= third * e * e + size * 0x1p-52 / e))
+            fail_msg("%s: gradient of %s[%d] is %.12g, not %.12g", name, of, (int)i, gradient[i], slope);
+    }
+}
+
+#endif
