@@ -157,41 +157,40 @@ static attn_status execute(const linear_check *c, const attn_linear_problem *p, 
     return status;
 }
 
+ref_linear linear_definition(const attn_linear_problem *p)
+{
+    const attn_shape *s = &p->shape;
+    const double root = sqrt((double)s->dim_qk), scale = p->denominator != ATTN_DENOMINATOR_NONE ? 1 : 1 / root;
+    return (ref_linear){.B = s->batch,
+                        .Hq = s->heads_q,
+                        .Hkv = s->heads_kv,
+                        .Sq = s->len_q,
+                        .Skv = s->len_kv,
+                        .D = s->dim_qk,
+                        .Dv = s->dim_v,
+                        .M = p->random_features,
+                        .map = (ref_map)p->features,
+                        .feature_scale = 1 / sqrt(root),
+                        .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale : scale,
+                        .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
+                        .denominator = (ref_denominator)p->denominator,
+                        .causal = p->causal,
+                        .decay_channels = p->decay == ATTN_DECAY_CHANNEL};
+}
+
 static void define(const linear_check *c, int backward)
 {
     const attn_linear_problem *p = &c->problem;
     const attn_shape *s = &p->shape;
     double *const *x = c->exact;
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
-    const double root = sqrt((double)s->dim_qk);
     double *n = need_memory(s->batch * s->heads_q * s->len_q + 1, sizeof *n), *z1 = need_memory(c->count[S1] + 1, sizeof *z1);
-    const ref_linear r = {.B = s->batch,
-                          .Hq = s->heads_q,
-                          .Hkv = s->heads_kv,
-                          .Sq = s->len_q,
-                          .Skv = s->len_kv,
-                          .D = s->dim_qk,
-                          .Dv = s->dim_v,
-                          .M = p->random_features,
-                          .Q = x[Q],
-                          .K = x[K],
-                          .V = x[V],
-                          .map = (ref_map)p->features,
-                          .omega = x[OMEGA],
-                          .feature_scale = 1 / sqrt(root),
-                          .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
-                                   : sum                             ? 1
-                                                                     : 1 / root,
-                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
-                          .denominator = (ref_denominator)p->denominator,
-                          .causal = p->causal,
-                          .log_decay = p->decay ? x[DECAY] : NULL,
-                          .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
-                          .beta = p->rule == ATTN_RULE_DELTA ? x[BETA] : NULL,
-                          .erase = p->rule == ATTN_RULE_LOW_RANK ? x[ERASE] : NULL,
-                          .write = p->rule == ATTN_RULE_LOW_RANK ? x[WRITE] : NULL,
-                          .S0 = x[S0],
-                          .z0 = sum ? x[Z0] : NULL};
+    ref_linear r = linear_definition(p);
+    r.Q = x[Q], r.K = x[K], r.V = x[V], r.omega = x[OMEGA], r.S0 = x[S0];
+    if (sum) r.z0 = x[Z0];
+    if (p->decay) r.log_decay = x[DECAY];
+    if (p->rule == ATTN_RULE_DELTA) r.beta = x[BETA];
+    if (p->rule == ATTN_RULE_LOW_RANK) r.erase = x[ERASE], r.write = x[WRITE];
     double *stored = need_memory(c->count[O] + 1, sizeof *stored);
     attn_convert(stored, ATTN_F64, c->data[O], c->stored, c->count[O]);
     const ref_linear_gradients g = {.dO = x[DO],

@@ -3,6 +3,8 @@
 #ifndef ATTN_CLI_CHECK_LINEAR_H
 #define ATTN_CLI_CHECK_LINEAR_H
 
+#include "attn/linear.h"
+#include "attn_ref.h"
 #include "check/report.h"
 #include "options.h"
 #include "problem.h"
@@ -17,6 +19,9 @@ typedef struct linear_verdict {
 /* Forward, and for linear-bwd backward, of numbers within +-1 that are drawn from the seed, by the kernel of `isa`.  Returns what
  * is wrong with the problem. */
 attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, linear_verdict *verdict, attn_error *error);
+
+/* The problem as ref/ has it, without its tensors. */
+ref_linear linear_definition(const attn_linear_problem *p);
 
 /* Problems that cover maps, rules, decays, types, remainders of tiles; NULL past the last. */
 const char *check_linear_problem(int index);

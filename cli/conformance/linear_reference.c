@@ -3,7 +3,7 @@
  * linear_reference.c - linear attention by definition, in double, and how far a result in another arithmetic may be off. */
 #include <math.h>
 
-#include "attn_ref.h"
+#include "../check_linear.h"
 #include "linear_case.h"
 
 double *linear_doubles(linear_case *c, int t)
@@ -57,7 +57,6 @@ void linear_define(linear_case *c, double *exact[ALL])
     const attn_linear_problem *p = &c->problem;
     const attn_shape *s = &p->shape;
     const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
-    const double root = sqrt((double)s->dim_qk);
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
     for (int t = OUT_O; t < ALL; t++) {
         const int64_t of[] = {view_count(&c->tensor[IN_Q]) / s->dim_qk * s->dim_v, s->batch * s->heads_kv * features * s->dim_v,
@@ -66,32 +65,12 @@ void linear_define(linear_case *c, double *exact[ALL])
     }
     double *n = pool_take(&c->pool, view_count(&c->tensor[IN_Q]), sizeof *n);
     double *z = pool_take(&c->pool, s->batch * s->heads_kv * features, sizeof *z);
-    const ref_linear r = {.B = s->batch,
-                          .Hq = s->heads_q,
-                          .Hkv = s->heads_kv,
-                          .Sq = s->len_q,
-                          .Skv = s->len_kv,
-                          .D = s->dim_qk,
-                          .Dv = s->dim_v,
-                          .M = p->random_features,
-                          .Q = linear_doubles(c, IN_Q),
-                          .K = linear_doubles(c, IN_K),
-                          .V = linear_doubles(c, IN_V),
-                          .map = (ref_map)p->features,
-                          .omega = linear_doubles(c, IN_OMEGA),
-                          .feature_scale = 1 / sqrt(root),
-                          .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
-                                   : sum                             ? 1
-                                                                     : 1 / root,
-                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
-                          .denominator = (ref_denominator)p->denominator,
-                          .causal = p->causal,
-                          .log_decay = p->decay ? linear_doubles(c, IN_DECAY) : NULL,
-                          .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
-                          .beta = p->rule == ATTN_RULE_DELTA ? linear_doubles(c, IN_BETA) : NULL,
-                          .erase = p->rule == ATTN_RULE_LOW_RANK ? linear_doubles(c, IN_ERASE) : NULL,
-                          .write = p->rule == ATTN_RULE_LOW_RANK ? linear_doubles(c, IN_WRITE) : NULL,
-                          .S0 = linear_doubles(c, IN_STATE)};
+    ref_linear r = linear_definition(p);
+    r.Q = linear_doubles(c, IN_Q), r.K = linear_doubles(c, IN_K), r.V = linear_doubles(c, IN_V);
+    r.omega = linear_doubles(c, IN_OMEGA), r.S0 = linear_doubles(c, IN_STATE);
+    if (p->decay) r.log_decay = linear_doubles(c, IN_DECAY);
+    if (p->rule == ATTN_RULE_DELTA) r.beta = linear_doubles(c, IN_BETA);
+    if (p->rule == ATTN_RULE_LOW_RANK) r.erase = linear_doubles(c, IN_ERASE), r.write = linear_doubles(c, IN_WRITE);
     ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z);
     if (sum && p->features == ATTN_FEATURES_IDENTITY) c->size_of_o = measure_rows(c, &r, n, exact[OUT_O]);
     const ref_linear_gradients g = {.dO = linear_doubles(c, IN_DO), .dQ = exact[OUT_DQ], .dK = exact[OUT_DK], .dV = exact[OUT_DV]};

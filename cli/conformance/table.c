@@ -69,16 +69,22 @@ double *case_read(table_case *c, const void *x, int64_t count)
 
 void *case_room(table_case *c, int64_t count) { return pool_take(&c->pool, count, attn_dtype_size(c->dtype)); }
 
-double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns, const double *b)
+double *case_project(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t stride, const double *b,
+                     int64_t columns)
 {
     double *y = pool_take(&c->pool, rows * columns, sizeof *y);
     for (int64_t n = 0; n < rows * columns; n++) {
         const int64_t row = n / columns, j = n % columns;
         double sum = b ? b[j] : 0;
-        for (int64_t a = 0; a < dim; a++) sum += x[row * dim + a] * w[a * columns + j];
+        for (int64_t a = 0; a < dim; a++) sum += x[row * dim + a] * w[a * stride + j];
         y[n] = sum;
     }
     return y;
+}
+
+double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns)
+{
+    return case_project(c, x, rows, dim, w, columns, NULL, columns);
 }
 
 void case_take(table_case *c, attn_status status, const attn_error *error)

@@ -51,8 +51,11 @@ void *case_give(table_case *c, const double *x, int64_t count);
 double *case_read(table_case *c, const void *x, int64_t count);
 void *case_room(table_case *c, int64_t count);
 
-/* y[row][j] = x[row] . w[:, j] + b[j], w [dim][columns]; b may be NULL. */
-double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns, const double *b);
+/* y[row][j] = x[row] . w[:, j] + b[j], w [dim][columns] within rows of `stride` numbers; b may be NULL. */
+double *case_project(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t stride, const double *b,
+                     int64_t columns);
+/* The same of a dense w, without b. */
+double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns);
 
 /* The case fails where the library refuses. */
 void case_take(table_case *c, attn_status status, const attn_error *error);

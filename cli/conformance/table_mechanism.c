@@ -172,8 +172,8 @@ static void additive_of(table_case *c, mechanism *m, const double *w_q, const do
         return;
     }
     const double *q = m->Q, *k = m->K;
-    m->Q = case_product(c, q, queries, dim_q, transposed(c, w_q, hidden, dim_q), hidden, NULL);
-    m->K = case_product(c, k, keys, dim_k, transposed(c, w_k, hidden, dim_k), hidden, NULL);
+    m->Q = case_product(c, q, queries, dim_q, transposed(c, w_q, hidden, dim_q), hidden);
+    m->K = case_product(c, k, keys, dim_k, transposed(c, w_k, hidden, dim_k), hidden);
     m->x.p.shape.dim_qk = hidden;
     m->x.p.score.dim_k = 0;
     m->x.p.score.w_bias = view_given(&b);
@@ -181,10 +181,9 @@ static void additive_of(table_case *c, mechanism *m, const double *w_q, const do
     m->w = pool_take(&c->pool, m->count_w, sizeof *m->w);
     for (int64_t n = 0; n < m->count_w; n++) m->w[n] = n < hidden ? view_get(&a, n) : view_get(&b, n - hidden);
     if (!mechanism_run(c, m)) return;
-    compare_inputs(c, m, case_product(c, m->dQ, queries, hidden, w_q, dim_q, NULL),
-                   case_product(c, m->dK, keys, hidden, w_k, dim_k, NULL));
-    dw[0] = case_product(c, transposed(c, m->dQ, queries, hidden), hidden, queries, q, dim_q, NULL);
-    dw[1] = case_product(c, transposed(c, m->dK, keys, hidden), hidden, keys, k, dim_k, NULL);
+    compare_inputs(c, m, case_product(c, m->dQ, queries, hidden, w_q, dim_q), case_product(c, m->dK, keys, hidden, w_k, dim_k));
+    dw[0] = case_product(c, transposed(c, m->dQ, queries, hidden), hidden, queries, q, dim_q);
+    dw[1] = case_product(c, transposed(c, m->dK, keys, hidden), hidden, keys, k, dim_k);
     case_compare(c, "out.grad_v_a", m->dw, hidden);
     if (view_given(&b)) case_compare(c, "out.grad_b", m->dw + hidden, hidden);
 }

@@ -9,20 +9,6 @@
 #include "attn/position.h"
 #include "table_case.h"
 
-/* y[row][j] = x[row] . w[:, j] + b[j], w [dim][columns] within rows of `stride` numbers; b may be NULL. */
-static double *project(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t stride, const double *b,
-                       int64_t columns)
-{
-    double *y = pool_take(&c->pool, rows * columns, sizeof *y);
-    for (int64_t n = 0; n < rows * columns; n++) {
-        const int64_t row = n / columns, j = n % columns;
-        double sum = b ? b[j] : 0;
-        for (int64_t a = 0; a < dim; a++) sum += x[row * dim + a] * w[a * stride + j];
-        y[n] = sum;
-    }
-    return y;
-}
-
 /* [batch][token][head][channel] to [batch][head][token][channel], or back. */
 static double *swap_heads(table_case *c, const double *x, int64_t batch, int64_t first, int64_t second, int64_t dim)
 {
@@ -87,7 +73,7 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
             conclude(c->result, CHECK_FAILED, "the weight %s does not fit", parts[t][0]);
             return;
         }
-        double *y = project(c, input, rows, dim, case_doubles(c, &w), heads * width, case_doubles(c, &b), heads * width);
+        double *y = case_project(c, input, rows, dim, case_doubles(c, &w), heads * width, case_doubles(c, &b), heads * width);
         qkv[t] = swap_heads(c, y, batch, tokens, heads, width);
         if (t < 2 ? turns_qk : turns_v)
             case_take(c, attn_rope_apply(&rope, shape, &dense, qkv[t], &dense, qkv[t], at, &error), &error);
@@ -99,7 +85,7 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
     double *w = case_doubles(c, &of_o), *turned = pool_take(&c->pool, view_count(&of_o), sizeof *turned);
     for (int64_t n = 0; n < view_count(&of_o); n++)
         turned[n % (heads * width) * dim + n / (heads * width)] = w[n]; /* was [out][in] */
-    double *y = project(c, merged, rows, heads * width, turned, dim, case_doubles(c, &bias_o), dim);
+    double *y = case_project(c, merged, rows, heads * width, turned, dim, case_doubles(c, &bias_o), dim);
     for (int64_t n = 0; n < rows * dim; n++) y[n] += input[n];
     norm_rows(y, rows, dim, case_doubles(c, &scale), case_doubles(c, &shift), case_param(c, "layer_norm_eps", 0));
     case_compare(c, "out.data", y, rows * dim);
@@ -117,7 +103,7 @@ static void project_three(table_case *c, const double *x, int64_t batch, int64_t
 {
     const double *weights = case_doubles(c, w), *bias = case_doubles(c, b);
     for (int t = 0; t < 3; t++) {
-        double *y = project(c, x, batch * tokens, dim, weights + t * dim, 3 * dim, bias + t * dim, dim);
+        double *y = case_project(c, x, batch * tokens, dim, weights + t * dim, 3 * dim, bias + t * dim, dim);
         out[t] = swap_heads(c, y, batch, tokens, heads, dim / heads);
     }
 }

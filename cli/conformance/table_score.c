@@ -187,8 +187,8 @@ static void score_additive(table_case *c)
     case_attention x = {.p.shape.dim_qk = hidden, .p.score.kind = ATTN_SCORE_ADDITIVE};
     x.p.score.w.dtype = c->dtype;
     x.a.w = case_give(c, case_doubles(c, &V), hidden);
-    compare_scores(c, &v, &x, case_product(c, v.x, v.batch * v.len_x, v.dim_x, case_doubles(c, &W), hidden, NULL),
-                   case_product(c, v.y, v.batch * v.len_y, v.dim_y, case_doubles(c, &U), hidden, NULL));
+    compare_scores(c, &v, &x, case_product(c, v.x, v.batch * v.len_x, v.dim_x, case_doubles(c, &W), hidden),
+                   case_product(c, v.y, v.batch * v.len_y, v.dim_y, case_doubles(c, &U), hidden));
 }
 
 /* ---- keras: query [batch][query][channel], value [batch][key][channel], key: the value if there is none ---- */

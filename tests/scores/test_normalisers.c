@@ -4,16 +4,10 @@
  * keys; on random combinations of all options, score kinds and storage types: forward and backward against ref/ within the bound on
  * every instruction set, backward against differences, the same bits for any number of threads.
  */
-#include "test.h"
-
-#include "combination/differences.h"
-#include "combination/outcome.h"
-
-#include <math.h>
+#include "drawn.h"
 
 enum { SEEDS = 72, FIRST = 90000, KINDS = 3 };
 
-static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 static const char *const names[KINDS] = {"softmax one", "sigmoid", "relu"};
 
 /* Every second one has another score than the dot product. */
@@ -29,54 +23,25 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
     combination_of(c, &spec, (seed / KINDS % 2 ? KIND : 0) | flags);
 }
 
-static void compare(uint64_t seed, attn_dtype dtype, attn_op op, double *worst)
-{
-    combination c;
-    draw(&c, seed, dtype, MORE);
-    *worst = fmax(*worst, outcome_fraction(&c, op, 1));
-    combination_free(&c);
-}
+static const drawn_kinds all = {names, KINDS, FIRST, SEEDS, 2, draw};
 
 static void test_types(void **state)
 {
-    double forward[KINDS][4] = {{0}}, backward[KINDS][4] = {{0}};
     (void)state;
-    for (uint64_t n = 0; n < SEEDS; n++) {
-        const uint64_t kind = (FIRST + n) % KINDS, type = n / KINDS / 2 % 4;
-        compare(FIRST + n, types[type], ATTN_FORWARD, &forward[kind][type]);
-        compare(FIRST + n, types[type], ATTN_BACKWARD, &backward[kind][type]);
-    }
-    for (int k = 0; k < KINDS; k++)
-        for (int t = 0; t < 4; t++) {
-            print_message("%s in %s: at most %.4f of the bound forward, %.4f backward\n", names[k], attn_dtype_name(types[t]),
-                          forward[k][t], backward[k][t]);
-            assert_true(forward[k][t] > 1e-4 && backward[k][t] > 1e-4); /* a bound that is never approached tells nothing */
-        }
+    drawn_check_types(&all);
 }
 
 static void test_differences(void **state)
 {
     (void)state;
-    for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 24; seed++) {
-        combination c;
-        draw(&c, seed, ATTN_F64, FINITE);
-        double off = differences_off_by(&c, seed, DIFFERENCES_ALL);
-        if (off > 1) fail_msg("%s, %s: %g times off what differences allow", c.text, names[seed % KINDS], off);
-        combination_free(&c);
-    }
+    drawn_check_differences(&all, 24);
 }
 
 static void test_same_bits(void **state)
 {
     static const int crews[] = {2, 8};
     (void)state;
-    for (int n = 0; n < SEEDS; n += 4) {
-        const uint64_t seed = (uint64_t)(FIRST + 10000 + n);
-        combination c;
-        draw(&c, seed, types[n % 4], MORE);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
-        combination_free(&c);
-    }
+    drawn_check_bits(&all, 4, crews, sizeof crews / sizeof *crews);
 }
 
 /* Weights, their column sums and the stages before them, dense and by rows of the definition. */
@@ -124,7 +89,7 @@ static void test_sink_of_zero(void **state)
     (void)state;
     for (uint64_t seed = FIRST + 30000; seed < FIRST + 30000 + 30 * KINDS; seed += KINDS) { /* a multiple of KINDS */
         combination c;
-        draw(&c, seed, types[seed / KINDS % 4], MORE);
+        draw(&c, seed, drawn_types[seed / KINDS % 4], MORE);
         assert_int_equal(c.problem.score.normaliser, ATTN_NORMALISER_SOFTMAX_ONE);
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
         const size_t bytes = (size_t)c.o.count * attn_dtype_size(c.o.layout.dtype);

@@ -98,16 +98,11 @@ attn_status attn_linear(const attn_linear_problem *problem, const attn_linear_ar
 {
     attn_linear_plan *plan;
     TRY(attn_linear_plan_create(&plan, problem, NULL, error));
-    size_t need = attn_linear_workspace_size(plan);
-    attn_allocator *allocator = &plan->allocator;
-    void *workspace = need ? allocator->allocate(allocator->context, need) : NULL;
-    attn_status status;
-    if (need && !workspace) {
-        status = attn_fail(error, ATTN_ERR_MEMORY, "cannot allocate a workspace of %zu bytes", need);
-    } else {
-        status = attn_linear_execute(plan, args, workspace, need, error);
-    }
-    if (workspace) allocator->release(allocator->context, workspace);
+    const size_t need = attn_linear_workspace_size(plan);
+    void *workspace;
+    attn_status status = attn_workspace_take(&plan->allocator, need, &workspace, error);
+    if (status == ATTN_OK) status = attn_linear_execute(plan, args, workspace, need, error);
+    attn_workspace_give(&plan->allocator, workspace);
     attn_linear_plan_destroy(plan);
     return status;
 }

@@ -56,25 +56,10 @@ static void step_fold_alone(attn_normaliser kind, double shift, int width, int64
 static void step_fold_alone_careful(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S,
                                     const attn_drop *drop, const void *V, int64_t ldv, void *l, void *Ot, void *scratch)
 {
-    const vf dropped = vf_set(-(real)INFINITY);
-    real *scores = scratch;
-    for (int64_t j = 0; j < n; j++)
-        for (int v = 0; v < width; v++) vf_store(scores + j * TILE + v * VF_LANES, vf_load((real *)S + j * TILE + v * VF_LANES));
+    keep_scores(width, n, S, scratch);
     weigh_alone(kind, shift, width, n, S, l);
     if (drop) step_drop(width, n, S, drop);
-    for (int64_t c = 0; c < dim_v; c++)
-        for (int v = 0; v < width; v++) {
-            real *o = (real *)Ot + c * TILE + v * VF_LANES;
-            vf acc = vf_zero();
-            for (int64_t j = 0; j < n; j++) {
-                int64_t at = j * TILE + v * VF_LANES;
-                vf p = vf_load((real *)S + at), with = vf_fma(vf_set(((const real *)V)[j * ldv + c]), p, acc);
-                vm skip = vf_eq(vf_load(scores + at), dropped);
-                if (drop) skip = vm_or(skip, vf_eq(p, vf_zero()));
-                acc = vf_select(skip, acc, with);
-            }
-            vf_store(o, vf_add(vf_load(o), acc));
-        }
+    add_kept_values(width, n, dim_v, S, scratch, drop, V, ldv, NULL, Ot);
 }
 
 static void step_settle(int width, void *l)

@@ -2,6 +2,7 @@
  * allocator.c - memory where the caller has none of his own. */
 #include <stdlib.h>
 
+#include "../base/error.h"
 #include "plan.h"
 
 static void *allocate_default(void *context, size_t bytes)
@@ -20,4 +21,16 @@ attn_allocator attn_allocator_or_default(const attn_allocator *given)
 {
     const attn_allocator ours = {allocate_default, release_default, NULL};
     return given->allocate ? *given : ours;
+}
+
+attn_status attn_workspace_take(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error)
+{
+    *workspace = need ? allocator->allocate(allocator->context, need) : NULL;
+    CHECK(!need || *workspace, ATTN_ERR_MEMORY, "cannot allocate a workspace of %zu bytes", need);
+    return ATTN_OK;
+}
+
+void attn_workspace_give(const attn_allocator *allocator, void *workspace)
+{
+    if (workspace) allocator->release(allocator->context, workspace);
 }

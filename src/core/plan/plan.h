@@ -31,6 +31,10 @@ attn_status attn_args_validate(const attn_problem *problem, const attn_args *arg
 /* The caller's allocator, or malloc's where it has no functions. */
 attn_allocator attn_allocator_or_default(const attn_allocator *given);
 
+/* A workspace for one call; NULL where it needs none. */
+attn_status attn_workspace_take(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error);
+void attn_workspace_give(const attn_allocator *allocator, void *workspace);
+
 /* The rule of a bias by distance. */
 attn_status attn_bias_table_rule(const attn_bias_table *table, attn_distance_bias *rule, attn_error *error);
 
