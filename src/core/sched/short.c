@@ -148,12 +148,12 @@ static attn_soon look_ahead(const attn_task *task, int64_t head)
     if (head >= s->batch * s->heads_q || w->is_brief) return soon;
     const attn_task next = attn_task_of_head(w, a, task->memory, head);
     const int same_keys = next.b == task->b && next.g == task->g;
-    ask_for(&soon, w, attn_query_row(&next, a->q, &p->q, 0), s->len_q, s->dim_qk, &p->q);
-    if (!same_keys) {
-        ask_for(&soon, w, attn_key_row(&next, a->k, &p->k, 0), s->len_kv, s->dim_qk, &p->k);
-        ask_for(&soon, w, attn_key_row(&next, a->v, &p->v, 0), s->len_kv, s->dim_v, &p->v);
-    }
     ask_for(&soon, w, attn_query_row(&next, a->o, &p->o, 0), s->len_q, s->dim_v, &p->o);
+    if (!same_keys) {
+        ask_for(&soon, w, attn_key_row(&next, a->v, &p->v, 0), s->len_kv, s->dim_v, &p->v);
+        ask_for(&soon, w, attn_key_row(&next, a->k, &p->k, 0), s->len_kv, s->dim_qk, &p->k);
+    }
+    ask_for(&soon, w, attn_query_row(&next, a->q, &p->q, 0), s->len_q, s->dim_qk, &p->q);
     if (p->op == ATTN_FORWARD) return soon;
     ask_for(&soon, w, attn_query_row(&next, a->grad_o, &g->grad_o, 0), s->len_q, s->dim_v, &g->grad_o);
     ask_for(&soon, w, attn_key_row(&next, a->grad_v, &g->grad_v, 0), s->len_kv, s->dim_v, &g->grad_v);
@@ -180,6 +180,19 @@ typedef struct call {
     const attn_args *args;
     char *workspace;
 } call;
+
+/* From the end of what comes soon, as many rows as a product of scores walks through on its way.  Where none are left *next and *ld
+ * stay as they are; the products with values begin at the other end. */
+static void take_rows(attn_soon *soon, int64_t rows, int64_t size, const void **next, int64_t *ld)
+{
+    if (soon->next >= soon->count - 1) return;
+    struct attn_soon_rows *last = &soon->list[soon->count - 1];
+    *next = (const void *)last->at;
+    *ld = last->stride / size;
+    last->at += (uintptr_t)(rows * last->stride);
+    last->rows -= rows;
+    if (last->rows <= 0) soon->count--;
+}
 
 /* Rows whose every score is -infinity are 0, even where a value is NaN. */
 static void clear_empty(const attn_walk *w, int64_t rows, const void *factors, char *o)
@@ -210,7 +223,10 @@ static void run_tiles(void *context, int64_t worker, int64_t number)
         const attn_tile tile = attn_tile_at(w, t);
         w->kernel->pack_query(tile.width, tile.rows, shape->dim_qk, attn_query_row(&task, c->args->q, &p->q, tile.first),
                               p->q.dtype, p->q.stride[2], attn_task_scale(&task), Qt);
-        w->kernel->score(tile.width, shape->len_kv, shape->dim_qk, Qt, K, p->k.stride[2], S, most, V, p->v.stride[2]);
+        const void *next = V;
+        int64_t next_ld = p->v.stride[2];
+        take_rows(&soon, shape->len_kv, (int64_t)attn_dtype_bytes(w->compute), &next, &next_ld);
+        w->kernel->score(tile.width, shape->len_kv, shape->dim_qk, Qt, K, p->k.stride[2], S, most, next, next_ld);
         char *o = attn_query_row(&task, c->args->o, &p->o, tile.first);
         const int empty = k->weigh_lanes(tile.width, tile.rows, shape->len_kv, S, most, factors,
                                          p->want.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
