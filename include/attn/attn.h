@@ -8,6 +8,8 @@
  *      attn_plan_create, attn_execute (many), attn_plan_destroy    a shape that repeats
  *      attn_plan_describe, attn_cpu_describe, attn_kernel_describe ask what happens
  *
+ * The file is long because it is the manual of the core; what is a subject of its own has a header of its own.
+ *
  * Conventions that hold everywhere:
  *
  *  - Zero is the default of every field but the sizes: start from `= {0}`, set struct_size and what you need.

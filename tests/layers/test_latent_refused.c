@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_latent_refused.c - what multi-head latent attention refuses: the message, and nothing written. */
-#include "test.h"
+#include "fails.h"
 
 #include <math.h>
 
@@ -163,52 +163,43 @@ static void test_refused(void **state)
 static void test_refused_by_some(void **state)
 {
     good g;
-    attn_error error;
     attn_layer_counts counts = {.struct_size = 3};
     (void)state;
     make_good(&g);
-    assert_int_equal(attn_latent_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent is NULL");
-    assert_int_equal(attn_latent_forward(&g.latent, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: weights is NULL");
-    assert_int_equal(attn_latent_forward(&g.latent, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args is NULL");
-    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args is NULL");
+    FAILS(attn_latent_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "latent is NULL");
+    FAILS(attn_latent_forward(&g.latent, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "latent: weights is NULL");
+    FAILS(attn_latent_forward(&g.latent, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
     g.args.grad_key.data = g.y;
-    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
+    FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
     g.args.grad_key.data = NULL, g.args.grad_value.data = g.y;
-    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: grad_value is given, and there is no value input");
+    FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "latent: grad_value is given, and there is no value input");
     g.args.saved = NULL;
-    assert_int_equal(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: args.saved is NULL; forward fills it for backward");
-    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "cache is NULL");
+    FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "latent: args.saved is NULL; forward fills it for backward");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "cache is NULL");
     g.cache.struct_size = 1;
-    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "attn_cache.struct_size is 1; set it to sizeof(attn_cache)");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "attn_cache.struct_size is 1; set it to sizeof(attn_cache)");
     g.cache.struct_size = sizeof g.cache, g.cache.v = g.k;
-    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: the cache has v; its values are the first channels of k, leave it NULL");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "latent: the cache has v; its values are the first channels of k, leave it NULL");
     g.cache.v = NULL, g.cache.dim_qk = 3;
-    assert_int_equal(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "layer: the cache's dim_qk is 3; the layer has 4");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: the cache's dim_qk is 3; the layer has 4");
 
-    assert_int_equal(attn_latent_count(&g.latent, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: counts is NULL");
-    assert_int_equal(attn_latent_count(&g.latent, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
+    FAILS(attn_latent_count(&g.latent, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "latent: counts is NULL");
+    FAILS(attn_latent_count(&g.latent, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT,
+          "latent: counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
     counts.struct_size = sizeof counts;
-    assert_int_equal(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "latent: batch (-1), len_q (1) or len_kv (1) is negative");
-    assert_int_equal(attn_latent_initialise(&g.latent, &g.weights, (attn_init)4, 0, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: init (4) is no attn_init");
-    assert_int_equal(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: tensors is NULL");
-    assert_int_equal(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "latent: tensors is NULL");
+    FAILS(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE,
+          "latent: batch (-1), len_q (1) or len_kv (1) is negative");
+    FAILS(attn_latent_initialise(&g.latent, &g.weights, (attn_init)4, 0, &error), ATTN_ERR_ARGUMENT,
+          "latent: init (4) is no attn_init");
+    FAILS(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
+    FAILS(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_refused.c - every sentence that a layer says no with; outputs are left as they were. */
-#include "test.h"
+#include "fails.h"
 
 #include <limits.h>
 
@@ -193,51 +193,42 @@ static void test_messages(void **state)
 static void test_others(void **state)
 {
     good g;
-    attn_error error;
     attn_layer_counts counts = {.struct_size = 5};
     (void)state;
     make(&g);
-    assert_int_equal(attn_layer_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer is NULL");
-    assert_int_equal(attn_layer_forward(&g.layer, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: weights is NULL");
-    assert_int_equal(attn_layer_forward(&g.layer, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args is NULL");
+    FAILS(attn_layer_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "layer is NULL");
+    FAILS(attn_layer_forward(&g.layer, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "layer: weights is NULL");
+    FAILS(attn_layer_forward(&g.layer, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
     g.args.output.data = NULL;
-    assert_int_equal(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: output.data is NULL");
-    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: gradients is NULL");
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "layer: output.data is NULL");
+    FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, NULL, &error), ATTN_ERR_ARGUMENT, "layer: gradients is NULL");
     g.args.grad_key.data = g.out;
-    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: grad_key is given, and this input is another's: its gradient joins grad_query");
+    FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "layer: grad_key is given, and this input is another's: its gradient joins grad_query");
     g.args.saved = NULL;
-    assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args.saved is NULL; forward fills it for backward");
+    FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "layer: args.saved is NULL; forward fills it for backward");
 
-    assert_int_equal(attn_layer_count(&g.layer, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: counts is NULL");
-    assert_int_equal(attn_layer_count(&g.layer, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: counts.struct_size is 5; set it to sizeof(attn_layer_counts)");
+    FAILS(attn_layer_count(&g.layer, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "layer: counts is NULL");
+    FAILS(attn_layer_count(&g.layer, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT,
+          "layer: counts.struct_size is 5; set it to sizeof(attn_layer_counts)");
     counts.struct_size = sizeof counts;
-    assert_int_equal(attn_layer_count(&g.layer, NULL, 1, -2, 1, &counts, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "layer: batch (1), len_q (-2) or len_kv (1) is negative");
-    assert_int_equal(attn_layer_initialise(&g.layer, &g.weights, (attn_init)9, 0, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: init (9) is no attn_init");
-    assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 3, &g.gradients, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "layer: heads_kv (4) is not a multiple of groups (3)");
-    assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: grouped.key.weight is NULL");
+    FAILS(attn_layer_count(&g.layer, NULL, 1, -2, 1, &counts, &error), ATTN_ERR_SHAPE,
+          "layer: batch (1), len_q (-2) or len_kv (1) is negative");
+    FAILS(attn_layer_initialise(&g.layer, &g.weights, (attn_init)9, 0, &error), ATTN_ERR_ARGUMENT,
+          "layer: init (9) is no attn_init");
+    FAILS(attn_layer_group_heads(&g.layer, &g.weights, 3, &g.gradients, &error), ATTN_ERR_SHAPE,
+          "layer: heads_kv (4) is not a multiple of groups (3)");
+    FAILS(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "layer: grouped.key.weight is NULL");
     g.layer.no_key = 1;
     g.weights.key.weight = NULL;
-    assert_int_equal(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: no_key is set; there are no heads to be shared");
+    FAILS(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "layer: no_key is set; there are no heads to be shared");
     g.layer.no_key = 0;
     g.weights.key.weight = g.numbers[1];
-    assert_int_equal(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: tensors is NULL");
-    assert_int_equal(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: tensors is NULL");
+    FAILS(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    FAILS(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
 }
 
 static void test_empty(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_seq2seq_refused.c - what modules that read a memory refuse: the message, and nothing written. */
-#include "test.h"
+#include "fails.h"
 
 #include <math.h>
 
@@ -148,34 +148,26 @@ static void test_refused(void **state)
 static void test_refused_by_some(void **state)
 {
     good g;
-    attn_error error;
     const attn_cache cache = {.struct_size = sizeof cache};
     (void)state;
     make_good(&g);
-    assert_int_equal(attn_seq2seq_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: module is NULL");
-    assert_int_equal(attn_seq2seq_forward(&g.module, NULL, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: weights is NULL");
-    assert_int_equal(attn_seq2seq_forward(&g.module, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args is NULL");
-    assert_int_equal(attn_seq2seq_step(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args is NULL");
-    assert_int_equal(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "layer: args is NULL");
-    assert_int_equal(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "layer: the cache's batch is 0; the layer has 2");
-    assert_int_equal(attn_seq2seq_initialise(&g.module, &g.weights, (attn_init)-1, 0, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: init (-1) is no attn_init");
-    assert_int_equal(attn_seq2seq_load(&g.module, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: tensors is NULL");
-    assert_int_equal(attn_seq2seq_store(&g.module, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: tensors is NULL");
+    FAILS(attn_seq2seq_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
+    FAILS(attn_seq2seq_forward(&g.module, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "seq2seq: weights is NULL");
+    FAILS(attn_seq2seq_forward(&g.module, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: the cache's batch is 0; the layer has 2");
+    FAILS(attn_seq2seq_initialise(&g.module, &g.weights, (attn_init)-1, 0, &error), ATTN_ERR_ARGUMENT,
+          "seq2seq: init (-1) is no attn_init");
+    FAILS(attn_seq2seq_load(&g.module, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
+    FAILS(attn_seq2seq_store(&g.module, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     g.args.key.data = NULL;
-    assert_int_equal(attn_seq2seq_remember(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: key.data is NULL; it is the memory");
+    FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "seq2seq: key.data is NULL; it is the memory");
     g.args.key.data = g.numbers, g.args.saved = NULL;
-    assert_int_equal(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "seq2seq: args.saved is NULL; forward fills it for backward");
+    FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "seq2seq: args.saved is NULL; forward fills it for backward");
 }
 
 int main(void)

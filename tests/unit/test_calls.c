@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_calls.c - the public functions of attn.h called wrongly, in the wrong version, and asked for names. */
+#include "fails.h"
 #include "small.h"
 
 #include "plan/plan.h"
@@ -10,16 +11,6 @@ static attn_plan *plan_of(small *s)
     assert_int_equal(attn_plan_create(&plan, &s->problem, &s->options, NULL), ATTN_OK);
     return plan;
 }
-
-/* One row: this call fails so.  `error` is in its scope. */
-#define FAILS(call, expected, text)                                                                                                \
-    do {                                                                                                                           \
-        attn_error error;                                                                                                          \
-        memset(&error, UNTOUCHED, sizeof error);                                                                                   \
-        assert_int_equal(call, expected);                                                                                          \
-        assert_int_equal(error.status, expected);                                                                                  \
-        assert_string_equal(error.message, text);                                                                                  \
-    } while (0)
 
 static void test_null(void **state)
 {

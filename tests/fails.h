@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * fails.h - one row for a call that must fail: its status and its exact message.  `error` in the call is the row's own. */
+#ifndef ATTN_TESTS_FAILS_H
+#define ATTN_TESTS_FAILS_H
+
+#include "test.h"
+
+#include "attn/types.h"
+
+#define FAILS(call, expected, text)                                                                                                \
+    do {                                                                                                                           \
+        attn_error error;                                                                                                          \
+        memset(&error, 0xa5, sizeof error);                                                                                        \
+        assert_int_equal(call, expected);                                                                                          \
+        assert_int_equal(error.status, expected);                                                                                  \
+        assert_string_equal(error.message, text);                                                                                  \
+    } while (0)
+
+#endif
