@@ -43,33 +43,15 @@ static void test_once_wrong(void **state)
     }
 }
 
-static void test_f32(void **state)
+static void test_types(void **state)
 {
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     (void)state;
-    compare(ATTN_F32);
-}
-
-static void test_f64(void **state)
-{
-    (void)state;
-    compare(ATTN_F64);
-}
-
-static void test_f16(void **state)
-{
-    (void)state;
-    compare(ATTN_F16);
-}
-
-static void test_bf16(void **state)
-{
-    (void)state;
-    compare(ATTN_BF16);
+    for (int t = 0; t < 4; t++) compare(types[t]);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_f64), cmocka_unit_test(test_f16),
-                                       cmocka_unit_test(test_bf16), cmocka_unit_test(test_once_wrong)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_once_wrong)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
