@@ -171,7 +171,7 @@ typedef struct attn_short_kernel {
     void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
                   int64_t ld, attn_soon *soon);
     /* Rows of n scores become exp(S - m), m being the largest that the row sees, and 0 behind these for as many keys as a product
-     * may take with them;  factors[i] = 1 / l, l their sum, and 0 where that is 0 (rows up to a multiple of lanes are written);
+     * may take with them;  factors[i] = 1 / l, l their sum, and 0 where that is 0 (both have rows up to a multiple of lanes);
      * lse[i*lse_stride] = m + log(l) (NULL: skipped). */
     void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *factors, void *lse, int64_t lse_stride);
     /* C[m][c] = factor_m sum_k A[m][k] B[k][c].  May take more steps than row m has, where A is 0, the same for all rows of a few.

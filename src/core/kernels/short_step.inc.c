@@ -90,57 +90,108 @@ static void step_short_score(int width, int64_t rows, int64_t dim, const void *X
 
 /* ---- weights ---- */
 
-/* The largest of n scores, in some lane. */
-VF_INLINE vf most_of_row(int64_t n, const real *S, vf lane)
+/*
+ * Rows are weighed in groups of as many as a vector has lanes, four at a time, whose chains hide each other's latency.  All rows of
+ * a group see the keys before `whole`; before `end` each sees its own number of `keys`, and behind that none.
+ */
+enum { SHORT_FOUR = 4 };
+typedef struct short_group {
+    int rows; /* that are there, to a multiple of four */
+    int64_t whole, end;
+    real keys[VF_LANES], m[VF_LANES];
+} short_group;
+
+/* Four rows of S at j: x in the lanes that a row sees, and `other` in those that it does not. */
+VF_INLINE vf seen_or(const real *keys, int64_t j, vf lane, vf x, vf other)
 {
-    vf most = vf_set(-(real)INFINITY);
-    int64_t j = 0;
-    for (; j + VF_LANES <= n; j += VF_LANES) most = vf_max(vf_load(S + j), most);
-    if (j < n) most = vf_max(vf_select(vf_gt(vf_set((real)(n - j)), lane), vf_load(S + j), vf_set(-(real)INFINITY)), most);
-    return most;
+    return vf_select(vf_gt(VF_ELEMENT(keys), vf_add(lane, vf_set((real)j))), x, other);
 }
 
-/* S = exp(S - at) for n scores, and 0 for at least VF_MOST_ROWS behind them, as far as the row goes; returns sums by lane. */
-VF_INLINE vf weigh_row(int64_t n, int64_t ld, real *S, vf at, vf lane)
+/* What the rows from `first` on see, and their largest scores. */
+VF_INLINE void start_group(int64_t first, int64_t rows, int64_t n, int64_t sees, const real *S, int64_t ld, vf lane, short_group *g)
 {
-    vf sum = vf_zero();
-    int64_t j = 0, end = least(n + VF_MOST_ROWS, ld);
-    for (; j + VF_LANES <= n; j += VF_LANES) {
-        vf p = vf_exp(vf_sub(vf_load(S + j), at));
-        vf_store(S + j, p);
-        sum = vf_add(sum, p);
+    vf most[VF_LANES], top = vf_set(REAL_LOWEST);
+    g->rows = (int)((least(rows - first, VF_LANES) + SHORT_FOUR - 1) / SHORT_FOUR * SHORT_FOUR);
+    for (int i = g->rows; i < VF_LANES; i++) most[i] = vf_zero();
+    g->whole = clamped(sees + first, n) / VF_LANES * VF_LANES;
+    g->end = clamped(sees + first + VF_LANES - 1, n);
+    vf_store(g->keys, vf_min(vf_max(vf_add(lane, vf_set((real)(sees + first))), vf_zero()), vf_set((real)n)));
+    VF_ROLLED
+    for (int k = 0; k < g->rows; k += SHORT_FOUR) {
+        const real *row = S + (first + k) * ld;
+        vf x[SHORT_FOUR];
+        int64_t j = 0;
+        VF_UNROLL
+        for (int i = 0; i < SHORT_FOUR; i++) x[i] = vf_set(-(real)INFINITY);
+        VF_ROLLED
+        for (; j < g->whole; j += VF_LANES) {
+            VF_UNROLL
+            for (int i = 0; i < SHORT_FOUR; i++) x[i] = vf_max(vf_load(row + i * ld + j), x[i]);
+        }
+        VF_ROLLED
+        for (; j < g->end; j += VF_LANES) {
+            VF_UNROLL
+            for (int i = 0; i < SHORT_FOUR; i++)
+                x[i] = vf_max(seen_or(g->keys + k + i, j, lane, vf_load(row + i * ld + j), vf_set(-(real)INFINITY)), x[i]);
+        }
+        VF_UNROLL
+        for (int i = 0; i < SHORT_FOUR; i++) most[k + i] = x[i];
     }
-    if (j < n) {
-        vf p = vf_select(vf_gt(vf_set((real)(n - j)), lane), vf_exp(vf_sub(vf_load(S + j), at)), vf_zero());
-        vf_store(S + j, p);
-        sum = vf_add(sum, p);
-        j += VF_LANES;
+    vf_transpose(most);
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++) top = vf_max(most[i], top);
+    vf_store(g->m, top);
+}
+
+/* S = exp(S - m), and 0 for at least VF_MOST_ROWS keys behind what a row sees, as far as it goes; returns the sum of each row. */
+VF_INLINE vf weigh_group(const short_group *g, real *S, int64_t ld, vf lane)
+{
+    const int64_t last = least(g->end + VF_MOST_ROWS, ld);
+    vf sum[VF_LANES];
+    for (int i = g->rows; i < VF_LANES; i++) sum[i] = vf_zero();
+    VF_ROLLED
+    for (int k = 0; k < g->rows; k += SHORT_FOUR) {
+        real *rows = S + k * ld;
+        vf p[SHORT_FOUR], at[SHORT_FOUR], all[SHORT_FOUR];
+        int64_t j = 0;
+        VF_UNROLL
+        for (int i = 0; i < SHORT_FOUR; i++) all[i] = vf_zero(), at[i] = vf_set(g->m[k + i]);
+        VF_ROLLED
+        for (; j < g->end; j += VF_LANES) {
+            VF_UNROLL
+            for (int i = 0; i < SHORT_FOUR; i++) p[i] = vf_exp(vf_sub(vf_load(rows + i * ld + j), at[i]));
+            if (j >= g->whole) VF_UNROLL
+            for (int i = 0; i < SHORT_FOUR; i++) p[i] = seen_or(g->keys + k + i, j, lane, p[i], vf_zero());
+            VF_UNROLL
+            for (int i = 0; i < SHORT_FOUR; i++) vf_store(rows + i * ld + j, p[i]), all[i] = vf_add(all[i], p[i]);
+        }
+        VF_ROLLED
+        for (; j < last; j += VF_LANES) {
+            VF_UNROLL
+            for (int i = 0; i < SHORT_FOUR; i++) vf_store(rows + i * ld + j, vf_zero());
+        }
+        VF_UNROLL
+        for (int i = 0; i < SHORT_FOUR; i++) sum[k + i] = all[i];
     }
-    for (; j < end; j += VF_LANES) vf_store(S + j, vf_zero());
-    return sum;
+    return vf_sums(sum);
 }
 
 static void step_short_weigh(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *factors, void *lse,
                              int64_t lse_stride)
 {
     const vf lane = lane_index(0, VF_LANES);
-    for (int64_t first = 0; first < rows; first += VF_LANES) {
-        const int64_t count = least(rows - first, VF_LANES);
-        real *row = (real *)S + first * ld, m[VF_LANES], l[VF_LANES];
-        vf most[VF_LANES], sum[VF_LANES], top = vf_set(REAL_LOWEST);
-        for (int i = 0; i < VF_LANES; i++) most[i] = sum[i] = vf_zero();
-        for (int i = 0; i < count; i++) most[i] = most_of_row(clamped(sees + first + i, n), row + i * ld, lane);
-        vf_transpose(most);
-        VF_UNROLL
-        for (int i = 0; i < VF_LANES; i++) top = vf_max(most[i], top);
-        vf_store(m, top);
-        for (int i = 0; i < count; i++) sum[i] = weigh_row(clamped(sees + first + i, n), ld, row + i * ld, vf_set(m[i]), lane);
-        const vf all = vf_sums(sum);
+    short_group groups[2]; /* maxima of the next one are found before this one fills the pipes: they take long */
+    start_group(0, rows, n, sees, S, ld, lane, &groups[0]);
+    for (int64_t first = 0, at = 0; first < rows; first += VF_LANES, at ^= 1) {
+        real l[VF_LANES];
+        if (first + VF_LANES < rows) start_group(first + VF_LANES, rows, n, sees, S, ld, lane, &groups[at ^ 1]);
+        const vf all = weigh_group(&groups[at], (real *)S + first * ld, ld, lane);
         vf_store((real *)factors + first, vf_select(vf_eq(all, vf_zero()), vf_zero(), vf_div(vf_set(1), all)));
         if (!lse) continue;
         vf_store(l, all);
-        for (int64_t i = 0; i < count; i++)
-            ((real *)lse)[(first + i) * lse_stride] = l[i] == 0 ? -(real)INFINITY : (real)((double)m[i] + log((double)l[i]));
+        for (int64_t i = 0; i < least(rows - first, VF_LANES); i++)
+            ((real *)lse)[(first + i) * lse_stride] =
+                l[i] == 0 ? -(real)INFINITY : (real)((double)groups[at].m[i] + log((double)l[i]));
     }
 }
 
