@@ -83,6 +83,7 @@ void test_dots(void **state);
 void test_dots_same_bits(void **state);
 void test_weigh_row(void **state);
 void test_add_values(void **state);
+void test_pair_dots(void **state);
 void test_digit_dots(void **state);
 void test_digit_values(void **state);
 void test_digit_rows(void **state);

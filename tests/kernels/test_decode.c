@@ -162,6 +162,44 @@ void test_add_values(void **state)
             }
 }
 
+/* ---- pairs of bf16 ---- */
+
+/* Scores of queries and keys as they are stored, the same bits in any tile; scaled afterwards. */
+void test_pair_dots(void **state)
+{
+    const attn_dec_bf16_kernel *bf16 = it.decode->bf16;
+    (void)state;
+    for (int r = 0; bf16 && r < COUNTS; r++)
+        for (int d = 0; d < DIMS; d++) {
+            const int64_t rows = counts[r], all = rounded_up(rows, 4), dim = dims[d], n = lengths[(r * 3 + d) % LENGTHS];
+            const int64_t ldq = rounded_up(dim, it.lanes), stride = dim + r % 2, ldk = dim + d % 2 * 3, lds = n + 3;
+            void *q = random_input(ATTN_BF16, rows * stride - (stride - dim), 1);
+            char *K = random_input(ATTN_BF16, n * ldk - (ldk - dim), 1);
+            void *Q = zeros(all * ldq), *S = output(all * lds * size()), *one = output(4 * size());
+            bf16->pack_rows(rows, dim, q, stride, Q, ldq);
+            bf16->dots(rows, n, dim, Q, ldq, K, ldk, S, lds, 64);
+            for (int64_t i = 0; i < rows; i++) {
+                for (int64_t j = 0; j < n; j++) {
+                    double sum = 0, sizes = 0;
+                    for (int64_t c = 0; c < dim; c++) {
+                        double product = get(ATTN_BF16, q, i * stride + c) * get(ATTN_BF16, K, j * ldk + c);
+                        sum += product, sizes += fabs(product);
+                    }
+                    assert_true(fabs(get(it.compute, S, i * lds + j) - sum) <= (double)(dim + 2) * it.unit * sizes);
+                    bf16->dots(1, 1, dim, at(Q, i * ldq), ldq, K + 2 * j * ldk, ldk, one, 1, 0);
+                    assert_memory_equal(one, at(S, i * lds + j), (size_t)size());
+                }
+                void *scaled = output(n * size());
+                memcpy(scaled, at(S, i * lds), (size_t)(n * size()));
+                bf16->scale_row(n, scaled, -0.3);
+                for (int64_t j = 0; j < n; j++)
+                    assert_true(get(it.compute, scaled, j) == real(real(-0.3) * get(it.compute, S, i * lds + j)));
+                assert_true(untouched(at(S, i * lds + n), 3 * size()));
+            }
+            release_all();
+        }
+}
+
 /* ---- digits ---- */
 
 /* Rows up to a multiple of 4; one number of each row in three is far larger than the others. */

@@ -173,6 +173,7 @@ static void test_few(void **state)
 
 #if defined(__x86_64__)
 static void mixed_keys(attn_problem *p) { p->k.dtype = ATTN_F32; }
+static void few_mixed(attn_problem *p) { p->k.dtype = ATTN_F32, p->shape.len_q = 2; }
 static void mixed_values(attn_problem *p) { p->v.dtype = ATTN_F32; }
 static void mixed_gradient(attn_problem *p) { p->op = ATTN_BACKWARD, p->gradients.grad_o.dtype = ATTN_F32; }
 static void mixed_backward(attn_problem *p) { p->op = ATTN_BACKWARD, p->v.dtype = ATTN_F32; }
@@ -187,9 +188,11 @@ static void test_pairs(void **state)
         void (*change)(attn_problem *p);
         const char *kernel;
     } rows[] = {
-        {five_queries, "attn_fwd_f32_avx512_bf16"}, {everything, "attn_dec_f32_avx512"},     {capped, "attn_fwd_f32_avx512_bf16"},
-        {mixed_values, "attn_fwd_f32_avx512_bf16"}, {mixed_keys, "attn_fwd_f32_avx512"},     {backward, "attn_bwd_f32_avx512_bf16"},
-        {mixed_backward, "attn_bwd_f32_avx512"},    {mixed_gradient, "attn_bwd_f32_avx512"}, {cosine, "attn_fwd_f32_avx512"},
+        {five_queries, "attn_fwd_f32_avx512_bf16"}, {everything, "attn_dec_f32_avx512_bf16"},
+        {few_mixed, "attn_dec_f32_avx512"},         {capped, "attn_fwd_f32_avx512_bf16"},
+        {mixed_values, "attn_fwd_f32_avx512_bf16"}, {mixed_keys, "attn_fwd_f32_avx512"},
+        {backward, "attn_bwd_f32_avx512_bf16"},     {mixed_backward, "attn_bwd_f32_avx512"},
+        {mixed_gradient, "attn_bwd_f32_avx512"},    {cosine, "attn_fwd_f32_avx512"},
         {relative, "attn_fwd_f32_avx512"},          {forward_mode, "attn_jvp_f32_avx512"},
     };
     (void)state;

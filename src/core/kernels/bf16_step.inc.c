@@ -6,15 +6,6 @@
  */
 #ifdef VF_PAIRS
 
-/* The pairs from number p on of a row of dim channels, as many as a vector has and 0 behind the last channel. */
-VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
-{
-    if (2 * (p + VF_LANES) <= dim) return vf_load_as(ATTN_F32, row, p);
-    uint16_t part[2 * VF_LANES] = {0};
-    memcpy(part, row + 4 * p, (size_t)(2 * (dim - 2 * p)));
-    return vf_load_as(ATTN_F32, part, 0);
-}
-
 static void step_pack_pairs(int width, int64_t rows, int64_t dim, const void *q, int64_t stride, void *Qt)
 {
     const int64_t pairs = attn_bf16_pairs(dim);

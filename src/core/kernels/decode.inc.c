@@ -21,15 +21,15 @@ static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
     return 512;
 }
 
-/* digits: of keys and values of i8, or NULL. */
-#define ATTN_DEC_KERNEL_WITH(digit_kernel)                                                                                         \
+/* For keys and values of i8, and for queries and keys of bf16; or NULL. */
+#define ATTN_DEC_KERNEL_WITH(digit_kernel, bf16_kernel)                                                                            \
     {                                                                                                                              \
         .lanes = VF_LANES, .block_kv = step_block_of_rows, .pack_rows = step_pack_rows, .dots = step_dots,                         \
         .scale_row = step_scale_row, .drop_outside = step_drop_outside, .keep_row = step_keep_row, .bias_row = step_bias_row,      \
         .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .weigh_row = step_weigh_row, .add_values = step_add_values,  \
         .add_values_careful = step_add_values_careful, .row_not_finite = step_row_not_finite, .finish_row = step_finish_row,       \
-        .digits = (digit_kernel),                                                                                                  \
+        .digits = (digit_kernel), .bf16 = (bf16_kernel),                                                                           \
     }
-#define ATTN_DEC_KERNEL ATTN_DEC_KERNEL_WITH(NULL)
+#define ATTN_DEC_KERNEL ATTN_DEC_KERNEL_WITH(NULL, NULL)
 
 #endif

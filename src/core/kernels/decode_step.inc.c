@@ -39,15 +39,55 @@ VF_INLINE int64_t place_of(const attn_dtype order, int64_t c, int64_t dim)
     return VF_SPLITS(order) && pair + PAIR <= dim ? pair + at % 2 * VF_LANES + at / 2 : c;
 }
 
+/* The row behind place_of. */
+VF_INLINE void natural_row(const attn_dtype order, int64_t dim, const real *x, real *natural)
+{
+    int64_t c = 0;
+    for (; VF_SPLITS(order) && c + PAIR <= dim; c += PAIR)
+        for (int i = 0; i < VF_LANES; i++) {
+            natural[c + 2 * i] = x[c + i];
+            natural[c + 2 * i + 1] = x[c + VF_LANES + i];
+        }
+    memcpy(natural + c, x + c, (size_t)(dim - c) * sizeof(real));
+}
+
 /* ---- queries ---- */
+
+VF_INLINE void pack_row(const attn_dtype dtype, int64_t dim, const void *q, real scale, attn_dtype order, real *Q)
+{
+    const vf factor = vf_set(scale);
+    int64_t c = 0;
+    for (; c + PAIR <= dim; c += PAIR) {
+        vf x[2];
+        if (dtype == order) {
+            vf_load_two(dtype, q, c, x);
+        } else {
+            x[0] = vf_load_as(dtype, q, c);
+            x[1] = vf_load_as(dtype, q, c + VF_LANES);
+        }
+        real pair[PAIR];
+        for (int h = 0; h < 2; h++) vf_store(pair + h * VF_LANES, vf_mul(factor, x[h]));
+        if (dtype != order && VF_SPLITS(order))
+            for (int i = 0; i < PAIR; i++) Q[c + i % 2 * VF_LANES + i / 2] = pair[i];
+        else memcpy(Q + c, pair, sizeof pair);
+    }
+    for (; c < dim; c += VF_LANES) {
+        int64_t count = least(dim - c, VF_LANES);
+        vf_store_part(Q + c, vf_mul(factor, load_some(dtype, q, c, count)), count);
+    }
+}
+
+VF_INLINE void pack_rows_as(const attn_dtype dtype, int64_t rows, int64_t dim, const void *q, int64_t stride, double scale,
+                            attn_dtype order, real *Q, int64_t ldq)
+{
+    for (int64_t i = 0; i < rows; i++)
+        pack_row(dtype, dim, (const char *)q + i * stride * bytes_of(dtype), (real)scale, order, Q + i * ldq);
+}
 
 static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale,
                            attn_dtype order, void *Q, int64_t ldq)
 {
-    const real factor = (real)scale;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < dim; c++)
-            ((real *)Q)[i * ldq + place_of(order, c, dim)] = factor * real_at(dtype, q, i * stride + c);
+    EACH_STORAGE(pack_rows_as, dtype, rows, dim, q, stride, scale, order, Q, ldq);
 }
 
 /* ---- scores ---- */
@@ -95,6 +135,21 @@ VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int
     } else if (bytes >= LINE || at % LINE == 0) {
         VF_UNROLL
         for (int k = 0; k < n; k++) ask(next, (uintptr_t)p + (uintptr_t)(at + k * next->ld), whole);
+    }
+}
+
+/* The sums of a tile's lanes are its scores. */
+VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
+{
+    const int n = VF_DOT_SUMS / rows;
+    real sums[VF_DOT_SUMS];
+    VF_UNROLL
+    for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
+    if (whole) {
+        VF_UNROLL
+        for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)n * sizeof(real));
+    } else {
+        for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)keys * sizeof(real));
     }
 }
 
@@ -156,15 +211,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
         }
     }
 #undef KEY
-    real sums[VF_DOT_SUMS];
-    VF_UNROLL
-    for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
-    if (whole) {
-        VF_UNROLL
-        for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)n * sizeof(real));
-    } else {
-        for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)keys * sizeof(real));
-    }
+    store_dots(rows, whole, keys, acc, S, lds);
 }
 
 VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim, const real *Q, int64_t ldq,
@@ -421,7 +468,7 @@ static void step_finish_row(int64_t parts, int64_t dim_v, void *m, const void *l
         }
         vf_store(sum + c, total == 0 ? vf_zero() : vf_mul(acc, inverse));
     }
-    for (int64_t c = 0; c < dim_v; c++) natural[c] = sum[place_of(order, c, dim_v)];
+    natural_row(order, dim_v, sum, natural);
     EACH_STORAGE(store_row, dtype, dim_v, natural, o);
     if (lse) *(real *)lse = total == 0 ? -(real)INFINITY : (real)((double)most + log((double)total));
 }

@@ -573,6 +573,17 @@ typedef struct attn_digit_kernel {
     void (*output)(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo);
 } attn_digit_kernel;
 
+/* Scores of queries and keys of bf16 as attn_bf16_kernel has them; rows of queries are pairs, attn_bf16_pairs(dim) of them. */
+typedef struct attn_dec_bf16_kernel {
+    /* Q[i] = the pairs of q[i], not scaled. */
+    void (*pack_rows)(int64_t rows, int64_t dim, const void *q, int64_t stride, void *Q, int64_t ldq);
+    /* S[i][j] = sum_c Q[i][c] K[j][c], as dots of attn_dec_kernel. */
+    void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S, int64_t lds,
+                 int64_t fetch);
+    /* One row: S *= (T)scale, rounded once more. */
+    void (*scale_row)(int64_t n, void *S, double scale);
+} attn_dec_bf16_kernel;
+
 /*
  * The steps of decode: few queries, many keys.  Rows stay rows of length ldq, lds or ldo, multiples of lanes and at least as long
  * as what they hold; channels lie in the lanes, and keys and values are read in place, in their storage type (f32, f16, bf16 or
@@ -630,7 +641,8 @@ typedef struct attn_dec_kernel {
     void (*finish_row)(int64_t parts, int64_t dim_v, void *m, const void *l, const void *O, int64_t ldo, attn_dtype order,
                        double sink, void *room, void *o, attn_dtype dtype, void *lse);
 
-    const attn_digit_kernel *digits; /* NULL: keys and values of i8 are multiplied like all others */
+    const attn_digit_kernel *digits;  /* NULL: keys and values of i8 are multiplied like all others */
+    const attn_dec_bf16_kernel *bf16; /* NULL: so are queries and keys of bf16.  A row that has it runs only such */
 } attn_dec_kernel;
 
 /* A row of kernels.def. */

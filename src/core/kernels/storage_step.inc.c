@@ -28,6 +28,17 @@ VF_INLINE void store_some(const attn_dtype dtype, void *base, int64_t index, vf 
     }
 }
 
+#ifdef VF_PAIRS
+/* The pairs from number p on of a row of dim channels, as many as a vector has and 0 behind the last channel. */
+VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
+{
+    if (2 * (p + VF_LANES) <= dim) return vf_load_as(ATTN_F32, row, p);
+    uint16_t part[2 * VF_LANES] = {0};
+    memcpy(part, row + 4 * p, (size_t)(2 * (dim - 2 * p)));
+    return vf_load_as(ATTN_F32, part, 0);
+}
+#endif
+
 /* Calls f(constant, ...) for the storage type at hand. */
 #define EACH_STORAGE(f, dtype, ...)                                                                                                \
     do {                                                                                                                           \

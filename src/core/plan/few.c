@@ -5,13 +5,13 @@
 
 /* Tiles hold queries of one head in their lanes and pay for a whole vector of them, so decode is ahead while a head has few; tiles
  * are where many rows meet each key (lab/decode/README.md). */
-enum { MOST_QUERIES = 4, MOST_ROWS = 16 };
+enum { MOST_QUERIES = 4 };
 
 int attn_has_few_queries(const attn_problem *p)
 {
     const attn_shape *s = &p->shape;
     if (p->op != ATTN_FORWARD || s->batch == 0 || s->heads_q == 0 || s->len_q == 0) return 0;
-    return s->len_q <= MOST_QUERIES && s->heads_q / s->heads_kv <= MOST_ROWS / s->len_q;
+    return s->len_q <= MOST_QUERIES && s->heads_q / s->heads_kv <= ATTN_MOST_DECODE_ROWS / s->len_q;
 }
 
 const char *attn_decode_refusal(const attn_problem *p)

@@ -39,28 +39,23 @@ typedef struct group {
     const call *call;
     int64_t number; /* batch entry and key head */
     int64_t heads, rows;
-    attn_task first; /* of its first query head; the others differ in h and in what is theirs alone */
+    attn_task task[ATTN_MOST_DECODE_ROWS]; /* of each query head; the first is that of their keys */
     int64_t ldq, ldo, lds;
 } group;
 
 static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
 
-static group group_at(const call *c, char *memory, int64_t number)
+static void group_at(group *g, const call *c, char *memory, int64_t number)
 {
     const attn_shape *s = &c->walk->problem.shape;
-    group g = {.call = c, .number = number, .heads = s->heads_q / s->heads_kv};
-    g.rows = g.heads * s->len_q;
-    g.first = attn_task_of_key_head(c->walk, c->args, memory, number);
-    g.ldq = c->walk->decode_ldq;
-    g.ldo = c->walk->decode_ldo;
-    g.lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
-    return g;
-}
-
-/* The task of query head k of the group. */
-static attn_task head_of(const group *g, int64_t k)
-{
-    return attn_task_of_head(g->call->walk, g->call->args, g->first.memory, g->number * g->heads + k);
+    g->call = c;
+    g->number = number;
+    g->heads = s->heads_q / s->heads_kv;
+    g->rows = g->heads * s->len_q;
+    for (int64_t k = 0; k < g->heads; k++) g->task[k] = attn_task_of_head(c->walk, c->args, memory, number * g->heads + k);
+    g->ldq = c->walk->decode_ldq;
+    g->ldo = c->walk->decode_ldo;
+    g->lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
 }
 
 static void *at(void *base, attn_dtype type, int64_t elements) { return (char *)base + elements * (int64_t)attn_dtype_bytes(type); }
@@ -109,7 +104,7 @@ static source source_of(const group *g, int values)
 static const char *piece_at(const group *g, const source *s, int64_t j, int64_t *count)
 {
     *count = attn_min(*count, s->piece);
-    return attn_key_run(&g->first, s->base, s->layout, j, count);
+    return attn_key_run(g->task, s->base, s->layout, j, count);
 }
 
 /* For each piece of keys low .. high-1: run(...) with what comes next, which is `then` behind the last piece. */
@@ -145,6 +140,10 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const attn_walk *w = g->call->walk;
     const block *b = context;
     const int64_t ldk = s->layout->stride[2], first = j - b->base;
+    if (w->decode->bf16) {
+        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(b->S, w->compute, first), g->lds, fetch);
+        return;
+    }
     if (!w->digit_keys) {
         w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(b->S, w->compute, first), g->lds, fetch);
         return;
@@ -206,7 +205,7 @@ static const float *factors_of(const group *g, const block *b, int values)
     if ((values ? p->v : p->k).dtype != ATTN_I8) return NULL;
     for (int64_t j = b->low, n; j < b->high; j += n) {
         n = b->high - j;
-        const float *run = (const void *)attn_key_run(&g->first, base, layout, j, &n);
+        const float *run = (const void *)attn_key_run(g->task, base, layout, j, &n);
         if (layout->stride[2] == 1 && n == b->high - b->low) return run;
         for (int64_t i = 0; i < n; i++) b->factors[j - b->low + i] = run[i * layout->stride[2]];
     }
@@ -224,9 +223,33 @@ static void ask_factors(const group *g, const block *b, int values)
     const int64_t stride = layout->stride[2], step = attn_max(1, FLOATS / attn_max(1, llabs(stride)));
     for (int64_t j = b->low, n; j < b->high; j += n) {
         n = b->high - j;
-        const float *run = (const void *)attn_key_run(&g->first, base, layout, j, &n);
+        const float *run = (const void *)attn_key_run(g->task, base, layout, j, &n);
         for (int64_t i = 0; i < n; i += step) __builtin_prefetch(run + i * stride, 0, 2);
     }
+}
+
+/* Values that will be read behind those which the last keys asked for. */
+typedef struct later {
+    const char *rows;
+    int64_t count;
+} later;
+
+static later later_values(const group *g, const source *values, const block *b)
+{
+    int64_t first = b->high - b->low, count;
+    piece_at(g, values, b->low, &first);
+    count = b->high - b->low - first;
+    return (later){count > 0 ? piece_at(g, values, b->low + first, &count) : NULL, count};
+}
+
+/* Row number `row` asks for its share of them: memory would rest while scores become weights. */
+static void ask_later(const group *g, const source *values, later next, int64_t row)
+{
+    enum { LINE = 64 };
+    const int64_t size = (int64_t)attn_dtype_bytes(values->layout->dtype), bytes = values->dim * size;
+    for (int64_t j = next.count * row / g->rows; j < next.count * (row + 1) / g->rows; j++)
+        for (int64_t at = 0; at < bytes; at += LINE)
+            __builtin_prefetch(next.rows + j * values->layout->stride[2] * size + at, 0, 2);
 }
 
 /* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
@@ -237,6 +260,7 @@ static int modify_row(const attn_task *task, int64_t i, const block *b, const fl
     const attn_dec_kernel *kernel = w->decode;
     const int64_t n = b->high - b->low;
     int cut = 0;
+    if (kernel->bf16) kernel->bf16->scale_row(n, S, attn_task_scale(task));
     if (factors) kernel->scale_row(n, S, factors);
     if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
     if (p->bias.additive) {
@@ -303,14 +327,15 @@ static void run_block(const group *g, block *b, const char *then)
     ask_factors(g, b, 1);
     each_piece(g, &keys, b->low, b->high, piece_at(g, &values, b->low, &one), score_piece, b);
     factors = factors_of(g, b, 0);
+    const later next = later_values(g, &values, b);
     for (int64_t k = 0; k < g->heads; k++) {
-        attn_task task = head_of(g, k);
         for (int64_t i = 0; i < s->len_q; i++) {
             const int64_t row = k * s->len_q + i;
             void *S = at(b->S, w->compute, row * g->lds);
-            if (modify_row(&task, i, b, factors, at(S, w->compute, before))) dropped |= 1u << row;
+            if (modify_row(&g->task[k], i, b, factors, at(S, w->compute, before))) dropped |= 1u << row;
             w->decode->drop_outside(n, S, before, n);
             if (dropped >> row & 1) memcpy(at(b->kept, w->compute, row * g->lds), S, (size_t)n * size);
+            ask_later(g, &values, next, row);
             w->decode->weigh_row(n, S, at(state_row(g, w->shared.row_m, row), w->compute, b->number),
                                  at(state_row(g, w->shared.row_l, row), w->compute, b->number));
         }
@@ -334,10 +359,14 @@ static void pack_queries(const group *g, block *b)
     const attn_problem *p = &w->problem;
     memset(b->Q, 0, (size_t)w->scratch.Qt_bytes);
     for (int64_t k = 0; k < g->heads; k++) {
-        attn_task task = head_of(g, k);
-        w->decode->pack_rows(attn_min(p->shape.len_q, task.sight.len_q), p->shape.dim_qk,
-                             attn_query_row(&task, task.args->q, &p->q, 0), p->q.dtype, p->q.stride[2], attn_task_scale(&task),
-                             p->k.dtype, at(b->Q, w->compute, k * p->shape.len_q * g->ldq), g->ldq);
+        const attn_task *task = &g->task[k];
+        const int64_t rows = attn_min(p->shape.len_q, task->sight.len_q);
+        const char *q = attn_query_row(task, task->args->q, &p->q, 0);
+        void *Q = at(b->Q, w->compute, k * p->shape.len_q * g->ldq);
+        if (w->decode->bf16) w->decode->bf16->pack_rows(rows, p->shape.dim_qk, q, p->q.stride[2], Q, g->ldq);
+        else
+            w->decode->pack_rows(rows, p->shape.dim_qk, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), p->k.dtype, Q,
+                                 g->ldq);
     }
     for (int64_t row = 0; w->digit_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
         if (!w->decode->digits->query_digits(p->shape.dim_qk, at(b->Q, w->compute, row * g->ldq),
@@ -350,9 +379,8 @@ static attn_interval keys_of_group(const group *g)
 {
     attn_interval all = {INT64_MAX, 0};
     for (int64_t k = 0; k < g->heads; k++) {
-        attn_task task = head_of(g, k);
-        for (int64_t i = 0; i < task.walk->problem.shape.len_q; i++) {
-            attn_interval seen = attn_keys_of_query(&task.sight, i).near;
+        for (int64_t i = 0; i < g->call->walk->problem.shape.len_q; i++) {
+            attn_interval seen = attn_keys_of_query(&g->task[k].sight, i).near;
             if (seen.low == seen.high) continue;
             all.low = attn_min(all.low, seen.low);
             all.high = attn_max(all.high, seen.high);
@@ -378,17 +406,17 @@ static void finish_group(const group *g)
     const attn_problem *p = &w->problem;
     const attn_layout *lse = &p->want.lse_layout;
     for (int64_t k = 0; k < g->heads; k++) {
-        attn_task task = head_of(g, k);
-        int64_t rows = p->mask.packed ? attn_min(p->shape.len_q, task.sight.len_q) : p->shape.len_q;
+        const attn_task *task = &g->task[k];
+        int64_t rows = p->mask.packed ? attn_min(p->shape.len_q, task->sight.len_q) : p->shape.len_q;
         for (int64_t i = 0; i < rows; i++) {
             const int64_t row = k * p->shape.len_q + i;
             /* A row behind its sequence's end has no sink either. */
-            double sink = i < task.sight.len_q ? attn_task_sink(&task) : -INFINITY;
+            double sink = i < task->sight.len_q ? attn_task_sink(task) : -INFINITY;
             w->decode->finish_row(w->parts, p->shape.dim_v, state_row(g, w->shared.row_m, row), state_row(g, w->shared.row_l, row),
                                   at(state_O(g, 0), w->compute, row * g->ldo),
                                   w->shared.state_bytes / (int64_t)attn_dtype_bytes(w->compute), p->v.dtype, sink,
-                                  attn_part(&g->first, w->scratch.Ot), attn_query_row(&task, task.args->o, &p->o, i), p->o.dtype,
-                                  p->want.lse ? attn_query_row(&task, task.args->lse, lse, i) : NULL);
+                                  attn_part(g->task, w->scratch.Ot), attn_query_row(task, task->args->o, &p->o, i), p->o.dtype,
+                                  p->want.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
         }
     }
 }
@@ -399,16 +427,17 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_walk *w = c->walk;
     const int64_t of_head = attn_ceil_div(w->parts, w->group), heads = w->tasks / of_head;
     const int64_t first = (w->by_heads ? number / heads : number % of_head) * w->group;
-    const group g = group_at(c, c->workspace + worker * w->scratch.bytes, w->by_heads ? number % heads : number / of_head);
+    group g;
+    group_at(&g, c, c->workspace + worker * w->scratch.bytes, w->by_heads ? number % heads : number / of_head);
     const attn_interval all = keys_of_group(&g);
     const source keys = source_of(&g, 0);
-    block b = {.Q = attn_part(&g.first, w->scratch.Qt),
-               .S = attn_part(&g.first, w->scratch.S),
-               .kept = attn_part(&g.first, w->scratch.scratch),
-               .factors = attn_part(&g.first, w->scratch.factors),
-               .query_digits = attn_part(&g.first, w->scratch.query_digits),
-               .weight_digits = attn_part(&g.first, w->scratch.weight_digits),
-               .sums = attn_part(&g.first, w->scratch.digit_sums)};
+    block b = {.Q = attn_part(g.task, w->scratch.Qt),
+               .S = attn_part(g.task, w->scratch.S),
+               .kept = attn_part(g.task, w->scratch.scratch),
+               .factors = attn_part(g.task, w->scratch.factors),
+               .query_digits = attn_part(g.task, w->scratch.query_digits),
+               .weight_digits = attn_part(g.task, w->scratch.weight_digits),
+               .sums = attn_part(g.task, w->scratch.digit_sums)};
     int packed = 0;
     for (int64_t n = first; n < attn_min(first + w->group, w->parts); n++) {
         const int64_t start = n * w->block_kv, lanes = w->decode->lanes;

@@ -93,6 +93,8 @@ typedef struct attn_relatives {
 
 /* The most tiles that a task of forward can have. */
 enum { ATTN_MOST_TILES = 8 };
+/* The most queries of one key head that are decoded: those of all its query heads. */
+enum { ATTN_MOST_DECODE_ROWS = 16 };
 
 typedef struct attn_walk {
     attn_problem problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
