@@ -63,6 +63,31 @@ static double read_rate(ceilings *all, const ceiling *c)
     return (double)c->bytes * c->passes * all->threads / time.whole;
 }
 
+typedef struct tensors {
+    attn_isa isa;
+    int threads, count;
+    void *const *memory;
+    const size_t *bytes;
+} tensors;
+
+/* What one thread reads of tensor k; ends that are no whole step stay out. */
+static size_t part_of(const tensors *t, int k) { return whole_steps(t->bytes[k] / (size_t)t->threads); }
+
+static void tensors_body(void *context, int thread)
+{
+    const tensors *t = context;
+    for (int k = 0; k < t->count; k++)
+        if (part_of(t, k)) read_loop(t->isa, (const char *)t->memory[k] + (size_t)thread * part_of(t, k), part_of(t, k));
+}
+
+double ceiling_read_tensors(const ceilings *all, int count, void *const *memory, const size_t *bytes)
+{
+    tensors t = {all->isa, all->threads, count, memory, bytes};
+    double sum = 0;
+    for (int k = 0; k < count; k++) sum += (double)part_of(&t, k) * t.threads;
+    return sum / team_run(t.threads, tensors_body, &t).whole;
+}
+
 void ceiling_sample(ceilings *all, ceiling *c)
 {
     const double begin = clock_seconds();

@@ -51,6 +51,8 @@ ceiling_kind ceiling_level(const ceilings *all, double bytes);
 const char *ceiling_kind_name(ceiling_kind kind);
 
 void ceiling_sample(ceilings *all, ceiling *c);
+/* Bytes a second of a plain read of these tensors from first to last, of each an equal part by each thread. */
+double ceiling_read_tensors(const ceilings *all, int count, void *const *memory, const size_t *bytes);
 /* Those of which there is no sample within the last tenth of a second. */
 void ceilings_refresh(ceilings *all);
 

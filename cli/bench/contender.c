@@ -114,12 +114,13 @@ void contender_destroy(contender *c)
     linear_contender_destroy(c);
     data_destroy(&c->data);
     series_free(&c->seconds);
+    series_free(&c->stream);
     *c = (contender){0};
 }
 
 void contender_sample(contender *c)
 {
-    if (c->warm) time_calls(c, 1);
+    if (c->warm) time_calls(c, c->calls);
     const double begin = clock_seconds(), seconds = time_calls(c, c->calls);
     series_add(&c->seconds, begin + seconds / 2, seconds / (double)c->calls);
     c->spent += seconds;

@@ -3,6 +3,7 @@
 #include "measure.h"
 
 #include "../progress.h"
+#include "clock.h"
 
 static contender *least_measured(contender *contenders, int count)
 {
@@ -21,6 +22,16 @@ static void show(progress *bar, const contender *contenders, int count, double s
     progress_show(bar, (int64_t)(1000 * done), (int64_t)(1000 * seconds * count));
 }
 
+/* Memory is read as the problem has it: the same pages, and for as long.  What lies in a cache is alike everywhere. */
+static void sample_stream(contender *c, const rivals *r, ceilings *all)
+{
+    const data *d = &c->data;
+    if (!r->stream_bound) return;
+    if (r->stream->kind == CEILING_MEMORY && d->blocks)
+        series_add(&c->stream, clock_seconds(), ceiling_read_tensors(all, d->blocks, d->block, d->block_bytes));
+    else ceiling_sample(all, r->stream);
+}
+
 void measure(contender *contenders, const rivals *against, int count, ceilings *all, double seconds, int quiet)
 {
     progress bar;
@@ -30,7 +41,7 @@ void measure(contender *contenders, const rivals *against, int count, ceilings *
         if (c->seconds.count && c->spent >= seconds) break;
         const rivals *r = &against[c - contenders];
         if (r->fma) ceiling_sample(all, r->fma);
-        if (r->stream_bound) ceiling_sample(all, r->stream);
+        sample_stream(c, r, all);
         contender_sample(c);
         ceilings_refresh(all);
         show(&bar, contenders, count, seconds);

@@ -36,6 +36,16 @@ static typical share(const contender *c, double amount, const ceiling *against_w
     return found;
 }
 
+/* Quantiles against the same quantiles: what neighbours take of the machine's memory changes from one millisecond to the next. */
+static typical share_of_reads(const contender *c, double *against)
+{
+    const series *s = &c->seconds, *r = &c->stream;
+    const double middle = quantile(r->value, r->count, 0.5);
+    *against = middle / 1e9;
+    return (typical){c->data.bytes / quantile(s->value, s->count, 0.5) / middle,
+                     c->data.bytes / quantile(s->value, s->count, 0.1) / quantile(r->value, r->count, 0.9)};
+}
+
 result result_of(const contender *c, const rivals *r)
 {
     const series *s = &c->seconds;
@@ -53,7 +63,7 @@ result result_of(const contender *c, const rivals *r)
     x.gflops = (typical){c->flops / x.median / 1e9, c->flops / x.p10 / 1e9};
     x.gbs = (typical){c->data.bytes / x.median / 1e9, c->data.bytes / x.p10 / 1e9};
     x.share_of_ceiling = share(c, c->flops, r->fma, &x.ceiling_gflops);
-    x.share_of_stream = share(c, c->data.bytes, r->stream, &x.stream_gbs);
+    x.share_of_stream = c->stream.count ? share_of_reads(c, &x.stream_gbs) : share(c, c->data.bytes, r->stream, &x.stream_gbs);
     x.tokens_per_second = (double)c->data.tokens / x.median;
     x.estimate_bytes = c->data.bytes + (double)c->plan_says.workspace_bytes + (double)c->plan_bytes;
     x.scores_bytes = (double)shape->batch * (double)shape->heads_q * (double)shape->len_q * (double)shape->len_kv *
