@@ -22,8 +22,9 @@ typedef struct contender {
     int64_t calls;  /* in one sample */
     int warm;       /* 1: a sample begins with as many that are not timed */
     series seconds; /* of one call, a mean over the calls of each sample */
-    series stream; /* bytes a second of a plain read before each sample, of as many bytes; empty unless reading is what limits it */
-    double spent;  /* seconds in all samples */
+    series
+        stream;   /* bytes a second of plain reads of the tensors, one before each sample, where memory is much of it; else empty */
+    double spent; /* seconds in all samples */
 
     size_t plan_bytes;
     int64_t extra_bytes; /* memory that the first call took beside the tensors, as the operating system counts it; -1: unknown */

@@ -26,7 +26,7 @@ static void show(progress *bar, const contender *contenders, int count, double s
 static void sample_stream(contender *c, const rivals *r, ceilings *all)
 {
     const data *d = &c->data;
-    if (!r->stream_bound) return;
+    if (!r->reads) return;
     if (r->stream->kind == CEILING_MEMORY && d->blocks)
         series_add(&c->stream, clock_seconds(), ceiling_read_tensors(all, d->blocks, d->block, d->block_bytes));
     else ceiling_sample(all, r->stream);

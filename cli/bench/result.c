@@ -13,6 +13,7 @@ rivals rivals_of(ceilings *all, const contender *c)
                 .stream = ceiling_of_read(all, ceiling_level(all, c->data.bytes))};
     const double compute = ceiling_median(r.fma), read = ceiling_median(r.stream);
     r.stream_bound = c->data.bytes / read > c->flops / compute;
+    r.reads = c->data.bytes / read > c->flops / compute / 4;
     return r;
 }
 

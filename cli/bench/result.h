@@ -32,6 +32,8 @@ typedef struct result {
 typedef struct rivals {
     ceiling *fma, *stream;
     int stream_bound;
+    int reads; /* 1: reading is so much of it, a quarter of the time of computing or more, that each sample comes with one of reads
+                */
 } rivals;
 rivals rivals_of(ceilings *all, const contender *c);
 
