@@ -160,8 +160,10 @@ VF_INLINE vf weigh_group(const short_group *g, real *S, int64_t ld, vf lane)
         for (; j < g->end; j += VF_LANES) {
             VF_UNROLL
             for (int i = 0; i < SHORT_FOUR; i++) p[i] = vf_exp(vf_sub(vf_load(rows + i * ld + j), at[i]));
-            if (j >= g->whole) VF_UNROLL
-            for (int i = 0; i < SHORT_FOUR; i++) p[i] = seen_or(g->keys + k + i, j, lane, p[i], vf_zero());
+            if (j >= g->whole) {
+                VF_UNROLL
+                for (int i = 0; i < SHORT_FOUR; i++) p[i] = seen_or(g->keys + k + i, j, lane, p[i], vf_zero());
+            }
             VF_UNROLL
             for (int i = 0; i < SHORT_FOUR; i++) vf_store(rows + i * ld + j, p[i]), all[i] = vf_add(all[i], p[i]);
         }
