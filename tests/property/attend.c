@@ -25,6 +25,7 @@ static attn_dtype compute_of(const attend *a) { return a->problem.q.dtype == ATT
 
 static attn_dtype dtype_of(const attend *a, part which)
 {
+    if (which == O && a->problem.o.dtype) return a->problem.o.dtype;
     return which == LSE || which == WEIGHTS || which == BIAS ? compute_of(a) : a->problem.q.dtype;
 }
 
@@ -135,6 +136,13 @@ attend *attend_copy(const attend *from)
                (size_t)count_of(a, (part)which) * attn_dtype_size(dtype_of(a, (part)which)));
     memcpy(a->mask, from->mask, (size_t)count_of(a, WEIGHTS));
     return a;
+}
+
+void attend_store_wide(attend *a)
+{
+    a->problem.o.dtype = compute_of(a);
+    free(a->o);
+    a->o = need((size_t)count_of(a, O) * attn_dtype_size(a->problem.o.dtype));
 }
 
 void attend_destroy(attend *a)

@@ -44,6 +44,8 @@ attend *attend_create(const variant *v, attn_shape shape, uint64_t seed);
 /* The same with all data and options copied. */
 attend *attend_copy(const attend *a);
 void attend_destroy(attend *a);
+/* O is stored in the compute type from now on. */
+void attend_store_wide(attend *a);
 
 /* Runs it: o, lse and weights are then filled. */
 void attend_run(attend *a);
