@@ -99,6 +99,7 @@ static void bench(const attn_kernel_row *row, long length, long dim)
     char *S = memory((size_t)(block * full * size)), *ml = memory((size_t)(group * 8192)), *lse = memory((size_t)(length * size));
     double *share = memory((size_t)samples * sizeof(double)), *scores = memory((size_t)samples * sizeof(double)), gflops = 0;
     fill(q, wide, length * dim), fill(keys, wide, length * ld), fill(values, wide, length * ld);
+    void *scratch = memory((size_t)(full * (block + full) * size));
     void *extra = memory((size_t)(modify ? length * length * size : 1));
     memset(extra, modify == 1 ? 1 : 0, (size_t)(modify ? length * length : 1));
     long at = 0;
@@ -122,8 +123,7 @@ static void bench(const attn_kernel_row *row, long length, long dim)
                 if (modify) {
                     attn_block block_of = {(char *)extra + ((at + g) * tile * length + j) * (modify == 1 ? 1 : size),
                                            modify == 1 ? ATTN_BOOL : row->compute, length, 1};
-                    (modify == 1 ? k->keep_mask : k->add_bias)(width, tile, n, S, &block_of, S);
-                    k->block_max(width, n, S, m + 4096);
+                    (modify == 1 ? k->keep_mask : k->add_bias)(width, tile, n, S, m + 4096, &block_of, scratch);
                 }
                 k->fold(width, n, dim, S, m + 4096, NULL, V, ld, m, m + 2048, Ot + g * dim * full * size,
                         g + 1 < group ? K : K + n * ld * size, ld);
@@ -152,7 +152,7 @@ static void bench(const attn_kernel_row *row, long length, long dim)
     printf("\n");
     fflush(stdout);
     free(q), free(keys), free(values), free(o), free(Qt), free(Ot), free(S), free(ml), free(lse), free(share), free(scores),
-        free(extra);
+        free(extra), free(scratch);
 }
 
 int main(int argc, char **argv)

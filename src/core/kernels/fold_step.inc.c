@@ -20,29 +20,10 @@ static void step_start(int width, int64_t dim_v, double sink, void *m, void *l, 
 /* S = exp(S - at) over n keys; sum[v] is the sum of each lane, keys ascending from 0. */
 VF_INLINE void weights_block(const int width, int64_t n, real *S, const vf *at, vf *sum)
 {
-    enum { ROWS = 2 }; /* chains side by side hide the latency of one */
-    int64_t j = 0;
     VF_UNROLL
     for (int v = 0; v < width; v++) sum[v] = vf_zero();
     VF_ROLLED
-    for (; j + ROWS <= n; j += ROWS, S += ROWS * TILE) {
-        vf p[ROWS][VF_VECTORS];
-        VF_UNROLL
-        for (int i = 0; i < ROWS; i++) {
-            VF_UNROLL
-            for (int v = 0; v < width; v++) p[i][v] = vf_exp(vf_sub(vf_load(S + i * TILE + v * VF_LANES), at[v]));
-        }
-        VF_UNROLL
-        for (int i = 0; i < ROWS; i++) {
-            VF_UNROLL
-            for (int v = 0; v < width; v++) {
-                vf_store(S + i * TILE + v * VF_LANES, p[i][v]);
-                sum[v] = vf_add(sum[v], p[i][v]);
-            }
-        }
-    }
-    VF_ROLLED
-    for (; j < n; j++, S += TILE) {
+    for (int64_t j = 0; j < n; j++, S += TILE) {
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             vf p = vf_exp(vf_sub(vf_load(S + v * VF_LANES), at[v]));

@@ -294,8 +294,9 @@ typedef struct attn_fwd_kernel {
      *      S  = exp(S - m');   l = exp(m-m') l + sum_j S_j;   Ot = exp(m-m') Ot + sum_j S_j V_j;   m = m'
      *
      * m' is a score, and the difference is taken before any product, so scores of any size (a row of -FLT_MAX too) keep their
-     * weights.  -infinity gives exactly 0, and so does what would be below the smallest normal number.  NaN stays NaN, with any
-     * payload.  drop: NULL, or which S_j are 0 for Ot (l has them).  `next`: n rows that the caller will read soon, as in score.
+     * weights.  -infinity gives exactly 0, and what would be below the smallest normal number is below it, or 0.  NaN stays NaN,
+     * with any payload.  drop: NULL, or which S_j are 0 for Ot (l has them).  `next`: n rows that the caller will read soon, as in
+     * score.
      */
     void (*fold)(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
                  int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld);

@@ -56,7 +56,12 @@ VF_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-VF_INLINE vf vf_power(vf t) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)); }
+VF_INLINE vf vf_power(vf t)
+{
+    __m256i n = _mm256_castps_si256(t), bends = _mm256_loadu_si256((const __m256i *)(const void *)power_bends);
+    __m256i bend = _mm256_permutevar8x32_epi32(bends, n); /* by the lowest three bits */
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(n, POWER_SHIFT), bend));
+}
 
 VF_INLINE vm vf_gt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
 VF_INLINE vm vf_ge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
@@ -191,7 +196,7 @@ VF_INLINE void vf_transpose(vf *r)
 
 typedef __m256d vf;
 typedef __m256d vm;
-#define VF_LANES 4
+#define VF_LANES          4
 
 VF_INLINE __m256i part_mask(int64_t count)
 {
@@ -212,7 +217,18 @@ VF_INLINE vf vf_div(vf a, vf b) { return _mm256_div_pd(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_pd(a, b); }
 VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_pd(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_pd(a, b, c); }
-VF_INLINE vf vf_power(vf t) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)); }
+
+/* Permutations of eight choose among 32 bits: the lower and the upper halves of the bends, each for both halves of a lane. */
+#define POWER_LOWER(bend) (int32_t)(uint32_t)((uint64_t)(bend)&0xffffffff)
+#define POWER_UPPER(bend) (int32_t)(uint32_t)((uint64_t)(bend) >> 32)
+static const int32_t power_lower[8] = {POWER_BENDS(POWER_LOWER)}, power_upper[8] = {POWER_BENDS(POWER_UPPER)};
+VF_INLINE vf vf_power(vf t)
+{
+    __m256i n = _mm256_castpd_si256(t), which = _mm256_castps_si256(_mm256_moveldup_ps(_mm256_castpd_ps(t)));
+    __m256i lower = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)(const void *)power_lower), which);
+    __m256i upper = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)(const void *)power_upper), which);
+    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(n, POWER_SHIFT), _mm256_blend_epi32(lower, upper, 0xaa)));
+}
 
 VF_INLINE vm vf_gt(vf a, vf b) { return _mm256_cmp_pd(a, b, _CMP_GT_OQ); }
 VF_INLINE vm vf_ge(vf a, vf b) { return _mm256_cmp_pd(a, b, _CMP_GE_OQ); }

@@ -64,7 +64,13 @@ VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23)); }
+VF_INLINE vf vf_power(vf t)
+{
+    __m512i n = _mm512_castps_si512(t); /* of the lowest four bits, which choose a lane, the table repeats with three */
+    __m512i bends = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)power_bends));
+    __m512i bend = _mm512_permutexvar_epi32(n, bends);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(n, POWER_SHIFT), bend));
+}
 
 /* For kernels that ask for AVX512_BF16 alone; as text, so that nothing else is compiled for it. */
 #define VF_PAIRS
@@ -231,7 +237,11 @@ VF_INLINE vf vf_div(vf a, vf b) { return _mm512_div_pd(a, b); }
 VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_pd(a, b); }
 VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_pd(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_pd(a, b, c); }
-VF_INLINE vf vf_power(vf t) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52)); }
+VF_INLINE vf vf_power(vf t)
+{
+    __m512i n = _mm512_castpd_si512(t), bend = _mm512_permutexvar_epi64(n, _mm512_loadu_si512(power_bends));
+    return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_slli_epi64(n, POWER_SHIFT), bend));
+}
 
 VF_INLINE vm vf_gt(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
 VF_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_GE_OQ); }

@@ -15,7 +15,7 @@
  *      vf_fma_pairs(a, b, c)                      where VF_PAIRS is defined: the same of pairs of bf16 in each lane, as
  *                                                 attn_bf16_kernel in kernel.h has it
  *      vf_max(a, b) vf_min(a, b)                  b where either is NaN
- *      vf_power(t)                                2^n, where n + bias stands in the lowest bits of t; 0 where that is 0
+ *      vf_power(t)                                2^n, where 8 (n + bias) stands in the lowest bits of t; 0 where that is 0
  *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`): false where either is NaN; vf_bits: any bit set
  *      vm_and vm_or vm_any vm_all
  *      vf_select(mask, yes, no)
@@ -75,6 +75,22 @@ typedef double real;
 #define VF_APART __attribute__((noinline, unused)) /* a function whose registers are its own */
 
 VF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* 2^(j/8) less 1 + j/8, j = 0 to 7, in units of the last place of numbers from 1 to 2. (j/8 stands below the exponent already, when
+ * vf_power has moved it up there.) */
+#if REAL_BITS == 32
+#define POWER_BENDS(each)                                                                                                          \
+    each(0), each(-289342), each(-509968), each(-655657), each(-719629), each(-694486), each(-572163), each(-343865)
+typedef uint32_t power_bits;
+#else
+#define POWER_BENDS(each)                                                                                                          \
+    each(0), each(-155339362315909), each(-273786814220523), each(-352003352548825), each(-386347768529971),                       \
+        each(-372849295843109), each(-307177783110739), each(-184611166772089)
+typedef uint64_t power_bits;
+#endif
+#define POWER_BEND(bend) (power_bits)(bend)
+static const power_bits power_bends[8] = {POWER_BENDS(POWER_BEND)};
+enum { POWER_SHIFT = REAL_BITS == 32 ? 20 : 49 }; /* from the lowest bit to the eighths below the exponent */
 
 /* Bytes of an element of a caller's tensor. */
 VF_INLINE int64_t bytes_of(attn_dtype dtype)

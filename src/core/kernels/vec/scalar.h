@@ -68,15 +68,11 @@ VF_INLINE vf vf_fma(vf a, vf b, vf c)
 
 VF_INLINE vf vf_power(vf t)
 {
-#if REAL_BITS == 32
-    return attn_f32_of_bits(attn_bits_of_f32(t) << 23);
-#else
-    uint64_t bits;
+    power_bits bits;
     memcpy(&bits, &t, sizeof bits);
-    bits <<= 52;
+    bits = (bits << POWER_SHIFT) + power_bends[bits & 7];
     memcpy(&t, &bits, sizeof t);
     return t;
-#endif
 }
 
 VF_INLINE vm vf_gt(vf a, vf b) { return a > b; }
