@@ -38,7 +38,7 @@ VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t 
     int64_t p = 0;
     VF_ROLLED
     for (; 2 * (p + VF_LANES) <= dim; p += VF_LANES) {
-        ask_step(&next, K, 4 * p, n, 4 * VF_LANES);
+        ask_step(&next, K, 4 * p, n, 4 * VF_LANES, 0, 1);
         ADD(p, vf_load_as(ATTN_F32, KEY(k), p));
     }
     if (2 * p < dim) ADD(p, load_pairs(KEY(k), dim, p));

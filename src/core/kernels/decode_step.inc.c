@@ -97,44 +97,58 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
  * gaps they are asked for from the first line to the last, which memory likes best: a step of a tile asks for the next few lines,
  * wherever the tile itself reads.  Rows of f32, which are all that memory can bring, are asked for in two pages at a time, two
  * lines of each in turn: the CPU's own prefetcher starts anew in every page of 4 KB, and so has two of them at work.  All into the
- * second level, since misses of the first level are few at a time.  (lab/decode/README.md has what each of these brings.)
+ * second level, since misses of the first level are few at a time.
+ *
+ * Prefetches that come faster than the second level takes them are dropped, and each is a wait later on.  So they stand between the
+ * multiply-adds of a step instead of before them; and where few instructions lie between two lines, with vectors of 64 bytes, each
+ * line of two pages is asked for twice: the arithmetic takes the time that is missing, and what was dropped is repeated.
+ * (lab/decode/README.md has what each of these brings.)
  */
 typedef struct coming {
-    uintptr_t distance;
+    uintptr_t distance, again; /* again: of what is asked for once more */
     int dense;
     int64_t ld;           /* bytes from row to row, where they are not dense */
     uintptr_t turn, rest; /* bits of an address: which of two pages, and what counts on within them; 0: one page at a time */
 } coming;
 
-enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096 };
+enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096, NEAR = 16 * PAGE, ASKS_TWICE = VF_LANES * (int)sizeof(real) >= LINE };
 
 VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, int dense, int64_t ld)
 {
     const int two = dense && bytes_of(dtype) > 2;
-    return (coming){distance, dense, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
+    const uintptr_t again = distance < NEAR ? distance - 2 * PAGE : distance; /* what lies before it, where that was asked for */
+    return (coming){distance, again, dense, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
 }
 
 /* Bits 8 to 12 of an address move to 7 to 11, and bit 7 to 12: each line of two pages once. */
-VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes)
+VF_INLINE void ask_line(const coming *next, uintptr_t at)
 {
-    p += next->distance;
+    __builtin_prefetch((const void *)((at & ~(next->turn | next->rest)) | (at & next->turn) << 5 | (at & next->rest) >> 1), 0, 2);
+}
+
+/* What place number `place` of `places` in a step asks for: its share of `bytes` from p on. */
+VF_INLINE void ask_share(const coming *next, uintptr_t p, const int bytes, const int place, const int places)
+{
+    const int lines = (bytes + LINE - 1) / LINE;
     VF_UNROLL
-    for (int b = 0; b < bytes; b += LINE) {
-        const uintptr_t at = p + (uintptr_t)b;
-        __builtin_prefetch((const void *)((at & ~(next->turn | next->rest)) | (at & next->turn) << 5 | (at & next->rest) >> 1), 0,
-                           2);
+    for (int i = place * lines / places; i < (place + 1) * lines / places; i++) {
+        ask_line(next, p + next->distance + (uintptr_t)(i * LINE));
+        if (ASKS_TWICE && next->turn) ask_line(next, p + next->again + (uintptr_t)(i * LINE));
     }
 }
 
+VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes) { ask_share(next, p, bytes, 0, 1); }
+
 /* A step over n rows at p reads `bytes` of each, from byte `at` on: as many bytes are asked for, each line once. */
-VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int n, const int bytes)
+VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int n, const int bytes, const int place,
+                        const int places)
 {
-    const int whole = bytes < LINE ? LINE : bytes, all = n * bytes < LINE ? LINE : n * bytes;
     if (next->dense) {
-        if (n * bytes >= LINE || at * n % LINE == 0) ask(next, (uintptr_t)p + (uintptr_t)(at * n), all);
+        if (n * bytes >= LINE || at * n % LINE == 0) ask_share(next, (uintptr_t)p + (uintptr_t)(at * n), n * bytes, place, places);
     } else if (bytes >= LINE || at % LINE == 0) {
         VF_UNROLL
-        for (int k = 0; k < n; k++) ask(next, (uintptr_t)p + (uintptr_t)(at + k * next->ld), whole);
+        for (int k = place * n / places; k < (place + 1) * n / places; k++)
+            ask(next, (uintptr_t)p + (uintptr_t)(at + k * next->ld), bytes);
     }
 }
 
@@ -167,7 +181,6 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * ldk * size)
     VF_ROLLED
     for (; c + PAIR <= dim; c += PAIR) {
-        ask_step(&next, K, c * size, n, (int)(PAIR * size));
         if (rows == 4) {
             vf x[VF_DOT_SUMS / 4][2];
             VF_UNROLL
@@ -180,9 +193,11 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
                     VF_PIN(y);
                     VF_UNROLL
                     for (int k = 0; k < n; k++) acc[r * n + k] = vf_fma(x[k][h], y, acc[r * n + k]);
+                    ask_step(&next, K, c * size, n, (int)(PAIR * size), h * rows + r, 2 * rows);
                 }
             }
         } else {
+            ask_step(&next, K, c * size, n, (int)(PAIR * size), 0, 1);
             vf y[2][2], x[2];
             VF_UNROLL
             for (int r = 0; r < rows; r++) {
@@ -351,7 +366,7 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
                            int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch)
 {
     const int64_t size = bytes_of(dtype);
-    const int bytes = (int)(width * VF_LANES * size), whole = bytes < LINE ? LINE : bytes;
+    const int bytes = (int)(width * VF_LANES * size);
     vf acc[4][VF_STRIP];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -365,13 +380,14 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
     VF_ROLLED
     for (int64_t j = 0; j < n; j++) {
         vf x[VF_STRIP];
+        const int asks = bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !asked);
         load_strip(dtype, width, V + j * ldv * size, c, count, x);
-        if (bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !asked)) ask(&next, first + (uintptr_t)j * step, whole);
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
             vf p = vf_set(P[r * ldp + j]);
             VF_UNROLL
             for (int w = 0; w < width; w++) acc[r][w] = vf_fma(p, x[w], acc[r][w]);
+            if (asks) ask_share(&next, first + (uintptr_t)j * step, bytes, r, rows);
         }
     }
     VF_UNROLL
