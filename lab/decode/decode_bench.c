@@ -70,14 +70,14 @@ static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t 
 {
     if (p->digits)
         p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
-    else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch);
+    else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, 1);
 }
 
 static void add_values(const problem *p, int64_t j, int64_t n, const char *V, int64_t fetch)
 {
     if (p->digits)
         p->digits->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
-    else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch);
+    else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch, 1);
 }
 
 static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)

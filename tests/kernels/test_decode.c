@@ -50,7 +50,7 @@ void test_dots(void **state)
                 void *q = random_input(it.compute, rows * dim, 1), *K = random_input(list[t], n * ldk - (ldk - dim), 1);
                 void *Q = zeros(all * ldq), *S = output(all * lds * size());
                 it.decode->pack_rows(rows, dim, q, it.compute, dim, 0.5, list[t], Q, ldq);
-                it.decode->dots(rows, n, dim, Q, ldq, K, list[t], ldk, S, lds, 64);
+                it.decode->dots(rows, n, dim, Q, ldq, K, list[t], ldk, S, lds, 64, (int)(n & 1));
                 for (int64_t i = 0; i < rows; i++) {
                     for (int64_t j = 0; j < n; j++) {
                         double sum = 0, sizes = 0, found = get(it.compute, S, i * lds + j);
@@ -76,11 +76,11 @@ void test_dots_same_bits(void **state)
         void *q = random_input(it.compute, ROWS * DIM, 1), *K = random_input(list[t], N * DIM, 1), *Q = zeros(12 * LD);
         void *S = output(12 * N * size()), *one = output(4 * size());
         it.decode->pack_rows(ROWS, DIM, q, it.compute, DIM, 1, list[t], Q, LD);
-        it.decode->dots(ROWS, N, DIM, Q, LD, K, list[t], DIM, S, N, 0);
+        it.decode->dots(ROWS, N, DIM, Q, LD, K, list[t], DIM, S, N, 0, 0);
         for (int64_t i = 0; i < ROWS; i++)
             for (int64_t j = 0; j < N; j++) {
                 const char *key = (const char *)K + j * DIM * size_of(list[t]);
-                it.decode->dots(1, 1, DIM, at(Q, i * LD), LD, key, list[t], DIM, one, 1, 0);
+                it.decode->dots(1, 1, DIM, at(Q, i * LD), LD, key, list[t], DIM, one, 1, 0, 0);
                 assert_memory_equal(one, at(S, i * N + j), (size_t)size());
             }
         release_all();
@@ -135,7 +135,7 @@ void test_add_values(void **state)
                 void *V = random_input(list[t], n * ldv - (ldv - dim), 1), *P = zeros(all * n), *order = order_of(list[t], dim);
                 void *O = zeros(all * ldo), *again = zeros(all * ldo);
                 for (int64_t i = 0; i < rows * n; i++) put(it.compute, P, i, fabs(uniform()));
-                it.decode->add_values(rows, n, dim, P, n, V, list[t], ldv, O, ldo, 64);
+                it.decode->add_values(rows, n, dim, P, n, V, list[t], ldv, O, ldo, 64, (int)(n & 1));
                 for (int64_t i = 0; i < rows; i++)
                     for (int64_t c = 0; c < dim; c++) {
                         const int64_t channel = (int64_t)get(it.compute, order, c);
@@ -149,9 +149,10 @@ void test_add_values(void **state)
                 /* In two calls, and row by row, the same bits. */
                 const int64_t part = n / 2;
                 for (int64_t i = 0; i < rows; i++) {
-                    if (part) it.decode->add_values(1, part, dim, at(P, i * n), n, V, list[t], ldv, at(again, i * ldo), ldo, 0);
+                    if (part) it.decode->add_values(1, part, dim, at(P, i * n), n, V, list[t], ldv, at(again, i * ldo), ldo, 0, 1);
                     const char *rest = (const char *)V + part * ldv * size_of(list[t]);
-                    it.decode->add_values(1, n - part, dim, at(P, i * n + part), n, rest, list[t], ldv, at(again, i * ldo), ldo, 0);
+                    it.decode->add_values(1, n - part, dim, at(P, i * n + part), n, rest, list[t], ldv, at(again, i * ldo), ldo, 0,
+                                          1);
                 }
                 assert_memory_equal(O, again, (size_t)(rows * ldo * size()));
                 /* And where no key is dropped, carefully too. */

@@ -92,66 +92,6 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
 
 /* ---- scores ---- */
 
-/*
- * Prefetching: rows like the ones at hand, `distance` bytes behind them, will be read soon.  Where rows follow each other without
- * gaps they are asked for from the first line to the last, which memory likes best: a step of a tile asks for the next few lines,
- * wherever the tile itself reads.  Rows of f32, which are all that memory can bring, are asked for in two pages at a time, two
- * lines of each in turn: the CPU's own prefetcher starts anew in every page of 4 KB, and so has two of them at work.  All into the
- * second level, since misses of the first level are few at a time.
- *
- * Prefetches that come faster than the second level takes them are dropped, and each is a wait later on.  So they stand between the
- * multiply-adds of a step instead of before them; and where few instructions lie between two lines, with vectors of 64 bytes, each
- * line of two pages is asked for twice: the arithmetic takes the time that is missing, and what was dropped is repeated.
- * (lab/decode/README.md has what each of these brings.)
- */
-typedef struct coming {
-    uintptr_t distance, again; /* again: of what is asked for once more */
-    int dense;
-    int64_t ld;           /* bytes from row to row, where they are not dense */
-    uintptr_t turn, rest; /* bits of an address: which of two pages, and what counts on within them; 0: one page at a time */
-} coming;
-
-enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096, NEAR = 16 * PAGE, ASKS_TWICE = VF_LANES * (int)sizeof(real) >= LINE };
-
-VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, int dense, int64_t ld)
-{
-    const int two = dense && bytes_of(dtype) > 2;
-    const uintptr_t again = distance < NEAR ? distance - 2 * PAGE : distance; /* what lies before it, where that was asked for */
-    return (coming){distance, again, dense, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
-}
-
-/* Bits 8 to 12 of an address move to 7 to 11, and bit 7 to 12: each line of two pages once. */
-VF_INLINE void ask_line(const coming *next, uintptr_t at)
-{
-    __builtin_prefetch((const void *)((at & ~(next->turn | next->rest)) | (at & next->turn) << 5 | (at & next->rest) >> 1), 0, 2);
-}
-
-/* What place number `place` of `places` in a step asks for: its share of `bytes` from p on. */
-VF_INLINE void ask_share(const coming *next, uintptr_t p, const int bytes, const int place, const int places)
-{
-    const int lines = (bytes + LINE - 1) / LINE;
-    VF_UNROLL
-    for (int i = place * lines / places; i < (place + 1) * lines / places; i++) {
-        ask_line(next, p + next->distance + (uintptr_t)(i * LINE));
-        if (ASKS_TWICE && next->turn) ask_line(next, p + next->again + (uintptr_t)(i * LINE));
-    }
-}
-
-VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes) { ask_share(next, p, bytes, 0, 1); }
-
-/* A step over n rows at p reads `bytes` of each, from byte `at` on: as many bytes are asked for, each line once. */
-VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int n, const int bytes, const int place,
-                        const int places)
-{
-    if (next->dense) {
-        if (n * bytes >= LINE || at * n % LINE == 0) ask_share(next, (uintptr_t)p + (uintptr_t)(at * n), n * bytes, place, places);
-    } else if (bytes >= LINE || at % LINE == 0) {
-        VF_UNROLL
-        for (int k = place * n / places; k < (place + 1) * n / places; k++)
-            ask(next, (uintptr_t)p + (uintptr_t)(at + k * next->ld), bytes);
-    }
-}
-
 /* The sums of a tile's lanes are its scores. */
 VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
 {
@@ -169,17 +109,28 @@ VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const v
 
 /* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */
 VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim, const real *Q,
-                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int twice)
 {
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
-    const coming next = coming_rows(dtype, fetch, ldk == dim, ldk * size);
+    const coming next = coming_rows(dtype, fetch, twice, ldk == dim, ldk * size);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * ldk * size)
-    VF_ROLLED
+    if (rows == 1) VF_UNROLL /* two multiply-adds a line: the order of the lines is what counts, so key after key */
+    for (int k = 0; k < n; k++) {
+        VF_ROLLED
+        for (c = 0; c + PAIR <= dim; c += PAIR) {
+            vf x[2];
+            ask_step(&next, KEY(k), c * size, 1, (int)(PAIR * size), 0, 1);
+            vf_load_two(dtype, KEY(k), c, x);
+            VF_UNROLL
+            for (int h = 0; h < 2; h++) acc[k] = vf_fma(x[h], vf_load(Q + c + h * VF_LANES), acc[k]);
+        }
+    }
+    if (rows > 1) VF_ROLLED
     for (; c + PAIR <= dim; c += PAIR) {
         if (rows == 4) {
             vf x[VF_DOT_SUMS / 4][2];
@@ -230,26 +181,28 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 }
 
 VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim, const real *Q, int64_t ldq,
-                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int twice)
 {
     const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
     int64_t j = 0;
     VF_ROLLED
     for (; j + each <= n; j += each)
-        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch);
-    if (j < n) dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch);
+        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, twice);
+    if (j < n)
+        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, twice);
 }
 
 VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                       int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+                       int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int far)
 {
-    EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch);
+    if (asks_twice(dtype, far)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    else EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
-                      int64_t ldk, void *S, int64_t lds, int64_t fetch)
+                      int64_t ldk, void *S, int64_t lds, int64_t fetch, int far)
 {
-    EACH_KEYS(dots_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch);
+    EACH_KEYS(dots_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, far);
 }
 
 /* ---- what changes the scores of one row ---- */
@@ -350,6 +303,8 @@ static void step_weigh_row(int64_t n, void *S, void *m, void *l)
 
 /* ---- values ---- */
 
+enum { MOST_STRIP = 8 }; /* vectors of a strip for one row: memory likes long pieces of a key better than short ones */
+
 /* One key's part of a strip: `width` vectors from channel c on, of which the last is partial where count < VF_LANES. */
 VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V, int64_t c, int64_t count, vf *x)
 {
@@ -363,23 +318,24 @@ VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V
 
 /* O[r][c ..] += sum_j P[r][j] V[j][c ..]: chains that go on where the last call left them, keys ascending. */
 VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
-                           int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch)
+                           int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch,
+                           const int twice)
 {
     const int64_t size = bytes_of(dtype);
     const int bytes = (int)(width * VF_LANES * size);
-    vf acc[4][VF_STRIP];
+    vf acc[4][MOST_STRIP];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
         VF_UNROLL
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
-    const coming next = coming_rows(dtype, fetch, ldv == dim_v, ldv * size);
+    const coming next = coming_rows(dtype, fetch, twice, ldv == dim_v, ldv * size);
     const uintptr_t first = (uintptr_t)V + (uintptr_t)(c * size * (next.dense ? n : 1));
     const uintptr_t step = (uintptr_t)(next.dense ? bytes : ldv * size);
     const int asked = !next.dense && c * size % LINE != 0; /* another strip has asked for its lines */
     VF_ROLLED
     for (int64_t j = 0; j < n; j++) {
-        vf x[VF_STRIP];
+        vf x[MOST_STRIP];
         const int asks = bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !asked);
         load_strip(dtype, width, V + j * ldv * size, c, count, x);
         VF_UNROLL
@@ -398,12 +354,14 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
 }
 
 VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
-                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch)
+                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, const int twice)
 {
     int64_t c = 0;
     P += first * ldp;
     O += first * ldo;
-#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch)
+#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch, twice)
+    if (rows < 4) VF_ROLLED
+    for (; c + MOST_STRIP / rows * VF_LANES <= dim_v; c += MOST_STRIP / rows * VF_LANES) STRIP(MOST_STRIP / rows, VF_LANES);
     VF_ROLLED
     for (; c + VF_STRIP * VF_LANES <= dim_v; c += VF_STRIP * VF_LANES) STRIP(VF_STRIP, VF_LANES);
     if (VF_STRIP > 2 && c + PAIR <= dim_v) {
@@ -416,15 +374,16 @@ VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype,
 }
 
 VF_INLINE void values_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim_v, const real *P, int64_t ldp, const char *V,
-                         int64_t ldv, real *O, int64_t ldo, uintptr_t fetch)
+                         int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, int far)
 {
-    EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch);
+    if (asks_twice(dtype, far)) EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 1);
+    else EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 0);
 }
 
 static void step_add_values(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
-                            int64_t ldv, void *O, int64_t ldo, int64_t fetch)
+                            int64_t ldv, void *O, int64_t ldo, int64_t fetch, int far)
 {
-    EACH_KEYS(values_as, dtype, rows, n, dim_v, P, ldp, V, ldv, O, ldo, (uintptr_t)fetch);
+    EACH_KEYS(values_as, dtype, rows, n, dim_v, P, ldp, V, ldv, O, ldo, (uintptr_t)fetch, far);
 }
 
 /* The same for one row, without the keys whose scores are -infinity, whatever stands in their values. */

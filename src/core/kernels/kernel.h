@@ -597,7 +597,7 @@ typedef struct attn_dec_bf16_kernel {
  *
  * What a row gets depends on its query, its keys and their places in the block, not on other rows: a score is a sum over the
  * channels that has the same tree everywhere, O one chain of fused multiply-adds over the keys, wherever calls divide it.  `fetch`:
- * what lies that many bytes behind each key or value will be read soon; a hint for prefetching.
+ * what lies that many bytes behind each key or value will be read soon; `far`: 1 if it comes from memory; hints for prefetching.
  */
 typedef struct attn_dec_kernel {
     int lanes;
@@ -608,7 +608,7 @@ typedef struct attn_dec_kernel {
                       void *Q, int64_t ldq);
     /* S[i][j] = sum_c Q[i][c] K[j][c].  Rows up to a multiple of 4 are there, and computed; n >= 1. */
     void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype, int64_t ldk,
-                 void *S, int64_t lds, int64_t fetch);
+                 void *S, int64_t lds, int64_t fetch, int far);
 
     /* One row of scores.  S *= factors, one for each key; keeps low <= j < high; drops where mask[j*stride] is 0; S +=
      * bias[j*stride], one rounding, where -infinity drops; S = cap * tanh(S / cap); S -= slope * |first - j|. */
@@ -624,7 +624,7 @@ typedef struct attn_dec_kernel {
     void (*weigh_row)(int64_t n, void *S, void *m, void *l);
     /* O[i][c] += sum_j P[i][j] V[j][c].  Rows as in dots. */
     void (*add_values)(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
-                       int64_t ldv, void *O, int64_t ldo, int64_t fetch);
+                       int64_t ldv, void *O, int64_t ldo, int64_t fetch, int far);
     /* The same for one row, but a key whose score S is -infinity contributes nothing, even where its value is NaN or infinite. */
     void (*add_values_careful)(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype, int64_t ldv,
                                void *O);

@@ -156,7 +156,8 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
         return;
     }
     if (!w->digit_keys) {
-        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(b->S, w->compute, first), g->lds, fetch);
+        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(b->S, w->compute, first), g->lds, fetch,
+                        w->far);
         return;
     }
     w->decode->digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(b->S, w->compute, first),
@@ -164,7 +165,7 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
             w->decode->dots(1, n, s->dim, at(b->Q, w->compute, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
-                            at(b->S, w->compute, row * g->lds + first), g->lds, fetch);
+                            at(b->S, w->compute, row * g->lds + first), g->lds, fetch, w->far);
 }
 
 static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
@@ -174,7 +175,7 @@ static void value_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const int64_t ldv = s->layout->stride[2], first = j - b->base;
     if (!w->digit_values) {
         w->decode->add_values(g->rows, n, s->dim, at(b->S, w->compute, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo,
-                              fetch);
+                              fetch, w->far);
         return;
     }
     w->decode->digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
@@ -182,7 +183,7 @@ static void value_piece(const group *g, const source *s, int64_t j, int64_t n, c
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
             w->decode->add_values(1, n, s->dim, at(b->S, w->compute, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
-                                  at(b->O, w->compute, row * g->ldo), g->ldo, fetch);
+                                  at(b->O, w->compute, row * g->ldo), g->ldo, fetch, w->far);
 }
 
 /* n weights of each row, times their values' factors, as digits. */

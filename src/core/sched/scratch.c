@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * scratch.c - where everything lies in a worker's memory. */
+#include "../base/cpu.h"
 #include "../base/names.h"
 #include "gradient.h"
 #include "relative.h"
@@ -32,6 +33,17 @@ static int64_t rows_of_group(const attn_walk *walk)
     return attn_ceil_div(shape->heads_q / shape->heads_kv * shape->len_q, 4) * 4;
 }
 
+/* Whether keys and values come from memory: they are more than half of the last cache, which others use too.  No result depends on
+ * it. */
+static int are_far(const attn_problem *p)
+{
+    size_t l1d, l2, l3;
+    attn_cpu_caches(&l1d, &l2, &l3);
+    const double row = (double)p->shape.dim_qk * (double)attn_dtype_bytes(p->k.dtype) +
+                       (double)p->shape.dim_v * (double)attn_dtype_bytes(p->v.dtype);
+    return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
+}
+
 int attn_decode_scratch_init(attn_walk *walk)
 {
     const size_t size = attn_dtype_bytes(walk->compute);
@@ -46,6 +58,7 @@ int attn_decode_scratch_init(attn_walk *walk)
     if (s->Qt_bytes < 0 || all->state_bytes < 0) return 0;
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads) || !attn_mul(key_heads, walk->parts, &states)) return 0;
     if (!attn_mul(states, rows, &numbers)) return 0;
+    walk->far = are_far(&walk->problem);
     const attn_part_of own[] = {
         {&s->Qt, s->Qt_bytes, 1, 1},
         {&s->S, rows, lds, size},

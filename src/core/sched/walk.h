@@ -107,6 +107,7 @@ typedef struct attn_walk {
 
     int64_t decode_ldq, decode_ldo; /* decode: row lengths of queries and of O */
     int digit_keys, digit_values;   /* decode: i8 is multiplied as whole numbers */
+    int far;                        /* decode: keys and values are more than the caches hold from call to call */
 
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * coming_step.inc.c - decode: keys and values that will be read soon are asked for.  Included by decode.inc.c.
+ */
+#ifdef VF_LANES
+
+/*
+ * Prefetching: rows like the ones at hand, `distance` bytes behind them, will be read soon.  Where rows follow each other without
+ * gaps they are asked for from the first line to the last, which memory likes best: a step of a tile asks for the next few lines,
+ * wherever the tile itself reads.  Rows of f32, which are all that memory can bring, are asked for in two pages at a time, two
+ * lines of each in turn: the CPU's own prefetcher starts anew in every page of 4 KB, and so has two of them at work.  All into the
+ * second level, since misses of the first level are few at a time.
+ *
+ * Prefetches that come faster than the second level takes them are dropped, and each is a wait later on.  So they stand between the
+ * multiply-adds of a step instead of before them; and where few instructions lie between two lines, with vectors of 64 bytes, each
+ * line of two pages is asked for twice, if it is to come from memory: the arithmetic takes the time that is missing, and what was
+ * dropped is repeated.  (lab/decode/README.md has what each of these brings.)
+ */
+typedef struct coming {
+    uintptr_t distance, again; /* again: of what is asked for once more */
+    int dense, twice;          /* dense: rows follow each other without gaps */
+    int64_t ld;                /* bytes from row to row, where they are not */
+    uintptr_t turn, rest;      /* bits of an address: which of two pages, and what counts on within them; 0: one page at a time */
+} coming;
+
+enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096, NEAR = 16 * PAGE };
+
+/* Whether a kernel has reason to: few instructions between two lines, rows that are all that memory can bring, and from there. */
+VF_INLINE int asks_twice(const attn_dtype dtype, int far)
+{
+    return VF_LANES * (int)sizeof(real) >= LINE && bytes_of(dtype) > 2 && far;
+}
+
+VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, const int twice, int dense, int64_t ld)
+{
+    const int two = dense && bytes_of(dtype) > 2;
+    const uintptr_t again = distance < NEAR ? distance - 2 * PAGE : distance; /* what lies before it, where that was asked for */
+    return (coming){distance, again, dense, twice && two, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
+}
+
+/* Bits 8 to 12 of an address move to 7 to 11, and bit 7 to 12: each line of two pages once. */
+VF_INLINE void ask_line(const coming *next, uintptr_t at)
+{
+    __builtin_prefetch((const void *)((at & ~(next->turn | next->rest)) | (at & next->turn) << 5 | (at & next->rest) >> 1), 0, 2);
+}
+
+/* What place number `place` of `places` in a step asks for: its share of `bytes` from p on. */
+VF_INLINE void ask_share(const coming *next, uintptr_t p, const int bytes, const int place, const int places)
+{
+    const int lines = (bytes + LINE - 1) / LINE;
+    VF_UNROLL
+    for (int i = place * lines / places; i < (place + 1) * lines / places; i++) {
+        ask_line(next, p + next->distance + (uintptr_t)(i * LINE));
+        if (next->twice) ask_line(next, p + next->again + (uintptr_t)(i * LINE));
+    }
+}
+
+VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes) { ask_share(next, p, bytes, 0, 1); }
+
+/* A step over n rows at p reads `bytes` of each, from byte `at` on: as many bytes are asked for, each line once. */
+VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int n, const int bytes, const int place,
+                        const int places)
+{
+    if (next->dense) {
+        if (n * bytes >= LINE || at * n % LINE == 0) ask_share(next, (uintptr_t)p + (uintptr_t)(at * n), n * bytes, place, places);
+    } else if (bytes >= LINE || at % LINE == 0) {
+        VF_UNROLL
+        for (int k = place * n / places; k < (place + 1) * n / places; k++)
+            ask(next, (uintptr_t)p + (uintptr_t)(at + k * next->ld), bytes);
+    }
+}
+
+#endif
