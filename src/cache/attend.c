@@ -56,7 +56,7 @@ static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, c
 static attn_status fill_room(const attn_cache *cache, const attn_cache_tokens *tokens, attn_problem *p, attn_args *a, room *r,
                              attn_error *error)
 {
-    size_t entries = (size_t)cache->batch + 1, rows = entries * ((size_t)tokens->len + 1);
+    const size_t entries = (size_t)cache->batch + 1;
     r->lengths_q = malloc(entries * sizeof *r->lengths_q);
     r->lengths_kv = malloc(entries * sizeof *r->lengths_kv);
     CHECK(r->lengths_q && r->lengths_kv, ATTN_ERR_MEMORY, "cache: cannot allocate the lengths of %" PRId64 " entries",
@@ -83,7 +83,7 @@ static attn_status fill_room(const attn_cache *cache, const attn_cache_tokens *t
         size *= (size_t)shape[axis];
     }
     r->q = malloc(size + 1);
-    r->positions = malloc(rows * sizeof *r->positions);
+    r->positions = calloc(entries * sizeof *r->positions, (size_t)tokens->len + 1); /* which checks the product */
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
         for (int64_t t = 0; t < tokens->len; t++) r->positions[b * tokens->len + t] = cache->lengths[b] + t;
