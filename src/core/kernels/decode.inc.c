@@ -13,7 +13,7 @@
 
 #pragma GCC diagnostic pop
 
-#include "coming_step.inc.c"
+#include "decode_ask_step.inc.c"
 #include "decode_step.inc.c"
 
 static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)

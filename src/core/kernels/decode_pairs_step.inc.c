@@ -18,7 +18,7 @@ VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t 
                          int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
 {
     const int n = VF_DOT_SUMS / rows;
-    const coming next = coming_rows(ATTN_BF16, fetch, 0, ldk == dim, 2 * ldk);
+    const ask_order next = ask_order_of(ATTN_BF16, fetch, 0, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();

@@ -68,7 +68,7 @@ VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int
                               const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
 {
     const int dense = ldk == dim;
-    const coming next = {.distance = fetch};
+    const ask_order next = {.distance = fetch};
     vi acc[4][DIGITS];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -140,7 +140,7 @@ static int step_weight_digits(int64_t n, const void *P, void *digits, int64_t ld
 }
 
 VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int64_t channels, const char *digits, int64_t ldd,
-                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const coming *next, uintptr_t coming_at,
+                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const ask_order *next, uintptr_t coming_at,
                                  int lines)
 {
     const int64_t plane = plane_of(ldd);
@@ -185,7 +185,7 @@ static void step_digit_values(int64_t rows, int64_t n, int64_t dim_v, const void
 {
     const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
     const int dense = ldv == dim_v;
-    const coming next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
+    const ask_order next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
     const int64_t passes = (rows + 1) / 2;
     for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP)
         for (int64_t pass = 0; pass < passes; pass++) {

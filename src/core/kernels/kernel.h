@@ -34,6 +34,8 @@
 #include "attn/attn.h"
 #include "attn/linear.h"
 
+enum { ATTN_LINE = 64, ATTN_PAGE = 4096 }; /* bytes that come at once, and that lie together, as far as prefetching goes */
+
 /* A block of a caller's mask or bias: element (i, j) of the tile at base + (i*stride_q + j*stride_k) elements. */
 typedef struct attn_block {
     const void *base;

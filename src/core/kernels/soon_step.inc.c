@@ -8,14 +8,13 @@
  * finish, but several are looked up at the same time. */
 VF_INLINE void ask_pages(attn_soon *a)
 {
-    enum { PAGE = 4096 };
     for (int k = 0; k < a->count && !a->begun; k++) {
         const struct attn_soon_rows *rows = &a->list[k];
         const uintptr_t end = rows->at + (uintptr_t)((rows->rows - 1) * rows->stride + rows->bytes);
         for (uintptr_t at = rows->at; at < end;) {
             __builtin_prefetch((const void *)at, 0, 2);
-            if (rows->stride > PAGE) at += (uintptr_t)rows->stride;
-            else at = (at | (PAGE - 1)) + 1;
+            if (rows->stride > ATTN_PAGE) at += (uintptr_t)rows->stride;
+            else at = (at | (ATTN_PAGE - 1)) + 1;
         }
     }
     a->begun = 1;

@@ -109,12 +109,11 @@ static const char *piece_at(const group *g, const source *s, int64_t j, int64_t 
 
 /* A line of each page of a piece, before the kernels ask for all of them: so the translations of its pages are on their way
  * (3 to 6 ns a key of f32, lab/decode/README.md). */
-static void ask_pages(const source *s, const char *rows)
+static void ask_pages_of_piece(const source *s, const char *rows)
 {
-    enum { PAGE = 4096 };
     const int64_t row = s->dim * (int64_t)attn_dtype_bytes(s->layout->dtype);
     if (s->layout->stride[2] != s->dim) return; /* each row may have a page of its own */
-    for (int64_t at = 0; at < s->piece * row; at += PAGE) __builtin_prefetch(rows + at, 0, 3);
+    for (int64_t at = 0; at < s->piece * row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
 }
 
 /* For each piece of keys low .. high-1: run(...) with what comes next, which is `then` behind the last piece. */
@@ -128,7 +127,7 @@ static void each_piece(const group *g, const source *s, int64_t low, int64_t hig
         const char *next = then ? then : rows;
         next_n = high - j - n;
         if (next_n > 0) next = piece_at(g, s, j + n, &next_n);
-        if (next != rows) ask_pages(s, next);
+        if (next != rows) ask_pages_of_piece(s, next);
         run(g, s, j, n, rows, (int64_t)((uintptr_t)next - (uintptr_t)rows), context);
         rows = next;
     }
@@ -257,10 +256,9 @@ static later later_values(const group *g, const source *values, const block *b)
 /* Row number `row` asks for its share of them: memory would rest while scores become weights. */
 static void ask_later(const group *g, const source *values, later next, int64_t row)
 {
-    enum { LINE = 64 };
     const int64_t size = (int64_t)attn_dtype_bytes(values->layout->dtype), bytes = values->dim * size;
     for (int64_t j = next.count * row / g->rows; j < next.count * (row + 1) / g->rows; j++)
-        for (int64_t at = 0; at < bytes; at += LINE)
+        for (int64_t at = 0; at < bytes; at += ATTN_LINE)
             __builtin_prefetch(next.rows + j * values->layout->stride[2] * size + at, 0, 2);
 }
 

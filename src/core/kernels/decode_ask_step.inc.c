@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * coming_step.inc.c - decode: keys and values that will be read soon are asked for.  Included by decode.inc.c.
+ * decode_ask_step.inc.c - decode: keys and values that will be read soon are asked for, and in which order.  Included by
+ * decode.inc.c.
  */
 #ifdef VF_LANES
 
@@ -16,14 +17,14 @@
  * line of two pages is asked for twice, if it is to come from memory: the arithmetic takes the time that is missing, and what was
  * dropped is repeated.  (lab/decode/README.md has what each of these brings.)
  */
-typedef struct coming {
+typedef struct ask_order {
     uintptr_t distance, again; /* again: of what is asked for once more */
     int dense, twice;          /* dense: rows follow each other without gaps */
     int64_t ld;                /* bytes from row to row, where they are not */
     uintptr_t turn, rest;      /* bits of an address: which of two pages, and what counts on within them; 0: one page at a time */
-} coming;
+} ask_order;
 
-enum { LINE = 64, TURN = 2 * LINE, PAGE = 4096, NEAR = 16 * PAGE };
+enum { LINE = ATTN_LINE, TURN = 2 * LINE, PAGE = ATTN_PAGE, NEAR = 16 * PAGE };
 
 /* Whether a kernel has reason to: few instructions between two lines, rows that are all that memory can bring, and from there. */
 VF_INLINE int asks_twice(const attn_dtype dtype, int far)
@@ -31,21 +32,21 @@ VF_INLINE int asks_twice(const attn_dtype dtype, int far)
     return VF_LANES * (int)sizeof(real) >= LINE && bytes_of(dtype) > 2 && far;
 }
 
-VF_INLINE coming coming_rows(const attn_dtype dtype, uintptr_t distance, const int twice, int dense, int64_t ld)
+VF_INLINE ask_order ask_order_of(const attn_dtype dtype, uintptr_t distance, const int twice, int dense, int64_t ld)
 {
     const int two = dense && bytes_of(dtype) > 2;
     const uintptr_t again = distance < NEAR ? distance - 2 * PAGE : distance; /* what lies before it, where that was asked for */
-    return (coming){distance, again, dense, twice && two, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
+    return (ask_order){distance, again, dense, twice && two, ld, two ? TURN : 0, two ? 2 * PAGE - 2 * TURN : 0};
 }
 
 /* Bits 8 to 12 of an address move to 7 to 11, and bit 7 to 12: each line of two pages once. */
-VF_INLINE void ask_line(const coming *next, uintptr_t at)
+VF_INLINE void ask_line(const ask_order *next, uintptr_t at)
 {
     __builtin_prefetch((const void *)((at & ~(next->turn | next->rest)) | (at & next->turn) << 5 | (at & next->rest) >> 1), 0, 2);
 }
 
 /* What place number `place` of `places` in a step asks for: its share of `bytes` from p on. */
-VF_INLINE void ask_share(const coming *next, uintptr_t p, const int bytes, const int place, const int places)
+VF_INLINE void ask_share(const ask_order *next, uintptr_t p, const int bytes, const int place, const int places)
 {
     const int lines = (bytes + LINE - 1) / LINE;
     VF_UNROLL
@@ -55,10 +56,10 @@ VF_INLINE void ask_share(const coming *next, uintptr_t p, const int bytes, const
     }
 }
 
-VF_INLINE void ask(const coming *next, uintptr_t p, const int bytes) { ask_share(next, p, bytes, 0, 1); }
+VF_INLINE void ask(const ask_order *next, uintptr_t p, const int bytes) { ask_share(next, p, bytes, 0, 1); }
 
 /* A step over n rows at p reads `bytes` of each, from byte `at` on: as many bytes are asked for, each line once. */
-VF_INLINE void ask_step(const coming *next, const char *p, int64_t at, const int n, const int bytes, const int place,
+VF_INLINE void ask_step(const ask_order *next, const char *p, int64_t at, const int n, const int bytes, const int place,
                         const int places)
 {
     if (next->dense) {
