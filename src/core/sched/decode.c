@@ -23,10 +23,9 @@
 #include "task.h"
 #include "threads.h"
 
-/* Keys of a piece take about so many bytes: the piece behind the one at hand is asked for while that is in the works, so both lie
- * in the L1 cache, or with f32, which is asked for by pairs of pages, in the L2; and memory has as long as a piece takes
- * (lab/decode/README.md). */
-enum { PIECE_BYTES = 8192, LEAST_PIECE = 16 };
+/* Keys of a piece take about so many bytes: the piece behind the one at hand is asked for while that is in the works, so memory has
+ * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */
+enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
 
 typedef struct call {
     const attn_walk *walk;
@@ -34,20 +33,38 @@ typedef struct call {
     char *workspace;
 } call;
 
+/* K or V. */
+typedef struct source {
+    const void *base;
+    const attn_layout *layout;
+    int64_t dim, row, stride; /* bytes of a row, and from one to the next */
+    int64_t piece;            /* rows of a piece */
+} source;
+
 /* A key head of a batch entry, with the rows of its query heads. */
 typedef struct group {
     const call *call;
     int64_t number; /* batch entry and key head */
     int64_t heads, rows;
     attn_task task[ATTN_MOST_DECODE_ROWS]; /* of each query head; the first is that of their keys */
-    int64_t ldq, ldo, lds;
+    int64_t ldq, ldo, lds, size;           /* size: bytes of a number of the compute type */
+    source keys, values;
 } group;
 
 static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
 
+static source source_of(const void *base, const attn_layout *layout, int64_t dim)
+{
+    const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
+    source s = {base, layout, dim, attn_max(1, dim * size), layout->stride[2] * size, 0};
+    s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / s.row / LEAST_PIECE * LEAST_PIECE);
+    return s;
+}
+
 static void group_at(group *g, const call *c, char *memory, int64_t number)
 {
-    const attn_shape *s = &c->walk->problem.shape;
+    const attn_problem *p = &c->walk->problem;
+    const attn_shape *s = &p->shape;
     g->call = c;
     g->number = number;
     g->heads = s->heads_q / s->heads_kv;
@@ -56,9 +73,13 @@ static void group_at(group *g, const call *c, char *memory, int64_t number)
     g->ldq = c->walk->decode_ldq;
     g->ldo = c->walk->decode_ldo;
     g->lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
+    g->size = (int64_t)attn_dtype_bytes(c->walk->compute);
+    g->keys = source_of(c->args->k, &p->k, s->dim_qk);
+    g->values = source_of(c->args->v, &p->v, s->dim_v);
 }
 
-static void *at(void *base, attn_dtype type, int64_t elements) { return (char *)base + elements * (int64_t)attn_dtype_bytes(type); }
+/* Numbers of the compute type. */
+static void *at(const group *g, void *base, int64_t numbers) { return (char *)base + numbers * g->size; }
 
 /* ---- what blocks leave behind ---- */
 
@@ -73,7 +94,7 @@ static void *state_O(const group *g, int64_t block)
 static void *state_row(const group *g, int64_t offset, int64_t row)
 {
     const attn_walk *w = g->call->walk;
-    return at(shared_of(g->call) + offset, w->compute, (g->number * g->rows + row) * w->parts);
+    return at(g, shared_of(g->call) + offset, (g->number * g->rows + row) * w->parts);
 }
 
 static atomic_llong *open_tasks(const call *c, int64_t number)
@@ -83,50 +104,45 @@ static atomic_llong *open_tasks(const call *c, int64_t number)
 
 /* ---- pieces ---- */
 
-/* K or V. */
-typedef struct source {
-    const void *base;
-    const attn_layout *layout;
-    int64_t dim, piece;
-} source;
-
-static source source_of(const group *g, int values)
+/* Where key or value j lies; *count, at least 1, is cut to those that follow it there. */
+static const char *run_at(const group *g, const source *s, int64_t j, int64_t *count)
 {
-    const attn_problem *p = &g->call->walk->problem;
-    source s = {values ? g->call->args->v : g->call->args->k, values ? &p->v : &p->k, values ? p->shape.dim_v : p->shape.dim_qk, 0};
-    int64_t row = attn_max(1, s.dim * (int64_t)attn_dtype_bytes(s.layout->dtype));
-    const int64_t bytes = attn_dtype_bytes(s.layout->dtype) > 2 ? 2 * PIECE_BYTES : PIECE_BYTES;
-    s.piece = attn_max(LEAST_PIECE, bytes / row / LEAST_PIECE * LEAST_PIECE);
-    return s;
+    return attn_key_run(g->task, s->base, s->layout, j, count);
 }
 
-/* Where key j lies; *count, at least 1, is cut to the keys that follow it there. */
-static const char *piece_at(const group *g, const source *s, int64_t j, int64_t *count)
+static const char *row_at(const group *g, const source *s, int64_t j)
 {
-    *count = attn_min(*count, s->piece);
-    return attn_key_run(g->task, s->base, s->layout, j, count);
+    int64_t one = 1;
+    return run_at(g, s, j, &one);
 }
 
 /* A line of each page of a piece, before the kernels ask for all of them: so the translations of its pages are on their way
  * (3 to 6 ns a key of f32, lab/decode/README.md). */
 static void ask_pages_of_piece(const source *s, const char *rows)
 {
-    const int64_t row = s->dim * (int64_t)attn_dtype_bytes(s->layout->dtype);
-    if (s->layout->stride[2] != s->dim) return; /* each row may have a page of its own */
-    for (int64_t at = 0; at < s->piece * row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
+    if (s->stride != s->row) return; /* each row may have a page of its own */
+    for (int64_t at = 0; at < s->piece * s->row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
 }
 
-/* For each piece of keys low .. high-1: run(...) with what comes next, which is `then` behind the last piece. */
+/* For each piece of rows low .. high-1: run(...) with what comes next, which is `then` behind the last piece. */
 typedef void run_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context);
 
 static void each_piece(const group *g, const source *s, int64_t low, int64_t high, const char *then, run_piece *run, void *context)
 {
-    int64_t n = high - low, next_n;
-    const char *rows = piece_at(g, s, low, &n);
-    for (int64_t j = low; j < high; j += n, n = next_n) {
-        const char *next = then ? then : rows;
-        next_n = high - j - n;
-        if (next_n > 0) next = piece_at(g, s, j + n, &next_n);
+    int64_t left = high - low, n; /* left: rows that lie one behind the other, from the piece on */
+    const char *rows = run_at(g, s, low, &left);
+    for (int64_t j = low; j < high; j += n) {
+        n = attn_min(left, s->piece);
+        left -= n;
+        const char *next;
+        if (j + n == high) {
+            next = then ? then : rows;
+        } else if (left > 0) {
+            next = rows + n * s->stride;
+        } else {
+            left = high - j - n;
+            next = run_at(g, s, j + n, &left);
+        }
         if (next != rows) ask_pages_of_piece(s, next);
         run(g, s, j, n, rows, (int64_t)((uintptr_t)next - (uintptr_t)rows), context);
         rows = next;
@@ -151,20 +167,19 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const block *b = context;
     const int64_t ldk = s->layout->stride[2], first = j - b->base;
     if (w->decode->bf16) {
-        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(b->S, w->compute, first), g->lds, fetch);
+        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch);
         return;
     }
     if (!w->digit_keys) {
-        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(b->S, w->compute, first), g->lds, fetch,
-                        w->far);
+        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(g, b->S, first), g->lds, fetch, w->far);
         return;
     }
-    w->decode->digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(b->S, w->compute, first),
-                            g->lds, fetch);
+    w->decode->digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(g, b->S, first), g->lds,
+                            fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
-            w->decode->dots(1, n, s->dim, at(b->Q, w->compute, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
-                            at(b->S, w->compute, row * g->lds + first), g->lds, fetch, w->far);
+            w->decode->dots(1, n, s->dim, at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
+                            at(g, b->S, row * g->lds + first), g->lds, fetch, w->far);
 }
 
 static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
@@ -173,16 +188,16 @@ static void value_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const block *b = context;
     const int64_t ldv = s->layout->stride[2], first = j - b->base;
     if (!w->digit_values) {
-        w->decode->add_values(g->rows, n, s->dim, at(b->S, w->compute, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo,
-                              fetch, w->far);
+        w->decode->add_values(g->rows, n, s->dim, at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo, fetch,
+                              w->far);
         return;
     }
     w->decode->digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
                                   fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
-            w->decode->add_values(1, n, s->dim, at(b->S, w->compute, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
-                                  at(b->O, w->compute, row * g->ldo), g->ldo, fetch, w->far);
+            w->decode->add_values(1, n, s->dim, at(g, b->S, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
+                                  at(g, b->O, row * g->ldo), g->ldo, fetch, w->far);
 }
 
 /* n weights of each row, times their values' factors, as digits. */
@@ -192,7 +207,7 @@ static void cut_weights(const group *g, block *b, int64_t n)
     const int64_t bytes = ATTN_DIGIT_BYTES(w->block_kv), sums = ATTN_DIGIT_SUMS(w->problem.shape.dim_v);
     b->odd_weights = 0;
     for (int64_t row = 0; row < g->rows; row++)
-        if (!w->decode->digits->weight_digits(n, at(b->S, w->compute, row * g->lds), b->weight_digits + row * bytes, bytes))
+        if (!w->decode->digits->weight_digits(n, at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
             b->odd_weights |= 1u << row;
     memset(b->sums, 0, (size_t)(g->rows * sums) * sizeof *b->sums);
 }
@@ -204,7 +219,7 @@ static void join_digits(const group *g, const block *b)
     for (int64_t row = 0; row < g->rows; row++)
         if (!(b->odd_weights >> row & 1))
             w->decode->digits->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
-                                      b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(b->O, w->compute, row * g->ldo), g->ldo);
+                                      b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(g, b->O, row * g->ldo), g->ldo);
 }
 
 /* What the block's keys (values) are to be multiplied by, one number behind the other; NULL where they are what they are. */
@@ -245,21 +260,23 @@ typedef struct later {
     int64_t count;
 } later;
 
-static later later_values(const group *g, const source *values, const block *b)
+static later later_values(const group *g, const block *b)
 {
-    int64_t first = b->high - b->low, count;
-    piece_at(g, values, b->low, &first);
-    count = b->high - b->low - first;
-    return (later){count > 0 ? piece_at(g, values, b->low + first, &count) : NULL, count};
+    int64_t first = b->high - b->low;
+    run_at(g, &g->values, b->low, &first);
+    first = attn_min(first, g->values.piece);
+    int64_t count = b->high - b->low - first;
+    if (count == 0) return (later){NULL, 0};
+    const char *rows = run_at(g, &g->values, b->low + first, &count);
+    return (later){rows, attn_min(count, g->values.piece)};
 }
 
 /* Row number `row` asks for its share of them: memory would rest while scores become weights. */
-static void ask_later(const group *g, const source *values, later next, int64_t row)
+static void ask_later(const group *g, later next, int64_t row)
 {
-    const int64_t size = (int64_t)attn_dtype_bytes(values->layout->dtype), bytes = values->dim * size;
+    const source *values = &g->values;
     for (int64_t j = next.count * row / g->rows; j < next.count * (row + 1) / g->rows; j++)
-        for (int64_t at = 0; at < bytes; at += ATTN_LINE)
-            __builtin_prefetch(next.rows + j * values->layout->stride[2] * size + at, 0, 2);
+        for (int64_t at = 0; at < values->row; at += ATTN_LINE) __builtin_prefetch(next.rows + j * values->stride + at, 0, 2);
 }
 
 /* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
@@ -304,21 +321,21 @@ static void value_carefully(const group *g, const source *s, int64_t j, int64_t 
     const attn_walk *w = g->call->walk;
     const block *b = context; /* its S, kept and O are those of one row */
     (void)fetch;
-    w->decode->add_values_careful(n, s->dim, at(b->kept, w->compute, j - b->base), at(b->S, w->compute, j - b->base), rows,
-                                  s->layout->dtype, s->layout->stride[2], b->O);
+    w->decode->add_values_careful(n, s->dim, at(g, b->kept, j - b->base), at(g, b->S, j - b->base), rows, s->layout->dtype,
+                                  s->layout->stride[2], b->O);
 }
 
 /* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
-static void repeat_carefully(const group *g, const source *values, const block *b, int64_t row)
+static void repeat_carefully(const group *g, const block *b, int64_t row)
 {
     const attn_walk *w = g->call->walk;
     block one = *b;
-    one.S = at(b->S, w->compute, row * g->lds);
-    one.kept = at(b->kept, w->compute, row * g->lds);
-    one.O = at(b->O, w->compute, row * g->ldo);
+    one.S = at(g, b->S, row * g->lds);
+    one.kept = at(g, b->kept, row * g->lds);
+    one.O = at(g, b->O, row * g->ldo);
     if (!w->decode->row_not_finite(g->ldo, one.O)) return;
-    memset(one.O, 0, (size_t)g->ldo * attn_dtype_bytes(w->compute));
-    each_piece(g, values, b->low, b->high, NULL, value_carefully, &one);
+    memset(one.O, 0, (size_t)(g->ldo * g->size));
+    each_piece(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
 }
 
 /* then: what this worker will read behind the block. */
@@ -326,39 +343,36 @@ static void run_block(const group *g, block *b, const char *then)
 {
     const attn_walk *w = g->call->walk;
     const attn_shape *s = &w->problem.shape;
-    const source keys = source_of(g, 0), values = source_of(g, 1);
-    const size_t size = attn_dtype_bytes(w->compute);
     const int64_t before = b->low - b->base, n = b->high - b->base;
-    int64_t one = 1;
     unsigned dropped = 0; /* a bit for each row */
     const float *factors;
 
     ask_factors(g, b, 0);
     ask_factors(g, b, 1);
-    each_piece(g, &keys, b->low, b->high, piece_at(g, &values, b->low, &one), score_piece, b);
+    each_piece(g, &g->keys, b->low, b->high, row_at(g, &g->values, b->low), score_piece, b);
     factors = factors_of(g, b, 0);
-    const later next = later_values(g, &values, b);
+    const later next = later_values(g, b);
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < s->len_q; i++) {
             const int64_t row = k * s->len_q + i;
-            void *S = at(b->S, w->compute, row * g->lds);
-            if (modify_row(&g->task[k], i, b, factors, at(S, w->compute, before))) dropped |= 1u << row;
+            void *S = at(g, b->S, row * g->lds);
+            if (modify_row(&g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
             w->decode->drop_outside(n, S, before, n);
-            if (dropped >> row & 1) memcpy(at(b->kept, w->compute, row * g->lds), S, (size_t)n * size);
-            ask_later(g, &values, next, row);
-            w->decode->weigh_row(n, S, at(state_row(g, w->shared.row_m, row), w->compute, b->number),
-                                 at(state_row(g, w->shared.row_l, row), w->compute, b->number));
+            if (dropped >> row & 1) memcpy(at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
+            ask_later(g, next, row);
+            w->decode->weigh_row(n, S, at(g, state_row(g, w->shared.row_m, row), b->number),
+                                 at(g, state_row(g, w->shared.row_l, row), b->number));
         }
     }
     factors = factors_of(g, b, 1);
     for (int64_t row = 0; factors && row < g->rows; row++)
-        w->decode->scale_row(n - before, at(b->S, w->compute, row * g->lds + before), factors);
+        w->decode->scale_row(n - before, at(g, b->S, row * g->lds + before), factors);
     memset(b->O, 0, (size_t)w->shared.state_bytes);
     if (w->digit_values) cut_weights(g, b, n);
-    each_piece(g, &values, b->low, b->high, then, value_piece, b);
+    each_piece(g, &g->values, b->low, b->high, then, value_piece, b);
     if (w->digit_values) join_digits(g, b);
     for (int64_t row = 0; row < g->rows; row++)
-        if (dropped >> row & 1) repeat_carefully(g, &values, b, row);
+        if (dropped >> row & 1) repeat_carefully(g, b, row);
 }
 
 /* ---- tasks ---- */
@@ -372,14 +386,14 @@ static void pack_queries(const group *g, block *b)
         const attn_task *task = &g->task[k];
         const int64_t rows = attn_min(p->shape.len_q, task->sight.len_q);
         const char *q = attn_query_row(task, task->args->q, &p->q, 0);
-        void *Q = at(b->Q, w->compute, k * p->shape.len_q * g->ldq);
+        void *Q = at(g, b->Q, k * p->shape.len_q * g->ldq);
         if (w->decode->bf16) w->decode->bf16->pack_rows(rows, p->shape.dim_qk, q, p->q.stride[2], Q, g->ldq);
         else
             w->decode->pack_rows(rows, p->shape.dim_qk, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), p->k.dtype, Q,
                                  g->ldq);
     }
     for (int64_t row = 0; w->digit_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
-        if (!w->decode->digits->query_digits(p->shape.dim_qk, at(b->Q, w->compute, row * g->ldq),
+        if (!w->decode->digits->query_digits(p->shape.dim_qk, at(g, b->Q, row * g->ldq),
                                              b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
             b->odd_queries |= 1u << row;
 }
@@ -423,8 +437,7 @@ static void finish_group(const group *g)
             /* A row behind its sequence's end has no sink either. */
             double sink = i < task->sight.len_q ? attn_task_sink(task) : -INFINITY;
             w->decode->finish_row(w->parts, p->shape.dim_v, state_row(g, w->shared.row_m, row), state_row(g, w->shared.row_l, row),
-                                  at(state_O(g, 0), w->compute, row * g->ldo),
-                                  w->shared.state_bytes / (int64_t)attn_dtype_bytes(w->compute), p->v.dtype, sink,
+                                  at(g, state_O(g, 0), row * g->ldo), w->shared.state_bytes / g->size, p->v.dtype, sink,
                                   attn_part(g->task, w->scratch.Ot), attn_query_row(task, task->args->o, &p->o, i), p->o.dtype,
                                   p->want.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
         }
@@ -440,7 +453,6 @@ static void run_task(void *context, int64_t worker, int64_t number)
     group g;
     group_at(&g, c, c->workspace + worker * w->scratch.bytes, w->by_heads ? number % heads : number / of_head);
     const attn_interval all = keys_of_group(&g);
-    const source keys = source_of(&g, 0);
     block b = {.Q = attn_part(g.task, w->scratch.Qt),
                .S = attn_part(g.task, w->scratch.S),
                .kept = attn_part(g.task, w->scratch.scratch),
@@ -463,8 +475,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
         /* Where a key's score stands follows from its place in the block alone. */
         b.base = b.low - (b.low - start) % lanes;
         b.O = state_O(&g, n);
-        int64_t one = 1;
-        const char *then = b.high < all.high && n + 1 < first + w->group ? piece_at(&g, &keys, b.high, &one) : NULL;
+        const char *then = b.high < all.high && n + 1 < first + w->group ? row_at(&g, &g.keys, b.high) : NULL;
         run_block(&g, &b, then);
     }
     if (atomic_fetch_sub_explicit(open_tasks(c, g.number), 1, memory_order_acq_rel) == 1) finish_group(&g);
