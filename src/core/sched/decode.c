@@ -254,31 +254,6 @@ static void ask_factors(const group *g, const block *b, int values)
     }
 }
 
-/* Values that will be read behind those which the last keys asked for. */
-typedef struct later {
-    const char *rows;
-    int64_t count;
-} later;
-
-static later later_values(const group *g, const block *b)
-{
-    int64_t first = b->high - b->low;
-    run_at(g, &g->values, b->low, &first);
-    first = attn_min(first, g->values.piece);
-    int64_t count = b->high - b->low - first;
-    if (count == 0) return (later){NULL, 0};
-    const char *rows = run_at(g, &g->values, b->low + first, &count);
-    return (later){rows, attn_min(count, g->values.piece)};
-}
-
-/* Row number `row` asks for its share of them: memory would rest while scores become weights. */
-static void ask_later(const group *g, later next, int64_t row)
-{
-    const source *values = &g->values;
-    for (int64_t j = next.count * row / g->rows; j < next.count * (row + 1) / g->rows; j++)
-        for (int64_t at = 0; at < values->row; at += ATTN_LINE) __builtin_prefetch(next.rows + j * values->stride + at, 0, 2);
-}
-
 /* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
 static int modify_row(const attn_task *task, int64_t i, const block *b, const float *factors, void *S)
 {
@@ -351,7 +326,6 @@ static void run_block(const group *g, block *b, const char *then)
     ask_factors(g, b, 1);
     each_piece(g, &g->keys, b->low, b->high, row_at(g, &g->values, b->low), score_piece, b);
     factors = factors_of(g, b, 0);
-    const later next = later_values(g, b);
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < s->len_q; i++) {
             const int64_t row = k * s->len_q + i;
@@ -359,7 +333,6 @@ static void run_block(const group *g, block *b, const char *then)
             if (modify_row(&g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
             w->decode->drop_outside(n, S, before, n);
             if (dropped >> row & 1) memcpy(at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
-            ask_later(g, next, row);
             w->decode->weigh_row(n, S, at(g, state_row(g, w->shared.row_m, row), b->number),
                                  at(g, state_row(g, w->shared.row_l, row), b->number));
         }
