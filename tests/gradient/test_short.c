@@ -95,19 +95,19 @@ static void draw(tensors *t)
     }
 }
 
-/* Entries from .. from+batch-1.  A softcap leaves them to tiles. */
-static void run_masked(tensors *t, int64_t from, int64_t batch, int threads, double softcap, int causal)
+/* Entries from .. from+batch-1, with `len` tokens, at most S.  A softcap leaves them to tiles. */
+static void run_masked(tensors *t, int len, int64_t from, int64_t batch, int threads, double softcap, int causal)
 {
-    const int64_t at = from * ENTRY;
+    const int64_t at = from * HEADS * len * D;
     attn_problem p = {
-        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, S, S, D, D}, .mask = {.causal = causal}, .want = {.lse = 1}};
+        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, len, len, D, D}, .mask = {.causal = causal}, .want = {.lse = 1}};
     p.score.softcap = softcap;
     attn_args a = {.struct_size = sizeof a,
                    .q = t->q + at,
                    .k = t->k + at,
                    .v = t->v + at,
                    .o = t->o + at,
-                   .lse = t->lse + from * HEADS * S,
+                   .lse = t->lse + from * HEADS * len,
                    .grad_o = t->grad_o + at,
                    .grad_q = t->grad_q + at,
                    .grad_k = t->grad_k + at,
@@ -128,7 +128,7 @@ static void run_masked(tensors *t, int64_t from, int64_t batch, int threads, dou
 
 static void run(tensors *t, int64_t from, int64_t batch, int threads, double softcap)
 {
-    run_masked(t, from, batch, threads, softcap, 1);
+    run_masked(t, S, from, batch, threads, softcap, 1);
 }
 
 static void test_threads_and_batch(void **state)
@@ -137,13 +137,13 @@ static void test_threads_and_batch(void **state)
     static const int threads[] = {2, 3, 8};
     (void)state;
     draw(&all);
-    for (int n = 0; n < 6; n++) {
-        const int causal = n % 2;
-        run_masked(&all, 0, B, 1, 0, causal);
+    for (int n = 0; n < 12; n++) {
+        const int causal = n % 2, len = n % 4 < 2 ? S : S - 8; /* three more than whole vectors */
+        memset(all.o, 0, sizeof all - offsetof(tensors, o));
         some = all;
-        memset(some.o, 0, sizeof some - offsetof(tensors, o));
-        run_masked(&some, 0, B - 1, threads[n / 2], 0, causal); /* one entry alone: its queries are dealt to tasks */
-        run_masked(&some, B - 1, 1, threads[n / 2], 0, causal);
+        run_masked(&all, len, 0, B, 1, 0, causal);
+        run_masked(&some, len, 0, B - 1, threads[n / 4], 0, causal); /* one entry alone: its queries are dealt to tasks */
+        run_masked(&some, len, B - 1, 1, threads[n / 4], 0, causal);
         assert_memory_equal(&some, &all, sizeof some);
     }
 }
@@ -196,15 +196,13 @@ static void test_no_leak(void **state)
     }
 }
 
-/* One head with as many queries as given and 20 keys, with or without a causal mask; a mask that keeps all leaves it to tiles. */
-enum { KEYS = 20 };
-
-static void run_head(const tensors *t, int64_t queries, int causal, int masked, float *o, float *lse)
+/* One head, with or without a causal mask; a mask that keeps all leaves it to tiles. */
+static void run_head(const tensors *t, int64_t queries, int64_t keys, int causal, int masked, float *o, float *lse)
 {
-    static unsigned char mask[S * KEYS];
+    static unsigned char mask[S * S];
     memset(mask, 1, sizeof mask);
     const attn_problem p = {.struct_size = sizeof p,
-                            .shape = {1, 1, 1, queries, KEYS, D, D},
+                            .shape = {1, 1, 1, queries, keys, D, D},
                             .mask = {.causal = causal, .boolean = masked},
                             .want = {.lse = 1}};
     const attn_args a = {
@@ -213,32 +211,37 @@ static void run_head(const tensors *t, int64_t queries, int causal, int masked, 
     if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
+/* Every number of queries that vectors leave, and of keys that come four or sixteen at a time. */
 static void test_same_as_tiles(void **state)
 {
     static tensors t;
     static float o[2][HEAD], lse[2][S];
+    static const int keys[] = {1, 20, 23, 66};
     (void)state;
     draw(&t);
-    for (int queries = 8; queries <= S; queries++) {
-        run_head(&t, queries, 0, 0, o[0], lse[0]);
-        run_head(&t, queries, 0, 1, o[1], lse[1]);
-        assert_memory_equal(o[0], o[1], (size_t)(queries * D) * sizeof(float));
-        assert_memory_equal(lse[0], lse[1], (size_t)queries * sizeof(float));
-    }
+    for (int n = 0; n < 4; n++)
+        for (int queries = 8; queries <= S; queries++) {
+            run_head(&t, queries, keys[n], 0, 0, o[0], lse[0]);
+            run_head(&t, queries, keys[n], 0, 1, o[1], lse[1]);
+            assert_memory_equal(o[0], o[1], (size_t)(queries * D) * sizeof(float));
+            assert_memory_equal(lse[0], lse[1], (size_t)queries * sizeof(float));
+        }
 }
 
 /* A score of -infinity counts as a key that is not seen: a row with no other is 0 and has an lse of -infinity, NaN or not. */
 static void test_no_scores(void **state)
 {
+    enum { KEYS = 20 };
     static tensors t;
     static float o[HEAD], lse[S];
     (void)state;
     draw(&t);
     for (int i = 0; i < KEYS * D; i++) t.k[i] = -INFINITY, t.v[i] = NAN;
     for (int i = 0; i < S * D; i++) t.q[i] = i / D % 3 ? 1.0f : -1.0f; /* of which every third has scores of +infinity */
-    for (int n = 0; n < 4; n++) {
-        run_head(&t, S, n % 2, n / 2, o, lse);
-        for (int i = 0; i < S; i++) {
+    for (int n = 0; n < 8; n++) {
+        const int queries = n < 4 ? S : S - 7;
+        run_head(&t, queries, KEYS, n % 2, n / 2 % 2, o, lse);
+        for (int i = 0; i < queries; i++) {
             const int seen = i % 3 == 0;
             assert_true(seen ? isnan(lse[i]) : lse[i] == -INFINITY);
             for (int c = 0; c < D; c++) assert_true(seen ? isnan(o[i * D + c]) : o[i * D + c] == 0);

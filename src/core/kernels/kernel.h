@@ -168,6 +168,20 @@ typedef struct attn_short_product {
     int64_t ldc;
 } attn_short_product;
 
+/* A head without a mask, with queries in the lanes, who see all n keys. */
+typedef struct attn_short_lanes {
+    /* S and block_max as `score` of attn_fwd_kernel makes them. */
+    void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                  const void *next, int64_t next_ld);
+    /* S becomes weights and block_max m, with factors and lse as in `weigh` below.  Returns 1 if some l is 0. */
+    int (*weigh)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
+    /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c]. */
+    void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
+                   int64_t ldo, attn_soon *soon);
+} attn_short_lanes;
+
+enum { ATTN_SHORT_FOUR = 4 };
+
 typedef struct attn_short_kernel {
     /* S[i][lane] = sum_c X[i][c] Kt[c][lane], but in vectors of which row i sees nothing. */
     void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
@@ -182,12 +196,10 @@ typedef struct attn_short_kernel {
     int (*product)(const attn_short_product *p, attn_soon *soon);
     void (*careful)(const attn_short_product *p);
 
-    /* The same with a tile of queries in the lanes, who see all n keys: scores and block_max as `score` below makes them become
-     * weights and m.  Returns 1 if some l is 0. */
-    int (*weigh_lanes)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
-    /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c], for P with n rows as a tile has them. */
-    void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
-                   int64_t ldo, attn_soon *soon);
+    attn_short_lanes tile;
+    /* The same numbers for at most ATTN_SHORT_FOUR queries, in the first lanes of Qt, with S [n up to a multiple of 4][4] and a
+     * vector each of block_max and factors.  NULL: they are not faster than a vector of a tile. */
+    attn_short_lanes four;
 } attn_short_kernel;
 
 static inline int64_t attn_additive_rows(int64_t hidden) { return 3 * hidden + 1; }

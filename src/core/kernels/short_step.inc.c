@@ -297,12 +297,11 @@ VF_INLINE void weigh_lanes_block(const int width, int64_t n, real *S, real *m, r
     }
 }
 
-static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
-                                  int64_t lse_stride)
+/* From m, and l in place of factors; returns 1 if some l is 0. */
+VF_INLINE int finish_lanes(int width, int64_t rows, const void *most, void *factors, void *lse, int64_t lse_stride)
 {
     int empty = 0;
-    const real *m = block_max, *l = factors;
-    VF_EACH_WIDTH(weigh_lanes_block, width, n, S, block_max, factors);
+    const real *m = most, *l = factors;
     for (int64_t i = 0; lse && i < rows; i++)
         ((real *)lse)[i * lse_stride] = l[i] == 0 ? -(real)INFINITY : (real)((double)m[i] + log((double)l[i]));
     for (int v = 0; v < width; v++) {
@@ -312,6 +311,13 @@ static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, v
         empty |= vm_any(none);
     }
     return empty;
+}
+
+static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
+                                  int64_t lse_stride)
+{
+    VF_EACH_WIDTH(weigh_lanes_block, width, n, S, block_max, factors);
+    return finish_lanes(width, rows, block_max, factors, lse, lse_stride);
 }
 
 VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv,
@@ -359,10 +365,12 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
     }
 }
 
+#include "short_four_step.inc.c"
+
 #define ATTN_SHORT_KERNEL                                                                                                          \
     {                                                                                                                              \
-        step_short_score, step_short_weigh, step_short_product, step_short_product_careful, step_short_weigh_lanes,                \
-            step_short_values                                                                                                      \
+        step_short_score, step_short_weigh, step_short_product, step_short_product_careful,                                        \
+            {step_score, step_short_weigh_lanes, step_short_values}, ATTN_FOUR_STEPS                                               \
     }
 
 #endif

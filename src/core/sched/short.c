@@ -63,6 +63,13 @@ int attn_is_short(const attn_walk *walk)
     return is_plain(&walk->problem) && is_unconverted(walk) && !walk->outputs;
 }
 
+/* 1 if the last queries leave so much of a vector empty that steps of their own are faster. */
+static int leaves_four(const attn_walk *walk)
+{
+    const int64_t lanes = walk->kernel->lanes, left = walk->problem.shape.len_q % lanes;
+    return walk->kernel->short_heads.four.score && left > 0 && left <= ATTN_SHORT_FOUR;
+}
+
 /* Forward: the queries of a head are dealt to tasks only where heads are few, since each packs the keys for itself.  Their rows do
  * not depend on it. */
 static int64_t queries_of_task(const attn_walk *walk, int64_t heads, int threads)
@@ -85,7 +92,11 @@ int attn_short_init(attn_walk *walk, int64_t heads, int threads)
     walk->ld_scores = attn_ceil_div(shape->len_kv, lanes) * lanes;
     if (walk->ld_scores * size % 256 == 0) walk->ld_scores += lanes; /* a column of them is to have all sets of the cache */
     walk->task_q = queries_of_task(walk, heads, threads);
-    if (tiles) walk->group = attn_ceil_div(walk->task_q, walk->tile_q);
+    if (tiles) {
+        walk->has_four = leaves_four(walk);
+        walk->tiles = attn_ceil_div(rows / lanes - walk->has_four, walk->kernel->vectors) + walk->has_four;
+        walk->group = walk->task_q == shape->len_q ? walk->tiles : attn_ceil_div(walk->task_q, walk->tile_q);
+    }
     if (!attn_mul(heads, tiles ? attn_ceil_div(walk->tiles, walk->group) : attn_ceil_div(shape->len_q, walk->task_q), &walk->tasks))
         return 0;
     walk->workers = walk->is_brief ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
@@ -221,16 +232,17 @@ static void run_tiles(void *context, int64_t worker, int64_t number)
 
     for (int64_t t = first; t < attn_min(first + w->group, w->tiles); t++) {
         const attn_tile tile = attn_tile_at(w, t);
+        const attn_short_lanes *step = w->has_four && t == w->tiles - 1 ? &k->four : &k->tile;
         w->kernel->pack_query(tile.width, tile.rows, shape->dim_qk, attn_query_row(&task, c->args->q, &p->q, tile.first),
                               p->q.dtype, p->q.stride[2], attn_task_scale(&task), Qt);
         const void *next = V;
         int64_t next_ld = p->v.stride[2];
         take_rows(&soon, shape->len_kv, (int64_t)attn_dtype_bytes(w->compute), &next, &next_ld);
-        w->kernel->score(tile.width, shape->len_kv, shape->dim_qk, Qt, K, p->k.stride[2], S, most, next, next_ld);
+        step->score(tile.width, shape->len_kv, shape->dim_qk, Qt, K, p->k.stride[2], S, most, next, next_ld);
         char *o = attn_query_row(&task, c->args->o, &p->o, tile.first);
-        const int empty = k->weigh_lanes(tile.width, tile.rows, shape->len_kv, S, most, factors,
-                                         p->want.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
-        k->values(tile.rows, shape->len_kv, shape->dim_v, S, V, p->v.stride[2], factors, o, p->o.stride[2], &soon);
+        const int empty = step->weigh(tile.width, tile.rows, shape->len_kv, S, most, factors,
+                                      p->want.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
+        step->values(tile.rows, shape->len_kv, shape->dim_v, S, V, p->v.stride[2], factors, o, p->o.stride[2], &soon);
         if (empty) clear_empty(w, tile.rows, factors, o);
     }
 }

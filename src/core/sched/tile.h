@@ -15,12 +15,15 @@ typedef struct attn_tile {
 } attn_tile;
 
 /* Tile t of a head.  Vectors of queries are dealt out evenly, so that no tile is left with a single one where it can be helped:
- * a narrow tile is bound by loads (13 vectors as 3,3,3,2,2 run at 74 % of the ceiling, as 3,3,3,3,1 at 70). */
+ * a narrow tile is bound by loads (13 vectors as 3,3,3,2,2 run at 74 % of the ceiling, as 3,3,3,3,1 at 70).  What has_four leaves
+ * comes last. */
 static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
 {
-    int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes;
-    int64_t vectors = attn_ceil_div(len_q, lanes), each = vectors, more = 0; /* divisions are seen where heads are short */
-    if (walk->tiles > 1) each = vectors / walk->tiles, more = vectors % walk->tiles;
+    const int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes, tiles = walk->tiles - walk->has_four;
+    const int64_t vectors = walk->has_four ? len_q / lanes : attn_ceil_div(len_q, lanes);
+    int64_t each = vectors, more = 0; /* divisions are seen where heads are short */
+    if (t == tiles) return (attn_tile){.first = vectors * lanes, .rows = len_q - vectors * lanes, .width = 1};
+    if (tiles > 1) each = vectors / tiles, more = vectors % tiles;
     attn_tile tile = {0};
     tile.width = (int)(each + (t < more));
     tile.first = (t * each + attn_min(t, more)) * lanes;

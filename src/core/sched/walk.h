@@ -125,6 +125,7 @@ typedef struct attn_walk {
     int sums_in_place; /* backward: dK and dV are summed in the caller's tensors */
     int short_heads;   /* short.h: a task has task_q queries of a head, and rows of ld_scores scores */
     int64_t task_q, ld_scores;
+    int has_four; /* short heads: a head's last tile is the few queries behind whole vectors, with steps of their own */
     int is_brief; /* the work is done sooner than threads are awake */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */

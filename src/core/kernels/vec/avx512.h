@@ -140,6 +140,15 @@ VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf
     }
 }
 
+VF_INLINE vf vf_load_four(const real *p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
+VF_INLINE vf vf_load_fours(const real *p, const int64_t *at)
+{
+    __m256 low = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + at[0])), _mm_loadu_ps(p + at[1]), 1);
+    __m256 high = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + at[2])), _mm_loadu_ps(p + at[3]), 1);
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+#define vf_of_fours(x, i) _mm512_shuffle_ps(x, x, 0x55 * (i))
+
 VF_INLINE vf vf_sums(const vf *x)
 {
     vf a[4], b[2];

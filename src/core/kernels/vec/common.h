@@ -20,6 +20,9 @@
  *      vm_and vm_or vm_any vm_all
  *      vf_select(mask, yes, no)
  *      vf_sums(x)                                 lane i is the sum of the lanes of x[i], by the same tree for each
+ *      vf_load_four(p)                            where vectors have 16 lanes: the four elements at p, four times
+ *      vf_load_fours(p, at)                       those at p + at[0], p + at[1], p + at[2] and p + at[3]
+ *      vf_of_fours(x, i)                          the element i of each four lanes, in all of them; i is a constant
  *      vf_of_i32(p)                               VF_LANES integers
  *      vf_at_least(p, t)                          mask: which of VF_LANES integers without a sign are at least t
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]

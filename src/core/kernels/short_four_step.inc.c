@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * short_four_step.inc.c - the queries of a short head that are left behind whole vectors, where they are at most four: 16 lanes are
+ * four queries with four keys, in place of one key and 12 lanes for nothing.  Their numbers are those of a tile, in the same order:
+ * S has rows of four.  Included by short_step.inc.c.
+ */
+#ifdef VF_LANES
+
+#if VF_LANES == 16
+
+enum { FOUR = ATTN_SHORT_FOUR, FOUR_VECTORS = 4 }; /* as many sums at a time as a multiply-add takes cycles */
+
+/* Scores of four keys for each vector, and the largest of each lane.  at: where the rows of four keys begin, in elements. */
+VF_INLINE vf four_scores(const int vectors, int64_t dim, const real *Qt, const real *K, int64_t ldk, const int64_t *at, real *S,
+                         vf most, ahead *next)
+{
+    vf acc[FOUR_VECTORS];
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) acc[v] = vf_zero();
+    VF_ROLLED
+    for (int64_t c = 0; c < dim; c += FOUR) {
+        vf q[FOUR];
+        VF_UNROLL
+        for (int i = 0; i < FOUR; i++) {
+            q[i] = vf_load_four(Qt + (c + i) * TILE);
+            VF_PIN(q[i]);
+        }
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++, next->at += (uintptr_t)next->hop) {
+            const vf k = vf_load_fours(K + v * FOUR * ldk + c, at);
+            __builtin_prefetch((const void *)next->at);
+            acc[v] = vf_fma(vf_of_fours(k, 0), q[0], acc[v]);
+            acc[v] = vf_fma(vf_of_fours(k, 1), q[1], acc[v]);
+            acc[v] = vf_fma(vf_of_fours(k, 2), q[2], acc[v]);
+            acc[v] = vf_fma(vf_of_fours(k, 3), q[3], acc[v]);
+        }
+    }
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        vf_store(S + v * VF_LANES, acc[v]);
+        most = vf_max(acc[v], most);
+    }
+    return most;
+}
+
+static void step_four_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                            const void *next, int64_t next_ld)
+{
+    ahead coming = ahead_of(next, next_ld, dim);
+    vf most = vf_set(-(real)INFINITY), all = most;
+    real lanes[VF_LANES];
+    (void)width;
+#define FOUR_SCORES(vectors)                                                                                                       \
+    do {                                                                                                                           \
+        const int64_t last = n - 1 - j, at[FOUR] = {0, least(1, last) * ldk, least(2, last) * ldk, least(3, last) * ldk};          \
+        ahead_rows(&coming, j, least(j + (vectors)*FOUR, n));                                                                      \
+        most = four_scores(vectors, dim, Qt, (const real *)K + j * ldk, ldk, at, (real *)S + j * FOUR, most, &coming);             \
+    } while (0)
+    int64_t j = 0;
+    for (; j + FOUR_VECTORS * FOUR <= n; j += FOUR_VECTORS * FOUR) FOUR_SCORES(FOUR_VECTORS);
+    for (; j < n; j += FOUR) FOUR_SCORES(1); /* behind the last key the last one again */
+#undef FOUR_SCORES
+    vf_store(lanes, most);
+    for (int i = 0; i < VF_LANES; i += FOUR) all = vf_max(vf_load_four(lanes + i), all);
+    vf_store(block_max, all);
+}
+
+static int step_four_weigh(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
+                           int64_t lse_stride)
+{
+    const vf at = vf_max(vf_load(block_max), vf_set(REAL_LOWEST));
+    real *P = S;
+    vf sum = vf_zero();
+    for (int64_t j = 0; j < n; j += FOUR) vf_store(P + j * FOUR, vf_exp(vf_sub(vf_load(P + j * FOUR), at)));
+    for (int64_t j = 0; j < n; j++) sum = vf_add(sum, vf_load_four(P + j * FOUR));
+    vf_store(block_max, at);
+    vf_store(factors, sum);
+    return finish_lanes(width, rows, block_max, factors, lse, lse_stride);
+}
+
+VF_INLINE void four_value_strip(const int width, int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,
+                                const real *factors, real *O, int64_t ldo)
+{
+    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    product_rows(FOUR, width, n, P, 1, FOUR, V, ldv, acc);
+    VF_UNROLL
+    for (int i = 0; i < FOUR; i++) {
+        if (i >= rows) continue;
+        VF_UNROLL
+        for (int v = 0; v < width; v++) vf_store(O + i * ldo + v * VF_LANES, vf_mul(acc[i][v], VF_ELEMENT(factors + i)));
+    }
+}
+
+static void step_four_values(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors,
+                             void *O, int64_t ldo, attn_soon *soon)
+{
+    for (int64_t c = 0; c < dim;) {
+        const int width = strip_width(dim - c);
+        ask_while(soon, 2 * FOUR * width, n);
+        VF_EACH_WIDTH(four_value_strip, width, rows, n, P, (const real *)V + c, ldv, factors, (real *)O + c, ldo);
+        c += width * VF_LANES;
+    }
+}
+
+#define ATTN_FOUR_STEPS                                                                                                            \
+    {                                                                                                                              \
+        step_four_score, step_four_weigh, step_four_values                                                                         \
+    }
+#else
+#define ATTN_FOUR_STEPS                                                                                                            \
+    {                                                                                                                              \
+        0                                                                                                                          \
+    }
+#endif
+
+#endif
