@@ -178,7 +178,7 @@ void test_pair_dots(void **state)
             char *K = random_input(ATTN_BF16, n * ldk - (ldk - dim), 1);
             void *Q = zeros(all * ldq), *S = output(all * lds * size()), *one = output(4 * size());
             bf16->pack_rows(rows, dim, q, stride, Q, ldq);
-            bf16->dots(rows, n, dim, Q, ldq, K, ldk, S, lds, 64);
+            bf16->dots(rows, n, dim, Q, ldq, K, ldk, S, lds, 64, (int)(n % 2));
             for (int64_t i = 0; i < rows; i++) {
                 for (int64_t j = 0; j < n; j++) {
                     double sum = 0, sizes = 0;
@@ -187,7 +187,7 @@ void test_pair_dots(void **state)
                         sum += product, sizes += fabs(product);
                     }
                     assert_true(fabs(get(it.compute, S, i * lds + j) - sum) <= (double)(dim + 2) * it.unit * sizes);
-                    bf16->dots(1, 1, dim, at(Q, i * ldq), ldq, K + 2 * j * ldk, ldk, one, 1, 0);
+                    bf16->dots(1, 1, dim, at(Q, i * ldq), ldq, K + 2 * j * ldk, ldk, one, 1, 0, 0);
                     assert_memory_equal(one, at(S, i * lds + j), (size_t)size());
                 }
                 void *scaled = output(n * size());

@@ -13,12 +13,13 @@ static void step_pack_pair_rows(int64_t rows, int64_t dim, const void *q, int64_
             vf_store((real *)Q + i * ldq + p, load_pairs((const char *)q + 2 * i * stride, dim, p));
 }
 
-/* As dot_tile. */
+/* As dot_tile.  Keys that come from memory are asked for in two pages at a time: few instructions lie between two lines, and the
+ * arithmetic of that takes time, which is lost where they come from a cache. */
 VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
 {
     const int n = VF_DOT_SUMS / rows;
-    const ask_order next = ask_order_of(ATTN_BF16, fetch, 0, ldk == dim, 2 * ldk);
+    const ask_order next = ask_order_of(far, fetch, 0, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
@@ -48,20 +49,21 @@ VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t 
 }
 
 VF_INLINE void pair_rows(const int rows, int64_t first, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
 {
     const int64_t each = VF_DOT_SUMS / rows;
     int64_t j = 0;
     VF_ROLLED
     for (; j + each <= n; j += each)
-        pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch);
-    if (j < n) pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch);
+        pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, far);
+    if (j < n) pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, far);
 }
 
 static void step_pair_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
-                           int64_t lds, int64_t fetch)
+                           int64_t lds, int64_t fetch, int far)
 {
-    EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch);
+    if (far) EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    else EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 
 static void step_scale_pair_row(int64_t n, void *S, double scale)

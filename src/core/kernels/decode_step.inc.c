@@ -113,7 +113,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 {
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
-    const ask_order next = ask_order_of(dtype, fetch, twice, ldk == dim, ldk * size);
+    const ask_order next = ask_order_of(bytes_of(dtype) > 2, fetch, twice, ldk == dim, ldk * size);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
@@ -329,7 +329,7 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
         VF_UNROLL
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
-    const ask_order next = ask_order_of(dtype, fetch, twice, ldv == dim_v, ldv * size);
+    const ask_order next = ask_order_of(bytes_of(dtype) > 2, fetch, twice, ldv == dim_v, ldv * size);
     const uintptr_t first = (uintptr_t)V + (uintptr_t)(c * size * (next.dense ? n : 1));
     const uintptr_t step = (uintptr_t)(next.dense ? bytes : ldv * size);
     const int asked = !next.dense && c * size % LINE != 0; /* another strip has asked for its lines */

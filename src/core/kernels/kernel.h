@@ -594,7 +594,7 @@ typedef struct attn_dec_bf16_kernel {
     void (*pack_rows)(int64_t rows, int64_t dim, const void *q, int64_t stride, void *Q, int64_t ldq);
     /* S[i][j] = sum_c Q[i][c] K[j][c], as dots of attn_dec_kernel. */
     void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S, int64_t lds,
-                 int64_t fetch);
+                 int64_t fetch, int far);
     /* One row: S *= (T)scale, rounded once more. */
     void (*scale_row)(int64_t n, void *S, double scale);
 } attn_dec_bf16_kernel;

@@ -167,7 +167,7 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const block *b = context;
     const int64_t ldk = s->layout->stride[2], first = j - b->base;
     if (w->decode->bf16) {
-        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch);
+        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch, w->far);
         return;
     }
     if (!w->digit_keys) {
