@@ -8,8 +8,10 @@
  *          src/core/base/cpu.c -lm
  *      ./a.out [kernel's name] [type] [keys] [head size] [rows]
  *
- * Environment: PIECE keys of a call (32), BLOCK keys of a block (512), FETCH how far ahead (0 nothing, 1 the next piece, 2 side by
- * side: keys ask for the next keys and values for the next values of the block after), MS milliseconds (2000).
+ * Environment: PIECE keys of a call (as many as have 16 KB), BLOCK keys of a block (512), FETCH how far ahead (0 nothing, 1 the
+ * next piece, 2 side by side: keys ask for the next keys and values for the next values of the block after), PAGES=0 not to ask for
+ * a line of each page of the next piece, PHASES 1 keys alone, 2 values alone (3), FAR=0 keys from a cache, HUGE=1 pages of 2 MB, MS
+ * milliseconds (2000).
  */
 #define _DEFAULT_SOURCE /* madvise */
 #include <stdio.h>
@@ -52,6 +54,7 @@ typedef struct problem {
     const attn_dec_kernel *kernel;
     attn_dtype dtype;
     int64_t size, keys, dim, rows, block, piece, mode, phases, lds;
+    int pages, far;
     char *K, *V;
     float *Q, *S, *O, *m, *l;
     const attn_digit_kernel *digits; /* NULL: i8 goes like all else */
@@ -70,14 +73,24 @@ static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t 
 {
     if (p->digits)
         p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
-    else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, 1);
+    else if (p->dtype == ATTN_BF16 && p->kernel->bf16)
+        p->kernel->bf16->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dim, p->S + j, p->lds, fetch, p->far);
+    else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, p->far);
 }
 
 static void add_values(const problem *p, int64_t j, int64_t n, const char *V, int64_t fetch)
 {
     if (p->digits)
         p->digits->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
-    else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch, 1);
+    else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch, p->far);
+}
+
+/* What lies at `next`, as the scheduler asks for it.  Not __builtin_prefetch: gcc takes a function with nothing else for one
+ * without effects, and drops its calls. */
+static void ask_pages(const problem *p, const char *next)
+{
+    for (int64_t at = 0; p->pages && at < p->piece * p->dim * p->size; at += ATTN_PAGE)
+        __asm__ volatile("prefetcht0 %0" : : "m"(next[at]));
 }
 
 static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
@@ -87,10 +100,11 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
     for (int64_t j = 0; j < n && p->phases & 1; j += p->piece) {
         int64_t count = n - j < p->piece ? n - j : p->piece;
         int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
-        if (p->mode == 1 && j + p->piece >= n) fetch = V - (K + j * row);
+        if (p->mode == 1 && j + p->piece >= n && p->phases & 2) fetch = V - (K + j * row);
         if (p->mode == 3) fetch = V + j * row - (K + j * row);
         if (p->mode == 4) fetch = beside(p, K, V, K + j * row, j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
+        if (p->mode == 1) ask_pages(p, K + j * row + fetch);
         dots(p, j, count, K + j * row, fetch);
     }
     for (int64_t r = 0; r < p->rows; r++) p->kernel->weigh_row(n, p->S + r * p->lds, p->m + r, p->l + r);
@@ -103,10 +117,11 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
     for (int64_t j = 0; j < n && p->phases & 2; j += p->piece) {
         int64_t count = n - j < p->piece ? n - j : p->piece;
         int64_t fetch = p->mode == 0 ? 0 : p->mode == 2 ? p->block * row : p->piece * row;
-        if (p->mode == 1 && j + p->piece >= n) fetch = K + n * row - (V + j * row);
+        if (p->mode == 1 && j + p->piece >= n && p->phases & 1) fetch = K + n * row - (V + j * row);
         if (p->mode == 3) fetch = K + (n + j) * row - (V + j * row);
         if (p->mode == 4) fetch = beside(p, K, V, V + j * row, n / p->piece + j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
+        if (p->mode == 1) ask_pages(p, V + j * row + fetch);
         add_values(p, j, count, V + j * row, fetch);
     }
     for (int64_t r = 0; p->digits && r < p->rows; r++)
@@ -130,8 +145,9 @@ int main(int argc, char **argv)
     if (!p.dtype) p.dtype = ATTN_F32;
     p.size = p.dtype == ATTN_F32 ? 4 : p.dtype == ATTN_I8 ? 1 : 2;
     p.digits = p.dtype == ATTN_I8 ? p.kernel->digits : NULL;
-    p.block = number("BLOCK", 512), p.piece = number("PIECE", 32), p.mode = number("FETCH", 1);
+    p.block = number("BLOCK", 512), p.piece = number("PIECE", 16384 / (p.dim * p.size)), p.mode = number("FETCH", 1);
     p.lds = p.block + 16, p.phases = number("PHASES", 3);
+    p.pages = (int)number("PAGES", 1), p.far = (int)number("FAR", 1);
     int64_t padded = (p.rows + 3) / 4 * 4;
     size_t bytes = (size_t)(HEADS * p.keys * p.dim * p.size);
     p.K = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) >> 21 << 21),

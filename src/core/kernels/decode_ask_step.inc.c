@@ -13,9 +13,9 @@
  * so has two of them at work.  All into the second level, since misses of the first level are few at a time.
  *
  * Prefetches that come faster than the second level takes them are dropped, and each is a wait later on.  So they stand between the
- * multiply-adds of a step instead of before them; and where few instructions lie between two lines, with vectors of 64 bytes, each
- * line of two pages is asked for twice, if it is to come from memory: the arithmetic takes the time that is missing, and what was
- * dropped is repeated.  (lab/decode/README.md has what each of these brings.)
+ * multiply-adds of a step instead of before them; and where few instructions lie between two lines, with long vectors or few rows,
+ * each line of two pages is asked for twice, if it is to come from memory: the arithmetic takes the time that is missing, and what
+ * was dropped is repeated.  (lab/decode/README.md has what each of these brings.)
  */
 typedef struct ask_order {
     uintptr_t distance, again; /* again: of what is asked for once more */
@@ -26,11 +26,15 @@ typedef struct ask_order {
 
 enum { LINE = ATTN_LINE, TURN = 2 * LINE, PAGE = ATTN_PAGE, NEAR = 16 * PAGE };
 
-/* Whether a kernel has reason to: few instructions between two lines, rows that are all that memory can bring, and from there. */
-VF_INLINE int asks_twice(const attn_dtype dtype, int far)
+/* Whether a step of so many rows has few instructions between two lines: multiply-adds, and what converts. */
+VF_INLINE int few_between(const attn_dtype dtype, const int rows)
 {
-    return VF_LANES * (int)sizeof(real) >= LINE && bytes_of(dtype) > 2 && far;
+    const int vectors = LINE / (VF_LANES * (int)bytes_of(dtype)), converts = bytes_of(dtype) != sizeof(real);
+    return (rows + converts) * vectors <= 4;
 }
+
+/* Whether it makes a difference where keys come from. */
+VF_INLINE int heeds_far(const attn_dtype dtype) { return bytes_of(dtype) > 2 || few_between(dtype, 1); }
 
 /* in_pages: two at a time. */
 VF_INLINE ask_order ask_order_of(const int in_pages, uintptr_t distance, const int twice, int dense, int64_t ld)

@@ -13,13 +13,13 @@ static void step_pack_pair_rows(int64_t rows, int64_t dim, const void *q, int64_
             vf_store((real *)Q + i * ldq + p, load_pairs((const char *)q + 2 * i * stride, dim, p));
 }
 
-/* As dot_tile.  Keys that come from memory are asked for in two pages at a time: few instructions lie between two lines, and the
- * arithmetic of that takes time, which is lost where they come from a cache. */
+/* As dot_tile.  Keys that come from memory are asked for in two pages at a time, and twice for few rows: so few instructions lie
+ * between two lines that the arithmetic of that is worth its time, which it is not where keys come from a cache. */
 VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq, const char *K,
                          int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
 {
     const int n = VF_DOT_SUMS / rows;
-    const ask_order next = ask_order_of(far, fetch, 0, ldk == dim, 2 * ldk);
+    const ask_order next = ask_order_of(far, fetch, far && rows <= 2, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();

@@ -109,11 +109,12 @@ VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const v
 
 /* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */
 VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim, const real *Q,
-                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int twice)
+                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
 {
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
-    const ask_order next = ask_order_of(bytes_of(dtype) > 2, fetch, twice, ldk == dim, ldk * size);
+    const int twice = far && few_between(dtype, rows);
+    const ask_order next = ask_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
@@ -181,21 +182,21 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 }
 
 VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim, const real *Q, int64_t ldq,
-                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int twice)
+                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
 {
     const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
     int64_t j = 0;
     VF_ROLLED
     for (; j + each <= n; j += each)
-        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, twice);
+        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, far);
     if (j < n)
-        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, twice);
+        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, far);
 }
 
 VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
                        int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int far)
 {
-    if (asks_twice(dtype, far)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    if (far && heeds_far(dtype)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
     else EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
@@ -319,7 +320,7 @@ VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V
 /* O[r][c ..] += sum_j P[r][j] V[j][c ..]: chains that go on where the last call left them, keys ascending. */
 VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
                            int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch,
-                           const int twice)
+                           const int far)
 {
     const int64_t size = bytes_of(dtype);
     const int bytes = (int)(width * VF_LANES * size);
@@ -329,7 +330,8 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
         VF_UNROLL
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
-    const ask_order next = ask_order_of(bytes_of(dtype) > 2, fetch, twice, ldv == dim_v, ldv * size);
+    const int twice = far && few_between(dtype, rows);
+    const ask_order next = ask_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldv == dim_v, ldv * size);
     const uintptr_t first = (uintptr_t)V + (uintptr_t)(c * size * (next.dense ? n : 1));
     const uintptr_t step = (uintptr_t)(next.dense ? bytes : ldv * size);
     const int asked = !next.dense && c * size % LINE != 0; /* another strip has asked for its lines */
@@ -354,12 +356,12 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
 }
 
 VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
-                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, const int twice)
+                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, const int far)
 {
     int64_t c = 0;
     P += first * ldp;
     O += first * ldo;
-#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch, twice)
+#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch, far)
     if (rows < 4) VF_ROLLED
     for (; c + MOST_STRIP / rows * VF_LANES <= dim_v; c += MOST_STRIP / rows * VF_LANES) STRIP(MOST_STRIP / rows, VF_LANES);
     VF_ROLLED
@@ -376,7 +378,7 @@ VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype,
 VF_INLINE void values_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim_v, const real *P, int64_t ldp, const char *V,
                          int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, int far)
 {
-    if (asks_twice(dtype, far)) EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 1);
+    if (far && heeds_far(dtype)) EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 1);
     else EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 0);
 }
 
