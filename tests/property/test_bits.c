@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_bits.c - the same bits every time (properties P19 and P26 of docs/coverage.md): for any number and kind of threads, any
- * batch around an entry, any alignment; and other orders of summing only round differently.
+ * batch around an entry, any alignment and layout; and other orders of summing only round differently.
  */
 #include "attend.h"
 
@@ -181,6 +181,50 @@ static void p26_any_alignment(void **state)
     }
 }
 
+/* Keys and values that lie token by token, or with a gap behind each row; one query has several pieces of them to walk through. */
+static void p26_any_layout(void **state)
+{
+    (void)state;
+    enum { HEADS = 2, KEYS = 1200, D = 40 };
+    static const int64_t strides[][2] = {{D, HEADS * D}, {KEYS * (D + 24), D + 24}}; /* of heads, of tokens */
+    static const int64_t queries[] = {1, 37};
+    FOR_EACH_VARIANT(v, 1)
+    FOR_EACH(n, 4)
+    {
+        const int64_t *stride = strides[n % 2], len_q = queries[n / 2];
+        attend *a = attend_create(v, (attn_shape){1, HEADS, HEADS, len_q, KEYS, D, D}, 5);
+        a->problem.want.weights = 0; /* few queries are decoded */
+        attend_run(a);
+        const size_t row = D * attn_dtype_size(v->dtype), all = HEADS * KEYS * (D + 24) * attn_dtype_size(v->dtype);
+        char *keys = malloc(all), *values = malloc(all), *o = malloc(HEADS * (size_t)len_q * row);
+        assert_true(keys && values && o);
+        memset(keys, 0xff, all), memset(values, 0xff, all); /* NaN in the gaps */
+        FOR_EACH(h, HEADS) FOR_EACH(j, KEYS)
+        {
+            const size_t to = (size_t)(h * stride[0] + j * stride[1]) * attn_dtype_size(v->dtype);
+            memcpy(keys + to, row_of(a, K, 0, h, j), row);
+            memcpy(values + to, row_of(a, V, 0, h, j), row);
+        }
+        attn_problem p = a->problem;
+        attn_args args = attend_args(a);
+        attn_plan *plan = NULL;
+        for (int which = 0; which < 2; which++) {
+            attn_layout *layout = which ? &p.v : &p.k;
+            layout->stride[0] = HEADS * KEYS * (D + 24);
+            layout->stride[1] = stride[0], layout->stride[2] = stride[1], layout->stride[3] = 1;
+        }
+        args.k = keys, args.v = values, args.o = o;
+        assert_int_equal(attn_plan_create(&plan, &p, &a->options, NULL), ATTN_OK);
+        char *workspace = malloc(attn_plan_workspace_size(plan));
+        assert_non_null(workspace);
+        assert_int_equal(attn_execute(plan, &args, workspace, attn_plan_workspace_size(plan), NULL), ATTN_OK);
+        assert_memory_equal(o, a->o, HEADS * (size_t)len_q * row);
+        free(workspace), free(keys), free(values), free(o);
+        attn_plan_destroy(plan);
+        attend_destroy(a);
+    }
+}
+
 /* ---- the same but for rounding ---- */
 
 /* All kernels, whatever their tiles, say the same as loops in double. */
@@ -250,9 +294,9 @@ static void p19_merging_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p26_any_number_of_threads), cmocka_unit_test(p26_again),
-        cmocka_unit_test(p26_any_batch_around),      cmocka_unit_test(p26_any_alignment),
-        cmocka_unit_test(p19_tiles_do_not_matter),   cmocka_unit_test(p19_merging_parts),
+        cmocka_unit_test(p26_any_number_of_threads), cmocka_unit_test(p26_again),      cmocka_unit_test(p26_any_batch_around),
+        cmocka_unit_test(p26_any_alignment),         cmocka_unit_test(p26_any_layout), cmocka_unit_test(p19_tiles_do_not_matter),
+        cmocka_unit_test(p19_merging_parts),
     };
 #if defined(__SANITIZE_THREAD__)
     cmocka_set_test_filter("p26_any_number_of_threads"); /* the others have one thread */
