@@ -3,7 +3,8 @@
 
     attn = Library("build/release/lib/libattn.so", "include/attn/attn.h")
     problem = attn.new("attn_problem"); problem.shape.batch = 1; ...
-    plan = attn.plan(problem, threads=2); plan.run(arguments)
+    tensors = attn.new("attn_tensors"); tensors.q.data = ...
+    plan = attn.plan(problem, tensors, threads=2); plan.run(tensors)
 """
 import ctypes
 import pathlib
@@ -16,6 +17,7 @@ class LibraryError(Exception):
 
 WORDS = {
     "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
     "size_t": ctypes.c_size_t,
     "int64_t": ctypes.c_int64,
     "uint64_t": ctypes.c_uint64,
@@ -41,13 +43,14 @@ def read_header(path):
     for body, name in re.findall(r"typedef enum \w+ \{(.*?)\} (\w+);", text, flags=re.S):
         types[name] = ctypes.c_int
         values.update((key, int(value)) for key, value in re.findall(r"(\w+) = (-?\d+)", body))
+    values.update((key, int(value)) for key, value in re.findall(r"enum \{ (\w+) = (\d+) \};", text))
     for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, flags=re.S):
-        fields = [field for line in body.split(";") if line.strip() for field in read_fields(line.strip(), types)]
+        fields = [field for line in body.split(";") if line.strip() for field in read_fields(line.strip(), types, values)]
         types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     return types, values
 
 
-def read_fields(line, types):
+def read_fields(line, types, values):
     """`type a, b[4]` or a pointer, to data or to a function, as pairs of name and type."""
     function = re.fullmatch(r".*\(\*(\w+)\)\(.*\)", line, flags=re.S)
     if function:
@@ -57,7 +60,7 @@ def read_fields(line, types):
     for name in names.split(","):
         pointer, plain, count = re.fullmatch(r"\s*(\*?)\s*(\w+)(?:\[(\w+)\])?\s*", name).groups()
         kind = ctypes.c_void_p if pointer else types[word]
-        fields.append((plain, kind * int(count) if count else kind))
+        fields.append((plain, kind * (values[count] if count in values else int(count)) if count else kind))
     return fields
 
 
@@ -85,27 +88,31 @@ class Library:
         if status != self.values["ATTN_OK"]:
             raise LibraryError(error.message.decode())
 
-    def plan(self, problem, threads):
-        return Plan(self, problem, threads)
+    def plan(self, problem, tensors, threads):
+        return Plan(self, problem, tensors, threads)
 
 
 class Plan:
     """A plan with a workspace of its own."""
 
-    def __init__(self, library, problem, threads):
+    def __init__(self, library, problem, tensors, threads):
         self.library, self.handle, self.error = library, ctypes.c_void_p(), library.new("attn_error")
         options = library.new("attn_options")
         options.threads = threads
         status = library.calls.attn_plan_create(
-            ctypes.byref(self.handle), ctypes.byref(problem), ctypes.byref(options), ctypes.byref(self.error)
+            ctypes.byref(self.handle),
+            ctypes.byref(problem),
+            ctypes.byref(tensors),
+            ctypes.byref(options),
+            ctypes.byref(self.error),
         )
         library.check(status, self.error)
         self.size = library.calls.attn_plan_workspace_size(self.handle)
         self.workspace = ctypes.create_string_buffer(max(1, self.size))
 
-    def run(self, arguments):
+    def run(self, tensors):
         status = self.library.calls.attn_execute(
-            self.handle, ctypes.byref(arguments), self.workspace, self.size, ctypes.byref(self.error)
+            self.handle, ctypes.byref(tensors), self.workspace, self.size, ctypes.byref(self.error)
         )
         self.library.check(status, self.error)
 

@@ -144,30 +144,30 @@ def libattn_on(by_token):
         made["lse"] = np.zeros((case.batch, case.heads, case.len_q), np.float32)
 
         def describe(backward):
-            problem, arguments = attn.new("attn_problem"), attn.new("attn_args")
+            problem, slots = attn.new("attn_problem"), attn.new("attn_tensors")
             shape = problem.shape
             shape.batch, shape.heads_q, shape.heads_kv = case.batch, case.heads, case.heads_kv
             shape.len_q, shape.len_kv, shape.dim_qk, shape.dim_v = case.len_q, case.len_kv, case.dim, case.dim
             problem.op = kinds["ATTN_BACKWARD" if backward else "ATTN_FORWARD"]
-            problem.mask.causal, problem.want.lse = case.causal, case.backward
+            problem.mask.causal = case.causal
             for name in "qkvo":
-                length = case.len_q if name in "qo" else case.len_kv
-                for layout in [getattr(problem, name)] + ([getattr(problem.gradients, f"grad_{name}")] if backward else []):
-                    layout.dtype = kinds[f"ATTN_{case.dtype.upper()}"]
-                    row = heads[name] * case.dim
+                length, row = case.len_q if name in "qo" else case.len_kv, heads[name] * case.dim
+                for slot in [getattr(slots, name)] + ([getattr(slots, f"grad_{name}")] if backward else []):
+                    slot.dtype = kinds[f"ATTN_{case.dtype.upper()}"]
                     if by_token:
-                        layout.stride[:] = [length * row, case.dim, row, 1]
+                        slot.stride[:] = [length * row, case.dim, row, 1]
             for name, array in {**inputs, **made}.items():
-                setattr(arguments, name, array.ctypes.data)
-            return attn.plan(problem, threads), arguments
+                if backward or (not name.startswith("grad_") and (name != "lse" or case.backward)):
+                    getattr(slots, name).data = array.ctypes.data
+            return attn.plan(problem, slots, threads), slots
 
-        plan, arguments = describe(False)
-        plan.run(arguments)
+        plan, slots = describe(False)
+        plan.run(slots)
         if case.backward:
-            plan, arguments = describe(True)
+            plan, slots = describe(True)
         names = ["grad_q", "grad_k", "grad_v"] if case.backward else ["o"]
         turn = (0, 2, 1, 3) if by_token else (0, 1, 2, 3)
-        return lambda: plan.run(arguments), lambda: [widened(made[name]).transpose(turn) for name in names]
+        return lambda: plan.run(slots), lambda: [widened(made[name]).transpose(turn) for name in names]
 
     return make
 

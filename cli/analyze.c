@@ -12,6 +12,7 @@
 #include "attn/analysis.h"
 #include "commands.h"
 #include "failure.h"
+#include "file.h"
 #include "input.h"
 #include "json.h"
 #include "labels.h"
@@ -246,18 +247,16 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
 {
     enum { CHECKED = 32 };
     attn_problem problem = input->problem;
-    attn_args args = input->args;
+    attn_tensors tensors = tensors_of_op(&input->tensors, ATTN_BACKWARD);
     const attn_shape *s = &problem.shape;
     attn_flow f = {0};
     attn_verification v = {0};
     double *o = need_memory(s->batch * s->heads_q * s->len_q * s->dim_v, sizeof *o);
-    attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
     problem.op = ATTN_FORWARD;
-    problem.o = problem.gradients.grad_o = dense;
     problem.dropout.probability = 0;
-    args.o = o;
-    attn_status status = attn_gradient_flow(&problem, &args, &f, error);
-    if (status == ATTN_OK) status = attn_verify_gradients(&problem, &args, 0, CHECKED, &v, error);
+    tensors.o = (attn_output){o, ATTN_F64, {0, 0, 0, 0}};
+    attn_status status = attn_gradient_flow(&problem, &tensors, &f, error);
+    if (status == ATTN_OK) status = attn_verify_gradients(&problem, &tensors, 0, CHECKED, &v, error);
     const struct {
         const char *name;
         double norm;
@@ -294,6 +293,7 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
     labels l = {0};
     printer out = {NULL, NULL};
     cJSON *object = NULL;
+    attn_archive *steps = NULL;
     const int values = settings->gradients || settings->states.steps;
     attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
@@ -304,10 +304,14 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
     }
     if (status == ATTN_OK) status = analyze_heads(&input, &l, &out, common, error);
     if (status == ATTN_OK && states_wanted(&settings->states))
-        status = analyze_states(&input, &l, &settings->states, object, error);
+        status = analyze_states(&input, &l, &settings->states, object, &steps, error);
     if (status == ATTN_OK && settings->gradients) status = analyze_gradients(&input, object, error);
-    if (status == ATTN_OK && object) json_end(object);
-    else cJSON_Delete(object);
+    char *json = status == ATTN_OK && object ? json_compose(object) : NULL;
+    if (status != ATTN_OK) cJSON_Delete(object);
+    if (status == ATTN_OK && steps) status = file_write_archive(steps, settings->states.steps, error);
+    if (status == ATTN_OK) json_print(json);
+    else free(json);
+    attn_archive_destroy(steps);
     labels_free(&l);
     input_free(&input);
     return status;

@@ -41,12 +41,11 @@ typedef struct decomposed {
 static attn_status decompose(const attention_input *input, int with_output, decomposed *d, attn_error *error)
 {
     attn_problem problem = input->problem;
-    attn_args args = input->args;
+    attn_tensors tensors = input->tensors;
     const attn_shape *s = &problem.shape;
     const int64_t rows = s->batch * s->heads_q * s->len_q, pairs = rows * s->len_kv;
     if (!with_output) problem.shape.dim_v = 0; /* scores do not need values */
     problem.op = ATTN_FORWARD;
-    problem.o = (attn_layout){ATTN_F64, {0, 0, 0, 0}};
     problem.dropout.probability = 0;
     *d = (decomposed){.len_q = s->len_q, .len_kv = s->len_kv, .heads = s->heads_q};
     d->temperature = problem.score.temperature > 0 ? problem.score.temperature : 1;
@@ -57,13 +56,14 @@ static attn_status decompose(const attention_input *input, int with_output, deco
         d->steps.log_partition = need_memory(rows, sizeof(double));
         d->steps.partition = need_memory(rows, sizeof(double));
     }
-    args.o = d->o = need_memory(rows * problem.shape.dim_v, sizeof(double));
+    d->o = need_memory(rows * problem.shape.dim_v, sizeof(double));
+    tensors.o = (attn_output){with_output ? d->o : ATTN_EMPTY, ATTN_F64, {0, 0, 0, 0}};
     d->row = need_memory(d->len_kv, sizeof(double));
     d->weights = need_memory(d->len_kv, sizeof(double));
     d->uniform = need_memory(d->len_kv, sizeof(double));
     d->sweep = need_memory(MOST_TEMPERATURES * d->len_kv, sizeof(double));
     d->entropy = need_memory(MOST_TEMPERATURES, sizeof(double));
-    return attn_decompose(&problem, &args, &d->steps, error);
+    return attn_decompose(&problem, &tensors, &d->steps, error);
 }
 
 static void release(decomposed *d)
@@ -216,14 +216,14 @@ static void show(const decomposed *d, const labels *l, const states_settings *s,
 
 /* ---- steps ---- */
 
-static attn_status write_steps(const attention_input *input, const decomposed *d, const char *path, attn_error *error)
+static attn_status make_steps(const attention_input *input, const decomposed *d, attn_archive **out, attn_error *error)
 {
-    int64_t rows[ATTN_MAX_RANK], pairs[ATTN_MAX_RANK], outputs[ATTN_MAX_RANK];
-    const int rank = input_output_shape(input, OUTPUT_BY_ROW, 0, rows);
-    const int64_t *dense = rows;
-    (void)input_output_shape(input, OUTPUT_BY_ROW, 0, pairs);
-    (void)input_output_shape(input, OUTPUT_BY_ROW, 0, outputs); /* [head, query, channel], as o is made here */
-    pairs[rank] = d->len_kv, outputs[rank] = input->problem.shape.dim_v;
+    int64_t dense[ATTN_MAX_RANK], pairs[ATTN_MAX_RANK], outputs[ATTN_MAX_RANK], size[4];
+    tensors_shape(&input->problem, &input->tensors, TENSOR(weights), size);
+    const int rank = input_file_shape(input, TENSOR(lse), size, dense);
+    (void)input_file_shape(input, TENSOR(weights), size, pairs);
+    (void)input_file_shape(input, TENSOR(weights), size, outputs); /* [head, query, channel], as o is made here */
+    outputs[rank] = input->problem.shape.dim_v;
     const struct {
         const char *name;
         const int64_t *shape;
@@ -232,27 +232,24 @@ static attn_status write_steps(const attention_input *input, const decomposed *d
     } all[] = {{"raw", pairs, rank + 1, d->steps.raw},         {"scores", pairs, rank + 1, d->steps.scores},
                {"weights", pairs, rank + 1, d->steps.weights}, {"log_partition", dense, rank, d->steps.log_partition},
                {"partition", dense, rank, d->steps.partition}, {"o", outputs, rank + 1, d->o}};
-    attn_tensors *out = NULL;
-    attn_status status = attn_tensors_create(&out, error);
+    attn_status status = attn_archive_create(out, error);
     for (size_t k = 0; k < sizeof all / sizeof *all && status == ATTN_OK; k++) {
         int64_t count = 1;
         void *data;
         for (int axis = 0; axis < all[k].rank; axis++) count *= all[k].shape[axis];
-        status = attn_tensors_allocate(out, all[k].name, ATTN_F64, all[k].rank, all[k].shape, &data, error);
+        status = attn_archive_allocate(*out, all[k].name, ATTN_F64, all[k].rank, all[k].shape, &data, error);
         if (status == ATTN_OK) attn_convert(data, ATTN_F64, all[k].from, ATTN_F64, count);
     }
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_version", attn_version(), error);
-    if (status == ATTN_OK) status = attn_tensors_write(out, path, error);
-    attn_tensors_destroy(out);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(*out, "attn_version", attn_version(), error);
     return status;
 }
 
 attn_status analyze_states(const attention_input *input, const labels *l, const states_settings *settings, cJSON *object,
-                           attn_error *error)
+                           attn_archive **steps, attn_error *error)
 {
     decomposed d;
     attn_status status = decompose(input, settings->steps != NULL, &d, error);
-    if (status == ATTN_OK && settings->steps) status = write_steps(input, &d, settings->steps, error);
+    if (status == ATTN_OK && settings->steps) status = make_steps(input, &d, steps, error);
     if (status == ATTN_OK) show(&d, l, settings, object);
     if (status == ATTN_OK && settings->steps && object) json_text(object, "steps", settings->steps);
     release(&d);

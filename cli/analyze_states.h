@@ -20,8 +20,9 @@ static inline int states_wanted(const states_settings *s) { return s->states || 
 /* "0.5,1,2" */
 attn_status states_set_temperatures(states_settings *s, const char *name, const char *value, attn_error *error);
 
-/* Prints them, or adds them to an object.  The input is in f64. */
+/* Prints them, or adds them to an object.  The input is in f64.  *steps: where settings->steps names a file, what is to be written
+ * to it, to be destroyed also after a failure. */
 attn_status analyze_states(const attention_input *input, const labels *l, const states_settings *settings, cJSON *object,
-                           attn_error *error);
+                           attn_archive **steps, attn_error *error);
 
 #endif

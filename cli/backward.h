@@ -8,31 +8,27 @@
 #include "compute.h"
 #include "input.h"
 
-enum { MOST_GRADIENTS = 7 }; /* of one operation */
-
 typedef struct backward_work {
     computation computation;
     attn_problem problem; /* its own */
+    attn_tensors tensors; /* and where they are */
     void *lse;            /* where the output has none */
     void *expanded;       /* dbias or second_bias of each batch entry, where the bias broadcasts over some leading axes and not over
                              others */
     const attention_input *input;
-    attn_tensors *out;
+    attn_archive *out;
 } backward_work;
-
-/* The forward problem that another one starts from: it leaves o and lse. */
-attn_problem forward_of(const attn_problem *beyond);
 
 /*
  * Adds dq, dk, dv and the gradients of bias, slopes, sink and scale, where the input has these tensors, to `out`, in the shapes of
- * what they are the gradients of, and fills *args; or tan_o and tan_lse; or second_do, second_dlse, second_q, second_k, second_v
- * and second_bias.  Ends in backward_end, also after a failure.
+ * what they are the gradients of; or tan_o and tan_lse; or second_do, second_dlse, second_q, second_k, second_v and second_bias.
+ * forward has the memory of o, and of lse where `out` has it; else it gets some.  Ends in backward_end, also after a failure.
  */
-attn_status backward_begin(backward_work *work, const attention_input *input, attn_tensors *out, attn_args *args,
+attn_status backward_begin(backward_work *work, const attention_input *input, attn_archive *out, attn_tensors *forward,
                            const common_settings *common, attn_error *error);
 
-/* After forward has filled args->o and args->lse. */
-attn_status backward_run(const backward_work *work, const attn_args *args, const common_settings *common, attn_error *error);
+/* After forward has run. */
+attn_status backward_run(const backward_work *work, const common_settings *common, attn_error *error);
 void backward_end(backward_work *work);
 
 #endif

@@ -12,147 +12,94 @@
 #include "check/random.h"
 #include "failure.h"
 
-/* Inputs, what forward writes, what backward writes. */
-enum {
-    Q,
-    K,
-    V,
-    OMEGA,
-    DECAY,
-    BETA,
-    ERASE,
-    WRITE,
-    S0,
-    Z0,
-    DO,
-    DS1,
-    DZ1,
-    O,
-    N,
-    S1,
-    Z1,
-    DQ,
-    DK,
-    DV,
-    DDECAY,
-    DBETA,
-    DERASE,
-    DWRITE,
-    DS0,
-    DZ0,
-    ALL
-};
-
-static const char *const names[ALL] = {"q",  "k",  "v",      "omega", "decay",  "beta",   "erase", "write", "s0",
-                                       "z0", "do", "ds1",    "dz1",   "o",      "n",      "s1",    "z1",    "dq",
-                                       "dk", "dv", "ddecay", "dbeta", "derase", "dwrite", "ds0",   "dz0"};
-
 typedef struct linear_check {
     attn_linear_problem problem;
+    attn_linear_tensors tensors; /* of forward and backward */
     attn_dtype stored, compute;
-    int64_t count[ALL];
-    double *exact[ALL];
-    void *data[ALL];
+    attn_dtype type[LINEARS];
+    int64_t count[LINEARS];
+    double *exact[LINEARS];
 } linear_check;
 
-static attn_dtype type_of(const linear_check *c, int t)
+static attn_status check_size(const attn_linear_problem *p, attn_error *error)
 {
-    return t <= V || t == DO || t == O || (t >= DQ && t <= DV) ? c->stored : c->compute;
+    const attn_shape *s = &p->shape;
+    const double f = (double)attn_features_count(p->features, s->dim_qk, p->random_features);
+    const double most = (double)s->batch * (double)s->heads_q * ((double)s->len_q + (double)s->len_kv + f) *
+                        (f + (double)s->dim_v + (double)s->dim_qk) * (double)(s->len_kv + 1);
+    if (most > 1e10) return failure(error, ATTN_ERR_UNSUPPORTED, "the reference keeps a state for each token: too many here");
+    return ATTN_OK;
 }
 
-static attn_status measure(linear_check *c, attn_error *error)
+/* Beside what the words ask for: states at both ends, and in backward what flows into them and out of them. */
+static void ask_for_states(linear_check *c, int backward)
 {
-    const attn_linear_problem *p = &c->problem;
-    const attn_shape *s = &p->shape;
-    const int64_t f = attn_features_count(p->features, s->dim_qk, p->random_features);
-    const double most = (double)s->batch * (double)s->heads_q * ((double)s->len_q + (double)s->len_kv + (double)f) *
-                        ((double)f + (double)s->dim_v + (double)s->dim_qk) * (double)(s->len_kv + 1);
-    if (most > 1e10) return failure(error, ATTN_ERR_UNSUPPORTED, "the reference keeps a state for each token: too many here");
-    const int64_t q = s->batch * s->heads_q * s->len_q, k = s->batch * s->heads_kv * s->len_kv, heads = s->batch * s->heads_kv;
-    const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
-    int64_t *n = c->count;
-    n[Q] = n[DQ] = q * s->dim_qk;
-    n[K] = n[DK] = k * s->dim_qk;
-    n[V] = n[DV] = k * s->dim_v;
-    n[DO] = n[O] = q * s->dim_v;
-    n[N] = sum ? q : 0;
-    n[OMEGA] = p->random_features * s->dim_qk;
-    n[DECAY] = n[DDECAY] = p->decay == ATTN_DECAY_NONE ? 0 : p->decay == ATTN_DECAY_CHANNEL ? k * f : k;
-    n[BETA] = n[DBETA] = p->rule == ATTN_RULE_DELTA ? k : 0;
-    n[ERASE] = n[WRITE] = n[DERASE] = n[DWRITE] = p->rule == ATTN_RULE_LOW_RANK ? k * f : 0;
-    n[S0] = n[S1] = n[DS1] = n[DS0] = heads * f * s->dim_v;
-    n[Z0] = n[Z1] = n[DZ1] = n[DZ0] = sum ? heads * f : 0;
-    return ATTN_OK;
+    const int divided = c->problem.denominator != ATTN_DENOMINATOR_NONE;
+    const struct {
+        int t, there;
+    } asked[] = {{LINEAR(initial_state), 1},
+                 {LINEAR(final_state), 1},
+                 {LINEAR(grad_final_state), backward},
+                 {LINEAR(grad_initial_state), backward},
+                 {LINEAR(denominators), divided},
+                 {LINEAR(initial_sum), divided},
+                 {LINEAR(final_sum), divided},
+                 {LINEAR(grad_final_sum), backward && divided},
+                 {LINEAR(grad_initial_sum), backward && divided}};
+    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
+        if (asked[k].there) linear_ask(&c->tensors, asked[k].t);
 }
 
 /* Within +-1; keys of the other rules short enough that the state stays bounded. */
 static double drawn(const linear_check *c, int t, random_state *random)
 {
     const double x = 2 * random_unit(random) - 1, width = sqrt((double)c->problem.shape.dim_qk + 1);
-    if (t == DECAY) return -0.5 * (1 + x);
-    if (t == BETA) return 0.5 * (1 + x);
-    if (t == Z0) return 1 + x;
-    if (t == ERASE || t == WRITE || (t == K && c->problem.rule)) return x / width;
+    if (t == LINEAR(decay)) return -0.5 * (1 + x);
+    if (t == LINEAR(beta)) return 0.5 * (1 + x);
+    if (t == LINEAR(initial_sum)) return 1 + x;
+    if (t == LINEAR(erase) || t == LINEAR(write) || (t == LINEAR(k) && c->problem.rule)) return x / width;
     return x;
 }
 
-static attn_status draw(linear_check *c, uint64_t seed, attn_error *error)
+typedef struct drawing {
+    linear_check *c;
+    random_state random;
+    uint64_t seed;
+} drawing;
+
+/* Memory of a tensor; what is read is drawn, and also kept exactly. */
+static void *take(void *context, int t, const attn_tensor_plan *about)
 {
-    random_state random = {seed};
-    for (int t = 0; t < ALL; t++) {
-        const attn_dtype type = type_of(c, t);
-        c->exact[t] = need_memory(c->count[t] + 1, sizeof(double));
-        c->data[t] = need_memory(c->count[t] + 1, sizeof(double));
-        for (int64_t i = 0; t <= DZ1 && i < c->count[t]; i++) c->exact[t][i] = drawn(c, t, &random);
-        if (t <= DZ1) attn_convert(c->data[t], type, c->exact[t], ATTN_F64, c->count[t]);
-        if (t == OMEGA && c->count[t]) {
-            const attn_status status = attn_random_features(ATTN_ROWS_ORTHOGONAL, c->problem.random_features,
-                                                            c->problem.shape.dim_qk, seed, 0, c->data[t], c->compute, error);
-            if (status != ATTN_OK) return status;
-        }
-        if (t <= DZ1) attn_convert(c->exact[t], ATTN_F64, c->data[t], type, c->count[t]);
-    }
-    return ATTN_OK;
+    drawing *d = context;
+    linear_check *c = d->c;
+    const int64_t count = about->shape[0] * about->shape[1] * about->shape[2] * about->shape[3];
+    void *memory = need_memory(count + 1, sizeof(double));
+    c->count[t] = count;
+    c->type[t] = about->dtype;
+    c->exact[t] = need_memory(count + 1, sizeof(double));
+    if (about->role != ATTN_ROLE_INPUT) return memory;
+    for (int64_t i = 0; i < count; i++) c->exact[t][i] = drawn(c, t, &d->random);
+    attn_convert(memory, about->dtype, c->exact[t], ATTN_F64, count);
+    if (t == LINEAR(feature_matrix) && count)
+        (void)attn_random_features(ATTN_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0, memory,
+                                   about->dtype, NULL);
+    attn_convert(c->exact[t], ATTN_F64, memory, about->dtype, count);
+    return memory;
 }
 
-static attn_status execute(const linear_check *c, const attn_linear_problem *p, const attn_options *options, attn_error *error)
+static attn_status execute(linear_check *c, const attn_linear_problem *p, drawing *d, const attn_options *options,
+                           attn_error *error)
 {
-    void *const *d = c->data;
-    const attn_linear_args args = {.struct_size = sizeof args,
-                                   .q = d[Q],
-                                   .k = d[K],
-                                   .v = d[V],
-                                   .o = d[O],
-                                   .omega = d[OMEGA],
-                                   .decay = d[DECAY],
-                                   .beta = d[BETA],
-                                   .erase = d[ERASE],
-                                   .write = d[WRITE],
-                                   .initial_state = d[S0],
-                                   .initial_sum = d[Z0],
-                                   .final_state = d[S1],
-                                   .final_sum = d[Z1],
-                                   .denominators = d[N],
-                                   .grad_o = d[DO],
-                                   .grad_final_state = d[DS1],
-                                   .grad_final_sum = d[DZ1],
-                                   .grad_q = d[DQ],
-                                   .grad_k = d[DK],
-                                   .grad_v = d[DV],
-                                   .grad_decay = d[DDECAY],
-                                   .grad_beta = d[DBETA],
-                                   .grad_erase = d[DERASE],
-                                   .grad_write = d[DWRITE],
-                                   .grad_initial_state = d[DS0],
-                                   .grad_initial_sum = d[DZ0]};
-    attn_linear_plan *plan;
-    attn_status status = attn_linear_plan_create(&plan, p, options, error);
-    if (status != ATTN_OK) return status;
-    const size_t size = attn_linear_workspace_size(plan);
-    void *workspace = need_memory((int64_t)size + 1, 1);
-    memset(workspace, 0xff, size); /* NaN: nothing is read before it is written */
-    status = attn_linear_execute(plan, &args, workspace, size, error);
-    free(workspace);
+    attn_linear_plan *plan = NULL;
+    attn_status status = linear_plan(&plan, p, &c->tensors, options, take, d, error);
+    if (status == ATTN_OK) {
+        const attn_linear_tensors tensors = linear_of_op(p, &c->tensors);
+        const size_t size = attn_linear_workspace_size(plan);
+        void *workspace = need_memory((int64_t)size + 1, 1);
+        memset(workspace, 0xff, size); /* NaN: nothing is read before it is written */
+        status = attn_linear_execute(plan, &tensors, workspace, size, error);
+        free(workspace);
+    }
     attn_linear_plan_destroy(plan);
     return status;
 }
@@ -175,7 +122,7 @@ ref_linear linear_definition(const attn_linear_problem *p)
                         .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
                         .denominator = (ref_denominator)p->denominator,
                         .causal = p->causal,
-                        .decay_channels = p->decay == ATTN_DECAY_CHANNEL};
+                        .decay_channels = p->decay_kind == ATTN_DECAY_CHANNEL};
 }
 
 static void define(const linear_check *c, int backward)
@@ -184,31 +131,31 @@ static void define(const linear_check *c, int backward)
     const attn_shape *s = &p->shape;
     double *const *x = c->exact;
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
-    double *n = need_memory(s->batch * s->heads_q * s->len_q + 1, sizeof *n), *z1 = need_memory(c->count[S1] + 1, sizeof *z1);
+    const int64_t of_n = s->batch * s->heads_q * s->len_q;
+    double *n = need_memory(of_n + 1, sizeof *n), *z1 = need_memory(c->count[LINEAR(final_state)] + 1, sizeof *z1);
     ref_linear r = linear_definition(p);
-    r.Q = x[Q], r.K = x[K], r.V = x[V], r.omega = x[OMEGA], r.S0 = x[S0];
-    if (sum) r.z0 = x[Z0];
-    if (p->decay) r.log_decay = x[DECAY];
-    if (p->rule == ATTN_RULE_DELTA) r.beta = x[BETA];
-    if (p->rule == ATTN_RULE_LOW_RANK) r.erase = x[ERASE], r.write = x[WRITE];
-    double *stored = need_memory(c->count[O] + 1, sizeof *stored);
-    attn_convert(stored, ATTN_F64, c->data[O], c->stored, c->count[O]);
-    const ref_linear_gradients g = {.dO = x[DO],
-                                    .dS1 = x[DS1],
-                                    .dz1 = sum ? x[DZ1] : NULL,
+    r.Q = x[LINEAR(q)], r.K = x[LINEAR(k)], r.V = x[LINEAR(v)], r.omega = x[LINEAR(feature_matrix)];
+    r.S0 = x[LINEAR(initial_state)], r.z0 = x[LINEAR(initial_sum)];
+    r.log_decay = x[LINEAR(decay)], r.beta = x[LINEAR(beta)], r.erase = x[LINEAR(erase)], r.write = x[LINEAR(write)];
+    double *stored = need_memory(c->count[LINEAR(o)] + 1, sizeof *stored);
+    attn_convert(stored, ATTN_F64, c->tensors.o.data, c->stored, c->count[LINEAR(o)]);
+    const ref_linear_gradients g = {.dO = x[LINEAR(grad_o)],
+                                    .dS1 = x[LINEAR(grad_final_state)],
+                                    .dz1 = x[LINEAR(grad_final_sum)],
                                     .O = c->stored == ATTN_F16 || c->stored == ATTN_BF16 ? stored : NULL,
-                                    .dQ = x[DQ],
-                                    .dK = x[DK],
-                                    .dV = x[DV],
-                                    .dlog_decay = x[DDECAY],
-                                    .dbeta = x[DBETA],
-                                    .derase = x[DERASE],
-                                    .dwrite = x[DWRITE],
-                                    .dS0 = x[DS0],
-                                    .dz0 = sum ? x[DZ0] : NULL};
-    ref_linear_forward(&r, x[O], n, x[S1], z1);
-    if (sum) memcpy(x[N], n, (size_t)c->count[N] * sizeof *n), memcpy(x[Z1], z1, (size_t)c->count[Z1] * sizeof *z1);
-    if (backward) ref_linear_backward(&r, &g);
+                                    .dQ = x[LINEAR(grad_q)],
+                                    .dK = x[LINEAR(grad_k)],
+                                    .dV = x[LINEAR(grad_v)],
+                                    .dlog_decay = x[LINEAR(grad_decay)],
+                                    .dbeta = x[LINEAR(grad_beta)],
+                                    .derase = x[LINEAR(grad_erase)],
+                                    .dwrite = x[LINEAR(grad_write)],
+                                    .dS0 = x[LINEAR(grad_initial_state)],
+                                    .dz0 = x[LINEAR(grad_initial_sum)]};
+    if (!ref_linear_forward(&r, x[LINEAR(o)], n, x[LINEAR(final_state)], z1)) end_out_of_memory("the reference");
+    if (sum) memcpy(x[LINEAR(denominators)], n, (size_t)of_n * sizeof *n);
+    if (sum) memcpy(x[LINEAR(final_sum)], z1, (size_t)c->count[LINEAR(final_sum)] * sizeof *z1);
+    if (backward && !ref_linear_backward(&r, &g)) end_out_of_memory("the reference");
     free(stored), free(n), free(z1);
 }
 
@@ -217,18 +164,21 @@ static void compare(const linear_check *c, int t, const char *how, linear_verdic
     const attn_linear_problem *p = &c->problem;
     const double features = (double)attn_features_count(p->features, p->shape.dim_qk, p->random_features);
     double terms = 16 + features + (double)p->shape.len_kv;
-    if (t >= DQ) terms += (double)p->shape.dim_v;
-    if (t == DBETA) terms += features * (double)p->shape.dim_v;
-    if (t == DDECAY) terms += (p->decay == ATTN_DECAY_HEAD ? features : 1) * (double)p->shape.dim_v; /* the whole state, or a row */
+    const int gradient = linear_about(t)->role[ATTN_FORWARD] != ATTN_ROLE_OUTPUT;
+    if (gradient) terms += (double)p->shape.dim_v;
+    if (t == LINEAR(grad_beta)) terms += features * (double)p->shape.dim_v;
+    if (t == LINEAR(grad_decay))
+        terms += (p->decay_kind == ATTN_DECAY_HEAD ? features : 1) * (double)p->shape.dim_v; /* the whole state, or a row */
     const double unit = c->compute == ATTN_F64 ? 0x1p-53 : 0x1p-24;
-    const attn_dtype type = type_of(c, t);
+    const attn_dtype type = c->type[t];
+    const void *made = linear_slot((attn_linear_tensors *)(uintptr_t)&c->tensors, t)->data;
     const double rounding = type == ATTN_F16 ? 0x1p-11 : type == ATTN_BF16 ? 0x1p-8 : 0;
     const size_t size = attn_dtype_size(type);
     double most = 0;
     for (int64_t i = 0; i < c->count[t]; i++) most = fmax(most, fabs(c->exact[t][i]));
     for (int64_t i = 0; i < c->count[t]; i++) {
         double got;
-        attn_convert(&got, ATTN_F64, (const char *)c->data[t] + (size_t)i * size, type, 1);
+        attn_convert(&got, ATTN_F64, (const char *)made + (size_t)i * size, type, 1);
         const double error = fabs(got - c->exact[t][i]);
         const double least = type == ATTN_F16 ? 0x1p-25 : 0; /* half the distance of its subnormal numbers */
         const double bound = unit * terms * most + least + rounding * fabs(c->exact[t][i]);
@@ -236,8 +186,8 @@ static void compare(const linear_check *c, int t, const char *how, linear_verdic
         if (error > 0) v->bound_fraction = fmax(v->bound_fraction, error / bound);
         if (!(error <= bound) && v->status == CHECK_PASSED) {
             v->status = CHECK_FAILED;
-            snprintf(v->reason, sizeof v->reason, "%s: %s[%lld] is %.9g, the reference has %.9g: %.3g of the bound", how, names[t],
-                     (long long)i, got, c->exact[t][i], error / bound);
+            snprintf(v->reason, sizeof v->reason, "%s: %s[%lld] is %.9g, the reference has %.9g: %.3g of the bound", how,
+                     linear_file_name(t), (long long)i, got, c->exact[t][i], error / bound);
         }
     }
 }
@@ -248,28 +198,35 @@ attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, li
     linear_check c = {.problem = {0}};
     attn_linear_problem *p = &c.problem;
     const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
+    drawing d = {&c, {spec->seed}, spec->seed};
     *verdict = (linear_verdict){.status = CHECK_PASSED};
-    attn_status status = linear_problem_build(spec, p, error);
+    attn_status status = linear_problem_build(spec, p, &c.tensors, error);
+    if (status == ATTN_OK) status = check_size(p, error);
+    if (status != ATTN_OK) return status;
     const int backward = p->op == ATTN_BACKWARD;
-    c.stored = p->q.dtype, c.compute = c.stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    p->op = ATTN_FORWARD;
-    p->initial_state = p->final_state = 1;
-    p->want_denominator = p->denominator != ATTN_DENOMINATOR_NONE;
-    if (status == ATTN_OK) status = measure(&c, error);
-    if (status == ATTN_OK) status = draw(&c, spec->seed, error);
+    c.stored = c.tensors.q.dtype, c.compute = c.stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    ask_for_states(&c, backward);
     for (int form = 0; form < 4 && status == ATTN_OK; form++) {
         if (form == ATTN_LINEAR_RECURRENT && !p->causal) continue;
         if (p->rule == ATTN_RULE_LOW_RANK && (form == ATTN_LINEAR_CHUNKED || form == ATTN_LINEAR_QUADRATIC)) continue;
-        attn_linear_problem forward = *p;
-        forward.form = (attn_linear_form)form;
-        status = execute(&c, &forward, &options, error);
-        forward.op = ATTN_BACKWARD, forward.final_state = 0, forward.grad_final_state = forward.grad_initial_state = 1;
-        if (status == ATTN_OK && backward) status = execute(&c, &forward, &options, error);
+        attn_linear_problem one = *p;
+        one.form = (attn_linear_form)form;
+        one.op = ATTN_FORWARD;
+        status = execute(&c, &one, &d, &options, error);
+        one.op = ATTN_BACKWARD;
+        if (status == ATTN_OK && backward) status = execute(&c, &one, &d, &options, error);
         if (status != ATTN_OK) break;
         define(&c, backward);
-        for (int t = O; t < (backward ? ALL : DQ); t++) compare(&c, t, forms[form], verdict);
+        for (int t = 0; t < LINEARS; t++) {
+            const attn_role *role = linear_about(t)->role;
+            if (c.exact[t] && (role[ATTN_FORWARD] == ATTN_ROLE_OUTPUT || (backward && role[ATTN_BACKWARD] == ATTN_ROLE_OUTPUT)))
+                compare(&c, t, forms[form], verdict);
+        }
     }
-    for (int t = 0; t < ALL; t++) free(c.exact[t]), free(c.data[t]);
+    for (int t = 0; t < LINEARS; t++) {
+        if (c.exact[t]) free(linear_slot(&c.tensors, t)->data);
+        free(c.exact[t]);
+    }
     return status;
 }
 

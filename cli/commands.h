@@ -39,7 +39,7 @@ int command_fail(const char *command, const char *subject, const attn_error *err
 int command_fail_operand(const char *command, const char *operand);
 int command_fail_missing(const char *command, const char *what, const char *example);
 
-/* The compiler and what was built in: "gcc 12.2.0, OpenMP". */
+/* The compiler and what was built in: "gcc 12.2.0, sanitizers address". */
 const char *built_with(void);
 
 #endif

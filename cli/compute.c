@@ -8,13 +8,13 @@
 #include "failure.h"
 #include "progress.h"
 #include "slice.h"
-#include "slice_heads.h"
 
-attn_status computation_begin(computation *c, const attn_problem *problem, const common_settings *common, attn_error *error)
+attn_status computation_begin(computation *c, const attn_problem *problem, const attn_tensors *tensors,
+                              const common_settings *common, attn_error *error)
 {
     *c = (computation){.description.struct_size = sizeof c->description};
     attn_options options = options_for_library(common);
-    attn_status status = attn_plan_create(&c->plan, problem, &options, error);
+    attn_status status = attn_plan_create(&c->plan, problem, tensors, &options, error);
     if (status == ATTN_OK) status = attn_plan_describe(c->plan, &c->description, error);
     if (status != ATTN_OK) return status;
     c->workspace_bytes = attn_plan_workspace_size(c->plan);
@@ -22,9 +22,9 @@ attn_status computation_begin(computation *c, const attn_problem *problem, const
     return ATTN_OK;
 }
 
-attn_status computation_run(const computation *c, const attn_args *args, attn_error *error)
+attn_status computation_run(const computation *c, const attn_tensors *tensors, attn_error *error)
 {
-    return attn_execute(c->plan, args, c->workspace, c->workspace_bytes, error);
+    return attn_execute(c->plan, tensors, c->workspace, c->workspace_bytes, error);
 }
 
 void computation_end(computation *c)
@@ -42,12 +42,11 @@ static int is_short(const computation *c, const progress *bar) { return c->descr
 enum { SLICES = 50, SLICE_ROWS = 512 };
 
 /* A slice is rows of queries: what sums over queries, or counts them from the first, runs as a whole. */
-static int can_slice(const attn_problem *p)
+static int can_slice(const attn_problem *p, const attn_tensors *all)
 {
-    const attn_want *want = &p->want;
-    int statistics = want->row_max || want->entropy || want->effective_keys || want->column_sum || want->topk || want->scores ||
-                     want->dropout_keep;
-    return !statistics && slicer_can(p);
+    for (int t = 0; t < TENSORS; t++)
+        if (t != TENSOR(o) && t != TENSOR(lse) && t != TENSOR(weights) && tensors_writes(all, p->op, t)) return 0;
+    return slicer_can(p, all);
 }
 
 static attn_status run_slices(const slicer *s, int64_t rows, int64_t first, int64_t end, const common_settings *common,
@@ -55,13 +54,14 @@ static attn_status run_slices(const slicer *s, int64_t rows, int64_t first, int6
 {
     const attn_shape *shape = &s->whole.shape;
     computation c;
-    attn_problem part = slicer_problem(s, rows);
-    attn_status status = computation_begin(&c, &part, common, error);
+    attn_tensors tensors;
+    const attn_problem part = slicer_problem(s, rows, &tensors);
+    attn_status status = computation_begin(&c, &part, &tensors, common, error);
     for (int64_t i = first; i < end && status == ATTN_OK; i += rows) {
         for (int64_t b = 0; b < shape->batch && status == ATTN_OK; b++) {
             slice now;
             slicer_take(s, b, i, rows, &now);
-            status = computation_run(&c, &now.args, error);
+            status = computation_run(&c, &now.tensors, error);
             progress_show(bar, i * shape->batch + (b + 1) * rows, shape->len_q * shape->batch);
         }
     }
@@ -69,15 +69,15 @@ static attn_status run_slices(const slicer *s, int64_t rows, int64_t first, int6
     return status;
 }
 
-attn_status compute_whole(const computation *c, const attn_problem *problem, const attn_args *args, const common_settings *common,
-                          const char *label, attn_error *error)
+attn_status compute_whole(const computation *c, const attn_problem *problem, const attn_tensors *tensors,
+                          const common_settings *common, const char *label, attn_error *error)
 {
     progress bar;
     progress_begin(&bar, label, common->quiet);
-    if (!bar.shown || !can_slice(problem) || is_short(c, &bar)) return computation_run(c, args, error);
+    if (!bar.shown || !can_slice(problem, tensors) || is_short(c, &bar)) return computation_run(c, tensors, error);
 
     slicer s;
-    slicer_init(&s, problem, args);
+    slicer_init(&s, problem, tensors);
     int64_t len_q = problem->shape.len_q, rows = (len_q / SLICES / SLICE_ROWS + 1) * SLICE_ROWS;
     if (rows > len_q) rows = len_q;
     int64_t even = len_q / rows * rows;
@@ -88,19 +88,21 @@ attn_status compute_whole(const computation *c, const attn_problem *problem, con
     return status;
 }
 
-attn_status compute_backward(const computation *c, const attn_problem *problem, const attn_args *args,
+attn_status compute_backward(const computation *c, const attn_problem *problem, const attn_tensors *tensors,
                              const common_settings *common, attn_error *error)
 {
     progress bar;
     const int64_t batch = problem->shape.batch, heads = problem->shape.heads_kv;
     progress_begin(&bar, "gradients", common->quiet);
-    if (!bar.shown || !slice_heads_can(problem) || batch * heads < 2 || is_short(c, &bar)) return computation_run(c, args, error);
+    if (!bar.shown || !slice_heads_can(problem, tensors) || batch * heads < 2 || is_short(c, &bar))
+        return computation_run(c, tensors, error);
 
     computation one;
     const attn_problem part = slice_heads_problem(problem);
-    attn_status status = computation_begin(&one, &part, common, error);
+    attn_tensors now = slice_heads_tensors(problem, tensors, 0, 0);
+    attn_status status = computation_begin(&one, &part, &now, common, error);
     for (int64_t n = 0; n < batch * heads && status == ATTN_OK; n++) {
-        const attn_args now = slice_heads_args(problem, args, n / heads, n % heads);
+        now = slice_heads_tensors(problem, tensors, n / heads, n % heads);
         status = computation_run(&one, &now, error);
         progress_show(&bar, n + 1, batch * heads);
     }

@@ -10,7 +10,7 @@
 #include "failure.h"
 #include "input.h"
 
-static double difference_at(const attn_tensor *a, const attn_tensor *b, int64_t i)
+static double difference_at(const attn_archive_tensor *a, const attn_archive_tensor *b, int64_t i)
 {
     double x = element_read(a->dtype, (const char *)a->data + (size_t)i * attn_dtype_size(a->dtype));
     double y = element_read(b->dtype, (const char *)b->data + (size_t)i * attn_dtype_size(b->dtype));
@@ -18,7 +18,7 @@ static double difference_at(const attn_tensor *a, const attn_tensor *b, int64_t 
     return fabs(x - y);
 }
 
-static void largest_of(const attn_tensor *a, const attn_tensor *b, difference *d)
+static void largest_of(const attn_archive_tensor *a, const attn_archive_tensor *b, difference *d)
 {
     int64_t count = (int64_t)(a->bytes / attn_dtype_size(a->dtype)), at = 0;
     d->name = a->name;
@@ -36,12 +36,12 @@ static void largest_of(const attn_tensor *a, const attn_tensor *b, difference *d
     }
 }
 
-attn_status differences_find(const attn_tensors *ours, const attn_tensors *theirs, difference *list, int *count, attn_error *error)
+attn_status differences_find(const attn_archive *ours, const attn_archive *theirs, difference *list, int *count, attn_error *error)
 {
     *count = 0;
-    for (int64_t i = 0; i < attn_tensors_count(ours); i++) {
+    for (int64_t i = 0; i < attn_archive_count(ours); i++) {
         char here[SHAPE_TEXT], there[SHAPE_TEXT];
-        const attn_tensor *a = attn_tensors_at(ours, i), *b = attn_tensors_find(theirs, a->name);
+        const attn_archive_tensor *a = attn_archive_at(ours, i), *b = attn_archive_find(theirs, a->name);
         if (!b) continue;
         if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) != 0)
             return failure(error, ATTN_ERR_SHAPE, "tensor '%s' to compare with has the shape %.60s, and the result %.60s", a->name,

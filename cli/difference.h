@@ -15,6 +15,6 @@ typedef struct difference {
 
 /* Fills list, which has room for every tensor of `ours`, with those that `theirs` has too.  ATTN_ERR_ARGUMENT if there is none,
  * ATTN_ERR_SHAPE if one has another shape there. */
-attn_status differences_find(const attn_tensors *ours, const attn_tensors *theirs, difference *list, int *count, attn_error *error);
+attn_status differences_find(const attn_archive *ours, const attn_archive *theirs, difference *list, int *count, attn_error *error);
 
 #endif

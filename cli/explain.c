@@ -38,13 +38,13 @@ static const command_usage usage = {
 static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
 
 /* What is counted: the walk over tiles with the level 2 cache as fast memory, beside a matrix of all scores. */
-static int costs_of(const attn_problem *problem, const attn_plan_description *d, attn_cost *tiled, attn_cost *matrix)
+static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d, attn_cost *tiled,
+                    attn_cost *matrix)
 {
     const attn_shape *s = &problem->shape;
     const double width = 2.0 * (double)(s->dim_qk + s->dim_v);
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
-    attn_cost_problem p = {
-        .struct_size = sizeof p, .shape = *s, .dtype = problem->q.dtype, .pairs = width > 0 ? d->flops / width : 0};
+    attn_cost_problem p = {.struct_size = sizeof p, .shape = *s, .dtype = stored, .pairs = width > 0 ? d->flops / width : 0};
     attn_cpu_describe(&cpu, NULL);
     const double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;
     if (!(p.pairs <= pairs)) p.pairs = pairs; /* counted from a sample of rows */
@@ -54,10 +54,10 @@ static int costs_of(const attn_problem *problem, const attn_plan_description *d,
     return attn_cost_estimate(&p, matrix, NULL) == ATTN_OK;
 }
 
-static void json_cost(cJSON *object, const attn_problem *problem, const attn_plan_description *d)
+static void json_cost(cJSON *object, const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
 {
     attn_cost tiled, matrix;
-    if (!costs_of(problem, d, &tiled, &matrix)) return;
+    if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
     cJSON *cost = json_object(object, "cost");
     json_number(cost, "pairs", tiled.pairs);
     json_number(cost, "traffic_bytes", tiled.traffic_bytes);
@@ -67,19 +67,17 @@ static void json_cost(cJSON *object, const attn_problem *problem, const attn_pla
     json_number(cost, "matrix_intensity", matrix.intensity);
 }
 
-static void print_cost(const attn_problem *problem, const attn_plan_description *d)
+static void print_cost(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
 {
     attn_cost tiled, matrix;
-    if (!costs_of(problem, d, &tiled, &matrix)) return;
+    if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
     printf("traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it were %.4g MiB and %.3g\n",
            tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
            matrix.intensity);
 }
 
-static void json_options(cJSON *object, const attn_problem *problem)
+static void json_options(cJSON *object, const option_cost *costs, int count)
 {
-    option_cost costs[MOST_COSTS];
-    const int count = option_costs(problem, costs);
     cJSON *list = json_list(object, "options");
     for (int k = 0; k < count; k++) {
         cJSON *item = json_item(list);
@@ -90,10 +88,8 @@ static void json_options(cJSON *object, const attn_problem *problem)
     }
 }
 
-static void print_options(const attn_problem *problem)
+static void print_options(const option_cost *costs, int count)
 {
-    option_cost costs[MOST_COSTS];
-    const int count = option_costs(problem, costs);
     int apart = 0;
     for (int k = 0; k < count; k++) {
         printf("%-10s %-11s %s", k ? "" : "options", costs[k].name, costs[k].cost);
@@ -107,9 +103,19 @@ static void print_options(const attn_problem *problem)
                                       : "one walk over the tiles");
 }
 
-static void print_json(const char *text, const attn_problem *problem, const attn_plan_description *d)
+/* A problem, and what was found out about it. */
+typedef struct explanation {
+    attn_problem problem;
+    attn_tensors tensors;
+    attn_plan_description description;
+    option_cost costs[MOST_COSTS];
+    int count;
+} explanation;
+
+static void print_json(const char *text, const explanation *x)
 {
-    const attn_shape *shape = &problem->shape;
+    const attn_shape *shape = &x->problem.shape;
+    const attn_plan_description *d = &x->description;
     cJSON *object = json_begin();
     json_text(object, "problem", text);
     json_text(object, "kernel", d->kernel);
@@ -127,16 +133,17 @@ static void print_json(const char *text, const attn_problem *problem, const attn
     json_whole(object, "tiles_visited", d->tiles_visited);
     json_whole(object, "tiles_modified", d->tiles_modified);
     json_number(object, "flops", d->flops);
-    if (problem->op == ATTN_FORWARD) json_cost(object, problem, d);
-    json_options(object, problem);
+    if (x->problem.op == ATTN_FORWARD) json_cost(object, &x->problem, x->tensors.q.dtype, d);
+    json_options(object, x->costs, x->count);
     json_end(object);
 }
 
 static double percent(int64_t part, int64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
-static void print_text(const char *text, const attn_problem *problem, const attn_plan_description *d)
+static void print_text(const char *text, const explanation *x)
 {
-    const attn_shape *shape = &problem->shape;
+    const attn_shape *shape = &x->problem.shape;
+    const attn_plan_description *d = &x->description;
     printf("problem    %s\n", text);
     printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
     printf("why        %s\n", d->why);
@@ -149,8 +156,8 @@ static void print_text(const char *text, const attn_problem *problem, const attn
     printf("threads    %d\n", d->threads);
     printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
     printf("work       %.4g Gflop\n", d->flops / 1e9);
-    if (problem->op == ATTN_FORWARD) print_cost(problem, d);
-    print_options(problem);
+    if (x->problem.op == ATTN_FORWARD) print_cost(&x->problem, x->tensors.q.dtype, d);
+    print_options(x->costs, x->count);
 }
 
 /* ---- linear attention ---- */
@@ -192,12 +199,14 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
 {
     char canonical[512];
     attn_linear_problem problem;
+    attn_linear_tensors tensors;
     attn_linear_plan *plan = NULL;
     attn_linear_description description = {.struct_size = sizeof description};
     attn_options options = options_for_library(common);
     attn_error error;
-    attn_status status = linear_problem_build(spec, &problem, &error);
-    if (status == ATTN_OK) status = attn_linear_plan_create(&plan, &problem, &options, &error);
+    attn_status status = linear_problem_build(spec, &problem, &tensors, &error);
+    tensors = linear_of_op(&problem, &tensors);
+    if (status == ATTN_OK) status = attn_linear_plan_create(&plan, &problem, &tensors, &options, &error);
     if (status == ATTN_OK) status = attn_linear_plan_describe(plan, &description, &error);
     problem_print(spec, canonical, sizeof canonical);
     if (status == ATTN_OK && common->json) json_linear(canonical, &description);
@@ -218,18 +227,19 @@ int attn_cmd_explain(int argc, char **argv)
     const char *text = argv[operands];
     char canonical[512];
     problem_spec spec;
-    attn_problem problem;
+    explanation x = {.description.struct_size = sizeof x.description};
     attn_plan *plan = NULL;
-    attn_plan_description description = {.struct_size = sizeof description};
     attn_options options = options_for_library(&common);
     if (problem_parse(text, &spec, &error) != ATTN_OK) return command_fail(usage.name, text, &error);
     if (linear_problem_is(&spec)) return explain_linear(text, &spec, &common);
-    if (problem_build(&spec, &problem, &error) != ATTN_OK || attn_plan_create(&plan, &problem, &options, &error) != ATTN_OK)
+    if (problem_build(&spec, &x.problem, &x.tensors, &error) != ATTN_OK ||
+        attn_plan_create(&plan, &x.problem, &x.tensors, &options, &error) != ATTN_OK)
         return command_fail(usage.name, text, &error);
-    attn_status status = attn_plan_describe(plan, &description, &error);
+    attn_status status = attn_plan_describe(plan, &x.description, &error);
+    x.count = option_costs(&x.problem, &x.tensors, plan, x.costs);
     problem_print(&spec, canonical, sizeof canonical);
-    if (status == ATTN_OK && common.json) print_json(canonical, &problem, &description);
-    if (status == ATTN_OK && !common.json) print_text(canonical, &problem, &description);
+    if (status == ATTN_OK && common.json) print_json(canonical, &x);
+    if (status == ATTN_OK && !common.json) print_text(canonical, &x);
     attn_plan_destroy(plan);
     return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
 }

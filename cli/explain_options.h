@@ -17,6 +17,6 @@ typedef struct option_cost {
 enum { MOST_COSTS = 40 };
 
 /* Fills list, in the order in which the options act on a score; returns how many there are. */
-int option_costs(const attn_problem *problem, option_cost list[MOST_COSTS]);
+int option_costs(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, option_cost list[MOST_COSTS]);
 
 #endif

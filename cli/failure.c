@@ -3,7 +3,6 @@
  * failure.c - how the parts of the command report what went wrong. */
 #include "failure.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "shown.h"
 
 attn_status failure(attn_error *error, attn_status status, const char *format, ...)
 {
@@ -44,6 +44,19 @@ void *need_memory(int64_t count, size_t size)
     return memory;
 }
 
+void end_out_of_memory(const char *what)
+{
+    fputs("attn: out of memory: ", stderr);
+    put_shown(stderr, what);
+    putc('\n', stderr);
+    exit(EXIT_USAGE);
+}
+
+void end_if_out_of_memory(const attn_error *error)
+{
+    if (error->status == ATTN_ERR_MEMORY) end_out_of_memory(error->message);
+}
+
 char *need_text(const char *text, size_t length)
 {
     size_t whole = strlen(text);
@@ -58,22 +71,16 @@ static int exit_status(attn_status status)
     return status == ATTN_OK ? EXIT_DONE : status == ATTN_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_USAGE;
 }
 
-/* What came from outside may hold anything; the message stays one line. */
-static void put_line(const char *text)
-{
-    for (; *text; text++) putc(iscntrl((unsigned char)*text) ? '?' : *text, stderr);
-}
-
 int command_fail(const char *command, const char *subject, const attn_error *error)
 {
     fputs(command ? "attn " : "attn", stderr);
-    put_line(command ? command : "");
+    put_shown(stderr, command ? command : "");
     fputs(": ", stderr);
     if (subject) {
-        put_line(subject);
+        put_shown(stderr, subject);
         fputs(": ", stderr);
     }
-    put_line(error->message);
+    put_shown(stderr, error->message);
     putc('\n', stderr);
     return exit_status(error->status);
 }

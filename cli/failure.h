@@ -16,6 +16,13 @@ attn_status failure_about(attn_error *error, const char *subject);
  * Only for the command line, which has written nothing at that moment. */
 void *need_memory(int64_t count, size_t size);
 
+/* Ends the program in the same way: "attn: out of memory: WHAT". */
+_Noreturn void end_out_of_memory(const char *what);
+
+/* The same if the error is ATTN_ERR_MEMORY.  For checks: that memory is out says nothing about what was to be checked, so the check
+ * has neither passed nor failed. */
+void end_if_out_of_memory(const attn_error *error);
+
 /* A copy of at most `length` letters, terminated, from need_memory. */
 char *need_text(const char *text, size_t length);
 

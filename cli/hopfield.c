@@ -13,6 +13,7 @@
 #include "attn/linear.h"
 #include "commands.h"
 #include "failure.h"
+#include "file.h"
 #include "json.h"
 #include "options.h"
 
@@ -74,7 +75,7 @@ static const option_row hopfield_options[] = {
 
 typedef struct work {
     const hopfield_settings *settings;
-    attn_tensors *file, *out;
+    attn_archive *file, *out;
     attn_hopfield memory;
     const void *states;
     void *noisy, *found;
@@ -87,9 +88,9 @@ static double number_of(const void *array, attn_dtype dtype, int64_t i)
     return dtype == ATTN_F64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
 }
 
-static attn_status find_rows(const work *w, const char *name, const attn_tensor **t, attn_error *error)
+static attn_status find_rows(const work *w, const char *name, const attn_archive_tensor **t, attn_error *error)
 {
-    *t = attn_tensors_find(w->file, name);
+    *t = attn_archive_find(w->file, name);
     if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s", name);
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; it must be f32 or f64", name, attn_dtype_name((*t)->dtype));
@@ -123,7 +124,7 @@ static attn_status add_noise(work *w, attn_error *error)
 
 static attn_status prepare(work *w, attn_error *error)
 {
-    const attn_tensor *patterns, *states = NULL;
+    const attn_archive_tensor *patterns, *states = NULL;
     attn_status status = find_rows(w, "patterns", &patterns, error);
     if (status != ATTN_OK) return status;
     w->memory = (attn_hopfield){.struct_size = sizeof(attn_hopfield),
@@ -132,7 +133,7 @@ static attn_status prepare(work *w, attn_error *error)
                                 .dim = patterns->shape[1],
                                 .beta = w->settings->beta,
                                 .data = patterns->data};
-    if (!attn_tensors_find(w->file, "states")) return add_noise(w, error);
+    if (!attn_archive_find(w->file, "states")) return add_noise(w, error);
     status = find_rows(w, "states", &states, error);
     if (status != ATTN_OK) return status;
     if (states->shape[1] != patterns->shape[1] || states->dtype != patterns->dtype)
@@ -150,9 +151,9 @@ static attn_status add_path(work *w, attn_error *error)
     const int64_t most = w->settings->iterations, shapes[2][3] = {{w->count, most + 1, m->dim}, {m->patterns, m->dim}};
     const size_t row = (size_t)m->dim * attn_dtype_size(m->dtype);
     void *path, *beta;
-    attn_status status = attn_tensors_allocate(w->out, "path", m->dtype, 3, shapes[0], &path, error);
-    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "beta", ATTN_F64, 0, NULL, &beta, error);
-    if (status == ATTN_OK) status = attn_tensors_add(w->out, "patterns", m->dtype, 2, shapes[1], m->data, error);
+    attn_status status = attn_archive_allocate(w->out, "path", m->dtype, 3, shapes[0], &path, error);
+    if (status == ATTN_OK) status = attn_archive_allocate(w->out, "beta", ATTN_F64, 0, NULL, &beta, error);
+    if (status == ATTN_OK) status = attn_archive_add(w->out, "patterns", m->dtype, 2, shapes[1], m->data, error);
     if (status != ATTN_OK) return status;
     *(double *)beta = m->beta;
     for (int64_t i = 0; i < w->count && status == ATTN_OK; i++) {
@@ -171,16 +172,15 @@ static attn_status retrieve(work *w, attn_error *error)
     const int64_t most = w->settings->iterations;
     const int64_t shapes[3][2] = {{w->count, w->memory.dim}, {w->count}, {w->count, most + 1}};
     void *data[3];
-    attn_status status = attn_tensors_create(&w->out, error);
-    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "found", w->memory.dtype, 2, shapes[0], &data[0], error);
-    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "iterations", ATTN_I64, 1, shapes[1], &data[1], error);
-    if (status == ATTN_OK) status = attn_tensors_allocate(w->out, "energies", ATTN_F64, 2, shapes[2], &data[2], error);
+    attn_status status = attn_archive_create(&w->out, error);
+    if (status == ATTN_OK) status = attn_archive_allocate(w->out, "found", w->memory.dtype, 2, shapes[0], &data[0], error);
+    if (status == ATTN_OK) status = attn_archive_allocate(w->out, "iterations", ATTN_I64, 1, shapes[1], &data[1], error);
+    if (status == ATTN_OK) status = attn_archive_allocate(w->out, "energies", ATTN_F64, 2, shapes[2], &data[2], error);
     if (status != ATTN_OK) return status;
     w->found = data[0], w->iterations = data[1], w->energies = data[2];
     status = attn_hopfield_retrieve(&w->memory, w->count, w->states, most, w->settings->tolerance, w->found, w->iterations,
                                     w->energies, error);
     if (status == ATTN_OK && w->settings->output) status = add_path(w, error);
-    if (status == ATTN_OK && w->settings->output) status = attn_tensors_write(w->out, w->settings->output, error);
     return status;
 }
 
@@ -200,7 +200,8 @@ static int64_t nearest_pattern(const work *w, int64_t state, double *distance)
     return best;
 }
 
-static void print(const work *w)
+/* Prints, or returns what is to be printed once the file is there. */
+static char *show(const work *w)
 {
     const int64_t most = w->settings->iterations;
     cJSON *object = w->settings->common.json ? json_begin() : NULL, *list = object ? json_list(object, "states") : NULL;
@@ -223,7 +224,7 @@ static void print(const work *w)
         for (int64_t k = 0; k <= w->iterations[i]; k++) printf(" %.6g", energies[k]);
         printf("\n");
     }
-    if (object) json_end(object);
+    return object ? json_compose(object) : NULL;
 }
 
 int attn_cmd_hopfield(int argc, char **argv)
@@ -237,14 +238,17 @@ int attn_cmd_hopfield(int argc, char **argv)
     const int early = options_begin(&usage, groups, argc, argv, 1, &operand);
     if (early >= 0) return early;
     if (operand == argc) return command_fail_missing("hopfield", "input file", "attn hopfield patterns.safetensors --beta=8");
-    attn_status status = attn_tensors_read(&w.file, argv[operand], &error);
+    attn_status status = attn_archive_read(&w.file, argv[operand], &error);
     if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* which names the file */
     status = prepare(&w, &error);
     if (status == ATTN_OK) status = retrieve(&w, &error);
-    if (status == ATTN_OK) print(&w);
+    char *json = status == ATTN_OK ? show(&w) : NULL;
+    if (status == ATTN_OK && settings.output) status = file_write_archive(w.out, settings.output, &error);
+    if (status == ATTN_OK) json_print(json);
+    else free(json);
     const int result = status == ATTN_OK ? EXIT_DONE : command_fail("hopfield", argv[operand], &error);
-    attn_tensors_destroy(w.out);
-    attn_tensors_destroy(w.file);
+    attn_archive_destroy(w.out);
+    attn_archive_destroy(w.file);
     free(w.noisy);
     return result;
 }

@@ -22,6 +22,18 @@ const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
     return text;
 }
 
+void input_give(attention_input *input, int t, const void *data, attn_dtype dtype)
+{
+    attn_output *slot = tensors_slot(&input->tensors, t);
+    slot->data = data ? (void *)(uintptr_t)data : ATTN_EMPTY; /* a file's tensor without elements */
+    slot->dtype = dtype;
+}
+
+void input_give_as(attention_input *input, int t, attn_dtype dtype)
+{
+    input_give(input, t, input_convert(input, input->used[t].tensor, dtype), dtype);
+}
+
 void *input_own(attention_input *input, int64_t count, size_t size)
 {
     return input->owned[input->owned_count++] = need_memory(count, size);
@@ -34,7 +46,7 @@ typedef struct sizes {
     int64_t heads, tokens, channels;
 } sizes;
 
-static sizes sizes_of(const attn_tensor *t, int order)
+static sizes sizes_of(const attn_archive_tensor *t, int order)
 {
     const int64_t *end = t->shape + t->rank;
     sizes s = {.heads = t->rank > 2 ? end[-3] : 1, .tokens = end[-2], .channels = end[-1]};
@@ -73,7 +85,7 @@ static attn_status check_leading(const input_tensor *t, const input_tensor *q, a
 
 static attn_status read_shape(attention_input *input, attn_error *error)
 {
-    const input_tensor *q = &input->used[ROLE_Q], *k = &input->used[ROLE_K], *v = &input->used[ROLE_V];
+    const input_tensor *q = &input->used[TENSOR(q)], *k = &input->used[TENSOR(k)], *v = &input->used[TENSOR(v)];
     const input_tensor *all[] = {q, k, v};
     for (int t = 0; t < 3; t++) {
         if (!all[t]->tensor) continue;
@@ -121,7 +133,7 @@ attn_status input_check_float(const input_tensor *t, attn_error *error)
     return input_check_type(t, is_float(t->tensor->dtype), "f32, f64, f16 or bf16", error);
 }
 
-const void *input_convert(attention_input *input, const attn_tensor *t, attn_dtype dtype)
+const void *input_convert(attention_input *input, const attn_archive_tensor *t, attn_dtype dtype)
 {
     size_t from = attn_dtype_size(t->dtype), to = attn_dtype_size(dtype);
     if (t->dtype == dtype) return t->data;
@@ -134,11 +146,11 @@ const void *input_convert(attention_input *input, const attn_tensor *t, attn_dty
 
 static attn_status read_types(attention_input *input, int has_dtype, attn_error *error)
 {
-    const input_tensor *q = &input->used[ROLE_Q];
-    for (int r = ROLE_Q; r <= ROLE_V; r++) {
+    const input_tensor *q = &input->used[TENSOR(q)];
+    for (int r = TENSOR(q); r <= TENSOR(v); r++) {
         const input_tensor *t = &input->used[r];
         if (!t->tensor) continue;
-        attn_status status = r == ROLE_Q ? input_check_float(t, error) : input_check_whole(input, (tensor_role)r, error);
+        attn_status status = r == TENSOR(q) ? input_check_float(t, error) : input_check_whole(input, r, error);
         if (status != ATTN_OK) return status;
         if (t->tensor->dtype == ATTN_I8 && q->tensor->dtype != ATTN_F64) continue;
         if (!has_dtype && (t->tensor->dtype == ATTN_F64) != (q->tensor->dtype == ATTN_F64))
@@ -147,7 +159,7 @@ static attn_status read_types(attention_input *input, int has_dtype, attn_error 
                            t->tensor->name, attn_dtype_name(t->tensor->dtype), q->tensor->name, attn_dtype_name(q->tensor->dtype));
     }
     if (!has_dtype) input->spec.dtype = spec_of_dtype[q->tensor->dtype];
-    const attn_tensor *k = input->used[ROLE_K].tensor, *v = input->used[ROLE_V].tensor;
+    const attn_archive_tensor *k = input->used[TENSOR(k)].tensor, *v = input->used[TENSOR(v)].tensor;
     if (!has_dtype && input->spec.dtype == SPEC_F32 && k->dtype == ATTN_I8 && v && v->dtype == ATTN_I8)
         input->spec.dtype = SPEC_INT8;
     return ATTN_OK;
@@ -155,19 +167,38 @@ static attn_status read_types(attention_input *input, int has_dtype, attn_error 
 
 static void set_data(attention_input *input, int has_dtype)
 {
-    const attn_tensor *q = input->used[ROLE_Q].tensor;
-    attn_problem *p = &input->problem;
-    p->q.dtype = has_dtype ? problem_dtype(&input->spec) : q->dtype;
-    input->args.q = input_convert(input, q, p->q.dtype);
-    input->args.k = input_rows(input, ROLE_K, has_dtype, &p->k.dtype);
-    if (input->used[ROLE_V].tensor) input->args.v = input_rows(input, ROLE_V, has_dtype, &p->v.dtype);
+    input_give_as(input, TENSOR(q), has_dtype ? problem_dtype(&input->spec) : input->used[TENSOR(q)].tensor->dtype);
+    input_rows(input, TENSOR(k), has_dtype);
+    if (input->used[TENSOR(v)].tensor) input_rows(input, TENSOR(v), has_dtype);
+    else input_give(input, TENSOR(v), NULL, problem_dtype(&input->spec)); /* values of no width */
+}
+
+/* What the words ask for, with the data and the types of what was read.  Inputs that the words have and nobody gave (tangents) are
+ * not there; nor is the output of values of no width. */
+static attn_status build(attention_input *input, attn_error *error)
+{
+    const attn_tensors given = input->tensors;
+    problem_spec plain = input->spec;
+    plain.rope = 0; /* rotated queries and keys are what the problem has */
+    attn_status status = problem_build(&plain, &input->problem, &input->tensors, error);
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
+        const attn_output *from = tensors_at(&given, t);
+        attn_output *slot = tensors_slot(&input->tensors, t);
+        if (!from->data && tensors_reads(&input->tensors, input->problem.op, t)) *slot = (attn_output){0};
+        if (!from->data) continue;
+        slot->data = from->data;
+        if (from->dtype) slot->dtype = from->dtype;
+        if (from->stride[3]) memcpy(slot->stride, from->stride, sizeof slot->stride);
+    }
+    if (input->spec.shape.dim_v == 0) input->tensors.o.data = ATTN_EMPTY;
+    return status;
 }
 
 /* ---- the whole ---- */
 
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
 {
-    *input = (attention_input){.spec = settings->spec, .args.struct_size = sizeof input->args};
+    *input = (attention_input){.spec = settings->spec, .call.struct_size = sizeof input->call};
     attn_status status = input_find(input, path, settings, value, error);
     if (status == ATTN_OK) status = read_shape(input, error);
     if (status == ATTN_OK) status = read_types(input, settings->has_dtype, error);
@@ -179,20 +210,13 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status == ATTN_OK) status = input_read_gradients(input, error);
     if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_apart(input, error);
     if (status != ATTN_OK) return status;
-    problem_spec plain = input->spec;
-    plain.rope = 0; /* rotated queries and keys are what the problem has */
-    status = problem_build(&plain, &input->problem, error);
+    set_data(input, settings->has_dtype);
+    status = build(input, error);
     if (status == ATTN_OK) status = problem_check(&input->spec, error);
     if (status != ATTN_OK) return failure_about(error, input->path);
-    if (input->used[ROLE_MASK].tensor) input->problem.mask.mask.dtype = input->used[ROLE_MASK].tensor->dtype;
-    if (input->used[ROLE_BIAS].tensor) input->problem.bias.bias.dtype = input->used[ROLE_BIAS].tensor->dtype;
-    if (input->used[ROLE_W].tensor) input->problem.score.w.dtype = input->used[ROLE_W].tensor->dtype;
-    if (input->used[ROLE_BLOCKS].tensor) input->problem.mask.blocks.dtype = input->used[ROLE_BLOCKS].tensor->dtype;
-    set_data(input, settings->has_dtype);
     if (input->begins_q) input_lay_apart(input);
-    input->args.dropout_seed = input->spec.seed;
-    input_lay_keep(input);
-    input_lay_tangents(input);
+    input->call.dropout_seed = input->spec.seed;
+    input->tensors.call = &input->call;
     if (input->spec.packed) input_lay_packed(input);
     status = input_rotate(input, settings, error);
     if (status != ATTN_OK) return status;
@@ -204,6 +228,6 @@ attn_status input_load(attention_input *input, const char *path, const input_set
 void input_free(attention_input *input)
 {
     for (int k = 0; k < input->owned_count; k++) free(input->owned[k]);
-    for (int r = 0; r < ROLES; r++) attn_tensors_destroy(input->single[r]);
-    attn_tensors_destroy(input->file);
+    for (int r = 0; r < ROLES; r++) attn_archive_destroy(input->single[r]);
+    attn_archive_destroy(input->file);
 }

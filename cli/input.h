@@ -14,17 +14,18 @@
 
 /* One tensor that is used. */
 typedef struct input_tensor {
-    const char *path;          /* of the file that it is in */
-    const attn_tensor *tensor; /* as it is there; NULL: the role is not used */
+    const char *path;                  /* of the file that it is in */
+    const attn_archive_tensor *tensor; /* as it is there; NULL: the role is not used */
 } input_tensor;
 
 typedef struct attention_input {
     const char *path;   /* for messages: the input file, or that of the queries */
-    attn_tensors *file; /* the input file; NULL where every tensor is a .npy file of its own */
+    attn_archive *file; /* the input file; NULL where every tensor is a .npy file of its own */
     input_tensor used[ROLES];
     problem_spec spec; /* as the tensors and flags say */
     attn_problem problem;
-    attn_args args;                            /* inputs; the outputs are NULL */
+    attn_tensors tensors;                      /* inputs; outputs that there are to be are ATTN_LATER */
+    attn_call call;                            /* that tensors point to */
     int64_t total_q, total_kv;                 /* tokens of the tensors, which hold all packed sequences one behind the other */
     const int64_t *begins_q, *begins_kv;       /* where packed sequences began that are batch entries now; NULL: there are none */
     attn_rope rope;                            /* of --rope: q and k are rotated copies */
@@ -33,7 +34,7 @@ typedef struct attention_input {
     int leading; /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
-    attn_tensors *single[ROLES]; /* .npy files */
+    attn_archive *single[ROLES]; /* .npy files */
     void *owned[48];             /* converted copies */
     int owned_count;
 } attention_input;
@@ -48,20 +49,23 @@ enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 void input_free(attention_input *input);
 
-/* With --rope: the gradients of q and k from those of their rotated copies, in place; problem has their layouts. */
-attn_status input_rotate_back(const attention_input *input, const attn_problem *problem, const attn_args *args, attn_error *error);
+/* With --rope: the gradients of q and k from those of their rotated copies, in place. */
+attn_status input_rotate_back(const attention_input *input, const attn_tensors *tensors, attn_error *error);
 
 /* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
-int input_integer(const attn_tensor *t, int64_t k, int64_t *value);
+int input_integer(const attn_archive_tensor *t, int64_t k, int64_t *value);
 
 /* "[6, 12, 14, 32]" */
 enum { SHAPE_TEXT = 200 };
 const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape);
 
-/* Shapes of outputs in the file: that of q with another width, or what leads and [head, query]. */
-typedef enum output_axes { OUTPUT_LIKE_Q, OUTPUT_BY_ROW } output_axes;
-/* Returns the rank. */
-int input_output_shape(const attention_input *input, output_axes axes, int64_t width, int64_t shape[ATTN_MAX_RANK]);
+/* The shape in a file of tensor t, which the library has as `size` [batch, head, token, channel]: that of q with another width, or
+ * what leads and [head, token], with a last axis where the table has one.  Packed: [head, token, ...] of all sequences.  Returns
+ * the rank. */
+int input_file_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK]);
+
+/* Strides of packed tensors in memory as files have them, for all tensors that are there. */
+void input_lay_packed(attention_input *input);
 
 /* Which entry of an array of this shape, whose axes may have size 1, belongs to batch entry b. */
 int64_t input_entry_of(const attention_input *input, int rank, const int64_t *shape, int64_t b);

@@ -18,19 +18,19 @@ static const int64_t *lengths_of(attention_input *input, const int64_t *begins)
 
 attn_status input_set_apart(attention_input *input, attn_error *error)
 {
-    const input_tensor *k = &input->used[ROLE_K], *lengths = &input->used[ROLE_LENGTHS_Q];
-    if (!lengths->tensor) lengths = &input->used[ROLE_LENGTHS_KV];
+    const input_tensor *k = &input->used[TENSOR(k)], *lengths = &input->used[TENSOR(lengths_q)];
+    if (!lengths->tensor) lengths = &input->used[TENSOR(lengths_kv)];
     if (lengths->tensor)
         return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s': packed sequences have their lengths from cu_seqlens",
                        lengths->path, lengths->tensor->name);
     if (k->tensor->dtype == ATTN_I8)
         return failure(error, ATTN_ERR_UNSUPPORTED, "%.60s: tensor '%.30s': packed keys of i8 are for attn run only", k->path,
                        k->tensor->name);
-    input->begins_q = input->args.cu_seqlens_q;
-    input->begins_kv = input->args.cu_seqlens_kv;
-    input->args.cu_seqlens_q = input->args.cu_seqlens_kv = NULL;
-    input->args.lengths_q = lengths_of(input, input->begins_q);
-    input->args.lengths_kv = lengths_of(input, input->begins_kv);
+    input->begins_q = input->tensors.cu_seqlens_q.data;
+    input->begins_kv = input->tensors.cu_seqlens_kv.data;
+    input->tensors.cu_seqlens_q = input->tensors.cu_seqlens_kv = (attn_input){0};
+    input_give(input, TENSOR(lengths_q), lengths_of(input, input->begins_q), ATTN_I64);
+    input_give(input, TENSOR(lengths_kv), lengths_of(input, input->begins_kv), ATTN_I64);
     input->spec.packed = 0;
     input->spec.lengths = SPEC_LENGTHS_BOTH;
     return ATTN_OK;
@@ -56,8 +56,9 @@ static const void *lay_apart(attention_input *input, const void *packed, const i
 void input_lay_apart(attention_input *input)
 {
     const attn_shape *s = &input->spec.shape;
-    const size_t row_q = (size_t)s->dim_qk * attn_dtype_size(input->problem.q.dtype);
-    const size_t row_k = (size_t)problem_dim_k(&input->problem) * attn_dtype_size(input->problem.k.dtype);
-    input->args.q = lay_apart(input, input->args.q, input->begins_q, s->heads_q, input->total_q, s->len_q, row_q);
-    input->args.k = lay_apart(input, input->args.k, input->begins_kv, s->heads_kv, input->total_kv, s->len_kv, row_k);
+    const size_t row_q = (size_t)s->dim_qk * attn_dtype_size(input->tensors.q.dtype);
+    const size_t row_k = (size_t)problem_dim_k(&input->problem) * attn_dtype_size(input->tensors.k.dtype);
+    input->tensors.q.data = lay_apart(input, input->tensors.q.data, input->begins_q, s->heads_q, input->total_q, s->len_q, row_q);
+    input->tensors.k.data =
+        lay_apart(input, input->tensors.k.data, input->begins_kv, s->heads_kv, input->total_kv, s->len_kv, row_k);
 }

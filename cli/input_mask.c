@@ -40,11 +40,10 @@ int64_t input_entry_of(const attention_input *input, int rank, const int64_t *sh
 
 /* Fills the axes of size 1 and the pointer; copies where some leading axes broadcast and others do not, for which strides have no
  * word. */
-static attn_status read_pairs(attention_input *input, tensor_role r, const int64_t want[4], const char *axes, int *one,
-                              const void **data, attn_error *error)
+static attn_status read_pairs(attention_input *input, int r, const int64_t want[4], const char *axes, int *one, attn_error *error)
 {
     const input_tensor *used = &input->used[r];
-    const attn_tensor *t = used->tensor;
+    const attn_archive_tensor *t = used->tensor;
     const attn_shape *s = &input->spec.shape;
     int64_t have[4] = {1, 1, 1, 1};
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
@@ -60,14 +59,14 @@ static attn_status read_pairs(attention_input *input, tensor_role r, const int64
     int64_t entries = 1;
     for (int a = 0; a < leading; a++) entries *= t->shape[a];
     have[0] = full ? s->batch : entries == 1 ? 1 : s->batch;
-    *data = t->data;
+    input_give(input, r, t->data, t->dtype);
     if (!full && entries != 1) {
         size_t slice = s->batch && entries ? t->bytes / (size_t)entries : 0;
         char *copy = input_own(input, s->batch, slice ? slice : 1);
         for (int64_t b = 0; b < s->batch && slice; b++)
             memcpy(copy + (size_t)b * slice, (const char *)t->data + (size_t)input_entry_of(input, leading, t->shape, b) * slice,
                    slice);
-        *data = copy;
+        input_give(input, r, copy, t->dtype);
     }
     *one = 0;
     for (int axis = 0; axis < 4; axis++)
@@ -76,7 +75,7 @@ static attn_status read_pairs(attention_input *input, tensor_role r, const int64
 }
 
 /* The share of zeros, to four digits: it only serves the problem string. */
-static double dropped_share(const attn_tensor *t)
+static double dropped_share(const attn_archive_tensor *t)
 {
     const unsigned char *bytes = t->data;
     size_t zeros = 0;
@@ -95,7 +94,7 @@ static attn_status check_keep(const input_tensor *t, attn_error *error)
 
 static attn_status read_blocks(attention_input *input, attn_error *error)
 {
-    const input_tensor *blocks = &input->used[ROLE_BLOCKS];
+    const input_tensor *blocks = &input->used[TENSOR(block_mask)];
     const attn_shape *s = &input->spec.shape;
     if (!blocks->tensor && input->spec.block)
         return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --block needs a tensor 'blocks' (1 = keep); --blocks=NAME chooses another",
@@ -110,57 +109,59 @@ static attn_status read_blocks(attention_input *input, attn_error *error)
                              problem_blocks(s->len_kv, input->spec.block_kv)};
     attn_status status = check_keep(blocks, error);
     if (status == ATTN_OK)
-        status = read_pairs(input, ROLE_BLOCKS, want, "(batch, head, query block, key block)", &input->spec.block_one,
-                            &input->args.blocks, error);
+        status =
+            read_pairs(input, TENSOR(block_mask), want, "(batch, head, query block, key block)", &input->spec.block_one, error);
     input->spec.block_drop = dropped_share(blocks->tensor);
     return status;
 }
 
 void input_block_rows(attention_input *input)
 {
-    attn_mask *m = &input->problem.mask;
-    const int64_t len_q = input->problem.shape.len_q, keys = problem_blocks(input->problem.shape.len_kv, m->block_kv);
-    const int64_t batch = m->blocks.stride[0] == ATTN_BROADCAST ? 1 : input->problem.shape.batch;
-    const int64_t heads = m->blocks.stride[1] == ATTN_BROADCAST ? 1 : input->problem.shape.heads_q;
-    int64_t old[4];
-    for (int axis = 0; axis < 4; axis++) old[axis] = m->blocks.stride[axis] == ATTN_BROADCAST ? 0 : m->blocks.stride[axis];
-    const unsigned char *from = input->args.blocks;
-    unsigned char *rows = input_own(input, batch * heads, (size_t)(len_q * keys > 0 ? len_q * keys : 1)), *to = rows;
-    for (int64_t b = 0; b < batch; b++)
-        for (int64_t h = 0; h < heads; h++)
+    attn_problem *p = &input->problem;
+    const attn_output *blocks = tensors_at(&input->tensors, TENSOR(block_mask));
+    int64_t shape[4], extent[4], stride[4];
+    tensors_extent(p, &input->tensors, TENSOR(block_mask), extent);
+    tensors_strides(p, &input->tensors, TENSOR(block_mask), stride);
+    tensors_shape(p, &input->tensors, TENSOR(block_mask), shape);
+    const int64_t block_q = p->mask.block_q, len_q = p->shape.len_q, count = extent[0] * extent[1] * len_q * shape[3];
+    const unsigned char *from = blocks->data;
+    unsigned char *rows = input_own(input, count > 0 ? count : 1, 1), *to = rows;
+    for (int64_t b = 0; b < extent[0]; b++)
+        for (int64_t h = 0; h < extent[1]; h++)
             for (int64_t i = 0; i < len_q; i++)
-                for (int64_t j = 0; j < keys; j++) *to++ = from[b * old[0] + h * old[1] + i / m->block_q * old[2] + j * old[3]];
-    const int64_t stride[4] = {batch == 1 ? ATTN_BROADCAST : heads * len_q * keys, heads == 1 ? ATTN_BROADCAST : len_q * keys, keys,
-                               1};
-    memcpy(m->blocks.stride, stride, sizeof stride);
-    m->block_q = 1;
-    input->args.blocks = rows;
+                for (int64_t j = 0; j < shape[3]; j++)
+                    *to++ = from[b * stride[0] + h * stride[1] + i / block_q * stride[2] + j * stride[3]];
+    p->mask.block_q = 1;
+    shape[2] = len_q;
+    input_give(input, TENSOR(block_mask), rows, blocks->dtype);
+    (void)tensors_lay(tensors_slot(&input->tensors, TENSOR(block_mask)), shape, (const int[4]){0, 1, 2, 3},
+                      (extent[0] == 1) | (extent[1] == 1) << 1);
 }
 
 attn_status input_read_masks(attention_input *input, attn_error *error)
 {
-    const input_tensor *mask = &input->used[ROLE_MASK], *bias = &input->used[ROLE_BIAS];
+    const input_tensor *mask = &input->used[TENSOR(mask)], *bias = &input->used[TENSOR(bias)];
     const attn_shape *s = &input->spec.shape;
     const int64_t want[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
     attn_status status = read_blocks(input, error);
     if (mask->tensor && status == ATTN_OK) {
         status = check_keep(mask, error);
-        if (status == ATTN_OK)
-            status = read_pairs(input, ROLE_MASK, want, pair_axes, &input->spec.mask_one, &input->args.mask, error);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(mask), want, pair_axes, &input->spec.mask_one, error);
         input->spec.mask = 1;
         input->spec.mask_drop = dropped_share(mask->tensor);
     }
     if (bias->tensor && status == ATTN_OK) {
         status = input_check_float(bias, error);
-        if (status == ATTN_OK)
-            status = read_pairs(input, ROLE_BIAS, want, pair_axes, &input->spec.bias_one, &input->args.bias, error);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(bias), want, pair_axes, &input->spec.bias_one, error);
         input->spec.bias = 1;
     }
-    const input_tensor *keep = &input->used[ROLE_DROPOUT_KEEP], *tangent = &input->used[ROLE_TAN_BIAS];
+    const input_tensor *keep = &input->used[TENSOR(dropout_given)], *tangent = &input->used[TENSOR(tan_bias)];
     if (keep->tensor && status == ATTN_OK) {
         status = check_keep(keep, error);
-        if (status == ATTN_OK)
-            status = read_pairs(input, ROLE_DROPOUT_KEEP, want, pair_axes, &input->keep_one, &input->args.dropout_given, error);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(dropout_given), want, pair_axes, &input->keep_one, error);
+        if (status == ATTN_OK) /* no word asks for it */
+            (void)tensors_lay(tensors_slot(&input->tensors, TENSOR(dropout_given)), want, (const int[4]){0, 1, 2, 3},
+                              input->keep_one);
     }
     if (tangent->tensor && status == ATTN_OK) {
         int one;
@@ -172,31 +173,14 @@ attn_status input_read_masks(attention_input *input, attn_error *error)
                                   memcmp(tangent->tensor->shape, bias->tensor->shape, sizeof bias->tensor->shape) != 0))
             status = input_misfit(tangent, bias, error, "axes of a tangent and of its bias: %" PRId64 " and %" PRId64,
                                   tangent->tensor->rank, bias->tensor->rank);
-        if (status == ATTN_OK) status = read_pairs(input, ROLE_TAN_BIAS, want, pair_axes, &one, &input->args.tan_bias, error);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(tan_bias), want, pair_axes, &one, error);
     }
     return status;
 }
 
-void input_lay_keep(attention_input *input)
-{
-    const attn_tensor *keep = input->used[ROLE_DROPOUT_KEEP].tensor;
-    const attn_shape *s = &input->problem.shape;
-    const int64_t size[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
-    attn_dropout *dropout = &input->problem.dropout;
-    int64_t step = 1;
-    if (!keep) return;
-    dropout->given = 1;
-    dropout->given_layout.dtype = keep->dtype;
-    for (int axis = 3; axis >= 0; axis--) {
-        const int broadcast = input->keep_one >> axis & 1;
-        dropout->given_layout.stride[axis] = broadcast ? ATTN_BROADCAST : step;
-        if (!broadcast) step *= size[axis];
-    }
-}
-
 /* ---- lengths and offsets ---- */
 
-int input_integer(const attn_tensor *t, int64_t k, int64_t *value)
+int input_integer(const attn_archive_tensor *t, int64_t k, int64_t *value)
 {
     switch (t->dtype) {
     case ATTN_I64:
@@ -212,10 +196,10 @@ int input_integer(const attn_tensor *t, int64_t k, int64_t *value)
 }
 
 /* One number for each batch entry, as i64. */
-static attn_status read_index(attention_input *input, tensor_role r, const void **data, attn_error *error)
+static attn_status read_index(attention_input *input, int r, attn_error *error)
 {
     const input_tensor *used = &input->used[r];
-    const attn_tensor *t = used->tensor;
+    const attn_archive_tensor *t = used->tensor;
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
     int full;
     attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i64", error);
@@ -227,24 +211,24 @@ static attn_status read_index(attention_input *input, tensor_role r, const void 
     for (int64_t b = 0; b < input->spec.shape.batch; b++)
         if (!input_integer(t, input_entry_of(input, t->rank, t->shape, b), &index[b]))
             return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s': a number beyond 2^63", used->path, t->name);
-    *data = index;
+    input_give(input, r, index, ATTN_I64);
     return ATTN_OK;
 }
 
 attn_status input_read_indices(attention_input *input, attn_error *error)
 {
     attn_status status = ATTN_OK;
-    int q = input->used[ROLE_LENGTHS_Q].tensor != NULL, kv = input->used[ROLE_LENGTHS_KV].tensor != NULL;
-    if (q) status = read_index(input, ROLE_LENGTHS_Q, &input->args.lengths_q, error);
-    if (kv && status == ATTN_OK) status = read_index(input, ROLE_LENGTHS_KV, &input->args.lengths_kv, error);
+    int q = input->used[TENSOR(lengths_q)].tensor != NULL, kv = input->used[TENSOR(lengths_kv)].tensor != NULL;
+    if (q) status = read_index(input, TENSOR(lengths_q), error);
+    if (kv && status == ATTN_OK) status = read_index(input, TENSOR(lengths_kv), error);
     input->spec.lengths = q && kv ? SPEC_LENGTHS_BOTH : q ? SPEC_LENGTHS_Q : kv ? SPEC_LENGTHS_KV : SPEC_LENGTHS_NONE;
-    if (input->used[ROLE_OFFSET].tensor && status == ATTN_OK) {
+    if (input->used[TENSOR(offset_q)].tensor && status == ATTN_OK) {
         input->spec.offset_kind = SPEC_OFFSET_EACH;
-        status = read_index(input, ROLE_OFFSET, &input->args.offset, error);
+        status = read_index(input, TENSOR(offset_q), error);
     } else if (input->spec.offset_kind == SPEC_OFFSET_VALUE && status == ATTN_OK) {
         int64_t *offset = input_own(input, input->spec.shape.batch, sizeof *offset);
         for (int64_t b = 0; b < input->spec.shape.batch; b++) offset[b] = input->spec.offset;
-        input->args.offset = offset;
+        input_give(input, TENSOR(offset_q), offset, ATTN_I64);
     }
     return status;
 }

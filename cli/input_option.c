@@ -18,11 +18,10 @@ attn_dtype input_compute_dtype(const attention_input *input)
 /* ---- packed sequences ---- */
 
 /* Where the sequences begin, as i64, and the length of the longest of them. */
-static attn_status read_begins(attention_input *input, tensor_role r, int64_t total, const void **data, int64_t *longest,
-                               attn_error *error)
+static attn_status read_begins(attention_input *input, int r, int64_t total, int64_t *longest, attn_error *error)
 {
     const input_tensor *used = &input->used[r];
-    const attn_tensor *t = used->tensor;
+    const attn_archive_tensor *t = used->tensor;
     char shape[SHAPE_TEXT];
     attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i32", error);
     if (status != ATTN_OK) return status;
@@ -40,14 +39,14 @@ static attn_status read_begins(attention_input *input, tensor_role r, int64_t to
         if (begin[b] - last > *longest) *longest = begin[b] - last;
         last = begin[b];
     }
-    *data = begin;
+    input_give(input, r, begin, ATTN_I64);
     return ATTN_OK;
 }
 
 /* From the tokens of all sequences to a batch of them, as long as the longest. */
 attn_status input_read_packed(attention_input *input, attn_error *error)
 {
-    const input_tensor *q = &input->used[ROLE_CU_SEQLENS_Q], *kv = &input->used[ROLE_CU_SEQLENS_KV];
+    const input_tensor *q = &input->used[TENSOR(cu_seqlens_q)], *kv = &input->used[TENSOR(cu_seqlens_kv)];
     const input_tensor *one = q->tensor ? q : kv;
     attn_shape *s = &input->spec.shape;
     if (!one->tensor) return ATTN_OK;
@@ -60,10 +59,9 @@ attn_status input_read_packed(attention_input *input, attn_error *error)
         return failure(error, ATTN_ERR_SHAPE,
                        "%.60s: tensor '%.30s' has %d axes; packed sequences are [head, token, channel], or "
                        "with --layout=bshd [token, head, channel]",
-                       input->used[ROLE_Q].path, input->used[ROLE_Q].tensor->name, input->used[ROLE_Q].tensor->rank);
-    attn_status status = read_begins(input, ROLE_CU_SEQLENS_Q, input->total_q, &input->args.cu_seqlens_q, &s->len_q, error);
-    if (status == ATTN_OK)
-        status = read_begins(input, ROLE_CU_SEQLENS_KV, input->total_kv, &input->args.cu_seqlens_kv, &s->len_kv, error);
+                       input->used[TENSOR(q)].path, input->used[TENSOR(q)].tensor->name, input->used[TENSOR(q)].tensor->rank);
+    attn_status status = read_begins(input, TENSOR(cu_seqlens_q), input->total_q, &s->len_q, error);
+    if (status == ATTN_OK) status = read_begins(input, TENSOR(cu_seqlens_kv), input->total_kv, &s->len_kv, error);
     if (status != ATTN_OK) return status;
     if (q->tensor->shape[0] != kv->tensor->shape[0])
         return input_misfit(kv, q, error, "%" PRId64 " and %" PRId64 " sequences", kv->tensor->shape[0] - 1,
@@ -76,42 +74,22 @@ attn_status input_read_packed(attention_input *input, attn_error *error)
 
 void input_lay_packed(attention_input *input)
 {
-    attn_problem *p = &input->problem;
-    const attn_shape *s = &p->shape;
-    const int64_t q = input->total_q, kv = input->total_kv, dim_k = problem_dim_k(p);
-    const struct {
-        attn_layout *layout;
-        int64_t heads, tokens, width;
-    } tensors[] = {{&p->q, s->heads_q, q, s->dim_qk},
-                   {&p->k, s->heads_kv, kv, dim_k},
-                   {&p->v, s->heads_kv, kv, s->dim_v},
-                   {&p->o, s->heads_q, q, s->dim_v},
-                   {&p->gradients.grad_o, s->heads_q, q, s->dim_v},
-                   {&p->gradients.grad_q, s->heads_q, q, s->dim_qk},
-                   {&p->gradients.grad_k, s->heads_kv, kv, dim_k},
-                   {&p->gradients.grad_v, s->heads_kv, kv, s->dim_v},
-                   {&p->tangents.tan_q, s->heads_q, q, s->dim_qk},
-                   {&p->tangents.tan_k, s->heads_kv, kv, dim_k},
-                   {&p->tangents.tan_v, s->heads_kv, kv, s->dim_v},
-                   {&p->tangents.tan_o, s->heads_q, q, s->dim_v},
-                   {&p->second.second_grad_o, s->heads_q, q, s->dim_v},
-                   {&p->second.second_q, s->heads_q, q, s->dim_qk},
-                   {&p->second.second_k, s->heads_kv, kv, dim_k},
-                   {&p->second.second_v, s->heads_kv, kv, s->dim_v}};
-    for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
-        const int by_token = input->spec.order == SPEC_BSHD;
-        int64_t *stride = tensors[t].layout->stride;
-        stride[0] = 0;
-        stride[1] = by_token ? tensors[t].width : tensors[t].tokens * tensors[t].width;
-        stride[2] = by_token ? tensors[t].heads * tensors[t].width : tensors[t].width;
-        stride[3] = 1;
+    static const int by_head[4] = {0, 1, 2, 3}, by_token[4] = {0, 2, 1, 3};
+    for (int t = 0; t < TENSORS; t++) {
+        const int rows = tensors_about(t)->axes[3] == ATTN_AXIS_ONE || tensors_about(t)->axes[3] == ATTN_AXIS_TOPK;
+        int64_t shape[4];
+        if (!tensors_has(&input->tensors, t) || !tensors_packs(t)) continue;
+        tensors_shape(&input->problem, &input->tensors, t, shape);
+        shape[0] = 1;
+        shape[2] = tensors_of_keys(t) ? input->total_kv : input->total_q;
+        (void)tensors_lay(tensors_slot(&input->tensors, t), shape, input->spec.order == SPEC_BSHD && !rows ? by_token : by_head, 1);
     }
 }
 
 /* ---- numbers of each head ---- */
 
 /* 1 if one axis has `count` elements and the others have one. */
-static int is_vector(const attn_tensor *t, int64_t count)
+static int is_vector(const attn_archive_tensor *t, int64_t count)
 {
     int64_t all = 1, found = 0;
     for (int axis = 0; axis < t->rank; axis++) {
@@ -121,10 +99,10 @@ static int is_vector(const attn_tensor *t, int64_t count)
     return found && all == count;
 }
 
-static attn_status read_head_numbers(attention_input *input, tensor_role r, int *by_batch, const void **data, attn_error *error)
+static attn_status read_head_numbers(attention_input *input, int r, int *by_batch, attn_error *error)
 {
     const input_tensor *used = &input->used[r];
-    const attn_tensor *t = used->tensor;
+    const attn_archive_tensor *t = used->tensor;
     const int64_t heads = input->spec.shape.heads_q;
     char shape[SHAPE_TEXT], one[SHAPE_TEXT], both[SHAPE_TEXT + 40] = "";
     attn_status status = input_check_float(used, error);
@@ -140,7 +118,7 @@ static attn_status read_head_numbers(attention_input *input, tensor_role r, int 
                        used->path, t->name, shape_text(shape, t->rank, t->shape), heads, both);
     }
     if (by_batch) *by_batch = !is_vector(t, heads) || (is_full && input->leading > 0);
-    *data = input_convert(input, t, input_compute_dtype(input));
+    input_give_as(input, r, input_compute_dtype(input));
     return ATTN_OK;
 }
 
@@ -167,66 +145,66 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
 {
     problem_spec *spec = &input->spec;
     attn_status status = ATTN_OK;
-    if (input->used[ROLE_SLOPES].tensor) {
+    if (input->used[TENSOR(alibi_slopes)].tensor) {
         int by_batch = 0;
-        status = read_head_numbers(input, ROLE_SLOPES, &by_batch, &input->args.slopes, error);
+        status = read_head_numbers(input, TENSOR(alibi_slopes), &by_batch, error);
         spec->alibi = by_batch ? SPEC_ALIBI_BATCH_HEAD : SPEC_ALIBI_HEAD;
     } else if (spec->alibi) {
-        input->args.slopes = published_slopes(input);
+        input_give(input, TENSOR(alibi_slopes), published_slopes(input), input_compute_dtype(input));
     }
-    if (status == ATTN_OK && input->used[ROLE_SINK].tensor) {
+    if (status == ATTN_OK && input->used[TENSOR(sink)].tensor) {
         spec->sink = 1;
-        status = read_head_numbers(input, ROLE_SINK, NULL, &input->args.sink, error);
+        status = read_head_numbers(input, TENSOR(sink), NULL, error);
     }
-    if (status == ATTN_OK && input->used[ROLE_SCALE].tensor) {
+    if (status == ATTN_OK && input->used[TENSOR(scale)].tensor) {
         spec->scale_heads = 1;
         spec->has_scale = 0;
-        status = read_head_numbers(input, ROLE_SCALE, NULL, &input->args.scale, error);
+        status = read_head_numbers(input, TENSOR(scale), NULL, error);
     }
     return status;
 }
 
 /* ---- gradients ---- */
 
+/* In the shape of o or lse. */
+static attn_status read_flow(attention_input *input, int t, int64_t width, attn_dtype dtype, attn_error *error)
+{
+    const attn_shape *s = &input->spec.shape;
+    const int64_t size[4] = {s->batch, s->heads_q, s->len_q, width};
+    int64_t shape[ATTN_MAX_RANK];
+    const int rank = input_file_shape(input, t, size, shape);
+    attn_status status = input_check_shape(&input->used[t], rank, shape, error);
+    if (status == ATTN_OK) input_give_as(input, t, dtype);
+    return status;
+}
+
 static attn_status read_gradients(attention_input *input, attn_error *error)
 {
-    const input_tensor *grad_o = &input->used[ROLE_DO], *grad_lse = &input->used[ROLE_DLSE];
     problem_spec *spec = &input->spec;
-    int64_t shape[ATTN_MAX_RANK];
-    int rank = input_output_shape(input, OUTPUT_LIKE_Q, spec->shape.dim_v, shape);
-    attn_status status = input_check_shape(grad_o, rank, shape, error);
+    spec->dlse = input->used[TENSOR(grad_lse)].tensor != NULL;
+    attn_status status = read_flow(input, TENSOR(grad_o), spec->shape.dim_v, problem_dtype(spec), error);
+    if (status == ATTN_OK && spec->dlse) status = read_flow(input, TENSOR(grad_lse), 1, input_compute_dtype(input), error);
     if (status != ATTN_OK) return status;
-    input->args.grad_o = input_convert(input, grad_o->tensor, problem_dtype(spec));
-    if (grad_lse->tensor) {
-        rank = input_output_shape(input, OUTPUT_BY_ROW, 0, shape);
-        status = input_check_shape(grad_lse, rank, shape, error);
-        if (status != ATTN_OK) return status;
-        input->args.grad_lse = input_convert(input, grad_lse->tensor, input_compute_dtype(input));
-        spec->dlse = 1;
-    }
     if (spec->op != SPEC_BACKWARD) return ATTN_OK;
-    spec->dbias = input->used[ROLE_BIAS].tensor != NULL;
-    spec->dslopes = input->used[ROLE_SLOPES].tensor != NULL;
+    spec->dbias = input->used[TENSOR(bias)].tensor != NULL;
+    spec->dslopes = input->used[TENSOR(alibi_slopes)].tensor != NULL;
     spec->drel = spec->rel[0] != 0;
-    spec->dtable = input->used[ROLE_BIAS_TABLE].tensor != NULL;
-    spec->dsink = input->used[ROLE_SINK].tensor != NULL;
-    spec->dscale = input->used[ROLE_SCALE].tensor != NULL;
+    spec->dtable = input->used[TENSOR(bias_table)].tensor != NULL;
+    spec->dsink = input->used[TENSOR(sink)].tensor != NULL;
+    spec->dscale = input->used[TENSOR(scale)].tensor != NULL;
     return ATTN_OK;
 }
 
 /* Of q, k and v, in the shapes of these; that of the bias is read with the masks. */
 static attn_status read_tangents(attention_input *input, attn_error *error)
 {
-    static const tensor_role of[][2] = {{ROLE_TAN_Q, ROLE_Q}, {ROLE_TAN_K, ROLE_K}, {ROLE_TAN_V, ROLE_V}};
-    const void **data[] = {&input->args.tan_q, &input->args.tan_k, &input->args.tan_v};
-    int given = input->used[ROLE_TAN_BIAS].tensor != NULL;
-    for (int t = 0; t < 3; t++) {
-        const input_tensor *tangent = &input->used[of[t][0]];
-        const attn_tensor *like = input->used[of[t][1]].tensor;
-        if (!tangent->tensor) continue;
-        attn_status status = input_check_shape(tangent, like->rank, like->shape, error);
+    int given = input->used[TENSOR(tan_bias)].tensor != NULL;
+    for (int t = TENSOR(tan_q); t <= TENSOR(tan_v); t++) {
+        const attn_archive_tensor *like = input->used[tensors_about(t)->gradient_of].tensor;
+        if (!input->used[t].tensor) continue;
+        attn_status status = input_check_shape(&input->used[t], like->rank, like->shape, error);
         if (status != ATTN_OK) return status;
-        *data[t] = input_convert(input, tangent->tensor, problem_dtype(&input->spec));
+        input_give_as(input, t, problem_dtype(&input->spec));
         given = 1;
     }
     if (given) return ATTN_OK;
@@ -237,34 +215,25 @@ static attn_status read_tangents(attention_input *input, attn_error *error)
 attn_status input_read_gradients(attention_input *input, attn_error *error)
 {
     attn_status status = ATTN_OK;
-    if (role_used_by(ROLE_DO, input->spec.op)) status = read_gradients(input, error);
-    if (status == ATTN_OK && role_used_by(ROLE_TAN_Q, input->spec.op)) status = read_tangents(input, error);
+    if (role_used_by(TENSOR(grad_o), input->spec.op)) status = read_gradients(input, error);
+    if (status == ATTN_OK && role_used_by(TENSOR(tan_q), input->spec.op)) status = read_tangents(input, error);
     return status;
 }
 
-void input_lay_tangents(attention_input *input)
+int input_file_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK])
 {
-    attn_tangents *t = &input->problem.tangents;
-    if (!role_used_by(ROLE_TAN_Q, input->spec.op)) return;
-    t->q = input->args.tan_q != NULL;
-    t->k = input->args.tan_k != NULL;
-    t->v = input->args.tan_v != NULL;
-    t->bias = input->args.tan_bias != NULL;
-    t->tan_q.dtype = t->tan_k.dtype = t->tan_v.dtype = problem_dtype(&input->spec);
-    if (!t->bias) return;
-    t->tan_bias = input->problem.bias.bias;
-    t->tan_bias.dtype = input->used[ROLE_TAN_BIAS].tensor->dtype;
-}
-
-int input_output_shape(const attention_input *input, output_axes axes, int64_t width, int64_t shape[ATTN_MAX_RANK])
-{
-    const attn_tensor *q = input->used[ROLE_Q].tensor;
-    const attn_shape *s = &input->spec.shape;
+    const attn_archive_tensor *q = input->used[TENSOR(q)].tensor;
+    const attn_axis last = tensors_about(t)->axes[3];
+    const int packs = tensors_packs(t), like_q = packs && last != ATTN_AXIS_ONE && last != ATTN_AXIS_TOPK;
     int rank = q->rank;
     memcpy(shape, q->shape, sizeof q->shape);
-    shape[rank - 1] = width;
-    if (axes == OUTPUT_LIKE_Q) return rank;
-    if (rank > 2) shape[rank - 3] = s->heads_q; /* [head, query, ...] in both layouts */
-    shape[rank - 2] = input->total_q;
-    return rank - 1;
+    if (input->spec.packed && !packs) { /* weights and scores keep the axis of the batch */
+        rank = 4;
+        shape[0] = size[0];
+    }
+    shape[rank - 1] = size[3];
+    if (like_q) return rank;
+    if (rank > 2) shape[rank - 3] = size[1]; /* [head, query, ...] in both layouts */
+    shape[rank - 2] = !input->spec.packed || !packs ? size[2] : tensors_of_keys(t) ? input->total_kv : input->total_q;
+    return last == ATTN_AXIS_ONE ? rank - 1 : rank;
 }

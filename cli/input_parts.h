@@ -6,6 +6,9 @@
 
 #include "input.h"
 
+/* Puts data of this type, or of the natural one (0), into the slot of a tensor; from a file, converted to it. */
+void input_give(attention_input *input, int t, const void *data, attn_dtype dtype);
+void input_give_as(attention_input *input, int t, attn_dtype dtype);
 /* Memory that input_free frees. */
 void *input_own(attention_input *input, int64_t count, size_t size);
 
@@ -21,12 +24,12 @@ attn_status input_check_shape(const input_tensor *t, int rank, const int64_t *wa
 attn_dtype input_compute_dtype(const attention_input *input);
 
 /* The data of a tensor in the type that is wanted: a copy where it is stored in another. */
-const void *input_convert(attention_input *input, const attn_tensor *t, attn_dtype dtype);
+const void *input_convert(attention_input *input, const attn_archive_tensor *t, attn_dtype dtype);
 
 /* k or v: of a float type, or i8 with its scales. */
-attn_status input_check_whole(const attention_input *input, tensor_role r, attn_error *error);
-/* Its data, and with i8 its scales in input->args; has_dtype: converted to that of the problem, quantised for int8. */
-const void *input_rows(attention_input *input, tensor_role r, int has_dtype, attn_dtype *dtype);
+attn_status input_check_whole(const attention_input *input, int r, attn_error *error);
+/* Its data, and with i8 its scales; has_dtype: converted to that of the problem, quantised for int8. */
+void input_rows(attention_input *input, int r, int has_dtype);
 /* The layouts of scales, once those of k and v are known. */
 void input_lay_whole(attention_input *input);
 
@@ -40,11 +43,6 @@ attn_status input_read_gradients(attention_input *input, attn_error *error);
 /* Packed sequences as batch entries: what the problem is, once all else is read; then the data. */
 attn_status input_set_apart(attention_input *input, attn_error *error);
 void input_lay_apart(attention_input *input);
-/* What input->spec has no word for, in input->problem: a dropout mask, tangents. */
-void input_lay_keep(attention_input *input);
-void input_lay_tangents(attention_input *input);
-/* Strides of [head, token, channel], or with --layout=bshd [token, head, channel], for all tensors of the problem. */
-void input_lay_packed(attention_input *input);
 /* --rope: q and k rotated, once their layouts are known. */
 attn_status input_rotate(attention_input *input, const input_settings *settings, attn_error *error);
 /* Turns the block mask into one with a row for each query, which can be cut between any two (slice.h). */

@@ -8,31 +8,26 @@
 #include "input_parts.h"
 
 /* Where tokens stand: the tensor of the role [token] or [.., token], or where causal masks and windows have them. */
-static attn_status positions_of(attention_input *input, tensor_role role, const int64_t **positions, attn_error *error)
+static attn_status positions_of(attention_input *input, int role, const int64_t **positions, attn_error *error)
 {
     const input_tensor *used = &input->used[role];
-    const attn_tensor *t = used->tensor;
+    const attn_archive_tensor *t = used->tensor;
     const attn_problem *p = &input->problem;
+    const attn_tensors *all = &input->tensors;
     const attn_shape *s = &p->shape;
-    const int of_q = role == ROLE_POSITIONS_Q;
-    const int64_t length = of_q ? s->len_q : s->len_kv,
-                  tokens = p->mask.packed ? (of_q ? input->total_q : input->total_kv) : length;
-    const int64_t batch = p->mask.packed ? 1 : s->batch, *begins = of_q ? p->mask.packed ? input->args.cu_seqlens_q : NULL
-                                                                   : p->mask.packed ? input->args.cu_seqlens_kv
-                                                                                    : NULL;
+    const int of_q = role == ROLE_POSITIONS_Q, packed = input->spec.packed;
+    const int64_t length = of_q ? s->len_q : s->len_kv, tokens = packed ? (of_q ? input->total_q : input->total_kv) : length;
+    const int64_t batch = packed ? 1 : s->batch, *begins = of_q ? all->cu_seqlens_q.data : all->cu_seqlens_kv.data;
     int64_t *at = input_own(input, batch * tokens, sizeof *at);
     char mine[SHAPE_TEXT];
     for (int64_t n = 0; n < batch * tokens && !t; n++) at[n] = 0; /* of tokens that no sequence has */
     for (int64_t b = 0; b < s->batch && !t; b++) {
         const int64_t count = begins ? begins[b + 1] - begins[b] : length;
-        const int64_t *lengths_q = input->args.lengths_q, *lengths_kv = input->args.lengths_kv, *offset = input->args.offset;
-        const int64_t *q = input->args.cu_seqlens_q, *kv = input->args.cu_seqlens_kv;
+        const int64_t *lengths_q = all->lengths_q.data, *lengths_kv = all->lengths_kv.data, *offset = all->offset_q.data;
+        const int64_t *q = all->cu_seqlens_q.data, *kv = all->cu_seqlens_kv.data;
         const int64_t len_q = begins ? q[b + 1] - q[b] : lengths_q ? lengths_q[b] : s->len_q;
         const int64_t len_kv = begins ? kv[b + 1] - kv[b] : lengths_kv ? lengths_kv[b] : s->len_kv;
-        const int64_t first = !of_q                                      ? 0
-                              : p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? len_kv - len_q
-                              : p->mask.align == ATTN_ALIGN_OFFSET       ? offset[b]
-                                                                         : 0;
+        const int64_t first = !of_q ? 0 : p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? len_kv - len_q : offset ? offset[b] : 0;
         for (int64_t i = 0; i < count; i++) at[(begins ? begins[b] : b * length) + i] = first + i;
     }
     *positions = at;
@@ -51,22 +46,25 @@ static attn_status positions_of(attention_input *input, tensor_role role, const 
     return ATTN_OK;
 }
 
-static attn_status turn(const attention_input *input, const attn_rope *rope, int of_q, const attn_layout *layout, const void *from,
-                        void *to, attn_error *error)
+/* q, k or a gradient of theirs. */
+static attn_status turn(const attention_input *input, const attn_rope *rope, const attn_tensors *all, int t, void *to,
+                        attn_error *error)
 {
-    const attn_problem *p = &input->problem;
-    const attn_shape *s = &p->shape;
-    const int64_t tokens = p->mask.packed ? (of_q ? input->total_q : input->total_kv) : of_q ? s->len_q : s->len_kv;
-    const int64_t shape[4] = {p->mask.packed ? 1 : s->batch, of_q ? s->heads_q : s->heads_kv, tokens,
-                              of_q ? s->dim_qk : problem_dim_k(p)};
-    return attn_rope_apply(rope, shape, layout, from, layout, to, of_q ? input->positions_q : input->positions_kv, error);
+    attn_input x = {.data = tensors_at(all, t)->data, .dtype = tensors_dtype(all, t)};
+    attn_output y = {.data = to, .dtype = x.dtype};
+    int64_t shape[4];
+    tensors_shape(&input->problem, all, t, shape);
+    tensors_strides(&input->problem, all, t, x.stride);
+    memcpy(y.stride, x.stride, sizeof y.stride);
+    if (input->spec.packed) shape[0] = 1, shape[2] = tensors_of_keys(t) ? input->total_kv : input->total_q;
+    return attn_rope_apply(rope, shape, &x, &y, tensors_of_keys(t) ? input->positions_kv : input->positions_q, error);
 }
 
 /* What does not go with it. */
 static attn_status check_rope(const attention_input *input, const input_settings *settings, attn_error *error)
 {
     const int said = settings->rope.struct_size || settings->stretched.struct_size;
-    const tensor_role roles_of[] = {ROLE_POSITIONS_Q, ROLE_POSITIONS_KV};
+    const int roles_of[] = {ROLE_POSITIONS_Q, ROLE_POSITIONS_KV};
     if (!input->spec.rope && said) return failure(error, ATTN_ERR_ARGUMENT, "--rope-%s needs --rope", settings->rope_word);
     for (int r = 0; r < 2 && !input->spec.rope; r++)
         if (input->used[roles_of[r]].tensor)
@@ -75,7 +73,7 @@ static attn_status check_rope(const attention_input *input, const input_settings
     if (!input->spec.rope) return ATTN_OK;
     if (input->spec.op != SPEC_FORWARD && input->spec.op != SPEC_BACKWARD)
         return failure(error, ATTN_ERR_UNSUPPORTED, "--rope goes with forward and --backward; it does not rotate tangents");
-    if (input->problem.k.dtype == ATTN_I8)
+    if (input->tensors.k.dtype == ATTN_I8)
         return failure(error, ATTN_ERR_UNSUPPORTED, "--rope does not rotate keys of i8; rotate them before they are quantised");
     return ATTN_OK;
 }
@@ -99,24 +97,23 @@ attn_status input_rotate(attention_input *input, const input_settings *settings,
     if (status == ATTN_OK) status = positions_of(input, ROLE_POSITIONS_Q, &input->positions_q, error);
     if (status == ATTN_OK) status = positions_of(input, ROLE_POSITIONS_KV, &input->positions_kv, error);
     if (status != ATTN_OK) return status;
-    for (int of_q = 0; of_q < 2 && status == ATTN_OK; of_q++) {
-        const attn_layout *layout = of_q ? &input->problem.q : &input->problem.k;
-        const void **data = of_q ? &input->args.q : &input->args.k;
-        const int64_t tokens =
-            input->problem.mask.packed ? (of_q ? input->total_q : input->total_kv) : s->batch * (of_q ? s->len_q : s->len_kv);
-        const int64_t count = tokens * (of_q ? s->heads_q * s->dim_qk : s->heads_kv * problem_dim_k(&input->problem));
-        void *rotated = input_own(input, count, attn_dtype_size(layout->dtype));
-        status = turn(input, &input->rope, of_q, layout, *data, rotated, error);
-        *data = rotated;
+    for (int t = TENSOR(q); t <= TENSOR(k) && status == ATTN_OK; t++) {
+        attn_output *slot = tensors_slot(&input->tensors, t);
+        int64_t shape[4];
+        tensors_shape(&input->problem, &input->tensors, t, shape);
+        const int64_t tokens = !input->spec.packed ? s->batch * shape[2] : t == TENSOR(k) ? input->total_kv : input->total_q;
+        void *rotated = input_own(input, tokens * shape[1] * shape[3], attn_dtype_size(slot->dtype));
+        status = turn(input, &input->rope, &input->tensors, t, rotated, error);
+        slot->data = rotated;
     }
     return status == ATTN_OK ? ATTN_OK : failure_about(error, input->path);
 }
 
-attn_status input_rotate_back(const attention_input *input, const attn_problem *problem, const attn_args *args, attn_error *error)
+attn_status input_rotate_back(const attention_input *input, const attn_tensors *tensors, attn_error *error)
 {
     attn_rope back = input->rope;
     back.inverse = 1;
     if (!input->spec.rope) return ATTN_OK;
-    attn_status status = turn(input, &back, 1, &problem->gradients.grad_q, args->grad_q, args->grad_q, error);
-    return status == ATTN_OK ? turn(input, &back, 0, &problem->gradients.grad_k, args->grad_k, args->grad_k, error) : status;
+    attn_status status = turn(input, &back, tensors, TENSOR(grad_q), tensors->grad_q.data, error);
+    return status == ATTN_OK ? turn(input, &back, tensors, TENSOR(grad_k), tensors->grad_k.data, error) : status;
 }

@@ -14,7 +14,7 @@
 /* What rows and columns w must have; rows 0: any number from 1. */
 static attn_status misfit_of_weights(const attention_input *input, int64_t rows, int64_t columns, attn_error *error)
 {
-    const input_tensor *used = &input->used[ROLE_W];
+    const input_tensor *used = &input->used[TENSOR(score_matrix)];
     const int64_t heads = input->spec.shape.heads_q;
     char shape[SHAPE_TEXT], wanted[100];
     const attn_score_kind kind = problem_score_kind(&input->spec);
@@ -34,8 +34,8 @@ static attn_status misfit_of_weights(const attention_input *input, int64_t rows,
 /* What the words and the keys say of the weights' size, and the weights of the words. */
 static attn_status read_weights(attention_input *input, attn_error *error)
 {
-    const input_tensor *used = &input->used[ROLE_W], *k = &input->used[ROLE_K], *q = &input->used[ROLE_Q];
-    const attn_tensor *t = used->tensor;
+    const input_tensor *used = &input->used[TENSOR(score_matrix)], *k = &input->used[TENSOR(k)], *q = &input->used[TENSOR(q)];
+    const attn_archive_tensor *t = used->tensor;
     problem_spec *spec = &input->spec;
     const attn_score_kind kind = problem_score_kind(spec);
     const int64_t heads = spec->shape.heads_q, dim = spec->shape.dim_qk, of_k = k->tensor->shape[k->tensor->rank - 1];
@@ -56,7 +56,7 @@ static attn_status read_weights(attention_input *input, attn_error *error)
     spec->w = (of_heads > 1 ? SPEC_W_HEADS : 0) | (kind == ATTN_SCORE_ADDITIVE && rows == 2 ? SPEC_W_BIAS : 0);
     if (kind == ATTN_SCORE_GENERAL && of_k != dim) snprintf(spec->score, sizeof spec->score, "general/%" PRId64, of_k);
     if (kind == ATTN_SCORE_METRIC && rows != dim) snprintf(spec->score, sizeof spec->score, "metric/%" PRId64, rows);
-    input->args.w = t->data;
+    input_give(input, TENSOR(score_matrix), t->data, t->dtype);
     return ATTN_OK;
 }
 
@@ -65,8 +65,8 @@ static attn_status read_weights(attention_input *input, attn_error *error)
 /* [head, bucket], or [bucket] for all heads, as --t5 or --clipped says. */
 static attn_status read_bias_table(attention_input *input, attn_error *error)
 {
-    const input_tensor *used = &input->used[ROLE_BIAS_TABLE];
-    const attn_tensor *t = used->tensor;
+    const input_tensor *used = &input->used[TENSOR(bias_table)];
+    const attn_archive_tensor *t = used->tensor;
     problem_spec *spec = &input->spec;
     const int64_t heads = spec->shape.heads_q, numbers = spec->clipped      ? 2 * spec->clipped + 1
                                                          : spec->t5_buckets ? spec->t5_buckets
@@ -88,7 +88,7 @@ static attn_status read_bias_table(attention_input *input, attn_error *error)
                        spec->clipped ? "distance" : "bucket", spec->clipped ? "" : " (--t5=both/N takes N)", numbers);
     if (!of_heads) spec->shared |= SPEC_SHARED_TABLE;
     attn_status status = input_check_float(used, error);
-    if (status == ATTN_OK) input->args.bias_table = input_convert(input, t, input_compute_dtype(input));
+    if (status == ATTN_OK) input_give_as(input, TENSOR(bias_table), input_compute_dtype(input));
     return status;
 }
 
@@ -96,7 +96,7 @@ static attn_status read_bias_table(attention_input *input, attn_error *error)
 static attn_status check_table(const attention_input *input, const input_tensor *used, int64_t rows, int64_t width, int *shared,
                                attn_error *error)
 {
-    const attn_tensor *t = used->tensor;
+    const attn_archive_tensor *t = used->tensor;
     const int64_t want[3] = {input->spec.shape.heads_q, rows, width};
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT], all[SHAPE_TEXT];
     const int fits = t->rank >= 2 && t->rank <= 3 && memcmp(t->shape + t->rank - 2, want + 1, 2 * sizeof *want) == 0;
@@ -107,13 +107,13 @@ static attn_status check_table(const attention_input *input, const input_tensor 
 }
 
 /* What --rel says there is. */
-static attn_status check_is_there(const attention_input *input, tensor_role role, int needed, attn_error *error)
+static attn_status check_is_there(const attention_input *input, int role, int needed, attn_error *error)
 {
     const input_tensor *used = &input->used[role];
     if (!used->tensor == !needed) return ATTN_OK;
     if (needed)
         return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --rel=%s needs %s; --%s=NAME chooses another", input->path,
-                       input->spec.rel, roles[role].name, roles[role].flag);
+                       input->spec.rel, role_name(role), role_flag(role));
     return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' is of relative terms; --rel=KIND says of which", used->path,
                    used->tensor->name);
 }
@@ -122,17 +122,16 @@ static attn_status read_relative(attention_input *input, attn_error *error)
 {
     problem_spec *spec = &input->spec;
     const attn_shape *s = &spec->shape;
-    const int xl = strcmp(spec->rel, "xl") == 0, values = problem_has_relative_values(spec) && input->used[ROLE_V].tensor;
+    const int xl = strcmp(spec->rel, "xl") == 0, values = problem_has_relative_values(spec) && input->used[TENSOR(v)].tensor;
     const struct {
-        tensor_role role;
+        int role;
         int needed, table;
         int64_t width;
-        const void **data;
     } tensors[] = {
-        {ROLE_RELATIVE_KEYS, spec->rel[0] != 0, 1, s->dim_qk, &input->args.relative_keys},
-        {ROLE_RELATIVE_VALUES, values, 1, s->dim_v, &input->args.relative_values},
-        {ROLE_RELATIVE_U, xl, 0, s->dim_qk, &input->args.relative_u},
-        {ROLE_RELATIVE_V, xl, 0, s->dim_qk, &input->args.relative_v},
+        {TENSOR(relative_keys), spec->rel[0] != 0, 1, s->dim_qk},
+        {TENSOR(relative_values), values, 1, s->dim_v},
+        {TENSOR(relative_u), xl, 0, s->dim_qk},
+        {TENSOR(relative_v), xl, 0, s->dim_qk},
     };
     int shared[2] = {0, 0};
     for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++) {
@@ -144,10 +143,10 @@ static attn_status read_relative(attention_input *input, attn_error *error)
             status = tensors[k].table ? check_table(input, used, problem_relative_rows(spec), tensors[k].width, &shared[k], error)
                                       : input_check_shape(used, 2, vectors, error);
         if (status != ATTN_OK) return status;
-        *tensors[k].data = input_convert(input, used->tensor, input_compute_dtype(input));
+        input_give_as(input, tensors[k].role, input_compute_dtype(input));
     }
     if (values && shared[0] != shared[1])
-        return input_misfit(&input->used[ROLE_RELATIVE_VALUES], &input->used[ROLE_RELATIVE_KEYS], error,
+        return input_misfit(&input->used[TENSOR(relative_values)], &input->used[TENSOR(relative_keys)], error,
                             "one table for all heads beside one for each of %" PRId64, s->heads_q, 0);
     if (shared[0]) spec->shared |= SPEC_SHARED_REL;
     return ATTN_OK;

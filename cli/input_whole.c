@@ -11,7 +11,7 @@
 /* A scale for each row of k or v: the same axes but the last, which may be there with size 1. */
 static attn_status check_scales(const input_tensor *scales, const input_tensor *rows, attn_error *error)
 {
-    const attn_tensor *s = scales->tensor, *t = rows->tensor;
+    const attn_archive_tensor *s = scales->tensor, *t = rows->tensor;
     const int same = s->rank == t->rank || s->rank == t->rank - 1;
     char mine[SHAPE_TEXT], expected[SHAPE_TEXT];
     attn_status status = input_check_float(scales, error);
@@ -24,10 +24,10 @@ static attn_status check_scales(const input_tensor *scales, const input_tensor *
                    shape_text(expected, t->rank - 1, t->shape));
 }
 
-attn_status input_check_whole(const attention_input *input, tensor_role r, attn_error *error)
+attn_status input_check_whole(const attention_input *input, int r, attn_error *error)
 {
-    const input_tensor *rows = &input->used[r], *scales = &input->used[r == ROLE_K ? ROLE_K_SCALE : ROLE_V_SCALE];
-    const char *name = r == ROLE_K ? "k" : "v";
+    const input_tensor *rows = &input->used[r], *scales = &input->used[r == TENSOR(k) ? TENSOR(k_scale) : TENSOR(v_scale)];
+    const char *name = r == TENSOR(k) ? "k" : "v";
     if (rows->tensor->dtype != ATTN_I8) {
         if (!scales->tensor) return input_check_float(rows, error);
         return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' is the scale of '%.40s', which is %s and not i8",
@@ -42,7 +42,7 @@ attn_status input_check_whole(const attention_input *input, tensor_role r, attn_
 }
 
 /* i8 as numbers of a float type. */
-static const void *dequantise(attention_input *input, const attn_tensor *t, const float *scales, attn_dtype dtype)
+static const void *dequantise(attention_input *input, const attn_archive_tensor *t, const float *scales, attn_dtype dtype)
 {
     const int64_t dim = t->shape[t->rank - 1], count = (int64_t)t->bytes, size = (int64_t)attn_dtype_size(dtype);
     char *out = input_own(input, count, (size_t)size);
@@ -51,7 +51,7 @@ static const void *dequantise(attention_input *input, const attn_tensor *t, cons
     return out;
 }
 
-static const void *quantise(attention_input *input, const attn_tensor *t, const void **scales)
+static const void *quantise(attention_input *input, const attn_archive_tensor *t, const void **scales)
 {
     const int64_t dim = t->shape[t->rank - 1], rows = dim ? (int64_t)(t->bytes / attn_dtype_size(t->dtype)) / dim : 0;
     int8_t *whole = input_own(input, rows * dim, 1);
@@ -61,34 +61,38 @@ static const void *quantise(attention_input *input, const attn_tensor *t, const 
     return whole;
 }
 
-/* Rows of k or v, one behind the other, in the order of the file: so are their scales. */
-static void lay_scales(const attn_layout *rows, int64_t width, attn_layout *scales)
+void input_rows(attention_input *input, int r, int has_dtype)
 {
-    const int implied = !rows->stride[0] && !rows->stride[1] && !rows->stride[2] && !rows->stride[3];
-    scales->dtype = ATTN_F32;
-    for (int axis = 0; axis < 3 && !implied && width > 0; axis++) scales->stride[axis] = rows->stride[axis] / width;
-    if (!implied) scales->stride[3] = ATTN_BROADCAST;
-}
-
-const void *input_rows(attention_input *input, tensor_role r, int has_dtype, attn_dtype *dtype)
-{
-    const attn_tensor *t = input->used[r].tensor, *scales = input->used[r == ROLE_K ? ROLE_K_SCALE : ROLE_V_SCALE].tensor;
-    const void **to = r == ROLE_K ? &input->args.k_scale : &input->args.v_scale;
+    const int of_scales = r == TENSOR(k) ? TENSOR(k_scale) : TENSOR(v_scale);
+    const attn_archive_tensor *t = input->used[r].tensor, *scales = input->used[of_scales].tensor;
     const attn_dtype wanted = has_dtype ? problem_dtype(&input->spec) : t->dtype;
     const int whole = has_dtype && input->spec.dtype == SPEC_INT8;
-    *dtype = whole ? ATTN_I8 : wanted;
-    if (t->dtype == ATTN_I8) {
-        const void *numbers = input_convert(input, scales, ATTN_F32);
-        if (*dtype != ATTN_I8) return dequantise(input, t, numbers, *dtype);
-        *to = numbers;
-        return t->data;
+    const void *numbers = t->dtype == ATTN_I8 ? input_convert(input, scales, ATTN_F32) : NULL;
+    if (t->dtype == ATTN_I8 && !whole && wanted != ATTN_I8) {
+        input_give(input, r, dequantise(input, t, numbers, wanted), wanted);
+    } else if (t->dtype == ATTN_I8 || whole) {
+        const void *rows = numbers ? t->data : quantise(input, t, &numbers);
+        input_give(input, r, rows, ATTN_I8);
+        input_give(input, of_scales, numbers, ATTN_F32);
+    } else {
+        input_give_as(input, r, wanted);
     }
-    return whole ? quantise(input, t, to) : input_convert(input, t, wanted);
+}
+
+/* Rows of k or v, one behind the other, in the order of the file: so are their scales. */
+static void lay_scales(attention_input *input, int r, int of_scales)
+{
+    const int64_t *rows = tensors_at(&input->tensors, r)->stride;
+    attn_output *slot = tensors_slot(&input->tensors, of_scales);
+    const int64_t width = r == TENSOR(k) ? input->problem.shape.dim_qk : input->problem.shape.dim_v;
+    const int implied = !rows[0] && !rows[1] && !rows[2] && !rows[3];
+    if (!slot->data || implied) return;
+    for (int axis = 0; axis < 3 && width > 0; axis++) slot->stride[axis] = rows[axis] / width;
+    slot->stride[3] = ATTN_BROADCAST;
 }
 
 void input_lay_whole(attention_input *input)
 {
-    attn_problem *p = &input->problem;
-    if (p->k.dtype == ATTN_I8) lay_scales(&p->k, p->shape.dim_qk, &p->quantised.k_scale);
-    if (p->v.dtype == ATTN_I8) lay_scales(&p->v, p->shape.dim_v, &p->quantised.v_scale);
+    lay_scales(input, TENSOR(k), TENSOR(k_scale));
+    lay_scales(input, TENSOR(v), TENSOR(v_scale));
 }

@@ -8,12 +8,15 @@
 #include <string.h>
 
 #include "failure.h"
+#include "shown.h"
 
 static void *allocate(size_t bytes) { return need_memory(1, bytes); }
 
+void json_need_memory(void) { cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = allocate, .free_fn = free}); }
+
 cJSON *json_begin(void)
 {
-    cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = allocate, .free_fn = free});
+    json_need_memory();
     return cJSON_CreateObject();
 }
 
@@ -52,10 +55,24 @@ void json_words(cJSON *object, const char *name, const char *words)
     }
 }
 
-void json_end(cJSON *object)
+char *json_compose(cJSON *object)
 {
     char *text = cJSON_Print(object);
-    puts(text);
-    free(text);
     cJSON_Delete(object);
+    return text;
 }
+
+void json_print(char *text)
+{
+    if (!text) return;
+    for (const char *at = text, *from = text; *at; from = at) {
+        const uint32_t code = next_code_point(&at);
+        if (code_point_is_shown(code) || code == '\n' || code == '\t') (void)fwrite(from, 1, (size_t)(at - from), stdout);
+        else if (code < 0x10000) printf("\\u%04x", (unsigned)code);
+        else printf("\\u%04x\\u%04x", (unsigned)(0xd800 | (code - 0x10000) >> 10), (unsigned)(0xdc00 | (code & 0x3ff)));
+    }
+    putchar('\n');
+    free(text);
+}
+
+void json_end(cJSON *object) { json_print(json_compose(object)); }

@@ -103,7 +103,7 @@ static attn_status check_lists(const labels *l, const attention_input *input, co
 
 static const char *metadata(const attention_input *input, const char *key)
 {
-    return input->file ? attn_tensors_get_metadata(input->file, key) : NULL;
+    return input->file ? attn_archive_get_metadata(input->file, key) : NULL;
 }
 
 /* The axis named layer in the first bracket of `layout` that names as many axes as q has; -1: it is not named; -2: no such bracket.
@@ -127,7 +127,7 @@ static int layer_axis_of(const char *layout, int rank)
 static void read_axes(labels *l, const attention_input *input)
 {
     const char *layout = metadata(input, "layout");
-    int axis = layout ? layer_axis_of(layout, input->used[ROLE_Q].tensor->rank) : -2;
+    int axis = layout ? layer_axis_of(layout, input->used[TENSOR(q)].tensor->rank) : -2;
     int per_entry = l->lists > 1 && input->leading == 1;
     if (axis == -2) axis = input->leading > 0 && !per_entry ? 0 : -1;
     if (axis >= input->leading || input->begins_q) axis = -1; /* packed sequences are entries */
@@ -200,7 +200,7 @@ static int64_t count_of(const labels *l, int64_t entry) { return l->lists ? l->l
 static int one_text(const attention_input *input)
 {
     const attn_problem *p = &input->problem;
-    return p->shape.len_q == p->shape.len_kv || p->mask.causal || p->mask.window || p->mask.align;
+    return p->shape.len_q == p->shape.len_kv || p->mask.causal || p->mask.window || p->mask.align || input->tensors.offset_q.data;
 }
 
 const char *labels_query(const labels *l, const attention_input *input, int64_t entry, int64_t i)
@@ -209,8 +209,8 @@ const char *labels_query(const labels *l, const attention_input *input, int64_t 
     if (!one_text(input) && count_of(l, entry) != p->shape.len_q) return NULL;
     int64_t stands = 0;
     if (p->shape.len_q != p->shape.len_kv && p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT) stands = p->shape.len_kv - p->shape.len_q;
-    if (p->shape.len_q != p->shape.len_kv && p->mask.align == ATTN_ALIGN_OFFSET)
-        stands = ((const int64_t *)input->args.offset)[labels_batch(l, 0, entry)];
+    if (p->shape.len_q != p->shape.len_kv && input->tensors.offset_q.data)
+        stands = ((const int64_t *)input->tensors.offset_q.data)[labels_batch(l, 0, entry)];
     if (stands > p->shape.len_kv || stands < -p->shape.len_q) return NULL;
     return word_at(l, entry, i + stands);
 }

@@ -13,9 +13,11 @@
 #include "commands.h"
 #include "difference.h"
 #include "failure.h"
+#include "file.h"
 #include "json.h"
 #include "options.h"
 #include "progress.h"
+#include "shown.h"
 
 static const command_usage usage = {
     .name = "layer",
@@ -161,8 +163,8 @@ static attn_status choose_kind(layer_work *w, attn_error *error)
 static attn_status prepare(layer_work *w, const char *path, const problem_spec *spec, attn_error *error)
 {
     const layer_settings *s = w->settings;
-    attn_status status = attn_tensors_read(&w->file, path, error);
-    if (status == ATTN_OK && s->weights_file) status = attn_tensors_read(&w->weights_file, s->weights_file, error);
+    attn_status status = attn_archive_read(&w->file, path, error);
+    if (status == ATTN_OK && s->weights_file) status = attn_archive_read(&w->weights_file, s->weights_file, error);
     if (status != ATTN_OK) return status;
     status = layer_find_sequences(w, error);
     if (status == ATTN_OK) status = choose_kind(w, error);
@@ -170,20 +172,21 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     if (status == ATTN_OK && s->decode) status = layer_check_decode(w, error);
     w->rope = (attn_rope){.struct_size = sizeof w->rope, .pairs = s->rope_pairs, .base = s->rope_base};
     if (status == ATTN_OK) status = w->kind->load(w, spec->rope, error);
-    const int packed = w->attention.mask.packed; /* all of their tokens */
+    const int packed = w->tensors.cu_seqlens_q.data != NULL; /* all of their tokens */
     w->counts = (attn_layer_counts){.struct_size = sizeof w->counts};
     if (status == ATTN_OK)
         status = w->kind->count(w, packed ? 1 : w->batch, packed ? w->x->shape[0] : w->len_q,
                                 packed ? (w->context ? w->context : w->x)->shape[0] : w->len_kv, error);
     if (status == ATTN_OK) {
-        w->args = (attn_layer_args){.struct_size = sizeof w->args,
-                                    .batch = w->batch,
-                                    .len_q = w->len_q,
-                                    .len_kv = w->len_kv,
-                                    .query = {(void *)(uintptr_t)w->x->data, 0, 0},
-                                    .attention = &w->attention_args,
-                                    .options = &w->options};
-        if (w->context) w->args.key.data = (void *)(uintptr_t)w->context->data;
+        w->args = (attn_layer_tensors){.struct_size = sizeof w->args,
+                                       .call = &w->call,
+                                       .batch = w->batch,
+                                       .len_q = w->len_q,
+                                       .len_kv = w->len_kv,
+                                       .query = {w->x->data ? w->x->data : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}},
+                                       .attention = &w->tensors,
+                                       .options = &w->options};
+        if (w->context) w->args.key.data = w->context->data ? w->context->data : ATTN_EMPTY;
         status = layer_add_outputs(w, error);
     }
     if (status == ATTN_OK && s->backward) w->args.saved = w->saved = need_memory(w->counts.saved_bytes, 1);
@@ -194,40 +197,44 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
 static attn_status compare(layer_work *w, difference *list, int *count, attn_error *error)
 {
     if (!w->settings->decode) return differences_find(w->out, w->file, list, count, error);
-    attn_tensors *const decoded = w->out;
+    attn_archive *const decoded = w->out;
     attn_status status = layer_add_outputs(w, error);
     if (status == ATTN_OK) status = w->kind->forward(w, error);
     if (status == ATTN_OK) status = differences_find(decoded, w->out, list, count, error);
-    attn_tensors_destroy(w->out);
+    attn_archive_destroy(w->out);
     w->out = decoded;
     return status;
 }
 
-static void print(const layer_work *w, const char *path, double seconds, const difference *list, int count,
-                  const common_settings *common)
+static char *compose_json(const layer_work *w, const char *path, double seconds, const difference *list, int count)
 {
-    if (common->json) {
-        cJSON *object = json_begin(), *written, *differences;
-        json_text(object, "input", path);
-        json_text(object, "output", w->settings->output);
-        json_text(object, "kind", w->kind->name);
-        json_whole(object, "parameters", w->counts.parameters);
-        json_number(object, "flops", w->counts.flops);
-        json_whole(object, "cache_per_token", w->counts.cache_per_token);
-        json_number(object, "seconds", seconds);
-        written = json_list(object, "written");
-        for (int64_t k = 0; k < attn_tensors_count(w->out); k++)
-            cJSON_AddItemToArray(written, cJSON_CreateString(attn_tensors_at(w->out, k)->name));
-        differences = count ? json_list(object, "differences") : NULL;
-        for (int d = 0; d < count; d++) {
-            cJSON *item = json_item(differences);
-            json_text(item, "name", list[d].name);
-            json_number(item, "largest", list[d].largest);
-        }
-        json_end(object);
-        return;
+    cJSON *object = json_begin(), *written, *differences;
+    json_text(object, "input", path);
+    json_text(object, "output", w->settings->output);
+    json_text(object, "kind", w->kind->name);
+    json_whole(object, "parameters", w->counts.parameters);
+    json_number(object, "flops", w->counts.flops);
+    json_whole(object, "cache_per_token", w->counts.cache_per_token);
+    json_number(object, "seconds", seconds);
+    written = json_list(object, "written");
+    for (int64_t k = 0; k < attn_archive_count(w->out); k++)
+        cJSON_AddItemToArray(written, cJSON_CreateString(attn_archive_at(w->out, k)->name));
+    differences = count ? json_list(object, "differences") : NULL;
+    for (int d = 0; d < count; d++) {
+        cJSON *item = json_item(differences);
+        json_text(item, "name", list[d].name);
+        json_number(item, "largest", list[d].largest);
     }
-    if (!common->quiet && isatty(STDOUT_FILENO)) printf("wrote %s in %.3g ms\n", w->settings->output, 1e3 * seconds);
+    return json_compose(object);
+}
+
+static void print(const layer_work *w, double seconds, const difference *list, int count, const common_settings *common)
+{
+    if (!common->quiet && isatty(STDOUT_FILENO)) {
+        printf("wrote ");
+        put_shown(stdout, w->settings->output);
+        printf(" in %.3g ms\n", 1e3 * seconds);
+    }
     for (int d = 0; d < count; d++) printf("compare %-11s largest difference %.2g\n", list[d].name, list[d].largest);
 }
 
@@ -245,13 +252,16 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
         if (status == ATTN_OK && w->settings->compare) status = compare(w, list, &count, error);
         if (status != ATTN_OK) failure_about(error, path);
     }
-    for (int64_t k = 0; status == ATTN_OK && k < attn_tensors_metadata_count(w->file); k++) {
-        const attn_metadata *from = attn_tensors_metadata_at(w->file, k);
-        status = attn_tensors_set_metadata(w->out, from->key, from->value, error);
+    for (int64_t k = 0; status == ATTN_OK && k < attn_archive_metadata_count(w->file); k++) {
+        const attn_metadata *from = attn_archive_metadata_at(w->file, k);
+        status = attn_archive_set_metadata(w->out, from->key, from->value, error);
     }
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(w->out, "attn_version", attn_version(), error);
-    if (status == ATTN_OK) status = attn_tensors_write(w->out, w->settings->output, error);
-    if (status == ATTN_OK) print(w, path, seconds, list, count, common);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "attn_version", attn_version(), error);
+    char *json = status == ATTN_OK && common->json ? compose_json(w, path, seconds, list, count) : NULL;
+    if (status == ATTN_OK) status = file_write_archive(w->out, w->settings->output, error);
+    if (status == ATTN_OK && common->json) json_print(json), json = NULL;
+    else if (status == ATTN_OK) print(w, seconds, list, count, common);
+    free(json);
     return status;
 }
 
@@ -284,9 +294,9 @@ int attn_cmd_layer(int argc, char **argv)
 
     layer_work w = {.settings = &settings, .options = options_for_library(&common)};
     attn_status status = run(&w, argv[operands], &spec, &common, &error);
-    attn_tensors_destroy(w.out);
-    attn_tensors_destroy(w.weights_file);
-    attn_tensors_destroy(w.file);
+    attn_archive_destroy(w.out);
+    attn_archive_destroy(w.weights_file);
+    attn_archive_destroy(w.file);
     for (int i = 0; i < LAYER_INDICES; i++) free(w.index[i]);
     free(w.saved);
     return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);

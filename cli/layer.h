@@ -27,18 +27,19 @@ typedef struct layer_kind layer_kind;
 
 typedef struct layer_work {
     const layer_settings *settings;
-    attn_tensors *file, *weights_file, *out;
-    const attn_tensor *x, *context;
+    attn_archive *file, *weights_file, *out;
+    const attn_archive_tensor *x, *context;
     int64_t batch, len_q, len_kv;  /* of packed sequences: how many there are, and the longest */
     int64_t heads;                 /* of the weights */
     int64_t width;                 /* channels of y */
     int64_t extra;                 /* columns of weights_mean beyond the keys */
     int64_t *index[LAYER_INDICES]; /* lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv; NULL: the file has none */
     attn_problem attention;
-    attn_args attention_args;
+    attn_tensors tensors; /* of the attention */
+    attn_call call;
     attn_options options;
     attn_rope rope;
-    attn_layer_args args;
+    attn_layer_tensors args;
     attn_layer_counts counts;
     void *saved;
 
@@ -62,8 +63,8 @@ struct layer_kind {
     attn_status (*add_gradients)(layer_work *w, attn_error *error);
     attn_status (*backward)(const layer_work *w, attn_error *error);
     void (*size_cache)(const layer_work *w, attn_cache *cache); /* heads_kv, dim_qk, dim_v */
-    attn_status (*remember)(const layer_work *w, const attn_cache *cache, const attn_layer_args *args, attn_error *error);
-    attn_status (*step)(const layer_work *w, const attn_cache *cache, const attn_layer_args *args, attn_error *error);
+    attn_status (*remember)(const layer_work *w, const attn_cache *cache, const attn_layer_tensors *args, attn_error *error);
+    attn_status (*step)(const layer_work *w, const attn_cache *cache, const attn_layer_tensors *args, attn_error *error);
 };
 
 /* ---- layer_kinds.c ---- */
@@ -73,12 +74,14 @@ const layer_kind *layer_kind_named(const char *name);
 const layer_kind *layer_kind_of(const layer_work *w);
 
 /* ---- layer_input.c ---- */
-attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_tensor **t, attn_error *error);
+attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_archive_tensor **t, attn_error *error);
 /* x, context, and how long the sequences are. */
 attn_status layer_find_sequences(layer_work *w, attn_error *error);
 /* The flags, and the tensors of the options: a problem whose sizes the layer fills in. */
 attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error);
-static inline int64_t layer_width(const attn_tensor *t) { return t->shape[t->rank - 1]; }
+/* The tensor of an option that the file has, by either of its names, and that is not ignored; NULL: there is none. */
+const attn_archive_tensor *layer_find_option(const layer_work *w, int t);
+static inline int64_t layer_width(const attn_archive_tensor *t) { return t->shape[t->rank - 1]; }
 
 /* ---- layer_output.c ---- */
 attn_status layer_add(layer_work *w, const char *name, int rank, const int64_t *shape, void *to, attn_error *error);

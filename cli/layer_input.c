@@ -6,13 +6,15 @@
 
 #include "failure.h"
 #include "input.h"
+#include "input_find.h"
 #include "layer.h"
 
-attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_tensor **t, attn_error *error)
+attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_archive_tensor **t, attn_error *error)
 {
-    char shape[SHAPE_TEXT];
-    *t = attn_tensors_find(w->file, name);
-    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s", name);
+    char shape[SHAPE_TEXT], names[100];
+    *t = attn_archive_find(w->file, name);
+    input_list(w->file, names, sizeof names);
+    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s (there are: %s)", name, names);
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; a layer computes in f32 or f64", name,
                        attn_dtype_name((*t)->dtype));
@@ -25,7 +27,7 @@ attn_status layer_find_rows(const layer_work *w, const char *name, int rank, con
     return ATTN_OK;
 }
 
-static int64_t tokens_of(const attn_tensor *t) { return t->shape[t->rank - 2]; }
+static int64_t tokens_of(const attn_archive_tensor *t) { return t->shape[t->rank - 2]; }
 
 /* ---- lengths ---- */
 
@@ -33,7 +35,7 @@ enum { LENGTHS_Q, LENGTHS_KV, BEGINS_Q, BEGINS_KV };
 static const char *const index_names[] = {"lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv"};
 
 /* Whole numbers as i64. */
-static attn_status read_index(layer_work *w, int i, const attn_tensor *t, int64_t least, attn_error *error)
+static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t, int64_t least, attn_error *error)
 {
     char shape[SHAPE_TEXT];
     if (t->rank != 1 || t->dtype < ATTN_I8 || t->dtype > ATTN_U64)
@@ -51,7 +53,7 @@ static attn_status read_index(layer_work *w, int i, const attn_tensor *t, int64_
 /* How many of an entry's tokens are real. */
 static attn_status find_lengths(layer_work *w, int i, int64_t tokens, attn_error *error)
 {
-    const attn_tensor *t = attn_tensors_find(w->file, index_names[i]);
+    const attn_archive_tensor *t = attn_archive_find(w->file, index_names[i]);
     if (!t) return ATTN_OK;
     attn_status status = read_index(w, i, t, 0, error);
     if (status == ATTN_OK && t->shape[0] != w->batch)
@@ -65,9 +67,10 @@ static attn_status find_lengths(layer_work *w, int i, int64_t tokens, attn_error
 }
 
 /* Where each of the sequences begins that lie end to end; *longest of them. */
-static attn_status find_begins(layer_work *w, int i, const char *name, const attn_tensor *rows, int64_t *longest, attn_error *error)
+static attn_status find_begins(layer_work *w, int i, const char *name, const attn_archive_tensor *rows, int64_t *longest,
+                               attn_error *error)
 {
-    const attn_tensor *t = attn_tensors_find(w->file, name);
+    const attn_archive_tensor *t = attn_archive_find(w->file, name);
     if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s, and x is packed", name);
     if (rows->rank != 2)
         return failure(error, ATTN_ERR_SHAPE, "tensor '%s': packed sequences are [token, channel], and %s has %d axes", t->name,
@@ -97,17 +100,17 @@ static attn_status find_begins(layer_work *w, int i, const char *name, const att
 attn_status layer_find_sequences(layer_work *w, attn_error *error)
 {
     attn_status status = layer_find_rows(w, "x", 0, &w->x, error);
-    if (status == ATTN_OK && attn_tensors_find(w->file, "context"))
+    if (status == ATTN_OK && attn_archive_find(w->file, "context"))
         status = layer_find_rows(w, "context", w->x->rank, &w->context, error);
     if (status != ATTN_OK) return status;
-    const attn_tensor *z = w->context ? w->context : w->x;
-    if (attn_tensors_find(w->file, "cu_seqlens_q") || attn_tensors_find(w->file, "cu_seqlens_kv")) {
+    const attn_archive_tensor *z = w->context ? w->context : w->x;
+    if (attn_archive_find(w->file, "cu_seqlens_q") || attn_archive_find(w->file, "cu_seqlens_kv")) {
         /* without a context, one says where both begin */
-        const char *kv = w->context || attn_tensors_find(w->file, "cu_seqlens_kv") ? "cu_seqlens_kv" : "cu_seqlens_q";
+        const char *kv = w->context || attn_archive_find(w->file, "cu_seqlens_kv") ? "cu_seqlens_kv" : "cu_seqlens_q";
         status = find_begins(w, BEGINS_Q, "cu_seqlens_q", w->x, &w->len_q, error);
         if (status == ATTN_OK) status = find_begins(w, BEGINS_KV, kv, z, &w->len_kv, error);
         for (int i = LENGTHS_Q; i <= LENGTHS_KV && status == ATTN_OK; i++)
-            if (attn_tensors_find(w->file, index_names[i]))
+            if (attn_archive_find(w->file, index_names[i]))
                 status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': packed sequences have their lengths from cu_seqlens_q",
                                  index_names[i]);
         return status;
@@ -122,9 +125,9 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error)
 /* ---- the tensors of options ---- */
 
 /* One that broadcasts to [batch, head, query, key]; *one has the axes on which it does. */
-static attn_status find_pairs(const layer_work *w, const char *name, int keep, int *one, const void **data, attn_error *error)
+static attn_status find_pairs(const layer_work *w, const attn_archive_tensor *t, int keep, int *one, attn_error *error)
 {
-    const attn_tensor *t = attn_tensors_find(w->file, name);
+    const char *name = t->name;
     const int64_t want[4] = {w->batch, w->heads, w->len_q, w->len_kv};
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
     if (keep ? t->dtype != ATTN_BOOL && t->dtype != ATTN_U8 : t->dtype != w->x->dtype)
@@ -141,28 +144,25 @@ static attn_status find_pairs(const layer_work *w, const char *name, int keep, i
         return failure(error, ATTN_ERR_SHAPE,
                        "tensor '%s' %.60s does not broadcast to %.60s (batch, head, query, key); --ignore=%s leaves it out", name,
                        shape_text(mine, t->rank, t->shape), shape_text(theirs, 4, want), name);
-    *data = t->data;
     return ATTN_OK;
 }
 
-static int used(const layer_work *w, const char *name)
+const attn_archive_tensor *layer_find_option(const layer_work *w, int t)
 {
-    const attn_tensor *t = attn_tensors_find(w->file, name);
+    const attn_archive_tensor *found = input_named(w->file, w->settings->ignored, tensors_file_name(t), tensors_about(t)->name);
     /* the bias of an additive score's hidden channels stands in the same file */
-    if (!t || (!w->kind->has_heads && strcmp(name, "bias") == 0 && t->rank == 1)) return 0;
-    for (const char *const *ignored = w->settings->ignored; *ignored; ignored++)
-        if (strcmp(*ignored, name) == 0) return 0;
-    return 1;
+    return found && t == TENSOR(bias) && !w->kind->has_heads && found->rank == 1 ? NULL : found;
 }
 
 /* What the tensors that are there say of the problem. */
 static void tell_terms(const layer_work *w, problem_spec *spec)
 {
-    const attn_tensor *weights = attn_tensors_find(w->file, "w"), *table = attn_tensors_find(w->file, "bias_table"),
-                      *keys = attn_tensors_find(w->file, "relative_keys");
-    if (used(w, "slopes")) spec->alibi = SPEC_ALIBI_HEAD;
-    spec->sink = used(w, "sink");
-    spec->scale_heads = used(w, "scale");
+    const attn_archive_tensor *weights = layer_find_option(w, TENSOR(score_matrix)),
+                              *table = layer_find_option(w, TENSOR(bias_table)),
+                              *keys = layer_find_option(w, TENSOR(relative_keys));
+    if (layer_find_option(w, TENSOR(alibi_slopes))) spec->alibi = SPEC_ALIBI_HEAD;
+    spec->sink = layer_find_option(w, TENSOR(sink)) != NULL;
+    spec->scale_heads = layer_find_option(w, TENSOR(scale)) != NULL;
     if (weights && problem_has_w(spec)) {
         const int biases =
             problem_score_kind(spec) == ATTN_SCORE_ADDITIVE && weights->rank > 1 && weights->shape[weights->rank - 2] == 2;
@@ -172,60 +172,65 @@ static void tell_terms(const layer_work *w, problem_spec *spec)
     if (keys && keys->rank == 2 && spec->rel[0]) spec->shared |= SPEC_SHARED_REL;
 }
 
+/* The shape of a tensor in a file: the axes that it has, without leading ones of size 1.  Returns the rank. */
+static int shape_of(const layer_work *w, int t, int64_t shape[4])
+{
+    int64_t extent[4];
+    int rank = 0;
+    tensors_extent(&w->attention, &w->tensors, t, extent);
+    for (int axis = 0; axis < 4; axis++)
+        if (tensors_about(t)->axes[axis] != ATTN_AXIS_ONE && (rank || extent[axis] != 1)) shape[rank++] = extent[axis];
+    if (!rank) shape[rank++] = 1;
+    return rank;
+}
+
+static const char *flag_of(int t, const problem_spec *spec)
+{
+    if (t == TENSOR(score_matrix)) return "score";
+    if (t == TENSOR(bias_table)) return spec->t5 ? "t5" : "clipped";
+    return t >= TENSOR(relative_keys) && t <= TENSOR(relative_v) ? "rel" : "";
+}
+
 /* Those with a shape of their own: numbers of each head, and what a flag needs. */
 static attn_status find_terms(layer_work *w, const problem_spec *spec, attn_error *error)
 {
-    const attn_problem *p = &w->attention;
-    const attn_shape *s = &p->shape;
-    attn_args *a = &w->attention_args;
-    const int64_t heads = s->heads_q, of_table = p->bias_table.shared ? 1 : heads, of_rel = p->relative.shared ? 1 : heads;
-    int64_t size[4];
-    problem_w_size(p, size);
-    const struct {
-        const char *name, *flag;
-        int needed;
-        int64_t shape[3];
-        const void **data;
-    } terms[] = {
-        {"slopes", "", spec->alibi, {1, 1, heads}, &a->slopes},
-        {"sink", "", spec->sink, {1, 1, heads}, &a->sink},
-        {"scale", "", spec->scale_heads, {1, 1, heads}, &a->scale},
-        {"w", "score", problem_has_w(spec), {size[1], size[2], size[3]}, &a->w},
-        {"bias_table",
-         spec->t5 ? "t5" : "clipped",
-         p->bias_table.used,
-         {1, of_table, problem_buckets(&p->bias_table)},
-         &a->bias_table},
-        {"relative_keys", "rel", p->relative.keys, {of_rel, p->relative.rows, s->dim_qk}, &a->relative_keys},
-        {"relative_values", "rel", p->relative.values, {of_rel, p->relative.rows, s->dim_v}, &a->relative_values},
-        {"relative_u", "rel", p->relative.u, {1, heads, s->dim_qk}, &a->relative_u},
-        {"relative_v", "rel", p->relative.v, {1, heads, s->dim_qk}, &a->relative_v},
-    };
     char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
-    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
-        const attn_tensor *t = attn_tensors_find(w->file, terms[i].name);
-        if (!terms[i].needed) continue;
-        int rank = 3;
-        while (rank > 1 && terms[i].shape[3 - rank] == 1) rank--;
-        const int64_t *want = terms[i].shape + 3 - rank;
+    for (int n = 0; n < TENSORS; n++) {
+        attn_output *slot = tensors_slot(&w->tensors, n);
+        const char *name = tensors_file_name(n);
+        if (slot->data != ATTN_LATER) continue;
+        const attn_archive_tensor *t = layer_find_option(w, n);
+        int64_t want[4];
+        const int rank = shape_of(w, n, want);
         shape_text(theirs, rank, want);
-        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", terms[i].flag, terms[i].name, theirs);
+        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", flag_of(n, spec), name, theirs);
         int ones = 0; /* leading axes of size 1 say nothing */
         while (t->rank - ones > rank && t->shape[ones] == 1) ones++;
         if (t->rank - ones != rank || memcmp(t->shape + ones, want, (size_t)rank * sizeof *want) != 0 || t->dtype != w->x->dtype)
             return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected %s %.80s", t->name, attn_dtype_name(t->dtype),
                            shape_text(mine, t->rank, t->shape), attn_dtype_name(w->x->dtype), theirs);
-        *terms[i].data = t->data;
+        slot->data = t->data ? (void *)(uintptr_t)t->data : ATTN_EMPTY;
+        slot->dtype = t->dtype;
     }
     return ATTN_OK;
 }
 
+static void give(layer_work *w, int t, const attn_archive_tensor *from)
+{
+    attn_output *slot = tensors_slot(&w->tensors, t);
+    slot->data = from->data ? (void *)(uintptr_t)from->data : ATTN_EMPTY;
+    slot->dtype = from->dtype;
+}
+
+static void give_index(layer_work *w, int t, int64_t *index) { tensors_slot(&w->tensors, t)->data = index; }
+
 attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error)
 {
     problem_spec spec = *given;
-    attn_args *a = &w->attention_args;
+    attn_tensors *all = &w->tensors;
+    const attn_archive_tensor *mask = layer_find_option(w, TENSOR(mask)), *bias = layer_find_option(w, TENSOR(bias));
     attn_status status = ATTN_OK;
-    *a = (attn_args){.struct_size = sizeof(attn_args), .dropout_seed = spec.seed};
+    w->call = (attn_call){.struct_size = sizeof w->call, .dropout_seed = spec.seed};
     if (spec.offset_kind || spec.order)
         return failure(error, ATTN_ERR_UNSUPPORTED, "a layer takes no %s; x is [batch, token, channel]",
                        spec.order ? "layout" : "offset");
@@ -237,26 +242,25 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     const layer_settings *s = w->settings;
     const int64_t dim = s->head_dim ? s->head_dim : w->heads ? layer_width(w->x) / w->heads : 0;
     spec.shape = (attn_shape){w->batch, w->heads, w->heads, w->len_q, w->len_kv, dim, s->head_dim_v ? s->head_dim_v : dim};
-    if ((spec.mask = used(w, "mask"))) status = find_pairs(w, "mask", 1, &spec.mask_one, &a->mask, error);
-    if (status == ATTN_OK && (spec.bias = used(w, "bias"))) status = find_pairs(w, "bias", 0, &spec.bias_one, &a->bias, error);
+    if ((spec.mask = mask != NULL)) status = find_pairs(w, mask, 1, &spec.mask_one, error);
+    if (status == ATTN_OK && (spec.bias = bias != NULL)) status = find_pairs(w, bias, 0, &spec.bias_one, error);
     tell_terms(w, &spec);
-    /* tokens that are padding are not decoded: nor are they, then, with all at once */
-    if (w->settings->decode && !w->context && w->index[LENGTHS_KV]) a->lengths_q = w->index[LENGTHS_KV];
-    if (status == ATTN_OK) status = problem_build(&spec, &w->attention, error);
-    if (status == ATTN_OK) status = find_terms(w, &spec, error);
+    if (status == ATTN_OK) status = problem_build(&spec, &w->attention, all, error);
+    if (status != ATTN_OK) return status;
+    all->q = all->k = all->v = (attn_input){0}; /* the layer's own */
+    all->o = (attn_output){0};
+    if (mask) give(w, TENSOR(mask), mask);
+    if (bias) give(w, TENSOR(bias), bias);
+    status = find_terms(w, &spec, error);
     if (status != ATTN_OK) return status;
 
     w->attention.shape = (attn_shape){0};
-    w->attention.q = w->attention.k = w->attention.v = w->attention.o = (attn_layout){0};
-    if (a->w) w->attention.score.w.dtype = w->x->dtype;
-    w->attention.want.weights = w->settings->weights;
-    w->attention.mask.index_dtype = ATTN_I64;
-    w->attention.mask.packed = w->index[BEGINS_Q] != NULL;
-    if (!a->lengths_q) a->lengths_q = w->index[LENGTHS_Q];
-    w->attention.mask.lengths_q = a->lengths_q != NULL;
-    w->attention.mask.lengths_kv = w->index[LENGTHS_KV] != NULL;
-    a->lengths_kv = w->index[LENGTHS_KV];
-    a->cu_seqlens_q = w->index[BEGINS_Q];
-    a->cu_seqlens_kv = w->index[BEGINS_KV];
+    if (s->weights) tensors_ask(all, TENSOR(weights));
+    give_index(w, TENSOR(lengths_q), w->index[LENGTHS_Q]);
+    /* Tokens that are padding are not decoded: nor are they, then, with all at once. */
+    if (s->decode && !w->context && w->index[LENGTHS_KV]) give_index(w, TENSOR(lengths_q), w->index[LENGTHS_KV]);
+    give_index(w, TENSOR(lengths_kv), w->index[LENGTHS_KV]);
+    give_index(w, TENSOR(cu_seqlens_q), w->index[BEGINS_Q]);
+    give_index(w, TENSOR(cu_seqlens_kv), w->index[BEGINS_KV]);
     return ATTN_OK;
 }

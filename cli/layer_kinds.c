@@ -10,21 +10,21 @@
 #include "input.h"
 #include "layer.h"
 
-static const attn_tensors *weights_of(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
+static const attn_archive *weights_of(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
 
 static const char *prefix_of(const layer_work *w) { return w->settings->prefix ? w->settings->prefix : ""; }
 
-static const attn_tensor *weight_named(const layer_work *w, const char *end)
+static const attn_archive_tensor *weight_named(const layer_work *w, const char *end)
 {
     char name[256];
     snprintf(name, sizeof name, "%s%s", prefix_of(w), end);
-    return attn_tensors_find(weights_of(w), name);
+    return attn_archive_find(weights_of(w), name);
 }
 
 /* The sizes of a matrix among the weights. */
 static attn_status size_of(const layer_work *w, const char *end, int64_t *rows, int64_t *columns, attn_error *error)
 {
-    const attn_tensor *t = weight_named(w, end);
+    const attn_archive_tensor *t = weight_named(w, end);
     char shape[SHAPE_TEXT];
     if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %.100s%s", prefix_of(w), end);
     if (t->rank != 2 || t->shape[0] < 1 || t->shape[1] < 1)
@@ -38,7 +38,7 @@ static attn_status size_of(const layer_work *w, const char *end, int64_t *rows, 
 /* A gradient as large as the weight of this name, "d" and its name; NULL where the layer has none. */
 static attn_status add_gradient(layer_work *w, const char *end, void *to, attn_error *error)
 {
-    const attn_tensor *t = weight_named(w, end);
+    const attn_archive_tensor *t = weight_named(w, end);
     char name[64];
     snprintf(name, sizeof name, "d%s", end);
     return t ? layer_add(w, name, t->rank, t->shape, to, error) : ATTN_OK;
@@ -113,7 +113,8 @@ static void multi_head_cache(const layer_work *w, attn_cache *cache)
     cache->dim_v = w->layer.head_dim_v;
 }
 
-static attn_status multi_head_decode(const layer_work *w, const attn_cache *cache, const attn_layer_args *args, attn_error *error)
+static attn_status multi_head_decode(const layer_work *w, const attn_cache *cache, const attn_layer_tensors *args,
+                                     attn_error *error)
 {
     return attn_layer_decode(&w->layer, &w->weights, cache, args, error);
 }
@@ -205,10 +206,10 @@ static void latent_cache(const layer_work *w, attn_cache *cache)
     cache->dim_v = w->latent.rank;
 }
 
-static attn_status latent_decode(const layer_work *w, const attn_cache *cache, const attn_layer_args *args, attn_error *error)
+static attn_status latent_decode(const layer_work *w, const attn_cache *cache, const attn_layer_tensors *args, attn_error *error)
 {
     attn_cache latents = *cache; /* the values are the first channels of the keys */
-    latents.v = NULL;
+    latents.v = (attn_output){0};
     return attn_latent_decode(&w->latent, &w->latent_weights, &latents, args, error);
 }
 
@@ -285,12 +286,12 @@ static void module_cache(const layer_work *w, attn_cache *cache)
     cache->dim_v = w->module.dim_memory;
 }
 
-static attn_status module_remember(const layer_work *w, const attn_cache *cache, const attn_layer_args *args, attn_error *error)
+static attn_status module_remember(const layer_work *w, const attn_cache *cache, const attn_layer_tensors *args, attn_error *error)
 {
     return attn_seq2seq_remember(&w->module, &w->module_weights, cache, args, error);
 }
 
-static attn_status module_step(const layer_work *w, const attn_cache *cache, const attn_layer_args *args, attn_error *error)
+static attn_status module_step(const layer_work *w, const attn_cache *cache, const attn_layer_tensors *args, attn_error *error)
 {
     return attn_seq2seq_step(&w->module, &w->module_weights, cache, args, error);
 }

@@ -6,6 +6,8 @@
 
 #include "commands.h"
 #include "failure.h"
+#include "file.h"
+#include "json.h"
 #include "nearest.h"
 
 typedef struct command {
@@ -69,6 +71,8 @@ static int finish(int status)
 
 int main(int argc, char **argv)
 {
+    file_guard();
+    json_need_memory();
     if (argc < 2) {
         attn_error error;
         failure(&error, ATTN_ERR_ARGUMENT, "no command; `attn --help` lists them");

@@ -9,10 +9,12 @@
 #include "attn/io.h"
 #include "commands.h"
 #include "failure.h"
+#include "file.h"
 #include "json.h"
 #include "options.h"
 #include "pattern.h"
 #include "picture.h"
+#include "tensors.h"
 
 enum { MOST_NAMES = 32, MOST_TEXT = 200, MOST_PIXELS = 1 << 14 };
 
@@ -104,7 +106,8 @@ static attn_status default_tiles(mask_settings *s, const common_settings *common
     attn_plan_description d = {.struct_size = sizeof d};
     attn_options options = options_for_library(common);
     attn_plan *plan;
-    attn_status status = attn_plan_create(&plan, &problem, &options, error);
+    const attn_tensors needed = tensors_needed(ATTN_FORWARD);
+    attn_status status = attn_plan_create(&plan, &problem, &needed, &options, error);
     if (status != ATTN_OK) return status;
     status = attn_plan_describe(plan, &d, error);
     attn_plan_destroy(plan);
@@ -141,10 +144,10 @@ static attn_status write_tensor(const attn_pattern_set *set, const mask_settings
                                 attn_error *error)
 {
     const int64_t shape[] = {s->queries, s->keys};
-    attn_tensors *out = NULL;
+    attn_archive *out = NULL;
     void *data;
     char *words = need_memory(1, 1);
-    attn_status status = attn_tensors_create(&out, error);
+    attn_status status = attn_archive_create(&out, error);
     for (int k = 0; k < count; k++) {
         const size_t size = strlen(words) + strlen(names[k]) + 2;
         char *longer = need_memory((int64_t)size, 1);
@@ -152,12 +155,12 @@ static attn_status write_tensor(const attn_pattern_set *set, const mask_settings
         free(words);
         words = longer;
     }
-    if (status == ATTN_OK) status = attn_tensors_allocate(out, "mask", ATTN_BOOL, 2, shape, &data, error);
+    if (status == ATTN_OK) status = attn_archive_allocate(out, "mask", ATTN_BOOL, 2, shape, &data, error);
     if (status == ATTN_OK) attn_pattern_set_fill(set, data, s->keys);
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_mask", words, error);
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_version", attn_version(), error);
-    if (status == ATTN_OK) status = attn_tensors_write(out, s->output, error);
-    attn_tensors_destroy(out);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_mask", words, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
+    if (status == ATTN_OK) status = file_write_archive(out, s->output, error);
+    attn_archive_destroy(out);
     free(words);
     return status;
 }
@@ -166,12 +169,12 @@ static attn_status write_tensor(const attn_pattern_set *set, const mask_settings
 static int is_fused(const attn_pattern_set *set, const mask_settings *s, attn_error *why)
 {
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, s->queries, s->keys, 64, 64}};
-    attn_args args = {.struct_size = sizeof args};
-    return attn_pattern_set_apply(set, &problem, &args, why) == ATTN_OK;
+    attn_tensors tensors = {.struct_size = sizeof tensors};
+    return attn_pattern_set_apply(set, &problem, &tensors, why) == ATTN_OK;
 }
 
-static void print_json(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_count *n, int argc, char **argv,
-                       int first)
+static char *compose_json(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_count *n, int argc, char **argv,
+                          int first)
 {
     attn_error why;
     cJSON *object = json_begin();
@@ -190,7 +193,7 @@ static void print_json(const attn_pattern_set *set, const mask_settings *s, cons
     json_flag(object, "fused", is_fused(set, s, &why));
     if (s->png) json_text(object, "png", s->png);
     if (s->output) json_text(object, "output", s->output);
-    json_end(object);
+    return json_compose(object);
 }
 
 static void print_text(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_count *n)
@@ -208,10 +211,10 @@ static void print_text(const attn_pattern_set *set, const mask_settings *s, cons
 }
 
 /* The tensor of a file that is a map of blocks: the only one, or `blocks`. */
-static attn_status find_map(const attn_tensors *file, const mask_settings *s, const attn_pattern *pattern,
-                            const attn_tensor **found, attn_error *error)
+static attn_status find_map(const attn_archive *file, const mask_settings *s, const attn_pattern *pattern,
+                            const attn_archive_tensor **found, attn_error *error)
 {
-    const attn_tensor *t = attn_tensors_count(file) == 1 ? attn_tensors_at(file, 0) : attn_tensors_find(file, "blocks");
+    const attn_archive_tensor *t = attn_archive_count(file) == 1 ? attn_archive_at(file, 0) : attn_archive_find(file, "blocks");
     const int64_t q = pattern->size[0], k = pattern->size[1];
     if (!t) return failure(error, ATTN_ERR_ARGUMENT, "%s: has more than one tensor, and none named 'blocks'", s->map);
     if (t->dtype != ATTN_BOOL && t->dtype != ATTN_U8)
@@ -227,17 +230,17 @@ static attn_status find_map(const attn_tensors *file, const mask_settings *s, co
 }
 
 /* Gives every map its blocks; *file stays open while they are used. */
-static attn_status give_maps(attn_pattern *patterns, int count, const mask_settings *s, attn_tensors **file, attn_error *error)
+static attn_status give_maps(attn_pattern *patterns, int count, const mask_settings *s, attn_archive **file, attn_error *error)
 {
     int maps = 0;
     attn_status status = ATTN_OK;
     for (int k = 0; k < count && status == ATTN_OK; k++) {
-        const attn_tensor *t = NULL;
+        const attn_archive_tensor *t = NULL;
         if (patterns[k].kind != ATTN_PATTERN_BLOCK_MAP) continue;
         maps++;
         if (!s->map)
             return failure(error, ATTN_ERR_ARGUMENT, "map: no --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy");
-        if (!*file) status = attn_tensors_read(file, s->map, error);
+        if (!*file) status = attn_archive_read(file, s->map, error);
         if (status == ATTN_OK) status = find_map(*file, s, &patterns[k], &t, error);
         if (status == ATTN_OK) patterns[k].blocks = t->data;
     }
@@ -250,7 +253,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     static named_pattern named[MOST_NAMES];
     attn_pattern patterns[MOST_NAMES];
     attn_pattern_set *set = NULL;
-    attn_tensors *file = NULL;
+    attn_archive *file = NULL;
     attn_pattern_count count;
     attn_status status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
@@ -260,12 +263,14 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     if (status == ATTN_OK) status = give_maps(patterns, argc - first, s, &file, error);
     if (status == ATTN_OK) status = attn_pattern_set_create(&set, patterns, argc - first, s->queries, s->keys, error);
     if (status == ATTN_OK) attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count);
+    char *json = status == ATTN_OK && common->json ? compose_json(set, s, &count, argc, argv, first) : NULL;
     if (status == ATTN_OK && s->png) status = write_png(set, s, error);
     if (status == ATTN_OK && s->output) status = write_tensor(set, s, argc - first, argv + first, error);
-    if (status == ATTN_OK && common->json) print_json(set, s, &count, argc, argv, first);
+    if (status == ATTN_OK) json_print(json), json = NULL;
     if (status == ATTN_OK && !common->json) print_text(set, s, &count);
+    free(json);
     attn_pattern_set_destroy(set);
-    attn_tensors_destroy(file);
+    attn_archive_destroy(file);
     return status;
 }
 

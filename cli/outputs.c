@@ -2,7 +2,6 @@
  * outputs.c - the tensors that `attn run` writes. */
 #include "outputs.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "failure.h"
@@ -106,103 +105,56 @@ const char *output_beside(const output_settings *settings, const problem_spec *s
                                               : NULL;
 }
 
-/* [head, token, last] of packed sequences, where dense would be [token, head, last]. */
-static void lay_by_head(attn_layout *layout, int64_t tokens, int64_t last)
-{
-    layout->stride[0] = 0;
-    layout->stride[1] = tokens * last;
-    layout->stride[2] = last;
-    layout->stride[3] = 1;
-}
-
 void outputs_want(const output_settings *settings, attention_input *input)
 {
-    attn_want *want = &input->problem.want;
-    want->scores = settings->scores;
-    want->scores_stage = settings->scores_stage;
-    want->row_max = settings->row_max;
-    want->entropy = settings->entropy;
-    want->effective_keys = settings->effective_keys;
-    want->column_sum = settings->column_sum;
-    want->column_heads = settings->column_heads;
-    want->column_queries = settings->column_queries;
-    want->topk = settings->topk;
-    want->dropout_keep = settings->dropout_mask;
-    want->after_dropout = settings->after_dropout;
-    if (!input->spec.packed) return;
-    attn_layout *rows[] = {&want->lse_layout, &want->row_max_layout, &want->entropy_layout, &want->effective_keys_layout};
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) lay_by_head(rows[k], input->total_q, 1);
-    lay_by_head(&want->column_sum_layout, input->total_kv, 1);
-    lay_by_head(&want->topk_index_layout, input->total_q, want->topk);
-    lay_by_head(&want->topk_weight_layout, input->total_q, want->topk);
+    const struct {
+        int t, wanted;
+    } asked[] = {{TENSOR(scores), settings->scores},
+                 {TENSOR(dropout_keep), settings->dropout_mask},
+                 {TENSOR(row_max), settings->row_max},
+                 {TENSOR(entropy), settings->entropy},
+                 {TENSOR(effective_keys), settings->effective_keys},
+                 {TENSOR(column_sum), settings->column_sum},
+                 {TENSOR(topk_index), settings->topk > 0},
+                 {TENSOR(topk_weight), settings->topk > 0}};
+    attn_outputs *outputs = &input->problem.outputs;
+    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
+        if (asked[k].wanted) tensors_ask(&input->tensors, asked[k].t);
+    outputs->after_dropout = settings->after_dropout;
+    outputs->scores_stage = settings->scores_stage;
+    outputs->column_heads = settings->column_heads;
+    outputs->column_queries = settings->column_queries;
+    outputs->topk = settings->topk;
+    if (input->spec.packed) input_lay_packed(input);
 }
 
 /* ---- tensors ---- */
 
-enum { NUMBER = -1 };
-
-typedef struct output_row {
-    const char *name;
-    int wanted;
-    attn_dtype dtype;
-    int64_t heads, tokens;
-    int64_t last; /* NUMBER: there is no last axis */
-    size_t pointer;
-} output_row;
-
-/* Queries x keys. */
-static int is_pairs(const output_row *row)
+/* As it is in the file, or as what it is the gradient of is there. */
+static int shape_of(const attention_input *input, int t, const attn_tensor_plan *about, int64_t shape[ATTN_MAX_RANK])
 {
-    return row->pointer == offsetof(attn_args, weights) || row->pointer == offsetof(attn_args, scores) ||
-           row->pointer == offsetof(attn_args, dropout_keep);
+    const int of = tensors_about(t)->gradient_of;
+    const attn_archive_tensor *like = of >= 0 ? input->used[of].tensor : NULL;
+    if (!like) return input_file_shape(input, t, about->shape, shape);
+    memcpy(shape, like->shape, sizeof like->shape);
+    return like->rank;
 }
 
-attn_status outputs_add(attn_tensors *out, const attention_input *input, const attn_problem *problem, attn_args *args,
+attn_status outputs_add(attn_archive *out, const attention_input *input, const attn_plan *plan, attn_tensors *tensors,
                         attn_error *error)
 {
-    const attn_tensor *q = input->used[ROLE_Q].tensor;
-    const attn_shape *s = &problem->shape;
-    const attn_want *want = &problem->want;
-    const attn_dtype stored = problem_dtype(&input->spec), compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    const int64_t sums = want->column_heads == ATTN_COLUMNS_EACH    ? s->heads_q
-                         : want->column_heads == ATTN_COLUMNS_GROUP ? s->heads_kv
-                                                                    : 1;
-#define OUTPUT(name, wanted, dtype, heads, tokens, last)                                                                           \
-    {                                                                                                                              \
-#name, wanted, dtype, heads, tokens, last, offsetof(attn_args, name)                                                       \
-    }
-    const output_row rows[MOST_OUTPUTS] = {
-        OUTPUT(o, 1, stored, s->heads_q, input->total_q, s->dim_v),
-        OUTPUT(lse, want->lse, compute, s->heads_q, input->total_q, NUMBER),
-        OUTPUT(weights, want->weights, compute, s->heads_q, s->len_q, s->len_kv),
-        OUTPUT(scores, want->scores, compute, s->heads_q, s->len_q, s->len_kv),
-        OUTPUT(row_max, want->row_max, compute, s->heads_q, input->total_q, NUMBER),
-        OUTPUT(entropy, want->entropy, compute, s->heads_q, input->total_q, NUMBER),
-        OUTPUT(effective_keys, want->effective_keys, compute, s->heads_q, input->total_q, NUMBER),
-        OUTPUT(column_sum, want->column_sum, compute, sums, input->total_kv, NUMBER),
-        OUTPUT(topk_index, want->topk > 0, ATTN_I64, s->heads_q, input->total_q, want->topk),
-        OUTPUT(topk_weight, want->topk > 0, compute, s->heads_q, input->total_q, want->topk),
-        OUTPUT(dropout_keep, want->dropout_keep, ATTN_BOOL, s->heads_q, s->len_q, s->len_kv),
-    };
-#undef OUTPUT
     attn_status status = ATTN_OK;
-    for (int k = 0; k < MOST_OUTPUTS && status == ATTN_OK; k++) {
-        const output_row *row = &rows[k];
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
+        attn_tensor_plan about = {.struct_size = sizeof about};
+        attn_output *slot = tensors_slot(tensors, t);
         int64_t shape[ATTN_MAX_RANK];
-        int rank = q->rank;
-        if (!row->wanted) continue;
-        memcpy(shape, q->shape, sizeof shape);
-        if (input->spec.packed && is_pairs(row)) { /* weights and scores keep the axis of the batch */
-            rank = 4;
-            shape[0] = s->batch;
-        }
-        shape[rank - 1] = row->last;
-        if (k > 0) { /* o has the order of q; the others are [head, token, ...] */
-            if (rank > 2) shape[rank - 3] = row->heads;
-            shape[rank - 2] = row->tokens;
-        }
-        void **pointer = (void **)(void *)((char *)args + row->pointer);
-        status = attn_tensors_allocate(out, row->name, row->dtype, row->last == NUMBER ? rank - 1 : rank, shape, pointer, error);
+        void *data = NULL;
+        if (slot->data != ATTN_LATER && slot->data != ATTN_EMPTY) continue;
+        status = attn_plan_tensor(plan, t, &about, error);
+        if (status != ATTN_OK || about.role != ATTN_ROLE_OUTPUT || (t == TENSOR(lse) && !input->spec.lse)) continue;
+        const int rank = shape_of(input, t, &about, shape);
+        status = attn_archive_allocate(out, tensors_file_name(t), about.dtype, rank, shape, &data, error);
+        if (data) slot->data = data;
     }
     return status;
 }

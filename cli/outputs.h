@@ -7,9 +7,6 @@
 #include "input.h"
 #include "options.h"
 
-/* o, lse, weights, scores, row_max, entropy, effective_keys, column_sum, topk_index, topk_weight, dropout_keep */
-enum { MOST_OUTPUTS = 11 };
-
 /* What the flags ask for beside o, lse and weights. */
 typedef struct output_settings {
     int scores, row_max, entropy, effective_keys, column_sum, dropout_mask, after_dropout;
@@ -28,12 +25,13 @@ attn_status output_settings_check(const output_settings *settings, const problem
 /* The flag of an output beside o that is wanted, such as "lse"; NULL where there is none. */
 const char *output_beside(const output_settings *settings, const problem_spec *spec);
 
-/* Sets input->problem.want; lse and weights are set already.  Packed outputs are [head, token, ...] too. */
+/* Asks for them in input->problem and input->tensors; lse and weights are asked for already. */
 void outputs_want(const output_settings *settings, attention_input *input);
 
-/* Adds every tensor that problem->want asks for, and o, to `out`, in the layouts that the library takes for dense, with their data
- * in *args.  Shapes follow that of q; statistics of queries and keys are [head, token] in both layouts. */
-attn_status outputs_add(attn_tensors *out, const attention_input *input, const attn_problem *problem, attn_args *args,
+/* Adds to `out`, under its name in files, every tensor that the plan writes and `tensors` does not have yet, and points tensors at
+ * its memory.  Shapes are those of what they are the gradients of, or follow that of q; statistics of queries and keys are
+ * [head, token] in both layouts.  What the plan writes and nobody asked for (lse, for what follows) is left out. */
+attn_status outputs_add(attn_archive *out, const attention_input *input, const attn_plan *plan, attn_tensors *tensors,
                         attn_error *error);
 
 #endif

@@ -151,14 +151,14 @@ attn_status problem_parse(const char *text, problem_spec *spec, attn_error *erro
  * does. */
 size_t problem_print(const problem_spec *spec, char *text, size_t size);
 
-/* Checks a spec (problem_check) and turns it into a problem for the library: dense tensors of one storage type in the order that
- * `layout` says, mask and bias in broadcast strides, lengths and offsets i64.  offset=N becomes ATTN_ALIGN_OFFSET: the caller fills
- * attn_args.offset with N. ATTN_ERR_UNSUPPORTED names the first word that this version cannot do; ATTN_ERR_SHAPE: sizes whose
- * product overflows.
+/* Checks a spec (problem_check) and turns it into a problem for the library, and into its tensors, each of which that is there is
+ * ATTN_LATER: dense, of one storage type, in the order that `layout` says, mask and bias in broadcast strides, lengths and offsets
+ * i64.  offset=N becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word that this
+ * version cannot do; ATTN_ERR_SHAPE: sizes whose product overflows.
  * Packed tensors are dense, with tokens outermost.  bwd gives the gradients of q, k and v, and with dbias of the bias, with
  * dslopes, dsink and dscale of these, and of the weights of a score.  jvp has tangents of q, k, v and, where there is one,
  * of the bias; so has bwd2, the gradient of bwd. */
-attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_error *error);
+attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error);
 
 /* What score= and rel= say. */
 attn_score_kind problem_score_kind(const problem_spec *spec);
@@ -169,9 +169,10 @@ int64_t problem_relative_rows(const problem_spec *spec);
 /* The number of "general/48"; 0 where there is none. */
 int64_t problem_after_slash(const char *word);
 
-int64_t problem_dim_k(const attn_problem *problem);                /* channels of a key */
-int64_t problem_buckets(const attn_bias_table *table);             /* numbers of a head */
-void problem_w_size(const attn_problem *problem, int64_t size[4]); /* the shape of attn_args.w; zeros where there is none */
+int64_t problem_dim_k(const attn_problem *problem);    /* channels of a key */
+int64_t problem_buckets(const attn_bias_table *table); /* numbers of a head */
+/* Rows and columns of score_matrix; no rows where the score has none. */
+void problem_matrix_size(const attn_problem *problem, int64_t size[2]);
 
 /* How many entries of a block mask speak for `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);

@@ -2,12 +2,12 @@
  *
  * problem_build.c - from a spec to the library's own description of a problem. */
 #include <stdio.h>
-#include <string.h>
 
 #include "failure.h"
 #include "problem.h"
 #include "problem_rules.h"
 #include "problem_terms.h"
+#include "tensors.h"
 
 attn_status problem_check(problem_spec *spec, attn_error *error)
 {
@@ -78,39 +78,77 @@ static attn_op op_of(const problem_spec *spec)
                                               : ATTN_FORWARD;
 }
 
-/* What flows in and out, beside the gradients of q, k and v. */
-static void ask_for_flows(const problem_spec *spec, attn_problem *p)
+int64_t problem_blocks(int64_t length, int64_t block) { return block > 0 ? length / block + (length % block != 0) : 0; }
+
+/* Which tensors there are, beside those of a score and by distance; what an operation needs is always there. */
+static void ask(const problem_spec *spec, const attn_problem *p, attn_tensors *all)
 {
-    p->gradients = (attn_gradients){
-        .lse = spec->dlse, .bias = spec->dbias, .slopes = spec->dslopes, .sink = spec->dsink, .scale = spec->dscale};
-    if (p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD) {
-        p->tangents.q = p->tangents.k = p->tangents.v = 1;
-        p->tangents.bias = spec->bias;
-    }
-    p->tangents.lse = p->op == ATTN_JVP;
-    p->second.grad_lse = p->op == ATTN_DOUBLE_BACKWARD;
-    p->second.bias = p->op == ATTN_DOUBLE_BACKWARD && spec->bias;
+    const int both = spec->lengths == SPEC_LENGTHS_BOTH, tangents = p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD;
+    const struct {
+        int t, there;
+    } asked[] = {{TENSOR(lse), spec->lse},
+                 {TENSOR(weights), spec->weights},
+                 {TENSOR(mask), spec->mask},
+                 {TENSOR(bias), spec->bias},
+                 {TENSOR(lengths_q), both || spec->lengths == SPEC_LENGTHS_Q},
+                 {TENSOR(lengths_kv), both || spec->lengths == SPEC_LENGTHS_KV},
+                 {TENSOR(cu_seqlens_q), spec->packed},
+                 {TENSOR(cu_seqlens_kv), spec->packed},
+                 {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
+                 {TENSOR(block_mask), spec->block},
+                 {TENSOR(k_scale), spec->dtype == SPEC_INT8},
+                 {TENSOR(v_scale), spec->dtype == SPEC_INT8},
+                 {TENSOR(alibi_slopes), spec->alibi},
+                 {TENSOR(sink), spec->sink},
+                 {TENSOR(grad_lse), spec->dlse},
+                 {TENSOR(grad_bias), spec->dbias},
+                 {TENSOR(grad_scale), spec->dscale},
+                 {TENSOR(grad_alibi_slopes), spec->dslopes},
+                 {TENSOR(grad_sink), spec->dsink},
+                 {TENSOR(tan_q), tangents},
+                 {TENSOR(tan_k), tangents},
+                 {TENSOR(tan_v), tangents},
+                 {TENSOR(tan_bias), tangents && spec->bias},
+                 {TENSOR(tan_lse), p->op == ATTN_JVP},
+                 {TENSOR(second_bias), p->op == ATTN_DOUBLE_BACKWARD && spec->bias},
+                 {TENSOR(second_grad_lse), p->op == ATTN_DOUBLE_BACKWARD}};
+    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
+        if (asked[k].there) tensors_ask(all, asked[k].t);
 }
 
-int64_t problem_blocks(int64_t length, int64_t block) { return length / block + (length % block != 0); }
-
-static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
-
-/* The strides of a dense tensor with its axes in this order, outermost first.  Axes in `one` have size 1 and broadcast. */
-static attn_status set_strides(attn_layout *layout, const int64_t size[4], const int order[4], int one, attn_error *error)
+static attn_status lay(const attn_problem *p, attn_tensors *all, int t, const int order[4], int one, attn_error *error)
 {
-    int64_t step = 1;
-    for (int k = 3; k >= 0; k--) {
-        const int axis = order[k], broadcast = one >> axis & 1;
-        layout->stride[axis] = broadcast ? ATTN_BROADCAST : step;
-        if (!broadcast && __builtin_mul_overflow(step, size[axis] > 0 ? size[axis] : 1, &step))
-            return failure(error, ATTN_ERR_SHAPE, "a tensor of %lld x %lld x %lld x %lld elements is too large", (long long)size[0],
-                           (long long)size[1], (long long)size[2], (long long)size[3]);
-    }
-    return ATTN_OK;
+    int64_t size[4];
+    tensors_shape(p, all, t, size);
+    if (!tensors_has(all, t) || tensors_lay(tensors_slot(all, t), size, order, one)) return ATTN_OK;
+    return failure(error, ATTN_ERR_SHAPE, "a tensor of %lld x %lld x %lld x %lld elements is too large", (long long)size[0],
+                   (long long)size[1], (long long)size[2], (long long)size[3]);
 }
 
-attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_error *error)
+/* Tensors that are not dense, and types that are not those of q. */
+static attn_status lay_all(const problem_spec *spec, const attn_problem *p, attn_tensors *all, attn_error *error)
+{
+    static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
+    const attn_dtype stored = problem_dtype(spec);
+    attn_status status = ATTN_OK;
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
+        const int of = tensors_about(t)->gradient_of, like = of >= 0 ? of : t;
+        if (!tensors_has(all, t)) continue;
+        if (like == TENSOR(q) || like == TENSOR(k) || like == TENSOR(v) || like == TENSOR(o)) tensors_slot(all, t)->dtype = stored;
+        /* Packed tensors have tokens outermost anyway. */
+        if (spec->order == SPEC_BSHD && !spec->packed && tensors_packs(t) && tensors_about(t)->axes[3] != ATTN_AXIS_ONE)
+            status = lay(p, all, t, bshd, 0, error);
+    }
+    if (spec->dtype == SPEC_INT8) all->k.dtype = all->v.dtype = ATTN_I8;
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(mask), bhsd, spec->mask_one, error);
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(block_mask), bhsd, spec->block_one, error);
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(bias), bhsd, spec->bias_one, error);
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(tan_bias), bhsd, spec->bias_one, error);
+    if (status == ATTN_OK && spec->alibi == SPEC_ALIBI_BATCH_HEAD) status = lay(p, all, TENSOR(alibi_slopes), bhsd, 0, error);
+    return status;
+}
+
+attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_tensors *tensors, attn_error *error)
 {
     problem_spec checked = *given;
     const problem_spec *spec = &checked;
@@ -118,22 +156,15 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     if (status == ATTN_OK) status = check_supported(spec, error);
     if (status != ATTN_OK) return status;
 
-    attn_problem p = {.struct_size = sizeof p, .shape = spec->shape};
-    p.op = op_of(spec);
-    ask_for_flows(spec, &p);
-    const attn_shape *s = &p.shape;
-    p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = problem_dtype(spec);
-    if (spec->dtype == SPEC_INT8) p.k.dtype = p.v.dtype = ATTN_I8;
-    p.dropout.probability = spec->dropout;
-    p.bias.alibi = (attn_alibi)spec->alibi;
-    p.bias.sink = spec->sink;
-
-    status = problem_build_terms(spec, &p, error);
+    attn_problem p = {.struct_size = sizeof p, .op = op_of(spec), .shape = spec->shape};
+    attn_tensors all = tensors_needed(p.op);
+    ask(spec, &p, &all);
+    status = problem_build_terms(spec, &p, &all, error);
     if (status != ATTN_OK) return status;
 
+    p.dropout.probability = spec->dropout;
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
-    int bottom_right = spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT;
-    p.mask.align = spec->offset_kind ? ATTN_ALIGN_OFFSET : bottom_right ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+    if (spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT) p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     p.mask.window = spec->window;
     p.mask.window_left = spec->window ? spec->window_left : 0;
     p.mask.window_right = spec->window ? spec->window_right : 0;
@@ -143,60 +174,10 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
         p.mask.window_left = p.mask.window_right = width / 2;
         p.mask.global_q = p.mask.global_kv = global;
     }
-    p.mask.lengths_q = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_Q;
-    p.mask.lengths_kv = spec->lengths == SPEC_LENGTHS_BOTH || spec->lengths == SPEC_LENGTHS_KV;
-    p.mask.packed = spec->packed;
     p.mask.chunk = spec->chunk;
     p.mask.empty = (attn_empty)spec->empty;
-    p.mask.index_dtype = ATTN_I64;
-    p.want.lse = spec->lse;
-    p.want.weights = spec->weights;
-
-    const int64_t pairs[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
-    if (spec->order == SPEC_BSHD && !spec->packed) { /* packed tensors have tokens outermost anyway */
-        const int64_t dim_k = problem_dim_k(&p);
-        struct {
-            attn_layout *layout;
-            int64_t heads, length, width;
-        } tensor[] = {{&p.q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.k, s->heads_kv, s->len_kv, dim_k},
-                      {&p.v, s->heads_kv, s->len_kv, s->dim_v},
-                      {&p.o, s->heads_q, s->len_q, s->dim_v},
-                      {&p.gradients.grad_o, s->heads_q, s->len_q, s->dim_v},
-                      {&p.tangents.tan_q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.tangents.tan_k, s->heads_kv, s->len_kv, dim_k},
-                      {&p.tangents.tan_v, s->heads_kv, s->len_kv, s->dim_v},
-                      {&p.tangents.tan_o, s->heads_q, s->len_q, s->dim_v},
-                      {&p.second.second_grad_o, s->heads_q, s->len_q, s->dim_v},
-                      {&p.second.second_q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.second.second_k, s->heads_kv, s->len_kv, dim_k},
-                      {&p.second.second_v, s->heads_kv, s->len_kv, s->dim_v},
-                      {&p.gradients.grad_q, s->heads_q, s->len_q, s->dim_qk},
-                      {&p.gradients.grad_k, s->heads_kv, s->len_kv, dim_k},
-                      {&p.gradients.grad_v, s->heads_kv, s->len_kv, s->dim_v}};
-        for (size_t k = 0; k < sizeof tensor / sizeof *tensor && status == ATTN_OK; k++)
-            status = set_strides(tensor[k].layout, (const int64_t[4]){s->batch, tensor[k].heads, tensor[k].length, tensor[k].width},
-                                 bshd, 0, error);
-    }
-    if (status == ATTN_OK && spec->mask) {
-        p.mask.boolean = 1;
-        p.mask.mask.dtype = ATTN_BOOL;
-        status = set_strides(&p.mask.mask, pairs, bhsd, spec->mask_one, error);
-    }
-    if (status == ATTN_OK && spec->block) {
-        p.mask.block = 1;
-        p.mask.block_q = spec->block_q;
-        p.mask.block_kv = spec->block_kv;
-        p.mask.blocks.dtype = ATTN_BOOL;
-        const int64_t blocks[4] = {s->batch, s->heads_q, problem_blocks(s->len_q, spec->block_q),
-                                   problem_blocks(s->len_kv, spec->block_kv)};
-        status = set_strides(&p.mask.blocks, blocks, bhsd, spec->block_one, error);
-    }
-    if (status == ATTN_OK && spec->bias) {
-        p.bias.additive = 1;
-        status = set_strides(&p.bias.bias, pairs, bhsd, spec->bias_one, error);
-        if (p.tangents.bias) memcpy(p.tangents.tan_bias.stride, p.bias.bias.stride, sizeof p.bias.bias.stride);
-    }
-    if (status == ATTN_OK) *problem = p;
+    if (spec->block) p.mask.block_q = spec->block_q, p.mask.block_kv = spec->block_kv;
+    status = lay_all(spec, &p, &all, error);
+    if (status == ATTN_OK) *problem = p, *tensors = all;
     return status;
 }

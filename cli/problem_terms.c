@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "failure.h"
+#include "tensors.h"
 
 static const char *const score_names[] = {
     [ATTN_SCORE_DOT] = "",          [ATTN_SCORE_GENERAL] = "general",   [ATTN_SCORE_METRIC] = "metric",
@@ -35,18 +36,15 @@ int64_t problem_after_slash(const char *word)
 
 int64_t problem_dim_k(const attn_problem *problem) { return problem->score.dim_k ? problem->score.dim_k : problem->shape.dim_qk; }
 
-void problem_w_size(const attn_problem *problem, int64_t size[4])
+void problem_matrix_size(const attn_problem *problem, int64_t size[2])
 {
     const attn_score *s = &problem->score;
     const int64_t dim = problem->shape.dim_qk;
-    const int64_t rows = s->kind == ATTN_SCORE_GENERAL    ? dim
-                         : s->kind == ATTN_SCORE_METRIC   ? (s->dim_metric ? s->dim_metric : dim)
-                         : s->kind == ATTN_SCORE_ADDITIVE ? 1 + s->w_bias
-                                                          : 0;
-    size[0] = 1;
-    size[1] = s->w_heads ? problem->shape.heads_q : 1;
-    size[2] = rows;
-    size[3] = problem_dim_k(problem);
+    size[0] = s->kind == ATTN_SCORE_GENERAL    ? dim
+              : s->kind == ATTN_SCORE_METRIC   ? (s->dim_metric ? s->dim_metric : dim)
+              : s->kind == ATTN_SCORE_ADDITIVE ? 1 + s->additive_bias
+                                               : 0;
+    size[1] = problem_dim_k(problem);
 }
 
 static int is_shaw(const problem_spec *spec) { return strncmp(spec->rel, "shaw", 4) == 0; }
@@ -80,7 +78,7 @@ attn_status problem_check_terms(problem_spec *spec, attn_error *error)
 }
 
 /* The number behind score= is what q and k have been projected to, what keys have, or the rows of w. */
-static attn_status build_score(const problem_spec *spec, attn_problem *p, attn_error *error)
+static attn_status build_score(const problem_spec *spec, attn_problem *p, attn_tensors *all, attn_error *error)
 {
     const int64_t size = problem_after_slash(spec->score), channels = p->shape.dim_qk;
     attn_score *score = &p->score;
@@ -90,28 +88,42 @@ static attn_status build_score(const problem_spec *spec, attn_problem *p, attn_e
                        spec->score, (long long)size, (long long)channels);
     if (score->kind == ATTN_SCORE_GENERAL && size != channels) score->dim_k = size;
     if (score->kind == ATTN_SCORE_METRIC && size != channels) score->dim_metric = size;
-    score->w_heads = (spec->w & SPEC_W_HEADS) != 0;
-    score->w_bias = (spec->w & SPEC_W_BIAS) != 0;
+    score->additive_bias = (spec->w & SPEC_W_BIAS) != 0;
     score->normaliser = (attn_normaliser)spec->normaliser;
     score->shift = spec->shift;
     if (spec->has_scale) score->scale_kind = ATTN_SCALE_VALUE, score->scale = spec->scale;
-    if (spec->scale_heads) score->scale_kind = ATTN_SCALE_PER_HEAD;
+    if (spec->scale_heads) tensors_ask(all, TENSOR(scale));
     score->softcap = spec->softcap;
     score->temperature = spec->temperature;
-    p->gradients.w = problem_has_w(spec) && p->op == ATTN_BACKWARD;
-    return ATTN_OK;
+    if (!problem_has_w(spec)) return ATTN_OK;
+    tensors_ask(all, TENSOR(score_matrix));
+    if (p->op == ATTN_BACKWARD) tensors_ask(all, TENSOR(grad_score_matrix));
+    int64_t shape[4];
+    tensors_shape(p, all, TENSOR(score_matrix), shape);
+    if (!(spec->w & SPEC_W_HEADS) || tensors_lay(tensors_slot(all, TENSOR(score_matrix)), shape, (const int[4]){0, 1, 2, 3}, 0))
+        return ATTN_OK;
+    return failure(error, ATTN_ERR_SHAPE, "score=%s: a w of each head has more elements than 64 bits count", spec->score);
 }
 
-static void build_bias_table(const problem_spec *spec, attn_problem *p)
+/* One table for all heads. */
+static void share(attn_tensors *all, int t, int64_t row, int64_t channel)
+{
+    attn_output *slot = tensors_slot(all, t);
+    slot->stride[2] = row;
+    slot->stride[3] = channel;
+}
+
+static void build_bias_table(const problem_spec *spec, attn_problem *p, attn_tensors *all)
 {
     attn_bias_table *table = &p->bias_table;
-    table->used = spec->t5 || spec->clipped;
+    if (!spec->t5 && !spec->clipped) return;
     table->kind = spec->clipped ? ATTN_DISTANCE_CLIPPED : ATTN_DISTANCE_T5;
     table->buckets = spec->t5 ? spec->t5_buckets : 0;
-    table->max_distance = spec->clipped ? spec->clipped : spec->t5 ? spec->t5_distance : 0;
+    table->max_distance = spec->clipped ? spec->clipped : spec->t5_distance;
     table->causal = spec->t5 == SPEC_T5_CAUSAL;
-    table->shared = (spec->shared & SPEC_SHARED_TABLE) != 0;
-    p->gradients.bias_table = spec->dtable;
+    tensors_ask(all, TENSOR(bias_table));
+    if (spec->dtable) tensors_ask(all, TENSOR(grad_bias_table));
+    if (spec->shared & SPEC_SHARED_TABLE) share(all, TENSOR(bias_table), 1, 1);
 }
 
 /* The least distance that there is: a full table begins there.  Offsets of each batch entry count as 0; the library refuses those
@@ -128,27 +140,36 @@ static int64_t least_distance(const problem_spec *spec)
 }
 
 /* Relative terms: clipped to a distance, or with a row for every distance that there is. */
-static attn_status build_relative(const problem_spec *spec, attn_problem *p, attn_error *error)
+static attn_status build_relative(const problem_spec *spec, attn_problem *p, attn_tensors *all, attn_error *error)
 {
     attn_relative *r = &p->relative;
     const int64_t most = is_shaw(spec) ? problem_after_slash(spec->rel) : 0;
+    const int xl = strcmp(spec->rel, "xl") == 0, values = problem_has_relative_values(spec);
     if (!spec->rel[0]) return ATTN_OK;
     if (most < 0 || most > (int64_t)1 << 38)
         return failure(error, ATTN_ERR_ARGUMENT, "rel=%s: the distance is within 0 and 2^38", spec->rel);
-    r->keys = 1;
-    r->values = problem_has_relative_values(spec);
-    r->u = r->v = strcmp(spec->rel, "xl") == 0;
     r->first = is_shaw(spec) ? -most : least_distance(spec);
     r->rows = problem_relative_rows(spec);
-    r->shared = (spec->shared & SPEC_SHARED_REL) != 0;
-    p->gradients.relative = spec->drel;
+    const struct {
+        int t, grad, there;
+        int64_t width; /* of a table */
+    } terms[] = {{TENSOR(relative_keys), TENSOR(grad_relative_keys), 1, p->shape.dim_qk},
+                 {TENSOR(relative_values), TENSOR(grad_relative_values), values, p->shape.dim_v},
+                 {TENSOR(relative_u), TENSOR(grad_relative_u), xl, 0},
+                 {TENSOR(relative_v), TENSOR(grad_relative_v), xl, 0}};
+    for (size_t k = 0; k < sizeof terms / sizeof *terms; k++) {
+        if (!terms[k].there) continue;
+        tensors_ask(all, terms[k].t);
+        if (spec->drel) tensors_ask(all, terms[k].grad);
+        if (spec->shared & SPEC_SHARED_REL && terms[k].width) share(all, terms[k].t, terms[k].width, 1);
+    }
     return ATTN_OK;
 }
 
-attn_status problem_build_terms(const problem_spec *spec, attn_problem *problem, attn_error *error)
+attn_status problem_build_terms(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error)
 {
-    attn_status status = build_score(spec, problem, error);
+    attn_status status = build_score(spec, problem, tensors, error);
     if (status != ATTN_OK) return status;
-    build_bias_table(spec, problem);
-    return build_relative(spec, problem, error);
+    build_bias_table(spec, problem, tensors);
+    return build_relative(spec, problem, tensors, error);
 }

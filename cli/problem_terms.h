@@ -9,7 +9,7 @@
 /* Words that need score, rel, t5 or clipped.  Makes spec->shared what there is of it. */
 attn_status problem_check_terms(problem_spec *spec, attn_error *error);
 
-/* Sets problem->score, bias_table and relative; problem->op and shape are set. */
-attn_status problem_build_terms(const problem_spec *spec, attn_problem *problem, attn_error *error);
+/* Sets problem->score, bias_table and relative, and asks for their tensors; problem->op and shape are set. */
+attn_status problem_build_terms(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error);
 
 #endif

@@ -4,48 +4,77 @@
 #include "roles.h"
 
 #include <math.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
 #include "failure.h"
 
-const role_row roles[ROLES] = {
-    [ROLE_Q] = {"q", "query", "the queries (default q)", 0},
-    [ROLE_K] = {"k", "key", "the keys (default k)", 0},
-    [ROLE_V] = {"v", "value", "the values (default v)", 0},
-    [ROLE_MASK] = {"mask", "mask", "a boolean mask, 1 = keep (default mask)", 0},
-    [ROLE_BIAS] = {"bias", "bias", "an additive bias (default bias)", 0},
-    [ROLE_LENGTHS_Q] = {"lengths_q", "lengths-q", "real queries of each batch entry", 0},
-    [ROLE_LENGTHS_KV] = {"lengths_kv", "lengths-kv", "real keys of each batch entry", 0},
-    [ROLE_OFFSET] = {"offset", "offset", "where query 0 stands among the keys; or a number", 0},
-    [ROLE_SLOPES] = {"slopes", "slopes", "ALiBi slopes of each head, or batch entry and head", 0},
-    [ROLE_BIAS_TABLE] = {"bias_table", "bias-table", "numbers of a bias by distance, for --t5 or --clipped", 0},
-    [ROLE_RELATIVE_KEYS] = {"relative_keys", "relative-keys", "rows by distance, for --rel", 0},
-    [ROLE_RELATIVE_VALUES] = {"relative_values", "relative-values", "the same for values, for --rel=shaw-values/N", 0},
-    [ROLE_RELATIVE_U] = {"relative_u", "relative-u", "a vector of each head, for --rel=xl", 0},
-    [ROLE_RELATIVE_V] = {"relative_v", "relative-v", "the same for positions, for --rel=xl", 0},
-    [ROLE_SINK] = {"sink", "sink", "a number of each head that joins the denominator", 0},
-    [ROLE_SCALE] = {"scale", "scale", "the scale of each head; or a number (1/sqrt(width))", 0},
-    [ROLE_W] = {"w", "w", "weights of --score=general, metric, additive (default w)", 0},
-    [ROLE_BLOCKS] = {"blocks", "blocks", "a block mask, 1 = keep; needs --block", 0},
-    [ROLE_DROPOUT_KEEP] = {"dropout_keep", "dropout-keep", "a dropout mask, 1 = keep, instead of drawing one", 0},
-    [ROLE_CU_SEQLENS_Q] = {"cu_seqlens_q", "cu-seqlens-q", "where packed sequences begin; [sequences + 1]", 0},
-    [ROLE_CU_SEQLENS_KV] = {"cu_seqlens_kv", "cu-seqlens-kv", "the same for their keys", 0},
-    [ROLE_DO] = {"do", "do", "the gradient of o, for --backward (default do)", ROLE_OP_GRADIENT},
-    [ROLE_DLSE] = {"dlse", "dlse", "the gradient of lse, for --backward", ROLE_OP_GRADIENT},
-    [ROLE_TAN_Q] = {"tan_q", "tan-q", "the tangent of q, for --jvp", ROLE_OP_TANGENT},
-    [ROLE_TAN_K] = {"tan_k", "tan-k", "the tangent of k, for --jvp", ROLE_OP_TANGENT},
-    [ROLE_TAN_V] = {"tan_v", "tan-v", "the tangent of v, for --jvp", ROLE_OP_TANGENT},
-    [ROLE_TAN_BIAS] = {"tan_bias", "tan-bias", "the tangent of the bias, for --jvp", ROLE_OP_TANGENT},
-    [ROLE_POSITIONS_Q] = {"positions_q", "positions-q", "where queries stand, for --rope", 0},
-    [ROLE_POSITIONS_KV] = {"positions_kv", "positions-kv", "the same for keys", 0},
-    [ROLE_K_SCALE] = {"k_scale", "k-scale", "of keys that are i8, a number for each row", 0},
-    [ROLE_V_SCALE] = {"v_scale", "v-scale", "the same for values", 0},
+/* What a flag says, in the order of --help. */
+static const struct {
+    int role;
+    const char *help;
+} table[] = {
+    {TENSOR(q), "the queries (default q)"},
+    {TENSOR(k), "the keys (default k)"},
+    {TENSOR(v), "the values (default v)"},
+    {TENSOR(mask), "a boolean mask, 1 = keep (default mask)"},
+    {TENSOR(bias), "an additive bias (default bias)"},
+    {TENSOR(lengths_q), "real queries of each batch entry"},
+    {TENSOR(lengths_kv), "real keys of each batch entry"},
+    {TENSOR(offset_q), "where query 0 stands among the keys; or a number"},
+    {TENSOR(alibi_slopes), "ALiBi slopes of each head, or batch entry and head"},
+    {TENSOR(bias_table), "numbers of a bias by distance, for --t5 or --clipped"},
+    {TENSOR(relative_keys), "rows by distance, for --rel"},
+    {TENSOR(relative_values), "the same for values, for --rel=shaw-values/N"},
+    {TENSOR(relative_u), "a vector of each head, for --rel=xl"},
+    {TENSOR(relative_v), "the same for positions, for --rel=xl"},
+    {TENSOR(sink), "a number of each head that joins the denominator"},
+    {TENSOR(scale), "the scale of each head; or a number (1/sqrt(width))"},
+    {TENSOR(score_matrix), "weights of --score=general, metric, additive (default w)"},
+    {TENSOR(block_mask), "a block mask, 1 = keep; needs --block"},
+    {TENSOR(dropout_given), "a dropout mask, 1 = keep, instead of drawing one"},
+    {TENSOR(cu_seqlens_q), "where packed sequences begin; [sequences + 1]"},
+    {TENSOR(cu_seqlens_kv), "the same for their keys"},
+    {TENSOR(grad_o), "the gradient of o, for --backward (default do)"},
+    {TENSOR(grad_lse), "the gradient of lse, for --backward"},
+    {TENSOR(tan_q), "the tangent of q, for --jvp"},
+    {TENSOR(tan_k), "the tangent of k, for --jvp"},
+    {TENSOR(tan_v), "the tangent of v, for --jvp"},
+    {TENSOR(tan_bias), "the tangent of the bias, for --jvp"},
+    {ROLE_POSITIONS_Q, "where queries stand, for --rope"},
+    {ROLE_POSITIONS_KV, "the same for keys"},
+    {TENSOR(k_scale), "of keys that are i8, a number for each row"},
+    {TENSOR(v_scale), "the same for values"},
 };
+enum { FLAGS = sizeof table / sizeof *table };
 
-int role_used_by(tensor_role role, int op) { return !roles[role].ops || roles[role].ops >> op & 1; }
+const char *role_name(int role)
+{
+    return role == ROLE_POSITIONS_Q ? "positions_q" : role == ROLE_POSITIONS_KV ? "positions_kv" : tensors_file_name(role);
+}
+
+const char *role_flag(int role)
+{
+    static char flags[ROLES][32];
+    int row = 0;
+    while (row < FLAGS && table[row].role != role) row++;
+    if (row == FLAGS) return NULL;
+    if (role <= TENSOR(v)) return role == TENSOR(q) ? "query" : role == TENSOR(k) ? "key" : "value";
+    snprintf(flags[role], sizeof flags[role], "%s", role_name(role));
+    for (char *at = flags[role]; *at; at++)
+        if (*at == '_') *at = '-';
+    return flags[role];
+}
+
+int role_used_by(int role, int op)
+{
+    static const attn_op ops[] = {
+        [SPEC_BACKWARD] = ATTN_BACKWARD, [SPEC_JVP] = ATTN_JVP, [SPEC_DOUBLE_BACKWARD] = ATTN_DOUBLE_BACKWARD};
+    if (role >= TENSORS || tensors_about(role)->role[ATTN_FORWARD] == ATTN_ROLE_INPUT) return 1;
+    return op > SPEC_FORWARD && op <= SPEC_DOUBLE_BACKWARD && tensors_about(role)->role[ops[op]] == ATTN_ROLE_INPUT;
+}
 
 /* "inf" and "nan" too, so that they are refused as numbers and not missed as tensors. */
 static int is_number(const char *text)
@@ -59,11 +88,12 @@ static attn_status set_role(void *target, const char *name, const char *value, a
 {
     input_settings *settings = target;
     int64_t number;
-    for (int r = 0; r < ROLES; r++) {
-        if (strcmp(name, roles[r].flag) != 0) continue;
-        if (r == ROLE_OFFSET && option_whole(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
+    for (int n = 0; n < FLAGS; n++) {
+        const int r = table[n].role;
+        if (strcmp(name, role_flag(r)) != 0) continue;
+        if (r == TENSOR(offset_q) && option_whole(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
             return problem_set(&settings->spec, name, value, error);
-        if (r == ROLE_SCALE && is_number(value)) return problem_set(&settings->spec, name, value, error);
+        if (r == TENSOR(scale) && is_number(value)) return problem_set(&settings->spec, name, value, error);
         settings->chosen[r] = value;
     }
     return ATTN_OK;
@@ -152,20 +182,18 @@ static attn_status set_tokens(void *target, const char *name, const char *value,
 /* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
 static const option_row *role_options(void)
 {
-    static option_row rows[ROLES + 10];
-    for (int r = 0; r < ROLES; r++) {
-        rows[r] = (option_row){roles[r].flag, 0, "NAME", roles[r].help, set_role};
-    }
-    rows[ROLES] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
-    rows[ROLES + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
-    rows[ROLES + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: the published ones", set_alibi};
-    rows[ROLES + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", set_dtype};
-    rows[ROLES + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
-    rows[ROLES + 5] = (option_row){"rope-pairs", 0, "KIND", "of --rope: interleaved (default) or halves", set_rope};
-    rows[ROLES + 6] = (option_row){"rope-channels", 0, "N", "the first N channels are rotated (default: all)", set_rope};
-    rows[ROLES + 7] = (option_row){"rope-base", 0, "B", "how fast rotations slow down (default: 10000)", set_rope};
-    rows[ROLES + 8] = (option_row){"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", set_scaling};
-    rows[ROLES + 9] = (option_row){0};
+    static option_row rows[FLAGS + 10];
+    for (int n = 0; n < FLAGS; n++) rows[n] = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, set_role};
+    rows[FLAGS] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
+    rows[FLAGS + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
+    rows[FLAGS + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: the published ones", set_alibi};
+    rows[FLAGS + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", set_dtype};
+    rows[FLAGS + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
+    rows[FLAGS + 5] = (option_row){"rope-pairs", 0, "KIND", "of --rope: interleaved (default) or halves", set_rope};
+    rows[FLAGS + 6] = (option_row){"rope-channels", 0, "N", "the first N channels are rotated (default: all)", set_rope};
+    rows[FLAGS + 7] = (option_row){"rope-base", 0, "B", "how fast rotations slow down (default: 10000)", set_rope};
+    rows[FLAGS + 8] = (option_row){"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", set_scaling};
+    rows[FLAGS + 9] = (option_row){0};
     return rows;
 }
 
@@ -185,7 +213,8 @@ int input_begin(const command_usage *usage, const option_group *own, problem_wor
     groups[n] = (option_group){"All commands", common_options, common};
     const int exit = options_begin(usage, groups, argc, argv, 1, &operand);
     settings->spec.seed = common->seed;
-    if (exit < 0 && operand == argc && !settings->chosen[ROLE_Q]) return command_fail_missing(usage->name, "input file", example);
+    if (exit < 0 && operand == argc && !settings->chosen[TENSOR(q)])
+        return command_fail_missing(usage->name, "input file", example);
     *path = exit < 0 ? argv[operand] : NULL;
     return exit;
 }

@@ -7,59 +7,16 @@
 #include "attn/position.h"
 #include "options.h"
 #include "problem.h"
+#include "tensors.h"
 
-typedef enum tensor_role {
-    ROLE_Q,
-    ROLE_K,
-    ROLE_V,
-    ROLE_MASK,
-    ROLE_BIAS,
-    ROLE_LENGTHS_Q,
-    ROLE_LENGTHS_KV,
-    ROLE_OFFSET,
-    ROLE_SLOPES,
-    ROLE_BIAS_TABLE,
-    ROLE_RELATIVE_KEYS,
-    ROLE_RELATIVE_VALUES,
-    ROLE_RELATIVE_U,
-    ROLE_RELATIVE_V,
-    ROLE_SINK,
-    ROLE_SCALE,
-    ROLE_W,
-    ROLE_BLOCKS,
-    ROLE_DROPOUT_KEEP,
-    ROLE_CU_SEQLENS_Q,
-    ROLE_CU_SEQLENS_KV,
-    ROLE_DO,
-    ROLE_DLSE,
-    ROLE_TAN_Q,
-    ROLE_TAN_K,
-    ROLE_TAN_V,
-    ROLE_TAN_BIAS,
-    ROLE_POSITIONS_Q,
-    ROLE_POSITIONS_KV,
-    ROLE_K_SCALE,
-    ROLE_V_SCALE,
-    ROLES
-} tensor_role;
+/* The tensors that files may have are those of the library, by number, and where tokens stand, for --rope. */
+enum { ROLE_POSITIONS_Q = TENSORS, ROLE_POSITIONS_KV, ROLES };
 
-/* Of role_row. */
-enum {
-    ROLE_OP_GRADIENT = 1 << SPEC_BACKWARD | 1 << SPEC_DOUBLE_BACKWARD,
-    ROLE_OP_TANGENT = 1 << SPEC_JVP | 1 << SPEC_DOUBLE_BACKWARD
-};
+const char *role_name(int role); /* in files; the slot's own name is read too */
+const char *role_flag(int role); /* without dashes: "query"; NULL: files do not have it */
 
-typedef struct role_row {
-    const char *name; /* in files */
-    const char *flag; /* --query */
-    const char *help;
-    int ops; /* ROLE_OP_ bits of the operations beside forward that use it; 0: all do */
-} role_row;
-
-extern const role_row roles[ROLES];
-
-/* 1 if an operation (spec_op) uses the role. */
-int role_used_by(tensor_role role, int op);
+/* 1 if an operation (spec_op) uses the role; what forward uses, all do. */
+int role_used_by(int role, int op);
 
 /* What the flags of run, top and view say about the input. */
 typedef struct input_settings {

@@ -12,6 +12,7 @@
 #include "compute.h"
 #include "difference.h"
 #include "failure.h"
+#include "file.h"
 #include "input.h"
 #include "json.h"
 #include "nearest.h"
@@ -19,6 +20,7 @@
 #include "outputs.h"
 #include "progress.h"
 #include "run_linear.h"
+#include "shown.h"
 
 static const command_usage usage = {
     .name = "run",
@@ -27,7 +29,9 @@ static const command_usage usage = {
                "files, and writes o to OUT. Tensors are [token, channel], [head, token, channel] or\n"
                "[batch, head, token, channel]; axes before these count as batch.\n",
     .notes = "A tensor of IN that has the name of a role (mask, bias, lengths_kv, ...) is used;\n"
-             "--ignore leaves it out. OUT gets the metadata of IN and appears whole or not at all.\n"
+             "--ignore leaves it out. The library's own names do too: grad_o for do, alibi_slopes\n"
+             "for slopes, offset_q for offset, score_matrix for w, block_mask for blocks,\n"
+             "dropout_given for dropout_keep. OUT gets the metadata of IN and appears whole or not at all.\n"
              "With --backward OUT also has dq, dk and dv, and the gradients of bias, slopes, sink and\n"
              "scale where these tensors are used; o and lse are always computed anew. With --jvp it\n"
              "has tan_o and tan_lse along the tangents tan_q, tan_k, tan_v and tan_bias that are\n"
@@ -114,17 +118,17 @@ static attn_status check_output(const char *path, const output_settings *outputs
     return ATTN_OK;
 }
 
-static attn_status add_metadata(attn_tensors *out, const attention_input *input, const char *kernel, const char *problem,
+static attn_status add_metadata(attn_archive *out, const attention_input *input, const char *kernel, const char *problem,
                                 attn_error *error)
 {
     attn_status status = ATTN_OK;
-    for (int64_t k = 0; input->file && k < attn_tensors_metadata_count(input->file) && status == ATTN_OK; k++) {
-        const attn_metadata *entry = attn_tensors_metadata_at(input->file, k);
-        status = attn_tensors_set_metadata(out, entry->key, entry->value, error);
+    for (int64_t k = 0; input->file && k < attn_archive_metadata_count(input->file) && status == ATTN_OK; k++) {
+        const attn_metadata *entry = attn_archive_metadata_at(input->file, k);
+        status = attn_archive_set_metadata(out, entry->key, entry->value, error);
     }
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_version", attn_version(), error);
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_problem", problem, error);
-    if (status == ATTN_OK) status = attn_tensors_set_metadata(out, "attn_kernel", kernel, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_problem", problem, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_kernel", kernel, error);
     return status;
 }
 
@@ -133,22 +137,22 @@ static attn_status add_metadata(attn_tensors *out, const attention_input *input,
 /* What the run did, for its summary. */
 typedef struct run_report {
     const attention_input *input;
-    const attn_tensors *out;
+    const attn_archive *out;
     const linear_work *linear;
     const char *output, *problem, *kernel;
     double seconds;
-    difference differences[MOST_OUTPUTS + MOST_GRADIENTS];
+    difference differences[TENSORS];
     int differences_count;
 } run_report;
 
-static int is_used(const attention_input *input, const attn_tensor *tensor)
+static int is_used(const attention_input *input, const attn_archive_tensor *tensor)
 {
     for (int r = 0; r < ROLES; r++)
         if (input->used[r].tensor == tensor) return 1;
     return 0;
 }
 
-static void json_tensor(cJSON *list, const char *role, const attn_tensor *tensor)
+static void json_tensor(cJSON *list, const char *role, const attn_archive_tensor *tensor)
 {
     char shape[SHAPE_TEXT];
     cJSON *item = json_item(list);
@@ -158,7 +162,7 @@ static void json_tensor(cJSON *list, const char *role, const attn_tensor *tensor
     cJSON_AddRawToObject(item, "shape", shape_text(shape, tensor->rank, tensor->shape));
 }
 
-static void print_json(const run_report *report)
+static char *compose_json(const run_report *report)
 {
     const attention_input *input = report->input;
     cJSON *object = json_begin();
@@ -166,15 +170,15 @@ static void print_json(const run_report *report)
     json_text(object, "output", report->output);
     cJSON *used = json_list(object, "used");
     for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor) json_tensor(used, roles[r].name, input->used[r].tensor);
+        if (input->used[r].tensor) json_tensor(used, role_name(r), input->used[r].tensor);
     cJSON *unused = json_list(object, "unused");
-    for (int64_t k = 0; input->file && k < attn_tensors_count(input->file); k++) {
-        const attn_tensor *tensor = attn_tensors_at(input->file, k);
+    for (int64_t k = 0; input->file && k < attn_archive_count(input->file); k++) {
+        const attn_archive_tensor *tensor = attn_archive_at(input->file, k);
         if (!is_used(input, tensor) && !linear_work_uses(report->linear, tensor))
             cJSON_AddItemToArray(unused, cJSON_CreateString(tensor->name));
     }
     cJSON *written = json_list(object, "written");
-    for (int64_t k = 0; k < attn_tensors_count(report->out); k++) json_tensor(written, NULL, attn_tensors_at(report->out, k));
+    for (int64_t k = 0; k < attn_archive_count(report->out); k++) json_tensor(written, NULL, attn_archive_at(report->out, k));
     json_text(object, "version", attn_version());
     json_text(object, "problem", report->problem);
     json_text(object, "kernel", report->kernel);
@@ -185,32 +189,41 @@ static void print_json(const run_report *report)
         json_text(item, "name", report->differences[d].name);
         json_number(item, "largest", report->differences[d].largest);
     }
-    json_end(object);
+    return json_compose(object);
 }
 
-static void print_tensor(const char *verb, const char *role, const attn_tensor *tensor, const char *path)
+static void print_tensor(const char *verb, const char *role, const attn_archive_tensor *tensor, const char *path)
 {
     char shape[SHAPE_TEXT];
     printf("%-8s%-11s %s %s", verb, role, attn_dtype_name(tensor->dtype), shape_text(shape, tensor->rank, tensor->shape));
-    if (strcmp(role, tensor->name) != 0) printf(" from '%s'", tensor->name);
-    printf("%s%s\n", path ? "  " : "", path ? path : "");
+    if (strcmp(role, tensor->name) != 0) {
+        printf(" from '");
+        put_shown(stdout, tensor->name);
+        putchar('\'');
+    }
+    if (path) {
+        printf("  ");
+        put_shown(stdout, path);
+    }
+    putchar('\n');
 }
 
 static void print_text(const run_report *report)
 {
     const attention_input *input = report->input;
     for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor) print_tensor("used", roles[r].name, input->used[r].tensor, input->used[r].path);
+        if (input->used[r].tensor) print_tensor("used", role_name(r), input->used[r].tensor, input->used[r].path);
     int unused = 0;
-    for (int64_t k = 0; input->file && k < attn_tensors_count(input->file); k++) {
-        const attn_tensor *tensor = attn_tensors_at(input->file, k);
-        if (!is_used(input, tensor) && !linear_work_uses(report->linear, tensor))
-            printf("%s%s", unused++ ? ", " : "unused  ", tensor->name);
+    for (int64_t k = 0; input->file && k < attn_archive_count(input->file); k++) {
+        const attn_archive_tensor *tensor = attn_archive_at(input->file, k);
+        if (is_used(input, tensor) || linear_work_uses(report->linear, tensor)) continue;
+        printf("%s", unused++ ? ", " : "unused  ");
+        put_shown(stdout, tensor->name);
     }
     if (unused) putchar('\n');
     printf("problem %s\nkernel  %s, %.3g ms\n", report->problem, report->kernel, 1e3 * report->seconds);
-    for (int64_t k = 0; k < attn_tensors_count(report->out); k++)
-        print_tensor("wrote", attn_tensors_at(report->out, k)->name, attn_tensors_at(report->out, k), report->output);
+    for (int64_t k = 0; k < attn_archive_count(report->out); k++)
+        print_tensor("wrote", attn_archive_at(report->out, k)->name, attn_archive_at(report->out, k), report->output);
 }
 
 /* The answer to --compare, which goes to pipes too. */
@@ -219,7 +232,7 @@ static void print_differences(const run_report *report)
     for (int d = 0; d < report->differences_count; d++) {
         const difference *one = &report->differences[d];
         char index[SHAPE_TEXT];
-        int rank = attn_tensors_find(report->out, one->name)->rank;
+        int rank = attn_archive_find(report->out, one->name)->rank;
         printf("compare %-11s largest difference %.2g at %s\n", one->name, one->largest, shape_text(index, rank, one->index));
     }
 }
@@ -255,7 +268,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     attention_input input;
     computation work = {0};
     backward_work gradients = {0};
-    attn_tensors *out = NULL;
+    attn_archive *out = NULL;
     char problem[512], kernels[200] = "";
     linear_work walk = {0};
     input_settings plain = *in;
@@ -267,28 +280,30 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
     if (status == ATTN_OK && !linear) outputs_want(&settings->outputs, &input);
-    attn_problem forward = beyond ? forward_of(&input.problem) : input.problem;
+    attn_tensors tensors;
+    const attn_problem forward = tensors_forward(&input.problem, &input.tensors, &tensors);
+    if (!beyond && !input.spec.lse) tensors.lse = (attn_output){0};
     if (status == ATTN_OK && !linear) {
-        status = computation_begin(&work, &forward, common, error);
+        status = computation_begin(&work, &forward, &tensors, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
-    attn_args args = input.args;
-    if (status == ATTN_OK) status = attn_tensors_create(&out, error);
+    if (status == ATTN_OK) status = attn_archive_create(&out, error);
     if (status == ATTN_OK && linear) {
         status = linear_work_begin(&walk, &input, in, settings->state, out, common, error);
         if (status == ATTN_OK) input.spec = walk.spec;
         else failure_about(error, input.path);
     }
-    if (status == ATTN_OK && !linear) status = outputs_add(out, &input, &input.problem, &args, error);
+    if (status == ATTN_OK && !linear) status = outputs_add(out, &input, work.plan, &tensors, error);
     if (status == ATTN_OK && beyond) {
-        status = backward_begin(&gradients, &input, out, &args, common, error);
+        status = backward_begin(&gradients, &input, out, &tensors, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
 
     double begin = seconds_now();
     if (status == ATTN_OK) {
-        status = linear ? linear_work_run(&walk, common, error) : compute_whole(&work, &forward, &args, common, "attention", error);
-        if (status == ATTN_OK && beyond) status = backward_run(&gradients, &args, common, error);
+        status =
+            linear ? linear_work_run(&walk, common, error) : compute_whole(&work, &forward, &tensors, common, "attention", error);
+        if (status == ATTN_OK && beyond) status = backward_run(&gradients, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
     run_report report = {&input, out, &walk, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
@@ -298,11 +313,13 @@ static attn_status run(const char *path, const run_settings *settings, const inp
         snprintf(kernels, sizeof kernels, "%s%s%s", linear ? walk.description.kernel : work.description.kernel, beyond ? ", " : "",
                  beyond ? gradients.computation.description.kernel : "");
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
-    if (status == ATTN_OK) status = attn_tensors_write(out, settings->output, error);
-    if (status == ATTN_OK && common->json) print_json(&report);
+    char *json = status == ATTN_OK && common->json ? compose_json(&report) : NULL;
+    if (status == ATTN_OK) status = file_write_archive(out, settings->output, error);
+    if (status == ATTN_OK) json_print(json), json = NULL;
     if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) print_text(&report);
     if (status == ATTN_OK && !common->json) print_differences(&report);
-    attn_tensors_destroy(out);
+    free(json);
+    attn_archive_destroy(out);
     linear_work_end(&walk);
     computation_end(&work);
     backward_end(&gradients);

@@ -7,9 +7,7 @@
 
 #include "bench/linear.h"
 #include "failure.h"
-
-static const char *const names[LINEAR_TENSORS] = {"decay",         "beta",        "erase",        "write",     "omega",
-                                                  "initial_state", "initial_sum", "dfinal_state", "dfinal_sum"};
+#include "input_find.h"
 
 int linear_is_wanted(const problem_spec *spec)
 {
@@ -30,47 +28,62 @@ static void *own(linear_work *work, int64_t count, size_t size)
     return work->owned[work->owned_count++] = need_memory(count > 0 ? count : 1, size);
 }
 
-static int is_ignored(const input_settings *settings, const char *name)
+/* A tensor that files may have for linear attention alone; NULL: it is not there. */
+static const attn_archive_tensor *find(const linear_work *work, const input_settings *settings, int t)
 {
-    for (int k = 0; k < settings->ignored_count; k++)
-        if (strcmp(settings->ignored[k], name) == 0) return 1;
-    return 0;
+    const attn_archive *file = work->input->file;
+    return file ? input_named(file, settings->ignored, linear_file_name(t), linear_about(t)->name) : NULL;
 }
 
-/* A tensor of `tokens` numbers times `width` for each head and batch entry; NULL in *numbers where the file has none. */
-static attn_status read_tensor(linear_work *work, const input_settings *settings, int which, const int64_t size[4], int many,
-                               const void **numbers, attn_error *error)
+/* The sizes that the library has for it. */
+static void size_of(const attn_linear_problem *p, int t, int64_t size[4])
 {
-    const attn_tensor *t = work->input->file ? attn_tensors_find(work->input->file, names[which]) : NULL;
-    const attn_dtype compute = work->problem.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    int64_t count = 1;
+    const attn_shape *s = &p->shape;
+    const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
+    const int64_t sizes[] = {
+        [ATTN_AXIS_BATCH] = s->batch,         [ATTN_AXIS_HEAD_Q] = s->heads_q, [ATTN_AXIS_HEAD_KV] = s->heads_kv,
+        [ATTN_AXIS_QUERY] = s->len_q,         [ATTN_AXIS_KEY] = s->len_kv,     [ATTN_AXIS_DIM_QK] = s->dim_qk,
+        [ATTN_AXIS_DIM_K] = s->dim_qk,        [ATTN_AXIS_DIM_V] = s->dim_v,    [ATTN_AXIS_FEATURE] = features,
+        [ATTN_AXIS_LIST] = p->random_features};
+    for (int axis = 0; axis < 4; axis++) {
+        const attn_axis one = linear_about(t)->axes[axis];
+        size[axis] = one == ATTN_AXIS_ONE ? 1 : sizes[one];
+    }
+    if (t == LINEAR(decay)) size[3] = p->decay_kind == ATTN_DECAY_CHANNEL ? features : 1;
+}
+
+/* Its numbers in the compute type. */
+static attn_status read_tensor(linear_work *work, const input_settings *settings, int t, attn_error *error)
+{
+    const attn_archive_tensor *found = find(work, settings, t);
+    const attn_dtype compute = work->tensors.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const char *name = linear_file_name(t);
+    int64_t count = 1, got = 1, size[4];
     char text[SHAPE_TEXT], wanted[SHAPE_TEXT];
-    *numbers = NULL;
-    if (!t || is_ignored(settings, names[which])) return ATTN_OK;
-    if (t->dtype != ATTN_F32 && t->dtype != ATTN_F64 && t->dtype != ATTN_F16 && t->dtype != ATTN_BF16)
+    if (!found) return ATTN_OK;
+    if (found->dtype < ATTN_F32 || found->dtype > ATTN_BF16)
         return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%s' is %s; expected f32, f64, f16 or bf16", work->input->path,
-                       names[which], attn_dtype_name(t->dtype));
+                       name, attn_dtype_name(found->dtype));
+    size_of(&work->problem, t, size);
     for (int axis = 0; axis < 4; axis++) count *= size[axis];
-    int rank = t->rank;
-    int64_t got = 1;
-    for (int axis = 0; axis < rank; axis++) got *= t->shape[axis];
-    const int64_t last = rank > 0 ? t->shape[rank - 1] : 1;
+    for (int axis = 0; axis < found->rank; axis++) got *= found->shape[axis];
+    const int64_t last = found->rank > 0 ? found->shape[found->rank - 1] : 1;
     /* One number for each token may have no last axis of its own. */
-    if (got != count || (many && last != size[3]))
+    if (got != count || (size[3] > 1 && last != size[3]))
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%s' %.60s: expected the %lld numbers of %.60s", work->input->path,
-                       names[which], shape_text(text, rank, t->shape), (long long)count, shape_text(wanted, 4, size));
+                       name, shape_text(text, found->rank, found->shape), (long long)count, shape_text(wanted, 4, size));
     void *copy = own(work, count, 8);
-    attn_convert(copy, compute, t->data, t->dtype, count);
-    work->used[which] = t;
-    *numbers = copy;
+    attn_convert(copy, compute, found->data, found->dtype, count);
+    work->used[t] = found;
+    *linear_slot(&work->tensors, t) = (attn_output){copy, compute, {0, 0, 0, 0}};
     return ATTN_OK;
 }
 
 /* A decay of one number for each token, or of one for each feature. */
 static int decay_of(const linear_work *work, const input_settings *settings, int64_t tokens, int64_t features)
 {
-    const attn_tensor *t = work->input->file ? attn_tensors_find(work->input->file, names[LINEAR_DECAY]) : NULL;
-    if (!t || is_ignored(settings, names[LINEAR_DECAY])) return SPEC_DECAY_NONE;
+    const attn_archive_tensor *t = find(work, settings, LINEAR(decay));
+    if (!t) return SPEC_DECAY_NONE;
     const int64_t count = (int64_t)(t->bytes / attn_dtype_size(t->dtype));
     return count == tokens * features && features > 1 ? SPEC_DECAY_CHANNEL : SPEC_DECAY_HEAD;
 }
@@ -78,127 +91,98 @@ static int decay_of(const linear_work *work, const input_settings *settings, int
 static attn_status read_tensors(linear_work *work, const input_settings *settings, attn_error *error)
 {
     attn_linear_problem *p = &work->problem;
-    const attn_shape *s = &p->shape;
-    attn_linear_args *a = &work->args;
-    const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
-    const int64_t of_decay = p->decay == ATTN_DECAY_CHANNEL ? features : 1;
+    attn_linear_tensors *all = &work->tensors;
     const int backward = p->op == ATTN_BACKWARD, sum = p->denominator != ATTN_DENOMINATOR_NONE;
     const struct {
-        int which, used, needed;
-        int64_t size[4];
-        const void **numbers;
-    } rows[] = {
-        {LINEAR_DECAY, p->decay != ATTN_DECAY_NONE, 0, {s->batch, s->heads_kv, s->len_kv, of_decay}, &a->decay},
-        {LINEAR_BETA, p->rule == ATTN_RULE_DELTA, 1, {s->batch, s->heads_kv, s->len_kv, 1}, &a->beta},
-        {LINEAR_ERASE, p->rule == ATTN_RULE_LOW_RANK, 1, {s->batch, s->heads_kv, s->len_kv, features}, &a->erase},
-        {LINEAR_WRITE, p->rule == ATTN_RULE_LOW_RANK, 1, {s->batch, s->heads_kv, s->len_kv, features}, &a->write},
-        {LINEAR_OMEGA, p->random_features > 0, 0, {1, 1, p->random_features, s->dim_qk}, &a->omega},
-        {LINEAR_STATE, 1, 0, {s->batch, s->heads_kv, features, s->dim_v}, &a->initial_state},
-        {LINEAR_SUM, sum, 0, {s->batch, s->heads_kv, features, 1}, &a->initial_sum},
-        {LINEAR_GRAD_STATE, backward, 0, {s->batch, s->heads_kv, features, s->dim_v}, &a->grad_final_state},
-        {LINEAR_GRAD_SUM, backward && sum, 0, {s->batch, s->heads_kv, features, 1}, &a->grad_final_sum},
-    };
+        int t, used, needed;
+    } rows[] = {{LINEAR(decay), all->decay.data != NULL, 0},
+                {LINEAR(beta), all->beta.data != NULL, 1},
+                {LINEAR(erase), all->erase.data != NULL, 1},
+                {LINEAR(write), all->write.data != NULL, 1},
+                {LINEAR(feature_matrix), p->random_features > 0, 0},
+                {LINEAR(initial_state), 1, 0},
+                {LINEAR(initial_sum), sum, 0},
+                {LINEAR(grad_final_state), backward, 0},
+                {LINEAR(grad_final_sum), backward && sum, 0}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         if (!rows[k].used) continue;
-        attn_status status = read_tensor(work, settings, rows[k].which, rows[k].size, rows[k].size[3] > 1, rows[k].numbers, error);
+        linear_slot(all, rows[k].t)->data = NULL;
+        attn_status status = read_tensor(work, settings, rows[k].t, error);
         if (status != ATTN_OK) return status;
-        if (rows[k].needed && !*rows[k].numbers)
+        if (rows[k].needed && !linear_slot(all, rows[k].t)->data)
             return failure(error, ATTN_ERR_ARGUMENT, "%.100s: rule=%s needs a tensor '%s'", work->input->path,
-                           p->rule == ATTN_RULE_DELTA ? "delta" : "low-rank", names[rows[k].which]);
+                           p->rule == ATTN_RULE_DELTA ? "delta" : "low-rank", linear_file_name(rows[k].t));
     }
-    if (a->initial_state && !a->initial_sum && sum)
+    if (all->initial_state.data && !all->initial_sum.data && sum)
         return failure(error, ATTN_ERR_ARGUMENT, "%.100s: initial_state is there, and initial_sum, its sum of features, is not",
                        work->input->path);
-    if (a->grad_final_state && !a->grad_final_sum && sum)
+    if (all->grad_final_state.data && !all->grad_final_sum.data && sum)
         return failure(error, ATTN_ERR_ARGUMENT, "%.100s: dfinal_state is there, and dfinal_sum, of the sum of features, is not",
                        work->input->path);
-    p->initial_state = a->initial_state != NULL;
-    p->grad_final_state = a->grad_final_state != NULL;
-    if (p->random_features == 0 || a->omega) return ATTN_OK;
-    void *omega = own(work, p->random_features * s->dim_qk, 8);
-    a->omega = omega;
-    return attn_random_features(ATTN_ROWS_ORTHOGONAL, p->random_features, s->dim_qk, work->spec.seed, 0, omega,
-                                p->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, error);
+    if (!all->initial_state.data) all->initial_sum = (attn_input){0};
+    if (!all->grad_final_state.data) all->grad_final_sum = (attn_input){0};
+    if (p->random_features == 0 || all->feature_matrix.data) return ATTN_OK;
+    void *omega = own(work, p->random_features * p->shape.dim_qk, 8);
+    all->feature_matrix = attn_in(omega);
+    return attn_random_features(ATTN_ROWS_ORTHOGONAL, p->random_features, p->shape.dim_qk, work->spec.seed, 0, omega,
+                                all->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, error);
 }
 
-/* Outputs, in the order of the file. */
-static attn_status add_outputs(linear_work *work, int state, attn_tensors *out, attn_error *error)
+/* Outputs beside o and the gradients of what is there. */
+static void ask_for_states(linear_work *work, int state)
 {
+    const attn_linear_problem *p = &work->problem;
+    attn_linear_tensors *all = &work->tensors;
+    const int sum = p->denominator != ATTN_DENOMINATOR_NONE, backward = p->op == ATTN_BACKWARD;
+    all->final_state = all->final_sum = (attn_output){0};
+    if (state) linear_ask(all, LINEAR(final_state));
+    if (state && sum) linear_ask(all, LINEAR(final_sum));
+    if (backward && all->initial_state.data) linear_ask(all, LINEAR(grad_initial_state));
+    if (backward && all->initial_sum.data) linear_ask(all, LINEAR(grad_initial_sum));
+}
+
+/* What is written goes to the file, in the shape of q, k or v where it is of theirs. */
+static void *take(void *context, int t, const attn_tensor_plan *about)
+{
+    linear_work *work = context;
     const attention_input *input = work->input;
-    attn_linear_problem *p = &work->problem;
-    const attn_shape *s = &p->shape;
-    attn_linear_args *a = &work->args;
-    const attn_dtype stored = problem_dtype(&input->spec), compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
-    const int backward = input->spec.op == SPEC_BACKWARD, sum = p->denominator != ATTN_DENOMINATOR_NONE;
-    const int64_t of_decay = p->decay == ATTN_DECAY_CHANNEL ? features : 1;
-    int64_t like_q[ATTN_MAX_RANK];
-    const int rank = input_output_shape(input, OUTPUT_LIKE_Q, s->dim_v, like_q);
-    int64_t pairs[ATTN_MAX_RANK];
-    const int rank_of_pairs = input_output_shape(input, OUTPUT_BY_ROW, 0, pairs) + 1;
-    pairs[rank_of_pairs - 1] = s->len_kv;
-    const struct {
-        const char *name;
-        int used, like; /* a role of the input, whose shape it has; or -1: `size`, -2: that of o, -3: queries x keys */
-        attn_dtype dtype;
-        int64_t size[4];
-        void **data;
-    } rows[] = {
-        {"o", 1, -2, stored, {0}, &a->o},
-        {"weights", work->spec.weights, -3, compute, {0}, &work->weights},
-        {"final_state", state, -1, compute, {s->batch, s->heads_kv, features, s->dim_v}, &a->final_state},
-        {"final_sum", state && sum, -1, compute, {s->batch, s->heads_kv, features, 1}, &a->final_sum},
-        {"dq", backward, ROLE_Q, p->q.dtype, {0}, &a->grad_q},
-        {"dk", backward, ROLE_K, p->k.dtype, {0}, &a->grad_k},
-        {"dv", backward, ROLE_V, p->v.dtype, {0}, &a->grad_v},
-        {"ddecay", backward && p->decay, -1, compute, {s->batch, s->heads_kv, s->len_kv, of_decay}, &a->grad_decay},
-        {"dbeta", backward && a->beta, -1, compute, {s->batch, s->heads_kv, s->len_kv, 1}, &a->grad_beta},
-        {"derase", backward && a->erase, -1, compute, {s->batch, s->heads_kv, s->len_kv, features}, &a->grad_erase},
-        {"dwrite", backward && a->write, -1, compute, {s->batch, s->heads_kv, s->len_kv, features}, &a->grad_write},
-        {"dinitial_state",
-         backward && p->initial_state,
-         -1,
-         compute,
-         {s->batch, s->heads_kv, features, s->dim_v},
-         &a->grad_initial_state},
-        {"dinitial_sum",
-         backward && p->initial_state && sum,
-         -1,
-         compute,
-         {s->batch, s->heads_kv, features, 1},
-         &a->grad_initial_sum},
-    };
-    attn_status status = ATTN_OK;
-    for (size_t k = 0; k < sizeof rows / sizeof *rows && status == ATTN_OK; k++) {
-        const attn_tensor *like = rows[k].like >= 0 ? input->used[rows[k].like].tensor : NULL;
-        if (!rows[k].used) continue;
-        const int pair = rows[k].like == -3, row = rows[k].like == -2;
-        status = attn_tensors_allocate(out, rows[k].name, rows[k].dtype,
-                                       like   ? like->rank
-                                       : pair ? rank_of_pairs
-                                       : row  ? rank
-                                              : 4,
-                                       like   ? like->shape
-                                       : pair ? pairs
-                                       : row  ? like_q
-                                              : rows[k].size,
-                                       rows[k].data, error);
+    const int of = linear_about(t)->gradient_of;
+    int64_t shape[ATTN_MAX_RANK];
+    void *memory = NULL;
+    attn_error error;
+    if (t == LINEAR(denominators)) return own(work, about->bytes, 1);
+    int rank = t == LINEAR(o) ? input_file_shape(input, TENSOR(o), about->shape, shape) : 4;
+    if (t != LINEAR(o)) memcpy(shape, about->shape, 4 * sizeof *shape);
+    if (of >= LINEAR(q) && of <= LINEAR(v)) {
+        const attn_archive_tensor *like = input->used[of - LINEAR(q) + TENSOR(q)].tensor;
+        rank = like->rank;
+        memcpy(shape, like->shape, sizeof like->shape);
     }
-    if (backward && sum) a->denominators = own(work, s->batch * s->heads_q * s->len_q, 8);
-    return status;
+    if (attn_archive_allocate(work->out, linear_file_name(t), about->dtype, rank, shape, &memory, &error) != ATTN_OK) return NULL;
+    return memory ? memory : ATTN_EMPTY;
+}
+
+static attn_status add_weights(linear_work *work, attn_error *error)
+{
+    const attn_shape *s = &work->problem.shape;
+    const int64_t size[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    const attn_dtype compute = work->tensors.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    int64_t shape[ATTN_MAX_RANK];
+    if (!work->spec.weights) return ATTN_OK;
+    const int rank = input_file_shape(work->input, TENSOR(weights), size, shape);
+    return attn_archive_allocate(work->out, "weights", compute, rank, shape, &work->weights, error);
 }
 
 attn_status linear_work_begin(linear_work *work, const attention_input *input, const input_settings *settings, int state,
-                              attn_tensors *out, const common_settings *common, attn_error *error)
+                              attn_archive *out, const common_settings *common, attn_error *error)
 {
-    *work =
-        (linear_work){.input = input, .args.struct_size = sizeof work->args, .description.struct_size = sizeof work->description};
-    const attn_problem *given = &input->problem;
-    const attn_args *from = &input->args;
+    *work = (linear_work){.input = input, .out = out, .description.struct_size = sizeof work->description};
+    const attn_tensors *from = &input->tensors;
     attn_linear_problem *p = &work->problem;
+    attn_linear_tensors *all = &work->tensors;
     attn_options options = options_for_library(common);
-    if (given->bias.additive || given->mask.boolean || given->mask.block || given->mask.lengths_q != given->mask.lengths_kv ||
-        given->dropout.given || given->bias.sink || given->score.scale_kind == ATTN_SCALE_PER_HEAD)
+    if (from->bias.data || from->mask.data || from->block_mask.data || !from->lengths_q.data != !from->lengths_kv.data ||
+        from->dropout_given.data || from->sink.data || from->scale.data)
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "linear attention has no mask, bias, slopes, sink, scale of each head, or lengths of one side; --ignore "
                        "leaves a tensor out");
@@ -213,44 +197,40 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
     const int order = work->spec.order;
     work->spec.order = SPEC_BHSD;
     work->spec.weights = 0;
-    attn_status status = linear_problem_build(&work->spec, p, error);
+    attn_status status = linear_problem_build(&work->spec, p, all, error);
     if (status != ATTN_OK) return status;
     const attn_shape *s = &p->shape;
     work->spec.decay = decay_of(work, settings, s->batch * s->heads_kv * s->len_kv,
                                 attn_features_count(p->features, s->dim_qk, p->random_features));
-    status = linear_problem_build(&work->spec, p, error);
+    status = linear_problem_build(&work->spec, p, all, error);
     if (status != ATTN_OK) return status;
     work->spec.order = order;
     work->spec.weights = settings->spec.weights;
-    p->q = given->q, p->k = given->k, p->v = given->v, p->o = given->o;
-    p->grad_o = given->gradients.grad_o, p->grad_q = given->gradients.grad_q, p->grad_k = given->gradients.grad_k,
-    p->grad_v = given->gradients.grad_v;
-    p->grad_q.dtype = p->q.dtype, p->grad_k.dtype = p->k.dtype, p->grad_v.dtype = p->v.dtype;
-    p->o.dtype = p->grad_o.dtype = problem_dtype(&input->spec);
-    p->lengths = given->mask.lengths_kv;
-    p->index_dtype = given->mask.index_dtype;
-    work->args.q = from->q, work->args.k = from->k, work->args.v = from->v, work->args.grad_o = from->grad_o;
-    work->args.lengths = from->lengths_kv;
+    all->q = from->q, all->k = from->k, all->v = from->v, all->o = from->o;
+    all->lengths = from->lengths_kv;
+    if (p->op == ATTN_BACKWARD) {
+        all->grad_o = from->grad_o, all->grad_q = from->grad_q, all->grad_k = from->grad_k, all->grad_v = from->grad_v;
+        all->grad_q.dtype = all->q.dtype, all->grad_k.dtype = all->k.dtype, all->grad_v.dtype = all->v.dtype;
+    }
     status = read_tensors(work, settings, error);
-    if (status == ATTN_OK) status = add_outputs(work, state, out, error);
+    if (status == ATTN_OK) ask_for_states(work, state);
     attn_linear_problem forward = *p;
     forward.op = ATTN_FORWARD;
-    forward.final_state = state;
-    forward.grad_final_state = 0;
-    forward.want_denominator = work->args.denominators != NULL;
-    if (status == ATTN_OK) status = attn_linear_plan_create(&work->plan, &forward, &options, error);
+    if (status == ATTN_OK) status = linear_plan(&work->plan, &forward, all, &options, take, work, error);
     if (status == ATTN_OK) status = attn_linear_plan_describe(work->plan, &work->description, error);
+    if (status == ATTN_OK) status = add_weights(work, error);
     if (status != ATTN_OK || p->op == ATTN_FORWARD) return status;
-    p->final_state = 0;
-    p->grad_initial_state = p->initial_state;
-    return attn_linear_plan_create(&work->backward, p, &options, error);
+    return linear_plan(&work->backward, p, all, &options, take, work, error);
 }
 
-static attn_status execute(const attn_linear_plan *plan, const attn_linear_args *args, attn_error *error)
+static attn_status execute(const linear_work *work, attn_op op, const attn_linear_plan *plan, attn_error *error)
 {
+    attn_linear_problem p = work->problem;
+    p.op = op;
+    const attn_linear_tensors tensors = linear_of_op(&p, &work->tensors);
     const size_t size = attn_linear_workspace_size(plan);
     void *workspace = need_memory((int64_t)size + 1, 1);
-    const attn_status status = attn_linear_execute(plan, args, workspace, size, error);
+    const attn_status status = attn_linear_execute(plan, &tensors, workspace, size, error);
     free(workspace);
     return status;
 }
@@ -258,25 +238,26 @@ static attn_status execute(const attn_linear_plan *plan, const attn_linear_args 
 /* Weights are the outputs for the identity as values, without a state: o is the sum of values times these. */
 static attn_status run_weights(const linear_work *work, const common_settings *common, attn_error *error)
 {
-    static const double one = 1;
-    attn_linear_problem p = work->problem;
-    attn_linear_args args = work->args;
-    attn_linear_plan *plan;
+    static const double unit = 1;
+    linear_work one = *work; /* in which the identity is the values */
+    attn_linear_problem *p = &one.problem;
+    attn_linear_plan *plan = NULL;
     const attn_options options = options_for_library(common);
-    const int64_t keys = p.shape.len_kv;
-    const attn_dtype compute = p.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const int64_t keys = p->shape.len_kv;
+    const attn_dtype compute = one.tensors.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const size_t size = attn_dtype_size(compute);
     char *identity = need_memory(keys * keys + 1, size);
     memset(identity, 0, (size_t)(keys * keys) * size);
-    for (int64_t j = 0; j < keys; j++) attn_convert(identity + (size_t)(j * keys + j) * size, compute, &one, ATTN_F64, 1);
-    p.op = ATTN_FORWARD;
-    p.shape.dim_v = keys;
-    p.initial_state = p.final_state = p.grad_initial_state = p.grad_final_state = 0;
-    p.v = (attn_layout){compute, {ATTN_BROADCAST, ATTN_BROADCAST, keys, 1}};
-    p.o = (attn_layout){compute, {0}};
-    args.v = identity, args.o = work->weights;
-    attn_status status = attn_linear_plan_create(&plan, &p, &options, error);
-    if (status == ATTN_OK) status = execute(plan, &args, error);
+    for (int64_t j = 0; j < keys; j++) attn_convert(identity + (size_t)(j * keys + j) * size, compute, &unit, ATTN_F64, 1);
+    p->op = ATTN_FORWARD;
+    p->shape.dim_v = keys;
+    one.tensors = linear_of_op(p, &one.tensors);
+    one.tensors.initial_state = one.tensors.initial_sum = (attn_input){0};
+    one.tensors.final_state = one.tensors.final_sum = one.tensors.denominators = (attn_output){0};
+    one.tensors.v = (attn_input){identity, compute, {ATTN_BROADCAST, ATTN_BROADCAST, keys, 1}};
+    one.tensors.o = (attn_output){work->weights, compute, {0, 0, 0, 0}};
+    attn_status status = attn_linear_plan_create(&plan, p, &one.tensors, &options, error);
+    if (status == ATTN_OK) status = execute(&one, ATTN_FORWARD, plan, error);
     attn_linear_plan_destroy(plan);
     free(identity);
     return status;
@@ -284,9 +265,9 @@ static attn_status run_weights(const linear_work *work, const common_settings *c
 
 attn_status linear_work_run(const linear_work *work, const common_settings *common, attn_error *error)
 {
-    attn_status status = execute(work->plan, &work->args, error);
+    attn_status status = execute(work, ATTN_FORWARD, work->plan, error);
     if (status == ATTN_OK && work->weights) status = run_weights(work, common, error);
-    if (status == ATTN_OK && work->backward) status = execute(work->backward, &work->args, error);
+    if (status == ATTN_OK && work->backward) status = execute(work, ATTN_BACKWARD, work->backward, error);
     return status;
 }
 
@@ -297,9 +278,9 @@ void linear_work_end(linear_work *work)
     for (int k = 0; k < work->owned_count; k++) free(work->owned[k]);
 }
 
-int linear_work_uses(const linear_work *work, const attn_tensor *tensor)
+int linear_work_uses(const linear_work *work, const attn_archive_tensor *tensor)
 {
-    for (int k = 0; k < LINEAR_TENSORS; k++)
-        if (work->used[k] == tensor) return 1;
+    for (int t = 0; t < LINEARS; t++)
+        if (work->used[t] == tensor) return 1;
     return 0;
 }

@@ -4,33 +4,20 @@
 #ifndef ATTN_CLI_RUN_LINEAR_H
 #define ATTN_CLI_RUN_LINEAR_H
 
-#include "attn/linear.h"
 #include "input.h"
+#include "linear_tensors.h"
 #include "options.h"
-
-/* Tensors that only linear attention has, by their names in files. */
-enum {
-    LINEAR_DECAY,
-    LINEAR_BETA,
-    LINEAR_ERASE,
-    LINEAR_WRITE,
-    LINEAR_OMEGA,
-    LINEAR_STATE,
-    LINEAR_SUM,
-    LINEAR_GRAD_STATE,
-    LINEAR_GRAD_SUM,
-    LINEAR_TENSORS
-};
 
 typedef struct linear_work {
     const attention_input *input;
     problem_spec spec; /* what is run, for printing */
     attn_linear_problem problem;
-    attn_linear_args args;
+    attn_linear_tensors tensors; /* of forward and backward */
     attn_linear_plan *plan, *backward;
     attn_linear_description description;
     void *weights; /* [batch, head, query, key]; NULL: not wanted */
-    const attn_tensor *used[LINEAR_TENSORS];
+    const attn_archive_tensor *used[LINEARS];
+    attn_archive *out;
     void *owned[16];
     int owned_count;
 } linear_work;
@@ -42,10 +29,10 @@ problem_spec linear_input_spec(const problem_spec *spec);
 
 /* Plans, and adds every output to `out`; state: final_state and final_sum too.  Ends in linear_work_end, also after a failure. */
 attn_status linear_work_begin(linear_work *work, const attention_input *input, const input_settings *settings, int state,
-                              attn_tensors *out, const common_settings *common, attn_error *error);
+                              attn_archive *out, const common_settings *common, attn_error *error);
 attn_status linear_work_run(const linear_work *work, const common_settings *common, attn_error *error);
 void linear_work_end(linear_work *work);
 
-int linear_work_uses(const linear_work *work, const attn_tensor *tensor);
+int linear_work_uses(const linear_work *work, const attn_archive_tensor *tensor);
 
 #endif

@@ -15,6 +15,7 @@
 #include "nearest.h"
 #include "options.h"
 #include "progress.h"
+#include "shown.h"
 #include "weights.h"
 
 static const command_usage usage = {
@@ -275,20 +276,11 @@ static void print_json(const link_list *found, const attention_input *input, con
     json_end(object);
 }
 
-/* Code points, which is the width of most scripts. */
-static int width_of(const char *text)
-{
-    int width = 0;
-    for (; *text; text++) width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
-/* A token of a foreign file may hold anything, a terminal must not obey it. */
 static void print_cell(const char *text, int64_t position, int width)
 {
-    int used = printf("%4" PRId64 " ", position) * 0;
-    for (const char *c = text; *c; c++) putchar((unsigned char)*c < 32 || *c == 127 ? '?' : *c);
-    used += width_of(text);
+    const int used = shown_width(text);
+    printf("%4" PRId64 " ", position);
+    put_shown(stdout, text);
     printf("%*s", width > used ? width - used : 0, "");
 }
 
@@ -300,14 +292,16 @@ static void print_table(const link_list *found, const attention_input *input, co
     int wide_query = 5, wide_key = 3;
     for (int64_t k = 0; k < found->count; k++) {
         const token_link *a = &found->list[k];
-        int query = width_of(label_or_number(labels_query(l, input, a->entry, a->query), a->query, text));
-        int key = width_of(label_or_number(labels_key(l, input, a->entry, a->key), a->key, text));
+        int query = shown_width(label_or_number(labels_query(l, input, a->entry, a->query), a->query, text));
+        int key = shown_width(label_or_number(labels_key(l, input, a->entry, a->key), a->key, text));
         if (query > wide_query) wide_query = query;
         if (key > wide_key) wide_key = key;
     }
-    if (!common->quiet)
-        printf("the strongest %" PRId64 " of %" PRId64 " links from '%s'%s\n", found->count, found->seen, settings->token,
-               settings->content ? " to content words" : "");
+    if (!common->quiet) {
+        printf("the strongest %" PRId64 " of %" PRId64 " links from '", found->count, found->seen);
+        put_shown(stdout, settings->token);
+        printf("'%s\n", settings->content ? " to content words" : "");
+    }
     printf("%slayer  head  %4s %-*s  %4s %-*s  weight\n", l->entries > 1 ? "entry  " : "", "", wide_query, "query", "", wide_key,
            "key");
     for (int64_t k = 0; k < found->count; k++) {

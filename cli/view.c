@@ -11,11 +11,13 @@
 #include "check/element.h"
 #include "commands.h"
 #include "failure.h"
+#include "file.h"
 #include "input.h"
 #include "json.h"
 #include "labels.h"
 #include "options.h"
 #include "progress.h"
+#include "shown.h"
 #include "view/page.h"
 #include "weights.h"
 
@@ -61,7 +63,7 @@ static const option_row view_options[] = {
 /* Everything that the page borrows. */
 typedef struct page {
     attention_input input;
-    const attn_tensor *found; /* the weights of a file without q; NULL: they are computed */
+    const attn_archive_tensor *found; /* the weights of a file without q; NULL: they are computed */
     labels labels;
     int64_t *layer, *head, *entry, *query; /* indices of what was chosen */
     int64_t layers, heads, entries, rows;
@@ -93,7 +95,7 @@ static attn_status choose(page *g, const view_settings *settings, attn_error *er
 static attn_status take_weights(page *g, const input_settings *in, attn_error *error)
 {
     attention_input *input = &g->input;
-    const attn_tensor *t = attn_tensors_find(input->file, "weights");
+    const attn_archive_tensor *t = attn_archive_find(input->file, "weights");
     problem_spec plain;
     char said[400], nothing[400];
     problem_init(&plain);
@@ -108,7 +110,7 @@ static attn_status take_weights(page *g, const input_settings *in, attn_error *e
                        input->path, attn_dtype_name(t->dtype), t->rank);
     attn_shape *s = &input->problem.shape;
     input->problem = (attn_problem){.struct_size = sizeof input->problem};
-    input->used[ROLE_Q] = (input_tensor){input->path, t};
+    input->used[TENSOR(q)] = (input_tensor){input->path, t};
     *s = (attn_shape){.batch = 1, .len_q = t->shape[t->rank - 2], .len_kv = t->shape[t->rank - 1]};
     s->heads_q = s->heads_kv = t->rank > 2 ? t->shape[t->rank - 3] : 1;
     input->leading = t->rank > 3 ? t->rank - 3 : 0;
@@ -123,8 +125,8 @@ static attn_status take_weights(page *g, const input_settings *in, attn_error *e
 static attn_status load(page *g, const char *path, const input_settings *in, attn_error *error)
 {
     const attn_status status = input_load(&g->input, path, in, INPUT_NO_VALUE, error);
-    const attn_tensors *file = g->input.file;
-    if (status == ATTN_OK || !file || in->chosen[ROLE_Q] || attn_tensors_find(file, "q") || !attn_tensors_find(file, "weights"))
+    const attn_archive *file = g->input.file;
+    if (status == ATTN_OK || !file || in->chosen[TENSOR(q)] || attn_archive_find(file, "q") || !attn_archive_find(file, "weights"))
         return status;
     return take_weights(g, in, error);
 }
@@ -207,7 +209,8 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static void add_sequences(page *g, char **numbers)
 {
     const attn_shape *s = &g->input.problem.shape;
-    const int64_t *lengths_q = g->input.args.lengths_q, *lengths_kv = g->input.args.lengths_kv, each = g->rows + s->len_kv;
+    const int64_t *lengths_q = g->input.tensors.lengths_q.data, *lengths_kv = g->input.tensors.lengths_kv.data,
+                  each = g->rows + s->len_kv;
     g->sequence = need_memory(g->entries, sizeof *g->sequence);
     g->names = need_memory(g->entries * each, sizeof *g->names);
     *numbers = need_memory(g->entries * each, LABEL_NUMBER);
@@ -228,15 +231,15 @@ static void add_sequences(page *g, char **numbers)
 
 static const char *metadata(const page *g, const char *key)
 {
-    return g->input.file ? attn_tensors_get_metadata(g->input.file, key) : NULL;
+    return g->input.file ? attn_archive_get_metadata(g->input.file, key) : NULL;
 }
 
 static void add_facts(page *g)
 {
-    int64_t count = g->input.file ? attn_tensors_metadata_count(g->input.file) : 0;
+    int64_t count = g->input.file ? attn_archive_metadata_count(g->input.file) : 0;
     g->facts = need_memory(count, sizeof *g->facts);
     for (int64_t k = 0; k < count; k++) {
-        const attn_metadata *m = attn_tensors_metadata_at(g->input.file, k);
+        const attn_metadata *m = attn_archive_metadata_at(g->input.file, k);
         if (strcmp(m->key, "tokens") != 0) g->facts[g->facts_count++] = (view_fact){m->key, m->value};
     }
     const char *model = metadata(g, "model"), *licence = metadata(g, "licence") ? metadata(g, "licence") : metadata(g, "license");
@@ -263,9 +266,24 @@ static void add_facts(page *g)
 
 /* ---- the command ---- */
 
-static attn_status write_page(page *g, const view_settings *settings, size_t *bytes, attn_error *error)
+static char *compose_json(const page *g, const view_settings *settings, size_t bytes)
 {
-    char *numbers = NULL, *text = NULL;
+    cJSON *object = json_begin();
+    json_text(object, "output", settings->output);
+    json_whole(object, "bytes", (int64_t)bytes);
+    json_whole(object, "entries", g->entries);
+    json_whole(object, "layers", g->layers);
+    json_whole(object, "heads", g->heads);
+    json_whole(object, "queries", g->rows);
+    json_whole(object, "keys", g->input.problem.shape.len_kv);
+    return json_compose(object);
+}
+
+/* *json: what is to be printed, if the command is asked for it. */
+static attn_status write_page(page *g, const view_settings *settings, int wants_json, size_t *bytes, char **json, attn_error *error)
+{
+    char *numbers = NULL;
+    text_buffer text = {0};
     add_sequences(g, &numbers);
     add_facts(g);
     const char *title = settings->title ? settings->title : metadata(g, "sentence");
@@ -285,28 +303,14 @@ static attn_status write_page(page *g, const view_settings *settings, size_t *by
         .facts = g->facts,
         .facts_count = g->facts_count,
     };
-    FILE *out = open_memstream(&text, bytes);
-    if (!out) return failure(error, ATTN_ERR_MEMORY, "no memory for the page");
-    attn_status status = view_write(out, &data, error);
-    if (fclose(out) != 0 && status == ATTN_OK) status = failure(error, ATTN_ERR_MEMORY, "no memory for the page");
-    if (status == ATTN_OK) status = attn_file_write(settings->output, text, *bytes, error);
+    attn_status status = view_write(&text, &data, error);
+    *bytes = text.count;
+    if (status == ATTN_OK && wants_json) *json = compose_json(g, settings, text.count);
+    if (status == ATTN_OK) status = file_write_text(&text, settings->output, error);
     else failure_about(error, g->input.path);
-    free(text);
+    text_free(&text);
     free(numbers);
     return status;
-}
-
-static void print_json(const page *g, const view_settings *settings, size_t bytes)
-{
-    cJSON *object = json_begin();
-    json_text(object, "output", settings->output);
-    json_whole(object, "bytes", (int64_t)bytes);
-    json_whole(object, "entries", g->entries);
-    json_whole(object, "layers", g->layers);
-    json_whole(object, "heads", g->heads);
-    json_whole(object, "queries", g->rows);
-    json_whole(object, "keys", g->input.problem.shape.len_kv);
-    json_end(object);
 }
 
 static attn_status view(const char *path, const view_settings *settings, const input_settings *in, const common_settings *common,
@@ -314,16 +318,21 @@ static attn_status view(const char *path, const view_settings *settings, const i
 {
     page g = {0};
     size_t bytes = 0;
+    char *json = NULL;
     attn_status status = load(&g, path, in, error);
     if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
     if (status == ATTN_OK) status = choose(&g, settings, error);
     if (status == ATTN_OK) status = check_size(&g, error);
     if (status == ATTN_OK) status = compute(&g, common, error);
-    if (status == ATTN_OK) status = write_page(&g, settings, &bytes, error);
-    if (status == ATTN_OK && common->json) print_json(&g, settings, bytes);
-    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO))
-        printf("wrote %s (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", settings->output,
-               (double)bytes / 1e6, g.layers, g.heads);
+    if (status == ATTN_OK) status = write_page(&g, settings, common->json, &bytes, &json, error);
+    if (status == ATTN_OK) json_print(json);
+    else free(json);
+    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) {
+        printf("wrote ");
+        put_shown(stdout, settings->output);
+        printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, g.layers,
+               g.heads);
+    }
     void *const owned[] = {g.layer, g.head, g.entry, g.query, g.weights, g.sequence, g.names, g.layer_number, g.facts};
     for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
     labels_free(&g.labels);

@@ -12,14 +12,17 @@ attn_status weights_begin(weight_reader *reader, const attention_input *input, i
 {
     *reader = (weight_reader){.rows = rows};
     attn_problem whole = input->problem;
+    whole.outputs = (attn_outputs){0};
     whole.dropout.probability = 0; /* weights are those before dropout */
-    slicer_init(&reader->slicer, &whole, &input->args);
-    attn_problem part = slicer_problem(&reader->slicer, rows);
+    attn_tensors all = input->tensors, tensors;
+    for (int t = 0; t < TENSORS; t++)
+        if (t != TENSOR(o) && tensors_writes(&all, whole.op, t)) *tensors_slot(&all, t) = (attn_output){0};
+    slicer_init(&reader->slicer, &whole, &all);
+    const attn_problem part = slicer_problem(&reader->slicer, rows, &tensors);
     const attn_shape *shape = &part.shape;
-    part.want = (attn_want){.weights = 1}; /* dense */
-    if (part.q.dtype == ATTN_F64) reader->wide = need_memory(shape->heads_q * rows * shape->len_kv, sizeof *reader->wide);
-    else part.want.weights_layout.dtype = ATTN_F32;
-    return computation_begin(&reader->computation, &part, common, error);
+    tensors.weights.data = ATTN_LATER; /* dense */
+    if (all.q.dtype == ATTN_F64) reader->wide = need_memory(shape->heads_q * rows * shape->len_kv, sizeof *reader->wide);
+    return computation_begin(&reader->computation, &part, &tensors, common, error);
 }
 
 attn_status weights_read(weight_reader *reader, int64_t b, int64_t first, float *weights, attn_error *error)
@@ -27,8 +30,8 @@ attn_status weights_read(weight_reader *reader, int64_t b, int64_t first, float 
     const attn_shape *shape = &reader->slicer.whole.shape;
     slice now;
     slicer_take(&reader->slicer, b, first, reader->rows, &now);
-    now.args.weights = reader->wide ? (void *)reader->wide : weights;
-    attn_status status = computation_run(&reader->computation, &now.args, error);
+    now.tensors.weights = attn_out(reader->wide ? (void *)reader->wide : weights);
+    attn_status status = computation_run(&reader->computation, &now.tensors, error);
     const int64_t count = shape->heads_q * reader->rows * shape->len_kv;
     for (int64_t k = 0; reader->wide && status == ATTN_OK && k < count; k++) weights[k] = (float)reader->wide[k];
     return status;

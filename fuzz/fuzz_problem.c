@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "problem.h"
+#include "tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
@@ -24,18 +25,33 @@ static void require_message(const attn_error *error, attn_status status)
     require(memchr(error->message, 0, sizeof error->message) != NULL);
 }
 
+/* A plan has the tensors that it was made with, of the shapes and types that the table says. */
+static void check_tensor(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, int t)
+{
+    attn_tensor_plan about = {.struct_size = sizeof about};
+    int64_t shape[4];
+    require(attn_plan_tensor(plan, t, &about, NULL) == ATTN_OK);
+    require((about.role != ATTN_ROLE_NONE) == tensors_has(tensors, t));
+    if (about.role == ATTN_ROLE_NONE) return;
+    require(about.role == tensors_about(t)->role[problem->op] && about.dtype == tensors_dtype(tensors, t) && about.bytes >= 0);
+    tensors_shape(problem, tensors, t, shape);
+    if (tensors->cu_seqlens_q.data && tensors_packs(t)) shape[0] = 1;
+    for (int axis = 0; axis < 4; axis++) require(about.shape[axis] == shape[axis]);
+}
+
 static void check_plan(const problem_spec *spec)
 {
     attn_problem problem;
+    attn_tensors tensors;
     attn_error error;
-    attn_status status = problem_build(spec, &problem, &error);
+    attn_status status = problem_build(spec, &problem, &tensors, &error);
     if (status != ATTN_OK) {
         require_message(&error, status);
         return;
     }
     if (problem.shape.len_q > 1 << 20) return;
     attn_plan *plan;
-    status = attn_plan_create(&plan, &problem, NULL, &error);
+    status = attn_plan_create(&plan, &problem, &tensors, NULL, &error);
     require((status == ATTN_OK) == (plan != NULL));
     if (status != ATTN_OK) {
         require_message(&error, status);
@@ -44,6 +60,7 @@ static void check_plan(const problem_spec *spec)
     attn_plan_description description = {.struct_size = sizeof description};
     require(attn_plan_describe(plan, &description, &error) == ATTN_OK);
     require(description.tiles_modified <= description.tiles_visited && description.tiles_visited <= description.tiles_total);
+    for (int t = 0; t < TENSORS; t++) check_tensor(&problem, &tensors, plan, t);
     attn_plan_destroy(plan);
 }
 

@@ -19,9 +19,9 @@ static void require(int condition)
 
 static volatile unsigned char sink; /* so that reading the data is not optimized away */
 
-static void check_tensor(const attn_tensors *tensors, int64_t index)
+static void check_tensor(const attn_archive *tensors, int64_t index)
 {
-    const attn_tensor *tensor = attn_tensors_at(tensors, index), *before = attn_tensors_at(tensors, index - 1);
+    const attn_archive_tensor *tensor = attn_archive_at(tensors, index), *before = attn_archive_at(tensors, index - 1);
     size_t width = attn_dtype_size(tensor->dtype), bytes = width;
     require(width > 0 && tensor->rank >= 0 && tensor->rank <= ATTN_MAX_RANK);
     for (int i = 0; i < tensor->rank; i++) bytes *= (size_t)tensor->shape[i];
@@ -29,23 +29,23 @@ static void check_tensor(const attn_tensors *tensors, int64_t index)
     require(bytes == 0 || (uintptr_t)tensor->data % width == 0);
     require(tensor->name[0] && strcmp(tensor->name, "__metadata__"));
     require(!before || strcmp(before->name, tensor->name) < 0);
-    require(attn_tensors_find(tensors, tensor->name) == tensor);
+    require(attn_archive_find(tensors, tensor->name) == tensor);
     for (size_t i = 0; i < bytes; i++) sink = ((const unsigned char *)tensor->data)[i];
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error;
-    attn_status status = attn_tensors_read_memory(&tensors, FUZZ_FILE, bytes, size, &error);
+    attn_status status = attn_archive_read_memory(&tensors, FUZZ_FILE, bytes, size, &error);
     require(error.status == status);
     require(memchr(error.message, 0, sizeof error.message) && !strchr(error.message, '\n'));
     require((status == ATTN_OK) == (tensors != NULL) && (status == ATTN_OK) == (error.message[0] == 0));
-    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) check_tensor(tensors, i);
-    for (int64_t i = 0; i < attn_tensors_metadata_count(tensors); i++) {
-        const attn_metadata *metadata = attn_tensors_metadata_at(tensors, i);
-        require(attn_tensors_get_metadata(tensors, metadata->key) == metadata->value);
+    for (int64_t i = 0; i < attn_archive_count(tensors); i++) check_tensor(tensors, i);
+    for (int64_t i = 0; i < attn_archive_metadata_count(tensors); i++) {
+        const attn_metadata *metadata = attn_archive_metadata_at(tensors, i);
+        require(attn_archive_get_metadata(tensors, metadata->key) == metadata->value);
     }
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     return 0;
 }

@@ -140,20 +140,20 @@ typedef struct ref_gradients {
 } ref_gradients;
 void ref_backward(const ref_problem *p, const ref_gradients *g);
 
-/* Forward mode: tangents of the inputs (NULL: 0) give tangents of the outputs. */
+/* Forward mode: tangents of the inputs (NULL: 0) give tangents of the outputs.  Returns 0 where memory is out. */
 typedef struct ref_tangents {
     const double *Qd, *Kd, *Vd, *biasd;
     double *Od, *lsed;
 } ref_tangents;
-void ref_jvp(const ref_problem *p, const ref_tangents *t);
+int ref_jvp(const ref_problem *p, const ref_tangents *t);
 
 /* The gradient of the gradient.  dO and dlse (NULL: 0) as in ref_backward; Qd, Kd, Vd, biasd (NULL: 0): what flows back into dQ,
- * dK, dV and dS.  What flows out has the shape of its tensor, S2 that of dS; all are written. */
+ * dK, dV and dS.  What flows out has the shape of its tensor, S2 that of dS; all are written.  Returns 0 where memory is out. */
 typedef struct ref_second {
     const double *dO, *dlse, *Qd, *Kd, *Vd, *biasd;
     double *dO2, *dlse2, *Q2, *K2, *V2, *S2;
 } ref_second;
-void ref_second_order(const ref_problem *p, const ref_second *s);
+int ref_second_order(const ref_problem *p, const ref_second *s);
 
 /* Modern Hopfield network: a state x [N] and M patterns X [M][N]; p [M] are the weights, updated = X^T p; returns the energy,
  * |x|^2 / 2 - log(sum exp(beta X x)) / beta. */
@@ -195,8 +195,8 @@ typedef struct ref_linear {
     const double *S0, *z0;       /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
 } ref_linear;
 
-/* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL. */
-void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1);
+/* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL.  Both return 0 where memory is out. */
+int ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1);
 
 /* In: dO, and dS1, dz1 (NULL: 0), and O as it was stored (NULL: as computed).  Out: dQ, dK, dV; dlog_decay, dbeta, derase and
  * dwrite where there are these; dS0, dz0 may be NULL. */
@@ -204,7 +204,14 @@ typedef struct ref_linear_gradients {
     const double *dO, *dS1, *dz1, *O;
     double *dQ, *dK, *dV, *dlog_decay, *dbeta, *derase, *dwrite, *dS0, *dz0;
 } ref_linear_gradients;
-void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
+int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
+
+/* C = A B, or added to what is there: a(i, k) = A[i*stride_a + k], or turned A[k*stride_a + i]; B likewise, C never turned. */
+typedef struct ref_matrices {
+    int64_t rows, columns, inner, stride_a, stride_b, stride_c;
+    int a_turned, b_turned, add;
+} ref_matrices;
+void ref_product(const ref_matrices *p, const double *A, const double *B, double *C);
 
 /* Projections along the tokens: E [H][n][R], or [n][R] where heads share it; X [B][H][n][D], Y [B][H][R][D]. */
 void ref_linformer(int64_t B, int64_t H, int64_t n, int64_t R, int64_t D, int shared, const double *E, const double *X, double *Y);

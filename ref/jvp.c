@@ -39,10 +39,10 @@ static double row_jvp(const ref_problem *p, const ref_tangents *t, const row *r,
     return mu;
 }
 
-void ref_jvp(const ref_problem *p, const ref_tangents *t)
+int ref_jvp(const ref_problem *p, const ref_tangents *t)
 {
     double *s = malloc((size_t)(2 * p->Skv + 1) * sizeof *s); /* scores and weights of one query */
-    if (!s) return;
+    if (!s) return 0;
     for (int64_t b = 0; b < p->B; b++)
         for (int64_t h = 0; h < p->Hq; h++)
             for (int64_t i = 0; i < p->Sq; i++) {
@@ -50,4 +50,5 @@ void ref_jvp(const ref_problem *p, const ref_tangents *t)
                 t->lsed[r.index] = row_jvp(p, t, &r, s, s + p->Skv);
             }
     free(s);
+    return 1;
 }

@@ -117,25 +117,29 @@ typedef struct one_head {
     double *f, *S, *z, *q, *dS, *dz, *dk, *dv, *dq;
 } one_head;
 
-static one_head head_open(const ref_linear *p)
-{
-    const size_t F = (size_t)feature_count(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
-    one_head h = {calloc(n * F, sizeof(double)), calloc(n * F * Dv, sizeof(double)), calloc(n * F, sizeof(double)),
-                  calloc(F, sizeof(double)),     calloc(F * Dv, sizeof(double)),     calloc(F, sizeof(double)),
-                  calloc(n * F, sizeof(double)), calloc(n * Dv, sizeof(double)),     calloc(F, sizeof(double))};
-    return h;
-}
-
 static void head_close(one_head *h)
 {
     double *all[] = {h->f, h->S, h->z, h->q, h->dS, h->dz, h->dk, h->dv, h->dq};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1)
+/* 0 where memory is out. */
+static int head_open(const ref_linear *p, one_head *h)
+{
+    const size_t F = (size_t)feature_count(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
+    *h = (one_head){calloc(n * F, sizeof(double)), calloc(n * F * Dv, sizeof(double)), calloc(n * F, sizeof(double)),
+                    calloc(F, sizeof(double)),     calloc(F * Dv, sizeof(double)),     calloc(F, sizeof(double)),
+                    calloc(n * F, sizeof(double)), calloc(n * Dv, sizeof(double)),     calloc(F, sizeof(double))};
+    if (h->f && h->S && h->z && h->q && h->dS && h->dz && h->dk && h->dv && h->dq) return 1;
+    head_close(h);
+    return 0;
+}
+
+int ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1)
 {
     const int64_t F = feature_count(p), Dv = p->Dv;
-    one_head h = head_open(p);
+    one_head h;
+    if (!head_open(p, &h)) return 0;
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {
         run(p, head, h.f, h.S, h.z);
         for (int64_t row = 0; row < p->Hq / p->Hkv * p->Sq; row++) {
@@ -156,6 +160,7 @@ void ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, d
         }
     }
     head_close(&h);
+    return 1;
 }
 
 /* One query: dQ, and what it adds to the gradients of the state and sum that it reads. */
@@ -230,10 +235,11 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
     features_backward(p, p->K + index * p->D, k, dk, g->dK + index * p->D);
 }
 
-void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
+int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
 {
     const int64_t F = feature_count(p), Dv = p->Dv, group = p->Hq / p->Hkv;
-    one_head h = head_open(p);
+    one_head h;
+    if (!head_open(p, &h)) return 0;
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {
         run(p, head, h.f, h.S, h.z);
         for (int64_t c = 0; c < F; c++) {
@@ -253,4 +259,5 @@ void ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
         }
     }
     head_close(&h);
+    return 1;
 }

@@ -100,10 +100,10 @@ static void row_second(const ref_problem *p, const ref_second *s, const row *r, 
     s->dlse2[r->index] = mu;
 }
 
-void ref_second_order(const ref_problem *p, const ref_second *s)
+int ref_second_order(const ref_problem *p, const ref_second *s)
 {
     double *scores = malloc((size_t)(2 * p->Skv + 1) * sizeof *scores); /* and weights, of one query */
-    if (!scores) return;
+    if (!scores) return 0;
     zero(s->Q2, p->B * p->Hq * p->Sq * p->D);
     zero(s->K2, p->B * p->Hkv * p->Skv * p->D);
     zero(s->V2, p->B * p->Hkv * p->Skv * p->Dv);
@@ -117,4 +117,5 @@ void ref_second_order(const ref_problem *p, const ref_second *s)
                 row_second(p, s, &r, scores, scores + p->Skv);
             }
     free(scores);
+    return 1;
 }

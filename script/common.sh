@@ -6,12 +6,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 
 # Debian's packages, by purpose.
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libzip-dev libpng-dev libopenblas-dev"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libzip-dev libpng-dev"
 TEST_PACKAGES="g++ binutils python3 python3-numpy libcmocka-dev libsimde-dev"
-CLANG_PACKAGES="clang libomp-14-dev"
+CLANG_PACKAGES="clang"
 PAGE_PACKAGES="chromium"
 FORMAT_PACKAGES="clang-format-14"
 MAN_PACKAGES="man-db"
+ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * on_threads.h - a parallel_for on plain threads, in an order of its own, for tests (and for TSan, which does not know OpenMP). */
+ * on_threads.h - a parallel_for on plain threads, in an order of its own, for tests. */
 #ifndef ATTN_TESTS_ON_THREADS_H
 #define ATTN_TESTS_ON_THREADS_H
 

@@ -14,7 +14,8 @@ enum { UNTOUCHED = 0xa5 };
 
 typedef struct small {
     attn_problem problem;
-    attn_args args;
+    attn_tensors tensors;
+    attn_call call; /* tensors.call where a test needs one */
     attn_options options;
 
     float q[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_D];
@@ -27,7 +28,12 @@ typedef struct small {
     float o[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_DV];
     float lse[SMALL_B * SMALL_HQ * SMALL_SQ];
     float weights[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_SKV];
+    float grad_q[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_D];
+    float grad_k[SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D];
+    float grad_v[SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_DV];
     unsigned char guard[512]; /* behind the outputs: nothing writes it */
+
+    float grad_o[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_DV];
 } small;
 
 static inline void small_init(small *s)
@@ -35,17 +41,19 @@ static inline void small_init(small *s)
     memset(s, 0, sizeof *s);
     s->problem.struct_size = sizeof s->problem;
     s->problem.shape = (attn_shape){SMALL_B, SMALL_HQ, SMALL_HKV, SMALL_SQ, SMALL_SKV, SMALL_D, SMALL_DV};
-    s->problem.mask.align = ATTN_ALIGN_OFFSET;
-    s->problem.mask.lengths_q = s->problem.mask.lengths_kv = 1;
-    s->problem.mask.boolean = 1;
-    s->problem.bias.additive = 1;
-    s->problem.want.lse = s->problem.want.weights = 1;
-
-    s->args.struct_size = sizeof s->args;
-    s->args.q = s->q, s->args.k = s->k, s->args.v = s->v;
-    s->args.mask = s->mask, s->args.bias = s->bias;
-    s->args.lengths_q = s->lengths_q, s->args.lengths_kv = s->lengths_kv, s->args.offset = s->offset;
-    s->args.o = s->o, s->args.lse = s->lse, s->args.weights = s->weights;
+    s->tensors = (attn_tensors){.struct_size = sizeof s->tensors,
+                                .q = attn_in(s->q),
+                                .k = attn_in(s->k),
+                                .v = attn_in(s->v),
+                                .o = attn_out(s->o),
+                                .lse = attn_out(s->lse),
+                                .weights = attn_out(s->weights),
+                                .mask = attn_in(s->mask),
+                                .bias = attn_in(s->bias),
+                                .lengths_q = attn_in(s->lengths_q),
+                                .lengths_kv = attn_in(s->lengths_kv),
+                                .offset_q = attn_in(s->offset)};
+    s->call.struct_size = sizeof s->call;
     s->options.struct_size = sizeof s->options;
 
     for (size_t i = 0; i < sizeof s->q / sizeof *s->q; i++) s->q[i] = (float)i / 8;
@@ -56,7 +64,19 @@ static inline void small_init(small *s)
     memset(s->o, UNTOUCHED, sizeof s->o);
     memset(s->lse, UNTOUCHED, sizeof s->lse);
     memset(s->weights, UNTOUCHED, sizeof s->weights);
+    memset(s->grad_q, UNTOUCHED, sizeof s->grad_q);
+    memset(s->grad_k, UNTOUCHED, sizeof s->grad_k);
+    memset(s->grad_v, UNTOUCHED, sizeof s->grad_v);
     memset(s->guard, UNTOUCHED, sizeof s->guard);
+}
+
+/* The same for backward: the outputs of forward are inputs, and there are no weights. */
+static inline void small_backward(small *s)
+{
+    s->problem.op = ATTN_BACKWARD;
+    s->tensors.weights = (attn_output){0};
+    s->tensors.grad_o = attn_in(s->grad_o);
+    s->tensors.grad_q = attn_out(s->grad_q), s->tensors.grad_k = attn_out(s->grad_k), s->tensors.grad_v = attn_out(s->grad_v);
 }
 
 static inline int small_holds_only(const void *bytes, size_t size, int value)
@@ -69,7 +89,8 @@ static inline int small_holds_only(const void *bytes, size_t size, int value)
 static inline int small_outputs_untouched(const small *s)
 {
     return small_holds_only(s->o, sizeof s->o, UNTOUCHED) && small_holds_only(s->lse, sizeof s->lse, UNTOUCHED) &&
-           small_holds_only(s->weights, sizeof s->weights, UNTOUCHED);
+           small_holds_only(s->weights, sizeof s->weights, UNTOUCHED) && small_holds_only(s->grad_q, sizeof s->grad_q, UNTOUCHED) &&
+           small_holds_only(s->grad_k, sizeof s->grad_k, UNTOUCHED) && small_holds_only(s->grad_v, sizeof s->grad_v, UNTOUCHED);
 }
 
 #endif

@@ -18,8 +18,10 @@
 /* How many of n random cases are drawn: under a sanitizer, where each takes 4 times as long, a fourth; without one all of them. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CASES(n) ((n) / 4)
+#define EVERY(n) (7 * (n)) /* the step through a table of cases, likewise */
 #else
 #define CASES(n) (n)
+#define EVERY(n) (n)
 #endif
 
 #endif

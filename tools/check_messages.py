@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit, tests/fault, tests/merge or tests/position.
+"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit, tests/interface, tests/fault,
+tests/gradient, tests/merge or tests/position.
 
 A message counts as tested when a string of a test equals its format, or is what the format can print.
 """
@@ -9,20 +10,20 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
-LITERALS = r'(?:\s*(?:"(?:[^"\\]|\\.)*"|PRId64))+'
-PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|PRId64')
+LITERALS = r'(?:\s*(?:"(?:[^"\\]|\\.)*"|PRI[du](?:64|32)))+'
+PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|PRI[du](?:64|32)')
 CONVERSION = re.compile(r"%(?:zu|ld|d|s|g)")
 
 
 def joined(text):
-    """The value of adjacent string literals; PRId64 is a literal too."""
-    return "".join("ld" if piece.group(0) == "PRId64" else piece.group(1) for piece in PIECE.finditer(text))
+    """The value of adjacent string literals; PRId64 and its kin are literals too."""
+    return "".join("ld" if piece.group(0).startswith("PRI") else piece.group(1) for piece in PIECE.finditer(text))
 
 
 def formats(path):
     """(line, format) of each CHECK and attn_fail."""
     text = path.read_text()
-    for call in re.finditer(r"\b(?:CHECK|attn_fail)\(", text):
+    for call in re.finditer(r"\b(?:CHECK|CHECK_TENSORS?|attn_fail|attn_fail_tensor)\(", text):
         literal = re.search(r"ATTN_ERR_\w+,(" + LITERALS + ")", text[call.start() :])
         end = text.index(";", call.start()) - call.start()
         if literal and literal.start() < end:
@@ -38,7 +39,7 @@ def pattern(text):
 
 def main():
     tested = set()
-    folders = ["tests/unit", "tests/fault", "tests/merge", "tests/position"]
+    folders = ["tests/unit", "tests/interface", "tests/fault", "tests/gradient", "tests/merge", "tests/position"]
     for path in sorted(path for folder in folders for path in (ROOT / folder).glob("*.c")):
         tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, path.read_text()))
     rules = faults = 0

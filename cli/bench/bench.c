@@ -9,6 +9,7 @@
 
 #include "../commands.h"
 #include "../failure.h"
+#include "../file.h"
 #include "../options.h"
 #include "clock.h"
 #include "linear.h"
@@ -156,13 +157,15 @@ static attn_status list_read(problem_list *list, const char *path, attn_error *e
 static int parse_all(const problem_list *list, problem_spec *spec)
 {
     attn_problem problem;
+    attn_tensors tensors;
     attn_linear_problem linear;
+    attn_linear_tensors of_linear;
     attn_error error;
     for (int k = 0; k < list->count; k++) {
         attn_status status = problem_parse(list->text[k], &spec[k], &error);
         if (status == ATTN_OK)
-            status = linear_problem_is(&spec[k]) ? linear_problem_build(&spec[k], &linear, &error)
-                                                 : problem_build(&spec[k], &problem, &error);
+            status = linear_problem_is(&spec[k]) ? linear_problem_build(&spec[k], &linear, &of_linear, &error)
+                                                 : problem_build(&spec[k], &problem, &tensors, &error);
         if (status == ATTN_OK) continue;
         failure_about(&error, list->text[k]);
         return command_fail(usage.name, list->from[k], &error);
@@ -181,7 +184,8 @@ static attn_isa chosen_isa(const common_settings *settings)
         .struct_size = sizeof small,
         .shape = {.batch = 1, .heads_q = 1, .heads_kv = 1, .len_q = 1, .len_kv = 1, .dim_qk = 1, .dim_v = 1},
     };
-    if (attn_plan_create(&plan, &small, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &says, NULL) == ATTN_OK)
+    const attn_tensors needed = tensors_needed(ATTN_FORWARD);
+    if (attn_plan_create(&plan, &small, &needed, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &says, NULL) == ATTN_OK)
         isa = says.isa;
     attn_plan_destroy(plan);
     return isa;
@@ -203,7 +207,6 @@ static int bench(const common_settings *common, const bench_settings *settings, 
     attn_isa *isa = need_memory(count, sizeof *isa);
     rivals *against = need_memory(count, sizeof *against);
     result *results = need_memory(count, sizeof *results);
-    team_size(threads); /* the threads' own memory is not the library's */
     int exit = EXIT_DONE;
     for (int k = 0; k < count && exit == EXIT_DONE; k++) {
         if (contender_create(&contenders[k], &spec[k], common, &error) != ATTN_OK) {
@@ -218,9 +221,9 @@ static int bench(const common_settings *common, const bench_settings *settings, 
         measure(contenders, against, count, &all, settings->seconds, common->quiet);
         for (int k = 0; k < count; k++) results[k] = result_of(&contenders[k], &against[k]);
         const report whole = {&all, settings->seconds, results, count, settings->samples};
-        if (settings->csv && report_csv(&whole, settings->csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
-        else if (common->json) report_json(&whole);
+        if (common->json) report_json(&whole);
         else report_text(&whole);
+        if (settings->csv && report_csv(&whole, settings->csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
         ceilings_destroy(&all);
     }
     free(isa);
@@ -260,8 +263,7 @@ int attn_cmd_bench(int argc, char **argv)
     contender *contenders = need_memory(list.count, sizeof *contenders);
     exit = parse_all(&list, spec);
     if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", "attn bench fwd:f32:hq8:sq1024:d64:causal");
-    if (exit < 0 && settings.csv && report_csv_check(settings.csv, &error) != ATTN_OK)
-        exit = command_fail(usage.name, NULL, &error);
+    if (exit < 0 && settings.csv && file_check(settings.csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
     if (exit < 0) exit = bench(&common, &settings, &list, spec, contenders);
     for (int k = 0; k < list.count; k++) contender_destroy(&contenders[k]);
     free(contenders);

@@ -32,7 +32,7 @@ static void count_release(void *context, void *memory)
 static attn_status execute(contender *c, attn_error *error)
 {
     if (c->linear) return linear_contender_execute(c, error);
-    return attn_execute(c->plan, &c->data.args, c->workspace, c->plan_says.workspace_bytes, error);
+    return attn_execute(c->plan, &c->data.tensors, c->workspace, c->plan_says.workspace_bytes, error);
 }
 
 static double time_calls(contender *c, int64_t calls)
@@ -49,7 +49,7 @@ static attn_status run_first(contender *c, const attn_options *given, double *se
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
     const int counted = memory_forget_peak();
     const int64_t before = memory_now();
-    attn_status status = c->linear ? ATTN_OK : attn_plan_create(&c->plan, &c->problem, &options, error);
+    attn_status status = c->linear ? ATTN_OK : attn_plan_create(&c->plan, &c->problem, &c->data.tensors, &options, error);
     if (status == ATTN_OK && !c->linear) status = attn_plan_describe(c->plan, &c->plan_says, error);
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
@@ -92,13 +92,14 @@ attn_status contender_create(contender *c, const problem_spec *spec, const commo
         if (done == ATTN_OK) calibrate(c, first);
         return done;
     }
-    attn_status status = problem_build(&seeded, &c->problem, error);
+    attn_tensors tensors;
+    attn_status status = problem_build(&seeded, &c->problem, &tensors, error);
     if (status != ATTN_OK) return status;
     attn_plan *trial; /* whatever the library refuses is refused before gigabytes are filled */
-    if ((status = attn_plan_create(&trial, &c->problem, &options, error)) != ATTN_OK) return status;
+    if ((status = attn_plan_create(&trial, &c->problem, &tensors, &options, error)) != ATTN_OK) return status;
     attn_plan_destroy(trial);
 
-    status = data_create(&c->data, &seeded, &c->problem, &options, error);
+    status = data_create(&c->data, &seeded, &c->problem, &tensors, &options, error);
     if (status == ATTN_OK) status = run_first(c, &options, &first, error);
     if (status == ATTN_OK) {
         c->flops = problem_flops(&c->problem, c->data.pairs);

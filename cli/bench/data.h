@@ -7,18 +7,18 @@
 
 #include "../check/random.h"
 #include "../problem.h"
-
-enum { DATA_BLOCKS = 48 };
+#include "../tensors.h"
 
 typedef struct data {
-    attn_args args;
+    attn_tensors tensors;
+    attn_call call;
     int64_t tokens; /* queries of the whole batch */
     double pairs;   /* visible (query, key) pairs; see work.h */
     double bytes;   /* of all tensors, each once */
     /* private */
     random_state random;
-    void *block[DATA_BLOCKS];
-    size_t block_bytes[DATA_BLOCKS];
+    void *block[TENSORS];
+    size_t block_bytes[TENSORS];
     int blocks;
 } data;
 
@@ -28,8 +28,8 @@ typedef struct data {
  * whole length, offsets within 0 and len_kv - len_q unless the string names one.  What follows forward finds the o and lse that
  * forward computes, with the same options.
  */
-attn_status data_create(data *d, const problem_spec *spec, const attn_problem *problem, const attn_options *options,
-                        attn_error *error);
+attn_status data_create(data *d, const problem_spec *spec, const attn_problem *problem, const attn_tensors *tensors,
+                        const attn_options *options, attn_error *error);
 void data_destroy(data *d);
 
 #endif

@@ -18,8 +18,6 @@ typedef struct report {
 void report_text(const report *r);
 void report_json(const report *r);
 
-/* Tells before anything is measured that the file cannot be written. */
-attn_status report_csv_check(const char *path, attn_error *error);
 /* Writes the file whole or not at all. */
 attn_status report_csv(const report *r, const char *path, attn_error *error);
 

@@ -2,54 +2,100 @@
  * team.c - one function on every thread, timed on each. */
 #include "team.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
 #include "clock.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+typedef struct member {
+    pthread_t thread;
+    double begin, end;
+} member;
 
-/* What one thread found, taken into the whole. */
-static void join(team_time *time, double *first, double *last, double begin, double end)
+static struct team {
+    member *members; /* 0 is the caller */
+    int size;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int round, is_over; /* guarded by the mutex */
+    void (*work)(void *context, int thread);
+    void *context;
+    atomic_int ready, done;
+} team = {.size = 1, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void wait_for_all(atomic_int *count)
 {
-    if (*first == 0 || begin < *first) *first = begin;
-    if (end > *last) *last = end;
-    if (end > begin) time->rate_sum += 1 / (end - begin);
+    while (atomic_load(count) < team.size) (void)sched_yield();
 }
 
-team_time team_run(int threads, void (*work)(void *context, int thread), void *context)
+static void take_part(member *m, int thread)
 {
-    team_time time = {0};
-    double first = 0, last = 0;
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-    {
-        const int thread = omp_get_thread_num();
-#pragma omp barrier
-        const double begin = clock_seconds();
-        work(context, thread);
-        const double end = clock_seconds();
-#pragma omp critical
-        join(&time, &first, &last, begin, end);
+    (void)atomic_fetch_add(&team.ready, 1);
+    wait_for_all(&team.ready);
+    m->begin = clock_seconds();
+    team.work(team.context, thread);
+    m->end = clock_seconds();
+    (void)atomic_fetch_add(&team.done, 1);
+}
+
+static void *serve(void *context)
+{
+    member *m = context;
+    for (int round = 0;;) {
+        (void)pthread_mutex_lock(&team.mutex);
+        while (team.round == round && !team.is_over) (void)pthread_cond_wait(&team.changed, &team.mutex);
+        round = team.round;
+        const int is_over = team.is_over;
+        (void)pthread_mutex_unlock(&team.mutex);
+        if (is_over) return NULL;
+        take_part(m, (int)(m - team.members));
     }
-#else
-    (void)threads;
-    const double begin = clock_seconds();
-    work(context, 0);
-    join(&time, &first, &last, begin, clock_seconds());
-#endif
+}
+
+int team_create(int threads)
+{
+    team.members = calloc((size_t)threads, sizeof *team.members);
+    if (!team.members) return 1;
+    while (team.size < threads && pthread_create(&team.members[team.size].thread, NULL, serve, &team.members[team.size]) == 0)
+        team.size++;
+    return team.size;
+}
+
+team_time team_run(void (*work)(void *context, int thread), void *context)
+{
+    member alone, *members = team.members ? team.members : &alone;
+    (void)pthread_mutex_lock(&team.mutex);
+    team.work = work;
+    team.context = context;
+    atomic_store(&team.ready, 0);
+    atomic_store(&team.done, 0);
+    team.round++;
+    (void)pthread_mutex_unlock(&team.mutex);
+    (void)pthread_cond_broadcast(&team.changed);
+    take_part(&members[0], 0);
+    wait_for_all(&team.done);
+
+    double first = members[0].begin, last = members[0].end;
+    team_time time = {0};
+    for (const member *m = members; m < members + team.size; m++) {
+        if (m->begin < first) first = m->begin;
+        if (m->end > last) last = m->end;
+        if (m->end > m->begin) time.rate_sum += 1 / (m->end - m->begin);
+    }
     time.whole = last - first;
     return time;
 }
 
-int team_size(int threads)
+void team_destroy(void)
 {
-    int size = 1;
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#pragma omp single
-    size = omp_get_num_threads();
-#else
-    (void)threads;
-#endif
-    return size;
+    (void)pthread_mutex_lock(&team.mutex);
+    team.is_over = 1;
+    (void)pthread_mutex_unlock(&team.mutex);
+    (void)pthread_cond_broadcast(&team.changed);
+    for (int n = 1; n < team.size; n++) (void)pthread_join(team.members[n].thread, NULL);
+    free(team.members);
+    team.members = NULL;
+    team.size = 1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * team.h - the threads of the library, for the loops that are not attention: the same number, and with OpenMP the same threads.
+ * team.h - threads for the loops that are not attention. They are made once, so that a thread finds what it left in its caches.
  */
 #ifndef ATTN_CLI_BENCH_TEAM_H
 #define ATTN_CLI_BENCH_TEAM_H
@@ -12,10 +12,14 @@ typedef struct team_time {
     double rate_sum; /* sum over the threads of 1 / (seconds of its own work) */
 } team_time;
 
-/* Calls work(context, thread) for thread = 0 .. threads-1, each on its own thread, all beginning at the same moment. */
-team_time team_run(int threads, void (*work)(void *context, int thread), void *context);
+/* Makes the team; before any run, once.  Returns how many threads it really has, the calling one among them: at most so many. */
+int team_create(int threads);
 
-/* How many threads team_run really has. */
-int team_size(int threads);
+/* Calls work(context, thread) for thread = 0 .. team's size - 1, each on its own thread, all beginning at the same moment.  Without
+ * a team: on the calling thread. */
+team_time team_run(void (*work)(void *context, int thread), void *context);
+
+/* Ends the threads. */
+void team_destroy(void);
 
 #endif

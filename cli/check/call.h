@@ -12,12 +12,9 @@
 
 typedef struct check_call {
     attn_problem problem;
-    attn_args args; /* inputs; check_outputs_create sets the outputs */
-    tensor q, k, v, mask, blocks, bias;
-    tensor k_scale, v_scale; /* of i8 */
-    tensor flow[FLOWS];      /* what flows in */
-    guarded lengths_q, lengths_kv, offset, begin_q, begin_kv;
-    guarded slopes, sink, scale, w, bias_table, relative_keys, relative_values, relative_u, relative_v;
+    attn_tensors tensors; /* inputs; outputs once check_outputs_create has placed them */
+    attn_call call;
+    tensor in[TENSORS]; /* the memory of the inputs, by number */
     expectation expected;
     flows flows; /* empty in forward */
 } check_call;
@@ -27,14 +24,13 @@ typedef struct check_call {
 attn_status check_call_create(check_call *call, const check_case *c, attn_error *error);
 void check_call_destroy(check_call *call);
 
+/* By number.  o and lse are inputs of what follows forward. */
 typedef struct check_outputs {
-    tensor o, lse, weights; /* the last two only where the problem wants them; o and lse are inputs of what follows forward */
-    tensor flow[FLOWS];
-    double *O, *L, *P; /* after check_outputs_take; NULL where forward does not write them */
-    double *flow_numbers[FLOWS];
+    tensor of[TENSORS];
+    double *numbers[TENSORS]; /* after check_outputs_take, [batch][head][token][channel]; NULL: not written */
 } check_outputs;
 
-/* Memory for the outputs, laid out as the case says; sets args->o and the rest.  0 where memory is out. */
+/* Memory for the outputs, laid out as the case says, which call->tensors then has.  0 where memory is out. */
 int check_outputs_create(check_outputs *out, check_call *call, const check_case *c);
 /* Reads the outputs.  Returns NULL, or which of them had something written beside its elements ("o", "lse", "grad_q"). */
 const char *check_outputs_take(check_outputs *out, const check_call *call);
@@ -44,11 +40,8 @@ void check_outputs_destroy(check_outputs *out);
  * end. */
 void *token_at(const tensor *t, const int64_t *begin, int64_t b, int64_t h, int64_t i, int64_t c);
 
-/* How a tensor lies under the case's kind of memory, which its number decides: see place.c. */
-enum { T_Q, T_K, T_V, T_O, T_LSE, T_WEIGHTS, T_MASK, T_BIAS };
-/* Creates it and tells the problem its layout: as zeros where it is the plain one, to test that too.  tokens: of all packed
- * sequences; -1: not packed, or no axis of tokens.  0 where memory is out. */
-int place_tensor(tensor *t, attn_layout *layout, attn_dtype dtype, const int64_t size[4], const check_case *c, int which,
-                 int64_t tokens);
+/* Lays tensor t out in guarded memory as the case's kind of memory says, and fills in its slot: with strides of zeros where they
+ * are the plain ones, to test that too.  tokens: of all packed sequences; -1: not packed.  0 where memory is out. */
+int place_tensor(tensor *to, check_call *call, int t, const check_case *c, int64_t tokens);
 
 #endif

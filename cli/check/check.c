@@ -10,6 +10,8 @@
 #include "../failure.h"
 #include "../options.h"
 #include "../progress.h"
+#include "../tensors.h"
+#include "product.h"
 #include "report.h"
 #include "run.h"
 #include "sweep.h"
@@ -54,7 +56,7 @@ static const command_usage usage = {
                "against the reference in double and a derived bound of its rounding error.\n"
                "Without a PROBLEM: over some thousand cases that cover every tile remainder, head\n"
                "size, option, storage type and hostile number, forward, backward, in forward mode\n"
-               "and in the second order.\n",
+               "and in the second order; linear attention and products of matrices besides.\n",
     .notes = "A problem string may have the words of every problem and these:\n"
              "  fill=KIND     numbers: normal, uniform, huge, equal, onehot, zero, denormal, rising,\n"
              "                falling, spread\n"
@@ -156,11 +158,12 @@ static sweep_tile largest_tile(const checker *k)
     for (int i = 0; i < k->count; i++) {
         if (!k->rows[i].about.usable || k->rows[i].about.op != ATTN_FORWARD) continue;
         attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 4096, 4096, 64, 64}};
-        p.q.dtype = k->rows[i].about.compute;
+        attn_tensors needed = tensors_needed(ATTN_FORWARD);
+        needed.q.dtype = k->rows[i].about.compute;
         const attn_options options = {.struct_size = sizeof options, .isa = k->rows[i].about.isa, .threads = 1};
         attn_plan_description about = {.struct_size = sizeof about};
         attn_plan *plan = NULL;
-        if (attn_plan_create(&plan, &p, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &about, NULL) == ATTN_OK) {
+        if (attn_plan_create(&plan, &p, &needed, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &about, NULL) == ATTN_OK) {
             if (about.tile_q > tile.tile_q) tile.tile_q = about.tile_q;
             if (about.block_kv > tile.block_kv) tile.block_kv = about.block_kv;
         }
@@ -215,6 +218,38 @@ static attn_status check_linear_on_all(checker *k, const problem_spec *spec, att
     return ATTN_OK;
 }
 
+/* Products of matrices, on every kernel that has them; their cases are always the same. */
+static attn_status check_products_on_all(checker *k, int step, attn_error *error)
+{
+    attn_product_problem problem;
+    for (int i = 0; i < k->count; i++) {
+        kernel_row *row = &k->rows[i];
+        if (!row->about.usable || row->about.op != ATTN_PRODUCT) continue;
+        for (int n = 0; product_case(n, &problem); n += step) {
+            product_verdict v;
+            problem.dtype = row->about.compute;
+            const int threads = k->settings->threads ? k->settings->threads : 1 + n % 3;
+            const attn_status status = product_check(&problem, row->about.isa, threads, &v, error);
+            if (status != ATTN_OK) return status;
+            const int passed = v.bound_fraction <= 1;
+            row->cases++;
+            row->failed += !passed;
+            if (passed && v.bound_fraction >= row->worst) {
+                row->worst = v.bound_fraction;
+                snprintf(row->worst_case, sizeof row->worst_case, "%s", v.name);
+            }
+            report_add(&k->report, &(report_entry){.suite = "kernels",
+                                                   .name = row->about.name,
+                                                   .problem = v.name,
+                                                   .reason = passed ? "" : "an element is further off than its bound",
+                                                   .status = passed ? CHECK_PASSED : CHECK_FAILED,
+                                                   .max_error = v.max_error,
+                                                   .bound_fraction = v.bound_fraction});
+        }
+    }
+    return ATTN_OK;
+}
+
 /* 1 if the text is a problem of linear attention, which has none of the words that are of checks alone. */
 static int is_linear(const char *text, problem_spec *spec)
 {
@@ -244,6 +279,7 @@ static int check_sweep(checker *k, const check_options *own)
         spec.seed = k->settings->seed + 1;
         if (status == ATTN_OK) status = check_linear_on_all(k, &spec, &error);
     }
+    if (status == ATTN_OK) status = check_products_on_all(k, own->quick ? 7 : 1, &error);
     return status == ATTN_OK ? EXIT_DONE : command_fail("check", NULL, &error);
 }
 

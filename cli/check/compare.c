@@ -113,8 +113,8 @@ static query_size size_of_query(const expectation *e, int64_t row)
     const double scale = r->scale_of_head ? r->scale_of_head[row / r->Sq % r->Hq] : r->scale;
     query_size q = {.scale = fabs(scale) / (r->temperature > 0 ? r->temperature : 1)};
     for (int64_t c = 0; c < r->D; c++) {
-        q.sum += q.scale * fabs(e->Q[row * r->D + c]);
-        q.most = fmax(q.most, q.scale * fabs(e->Q[row * r->D + c]));
+        q.sum += q.scale * fabs(e->ref.Q[row * r->D + c]);
+        q.most = fmax(q.most, q.scale * fabs(e->ref.Q[row * r->D + c]));
     }
     return q;
 }
@@ -141,7 +141,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
     const int64_t b = at[0], h = at[1], i = at[2], g = h / (r->Hq / r->Hkv);
     const int64_t row = (b * r->Hq + h) * r->Sq + i;
     const double *sum_k = e->sum_k + (b * r->Hkv + g) * r->Skv;
-    const double *V = e->V + (b * r->Hkv + g) * r->Skv * r->Dv;
+    const double *V = e->ref.V + (b * r->Hkv + g) * r->Skv * r->Dv;
     const int finite = row_is_finite(e, row);
     const query_size q = size_of_query(e, row);
     const int64_t first = row * r->Skv;
@@ -152,15 +152,16 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
             lost[j] = e->S[first + j] == -INFINITY
                           ? 0
                           : lost_of(model, &q, sum_k[j], e->sum_qk[first + j]) + bound_cut(model, q.most, sum_k[j]);
-        const bound_row data = {.S = e->S + first,
-                                .lse = e->lse[row],
-                                .dot = e->dot + first,
-                                .lost = lost,
-                                .added = e->added ? e->added + first : NULL,
-                                .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
-                                        : e->sink                           ? e->sink[h]
-                                                                            : -INFINITY,
-                                .value_scale = model->digits && e->v_scale ? e->v_scale + (b * r->Hkv + g) * r->Skv : NULL};
+        const bound_row data = {
+            .S = e->S + first,
+            .lse = e->lse[row],
+            .dot = e->dot + first,
+            .lost = lost,
+            .added = e->added ? e->added + first : NULL,
+            .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
+                    : e->ref.sink                       ? e->ref.sink[h]
+                                                        : -INFINITY,
+            .value_scale = model->digits && e->in[TENSOR(v_scale)] ? e->in[TENSOR(v_scale)] + (b * r->Hkv + g) * r->Skv : NULL};
         if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, equal);
         else bound_prepare(model, &data, weights);
     }
@@ -187,7 +188,7 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
 static bound_model model_of(const expectation *e, int64_t block_kv)
 {
     bound_model model = bound_model_of(e->compute, ref_score_roundings(&e->ref), e->ref.Skv, block_kv > 0 ? block_kv : 1);
-    model.additions = (e->bias != NULL) + (e->slopes != NULL) + (e->bias_table != NULL);
+    model.additions = (e->ref.bias != NULL) + (e->ref.slopes != NULL) + (e->ref.bias_table != NULL);
     model.bands = e->ref.relative_values != NULL;
     model.normaliser = (attn_normaliser)e->ref.normaliser;
     model.shift = e->ref.shift;

@@ -8,7 +8,7 @@
 
 #include "element.h"
 
-typedef enum role { ROLE_Q, ROLE_K, ROLE_V } role;
+typedef enum role { ROLE_Q = TENSOR(q), ROLE_K = TENSOR(k), ROLE_V = TENSOR(v) } role;
 
 /* What the numbers of q and k depend on. */
 typedef struct setting {
@@ -67,10 +67,10 @@ static int64_t distinct(const tensor *t, int axis) { return t->stride[axis] == 0
 /* Gradients and tangents: normal numbers. */
 static void fill_flows(check_call *call, random_state *random)
 {
-    for (int f = 0; f < FLOW_OUTPUTS; f++) {
-        tensor *t = &call->flow[f];
-        if (!t->base) continue;
-        FOR_EACH_ELEMENT(t, b, h, i, e) { element_write(t->layout.dtype, tensor_at(t, b, h, i, e), random_normal(random)); }
+    for (int t = 0; t < TENSORS; t++) {
+        const tensor *to = &call->in[t];
+        if (!flow_in(&call->tensors, call->problem.op, t)) continue;
+        FOR_EACH_ELEMENT(to, b, h, i, e) { element_write(to->layout.dtype, tensor_at(to, b, h, i, e), random_normal(random)); }
     }
 }
 
@@ -90,19 +90,19 @@ static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, rand
 
 void fill_tensors(check_call *call, const check_case *c, random_state *random)
 {
-    const attn_problem p = problem_resolve(&call->problem);
+    const attn_shape *shape = &call->problem.shape;
+    const double scale = expected_scale(&call->problem), dim = shape->dim_qk > 0 ? (double)shape->dim_qk : 1;
     double one[64];
     for (int i = 0; i < 64; i++) one[i] = random_normal(random);
-    const double spread = fabs(p.score.scale) * sqrt((double)(p.shape.dim_qk > 0 ? p.shape.dim_qk : 1));
-    setting s = {.fill = c->fill, .one = one, .dim = p.shape.dim_qk > 0 ? p.shape.dim_qk : 1};
+    const double spread = fabs(scale) * sqrt(dim);
+    setting s = {.fill = c->fill, .one = one, .dim = (int64_t)dim};
     s.amplitude = spread > 0 ? fmin(sqrt(400 / spread), 30) : 20;
-    s.slope = p.score.scale != 0 ? 60 / fabs(p.score.scale) / fmax((double)p.shape.len_kv, 8) : 1;
-    tensor *tensors[] = {&call->q, &call->k, &call->v};
+    s.slope = scale != 0 ? 60 / fabs(scale) / fmax((double)shape->len_kv, 8) : 1;
     for (int r = 0; r < 3; r++) {
-        tensor *t = tensors[r];
+        tensor *t = &call->in[r];
         s.tiny = smallest_normal(t->layout.dtype);
         if (t->layout.dtype == ATTN_I8) {
-            fill_whole(&s, (role)r, t, r == ROLE_K ? &call->k_scale : &call->v_scale, random);
+            fill_whole(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], random);
             continue;
         }
         FOR_EACH_ELEMENT(t, b, h, i, e)
@@ -149,10 +149,10 @@ static void plant_in(tensor *t, random_state *random)
 
 void fill_plant(check_call *call, const check_case *c, random_state *random)
 {
-    if (c->plant == PLANT_Q) plant_in(&call->q, random);
-    if (c->plant == PLANT_K) plant_in(call->k_scale.base ? &call->k_scale : &call->k, random);
-    if (c->plant == PLANT_V) plant_in(call->v_scale.base ? &call->v_scale : &call->v, random);
-    if (c->plant == PLANT_BIAS && call->problem.bias.additive) plant_in(&call->bias, random);
+    if (c->plant == PLANT_Q) plant_in(&call->in[TENSOR(q)], random);
+    if (c->plant == PLANT_K) plant_in(call->in[TENSOR(k_scale)].base ? &call->in[TENSOR(k_scale)] : &call->in[TENSOR(k)], random);
+    if (c->plant == PLANT_V) plant_in(call->in[TENSOR(v_scale)].base ? &call->in[TENSOR(v_scale)] : &call->in[TENSOR(v)], random);
+    if (c->plant == PLANT_BIAS && call->tensors.bias.data) plant_in(&call->in[TENSOR(bias)], random);
 }
 
 static void poison_element(const tensor *t, void *at, case_poison poison)
@@ -205,25 +205,25 @@ void fill_poison(check_call *call, const check_case *c)
             for (int64_t j = 0; j < r->Skv; j++) {
                 const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
                 if (seen(e, low, high)) continue;
-                poison_row(&call->k, e->begin_kv, b, g, j, poison);
-                poison_row(&call->k_scale, e->begin_kv, b, g, j, poison);
-                poison_row(&call->flow[FLOW_TAN_K], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(k_scale)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(tan_k)], e->begin_kv, b, g, j, poison);
                 if (r->uniform) continue; /* rows that see no key read all values */
-                poison_row(&call->v, e->begin_kv, b, g, j, poison);
-                poison_row(&call->v_scale, e->begin_kv, b, g, j, poison);
-                poison_row(&call->flow[FLOW_TAN_V], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(v)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(v_scale)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(tan_v)], e->begin_kv, b, g, j, poison);
             }
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++)
             for (int64_t i = 0; i < r->Sq; i++) {
                 const int64_t low[4] = {b, h, i, 0}, high[4] = {b + 1, h + 1, i + 1, r->Skv};
                 if (seen(e, low, high)) continue;
-                poison_row(&call->q, e->begin_q, b, h, i, poison);
-                poison_row(&call->flow[FLOW_TAN_Q], e->begin_q, b, h, i, poison);
-                if (!r->uniform) poison_row(&call->flow[FLOW_GRAD_O], e->begin_q, b, h, i, poison);
+                poison_row(&call->in[TENSOR(q)], e->begin_q, b, h, i, poison);
+                poison_row(&call->in[TENSOR(tan_q)], e->begin_q, b, h, i, poison);
+                if (!r->uniform) poison_row(&call->in[TENSOR(grad_o)], e->begin_q, b, h, i, poison);
             }
-    if (!e->bias) return;
-    const tensor *bias = &call->bias;
+    if (!e->ref.bias) return;
+    const tensor *bias = &call->in[TENSOR(bias)];
     FOR_EACH_ELEMENT(bias, b, h, i, j)
     {
         const int64_t low[4] = {b, h, i, j};

@@ -4,55 +4,89 @@
 
 #include "call.h"
 
-static tensor_plan plan_of(const check_case *c, int which)
+enum kind { LIKE_Q, LIKE_K, LIKE_V, LIKE_O, LIKE_LSE, LIKE_WEIGHTS, LIKE_MASK, LIKE_BIAS };
+
+/* What flows in lies as what it is the gradient or tangent of. */
+static enum kind kind_of(attn_op op, int t)
+{
+    const attn_tensor_description *d = tensors_about(t);
+    const int in = d->role[op] == ATTN_ROLE_INPUT, like = in && d->gradient_of >= 0 ? d->gradient_of : t;
+    if (like == TENSOR(q)) return LIKE_Q;
+    if (like == TENSOR(k) || like == TENSOR(k_scale)) return LIKE_K;
+    if (like == TENSOR(v) || like == TENSOR(v_scale)) return LIKE_V;
+    if (like == TENSOR(bias)) return LIKE_BIAS;
+    if (tensors_packs(t)) return d->axes[3] == ATTN_AXIS_ONE ? LIKE_LSE : LIKE_O;
+    return in ? LIKE_MASK : LIKE_WEIGHTS;
+}
+
+/* Arrays of numbers have no strides but the dense ones; tables that are read need none. */
+static int is_array(attn_op op, int t)
+{
+    const attn_tensor_description *d = tensors_about(t);
+    return d->axes[2] == ATTN_AXIS_ONE || (d->role[op] == ATTN_ROLE_INPUT && d->axes[0] == ATTN_AXIS_ONE);
+}
+
+static tensor_plan plan_of(const check_case *c, enum kind kind, int array)
 {
     static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
     static const int mixed[][4] = {
-        [T_Q] = {0, 2, 1, 3},   [T_K] = {2, 0, 1, 3},       [T_V] = {1, 2, 0, 3},    [T_O] = {2, 1, 0, 3},
-        [T_LSE] = {2, 0, 1, 3}, [T_WEIGHTS] = {2, 0, 1, 3}, [T_MASK] = {3, 2, 0, 1}, [T_BIAS] = {0, 1, 3, 2}};
-    const int pairs = which >= T_WEIGHTS;
+        [LIKE_Q] = {0, 2, 1, 3},   [LIKE_K] = {2, 0, 1, 3},       [LIKE_V] = {1, 2, 0, 3},    [LIKE_O] = {2, 1, 0, 3},
+        [LIKE_LSE] = {2, 0, 1, 3}, [LIKE_WEIGHTS] = {2, 0, 1, 3}, [LIKE_MASK] = {3, 2, 0, 1}, [LIKE_BIAS] = {0, 1, 3, 2}};
+    const int pairs = kind >= LIKE_WEIGHTS, gap = (int)kind;
     tensor_plan plan = {.inner = 1};
-    memcpy(plan.order, c->memory == MEMORY_MIXED ? mixed[which] : c->spec.order == SPEC_BSHD && !pairs ? bshd : bhsd, sizeof bhsd);
-    switch (c->memory) {
+    const case_memory memory = array ? MEMORY_DENSE : c->memory;
+    memcpy(plan.order,
+           memory == MEMORY_MIXED                           ? mixed[kind]
+           : c->spec.order == SPEC_BSHD && !pairs && !array ? bshd
+                                                            : bhsd,
+           sizeof bhsd);
+    switch (memory) {
     case MEMORY_PADDED:
-        memcpy(plan.gap, (int64_t[4]){5 + which, 2, 3, which % 2 ? 1 : 7}, sizeof plan.gap);
+        memcpy(plan.gap, (int64_t[4]){5 + gap, 2, 3, gap % 2 ? 1 : 7}, sizeof plan.gap);
         plan.shift = 1;
-        if (which >= T_MASK) plan.inner = 2;
+        if (kind >= LIKE_MASK) plan.inner = 2;
         break;
     case MEMORY_BACKWARD:
         plan.backward[0] = plan.backward[1] = plan.backward[2] = 1;
-        plan.backward[3] = which >= T_MASK;
+        plan.backward[3] = kind >= LIKE_MASK;
         plan.side = GUARD_BEFORE;
-        plan.shift = which % 2;
+        plan.shift = gap % 2;
         break;
     case MEMORY_BROADCAST:
-        if (which == T_K || which == T_V) plan.broadcast[0] = plan.broadcast[1] = 1;
+        if (kind == LIKE_K || kind == LIKE_V) plan.broadcast[0] = plan.broadcast[1] = 1;
         plan.shift = 3;
         break;
     case MEMORY_MIXED:
-        plan.gap[2] = which;
+        plan.gap[2] = gap;
         break;
     default:
         break;
     }
-    const int one = which == T_MASK ? c->spec.mask_one : which == T_BIAS ? c->spec.bias_one : 0;
-    for (int axis = 0; axis < 4; axis++)
-        if (one & 1 << axis) plan.broadcast[axis] = 1;
     return plan;
 }
 
-int place_tensor(tensor *t, attn_layout *layout, attn_dtype dtype, const int64_t size[4], const check_case *c, int which,
-                 int64_t tokens)
+int place_tensor(tensor *to, check_call *call, int t, const check_case *c, int64_t tokens)
 {
-    tensor_plan plan = plan_of(c, which);
-    const int64_t whole[4] = {tokens < 0 ? size[0] : 1, size[1], tokens < 0 ? size[2] : tokens, size[3]};
-    const int natural = tokens < 0 ? 1 : 2; /* the second axis where all strides are 0: heads, or packed tokens */
-    if (tokens >= 0) plan.broadcast[0] = 0;
-    if (!tensor_create(t, dtype, whole, &plan)) return 0;
-    *layout = t->layout;
+    const attn_problem *p = &call->problem;
+    const int array = is_array(p->op, t), packed = tokens >= 0 && tensors_packs(t);
+    attn_output *slot = tensors_slot(&call->tensors, t);
+    tensor_plan plan = plan_of(c, kind_of(p->op, t), array);
+    int64_t size[4];
+    tensors_shape(p, &call->tensors, t, size);
+    if (packed) size[0] = 1, size[2] = tokens;
+    const int *order = plan.order, natural = packed ? 2 : 1; /* the second axis where all strides are 0: heads, or packed tokens */
+    const int plain = array ? !slot->stride[2] && !slot->stride[3] : c->memory == MEMORY_DENSE && order[1] == natural;
     int broadcasts = 0;
-    for (int axis = 0; axis < 4; axis++) broadcasts |= plan.broadcast[axis];
-    if (c->memory == MEMORY_DENSE && plan.order[1] == natural && !broadcasts) memset(layout->stride, 0, sizeof layout->stride);
+    for (int axis = 0; axis < 4; axis++) {
+        if (tensors_broadcasts(&call->tensors, t, axis) && size[axis] > 1) plan.broadcast[axis] = 1;
+        if (packed && axis == 0) plan.broadcast[axis] = 0;
+        broadcasts |= plan.broadcast[axis] && !array;
+    }
+    slot->dtype = tensors_dtype(&call->tensors, t);
+    if (!tensor_create(to, slot->dtype, size, &plan)) return 0;
+    slot->data = to->base;
+    memcpy(slot->stride, to->layout.stride, sizeof slot->stride);
+    if (plain && !broadcasts) memset(slot->stride, 0, sizeof slot->stride);
     return 1;
 }
 

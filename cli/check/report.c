@@ -7,12 +7,23 @@
 
 #include "../commands.h"
 #include "../json.h"
+#include "../shown.h"
 
 void report_begin(report *r, int json)
 {
     *r = (report){0};
     if (!json) return;
     r->object = json_begin();
+}
+
+/* Suites of other people have names that may hold anything. */
+static void print_line(const char *begin, const char *text, const char *more)
+{
+    fputs(begin, stdout);
+    put_shown(stdout, text);
+    if (*more) putchar(' ');
+    put_shown(stdout, more);
+    putchar('\n');
 }
 
 void report_add(report *r, const report_entry *e)
@@ -31,9 +42,9 @@ void report_add(report *r, const report_entry *e)
         json_number(item, "bound_fraction", e->bound_fraction);
         json_text(item, "problem", e->problem ? e->problem : "");
     } else if (e->status == CHECK_FAILED) {
-        printf("FAILED %s %s\n", e->suite, e->name);
-        if (e->problem) printf("       %s\n", e->problem);
-        printf("       %s\n", e->reason);
+        print_line("FAILED ", e->suite, e->name);
+        if (e->problem) print_line("       ", e->problem, "");
+        print_line("       ", e->reason, "");
         fflush(stdout);
     }
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../failure.h"
+
 const char *check_status_name(check_status status)
 {
     static const char *const names[] = {"passed", "failed", "skipped"};
@@ -32,39 +34,33 @@ static void announce(const check_result *r, const check_case *c)
 
 static void compare(check_result *r, const check_call *call, const check_outputs *out, int64_t block_kv)
 {
-    const outputs got = {.O = out->O,
-                         .lse = out->L,
-                         .P = out->P,
-                         .o_dtype = out->o.layout.dtype,
-                         .weights_dtype = call->problem.want.weights_layout.dtype,
+    const outputs got = {.O = out->numbers[TENSOR(o)],
+                         .lse = out->numbers[TENSOR(lse)],
+                         .P = out->numbers[TENSOR(weights)],
+                         .o_dtype = out->of[TENSOR(o)].layout.dtype,
+                         .weights_dtype = out->of[TENSOR(weights)].layout.dtype,
                          .decoded = strstr(r->kernel, "_dec_") != NULL};
     char text[200];
     r->numbers = (comparison){0};
-    if (out->O && !compare_outputs(&r->numbers, &call->expected, &got, block_kv)) {
-        conclude(r, CHECK_FAILED, "out of memory");
-        return;
-    }
-    for (int f = FLOW_OUTPUTS; f < FLOWS; f++)
-        if (out->flow_numbers[f])
-            flows_compare(&r->numbers, &call->flows, (flow)f, &call->problem, out->flow_numbers[f], out->flow[f].layout.dtype);
+    if (got.O && !compare_outputs(&r->numbers, &call->expected, &got, block_kv)) end_out_of_memory("the comparison of a check");
+    for (int t = 0; t < TENSORS; t++)
+        if (out->numbers[t] && call->problem.op != ATTN_FORWARD)
+            flows_compare(&r->numbers, &call->flows, t, &call->problem, &call->tensors, out->numbers[t]);
     comparison_describe(&r->numbers, text, sizeof text);
     if (r->numbers.failed) conclude(r, CHECK_FAILED, "%s (%.3g of the bound)", text, r->numbers.fraction);
 }
 
 /* Executes in a workspace of exactly as many bytes as the plan asks for, at an odd address, against a page that faults.  0 where
  * something is wrong, which *r then says. */
-static int execute(check_result *r, const check_call *call, const check_case *c, const attn_plan *plan)
+static int execute(check_result *r, const attn_tensors *tensors, const check_case *c, const attn_plan *plan)
 {
     attn_error error;
     guarded workspace;
     const size_t bytes = attn_plan_workspace_size(plan);
     const guard_side side = c->spec.seed % 2 ? GUARD_BEFORE : GUARD_AFTER;
-    if (!guarded_create(&workspace, bytes, side, side == GUARD_BEFORE)) {
-        conclude(r, CHECK_FAILED, "out of memory");
-        return 0;
-    }
+    if (!guarded_create(&workspace, bytes, side, side == GUARD_BEFORE)) end_out_of_memory("the workspace of a check");
     announce(r, c);
-    const attn_status status = attn_execute(plan, &call->args, workspace.data, bytes, &error);
+    const attn_status status = attn_execute(plan, tensors, workspace.data, bytes, &error);
     guard_on_fault(NULL);
     const int intact = guarded_intact(&workspace);
     guarded_destroy(&workspace);
@@ -74,14 +70,15 @@ static int execute(check_result *r, const check_call *call, const check_case *c,
 }
 
 /* Plans `problem` and executes it; 0 where something is wrong. */
-static int plan_and_execute(check_result *r, const check_call *call, const attn_problem *problem, const check_case *c,
+static int plan_and_execute(check_result *r, const attn_problem *problem, const attn_tensors *tensors, const check_case *c,
                             const check_setting *setting, int64_t *block_kv)
 {
     attn_error error;
     attn_plan *plan = NULL;
     attn_plan_description about = {.struct_size = sizeof about};
     const attn_options options = {.struct_size = sizeof options, .isa = setting->isa, .threads = setting->threads};
-    attn_status status = attn_plan_create(&plan, problem, &options, &error);
+    attn_status status = attn_plan_create(&plan, problem, tensors, &options, &error);
+    if (status != ATTN_OK) end_if_out_of_memory(&error);
     if (status == ATTN_ERR_UNSUPPORTED) conclude(r, CHECK_SKIPPED, "%s", error.message);
     else if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_plan_create: %s", error.message);
     else if (attn_plan_describe(plan, &about, &error) != ATTN_OK)
@@ -89,7 +86,7 @@ static int plan_and_execute(check_result *r, const check_call *call, const attn_
     if (r->status == CHECK_PASSED) {
         snprintf(r->kernel, sizeof r->kernel, "%s", about.kernel);
         *block_kv = about.block_kv;
-        (void)execute(r, call, c, plan);
+        (void)execute(r, tensors, c, plan);
     }
     attn_plan_destroy(plan);
     return r->status == CHECK_PASSED;
@@ -99,15 +96,11 @@ static int plan_and_execute(check_result *r, const check_call *call, const attn_
 static int run_forward(check_result *r, check_call *call, const check_case *c, const check_setting *setting, check_outputs *out)
 {
     int64_t block_kv;
-    attn_problem forward = call->problem;
-    forward.op = ATTN_FORWARD;
-    forward.gradients = (attn_gradients){0};
-    forward.tangents = (attn_tangents){0};
-    forward.second = (attn_second){0};
-    forward.want.lse = 1;
-    if (!plan_and_execute(r, call, &forward, c, setting, &block_kv)) return 0;
-    guarded_freeze(&out->o.block);
-    guarded_freeze(&out->lse.block);
+    attn_tensors tensors;
+    const attn_problem forward = tensors_forward(&call->problem, &call->tensors, &tensors);
+    if (!plan_and_execute(r, &forward, &tensors, c, setting, &block_kv)) return 0;
+    guarded_freeze(&out->of[TENSOR(o)].block);
+    guarded_freeze(&out->of[TENSOR(lse)].block);
     return 1;
 }
 
@@ -117,12 +110,9 @@ void check_run(check_result *r, check_call *call, const check_case *c, const che
     int64_t block_kv = 1;
     *r = (check_result){.status = CHECK_PASSED};
     snprintf(r->kernel, sizeof r->kernel, "%s", attn_isa_name(setting->isa));
-    if (!check_outputs_create(&out, call, c)) {
-        conclude(r, CHECK_FAILED, "out of memory");
-        return;
-    }
+    if (!check_outputs_create(&out, call, c)) end_out_of_memory("the outputs of a check");
     if (call->problem.op == ATTN_FORWARD || run_forward(r, call, c, setting, &out))
-        (void)plan_and_execute(r, call, &call->problem, c, setting, &block_kv);
+        (void)plan_and_execute(r, &call->problem, &call->tensors, c, setting, &block_kv);
     if (r->status == CHECK_PASSED) {
         const char *spilled = check_outputs_take(&out, call);
         if (spilled) conclude(r, CHECK_FAILED, "wrote between or around the elements of %s", spilled);
@@ -138,6 +128,7 @@ void check_run_case(check_result *r, const check_case *c, const check_setting *s
     check_call call;
     const attn_status status = check_call_create(&call, c, &error);
     if (status != ATTN_OK) {
+        end_if_out_of_memory(&error);
         *r = (check_result){0};
         conclude(r, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error.message);
         return;

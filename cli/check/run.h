@@ -28,6 +28,7 @@ typedef struct check_setting {
     void *tamper_context;
 } check_setting;
 
+/* Where memory is out the program ends (end_out_of_memory). */
 void check_run(check_result *result, check_call *call, const check_case *c, const check_setting *setting);
 
 /* Builds the call and runs it; for a single case. */

@@ -22,11 +22,14 @@ typedef struct generator {
 static void add(generator *g, const check_case *c)
 {
     sweep *s = g->list;
+    if (s->failed) return; /* memory may be there again, but the list has a hole */
     if (s->count == s->room) {
         const int64_t room = s->room ? 2 * s->room : 1024;
         check_case *more = realloc(s->cases, (size_t)room * sizeof *more);
-        if (!more) s->failed = 1;
-        if (s->failed) return;
+        if (!more) {
+            s->failed = 1;
+            return;
+        }
         s->cases = more;
         s->room = room;
     }

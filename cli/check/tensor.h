@@ -7,12 +7,13 @@
 
 #include <stdint.h>
 
+#include "../memory_layout.h"
 #include "attn/attn.h"
 #include "guard.h"
 
 typedef struct tensor {
     guarded block;
-    attn_layout layout;
+    memory_layout layout;
     int64_t size[4];
     int64_t stride[4]; /* as layout says, 0 where it broadcasts */
     void *base;        /* element (0, 0, 0, 0) */

@@ -122,7 +122,7 @@ static int64_t place_behind_past(translation *t)
 {
     const view *past = &t->raw[ROLE_PAST_K];
     const int64_t before = view_given(past) && past->rank == 4 ? past->size[2] : 0;
-    t->align = ATTN_ALIGN_OFFSET;
+    t->has_offset = 1;
     t->offset = before;
     return before;
 }

@@ -11,6 +11,7 @@
 
 #include "../commands.h"
 #include "../failure.h"
+#include "../shown.h"
 #include "evaluate.h"
 #include "fla.h"
 #include "hopfield.h"
@@ -63,7 +64,7 @@ static void count(suite *s, const char *name, const evaluation *e)
                                           .bound_fraction = e->bound_fraction});
 }
 
-static void run_translated(suite *s, evaluation *e, const adapter *rules, const cJSON *json, const attn_tensors *tensors)
+static void run_translated(suite *s, evaluation *e, const adapter *rules, const cJSON *json, const attn_archive *tensors)
 {
     const int said = cJSON_GetObjectItemCaseSensitive(json, "tolerance") != NULL;
     view_pool pool = {0};
@@ -82,7 +83,7 @@ static void run_case(suite *s, const cJSON *json)
     const char *name = text_in(json, "name"), *op = text_in(json, "op"), *file = text_in(json, "file");
     char path[PATH_ROOM];
     evaluation e = {.status = CHECK_PASSED};
-    attn_tensors *tensors = NULL;
+    attn_archive *tensors = NULL;
     attn_error error;
     if (!name[0] || !op[0] || !file[0]) {
         conclude(&e, CHECK_FAILED, "the manifest has no name, op or file for this case");
@@ -98,7 +99,8 @@ static void run_case(suite *s, const cJSON *json)
                  what ? what : "");
     } else if (strchr(file, '/') || snprintf(path, sizeof path, "%s/%s", s->folder, file) >= (int)sizeof path) {
         conclude(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
-    } else if (attn_tensors_read(&tensors, path, &error) != ATTN_OK) {
+    } else if (attn_archive_read(&tensors, path, &error) != ATTN_OK) {
+        end_if_out_of_memory(&error);
         conclude(&e, CHECK_FAILED, "%s", error.message);
     } else if (fla) {
         fla_case_evaluate(&e, json, tensors, s->settings);
@@ -113,13 +115,17 @@ static void run_case(suite *s, const cJSON *json)
     } else {
         run_translated(s, &e, rules, json, tensors);
     }
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     count(s, name, &e);
 }
 
 static void print_skips(const tally *all)
 {
-    for (int64_t i = 0; i < all->kinds; i++) printf("    %lld skipped: %s\n", (long long)all->count[i], all->reason[i]);
+    for (int64_t i = 0; i < all->kinds; i++) {
+        printf("    %lld skipped: ", (long long)all->count[i]);
+        put_shown(stdout, all->reason[i]);
+        putchar('\n');
+    }
 }
 
 static char *read_text(const char *path)
@@ -156,8 +162,8 @@ static int run_suite(const char *folder, const char *name, const common_settings
     }
     cJSON_ArrayForEach(item, cases) run_case(s, item);
     if (!settings->json) {
-        printf("%s: %lld passed, %lld failed, %lld skipped\n", s->name, (long long)s->passed, (long long)s->failed,
-               (long long)s->skipped);
+        put_shown(stdout, s->name);
+        printf(": %lld passed, %lld failed, %lld skipped\n", (long long)s->passed, (long long)s->failed, (long long)s->skipped);
         print_skips(&s->skips);
         fflush(stdout);
     }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "../check/bound.h"
-#include "../check/element.h"
 #include "../failure.h"
 
 /* Scores up to this size are moderate: in f32 they leave 1e-5 of a weight right. */
@@ -18,7 +17,7 @@ static const double moderate = 20;
 typedef struct run {
     const char *name; /* "f32" */
     attn_problem problem;
-    attn_args args;
+    attn_tensors tensors;
     expectation expected;
     double *O, *lse, *P, *S; /* what it got; S where the case expects scores */
     int64_t block_kv;
@@ -40,12 +39,15 @@ __attribute__((format(printf, 2, 3))) static void fail(evaluation *e, const char
     e->status = CHECK_FAILED;
 }
 
-static attn_layout layout_of(const view *v)
+/* In the strides of the file: those of a broadcast are not 0. */
+static attn_output slot_of(const view *v, attn_dtype dtype)
 {
-    attn_layout layout = {.dtype = v->dtype};
-    for (int axis = 0; axis < 4; axis++) layout.stride[axis] = v->stride[axis] ? v->stride[axis] : ATTN_BROADCAST;
-    return layout;
+    attn_output slot = {(void *)(uintptr_t)v->data, dtype, {0, 0, 0, 0}};
+    for (int axis = 0; axis < 4; axis++) slot.stride[axis] = v->stride[axis] ? v->stride[axis] : ATTN_BROADCAST;
+    return slot;
 }
+
+static void give(run *r, int t, const view *v) { *tensors_slot(&r->tensors, t) = slot_of(v, v->dtype); }
 
 /* q, k, v and o need a last axis without gaps. */
 static view contiguous(view_pool *pool, const view *v, attn_dtype dtype)
@@ -60,14 +62,20 @@ static double *numbers_of(view_pool *pool, const view *v)
     return numbers;
 }
 
-static const void *index_of(view_pool *pool, const view *v)
+/* A dense array. */
+static void give_array(run *r, view_pool *pool, int t, const view *v, attn_dtype dtype)
 {
-    int64_t *index = pool_take(pool, view_count(v), sizeof *index);
-    for (int64_t n = 0; n < view_count(v); n++) index[n] = (int64_t)view_get(v, n);
-    return index;
+    if (view_given(v))
+        *tensors_slot(&r->tensors, t) = (attn_output){(void *)(uintptr_t)view_convert(pool, v, dtype).data, dtype, {0}};
 }
 
-static const void *array_of(view_pool *pool, const view *v, attn_dtype dtype) { return view_convert(pool, v, dtype).data; }
+static void give_index(run *r, view_pool *pool, int t, const view *v)
+{
+    if (!view_given(v)) return;
+    int64_t *index = pool_take(pool, view_count(v), sizeof *index);
+    for (int64_t n = 0; n < view_count(v); n++) index[n] = (int64_t)view_get(v, n);
+    tensors_slot(&r->tensors, t)->data = index;
+}
 
 /* dtype 0: as the file has it; ATTN_F64: widened. */
 static void set_problem(run *r, translation *t, attn_dtype dtype)
@@ -76,95 +84,107 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
                k = contiguous(t->pool, &t->k, dtype ? dtype : t->k.dtype),
                v = contiguous(t->pool, &t->v, dtype ? dtype : t->v.dtype);
     attn_problem p = {.struct_size = sizeof p,
-                      .shape = {q.size[0], q.size[1], k.size[1], q.size[2], k.size[2], q.size[3], v.size[3]},
-                      .q = layout_of(&q),
-                      .k = layout_of(&k),
-                      .v = layout_of(&v),
-                      .o = {.dtype = q.dtype}};
-    attn_args a = {.struct_size = sizeof a, .q = q.data, .k = k.data, .v = v.data};
-    p.q.stride[3] = p.k.stride[3] = p.v.stride[3] = 1;
+                      .shape = {q.size[0], q.size[1], k.size[1], q.size[2], k.size[2], q.size[3], v.size[3]}};
+    const attn_dtype compute = q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const view *whole[] = {&q, &k, &v};
+    const struct {
+        int t;
+        const view *view;
+    } pairs[] = {{TENSOR(mask), &t->mask}, {TENSOR(bias), &t->bias}, {TENSOR(dropout_given), &t->keep}};
+    r->tensors = (attn_tensors){.struct_size = sizeof r->tensors};
+    for (int n = 0; n < 3; n++) {
+        give(r, n, whole[n]);
+        tensors_slot(&r->tensors, n)->stride[3] = 1;
+        if (view_given(pairs[n].view)) give(r, pairs[n].t, pairs[n].view);
+    }
     if (t->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = t->scale;
     p.score.temperature = t->temperature;
     p.score.softcap = t->softcap;
-    const attn_dtype compute = q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    if (view_given(&t->scales)) p.score.scale_kind = ATTN_SCALE_PER_HEAD, a.scale = array_of(t->pool, &t->scales, compute);
-    if (view_given(&t->sink)) p.bias.sink = 1, a.sink = array_of(t->pool, &t->sink, compute);
-    if (view_given(&t->slopes)) {
-        p.bias.alibi = t->slopes.rank == 2 ? ATTN_ALIBI_BATCH_HEAD : ATTN_ALIBI_HEAD;
-        a.slopes = array_of(t->pool, &t->slopes, compute);
-    }
+    give_array(r, t->pool, TENSOR(scale), &t->scales, compute);
+    give_array(r, t->pool, TENSOR(sink), &t->sink, compute);
+    give_array(r, t->pool, TENSOR(alibi_slopes), &t->slopes, compute);
+    if (t->slopes.rank == 2) memcpy(r->tensors.alibi_slopes.stride, (int64_t[4]){q.size[1], 1, 1, 1}, 4 * sizeof(int64_t));
     p.mask.chunk = t->chunk;
     p.mask.causal = t->causal;
     p.mask.align = t->align;
     p.mask.window = t->window;
     p.mask.window_left = t->window ? t->window_left : 0;
     p.mask.window_right = t->window ? t->window_right : 0;
-    if (view_given(&t->mask)) p.mask.boolean = 1, p.mask.mask = layout_of(&t->mask), a.mask = t->mask.data;
-    if (view_given(&t->bias)) p.bias.additive = 1, p.bias.bias = layout_of(&t->bias), a.bias = t->bias.data;
-    if (view_given(&t->keep)) {
-        p.dropout.probability = t->dropout;
-        p.dropout.given = 1;
-        p.dropout.given_layout = layout_of(&t->keep);
-        a.dropout_given = t->keep.data;
-    }
-    if (view_given(&t->lengths_q)) p.mask.lengths_q = 1, a.lengths_q = index_of(t->pool, &t->lengths_q);
-    if (view_given(&t->lengths_kv)) p.mask.lengths_kv = 1, a.lengths_kv = index_of(t->pool, &t->lengths_kv);
-    if (t->align == ATTN_ALIGN_OFFSET) {
+    if (view_given(&t->keep)) p.dropout.probability = t->dropout;
+    give_index(r, t->pool, TENSOR(lengths_q), &t->lengths_q);
+    give_index(r, t->pool, TENSOR(lengths_kv), &t->lengths_kv);
+    if (t->has_offset) {
         int64_t *offset = pool_take(t->pool, p.shape.batch, sizeof *offset);
         for (int64_t b = 0; b < p.shape.batch; b++) offset[b] = t->offset;
-        a.offset = offset;
+        r->tensors.offset_q.data = offset;
+        p.mask.align = ATTN_ALIGN_TOP_LEFT;
     }
-    p.want.lse = p.want.weights = 1;
-    p.want.scores = view_given(&t->scores);
-    p.want.scores_stage = t->stage;
+    p.outputs.scores_stage = view_given(&t->scores) ? t->stage : ATTN_STAGE_RAW;
+    r->tensors.o.dtype = q.dtype;
+    tensors_ask(&r->tensors, TENSOR(o));
+    tensors_ask(&r->tensors, TENSOR(lse));
+    tensors_ask(&r->tensors, TENSOR(weights));
+    if (view_given(&t->scores)) tensors_ask(&r->tensors, TENSOR(scores));
     r->problem = p;
-    r->args = a;
 }
 
-static double *take_output(view_pool *pool, const void *data, attn_dtype dtype, const int64_t size[4])
+/* A dense output as doubles; NULL: it is not there. */
+static double *take_output(view_pool *pool, const attn_problem *p, const attn_tensors *all, int t)
 {
+    int64_t size[4];
+    if (!tensors_has(all, t)) return NULL;
+    tensors_shape(p, all, t, size);
     double *numbers = pool_take(pool, tensor_count(size), sizeof *numbers);
-    element_gather(data, &(attn_layout){.dtype = dtype}, size, numbers);
+    tensors_read(p, all, t, size, NULL, numbers);
     return numbers;
 }
 
+/* Memory for every output that there is to be, as the plan says. */
+static attn_status place_outputs(const attn_plan *plan, attn_tensors *tensors, view_pool *pool, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
+        attn_tensor_plan about = {.struct_size = sizeof about};
+        if (tensors_at(tensors, t)->data != ATTN_LATER) continue;
+        status = attn_plan_tensor(plan, t, &about, error);
+        if (status == ATTN_OK) tensors_slot(tensors, t)->data = pool_take(pool, about.bytes + 1, 1);
+    }
+    return status;
+}
+
 /* Plans and executes; 0 if the library refuses. */
-static int call_library(evaluation *e, const run *r, const attn_problem *problem, const attn_args *args, view_pool *pool,
+static int call_library(evaluation *e, const run *r, const attn_problem *problem, attn_tensors *tensors, view_pool *pool,
                         const common_settings *settings, attn_plan_description *about)
 {
     attn_options options = options_for_library(settings);
     attn_plan *plan = NULL;
     attn_error error;
-    attn_status status = attn_plan_create(&plan, problem, &options, &error);
+    attn_status status = attn_plan_create(&plan, problem, tensors, &options, &error);
     about->struct_size = sizeof *about;
     if (status == ATTN_OK) status = attn_plan_describe(plan, about, &error);
+    if (status == ATTN_OK) status = place_outputs(plan, tensors, pool, &error);
     if (status == ATTN_OK) {
         const size_t bytes = attn_plan_workspace_size(plan);
-        status = attn_execute(plan, args, pool_take(pool, (int64_t)bytes, 1), bytes, &error);
+        status = attn_execute(plan, tensors, pool_take(pool, (int64_t)bytes, 1), bytes, &error);
     }
     attn_plan_destroy(plan);
-    if (status != ATTN_OK) fail(e, "%s: %s", r->name, error.message);
+    if (status != ATTN_OK) {
+        end_if_out_of_memory(&error);
+        fail(e, "%s: %s", r->name, error.message);
+    }
     return status == ATTN_OK;
 }
 
-/* Forward.  o and lse stay where args point, for what follows. */
+/* Forward.  o and lse stay where the slots point, for what follows. */
 static int run_forward(evaluation *e, run *r, view_pool *pool, const common_settings *settings)
 {
-    const tensor_sizes sizes = tensor_sizes_of(&r->problem);
-    const attn_problem full = problem_resolve(&r->problem);
-    const attn_dtype wide = full.want.lse_layout.dtype;
     attn_plan_description about;
-
-    r->args.o = pool_take(pool, tensor_count(sizes.o), 8);
-    r->args.lse = pool_take(pool, tensor_count(sizes.lse), 8);
-    r->args.weights = pool_take(pool, tensor_count(sizes.weights), 8);
-    if (r->problem.want.scores) r->args.scores = pool_take(pool, tensor_count(sizes.weights), 8);
-    if (!call_library(e, r, &r->problem, &r->args, pool, settings, &about)) return 0;
+    if (!call_library(e, r, &r->problem, &r->tensors, pool, settings, &about)) return 0;
     r->block_kv = about.block_kv;
-    r->O = take_output(pool, r->args.o, full.o.dtype, sizes.o);
-    r->lse = take_output(pool, r->args.lse, wide, sizes.lse);
-    r->P = take_output(pool, r->args.weights, wide, sizes.weights);
-    if (r->args.scores) r->S = take_output(pool, r->args.scores, wide, sizes.weights);
+    r->O = take_output(pool, &r->problem, &r->tensors, TENSOR(o));
+    r->lse = take_output(pool, &r->problem, &r->tensors, TENSOR(lse));
+    r->P = take_output(pool, &r->problem, &r->tensors, TENSOR(weights));
+    r->S = take_output(pool, &r->problem, &r->tensors, TENSOR(scores));
     return 1;
 }
 
@@ -221,20 +241,20 @@ static double fraction_of_bound(const expectation *e, const outputs *got, const 
 /* Steps 1 and 3 of evaluate.h. */
 static void compare_expected(evaluation *e, const run *r, translation *t, double rtol, double atol)
 {
-    const tensor_sizes sizes = tensor_sizes_of(&r->problem);
+    const attn_shape *s = &r->problem.shape;
+    const int64_t rows = s->batch * s->heads_q * s->len_q;
     triple all[3];
     int count = 0, wide = 1;
     if (view_given(&t->o)) {
-        all[count++] = (triple){"o", numbers_of(t->pool, &t->o), r->expected.O, r->O, tensor_count(sizes.o), r->problem.o.dtype};
+        all[count++] = (triple){"o", numbers_of(t->pool, &t->o), r->expected.O, r->O, rows * s->dim_v, r->tensors.o.dtype};
         wide &= t->o.dtype == ATTN_F64;
     }
     if (view_given(&t->lse)) {
-        all[count++] = (triple){"lse", numbers_of(t->pool, &t->lse), r->expected.lse, r->lse, tensor_count(sizes.lse), ATTN_F64};
+        all[count++] = (triple){"lse", numbers_of(t->pool, &t->lse), r->expected.lse, r->lse, rows, ATTN_F64};
         wide &= t->lse.dtype == ATTN_F64;
     }
     if (view_given(&t->weights)) {
-        all[count++] =
-            (triple){"weights", numbers_of(t->pool, &t->weights), r->expected.P, r->P, tensor_count(sizes.weights), ATTN_F64};
+        all[count++] = (triple){"weights", numbers_of(t->pool, &t->weights), r->expected.P, r->P, rows * s->len_kv, ATTN_F64};
         wide &= t->weights.dtype == ATTN_F64;
     }
 
@@ -248,7 +268,7 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
     }
     for (int64_t n = 0; view_given(&t->o) && n < all[0].count; n++) {
         const double error = fabs(all[0].got[n] - all[0].expected[n]);
-        if (error > e->max_error && r->problem.o.dtype == t->q.dtype) e->max_error = error;
+        if (error > e->max_error && r->tensors.o.dtype == t->q.dtype) e->max_error = error;
     }
 
     /* Computed in double: then nothing but the rounding of double may lie between. */
@@ -264,7 +284,7 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
     }
     /* Large scores in f32: the suite's numbers are as far off as the bound allows, and it has judged. */
     if (r->expected.compute != ATTN_F64 && !scores_are_moderate(&r->expected)) return;
-    const int half = r->problem.o.dtype == ATTN_F16 || r->problem.o.dtype == ATTN_BF16;
+    const int half = r->tensors.o.dtype == ATTN_F16 || r->tensors.o.dtype == ATTN_BF16;
     if (exact && !half) rtol = 1e-5, atol = 1e-6;
     for (int i = 0; i < count; i++) {
         const int64_t n = first_apart(all[i].got, all[i].expected, all[i].count, rtol, atol, all[i].stored);
@@ -321,34 +341,31 @@ static void judge_numbers(evaluation *e, const run *r, const numbers *n, const j
 
 static void judge_scores(evaluation *e, const run *r, translation *t, const judgement *how)
 {
-    const attn_problem full = problem_resolve(&r->problem);
-    numbers n = {.name = "scores", .got = r->S, .stored = full.want.lse_layout.dtype, .given = t->scores.dtype};
-    memcpy(n.size, tensor_sizes_of(&r->problem).weights, sizeof n.size);
+    numbers n = {.name = "scores", .got = r->S, .stored = r->expected.compute, .given = t->scores.dtype};
+    tensors_shape(&r->problem, &r->tensors, TENSOR(scores), n.size);
     double *exact = pool_take(t->pool, tensor_count(n.size), sizeof *exact),
            *bound = pool_take(t->pool, tensor_count(n.size), sizeof *bound);
     n.expected = numbers_of(t->pool, &t->scores);
     n.exact = exact;
     n.bound = bound;
-    if (!expected_scores(&r->expected, t->stage, exact, bound)) fail(e, "out of memory");
-    else judge_numbers(e, r, &n, how);
+    if (!expected_scores(&r->expected, t->stage, exact, bound)) end_out_of_memory("the scores of a case");
+    judge_numbers(e, r, &n, how);
 }
 
 /* Where the library finds what flows in, in the types that it takes. */
-static void give_flows(const run *r, translation *t, attn_problem *p, attn_args *args)
+static void give_flows(translation *t, const attn_problem *p, attn_tensors *tensors)
 {
-    for (int f = 0; f < FLOW_OUTPUTS; f++) {
+    for (int f = 0; f < TENSORS; f++) {
         view *given = &t->flow[f];
-        if (!view_given(given) || !flow_read_by((flow)f, p->op)) continue;
-        view v = view_convert(t->pool, given, flow_dtype((flow)f, &r->problem));
-        if (f == FLOW_TAN_BIAS) {
+        if (!view_given(given) || tensors_about(f)->role[p->op] != ATTN_ROLE_INPUT) continue;
+        view v = view_convert(t->pool, given, tensors_dtype(tensors, f));
+        if (f == TENSOR(tan_bias)) {
             int64_t whole[4];
-            flow_size((flow)f, p, whole);
+            tensors_shape(p, tensors, f, whole);
             if (!view_expand(&v, whole, &v)) fail_case(t, "the tangent of the bias does not broadcast to the scores");
         }
-        flow_ask((flow)f, p);
-        *flow_layout((flow)f, p) = layout_of(&v);
-        flow_layout((flow)f, p)->stride[3] = v.stride[3] ? v.stride[3] : 1;
-        flow_point((flow)f, args, (void *)v.data);
+        *tensors_slot(tensors, f) = slot_of(&v, v.dtype);
+        tensors_slot(tensors, f)->stride[3] = v.stride[3] ? v.stride[3] : 1;
     }
 }
 
@@ -356,52 +373,50 @@ static void give_flows(const run *r, translation *t, attn_problem *p, attn_args 
 static void judge_operation(evaluation *e, const run *r, translation *t, attn_op op, const judgement *how)
 {
     attn_problem p = r->problem;
-    attn_args args = r->args;
+    attn_tensors tensors = tensors_of_op(&r->tensors, op);
     attn_plan_description about;
     flows all;
     p.op = op;
-    p.want = (attn_want){.lse = 1};
-    p.gradients.grad_bias.dtype = p.second.second_bias.dtype = r->expected.compute; /* a bias may have fewer bits */
-    give_flows(r, t, &p, &args);
-    if (op != ATTN_JVP && !view_given(&t->flow[FLOW_GRAD_O]))
-        fail(e, "gradients are expected, but that of the output is not given");
-    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
+    p.outputs = (attn_outputs){0};
+    give_flows(t, &p, &tensors);
+    if (op != ATTN_JVP && !tensors.grad_o.data) fail(e, "gradients are expected, but that of the output is not given");
+    for (int f = 0; f < TENSORS; f++) {
+        const attn_tensor_description *d = tensors_about(f);
         int64_t size[4];
-        if (flow_op((flow)f) != op) continue;
-        if (view_given(&t->flow[f])) flow_ask((flow)f, &p);
-        if (!flow_used((flow)f, &p)) continue;
-        flow_size((flow)f, &p, size);
-        flow_point((flow)f, &args, pool_take(t->pool, tensor_count(size), 8));
+        if (d->role[op] != ATTN_ROLE_OUTPUT || !(view_given(&t->flow[f]) || d->need[op] == ATTN_NEED_ALWAYS)) continue;
+        tensors_ask(&tensors, f);
+        tensors_shape(&p, &tensors, f, size);
+        if (d->gradient_of == TENSOR(bias)) tensors_slot(&tensors, f)->dtype = r->expected.compute; /* a bias may have fewer bits */
         if (view_given(&t->flow[f]) && view_count(&t->flow[f]) != tensor_count(size))
-            fail(e, "the shape of %s is not that of the problem", flow_name((flow)f));
+            fail(e, "the shape of %s is not that of the problem", d->name);
     }
     if (t->wrong[0]) fail(e, "%s", t->wrong);
-    if (e->status == CHECK_FAILED || !call_library(e, r, &p, &args, t->pool, how->settings, &about)) return;
-    if (!flows_create(&all, &r->expected, &p, &args)) {
-        fail(e, "out of memory");
-        return;
-    }
-    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
-        if (!flow_used((flow)f, &p)) continue;
-        const attn_layout *layout = flow_layout((flow)f, &p);
-        numbers n = {.name = flow_name((flow)f), .exact = all.exact[f], .bound = all.bound[f], .given = t->flow[f].dtype};
-        n.stored = layout && layout->dtype ? layout->dtype : flow_dtype((flow)f, &p);
-        flow_size((flow)f, &p, n.size);
-        n.got = take_output(t->pool, flow_data((flow)f, &args), n.stored, n.size);
+    if (e->status == CHECK_FAILED || !call_library(e, r, &p, &tensors, t->pool, how->settings, &about)) return;
+    if (!flows_create(&all, &r->expected, &p, &tensors)) end_out_of_memory("the gradients of a case");
+    for (int f = 0; f < TENSORS; f++) {
+        if (!tensors_writes(&tensors, op, f)) continue;
+        numbers n = {.name = tensors_about(f)->name, .exact = all.exact[f], .bound = all.bound[f], .given = t->flow[f].dtype};
+        n.stored = tensors_dtype(&tensors, f);
+        tensors_shape(&p, &tensors, f, n.size);
+        n.got = take_output(t->pool, &p, &tensors, f);
         if (view_given(&t->flow[f])) n.expected = numbers_of(t->pool, &t->flow[f]);
         judge_numbers(e, r, &n, how);
     }
     flows_destroy(&all);
 }
 
+/* 1 if the case expects something that the operation writes. */
+static int expects(const translation *t, attn_op op)
+{
+    int any = 0;
+    for (int f = 0; f < TENSORS; f++) any |= tensors_about(f)->role[op] == ATTN_ROLE_OUTPUT && view_given(&t->flow[f]);
+    return any;
+}
+
 static void judge_flows(evaluation *e, const run *r, translation *t, const judgement *how)
 {
-    static const attn_op ops[] = {ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
-    for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
-        int expected = 0;
-        for (int f = FLOW_OUTPUTS; f < FLOWS; f++) expected |= flow_op((flow)f) == ops[k] && view_given(&t->flow[f]);
-        if (expected) judge_operation(e, r, t, ops[k], how);
-    }
+    for (int op = ATTN_BACKWARD; op < ATTN_OPERATIONS; op++)
+        if (expects(t, (attn_op)op)) judge_operation(e, r, t, (attn_op)op, how);
 }
 
 /* ---- a case ---- */
@@ -413,23 +428,15 @@ static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, const j
     char text[160];
     set_problem(&r, t, dtype);
     if (!run_forward(e, &r, t->pool, how->settings)) return;
-    if (!expectation_create(&r.expected, &r.problem, &r.args)) {
-        fail(e, "out of memory");
-        return;
-    }
-    const attn_problem full = problem_resolve(&r.problem);
-    const outputs got = {
-        .O = r.O, .lse = r.lse, .P = r.P, .o_dtype = full.o.dtype, .weights_dtype = full.want.weights_layout.dtype};
-    if (!compare_outputs(&c, &r.expected, &got, r.block_kv)) {
-        fail(e, "out of memory");
-    } else {
-        comparison_describe(&c, text, sizeof text);
-        if (c.fraction > e->bound_fraction) e->bound_fraction = c.fraction;
-        if (c.failed) fail(e, "%s: %s (%.3g of the bound)", r.name, text, c.fraction);
-        compare_expected(e, &r, t, how->rtol, how->atol);
-        if (view_given(&t->scores)) judge_scores(e, &r, t, how);
-        judge_flows(e, &r, t, how);
-    }
+    if (!expectation_create(&r.expected, &r.problem, &r.tensors)) end_out_of_memory("what a case expects");
+    const outputs got = {.O = r.O, .lse = r.lse, .P = r.P, .o_dtype = r.tensors.o.dtype, .weights_dtype = r.expected.compute};
+    if (!compare_outputs(&c, &r.expected, &got, r.block_kv)) end_out_of_memory("the comparison of a case");
+    comparison_describe(&c, text, sizeof text);
+    if (c.fraction > e->bound_fraction) e->bound_fraction = c.fraction;
+    if (c.failed) fail(e, "%s: %s (%.3g of the bound)", r.name, text, c.fraction);
+    compare_expected(e, &r, t, how->rtol, how->atol);
+    if (view_given(&t->scores)) judge_scores(e, &r, t, how);
+    judge_flows(e, &r, t, how);
     expectation_destroy(&r.expected);
 }
 
@@ -444,7 +451,7 @@ static void print_problem(evaluation *e, const translation *t)
     const int bottom_right = t->align == ATTN_ALIGN_BOTTOM_RIGHT;
     if (t->causal) spec.causal = bottom_right ? SPEC_CAUSAL_BOTTOM_RIGHT : SPEC_CAUSAL_TOP_LEFT;
     else if (t->window && bottom_right) spec.align = SPEC_ALIGN_BOTTOM_RIGHT;
-    if (t->align == ATTN_ALIGN_OFFSET) spec.offset_kind = SPEC_OFFSET_VALUE, spec.offset = t->offset;
+    if (t->has_offset) spec.offset_kind = SPEC_OFFSET_VALUE, spec.offset = t->offset;
     if (t->window) spec.window = 1, spec.window_left = t->window_left, spec.window_right = t->window_right;
     if (view_given(&t->mask)) spec.mask = 1, spec.mask_drop = 0.5;
     if (view_given(&t->bias)) spec.bias = 1;
@@ -458,11 +465,8 @@ static void print_problem(evaluation *e, const translation *t)
     spec.chunk = t->chunk;
     spec.scale_heads = view_given(&t->scales);
     spec.dropout = t->dropout;
-    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
-        if (!view_given(&t->flow[f])) continue;
-        if (flow_op((flow)f) == ATTN_BACKWARD) spec.op = SPEC_BACKWARD;
-        if (flow_op((flow)f) == ATTN_JVP) spec.op = SPEC_JVP;
-    }
+    if (expects(t, ATTN_BACKWARD)) spec.op = SPEC_BACKWARD;
+    if (expects(t, ATTN_JVP)) spec.op = SPEC_JVP;
     problem_print(&spec, e->problem, sizeof e->problem);
 }
 

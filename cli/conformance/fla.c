@@ -2,8 +2,8 @@
  *
  * fla.c - see fla.h.  What each case is made of:
  *
- *      softmax and forgetting attention   attn_forward with a bias of -c_j, c the sums of log gates: c_i drops out of the softmax
- *      DeepSeek's sparse attention        attn_forward under the mask of the keys that the indexer chose
+ *      softmax and forgetting attention   attn_compute with a bias of -c_j, c the sums of log gates: c_i drops out of the softmax
+ *      DeepSeek's sparse attention        attn_compute under the mask of the keys that the indexer chose
  *      gated slot attention               attn_linear twice: slots as keys and keys as values, a softmax, slots as keys
  *      MesaNet                            attn_linear twice: keys as values, a system solved, values as values
  *
@@ -15,12 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../failure.h"
 #include "attn/linear.h"
 
 typedef struct fla_case {
     evaluation *result;
     view_pool pool;
-    const attn_tensors *tensors;
+    const attn_archive *tensors;
     attn_options options;
     attn_dtype dtype;
     double rtol, atol;
@@ -40,7 +41,7 @@ static double *room(fla_case *c, int64_t count) { return pool_take(&c->pool, cou
 /* A tensor as [batch, head, token, channel], or [batch, head, token]; NULL where the case has none.  The size of its last axis. */
 static double *numbers(fla_case *c, const char *name, int64_t *last)
 {
-    view v = view_of(attn_tensors_find(c->tensors, name));
+    view v = view_of(attn_archive_find(c->tensors, name));
     if (!view_given(&v)) return NULL;
     if (v.rank >= 3) v = view_swap(&v, 1, 2);
     if (last) *last = v.size[v.rank - 1];
@@ -57,6 +58,7 @@ static void *typed(fla_case *c, const double *x, int64_t count)
 
 static void refuse(fla_case *c, attn_status status, const attn_error *error)
 {
+    end_if_out_of_memory(error);
     conclude(c->result, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error->message);
 }
 
@@ -64,7 +66,7 @@ static void refuse(fla_case *c, attn_status status, const attn_error *error)
 static void compare(fla_case *c, const char *name, const double *got, int64_t count)
 {
     const view *found = NULL;
-    view v = view_of(attn_tensors_find(c->tensors, name));
+    view v = view_of(attn_archive_find(c->tensors, name));
     if (!view_given(&v)) return;
     if (v.rank < 3 || view_count(&v) != count) {
         conclude(c->result, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&v), (long long)count);
@@ -90,38 +92,28 @@ static void attend(fla_case *c, attn_mask mask, const double *bias, const unsign
     const int64_t rows = c->B * c->H * c->T;
     attn_problem p = {.struct_size = sizeof p,
                       .shape = {c->B, c->H, c->Hkv, c->T, c->T, c->D, c->Dv},
-                      .q.dtype = c->dtype,
                       .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = c->scale},
-                      .mask = mask,
-                      .bias = {.additive = bias != NULL, .sink = sink != NULL},
-                      .want.row_max = 1};
-    attn_args a = {.struct_size = sizeof a,
-                   .q = typed(c, c->q, rows * c->D),
-                   .k = typed(c, c->k, c->B * c->Hkv * c->T * c->D),
-                   .v = typed(c, c->v, c->B * c->Hkv * c->T * c->Dv),
-                   .o = pool_take(&c->pool, rows * c->Dv, sizeof(double)),
-                   .row_max = pool_take(&c->pool, rows, sizeof(double)),
-                   .mask = keep};
+                      .mask = mask};
+    attn_tensors a = {.struct_size = sizeof a,
+                      .q = {typed(c, c->q, rows * c->D), c->dtype, {0}},
+                      .k = {typed(c, c->k, c->B * c->Hkv * c->T * c->D), c->dtype, {0}},
+                      .v = {typed(c, c->v, c->B * c->Hkv * c->T * c->Dv), c->dtype, {0}},
+                      .o = attn_out(pool_take(&c->pool, rows * c->Dv, sizeof(double))),
+                      .row_max = attn_out(pool_take(&c->pool, rows, sizeof(double)))};
     attn_plan *plan;
     attn_error error;
-    if (bias) {
-        a.bias = typed(c, bias, rows);
-        memcpy(p.bias.bias.stride, (int64_t[4]){c->H * c->T, c->T, ATTN_BROADCAST, 1}, sizeof p.bias.bias.stride);
-    }
-    if (sink) a.sink = typed(c, sink, c->H);
-    if (keep) {
-        p.mask.boolean = 1;
-        memcpy(p.mask.mask.stride, (int64_t[4]){c->T * c->T, ATTN_BROADCAST, c->T, 1}, sizeof p.mask.mask.stride);
-    }
-    attn_status status = attn_plan_create(&plan, &p, &c->options, &error);
+    if (bias) a.bias = (attn_input){typed(c, bias, rows), c->dtype, {c->H * c->T, c->T, ATTN_BROADCAST, 1}};
+    if (sink) a.sink = attn_in(typed(c, sink, c->H));
+    if (keep) a.mask = (attn_input){keep, ATTN_BOOL, {c->T * c->T, ATTN_BROADCAST, c->T, 1}};
+    attn_status status = attn_plan_create(&plan, &p, &a, &c->options, &error);
     if (status == ATTN_OK) {
         const size_t size = attn_plan_workspace_size(plan);
         status = attn_execute(plan, &a, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         attn_plan_destroy(plan);
     }
     if (status != ATTN_OK) refuse(c, status, &error);
-    attn_convert(o, ATTN_F64, a.o, c->dtype, rows * c->Dv);
-    attn_convert(most, ATTN_F64, a.row_max, c->dtype, rows);
+    attn_convert(o, ATTN_F64, a.o.data, c->dtype, rows * c->Dv);
+    attn_convert(most, ATTN_F64, a.row_max.data, c->dtype, rows);
 }
 
 static void run_softmax(fla_case *c, const cJSON *params)
@@ -166,10 +158,10 @@ static void run_sparse(fla_case *c, const cJSON *params)
 {
     const cJSON *topk = cJSON_GetObjectItemCaseSensitive(params, "topk");
     const int64_t count = cJSON_IsNumber(topk) ? (int64_t)topk->valuedouble : 0, T = c->T;
-    const view iq = view_of(attn_tensors_find(c->tensors, "in.index_query")),
-               ik = view_of(attn_tensors_find(c->tensors, "in.index_key")),
-               iw = view_of(attn_tensors_find(c->tensors, "in.index_weight")),
-               expected = view_of(attn_tensors_find(c->tensors, "out.indices"));
+    const view iq = view_of(attn_archive_find(c->tensors, "in.index_query")),
+               ik = view_of(attn_archive_find(c->tensors, "in.index_key")),
+               iw = view_of(attn_archive_find(c->tensors, "in.index_weight")),
+               expected = view_of(attn_archive_find(c->tensors, "out.indices"));
     if (count < 1 || !view_given(&iq) || !view_given(&ik) || !view_given(&iw) || view_count(&expected) != c->B * T * count) {
         conclude(c->result, CHECK_FAILED, "topk or a tensor of the indexer is missing");
         return;
@@ -209,29 +201,28 @@ static void linear(fla_case *c, int64_t heads_q, int64_t features, int64_t dim_v
     const int64_t rows = c->B * c->H * c->T, rows_q = c->B * heads_q * c->T;
     attn_linear_problem p = {.struct_size = sizeof p,
                              .shape = {c->B, heads_q, c->H, c->T, c->T, features, dim_v},
-                             .q.dtype = c->dtype,
                              .features = ATTN_FEATURES_IDENTITY,
                              .scale_kind = ATTN_SCALE_VALUE,
                              .scale = 1,
                              .denominator = ATTN_DENOMINATOR_NONE,
                              .causal = 1,
-                             .decay = channels > 1 ? ATTN_DECAY_CHANNEL : ATTN_DECAY_HEAD};
-    attn_linear_args a = {.struct_size = sizeof a,
-                          .q = typed(c, q, rows_q * features),
-                          .k = typed(c, k, rows * features),
-                          .v = typed(c, v, rows * dim_v),
-                          .decay = typed(c, decay, rows * channels),
-                          .o = pool_take(&c->pool, rows_q * dim_v, sizeof(double))};
+                             .decay_kind = channels > 1 ? ATTN_DECAY_CHANNEL : ATTN_DECAY_HEAD};
+    attn_linear_tensors a = {.struct_size = sizeof a,
+                             .q = {typed(c, q, rows_q * features), c->dtype, {0}},
+                             .k = attn_in(typed(c, k, rows * features)),
+                             .v = attn_in(typed(c, v, rows * dim_v)),
+                             .o = attn_out(pool_take(&c->pool, rows_q * dim_v, sizeof(double)))};
+    if (decay) a.decay = attn_in(typed(c, decay, rows * channels));
     attn_linear_plan *plan;
     attn_error error;
-    attn_status status = attn_linear_plan_create(&plan, &p, &c->options, &error);
+    attn_status status = attn_linear_plan_create(&plan, &p, &a, &c->options, &error);
     if (status == ATTN_OK) {
         const size_t size = attn_linear_workspace_size(plan);
         status = attn_linear_execute(plan, &a, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         attn_linear_plan_destroy(plan);
     }
     if (status != ATTN_OK) refuse(c, status, &error);
-    attn_convert(o, ATTN_F64, a.o, c->dtype, rows_q * dim_v);
+    attn_convert(o, ATTN_F64, a.o.data, c->dtype, rows_q * dim_v);
 }
 
 /* Row r of the state after each token, o[((b*H + h)*features + r)*T + t]: read by a query head for each row. */
@@ -292,7 +283,7 @@ static void run_mesa(fla_case *c, const cJSON *params)
 {
     const int64_t rows = c->B * c->H * c->T, D = c->D;
     double *gates = numbers(c, "in.log_gate", NULL), *beta = numbers(c, "in.beta", NULL);
-    const view lambda = view_of(attn_tensors_find(c->tensors, "in.lambda_"));
+    const view lambda = view_of(attn_archive_find(c->tensors, "in.lambda_"));
     (void)params;
     if (!gates || !beta || !view_given(&lambda)) {
         conclude(c->result, CHECK_FAILED, "log_gate, beta or lambda_ is missing");
@@ -341,8 +332,8 @@ int fla_case_is(const char *suite, const cJSON *json) { return kind_of(suite, js
 
 static void check_tensors(fla_case *c, const fla_kind *kind)
 {
-    for (int64_t t = 0; t < attn_tensors_count(c->tensors); t++) {
-        const char *name = attn_tensors_at(c->tensors, t)->name;
+    for (int64_t t = 0; t < attn_archive_count(c->tensors); t++) {
+        const char *name = attn_archive_at(c->tensors, t)->name;
         char word[80];
         snprintf(word, sizeof word, " %.70s ", name);
         if (!strstr(" in.query in.key in.value out.output ", word) && !strstr(kind->tensors, word))
@@ -350,11 +341,11 @@ static void check_tensors(fla_case *c, const fla_kind *kind)
     }
 }
 
-void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *tensors, const common_settings *settings)
+void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_archive *tensors, const common_settings *settings)
 {
     fla_case c = {.result = e, .tensors = tensors, .options = options_for_library(settings)};
-    const view q = view_of(attn_tensors_find(tensors, "in.query")), k = view_of(attn_tensors_find(tensors, "in.key")),
-               v = view_of(attn_tensors_find(tensors, "in.value"));
+    const view q = view_of(attn_archive_find(tensors, "in.query")), k = view_of(attn_archive_find(tensors, "in.key")),
+               v = view_of(attn_archive_find(tensors, "in.value"));
     c.rtol = tolerance_in(json, "rtol", "rel", 1e-5), c.atol = tolerance_in(json, "atol", "abs", 1e-5);
     if (q.rank != 4 || k.rank != 4 || v.rank != 4) {
         conclude(c.result, CHECK_FAILED, "query, key or value is not of rank 4");

@@ -10,6 +10,6 @@
 int fla_case_is(const char *suite, const cJSON *json);
 
 /* Runs it in f32 and in f64 and holds the outputs against the suite's within its tolerance. */
-void fla_case_evaluate(evaluation *result, const cJSON *json, const attn_tensors *tensors, const common_settings *settings);
+void fla_case_evaluate(evaluation *result, const cJSON *json, const attn_archive *tensors, const common_settings *settings);
 
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../failure.h"
 #include "attn/hopfield.h"
 #include "attn_ref.h"
 
@@ -28,7 +29,7 @@ static void define(view_pool *pool, const double *const in[INPUTS], double *exac
     }
 }
 
-void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors *tensors)
+void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_archive *tensors)
 {
     const double beta = number_in(cJSON_GetObjectItemCaseSensitive(json, "params"), "beta", 1),
                  rtol = tolerance_in(json, "rtol", "rel", 1e-5), atol = tolerance_in(json, "atol", "abs", 1e-6);
@@ -36,7 +37,7 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors
     view given[ALL];
     double *numbers[ALL], *exact[ALL] = {0};
     for (int t = 0; t < ALL; t++) {
-        given[t] = view_of(attn_tensors_find(tensors, names[t]));
+        given[t] = view_of(attn_archive_find(tensors, names[t]));
         if (!view_given(&given[t])) {
             conclude(e, CHECK_SKIPPED, "%s: a tensor that is not there", names[t]);
             pool_empty(&pool);
@@ -58,8 +59,10 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_tensors
             .struct_size = sizeof memory, .dtype = type, .patterns = M, .dim = N, .beta = beta, .data = in[PATTERNS]};
         if (attn_hopfield_update(&memory, count, in[STATE], out[OUTPUT], out[ENERGY], &error) != ATTN_OK ||
             attn_hopfield_update_backward(&memory, count, in[STATE], in[GRAD_OUTPUT], in[GRAD_ENERGY], out[GRAD_STATE],
-                                          out[GRAD_PATTERNS], &error) != ATTN_OK)
+                                          out[GRAD_PATTERNS], &error) != ATTN_OK) {
+            end_if_out_of_memory(&error);
             conclude(e, CHECK_FAILED, "%s: %s", attn_dtype_name(type), error.message);
+        }
         for (int t = INPUTS; t < ALL; t++) {
             const int64_t n = view_count(&given[t]);
             double *got = pool_take(&pool, n, sizeof *got);

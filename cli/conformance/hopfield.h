@@ -11,6 +11,6 @@ int hopfield_case_is(const char *suite, const cJSON *json);
 
 /* Update, energy and gradients in f32 and in f64: against the suite within its tolerance, and against the reference within
  * u (16 + patterns + channels) times the largest number that goes into a sum. */
-void hopfield_case_evaluate(evaluation *result, const cJSON *json, const attn_tensors *tensors);
+void hopfield_case_evaluate(evaluation *result, const cJSON *json, const attn_archive *tensors);
 
 #endif

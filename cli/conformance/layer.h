@@ -10,11 +10,11 @@
 #if ATTN_CLI_LAYERS
 /* 1 if the case is one of these. */
 int layer_case_is(const char *suite, const char *op);
-void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors,
+void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors,
                          const common_settings *settings);
 #else
 static inline int layer_case_is(const char *suite, const char *op) { return (void)suite, (void)op, 0; }
-static inline void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors,
+static inline void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors,
                                        const common_settings *settings)
 {
     (void)result, (void)suite, (void)json, (void)tensors, (void)settings;

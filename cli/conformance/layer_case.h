@@ -32,7 +32,7 @@ typedef struct layer_case {
     evaluation *result;
     view_pool pool;
     const cJSON *json, *params;
-    const attn_tensors *tensors;
+    const attn_archive *tensors;
     int tensor_used[MOST_NAMES], param_used[MOST_NAMES];
     double rtol, atol;
     attn_options options;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../failure.h"
 #include "layer.h"
 #include "layer_case.h"
 
@@ -20,13 +21,19 @@ typedef struct layer_run {
     double unit;
     attn_layer layer;
     attn_problem attention;
-    attn_args core;
+    attn_tensors core;
     attn_layer_weights weights, gradients;
-    attn_layer_args args;
-    attn_tensors *renamed; /* weights of this type, for attn_layer_load */
+    attn_layer_tensors args;
+    attn_archive *renamed; /* weights of this type, for attn_layer_load */
     void *y, *P, *mean, *present[2];
     void *grad[GRADIENTS];
 } layer_run;
+
+static void refuse(layer_case *c, const char *type, const attn_error *error)
+{
+    end_if_out_of_memory(error);
+    conclude(c->result, CHECK_FAILED, "%s%s%s", type, *type ? ": " : "", error->message);
+}
 
 static const void *array(layer_run *r, const view *v) { return view_given(v) ? view_convert(&r->c->pool, v, r->dtype).data : NULL; }
 
@@ -37,11 +44,11 @@ static double *taken(layer_run *r, const void *from, int64_t count)
     return x;
 }
 
-static attn_layout pairs_layout(const view *v, attn_dtype dtype)
+static attn_input pairs_slot(const view *v, attn_dtype dtype)
 {
-    attn_layout layout = {.dtype = dtype};
-    for (int axis = 0; axis < 4; axis++) layout.stride[axis] = v->stride[axis] ? v->stride[axis] : ATTN_BROADCAST;
-    return layout;
+    attn_input slot = {v->data, dtype, {0, 0, 0, 0}};
+    for (int axis = 0; axis < 4; axis++) slot.stride[axis] = v->stride[axis] ? v->stride[axis] : ATTN_BROADCAST;
+    return slot;
 }
 
 /* ---- what the library is given ---- */
@@ -54,26 +61,15 @@ static void set_layer(layer_run *r)
     r->layer.attention = &r->attention;
     r->layer.rope = c->rotated ? &c->rope : NULL;
     r->attention = (attn_problem){.struct_size = sizeof r->attention};
-    r->core = (attn_args){.struct_size = sizeof r->core};
+    r->core = (attn_tensors){.struct_size = sizeof r->core};
     r->attention.mask.causal = c->causal;
     if (c->has_scale) r->attention.score.scale_kind = ATTN_SCALE_VALUE, r->attention.score.scale = c->scale;
-    if (c->lengths_kv) r->attention.mask.lengths_kv = 1, r->core.lengths_kv = c->lengths_kv;
-    if (c->packed) r->attention.mask.packed = 1, r->core.cu_seqlens_q = r->core.cu_seqlens_kv = c->begin;
-    if (view_given(&c->keep)) {
-        r->attention.mask.boolean = 1;
-        r->attention.mask.mask = pairs_layout(&c->keep, ATTN_BOOL);
-        r->core.mask = c->keep.data;
-    }
-    if (view_given(&c->bias)) {
-        r->attention.bias.additive = 1;
-        r->attention.bias.bias = pairs_layout(&c->bias, c->bias.dtype);
-        r->core.bias = c->bias.data;
-    }
-    if (c->zero_key) { /* a key and a value of 0 are a sink of 0 */
-        r->attention.bias.sink = 1;
-        r->core.sink = pool_take(&r->c->pool, c->layer.heads_q, 8);
-    }
-    if (view_given(&c->weights)) r->attention.want.weights = 1;
+    if (c->lengths_kv) r->core.lengths_kv = attn_in(c->lengths_kv);
+    if (c->packed) r->core.cu_seqlens_q = r->core.cu_seqlens_kv = attn_in(c->begin);
+    if (view_given(&c->keep)) r->core.mask = pairs_slot(&c->keep, ATTN_BOOL);
+    if (view_given(&c->bias)) r->core.bias = pairs_slot(&c->bias, c->bias.dtype);
+    if (c->zero_key)
+        r->core.sink = attn_in(pool_take(&r->c->pool, c->layer.heads_q, 8)); /* a key and a value of 0 are a sink of 0 */
 }
 
 static int set_weights(layer_run *r)
@@ -83,15 +79,15 @@ static int set_weights(layer_run *r)
     attn_error error;
     r->weights.struct_size = sizeof r->weights;
     if (c->prefix) {
-        attn_status status = attn_tensors_create(&r->renamed, &error);
-        for (int64_t i = 0; status == ATTN_OK && i < attn_tensors_count(c->tensors); i++) {
-            const attn_tensor *t = attn_tensors_at(c->tensors, i);
+        attn_status status = attn_archive_create(&r->renamed, &error);
+        for (int64_t i = 0; status == ATTN_OK && i < attn_archive_count(c->tensors); i++) {
+            const attn_archive_tensor *t = attn_archive_at(c->tensors, i);
             const view v = view_of(t);
             if (t->dtype == ATTN_F32)
-                status = attn_tensors_add(r->renamed, t->name, r->dtype, t->rank, t->shape, array(r, &v), &error);
+                status = attn_archive_add(r->renamed, t->name, r->dtype, t->rank, t->shape, array(r, &v), &error);
         }
         if (status == ATTN_OK) status = attn_layer_load(&r->layer, r->renamed, c->prefix, &r->weights, &error);
-        if (status != ATTN_OK) conclude(c->result, CHECK_FAILED, "%s", error.message);
+        if (status != ATTN_OK) refuse(c, "", &error);
         return status == ATTN_OK;
     }
     for (int i = 0; i < PROJECTIONS - r->layer.no_output; i++) {
@@ -117,21 +113,21 @@ static void set_args(layer_run *r)
     r->y = pool_take(&c->pool, rows * c->layer.dim_output, 8);
     r->P = pool_take(&c->pool, rows * c->layer.heads_q * columns(c), 8);
     r->mean = pool_take(&c->pool, rows * (columns(c) + 1), 8);
-    r->core.weights = r->P;
-    r->args = (attn_layer_args){.struct_size = sizeof r->args,
-                                .batch = c->batch,
-                                .len_q = c->len_q,
-                                .len_kv = c->only_cached ? 0 : c->len_kv,
-                                .query.data = (void *)(uintptr_t)in[0],
-                                .key.data = c->only_cached ? NULL : (void *)(uintptr_t)in[1],
-                                .value.data = c->only_cached ? NULL : (void *)(uintptr_t)in[2],
-                                .output.data = r->y,
-                                .weights_mean = view_given(&c->weights_mean) ? r->mean : NULL,
-                                .positions_q = c->positions,
-                                .positions_kv = c->positions,
-                                .only_cached = c->only_cached,
-                                .attention = &r->core,
-                                .options = &c->options};
+    if (view_given(&c->weights)) r->core.weights = attn_out(r->P);
+    r->args = (attn_layer_tensors){.struct_size = sizeof r->args,
+                                   .batch = c->batch,
+                                   .len_q = c->len_q,
+                                   .len_kv = c->only_cached ? 0 : c->len_kv,
+                                   .query.data = in[0],
+                                   .key.data = c->only_cached ? NULL : in[1],
+                                   .value.data = c->only_cached ? NULL : in[2],
+                                   .output.data = r->y,
+                                   .weights_mean.data = view_given(&c->weights_mean) ? r->mean : NULL,
+                                   .positions_q.data = c->positions,
+                                   .positions_kv.data = c->positions,
+                                   .only_cached = c->only_cached,
+                                   .attention = &r->core,
+                                   .options = &c->options};
 }
 
 /* ---- running ---- */
@@ -158,12 +154,10 @@ static attn_status decode(layer_run *r, attn_error *error)
                               .capacity = c->room,
                               .dim_qk = dims[0],
                               .dim_v = dims[1],
-                              .k_layout.dtype = r->dtype,
-                              .v_layout.dtype = r->dtype,
-                              .k = r->present[0],
-                              .v = r->present[1],
-                              .lengths = lengths};
-    r->attention.mask.lengths_kv = 0;
+                              .k = {r->present[0], r->dtype, {0, 0, 0, 0}},
+                              .v = {r->present[1], r->dtype, {0, 0, 0, 0}},
+                              .lengths = attn_out(lengths)};
+    r->core.lengths_kv = (attn_input){0};
     return attn_layer_decode(&r->layer, &r->weights, &cache, &r->args, error);
 }
 
@@ -172,7 +166,7 @@ static attn_status backward(layer_run *r, attn_error *error)
     layer_case *c = r->c;
     attn_projection *const to[] = {&r->gradients.query, &r->gradients.key, &r->gradients.value, &r->gradients.output};
     r->gradients.struct_size = sizeof r->gradients;
-    r->args.grad_output.data = (void *)(uintptr_t)array(r, &c->grad_output);
+    r->args.grad_output.data = array(r, &c->grad_output);
     for (int g = 0; g < c->gradients; g++) {
         const case_gradient *x = &c->gradient[g];
         r->grad[g] = pool_take(&c->pool, view_count(&x->expected), 8);
@@ -193,7 +187,7 @@ static int execute(layer_run *r)
     if (status == ATTN_OK && c->gradients) r->args.saved = pool_take(&c->pool, counts.saved_bytes, 1);
     if (status == ATTN_OK) status = c->decode ? decode(r, &error) : attn_layer_forward(&r->layer, &r->weights, &r->args, &error);
     if (status == ATTN_OK && c->gradients) status = backward(r, &error);
-    if (status != ATTN_OK) conclude(c->result, CHECK_FAILED, "%s: %s", attn_dtype_name(r->dtype), error.message);
+    if (status != ATTN_OK) refuse(c, attn_dtype_name(r->dtype), &error);
     return status == ATTN_OK;
 }
 
@@ -326,19 +320,17 @@ static void judge_projected(layer_run *r, int i)
                               .capacity = tokens,
                               .dim_qk = dim,
                               .dim_v = dim,
-                              .k_layout = {r->dtype, {tokens * heads * dim, dim, heads * dim, 1}},
-                              .v_layout.dtype = r->dtype,
-                              .k = k,
-                              .v = v,
-                              .lengths = lengths};
-    const attn_layer_args args = {.struct_size = sizeof args,
-                                  .batch = c->batch,
-                                  .len_kv = tokens,
-                                  .key.data = (void *)(uintptr_t)array(r, &c->input[i]),
-                                  .options = &c->options};
+                              .k = {k, r->dtype, {tokens * heads * dim, dim, heads * dim, 1}},
+                              .v = {v, r->dtype, {0, 0, 0, 0}},
+                              .lengths = attn_out(lengths)};
+    const attn_layer_tensors args = {.struct_size = sizeof args,
+                                     .batch = c->batch,
+                                     .len_kv = tokens,
+                                     .key.data = array(r, &c->input[i]),
+                                     .options = &c->options};
     attn_error error;
     if (attn_layer_decode(&layer, &weights, &cache, &args, &error) != ATTN_OK) {
-        conclude(c->result, CHECK_FAILED, "%s: %s", attn_dtype_name(r->dtype), error.message);
+        refuse(c, attn_dtype_name(r->dtype), &error);
         return;
     }
     double *exact = pool_take(&c->pool, count, sizeof *exact), *bound = pool_take(&c->pool, count, sizeof *bound);
@@ -391,10 +383,10 @@ static void run_in(layer_case *c, const layer_expectation *e, attn_dtype dtype)
             judge_gradients(&r);
         }
     }
-    attn_tensors_destroy(r.renamed);
+    attn_archive_destroy(r.renamed);
 }
 
-void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors,
+void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors,
                          const common_settings *settings)
 {
     layer_case c = {.options = options_for_library(settings), .result = result, .json = json, .tensors = tensors};

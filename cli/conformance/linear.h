@@ -12,7 +12,7 @@ int linear_case_is(const char *suite, const cJSON *json);
 
 /* Runs it in f32 and in f64: the reference agrees with the suite within its tolerance, the library with the reference within
  * u (16 + features + tokens) times the tensor's largest number, and with the suite within its tolerance. */
-void linear_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors,
+void linear_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors,
                           const common_settings *settings);
 
 #endif

@@ -34,6 +34,7 @@ typedef struct linear_case {
     view_pool pool;
     view tensor[ALL];
     attn_linear_problem problem;
+    int decays;                /* 1: the tensor of decays is used */
     int64_t heads_q, heads_kv; /* of tensors with heads in their channels; 0: they have an axis */
     int tokens_first;          /* [batch, token, head, channel] */
     double rtol, atol;
@@ -42,7 +43,7 @@ typedef struct linear_case {
 } linear_case;
 
 /* Reads the case.  0, and a status other than passed, if it cannot be run. */
-int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_tensors *tensors);
+int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_archive *tensors);
 
 /* By definition: every tensor that the library will give, and the sizes that its bounds are made of. */
 void linear_define(linear_case *c, double *exact[ALL]);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../check_linear.h"
+#include "../failure.h"
 #include "linear_case.h"
 
 double *linear_doubles(linear_case *c, int t)
@@ -29,7 +30,7 @@ static void measure(linear_case *c, const ref_linear *r, const double *n)
     for (int t = 0; t < 3; t++) out[t] = pool_take(&c->pool, view_count(&c->tensor[IN_Q + t]), sizeof(double));
     sizes.denominator = REF_NONE, sizes.scale = 1, sizes.V = V;
     const ref_linear_gradients g = {.dO = A, .dQ = out[0], .dK = out[1], .dV = out[2]};
-    ref_linear_backward(&sizes, &g);
+    if (!ref_linear_backward(&sizes, &g)) end_out_of_memory("the reference");
     for (int t = 0; t < 3; t++) c->size[OUT_DQ + t] = 2 * largest_of(out[t], view_count(&c->tensor[IN_Q + t]));
 }
 
@@ -68,13 +69,13 @@ void linear_define(linear_case *c, double *exact[ALL])
     ref_linear r = linear_definition(p);
     r.Q = linear_doubles(c, IN_Q), r.K = linear_doubles(c, IN_K), r.V = linear_doubles(c, IN_V);
     r.omega = linear_doubles(c, IN_OMEGA), r.S0 = linear_doubles(c, IN_STATE);
-    if (p->decay) r.log_decay = linear_doubles(c, IN_DECAY);
+    if (c->decays) r.log_decay = linear_doubles(c, IN_DECAY);
     if (p->rule == ATTN_RULE_DELTA) r.beta = linear_doubles(c, IN_BETA);
     if (p->rule == ATTN_RULE_LOW_RANK) r.erase = linear_doubles(c, IN_ERASE), r.write = linear_doubles(c, IN_WRITE);
-    ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z);
+    if (!ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z)) end_out_of_memory("the reference");
     if (sum && p->features == ATTN_FEATURES_IDENTITY) c->size_of_o = measure_rows(c, &r, n, exact[OUT_O]);
     const ref_linear_gradients g = {.dO = linear_doubles(c, IN_DO), .dQ = exact[OUT_DQ], .dK = exact[OUT_DK], .dV = exact[OUT_DV]};
     if (!g.dO) return;
-    ref_linear_backward(&r, &g);
+    if (!ref_linear_backward(&r, &g)) end_out_of_memory("the reference");
     measure(c, &r, n);
 }

@@ -4,7 +4,10 @@
  * numbers.
  */
 #include <math.h>
+#include <string.h>
 
+#include "../failure.h"
+#include "../linear_tensors.h"
 #include "linear_case.h"
 
 static const char *const short_names[ALL] = {
@@ -37,68 +40,82 @@ static void compare(evaluation *e, linear_case *c, int t, const double *got, con
     }
 }
 
+/* Where outputs go, and how many numbers each has. */
+typedef struct taking {
+    linear_case *c;
+    int64_t *sizes;
+} taking;
+
+static void *take(void *context, int t, const attn_tensor_plan *about)
+{
+    taking *with = context;
+    with->sizes[t] = about->shape[0] * about->shape[1] * about->shape[2] * about->shape[3];
+    return pool_take(&with->c->pool, with->sizes[t], 8);
+}
+
+/* A state without a sum of its own. */
+static const void *zeros_for(linear_case *c)
+{
+    const attn_linear_problem *p = &c->problem;
+    const int64_t count =
+        p->shape.batch * p->shape.heads_kv * attn_features_count(p->features, p->shape.dim_qk, p->random_features);
+    void *zeros = pool_take(&c->pool, count, 8);
+    memset(zeros, 0, (size_t)count * 8);
+    return zeros;
+}
+
 static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *const exact[ALL], const common_settings *settings)
 {
     attn_linear_problem p = c->problem;
     const attn_options options = options_for_library(settings);
     const int backward = view_given(&c->tensor[IN_DO]);
-    const void *in[INPUTS];
-    void *out[ALL];
+    static const int slots[ALL] = {[IN_Q] = LINEAR(q),         [IN_K] = LINEAR(k),         [IN_V] = LINEAR(v),
+                                   [IN_DECAY] = LINEAR(decay), [IN_BETA] = LINEAR(beta),   [IN_OMEGA] = LINEAR(feature_matrix),
+                                   [IN_ERASE] = LINEAR(erase), [IN_WRITE] = LINEAR(write), [IN_STATE] = LINEAR(initial_state),
+                                   [IN_DO] = LINEAR(grad_o),   [OUT_O] = LINEAR(o),        [OUT_STATE] = LINEAR(final_state),
+                                   [OUT_DQ] = LINEAR(grad_q),  [OUT_DK] = LINEAR(grad_k),  [OUT_DV] = LINEAR(grad_v)};
+    attn_linear_tensors all = {.struct_size = sizeof all, .q.dtype = dtype};
+    const int divided = p.denominator != ATTN_DENOMINATOR_NONE, state = view_given(&c->tensor[IN_STATE]);
     attn_error error;
-    for (int t = 0; t < INPUTS; t++) in[t] = view_given(&c->tensor[t]) ? view_convert(&c->pool, &c->tensor[t], dtype).data : NULL;
-    const int64_t sizes[ALL] = {[OUT_O] = view_count(&c->tensor[OUT_O]),
-                                [OUT_STATE] = p.shape.batch * p.shape.heads_kv * p.shape.dim_v *
-                                              attn_features_count(p.features, p.shape.dim_qk, p.random_features),
-                                [OUT_DQ] = view_count(&c->tensor[IN_Q]),
-                                [OUT_DK] = view_count(&c->tensor[IN_K]),
-                                [OUT_DV] = view_count(&c->tensor[IN_V])};
-    for (int t = INPUTS; t < ALL; t++) out[t] = pool_take(&c->pool, sizes[t], 8);
-    void *sum = pool_take(&c->pool, sizes[OUT_STATE], 8), *n = pool_take(&c->pool, sizes[OUT_O], 8);
-    p.q.dtype = dtype;
-    p.initial_state = in[IN_STATE] != NULL;
-    p.final_state = 1;
-    p.want_denominator = p.denominator != ATTN_DENOMINATOR_NONE;
-    const attn_linear_args args = {.struct_size = sizeof args,
-                                   .q = in[IN_Q],
-                                   .k = in[IN_K],
-                                   .v = in[IN_V],
-                                   .o = out[OUT_O],
-                                   .omega = in[IN_OMEGA],
-                                   .decay = in[IN_DECAY],
-                                   .beta = in[IN_BETA],
-                                   .erase = in[IN_ERASE],
-                                   .write = in[IN_WRITE],
-                                   .initial_state = in[IN_STATE],
-                                   .final_state = out[OUT_STATE],
-                                   .final_sum = sum,
-                                   .denominators = n,
-                                   .grad_o = in[IN_DO],
-                                   .grad_q = out[OUT_DQ],
-                                   .grad_k = out[OUT_DK],
-                                   .grad_v = out[OUT_DV]};
+    int64_t sizes[LINEARS] = {0};
+    for (int t = 0; t < ALL; t++) {
+        attn_output *slot = linear_slot(&all, slots[t]);
+        const int used = t != IN_DECAY || c->decays;
+        if (t >= INPUTS) slot->data = ATTN_LATER;
+        else if (used && view_given(&c->tensor[t]))
+            slot->data = (void *)(uintptr_t)view_convert(&c->pool, &c->tensor[t], dtype).data, slot->dtype = dtype;
+    }
+    if (divided) linear_ask(&all, LINEAR(denominators)), linear_ask(&all, LINEAR(final_sum));
+    if (divided && state) all.initial_sum = attn_in(zeros_for(c));
+    if (all.decay.data) linear_ask(&all, LINEAR(grad_decay));
+    if (all.beta.data) linear_ask(&all, LINEAR(grad_beta));
+    if (all.erase.data) linear_ask(&all, LINEAR(grad_erase)), linear_ask(&all, LINEAR(grad_write));
     for (int op = 0; op <= backward; op++) {
-        attn_linear_plan *plan;
-        if (op) p.op = ATTN_BACKWARD, p.final_state = 0;
-        attn_status status = attn_linear_plan_create(&plan, &p, &options, &error);
+        taking with = {c, sizes};
+        attn_linear_plan *plan = NULL;
+        if (op) p.op = ATTN_BACKWARD;
+        attn_status status = linear_plan(&plan, &p, &all, &options, take, &with, &error);
         if (status == ATTN_OK) {
+            const attn_linear_tensors tensors = linear_of_op(&p, &all);
             const size_t size = attn_linear_workspace_size(plan);
-            status = attn_linear_execute(plan, &args, pool_take(&c->pool, (int64_t)size, 1), size, &error);
-            attn_linear_plan_destroy(plan);
+            status = attn_linear_execute(plan, &tensors, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         }
+        attn_linear_plan_destroy(plan);
         if (status != ATTN_OK) {
+            end_if_out_of_memory(&error);
             conclude(e, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error.message);
             return;
         }
     }
     for (int t = INPUTS; t < ALL; t++) {
-        double *got = pool_take(&c->pool, sizes[t], sizeof *got);
+        double *got = pool_take(&c->pool, sizes[slots[t]], sizeof *got);
         if (!view_given(&c->tensor[t])) continue;
-        attn_convert(got, ATTN_F64, out[t], dtype, sizes[t]);
+        attn_convert(got, ATTN_F64, linear_slot(&all, slots[t])->data, dtype, sizes[slots[t]]);
         compare(e, c, t, got, exact[t], attn_dtype_name(dtype), dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24);
     }
 }
 
-void linear_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_tensors *tensors,
+void linear_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_archive *tensors,
                           const common_settings *settings)
 {
     linear_case c = {0};

@@ -90,7 +90,7 @@ static int of_onnx(linear_case *c, const cJSON *json)
     if (scale != 0) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale; /* 0: 1/sqrt(d) */
     if (!rule[0]) rule = "gated_delta";
     if (strstr(rule, "delta")) c->problem.rule = ATTN_RULE_DELTA;
-    if (strstr(rule, "gated")) c->problem.decay = ATTN_DECAY_HEAD; /* or per channel, as the tensor says */
+    if (strstr(rule, "gated")) c->decays = 1; /* or per channel, as the tensor says */
     return 1;
 }
 
@@ -172,7 +172,7 @@ static int of_fla(linear_case *c, const cJSON *json)
     c->problem.denominator = normalised ? ATTN_DENOMINATOR_ADD : ATTN_DENOMINATOR_NONE;
     c->problem.epsilon = known->normalised ? 1e-6 : 1e-10; /* as published there */
     c->problem.rule = known->rule;
-    c->problem.decay = known->decay ? ATTN_DECAY_HEAD : ATTN_DECAY_NONE;
+    c->decays = known->decay;
     if (cJSON_IsNumber(scale)) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale->valuedouble;
     if (normalised && !known->normalised)
         c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = 1 / sqrt((double)c->tensor[IN_K].size[3]);
@@ -214,10 +214,10 @@ static int arrange(linear_case *c)
 /* ---- a case ---- */
 
 /* Every tensor of the case must be one that is read or compared. */
-static int all_known(evaluation *e, const attn_tensors *tensors)
+static int all_known(evaluation *e, const attn_archive *tensors)
 {
-    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
-        const char *name = attn_tensors_at(tensors, i)->name;
+    for (int64_t i = 0; i < attn_archive_count(tensors); i++) {
+        const char *name = attn_archive_at(tensors, i)->name;
         int known = 0;
         for (int t = 0; t < ALL; t++)
             for (int k = 0; k < 4 && names[t][k]; k++) known |= strcmp(name, names[t][k]) == 0;
@@ -274,17 +274,17 @@ static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON
     if (fla && strcmp(function, "naive_parallel_rebased") == 0) add_products(c, IN_Q, 0), add_products(c, IN_K, 0);
     const view *q = &c->tensor[IN_Q], *k = &c->tensor[IN_K], *v = &c->tensor[IN_V];
     c->problem.shape = (attn_shape){q->size[0], q->size[1], k->size[1], q->size[2], k->size[2], q->size[3], v->size[3]};
-    if (c->problem.decay && c->tensor[IN_DECAY].size[3] > 1) c->problem.decay = ATTN_DECAY_CHANNEL;
+    if (c->decays && c->tensor[IN_DECAY].size[3] > 1) c->problem.decay_kind = ATTN_DECAY_CHANNEL;
     return 1;
 }
 
-int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_tensors *tensors)
+int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_archive *tensors)
 {
     c->problem.struct_size = sizeof c->problem;
     c->rtol = tolerance_in(json, "rtol", "rel", 1e-5);
     c->atol = fmax(tolerance_in(json, "atol", "abs", 1e-6), 1e-6);
     for (int t = 0; t < ALL; t++)
         for (int i = 0; i < 4 && names[t][i]; i++)
-            if (!view_given(&c->tensor[t])) c->tensor[t] = view_of(attn_tensors_find(tensors, names[t][i]));
+            if (!view_given(&c->tensor[t])) c->tensor[t] = view_of(attn_archive_find(tensors, names[t][i]));
     return prepare(e, c, suite, json) && all_known(e, tensors) && attributes_known(e, json);
 }

@@ -107,7 +107,7 @@ void param_offset(translation *t, const param_rule *rule, const cJSON *value)
         unknown_value(t, rule, value);
         return;
     }
-    t->align = ATTN_ALIGN_OFFSET;
+    t->has_offset = 1;
     t->offset = (int64_t)value->valuedouble;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../failure.h"
 #include "table_case.h"
 
 double case_param(const table_case *c, const char *name, double otherwise) { return number_in(c->params, name, otherwise); }
@@ -15,9 +16,9 @@ const char *case_text(const table_case *c, const char *name) { return text_in(c-
 
 view case_find(table_case *c, const char *name)
 {
-    for (int64_t t = 0; t < attn_tensors_count(c->tensors); t++)
-        if (strcmp(attn_tensors_at(c->tensors, t)->name, name) == 0) c->known[t] = 1;
-    return view_of(attn_tensors_find(c->tensors, name));
+    for (int64_t t = 0; t < attn_archive_count(c->tensors); t++)
+        if (strcmp(attn_archive_at(c->tensors, t)->name, name) == 0) c->known[t] = 1;
+    return view_of(attn_archive_find(c->tensors, name));
 }
 
 view case_need(table_case *c, const char *name)
@@ -69,6 +70,20 @@ double *case_read(table_case *c, const void *x, int64_t count)
 
 void *case_room(table_case *c, int64_t count) { return pool_take(&c->pool, count, attn_dtype_size(c->dtype)); }
 
+attn_input case_slot(table_case *c, const double *x, int64_t count) { return (attn_input){case_give(c, x, count), c->dtype, {0}}; }
+attn_output case_output(table_case *c, int64_t count) { return (attn_output){case_room(c, count), c->dtype, {0}}; }
+double *case_taken(table_case *c, const attn_output *slot, int64_t count) { return case_read(c, slot->data, count); }
+
+void case_turn(table_case *c, const attn_rope *rope, const int64_t shape[4], const int64_t stride[4], double *x,
+               const int64_t *positions)
+{
+    attn_input from = {x, ATTN_F64, {0}};
+    attn_output to = {x, ATTN_F64, {0}};
+    attn_error error;
+    for (int axis = 0; stride && axis < 4; axis++) from.stride[axis] = to.stride[axis] = stride[axis];
+    case_take(c, attn_rope_apply(rope, shape, &from, &to, positions, &error), &error);
+}
+
 double *case_project(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t stride, const double *b,
                      int64_t columns)
 {
@@ -89,7 +104,9 @@ double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, 
 
 void case_take(table_case *c, attn_status status, const attn_error *error)
 {
-    if (status != ATTN_OK) conclude(c->result, CHECK_FAILED, "refused: %.200s", error->message);
+    if (status == ATTN_OK) return;
+    end_if_out_of_memory(error);
+    conclude(c->result, CHECK_FAILED, "refused: %.200s", error->message);
 }
 
 void case_compare(table_case *c, const char *name, const double *got, int64_t count)
@@ -144,12 +161,12 @@ static void run(table_case *c, const table_row *row, attn_dtype dtype)
 {
     c->dtype = dtype;
     row->make(c);
-    for (int64_t t = 0; t < attn_tensors_count(c->tensors); t++)
-        if (!c->known[t]) conclude(c->result, CHECK_SKIPPED, "tensor %.60s is not known", attn_tensors_at(c->tensors, t)->name);
+    for (int64_t t = 0; t < attn_archive_count(c->tensors); t++)
+        if (!c->known[t]) conclude(c->result, CHECK_SKIPPED, "tensor %.60s is not known", attn_archive_at(c->tensors, t)->name);
     pool_empty(&c->pool);
 }
 
-void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_tensors *tensors)
+void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_archive *tensors)
 {
     const char *op = text_in(json, "op");
     const table_row *row = find(suite, op);
@@ -160,8 +177,8 @@ void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, co
                     .params = cJSON_GetObjectItemCaseSensitive(json, "params"),
                     .tensors = tensors};
     if (!c.params) c.params = cJSON_GetObjectItemCaseSensitive(json, "attributes");
-    c.known = pool_take(&pool, attn_tensors_count(tensors), 1);
-    memset(c.known, 0, (size_t)attn_tensors_count(tensors));
+    c.known = pool_take(&pool, attn_archive_count(tensors), 1);
+    memset(c.known, 0, (size_t)attn_archive_count(tensors));
     c.rtol = tolerance_in(json, "rtol", "rel", 0);
     c.atol = tolerance_in(json, "atol", "abs", 0);
     check_params(&c, row);

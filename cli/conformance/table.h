@@ -11,6 +11,6 @@
 int table_case_is(const char *suite, const char *op);
 
 /* Makes the arrays of the case with the library and holds them against the suite's within its tolerance. */
-void table_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_tensors *tensors);
+void table_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "attn/position.h"
 #include "evaluate.h"
 
 typedef struct table_case {
@@ -17,7 +18,7 @@ typedef struct table_case {
     const char *op, *notes; /* the suite's; "" for none */
     view_pool pool;
     const cJSON *params;
-    const attn_tensors *tensors;
+    const attn_archive *tensors;
     unsigned char *known; /* for each tensor */
     double rtol, atol;
     attn_dtype dtype; /* what case_give makes: ATTN_F64, and for rows that are `typed` ATTN_F32 in a second run */
@@ -57,6 +58,15 @@ double *case_project(table_case *c, const double *x, int64_t rows, int64_t dim, 
 /* The same of a dense w, without b. */
 double *case_product(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t columns);
 
+/* Numbers in the case's type, as a tensor. */
+attn_input case_slot(table_case *c, const double *x, int64_t count);
+attn_output case_output(table_case *c, int64_t count);
+double *case_taken(table_case *c, const attn_output *slot, int64_t count);
+
+/* Turns x [batch][head][token][channel] of doubles in place; stride: NULL: dense. */
+void case_turn(table_case *c, const attn_rope *rope, const int64_t shape[4], const int64_t stride[4], double *x,
+               const int64_t *positions);
+
 /* The case fails where the library refuses. */
 void case_take(table_case *c, attn_status status, const attn_error *error);
 
@@ -67,7 +77,7 @@ void case_compare(table_case *c, const char *name, const double *got, int64_t co
 
 typedef struct case_attention {
     attn_problem p; /* shape and options are the caller's; struct_size, types and wanted outputs are set */
-    attn_args a;
+    attn_tensors a;
     double *o, *lse, *weights, *scores; /* what case_attend found; scores: of ATTN_STAGE_RAW */
 } case_attention;
 

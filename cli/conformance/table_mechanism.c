@@ -12,6 +12,7 @@ typedef struct mechanism {
     double *Q, *K;       /* as the attention has them: p.shape.dim_qk and p.score.dim_k channels */
     double *w, *table;   /* of p.score and p.bias_table; NULL: none */
     double *relative[3]; /* of p.relative: the table of keys, u and v */
+    int shared;          /* 1: one table of keys for all heads */
     int64_t count_w, count_table, count_relative[3];
     double *dQ, *dK, *dw, *dtable, *drelative[3]; /* what came back */
 } mechanism;
@@ -61,8 +62,7 @@ static void take_mask(table_case *c, mechanism *m)
     }
     unsigned char *keep = pool_take(&c->pool, view_count(&all), 1);
     for (int64_t n = 0; n < view_count(&all); n++) keep[n] = view_get(&all, n) != 0;
-    m->x.p.mask.boolean = 1;
-    m->x.a.mask = keep;
+    m->x.a.mask = attn_in(keep);
 }
 
 /* Forward and backward, with what the case says of masks and scale; compares o, lse, weights and the gradient of values. */
@@ -83,49 +83,51 @@ static int mechanism_run(table_case *c, mechanism *m)
     if (scale[0] && strcmp(scale, "1/sqrt(D)") != 0) conclude(c->result, CHECK_SKIPPED, "scale %.60s is not known", scale);
     if (case_param(c, "scale", 0) != 0) x->p.score.scale_kind = ATTN_SCALE_VALUE, x->p.score.scale = case_param(c, "scale", 0);
     case_attention_begin(c, x, m->Q, m->K, case_doubles(c, &m->v));
-    if (m->w) x->p.score.w.dtype = c->dtype, x->a.w = case_give(c, m->w, m->count_w);
-    if (m->table) x->p.bias_table.table.dtype = c->dtype, x->a.bias_table = case_give(c, m->table, m->count_table);
+    static const struct {
+        int t, grad;
+    } relative[] = {{TENSOR(relative_keys), TENSOR(grad_relative_keys)},
+                    {TENSOR(relative_u), TENSOR(grad_relative_u)},
+                    {TENSOR(relative_v), TENSOR(grad_relative_v)}};
     const int64_t pairs = vectors_of(&m->q) * m->k.size[2];
-    const void **const relative[] = {&x->a.relative_keys, &x->a.relative_u, &x->a.relative_v};
-    x->p.relative.keys_table.dtype = c->dtype;
-    for (int k = 0; k < 3; k++)
-        if (m->relative[k]) *relative[k] = case_give(c, m->relative[k], m->count_relative[k]);
+    if (m->w) x->a.score_matrix = case_slot(c, m->w, m->count_w);
+    if (m->table) x->a.bias_table = case_slot(c, m->table, m->count_table);
+    for (int k = 0; k < 3; k++) {
+        attn_output *slot = tensors_slot(&x->a, relative[k].t);
+        if (!m->relative[k]) continue;
+        *slot = case_output(c, m->count_relative[k]);
+        slot->data = case_give(c, m->relative[k], m->count_relative[k]);
+        if (k == 0 && m->shared) slot->stride[2] = x->p.shape.dim_qk, slot->stride[3] = 1;
+    }
     if (!case_attend(c, x)) return 0;
     case_compare(c, "out.output", x->o, view_count(&grad_o));
     case_compare(c, "out.lse", x->lse, vectors_of(&m->q));
     case_compare(c, "out.weights", x->weights, pairs);
 
     attn_problem p = x->p;
-    attn_args a = x->a;
+    attn_tensors a = tensors_of_op(&x->a, ATTN_BACKWARD);
     attn_error error;
     const int64_t of_q = vectors_of(&m->q) * p.shape.dim_qk,
-                  of_k = vectors_of(&m->k) * (p.score.dim_k ? p.score.dim_k : p.shape.dim_qk);
+                  of_k = vectors_of(&m->k) * (p.score.dim_k ? p.score.dim_k : p.shape.dim_qk), of_v = view_count(&m->v);
     p.op = ATTN_BACKWARD;
-    p.want = (attn_want){.lse = 1};
-    p.gradients.lse = view_given(&grad_lse);
-    p.gradients.w = m->w != NULL;
-    p.gradients.bias_table = m->table != NULL;
-    p.gradients.relative = m->relative[0] != NULL;
-    a.grad_o = case_give(c, case_doubles(c, &grad_o), view_count(&grad_o));
-    if (view_given(&grad_lse)) a.grad_lse = case_give(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
-    a.grad_q = case_room(c, of_q);
-    a.grad_k = case_room(c, of_k);
-    a.grad_v = case_room(c, view_count(&m->v));
-    if (m->w) a.grad_w = case_room(c, m->count_w);
-    if (m->table) a.grad_bias_table = case_room(c, m->count_table);
-    void **const grad_relative[] = {&a.grad_relative_keys, &a.grad_relative_u, &a.grad_relative_v};
+    a.grad_o = case_slot(c, case_doubles(c, &grad_o), view_count(&grad_o));
+    if (view_given(&grad_lse)) a.grad_lse = case_slot(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
+    a.grad_q = case_output(c, of_q);
+    a.grad_k = case_output(c, of_k);
+    a.grad_v = case_output(c, of_v);
+    if (m->w) a.grad_score_matrix = case_output(c, m->count_w);
+    if (m->table) a.grad_bias_table = case_output(c, m->count_table);
     for (int k = 0; k < 3; k++)
-        if (m->relative[k]) *grad_relative[k] = case_room(c, m->count_relative[k]);
-    const attn_status status = attn_forward(&p, &a, &error);
+        if (m->relative[k]) *tensors_slot(&a, relative[k].grad) = case_output(c, m->count_relative[k]);
+    const attn_status status = attn_compute(&p, &a, &error);
     case_take(c, status, &error);
     if (status != ATTN_OK) return 0;
-    case_compare(c, "out.grad_value", case_read(c, a.grad_v, view_count(&m->v)), view_count(&m->v));
-    m->dQ = case_read(c, a.grad_q, of_q);
-    m->dK = case_read(c, a.grad_k, of_k);
-    if (m->w) m->dw = case_read(c, a.grad_w, m->count_w);
+    case_compare(c, "out.grad_value", case_taken(c, &a.grad_v, of_v), of_v);
+    m->dQ = case_taken(c, &a.grad_q, of_q);
+    m->dK = case_taken(c, &a.grad_k, of_k);
+    if (m->w) m->dw = case_taken(c, &a.grad_score_matrix, m->count_w);
     for (int k = 0; k < 3; k++)
-        if (m->relative[k]) m->drelative[k] = case_read(c, *grad_relative[k], m->count_relative[k]);
-    if (m->table) m->dtable = case_read(c, a.grad_bias_table, m->count_table);
+        if (m->relative[k]) m->drelative[k] = case_taken(c, tensors_at(&a, relative[k].grad), m->count_relative[k]);
+    if (m->table) m->dtable = case_taken(c, &a.grad_bias_table, m->count_table);
     return 1;
 }
 
@@ -176,7 +178,7 @@ static void additive_of(table_case *c, mechanism *m, const double *w_q, const do
     m->K = case_product(c, k, keys, dim_k, transposed(c, w_k, hidden, dim_k), hidden);
     m->x.p.shape.dim_qk = hidden;
     m->x.p.score.dim_k = 0;
-    m->x.p.score.w_bias = view_given(&b);
+    m->x.p.score.additive_bias = view_given(&b);
     m->count_w = hidden * (1 + view_given(&b));
     m->w = pool_take(&c->pool, m->count_w, sizeof *m->w);
     for (int64_t n = 0; n < m->count_w; n++) m->w[n] = n < hidden ? view_get(&a, n) : view_get(&b, n - hidden);
@@ -234,10 +236,8 @@ static void concat(table_case *c)
 static void turn(table_case *c, const attn_rope *rope, int inverse, const int64_t shape[4], double *x, const int64_t *at)
 {
     attn_rope r = *rope;
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
-    attn_error error;
     r.inverse = inverse;
-    case_take(c, attn_rope_apply(&r, shape, &dense, x, &dense, x, at, &error), &error);
+    case_turn(c, &r, shape, NULL, x, at);
 }
 
 static int64_t *positions_of(table_case *c, const view *v, int64_t first)
@@ -281,8 +281,7 @@ static void t5(table_case *c)
     }
     m.table = transposed(c, case_doubles(c, &table), buckets, heads);
     m.count_table = buckets * heads;
-    m.x.p.bias_table = (attn_bias_table){.used = 1,
-                                         .kind = ATTN_DISTANCE_T5,
+    m.x.p.bias_table = (attn_bias_table){.kind = ATTN_DISTANCE_T5,
                                          .buckets = buckets,
                                          .max_distance = (int64_t)case_param(c, "max_distance", 0),
                                          .causal = !case_flag(c, "bidirectional")};
@@ -313,8 +312,8 @@ static void relative(table_case *c)
         if (m.count_relative[k] != (k ? H : tables * rows) * D)
             conclude(c->result, CHECK_FAILED, "r, u and w do not fit the queries");
     }
-    m.x.p.relative = (attn_relative){
-        .keys = 1, .u = m.relative[1] != NULL, .v = m.relative[2] != NULL, .shared = tables == 1, .first = -clip, .rows = rows};
+    m.x.p.relative = (attn_relative){.first = -clip, .rows = rows};
+    m.shared = parts[0].rank != 3;
     if (c->result->status != CHECK_PASSED || !mechanism_run(c, &m)) return;
     compare_inputs(c, &m, m.dQ, m.dK);
     for (int k = 0; k < 3; k++)

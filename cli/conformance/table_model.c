@@ -63,11 +63,9 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
     int64_t *at = pool_take(&c->pool, rows, sizeof *at);
     for (int64_t n = 0; n < rows; n++) at[n] = view_given(&given_at) ? (int64_t)view_get(&given_at, n) : n % tokens;
     const attn_rope rope = {.struct_size = sizeof rope};
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
     double *input = case_doubles(c, &x), *qkv[3];
     for (int t = 0; t < 3; t++) {
         const view w = weight(c, parts[t][0]), b = weight(c, parts[t][1]);
-        attn_error error;
         if (!view_given(&w) || !view_given(&b)) return;
         if (view_count(&w) != dim * heads * width || view_count(&b) != heads * width) {
             conclude(c->result, CHECK_FAILED, "the weight %s does not fit", parts[t][0]);
@@ -75,8 +73,7 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
         }
         double *y = case_project(c, input, rows, dim, case_doubles(c, &w), heads * width, case_doubles(c, &b), heads * width);
         qkv[t] = swap_heads(c, y, batch, tokens, heads, width);
-        if (t < 2 ? turns_qk : turns_v)
-            case_take(c, attn_rope_apply(&rope, shape, &dense, qkv[t], &dense, qkv[t], at, &error), &error);
+        if (t < 2 ? turns_qk : turns_v) case_turn(c, &rope, shape, NULL, qkv[t], at);
     }
     case_attention a = {.p.shape = {batch, heads, heads, tokens, tokens, width, width}};
     case_attention_begin(c, &a, qkv[0], qkv[1], qkv[2]);
@@ -151,9 +148,7 @@ static void longformer(table_case *c)
             if (status == ATTN_OK) status = attn_pattern_set_apply(set, &a.p, &a.a, &error);
             case_take(c, status, &error);
         }
-        a.p.mask.boolean = 1;
-        a.p.mask.mask = (attn_layout){ATTN_BOOL, {tokens * tokens, 0, tokens, 1}};
-        a.a.mask = keep[k];
+        a.a.mask = (attn_input){keep[k], ATTN_BOOL, {tokens * tokens, 0, tokens, 1}};
         const int done = case_attend(c, &a);
         attn_pattern_set_destroy(set);
         if (!done) return;

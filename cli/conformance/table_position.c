@@ -25,8 +25,7 @@ static void rotary_caches(table_case *c, const char *name_of_x, const char *name
                                                                                           : width / (2 * pairs);
     const int64_t batch = x.size[0], tokens = x.rank == 4 ? x.size[2] : x.size[1], dim = x.rank == 4 ? width : width / heads;
     const int64_t shape[4] = {batch, heads, tokens, dim}, count = view_count(&x);
-    const attn_layout layout = {ATTN_F64,
-                                {heads * tokens * dim, x.rank == 4 ? tokens * dim : dim, x.rank == 4 ? dim : heads * dim, 1}};
+    const int64_t stride[4] = {heads * tokens * dim, x.rank == 4 ? tokens * dim : dim, x.rank == 4 ? dim : heads * dim, 1};
     int64_t *positions = pool_take(&c->pool, batch * tokens, sizeof *positions);
     for (int64_t n = 0; n < batch * tokens; n++)
         positions[n] = !view_given(&ids)                    ? n
@@ -39,21 +38,12 @@ static void rotary_caches(table_case *c, const char *name_of_x, const char *name
                             .sines = case_doubles(c, &sines),
                             .table_rows = view_count(&cosines) / pairs};
     double *y = case_doubles(c, &x);
-    attn_error error;
-    case_take(c, attn_rope_apply(&rope, shape, &layout, y, &layout, y, positions, &error), &error);
+    case_turn(c, &rope, shape, stride, y, positions);
     case_compare(c, name_of_y, y, count);
 }
 
 static void rotary_onnx(table_case *c) { rotary_caches(c, "in.X", "out.Y"); }
 static void rotary_ort(table_case *c) { rotary_caches(c, "in.input", "out.output"); }
-
-/* x [batch][head][token][channel], in double and in place. */
-static void take_turned(table_case *c, const attn_rope *rope, const int64_t shape[4], double *x, const int64_t *positions)
-{
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
-    attn_error error;
-    case_take(c, attn_rope_apply(rope, shape, &dense, x, &dense, x, positions, &error), &error);
-}
 
 /* x of [..., token, channel], turned at positions that rise by 1 from the first that params name. */
 static void rotary(table_case *c, attn_rope_pairs pairs)
@@ -68,7 +58,7 @@ static void rotary(table_case *c, attn_rope_pairs pairs)
     for (int64_t n = 0; n < shape[0] * shape[2]; n++) positions[n] = first + n % shape[2];
     const attn_rope rope = {.struct_size = sizeof rope, .pairs = pairs, .base = case_param(c, "base", 0)};
     double *y = case_doubles(c, &x);
-    take_turned(c, &rope, shape, y, positions);
+    case_turn(c, &rope, shape, NULL, y, positions);
     case_compare(c, "out.output", y, count);
     /* The caches of halves, where the case has them: the same rotation of unit vectors. */
     const view cosines = case_find(c, "out.cos"), sines = case_find(c, "out.sin");
@@ -76,7 +66,7 @@ static void rotary(table_case *c, attn_rope_pairs pairs)
     const int64_t all = shape[2] * shape[3];
     double *unit = pool_take(&c->pool, all, sizeof *unit), *table[2];
     for (int64_t n = 0; n < all; n++) unit[n] = n % shape[3] < shape[3] / 2;
-    take_turned(c, &rope, (int64_t[4]){1, 1, shape[2], shape[3]}, unit, positions);
+    case_turn(c, &rope, (int64_t[4]){1, 1, shape[2], shape[3]}, NULL, unit, positions);
     for (int k = 0; k < 2; k++) {
         table[k] = pool_take(&c->pool, all, sizeof *table[k]);
         for (int64_t n = 0; n < all; n++) table[k][n] = unit[n / shape[3] * shape[3] + n % (shape[3] / 2) + k * (shape[3] / 2)];
@@ -179,11 +169,9 @@ static void rotary_by_table(table_case *c)
         const view x = case_need_rank(c, names[t][0], 4);
         if (!view_given(&x)) return;
         const int64_t shape[4] = {x.size[0], x.size[2], x.size[1], x.size[3]};
-        const attn_layout layout = {ATTN_F64, {x.size[1] * x.size[2] * x.size[3], x.size[3], x.size[2] * x.size[3], 1}};
+        const int64_t stride[4] = {x.size[1] * x.size[2] * x.size[3], x.size[3], x.size[2] * x.size[3], 1};
         double *y = case_doubles(c, &x);
-        attn_error error;
-        if (!names[t][2][0] || case_flag(c, names[t][2]))
-            case_take(c, attn_rope_apply(&rope, shape, &layout, y, &layout, y, NULL, &error), &error);
+        if (!names[t][2][0] || case_flag(c, names[t][2])) case_turn(c, &rope, shape, stride, y, NULL);
         case_compare(c, names[t][1], y, view_count(&x));
     }
 }
@@ -201,7 +189,8 @@ static void sine_table(table_case *c)
     double *got = pool_take(&c->pool, tokens * dim, sizeof *got);
     attn_error error;
     case_need(c, "in.token_ids"); /* which words they are changes nothing */
-    case_take(c, attn_sinusoidal(ATTN_ROPE_HALVES, tokens, dim, theta_of(c), NULL, ATTN_F64, got, dim, &error), &error);
+    case_take(c, attn_sinusoidal(ATTN_ROPE_HALVES, tokens, dim, theta_of(c), NULL, &(attn_output){got, ATTN_F64, {0}}, &error),
+              &error);
     case_compare(c, "out.ref", got, tokens * dim);
 }
 
@@ -233,7 +222,7 @@ static void complex_table(table_case *c)
     const attn_rope rope = {.struct_size = sizeof rope, .base = case_param(c, "theta", 0)};
     double *unit = pool_take(&c->pool, 2 * count, sizeof *unit), *parts[2];
     for (int64_t n = 0; n < 2 * count; n++) unit[n] = n % 2 == 0;
-    take_turned(c, &rope, (int64_t[4]){1, 1, tokens, dim}, unit, NULL);
+    case_turn(c, &rope, (int64_t[4]){1, 1, tokens, dim}, NULL, unit, NULL);
     for (int k = 0; k < 2; k++) {
         parts[k] = pool_take(&c->pool, count, sizeof *parts[k]);
         for (int64_t n = 0; n < count; n++) parts[k][n] = unit[2 * n + k];
@@ -251,7 +240,7 @@ static void rotary_pair(table_case *c)
         const view x = case_need_rank(c, names[t][0], 3);
         if (!view_given(&x)) return;
         double *y = case_doubles(c, &x);
-        take_turned(c, &rope, (int64_t[4]){x.size[0], 1, x.size[1], x.size[2]}, y, NULL);
+        case_turn(c, &rope, (int64_t[4]){x.size[0], 1, x.size[1], x.size[2]}, NULL, y, NULL);
         case_compare(c, names[t][1], y, view_count(&x));
     }
 }
@@ -284,7 +273,7 @@ static void rotary_given(table_case *c)
             pair[2 * n + 1] = -view_get(&y, n);
             row[n] = n / of_entry * inner + n % inner;
         }
-        take_turned(c, &rope, (int64_t[4]){1, 1, count, 2}, pair, row);
+        case_turn(c, &rope, (int64_t[4]){1, 1, count, 2}, NULL, pair, row);
         for (int64_t n = 0; n < count; n++) got[n] = pair[2 * n];
         case_compare(c, names[t][2], got, count);
     }
@@ -339,10 +328,10 @@ static void gated_bias(table_case *c)
     const int64_t keys = bias.size[3], count = x.size[0] * heads * rule.len_q * keys;
     double *q = case_doubles(c, &x), *gates = pool_take(&c->pool, x.size[0] * heads * rule.len_q, sizeof *gates);
     double *got = pool_take(&c->pool, count, sizeof *got);
-    const attn_layout layout = {ATTN_F64, {x.size[1] * x.size[2], w.size[0], x.size[2], 1}};
+    const attn_input slot = {q, ATTN_F64, {x.size[1] * x.size[2], w.size[0], x.size[2], 1}};
     attn_error error;
     for (int64_t n = 0; n < view_count(&x); n++) q[n] += view_get(&of_x, n % x.size[2]);
-    case_take(c, attn_bias_gate_forward(&rule, &layout, q, gates, &error), &error);
+    case_take(c, attn_bias_gate_forward(&rule, &slot, gates, &error), &error);
     for (int64_t n = 0; n < count; n++) got[n] = gates[n / keys] * view_get(&bias, n % (heads * rule.len_q * keys));
     case_compare(c, "out.output", got, count);
 }
@@ -363,14 +352,14 @@ static void resized_table(table_case *c)
     double *given = case_doubles(c, &table), *made = pool_take(&c->pool, rows * dim, sizeof *made),
            *got = pool_take(&c->pool, pairs * dim, sizeof *got);
     int64_t *at = pool_take(&c->pool, pairs, sizeof *at);
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
     attn_error error;
     case_take(c, attn_position_resize(ATTN_F64, dim, table.size[0], given, rows, made, &error), &error);
     for (int64_t n = 0; n < pairs * dim; n++) got[n] = 0;
     for (int64_t n = 0; n < pairs; n++)
         at[n] = (int64_t)((double)(n / keys) * step_q - (double)(n % keys) * step_k + (double)(keys - 1) * step_k);
-    const attn_position_table rule = {.dtype = ATTN_F64, .rows = rows};
-    case_take(c, attn_position_add(&rule, made, (int64_t[4]){1, 1, pairs, dim}, &dense, got, &dense, got, at, &error), &error);
+    const attn_input rule = {made, ATTN_F64, {0}}, x = {got, ATTN_F64, {0}};
+    const attn_output y = {got, ATTN_F64, {0}};
+    case_take(c, attn_position_add(rows, &rule, (int64_t[4]){1, 1, pairs, dim}, &x, &y, at, &error), &error);
     case_compare(c, "out.ref", got, pairs * dim);
 }
 

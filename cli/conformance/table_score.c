@@ -45,28 +45,27 @@ void case_attention_begin(table_case *c, case_attention *x, const double *q, con
     for (int64_t n = 0; n < keys * s->dim_v; n++) ones[n] = 1;
     x->p.struct_size = sizeof x->p;
     x->a.struct_size = sizeof x->a;
-    x->p.q.dtype = x->p.k.dtype = x->p.v.dtype = x->p.o.dtype = c->dtype;
-    x->a.q = case_give(c, q, s->batch * s->heads_q * s->len_q * s->dim_qk);
-    x->a.k = case_give(c, k, keys * dim_k);
-    x->a.v = case_give(c, v ? v : ones, keys * s->dim_v);
+    x->a.q = case_slot(c, q, s->batch * s->heads_q * s->len_q * s->dim_qk);
+    x->a.k = case_slot(c, k, keys * dim_k);
+    x->a.v = case_slot(c, v ? v : ones, keys * s->dim_v);
 }
 
 int case_attend(table_case *c, case_attention *x)
 {
     const attn_shape *s = &x->p.shape;
     const int64_t rows = s->batch * s->heads_q * s->len_q, pairs = rows * s->len_kv;
-    void *o = case_room(c, rows * s->dim_v), *lse = case_room(c, rows), *weights = case_room(c, pairs),
-         *scores = case_room(c, pairs);
     attn_error error;
-    x->p.want.lse = x->p.want.weights = x->p.want.scores = 1;
-    x->a.o = o, x->a.lse = lse, x->a.weights = weights, x->a.scores = scores;
-    const attn_status status = attn_forward(&x->p, &x->a, &error);
+    x->a.o = case_output(c, rows * s->dim_v);
+    x->a.lse = case_output(c, rows);
+    x->a.weights = case_output(c, pairs);
+    x->a.scores = case_output(c, pairs);
+    const attn_status status = attn_compute(&x->p, &x->a, &error);
     case_take(c, status, &error);
     if (status != ATTN_OK) return 0;
-    x->o = case_read(c, o, rows * s->dim_v);
-    x->lse = case_read(c, lse, rows);
-    x->weights = case_read(c, weights, pairs);
-    x->scores = case_read(c, scores, pairs);
+    x->o = case_taken(c, &x->a.o, rows * s->dim_v);
+    x->lse = case_taken(c, &x->a.lse, rows);
+    x->weights = case_taken(c, &x->a.weights, pairs);
+    x->scores = case_taken(c, &x->a.scores, pairs);
     return 1;
 }
 
@@ -165,7 +164,7 @@ static void score_bilinear(table_case *c)
         if (last_a && last_b) W[n] += case_param(c, "b", 0);
     }
     case_attention x = {.p.shape.dim_qk = rows, .p.score = {.kind = ATTN_SCORE_GENERAL, .dim_k = columns}};
-    x.a.w = case_give(c, W, rows * columns);
+    x.a.score_matrix = case_slot(c, W, rows * columns);
     compare_scores(c, &v, &x, with_ones(c, v.x, v.batch * v.len_x, v.dim_x), with_ones(c, v.y, v.batch * v.len_y, v.dim_y));
 }
 
@@ -185,8 +184,7 @@ static void score_additive(table_case *c)
         return;
     }
     case_attention x = {.p.shape.dim_qk = hidden, .p.score.kind = ATTN_SCORE_ADDITIVE};
-    x.p.score.w.dtype = c->dtype;
-    x.a.w = case_give(c, case_doubles(c, &V), hidden);
+    x.a.score_matrix = case_slot(c, case_doubles(c, &V), hidden);
     compare_scores(c, &v, &x, case_product(c, v.x, v.batch * v.len_x, v.dim_x, case_doubles(c, &W), hidden),
                    case_product(c, v.y, v.batch * v.len_y, v.dim_y, case_doubles(c, &U), hidden));
 }
@@ -211,10 +209,8 @@ static int keras_begin(table_case *c, case_attention *x, double factor, view *qu
     if (view_given(&keep)) {
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
         for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
-        x->p.mask.boolean = 1;
         x->p.mask.empty = ATTN_EMPTY_UNIFORM; /* what is masked gets -1e9 */
-        x->p.mask.mask = (attn_layout){ATTN_BOOL, {k.size[1], 0, 0, 1}};
-        x->a.mask = mask;
+        x->a.mask = (attn_input){mask, ATTN_BOOL, {k.size[1], 0, 0, 1}};
     }
     *query = q;
     return 1;
@@ -266,8 +262,7 @@ static void keras_additive(table_case *c)
     }
     for (int64_t n = 0; n < q.size[2]; n++)
         w[n] = concat ? case_param(c, "concat_score_weight", 1) : view_given(&given) ? view_get(&given, n) : 1;
-    x.p.score.w.dtype = c->dtype;
-    x.a.w = case_give(c, w, q.size[2]);
+    x.a.score_matrix = case_slot(c, w, q.size[2]);
     keras_compare(c, &x);
 }
 
@@ -280,15 +275,12 @@ static void keras_scores(table_case *c)
     case_attention x = {.p.shape = {scores.size[0], 1, 1, scores.size[1], scores.size[2], 0, v.size[2]}};
     const double none = 0;
     case_attention_begin(c, &x, &none, &none, case_doubles(c, &v));
-    x.p.bias.additive = 1;
-    x.p.bias.bias.dtype = c->dtype;
-    x.a.bias = case_give(c, case_doubles(c, &scores), view_count(&scores));
+    x.a.bias = case_slot(c, case_doubles(c, &scores), view_count(&scores));
     if (view_given(&keep)) {
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
         for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
-        x.p.mask.boolean = 1;
         x.p.mask.empty = ATTN_EMPTY_UNIFORM;
-        x.a.mask = mask;
+        x.a.mask = attn_in(mask);
     }
     keras_compare(c, &x);
 }

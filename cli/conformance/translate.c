@@ -36,10 +36,10 @@ static void apply_params(translation *t, const param_rule *rules)
     }
 }
 
-static void apply_tensors(translation *t, const tensor_rule *rules, const attn_tensors *tensors)
+static void apply_tensors(translation *t, const tensor_rule *rules, const attn_archive *tensors)
 {
-    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
-        const attn_tensor *tensor = attn_tensors_at(tensors, i);
+    for (int64_t i = 0; i < attn_archive_count(tensors); i++) {
+        const attn_archive_tensor *tensor = attn_archive_at(tensors, i);
         const tensor_rule *rule = rules;
         while (rule->name && strcmp(rule->name, tensor->name) != 0) rule++;
         if (rule->name) t->raw[rule->role] = view_of(tensor);
@@ -159,28 +159,32 @@ static void set_expected(translation *t, const int64_t size[4])
     set_whole_pairs(t, ROLE_SCORES, size, "scores", t->stage == ATTN_STAGE_WEIGHTS ? &t->weights : &t->scores);
 }
 
-/* Gradients and tangents, in the shapes of flow_size where these are known here: the batch, heads and lengths of q, k and v. */
-static void set_flow(translation *t, flow f)
+/* Gradients and tangents, in the shapes that the library has where these are known here: the batch, heads and lengths of q, k and
+ * v.
+ */
+static void set_flow(translation *t, int f)
 {
-    const view *raw = &t->raw[ROLE_FLOW + f], *like = flow_of_keys(f) ? &t->k : &t->q;
+    const view *raw = &t->raw[ROLE_FLOW + f], *like = tensors_of_keys(f) ? &t->k : &t->q;
+    const char *name = tensors_about(f)->name;
+    const attn_axis *axes = tensors_about(f)->axes;
     view *to = &t->flow[f];
     if (!view_given(raw)) return;
-    if (f == FLOW_GRAD_LSE || f == FLOW_TAN_LSE || f == FLOW_SECOND_GRAD_LSE) {
+    if (tensors_packs(f) && axes[3] == ATTN_AXIS_ONE) {
         *to = view_to_rank(t->pool, raw, 3);
         to->size[3] = to->stride[3] = 1;
         to->rank = 4;
-    } else if (flow_has_tokens(f)) {
-        if (!to_bhsd(t, raw, flow_of_keys(f) ? t->heads_kv : t->heads_q, flow_name(f), to)) return;
-    } else if (f == FLOW_TAN_BIAS || f == FLOW_GRAD_BIAS || f == FLOW_SECOND_BIAS) {
+    } else if (tensors_packs(f)) {
+        if (!to_bhsd(t, raw, tensors_of_keys(f) ? t->heads_kv : t->heads_q, name, to)) return;
+    } else if (axes[3] == ATTN_AXIS_KEY) {
         *to = view_to_rank(t->pool, raw, 4);
     } else { /* numbers of heads, or of batch entries and heads */
         *to = view_to_rank(t->pool, raw, 2);
         to->size[2] = to->size[3] = to->stride[2] = to->stride[3] = 1;
         to->rank = 4;
     }
-    if (!flow_has_tokens(f)) return;
+    if (!tensors_packs(f)) return;
     if (to->size[0] != like->size[0] || to->size[1] != like->size[1] || to->size[2] != like->size[2])
-        fail_case(t, "the shape of %s is not that of the problem", flow_name(f));
+        fail_case(t, "the shape of %s is not that of the problem", name);
 }
 
 /* Keys and values for one batch entry serve all. */
@@ -221,7 +225,7 @@ static void set_tensors(translation *t)
     if (t->dropout > 0 && !view_given(&t->keep))
         skip_case(t, "dropout without the mask that was drawn: every system draws its own (semantics: dropout)");
     set_expected(t, size);
-    for (int f = 0; f < FLOWS; f++) set_flow(t, (flow)f);
+    for (int f = 0; f < TENSORS; f++) set_flow(t, f);
 
     view *arrays[] = {&t->slopes, &t->sink, &t->scales};
     static const char *const array_names[] = {"slopes", "sinks", "scales"};
@@ -241,7 +245,15 @@ static void set_tensors(translation *t)
     }
 }
 
-void translate(translation *t, const adapter *rules, const cJSON *json, const attn_tensors *tensors)
+/* Some operation writes it. */
+static int is_expected(int f)
+{
+    int any = 0;
+    for (int op = 0; op < ATTN_OPERATIONS; op++) any |= tensors_about(f)->role[op] == ATTN_ROLE_OUTPUT;
+    return any;
+}
+
+void translate(translation *t, const adapter *rules, const cJSON *json, const attn_archive *tensors)
 {
     t->json = json;
     apply_params(t, rules->params);
@@ -251,6 +263,6 @@ void translate(translation *t, const adapter *rules, const cJSON *json, const at
     if (t->skip[0] || t->wrong[0]) return;
     set_tensors(t);
     int any = view_given(&t->o) || view_given(&t->lse) || view_given(&t->weights) || view_given(&t->scores);
-    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) any |= view_given(&t->flow[f]);
+    for (int f = 0; f < TENSORS; f++) any |= is_expected(f) && view_given(&t->flow[f]);
     if (!any) skip_case(t, "no output to compare");
 }

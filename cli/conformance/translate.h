@@ -37,8 +37,8 @@ typedef enum case_role {
     ROLE_PRESENT_K, /* past and K together */
     ROLE_PRESENT_V,
     ROLE_SCORES, /* what they are: `stage` */
-    ROLE_FLOW,   /* ROLE_FLOW + FLOW_GRAD_Q and so on: gradients, tangents and second gradients */
-    CASE_ROLES = ROLE_FLOW + FLOWS
+    ROLE_FLOW,   /* ROLE_FLOW + TENSOR(grad_q) and so on: gradients, tangents and second gradients */
+    CASE_ROLES = ROLE_FLOW + TENSORS
 } case_role;
 
 typedef enum case_layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_CHANNELS /* [batch, token, head * channel] */ } case_layout;
@@ -57,7 +57,8 @@ typedef struct translation {
     int64_t chunk;
     int causal;
     attn_align align;
-    int64_t offset; /* ATTN_ALIGN_OFFSET */
+    int has_offset; /* 1: query 0 stands at `offset` */
+    int64_t offset;
     int window;
     int64_t window_left, window_right;
     int alibi_from_last_key; /* lse counts ALiBi's distances from the last key */
@@ -75,7 +76,7 @@ typedef struct translation {
     /* The result: rank 4 [batch, head, token, channel], [batch, head, query, key]; lse rank 3.  Without data: not there. */
     view q, k, v, mask, bias, keep, slopes, sink, scales, lengths_q, lengths_kv;
     view o, lse, weights, scores;
-    view flow[FLOWS];
+    view flow[TENSORS];
     char skip[200];  /* why the case cannot run */
     char wrong[200]; /* what is wrong with it */
 } translation;
@@ -107,7 +108,7 @@ const adapter *adapter_find_ort(const char *suite, const char *op);
 int adapter_matches(const adapter *rules, const char *suite, const char *op);
 
 /* Fills the result, or skip, or wrong. */
-void translate(translation *t, const adapter *rules, const cJSON *json, const attn_tensors *tensors);
+void translate(translation *t, const adapter *rules, const cJSON *json, const attn_archive *tensors);
 
 __attribute__((format(printf, 2, 3))) void skip_case(translation *t, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void fail_case(translation *t, const char *format, ...);

@@ -39,7 +39,7 @@ static void set_dense(view *v)
     }
 }
 
-view view_of(const attn_tensor *tensor)
+view view_of(const attn_archive_tensor *tensor)
 {
     view v = {0};
     if (!tensor) return v;

@@ -28,7 +28,7 @@ typedef struct view_pool {
 void *pool_take(view_pool *pool, int64_t count, size_t size);
 void pool_empty(view_pool *pool);
 
-view view_of(const attn_tensor *tensor); /* no tensor for NULL */
+view view_of(const attn_archive_tensor *tensor); /* no tensor for NULL */
 int view_given(const view *v);
 
 int64_t view_count(const view *v);

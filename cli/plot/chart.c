@@ -4,6 +4,7 @@
 #include "chart.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "color.h"
 
@@ -191,15 +192,15 @@ static void draw_line(figure *f, const chart_series *s, const chart_space *space
 {
     char class[32];
     int down = 0;
-    fprintf(f->out, "<path class=\"%s\" d=\"", class_of(s, class));
+    text_print(&f->out, "<path class=\"%s\" d=\"", class_of(s, class));
     for (int64_t n = 0; n < s->count; n++) {
         if (!is_inside(space, s->x[n], s->y[n])) {
             down = 0;
             continue;
         }
-        fprintf(f->out, "%s%.2f %.2f", down++ ? "L" : "M", chart_x(space, s->x[n]), chart_y(space, s->y[n]));
+        text_print(&f->out, "%s%.2f %.2f", down++ ? "L" : "M", chart_x(space, s->x[n]), chart_y(space, s->y[n]));
     }
-    fputs("\"/>\n", f->out);
+    text_string(&f->out, "\"/>\n");
 }
 
 static void draw_marks(figure *f, const chart *c, const chart_series *s, const chart_space *space)

@@ -44,17 +44,17 @@ static int byte_of(double linear)
     return (int)lround(255 * encoded);
 }
 
-static void put_ok_lab(FILE *out, double lightness, double a, double b)
+static void put_ok_lab(text_buffer *out, double lightness, double a, double b)
 {
     const double l = pow(lightness + 0.3963377774 * a + 0.2158037573 * b, 3);
     const double m = pow(lightness - 0.1055613458 * a - 0.0638541728 * b, 3);
     const double s = pow(lightness - 0.0894841775 * a - 1.291485548 * b, 3);
-    fprintf(out, "#%02x%02x%02x", byte_of(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
-            byte_of(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
-            byte_of(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s));
+    text_print(out, "#%02x%02x%02x", byte_of(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+               byte_of(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+               byte_of(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s));
 }
 
-static void write_ramp(FILE *out, char letter, const stop *stops)
+static void write_ramp(text_buffer *out, char letter, const stop *stops)
 {
     const double radians = acos(-1) / 180;
     for (int n = 0; n <= COLOR_STEPS; n++) {
@@ -65,40 +65,41 @@ static void write_ramp(FILE *out, char letter, const stop *stops)
         const double a1 = to->chroma * cos(to->hue * radians), b1 = to->chroma * sin(to->hue * radians);
         for (int line = 0; line < 2; line++) {
             if (line && letter != 'h') break;
-            if (line) fprintf(out, ".c%d{stroke:", n);
-            else fprintf(out, ".%c%d{fill:", letter, n);
+            if (line) text_print(out, ".c%d{stroke:", n);
+            else text_print(out, ".%c%d{fill:", letter, n);
             put_ok_lab(out, from->lightness + at * (to->lightness - from->lightness), a0 + at * (a1 - a0), b0 + at * (b1 - b0));
-            fputs("}", out);
+            text_string(out, "}");
         }
     }
-    fputc('\n', out);
+    text_letter(out, '\n');
 }
 
-static void write_theme(FILE *out, int theme)
+static void write_theme(text_buffer *out, int theme)
 {
     for (size_t k = 0; k < sizeof plain / sizeof *plain; k++) {
         const char *color = plain[k].color[theme];
         for (const char *c = plain[k].rule; *c; c++) {
-            if (*c != '%') fputc(*c, out);
-            else fputs(color, out), c++;
+            if (*c != '%') text_letter(out, *c);
+            else text_string(out, color), c++;
         }
     }
-    for (int n = 0; n < COLOR_SERIES; n++) fprintf(out, ".s%d{stroke:%s}.f%d{fill:%s}", n, series[theme][n], n, series[theme][n]);
-    fputc('\n', out);
+    for (int n = 0; n < COLOR_SERIES; n++)
+        text_print(out, ".s%d{stroke:%s}.f%d{fill:%s}", n, series[theme][n], n, series[theme][n]);
+    text_letter(out, '\n');
     write_ramp(out, 'h', sequential[theme]);
     write_ramp(out, 'd', diverging[theme]);
 }
 
-void color_write_rules(FILE *out)
+void color_write_rules(text_buffer *out)
 {
-    fputs("text{font:12px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",Arial,sans-serif}"
-          ".title{font-size:18px;font-weight:650}.name{font-size:13px;font-weight:650}.end{text-anchor:end}"
-          ".middle{text-anchor:middle}.cell{font-size:10px;text-anchor:middle}"
-          ".line{fill:none;stroke-width:2;stroke-linejoin:round}.thin{fill:none;stroke-width:1}.dashed{stroke-dasharray:6 4}"
-          ".cells{shape-rendering:crispEdges}.frame,.grid{fill:none}.m0{fill:#000}.m1{fill:#fff}\n",
-          out);
+    text_string(out,
+                "text{font:12px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",Arial,sans-serif}"
+                ".title{font-size:18px;font-weight:650}.name{font-size:13px;font-weight:650}.end{text-anchor:end}"
+                ".middle{text-anchor:middle}.cell{font-size:10px;text-anchor:middle}"
+                ".line{fill:none;stroke-width:2;stroke-linejoin:round}.thin{fill:none;stroke-width:1}.dashed{stroke-dasharray:6 4}"
+                ".cells{shape-rendering:crispEdges}.frame,.grid{fill:none}.m0{fill:#000}.m1{fill:#fff}\n");
     write_theme(out, 0);
-    fputs("@media (prefers-color-scheme:dark){\n", out);
+    text_string(out, "@media (prefers-color-scheme:dark){\n");
     write_theme(out, 1);
-    fputs("}\n", out);
+    text_string(out, "}\n");
 }

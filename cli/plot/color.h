@@ -4,7 +4,7 @@
 #ifndef ATTN_CLI_PLOT_COLOR_H
 #define ATTN_CLI_PLOT_COLOR_H
 
-#include <stdio.h>
+#include "../text_buffer.h"
 
 /* Steps of a ramp: classes h0 .. h64 (sequential: 0 is the paper) and d0 .. d64 (diverging: 32 is 0); c0 .. c64 are lines in
  * the colours of h. */
@@ -17,6 +17,6 @@ enum { COLOR_SERIES = 8 };
 int color_step(double value, double low, double high);
 
 /* All rules: text, lines, ramps, series. */
-void color_write_rules(FILE *out);
+void color_write_rules(text_buffer *out);
 
 #endif

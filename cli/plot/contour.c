@@ -15,7 +15,7 @@ typedef struct corner {
 static void put_crossing(figure *f, const chart_space *s, char letter, corner a, corner b, double level)
 {
     const double at = (level - a.height) / (b.height - a.height);
-    fprintf(f->out, "%c%.2f %.2f", letter, chart_x(s, a.x + at * (b.x - a.x)), chart_y(s, a.y + at * (b.y - a.y)));
+    text_print(&f->out, "%c%.2f %.2f", letter, chart_x(s, a.x + at * (b.x - a.x)), chart_y(s, a.y + at * (b.y - a.y)));
 }
 
 static void put_cell(figure *f, const chart_space *s, const corner corners[4], double level)
@@ -37,7 +37,7 @@ void contour_fill(figure *f, const chart_space *s, int64_t points, const double 
         const double level = low + (high - low) * (l + 0.5) / levels;
         /* The colours next to the paper would not be seen. */
         const int step = color_step(level, low, high), seen = step < FAINT ? FAINT : step;
-        fprintf(f->out, "<path class=\"thin c%d\" data-level=\"%.6g\" d=\"", seen, level);
+        text_print(&f->out, "<path class=\"thin c%d\" data-level=\"%.6g\" d=\"", seen, level);
         for (int64_t i = 0; i + 1 < points; i++)
             for (int64_t j = 0; j + 1 < points; j++) {
                 corner corners[4];
@@ -47,7 +47,7 @@ void contour_fill(figure *f, const chart_space *s, int64_t points, const double 
                                           heights[(i + up[k]) * points + j + right[k]]};
                 put_cell(f, s, corners, level);
             }
-        fputs("\"/>\n", f->out);
+        text_string(&f->out, "\"/>\n");
     }
     figure_group_end(f);
 }

@@ -4,22 +4,18 @@
 #include "figure.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../failure.h"
-#include "../view/encode.h"
-#include "attn/io.h"
+#include "../file.h"
+#include "../shown.h"
 #include "color.h"
 
 enum { MARGIN = 24, TOP = 72, GAP = 32, MOST_WIDTH = 1340, LINE = 18 };
 
-void figure_begin(figure *f)
-{
-    *f = (figure){.x = MARGIN, .y = TOP};
-    f->out = open_memstream(&f->text, &f->bytes);
-    if (!f->out) (void)need_memory(INT64_MAX, sizeof(double)); /* ends the program, as for all memory */
-}
+void figure_begin(figure *f) { *f = (figure){.x = MARGIN, .y = TOP}; }
 
 /* Tells that something reaches so far. */
 static void reach(figure *f, double right, double bottom)
@@ -48,15 +44,15 @@ void figure_place(figure *f, double width, double height, double *x, double *y)
 /* ---- text ---- */
 
 /* Text with what XML reserves escaped; bytes that are not UTF-8 become U+FFFD. */
-static void escape(FILE *out, const char *text)
+static void escape(text_buffer *out, const char *text)
 {
     for (const char *at = text; *at;) {
-        const uint32_t code = view_code_point(&at);
+        const uint32_t code = next_code_point(&at);
         /* What XML 1.0 cannot hold at all is replaced as well. */
         const int held = code == '\t' || code == '\n' || (code >= 0x20 && code < 0xfffe) || code >= 0x10000;
-        if (code > 0x20 && code < 0x7f && !strchr("<>&\"", (int)code)) putc((int)code, out);
-        else if (code == ' ') putc(' ', out);
-        else fprintf(out, "&#%u;", held ? (unsigned)code : 0xfffdu);
+        if (code > 0x20 && code < 0x7f && !strchr("<>&\"", (int)code)) text_letter(out, (char)code);
+        else if (code == ' ') text_letter(out, ' ');
+        else text_print(out, "&#%u;", held ? (unsigned)code : 0xfffdu);
     }
 }
 
@@ -64,7 +60,7 @@ double figure_text_width(const char *text)
 {
     double width = 0;
     for (const char *at = text; *at;) {
-        const uint32_t code = view_code_point(&at);
+        const uint32_t code = next_code_point(&at);
         width += code >= 0x1100 && code != 0x1d40 && !(code >= 0x2000 && code < 0x2c00) ? 12.5 : 7;
     }
     return width;
@@ -77,58 +73,58 @@ void figure_text(figure *f, const char *class, double x, double y, const char *f
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    fprintf(f->out, "<text class=\"%s\" x=\"%.2f\" y=\"%.2f\">", class, x, y);
-    escape(f->out, text);
-    fputs("</text>\n", f->out);
+    text_print(&f->out, "<text class=\"%s\" x=\"%.2f\" y=\"%.2f\">", class, x, y);
+    escape(&f->out, text);
+    text_string(&f->out, "</text>\n");
     const double width = figure_text_width(text);
     reach(f, strstr(class, "end") ? x : strstr(class, "middle") || strstr(class, "cell") ? x + width / 2 : x + width, y + 4);
 }
 
 void figure_turned_text(figure *f, const char *class, double x, double y, double degrees, const char *text)
 {
-    fprintf(f->out, "<text class=\"%s\" transform=\"translate(%.2f %.2f) rotate(%g)\">", class, x, y, -degrees);
-    escape(f->out, text);
-    fputs("</text>\n", f->out);
+    text_print(&f->out, "<text class=\"%s\" transform=\"translate(%.2f %.2f) rotate(%g)\">", class, x, y, -degrees);
+    escape(&f->out, text);
+    text_string(&f->out, "</text>\n");
 }
 
 /* ---- shapes ---- */
 
 void figure_line(figure *f, const char *class, double x0, double y0, double x1, double y1)
 {
-    fprintf(f->out, "<path class=\"%s\" d=\"M%.2f %.2fL%.2f %.2f\"/>\n", class, x0, y0, x1, y1);
+    text_print(&f->out, "<path class=\"%s\" d=\"M%.2f %.2fL%.2f %.2f\"/>\n", class, x0, y0, x1, y1);
 }
 
 static void put_hover(figure *f, const char *element, const char *hover)
 {
     if (!hover) {
-        fputs("/>\n", f->out);
+        text_string(&f->out, "/>\n");
         return;
     }
-    fputs("><title>", f->out);
-    escape(f->out, hover);
-    fprintf(f->out, "</title></%s>\n", element);
+    text_string(&f->out, "><title>");
+    escape(&f->out, hover);
+    text_print(&f->out, "</title></%s>\n", element);
 }
 
 void figure_box(figure *f, const char *class, double x, double y, double width, double height, const char *hover)
 {
-    fprintf(f->out, "<rect class=\"%s\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"", class, x, y, width, height);
+    text_print(&f->out, "<rect class=\"%s\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"", class, x, y, width, height);
     put_hover(f, "rect", hover);
 }
 
 void figure_dot(figure *f, const char *class, double x, double y, double radius, const char *hover)
 {
-    fprintf(f->out, "<circle class=\"%s\" cx=\"%.2f\" cy=\"%.2f\" r=\"%.2f\"", class, x, y, radius);
+    text_print(&f->out, "<circle class=\"%s\" cx=\"%.2f\" cy=\"%.2f\" r=\"%.2f\"", class, x, y, radius);
     put_hover(f, "circle", hover);
 }
 
 void figure_group(figure *f, const char *class, const char *name)
 {
-    fprintf(f->out, "<g class=\"%s\" data-name=\"", class);
-    escape(f->out, name);
-    fputs("\">\n", f->out);
+    text_print(&f->out, "<g class=\"%s\" data-name=\"", class);
+    escape(&f->out, name);
+    text_string(&f->out, "\">\n");
 }
 
-void figure_group_end(figure *f) { fputs("</g>\n", f->out); }
+void figure_group_end(figure *f) { text_string(&f->out, "</g>\n"); }
 
 /* ---- the file ---- */
 
@@ -160,54 +156,44 @@ static double write_note(figure *f, const char *note, double y, double width)
     return y;
 }
 
-static void write_svg(FILE *out, const figure *f, const figure_words *words, double width, double height)
+static void write_svg(text_buffer *out, const figure *f, const figure_words *words, double width, double height)
 {
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
-            "aria-labelledby=\"attn-title\">\n<title id=\"attn-title\">",
-            width, height, width, height);
+    text_print(out,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
+               "aria-labelledby=\"attn-title\">\n<title id=\"attn-title\">",
+               width, height, width, height);
     escape(out, words->title);
-    fputs("</title>\n<style nonce=\"attn\">", out);
+    text_string(out, "</title>\n<style nonce=\"attn\">");
     color_write_rules(out);
-    fprintf(out, "</style>\n<rect class=\"paper\" width=\"%.0f\" height=\"%.0f\"/>\n", width, height);
-    fwrite(f->text, 1, f->bytes, out);
-    fputs("</svg>\n", out);
+    text_print(out, "</style>\n<rect class=\"paper\" width=\"%.0f\" height=\"%.0f\"/>\n", width, height);
+    text_add(out, f->out.bytes, f->out.count);
+    text_string(out, "</svg>\n");
 }
 
 attn_status figure_write(figure *f, const figure_words *words, const char *path, attn_error *error)
 {
     const char *dot = strrchr(path, '.');
     const int html = dot && strcmp(dot, ".html") == 0;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    text_buffer out = {0};
     figure_text(f, "title", MARGIN, 34, "%s", words->title);
     reach(f, MARGIN + 1.5 * figure_text_width(words->title), 40);
     if (words->about) figure_text(f, "quiet", MARGIN, 54, "%s", words->about);
     double below = f->bottom + GAP;
     if (words->note) below = write_note(f, words->note, below, f->right - MARGIN > 500 ? f->right - MARGIN : 500);
     else below = f->bottom + MARGIN;
-    fclose(f->out);
-    if (!out) {
-        free(f->text);
-        return failure(error, ATTN_ERR_MEMORY, "no memory for a picture");
-    }
     if (html) {
-        fputs(page_head, out);
-        escape(out, words->title);
-        fputs("</title>\n</head>\n<body>\n", out);
+        text_string(&out, page_head);
+        escape(&out, words->title);
+        text_string(&out, "</title>\n</head>\n<body>\n");
     }
-    write_svg(out, f, words, f->right + MARGIN, below);
-    if (html) fputs("</body>\n</html>\n", out);
-    attn_status status = fclose(out) == 0 ? ATTN_OK : failure(error, ATTN_ERR_MEMORY, "no memory for a picture");
-    if (status == ATTN_OK) status = attn_file_write(path, text, bytes, error);
-    free(text);
-    free(f->text);
+    write_svg(&out, f, words, f->right + MARGIN, below);
+    if (html) text_string(&out, "</body>\n</html>\n");
+    attn_status status = text_status(&f->out, "a picture", error);
+    if (status == ATTN_OK) status = text_status(&out, "a picture", error);
+    if (status == ATTN_OK) status = file_write_text(&out, path, error);
+    text_free(&out);
+    figure_drop(f);
     return status;
 }
 
-void figure_drop(figure *f)
-{
-    fclose(f->out);
-    free(f->text);
-}
+void figure_drop(figure *f) { text_free(&f->out); }

@@ -7,14 +7,12 @@
 #define ATTN_CLI_PLOT_FIGURE_H
 
 #include <stddef.h>
-#include <stdio.h>
 
+#include "../text_buffer.h"
 #include "attn/attn.h"
 
 typedef struct figure {
-    FILE *out;
-    char *text; /* what is drawn so far */
-    size_t bytes;
+    text_buffer out;      /* what is drawn so far */
     double right, bottom; /* of everything drawn */
     double x, y, row;     /* where the next panel goes; the height of its row */
 } figure;

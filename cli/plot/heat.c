@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../failure.h"
@@ -165,12 +166,12 @@ static void draw_many(figure *f, const heat *h, frame at, double left, double to
                 char class[8];
                 while (j + 1 < h->columns && row[j + 1] == c) j++;
                 class_of(h->colors, c, class);
-                if (!begun++) fprintf(f->out, "<path class=\"%s\" d=\"", class);
+                if (!begun++) text_print(&f->out, "<path class=\"%s\" d=\"", class);
                 const double width = at.cell * (double)(j - first + 1);
-                fprintf(f->out, "M%.6g %.6gh%.6gv%.6gh%.6gz", left + at.cell * (double)first, top + at.cell * (double)i, width,
-                        at.cell, -width);
+                text_print(&f->out, "M%.6g %.6gh%.6gv%.6gh%.6gz", left + at.cell * (double)first, top + at.cell * (double)i, width,
+                           at.cell, -width);
             }
-        if (begun) fputs("\"/>\n", f->out);
+        if (begun) text_string(&f->out, "\"/>\n");
     }
     free(color);
 }
@@ -213,7 +214,7 @@ void heat_bar(figure *f, heat_colors colors, double low, double high, const char
         return;
     }
     if (colors == HEAT_DIVERGING) low = -high;
-    fputs("<g class=\"cells bar\">\n", f->out);
+    text_string(&f->out, "<g class=\"cells bar\">\n");
     for (int n = 0; n <= COLOR_STEPS; n++) {
         snprintf(class, sizeof class, "%c%d", colors == HEAT_DIVERGING ? 'd' : 'h', n);
         figure_box(f, class, x + cell * n, y + 18, cell + 0.5, 10, NULL);

@@ -3,6 +3,7 @@
  * kind_compare.c - the same head under several mechanisms, a file for each: metrics of scores, softmax beside linear attention. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,7 +146,7 @@ attn_status plot_compare(plot_task *task, attn_error *error)
     snprintf(task->about, sizeof task->about, "%d files", task->count);
     snprintf(task->text, sizeof task->text, "%s", weights_note);
     for (int k = 0; k < task->count; k++) {
-        const char *problem = x.s[k].tensor ? attn_tensors_get_metadata(task->sources[k].tensors, "attn_problem") : NULL;
+        const char *problem = x.s[k].tensor ? attn_archive_get_metadata(task->sources[k].tensors, "attn_problem") : NULL;
         const size_t used = strlen(task->text);
         if (problem) snprintf(task->text + used, sizeof task->text - used, "%s%.40s: %.100s", k ? "; " : " ", x.name[k], problem);
         free(x.weights[k]);

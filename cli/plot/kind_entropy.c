@@ -3,6 +3,7 @@
  * kind_entropy.c - how concentrated weights are: the distribution of the entropies of rows, and what a temperature would do. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../failure.h"
@@ -28,7 +29,7 @@ static attn_status entropies(const stack *s, int64_t layer, int64_t entry, int64
 /* How many keys there are: the columns of weights; for the entropies alone, what the metadata says, or as many as queries. */
 static int64_t keys_of(const stack *s)
 {
-    const char *text = attn_tensors_get_metadata(s->source->tensors, "attn_problem");
+    const char *text = attn_archive_get_metadata(s->source->tensors, "attn_problem");
     problem_spec spec;
     if (s->columns > 1) return s->columns;
     if (text && problem_parse(text, &spec, NULL) == ATTN_OK) return spec.shape.len_kv < 0 ? spec.shape.len_q : spec.shape.len_kv;
@@ -111,7 +112,7 @@ static attn_status draw_entropy(plot_task *task, const stack *s, const choice *c
 attn_status plot_entropy(plot_task *task, attn_error *error)
 {
     const source *from = &task->sources[0];
-    const int direct = from->tensors && attn_tensors_find(from->tensors, "entropy");
+    const int direct = from->tensors && attn_archive_find(from->tensors, "entropy");
     stack s;
     choice c = {0};
     attn_status status = direct ? stack_open(&s, from, "entropy", "attn run --entropy", 1, error)

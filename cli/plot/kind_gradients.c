@@ -3,6 +3,7 @@
  * kind_gradients.c - gradients of q, k and v as heat maps on one scale, and the norms of all gradients on the way as bars. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../failure.h"

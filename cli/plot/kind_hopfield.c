@@ -4,6 +4,7 @@
  * landscape with the ways through it. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ typedef struct memory {
     int64_t *done;                          /* updates of each state */
 } memory;
 
-static attn_status read_tensor(const source *from, const char *name, int rank, double **numbers, const attn_tensor **t,
+static attn_status read_tensor(const source *from, const char *name, int rank, double **numbers, const attn_archive_tensor **t,
                                attn_error *error)
 {
     attn_status status = source_find(from, name, "attn hopfield -o", t, error);
@@ -38,7 +39,7 @@ static attn_status read_tensor(const source *from, const char *name, int rank, d
 
 static attn_status read_memory(const source *from, memory *m, attn_error *error)
 {
-    const attn_tensor *patterns = NULL, *path = NULL, *energies = NULL, *iterations = NULL, *beta = NULL;
+    const attn_archive_tensor *patterns = NULL, *path = NULL, *energies = NULL, *iterations = NULL, *beta = NULL;
     double *number = NULL, *done = NULL;
     attn_status status = read_tensor(from, "path", 3, &m->path, &path, error);
     if (status == ATTN_OK) status = read_tensor(from, "patterns", 2, &m->pattern, &patterns, error);

@@ -3,6 +3,7 @@
  * kind_latency.c - how long single calls of `attn bench` took. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "../failure.h"
 #include "kinds.h"

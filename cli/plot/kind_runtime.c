@@ -3,6 +3,7 @@
  * kind_runtime.c - what `attn bench` measured: time and memory by length, the curves that grow as n and as n^2, speed-ups. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

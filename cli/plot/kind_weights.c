@@ -3,6 +3,7 @@
  * kind_weights.c - matrices as heat maps: weights of a head, of all heads, the steps from queries to outputs, masks. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,7 +139,7 @@ attn_status plot_heads(plot_task *task, attn_error *error)
 static const source *file_with(const plot_task *task, const char *name)
 {
     for (int k = 0; k < task->count; k++)
-        if (task->sources[k].tensors && attn_tensors_find(task->sources[k].tensors, name)) return &task->sources[k];
+        if (task->sources[k].tensors && attn_archive_find(task->sources[k].tensors, name)) return &task->sources[k];
     return &task->sources[0];
 }
 
@@ -208,7 +209,7 @@ attn_status plot_mask(plot_task *task, attn_error *error)
     if (status == ATTN_OK) status = check_size(&s, 1, error);
     if (status == ATTN_OK) status = stack_read(&s, c.layer[0], c.entry, c.head[0], 0, &numbers, error);
     if (status == ATTN_OK) {
-        const char *words = attn_tensors_get_metadata(task->sources[0].tensors, "attn_mask");
+        const char *words = attn_archive_get_metadata(task->sources[0].tensors, "attn_mask");
         const char **rows = stack_row_names(&s, c.entry), **columns = stack_column_names(&s, c.entry);
         const heat h = {
             "Which query sees which key", "query", "key", "", s.rows, s.columns, numbers, HEAT_MASK, 0, 1, rows, columns, 0, 0};

@@ -4,6 +4,7 @@
 #include "kinds.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../failure.h"
@@ -58,8 +59,8 @@ void name_head_shortly(const stack *s, int64_t layer, int64_t head, char text[40
 
 void tell_source(plot_task *task, const source *s)
 {
-    const char *problem = s->tensors ? attn_tensors_get_metadata(s->tensors, "attn_problem") : NULL;
-    const char *kernel = s->tensors ? attn_tensors_get_metadata(s->tensors, "attn_kernel") : NULL;
+    const char *problem = s->tensors ? attn_archive_get_metadata(s->tensors, "attn_problem") : NULL;
+    const char *kernel = s->tensors ? attn_archive_get_metadata(s->tensors, "attn_kernel") : NULL;
     snprintf(task->about, sizeof task->about, "%.150s%s%.200s%s%.80s", s->path, problem ? ": " : "", problem ? problem : "",
              kernel ? ", " : "", kernel ? kernel : "");
 }

@@ -12,6 +12,7 @@
 #include "../json.h"
 #include "../nearest.h"
 #include "../options.h"
+#include "../shown.h"
 #include "kinds.h"
 
 enum { MOST_FILES = 8 };
@@ -149,6 +150,14 @@ static attn_status plot(const plot_kind *kind, char *const *paths, int count, co
     return status;
 }
 
+static char *compose_json(const plot_kind *kind, const plot_settings *settings)
+{
+    cJSON *object = json_begin();
+    json_text(object, "output", settings->output);
+    json_text(object, "kind", kind->name);
+    return json_compose(object);
+}
+
 int attn_cmd_plot(int argc, char **argv)
 {
     common_settings common = {0};
@@ -165,15 +174,17 @@ int attn_cmd_plot(int argc, char **argv)
     if (exit < 0 && !settings.output)
         exit = command_fail_missing(usage.name, "output file", "attn plot weights OUT.safetensors -o weights.svg");
     if (exit >= 0) return exit;
+    char *json = common.json ? compose_json(kind, &settings) : NULL;
     const attn_status status = plot(kind, argv + operands + 1, argc - operands - 1, &settings, &error);
-    if (status != ATTN_OK) return command_fail(usage.name, NULL, &error);
-    if (common.json) {
-        cJSON *object = json_begin();
-        json_text(object, "output", settings.output);
-        json_text(object, "kind", kind->name);
-        json_end(object);
-    } else if (!common.quiet && isatty(STDOUT_FILENO)) {
-        printf("wrote %s; open it in a browser\n", settings.output);
+    if (status != ATTN_OK) {
+        free(json);
+        return command_fail(usage.name, NULL, &error);
+    }
+    if (json) json_print(json);
+    else if (!common.quiet && isatty(STDOUT_FILENO)) {
+        printf("wrote ");
+        put_shown(stdout, settings.output);
+        printf("; open it in a browser\n");
     }
     return EXIT_DONE;
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "../failure.h"
+#include "../text_buffer.h"
 
 enum { MOST_TEXT = 1 << 28 };
 
@@ -36,11 +37,13 @@ static attn_status peek(const char *path, FILE **file, int *first, int *regular,
 static attn_status read_all(source *s, FILE *file, size_t *bytes, attn_error *error)
 {
     char part[1 << 14];
-    FILE *whole = open_memstream(&s->bytes, bytes);
+    text_buffer whole = {0};
     size_t count;
-    while (whole && (count = fread(part, 1, sizeof part, file)) > 0 && (size_t)ftell(whole) < MOST_TEXT)
-        fwrite(part, 1, count, whole);
-    if (!whole || fclose(whole) != 0) return failure(error, ATTN_ERR_MEMORY, "no memory for %.150s", s->path);
+    while ((count = fread(part, 1, sizeof part, file)) > 0 && whole.count < MOST_TEXT) text_add(&whole, part, count);
+    *bytes = whole.count;
+    text_letter(&whole, 0); /* .csv is read as a text that ends */
+    s->bytes = whole.bytes;
+    if (text_status(&whole, "a file of text", error) != ATTN_OK) return failure_about(error, s->path);
     if (ferror(file)) return failure(error, ATTN_ERR_IO, "%.150s: cannot be read", s->path);
     if (!feof(file)) return failure(error, ATTN_ERR_FORMAT, "%.150s: is larger than %d bytes", s->path, MOST_TEXT);
     return ATTN_OK;
@@ -110,35 +113,36 @@ attn_status source_open(source *s, const char *path, attn_error *error)
         cJSON_Delete(s->json);
         s->json = NULL;
     }
-    return s->bytes ? attn_tensors_read_memory(&s->tensors, path, s->bytes, bytes, error)
-                    : attn_tensors_read(&s->tensors, path, error);
+    return s->bytes ? attn_archive_read_memory(&s->tensors, path, s->bytes, bytes, error)
+                    : attn_archive_read(&s->tensors, path, error);
 }
 
 void source_close(source *s)
 {
-    attn_tensors_destroy(s->tensors);
+    attn_archive_destroy(s->tensors);
     cJSON_Delete(s->json);
     free(s->bytes);
 }
 
 /* ---- tensors ---- */
 
-attn_status source_find(const source *s, const char *name, const char *command, const attn_tensor **tensor, attn_error *error)
+attn_status source_find(const source *s, const char *name, const char *command, const attn_archive_tensor **tensor,
+                        attn_error *error)
 {
     char there[200] = "";
     if (!s->tensors)
         return failure(error, ATTN_ERR_FORMAT, "%.100s: holds no tensors; `%s` writes '%.40s'", s->path, command, name);
-    *tensor = attn_tensors_find(s->tensors, name);
+    *tensor = attn_archive_find(s->tensors, name);
     if (*tensor) return ATTN_OK;
-    for (int64_t k = 0; k < attn_tensors_count(s->tensors) && strlen(there) < 100; k++)
+    for (int64_t k = 0; k < attn_archive_count(s->tensors) && strlen(there) < 100; k++)
         snprintf(there + strlen(there), sizeof there - strlen(there), "%s%.40s", k ? ", " : "",
-                 attn_tensors_at(s->tensors, k)->name);
+                 attn_archive_at(s->tensors, k)->name);
     return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no tensor '%.40s' (there are: %s); `%s` writes it", s->path, name, there,
                    command);
 }
 
-attn_status source_numbers(const source *s, const attn_tensor *tensor, int64_t first, int64_t count, int masked, double *numbers,
-                           attn_error *error)
+attn_status source_numbers(const source *s, const attn_archive_tensor *tensor, int64_t first, int64_t count, int masked,
+                           double *numbers, attn_error *error)
 {
     const attn_dtype type = tensor->dtype;
     const size_t size = attn_dtype_size(type);
@@ -186,7 +190,7 @@ attn_status source_number(const source *s, const cJSON *object, const char *name
 /* The masks of the problem that made the file say which tokens belong to which rows. */
 static void read_problem(stack *s)
 {
-    const char *text = attn_tensors_get_metadata(s->source->tensors, "attn_problem");
+    const char *text = attn_archive_get_metadata(s->source->tensors, "attn_problem");
     problem_spec spec;
     attn_problem *p = &s->input.problem;
     if (!text || problem_parse(text, &spec, NULL) != ATTN_OK || spec.offset_kind != SPEC_OFFSET_NONE) return;
@@ -199,7 +203,7 @@ attn_status stack_open(stack *s, const source *from, const char *name, const cha
     *s = (stack){.source = from};
     attn_status status = source_find(from, name, command, &s->tensor, error);
     if (status != ATTN_OK) return status;
-    const attn_tensor *t = s->tensor;
+    const attn_archive_tensor *t = s->tensor;
     if (t->rank < last)
         return failure(error, ATTN_ERR_SHAPE, "%.100s: tensor '%.40s' has %d axes; at least %d are needed", from->path, name,
                        t->rank, last);
@@ -211,9 +215,9 @@ attn_status stack_open(stack *s, const source *from, const char *name, const cha
     s->heads = t->rank > last ? t->shape[leading] : 1;
     s->rows = t->shape[t->rank - last];
     s->columns = last > 1 ? t->shape[t->rank - 1] : 1;
-    s->axes = (attn_tensor){.name = t->name, .rank = leading + 3};
+    s->axes = (attn_archive_tensor){.name = t->name, .rank = leading + 3};
     s->input = (attention_input){.path = from->path, .file = from->tensors, .leading = leading};
-    s->input.used[ROLE_Q].tensor = &s->axes;
+    s->input.used[TENSOR(q)].tensor = &s->axes;
     for (int axis = 0; axis < leading; axis++) s->input.lead[axis] = t->shape[axis];
     const int64_t keys = last > 1 ? s->columns : s->rows;
     s->input.problem.shape = s->input.spec.shape = (attn_shape){1, s->heads, s->heads, s->rows, keys, 1, 1};

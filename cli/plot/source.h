@@ -15,7 +15,7 @@
 /* One file: tensors or JSON, never both.  A .csv is JSON with one object for each row under "results". */
 typedef struct source {
     const char *path;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     cJSON *json;
     char *bytes; /* of a pipe */
 } source;
@@ -25,12 +25,13 @@ attn_status source_open(source *s, const char *path, attn_error *error);
 void source_close(source *s);
 
 /* A tensor of this name, or the message that names what there is and the command that writes it ("attn run --weights"). */
-attn_status source_find(const source *s, const char *name, const char *command, const attn_tensor **tensor, attn_error *error);
+attn_status source_find(const source *s, const char *name, const char *command, const attn_archive_tensor **tensor,
+                        attn_error *error);
 
 /* Numbers first .. first+count-1 of a tensor as double.  NaN is refused with its place; infinities too, but -infinity where
  * `masked` is 1. */
-attn_status source_numbers(const source *s, const attn_tensor *tensor, int64_t first, int64_t count, int masked, double *numbers,
-                           attn_error *error);
+attn_status source_numbers(const source *s, const attn_archive_tensor *tensor, int64_t first, int64_t count, int masked,
+                           double *numbers, attn_error *error);
 
 /* A number of a JSON object by a path such as "seconds.median" (of a .csv: the column seconds_median); `where` names the object in
  * messages. */
@@ -42,9 +43,9 @@ attn_status source_number(const source *s, const cJSON *object, const char *name
 /* A tensor [..., head, query, key], or [..., head, query] with rows only, with what its axes mean. */
 typedef struct stack {
     const source *source;
-    const attn_tensor *tensor;
+    const attn_archive_tensor *tensor;
     attention_input input; /* says to labels what its axes are */
-    attn_tensor axes;
+    attn_archive_tensor axes;
     labels labels;
     int64_t heads, rows, columns;
 } stack;

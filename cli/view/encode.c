@@ -6,49 +6,27 @@
 
 #include <string.h>
 
-#define NOT_UTF8 UINT32_C(0xfffd)
+#include "shown.h"
 
-uint32_t view_code_point(const char **text)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t smallest;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    const unsigned char *p = (const unsigned char *)*text;
-    *text += 1;
-    for (size_t extra = 0; extra < sizeof forms / sizeof forms[0]; extra++) {
-        if ((p[0] & forms[extra].mask) != forms[extra].lead) continue;
-        uint32_t code = p[0] & (uint32_t)(unsigned char)~forms[extra].mask;
-        for (size_t i = 1; i <= extra; i++) {
-            if ((p[i] & 0xc0) != 0x80) return NOT_UTF8; /* the NUL at the end stops here too */
-            code = code << 6 | (p[i] & 0x3fu);
-        }
-        if (code < forms[extra].smallest || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return NOT_UTF8;
-        *text += extra;
-        return code;
-    }
-    return NOT_UTF8;
-}
-
-void view_encode_text(FILE *out, const char *text)
+void view_encode_text(text_buffer *out, const char *text)
 {
     if (!text) {
-        fputs("null", out);
+        text_string(out, "null");
         return;
     }
-    putc('"', out);
+    text_letter(out, '"');
     for (const char *p = text; *p;) {
-        uint32_t code = view_code_point(&p);
+        uint32_t code = next_code_point(&p);
         if (code >= 0x10000) {
             code -= 0x10000;
-            fprintf(out, "\\u%04x\\u%04x", (unsigned)(0xd800 | code >> 10), (unsigned)(0xdc00 | (code & 0x3ff)));
+            text_print(out, "\\u%04x\\u%04x", (unsigned)(0xd800 | code >> 10), (unsigned)(0xdc00 | (code & 0x3ff)));
         } else if (code < 0x20 || code >= 0x7f || strchr("\"\\<>&", (int)code)) {
-            fprintf(out, "\\u%04x", (unsigned)code);
+            text_print(out, "\\u%04x", (unsigned)code);
         } else {
-            putc((int)code, out);
+            text_letter(out, (char)code);
         }
     }
-    putc('"', out);
+    text_letter(out, '"');
 }
 
 static void put_byte(view_base64 *stream, uint32_t byte)
@@ -57,7 +35,7 @@ static void put_byte(view_base64 *stream, uint32_t byte)
     uint32_t group = stream->group << 8 | (byte & 0xff);
     if (++stream->pending == 3) {
         const char four[4] = {digits[group >> 18 & 63], digits[group >> 12 & 63], digits[group >> 6 & 63], digits[group & 63]};
-        fwrite(four, 1, sizeof four, stream->out);
+        text_add(stream->out, four, sizeof four);
         stream->pending = 0;
         group = 0;
     }

@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * encode.h - text and numbers in the two forms that are safe inside a <script> element of the page: JSON strings and base64;
- * and UTF-8 read letter by letter.
- * Errors of `out` are left to ferror.
+ * encode.h - text and numbers in the two forms that are safe inside a <script> element of the page: JSON strings and base64.
+ * Want of memory is left to text_status.
  */
 #ifndef ATTN_CLI_VIEW_ENCODE_H
 #define ATTN_CLI_VIEW_ENCODE_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
-/* Reads one code point from NUL-terminated text and moves on; a byte that begins no valid sequence counts alone, as U+FFFD.
- * Refuses overlong forms, surrogates and what lies beyond U+10FFFF. */
-uint32_t view_code_point(const char **text);
+#include "text_buffer.h"
 
 /* Writes `text` as a JSON string, or null for NULL.  Only ASCII comes out, and none of < > &, so that no text can end the
  * element or open a comment.  Every byte that is not part of valid UTF-8 becomes \ufffd. */
-void view_encode_text(FILE *out, const char *text);
+void view_encode_text(text_buffer *out, const char *text);
 
 /* Base64 of values in little-endian order, a few bytes at a time: start from {.out = out}, end with view_base64_end. */
 typedef struct view_base64 {
-    FILE *out;
+    text_buffer *out;
     uint32_t group;   /* of up to three bytes, the first one highest */
     unsigned pending; /* how many of them there are: 0, 1, 2 */
 } view_base64;

@@ -75,64 +75,64 @@ static attn_status count_weights(const view_data *data, int64_t *count, attn_err
     return ATTN_OK;
 }
 
-static void write_labels(FILE *out, const char *const *labels, int64_t count)
+static void write_labels(text_buffer *out, const char *const *labels, int64_t count)
 {
     if (!labels) {
-        fputs("null", out);
+        text_string(out, "null");
         return;
     }
     for (int64_t i = 0; i < count; i++) {
-        putc(i ? ',' : '[', out);
+        text_letter(out, i ? ',' : '[');
         view_encode_text(out, labels[i] ? labels[i] : "");
     }
-    fputs(count ? "]" : "[]", out);
+    text_string(out, count ? "]" : "[]");
 }
 
-static void write_numbers(FILE *out, const int64_t *numbers, int64_t count)
+static void write_numbers(text_buffer *out, const int64_t *numbers, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) fprintf(out, "%c%" PRId64, i ? ',' : '[', numbers ? numbers[i] : i);
-    putc(']', out);
+    for (int64_t i = 0; i < count; i++) text_print(out, "%c%" PRId64, i ? ',' : '[', numbers ? numbers[i] : i);
+    text_letter(out, ']');
 }
 
-static void write_sequence(FILE *out, const view_sequence *sequence)
+static void write_sequence(text_buffer *out, const view_sequence *sequence)
 {
-    fputs("{\"name\":", out);
+    text_string(out, "{\"name\":");
     view_encode_text(out, sequence->name);
-    fprintf(out, ",\"lenQ\":%" PRId64 ",\"lenK\":%" PRId64 ",\"firstQuery\":%" PRId64 ",\"queries\":", sequence->len_q,
-            sequence->len_k, sequence->first_query);
+    text_print(out, ",\"lenQ\":%" PRId64 ",\"lenK\":%" PRId64 ",\"firstQuery\":%" PRId64 ",\"queries\":", sequence->len_q,
+               sequence->len_k, sequence->first_query);
     write_labels(out, sequence->queries, sequence->len_q);
-    fputs(",\"keys\":", out);
+    text_string(out, ",\"keys\":");
     write_labels(out, sequence->keys, sequence->len_k);
-    putc('}', out);
+    text_letter(out, '}');
 }
 
-static void write_about(FILE *out, const view_data *data, int exact)
+static void write_about(text_buffer *out, const view_data *data, int exact)
 {
-    fprintf(out, "<script type=\"application/json\" id=\"attn-about\">{\"encoding\":\"%s\",\"title\":", exact ? "f32" : "u16");
+    text_print(out, "<script type=\"application/json\" id=\"attn-about\">{\"encoding\":\"%s\",\"title\":", exact ? "f32" : "u16");
     view_encode_text(out, data->title);
-    fputs(",\"source\":", out);
+    text_string(out, ",\"source\":");
     view_encode_text(out, data->source);
-    fputs(",\"attribution\":", out);
+    text_string(out, ",\"attribution\":");
     view_encode_text(out, data->attribution);
-    fputs(",\"layers\":", out);
+    text_string(out, ",\"layers\":");
     write_numbers(out, data->layer_numbers, data->layers);
-    fputs(",\"heads\":", out);
+    text_string(out, ",\"heads\":");
     write_numbers(out, data->head_numbers, data->heads);
-    fputs(",\"facts\":[", out);
+    text_string(out, ",\"facts\":[");
     for (int64_t i = 0; i < data->facts_count; i++) {
-        fputs(i ? ",[" : "[", out);
+        text_string(out, i ? ",[" : "[");
         view_encode_text(out, data->facts[i].name);
-        putc(',', out);
+        text_letter(out, ',');
         view_encode_text(out, data->facts[i].value);
-        putc(']', out);
+        text_letter(out, ']');
     }
-    fputs("],\"sequences\":[", out);
+    text_string(out, "],\"sequences\":[");
     for (int64_t s = 0; s < data->sequences; s++) {
         view_sequence sequence = sequence_at(data, s);
-        if (s) putc(',', out);
+        if (s) text_letter(out, ',');
         write_sequence(out, &sequence);
     }
-    fputs("]}</script>\n", out);
+    text_string(out, "]}</script>\n");
 }
 
 static void write_exact(view_base64 *stream, const float *weights, int64_t stride, const view_sequence *sequence)
@@ -162,23 +162,23 @@ static void write_steps(view_base64 *stream, const float *weights, int64_t strid
         }
 }
 
-static void write_weights(FILE *out, const view_data *data, int exact)
+static void write_weights(text_buffer *out, const view_data *data, int exact)
 {
     const float *weights = data->weights;
     for (int64_t s = 0; s < data->sequences; s++) {
         view_sequence sequence = sequence_at(data, s);
         for (int64_t l = 0; l < data->layers; l++) {
             view_base64 stream = {.out = out};
-            fprintf(out, "<script type=\"text/plain\" id=\"attn-weights-%" PRId64 "-%" PRId64 "\">", s, l);
+            text_print(out, "<script type=\"text/plain\" id=\"attn-weights-%" PRId64 "-%" PRId64 "\">", s, l);
             for (int64_t h = 0; h < data->heads; h++, weights += data->len_q * data->len_k)
                 (exact ? write_exact : write_steps)(&stream, weights, data->len_k, &sequence);
             view_base64_end(&stream);
-            fputs("</script>\n", out);
+            text_string(out, "</script>\n");
         }
     }
 }
 
-attn_status view_write(FILE *out, const view_data *data, attn_error *error)
+attn_status view_write(text_buffer *out, const view_data *data, attn_error *error)
 {
     attn_status status;
     int64_t count = 0;
@@ -187,11 +187,12 @@ attn_status view_write(FILE *out, const view_data *data, attn_error *error)
     if ((status = count_weights(data, &count, error)) != ATTN_OK) return status;
 
     int exact = count <= VIEW_EXACT_WEIGHTS;
-    fwrite(view_source_before, 1, view_source_before_size, out);
+    text_add(out, view_source_before, view_source_before_size);
     write_about(out, data, exact);
     write_weights(out, data, exact);
-    fwrite(view_source_after, 1, view_source_after_size, out);
-    if (fflush(out) != 0 || ferror(out)) return failure(error, ATTN_ERR_IO, "the page cannot be written");
+    text_add(out, view_source_after, view_source_after_size);
+    attn_status whole = text_status(out, "the page", error);
+    if (whole != ATTN_OK) return whole;
     if (error) *error = (attn_error){.status = ATTN_OK};
     return ATTN_OK;
 }

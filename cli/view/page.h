@@ -11,7 +11,8 @@
 #include "attn/attn.h"
 
 #include <stdint.h>
-#include <stdio.h>
+
+#include "text_buffer.h"
 
 /* Up to VIEW_EXACT_WEIGHTS the page holds every weight as f32.  Above, as 16-bit steps between the smallest and the largest
  * weight of its head, which is off by at most 1/131068 of that range, so three decimals stay.  Above VIEW_MAX_WEIGHTS
@@ -55,9 +56,8 @@ typedef struct view_data {
 } view_data;
 
 /*
- * Writes the page to `out`, which stays open; flushing it reports a full disk here and not at fclose.
+ * Appends the page to `out`.
  *
- *  out    [in]  open for binary writing
  *  data   [in]
  *  error  [out] may be NULL
  *
@@ -65,9 +65,9 @@ typedef struct view_data {
  *      ATTN_ERR_ARGUMENT     NULL for out, data or weights
  *      ATTN_ERR_SHAPE        a size below 1, lengths beyond the tensor
  *      ATTN_ERR_UNSUPPORTED  more weights or heads than a page can show; the message says what to choose fewer of
- *      ATTN_ERR_IO           out cannot be written
- * Nothing has been written unless it is ATTN_ERR_IO.
+ *      ATTN_ERR_MEMORY       out of memory: `out` is not whole
+ * Nothing has been appended unless it is ATTN_ERR_MEMORY.
  */
-attn_status view_write(FILE *out, const view_data *data, attn_error *error);
+attn_status view_write(text_buffer *out, const view_data *data, attn_error *error);
 
 #endif

@@ -33,12 +33,15 @@ static float q[N][D], k[N][D], v[N][D], o[N][D], lse[N], grad_o[N][D], grad_q[N]
 static double run(attn_op op, struct recency *r)
 {
     attn_problem problem = {.struct_size = sizeof problem, .op = op, .shape = {1, 1, 1, N, N, D, D}};
-    attn_args args = {.struct_size = sizeof args, .q = q, .k = k, .v = v, .o = o, .lse = lse};
+    attn_call call = {.struct_size = sizeof call, .modify_scores = recency_scores, .modify_context = r};
+    attn_tensors t = {.struct_size = sizeof t, .call = &call, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v)};
     attn_error error;
-    problem.want.lse = problem.modifier.used = 1;
-    args.modify_scores = recency_scores, args.modify_slopes = recency_slopes, args.modify_context = r;
-    args.grad_o = grad_o, args.grad_q = grad_q, args.grad_k = grad_k, args.grad_v = grad_v;
-    if (attn_forward(&problem, &args, &error) != ATTN_OK) fprintf(stderr, "%s\n", error.message);
+    t.o = attn_out(o), t.lse = attn_out(lse);
+    if (op == ATTN_BACKWARD) {
+        call.modify_slopes = recency_slopes;
+        t.grad_o = attn_in(grad_o), t.grad_q = attn_out(grad_q), t.grad_k = attn_out(grad_k), t.grad_v = attn_out(grad_v);
+    }
+    if (attn_compute(&problem, &t, &error) != ATTN_OK) fprintf(stderr, "%s\n", error.message);
     double loss = 0;
     for (int i = 0; i < N; i++) loss += (double)(o[i][0] * grad_o[i][0] + o[i][1] * grad_o[i][1]);
     return loss;

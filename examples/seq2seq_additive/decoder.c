@@ -4,10 +4,12 @@
  * matrix with length * width between its rows. */
 #include "decoder.h"
 
-#include <cblas.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "attn/product.h"
 
 /* Where the parameters lie in the one array of all. */
 typedef struct parameters {
@@ -74,21 +76,43 @@ static float *floats(int64_t count, int *failed)
     return memory;
 }
 
+/* Forward; look: the weights too. */
+static attn_tensors attention_tensors(const decoder *d, int look)
+{
+    attn_tensors t = {.struct_size = sizeof t,
+                      .q = attn_in(d->q),
+                      .k = attn_in(d->k),
+                      .v = attn_in(d->h),
+                      .score_matrix = attn_in(d->p.score),
+                      .o = attn_out(d->c),
+                      .lse = attn_out(d->lse)};
+    if (look) t.weights = attn_out(d->weights);
+    return t;
+}
+
+static attn_tensors backward_tensors_of(const decoder *d)
+{
+    attn_tensors t = attention_tensors(d, 0);
+    t.grad_o = attn_in(d->dc);
+    t.grad_q = attn_out(d->dq), t.grad_k = attn_out(d->dk), t.grad_v = attn_out(d->dh);
+    t.grad_score_matrix = attn_out(d->g.score);
+    return t;
+}
+
 static attn_status make_plans(decoder *d, attn_error *error)
 {
     const sizes *s = &d->s;
-    d->problem = (attn_problem){.struct_size = sizeof d->problem, .score = {.kind = ATTN_SCORE_ADDITIVE, .w_bias = 1}};
+    d->problem = (attn_problem){.struct_size = sizeof d->problem, .score = {.kind = ATTN_SCORE_ADDITIVE, .additive_bias = 1}};
     d->problem.shape = (attn_shape){s->batch, 1, 1, s->length, s->length, s->hidden, s->width};
-    d->problem.want.lse = 1;
-    attn_problem look = d->problem, backward = d->problem;
-    look.want.weights = 1;
+    attn_problem backward = d->problem;
     backward.op = ATTN_BACKWARD;
-    backward.gradients.w = 1;
-    /* so small a step is done before threads are awake, and they would take the cores from those of the BLAS */
+    const attn_tensors forward_tensors = attention_tensors(d, 0), look_tensors = attention_tensors(d, 1),
+                       backward_tensors = backward_tensors_of(d);
+    /* so small a step is done before threads are awake */
     const attn_options alone = {.struct_size = sizeof alone, .threads = 1};
-    attn_status status = attn_plan_create(&d->forward, &d->problem, &alone, error);
-    if (status == ATTN_OK) status = attn_plan_create(&d->look, &look, &alone, error);
-    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, &alone, error);
+    attn_status status = attn_plan_create(&d->forward, &d->problem, &forward_tensors, &alone, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->look, &d->problem, &look_tensors, &alone, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, &backward_tensors, &alone, error);
     const attn_plan *const plans[] = {d->forward, d->look, d->backward};
     for (int n = 0; n < 3 && status == ATTN_OK; n++)
         if (attn_plan_workspace_size(plans[n]) > d->workspace_size) d->workspace_size = attn_plan_workspace_size(plans[n]);
@@ -100,15 +124,11 @@ decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error)
 {
     decoder *d = calloc(1, sizeof *d);
     int failed = 0;
-    *error = (attn_error){ATTN_ERR_MEMORY, "no memory"};
+    *error = (attn_error){.status = ATTN_ERR_MEMORY, .tensor = -1, .other = -1, .message = "no memory"};
     if (!d) return NULL;
     d->s = *s;
     d->rows = s->batch * s->length;
     d->count = count_parameters(s);
-    if (make_plans(d, error) != ATTN_OK) {
-        decoder_destroy(d);
-        return NULL;
-    }
     float **of_parameters[] = {&d->all, &d->grads, &d->moment1, &d->moment2};
     for (int n = 0; n < 4; n++) *of_parameters[n] = floats(d->count, &failed);
     float **states[] = {&d->h, &d->st, &d->c, &d->dh, &d->ds, &d->dc};
@@ -119,13 +139,11 @@ decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error)
     d->weights = floats(d->rows * s->length, &failed);
     d->logits = floats(d->rows * s->vocabulary, &failed);
     d->step = floats(s->batch * s->width, &failed);
-    d->workspace = aligned_alloc(64, d->workspace_size);
-    if (failed || !d->workspace) {
+    if (!failed) place(s, d->all, &d->p), place(s, d->grads, &d->g);
+    if (failed || make_plans(d, error) != ATTN_OK || !(d->workspace = aligned_alloc(64, d->workspace_size))) {
         decoder_destroy(d);
         return NULL;
     }
-    place(s, d->all, &d->p);
-    place(s, d->grads, &d->g);
     uint64_t state = seed + 1;
     draw(d->all, d->count, 1 / sqrt((double)s->width), &state);
     memset(d->p.out_bias, 0, (size_t)s->vocabulary * sizeof *d->all);
@@ -148,22 +166,49 @@ const float *decoder_weights(const decoder *d) { return d->weights; }
 
 /* ---- matrices ---- */
 
+/* C [rows][columns] = A B, as attn_product has it.  It can fail for want of memory alone. */
+static void product(const attn_product_problem *p, const float *a, const float *b, float *c)
+{
+    attn_error error;
+    attn_product_problem problem = *p;
+    problem.struct_size = sizeof problem;
+    if (attn_product(&problem, a, b, c, NULL, &error) == ATTN_OK) return;
+    (void)fprintf(stderr, "%s\n", error.message);
+    exit(1);
+}
+
 /* y [rows][out] (+)= x [rows][in] w^T; the numbers between rows of x, w and y are given. */
 static void multiply(const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in, int64_t out, float *y,
                      int64_t y_row, int add)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)x_row, w, (int)w_row, (float)add,
-                y, (int)y_row);
+    product(&(attn_product_problem){.rows = rows,
+                                    .columns = out,
+                                    .inner = in,
+                                    .b_turned = 1,
+                                    .stride_a = x_row,
+                                    .stride_b = w_row,
+                                    .stride_c = y_row,
+                                    .add = add},
+            x, w, y);
 }
 
 /* dx [rows][in] += dy [rows][out] w, dw [out][in] += dy^T x. */
 static void multiply_backward(const float *x, int64_t x_row, const float *w, int64_t w_row, const float *dy, int64_t dy_row,
                               int64_t rows, int64_t in, int64_t out, float *dx, int64_t dx_row, float *dw)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)in, (int)out, 1, dy, (int)dy_row, w, (int)w_row, 1, dx,
-                (int)dx_row);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)rows, 1, dy, (int)dy_row, x, (int)x_row, 1, dw,
-                (int)w_row);
+    product(
+        &(attn_product_problem){
+            .rows = rows, .columns = in, .inner = out, .stride_a = dy_row, .stride_b = w_row, .stride_c = dx_row, .add = 1},
+        dy, w, dx);
+    product(&(attn_product_problem){.rows = out,
+                                    .columns = in,
+                                    .inner = rows,
+                                    .a_turned = 1,
+                                    .stride_a = dy_row,
+                                    .stride_b = x_row,
+                                    .stride_c = w_row,
+                                    .add = 1},
+            dy, x, dw);
 }
 
 /* ---- forward ---- */
@@ -198,29 +243,12 @@ static void step_states(decoder *d, const int *outputs, int64_t first, int64_t l
     }
 }
 
-static attn_args attention_args(const decoder *d)
-{
-    return (attn_args){.struct_size = sizeof(attn_args),
-                       .q = d->q,
-                       .k = d->k,
-                       .v = d->h,
-                       .w = d->p.score,
-                       .o = d->c,
-                       .lse = d->lse,
-                       .weights = d->weights,
-                       .grad_o = d->dc,
-                       .grad_q = d->dq,
-                       .grad_k = d->dk,
-                       .grad_v = d->dh,
-                       .grad_w = d->g.score};
-}
-
 static attn_status attend(decoder *d, const attn_plan *plan, attn_error *error)
 {
     const int64_t E = d->s.width, V = d->s.vocabulary;
-    const attn_args args = attention_args(d);
+    const attn_tensors tensors = attention_tensors(d, plan == d->look);
     multiply(d->st, E, d->p.query, E, d->rows, E, d->s.hidden, d->q, d->s.hidden, 0);
-    const attn_status status = attn_execute(plan, &args, d->workspace, d->workspace_size, error);
+    const attn_status status = attn_execute(plan, &tensors, d->workspace, d->workspace_size, error);
     if (status != ATTN_OK) return status;
     for (int64_t r = 0; r < d->rows; r++) memcpy(d->logits + r * V, d->p.out_bias, (size_t)V * sizeof *d->logits);
     multiply(d->st, E, d->p.out, 2 * E, d->rows, E, V, d->logits, V, 1);
@@ -270,8 +298,8 @@ static double judge(decoder *d, const int *outputs)
 static attn_status attend_backward(decoder *d, attn_error *error)
 {
     const int64_t E = d->s.width, A = d->s.hidden;
-    const attn_args args = attention_args(d);
-    const attn_status status = attn_execute(d->backward, &args, d->workspace, d->workspace_size, error); /* dh: as values */
+    const attn_tensors tensors = backward_tensors_of(d);
+    const attn_status status = attn_execute(d->backward, &tensors, d->workspace, d->workspace_size, error); /* dh: as values */
     if (status != ATTN_OK) return status;
     multiply_backward(d->st, E, d->p.query, E, d->dq, A, d->rows, E, A, d->ds, E, d->g.query);
     multiply_backward(d->h, E, d->p.key, E, d->dk, A, d->rows, E, A, d->dh, E, d->g.key);

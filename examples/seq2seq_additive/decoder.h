@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * decoder.h - a small sequence-to-sequence model: an encoder that turns the tokens of the input into states h, a recurrent decoder
- * with states s, and additive attention (Bahdanau et al. 2015) from s to h; Adam (Kingma and Ba 2015).  All of it on attn.h, and a
- * BLAS.
+ * with states s, and additive attention (Bahdanau et al. 2015) from s to h; Adam (Kingma and Ba 2015).  All of it on attn.h
+ * and product.h.
  *
  *      h_j = tanh(E_x[x_j] + P_x[j])                      s_i = tanh(E_y[y_(i-1)] + P_y[i] + U s_(i-1))
  *      a_ij = softmax_j(w.tanh(W s_i + V h_j + b))        c_i = sum_j a_ij h_j        logits_i = O [s_i; c_i] + b_o

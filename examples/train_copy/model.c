@@ -4,10 +4,12 @@
  * makes of it, f the hidden layer; rows = batch * length. */
 #include "model.h"
 
-#include <cblas.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "attn/product.h"
 
 /* Where the parameters of a block lie in the one array of all. */
 typedef struct block {
@@ -213,11 +215,21 @@ static void norm_backward(const float *x, const float *gain, const float *dh, in
     }
 }
 
+/* C [rows][columns] = A B, as attn_product has it, of dense matrices.  It can fail for want of memory alone. */
+static void multiply(const attn_product_problem *p, const float *a, const float *b, float *c)
+{
+    attn_error error;
+    attn_product_problem problem = *p;
+    problem.struct_size = sizeof problem;
+    if (attn_product(&problem, a, b, c, NULL, &error) == ATTN_OK) return;
+    (void)fprintf(stderr, "%s\n", error.message);
+    exit(1);
+}
+
 /* y [rows][out] = x [rows][in] w^T + b (b may be NULL); add: to y. */
 static void linear(const float *x, const float *w, const float *b, int64_t rows, int64_t in, int64_t out, float *y, int add)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)in, w, (int)in, (float)add, y,
-                (int)out);
+    multiply(&(attn_product_problem){.rows = rows, .columns = out, .inner = in, .b_turned = 1, .add = add}, x, w, y);
     for (int64_t r = 0; b && r < rows; r++)
         for (int64_t c = 0; c < out; c++) y[r * out + c] += b[c];
 }
@@ -226,22 +238,21 @@ static void linear(const float *x, const float *w, const float *b, int64_t rows,
 static void linear_backward(const float *x, const float *w, const float *dy, int64_t rows, int64_t in, int64_t out, float *dx,
                             float *dw, float *db)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)in, (int)out, 1, dy, (int)out, w, (int)in, 0, dx,
-                (int)in);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)rows, 1, dy, (int)out, x, (int)in, 1, dw, (int)in);
+    multiply(&(attn_product_problem){.rows = rows, .columns = in, .inner = out}, dy, w, dx);
+    multiply(&(attn_product_problem){.rows = out, .columns = in, .inner = rows, .a_turned = 1, .add = 1}, dy, x, dw);
     for (int64_t r = 0; db && r < rows; r++)
         for (int64_t c = 0; c < out; c++) db[c] += dy[r * out + c];
 }
 
 /* ---- a block ---- */
 
-static attn_layer_args layer_args(const model *m, const trace *t)
+static attn_layer_tensors layer_args(const model *m, const trace *t)
 {
-    return (attn_layer_args){.struct_size = sizeof(attn_layer_args),
-                             .batch = m->s.batch,
-                             .len_q = m->s.length,
-                             .query = {t->h1, 0, 0},
-                             .saved = t->saved};
+    return (attn_layer_tensors){.struct_size = sizeof(attn_layer_tensors),
+                                .batch = m->s.batch,
+                                .len_q = m->s.length,
+                                .query = {.data = t->h1},
+                                .saved = t->saved};
 }
 
 static attn_status block_forward(model *m, int64_t n, int look, attn_error *error)
@@ -250,10 +261,10 @@ static attn_status block_forward(model *m, int64_t n, int look, attn_error *erro
     const block *b = &m->blocks[n];
     trace *t = &m->traces[n];
     const int64_t E = s->width, size = m->rows * E;
-    attn_layer_args args = layer_args(m, t);
+    attn_layer_tensors args = layer_args(m, t);
     const attn_layer_weights weights = layer_weights(b);
     args.output.data = m->scratch;
-    args.weights_mean = look ? t->mean : NULL;
+    if (look) args.weights_mean = attn_out(t->mean);
     memcpy(t->x1, m->x, (size_t)size * sizeof *m->x);
     norm(t->x1, b->norm1, m->rows, E, t->h1);
     attn_status status = attn_layer_forward(&m->layer, &weights, &args, error);
@@ -280,7 +291,7 @@ static attn_status block_backward(model *m, int64_t n, attn_error *error)
     linear_backward(t->h2, b->w1, m->df, m->rows, E, s->hidden, m->dh, g->w1, g->b1);
     norm_backward(t->x2, b->norm2, m->dh, m->rows, E, m->dx, g->norm2);
 
-    attn_layer_args args = layer_args(m, t);
+    attn_layer_tensors args = layer_args(m, t);
     const attn_layer_weights weights = layer_weights(b), gradients = layer_weights(g);
     args.grad_output.data = m->dx;
     args.grad_query.data = m->dh;

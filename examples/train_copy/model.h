@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * model.h - a small causal Transformer that learns: pre-norm blocks (Xiong et al. 2020) of libattn's attention layer and a hidden
- * layer with ReLU; Adam (Kingma and Ba 2015).  All of it on the public interface of libattn_layers, and a BLAS. */
+ * layer with ReLU; Adam (Kingma and Ba 2015).  All of it on the public interface of libattn_layers. */
 #ifndef MODEL_H
 #define MODEL_H
 

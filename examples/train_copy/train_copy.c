@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     const int steps = argc > 2 ? atoi(argv[2]) : STEPS;
     const sizes s = {VOCABULARY, LENGTH, 64, 4, 128, 2, BATCH};
     static double losses[STEPS];
-    attn_error error = {ATTN_OK, "a file cannot be written"};
+    attn_error error = {.message = "a file cannot be written"};
     int64_t right = 0;
     if (steps < 1 || steps > STEPS) return fprintf(stderr, "train_copy: %s steps are not within 1 and %d\n", argv[2], STEPS), 2;
     model *m = model_create(&s, seed);

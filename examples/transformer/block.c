@@ -4,9 +4,12 @@
  * pre-norm h = norm(x) and y = x + f, post-norm h = x and y = norm(x + f). */
 #include "block.h"
 
-#include <cblas.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "attn/product.h"
 
 enum { SELF, CROSS, HIDDEN, MOST_PARTS };
 static const double epsilon = 1e-5; /* of norms */
@@ -56,10 +59,10 @@ int64_t block_parameters(const block *b)
 
 typedef struct attention {
     attn_problem options;
-    attn_args pointers;
+    attn_tensors pointers;
     attn_layer layer;
     attn_layer_weights weights;
-    attn_layer_args args;
+    attn_layer_tensors args;
 } attention;
 
 static attn_layer_weights weights_of(const part *p)
@@ -78,19 +81,18 @@ static void set_attention(attention *a, const block *b, const block_data *d, con
     *a =
         (attention){.options.struct_size = sizeof a->options, .pointers.struct_size = sizeof a->pointers, .weights = weights_of(p)};
     a->options.mask.causal = p->kind == SELF && b->decoder;
-    a->options.mask.lengths_kv = masked;
-    a->pointers.lengths_kv = masked ? d->lengths_memory : NULL;
+    if (masked) a->pointers.lengths_kv = attn_in(d->lengths_memory);
     a->layer = (attn_layer){.struct_size = sizeof a->layer,
                             .dtype = sizeof(real) == sizeof(double) ? ATTN_F64 : ATTN_F32,
                             .dim_model = b->width,
                             .heads_q = b->heads,
                             .attention = &a->options};
-    a->args = (attn_layer_args){.struct_size = sizeof a->args,
-                                .batch = d->batch,
-                                .len_q = d->len,
-                                .len_kv = p->kind == CROSS ? d->len_memory : d->len,
-                                .key.data = p->kind == CROSS ? (void *)(uintptr_t)d->memory : NULL,
-                                .attention = &a->pointers};
+    a->args = (attn_layer_tensors){.struct_size = sizeof a->args,
+                                   .batch = d->batch,
+                                   .len_q = d->len,
+                                   .len_kv = p->kind == CROSS ? d->len_memory : d->len,
+                                   .key.data = p->kind == CROSS ? (void *)(uintptr_t)d->memory : NULL,
+                                   .attention = &a->pointers};
 }
 
 /* ---- memory ---- */
@@ -145,14 +147,18 @@ int64_t block_trace_bytes(const block *b, const block_data *d)
 /* C[m, n] = op(A) op(B) (+ C): row-major, of dense matrices. */
 static void multiply(int ta, int tb, int64_t m, int64_t n, int64_t k, const real *A, const real *B, real *C, int add)
 {
-    const CBLAS_TRANSPOSE a = ta ? CblasTrans : CblasNoTrans, b = tb ? CblasTrans : CblasNoTrans;
-    const int lda = (int)(ta ? m : k), ldb = (int)(tb ? k : n);
-    if (sizeof(real) == sizeof(double))
-        cblas_dgemm(CblasRowMajor, a, b, (int)m, (int)n, (int)k, 1, (const void *)A, lda, (const void *)B, ldb, add, (void *)C,
-                    (int)n);
-    else
-        cblas_sgemm(CblasRowMajor, a, b, (int)m, (int)n, (int)k, 1, (const void *)A, lda, (const void *)B, ldb, (float)add,
-                    (void *)C, (int)n);
+    const attn_product_problem p = {.struct_size = sizeof p,
+                                    .dtype = sizeof(real) == sizeof(double) ? ATTN_F64 : ATTN_F32,
+                                    .add = add,
+                                    .rows = m,
+                                    .columns = n,
+                                    .inner = k,
+                                    .a_turned = ta,
+                                    .b_turned = tb};
+    attn_error error;
+    if (attn_product(&p, A, B, C, NULL, &error) == ATTN_OK) return;
+    (void)fprintf(stderr, "%s\n", error.message); /* memory alone can be wanting */
+    exit(1);
 }
 
 static void add_to_rows(real *y, const real *bias, int64_t rows, int64_t width)

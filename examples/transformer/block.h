@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * block.h - encoder and decoder blocks of the Transformer, forward and backward, on the public interface of libattn_layers and a
- * BLAS.  With f = self-attention, attention to a memory (decoder only), and two matrices with a ReLU between them, in this order:
+ * block.h - encoder and decoder blocks of the Transformer, forward and backward, on the public interface of libattn_layers.
+ * With f = self-attention, attention to a memory (decoder only), and two matrices with a ReLU between them, in this order:
  *
  *      post-norm     x = norm(x + f(x))      (Vaswani et al. 2017, section 3.1)
  *      pre-norm      x = x + f(norm(x))      (Xiong et al. 2020)

@@ -89,11 +89,12 @@ typedef struct attn_steps {
 } attn_steps;
 
 /*
- * Runs attn_forward and keeps what is between its inputs and its output, which goes to args->o.  Any ATTN_FORWARD problem in f64
- * that is not packed; its `want` is not used.  Returns what attn_forward returns, and ATTN_ERR_UNSUPPORTED for other types and
- * packed sequences.
+ * Runs attn_compute and keeps what is between its inputs and its output, which goes to tensors->o.  Any ATTN_FORWARD problem in f64
+ * that is not packed; problem->outputs and the output slots but o are not used.  Returns what attn_compute returns, and
+ * ATTN_ERR_UNSUPPORTED for other types and packed sequences.
  */
-ATTN_API attn_status attn_decompose(const attn_problem *problem, const attn_args *args, const attn_steps *steps, attn_error *error);
+ATTN_API attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *steps,
+                                    attn_error *error);
 
 /* Everything that a backward pass goes through; all norms are Frobenius norms. */
 typedef struct attn_flow {
@@ -106,10 +107,11 @@ typedef struct attn_flow {
 } attn_flow;
 
 /*
- * The gradients of L = <grad_o, O>, or of L = |O|^2 / 2 (grad_o = O) where args->grad_o is NULL.  Problems as attn_decompose;
- * without dropout (ATTN_ERR_UNSUPPORTED).  Layouts of q, k, v, o and grad_o are dense.  args->o is written.
+ * The gradients of L = <grad_o, O>, or of L = |O|^2 / 2 (grad_o = O) where tensors->grad_o is not there.  Problems as
+ * attn_decompose; without dropout (ATTN_ERR_UNSUPPORTED).  q, k, v, o and grad_o are dense.  tensors->o is written.
  */
-ATTN_API attn_status attn_gradient_flow(const attn_problem *problem, const attn_args *args, attn_flow *flow, attn_error *error);
+ATTN_API attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *tensors, attn_flow *flow,
+                                        attn_error *error);
 
 /* What attn_verify_gradients found. */
 typedef struct attn_verification {
@@ -125,7 +127,7 @@ typedef struct attn_verification {
  * elements of each of q, k and v, evenly spaced (0: all).  L and conditions as attn_gradient_flow; dropout is allowed, since its
  * mask does not move.  step 0 is 1e-5.  Each element takes two forward passes.
  */
-ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, const attn_args *args, double step, int64_t most,
+ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensors *tensors, double step, int64_t most,
                                            attn_verification *result, attn_error *error);
 
 #ifdef __cplusplus

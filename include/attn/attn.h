@@ -2,23 +2,34 @@
  *
  * attn.h - the core of libattn: attention mechanisms on a CPU, in memory that grows with the sequence length.
  *
+ *      attn_problem p = {.struct_size = sizeof p, .shape = {1, 8, 8, 512, 512, 64, 64}, .mask.causal = 1};
+ *      attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+ *      attn_compute(&p, &t, &error);
+ *
  * Three ways in, one under the other:
  *
- *      attn_forward                                           one call: plans, runs, frees
+ *      attn_compute                                           one call: plans, runs, frees
  *      attn_plan_create, attn_execute (many), attn_plan_destroy    a shape that repeats
- *      attn_plan_describe, attn_cpu_describe, attn_kernel_describe ask what happens
+ *      attn_plan_describe, attn_plan_tensor, attn_tensor_describe, attn_cpu_describe, attn_kernel_describe    ask what happens
  *
- * The file is long because it is the manual of the core; what is a subject of its own has a header of its own.
+ * attn_problem says what to compute: sizes, choices and numbers.  attn_tensors has one field a tensor: where it is, its type and
+ * its strides.  The file is long because it is the manual of the core; what is a subject of its own has a header of its own.
  *
- * Conventions that hold everywhere:
+ * Conventions that hold everywhere (docs/conventions.md has the grammar of names too):
  *
  *  - Zero is the default of every field but the sizes: start from `= {0}`, set struct_size and what you need.
- *  - Inputs are borrowed for the call and never written.  Outputs are written in full, padding rows too; on any error
- *    they are left untouched.  Outputs overlap neither inputs nor each other.
+ *  - A tensor that is there is used: an output is computed, an input takes part.  One that the problem has no use for is an error
+ *    that names it, and so are two that exclude each other; a slot of zeros is a tensor that is not there.
+ *  - Inputs are borrowed for the call and never written.  Outputs are written in full, padding rows too; on any error they are left
+ *    untouched.  Outputs share elements with no input and no other output, which is decided element by element: dQ, dK and dV
+ *    in one [batch, token, 3, head, channel] buffer are fine.
+ *  - What cannot be known is the caller's to get right: that memory is as large as shapes and strides say.
  *  - Functions that can fail return an attn_status and fill an optional attn_error (NULL is allowed).
  *  - Sizes and strides are int64_t; strides count elements, not bytes.
- *  - The library never prints, aborts or exits, holds no mutable global state, and reads one environment variable,
- *    ATTN_ISA, when a plan is made (see attn_options).  With ATTN_VERBOSE=1 it writes one line a plan to stderr.
+ *  - struct_size is sizeof the struct, as the caller was compiled.  A newer library takes what it does not find as zeros; an older
+ *    one refuses a field that it does not know, unless it is zero.  Reserved words must be 0.
+ *  - The library never aborts, exits or prints (but one line a plan to stderr, where the environment has ATTN_VERBOSE=1), and holds
+ *    no mutable global state but its pool of threads.  Planning reads ATTN_ISA, ATTN_THREADS and OMP_NUM_THREADS (attn_options).
  *  - Every function may be called from any number of threads at once.
  */
 #ifndef ATTN_ATTN_H
@@ -35,18 +46,18 @@ extern "C" {
 /* ---- the problem: what to compute ----------------------------------------------------------------------------- */
 
 typedef enum attn_op {
-    ATTN_FORWARD = 0,  /* O, and on request lse and the weights */
-    ATTN_BACKWARD = 1, /* dQ, dK, dV, and on request the gradients of bias, slopes, sinks and scale */
-    ATTN_JVP = 2,      /* forward mode: the tangents of O and lse along given tangents of Q, K, V and bias (see attn_tangents) */
-    ATTN_DOUBLE_BACKWARD = 3, /* the gradient of the gradient (see attn_second) */
-    ATTN_LINEAR = 4           /* the kernels of attn/linear.h, where they are listed; no operation of attn_problem */
+    ATTN_FORWARD = 0,         /* o, and on request lse, the weights and other outputs */
+    ATTN_BACKWARD = 1,        /* grad_q, grad_k, grad_v, and on request the gradients of every other float input */
+    ATTN_JVP = 2,             /* forward mode: the tangents of o and lse along given tangents of q, k, v and bias */
+    ATTN_DOUBLE_BACKWARD = 3, /* the gradient of the gradient */
+    ATTN_LINEAR = 4,          /* the kernels of attn/linear.h, where they are listed; no operation of attn_problem */
+    ATTN_PRODUCT = 5          /* likewise those of attn/product.h */
 } attn_op;
 
 /*
- * q is [batch, heads_q, len_q, dim_qk], k is [batch, heads_kv, len_kv, dim_qk] (attn_score.dim_k where that is set), v is [batch,
- * heads_kv, len_kv, dim_v], o is [batch, heads_q, len_q, dim_v].  Query head h reads key and value head h / (heads_q / heads_kv),
- * so heads_q must be a multiple of heads_kv.  Any size may be 0: then there is nothing to do, or the output is zeros. len_q and
- * len_kv are the sizes of the tensors; shorter sequences in them are said by attn_mask.lengths_q, lengths_kv.
+ * The sizes that the shapes of all tensors are made of.  Query head h reads key and value head h / (heads_q / heads_kv), so heads_q
+ * must be a multiple of heads_kv.  Any size may be 0: then there is nothing to do, or the output is zeros.  len_q and len_kv are
+ * the sizes of the tensors; shorter sequences in them are given by the tensors lengths_q, lengths_kv.
  */
 typedef struct attn_shape {
     int64_t batch;
@@ -72,9 +83,8 @@ typedef enum attn_score_kind {
 } attn_score_kind;
 
 typedef enum attn_scale_kind {
-    ATTN_SCALE_DEFAULT = 0, /* 1/sqrt(dim_qk) for dot products (1 if dim_qk is 0), 1 for the other kinds */
-    ATTN_SCALE_VALUE = 1,   /* attn_score.scale; 0 and negative numbers are legal, NaN and infinities are not */
-    ATTN_SCALE_PER_HEAD = 2 /* attn_args.scale: one number for each query head, of the compute type */
+    ATTN_SCALE_DEFAULT = 0, /* 1/sqrt(dim_qk) for dot products (1 if dim_qk is 0), 1 for the other kinds; or the tensor scale */
+    ATTN_SCALE_VALUE = 1    /* attn_score.scale; 0 and negative numbers are legal, NaN and infinities are not */
 } attn_scale_kind;
 
 /*
@@ -92,16 +102,16 @@ typedef enum attn_normaliser {
 } attn_normaliser;
 
 /*
- * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); the
- * caller's modifier; biases (additive, ALiBi, by distance);
- * masks; the normaliser.
+ * The order of operations: s = scale x; s /= temperature; s = softcap * tanh(s / softcap); the caller's modifier; biases (additive,
+ * ALiBi, by distance); masks; the normaliser.
  *
- * w, of ATTN_SCORE_GENERAL, ATTN_SCORE_METRIC and ATTN_SCORE_ADDITIVE, is one matrix for all heads, or one for each query head.  A
- * kind prepares queries, and cosine and distance also keys, in memory of the size of these tensors, once for each call; additive
- * does so tile by tile, in memory that does not grow.
+ * score_matrix, of ATTN_SCORE_GENERAL, ATTN_SCORE_METRIC and ATTN_SCORE_ADDITIVE, is w above.  A kind prepares queries, and cosine
+ * and distance also keys, in memory of the size of these tensors, once for each call; additive does so tile by tile, in memory that
+ * does not grow.
  *
  * Additive: q and k are what the projections made of the caller's queries and keys, which may differ in their channels, and dim_qk
- * is the hidden size.  w is one row, the weights; with w_bias a second one has the biases b.  Their gradient is laid out alike.
+ * is the hidden size.  w is one row, the weights; with additive_bias a second one has the biases b.  Their gradient is laid out
+ * alike.
  */
 typedef struct attn_score {
     attn_score_kind kind;
@@ -111,41 +121,37 @@ typedef struct attn_score {
     double softcap;     /* > 0; the default 0 means none */
     int64_t dim_k;      /* general: channels of a key; 0: dim_qk, which is those of a query.  0 for all other kinds */
     int64_t dim_metric; /* metric: rows of w; 0: dim_qk.  0 for all other kinds */
-    int w_heads;        /* 1: each query head has a w of its own */
-    attn_layout w; /* [1, heads_q or 1, dim_qk, dim_k], [1, heads_q or 1, dim_metric, dim_qk] or, additive, [1, heads_q or 1, 1 or
-                      2, dim_qk], of any float type, any strides */
-    int w_bias;    /* additive: 1: w has a second row, the biases */
+    int additive_bias;  /* additive: 1: score_matrix has a second row, the biases */
     attn_normaliser normaliser;
-    double shift;        /* of the sigmoid; one that is learned is an attn_bias.additive that broadcasts */
-    int64_t reserved[4]; /* must be 0, here and in every group */
+    double shift; /* of the sigmoid; one that is learned is a bias that broadcasts */
+    int64_t reserved[8];
 } attn_score;
 
 /* Where query i stands among the keys: its absolute position is p_i = i + offset_b. */
 typedef enum attn_align {
-    ATTN_ALIGN_TOP_LEFT = 0,     /* offset_b = 0: the first query stands at the first key */
-    ATTN_ALIGN_BOTTOM_RIGHT = 1, /* offset_b = lengths_kv[b] - lengths_q[b]: the last query stands at the last key */
-    ATTN_ALIGN_OFFSET = 2        /* offset_b = attn_args.offset[b]; negative is legal */
+    ATTN_ALIGN_TOP_LEFT = 0,    /* offset_b = 0, or the tensor offset_q: the first query stands at the first key */
+    ATTN_ALIGN_BOTTOM_RIGHT = 1 /* offset_b = lengths_kv[b] - lengths_q[b]: the last query stands at the last key */
 } attn_align;
 
 /* What a query that sees no key gets. */
 typedef enum attn_empty {
-    ATTN_EMPTY_ZERO = 0,   /* O = 0, weights 0 */
+    ATTN_EMPTY_ZERO = 0,   /* o = 0, weights 0 */
     ATTN_EMPTY_UNIFORM = 1 /* the mean of all len_kv values, weights 1/len_kv, as a mask of finite -1e9 gives in Keras and JAX */
 } attn_empty;
 
 /*
  * Which keys a query sees.  Key j is visible to query i of batch entry b iff all of these hold:
  *
- *      j < lengths_kv[b]  and  i < lengths_q[b]             where lengths are in use
- *      j <= p_i                                              if causal
- *      p_i - window_left <= j <= p_i + window_right          if window; a bound of -1 is no bound    } or j < global_kv
- *      (p_i - j) mod dilation = 0                            if dilation > 1                         } or 0 <= p_i < global_q
- *      floor(j / chunk) = floor(p_i / chunk)                 if chunk > 0
- *      ranges[b,h,i,0] <= j < ranges[b,h,i,1]                if ranges
- *      mask[b,h,i,j] != 0                                    if boolean
- *      blocks[b,h,floor(i/block_q),floor(j/block_kv)] != 0   if block
- *      floor(j/block_kv) is in list floor(i/block_q)         if block_lists
- *      bias[b,h,i,j] != -infinity                            if attn_bias.additive
+ *      j < lengths_kv[b]  and  i < lengths_q[b]                    where they are there
+ *      j <= p_i                                                    if causal
+ *      p_i - window_left <= j <= p_i + window_right                if window; a bound of -1 is no bound    } or j < global_kv
+ *      (p_i - j) mod dilation = 0                                  if dilation > 1                         } or 0 <= p_i < global_q
+ *      floor(j / chunk) = floor(p_i / chunk)                       if chunk > 0
+ *      ranges[b,h,i,0] <= j < ranges[b,h,i,1]                      where it is there
+ *      mask[b,h,i,j] != 0                                          where it is there
+ *      block_mask[b,h,floor(i/block_q),floor(j/block_kv)] != 0     where it is there
+ *      floor(j/block_kv) is in list floor(i/block_q)               where block_starts and block_index are there
+ *      bias[b,h,i,j] != -infinity                                  where it is there
  *
  * Global tokens are the first of a sequence: all queries see global_kv keys whatever window and dilation say, and global_q queries
  * see all keys (Beltagy et al. 2020, "Longformer").  The other rules bind them too.  What no query of a tile sees costs nothing,
@@ -153,179 +159,47 @@ typedef enum attn_empty {
  * sets these fields by the names that masks go by.
  *
  * What a query does not see is not read into its result: NaN or Inf there reaches nothing.
- * A query that sees no key gets O = 0, weights 0 and lse = -infinity (the sink, where there is one), unless `empty` says otherwise.
- *
- * packed: sequences of different lengths lie one behind the other.  q and o have shape [heads_q, total queries, dim] (strides
- * of h, token and channel; that of b is not used), lse likewise, k and v [heads_kv, total keys, dim]; batch entry b owns the tokens
- * cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1 and cu_seqlens_kv[b] .. cu_seqlens_kv[b+1]-1.  len_q and len_kv are the longest of them,
- * and lengths follow from the differences.  Masks, bias and weights keep their axis b.
+ * A query that sees no key gets o = 0, weights 0 and lse = -infinity (the sink, where there is one), unless `empty` says otherwise.
  */
 typedef struct attn_mask {
     int causal;
     attn_align align;
     int window; /* 1: window_left and window_right hold */
+    attn_empty empty;
     int64_t window_left;
     int64_t window_right;
-    int lengths_q; /* 1: attn_args.lengths_q has the number of real queries of each batch entry */
-    int lengths_kv;
-    int64_t chunk;          /* keys of the same chunk only; 0: no chunks */
-    int packed;             /* 1: attn_args.cu_seqlens_q and cu_seqlens_kv hold; not with lengths_q, lengths_kv */
-    attn_dtype index_dtype; /* of lengths, cu_seqlens and offset: ATTN_I32 or ATTN_I64 (default) */
-    int boolean;            /* 1: attn_args.mask is read; 1 = keep */
-    attn_layout mask;       /* [batch, heads_q, len_q, len_kv] of ATTN_BOOL, any strides; 0 broadcasts */
-    int block;              /* 1: attn_args.blocks is read; 1 = keep */
-    int64_t block_q;        /* queries and keys that one entry of `blocks` speaks for */
-    int64_t block_kv;
-    attn_layout blocks; /* [batch, heads_q, ceil(len_q/block_q), ceil(len_kv/block_kv)] of ATTN_BOOL, any strides */
-    attn_empty empty;
+    int64_t chunk;    /* keys of the same chunk only; 0: no chunks */
     int64_t dilation; /* 0 or 1: every key */
     int64_t global_q;
     int64_t global_kv;
-    int ranges;                /* 1: attn_args.ranges is read */
-    attn_layout ranges_layout; /* [batch, heads_q, len_q, 2] of ATTN_I64 (default) or ATTN_I32, any strides; 0 broadcasts */
-    int block_lists; /* 1: the block mask as lists (compressed rows): attn_args.block_rows and block_columns; not with block */
-    int64_t block_entries; /* how many numbers block_columns has */
-    int64_t reserved[4];
+    int64_t block_q; /* queries and keys that one entry of a block mask speaks for */
+    int64_t block_kv;
+    int64_t block_entries; /* how many numbers block_index has */
+    int64_t reserved[8];
 } attn_mask;
 
-/* ALiBi (Press et al. 2022): s_ij -= slope * |p_i - j|. */
-typedef enum attn_alibi {
-    ATTN_ALIBI_NONE = 0,
-    ATTN_ALIBI_HEAD = 1,      /* attn_args.slopes is [heads_q] */
-    ATTN_ALIBI_BATCH_HEAD = 2 /* attn_args.slopes is [batch, heads_q] */
-} attn_alibi;
-
-/* What is added to the scores.  An additive bias: s_ij += bias[b,h,i,j], in the compute type; -infinity drops the key, any finite
- * value is a number.  Slopes and sinks are dense arrays of the compute type. */
-typedef struct attn_bias {
-    int additive;     /* 1: attn_args.bias is read */
-    attn_layout bias; /* [batch, heads_q, len_q, len_kv] of f32, f64, f16 or bf16, any strides; 0 broadcasts */
-    attn_alibi alibi;
-    int sink; /* 1: attn_args.sink [heads_q] joins each denominator, with no key behind it (gpt-oss; "softmax off by one" is sink 0)
-               */
-    int64_t reserved[4];
-} attn_bias;
-
 /*
- * Dropout of weights after the softmax: O_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
- * attn_args.dropout_seed and counter = (attn_args.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p * 2^32: the mask
- * depends on these numbers alone, so backward draws the same one, on any number of threads.  Or the caller has drawn: with `given`,
- * keep_ij = attn_args.dropout_given[b,h,i,j] != 0, and p only scales.  lse and weights are those before dropout;
- * attn_want.after_dropout gives weights after it.
+ * Dropout of weights after the softmax: o_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
+ * attn_call.dropout_seed and counter = (attn_call.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p * 2^32: the mask
+ * depends on these numbers alone, so backward draws the same one, on any number of threads.  Or the caller has drawn: where
+ * dropout_given is there, keep_ij = dropout_given[b,h,i,j] != 0, and p only scales.  lse and weights are those before dropout;
+ * attn_outputs.after_dropout gives weights after it.
  */
 typedef struct attn_dropout {
-    double probability;       /* p, 0 <= p <= 1; p = 1 gives O = 0 */
-    int given;                /* 1: attn_args.dropout_given is read, and nothing is drawn */
-    attn_layout given_layout; /* [batch, heads_q, len_q, len_kv] of ATTN_BOOL, any strides; 0 broadcasts */
+    double probability; /* p, 0 <= p <= 1; p = 1 gives o = 0 */
     int64_t reserved[4];
 } attn_dropout;
 
 /*
- * Keys and values in pages, as inference engines keep them: k is [pages, heads_kv, page_size, dim_qk] and v
- * [pages, heads_kv, page_size, dim_v] (strides of page, head, token, channel), and key j of batch entry b is token j % page_size of
- * page attn_args.page_table[b*table_stride + j / page_size].  Entries past a sequence's length are not read.  ATTN_FORWARD only.
+ * Keys and values in pages, as inference engines keep them: where page_table is there, k is [pages, heads_kv, page_size, dim_qk]
+ * and v [pages, heads_kv, page_size, dim_v] (strides of page, head, token, channel), and key j of batch entry b is token j %
+ * page_size of page page_table[b, j / page_size].  Entries past a sequence's length are not read.  ATTN_FORWARD only.
  */
 typedef struct attn_paging {
-    int paged;            /* 1: attn_args.page_table is read, of attn_mask.index_dtype */
-    int64_t page_size;    /* tokens of a page */
-    int64_t pages;        /* in k and v */
-    int64_t table_stride; /* entries of the table for each batch entry; 0: ceil(len_kv / page_size) */
+    int64_t page_size; /* tokens of a page */
+    int64_t pages;     /* in k and v */
     int64_t reserved[4];
 } attn_paging;
-
-/*
- * Keys and values as whole numbers: where k.dtype (v.dtype) is ATTN_I8, attn_args.k_scale (v_scale) has a number for each token and
- * head, and the key is k[b,g,j,c] = k_scale[b,g,j] * stored[b,g,j,c].  That is what it is, exactly: the error is that of f32 keys.
- * attn/cache.h quantises so while it appends.  ATTN_FORWARD only, and q is not f64.
- */
-typedef struct attn_quantised {
-    attn_layout k_scale; /* [batch, heads_kv, len_kv, 1], in pages [pages, heads_kv, page_size, 1], of f32; any strides, */
-    attn_layout v_scale; /* 0 broadcasts */
-    int64_t reserved[4];
-} attn_quantised;
-
-/* Outputs of ATTN_BACKWARD beside dQ, dK and dV, and its inputs beside dO. */
-typedef struct attn_gradients {
-    int lse;    /* 1: attn_args.grad_lse is read, laid out like lse: the gradient that arrives through lse */
-    int bias;   /* 1: attn_args.grad_bias is written, reduced over the axes that bias broadcasts */
-    int slopes; /* 1: attn_args.grad_slopes is written; also sink, scale (for each head): dense, of the compute type */
-    int sink;
-    int scale;
-    attn_layout grad_o;    /* the shape of o */
-    attn_layout grad_q;    /* the shape of q */
-    attn_layout grad_k;    /* the shape of k */
-    attn_layout grad_v;    /* the shape of v */
-    attn_layout grad_bias; /* the shape of bias: 1 on the axes that bias broadcasts (stride 0); the type of bias by default */
-    int w;                 /* 1: attn_args.grad_w is written, summed over batch and, where heads share w, over heads */
-    attn_layout grad_w;    /* the shape of w; the type of w by default */
-    int bias_table;        /* 1: attn_args.grad_bias_table is written, summed over the batch and the heads that share a table */
-    attn_layout grad_bias_table; /* the shape of bias_table; the type of bias_table by default */
-    int relative; /* 1: attn_args.grad_relative_keys, _values, _u and _v are written, as far as the problem has them */
-    attn_layout grad_relative_keys; /* the shapes of these; their types by default */
-    attn_layout grad_relative_values;
-    int64_t reserved[4];
-} attn_gradients;
-
-/*
- * ATTN_JVP: how O and lse change as q, k, v and bias move along tangents (dots).  Inputs beside these are o and lse, as forward
- * left them, so any number of tangents follow one forward.  Equals, with x_ij = scale * q_i.k_j before the softcap f (or f(x) = x),
- * and keep_ij the factor of dropout (0 or 1/(1-p); else 1),
- *
- *      s'_ij      = f'(x_ij) * scale * (q'_i.k_j + q_i.k'_j) + bias'_ij
- *      tan_lse_i  = sum_j weights_ij s'_ij
- *      tan_o_i    = sum_j keep_ij weights_ij ((s'_ij - tan_lse_i) v_j + v'_j)
- *
- * in one walk over the keys, in memory that grows with n.  A row without keys has tangent 0; an ATTN_EMPTY_UNIFORM one the mean of
- * v'. Masks hold, and dropout draws the same weights, as in forward.  What is not given counts as 0.
- */
-typedef struct attn_tangents {
-    int q; /* 1: attn_args.tan_q is read; likewise k, v and bias */
-    int k;
-    int v;
-    int bias;
-    int lse;              /* 1: attn_args.tan_lse is written, laid out like lse */
-    attn_layout tan_q;    /* the shape of q */
-    attn_layout tan_k;    /* the shape of k */
-    attn_layout tan_v;    /* the shape of v */
-    attn_layout tan_bias; /* the shape of bias, any strides, 0 broadcasts; the type of bias by default */
-    attn_layout tan_o;    /* the shape of o */
-    int64_t reserved[4];
-} attn_tangents;
-
-/*
- * ATTN_DOUBLE_BACKWARD: the gradient of what ATTN_BACKWARD computes.  What flows back into grad_q, grad_k, grad_v and grad_bias
- * comes as attn_args.tan_q, tan_k, tan_v and tan_bias, with the flags and layouts of attn_tangents (not given: 0), since the number
- * that is differentiated,
- *
- *      <grad_q, tan_q> + <grad_k, tan_k> + <grad_v, tan_v> + <grad_bias, tan_bias> = <grad_o, tan_o> + <grad_lse, tan_lse>,
- *
- * is also the inner product of forward mode: so this is its Hessian-vector product too.  Inputs beside these are those of
- * ATTN_BACKWARD: q, k, v, o, lse, grad_o, and grad_lse with gradients.lse.  With s', x, f and keep as in attn_tangents, and x' what
- * f' multiplies in s',
- *
- *      ds_ij  = weights_ij (keep_ij grad_o_i.v_j - grad_o_i.o_i + grad_lse_i)
- *      r_ij   = (s'_ij - tan_lse_i) ds_ij + weights_ij (keep_ij grad_o_i.v'_j - grad_o_i.tan_o_i)
- *      dx_ij  = r_ij f'(x_ij) + ds_ij f''(x_ij) x'_ij
- *
- *      second_grad_o    = tan_o                                             second_grad_lse = tan_lse
- *      second_q_i       = sum_j scale (dx_ij k_j + ds_ij f'(x_ij) k'_j)
- *      second_k_j       = sum_i scale (dx_ij q_i + ds_ij f'(x_ij) q'_i)     over the query heads of the group
- *      second_v_j       = sum_i keep_ij weights_ij (s'_ij - tan_lse_i) grad_o_i
- *      second_bias      = r, reduced over the axes that bias broadcasts
- *
- * in two walks over the keys, in memory that grows with n; with the same bits for any number of threads.  Nothing flows back into
- * the gradients of slopes, sinks and scale.
- */
-typedef struct attn_second {
-    int bias;                  /* 1: attn_args.second_bias is written */
-    int grad_lse;              /* 1: attn_args.second_grad_lse is written, laid out like lse */
-    attn_layout second_grad_o; /* the shape of o */
-    attn_layout second_q;      /* the shape of q */
-    attn_layout second_k;      /* the shape of k */
-    attn_layout second_v;      /* the shape of v */
-    attn_layout second_bias;   /* as attn_gradients.grad_bias */
-    int64_t reserved[4];
-} attn_second;
 
 /*
  * How far a score has come, each stage with what the ones before it did.  The numbers are those of qk_matmul_output_mode of ONNX's
@@ -346,7 +220,8 @@ typedef enum attn_columns {
 } attn_columns;
 
 /*
- * Outputs of ATTN_FORWARD beside O.  With s_j and weights_j as attn_forward has them, over the keys j that query i sees:
+ * Choices about outputs of ATTN_FORWARD beside o.  With s_j and weights_j as attn_compute has them, over the keys j that query i
+ * sees:
  *
  *      row_max[b,h,i]         = max_j s_j                            -infinity where it sees none
  *      entropy[b,h,i]         = -sum_j weights_j log(weights_j)      in nats; 0 where it sees none
@@ -356,73 +231,86 @@ typedef enum attn_columns {
  *      column_sum[b,h,j]      = sum_i weights_ij                     what key j receives from the last `column_queries` queries
  *
  * All of these are before dropout.  A sink takes its part of the weight and is no key: the weights are as they are, and need not
- * sum to 1.  A row that sees no key but weighs all alike (ATTN_EMPTY_UNIFORM) counts with these weights, and has row_max -infinity.
+ * sum to 1.  A row that sees no key but averages all (ATTN_EMPTY_UNIFORM) counts with these weights, and has row_max -infinity.
  * A row with NaN in its weights has NaN in row_max, entropy, effective_keys and topk_weight, and index -1.
  *
  * They need no memory of size len_q * len_kv and take one product more; column sums take another.  Only weights, scores and
- * dropout_keep have that size, and lie in the caller's memory; `rows` hands out the same numbers by row ranges (attn_visit_rows),
- * from a buffer of a few rows for each thread.  Packed: row_max, entropy, effective_keys and topk lie like lse, and column_sum like
- * k.
+ * dropout_keep have that size, and lie in the caller's memory; attn_call.visit_rows gets the same numbers by row ranges, from a
+ * buffer of a few rows for each thread.
  */
-typedef struct attn_want {
-    int lse;           /* 1: attn_args.lse is written */
-    int weights;       /* 1: attn_args.weights is written */
-    int after_dropout; /* 1: weights, and scores and rows of ATTN_STAGE_WEIGHTS, are those after dropout: times keep_ij / (1-p) */
-    int scores;        /* 1: attn_args.scores is written, of scores_stage */
-    int rows;          /* 1: attn_args.visit_rows is called with every row, of rows_stage */
-    int dropout_keep;  /* 1: attn_args.dropout_keep is written: keep_ij of attn_dropout, 1 or 0, for every pair, seen or not */
-    int row_max;       /* 1: attn_args.row_max is written, and so on */
-    int entropy;
-    int effective_keys;
-    int column_sum;
-    attn_stage scores_stage;
-    attn_stage rows_stage;
+typedef struct attn_outputs {
+    int after_dropout; /* 1: weights, and scores and rows of ATTN_STAGE_WEIGHTS, are those after dropout: times keep_ij/(1-p) */
+    attn_stage scores_stage; /* of the tensor scores */
+    attn_stage rows_stage;   /* of attn_call.visit_rows */
     attn_columns column_heads;
-    int64_t column_queries;            /* how many of each sequence's last queries; 0: all */
-    int64_t topk;                      /* keys for each query; 0: attn_args.topk_index and topk_weight are not written */
-    attn_layout lse_layout;            /* [batch, heads_q, len_q, 1]; f32, or f64 where the compute type is f64 */
-    attn_layout weights_layout;        /* [batch, heads_q, len_q, len_kv], last axis contiguous */
-    attn_layout scores_layout;         /* the same */
-    attn_layout dropout_keep_layout;   /* the same, of ATTN_BOOL or ATTN_U8 */
-    attn_layout row_max_layout;        /* [batch, heads_q, len_q, 1] of the compute type */
-    attn_layout entropy_layout;        /* the same */
-    attn_layout effective_keys_layout; /* the same */
-    attn_layout column_sum_layout;     /* [batch, as many heads as sums, len_kv, 1] of the compute type */
-    attn_layout topk_index_layout;     /* [batch, heads_q, len_q, topk], last axis contiguous; ATTN_I64 (default) or ATTN_I32 */
-    attn_layout topk_weight_layout;    /* [batch, heads_q, len_q, topk], last axis contiguous; of the compute type */
-    int64_t reserved[4];
-} attn_want;
+    int64_t column_queries; /* how many of each sequence's last queries; 0: all */
+    int64_t topk;           /* keys for each query; with topk_index or topk_weight */
+    int64_t reserved[8];
+} attn_outputs;
 
 /*
  * One attention, without its data.
  *
- * Storage types of q, k, v and o are f32, f16 and bf16 in any mixture (k and v also i8: see attn_quantised), computed in f32 and
- * rounded once on store; or all four are f64, computed in f64.
+ * ATTN_JVP: how o and lse change as q, k, v and bias move along tangents (dots).  Inputs beside these are o and lse, as forward
+ * left them, so any number of tangents follow one forward.  Equals, with x_ij = scale * q_i.k_j before the softcap f (or f(x) = x),
+ * and keep_ij the factor of dropout (0 or 1/(1-p); else 1),
+ *
+ *      s'_ij      = f'(x_ij) * scale * (q'_i.k_j + q_i.k'_j) + bias'_ij
+ *      tan_lse_i  = sum_j weights_ij s'_ij
+ *      tan_o_i    = sum_j keep_ij weights_ij ((s'_ij - tan_lse_i) v_j + v'_j)
+ *
+ * in one walk over the keys, in memory that grows with n.  A row without keys has tangent 0; an ATTN_EMPTY_UNIFORM one the mean of
+ * v'.  Masks hold, and dropout draws the same weights, as in forward.  A tangent that is not there counts as 0.
+ *
+ * ATTN_DOUBLE_BACKWARD: the gradient of what ATTN_BACKWARD computes.  What flows back into grad_q, grad_k, grad_v and grad_bias
+ * comes as tan_q, tan_k, tan_v and tan_bias (not there: 0), since the number that is differentiated,
+ *
+ *      <grad_q, tan_q> + <grad_k, tan_k> + <grad_v, tan_v> + <grad_bias, tan_bias> = <grad_o, tan_o> + <grad_lse, tan_lse>,
+ *
+ * is also the inner product of forward mode: so this is its Hessian-vector product too.  With s', x, f and keep as above, and x'
+ * what f' multiplies in s',
+ *
+ *      ds_ij  = weights_ij (keep_ij grad_o_i.v_j - grad_o_i.o_i + grad_lse_i)
+ *      r_ij   = (s'_ij - tan_lse_i) ds_ij + weights_ij (keep_ij grad_o_i.v'_j - grad_o_i.tan_o_i)
+ *      dx_ij  = r_ij f'(x_ij) + ds_ij f''(x_ij) x'_ij
+ *
+ *      second_grad_o    = tan_o                                             second_grad_lse = tan_lse
+ *      second_q_i       = sum_j scale (dx_ij k_j + ds_ij f'(x_ij) k'_j)
+ *      second_k_j       = sum_i scale (dx_ij q_i + ds_ij f'(x_ij) q'_i)     over the query heads of the group
+ *      second_v_j       = sum_i keep_ij weights_ij (s'_ij - tan_lse_i) grad_o_i
+ *      second_bias      = r, reduced over the axes that bias broadcasts
+ *
+ * in two walks over the keys, in memory that grows with n.  Nothing flows back into the gradients of slopes, sinks and scale.
  */
 typedef struct attn_problem {
     size_t struct_size; /* sizeof(attn_problem) */
     attn_op op;
     attn_shape shape;
-    attn_layout q;
-    attn_layout k;
-    attn_layout v;
-    attn_layout o;
     attn_score score;
     attn_mask mask;
-    attn_bias bias;
     attn_dropout dropout;
-    attn_want want;
-    attn_gradients gradients;
-    attn_tangents tangents;
-    attn_second second;
+    attn_outputs outputs;
     attn_paging paging;
-    attn_quantised quantised;
     attn_bias_table bias_table; /* attn/relative.h */
-    attn_modifier modifier;     /* attn/modifier.h */
     attn_relative relative;     /* attn/relative.h */
 } attn_problem;
 
-/* ---- the arguments: what changes from call to call ------------------------------------------------------------- */
+/* ---- what changes from call to call and is no tensor ------------------------------------------------------------ */
+
+/*
+ * Where a part of a larger problem lies in it, so that a call over the part computes exactly what the whole call computes there:
+ * query i, key j, head h and batch entry b of the part are query q + i, key kv + j, head head + h, entry batch + b of the whole
+ * in every rule of attn_mask, in distances and slopes, in dropout's counters and in attn_score_tile.  `heads` is the whole's
+ * heads_q, for those counters.  Tensors are those of the part (a block mask begins with the block that has its first query and
+ * key); lengths too, so ATTN_ALIGN_BOTTOM_RIGHT is refused beside an origin, and offset_q takes its place.
+ */
+typedef struct attn_origin {
+    int64_t batch;
+    int64_t head;
+    int64_t heads; /* 0: attn_shape.heads_q, where head is 0 */
+    int64_t q, kv;
+    int64_t reserved[3];
+} attn_origin;
 
 /* Queries first .. first+count-1 of one head, each with len_kv numbers: query first+i and key j at values[i*stride + j]. */
 typedef struct attn_rows {
@@ -439,87 +327,112 @@ typedef struct attn_rows {
  */
 typedef void attn_visit_rows(void *context, const attn_rows *rows);
 
-/*
- * Pointers to the first element (b = h = token = channel = 0) of each tensor.  A pointer that the problem does not use is
- * ignored; one that it uses must not be NULL unless its tensor has no elements.  Each need only be aligned to its element.
- * Index arrays have `batch` elements of attn_mask.index_dtype; lengths lie within 0 and the tensor's length.
- */
-typedef struct attn_args {
-    size_t struct_size; /* sizeof(attn_args) */
-    const void *q;
-    const void *k;
-    const void *v;
-    void *o;
-    void *lse;
-    void *weights;
-    const void *mask;
-    const void *bias;
-    const void *lengths_q;
-    const void *lengths_kv;
-    const void *offset;
-    const void *cu_seqlens_q; /* batch + 1 numbers, the first one 0, never falling */
-    const void *cu_seqlens_kv;
-    const void *blocks;
-    const void *scale; /* [heads_q] */
-    const void *slopes;
-    const void *sink;
+/* As with tensors: a function or an origin that is there is used, and a plan that was made with one is executed with one. */
+typedef struct attn_call {
+    size_t struct_size; /* sizeof(attn_call) */
     uint64_t dropout_seed;
     uint32_t dropout_offset;
-    const void *dropout_given;
-    const void *grad_o; /* ATTN_BACKWARD: o and lse are inputs too, as forward left them */
-    const void *grad_lse;
-    void *grad_q;
-    void *grad_k;
-    void *grad_v;
-    void *grad_bias;
-    void *grad_slopes; /* the shape of slopes */
-    void *grad_sink;
-    void *grad_scale;  /* [heads_q]: of the scale of each head, whatever scale_kind */
-    const void *tan_q; /* ATTN_JVP: o and lse are inputs too, as forward left them */
-    const void *tan_k;
-    const void *tan_v;
-    const void *tan_bias;
-    void *tan_o;
-    void *tan_lse;
-    void *second_grad_o; /* ATTN_DOUBLE_BACKWARD: grad_o, and the tangents as given, are inputs too */
-    void *second_grad_lse;
-    void *second_q;
-    void *second_k;
-    void *second_v;
-    void *second_bias;
-    const void *page_table;
-    void *scores; /* of attn_want, from here on */
-    void *dropout_keep;
-    void *row_max;
-    void *entropy;
-    void *effective_keys;
-    void *column_sum;
-    void *topk_index;
-    void *topk_weight;
+    uint32_t reserved;         /* must be 0 */
+    const attn_origin *origin; /* NULL: the call is the whole problem */
     attn_visit_rows *visit_rows;
     void *visit_context;
-    const void *ranges;        /* the first key that a query may see, and the one behind the last; any numbers */
-    const void *block_rows;    /* ceil(len_q/block_q) + 1 numbers of attn_mask.index_dtype, from 0 to block_entries, never falling:
-                                  where    each list starts, the same for all heads and batch entries */
-    const void *block_columns; /* the lists: numbers of blocks of keys, rising within a list */
-    const void *w;             /* of attn_score */
-    void *grad_w;
-    const void *k_scale; /* of attn_quantised */
-    const void *v_scale;
-    const void *bias_table; /* of attn_bias_table */
-    void *grad_bias_table;
-    attn_modify_tile *modify_scores; /* of attn_modifier */
-    attn_modify_tile *modify_slopes;
+    attn_modify_tile *modify_scores; /* attn/modifier.h */
+    attn_modify_tile *modify_slopes; /* ATTN_BACKWARD and ATTN_JVP, with modify_scores */
     void *modify_context;
-    const void *relative_keys; /* of attn_relative */
-    const void *relative_values;
-    const void *relative_u;
-    const void *relative_v;
-    void *grad_relative_keys;
-    void *grad_relative_values;
-    void *grad_relative_u;
-    void *grad_relative_v;
-} attn_args;
+} attn_call;
+
+/* ---- the tensors ------------------------------------------------------------------------------------------------ */
+
+/*
+ * One slot a tensor; its shape stands beside it, in the sizes of attn_shape: B batch, Hq heads_q, Hkv heads_kv, Sq len_q, Skv
+ * len_kv, D dim_qk, Dk attn_score.dim_k or D, Dv dim_v.  Shapes with fewer than four axes fill them as the four in brackets say.
+ *
+ * Types: q is f32, f64, f16 or bf16; k, v and o are f32, f16 and bf16 in any mixture, or f64 where q is, and by default q's.  k and
+ * v may be i8 (ATTN_FORWARD): a key is then k_scale[b,g,j] * stored[b,g,j,c], exactly, and the error that of f32 keys.  The
+ * compute type is f64 where q is f64, else f32; every result is rounded once, on store.  lse, row_max, entropy, effective_keys,
+ * column_sum, topk_weight, scale, alibi_slopes, sink, relative_u and relative_v are of the compute type.  bias and tables are of
+ * any float type, by default the compute type; masks are bool or u8, 1 = keep; index arrays are i64 or i32.
+ *
+ * Strides: of q, k, v, o, their derivatives, weights, scores and topk the last must be 1; arrays marked dense are dense.
+ * alibi_slopes, by default, are those of all batch entries, and score_matrix that of all heads: these two broadcast on that axis
+ * unless their strides say otherwise.  A bias table or relative table that all heads share has stride[1] = 0 beside others that
+ * are not.  The gradient of a tensor that broadcasts is summed over that axis and has size 1 there.
+ *
+ * Packed sequences: where cu_seqlens_q and cu_seqlens_kv are there, sequences of different lengths lie one after the other.  q, o
+ * and lse are [1, Hq, total queries, ...], k and v [1, Hkv, total keys, ...], dense meaning [token, head, channel] (the stride of b
+ * is not used); batch entry b owns the tokens cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1 and cu_seqlens_kv[b] .. cu_seqlens_kv[b+1]-1.
+ * len_q and len_kv are the longest of them.  Tensors with both Sq and Skv keep their axis b.  column_sum lies like k, the
+ * other outputs by query like lse.
+ *
+ * attn_tensor_describe has this table for programs.
+ */
+typedef struct attn_tensors {
+    size_t struct_size;    /* sizeof(attn_tensors) */
+    const attn_call *call; /* NULL, or what else changes from call to call */
+
+    /* What is attended: all three are needed, and o. */
+    attn_input q;        /* [B, Hq, Sq, D] */
+    attn_input k;        /* [B, Hkv, Skv, Dk], or in pages */
+    attn_input v;        /* [B, Hkv, Skv, Dv], or in pages */
+    attn_output o;       /* [B, Hq, Sq, Dv]: written by ATTN_FORWARD, read by the others (attn_saved) */
+    attn_output lse;     /* [B, Hq, Sq, 1]: likewise */
+    attn_output weights; /* [B, Hq, Sq, Skv]: ATTN_FORWARD */
+
+    /* Who sees what (attn_mask), and where sequences begin and end. */
+    attn_input mask;          /* [B, Hq, Sq, Skv] */
+    attn_input bias;          /* [B, Hq, Sq, Skv]: added to the scores; -infinity drops the key, any finite value is a number */
+    attn_input lengths_q;     /* [B] [B,1,1,1], dense: real queries of each batch entry, 0 .. Sq; rows past them are 0 */
+    attn_input lengths_kv;    /* [B], dense: 0 .. Skv; keys past them are not read */
+    attn_input cu_seqlens_q;  /* [B + 1], dense: the first 0, never falling; with cu_seqlens_kv, without lengths */
+    attn_input cu_seqlens_kv; /* [B + 1], dense */
+    attn_input offset_q;      /* [B], dense: where query 0 of each batch entry stands among the keys; negative is legal */
+    attn_input ranges;        /* [B, Hq, Sq, 2]: the first key that a query may see, and the one after the last; any numbers */
+    attn_input block_mask;    /* [B, Hq, ceil(Sq/block_q), ceil(Skv/block_kv)] */
+    attn_input block_starts;  /* [ceil(Sq/block_q) + 1], dense: from 0, where each list starts, for all heads and entries alike */
+    attn_input block_index;   /* [block_entries], dense: the lists: blocks of keys, rising within a list */
+    attn_input page_table;    /* [B, ceil(Skv/page_size)] [B,1,1,..], last axis contiguous: attn_paging */
+
+    /* What else scores are made of. */
+    attn_input k_scale;         /* [B, Hkv, Skv, 1], or in pages, of f32: where k is i8 */
+    attn_input v_scale;         /* [B, Hkv, Skv, 1], the same */
+    attn_input scale;           /* [Hq] [1,Hq,1,1], dense: one scale for each head */
+    attn_input score_matrix;    /* [1, Hq, D, Dk], [1, Hq, dim_metric, D], additive [1, Hq, 1 or 2, D] */
+    attn_input alibi_slopes;    /* [B, Hq] [B,Hq,1,1]: s_ij -= slope * |p_i - j| (Press et al. 2022) */
+    attn_input sink;            /* [Hq], dense: joins each denominator, with no key (gpt-oss; 0 is "softmax off by one") */
+    attn_input bias_table;      /* [1, Hq, buckets, 1]: attn_bias_table */
+    attn_input relative_keys;   /* [1, Hq, rows, D], channels contiguous: attn_relative */
+    attn_input relative_values; /* [1, Hq, rows, Dv], the same */
+    attn_input relative_u;      /* [Hq, D] [1,Hq,1,D], dense; with relative_keys */
+    attn_input relative_v;      /* [Hq, D], dense; with relative_keys */
+    attn_input dropout_given;   /* [B, Hq, Sq, Skv] of bool or u8: attn_dropout */
+
+    /* Outputs of ATTN_FORWARD beside these (attn_outputs). */
+    attn_output scores;         /* [B, Hq, Sq, Skv], of scores_stage */
+    attn_output dropout_keep;   /* [B, Hq, Sq, Skv] of bool or u8: keep_ij of attn_dropout, 1 or 0, for every pair, seen or not */
+    attn_output row_max;        /* [B, Hq, Sq, 1] */
+    attn_output entropy;        /* [B, Hq, Sq, 1] */
+    attn_output effective_keys; /* [B, Hq, Sq, 1] */
+    attn_output column_sum;     /* [B, Hq, Hkv or 1, Skv, 1] */
+    attn_output topk_index;     /* [B, Hq, Sq, topk] of i64 or i32 */
+    attn_output topk_weight;    /* [B, Hq, Sq, topk] */
+
+    /* ATTN_BACKWARD: q, k, v, o, lse and grad_o are needed, and grad_q, grad_k and grad_v.  Gradients have the shapes and, by
+     * default, the types of their tensors. */
+    attn_input grad_o;   /* also ATTN_DOUBLE_BACKWARD */
+    attn_input grad_lse; /* likewise; not there: 0 */
+    attn_output grad_q, grad_k, grad_v;
+    attn_output grad_bias;  /* reduced over the axes that bias broadcasts */
+    attn_output grad_scale; /* [Hq], dense: of the scale of each head, whatever its kind */
+    attn_output grad_score_matrix, grad_alibi_slopes, grad_sink, grad_bias_table;
+    attn_output grad_relative_keys, grad_relative_values, grad_relative_u, grad_relative_v;
+
+    /* ATTN_JVP and ATTN_DOUBLE_BACKWARD: tangents of the shapes of their tensors. */
+    attn_input tan_q, tan_k, tan_v, tan_bias;
+    attn_output tan_o, tan_lse; /* ATTN_JVP; tan_o is needed */
+
+    /* ATTN_DOUBLE_BACKWARD: all but the last two are needed. */
+    attn_output second_grad_o, second_q, second_k, second_v, second_bias, second_grad_lse;
+} attn_tensors;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */
 
@@ -552,17 +465,32 @@ typedef void attn_parallel_for(void *context, int64_t n, void (*body)(void *body
 
 typedef struct attn_options {
     size_t struct_size; /* sizeof(attn_options) */
-    int threads;        /* how many may work at once; 0: what OpenMP would use, or 1 without OpenMP */
-    attn_isa isa;       /* exactly this one, or an error */
+    /* How many may work at once; 0: the environment variable ATTN_THREADS (1 to 1024), else OMP_NUM_THREADS (its first number),
+     * else as many as there are CPUs that the calling thread may run on. */
+    int threads;
+    attn_isa isa; /* exactly this one, or an error */
+    /* 1: in ATTN_FORWARD a query's bits do not depend on how queries are cut into chunks either, so prefill equals decode: every
+     * query is computed in tiles, where few of them take longer.  Refused with relative terms, global tokens, block masks,
+     * dilations and column sums, whose sums depend on which queries share a tile.  Other operations and headers do the same with
+     * and without it. */
+    int invariant;
     attn_allocator allocator;
-    attn_parallel_for *parallel_for; /* NULL: OpenMP where the library was built with it, else the calling thread */
+    /* NULL: the library's own threads, one pool for the process, made when first used.  A thread that cannot be made, or comes
+     * late, is done without, with the same bits; a child made by fork() begins with an empty pool; idle threads sleep
+     * (docs/threads.md). */
+    attn_parallel_for *parallel_for;
     void *parallel_context;
+    /* 0, or the bytes that a workspace may have: what needs more takes less of them and more time, by sums that threads share and
+     * then by fewer threads, or is refused.  No result depends on it. */
+    size_t workspace_limit;
 } attn_options;
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */
 
 /*
- * Softmax attention, forward.  Equals, for every b, h and i,
+ * Any operation, in one call: plans, allocates a workspace, runs and frees.  Hold a plan where a shape repeats.
+ *
+ * ATTN_FORWARD equals, for every b, h and i,
  *
  *      g           = h / (heads_q / heads_kv)
  *      s_j         = scale * sum_c q[b,h,i,c] * k[b,g,j,c] + bias[b,h,i,j]       for every visible j (see attn_mask)
@@ -571,100 +499,138 @@ typedef struct attn_options {
  *      o[b,h,i,:]  = sum_j weights_j * v[b,g,j,:]
  *
  * (Vaswani et al. 2017, equation 1; computed by the online softmax of Milakov and Gimelshein 2018 in tiles, so that nothing
- * of size len_q * len_kv exists unless the weights are asked for.)  Exact but for rounding: docs/numerics.md has the bound.
+ * of size len_q * len_kv exists unless the weights are requested.)  Exact but for rounding: docs/numerics.md has the bound.
  * The result has the same bits for any number of threads, any batch around a row, and any alignment of the pointers.
  *
  *  problem  [in]  what to compute
- *  args     [in]  where its tensors are
+ *  tensors  [in]  its tensors
  *  error    [out] may be NULL
  *
- * Plans, allocates a workspace, runs and frees.  Hold a plan where a shape repeats.
  * Returns ATTN_OK, or, with outputs untouched, what attn_plan_create and attn_execute return.
  */
-ATTN_API attn_status attn_forward(const attn_problem *problem, const attn_args *args, attn_error *error);
+ATTN_API attn_status attn_compute(const attn_problem *problem, const attn_tensors *tensors, attn_error *error);
 
 /* A problem that was checked, with the kernel, the tiles and the memory it will use.  Immutable: any number of threads may
  * execute one plan at the same time, each with a workspace of its own. */
 typedef struct attn_plan attn_plan;
 
 /*
- * Checks `problem`, chooses a kernel and sizes the workspace.  options may be NULL.  Allocates one block, by
- * options->allocator; both structs are copied and need not outlive the call.
+ * Checks a problem and its tensors, chooses a kernel and sizes the workspace.  Of the tensors it looks at presence, types and
+ * strides, never at data: ATTN_LATER stands for a pointer that is not known yet.  Of tensors->call likewise: which functions are
+ * there, and whether there is an origin.  options may be NULL.  Allocates one block, by options->allocator; all structs are
+ * copied and need not outlive the call.
+ *
  * On failure *plan is NULL.  Returns
- *      ATTN_ERR_ARGUMENT     NULL, struct_size too small, unknown enum value, a number out of its range
+ *      ATTN_ERR_ARGUMENT     NULL, struct_size too small, unknown enum value, a number out of its range, a tensor that is missing,
+ *                            of no use, or excluded by another one
  *      ATTN_ERR_SHAPE        negative sizes, heads_q not a multiple of heads_kv, an overflowing product
  *      ATTN_ERR_STRIDE       last axis not contiguous, an output that overlaps itself
  *      ATTN_ERR_UNSUPPORTED  mixed f64 and other storage, an instruction set that this CPU or build lacks
- *      ATTN_ERR_MEMORY       the allocator returned NULL
+ *      ATTN_ERR_MEMORY       the allocator returned NULL; options->workspace_limit is too small (the message says what is needed)
  */
-ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_options *options,
-                                      attn_error *error);
+ATTN_API attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
+                                      const attn_options *options, attn_error *error);
 
-/* Bytes of workspace that attn_execute needs; 0 is possible.  Grows with threads, head sizes and, for some outputs, len_q or
- * len_kv; never with len_q * len_kv. */
+/*
+ * Bytes of workspace that attn_execute needs; 0 is possible.  Grows with threads, head sizes and, for some outputs, len_q or
+ * len_kv; never with len_q * len_kv.  ATTN_BACKWARD and ATTN_DOUBLE_BACKWARD sum in the caller's tensors of k and v where these
+ * have the compute type, rows one after the other, and channels that fill vectors (multiples of 16 always do); else the sums take
+ * at most (dim_qk + dim_v, rounded up to multiples of 16) * len_kv numbers of it, 4 bytes or in f64 8, for each key head.
+ */
 ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
 
 /*
- * Runs a plan.  Allocates nothing.  workspace has workspace_size >= attn_plan_workspace_size(plan) bytes of any alignment, is not
- * shared with a concurrent call, and holds nothing of use afterwards.  Returns, with outputs untouched,
- *      ATTN_ERR_ARGUMENT     NULL where the problem needs a tensor, a length or offset out of its range
- *      ATTN_ERR_STRIDE       a packed output that overlaps itself, now that cu_seqlens says how many tokens there are
+ * Runs a plan.  Allocates nothing.  tensors are there, of the types and with the strides that the plan was made with (all four
+ * strides 0 and the same strides written out are one); workspace has workspace_size >= attn_plan_workspace_size(plan) bytes of any
+ * alignment, is not shared with a concurrent call, and holds nothing of use afterwards.  Returns, with outputs untouched,
+ *      ATTN_ERR_ARGUMENT     a tensor or part of the call that was planned and is not there, or the reverse; ATTN_LATER; another
+ *                            type; a pointer not aligned to its elements; a length, page, list or origin out of its range
+ *      ATTN_ERR_STRIDE       other strides; an output that shares elements with another tensor, or strides too intricate to
+ *                            decide that; a packed output that overlaps itself, by the tokens that cu_seqlens says there are
  *      ATTN_ERR_SHAPE        a packed tensor of more elements than 64-bit addresses hold
  *      ATTN_ERR_MEMORY       workspace too small
  */
-ATTN_API attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size,
+ATTN_API attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
                                   attn_error *error);
 
 /* Frees a plan; NULL is a no-op. */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
 
-/* ---- merging parts --------------------------------------------------------------------------------------------- */
-
-/*
- * Results of the same queries over disjoint sets of keys, to be merged into the result over all of them.  o is the layout of every
- * part's O and of the merged one, [batch, heads, len_q, dim_v] of f32, f64, f16 or bf16; lse likewise, [batch, heads, len_q, 1] of
- * f32, or f64 where o is f64.
- */
-typedef struct attn_merge_problem {
-    size_t struct_size; /* sizeof(attn_merge_problem) */
-    int64_t parts;      /* at least 1 */
-    int64_t batch;
-    int64_t heads;
-    int64_t len_q;
-    int64_t dim_v;
-    attn_layout o;
-    attn_layout lse;
-} attn_merge_problem;
-
-/*
- * For every row, with p over the parts,
- *
- *      lse = log(sum_p exp(lse_p))      o = sum_p exp(lse_p - lse) o_p
- *
- * exact but for rounding (Dao et al. 2023, "Flash-Decoding"; computed in double and rounded once).  A part with lse_p = -infinity
- * weighs nothing, whatever stands in its O; where all are, o = 0 and lse = -infinity.  o_parts and lse_parts have `parts` pointers;
- * lse may be NULL.  o may be one of the parts, since a row is read before it is written. Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
- * ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with outputs untouched.
- */
-ATTN_API attn_status attn_merge(const attn_merge_problem *problem, const void *const *o_parts, const void *const *lse_parts,
-                                void *o, void *lse, attn_error *error);
-
-/*
- * The gradient of attn_merge: from that of o and of lse (NULL: 0),
- *
- *      w_p = exp(lse_p - lse)      grad_o_p = w_p grad_o      grad_lse_p = w_p (grad_o . (o_p - o) + grad_lse)
- *
- * into `parts` buffers each, laid out like o and lse.
- */
-ATTN_API attn_status attn_merge_backward(const attn_merge_problem *problem, const void *const *o_parts,
-                                         const void *const *lse_parts, const void *grad_o, const void *grad_lse,
-                                         void *const *grad_o_parts, void *const *grad_lse_parts, attn_error *error);
+/* ---- converting ----------------------------------------------------------------------------------------------------- */
 
 /* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  Does nothing for other types.  dst
  * may be src where the types are the same size. */
 ATTN_API void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count);
 
-/* ---- asking ---------------------------------------------------------------------------------------------------- */
+/* ---- asking: tensors ------------------------------------------------------------------------------------------- */
+
+/* Which struct of tensors: each family has a problem, tensors of its own, and this one grammar. */
+typedef enum attn_family {
+    ATTN_FAMILY_ATTENTION = 0, /* attn_problem, attn_tensors */
+    ATTN_FAMILY_LINEAR = 1     /* attn_linear_problem, attn_linear_tensors (attn/linear.h) */
+} attn_family;
+
+/* What an operation does with a tensor; ATTN_ROLE_NONE: nothing, and it is an error where it is there. */
+typedef enum attn_role { ATTN_ROLE_NONE = 0, ATTN_ROLE_INPUT = 1, ATTN_ROLE_OUTPUT = 2 } attn_role;
+
+/* Whether it has to be there.  What depends on other choices counts as optional. */
+typedef enum attn_need { ATTN_NEED_NEVER = 0, ATTN_NEED_OPTIONAL = 1, ATTN_NEED_ALWAYS = 2 } attn_need;
+
+/* What an axis of a tensor counts. */
+typedef enum attn_axis {
+    ATTN_AXIS_ONE = 0, /* nothing: size 1 */
+    ATTN_AXIS_BATCH = 1,
+    ATTN_AXIS_HEAD_Q = 2,
+    ATTN_AXIS_HEAD_KV = 3,
+    ATTN_AXIS_QUERY = 4,
+    ATTN_AXIS_KEY = 5,
+    ATTN_AXIS_DIM_QK = 6,
+    ATTN_AXIS_DIM_K = 7,
+    ATTN_AXIS_DIM_V = 8,
+    ATTN_AXIS_BLOCK_Q = 9,
+    ATTN_AXIS_BLOCK_KV = 10,
+    ATTN_AXIS_PAGE = 11,
+    ATTN_AXIS_BUCKET = 12,   /* of a bias table */
+    ATTN_AXIS_DISTANCE = 13, /* rows of relative tables */
+    ATTN_AXIS_TOPK = 14,
+    ATTN_AXIS_FEATURE = 15, /* of linear attention */
+    ATTN_AXIS_LIST = 16     /* of its own length: starts, entries, bounds, rows of a matrix */
+} attn_axis;
+
+enum { ATTN_OPERATIONS = 4 };      /* ATTN_FORWARD to ATTN_DOUBLE_BACKWARD */
+enum { ATTN_MOST_OPERATIONS = 8 }; /* room for those to come */
+
+/* One row of the table of tensors: what holds for every problem of the family. */
+typedef struct attn_tensor_description {
+    size_t struct_size; /* in: sizeof(attn_tensor_description) */
+    const char *name;   /* the slot's: "q", "grad_bias" */
+    size_t offset;      /* of the slot in the family's struct of tensors */
+    attn_role role[ATTN_MOST_OPERATIONS];
+    attn_need need[ATTN_MOST_OPERATIONS];
+    attn_axis axes[4];
+    unsigned types;  /* sum of 1 << attn_dtype: those that some problem allows */
+    int gradient_of; /* index of the tensor whose gradient (grad_, second_) or tangent (tan_) this is; -1: of none */
+    int may_alias;   /* index of the input whose memory this output may be; -1: none */
+    int since;       /* the version that has it first, 10000 * MAJOR + 100 * MINOR + PATCH */
+} attn_tensor_description;
+
+/* Describes tensor number `index` (0, 1, ...) of a family.  ATTN_ERR_ARGUMENT past the last one. */
+ATTN_API attn_status attn_tensor_describe(attn_family family, int index, attn_tensor_description *description, attn_error *error);
+
+/* What a plan says of a tensor: enough to allocate it. */
+typedef struct attn_tensor_plan {
+    size_t struct_size; /* in: sizeof(attn_tensor_plan) */
+    attn_role role;     /* ATTN_ROLE_NONE: the plan has none, and what follows is 0 */
+    attn_dtype dtype;
+    int64_t shape[4];
+    int64_t stride[4];
+    int64_t bytes; /* from the lowest to the end of the highest element; packed: of one sequence of the greatest length */
+} attn_tensor_plan;
+
+/* Tensor number `index` of attn_tensor_describe(ATTN_FAMILY_ATTENTION).  ATTN_ERR_ARGUMENT past the last one. */
+ATTN_API attn_status attn_plan_tensor(const attn_plan *plan, int index, attn_tensor_plan *tensor, attn_error *error);
+
+/* ---- asking: plans, CPUs, kernels ------------------------------------------------------------------------------ */
 
 /*
  * What a plan will do.  A tile is tile_q queries times block_kv keys; counts are over the whole problem at its full lengths
@@ -674,8 +640,10 @@ ATTN_API void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, att
 typedef struct attn_plan_description {
     size_t struct_size; /* in: sizeof(attn_plan_description) */
     const char *kernel; /* "attn_fwd_f32_avx2" */
-    const char *why; /* why this kernel: "best of 3 usable on this CPU", "asked for by options.isa", ...; "; decode, since ..." */
-                     /* where keys are read in place for few queries, "; tiles, since ..." where an option keeps few from it */
+    /* Why this kernel: "best of 3 usable on this CPU", "requested by options.isa", ...; and which walk: "; decode, since ...",
+     * "; tiles, since ...", "; options.invariant keeps few queries in tiles", "; query heads in one tile, since ...",
+     * "; each sequence by its length, in 2 walks". */
+    const char *why;
     attn_isa isa;
     attn_dtype compute;
     int threads;

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 typedef enum attn_cost_method {
-    ATTN_COST_TILED = 0,  /* softmax attention in tiles (Dao et al. 2022, "FlashAttention"): what attn_forward does */
+    ATTN_COST_TILED = 0,  /* softmax attention in tiles (Dao et al. 2022, "FlashAttention"): what ATTN_FORWARD does */
     ATTN_COST_MATRIX = 1, /* softmax attention that writes the matrix of scores and reads it again */
     ATTN_COST_LINEAR = 2  /* linear attention through its state (attn/linear.h) */
 } attn_cost_method;
@@ -27,7 +27,7 @@ typedef struct attn_cost_problem {
     int64_t features;      /* linear: of the feature map; 0: dim_qk */
     int64_t rank;          /* channels of a latent cache (multi-head latent attention); 0: there is none */
     int64_t fast_elements; /* tiled: how many numbers fast memory holds, that of one core; 0: all of them */
-    int64_t reserved[4];
+    int64_t reserved[4];   /* must be 0 */
 } attn_cost_problem;
 
 /*

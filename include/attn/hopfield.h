@@ -46,7 +46,7 @@ ATTN_API attn_status attn_hopfield_update_backward(const attn_hopfield *memory, 
 /*
  * Updates every state until no number of it moves by `tolerance` or more, at most `most` times.  iterations [count] (NULL: not
  * wanted) counts updates, the one that moved nothing too.  energies [count][most + 1] (NULL: not wanted) has the energy before each
- * update and after the last; the places behind repeat it.  found is not states.
+ * update and after the last; the places after it repeat it.  found is not states.
  */
 ATTN_API attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, const void *states, int64_t most,
                                             double tolerance, void *found, int64_t *iterations, double *energies,

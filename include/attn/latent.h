@@ -36,7 +36,7 @@ typedef struct attn_latent {
 
 /*
  * Weights as [out, in], dense; the names are those of DeepSeek's models in files.  Read; as gradients they are written, and NULL
- * is not wanted.
+ * is not requested.
  */
 typedef struct attn_latent_weights {
     size_t struct_size; /* sizeof(attn_latent_weights) */
@@ -57,15 +57,16 @@ typedef struct attn_latent_weights {
  *      q_ih  = of x_i, or of norm(x_i query_down^T), by query; its last dim_rotary channels rotated
  *      y     = output(attention(q, k, v))
  *
- * args as in attn_layer_forward: value is not used and must be NULL; packed sequences are read as there.  Memory: keys and values
- * of all heads exist during the call (attn_latent_decode does without).  Returns what attn_layer_forward returns.
+ * tensors as in attn_layer_forward: value is not used and must not be there; packed sequences are read as there.  Memory: keys and
+ * values of all heads exist during the call (attn_latent_decode does without).  Returns what attn_layer_forward returns.
  */
-ATTN_API attn_status attn_latent_forward(const attn_latent *latent, const attn_latent_weights *weights, const attn_layer_args *args,
-                                         attn_error *error);
+ATTN_API attn_status attn_latent_forward(const attn_latent *latent, const attn_latent_weights *weights,
+                                         const attn_layer_tensors *tensors, attn_error *error);
 
 /* All gradients in one call, as attn_layer_backward. */
 ATTN_API attn_status attn_latent_backward(const attn_latent *latent, const attn_latent_weights *weights,
-                                          const attn_layer_args *args, const attn_latent_weights *gradients, attn_error *error);
+                                          const attn_layer_tensors *tensors, const attn_latent_weights *gradients,
+                                          attn_error *error);
 
 /*
  * attn_layer_decode over a cache of latents: heads_kv 1, dim_qk = rank + dim_rotary (c_j, then r_j), dim_v = rank; v is NULL, since
@@ -76,7 +77,7 @@ ATTN_API attn_status attn_latent_backward(const attn_latent *latent, const attn_
  * so this is attention with one key head, whose numbers are the same but for rounding (ibid., appendix C).
  */
 ATTN_API attn_status attn_latent_decode(const attn_latent *latent, const attn_latent_weights *weights, const attn_cache *cache,
-                                        const attn_layer_args *args, attn_error *error);
+                                        const attn_layer_tensors *tensors, attn_error *error);
 
 /* cache_per_token is (rank + dim_rotary) numbers, where multi-head attention keeps 2 heads head_dim.  weights says whether there
  * are norms; NULL: none. */
@@ -89,10 +90,10 @@ ATTN_API attn_status attn_latent_count(const attn_latent *latent, const attn_lat
 ATTN_API attn_status attn_latent_initialise(const attn_latent *latent, const attn_latent_weights *weights, attn_init init,
                                             uint64_t seed, attn_error *error);
 
-/* As attn_layer_load and attn_layer_store, with the names above and ".weight" behind them. */
-ATTN_API attn_status attn_latent_load(const attn_latent *latent, const attn_tensors *tensors, const char *prefix,
+/* As attn_layer_load and attn_layer_store, with the names above and ".weight" after them. */
+ATTN_API attn_status attn_latent_load(const attn_latent *latent, const attn_archive *archive, const char *prefix,
                                       attn_latent_weights *weights, attn_error *error);
-ATTN_API attn_status attn_latent_store(const attn_latent *latent, const attn_latent_weights *weights, attn_tensors *tensors,
+ATTN_API attn_status attn_latent_store(const attn_latent *latent, const attn_latent_weights *weights, attn_archive *archive,
                                        const char *prefix, attn_error *error);
 
 #ifdef __cplusplus

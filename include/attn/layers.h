@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * layers.h - attention layers with weights: multi-head, grouped and single-head attention, self or cross, forward and backward.
- * The library is libattn_layers; it needs a BLAS.  Conventions of attn.h hold: statuses, errors, ownership, threads.
+ * The library is libattn_layers.  Conventions of attn.h hold: statuses, errors, ownership, threads.
  *
  *      attn_layer layer = {.struct_size = sizeof layer, .dim_model = 384, .heads_q = 12};
  *      attn_layer_weights weights = {.struct_size = sizeof weights, .query = {.weight = wq, .bias = bq}, ...};
- *      attn_layer_args args = {.struct_size = sizeof args, .batch = 1, .len_q = 14, .query = {.data = x}, .output = {.data = y}};
- *      attn_layer_forward(&layer, &weights, &args, &error);
+ *      attn_layer_tensors t = {.struct_size = sizeof t, .batch = 1, .len_q = 14, .query = {x}, .output = {y}};
+ *      attn_layer_forward(&layer, &weights, &t, &error);
  */
 #ifndef ATTN_LAYERS_H
 #define ATTN_LAYERS_H
@@ -25,12 +25,12 @@ extern "C" {
 /*
  * One layer, without its weights.  Self-attention with one head is heads_q = 1; grouped-query attention is heads_kv < heads_q.
  *
- * `attention` has the options of the attention in the middle, of the groups score, mask, bias, dropout, want and gradients; op,
- * shape and the layouts of q, k, v, o, lse and their gradients are the layer's, and must be 0 there.  NULL: none.
+ * `attention` has the choices of the attention in the middle, of the groups score, mask, dropout, outputs, bias_table and relative;
+ * op, shape and paging are the layer's, and must be 0 there.  NULL: none.
  *
- * With attention->mask.packed, sequences of different lengths lie one behind the other, without padding: query, key, value, output
- * and their gradients are [total tokens, channels] (stride_batch is not used), attn_layer_args.batch counts the sequences, len_q
- * and len_kv are the longest of them, and args->attention has cu_seqlens_q and cu_seqlens_kv.
+ * Packed: where attn_layer_tensors.attention has cu_seqlens_q and cu_seqlens_kv, sequences of different lengths lie one after the
+ * other, without padding: query, key, value, output and their gradients are [1, 1, total tokens, channels] (the stride of batch is
+ * not used), attn_layer_tensors.batch counts the sequences, and len_q and len_kv are the longest of them.
  */
 typedef struct attn_layer {
     size_t struct_size; /* sizeof(attn_layer) */
@@ -72,11 +72,11 @@ typedef struct attn_projection {
 /*
  * The four projections.  Weights are read; as gradients (attn_layer_backward) they are written, with strides of their own.
  *
- * The extra key stands behind the last one of each entry.  It has no position: it is not rotated, not dropped, and no bias or ALiBi
- * is added to its score.  attn_layer_args.weights_mean has a column more with it, the last; the weights of attn_layer.attention
+ * The extra key stands after the last one of each entry.  It has no position: it is not rotated, not dropped, and no bias or ALiBi
+ * is added to its score.  attn_layer_tensors.weights_mean has a column more with it, the last; attn_tensors.weights
  * have not, and those of the other keys sum to 1 less what it gets.  The lse, row_max, entropy and effective_keys count it (the
- * last two not beside a sink); other outputs of attn_want are not available with it.  (torch's add_zero_attn needs none of this: a
- * key and a value of 0 are a sink of 0, attn_bias.sink.)
+ * last two not beside a sink); other outputs of the attention are not available with it.  (torch's add_zero_attn needs none of
+ * this: a key and a value of 0 are a sink of 0, attn_tensors.sink.)
  */
 typedef struct attn_layer_weights {
     size_t struct_size; /* sizeof(attn_layer_weights) */
@@ -90,64 +90,71 @@ typedef struct attn_layer_weights {
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */
 
-/* Rows of channels: token t of entry b begins at data + b*stride_batch + t*stride_token (elements); both 0: dense. */
-typedef struct attn_sequence {
-    void *data;
-    int64_t stride_batch;
-    int64_t stride_token;
-} attn_sequence;
-
-typedef struct attn_layer_args {
-    size_t struct_size; /* sizeof(attn_layer_args) */
+/*
+ * The sizes and tensors of one call.  Slots are of the layer's dtype; inputs and outputs are [batch, 1, tokens, channels], the last
+ * axis contiguous.  One struct serves both directions: what the other one has a use for, here and in `attention`, is left alone.
+ */
+typedef struct attn_layer_tensors {
+    size_t struct_size;    /* sizeof(attn_layer_tensors) */
+    const attn_call *call; /* of the attention in the middle: seed and offset of dropout, callbacks; may be NULL */
     int64_t batch;
     int64_t len_q;
-    int64_t len_kv;              /* 0 where key is the query */
-    attn_sequence query;         /* [batch, len_q, dim_model], read only */
-    attn_sequence key;           /* [batch, len_kv, dim_key]; data NULL: the query (self-attention) */
-    attn_sequence value;         /* [batch, len_kv, dim_value]; data NULL: the key */
-    attn_sequence output;        /* [batch, len_q, dim_output]: written by forward, not used by backward */
-    void *weights_mean;          /* NULL, or [batch, len_q, len_kv], dense: the weights, averaged over the heads; forward */
-    void *saved;                 /* NULL, or attn_layer_counts.saved_bytes that forward fills and backward reads */
-    const int64_t *positions_q;  /* of the rotation: [batch][len_q], packed: [total tokens]; NULL: 0, 1, 2 ... of each entry */
-    const int64_t *positions_kv; /* [batch][len_kv] */
-    const attn_args *attention;  /* pointers and numbers that the options of attn_layer.attention need; may be NULL */
-    const attn_options *options; /* threads of the attention (0: as always, but one where it is short and the BLAS has threads of
-                                    its own), instruction set, allocator; may be NULL */
+    int64_t len_kv;                /* 0 where key is the query */
+    const attn_tensors *attention; /* tensors of the attention beside those of the layer: bias, mask, lengths_kv, sink, weights,
+                                      lse, grad_bias ...; not q, k, v, o and their gradients, nor grad_o; its own call is NULL.
+                                      May be NULL */
+    const attn_options *options;   /* threads, instruction set and allocator, of the attention and of the projections; may be
+                                      NULL */
+    void *saved;                   /* NULL, or attn_layer_counts.saved_bytes that forward fills and backward reads */
+    int only_cached;               /* attn_layer_decode, 1: nothing is appended */
+    int reserved[7];               /* must be 0 */
 
-    attn_sequence grad_output; /* backward: [batch, len_q, dim_output], read only */
-    attn_sequence grad_query;  /* written, like query; data NULL: not wanted.  Where key is the query, its gradient joins here, */
-    attn_sequence grad_key;    /* and where value is the key, its gradient joins grad_key */
-    attn_sequence grad_value;
+    attn_input query;         /* [batch, 1, len_q, dim_model] */
+    attn_input key;           /* [batch, 1, len_kv, dim_key]; not there: the query (self-attention) */
+    attn_input value;         /* [batch, 1, len_kv, dim_value]; not there: the key */
+    attn_output output;       /* [batch, 1, len_q, dim_output]: written by forward, not used by backward */
+    attn_output weights_mean; /* [batch, 1, len_q, len_kv], dense: the weights, averaged over the heads; forward */
+    attn_input positions_q;  /* of the rotation, dense, of i64: [batch, 1, len_q, 1]; packed: [1, 1, total tokens, 1]; not there: 0,
+                                1, 2 ... of each entry */
+    attn_input positions_kv; /* [batch, 1, len_kv, 1], the same */
+    attn_input lengths_q;    /* attn_layer_decode: [batch], dense, of i64: how many of the len_q tokens are real; not there: all */
 
-    const int64_t *len_of_entry; /* attn_layer_decode: [batch], how many of the len_q tokens are real; NULL: all */
-    int only_cached;             /* attn_layer_decode, 1: nothing is appended */
-} attn_layer_args;
+    attn_input grad_output; /* backward: [batch, 1, len_q, dim_output] */
+    attn_output grad_query; /* like query; not there: not requested.  Where key is the query, its gradient joins here, */
+    attn_output grad_key;   /* and where value is the key, its gradient joins grad_key */
+    attn_output grad_value;
+} attn_layer_tensors;
 
 /*
  * The layer (Vaswani et al. 2017, section 3.2.2).  With x the query, key and value inputs,
  *
  *      q[b,h,i,:] = query(x_q[b,i]), k[b,g,j,:] = key(x_k[b,j]), v[b,g,j,:] = value(x_v[b,j])     rotated where there is a rope
- *      a          = attention(q, k, v)                                                        attn_forward, with its options
+ *      a          = attention(q, k, v)                                                        attn_compute, with its options
  *      y[b,i,:]   = output(a[b,:,i,:])
  *
- * Projections go through the BLAS, whose rounding and threads are its own: with OpenBLAS the bits do not depend on the threads.
+ * Projections are products of attn/product.h.  The bits of outputs and gradients do not depend on the number of threads, and those
+ * of a token not on the entries beside its own, as long as there are more than 4 rows (entries times tokens).
+ *
  * Allocates what it needs for the call with options->allocator (or malloc).  Returns, with outputs untouched,
+ *
  *      ATTN_ERR_ARGUMENT     NULL, struct_size, a dtype other than f32 and f64
- *      ATTN_ERR_SHAPE        sizes that do not fit each other, or are too large for the BLAS's 32 bits
+ *      ATTN_ERR_SHAPE        sizes that do not fit each other, or that are larger than 2^31 - 1
  *      ATTN_ERR_STRIDE       a weight with neither stride_model nor stride_channel 1; rows that overlap
  *      ATTN_ERR_MEMORY
- * and what attn_forward returns.
+ *
+ * and what attn_compute returns.
  */
-ATTN_API attn_status attn_layer_forward(const attn_layer *layer, const attn_layer_weights *weights, const attn_layer_args *args,
-                                        attn_error *error);
+ATTN_API attn_status attn_layer_forward(const attn_layer *layer, const attn_layer_weights *weights,
+                                        const attn_layer_tensors *tensors, attn_error *error);
 
 /*
- * All gradients in one call: of the inputs (args), of the weights and biases (gradients; a NULL pointer is not wanted), and of what
- * attn_layer.attention asks for (bias, slopes, sink, scale: pointers in args->attention).  args->saved is what forward left.
- * Gradients are overwritten, not added to.  A gradient of the lse is taken where attention->gradients.lse says so.
+ * All gradients in one call: of the inputs (tensors), of the weights and biases (gradients; a NULL pointer is not requested), and
+ * of what tensors->attention has a gradient slot for (grad_bias, grad_alibi_slopes, grad_sink, grad_scale).  tensors->saved is what
+ * forward left.
+ * Gradients are overwritten, not added to.  A gradient of the lse is taken where attention->grad_lse is there.
  */
-ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_layer_weights *weights, const attn_layer_args *args,
-                                         const attn_layer_weights *gradients, attn_error *error);
+ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_layer_weights *weights,
+                                         const attn_layer_tensors *tensors, const attn_layer_weights *gradients, attn_error *error);
 
 /*
  * Inference over a cache (attn/cache.h; contiguous or in pages, of any float type that goes with the layer's): the keys and values
@@ -159,17 +166,17 @@ ATTN_API attn_status attn_layer_backward(const attn_layer *layer, const attn_lay
  *
  * so token by token, or in pieces of any size, the outputs are those of attn_layer_forward over the whole, but for rounding.
  *
- *  args   as in attn_layer_forward, with len_kv for the new tokens of the key input.  Where the key is the query, len_of_entry says
+ *  tensors  as in attn_layer_forward, with len_kv for the new tokens of the key input.  Where the key is the query, lengths_q says
  *         how many of the tokens are real.  only_cached = 1: queries attend to the cache as it is, as to a memory that was put
  *         there once (cross-attention); n is then 0 for the queries.  len_q = 0 with a key input appends alone.
  *         weights_mean is [batch, len_q, longest length in the cache afterwards].  saved is not used: there is no backward.
  *  cache  of the layer's heads_kv, head_dim and head_dim_v; its rope must be NULL, the layer's own rotates.
  *
- * Alignment, lengths and paging are filled in and must be 0 in layer->attention.  Returns what attn_layer_forward,
- * attn_cache_append and attn_forward return; on any error the outputs and the cache's lengths are as they were.
+ * Alignment, lengths and paging are filled in and must be 0 in layer->attention and not there in tensors->attention.  Returns what
+ * attn_layer_forward, attn_cache_append and attn_compute return; on any error the outputs and the cache's lengths are as they were.
  */
 ATTN_API attn_status attn_layer_decode(const attn_layer *layer, const attn_layer_weights *weights, const attn_cache *cache,
-                                       const attn_layer_args *args, attn_error *error);
+                                       const attn_layer_tensors *tensors, attn_error *error);
 
 /* ---- counting, starting, converting ---------------------------------------------------------------------------- */
 
@@ -177,7 +184,7 @@ typedef struct attn_layer_counts {
     size_t struct_size;      /* in: sizeof(attn_layer_counts) */
     int64_t parameters;      /* numbers in the weights, and in the biases that `weights` has */
     int64_t cache_per_token; /* bytes of keys and values that decoding keeps for each token of an entry */
-    int64_t saved_bytes;     /* what args->saved must hold for a batch of len_q and len_kv */
+    int64_t saved_bytes;     /* what attn_layer_tensors.saved must hold for a batch of len_q and len_kv */
     double flops;            /* multiplications and additions of forward: projections, and the attention without its masks */
 } attn_layer_counts;
 
@@ -206,19 +213,19 @@ ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, const attn_
                                             const attn_layer_weights *grouped, attn_error *error);
 
 /*
- * Weights out of a file's tensors, borrowed for as long as it lives.  Names, behind `prefix` ("" or such as "layers.3.attn."):
+ * Weights out of a file's tensors, borrowed for as long as it lives.  Names, after `prefix` ("" or such as "layers.3.attn."):
  * torch.nn.MultiheadAttention's in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias; out_proj.weight,
  * out_proj.bias; or NAME.weight and NAME.bias with q_proj, k_proj, v_proj, out_proj or o_proj; or wq wk wv wo, bq bk bv bo.  bias_k
  * and bias_v are the extra key and value.
  * Returns ATTN_ERR_ARGUMENT for a missing name or a NaN, ATTN_ERR_SHAPE (both shapes in the message), ATTN_ERR_UNSUPPORTED for a
  * type other than the layer's; `weights` is then unchanged.
  */
-ATTN_API attn_status attn_layer_load(const attn_layer *layer, const attn_tensors *tensors, const char *prefix,
+ATTN_API attn_status attn_layer_load(const attn_layer *layer, const attn_archive *archive, const char *prefix,
                                      attn_layer_weights *weights, attn_error *error);
 
 /* Copies of the weights, as [out, in], into a container: in_proj_weight where the three inputs have one width, else
- * q_proj_weight ...; out_proj.weight; biases.  (torch.nn.MultiheadAttention's names, behind `prefix`.) */
-ATTN_API attn_status attn_layer_store(const attn_layer *layer, const attn_layer_weights *weights, attn_tensors *tensors,
+ * q_proj_weight ...; out_proj.weight; biases.  (torch.nn.MultiheadAttention's names, after `prefix`.) */
+ATTN_API attn_status attn_layer_store(const attn_layer *layer, const attn_layer_weights *weights, attn_archive *archive,
                                       const char *prefix, attn_error *error);
 
 #ifdef __cplusplus

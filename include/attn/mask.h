@@ -6,7 +6,7 @@
  *      attn_pattern patterns[] = {attn_pattern_global_local(256, 16), attn_pattern_causal()};
  *      attn_pattern_set *set;
  *      attn_pattern_set_create(&set, patterns, 2, len_q, len_kv, &error);
- *      attn_pattern_set_apply(set, &problem, &args, &error);       then attn_forward, attn_plan_create ... as ever
+ *      attn_pattern_set_apply(set, &problem, &tensors, &error);    then attn_compute, attn_plan_create ... as ever
  *      attn_pattern_set_destroy(set);                              when nothing runs with it any more
  *
  * Conventions of attn.h hold: statuses, errors, ownership, threads.  p_i is the position of query i among the keys: i, or
@@ -91,10 +91,10 @@ ATTN_API attn_pattern attn_pattern_bigbird(int64_t block, int64_t window, int64_
 
 /* j <= p_i or j < prefix: a language model that reads its prompt in both directions (Raffel et al. 2020, figure 3). */
 ATTN_API attn_pattern attn_pattern_prefix(int64_t prefix);
-/* i < len_q and j < len_kv: padding behind a shorter sequence. */
+/* i < len_q and j < len_kv: padding after a shorter sequence. */
 ATTN_API attn_pattern attn_pattern_lengths(int64_t len_q, int64_t len_kv);
-/* Query i and key j belong to the same of `count` documents that lie one behind the other; lengths_kv NULL: the same lengths.  What
- * is behind the last one sees nothing. */
+/* Query i and key j belong to the same of `count` documents that lie one after the other; lengths_kv NULL: the same lengths.  What
+ * is after the last one sees nothing. */
 ATTN_API attn_pattern attn_pattern_documents(const int64_t *lengths_q, const int64_t *lengths_kv, int64_t count);
 /* blocks[n][k] != 0 for n = floor(i / block_q) and k = floor(j / block_kv), a dense array of ceil(len_q / block_q) rows. */
 ATTN_API attn_pattern attn_pattern_block_map(int64_t block_q, int64_t block_kv, const unsigned char *blocks);
@@ -127,18 +127,19 @@ typedef struct attn_pattern_count {
 ATTN_API void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count);
 
 /*
- * Sets the fields of problem->mask (causal, align, window, chunk, dilation, global tokens, ranges, block lists; for
- * attn_pattern_columns boolean) and of args that make attention see what the set sees, in memory that grows with len_q + len_kv
- * and, with blocks, with their number.  The same set serves all batch entries and heads.  Arrays belong to the set, which must live
- * as long as plans and executions that use them.  Lengths, bias and everything outside the mask stay as they are and combine by
- * and.
+ * Makes attention see what the set sees, in memory that grows with len_q + len_kv and, with blocks, with their number: sets
+ * problem->mask (causal, align, window, chunk, dilation, global tokens, sizes of blocks) and fills slots of tensors, dense and of
+ * the natural type but for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns, mask.  The
+ * same set serves all batch entries and heads.  The slots point to arrays of the set, which must live as long as plans and
+ * executions that use them.  Lengths, bias and everything else stay as they are and combine by and.
  *
- * Returns, with both structs untouched,
- *      ATTN_ERR_ARGUMENT     one of these fields is in use already, or the set's lengths are not those of the problem
+ * tensors->struct_size is at least sizeof(attn_tensors) of this header.  Returns, with both structs untouched,
+ *      ATTN_ERR_ARGUMENT     one of these fields or slots is in use already, or the set's lengths are not those of the problem
  *      ATTN_ERR_UNSUPPORTED  the patterns together need a mask of len_q x len_kv; the message names the one that does.  Then
- *                            attn_pattern_set_fill and attn_mask.boolean compute the same, without skipping anything
+ *                            attn_pattern_set_fill and attn_tensors.mask compute the same, without skipping anything
  */
-ATTN_API attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_args *args, attn_error *error);
+ATTN_API attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_tensors *tensors,
+                                            attn_error *error);
 
 /* keep[n] = 1 where drop[n] is 0, else 0, for `count` elements: from masks that say what to leave out (nn.MultiheadAttention). keep
  * may be drop. */

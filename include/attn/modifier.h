@@ -8,8 +8,8 @@
 
 #include "attn/types.h"
 
-/* A tile of queries and keys of one head.  Query first_q + i and key first_kv + j have element [j*stride + i] of each array; i
- * below `queries` and j below `keys` are all that may be touched. */
+/* A tile of queries and keys of one head, all numbered as in the whole problem where the call has an origin.  Query first_q + i and
+ * key first_kv + j have element [j*stride + i] of each array; i below `queries` and j below `keys` are all that may be touched. */
 typedef struct attn_score_tile {
     int64_t batch, head; /* of the queries */
     int64_t first_q, queries;
@@ -24,7 +24,7 @@ typedef struct attn_score_tile {
 } attn_score_tile;
 
 /*
- * s_ij = f(s_ij, b, h, i, j), behind scale and softcap and before biases and masks.
+ * s_ij = f(s_ij, b, h, i, j), after scale and softcap and before biases and masks.
  *
  *      modify_scores(context, tile)    scores become f of themselves; -infinity drops the key
  *      modify_slopes(context, tile)    slopes = the derivative of f by s, at `scores` as modify_scores was given them, which stay.
@@ -42,10 +42,5 @@ typedef struct attn_score_tile {
  * bits depend on the order; with a place for each (batch, head, first_q) they do not.
  */
 typedef void attn_modify_tile(void *context, const attn_score_tile *tile);
-
-typedef struct attn_modifier {
-    int used; /* 1: attn_args.modify_scores is called, with modify_context; ATTN_BACKWARD and ATTN_JVP: modify_slopes too */
-    int64_t reserved[4];
-} attn_modifier;
 
 #endif

@@ -2,7 +2,7 @@
  *
  * position.h - positions as plain functions on tensors: rotary (RoPE) with its scalings, sinusoidal and learned absolute positions,
  * ALiBi's slopes, biases by distance (T5's buckets, clipped distances).
- * Conventions of attn.h hold: statuses, errors, layouts, ownership, threads.
+ * Conventions of attn.h hold: statuses, errors, slots, ownership, threads.
  */
 #ifndef ATTN_POSITION_H
 #define ATTN_POSITION_H
@@ -82,16 +82,16 @@ ATTN_API attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, dou
  * in double, rounded once on store.
  *
  *  rope       [in]  which rotation
- *  shape      [in]  batch, heads, tokens, channels
- *  x          [in]  laid out as x_layout: f32, f64, f16 or bf16, all strides 0 = dense
- *  y          [out] laid out as y_layout (any of these types); may be x where the layouts are equal
+ *  shape      [in]  batch, heads, tokens, channels: of x and y
+ *  x          [in]  f32 (default), f64, f16 or bf16
+ *  y          [out] any of these types, by default that of x; may be x where types and strides are equal
  *  positions  [in]  [batch][tokens], dense; NULL: position t for token t
  *
  * Returns ATTN_ERR_ARGUMENT (also for a position that is no row of the tables), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
  * ATTN_ERR_UNSUPPORTED with y untouched.
  */
-ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_layout *x_layout, const void *x,
-                                     const attn_layout *y_layout, void *y, const int64_t *positions, attn_error *error);
+ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x, const attn_output *y,
+                                     const int64_t *positions, attn_error *error);
 
 /* ---- absolute positions ---- */
 
@@ -103,35 +103,25 @@ ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[
  * in double, rounded once.  With ATTN_ROPE_HALVES sines lie in the first half of the channels and cosines in the second (fairseq,
  * tensor2tensor but for their exponent).  An odd number of channels has one more sine.
  *
- *  dtype      [in]  f32, f64, f16 or bf16
- *  table      [out] row t begins at element t*stride; stride >= channels
+ *  table      [out] [1, 1, tokens, channels] of f32 (default), f64, f16 or bf16
  *  positions  [in]  [tokens]; NULL: position t for token t
  *  base       [in]  0: 10000
  */
 ATTN_API attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t channels, double base, const int64_t *positions,
-                                     attn_dtype dtype, void *table, int64_t stride, attn_error *error);
-
-/* A table of learned positions: row p begins at element p*stride; f32, f64, f16 or bf16. */
-typedef struct attn_position_table {
-    attn_dtype dtype; /* 0: f32 */
-    int64_t rows;
-    int64_t stride; /* 0: channels */
-} attn_position_table;
+                                     const attn_output *table, attn_error *error);
 
 /*
- * y[b,h,t,:] = x[b,h,t,:] + table[position[b,t],:]: learned absolute positions, added in double and rounded once.  shape, layouts
- * and positions as in attn_rope_apply; y may be x where the layouts are equal.  A position outside 0 .. rows-1 is
- * ATTN_ERR_ARGUMENT, with y untouched.
+ * y[b,h,t,:] = x[b,h,t,:] + table[position[b,t],:]: learned absolute positions, added in double and rounded once.  table is
+ * [1, 1, rows, channels] of f32 (default), f64, f16 or bf16; shape, x, y and positions as in attn_rope_apply.  A position outside
+ * 0 .. rows-1 is ATTN_ERR_ARGUMENT, with y untouched.
  */
-ATTN_API attn_status attn_position_add(const attn_position_table *table, const void *rows, const int64_t shape[4],
-                                       const attn_layout *x_layout, const void *x, const attn_layout *y_layout, void *y,
-                                       const int64_t *positions, attn_error *error);
+ATTN_API attn_status attn_position_add(int64_t rows, const attn_input *table, const int64_t shape[4], const attn_input *x,
+                                       const attn_output *y, const int64_t *positions, attn_error *error);
 
-/* The gradient of the table: grad_rows[p,:] = sum over b, h, t with position[b,t] = p of grad_y[b,h,t,:], for all rows, in this
- * order and in double.  (That of x is grad_y.) */
-ATTN_API attn_status attn_position_add_backward(const attn_position_table *table, void *grad_rows, const int64_t shape[4],
-                                                const attn_layout *grad_y_layout, const void *grad_y, const int64_t *positions,
-                                                attn_error *error);
+/* The gradient of the table: grad_table[p,:] = sum over b, h, t with position[b,t] = p of grad_y[b,h,t,:], for all rows, in this
+ * order and in double.  (That of x is grad_y.)  shape is that of grad_y. */
+ATTN_API attn_status attn_position_add_backward(int64_t rows, const attn_output *grad_table, const int64_t shape[4],
+                                                const attn_input *grad_y, const int64_t *positions, attn_error *error);
 
 /*
  * y = x [rows][channels] brought to rows_y rows by linear interpolation, as vision models stretch a learned table to other sizes:
@@ -146,7 +136,7 @@ ATTN_API attn_status attn_position_resize_backward(attn_dtype dtype, int64_t cha
 
 /* ---- biases by distance ---- */
 
-/* Slopes for attn_args.slopes by the published rule (Press et al. 2022, section 3 and its code): 2^(-8 (h+1) / heads) where heads
+/* attn_tensors.alibi_slopes by the published rule (Press et al. 2022, section 3 and its code): 2^(-8 (h+1) / heads) where heads
  * is a power of two; otherwise those of the next lower power of two, then every other one of the next higher.  f32 or f64. */
 ATTN_API attn_status attn_alibi_slopes(int64_t heads, attn_dtype dtype, void *slopes, attn_error *error);
 
@@ -155,7 +145,7 @@ ATTN_API attn_status attn_alibi_slopes(int64_t heads, attn_dtype dtype, void *sl
  * walk):
  *
  *      CLIPPED  bucket = clamp(d, -max_distance, max_distance) + max_distance;  2 max_distance + 1 buckets
- *      T5       n = |d|, and half the buckets for each direction, d < 0 (keys behind the query) the second half; or with
+ *      T5       n = |d|, and half the buckets for each direction, d < 0 (keys after the query) the second half; or with
  *               `causal` all of them for n = max(d, 0).  With N buckets for a direction and e = floor(N/2):
  *               n if n < e, else min(N - 1, e + floor(log(n/e) / log(max_distance/e) (N - e)))
  */
@@ -167,7 +157,7 @@ typedef struct attn_distance_bias {
     int64_t max_distance; /* T5: 0 is 128, above half a direction's buckets.  CLIPPED: at least 0 */
     int causal;           /* T5: 1 is T5's decoder, with all buckets for keys before the query */
     int64_t len_q, len_kv;
-    int64_t offset; /* query i stands at key i + offset */
+    int64_t offset_q; /* query i stands at key i + offset_q */
 } attn_distance_bias;
 
 /* The bucket of distance d; a rule that is not valid gives -1. */
@@ -175,8 +165,8 @@ ATTN_API int64_t attn_distance_bucket(const attn_distance_bias *rule, int64_t d)
 /* How many buckets its table has for each head; -1 likewise. */
 ATTN_API int64_t attn_distance_buckets(const attn_distance_bias *rule);
 
-/* bias[h][i][j] = table[h][bucket(i + offset - j)], dense arrays of f32 or f64: for those who want to see it, and for
- * attn_bias.additive with batch broadcast. */
+/* bias[h][i][j] = table[h][bucket(i + offset_q - j)], dense arrays of f32 or f64: for those who want to see it, and for
+ * attn_tensors.bias with batch broadcast. */
 ATTN_API attn_status attn_distance_bias_fill(const attn_distance_bias *rule, attn_dtype dtype, const void *table, void *bias,
                                              attn_error *error);
 /* grad_table[h][n] = sum of grad_bias[h][i][j] over all pairs in bucket n, in double, for all buckets. */
@@ -200,15 +190,13 @@ typedef struct attn_bias_gate {
     const void *a; /* [heads] */
 } attn_bias_gate;
 
-/* gates [batch][heads][len_q], from q [batch, heads, len_q, dim] laid out as q_layout (all strides 0 = dense; its dtype is not
- * read).  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE or ATTN_ERR_UNSUPPORTED with outputs untouched. */
-ATTN_API attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_layout *q_layout, const void *q, void *gates,
-                                            attn_error *error);
+/* gates [batch][heads][len_q], from q [batch, heads, len_q, dim] of that dtype.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE or
+ * ATTN_ERR_UNSUPPORTED with outputs untouched. */
+ATTN_API attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_input *q, void *gates, attn_error *error);
 /* Its gradient from that of the gates: grad_q [batch][heads][len_q][dim], and those of w, b and a; each may be NULL.  Also
  * ATTN_ERR_MEMORY. */
-ATTN_API attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_layout *q_layout, const void *q,
-                                             const void *grad_gates, void *grad_q, void *grad_w, void *grad_b, void *grad_a,
-                                             attn_error *error);
+ATTN_API attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_input *q, const void *grad_gates, void *grad_q,
+                                             void *grad_w, void *grad_b, void *grad_a, attn_error *error);
 
 #ifdef __cplusplus
 }

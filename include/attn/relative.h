@@ -15,26 +15,23 @@ typedef enum attn_distance_kind {
 } attn_distance_kind;
 
 /*
- * A bias by distance, with the other biases behind the softcap: with p_i where query i stands (attn_align, so an offset for
+ * A bias by distance, with the other biases, after the softcap: with p_i where query i stands (attn_align, so an offset for
  * decoding too) and the buckets of attn_distance_bias (attn/position.h),
  *
  *      s_ij += table[h, bucket(p_i - j)]                                    -infinity drops the key
  *
- * and in ATTN_BACKWARD, with attn_gradients.bias_table,
+ * and in ATTN_BACKWARD, where grad_bias_table is there,
  *
  *      grad_table[h, n] = sum of dS_ij over all pairs in bucket n, over the batch and the heads that share the table
  *
- * In the other operations it is a constant.  Any number of buckets costs the same: a table is spelled out by distance once for each
- * call, in memory of max_distance numbers a head.
+ * In the other operations it is a constant.  Where bias_table is there (else all fields are 0).  Any number of buckets costs the
+ * same: a table is spelled out by distance once for each call, in memory of max_distance numbers a head.
  */
 typedef struct attn_bias_table {
-    int used; /* 1: attn_args.bias_table is read */
     attn_distance_kind kind;
     int64_t buckets;      /* as in attn_distance_bias: T5: 0 is 32.  CLIPPED: 0, or 2 max_distance + 1 */
     int64_t max_distance; /* at most 2^24.  T5: 0 is 128 */
     int causal;           /* T5: 1 has all buckets for keys before the query */
-    int shared;           /* 1: one table for all heads */
-    attn_layout table;    /* [1, heads_q, buckets, 1], or [1, 1, buckets, 1] where shared; any float type, any strides */
     int64_t reserved[4];
 } attn_bias_table;
 
@@ -48,19 +45,12 @@ typedef struct attn_bias_table {
  * Clipped to n: first = -n, rows = 2n + 1.  A full table of len_q + len_kv - 1 rows: first = -(len_kv - 1).  Causal: first = 0.
  * Transformer-XL's R is such a table, of positions that the model has projected; its scale is 1/sqrt(dim_qk).
  *
- * Gradients, with attn_gradients.relative: of every table and array in use, summed over the batch and the heads that share a table.
- * ATTN_FORWARD and ATTN_BACKWARD.
+ * Each of the four tensors where it is there; u and v with relative_keys.  ATTN_FORWARD and ATTN_BACKWARD.  Gradients are summed
+ * over the batch and the heads that share a table.
  */
 typedef struct attn_relative {
-    int keys;                 /* 1: attn_args.relative_keys is read */
-    int values;               /* 1: attn_args.relative_values is read */
-    int u;                    /* 1: attn_args.relative_u [heads_q][dim_qk] is read, of the compute type; with keys */
-    int v;                    /* 1: attn_args.relative_v, the same */
-    int shared;               /* 1: one table for all heads */
-    int64_t first;            /* the distance p_i - j of row 0 */
-    int64_t rows;             /* at least 1 */
-    attn_layout keys_table;   /* [1, heads_q, rows, dim_qk], or [1, 1, ...] where shared; any float type, channels contiguous */
-    attn_layout values_table; /* [1, heads_q or 1, rows, dim_v], the same */
+    int64_t first; /* the distance p_i - j of row 0 */
+    int64_t rows;  /* at least 1 */
     int64_t reserved[4];
 } attn_relative;
 

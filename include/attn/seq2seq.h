@@ -20,8 +20,9 @@ extern "C" {
  *      ATTN_SCORE_ADDITIVE   w.tanh(state h + memory m + bias)        Bahdanau et al. 2015, section A.1.2; with [state memory] for
  *                                                                     one matrix it is Luong's concat
  *
- * `attention` has other options, as in attn_layer (lengths of the sources are mask.lengths_kv); its score's kind, w and dims and
- * mask.packed must be 0.  The scale is 1 unless it says otherwise.
+ * `attention` has other options, as in attn_layer (lengths of the sources are the tensor lengths_kv); its score's kind and dims
+ * must be 0, and tensors->attention has no score_matrix, grad_score_matrix and cu_seqlens.  The scale is 1 unless it says
+ * otherwise.
  */
 typedef struct attn_seq2seq {
     size_t struct_size; /* sizeof(attn_seq2seq) */
@@ -35,7 +36,7 @@ typedef struct attn_seq2seq {
     int64_t reserved[4]; /* must be 0 */
 } attn_seq2seq;
 
-/* Dense, [out, in].  Read; as gradients they are written, and NULL is not wanted.  What the module does not have is NULL. */
+/* Dense, [out, in].  Read; as gradients they are written, and NULL is not requested.  What the module does not have is NULL. */
 typedef struct attn_seq2seq_weights {
     size_t struct_size; /* sizeof(attn_seq2seq_weights) */
     void *w;            /* general: [dim_state, dim_memory]; additive: [dim_hidden] */
@@ -48,27 +49,27 @@ typedef struct attn_seq2seq_weights {
 /*
  *      s_ij = score(h_i, m_j)      context_i = sum_j softmax(s_i)_j m_j      y_i = context_i, or tanh(combine [context_i; h_i])
  *
- * args as in attn_layer_forward: query is the states [batch, len_q, dim_state], all steps or one; key is the memory [batch, len_kv,
- * dim_memory]; value must be NULL; weights_mean has the weights, [batch, len_q, len_kv]; saved has attn_layer_counts.saved_bytes.
- * Returns what attn_layer_forward returns.
+ * tensors as in attn_layer_forward: query is the states [batch, len_q, dim_state], all steps or one; key is the memory [batch,
+ * len_kv, dim_memory]; value must not be there; weights_mean has the weights, [batch, len_q, len_kv]; saved has
+ * attn_layer_counts.saved_bytes. Returns what attn_layer_forward returns.
  */
 ATTN_API attn_status attn_seq2seq_forward(const attn_seq2seq *module, const attn_seq2seq_weights *weights,
-                                          const attn_layer_args *args, attn_error *error);
+                                          const attn_layer_tensors *tensors, attn_error *error);
 
 /* All gradients in one call, as attn_layer_backward: grad_query of the states, grad_key of the memory. */
 ATTN_API attn_status attn_seq2seq_backward(const attn_seq2seq *module, const attn_seq2seq_weights *weights,
-                                           const attn_layer_args *args, const attn_seq2seq_weights *gradients, attn_error *error);
+                                           const attn_layer_tensors *tensors, const attn_seq2seq_weights *gradients,
+                                           attn_error *error);
 
 /*
  * Decoding step by step: what the scores need of the memory is computed once, into a cache of heads_kv 1, dim_qk dim_hidden
- * (additive) or dim_memory, and dim_v dim_memory.  attn_seq2seq_remember appends args->key to it; attn_seq2seq_step reads it, and
- * gives what attn_seq2seq_forward gives for these states.  Sources of different lengths: cache->lengths, instead of
- * mask.lengths_kv.
+ * (additive) or dim_memory, and dim_v dim_memory.  attn_seq2seq_remember appends tensors->key to it; attn_seq2seq_step reads it,
+ * and gives what attn_seq2seq_forward gives for these states.  Sources of different lengths: cache->lengths, instead of lengths_kv.
  */
 ATTN_API attn_status attn_seq2seq_remember(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const attn_cache *cache,
-                                           const attn_layer_args *args, attn_error *error);
+                                           const attn_layer_tensors *tensors, attn_error *error);
 ATTN_API attn_status attn_seq2seq_step(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const attn_cache *cache,
-                                       const attn_layer_args *args, attn_error *error);
+                                       const attn_layer_tensors *tensors, attn_error *error);
 
 /* weights says whether there is a bias; NULL: none. */
 ATTN_API attn_status attn_seq2seq_count(const attn_seq2seq *module, const attn_seq2seq_weights *weights, int64_t batch,
@@ -81,9 +82,9 @@ ATTN_API attn_status attn_seq2seq_initialise(const attn_seq2seq *module, const a
 
 /* As attn_layer_load and attn_layer_store; names are those of the fields, "w", "state.weight", "memory.weight", "bias" and
  * "combine.weight". */
-ATTN_API attn_status attn_seq2seq_load(const attn_seq2seq *module, const attn_tensors *tensors, const char *prefix,
+ATTN_API attn_status attn_seq2seq_load(const attn_seq2seq *module, const attn_archive *archive, const char *prefix,
                                        attn_seq2seq_weights *weights, attn_error *error);
-ATTN_API attn_status attn_seq2seq_store(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_tensors *tensors,
+ATTN_API attn_status attn_seq2seq_store(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_archive *archive,
                                         const char *prefix, attn_error *error);
 
 #ifdef __cplusplus

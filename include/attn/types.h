@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * types.h - what every header of libattn is made of: statuses and errors, element types, layouts of tensors.
+ * types.h - what every header of libattn is made of: statuses and errors, element types, slots of tensors.
  */
 #ifndef ATTN_TYPES_H
 #define ATTN_TYPES_H
@@ -33,9 +33,9 @@ extern "C" {
 /* The values are pinned: they never change meaning. */
 typedef enum attn_status {
     ATTN_OK = 0,
-    ATTN_ERR_ARGUMENT = 1,    /* a NULL pointer, an unknown enum value, a number out of its range */
-    ATTN_ERR_SHAPE = 2,       /* sizes that do not fit each other, or whose product overflows */
-    ATTN_ERR_STRIDE = 3,      /* a layout that cannot be: last axis not contiguous, an output that overlaps itself */
+    ATTN_ERR_ARGUMENT = 1, /* a NULL pointer, an unknown enum value, a number out of its range */
+    ATTN_ERR_SHAPE = 2,    /* sizes that do not fit each other, or whose product overflows */
+    ATTN_ERR_STRIDE = 3,   /* strides that cannot be: last axis not contiguous, an output that overlaps itself or another tensor */
     ATTN_ERR_UNSUPPORTED = 4, /* well formed, and this build or this CPU has no kernel for it */
     ATTN_ERR_MEMORY = 5,      /* the allocator returned NULL, or the workspace is too small */
     ATTN_ERR_IO = 6,          /* libattn_io: the operating system refused (open, read, write, rename) */
@@ -46,7 +46,9 @@ typedef enum attn_status {
  * The message is one line without a final period: `heads_q (30) is not a multiple of heads_kv (8)`. */
 typedef struct attn_error {
     attn_status status;
-    char message[240];
+    int tensor; /* the tensor that the message is about, as attn_tensor_describe counts those of the call's family; -1: none */
+    int other;  /* the other one, where two are in each other's way; -1: none */
+    char message[244];
 } attn_error;
 
 /* A short constant text, such as "shapes do not fit".  Never NULL, also for values that are no status. */
@@ -55,7 +57,7 @@ ATTN_API const char *attn_status_string(attn_status status);
 /* "MAJOR.MINOR.PATCH" of the library that is linked (the macros tell what was compiled against). */
 ATTN_API const char *attn_version(void);
 
-/* ---- element types and layouts -------------------------------------------------------------------------------- */
+/* ---- element types and slots ---------------------------------------------------------------------------------- */
 
 /* Zero means "the natural one": f32 for q, the type of q for k, v and o, the compute type for bias and weights,
  * i64 for index arrays.  The integer types beyond index arrays and ATTN_BOOL serve files (libattn_io). */
@@ -81,22 +83,63 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 /* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are no type. */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
-/* A stride that broadcasts like 0, and does not count as "all strides 0 = dense". */
+/* A stride of 0 that does not count towards "all four strides 0 is dense": for a tensor that broadcasts on every axis. */
 #define ATTN_BROADCAST INT64_MIN
 
 /*
- * How a tensor of shape [batch, head, token, channel] lies in memory.  Element (b, h, t, c) is at
+ * One tensor of a call: where it is, its type, and how it lies in memory.  Element (b, h, t, c) of a tensor of shape [batch, head,
+ * token, channel] is at
  *
- *      base + b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]        (elements)
+ *      data + b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]        (elements)
  *
- * All four strides 0 means dense in that order.  For q, k, v and o the last stride must be 1.  Inputs may broadcast
- * (stride 0) and run backwards (negative stride); outputs must not overlap themselves.
- * [batch, token, head, channel] is {token*heads*dim, dim, heads*dim, 1}; packed QKV and slices work the same way.
+ * and likewise for tensors whose axes have other names.  All four strides 0 means dense in that order.  [batch, token, head,
+ * channel] is {token*heads*dim, dim, heads*dim, 1}; packed QKV, slices and caches work the same way.  Inputs may broadcast (stride
+ * 0) and run backwards (negative stride); outputs do not overlap themselves.  Strides of axes of size 1 do not count.
+ *
+ * A slot of zeros is a tensor that is not there.  NULL with a type or a stride is an error, so that a failed allocation does not
+ * drop a mask.  `const` memory is no output without a cast: whether a slot is read or written is in its type.
  */
-typedef struct attn_layout {
+typedef struct attn_input {
+    const void *data;
     attn_dtype dtype;
     int64_t stride[4];
-} attn_layout;
+} attn_input;
+
+typedef struct attn_output {
+    void *data;
+    attn_dtype dtype;
+    int64_t stride[4];
+} attn_output;
+
+/* In place of a pointer: a tensor that has no elements (bindings may have NULL there). */
+#define ATTN_EMPTY ((void *)2)
+/* In place of a pointer: a tensor whose memory is not known while a plan is made.  An error where the plan is executed. */
+#define ATTN_LATER ((void *)4)
+/* What attn_in, attn_out and attn_saved make of NULL; refused everywhere. */
+#define ATTN_MISSING ((void *)6)
+
+/* Slots of dense tensors of the natural type.  NULL is refused by the call that gets the slot. */
+static inline attn_input attn_in(const void *data)
+{
+    attn_input slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    slot.data = data ? data : ATTN_MISSING;
+    return slot;
+}
+
+static inline attn_output attn_out(void *data)
+{
+    attn_output slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    slot.data = data ? data : ATTN_MISSING;
+    return slot;
+}
+
+/* An output of one operation that is an input of this one (o and lse in ATTN_BACKWARD): it is read only. */
+static inline attn_output attn_saved(const void *data)
+{
+    attn_output slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    slot.data = data ? (void *)(uintptr_t)data : ATTN_MISSING;
+    return slot;
+}
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * linear_bench.c - linear attention of the library beside a loop of multiply-adds in registers, one thread:
  *
- *      cc -O3 -march=native -Iinclude lab/linear/linear_bench.c libattn.a -fopenmp -lm && ./a.out [SECONDS] [LEN] [DIM] [CHUNK]
+ *      cc -O3 -march=native -Iinclude lab/linear/linear_bench.c libattn.a -pthread -lm && ./a.out [SECONDS] [LEN] [DIM] [CHUNK]
  */
 #define _POSIX_C_SOURCE 199309L
 #include <stdio.h>

@@ -4,25 +4,27 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/analysis.h"
 #include "steps.h"
 
-attn_status attn_analysis_check(const attn_problem *p, const attn_args *args, analysis_sizes *n, attn_error *error)
+attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors *tensors, attn_problem *p, attn_tensors *t,
+                                analysis_sizes *n, attn_error *error)
 {
-    CHECK(p && args, ATTN_ERR_ARGUMENT, "%s is NULL", p ? "args" : "problem");
-    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "attn_problem.struct_size is %zu; set it to sizeof(attn_problem)",
-          p->struct_size);
+    CHECK(problem && tensors, ATTN_ERR_ARGUMENT, "%s is NULL", problem ? "tensors" : "problem");
+    TRY(struct_read(p, sizeof *p, sizeof *p, problem, "attn_problem", error));
+    TRY(struct_read(t, sizeof *t, sizeof *t, tensors, "attn_tensors", error));
     CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "op is not ATTN_FORWARD; the analysis makes the other passes itself");
-    CHECK(p->q.dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "q is %s; the analysis is in f64", attn_dtype_name(p->q.dtype));
-    CHECK(!p->mask.packed, ATTN_ERR_UNSUPPORTED, "mask.packed is set; the analysis takes padded sequences");
+    CHECK(t->q.dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "q is %s; the analysis is in f64", attn_dtype_name(t->q.dtype));
+    CHECK(!t->cu_seqlens_q.data && !t->cu_seqlens_kv.data, ATTN_ERR_UNSUPPORTED,
+          "cu_seqlens_q is there; the analysis takes padded sequences");
+    attn_analysis_plain(p, t);
     const attn_shape *s = &p->shape;
     attn_plan *plan; /* every rule of the core */
-    attn_problem plain = *p;
-    attn_want none = {0};
-    plain.want = none;
-    plain.want.weights = 1;
-    TRY(attn_plan_create(&plan, &plain, NULL, error));
+    attn_tensors with_weights = *t;
+    with_weights.weights = attn_out(ATTN_LATER);
+    with_weights.grad_o = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    TRY(attn_plan_create(&plan, p, &with_weights, NULL, error));
     attn_plan_destroy(plan);
     n->rows = s->batch * s->heads_q * s->len_q;
     n->pairs = n->rows * s->len_kv;
@@ -33,58 +35,60 @@ attn_status attn_analysis_check(const attn_problem *p, const attn_args *args, an
     return ATTN_OK;
 }
 
-attn_status attn_decompose(const attn_problem *problem, const attn_args *args, const attn_steps *steps, attn_error *error)
+void attn_analysis_plain(attn_problem *p, attn_tensors *t)
+{
+    static const attn_output none;
+    const attn_outputs nothing = {0};
+    p->outputs = nothing;
+    t->lse = t->weights = t->scores = t->dropout_keep = t->row_max = t->entropy = t->effective_keys = t->column_sum = none;
+    t->topk_index = t->topk_weight = none;
+}
+
+/* Dense, of f64; with no elements where the size is 0. */
+static attn_output output_of(double *data) { return (attn_output){data, data ? ATTN_F64 : ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}; }
+
+static const attn_input no_input;
+
+attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *steps, attn_error *error)
 {
     analysis_sizes n;
-    TRY(attn_analysis_check(problem, args, &n, error));
+    attn_problem p;
+    attn_tensors t;
+    TRY(attn_analysis_check(problem, tensors, &p, &t, &n, error));
     CHECK(steps, ATTN_ERR_ARGUMENT, "steps is NULL");
-    attn_problem p = *problem;
-    attn_args a = *args;
-    attn_want none = {0};
+    t.grad_o = no_input;
     if (steps->raw) { /* with scale 1 and no temperature; o is written again below */
-        attn_score dot = {0};
-        dot.scale_kind = ATTN_SCALE_VALUE;
-        dot.scale = 1;
-        p.score = dot;
-        p.want = none;
-        p.want.scores = 1;
-        p.want.scores_stage = ATTN_STAGE_RAW;
-        a.scores = steps->raw;
-        TRY(attn_forward(&p, &a, error));
-        p = *problem;
+        attn_problem raw = p;
+        attn_tensors r = t;
+        const attn_score dot = {.scale_kind = ATTN_SCALE_VALUE, .scale = 1};
+        raw.score = dot;
+        raw.outputs.scores_stage = ATTN_STAGE_RAW;
+        r.scale = r.score_matrix = no_input;
+        r.scores = output_of(steps->raw);
+        TRY(attn_compute(&raw, &r, error));
     }
     double *lse = steps->log_partition ? steps->log_partition : steps->partition;
-    p.want = none;
-    p.want.scores = steps->scores != NULL;
-    p.want.scores_stage = ATTN_STAGE_BIASED;
-    p.want.weights = steps->weights != NULL;
-    p.want.lse = lse != NULL;
-    a.scores = steps->scores;
-    a.weights = steps->weights;
-    a.lse = lse;
-    TRY(attn_forward(&p, &a, error));
+    if (steps->scores) p.outputs.scores_stage = ATTN_STAGE_BIASED;
+    t.scores = output_of(steps->scores);
+    t.weights = output_of(steps->weights);
+    t.lse = output_of(lse);
+    TRY(attn_compute(&p, &t, error));
     for (int64_t i = 0; steps->partition && i < n.rows; i++) steps->partition[i] = exp(lse[i]);
     return succeed(error);
 }
 
 /* ---- backward ---- */
 
-static int is_dense(const attn_layout *layout)
+attn_status attn_analysis_check_dense(const attn_tensors *t, attn_error *error)
 {
-    const int64_t *s = layout->stride;
-    return s[0] == 0 && s[1] == 0 && s[2] == 0 && s[3] == 0;
-}
-
-attn_status attn_analysis_check_dense(const attn_problem *p, const attn_args *args, attn_error *error)
-{
+    const attn_input o = slot_of(&t->o);
     const struct {
         const char *name;
-        const attn_layout *layout;
-    } tensors[] = {{"q", &p->q}, {"k", &p->k}, {"v", &p->v}, {"o", &p->o}, {"grad_o", &p->gradients.grad_o}};
-    for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++)
-        CHECK(is_dense(tensors[t].layout), ATTN_ERR_UNSUPPORTED, "%s has strides; gradient analysis takes dense tensors (all 0)",
-              tensors[t].name);
-    CHECK(args->o, ATTN_ERR_ARGUMENT, "args.o is NULL");
+        const attn_input *slot;
+    } tensors[] = {{"q", &t->q}, {"k", &t->k}, {"v", &t->v}, {"o", &o}, {"grad_o", &t->grad_o}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        CHECK(slot_is_dense(tensors[i].slot), ATTN_ERR_UNSUPPORTED, "%s has strides; gradient analysis takes dense tensors (all 0)",
+              tensors[i].name);
     return ATTN_OK;
 }
 
@@ -97,20 +101,18 @@ static double norm(const double *x, int64_t n)
     return sqrt(sum);
 }
 
-attn_status attn_analysis_backward(const attn_problem *problem, const attn_args *args, double *lse, double *dq, double *dk,
+attn_status attn_analysis_backward(const attn_problem *problem, const attn_tensors *tensors, double *lse, double *dq, double *dk,
                                    double *dv, attn_error *error)
 {
     attn_problem p = *problem;
-    attn_args a = *args;
-    attn_want none = {0};
-    p.want = none;
-    p.want.lse = 1;
-    a.lse = lse;
-    TRY(attn_forward(&p, &a, error));
+    attn_tensors t = *tensors;
+    t.grad_o = no_input;
+    t.lse = output_of(lse);
+    TRY(attn_compute(&p, &t, error));
     p.op = ATTN_BACKWARD;
-    if (!a.grad_o) a.grad_o = a.o;
-    a.grad_q = dq, a.grad_k = dk, a.grad_v = dv;
-    return attn_forward(&p, &a, error);
+    t.grad_o = tensors->grad_o.data ? tensors->grad_o : slot_of(&t.o);
+    t.grad_q = output_of(dq), t.grad_k = output_of(dk), t.grad_v = output_of(dv);
+    return attn_compute(&p, &t, error);
 }
 
 /* dP and dS of every row from the weights; those of a row that sees nothing depend on nothing. */
@@ -134,14 +136,16 @@ static void grad_pairs(const attn_shape *s, const double *weights, const double 
     }
 }
 
-attn_status attn_gradient_flow(const attn_problem *problem, const attn_args *args, attn_flow *flow, attn_error *error)
+attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *tensors, attn_flow *flow, attn_error *error)
 {
     analysis_sizes n;
-    TRY(attn_analysis_check(problem, args, &n, error));
-    TRY(attn_analysis_check_dense(problem, args, error));
+    attn_problem p;
+    attn_tensors t;
+    TRY(attn_analysis_check(problem, tensors, &p, &t, &n, error));
+    TRY(attn_analysis_check_dense(&t, error));
     CHECK(flow, ATTN_ERR_ARGUMENT, "flow is NULL");
-    CHECK(!(problem->dropout.probability > 0), ATTN_ERR_UNSUPPORTED, "dropout.probability is %g; the flow is that without dropout",
-          problem->dropout.probability);
+    CHECK(!(p.dropout.probability > 0), ATTN_ERR_UNSUPPORTED, "dropout.probability is %g; the flow is that without dropout",
+          p.dropout.probability);
     double *lse = room(n.rows), *weights = room(n.pairs), *dP = flow->grad_weights ? flow->grad_weights : room(n.pairs);
     double *dS = flow->grad_scores ? flow->grad_scores : room(n.pairs), *dq = flow->grad_q ? flow->grad_q : room(n.q);
     double *dk = flow->grad_k ? flow->grad_k : room(n.k), *dv = flow->grad_v ? flow->grad_v : room(n.v);
@@ -149,11 +153,11 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_args *arg
                              ? ATTN_OK
                              : fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " weights and their gradients", n.pairs);
     const attn_steps steps = {NULL, NULL, weights, NULL, NULL};
-    if (status == ATTN_OK) status = attn_decompose(problem, args, &steps, error);
-    if (status == ATTN_OK) status = attn_analysis_backward(problem, args, lse, dq, dk, dv, error);
+    if (status == ATTN_OK) status = attn_decompose(problem, tensors, &steps, error);
+    if (status == ATTN_OK) status = attn_analysis_backward(&p, &t, lse, dq, dk, dv, error);
     if (status == ATTN_OK) {
-        const double *dO = args->grad_o ? args->grad_o : args->o;
-        grad_pairs(&problem->shape, weights, lse, dO, args->v, dP, dS);
+        const double *dO = t.grad_o.data ? t.grad_o.data : t.o.data;
+        grad_pairs(&p.shape, weights, lse, dO, t.v.data, dP, dS);
         flow->norm_grad_o = norm(dO, n.o);
         flow->norm_grad_weights = norm(dP, n.pairs);
         flow->norm_grad_scores = norm(dS, n.pairs);

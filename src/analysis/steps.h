@@ -10,12 +10,15 @@ typedef struct analysis_sizes {
     int64_t rows, pairs, q, k, v, o;
 } analysis_sizes;
 
-/* That the problem is one that the analysis takes, and valid. */
-attn_status attn_analysis_check(const attn_problem *problem, const attn_args *args, analysis_sizes *sizes, attn_error *error);
-attn_status attn_analysis_check_dense(const attn_problem *problem, const attn_args *args, attn_error *error);
+/* That the problem is one that the analysis takes, and valid; *p and *t are copies, plain. */
+attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors *tensors, attn_problem *p, attn_tensors *t,
+                                analysis_sizes *sizes, attn_error *error);
+attn_status attn_analysis_check_dense(const attn_tensors *tensors, attn_error *error);
+/* Without outputs but o. */
+void attn_analysis_plain(attn_problem *p, attn_tensors *t);
 
-/* forward into args->o and lse, then backward of dO (NULL: O) into the three gradients. */
-attn_status attn_analysis_backward(const attn_problem *problem, const attn_args *args, double *lse, double *dq, double *dk,
+/* forward into tensors->o and lse, then backward of dO (NULL: O) into the three gradients. */
+attn_status attn_analysis_backward(const attn_problem *problem, const attn_tensors *tensors, double *lse, double *dq, double *dk,
                                    double *dv, attn_error *error);
 
 #endif

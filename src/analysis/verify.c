@@ -12,11 +12,13 @@
 static double *room(int64_t n) { return malloc(((size_t)n + 1) * sizeof(double)); }
 
 /* <grad_o, O>, or |O|^2 / 2 where there is no grad_o.  *size: the sum of the sizes of its terms. */
-static attn_status loss(const attn_problem *problem, const attn_args *args, int64_t n, double *value, double *size,
+static attn_status loss(const attn_problem *problem, const attn_tensors *tensors, int64_t n, double *value, double *size,
                         attn_error *error)
 {
-    TRY(attn_forward(problem, args, error));
-    const double *o = args->o, *dO = args->grad_o;
+    attn_tensors forward = *tensors;
+    forward.grad_o = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    TRY(attn_compute(problem, &forward, error));
+    const double *o = tensors->o.data, *dO = tensors->grad_o.data;
     *value = *size = 0;
     for (int64_t i = 0; i < n; i++) {
         double term = dO ? dO[i] * o[i] : o[i] * o[i] / 2;
@@ -27,7 +29,7 @@ static attn_status loss(const attn_problem *problem, const attn_args *args, int6
 }
 
 /* Differences for one tensor, x of n elements at *place; gradient is what the core says. */
-static attn_status verify_tensor(const attn_problem *problem, attn_args *args, const void **place, int64_t n, int64_t outputs,
+static attn_status verify_tensor(const attn_problem *problem, attn_tensors *tensors, const void **place, int64_t n, int64_t outputs,
                                  const double *gradient, double step, int64_t most, attn_verification *result, attn_error *error)
 {
     const int64_t count = most > 0 && most < n ? most : n;
@@ -42,10 +44,10 @@ static attn_status verify_tensor(const attn_problem *problem, attn_args *args, c
         double up, down, size = 0;
         x[i] = given[i] + step;
         const double above = x[i];
-        status = loss(problem, args, outputs, &up, &size, error);
+        status = loss(problem, tensors, outputs, &up, &size, error);
         x[i] = given[i] - step;
         const double below = x[i];
-        if (status == ATTN_OK) status = loss(problem, args, outputs, &down, &size, error);
+        if (status == ATTN_OK) status = loss(problem, tensors, outputs, &down, &size, error);
         x[i] = given[i];
         if (status != ATTN_OK) break;
         const double off = fabs((up - down) / (above - below) - gradient[i]);
@@ -61,33 +63,31 @@ static attn_status verify_tensor(const attn_problem *problem, attn_args *args, c
     return status;
 }
 
-attn_status attn_verify_gradients(const attn_problem *problem, const attn_args *args, double step, int64_t most,
+attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensors *tensors, double step, int64_t most,
                                   attn_verification *out, attn_error *error)
 {
     analysis_sizes n;
-    TRY(attn_analysis_check(problem, args, &n, error));
-    TRY(attn_analysis_check_dense(problem, args, error));
+    attn_problem plain;
+    attn_tensors t;
+    TRY(attn_analysis_check(problem, tensors, &plain, &t, &n, error));
+    TRY(attn_analysis_check_dense(&t, error));
     CHECK(out, ATTN_ERR_ARGUMENT, "result is NULL");
     CHECK(step >= 0 && step < 1, ATTN_ERR_ARGUMENT, "step is %g; it is above 0 and below 1 (0 for 1e-5)", step);
     CHECK(most >= 0, ATTN_ERR_ARGUMENT, "most is %" PRId64 "; it is at least 1, or 0 for all elements", most);
     if (step == 0) step = 1e-5;
     attn_verification result = {0};
-    attn_problem plain = *problem;
-    attn_want none = {0};
-    attn_args a = *args;
-    plain.want = none;
     double *lse = room(n.rows), *dq = room(n.q), *dk = room(n.k), *dv = room(n.v);
     attn_status status = lse && dq && dk && dv ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
-    if (status == ATTN_OK) status = attn_analysis_backward(&plain, &a, lse, dq, dk, dv, error);
+    if (status == ATTN_OK) status = attn_analysis_backward(&plain, &t, lse, dq, dk, dv, error);
     const struct {
         const void **place;
         int64_t n;
         const double *gradient;
-    } tensors[] = {{&a.q, n.q, dq}, {&a.k, n.k, dk}, {&a.v, n.v, dv}};
-    for (int t = 0; t < 3 && status == ATTN_OK; t++)
-        status = verify_tensor(&plain, &a, tensors[t].place, tensors[t].n, n.o, tensors[t].gradient, step, most, &result, error);
+    } moved[] = {{&t.q.data, n.q, dq}, {&t.k.data, n.k, dk}, {&t.v.data, n.v, dv}};
+    for (int i = 0; i < 3 && status == ATTN_OK; i++)
+        status = verify_tensor(&plain, &t, moved[i].place, moved[i].n, n.o, moved[i].gradient, step, most, &result, error);
     double value, size;
-    if (status == ATTN_OK) status = loss(&plain, &a, n.o, &value, &size, error); /* args->o as it was */
+    if (status == ATTN_OK) status = loss(&plain, &t, n.o, &value, &size, error); /* tensors->o as it was */
     if (status == ATTN_OK) {
         result.correct = result.max_error <= result.limit;
         *out = result;

@@ -176,20 +176,19 @@ attn_status attn_inner_product(int64_t count, int64_t dim, const double *u, cons
     return succeed(error);
 }
 
-attn_status attn_bilinear_attention(const attn_problem *problem, const attn_args *args, const double *g, attn_error *error)
+attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tensors *tensors, const double *g, attn_error *error)
 {
+    attn_problem p;
+    attn_tensors t;
     CHECK_POINTER(problem);
-    CHECK_POINTER(args);
+    CHECK_POINTER(tensors);
     CHECK_POINTER(g);
-    CHECK(problem->struct_size == sizeof *problem && args->struct_size == sizeof *args, ATTN_ERR_ARGUMENT,
-          "struct_size of problem (%zu) or args (%zu) is not that of this library (%zu, %zu)", problem->struct_size,
-          args->struct_size, sizeof *problem, sizeof *args);
-    CHECK(problem->score.kind == ATTN_SCORE_DOT && !problem->score.dim_k && !problem->score.w_heads, ATTN_ERR_ARGUMENT,
-          "score has a kind, dim_k or w_heads of its own; bilinear attention sets them");
-    attn_problem p = *problem;
-    attn_args a = *args;
+    TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
+    TRY(struct_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
+    CHECK(p.score.kind == ATTN_SCORE_DOT && !p.score.dim_k, ATTN_ERR_ARGUMENT,
+          "score has a kind or dim_k of its own; bilinear attention sets them");
+    TRY(slot_absent(&t.score_matrix, "score_matrix", "bilinear attention", error));
     p.score.kind = ATTN_SCORE_GENERAL;
-    p.score.w = (attn_layout){ATTN_F64, {0}};
-    a.w = g;
-    return attn_forward(&p, &a, error);
+    t.score_matrix = (attn_input){g, ATTN_F64, {0, 0, 0, 0}};
+    return attn_compute(&p, &t, error);
 }

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/bilinear.h"
 
 /* dim is at least 1, count at least 0, and arrays of count * dim and dim * dim doubles can be. */

@@ -21,14 +21,11 @@ static void free_room(room *r)
 }
 
 /* The problem over the cache as it will be. */
-static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *given, attn_problem *p)
+static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, attn_problem *p)
 {
     int64_t longest = 0;
-    memset(p, 0, sizeof *p);
-    memcpy(p, given, given->struct_size < sizeof *p ? given->struct_size : sizeof *p);
-    p->struct_size = sizeof *p;
     for (int64_t b = 0; b < cache->batch; b++) {
-        int64_t length = cache->lengths[b] + attn_cache_new_tokens(tokens, b);
+        int64_t length = attn_cache_lengths(cache)[b] + attn_cache_new_tokens(tokens, b);
         if (length > longest) longest = length;
     }
     p->shape.batch = cache->batch;
@@ -37,24 +34,23 @@ static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, c
     p->shape.len_kv = longest;
     p->shape.dim_qk = cache->dim_qk;
     p->shape.dim_v = cache->dim_v;
-    p->k = cache->k_layout;
-    p->v = cache->v_layout;
-    p->quantised.k_scale = cache->k_scale_layout;
-    p->quantised.v_scale = cache->v_scale_layout;
     p->mask.causal = 1;
     p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    p->mask.lengths_q = p->mask.lengths_kv = 1;
-    p->mask.index_dtype = ATTN_I64;
-    if (cache->page_size) {
-        p->paging.paged = 1;
-        p->paging.page_size = cache->page_size;
-        p->paging.pages = cache->pages;
-        p->paging.table_stride = cache->table_stride;
-    }
+    if (!cache->page_table.data) return;
+    p->paging.page_size = cache->page_size;
+    p->paging.pages = cache->pages;
 }
 
-static attn_status fill_room(const attn_cache *cache, const attn_cache_tokens *tokens, attn_problem *p, attn_args *a, room *r,
-                             attn_error *error)
+/* A slot of no elements is told apart from one that is not there. */
+static attn_input read_from(const attn_output *slot)
+{
+    attn_input s = slot_of(slot);
+    if (!s.data) s.data = ATTN_EMPTY;
+    return s;
+}
+
+static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
+                                room *r, attn_error *error)
 {
     const size_t entries = (size_t)cache->batch + 1;
     r->lengths_q = malloc(entries * sizeof *r->lengths_q);
@@ -63,20 +59,21 @@ static attn_status fill_room(const attn_cache *cache, const attn_cache_tokens *t
           cache->batch);
     for (int64_t b = 0; b < cache->batch; b++) {
         r->lengths_q[b] = attn_cache_new_tokens(tokens, b);
-        r->lengths_kv[b] = cache->lengths[b] + r->lengths_q[b];
+        r->lengths_kv[b] = attn_cache_lengths(cache)[b] + r->lengths_q[b];
     }
-    a->k = cache->k;
-    a->v = cache->v;
-    a->k_scale = cache->k_scale;
-    a->v_scale = cache->v_scale;
-    a->lengths_q = r->lengths_q;
-    a->lengths_kv = r->lengths_kv;
-    a->page_table = cache->page_table;
+    t->k = read_from(&cache->k);
+    t->v = read_from(&cache->v);
+    if (cache->k.dtype == ATTN_I8) t->k_scale = read_from(&cache->k_scale);
+    if (cache->v.dtype == ATTN_I8) t->v_scale = read_from(&cache->v_scale);
+    t->lengths_q = attn_in(r->lengths_q);
+    t->lengths_kv = attn_in(r->lengths_kv);
+    if (cache->page_table.data)
+        t->page_table = (attn_input){cache->page_table.data, cache->page_table.dtype, {cache->page_table.stride[0], 0, 0, 1}};
     if (!cache->rope) return ATTN_OK;
 
     const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
-    attn_layout dense = {p->q.dtype ? p->q.dtype : ATTN_F32, {0, 0, 0, 0}};
-    size_t size = attn_dtype_size(dense.dtype);
+    const attn_dtype dtype = t->q.dtype ? t->q.dtype : ATTN_F32;
+    size_t size = attn_dtype_size(dtype);
     for (int axis = 0; axis < 4; axis++) {
         CHECK(shape[axis] >= 0 && (shape[axis] == 0 || size <= SIZE_MAX / (size_t)shape[axis]), ATTN_ERR_SHAPE,
               "cache: the queries have more bytes than memory has addresses");
@@ -86,55 +83,79 @@ static attn_status fill_room(const attn_cache *cache, const attn_cache_tokens *t
     r->positions = calloc(entries * sizeof *r->positions, (size_t)tokens->len + 1); /* which checks the product */
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
-        for (int64_t t = 0; t < tokens->len; t++) r->positions[b * tokens->len + t] = cache->lengths[b] + t;
-    TRY(attn_rope_apply(cache->rope, shape, &p->q, a->q, &dense, r->q, r->positions, error));
-    p->q = dense;
-    a->q = r->q;
+        for (int64_t i = 0; i < tokens->len; i++) r->positions[b * tokens->len + i] = attn_cache_lengths(cache)[b] + i;
+    const attn_output rotated = {r->q, dtype, {0, 0, 0, 0}};
+    TRY(attn_rope_apply(cache->rope, shape, &t->q, &rotated, r->positions, error));
+    t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}};
     return ATTN_OK;
 }
 
-static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, attn_problem *p, attn_args *a,
+static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
                           const attn_options *options, room *r, attn_error *error)
 {
     attn_plan *plan = NULL;
-    TRY(fill_room(cache, tokens, p, a, r, error));
-    TRY(attn_plan_create(&plan, p, options, error));
+    TRY(fill_tensors(cache, tokens, p, t, r, error));
+    TRY(attn_plan_create(&plan, p, t, options, error));
     size_t size = attn_plan_workspace_size(plan);
     void *workspace = malloc(size + 1);
     attn_status status;
     if (!workspace) {
         status = fail(error, ATTN_ERR_MEMORY, "cache: cannot allocate a workspace of %zu bytes", size);
     } else {
-        /* Nothing that the plan or the arguments can get wrong is left but what execution checks first, and that is undone. */
+        /* Nothing that the plan or the tensors can get wrong is left but what execution checks first, and that is undone. */
         attn_cache_write(cache, tokens);
-        status = attn_execute(plan, a, workspace, size, error);
-        for (int64_t b = 0; status != ATTN_OK && b < cache->batch; b++) cache->lengths[b] -= attn_cache_new_tokens(tokens, b);
+        status = attn_execute(plan, t, workspace, size, error);
+        for (int64_t b = 0; status != ATTN_OK && b < cache->batch; b++)
+            attn_cache_lengths(cache)[b] -= attn_cache_new_tokens(tokens, b);
     }
     free(workspace);
     attn_plan_destroy(plan);
     return status;
 }
 
+/* What follows from the cache and the tokens is not the caller's to say. */
+static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const attn_tensors *t, attn_error *error)
+{
+    const struct {
+        const char *name;
+        const attn_input *slot;
+    } filled[] = {{"k", &t->k},
+                  {"v", &t->v},
+                  {"k_scale", &t->k_scale},
+                  {"v_scale", &t->v_scale},
+                  {"lengths_q", &t->lengths_q},
+                  {"lengths_kv", &t->lengths_kv},
+                  {"cu_seqlens_q", &t->cu_seqlens_q},
+                  {"cu_seqlens_kv", &t->cu_seqlens_kv},
+                  {"offset_q", &t->offset_q},
+                  {"page_table", &t->page_table}};
+    CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "cache: op is %d; it must be 0 (forward)", (int)p->op);
+    CHECK(p->shape.heads_q != 0 || heads_kv == 0, ATTN_ERR_SHAPE, "cache: shape.heads_q is 0; it is the caller's to set");
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
+        const attn_status status = slot_absent(filled[i].slot, filled[i].name, "attn_cache_attend", error);
+        if (status == ATTN_OK) continue;
+        if (error) error->tensor = (int)(((const char *)filled[i].slot - (const char *)&t->q) / (ptrdiff_t)sizeof t->q);
+        return status;
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *problem,
-                              const attn_args *args, const attn_options *options, attn_error *error)
+                              const attn_tensors *tensors, const attn_options *options, attn_error *error)
 {
     attn_cache c;
-    attn_cache_tokens t;
+    attn_cache_tokens new_tokens;
     attn_problem p;
-    attn_args a = {0};
+    attn_tensors t;
     room r = {0};
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
-    CHECK(args, ATTN_ERR_ARGUMENT, "args is NULL");
-    CHECK(problem->struct_size >= sizeof(size_t), ATTN_ERR_ARGUMENT,
-          "attn_problem.struct_size is %zu; set it to sizeof(attn_problem)", problem->struct_size);
-    CHECK(args->struct_size >= sizeof(size_t), ATTN_ERR_ARGUMENT, "attn_args.struct_size is %zu; set it to sizeof(attn_args)",
-          args->struct_size);
-    TRY(attn_cache_resolve(cache, tokens, &c, &t, error));
-    describe(&c, &t, problem, &p);
-    memcpy(&a, args, args->struct_size < sizeof a ? args->struct_size : sizeof a);
-    a.struct_size = sizeof a;
-    CHECK(!p.mask.packed && p.op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "cache: the problem is packed or not forward");
-    attn_status status = attend(&c, &t, &p, &a, options, &r, error);
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
+    TRY(struct_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
+    TRY(attn_cache_resolve(cache, tokens, &c, &new_tokens, error));
+    TRY(check_filled(c.heads_kv, &p, &t, error));
+    describe(&c, &new_tokens, &p);
+    attn_status status = attend(&c, &new_tokens, &p, &t, options, &r, error);
     free_room(&r);
     return status;
 }

@@ -3,11 +3,19 @@
 #include "cache.h"
 
 #include <inttypes.h>
+#include <string.h>
+
+int64_t attn_cache_index(const attn_input *slot, int64_t i)
+{
+    return slot->dtype == ATTN_I32 ? ((const int32_t *)slot->data)[i] : ((const int64_t *)slot->data)[i];
+}
 
 int64_t attn_cache_new_tokens(const attn_cache_tokens *tokens, int64_t b)
 {
-    return tokens->len_of_entry ? tokens->len_of_entry[b] : tokens->len;
+    return tokens->lengths.data ? attn_cache_index(&tokens->lengths, b) : tokens->len;
 }
+
+static int is_paged(const attn_cache *cache) { return cache->page_table.data != NULL; }
 
 static attn_status check_sizes(const attn_cache *cache, attn_error *error)
 {
@@ -18,52 +26,82 @@ static attn_status check_sizes(const attn_cache *cache, attn_error *error)
                  {"dim_v", cache->dim_v}, {"page_size", cache->page_size}, {"pages", cache->pages}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "cache: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
-    CHECK(cache->batch == 0 || (cache->k && cache->v && cache->lengths), ATTN_ERR_ARGUMENT, "cache: %s is NULL",
-          !cache->k   ? "k"
-          : !cache->v ? "v"
-                      : "lengths");
-    CHECK(cache->page_size == 0 || cache->page_table || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: page_table is NULL");
+    for (int k = 0; k < 3; k++)
+        CHECK(cache->reserved[k] == 0, ATTN_ERR_ARGUMENT, "cache: reserved[%d] is %" PRId64 "; it must be 0", k,
+              cache->reserved[k]);
+    CHECK(cache->batch == 0 || (cache->k.data && cache->v.data && cache->lengths.data), ATTN_ERR_ARGUMENT, "cache: %s is NULL",
+          !cache->k.data   ? "k"
+          : !cache->v.data ? "v"
+                           : "lengths");
+    CHECK(cache->page_size == 0 || is_paged(cache) || cache->batch == 0, ATTN_ERR_ARGUMENT,
+          "cache: page_table is NULL and page_size is %" PRId64, cache->page_size);
+    CHECK(cache->page_size > 0 || !is_paged(cache), ATTN_ERR_ARGUMENT, "cache: page_table is there and page_size is 0");
     return ATTN_OK;
 }
 
 /* Dense strides and the default type, of a cache's or of new tokens' keys or values. */
-static attn_status resolve(attn_layout *layout, const char *name, int64_t b, int64_t h, int64_t t, int64_t c, attn_dtype natural,
-                           int whole, attn_error *error)
+static attn_status resolve_rows(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, int whole,
+                                attn_error *error)
 {
-    const int64_t shape[4] = {b, h, t, c};
-    int64_t *stride = layout->stride, dense = 1;
-    int implied = stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
-    if (layout->dtype == ATTN_DTYPE_DEFAULT) layout->dtype = natural;
-    CHECK((layout->dtype >= ATTN_F32 && layout->dtype <= ATTN_BF16) || (whole && layout->dtype == ATTN_I8), ATTN_ERR_UNSUPPORTED,
-          "cache: %s is %s; it must be f32, f64, f16%s", name, attn_dtype_name(layout->dtype), whole ? ", bf16 or i8" : " or bf16");
-    for (int axis = 3; axis >= 0; axis--) {
-        if (implied) stride[axis] = dense;
-        CHECK(shape[axis] == 0 || dense <= INT64_MAX / 8 / shape[axis], ATTN_ERR_SHAPE,
-              "cache: %s has more bytes than 64 bits count", name);
-        dense *= shape[axis];
-    }
-    CHECK(stride[3] == 1 || c <= 1, ATTN_ERR_STRIDE, "cache: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)",
-          name, stride[3]);
+    TRY(slot_resolve(slot, name, shape, natural, error));
+    CHECK((slot->dtype >= ATTN_F32 && slot->dtype <= ATTN_BF16) || (whole && slot->dtype == ATTN_I8), ATTN_ERR_UNSUPPORTED,
+          "%s is %s; it must be f32, f64, f16%s", name, attn_dtype_name(slot->dtype), whole ? ", bf16 or i8" : " or bf16");
+    CHECK(slot->stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
+          "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, slot->stride[3]);
+    return ATTN_OK;
+}
+
+/* The same of what is written in place. */
+static attn_status resolve_own(attn_output *slot, const char *name, const int64_t shape[4], attn_dtype natural, int whole,
+                               attn_error *error)
+{
+    attn_input s = slot_of(slot);
+    TRY(resolve_rows(&s, name, shape, natural, whole, error));
+    for (int axis = 0; axis < 4; axis++)
+        CHECK(s.stride[axis] != 0 || shape[axis] <= 1, ATTN_ERR_STRIDE,
+              "%s.stride[%d] is 0; a cache is written, and cannot broadcast", name, axis);
+    slot->dtype = s.dtype;
+    memcpy(slot->stride, s.stride, sizeof s.stride);
+    return ATTN_OK;
+}
+
+/* [batch, columns] of an index type; columns 0: a dense array of [batch]. */
+static attn_status resolve_index(attn_input *slot, const char *name, int64_t batch, int64_t columns, attn_error *error)
+{
+    const int64_t shape[4] = {batch, 1, 1, columns ? columns : 1}, given[2] = {slot->stride[0], slot->stride[3]};
+    TRY(slot_resolve(slot, name, shape, ATTN_I64, error));
+    CHECK(slot->dtype == ATTN_I64 || slot->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED, "%s is %s; it must be i64 or i32", name,
+          attn_dtype_name(slot->dtype));
+    CHECK(columns || batch <= 1 || slot->stride[0] == 1, ATTN_ERR_STRIDE, "%s.stride[0] is %" PRId64 "; it is dense (1)", name,
+          given[0]);
+    CHECK(columns <= 1 || slot->stride[3] == 1, ATTN_ERR_STRIDE,
+          "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, given[1]);
     return ATTN_OK;
 }
 
 static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t room, attn_error *error)
 {
+    const int64_t shape[4] = {entries, cache->heads_kv, room, 1};
     const struct {
-        const char *name, *of;
+        const char *name, *label, *of;
         attn_dtype dtype;
-        attn_layout *layout;
-        const float *scales;
-    } both[] = {{"k_scale", "k", cache->k_layout.dtype, &cache->k_scale_layout, cache->k_scale},
-                {"v_scale", "v", cache->v_layout.dtype, &cache->v_scale_layout, cache->v_scale}};
+        attn_output *slot;
+    } both[] = {{"k_scale", "cache: k_scale", "k", cache->k.dtype, &cache->k_scale},
+                {"v_scale", "cache: v_scale", "v", cache->v.dtype, &cache->v_scale}};
     for (int i = 0; i < 2; i++) {
-        if (both[i].dtype != ATTN_I8) continue;
-        TRY(resolve(both[i].layout, both[i].name, entries, cache->heads_kv, room, 1, ATTN_F32, 0, error));
-        CHECK(both[i].layout->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
-              attn_dtype_name(both[i].layout->dtype));
-        CHECK(both[i].scales || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].of, both[i].name);
+        const attn_input given = slot_of(both[i].slot);
+        if (both[i].dtype != ATTN_I8) {
+            CHECK(!given.data && slot_is_dense(&given) && !given.dtype, ATTN_ERR_ARGUMENT,
+                  "cache: %s is there and %s is %s; scales are those of i8", both[i].name, both[i].of,
+                  attn_dtype_name(both[i].dtype));
+            continue;
+        }
+        CHECK(given.data || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].of, both[i].name);
+        TRY(resolve_own(both[i].slot, both[i].label, shape, ATTN_F32, 0, error));
+        CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
+              attn_dtype_name(both[i].slot->dtype));
     }
-    CHECK(!cache->rope || cache->k_layout.dtype != ATTN_I8 || cache->dim_qk <= ATTN_CACHE_MOST_ROTATED, ATTN_ERR_UNSUPPORTED,
+    CHECK(!cache->rope || cache->k.dtype != ATTN_I8 || cache->dim_qk <= ATTN_CACHE_MOST_ROTATED, ATTN_ERR_UNSUPPORTED,
           "cache: k is i8 and rotated, and dim_qk is %" PRId64 "; it must be at most %d", cache->dim_qk, ATTN_CACHE_MOST_ROTATED);
     return ATTN_OK;
 }
@@ -72,16 +110,16 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t room
 static attn_status check_room(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
 {
     for (int64_t b = 0; b < cache->batch; b++) {
-        int64_t held = cache->lengths[b], more = attn_cache_new_tokens(tokens, b);
+        int64_t held = attn_cache_lengths(cache)[b], more = attn_cache_new_tokens(tokens, b);
         CHECK(more >= 0 && more <= tokens->len, ATTN_ERR_ARGUMENT,
-              "cache: len_of_entry[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, more, tokens->len);
+              "cache: tokens.lengths[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, more, tokens->len);
         CHECK(held >= 0 && held <= cache->capacity, ATTN_ERR_ARGUMENT,
               "cache: lengths[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, held, cache->capacity);
         CHECK(more <= cache->capacity - held, ATTN_ERR_SHAPE,
               "cache: entry %" PRId64 " holds %" PRId64 " of %" PRId64 " tokens; %" PRId64 " more do not fit", b, held,
               cache->capacity, more);
-        for (int64_t i = 0; cache->page_size && i * cache->page_size < held + more; i++) {
-            int64_t page = cache->page_table[b * cache->table_stride + i];
+        for (int64_t i = 0; is_paged(cache) && i * cache->page_size < held + more; i++) {
+            int64_t page = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + i);
             CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
                   "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; there are %" PRId64 " pages", i, b, page,
                   cache->pages);
@@ -90,58 +128,67 @@ static attn_status check_room(const attn_cache *cache, const attn_cache_tokens *
     return ATTN_OK;
 }
 
+static attn_status check_lengths(attn_cache *cache, attn_error *error)
+{
+    attn_input lengths = slot_of(&cache->lengths);
+    TRY(resolve_index(&lengths, "cache: lengths", cache->batch, 0, error));
+    CHECK(lengths.dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED, "cache: lengths is %s; it must be i64", attn_dtype_name(lengths.dtype));
+    if (!is_paged(cache)) return ATTN_OK;
+    const int64_t columns = cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0);
+    return resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
+}
+
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
                                attn_cache_tokens *tokens, attn_error *error)
 {
     CHECK(given, ATTN_ERR_ARGUMENT, "cache is NULL");
     CHECK(new_tokens, ATTN_ERR_ARGUMENT, "tokens is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "attn_cache.struct_size is %zu; set it to sizeof(attn_cache)",
-          given->struct_size);
-    CHECK(new_tokens->struct_size == sizeof *new_tokens, ATTN_ERR_ARGUMENT,
-          "attn_cache_tokens.struct_size is %zu; set it to sizeof(attn_cache_tokens)", new_tokens->struct_size);
-    *cache = *given;
-    *tokens = *new_tokens;
+    TRY(struct_read(cache, sizeof *cache, sizeof *cache, given, "attn_cache", error));
+    TRY(struct_read(tokens, sizeof *tokens, sizeof *tokens, new_tokens, "attn_cache_tokens", error));
     TRY(check_sizes(cache, error));
     CHECK(tokens->len >= 0, ATTN_ERR_SHAPE, "cache: len (%" PRId64 ") is negative", tokens->len);
 
-    int64_t entries = cache->page_size ? cache->pages : cache->batch, room = cache->page_size ? cache->page_size : cache->capacity;
-    TRY(resolve(&cache->k_layout, "k", entries, cache->heads_kv, room, cache->dim_qk, ATTN_F32, 1, error));
-    TRY(resolve(&cache->v_layout, "v", entries, cache->heads_kv, room, cache->dim_v, cache->k_layout.dtype, 1, error));
+    int64_t entries = is_paged(cache) ? cache->pages : cache->batch, room = is_paged(cache) ? cache->page_size : cache->capacity;
+    const int64_t k_shape[4] = {entries, cache->heads_kv, room, cache->dim_qk},
+                  v_shape[4] = {entries, cache->heads_kv, room, cache->dim_v},
+                  new_k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
+                  new_v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v};
+    TRY(resolve_own(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
+    TRY(resolve_own(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
+    TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, room, error));
-    const attn_dtype new_k = cache->k_layout.dtype == ATTN_I8 ? ATTN_F32 : cache->k_layout.dtype,
-                     new_v = cache->v_layout.dtype == ATTN_I8 ? ATTN_F32 : cache->v_layout.dtype;
-    TRY(resolve(&tokens->k_layout, "the new k", cache->batch, cache->heads_kv, tokens->len, cache->dim_qk, new_k, 0, error));
-    TRY(resolve(&tokens->v_layout, "the new v", cache->batch, cache->heads_kv, tokens->len, cache->dim_v, new_v, 0, error));
-    if (cache->page_size && cache->table_stride == 0)
-        cache->table_stride = cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0);
+    TRY(resolve_rows(&tokens->k, "cache: the new k", new_k, cache->k.dtype == ATTN_I8 ? ATTN_F32 : cache->k.dtype, 0, error));
+    TRY(resolve_rows(&tokens->v, "cache: the new v", new_v, cache->v.dtype == ATTN_I8 ? ATTN_F32 : cache->v.dtype, 0, error));
+    TRY(resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
     int some = cache->batch > 0 && cache->heads_kv > 0 && tokens->len > 0;
-    CHECK(!some || cache->dim_qk == 0 || tokens->k, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
-    CHECK(!some || cache->dim_v == 0 || tokens->v, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
+    CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
+    CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
     TRY(check_room(cache, tokens, error));
     if (cache->rope) { /* its own rules, before anything is written */
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};
-        const attn_layout *to = cache->k_layout.dtype == ATTN_I8 ? &tokens->k_layout : &cache->k_layout;
-        TRY(attn_rope_apply(cache->rope, none, &tokens->k_layout, NULL, to, NULL, NULL, error));
+        const attn_output to = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+        const attn_input from = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+        TRY(attn_rope_apply(cache->rope, none, &from, &to, NULL, error));
     }
     return ATTN_OK;
 }
 
 /* Where token j of entry b and head h lies. */
-static char *slot_of(const attn_cache *cache, const attn_layout *layout, void *base, int64_t b, int64_t h, int64_t j)
+static char *place_of(const attn_cache *cache, const attn_output *slot, int64_t b, int64_t h, int64_t j)
 {
     int64_t entry = b, token = j;
-    if (cache->page_size) {
-        entry = cache->page_table[b * cache->table_stride + j / cache->page_size];
+    if (is_paged(cache)) {
+        entry = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + j / cache->page_size);
         token = j % cache->page_size;
     }
-    int64_t at = entry * layout->stride[0] + h * layout->stride[1] + token * layout->stride[2];
-    return (char *)base + at * (int64_t)attn_dtype_size(layout->dtype);
+    int64_t at = entry * slot->stride[0] + h * slot->stride[1] + token * slot->stride[2];
+    return (char *)slot->data + at * (int64_t)attn_dtype_size(slot->dtype);
 }
 
-static const char *row_of(const attn_layout *layout, const void *base, int64_t b, int64_t h, int64_t t)
+static const char *row_of(const attn_input *slot, int64_t b, int64_t h, int64_t t)
 {
-    int64_t at = b * layout->stride[0] + h * layout->stride[1] + t * layout->stride[2];
-    return (const char *)base + at * (int64_t)attn_dtype_size(layout->dtype);
+    int64_t at = b * slot->stride[0] + h * slot->stride[1] + t * slot->stride[2];
+    return (const char *)slot->data + at * (int64_t)attn_dtype_size(slot->dtype);
 }
 
 /* A new row into its place j. */
@@ -150,50 +197,48 @@ typedef struct place {
     int64_t b, h, j;
 } place;
 
-static void write_row(const place *at, const attn_layout *layout, void *base, const attn_layout *scale_layout, float *scales,
-                      int64_t dim, const void *row, attn_dtype dtype)
+static void write_row(const place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
+                      attn_dtype dtype)
 {
-    char *slot = slot_of(at->cache, layout, base, at->b, at->h, at->j);
-    if (layout->dtype != ATTN_I8) {
-        attn_convert(slot, layout->dtype, row, dtype, dim);
-        return;
-    }
-    char *scale = slot_of(at->cache, scale_layout, scales, at->b, at->h, at->j);
-    attn_quantise_row(dim, row, dtype, (int8_t *)slot, (float *)(void *)scale);
+    char *to = place_of(at->cache, slot, at->b, at->h, at->j);
+    if (slot->dtype == ATTN_I8)
+        attn_quantise_row(dim, row, dtype, (int8_t *)to, (float *)(void *)place_of(at->cache, scale, at->b, at->h, at->j));
+    else attn_convert(to, slot->dtype, row, dtype, dim);
 }
 
 static void write_key(const place *at, const void *row, attn_dtype dtype)
 {
     const attn_cache *c = at->cache;
     const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
-    const attn_layout from = {dtype, {0, 0, 0, 0}};
+    const attn_input from = {row, dtype, {0, 0, 0, 0}};
     float rotated[ATTN_CACHE_MOST_ROTATED];
-    if (c->rope && c->k_layout.dtype != ATTN_I8) {
-        const attn_layout to = {c->k_layout.dtype, {0, 0, 0, 0}};
-        (void)attn_rope_apply(c->rope, one_row, &from, row, &to, slot_of(c, &c->k_layout, c->k, at->b, at->h, at->j), &at->j, NULL);
+    if (c->rope && c->k.dtype != ATTN_I8) {
+        const attn_output to = {place_of(c, &c->k, at->b, at->h, at->j), c->k.dtype, {0, 0, 0, 0}};
+        (void)attn_rope_apply(c->rope, one_row, &from, &to, &at->j, NULL);
         return;
     }
     if (c->rope) {
-        const attn_layout to = {ATTN_F32, {0, 0, 0, 0}};
-        (void)attn_rope_apply(c->rope, one_row, &from, row, &to, rotated, &at->j, NULL);
+        const attn_output to = {rotated, ATTN_F32, {0, 0, 0, 0}};
+        (void)attn_rope_apply(c->rope, one_row, &from, &to, &at->j, NULL);
         row = rotated;
         dtype = ATTN_F32;
     }
-    write_row(at, &c->k_layout, c->k, &c->k_scale_layout, c->k_scale, c->dim_qk, row, dtype);
+    write_row(at, &c->k, &c->k_scale, c->dim_qk, row, dtype);
 }
 
 void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens)
 {
+    int64_t *lengths = attn_cache_lengths(cache);
     for (int64_t b = 0; b < cache->batch; b++) {
         int64_t count = attn_cache_new_tokens(tokens, b);
         for (int64_t h = 0; h < cache->heads_kv; h++)
             for (int64_t t = 0; t < count; t++) {
-                const place at = {cache, b, h, cache->lengths[b] + t};
-                write_key(&at, row_of(&tokens->k_layout, tokens->k, b, h, t), tokens->k_layout.dtype);
-                write_row(&at, &cache->v_layout, cache->v, &cache->v_scale_layout, cache->v_scale, cache->dim_v,
-                          row_of(&tokens->v_layout, tokens->v, b, h, t), tokens->v_layout.dtype);
+                const place at = {cache, b, h, lengths[b] + t};
+                if (cache->dim_qk > 0) write_key(&at, row_of(&tokens->k, b, h, t), tokens->k.dtype);
+                if (cache->dim_v > 0)
+                    write_row(&at, &cache->v, &cache->v_scale, cache->dim_v, row_of(&tokens->v, b, h, t), tokens->v.dtype);
             }
-        cache->lengths[b] += count;
+        lengths[b] += count;
     }
 }
 

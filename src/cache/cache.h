@@ -3,7 +3,7 @@
 #ifndef ATTN_CACHE_CACHE_H
 #define ATTN_CACHE_CACHE_H
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/cache.h"
 
 /* Copies of what the caller gave with default types and strides filled in; every rule is checked. */
@@ -19,7 +19,9 @@ void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *w
 /* Channels of a key that is rotated and then quantised, which is done on the stack. */
 enum { ATTN_CACHE_MOST_ROTATED = 4096 };
 
-/* How many tokens entry b gets. */
+/* How many tokens entry b gets; its entries in arrays of any index type. */
+int64_t attn_cache_index(const attn_input *slot, int64_t i);
+static inline int64_t *attn_cache_lengths(const attn_cache *cache) { return cache->lengths.data; }
 int64_t attn_cache_new_tokens(const attn_cache_tokens *tokens, int64_t b);
 
 #endif

@@ -18,6 +18,7 @@ fail(attn_error *error, attn_status status, const char *format, ...)
         va_list list;
         va_start(list, format);
         error->status = status;
+        error->tensor = error->other = -1;
         (void)vsnprintf(error->message, sizeof error->message, format, list);
         va_end(list);
     }
@@ -39,6 +40,7 @@ static inline attn_status succeed(attn_error *error)
 {
     if (error) {
         error->status = ATTN_OK;
+        error->tensor = error->other = -1;
         error->message[0] = '\0';
     }
     return ATTN_OK;

@@ -3,14 +3,11 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/cost.h"
 
 static attn_status check(const attn_cost_problem *p, attn_error *error)
 {
-    CHECK(p, ATTN_ERR_ARGUMENT, "cost: problem is NULL");
-    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "cost: struct_size is %zu; set it to sizeof(attn_cost_problem)",
-          p->struct_size);
     CHECK(p->method >= ATTN_COST_TILED && p->method <= ATTN_COST_LINEAR, ATTN_ERR_ARGUMENT,
           "cost: method is %d; known: 0 (tiled), 1 (matrix), 2 (linear)", (int)p->method);
     CHECK(p->dtype >= ATTN_DTYPE_DEFAULT && p->dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
@@ -28,6 +25,8 @@ static attn_status check(const attn_cost_problem *p, attn_error *error)
         CHECK(sizes[k].size >= 0, ATTN_ERR_SHAPE, "cost: %s (%" PRId64 ") is negative", sizes[k].name, sizes[k].size);
     CHECK(s->heads_kv > 0 ? s->heads_q % s->heads_kv == 0 : s->heads_q == 0, ATTN_ERR_SHAPE,
           "cost: heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", s->heads_q, s->heads_kv);
+    for (int k = 0; k < 4; k++)
+        CHECK(p->reserved[k] == 0, ATTN_ERR_ARGUMENT, "cost: reserved[%d] is %" PRId64 "; it must be 0", k, p->reserved[k]);
     CHECK(p->pairs >= 0, ATTN_ERR_ARGUMENT, "cost: pairs is %g; it must be 0 or more", p->pairs);
     return ATTN_OK;
 }
@@ -42,9 +41,12 @@ static double passes(const attn_cost_problem *p)
 
 attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost, attn_error *error)
 {
-    TRY(check(problem, error));
+    attn_cost_problem copy;
+    const attn_cost_problem *p = &copy;
+    CHECK(problem, ATTN_ERR_ARGUMENT, "cost: problem is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, problem, "attn_cost_problem", error));
+    TRY(check(p, error));
     CHECK(cost, ATTN_ERR_ARGUMENT, "cost: cost is NULL");
-    const attn_cost_problem *p = problem;
     const int linear = p->method == ATTN_COST_LINEAR;
     const attn_dtype dtype = p->dtype ? p->dtype : ATTN_F32;
     const double size = (double)attn_dtype_size(dtype), B = (double)p->shape.batch, D = (double)p->shape.dim_qk,

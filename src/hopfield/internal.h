@@ -3,7 +3,7 @@
 #ifndef ATTN_HOPFIELD_INTERNAL_H
 #define ATTN_HOPFIELD_INTERNAL_H
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/hopfield.h"
 
 /* A copy with defaults filled in; every rule of a memory and of a count of states is checked. */

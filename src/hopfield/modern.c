@@ -10,9 +10,7 @@
 attn_status hopfield_resolve(const attn_hopfield *given, int64_t count, attn_hopfield *memory, attn_error *error)
 {
     CHECK(given, ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT,
-          "attn_hopfield.struct_size is %zu; set it to sizeof(attn_hopfield)", given->struct_size);
-    *memory = *given;
+    TRY(struct_read(memory, sizeof *memory, sizeof *memory, given, "attn_hopfield", error));
     if (memory->dtype == ATTN_DTYPE_DEFAULT) memory->dtype = ATTN_F32;
     CHECK(memory->dtype == ATTN_F32 || memory->dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED,
           "hopfield: patterns are %s; they must be f32 or f64", attn_dtype_name(memory->dtype));
@@ -35,14 +33,27 @@ static attn_problem problem_of(const attn_hopfield *m, int64_t count)
 {
     return (attn_problem){.struct_size = sizeof(attn_problem),
                           .shape = {1, 1, 1, count, m->patterns, m->dim, m->dim},
-                          .q.dtype = m->dtype,
-                          .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = m->beta},
-                          .want.lse = 1};
+                          .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = m->beta}};
 }
 
-static attn_args args_of(const attn_hopfield *m, const void *states, void *updated, void *lse)
+/* A dense array, which has no elements where there are no states. */
+static attn_input read_from(const attn_hopfield *m, const void *data)
 {
-    return (attn_args){.struct_size = sizeof(attn_args), .q = states, .k = m->data, .v = m->data, .o = updated, .lse = lse};
+    return (attn_input){data ? data : ATTN_EMPTY, m->dtype, {0, 0, 0, 0}};
+}
+static attn_output write_to(const attn_hopfield *m, void *data)
+{
+    return (attn_output){data ? data : ATTN_EMPTY, m->dtype, {0, 0, 0, 0}};
+}
+
+static attn_tensors tensors_of(const attn_hopfield *m, const void *states, void *updated, void *lse)
+{
+    return (attn_tensors){.struct_size = sizeof(attn_tensors),
+                          .q = read_from(m, states),
+                          .k = read_from(m, m->data),
+                          .v = read_from(m, m->data),
+                          .o = write_to(m, updated),
+                          .lse = write_to(m, lse)};
 }
 
 static void *make_array(const attn_hopfield *m, int64_t count) { return malloc((size_t)count * attn_dtype_size(m->dtype) + 1); }
@@ -72,26 +83,12 @@ attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, con
     if (!lse || !(updated || spare)) {
         status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     } else {
-        const attn_args args = args_of(&m, states, updated ? updated : spare, lse);
-        status = attn_forward(&problem, &args, error);
+        const attn_tensors tensors = tensors_of(&m, states, updated ? updated : spare, lse);
+        status = attn_compute(&problem, &tensors, error);
         if (status == ATTN_OK && energy) finish_energy(&m, count, states, lse, energy);
     }
     free(lse);
     free(spare);
-    return status;
-}
-
-/* Plans, runs and frees an attention backward. */
-static attn_status run_backward(const attn_problem *problem, const attn_args *args, attn_error *error)
-{
-    attn_plan *plan;
-    TRY(attn_plan_create(&plan, problem, NULL, error));
-    const size_t size = attn_plan_workspace_size(plan);
-    void *workspace = malloc(size + 1);
-    attn_status status =
-        workspace ? attn_execute(plan, args, workspace, size, error) : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
-    free(workspace);
-    attn_plan_destroy(plan);
     return status;
 }
 
@@ -100,21 +97,20 @@ static attn_status backward(const attn_hopfield *m, int64_t count, const void *s
                             const void *grad_energy, void *parts[6], void *grad_states, void *grad_patterns, attn_error *error)
 {
     attn_problem problem = problem_of(m, count);
-    attn_args args = args_of(m, states, parts[0], parts[1]);
-    TRY(attn_forward(&problem, &args, error));
+    attn_tensors tensors = tensors_of(m, states, parts[0], parts[1]);
+    TRY(attn_compute(&problem, &tensors, error));
     for (int64_t i = 0; i < count; i++)
         put_number(m->dtype, parts[2], i, grad_energy ? -number_at(m->dtype, grad_energy, i) / m->beta : 0);
     problem.op = ATTN_BACKWARD;
-    problem.gradients.lse = 1;
     memset(parts[3], 0, (size_t)(count * m->dim) * attn_dtype_size(m->dtype));
-    args.grad_o = grad_updated ? grad_updated : parts[3];
-    args.grad_lse = parts[2];
-    args.grad_q = grad_states ? grad_states : parts[4];
-    args.grad_k = grad_patterns ? grad_patterns : parts[4];
+    tensors.grad_o = read_from(m, grad_updated ? grad_updated : parts[3]);
+    tensors.grad_lse = read_from(m, parts[2]);
+    tensors.grad_q = write_to(m, grad_states ? grad_states : parts[4]);
+    tensors.grad_k = write_to(m, grad_patterns ? grad_patterns : parts[4]);
     if (!grad_states && !grad_patterns) return ATTN_OK;
-    if (!grad_patterns) args.grad_k = (char *)parts[4] + (size_t)(count * m->dim) * attn_dtype_size(m->dtype);
-    args.grad_v = parts[5];
-    TRY(run_backward(&problem, &args, error));
+    if (!grad_patterns) tensors.grad_k.data = (char *)parts[4] + (size_t)(count * m->dim) * attn_dtype_size(m->dtype);
+    tensors.grad_v = write_to(m, parts[5]);
+    TRY(attn_compute(&problem, &tensors, error));
     for (int64_t i = 0; grad_states && grad_energy && i < count * m->dim; i++)
         put_number(m->dtype, grad_states, i,
                    number_at(m->dtype, grad_states, i) +

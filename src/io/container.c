@@ -11,7 +11,7 @@
 #include "text.h"
 
 typedef struct tensor_item {
-    attn_tensor tensor;
+    attn_archive_tensor tensor;
     void *owned;
     char name[];
 } tensor_item;
@@ -37,8 +37,8 @@ attn_status attn_io_check_name(const attn_io_context *context, attn_status statu
 
 bool attn_io_aligned(const void *data, attn_dtype dtype) { return (uintptr_t)data % attn_dtype_size(dtype) == 0; }
 
-static attn_status insert_tensor(const attn_io_context *context, attn_tensors *tensors, size_t position, const attn_tensor *tensor,
-                                 void *owned)
+static attn_status insert_tensor(const attn_io_context *context, attn_archive *tensors, size_t position,
+                                 const attn_archive_tensor *tensor, void *owned)
 {
     size_t length = strlen(tensor->name) + 1;
     tensor_item *item = malloc(sizeof *item + length);
@@ -53,7 +53,7 @@ static attn_status insert_tensor(const attn_io_context *context, attn_tensors *t
     return attn_io_fail_memory(context);
 }
 
-attn_status attn_io_append(const attn_io_context *context, attn_tensors *tensors, const attn_tensor *tensor, void *owned)
+attn_status attn_io_append(const attn_io_context *context, attn_archive *tensors, const attn_archive_tensor *tensor, void *owned)
 {
     return insert_tensor(context, tensors, tensors->tensors.count, tensor, owned);
 }
@@ -68,7 +68,7 @@ static metadata_item *new_metadata(const char *key, const char *value)
     return item;
 }
 
-static attn_status insert_metadata(const attn_io_context *context, attn_tensors *tensors, size_t position, const char *key,
+static attn_status insert_metadata(const attn_io_context *context, attn_archive *tensors, size_t position, const char *key,
                                    const char *value)
 {
     metadata_item *item = new_metadata(key, value);
@@ -77,12 +77,12 @@ static attn_status insert_metadata(const attn_io_context *context, attn_tensors 
     return attn_io_fail_memory(context);
 }
 
-attn_status attn_io_append_metadata(const attn_io_context *context, attn_tensors *tensors, const char *key, const char *value)
+attn_status attn_io_append_metadata(const attn_io_context *context, attn_archive *tensors, const char *key, const char *value)
 {
     return insert_metadata(context, tensors, tensors->metadata.count, key, value);
 }
 
-attn_status attn_io_sort(const attn_io_context *context, attn_tensors *tensors)
+attn_status attn_io_sort(const attn_io_context *context, attn_archive *tensors)
 {
     char excerpt[ATTN_IO_EXCERPT];
     const char *twice = attn_io_list_sort(&tensors->tensors);
@@ -94,7 +94,7 @@ attn_status attn_io_sort(const attn_io_context *context, attn_tensors *tensors)
 
 /* ---- building -------------------------------------------------------------------------------------------------- */
 
-attn_status attn_tensors_create(attn_tensors **tensors, attn_error *error)
+attn_status attn_archive_create(attn_archive **tensors, attn_error *error)
 {
     attn_io_context context = {.error = error};
     if (!tensors) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "tensors is NULL");
@@ -102,7 +102,7 @@ attn_status attn_tensors_create(attn_tensors **tensors, attn_error *error)
     return *tensors ? attn_io_succeed(&context) : attn_io_fail_memory(&context);
 }
 
-void attn_tensors_destroy(attn_tensors *tensors)
+void attn_archive_destroy(attn_archive *tensors)
 {
     if (!tensors) return;
     for (size_t i = 0; i < tensors->tensors.count; i++) {
@@ -118,8 +118,8 @@ void attn_tensors_destroy(attn_tensors *tensors)
 }
 
 /* Checks what add and allocate are given; fills everything but the data, and where the name belongs. */
-static attn_status check_tensor(attn_io_context *context, const attn_tensors *tensors, attn_tensor *tensor, const int64_t *shape,
-                                size_t *position)
+static attn_status check_tensor(attn_io_context *context, const attn_archive *tensors, attn_archive_tensor *tensor,
+                                const int64_t *shape, size_t *position)
 {
     char text[ATTN_IO_SHAPE_TEXT];
     bool taken;
@@ -141,11 +141,11 @@ static attn_status check_tensor(attn_io_context *context, const attn_tensors *te
     return taken ? attn_io_fail(context, ATTN_ERR_ARGUMENT, "the name is taken") : ATTN_OK;
 }
 
-attn_status attn_tensors_add(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
+attn_status attn_archive_add(attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
                              const void *data, attn_error *error)
 {
     attn_io_context context = {.error = error};
-    attn_tensor tensor = {.name = name, .dtype = dtype, .rank = rank, .data = data};
+    attn_archive_tensor tensor = {.name = name, .dtype = dtype, .rank = rank, .data = data};
     size_t position = 0;
     attn_status status = check_tensor(&context, tensors, &tensor, shape, &position);
     if (status) return status;
@@ -156,11 +156,11 @@ attn_status attn_tensors_add(attn_tensors *tensors, const char *name, attn_dtype
     return status ? status : attn_io_succeed(&context);
 }
 
-attn_status attn_tensors_allocate(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
+attn_status attn_archive_allocate(attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape,
                                   void **data, attn_error *error)
 {
     attn_io_context context = {.error = error};
-    attn_tensor tensor = {.name = name, .dtype = dtype, .rank = rank};
+    attn_archive_tensor tensor = {.name = name, .dtype = dtype, .rank = rank};
     size_t position = 0;
     if (!data) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "data is NULL");
     *data = NULL;
@@ -177,7 +177,7 @@ attn_status attn_tensors_allocate(attn_tensors *tensors, const char *name, attn_
     return attn_io_succeed(&context);
 }
 
-attn_status attn_tensors_set_metadata(attn_tensors *tensors, const char *key, const char *value, attn_error *error)
+attn_status attn_archive_set_metadata(attn_archive *tensors, const char *key, const char *value, attn_error *error)
 {
     attn_io_context context = {.error = error};
     char excerpt[ATTN_IO_EXCERPT];
@@ -215,26 +215,26 @@ static const void *item_named(const attn_io_list *list, const char *name)
     return found ? list->items[position] : NULL;
 }
 
-int64_t attn_tensors_count(const attn_tensors *tensors) { return tensors ? (int64_t)tensors->tensors.count : 0; }
+int64_t attn_archive_count(const attn_archive *tensors) { return tensors ? (int64_t)tensors->tensors.count : 0; }
 
-const attn_tensor *attn_tensors_at(const attn_tensors *tensors, int64_t index)
+const attn_archive_tensor *attn_archive_at(const attn_archive *tensors, int64_t index)
 {
     return tensors ? item_at(&tensors->tensors, index) : NULL;
 }
 
-const attn_tensor *attn_tensors_find(const attn_tensors *tensors, const char *name)
+const attn_archive_tensor *attn_archive_find(const attn_archive *tensors, const char *name)
 {
     return tensors && name ? item_named(&tensors->tensors, name) : NULL;
 }
 
-int64_t attn_tensors_metadata_count(const attn_tensors *tensors) { return tensors ? (int64_t)tensors->metadata.count : 0; }
+int64_t attn_archive_metadata_count(const attn_archive *tensors) { return tensors ? (int64_t)tensors->metadata.count : 0; }
 
-const attn_metadata *attn_tensors_metadata_at(const attn_tensors *tensors, int64_t index)
+const attn_metadata *attn_archive_metadata_at(const attn_archive *tensors, int64_t index)
 {
     return tensors ? item_at(&tensors->metadata, index) : NULL;
 }
 
-const char *attn_tensors_get_metadata(const attn_tensors *tensors, const char *key)
+const char *attn_archive_get_metadata(const attn_archive *tensors, const char *key)
 {
     const attn_metadata *metadata = tensors && key ? item_named(&tensors->metadata, key) : NULL;
     return metadata ? metadata->value : NULL;

@@ -14,7 +14,7 @@
 /* The name that formats without a place for metadata, and safetensors itself, keep for it. */
 #define ATTN_IO_METADATA "__metadata__"
 
-struct attn_tensors {
+struct attn_archive {
     attn_io_list tensors;
     attn_io_list metadata;
     attn_io_input input; /* the file that data may point into */
@@ -27,12 +27,12 @@ attn_status attn_io_check_name(const attn_io_context *context, attn_status statu
  * Appends a tensor without looking for its name; `bytes` is right for dtype and shape, the name passed attn_io_check_name.
  * `owned` is NULL or what to free with the tensor; it is taken over also on failure.
  */
-attn_status attn_io_append(const attn_io_context *context, attn_tensors *tensors, const attn_tensor *tensor, void *owned);
+attn_status attn_io_append(const attn_io_context *context, attn_archive *tensors, const attn_archive_tensor *tensor, void *owned);
 
-attn_status attn_io_append_metadata(const attn_io_context *context, attn_tensors *tensors, const char *key, const char *value);
+attn_status attn_io_append_metadata(const attn_io_context *context, attn_archive *tensors, const char *key, const char *value);
 
 /* Ends a series of appends: sorts, and refuses names and keys that occur twice. */
-attn_status attn_io_sort(const attn_io_context *context, attn_tensors *tensors);
+attn_status attn_io_sort(const attn_io_context *context, attn_archive *tensors);
 
 /* Whether a pointer is aligned to an element of this type. */
 bool attn_io_aligned(const void *data, attn_dtype dtype);

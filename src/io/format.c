@@ -28,7 +28,7 @@ static const attn_io_format *format_of_content(const unsigned char *bytes, size_
     return NULL;
 }
 
-static attn_status read_bytes(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
+static attn_status read_bytes(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     const attn_io_format *format = format_of_content(bytes, size);
     /* A broken file of a known name gets the message of the reader that its name promises. */
@@ -39,29 +39,39 @@ static attn_status read_bytes(const attn_io_context *context, const unsigned cha
     return status ? status : attn_io_sort(context, tensors);
 }
 
-static attn_status finish_read(const attn_io_context *context, attn_tensors **tensors, attn_status status)
+static attn_status finish_read(const attn_io_context *context, attn_archive **tensors, attn_status status)
 {
     if (!status) return attn_io_succeed(context);
-    attn_tensors_destroy(*tensors);
+    attn_archive_destroy(*tensors);
     *tensors = NULL;
     return status;
 }
 
-attn_status attn_tensors_read(attn_tensors **tensors, const char *path, attn_error *error)
+static attn_status read_path(attn_archive **tensors, const char *path, bool map, attn_error *error)
 {
     attn_io_context context = {.error = error, .path = path};
-    attn_status status = attn_tensors_create(tensors, error);
+    attn_status status = attn_archive_create(tensors, error);
     if (status) return status;
     if (!path) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
-    else if (!(status = attn_io_input_open(&context, &(*tensors)->input)))
+    else if (!(status = attn_io_input_open(&context, map, &(*tensors)->input)))
         status = read_bytes(&context, (*tensors)->input.bytes, (*tensors)->input.size, *tensors);
     return finish_read(&context, tensors, status);
 }
 
-attn_status attn_tensors_read_memory(attn_tensors **tensors, const char *name, const void *bytes, size_t size, attn_error *error)
+attn_status attn_archive_read(attn_archive **tensors, const char *path, attn_error *error)
+{
+    return read_path(tensors, path, false, error);
+}
+
+attn_status attn_archive_map(attn_archive **tensors, const char *path, attn_error *error)
+{
+    return read_path(tensors, path, true, error);
+}
+
+attn_status attn_archive_read_memory(attn_archive **tensors, const char *name, const void *bytes, size_t size, attn_error *error)
 {
     attn_io_context context = {.error = error, .path = name};
-    attn_status status = attn_tensors_create(tensors, error);
+    attn_status status = attn_archive_create(tensors, error);
     if (status) return status;
     if (!name) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "name is NULL");
     else if (!bytes && size) status = attn_io_fail(&context, ATTN_ERR_ARGUMENT, "bytes is NULL");
@@ -69,7 +79,13 @@ attn_status attn_tensors_read_memory(attn_tensors **tensors, const char *name, c
     return finish_read(&context, tensors, status);
 }
 
-attn_status attn_tensors_write(const attn_tensors *tensors, const char *path, attn_error *error)
+attn_status attn_archive_write(const attn_archive *tensors, const char *path, attn_error *error)
+{
+    return attn_archive_write_watched(tensors, path, NULL, error);
+}
+
+attn_status attn_archive_write_watched(const attn_archive *tensors, const char *path, attn_unfinished *unfinished,
+                                       attn_error *error)
 {
     attn_io_context context = {.error = error, .path = path};
     attn_io_output output;
@@ -79,7 +95,7 @@ attn_status attn_tensors_write(const attn_tensors *tensors, const char *path, at
     if (!format) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "name ends in none of .safetensors, .npz, .npy");
     attn_status status = format->check(&context, tensors);
     if (status) return status;
-    status = attn_io_output_open(&context, &output);
+    status = attn_io_output_open(&context, &output, unfinished);
     if (status) return status;
     status = attn_io_output_close(&context, &output, format->write(&context, tensors, &output));
     return status ? status : attn_io_succeed(&context);

@@ -2,6 +2,8 @@
  *
  * input.c - opens files for reading.
  */
+#define _DEFAULT_SOURCE /* madvise */
+
 #include "input.h"
 
 #include <errno.h>
@@ -21,19 +23,34 @@ static attn_status map_file(const attn_io_context *context, int descriptor, off_
     return ATTN_OK;
 }
 
-static attn_status read_pipe(const attn_io_context *context, int descriptor, attn_io_input *input)
+/* Asks for large pages where the system has them for whoever asks: a copy of a large file spends most of its time on page faults.
+ */
+static void advise(unsigned char *bytes, size_t size)
 {
-    unsigned char *bytes = NULL;
-    size_t size = 0, capacity = 0;
+#ifdef MADV_HUGEPAGE
+    const size_t page = (size_t)1 << 21, skip = (page - (uintptr_t)bytes % page) % page;
+    if (size >= 2 * page) (void)madvise(bytes + skip, (size - skip) / page * page, MADV_HUGEPAGE);
+#else
+    (void)bytes, (void)size;
+#endif
+}
+
+/* Grows from `capacity` bytes while there is more. */
+static attn_status read_to_end(const attn_io_context *context, int descriptor, size_t capacity, attn_io_input *input)
+{
+    unsigned char *bytes = malloc(capacity);
+    size_t size = 0;
+    if (!bytes) return attn_io_fail_memory(context);
+    advise(bytes, capacity);
     for (;;) {
         if (size == capacity) {
-            capacity = capacity ? capacity + capacity / 2 : 1 << 16;
-            unsigned char *grown = realloc(bytes, capacity);
+            unsigned char *grown = capacity > SIZE_MAX / 2 ? NULL : realloc(bytes, capacity + capacity / 2 + 1);
             if (!grown) {
                 free(bytes);
                 return attn_io_fail_memory(context);
             }
             bytes = grown;
+            capacity += capacity / 2 + 1;
         }
         ssize_t got = read(descriptor, bytes + size, capacity - size);
         if (got == 0) break;
@@ -48,17 +65,35 @@ static attn_status read_pipe(const attn_io_context *context, int descriptor, att
     return ATTN_OK;
 }
 
-attn_status attn_io_input_open(const attn_io_context *context, attn_io_input *input)
+/* Half of the old bytes and half of the new ones must not pass for a file, so far as its size and its time tell. */
+static attn_status read_file(const attn_io_context *context, int descriptor, const struct stat *before, attn_io_input *input)
 {
+    struct stat after;
+    if ((uintmax_t)before->st_size >= SIZE_MAX) return attn_io_fail_memory(context);
+    /* A byte more than there is, so that the end is seen without more memory. */
+    attn_status status = read_to_end(context, descriptor, (size_t)before->st_size + 1, input);
+    if (status) return status;
+    if (fstat(descriptor, &after)) status = attn_io_fail_errno(context, "stat");
+    else if (after.st_size != before->st_size || input->size < (size_t)before->st_size ||
+             after.st_mtim.tv_sec != before->st_mtim.tv_sec || after.st_mtim.tv_nsec != before->st_mtim.tv_nsec)
+        status = attn_io_fail(context, ATTN_ERR_IO, "was changed while it was read");
+    if (status) attn_io_input_close(input);
+    return status;
+}
+
+attn_status attn_io_input_open(const attn_io_context *context, bool map, attn_io_input *input)
+{
+    enum { PIPE_CAPACITY = 1 << 16 };
     *input = (attn_io_input){0};
     int descriptor = open(context->path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return attn_io_fail_errno(context, "open");
-    struct stat description;
+    struct stat about;
     attn_status status;
-    if (fstat(descriptor, &description)) status = attn_io_fail_errno(context, "stat");
-    else if (S_ISREG(description.st_mode)) status = map_file(context, descriptor, description.st_size, input);
-    else if (S_ISFIFO(description.st_mode)) status = read_pipe(context, descriptor, input);
-    else status = attn_io_fail(context, ATTN_ERR_IO, S_ISDIR(description.st_mode) ? "is a folder" : "is neither a file nor a pipe");
+    if (fstat(descriptor, &about)) status = attn_io_fail_errno(context, "stat");
+    else if (S_ISREG(about.st_mode) && map) status = map_file(context, descriptor, about.st_size, input);
+    else if (S_ISREG(about.st_mode)) status = read_file(context, descriptor, &about, input);
+    else if (S_ISFIFO(about.st_mode)) status = read_to_end(context, descriptor, PIPE_CAPACITY, input);
+    else status = attn_io_fail(context, ATTN_ERR_IO, S_ISDIR(about.st_mode) ? "is a folder" : "is neither a file nor a pipe");
     close(descriptor);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * input.h - the bytes of a file: mapped, or read to the end where it is a pipe.
+ * input.h - the bytes of a file: read to its end, or mapped.
  */
 #ifndef ATTN_IO_INPUT_H
 #define ATTN_IO_INPUT_H
@@ -13,8 +13,9 @@ typedef struct attn_io_input {
     bool mapped;
 } attn_io_input;
 
-/* On failure `input` is empty and need not be closed. */
-attn_status attn_io_input_open(const attn_io_context *context, attn_io_input *input);
+/* map: a file that is no pipe is mapped.  ATTN_ERR_IO also where a file is seen to change while it is read.  On failure `input` is
+ * empty and need not be closed. */
+attn_status attn_io_input_open(const attn_io_context *context, bool map, attn_io_input *input);
 
 void attn_io_input_close(attn_io_input *input);
 

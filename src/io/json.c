@@ -110,11 +110,11 @@ bool attn_io_json_integer(const cJSON *node, int64_t *value)
     return true;
 }
 
-cJSON *attn_io_json_from_metadata(const attn_tensors *tensors)
+cJSON *attn_io_json_from_metadata(const attn_archive *tensors)
 {
     cJSON *object = cJSON_CreateObject();
-    for (int64_t i = 0; object && i < attn_tensors_metadata_count(tensors); i++) {
-        const attn_metadata *metadata = attn_tensors_metadata_at(tensors, i);
+    for (int64_t i = 0; object && i < attn_archive_metadata_count(tensors); i++) {
+        const attn_metadata *metadata = attn_archive_metadata_at(tensors, i);
         if (cJSON_AddStringToObject(object, metadata->key, metadata->value)) continue;
         cJSON_Delete(object);
         return NULL;
@@ -122,7 +122,7 @@ cJSON *attn_io_json_from_metadata(const attn_tensors *tensors)
     return object;
 }
 
-attn_status attn_io_json_read_metadata(const attn_io_context *context, const cJSON *object, attn_tensors *tensors)
+attn_status attn_io_json_read_metadata(const attn_io_context *context, const cJSON *object, attn_archive *tensors)
 {
     char excerpt[ATTN_IO_EXCERPT];
     if (!cJSON_IsObject(object)) return attn_io_fail(context, ATTN_ERR_FORMAT, "%s is not an object of strings", ATTN_IO_METADATA);

@@ -22,7 +22,7 @@ attn_status attn_io_json_parse(const attn_io_context *context, const char *what,
 bool attn_io_json_integer(const cJSON *node, int64_t *value);
 
 /* The metadata of a container as an object of strings, and back. */
-cJSON *attn_io_json_from_metadata(const attn_tensors *tensors);
-attn_status attn_io_json_read_metadata(const attn_io_context *context, const cJSON *object, attn_tensors *tensors);
+cJSON *attn_io_json_from_metadata(const attn_archive *tensors);
+attn_status attn_io_json_read_metadata(const attn_io_context *context, const cJSON *object, attn_archive *tensors);
 
 #endif

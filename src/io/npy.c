@@ -71,7 +71,7 @@ static attn_status parse(const attn_io_context *context, const unsigned char *by
 
 /* Parses and checks; fills everything of the tensor but its name, with the data where it is in the file. */
 static attn_status describe(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_io_npy_header *header,
-                            attn_tensor *tensor)
+                            attn_archive_tensor *tensor)
 {
     char text[ATTN_IO_SHAPE_TEXT];
     size_t begin = 0;
@@ -92,7 +92,7 @@ static attn_status describe(const attn_io_context *context, const unsigned char 
 }
 
 /* A copy of the data in native form; NULL when out of memory. */
-static void *copy_native(const attn_io_npy_header *header, const attn_tensor *tensor)
+static void *copy_native(const attn_io_npy_header *header, const attn_archive_tensor *tensor)
 {
     size_t width = attn_dtype_size(header->dtype);
     void *copy = malloc(tensor->bytes);
@@ -104,10 +104,10 @@ static void *copy_native(const attn_io_npy_header *header, const attn_tensor *te
 }
 
 attn_status attn_io_npy_append(const attn_io_context *context, const char *name, const unsigned char *bytes, size_t size,
-                               void *owned, attn_tensors *tensors)
+                               void *owned, attn_archive *tensors)
 {
     attn_io_npy_header header;
-    attn_tensor tensor = {.name = name};
+    attn_archive_tensor tensor = {.name = name};
     attn_status status = describe(context, bytes, size, &header, &tensor);
     bool native = !status && !header.swap && !header.fortran_order && attn_io_aligned(tensor.data, tensor.dtype);
     if (!status && (native || !tensor.bytes)) return attn_io_append(context, tensors, &tensor, owned);
@@ -118,7 +118,7 @@ attn_status attn_io_npy_append(const attn_io_context *context, const char *name,
     return attn_io_append(context, tensors, &tensor, copy);
 }
 
-attn_status attn_io_npy_check_dtype(const attn_io_context *context, const attn_tensor *tensor)
+attn_status attn_io_npy_check_dtype(const attn_io_context *context, const attn_archive_tensor *tensor)
 {
     if (attn_io_npy_name(tensor->dtype)) return ATTN_OK;
     attn_io_context at = *context;
@@ -134,7 +134,7 @@ static bool recognize(const unsigned char *bytes, size_t size)
 }
 
 /* "dir/q.npy" holds q; a name of nothing but an extension stays whole. */
-static attn_status read_file(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
+static attn_status read_file(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     const char *slash = strrchr(context->path, '/');
     const char *begin = slash ? slash + 1 : context->path;
@@ -150,17 +150,17 @@ static attn_status read_file(const attn_io_context *context, const unsigned char
     return status;
 }
 
-static attn_status check(const attn_io_context *context, const attn_tensors *tensors)
+static attn_status check(const attn_io_context *context, const attn_archive *tensors)
 {
-    long long count = attn_tensors_count(tensors);
+    long long count = attn_archive_count(tensors);
     if (count != 1)
         return attn_io_fail(context, ATTN_ERR_SHAPE, ".npy holds one tensor, not %lld: write .safetensors or .npz", count);
-    return attn_io_npy_check_dtype(context, attn_tensors_at(tensors, 0));
+    return attn_io_npy_check_dtype(context, attn_archive_at(tensors, 0));
 }
 
-static attn_status write_file(const attn_io_context *context, const attn_tensors *tensors, attn_io_output *output)
+static attn_status write_file(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output)
 {
-    const attn_tensor *tensor = attn_tensors_at(tensors, 0);
+    const attn_archive_tensor *tensor = attn_archive_at(tensors, 0);
     char preamble[ATTN_IO_NPY_PREAMBLE];
     attn_status status = attn_io_output_write(context, output, preamble, attn_io_npy_print_preamble(preamble, tensor));
     return status ? status : attn_io_output_write(context, output, tensor->data, tensor->bytes);

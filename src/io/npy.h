@@ -27,14 +27,14 @@ attn_status attn_io_npy_parse_header(const attn_io_context *context, const char 
 enum { ATTN_IO_NPY_PREAMBLE = 384 };
 
 /* Everything before the data, of version 1.0, as NumPy writes it; returns its size, a multiple of 64.  Not for bf16. */
-size_t attn_io_npy_print_preamble(char buffer[ATTN_IO_NPY_PREAMBLE], const attn_tensor *tensor);
+size_t attn_io_npy_print_preamble(char buffer[ATTN_IO_NPY_PREAMBLE], const attn_archive_tensor *tensor);
 
 /* Appends the array in `bytes` as a tensor of this name.  `owned` is NULL or the allocation that bytes begins; it is taken over,
  * also on failure. */
 attn_status attn_io_npy_append(const attn_io_context *context, const char *name, const unsigned char *bytes, size_t size,
-                               void *owned, attn_tensors *tensors);
+                               void *owned, attn_archive *tensors);
 
 /* ATTN_ERR_UNSUPPORTED for a tensor of bf16. */
-attn_status attn_io_npy_check_dtype(const attn_io_context *context, const attn_tensor *tensor);
+attn_status attn_io_npy_check_dtype(const attn_io_context *context, const attn_archive_tensor *tensor);
 
 #endif

@@ -161,7 +161,7 @@ attn_status attn_io_npy_parse_header(const attn_io_context *context, const char 
     return cursor.at == length ? ATTN_OK : fail_here(&cursor, "nothing after '}'");
 }
 
-size_t attn_io_npy_print_preamble(char buffer[ATTN_IO_NPY_PREAMBLE], const attn_tensor *tensor)
+size_t attn_io_npy_print_preamble(char buffer[ATTN_IO_NPY_PREAMBLE], const attn_archive_tensor *tensor)
 {
     enum { FIXED = 10, ALIGNMENT = 64 };
     size_t used = FIXED;

@@ -17,6 +17,6 @@
 /* Fails with `status` and `what: what libzip says`. */
 attn_status attn_io_npz_fail(const attn_io_context *context, attn_status status, const char *what, zip_error_t *error);
 
-attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors);
+attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors);
 
 #endif

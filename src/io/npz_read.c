@@ -101,28 +101,28 @@ static attn_status unpack(const attn_io_context *context, npz_archive *archive, 
 }
 
 /* Takes `bytes` over. */
-static attn_status read_metadata(const attn_io_context *context, unsigned char *bytes, size_t size, attn_tensors *tensors)
+static attn_status read_metadata(const attn_io_context *context, unsigned char *bytes, size_t size, attn_archive *tensors)
 {
-    attn_tensors *holder;
-    if (attn_tensors_create(&holder, NULL)) {
+    attn_archive *holder;
+    if (attn_archive_create(&holder, NULL)) {
         free(bytes);
         return attn_io_fail_memory(context);
     }
     cJSON *object = NULL;
     attn_status status = attn_io_npy_append(context, ATTN_IO_METADATA, bytes, size, bytes, holder);
     if (!status) {
-        const attn_tensor *text = attn_tensors_at(holder, 0);
+        const attn_archive_tensor *text = attn_archive_at(holder, 0);
         if (text->dtype != ATTN_U8 || text->rank != 1) status = attn_io_fail(context, ATTN_ERR_FORMAT, "metadata is no list of u8");
         else status = attn_io_json_parse(context, "metadata", text->data, text->bytes, 1, &object);
     }
     if (!status) status = attn_io_json_read_metadata(context, object, tensors);
     cJSON_Delete(object);
-    attn_tensors_destroy(holder);
+    attn_archive_destroy(holder);
     return status;
 }
 
 static attn_status read_member(const attn_io_context *context, npz_archive *archive, zip_uint64_t index, const char *name,
-                               attn_tensors *tensors)
+                               attn_archive *tensors)
 {
     unsigned char *bytes = NULL;
     size_t size = 0;
@@ -135,7 +135,7 @@ static attn_status read_member(const attn_io_context *context, npz_archive *arch
     return attn_io_npy_append(context, name, bytes, size, bytes, tensors);
 }
 
-static attn_status read_archive(const attn_io_context *context, npz_archive *archive, attn_tensors *tensors)
+static attn_status read_archive(const attn_io_context *context, npz_archive *archive, attn_archive *tensors)
 {
     zip_int64_t count = zip_get_num_entries(archive->zip, 0);
     bool arrays = false;
@@ -160,7 +160,7 @@ static attn_status read_archive(const attn_io_context *context, npz_archive *arc
     return arrays || !count ? ATTN_OK : attn_io_fail(context, ATTN_ERR_FORMAT, "no member of the archive is an .npy file");
 }
 
-attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
+attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     zip_error_t error;
     zip_error_init(&error);

@@ -97,7 +97,7 @@ typedef struct npz_member {
 } npz_member;
 
 /* False leaves the reason in the archive. */
-static bool add_member(zip_t *archive, const attn_tensor *tensor, npz_member *member)
+static bool add_member(zip_t *archive, const attn_archive_tensor *tensor, npz_member *member)
 {
     size_t length = strlen(tensor->name);
     char *name = malloc(length + sizeof ATTN_IO_NPZ_SUFFIX);
@@ -120,12 +120,12 @@ static bool add_member(zip_t *archive, const attn_tensor *tensor, npz_member *me
 }
 
 /* Closes the archive too. */
-static attn_status fill_archive(const attn_io_context *context, zip_t *archive, const attn_tensors *tensors,
-                                const attn_tensor *metadata, npz_member *members, const zip_sink *sink)
+static attn_status fill_archive(const attn_io_context *context, zip_t *archive, const attn_archive *tensors,
+                                const attn_archive_tensor *metadata, npz_member *members, const zip_sink *sink)
 {
-    int64_t count = attn_tensors_count(tensors);
+    int64_t count = attn_archive_count(tensors);
     bool complete = !metadata || add_member(archive, metadata, &members[count]);
-    for (int64_t i = 0; complete && i < count; i++) complete = add_member(archive, attn_tensors_at(tensors, i), &members[i]);
+    for (int64_t i = 0; complete && i < count; i++) complete = add_member(archive, attn_archive_at(tensors, i), &members[i]);
     if (complete && !zip_close(archive)) return ATTN_OK;
     attn_status status = sink->status;
     if (!status) status = attn_io_npz_fail(context, ATTN_ERR_IO, "cannot write", zip_get_error(archive));
@@ -133,11 +133,11 @@ static attn_status fill_archive(const attn_io_context *context, zip_t *archive, 
     return status;
 }
 
-static attn_status write_members(const attn_io_context *context, const attn_tensors *tensors, const attn_tensor *metadata,
+static attn_status write_members(const attn_io_context *context, const attn_archive *tensors, const attn_archive_tensor *metadata,
                                  attn_io_output *output)
 {
     zip_sink sink = {.context = context, .output = output};
-    npz_member *members = malloc(((size_t)attn_tensors_count(tensors) + 1) * sizeof *members);
+    npz_member *members = malloc(((size_t)attn_archive_count(tensors) + 1) * sizeof *members);
     if (!members) return attn_io_fail_memory(context);
     zip_error_init(&sink.error);
     zip_source_t *source = zip_source_function_create(sink_command, &sink, &sink.error);
@@ -153,12 +153,12 @@ static attn_status write_members(const attn_io_context *context, const attn_tens
     return status;
 }
 
-static attn_status write_file(const attn_io_context *context, const attn_tensors *tensors, attn_io_output *output)
+static attn_status write_file(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output)
 {
     /* libzip removes an archive of nothing; np.savez writes the end record alone. */
     static const char nothing[22] = "PK\x05\x06";
-    if (!attn_tensors_metadata_count(tensors)) {
-        if (!attn_tensors_count(tensors)) return attn_io_output_write(context, output, nothing, sizeof nothing);
+    if (!attn_archive_metadata_count(tensors)) {
+        if (!attn_archive_count(tensors)) return attn_io_output_write(context, output, nothing, sizeof nothing);
         return write_members(context, tensors, NULL, output);
     }
     cJSON *object = attn_io_json_from_metadata(tensors);
@@ -166,7 +166,7 @@ static attn_status write_file(const attn_io_context *context, const attn_tensors
     attn_status status;
     if (text) {
         size_t length = strlen(text);
-        attn_tensor metadata = {
+        attn_archive_tensor metadata = {
             .name = ATTN_IO_METADATA, .dtype = ATTN_U8, .rank = 1, .shape = {(int64_t)length}, .data = text, .bytes = length};
         status = write_members(context, tensors, &metadata, output);
     } else status = attn_io_fail_memory(context);
@@ -175,10 +175,10 @@ static attn_status write_file(const attn_io_context *context, const attn_tensors
     return status;
 }
 
-static attn_status check(const attn_io_context *context, const attn_tensors *tensors)
+static attn_status check(const attn_io_context *context, const attn_archive *tensors)
 {
-    for (int64_t i = 0; i < attn_tensors_count(tensors); i++) {
-        const attn_tensor *tensor = attn_tensors_at(tensors, i);
+    for (int64_t i = 0; i < attn_archive_count(tensors); i++) {
+        const attn_archive_tensor *tensor = attn_archive_at(tensors, i);
         attn_io_context at = *context;
         at.noun = "tensor";
         at.name = tensor->name;

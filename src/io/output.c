@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * output.c - atomic writing.  The temporary file is made by open with O_EXCL and mode 0666, not by mkstemp, so that umask and the
- * folder's default ACL give it the permissions of any new file; its name is short, so that any legal target will do.
+ * folder's default ACL give it the permissions of any new file; its name is short, so that any legal target will do, and has the
+ * time in it, so that no other file has it: a signal handler may remove it without a look at what it is.
  */
 #include "output.h"
 
@@ -11,11 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#include <attn/io.h>
-
-enum { NAME_ROOM = 48, ATTEMPTS = 1000 };
+enum { NAME_ROOM = 80, ATTEMPTS = 1000 };
 
 /* The path to rename to, to be freed: follows a link, refuses what is no file. */
 static attn_status find_target(const attn_io_context *context, char **target)
@@ -34,26 +34,48 @@ static attn_status find_target(const attn_io_context *context, char **target)
     return ATTN_OK;
 }
 
-attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output)
+/* What a signal handler sees of it, in another thread too: the name first, then that it counts. */
+static void set_there(attn_unfinished *file, int there) { __atomic_store_n(&file->there, there, __ATOMIC_SEQ_CST); }
+
+void attn_unfinished_remove(attn_unfinished *unfinished)
 {
-    *output = (attn_io_output){.descriptor = -1};
+    if (!unfinished || !__atomic_load_n(&unfinished->there, __ATOMIC_SEQ_CST)) return;
+    unlink(unfinished->path);
+    set_there(unfinished, 0);
+}
+
+/* There before it is created, so that no signal comes in between. */
+static void create(attn_io_output *output, size_t folder)
+{
+    attn_unfinished *file = output->temporary;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        struct timespec now = {0};
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(file->path + folder, NAME_ROOM, ".attn-%ld-%llx%08lx-%d.tmp", (long)getpid(), (unsigned long long)now.tv_sec,
+                 (unsigned long)now.tv_nsec, i);
+        set_there(file, 1);
+        output->descriptor = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (output->descriptor >= 0) return;
+        set_there(file, 0);
+        if (errno != EEXIST) return;
+    }
+}
+
+attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output, attn_unfinished *unfinished)
+{
+    output->descriptor = -1;
+    output->temporary = unfinished ? unfinished : &output->own;
+    set_there(output->temporary, 0);
     attn_status status = find_target(context, &output->target);
     if (status) return status;
     const char *slash = strrchr(output->target, '/');
     size_t folder = slash ? (size_t)(slash + 1 - output->target) : 0;
-    if (!(output->temporary = malloc(folder + NAME_ROOM))) {
-        free(output->target);
-        return attn_io_fail_memory(context);
-    }
-    memcpy(output->temporary, output->target, folder);
-    for (int i = 0; i < ATTEMPTS && output->descriptor < 0; i++) {
-        snprintf(output->temporary + folder, NAME_ROOM, ".attn-%ld-%d.tmp", (long)getpid(), i);
-        output->descriptor = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (output->descriptor < 0 && errno != EEXIST) break;
-    }
+    if (folder <= sizeof output->temporary->path - NAME_ROOM) {
+        memcpy(output->temporary->path, output->target, folder);
+        create(output, folder);
+    } else errno = ENAMETOOLONG;
     if (output->descriptor >= 0) return ATTN_OK;
     status = attn_io_fail_errno(context, "create a file beside it");
-    free(output->temporary);
     free(output->target);
     return status;
 }
@@ -76,20 +98,26 @@ attn_status attn_io_output_close(const attn_io_context *context, attn_io_output 
     attn_status status = written;
     if (!status && fsync(output->descriptor)) status = attn_io_fail_errno(context, "write");
     if (close(output->descriptor) && !status) status = attn_io_fail_errno(context, "write");
-    if (!status && rename(output->temporary, output->target)) status = attn_io_fail_errno(context, "write");
-    if (status) unlink(output->temporary);
-    free(output->temporary);
+    if (!status && rename(output->temporary->path, output->target)) status = attn_io_fail_errno(context, "write");
+    if (status) attn_unfinished_remove(output->temporary);
+    set_there(output->temporary, 0);
     free(output->target);
     return status;
 }
 
 attn_status attn_file_write(const char *path, const void *bytes, size_t size, attn_error *error)
 {
+    return attn_file_write_watched(path, bytes, size, NULL, error);
+}
+
+attn_status attn_file_write_watched(const char *path, const void *bytes, size_t size, attn_unfinished *unfinished,
+                                    attn_error *error)
+{
     attn_io_context context = {.error = error, .path = path};
     if (!path) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
     if (!bytes && size) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "bytes is NULL");
     attn_io_output output;
-    attn_status status = attn_io_output_open(&context, &output);
+    attn_status status = attn_io_output_open(&context, &output, unfinished);
     if (status) return status;
     status = attn_io_output_close(&context, &output, attn_io_output_write(&context, &output, bytes, size));
     return status ? status : attn_io_succeed(&context);

@@ -5,16 +5,20 @@
 #ifndef ATTN_IO_OUTPUT_H
 #define ATTN_IO_OUTPUT_H
 
+#include <attn/io.h>
+
 #include "context.h"
 
 typedef struct attn_io_output {
-    char *target;    /* context->path with a symbolic link followed */
-    char *temporary; /* in the folder of target */
+    char *target;               /* context->path with a symbolic link followed */
+    attn_unfinished *temporary; /* in the folder of target: the caller's, or `own` */
+    attn_unfinished own;
     int descriptor;
 } attn_io_output;
 
-/* On failure nothing is left behind and `output` must not be used. */
-attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output);
+/* unfinished: NULL, or where the name of the temporary file is to be.  On failure nothing is left behind and `output` must not be
+ * used. */
+attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output, attn_unfinished *unfinished);
 
 attn_status attn_io_output_write(const attn_io_context *context, attn_io_output *output, const void *bytes, size_t size);
 

@@ -18,6 +18,6 @@ enum {
 };
 
 attn_status attn_io_safetensors_read(const attn_io_context *context, const unsigned char *bytes, size_t size,
-                                     attn_tensors *tensors);
+                                     attn_archive *tensors);
 
 #endif

@@ -15,12 +15,12 @@
 enum { DEPTH = 3 };
 
 typedef struct file_entry {
-    attn_tensor tensor; /* data is not set */
+    attn_archive_tensor tensor; /* data is not set */
     int64_t begin;
     int64_t end;
 } file_entry;
 
-static attn_status read_dtype(const attn_io_context *context, const cJSON *node, attn_tensor *tensor)
+static attn_status read_dtype(const attn_io_context *context, const cJSON *node, attn_archive_tensor *tensor)
 {
     char excerpt[ATTN_IO_EXCERPT];
     if (!cJSON_IsString(node)) return attn_io_fail(context, ATTN_ERR_FORMAT, "dtype is not a string");
@@ -30,7 +30,7 @@ static attn_status read_dtype(const attn_io_context *context, const cJSON *node,
                         attn_io_excerpt(excerpt, node->valuestring));
 }
 
-static attn_status read_shape(const attn_io_context *context, const cJSON *node, attn_tensor *tensor)
+static attn_status read_shape(const attn_io_context *context, const cJSON *node, attn_archive_tensor *tensor)
 {
     if (!cJSON_IsArray(node)) return attn_io_fail(context, ATTN_ERR_FORMAT, "shape is not a list");
     int rank = 0;
@@ -62,7 +62,7 @@ static attn_status read_entry(const attn_io_context *context, const cJSON *node,
     static const char *const keys[3] = {"dtype", "shape", "data_offsets"};
     const cJSON *values[3] = {0};
     char text[ATTN_IO_SHAPE_TEXT];
-    attn_tensor *tensor = &entry->tensor;
+    attn_archive_tensor *tensor = &entry->tensor;
     if (!cJSON_IsObject(node)) return attn_io_fail(context, ATTN_ERR_FORMAT, "not a JSON object");
     for (const cJSON *child = node->child; child; child = child->next) {
         int key = 0;
@@ -126,7 +126,7 @@ static attn_status check_coverage(const attn_io_context *context, file_entry *en
     return ATTN_OK;
 }
 
-static attn_status append_entry(const attn_io_context *context, file_entry *entry, const unsigned char *data, attn_tensors *tensors)
+static attn_status append_entry(const attn_io_context *context, file_entry *entry, const unsigned char *data, attn_archive *tensors)
 {
     void *copy = NULL;
     entry->tensor.data = data + entry->begin;
@@ -138,7 +138,7 @@ static attn_status append_entry(const attn_io_context *context, file_entry *entr
 }
 
 static attn_status read_header(const attn_io_context *context, const cJSON *header, const unsigned char *data, size_t data_size,
-                               attn_tensors *tensors)
+                               attn_archive *tensors)
 {
     size_t room = 0, count = 0;
     attn_status status = ATTN_OK;
@@ -165,7 +165,7 @@ static attn_status read_header(const attn_io_context *context, const cJSON *head
     return status;
 }
 
-attn_status attn_io_safetensors_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_tensors *tensors)
+attn_status attn_io_safetensors_read(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     uint64_t length;
     if (size < ATTN_IO_LENGTH_BYTES)

@@ -20,18 +20,18 @@ static const size_t widths[] = {8, 4, 2, 1};
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
 
 /* The tensors in the order of the file; to be freed. */
-static const attn_tensor **file_order(const attn_tensors *tensors)
+static const attn_archive_tensor **file_order(const attn_archive *tensors)
 {
-    int64_t count = attn_tensors_count(tensors), placed = 0;
-    const attn_tensor **order = malloc(((size_t)count + 1) * sizeof(const attn_tensor *));
+    int64_t count = attn_archive_count(tensors), placed = 0;
+    const attn_archive_tensor **order = malloc(((size_t)count + 1) * sizeof(const attn_archive_tensor *));
     for (int w = 0; order && w < WIDTHS; w++)
         for (int64_t i = 0; i < count; i++)
-            if (attn_dtype_size(attn_tensors_at(tensors, i)->dtype) == widths[w]) order[placed++] = attn_tensors_at(tensors, i);
+            if (attn_dtype_size(attn_archive_at(tensors, i)->dtype) == widths[w]) order[placed++] = attn_archive_at(tensors, i);
     return order;
 }
 
 /* Numbers go in as raw text: cJSON would write those from 1e15 with an exponent. */
-static bool add_entry(cJSON *header, const attn_tensor *tensor, uint64_t begin)
+static bool add_entry(cJSON *header, const attn_archive_tensor *tensor, uint64_t begin)
 {
     char text[ATTN_IO_SHAPE_TEXT];
     cJSON *entry = cJSON_AddObjectToObject(header, tensor->name);
@@ -42,18 +42,18 @@ static bool add_entry(cJSON *header, const attn_tensor *tensor, uint64_t begin)
 }
 
 /* The text of the header, to be freed by cJSON_free; NULL when out of memory. */
-static char *header_text(const attn_tensors *tensors, const attn_tensor **order)
+static char *header_text(const attn_archive *tensors, const attn_archive_tensor **order)
 {
     uint64_t begin = 0;
     char *text = NULL;
     cJSON *header = cJSON_CreateObject();
     bool complete = header != NULL;
-    if (complete && attn_tensors_metadata_count(tensors)) {
+    if (complete && attn_archive_metadata_count(tensors)) {
         cJSON *metadata = attn_io_json_from_metadata(tensors);
         complete = metadata && cJSON_AddItemToObject(header, ATTN_IO_METADATA, metadata);
         if (!complete) cJSON_Delete(metadata);
     }
-    for (int64_t i = 0; complete && i < attn_tensors_count(tensors); i++) {
+    for (int64_t i = 0; complete && i < attn_archive_count(tensors); i++) {
         complete = add_entry(header, order[i], begin);
         begin += order[i]->bytes;
     }
@@ -76,19 +76,19 @@ static attn_status write_header(const attn_io_context *context, const char *text
     return status;
 }
 
-static attn_status write_file(const attn_io_context *context, const attn_tensors *tensors, attn_io_output *output)
+static attn_status write_file(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output)
 {
-    const attn_tensor **order = file_order(tensors);
+    const attn_archive_tensor **order = file_order(tensors);
     char *text = order ? header_text(tensors, order) : NULL;
     attn_status status = text ? write_header(context, text, output) : attn_io_fail_memory(context);
-    for (int64_t i = 0; i < attn_tensors_count(tensors) && !status; i++)
+    for (int64_t i = 0; i < attn_archive_count(tensors) && !status; i++)
         status = attn_io_output_write(context, output, order[i]->data, order[i]->bytes);
     cJSON_free(text);
     free(order);
     return status;
 }
 
-static attn_status check(const attn_io_context *context, const attn_tensors *tensors)
+static attn_status check(const attn_io_context *context, const attn_archive *tensors)
 {
     (void)context, (void)tensors;
     return ATTN_OK; /* it can hold whatever a container can */

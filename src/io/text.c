@@ -31,13 +31,24 @@ bool attn_io_utf8(const char *text, size_t length)
     return true;
 }
 
+/* C1 controls, and what turns the direction of text, breaks a line or has no shape: a terminal must not obey a message, and a
+ * reader must see what is there. */
+static bool hidden(const unsigned char *text)
+{
+    if (text[0] < 0x20 || text[0] == 0x7F) return true;
+    if (text[0] == 0xC2) return text[1] < 0xA0 || text[1] == 0xAD;
+    if (text[0] == 0xE2 && text[1] == 0x80) return (text[2] >= 0x8B && text[2] <= 0x8F) || (text[2] >= 0xA8 && text[2] <= 0xAE);
+    if (text[0] == 0xE2 && text[1] == 0x81) return text[2] >= 0xA0 && text[2] <= 0xAF;
+    return text[0] == 0xEF && text[1] == 0xBB && text[2] == 0xBF;
+}
+
 /* Copies whole characters while they fit into `room` bytes with the NUL; returns how many bytes of `text` it took. */
 static size_t copy_shown(char *buffer, size_t room, const char *text, size_t length)
 {
     size_t used = 0, i = 0;
     while (i < length) {
         size_t bytes = sequence((const unsigned char *)text + i, length - i);
-        bool shown = bytes && (unsigned char)text[i] >= 0x20 && text[i] != 0x7F;
+        bool shown = bytes && !hidden((const unsigned char *)text + i);
         size_t width = shown ? bytes : 1;
         if (used + width >= room) break;
         if (shown) memcpy(buffer + used, text + i, width);

@@ -13,8 +13,8 @@ bool attn_io_utf8(const char *text, size_t length);
 
 enum { ATTN_IO_EXCERPT = 72, ATTN_IO_SHAPE_TEXT = 192 };
 
-/* Text for a message: control characters and broken UTF-8 become '?', and a long text is cut to its beginning (for a path, its end)
- * with "...".  Returns `buffer`. */
+/* Text for a message: control characters, marks of direction, characters without a shape and broken UTF-8 become '?', and a long
+ * text is cut to its beginning (for a path, its end) with "...".  Returns `buffer`. */
 const char *attn_io_excerpt(char buffer[ATTN_IO_EXCERPT], const char *text);
 const char *attn_io_excerpt_end(char buffer[ATTN_IO_EXCERPT], const char *text);
 

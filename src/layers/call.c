@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static attn_status check_lengths(attn_layer_args *a, attn_error *error)
+static attn_status check_lengths(attn_layer_tensors *a, attn_error *error)
 {
     const struct {
         const char *name;
@@ -25,37 +25,90 @@ static attn_status check_lengths(attn_layer_args *a, attn_error *error)
 static attn_status fill_positions(call *c, attn_error *error)
 {
     const extent *e = &c->extent;
+    const attn_layer_tensors *a = c->args;
+    const void *given_q, *given_kv;
+    TRY(layer_dense(ATTN_I64, &a->positions_q, "positions_q", &given_q, error));
+    TRY(layer_dense(ATTN_I64, &a->positions_kv, "positions_kv", &given_kv, error));
+    c->positions_q = given_q;
+    c->positions_kv = given_kv;
     if (!e->packed) return ATTN_OK;
     TRY(memory_take(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
     int64_t *const q = (int64_t *)c->positions, *const kv = q + e->tokens_q;
     for (int64_t b = 0, t = 0; t < e->tokens_q; t++) {
-        while (b + 1 < e->batch && t >= index_at(e->begin_q, e->index_dtype, b + 1)) b++;
-        q[t] = t - index_at(e->begin_q, e->index_dtype, b);
+        while (b + 1 < e->batch && t >= index_at(e->begin_q, b + 1)) b++;
+        q[t] = t - index_at(e->begin_q, b);
     }
     for (int64_t b = 0, t = 0; t < e->tokens_kv; t++) {
-        while (b + 1 < e->batch && t >= index_at(e->begin_kv, e->index_dtype, b + 1)) b++;
-        kv[t] = t - index_at(e->begin_kv, e->index_dtype, b);
+        while (b + 1 < e->batch && t >= index_at(e->begin_kv, b + 1)) b++;
+        kv[t] = t - index_at(e->begin_kv, b);
     }
-    if (!c->resolved.positions_q) c->resolved.positions_q = q;
-    if (!c->resolved.positions_kv) c->resolved.positions_kv = kv;
+    if (!given_q) c->positions_q = q;
+    if (!given_kv) c->positions_kv = kv;
     return ATTN_OK;
 }
 
-attn_status call_check(call *c, int rotated, const attn_layer_args *args, attn_error *error)
+attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given, attn_error *error)
+{
+    CHECK(given, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    return struct_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error);
+}
+
+/* What the layer fills in is not the caller's to give. */
+static attn_status check_options(const attn_tensors *t, attn_error *error)
+{
+    const attn_input o = slot_of(&t->o), grad_q = slot_of(&t->grad_q), grad_k = slot_of(&t->grad_k), grad_v = slot_of(&t->grad_v);
+    const struct {
+        const char *name;
+        const attn_input *slot;
+    } filled[] = {{"q", &t->q},
+                  {"k", &t->k},
+                  {"v", &t->v},
+                  {"o", &o},
+                  {"grad_o", &t->grad_o},
+                  {"grad_q", &grad_q},
+                  {"grad_k", &grad_k},
+                  {"grad_v", &grad_v},
+                  {"page_table", &t->page_table},
+                  {"k_scale", &t->k_scale},
+                  {"v_scale", &t->v_scale}};
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        CHECK(!filled[i].slot->data && slot_is_dense(filled[i].slot) && !filled[i].slot->dtype, ATTN_ERR_ARGUMENT,
+              "layer: attention.%s is there; the layer fills it in", filled[i].name);
+    const attn_input lse = slot_of(&t->lse);
+    CHECK(slot_is_dense(&lse), ATTN_ERR_STRIDE, "layer: attention.lse has strides; it is dense, [batch, heads_q, len_q]");
+    CHECK(slot_is_dense(&t->grad_lse), ATTN_ERR_STRIDE, "layer: attention.grad_lse has strides; it is dense, like lse");
+    CHECK(!t->call, ATTN_ERR_ARGUMENT, "layer: attention.call is there; it is the call of attn_layer_tensors");
+    return ATTN_OK;
+}
+
+attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, attn_error *error)
 {
     int64_t pairs;
-    CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    CHECK(args->struct_size == sizeof *args, ATTN_ERR_ARGUMENT, "layer: args.struct_size is %zu; set it to sizeof(attn_layer_args)",
-          args->struct_size);
-    c->resolved = *args;
-    c->args = &c->resolved;
+    const void *lengths, *mean;
+    TRY(call_read(&c->resolved, args, error));
+    c->args = args = &c->resolved;
+    for (int i = 0; i < 7; i++) CHECK(args->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: tensors.reserved[%d] is not 0", i);
+    CHECK(args->only_cached == 0 || args->only_cached == 1, ATTN_ERR_ARGUMENT, "layer: only_cached is %d; it is 0 or 1",
+          args->only_cached);
+    if (args->attention) {
+        TRY(struct_read(&c->attention, sizeof c->attention, sizeof c->attention, args->attention, "attn_tensors", error));
+        c->resolved.attention = &c->attention;
+        TRY(check_options(&c->attention, error));
+    }
+    TRY(slot_check(&args->key, "layer: key", 0, error));
+    TRY(slot_check(&args->value, "layer: value", 0, error));
+    const attn_input weights_mean = slot_of(&args->weights_mean);
+    TRY(layer_dense(c->l.dtype, &weights_mean, "weights_mean", &mean, error));
+    TRY(layer_dense(ATTN_I64, &args->lengths_q, "lengths_q", &lengths, error));
+    c->weights_mean = (void *)(uintptr_t)mean;
+    c->lengths_q = lengths;
     TRY(check_lengths(&c->resolved, error));
     TRY(extent_of(&c->l, c->args, &c->extent, error));
     TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
     return rotated ? fill_positions(c, error) : ATTN_OK;
 }
 
-attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
                        attn_error *error)
 {
     static const char *const names[] = {"query", "key", "value"};
@@ -63,25 +116,40 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
     TRY(layer_resolve(given, &c->l, error));
     TRY(layer_bind(&c->l, weights, 1, error));
     TRY(call_check(c, c->l.rope != NULL, args, error));
+    args = c->args;
     const extent *e = &c->extent;
-    const attn_sequence *given_rows[3] = {&args->query, args->key.data ? &args->key : &args->query, &args->value};
+    const attn_input *given_rows[3] = {&args->query, args->key.data ? &args->key : &args->query, &args->value};
     if (!args->value.data) given_rows[VALUE] = given_rows[KEY];
     for (int i = QUERY; i <= (args->only_cached ? QUERY : VALUE); i++) {
         const int shared = i > QUERY && given_rows[i] == given_rows[i - 1];
         CHECK(!shared || c->l.inputs[i] == c->l.inputs[i - 1], ATTN_ERR_SHAPE,
               "layer: the %s input is the %s input, and has %" PRId64 " channels instead of %" PRId64, names[i], names[i - 1],
               c->l.inputs[i], c->l.inputs[i - 1]);
-        TRY(layer_rows(given_rows[i], names[i], e->entries, i == QUERY ? e->tokens_q : e->tokens_kv, c->l.inputs[i], 1, &c->in[i],
-                       error));
+        TRY(layer_rows(c->l.dtype, given_rows[i], names[i], e->entries, i == QUERY ? e->tokens_q : e->tokens_kv, c->l.inputs[i], 1,
+                       &c->in[i], error));
     }
     TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, args->saved, &c->saved, error));
-    return middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error); /* its rules, before anything is written */
+    TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* its rules, before anything is written */
+    int64_t widest = 0;
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const projection *p = &c->l.projections[i];
+        const int64_t wide = p->heads * p->dim > p->model ? p->heads * p->dim : p->model;
+        if (!p->none && wide > widest) widest = wide;
+    }
+    return call_room(c, widest, error);
+}
+
+attn_status call_room(call *c, int64_t widest, attn_error *error)
+{
+    const extent *e = &c->extent;
+    const int64_t tokens = e->tokens_q > e->tokens_kv ? e->tokens_q : e->tokens_kv;
+    return room_take(&c->l, c->args->options, e->entries * tokens, widest, error);
 }
 
 attn_status call_refuse_cached(const call *c, attn_error *error)
 {
-    CHECK(!c->args->only_cached && !c->args->len_of_entry, ATTN_ERR_ARGUMENT, "layer: args.%s is set; it is attn_layer_decode's",
-          c->args->only_cached ? "only_cached" : "len_of_entry");
+    CHECK(!c->args->only_cached && !c->lengths_q, ATTN_ERR_ARGUMENT, "layer: tensors.%s is set; it is attn_layer_decode's",
+          c->args->only_cached ? "only_cached" : "lengths_q");
     return ATTN_OK;
 }
 
@@ -93,36 +161,14 @@ attn_status call_save(call *c, attn_error *error)
     return saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
 }
 
-/* Of OpenBLAS, where that is the BLAS: 1 if its threads are its own, and how many there are. */
-extern int openblas_get_parallel(void) __attribute__((weak));
-extern int openblas_get_num_threads(void) __attribute__((weak));
-
-/* Threads that have done their share look out for more, at full speed, for some milliseconds: those of OpenMP and those of OpenBLAS
- * take the cores from each other. Measured on two, an attention in threads between two products costs 8 ms more than it saves, so
- * one that is short stays on the calling thread, unless the caller says how many. */
-static int is_short(const attn_options *options, const attn_problem *p)
+attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
-    const attn_shape *s = &p->shape;
-    const double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv,
-                 work = (p->op == ATTN_BACKWARD ? 5 : 2) * pairs * (double)(s->dim_qk + s->dim_v);
-    if (options && (options->threads || options->parallel_for)) return 0;
-    return work < 1e9 && openblas_get_parallel && openblas_get_num_threads && openblas_get_parallel() == 1 &&
-           openblas_get_num_threads() > 1;
-}
-
-attn_status call_plan(call *c, const attn_problem *problem, attn_error *error)
-{
-    attn_options options = {.struct_size = sizeof options};
-    const attn_options *given = c->args->options;
-    const int alone = is_short(given, problem);
-    if (alone && given) options = *given;
-    if (alone) options.threads = 1;
-    TRY(attn_plan_create(&c->plan, problem, alone ? &options : given, error));
+    TRY(attn_plan_create(&c->plan, problem, core, c->args->options, error));
     c->workspace_size = attn_plan_workspace_size(c->plan);
     return memory_take(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
 }
 
-attn_status call_execute(call *c, const attn_args *core, attn_error *error)
+attn_status call_execute(call *c, const attn_tensors *core, attn_error *error)
 {
     return attn_execute(c->plan, core, c->workspace, c->workspace_size, error);
 }
@@ -133,6 +179,7 @@ void call_end(call *c)
     memory_give(c->args->options, c->workspace);
     memory_give(c->args->options, c->taken);
     memory_give(c->args->options, c->positions);
+    room_give(&c->l);
     attn_plan_destroy(c->plan);
 }
 

@@ -7,8 +7,12 @@
 
 typedef struct call {
     layer l;
-    const attn_layer_args *args; /* len_kv and, of packed sequences, the positions filled in */
-    attn_layer_args resolved;
+    const attn_layer_tensors *args; /* `resolved`: len_kv filled in, `attention` NULL or the one below */
+    attn_layer_tensors resolved;
+    attn_tensors attention;
+    const int64_t *positions_q, *positions_kv; /* NULL: 0, 1, 2 ... */
+    const int64_t *lengths_q;                  /* of decoding; NULL: all tokens are real */
+    void *weights_mean;
     extent extent;
     sequence in[3]; /* query, key, value; the same data where one is the other */
     sequence output;
@@ -19,24 +23,28 @@ typedef struct call {
     size_t workspace_size;
 } call;
 
-/* Checks args but for the inputs; c->l is there. */
-attn_status call_check(call *c, int rotated, const attn_layer_args *args, attn_error *error);
+/* A copy of the caller's struct, as large as ours. */
+attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given, attn_error *error);
+/* Checks tensors but for the inputs; c->l is there. */
+attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, attn_error *error);
 /* Checks layer, weights and inputs.  call_end follows, also if it fails. */
-attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
                        attn_error *error);
+/* Takes c->l.room for products with matrices that are at most `widest` wide. */
+attn_status call_room(call *c, int64_t widest, attn_error *error);
 /* What only decoding takes. */
 attn_status call_refuse_cached(const call *c, attn_error *error);
 /* Takes memory for `saved`. */
 attn_status call_save(call *c, attn_error *error);
-attn_status call_plan(call *c, const attn_problem *problem, attn_error *error);
-attn_status call_execute(call *c, const attn_args *core, attn_error *error);
+attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error);
+attn_status call_execute(call *c, const attn_tensors *core, attn_error *error);
 void call_end(call *c);
 
 /* ---- forward.c ---- */
-void project_input(const call *c, int i, const sequence *heads);
-void project_output(const call *c, const sequence *heads);
+attn_status project_input(const call *c, int i, const sequence *heads, attn_error *error);
+attn_status project_output(const call *c, const sequence *heads, attn_error *error);
 /* Executes the plan; then the extra key, the mean of the weights and the caller's lse. */
-attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_args *core, attn_error *error);
+attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error);
 
 sequence dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels);
 /* Rows to rows; add: to what is there. */

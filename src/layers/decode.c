@@ -7,9 +7,6 @@
 
 static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t batch, attn_error *error)
 {
-    CHECK(cache, ATTN_ERR_ARGUMENT, "cache is NULL");
-    CHECK(cache->struct_size == sizeof *cache, ATTN_ERR_ARGUMENT, "attn_cache.struct_size is %zu; set it to sizeof(attn_cache)",
-          cache->struct_size);
     const struct {
         const char *name;
         int64_t has, needs;
@@ -21,111 +18,102 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
         CHECK(sizes[i].has == sizes[i].needs, ATTN_ERR_SHAPE, "layer: the cache's %s is %" PRId64 "; the layer has %" PRId64,
               sizes[i].name, sizes[i].has, sizes[i].needs);
     CHECK(!cache->rope, ATTN_ERR_ARGUMENT, "layer: the cache has a rope; the layer's own rotates, leave it NULL");
-    CHECK(batch == 0 || cache->lengths, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
+    CHECK(batch == 0 || cache->lengths.data, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
     return ATTN_OK;
 }
 
 /* What the cache says of the attention must not be said twice. */
-static attn_status check_options(const attn_problem *p, attn_error *error)
+static attn_status check_options(const attn_problem *p, const attn_tensors *t, attn_error *error)
 {
-    if (!p) return ATTN_OK;
+    CHECK(!p || p->mask.align == 0, ATTN_ERR_ARGUMENT,
+          "layer: attention.mask.align is set; attn_layer_decode takes no such option");
+    if (!t) return ATTN_OK;
     const struct {
         const char *name;
-        int set;
-    } filled[] = {{"align", p->mask.align != 0},
-                  {"lengths_q", p->mask.lengths_q},
-                  {"lengths_kv", p->mask.lengths_kv},
-                  {"packed", p->mask.packed}};
+        const void *data;
+    } filled[] = {{"lengths_q", t->lengths_q.data},
+                  {"lengths_kv", t->lengths_kv.data},
+                  {"offset_q", t->offset_q.data},
+                  {"cu_seqlens_q", t->cu_seqlens_q.data},
+                  {"cu_seqlens_kv", t->cu_seqlens_kv.data}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
-        CHECK(!filled[i].set, ATTN_ERR_ARGUMENT, "layer: attention.mask.%s is set; attn_layer_decode takes no such option",
+        CHECK(!filled[i].data, ATTN_ERR_ARGUMENT, "layer: attention.%s is there; attn_layer_decode takes no such tensor",
               filled[i].name);
     return ATTN_OK;
 }
 
 attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, attn_error *error)
 {
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
     const int64_t batch = args->batch, q = batch * args->len_q, kv = batch * args->len_kv;
-    TRY(check_cache(&c->l, cache, batch, error));
-    TRY(check_options(c->l.attention, error));
-    d->cache = *cache;
+    CHECK(cache, ATTN_ERR_ARGUMENT, "cache is NULL");
+    TRY(struct_read(&d->cache, sizeof d->cache, sizeof d->cache, cache, "attn_cache", error));
+    TRY(check_cache(&c->l, &d->cache, batch, error));
+    TRY(check_options(c->l.attention, args->attention, error));
+    const int64_t *const lengths = d->cache.lengths.data;
     TRY(memory_take(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));
     d->appended = (int64_t *)d->memory;
     d->positions[0] = d->appended + batch;
     d->positions[1] = d->positions[0] + q;
     for (int64_t b = 0; b < batch; b++) {
-        const int64_t held = cache->lengths[b];
-        d->appended[b] = args->only_cached ? 0 : args->len_of_entry && !args->key.data ? args->len_of_entry[b] : args->len_kv;
+        const int64_t held = lengths[b];
+        d->appended[b] = args->only_cached ? 0 : c->lengths_q && !args->key.data ? c->lengths_q[b] : args->len_kv;
         for (int64_t t = 0; t < args->len_q; t++) d->positions[0][b * args->len_q + t] = (args->only_cached ? 0 : held) + t;
         for (int64_t t = 0; t < args->len_kv; t++) d->positions[1][b * args->len_kv + t] = held + t;
-        CHECK(!args->len_of_entry || (args->len_of_entry[b] >= 0 && args->len_of_entry[b] <= args->len_q), ATTN_ERR_ARGUMENT,
-              "layer: len_of_entry[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, args->len_of_entry[b], args->len_q);
+        CHECK(!c->lengths_q || (c->lengths_q[b] >= 0 && c->lengths_q[b] <= args->len_q), ATTN_ERR_ARGUMENT,
+              "layer: lengths_q[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, c->lengths_q[b], args->len_q);
     }
     return ATTN_OK;
 }
 
-/* Strides of a cache's keys or values, which the core would not know: its dense is that of the longest entry. */
-static void dense_cache(attn_layout *layout, const attn_cache *cache, int64_t dim)
+/* A cache's keys or values as the core reads them: its dense would be that of the longest entry. */
+static attn_input cached(const attn_cache *cache, const attn_output *slot, attn_dtype natural, int64_t dim)
 {
-    const int64_t room = cache->page_size ? cache->page_size : cache->capacity;
-    int64_t *s = layout->stride;
-    if (s[0] || s[1] || s[2] || s[3]) return;
-    s[3] = 1, s[2] = dim, s[1] = room * dim, s[0] = cache->heads_kv * room * dim;
+    const int64_t room = cache->page_table.data ? cache->page_size : cache->capacity;
+    attn_input s = slot_of(slot);
+    if (!s.data) s.data = ATTN_EMPTY;
+    if (!s.dtype) s.dtype = natural;
+    if (slot_is_dense(&s)) s.stride[3] = 1, s.stride[2] = dim, s.stride[1] = room * dim, s.stride[0] = cache->heads_kv * room * dim;
+    return s;
 }
 
-attn_status decoding_plan(decoding *d, call *c, attn_problem *p, attn_args *core, attn_error *error)
+attn_status decoding_plan(decoding *d, call *c, attn_problem *p, attn_tensors *core, attn_call *of_core, attn_error *error)
 {
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
+    const attn_cache *cache = &d->cache;
     extent *e = &c->extent;
     e->len_kv = 0; /* of the longest entry */
     for (int64_t b = 0; b < args->batch; b++) {
-        const int64_t length = d->cache.lengths[b] + d->appended[b];
+        const int64_t length = ((const int64_t *)cache->lengths.data)[b] + d->appended[b];
         if (length > e->len_kv) e->len_kv = length;
     }
-    TRY(middle_problem(&c->l, args, e, ATTN_FORWARD, &c->saved, p, core, error));
-    memset(&p->gradients, 0, sizeof p->gradients);
-    p->k = d->cache.k_layout;
-    p->v = d->cache.v_layout;
+    TRY(middle_problem(&c->l, args, e, ATTN_FORWARD, &c->saved, p, core, of_core, error));
+    core->k = cached(cache, &cache->k, ATTN_F32, cache->dim_qk);
+    core->v = cached(cache, &cache->v, core->k.dtype, cache->dim_v);
     p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    p->mask.lengths_kv = 1;
-    p->mask.lengths_q = args->len_of_entry != NULL;
-    p->mask.index_dtype = ATTN_I64;
-    if (!p->k.dtype) p->k.dtype = ATTN_F32;
-    if (!p->v.dtype) p->v.dtype = p->k.dtype;
-    dense_cache(&p->k, &d->cache, d->cache.dim_qk);
-    dense_cache(&p->v, &d->cache, d->cache.dim_v);
-    if (d->cache.page_size) {
-        const int64_t pages = d->cache.capacity / d->cache.page_size + (d->cache.capacity % d->cache.page_size != 0);
-        p->paging.paged = 1;
-        p->paging.page_size = d->cache.page_size;
-        p->paging.pages = d->cache.pages;
-        p->paging.table_stride = d->cache.table_stride ? d->cache.table_stride : pages;
-        core->page_table = d->cache.page_table;
+    core->lengths_kv = attn_in(args->batch ? cache->lengths.data : ATTN_EMPTY);
+    if (c->lengths_q) core->lengths_q = attn_in(c->lengths_q);
+    if (cache->page_table.data) {
+        const int64_t pages = cache->page_size > 0 ? (cache->capacity + cache->page_size - 1) / cache->page_size : 0;
+        p->paging.page_size = cache->page_size;
+        p->paging.pages = cache->pages;
+        core->page_table = cache->page_table;
+        if (slot_is_dense(&core->page_table)) core->page_table.stride[0] = pages, core->page_table.stride[3] = 1;
     }
-    core->k = d->cache.k;
-    core->v = d->cache.v;
-    core->lengths_kv = d->cache.lengths;
-    core->lengths_q = args->len_of_entry;
-    return args->len_q ? call_plan(c, p, error) : ATTN_OK;
+    return args->len_q ? call_plan(c, p, core, error) : ATTN_OK;
 }
 
-attn_status decoding_append(const decoding *d, const call *c, const attn_layout *k_layout, const void *k,
-                            const attn_layout *v_layout, const void *v, attn_error *error)
+attn_status decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error)
 {
-    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
-                                      .len = c->args->len_kv,
-                                      .len_of_entry = d->appended,
-                                      .k_layout = *k_layout,
-                                      .v_layout = *v_layout,
-                                      .k = k,
-                                      .v = v};
+    const attn_cache_tokens tokens = {
+        .struct_size = sizeof tokens, .len = c->args->len_kv, .k = *k, .v = *v, .lengths = {d->appended, ATTN_I64, {0, 0, 0, 0}}};
     return c->args->only_cached ? ATTN_OK : attn_cache_append(&d->cache, &tokens, error);
 }
 
-attn_status decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_args *core, attn_error *error)
+attn_status decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     const attn_status status = attend_with_extra(c, problem, core, error);
-    for (int64_t b = 0; status != ATTN_OK && b < c->args->batch; b++) d->cache.lengths[b] -= d->appended[b];
+    for (int64_t b = 0; status != ATTN_OK && b < c->args->batch; b++) ((int64_t *)d->cache.lengths.data)[b] -= d->appended[b];
     return status;
 }
 
@@ -137,51 +125,51 @@ void decoding_end(decoding *d, const call *c)
 static attn_status append(const decoding *d, const call *c, attn_error *error)
 {
     const layer *l = &c->l;
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
     char *const side[] = {NULL, c->saved.k, c->saved.v};
-    const attn_layout k = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim_k),
-                      v = layout_by_token(l, args->len_kv, l->heads_kv, l->head_dim_v);
+    const attn_input k = input_by_token(l, c->saved.k, args->len_kv, l->heads_kv, l->head_dim_k),
+                     v = input_by_token(l, c->saved.v, args->len_kv, l->heads_kv, l->head_dim_v);
     for (int i = KEY; i <= VALUE && !args->only_cached; i++) {
         const sequence heads = dense_rows(side[i], args->batch, args->len_kv, l->projections[i].heads * l->projections[i].dim);
-        project_input(c, i, &heads);
+        TRY(project_input(c, i, &heads, error));
     }
-    TRY(middle_rotate(l, c->saved.k, l->heads_kv, args->batch, args->len_kv,
-                      args->positions_kv ? args->positions_kv : d->positions[1], 0, error));
-    return decoding_append(d, c, &k, c->saved.k, &v, c->saved.v, error);
+    TRY(middle_rotate(l, c->saved.k, l->heads_kv, args->batch, args->len_kv, c->positions_kv ? c->positions_kv : d->positions[1], 0,
+                      error));
+    return decoding_append(d, c, &k, &v, error);
 }
 
 static attn_status run(decoding *d, call *c, attn_error *error)
 {
     const layer *l = &c->l;
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
     attn_problem problem;
-    attn_args core;
+    attn_tensors core;
+    attn_call of_core;
     const sequence q = dense_rows(c->saved.q, args->batch, args->len_q, l->heads_q * l->head_dim),
                    a = dense_rows(c->saved.a, args->batch, args->len_q, l->heads_q * l->head_dim_v);
-    TRY(decoding_plan(d, c, &problem, &core, error));
-    if (args->len_q) project_input(c, QUERY, &q);
-    TRY(middle_rotate(l, c->saved.q, l->heads_q, args->batch, args->len_q, args->positions_q ? args->positions_q : d->positions[0],
-                      0, error));
+    TRY(decoding_plan(d, c, &problem, &core, &of_core, error));
+    if (args->len_q) TRY(project_input(c, QUERY, &q, error));
+    TRY(middle_rotate(l, c->saved.q, l->heads_q, args->batch, args->len_q, c->positions_q ? c->positions_q : d->positions[0], 0,
+                      error));
     TRY(append(d, c, error));
     if (args->len_q == 0) return ATTN_OK;
     TRY(decoding_attend(d, c, &problem, &core, error));
-    project_output(c, &a);
-    return ATTN_OK;
+    return project_output(c, &a, error);
 }
 
 attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights *weights, const attn_cache *cache,
-                              const attn_layer_args *args, attn_error *error)
+                              const attn_layer_tensors *args, attn_error *error)
 {
     call c;
     decoding d;
     memset(&d, 0, sizeof d);
-    CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    attn_layer_args plain = *args; /* saved is memory of ours */
-    plain.saved = NULL;
+    attn_layer_tensors plain;
+    TRY(call_read(&plain, args, error));
+    plain.saved = NULL; /* memory of ours */
     attn_status status = call_begin(&c, given, weights, &plain, error);
     if (status == ATTN_OK) status = decoding_begin(&d, &c, cache, error);
-    if (status == ATTN_OK && args->len_q)
-        status = layer_rows(&args->output, "output", args->batch, args->len_q, c.l.dim_output, 1, &c.output, error);
+    if (status == ATTN_OK && plain.len_q)
+        status = layer_rows_out(c.l.dtype, &plain.output, "output", plain.batch, plain.len_q, c.l.dim_output, 1, &c.output, error);
     if (status == ATTN_OK) status = call_save(&c, error);
     if (status == ATTN_OK) status = run(&d, &c, error);
     decoding_end(&d, &c);

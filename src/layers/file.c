@@ -22,14 +22,14 @@ static const char *const bias_names[PROJECTIONS][4] = {
 static const char *const extra_names[2] = {"bias_k", "bias_v"};
 
 /* The first of the names that is there; NULL if none. */
-static attn_status find(const attn_tensors *tensors, const char *prefix, const char *const *names, const attn_tensor **t,
+static attn_status find(const attn_archive *tensors, const char *prefix, const char *const *names, const attn_archive_tensor **t,
                         attn_error *error)
 {
     *t = NULL;
     for (; *names && !*t; names++) {
         char name[NAMED];
         TRY(named_full(name, prefix, *names, error));
-        *t = attn_tensors_find(tensors, name);
+        *t = attn_archive_find(tensors, name);
     }
     return ATTN_OK;
 }
@@ -45,11 +45,11 @@ static int one_matrix(const layer *l)
 static int64_t width_of(const projection *p) { return p->heads * p->dim; }
 
 /* in_proj_weight or in_proj_bias, whose rows are those of query, key and value. */
-static attn_status load_fused(const layer *l, const attn_tensors *tensors, const char *prefix, const char *end, int64_t columns,
+static attn_status load_fused(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t columns,
                               char *parts[3], attn_error *error)
 {
     const char *const names[] = {end, NULL};
-    const attn_tensor *t;
+    const attn_archive_tensor *t;
     int64_t rows = 0;
     TRY(find(tensors, prefix, names, &t, error));
     if (!t) return ATTN_OK;
@@ -63,11 +63,11 @@ static attn_status load_fused(const layer *l, const attn_tensors *tensors, const
     return ATTN_OK;
 }
 
-static attn_status load_apart(const layer *l, const attn_tensors *tensors, const char *prefix, int i, char **weight, char **bias,
+static attn_status load_apart(const layer *l, const attn_archive *tensors, const char *prefix, int i, char **weight, char **bias,
                               attn_error *error)
 {
     const projection *p = &l->projections[i];
-    const attn_tensor *t;
+    const attn_archive_tensor *t;
     if (!*weight && !p->none) {
         TRY(find(tensors, prefix, weight_names[i], &t, error));
         CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s%s, %s%s or %s%s", prefix, weight_names[i][0], prefix,
@@ -84,9 +84,9 @@ static attn_status load_apart(const layer *l, const attn_tensors *tensors, const
 }
 
 /* The extra key and value: [1, 1, channels] as torch has them, or [channels]; both or none. */
-static attn_status load_extra(const layer *l, const attn_tensors *tensors, const char *prefix, char *parts[2], attn_error *error)
+static attn_status load_extra(const layer *l, const attn_archive *tensors, const char *prefix, char *parts[2], attn_error *error)
 {
-    const attn_tensor *t[2];
+    const attn_archive_tensor *t[2];
     for (int i = 0; i < 2; i++) {
         const char *const names[] = {extra_names[i], NULL};
         TRY(find(tensors, prefix, names, &t[i], error));
@@ -94,7 +94,7 @@ static attn_status load_extra(const layer *l, const attn_tensors *tensors, const
     CHECK(!t[0] == !t[1], ATTN_ERR_ARGUMENT, "layer: tensor '%s' is there, and no %s%s", t[0] ? t[0]->name : t[1]->name, prefix,
           extra_names[t[0] != NULL]);
     for (int i = 0; t[0] && i < 2; i++) {
-        attn_tensor flat = *t[i];
+        attn_archive_tensor flat = *t[i];
         while (flat.rank > 1 && flat.shape[0] == 1) memmove(flat.shape, flat.shape + 1, (size_t)--flat.rank * sizeof *flat.shape);
         TRY(named_check(l, &flat, l->heads_kv * (i ? l->head_dim_v : l->head_dim), 0, error));
         parts[i] = (char *)(uintptr_t)t[i]->data;
@@ -102,7 +102,7 @@ static attn_status load_extra(const layer *l, const attn_tensors *tensors, const
     return ATTN_OK;
 }
 
-attn_status attn_layer_load(const attn_layer *given, const attn_tensors *tensors, const char *prefix, attn_layer_weights *weights,
+attn_status attn_layer_load(const attn_layer *given, const attn_archive *tensors, const char *prefix, attn_layer_weights *weights,
                             attn_error *error)
 {
     layer l;
@@ -138,7 +138,7 @@ static void write_rows(const layer *l, const projection *p, char *to)
             }
 }
 
-static attn_status store_weights(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
+static attn_status store_weights(const layer *l, attn_archive *tensors, const char *prefix, attn_error *error)
 {
     const projection *p = l->projections;
     const int fused = one_matrix(l);
@@ -158,7 +158,7 @@ static attn_status store_weights(const layer *l, attn_tensors *tensors, const ch
     return ATTN_OK;
 }
 
-static attn_status store_biases(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
+static attn_status store_biases(const layer *l, attn_archive *tensors, const char *prefix, attn_error *error)
 {
     const projection *p = l->projections;
     const int any = p[QUERY].at.bias || p[KEY].at.bias || p[VALUE].at.bias;
@@ -176,7 +176,7 @@ static attn_status store_biases(const layer *l, attn_tensors *tensors, const cha
     return ATTN_OK;
 }
 
-static attn_status store_extra(const layer *l, attn_tensors *tensors, const char *prefix, attn_error *error)
+static attn_status store_extra(const layer *l, attn_archive *tensors, const char *prefix, attn_error *error)
 {
     const char *const from[2] = {l->extra_key, l->extra_value};
     for (int i = 0; from[0] && i < 2; i++) {
@@ -184,13 +184,13 @@ static attn_status store_extra(const layer *l, attn_tensors *tensors, const char
         void *to;
         const int64_t shape[3] = {1, 1, l->heads_kv * (i ? l->head_dim_v : l->head_dim)};
         TRY(named_full(name, prefix, extra_names[i], error));
-        TRY(attn_tensors_allocate(tensors, name, l->dtype, 3, shape, &to, error));
+        TRY(attn_archive_allocate(tensors, name, l->dtype, 3, shape, &to, error));
         memcpy(to, from[i], (size_t)(shape[2] * l->size));
     }
     return ATTN_OK;
 }
 
-attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *weights, attn_tensors *tensors, const char *prefix,
+attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *weights, attn_archive *tensors, const char *prefix,
                              attn_error *error)
 {
     layer l;

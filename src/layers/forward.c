@@ -32,26 +32,29 @@ static void add_rows(void *context, const attn_rows *r)
     }
 }
 
-static attn_status weights_average(const call *c, const attn_problem *problem, const attn_args *core, const extra *x,
+static attn_status weights_average(const call *c, const attn_problem *problem, const attn_tensors *core, const extra *x,
                                    attn_error *error)
 {
     const extent *e = &c->extent;
     const int64_t columns = e->len_kv + (c->l.extra_key != NULL);
-    const mean m = {c->args->weights_mean, e->len_q, columns, 1 / (double)c->l.heads_q, &c->l, e, x};
+    const mean m = {c->weights_mean, e->len_q, columns, 1 / (double)c->l.heads_q, &c->l, e, x};
     attn_problem only_rows = *problem;
-    attn_args a = *core;
+    attn_tensors a = *core;
+    attn_call visit = {.struct_size = sizeof visit};
     attn_options one = {.struct_size = sizeof one, .threads = 1};
     attn_plan *plan = NULL;
     char *workspace = NULL;
-    memset(&only_rows.want, 0, sizeof only_rows.want);
-    only_rows.want.after_dropout = problem->want.after_dropout;
-    only_rows.want.rows = 1;
-    only_rows.want.rows_stage = ATTN_STAGE_WEIGHTS;
-    a.visit_rows = add_rows;
-    a.visit_context = (void *)(uintptr_t)&m;
+    memset(&only_rows.outputs, 0, sizeof only_rows.outputs);
+    only_rows.outputs.after_dropout = problem->outputs.after_dropout;
+    only_rows.outputs.rows_stage = ATTN_STAGE_WEIGHTS;
+    clear_outputs(&a);
+    if (core->call) visit = *core->call;
+    visit.visit_rows = add_rows;
+    visit.visit_context = (void *)(uintptr_t)&m;
+    a.call = &visit;
     if (c->args->options) one.isa = c->args->options->isa, one.allocator = c->args->options->allocator;
     memset(m.sum, 0, (size_t)(e->batch * m.len_q * m.columns * c->l.size));
-    attn_status status = attn_plan_create(&plan, &only_rows, &one, error);
+    attn_status status = attn_plan_create(&plan, &only_rows, &a, &one, error);
     if (status == ATTN_OK) {
         size_t size = attn_plan_workspace_size(plan);
         status = memory_take(c->args->options, (int64_t)size, &workspace, error);
@@ -63,75 +66,77 @@ static attn_status weights_average(const call *c, const attn_problem *problem, c
 }
 
 /* Projected rows, with their bias. */
-void project_input(const call *c, int i, const sequence *heads)
+attn_status project_input(const call *c, int i, const sequence *heads, attn_error *error)
 {
     const projection *p = &c->l.projections[i];
     if (p->none) move_rows(&c->l, &c->in[i], heads, 0);
-    else project_to_heads(&c->l, p, &c->in[i], heads);
+    else TRY(project_to_heads(&c->l, p, &c->in[i], heads, error));
     if (p->at.bias) bias_add(&c->l, p->at.bias, heads);
+    return ATTN_OK;
 }
 
-void project_output(const call *c, const sequence *heads)
+attn_status project_output(const call *c, const sequence *heads, attn_error *error)
 {
     const projection *p = &c->l.projections[OUTPUT];
     if (c->l.no_output) move_rows(&c->l, heads, &c->output, 0);
     else {
-        project_to_model(&c->l, p, heads, &c->output, 0);
+        TRY(project_to_model(&c->l, p, heads, &c->output, 0, error));
         if (p->at.bias) bias_add(&c->l, p->at.bias, &c->output);
     }
+    return ATTN_OK;
 }
 
-attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_args *core, attn_error *error)
+attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     const layer *l = &c->l;
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
     extra x;
     TRY(call_execute(c, core, error));
     TRY(extra_weigh(l, args, &c->extent, problem, core, &c->saved, &x, error));
-    attn_status status = args->weights_mean ? weights_average(c, problem, core, &x, error) : ATTN_OK;
-    if (status == ATTN_OK && l->extra_key) extra_merge(l, &c->extent, problem, core, &c->saved, &x);
+    attn_status status = c->weights_mean ? weights_average(c, problem, core, &x, error) : ATTN_OK;
+    if (status == ATTN_OK && l->extra_key) extra_merge(l, &c->extent, core, &c->saved, &x);
     memory_give(args->options, x.memory);
-    if (status == ATTN_OK && args->attention && args->attention->lse && l->attention && l->attention->want.lse)
-        memcpy(args->attention->lse, c->saved.lse, (size_t)(c->extent.entries * l->heads_q * c->extent.tokens_q * l->size));
+    if (status == ATTN_OK && args->attention && args->attention->lse.data)
+        memcpy(args->attention->lse.data, c->saved.lse, (size_t)(c->extent.entries * l->heads_q * c->extent.tokens_q * l->size));
     return status;
 }
 
-/* Everything that can fail is behind us when the first output is written, but for memory and the arguments of the options: so the
+/* Everything that can fail is done when the first output is written, but for memory and the arguments of the options: so the
  * attention runs on memory of ours, and outputs are written after it. */
 static attn_status run(call *c, attn_error *error)
 {
     const layer *l = &c->l;
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
     const extent *e = &c->extent;
     const saved *s = &c->saved;
     char *const heads_side[3] = {s->q, s->k, s->v};
     attn_problem problem;
-    attn_args core;
-    TRY(middle_problem(l, args, e, ATTN_FORWARD, s, &problem, &core, error));
-    memset(&problem.gradients, 0, sizeof problem.gradients);
-    TRY(call_plan(c, &problem, error));
+    attn_tensors core;
+    attn_call of_core;
+    TRY(middle_problem(l, args, e, ATTN_FORWARD, s, &problem, &core, &of_core, error));
+    TRY(call_plan(c, &problem, &core, error));
     for (int i = QUERY; i <= VALUE; i++) {
         const projection *p = &l->projections[i];
         const sequence heads = dense_rows(heads_side[i], e->entries, c->in[i].tokens, p->heads * p->dim);
-        project_input(c, i, &heads);
+        TRY(project_input(c, i, &heads, error));
     }
-    TRY(middle_rotate(l, s->q, l->heads_q, e->entries, e->tokens_q, args->positions_q, 0, error));
-    TRY(middle_rotate(l, s->k, l->heads_kv, e->entries, e->tokens_kv, args->positions_kv, 0, error));
+    TRY(middle_rotate(l, s->q, l->heads_q, e->entries, e->tokens_q, c->positions_q, 0, error));
+    TRY(middle_rotate(l, s->k, l->heads_kv, e->entries, e->tokens_kv, c->positions_kv, 0, error));
     TRY(attend_with_extra(c, &problem, &core, error));
     const sequence a = dense_rows(s->a, e->entries, e->tokens_q, l->heads_q * l->head_dim_v);
-    project_output(c, &a);
-    return ATTN_OK;
+    return project_output(c, &a, error);
 }
 
-attn_status attn_layer_forward(const attn_layer *given, const attn_layer_weights *weights, const attn_layer_args *args,
+attn_status attn_layer_forward(const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
                                attn_error *error)
 {
     call c;
     attn_status status = call_begin(&c, given, weights, args, error);
     if (status == ATTN_OK) status = call_refuse_cached(&c, error);
     if (status == ATTN_OK)
-        status = layer_rows(&args->output, "output", c.extent.entries, c.extent.tokens_q, c.l.dim_output, 1, &c.output, error);
-    if (status == ATTN_OK && !args->saved) status = call_save(&c, error);
+        status = layer_rows_out(c.l.dtype, &c.args->output, "output", c.extent.entries, c.extent.tokens_q, c.l.dim_output, 1,
+                                &c.output, error);
+    if (status == ATTN_OK && !c.args->saved) status = call_save(&c, error);
     if (status == ATTN_OK) status = run(&c, error);
     call_end(&c);
     return status == ATTN_OK ? succeed(error) : status;

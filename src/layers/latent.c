@@ -23,8 +23,8 @@ attn_status latents_layout(const latent *m, const extent *e, char *memory, saved
     return ATTN_OK;
 }
 
-attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
-                         attn_error *error)
+attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
+                         const attn_layer_tensors *args, attn_error *error)
 {
     latent *m = &lc->m;
     call *c = &lc->c;
@@ -33,13 +33,22 @@ attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_l
     TRY(latent_bind(m, weights, 1, error));
     c->l = m->l;
     TRY(call_check(c, m->rotary > 0, args, error));
+    args = c->args;
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "latent: value.data is given; keys and values come from the same latent");
     const extent *e = &c->extent;
-    TRY(layer_rows(&args->query, "query", e->entries, e->tokens_q, m->model, 1, &c->in[QUERY], error));
-    TRY(layer_rows(args->key.data ? &args->key : &args->query, "key", e->entries, e->tokens_kv, m->model, !args->only_cached,
-                   &c->in[KEY], error));
+    TRY(layer_rows(m->l.dtype, &args->query, "query", e->entries, e->tokens_q, m->model, 1, &c->in[QUERY], error));
+    TRY(layer_rows(m->l.dtype, args->key.data ? &args->key : &args->query, "key", e->entries, e->tokens_kv, m->model,
+                   !args->only_cached, &c->in[KEY], error));
     TRY(latents_layout(m, e, args->saved, &c->saved, &lc->at, error));
-    return m->rotary ? latent_rotate(m, NULL, 1, m->rotary, 0, 0, 0, NULL, 0, error) : ATTN_OK;
+    if (m->rotary) TRY(latent_rotate(m, NULL, 1, m->rotary, 0, 0, 0, NULL, 0, error));
+    int64_t widest = 0;
+    for (int i = 0; i < MATRICES; i++) {
+        int64_t rows, columns;
+        latent_shape(m, i, &rows, &columns);
+        if (rows > widest) widest = rows;
+        if (columns > widest) widest = columns;
+    }
+    return call_room(c, widest, error);
 }
 
 projection latent_matrix(const latent *m, int i)
@@ -53,12 +62,13 @@ attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t wi
                           const int64_t *positions, int inverse, attn_error *error)
 {
     const int64_t shape[4] = {entries, heads, tokens, m->rotary};
-    const attn_layout layout = {m->l.dtype, {tokens * heads * width, width, heads * width, 1}};
     attn_rope rope = m->rope;
     if (!m->rotary) return ATTN_OK;
     rope.inverse = inverse ? !rope.inverse : rope.inverse;
     data = data ? data + first * m->l.size : NULL;
-    return attn_rope_apply(&rope, shape, &layout, data, &layout, data, positions, error);
+    const attn_input from = input_by_token(&m->l, data, tokens, heads, width);
+    const attn_output to = output_by_token(&m->l, data, tokens, heads, width);
+    return attn_rope_apply(&rope, shape, &from, &to, positions, error);
 }
 
 /* y = weight x / sqrt(mean(x^2) + epsilon), for rows of x that are `stride` apart. */
@@ -80,8 +90,8 @@ static void norm_rows(const latent *m, const char *weight, const char *x, int64_
 attn_status latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error)
 {
     const latent *m = &lc->m;
-    const layer *l = &m->l;
     const call *c = &lc->c;
+    const layer *l = &c->l;
     const extent *e = &c->extent;
     const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary;
     const projection up = latent_matrix(m, QUERY_UP), down = latent_matrix(m, DOWN);
@@ -91,13 +101,13 @@ attn_status latent_project(const latent_call *lc, const int64_t *positions_q, co
         const projection first = latent_matrix(m, QUERY_DOWN);
         const sequence low = dense_rows(lc->at.query, e->entries, e->tokens_q, m->rank_query),
                        normed = dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query);
-        project_to_heads(l, &first, &c->in[QUERY], &low);
+        TRY(project_to_heads(l, &first, &c->in[QUERY], &low, error));
         norm_rows(m, m->w[QUERY_NORM], low.data, m->rank_query, m->rank_query, e->entries * e->tokens_q, normed.data);
-        project_to_heads(l, &up, &normed, &q);
-    } else project_to_heads(l, &up, &c->in[QUERY], &q);
+        TRY(project_to_heads(l, &up, &normed, &q, error));
+    } else TRY(project_to_heads(l, &up, &c->in[QUERY], &q, error));
     TRY(latent_rotate(m, q.data, m->heads, width, m->dim, e->entries, e->tokens_q, positions_q, 0, error));
     if (c->args->only_cached) return ATTN_OK;
-    project_to_heads(l, &down, &c->in[KEY], &kv);
+    TRY(project_to_heads(l, &down, &c->in[KEY], &kv, error));
     norm_rows(m, m->w[NORM], kv.data, wide, m->rank, e->entries * e->tokens_kv, lc->at.normed);
     return latent_rotate(m, kv.data, 1, wide, m->rank, e->entries, e->tokens_kv, positions_kv, 0, error);
 }
@@ -114,7 +124,7 @@ static attn_status expand(latent_call *lc, attn_error *error)
     const projection up = latent_matrix(m, UP);
     const sequence low = dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
                    heads = dense_rows(memory, e->entries, e->tokens_kv, m->heads * both);
-    project_to_heads(&m->l, &up, &low, &heads);
+    TRY(project_to_heads(&c->l, &up, &low, &heads, error));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t h = 0; h < m->heads; h++) {
             const char *from = memory + (r * m->heads + h) * both * size;
@@ -133,20 +143,20 @@ static attn_status run(latent_call *lc, attn_error *error)
     call *c = &lc->c;
     const extent *e = &c->extent;
     attn_problem problem;
-    attn_args core;
-    TRY(middle_problem(&m->l, c->args, e, ATTN_FORWARD, &c->saved, &problem, &core, error));
-    memset(&problem.gradients, 0, sizeof problem.gradients);
-    TRY(call_plan(c, &problem, error));
-    TRY(latent_project(lc, c->args->positions_q, c->args->positions_kv, error));
+    attn_tensors core;
+    attn_call of_core;
+    TRY(middle_problem(&m->l, c->args, e, ATTN_FORWARD, &c->saved, &problem, &core, &of_core, error));
+    TRY(call_plan(c, &problem, &core, error));
+    TRY(latent_project(lc, c->positions_q, c->positions_kv, error));
     TRY(expand(lc, error));
     TRY(attend_with_extra(c, &problem, &core, error));
     const projection out = latent_matrix(m, OUT);
     const sequence a = dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v);
-    project_to_heads(&m->l, &out, &a, &c->output);
+    TRY(project_to_heads(&c->l, &out, &a, &c->output, error));
     return ATTN_OK;
 }
 
-attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
+attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weights *weights, const attn_layer_tensors *args,
                                 attn_error *error)
 {
     latent_call lc;
@@ -154,9 +164,10 @@ attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weig
     attn_status status = latent_begin(&lc, given, weights, args, error);
     if (status == ATTN_OK) status = call_refuse_cached(c, error);
     if (status == ATTN_OK)
-        status = layer_rows(&args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1, &c->output, error);
-    if (status == ATTN_OK && !args->saved) status = memory_take(args->options, lc.at.bytes, &c->taken, error);
-    if (status == ATTN_OK && !args->saved) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
+        status = layer_rows_out(lc.m.l.dtype, &c->args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1,
+                                &c->output, error);
+    if (status == ATTN_OK && !c->args->saved) status = memory_take(c->args->options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK && !c->args->saved) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = run(&lc, error);
     call_end(c);
     return status == ATTN_OK ? succeed(error) : status;

@@ -40,8 +40,8 @@ typedef struct latent_call {
     latents at;
 } latent_call;
 /* As call_begin. */
-attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
-                         attn_error *error);
+attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
+                         const attn_layer_tensors *args, attn_error *error);
 /* Matrix i as a projection of one head, which takes `in` channels to `out`. */
 projection latent_matrix(const latent *m, int i);
 /* The latents and the queries of the inputs, rotated. */

@@ -19,17 +19,17 @@ static attn_status check(const latent_call *lc, const attn_latent_weights *gradi
 {
     const call *c = &lc->c;
     const extent *e = &c->extent;
-    const attn_layer_args *args = c->args;
-    CHECK(args->saved, ATTN_ERR_ARGUMENT, "latent: args.saved is NULL; forward fills it for backward");
+    const attn_layer_tensors *args = c->args;
+    CHECK(args->saved, ATTN_ERR_ARGUMENT, "latent: tensors.saved is NULL; forward fills it for backward");
     CHECK(args->key.data || !args->grad_key.data, ATTN_ERR_ARGUMENT,
           "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
     CHECK(!args->grad_value.data, ATTN_ERR_ARGUMENT, "latent: grad_value is given, and there is no value input");
     g->wanted = lc->m;
     TRY(latent_bind(&g->wanted, gradients, 0, error));
-    TRY(layer_rows(&args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
-    TRY(layer_rows(&args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
-    TRY(layer_rows(args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv, lc->m.model, 0,
-                   &g->key, error));
+    TRY(layer_rows(lc->m.l.dtype, &args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
+    TRY(layer_rows_out(lc->m.l.dtype, &args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
+    TRY(layer_rows_out(lc->m.l.dtype, args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv,
+                       lc->m.model, 0, &g->key, error));
     return ATTN_OK;
 }
 
@@ -48,21 +48,20 @@ static attn_status attend(latent_call *lc, const gradient *g, attn_error *error)
 {
     call *c = &lc->c;
     attn_problem problem;
-    attn_args core;
-    TRY(middle_problem(&lc->m.l, c->args, &c->extent, ATTN_BACKWARD, &c->saved, &problem, &core, error));
-    const attn_layout lse = problem.want.lse_layout;
-    memset(&problem.want, 0, sizeof problem.want);
-    problem.want.lse_layout = lse;
-    problem.gradients.grad_o = problem.o;
-    problem.gradients.grad_q = problem.q;
-    problem.gradients.grad_k = problem.k;
-    problem.gradients.grad_v = problem.v;
-    core.grad_o = g->s.a, core.grad_q = g->s.q, core.grad_k = g->s.k, core.grad_v = g->s.v;
-    TRY(call_plan(c, &problem, error));
+    attn_tensors core;
+    attn_call of_core;
+    const layer *l = &lc->m.l;
+    const extent *e = &c->extent;
+    TRY(middle_problem(l, c->args, e, ATTN_BACKWARD, &c->saved, &problem, &core, &of_core, error));
+    core.grad_o = input_by_token(l, g->s.a, e->tokens_q, l->heads_q, l->head_dim_v);
+    core.grad_q = output_by_token(l, g->s.q, e->tokens_q, l->heads_q, l->head_dim);
+    core.grad_k = output_by_token(l, g->s.k, e->tokens_kv, l->heads_kv, l->head_dim_k);
+    core.grad_v = output_by_token(l, g->s.v, e->tokens_kv, l->heads_kv, l->head_dim_v);
+    TRY(call_plan(c, &problem, &core, error));
     return call_execute(c, &core, error);
 }
 
-/* The gradients of keys and values, in the order of `up`; that of the rotated key, summed over the heads, behind the latent's. */
+/* The gradients of keys and values, in the order of `up`; that of the rotated key, summed over the heads, after the latent's. */
 static void collect(const latent_call *lc, const gradient *g)
 {
     const latent *m = &lc->m;
@@ -118,12 +117,13 @@ static attn_status norm_backward(const latent_call *lc, const char *weight, char
 }
 
 /* y = x w^T: the gradients of w, where it is wanted, and of x, where x->data is there. */
-static void through(const latent_call *lc, const gradient *g, int i, const sequence *x, const sequence *dy, const sequence *dx,
-                    int add)
+static attn_status through(const latent_call *lc, const gradient *g, int i, const sequence *x, const sequence *dy,
+                           const sequence *dx, int add, attn_error *error)
 {
     const projection w = latent_matrix(&lc->m, i), dw = latent_matrix(&g->wanted, i);
-    if (dw.at.weight) project_gradient(&lc->m.l, &dw, dy, x);
-    if (dx->data) project_to_model(&lc->m.l, &w, dy, dx, add);
+    if (dw.at.weight) TRY(project_gradient(&lc->c.l, &dw, dy, x, error));
+    if (dx->data) TRY(project_to_model(&lc->c.l, &w, dy, dx, add, error));
+    return ATTN_OK;
 }
 
 static attn_status run(latent_call *lc, gradient *g, attn_error *error)
@@ -131,7 +131,7 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
     const latent *m = &lc->m;
     const call *c = &lc->c;
     const extent *e = &c->extent;
-    const attn_layer_args *args = c->args;
+    const attn_layer_tensors *args = c->args;
     const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary, rows_q = e->entries * e->tokens_q,
                   rows_kv = e->entries * e->tokens_kv;
     const sequence a = dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v),
@@ -141,29 +141,28 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
                    dnormed = dense_rows(g->at.normed, e->entries, e->tokens_kv, m->rank),
                    dheads = dense_rows(g->heads, e->entries, e->tokens_kv, m->heads * (m->dim + m->dim_v)),
                    dkv = dense_rows(g->at.kv, e->entries, e->tokens_kv, wide);
-    through(lc, g, OUT, &a, &g->out, &da, 0);
+    TRY(through(lc, g, OUT, &a, &g->out, &da, 0, error));
     TRY(attend(lc, g, error));
     collect(lc, g);
-    TRY(latent_rotate(m, g->s.q, m->heads, width, m->dim, e->entries, e->tokens_q, args->positions_q, 1, error));
-    TRY(latent_rotate(m, g->at.kv, 1, wide, m->rank, e->entries, e->tokens_kv, args->positions_kv, 1, error));
+    TRY(latent_rotate(m, g->s.q, m->heads, width, m->dim, e->entries, e->tokens_q, c->positions_q, 1, error));
+    TRY(latent_rotate(m, g->at.kv, 1, wide, m->rank, e->entries, e->tokens_kv, c->positions_kv, 1, error));
 
     if (m->rank_query) {
         const sequence low = dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query),
                        dlatent = dense_rows(g->at.query, e->entries, e->tokens_q, m->rank_query),
                        dlatent_normed = dense_rows(g->at.query_normed, e->entries, e->tokens_q, m->rank_query);
-        through(lc, g, QUERY_UP, &low, &dq, &dlatent_normed, 0);
+        TRY(through(lc, g, QUERY_UP, &low, &dq, &dlatent_normed, 0, error));
         TRY(norm_backward(lc, m->w[QUERY_NORM], g->wanted.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
                           dlatent_normed.data, dlatent.data, error));
-        through(lc, g, QUERY_DOWN, &c->in[QUERY], &dlatent, &g->query, 0);
-    } else through(lc, g, QUERY_UP, &c->in[QUERY], &dq, &g->query, 0);
+        TRY(through(lc, g, QUERY_DOWN, &c->in[QUERY], &dlatent, &g->query, 0, error));
+    } else TRY(through(lc, g, QUERY_UP, &c->in[QUERY], &dq, &g->query, 0, error));
 
-    through(lc, g, UP, &normed, &dheads, &dnormed, 0);
+    TRY(through(lc, g, UP, &normed, &dheads, &dnormed, 0, error));
     TRY(norm_backward(lc, m->w[NORM], g->wanted.w[NORM], lc->at.kv, wide, m->rank, rows_kv, dnormed.data, dkv.data, error));
-    through(lc, g, DOWN, &c->in[KEY], &dkv, &g->key, !args->key.data);
-    return ATTN_OK;
+    return through(lc, g, DOWN, &c->in[KEY], &dkv, &g->key, !args->key.data, error);
 }
 
-attn_status attn_latent_backward(const attn_latent *given, const attn_latent_weights *weights, const attn_layer_args *args,
+attn_status attn_latent_backward(const attn_latent *given, const attn_latent_weights *weights, const attn_layer_tensors *args,
                                  const attn_latent_weights *gradients, attn_error *error)
 {
     latent_call lc;
@@ -174,7 +173,7 @@ attn_status attn_latent_backward(const attn_latent *given, const attn_latent_wei
     if (status == ATTN_OK) status = check(&lc, gradients, &g, error);
     if (status == ATTN_OK) status = take(&lc, &g, error);
     if (status == ATTN_OK) status = run(&lc, &g, error);
-    if (g.memory) memory_give(args->options, g.memory);
+    if (g.memory) memory_give(lc.c.args->options, g.memory);
     call_end(&lc.c);
     return status == ATTN_OK ? succeed(error) : status;
 }

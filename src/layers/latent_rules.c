@@ -39,11 +39,12 @@ static attn_status check_sizes(const latent *m, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *error)
+attn_status latent_resolve(const attn_latent *theirs, latent *m, attn_error *error)
 {
-    CHECK(given, ATTN_ERR_ARGUMENT, "latent is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "latent: struct_size is %zu; set it to sizeof(attn_latent)",
-          given->struct_size);
+    attn_latent ours;
+    const attn_latent *given = &ours;
+    CHECK(theirs, ATTN_ERR_ARGUMENT, "latent is NULL");
+    TRY(struct_read(&ours, sizeof ours, sizeof ours, theirs, "attn_latent", error));
     for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "latent: reserved[%d] is not 0", i);
     CHECK(given->norm_epsilon >= 0 && given->norm_epsilon < 1, ATTN_ERR_ARGUMENT, "latent: norm_epsilon (%g) is not within 0 and 1",
           given->norm_epsilon);
@@ -61,12 +62,11 @@ attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *erro
     m->epsilon = given->norm_epsilon > 0 ? given->norm_epsilon : 1e-6;
     TRY(check_sizes(m, error));
     CHECK(m->rotary || !given->rope, ATTN_ERR_ARGUMENT, "latent: rope is given, and dim_rotary is 0");
-    m->rope = given->rope ? *given->rope : (attn_rope){.struct_size = sizeof m->rope};
+    m->rope = (attn_rope){.struct_size = sizeof m->rope};
+    if (given->rope) TRY(struct_read(&m->rope, sizeof m->rope, sizeof m->rope, given->rope, "attn_rope", error));
     CHECK(!m->rope.dim_rotary || m->rope.dim_rotary == m->rotary, ATTN_ERR_SHAPE,
           "latent: rope.dim_rotary is %" PRId64 "; leave it 0, which is all %" PRId64 " rotated channels", m->rope.dim_rotary,
           m->rotary);
-    CHECK(!given->attention || !given->attention->score.dim_k, ATTN_ERR_ARGUMENT,
-          "latent: attention.score.dim_k is set; keys are as wide as queries");
     const attn_layer between = {.struct_size = sizeof between,
                                 .dtype = given->dtype,
                                 .dim_model = given->dim_model,
@@ -74,16 +74,20 @@ attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *erro
                                 .head_dim = m->dim + m->rotary,
                                 .head_dim_v = m->dim_v,
                                 .attention = given->attention};
-    return layer_resolve(&between, &m->l, error);
+    TRY(layer_resolve(&between, &m->l, error));
+    CHECK(!m->l.attention || !m->l.attention->score.dim_k, ATTN_ERR_ARGUMENT,
+          "latent: attention.score.dim_k is set; keys are as wide as queries");
+    return ATTN_OK;
 }
 
-attn_status latent_bind(latent *m, const attn_latent_weights *weights, int needed, attn_error *error)
+attn_status latent_bind(latent *m, const attn_latent_weights *given, int needed, attn_error *error)
 {
+    attn_latent_weights ours;
+    const attn_latent_weights *weights = &ours;
     static const char *const names[TENSORS] = {"query_down", "query", "down", "up", "output", "query_norm", "norm"};
     const char *what = needed ? "weights" : "gradients";
-    CHECK(weights, ATTN_ERR_ARGUMENT, "latent: %s is NULL", what);
-    CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
-          "latent: %s.struct_size is %zu; set it to sizeof(attn_latent_weights)", what, weights->struct_size);
+    CHECK(given, ATTN_ERR_ARGUMENT, "latent: %s is NULL", what);
+    TRY(struct_read(&ours, sizeof ours, sizeof ours, given, "attn_latent_weights", error));
     void *const all[TENSORS] = {weights->query_down, weights->query,      weights->down, weights->up,
                                 weights->output,     weights->query_norm, weights->norm};
     for (int i = 0; i < TENSORS; i++) {

@@ -19,25 +19,24 @@ attn_status attn_latent_count(const attn_latent *given, const attn_latent_weight
     latent m;
     saved s;
     latents at;
-    const extent e = {batch, len_q, len_kv, batch, len_q, len_kv, 0, ATTN_I64, NULL, NULL};
+    const extent e = {batch, len_q, len_kv, batch, len_q, len_kv, 0, NULL, NULL};
+    attn_layer_counts ours = {.struct_size = sizeof ours};
     TRY(latent_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "latent: counts is NULL");
-    CHECK(counts->struct_size == sizeof *counts, ATTN_ERR_ARGUMENT,
-          "latent: counts.struct_size is %zu; set it to sizeof(attn_layer_counts)", counts->struct_size);
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "latent: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
     if (weights) TRY(latent_bind(&m, weights, 0, error));
     TRY(latents_layout(&m, &e, NULL, &s, &at, error));
-    counts->parameters = 0;
-    counts->flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
+    ours.flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
         latent_shape(&m, i, &rows, &columns);
-        if (i < MATRICES || m.w[i]) counts->parameters += rows * (columns ? columns : 1);
-        counts->flops += 2.0 * (double)batch * (double)(i == DOWN || i == UP ? len_kv : len_q) * (double)rows * (double)columns;
+        if (i < MATRICES || m.w[i]) ours.parameters += rows * (columns ? columns : 1);
+        ours.flops += 2.0 * (double)batch * (double)(i == DOWN || i == UP ? len_kv : len_q) * (double)rows * (double)columns;
     }
-    counts->cache_per_token = (m.rank + m.rotary) * m.l.size;
-    counts->saved_bytes = at.bytes;
+    ours.cache_per_token = (m.rank + m.rotary) * m.l.size;
+    ours.saved_bytes = at.bytes;
+    TRY(struct_write(counts, &ours, sizeof ours, "attn_layer_counts", error));
     return succeed(error);
 }
 
@@ -69,7 +68,7 @@ attn_status attn_latent_initialise(const attn_latent *given, const attn_latent_w
     return succeed(error);
 }
 
-attn_status attn_latent_load(const attn_latent *given, const attn_tensors *tensors, const char *prefix,
+attn_status attn_latent_load(const attn_latent *given, const attn_archive *tensors, const char *prefix,
                              attn_latent_weights *weights, attn_error *error)
 {
     latent m;
@@ -84,7 +83,7 @@ attn_status attn_latent_load(const attn_latent *given, const attn_tensors *tenso
     return succeed(error);
 }
 
-attn_status attn_latent_store(const attn_latent *given, const attn_latent_weights *weights, attn_tensors *tensors,
+attn_status attn_latent_store(const attn_latent *given, const attn_latent_weights *weights, attn_archive *tensors,
                               const char *prefix, attn_error *error)
 {
     latent m;

@@ -3,7 +3,7 @@
 #ifndef ATTN_LAYERS_LAYER_H
 #define ATTN_LAYERS_LAYER_H
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/layers.h"
 
 /* One of the four projections: what stands between `heads` of `dim` channels and `model` channels. */
@@ -17,6 +17,13 @@ typedef struct projection {
 
 enum { QUERY, KEY, VALUE, OUTPUT, PROJECTIONS };
 
+/* What the products of a call work with: the caller's options, and memory that is enough for any of them. */
+typedef struct product_room {
+    const attn_options *options;
+    char *memory;
+    int64_t bytes;
+} product_room;
+
 /* attn_layer with every default filled in. */
 typedef struct layer {
     attn_dtype dtype;
@@ -25,9 +32,11 @@ typedef struct layer {
     int64_t inputs[3], dim_output;                               /* channels of query, key and value */
     int no_output;
     const attn_rope *rope;
-    const attn_problem *attention;
+    const attn_problem *attention; /* NULL, or `options` */
+    attn_problem options;
     projection projections[PROJECTIONS]; /* without pointers until layer_bind */
     char *extra_key, *extra_value;       /* likewise */
+    product_room room;                   /* none until room_take */
 } layer;
 
 /* [batch, tokens, channels] anywhere in memory. */
@@ -40,18 +49,27 @@ typedef struct sequence {
 attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error);
 /* Fills in the pointers and strides.  needed: the weights must be there. */
 attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, attn_error *error);
-attn_status layer_rows(const attn_sequence *given, const char *name, int64_t batch, int64_t tokens, int64_t channels, int needed,
-                       sequence *r, attn_error *error);
+attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *name, int64_t batch, int64_t tokens, int64_t channels,
+                       int needed, sequence *r, attn_error *error);
+attn_status layer_rows_out(attn_dtype dtype, const attn_output *given, const char *name, int64_t batch, int64_t tokens,
+                           int64_t channels, int needed, sequence *r, attn_error *error);
+/* *data of a dense array of this type, or NULL where the slot is not there. */
+attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error);
 /* *bytes = size * a * b * c, or an error. */
 attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *bytes, attn_error *error);
 
 /* ---- project.c: the products; both sides have the same entries and tokens, and the heads' side heads * dim channels ---- */
 
-void project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side);
+/* Takes memory for products of matrices no side of which is longer than `rows` and `widest`; room_give gives it back. */
+attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
+void room_give(layer *l);
+
+attn_status project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, attn_error *error);
 /* add: to what is there. */
-void project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add);
+attn_status project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add,
+                             attn_error *error);
 /* p->at.weight = heads_side^T x, summed over the rows. */
-void project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x);
+attn_status project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x, attn_error *error);
 
 void bias_add(const layer *l, const void *bias, const sequence *y);
 /* bias[c] = sum over rows, in their order. */
@@ -71,18 +89,23 @@ typedef struct extent {
     int64_t batch, len_q, len_kv;         /* of the problem */
     int64_t entries, tokens_q, tokens_kv; /* of the memory */
     int packed;
-    attn_dtype index_dtype;
-    const void *begin_q, *begin_kv; /* [batch + 1] */
+    const attn_input *begin_q, *begin_kv; /* [batch + 1] */
 } extent;
 /* From what was given, checked; len_kv is filled in already. */
-attn_status extent_of(const layer *l, const attn_layer_args *args, extent *e, attn_error *error);
-int64_t index_at(const void *array, attn_dtype dtype, int64_t i);
+attn_status extent_of(const layer *l, const attn_layer_tensors *args, extent *e, attn_error *error);
+int64_t index_at(const attn_input *array, int64_t i);
 
-/* The problem of attn_execute, and its arguments as far as they lie in `s`. */
-attn_status middle_problem(const layer *l, const attn_layer_args *args, const extent *e, attn_op op, const saved *s,
-                           attn_problem *problem, attn_args *core, attn_error *error);
-/* [entry, token, head, channel] as the core's layout. */
-attn_layout layout_by_token(const layer *l, int64_t tokens, int64_t heads, int64_t dim);
+/* The problem of attn_execute, and its tensors as far as they lie in `s`.  What the caller's options have for the other pass is
+ * left out; `call` is what core->call points to. */
+attn_status middle_problem(const layer *l, const attn_layer_tensors *args, const extent *e, attn_op op, const saved *s,
+                           attn_problem *problem, attn_tensors *core, attn_call *call, attn_error *error);
+/* Memory of [entry, token, head, channel] as the core's slots; NULL has no elements. */
+attn_input input_by_token(const layer *l, const void *data, int64_t tokens, int64_t heads, int64_t dim);
+attn_output output_by_token(const layer *l, void *data, int64_t tokens, int64_t heads, int64_t dim);
+/* That of lse, [entry, head, token]. */
+attn_input input_by_head(const layer *l, const extent *e, const void *data);
+/* Empties the slots that an operation only writes, but o. */
+void clear_outputs(attn_tensors *core);
 /* Rotates projected queries or keys in place. */
 attn_status middle_rotate(const layer *l, char *data, int64_t heads, int64_t batch, int64_t tokens, const int64_t *positions,
                           int inverse, attn_error *error);
@@ -97,16 +120,15 @@ typedef struct extra {
 } extra;
 /* The number of a row among them; -1 where a packed sequence has not so many. */
 int64_t extra_row(const layer *l, const extent *e, int64_t b, int64_t h, int64_t i);
-attn_status extra_check(const layer *l, const attn_problem *problem, attn_error *error);
+attn_status extra_check(const layer *l, const attn_problem *problem, const attn_tensors *core, attn_error *error);
 /* From the lse of the others; memory is taken where the layer has an extra key, and x is all NULL where it has not. */
-attn_status extra_weigh(const layer *l, const attn_layer_args *args, const extent *e, const attn_problem *problem,
-                        const attn_args *core, const saved *s, extra *x, attn_error *error);
+attn_status extra_weigh(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
+                        const attn_tensors *core, const saved *s, extra *x, attn_error *error);
 /* Merges it into a, lse, and the weights of core where they are wanted. */
-void extra_merge(const layer *l, const extent *e, const attn_problem *problem, const attn_args *core, const saved *s,
-                 const extra *x);
+void extra_merge(const layer *l, const extent *e, const attn_tensors *core, const saved *s, const extra *x);
 /* Adds to grad_q and grad_scale of core, and writes the gradients of the key and its value (NULL: not wanted). */
-attn_status extra_backward(const layer *l, const attn_layer_args *args, const extent *e, const attn_problem *problem,
-                           const attn_args *core, const saved *s, char *grad_key, char *grad_value, attn_error *error);
+attn_status extra_backward(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
+                           const attn_tensors *core, const saved *s, char *grad_key, char *grad_value, attn_error *error);
 
 /* ---- numbers of a layer's type ---- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * middle.c - the attention between the projections: its problem, its memory, its rotation. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +29,7 @@ attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t l
     TRY(layer_bytes(1, batch, len_q, 1, &rows_q, error));
     TRY(layer_bytes(1, batch, len_kv, 1, &rows_kv, error));
     CHECK(rows_q <= INT32_MAX && rows_kv <= INT32_MAX, ATTN_ERR_SHAPE,
-          "layer: %" PRId64 " entries of %" PRId64 " and %" PRId64 " tokens are more rows than the BLAS counts", batch, len_q,
-          len_kv);
+          "layer: %" PRId64 " entries of %" PRId64 " and %" PRId64 " tokens are more than 2147483647 rows", batch, len_q, len_kv);
     TRY(layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim, &q, error));
     TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_k, &k, error));
     TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_v, &v, error));
@@ -40,71 +40,113 @@ attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t l
     return ATTN_OK;
 }
 
-attn_layout layout_by_token(const layer *l, int64_t tokens, int64_t heads, int64_t dim)
+attn_input input_by_token(const layer *l, const void *data, int64_t tokens, int64_t heads, int64_t dim)
 {
-    return (attn_layout){l->dtype, {tokens * heads * dim, dim, heads * dim, 1}};
+    return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {tokens * heads * dim, dim, heads * dim, 1}};
 }
 
-int64_t index_at(const void *array, attn_dtype dtype, int64_t i)
+attn_output output_by_token(const layer *l, void *data, int64_t tokens, int64_t heads, int64_t dim)
 {
-    return dtype == ATTN_I32 ? ((const int32_t *)array)[i] : ((const int64_t *)array)[i];
+    return (attn_output){data ? data : ATTN_EMPTY, l->dtype, {tokens * heads * dim, dim, heads * dim, 1}};
+}
+
+attn_input input_by_head(const layer *l, const extent *e, const void *data)
+{
+    return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {l->heads_q * e->tokens_q, e->tokens_q, 1, 1}};
+}
+
+int64_t index_at(const attn_input *array, int64_t i)
+{
+    return array->dtype == ATTN_I32 ? ((const int32_t *)array->data)[i] : ((const int64_t *)array->data)[i];
 }
 
 /* The last of the offsets, which the memory ends with.  (What else they must be, attn_execute checks.) */
-static attn_status packed_total(const char *name, const void *begin, const extent *e, int64_t *total, attn_error *error)
+static attn_status packed_total(const char *name, const attn_input *begin, const extent *e, int64_t *total, attn_error *error)
 {
-    CHECK(begin, ATTN_ERR_ARGUMENT, "layer: args.attention.cu_seqlens_%s is NULL, and attention.mask.packed is set", name);
-    CHECK(e->index_dtype == ATTN_I32 || e->index_dtype == ATTN_I64, ATTN_ERR_ARGUMENT,
-          "layer: attention.mask.index_dtype is %s; it must be i32 or i64", attn_dtype_name(e->index_dtype));
-    *total = index_at(begin, e->index_dtype, e->batch);
-    CHECK(*total >= 0, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_%s[%" PRId64 "] (%" PRId64 ") is negative", name, e->batch, *total);
+    char label[64];
+    (void)snprintf(label, sizeof label, "layer: attention.%s", name);
+    CHECK(begin->data, ATTN_ERR_ARGUMENT, "layer: attention.%s is NULL, and the other one is there", name);
+    TRY(slot_check(begin, label, 1, error));
+    CHECK(!begin->dtype || begin->dtype == ATTN_I32 || begin->dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED,
+          "layer: attention.%s is %s; it must be i32 or i64", name, attn_dtype_name(begin->dtype));
+    CHECK(slot_is_dense(begin), ATTN_ERR_STRIDE, "layer: attention.%s has strides; it is dense (all 0)", name);
+    *total = index_at(begin, e->batch);
+    CHECK(*total >= 0, ATTN_ERR_ARGUMENT, "layer: %s[%" PRId64 "] (%" PRId64 ") is negative", name, e->batch, *total);
     return ATTN_OK;
 }
 
-attn_status extent_of(const layer *l, const attn_layer_args *args, extent *e, attn_error *error)
+attn_status extent_of(const layer *l, const attn_layer_tensors *args, extent *e, attn_error *error)
 {
+    (void)l;
     *e = (extent){.batch = args->batch,
                   .len_q = args->len_q,
                   .len_kv = args->len_kv,
                   .entries = args->batch,
                   .tokens_q = args->len_q,
                   .tokens_kv = args->len_kv};
-    if (args->attention)
-        CHECK(args->attention->struct_size == sizeof *args->attention, ATTN_ERR_ARGUMENT,
-              "layer: args.attention.struct_size is %zu; set it to sizeof(attn_args)", args->attention->struct_size);
-    if (!l->attention || !l->attention->mask.packed) return ATTN_OK;
+    if (!args->attention || (!args->attention->cu_seqlens_q.data && !args->attention->cu_seqlens_kv.data)) return ATTN_OK;
     e->packed = 1;
     e->entries = 1;
-    e->index_dtype = l->attention->mask.index_dtype ? l->attention->mask.index_dtype : ATTN_I64;
-    e->begin_q = args->attention ? args->attention->cu_seqlens_q : NULL;
-    e->begin_kv = args->attention ? args->attention->cu_seqlens_kv : NULL;
-    TRY(packed_total("q", e->begin_q, e, &e->tokens_q, error));
-    TRY(packed_total("kv", e->begin_kv, e, &e->tokens_kv, error));
+    e->begin_q = &args->attention->cu_seqlens_q;
+    e->begin_kv = &args->attention->cu_seqlens_kv;
+    TRY(packed_total("cu_seqlens_q", e->begin_q, e, &e->tokens_q, error));
+    TRY(packed_total("cu_seqlens_kv", e->begin_kv, e, &e->tokens_kv, error));
     CHECK(args->key.data || e->tokens_q == e->tokens_kv, ATTN_ERR_SHAPE,
           "layer: cu_seqlens_kv ends with %" PRId64 " and cu_seqlens_q with %" PRId64 ", and the key is the query", e->tokens_kv,
           e->tokens_q);
     return ATTN_OK;
 }
 
-attn_status middle_problem(const layer *l, const attn_layer_args *args, const extent *e, attn_op op, const saved *s,
-                           attn_problem *problem, attn_args *core, attn_error *error)
+/* Empties the slots of the table for which `empty` says so. */
+static void clear_slots(attn_tensors *t, int (*empty)(const attn_tensor_description *d, attn_op op), attn_op op)
+{
+    attn_tensor_description d = {.struct_size = sizeof d};
+    for (int i = 0; attn_tensor_describe(ATTN_FAMILY_ATTENTION, i, &d, NULL) == ATTN_OK; i++)
+        if (empty(&d, op)) memset((char *)t + d.offset, 0, sizeof(attn_input));
+}
+
+/* Of the other pass: one struct of tensors serves both. */
+static int is_of_other(const attn_tensor_description *d, attn_op op)
+{
+    const attn_op other = op == ATTN_FORWARD ? ATTN_BACKWARD : ATTN_FORWARD;
+    return d->role[op] == ATTN_ROLE_NONE && d->role[other] != ATTN_ROLE_NONE;
+}
+
+static int is_other_output(const attn_tensor_description *d, attn_op op)
+{
+    return d->role[op] == ATTN_ROLE_OUTPUT && d->offset != offsetof(attn_tensors, o);
+}
+
+void clear_outputs(attn_tensors *core) { clear_slots(core, is_other_output, ATTN_FORWARD); }
+
+attn_status middle_problem(const layer *l, const attn_layer_tensors *args, const extent *e, attn_op op, const saved *s,
+                           attn_problem *problem, attn_tensors *core, attn_call *call, attn_error *error)
 {
     if (l->attention) *problem = *l->attention;
     else memset(problem, 0, sizeof *problem);
     problem->struct_size = sizeof *problem;
     problem->op = op;
     problem->shape = (attn_shape){e->batch, l->heads_q, l->heads_kv, e->len_q, e->len_kv, l->head_dim, l->head_dim_v};
-    problem->q = layout_by_token(l, e->tokens_q, l->heads_q, l->head_dim);
-    problem->k = layout_by_token(l, e->tokens_kv, l->heads_kv, l->head_dim_k);
-    problem->v = layout_by_token(l, e->tokens_kv, l->heads_kv, l->head_dim_v);
-    problem->o = layout_by_token(l, e->tokens_q, l->heads_q, l->head_dim_v);
-    problem->want.lse = 1;
-    problem->want.lse_layout = (attn_layout){l->dtype, {l->heads_q * e->tokens_q, e->tokens_q, 1, 1}};
     if (args->attention) *core = *args->attention;
     else memset(core, 0, sizeof *core);
     core->struct_size = sizeof *core;
-    core->q = s->q, core->k = s->k, core->v = s->v, core->o = s->a, core->lse = s->lse;
-    if (l->extra_key) TRY(extra_check(l, problem, error));
+    if (args->call) {
+        TRY(struct_read(call, sizeof *call, sizeof *call, args->call, "attn_call", error));
+        core->call = call;
+    }
+    if (l->extra_key) TRY(extra_check(l, problem, core, error));
+    clear_slots(core, is_of_other, op);
+    if (args->call) {
+        if (op != ATTN_FORWARD) call->visit_rows = NULL, call->visit_context = NULL;
+        else call->modify_slopes = NULL;
+    }
+    if (op != ATTN_FORWARD) memset(&problem->outputs, 0, sizeof problem->outputs);
+    core->q = input_by_token(l, s->q, e->tokens_q, l->heads_q, l->head_dim);
+    core->k = input_by_token(l, s->k, e->tokens_kv, l->heads_kv, l->head_dim_k);
+    core->v = input_by_token(l, s->v, e->tokens_kv, l->heads_kv, l->head_dim_v);
+    core->o = output_by_token(l, s->a, e->tokens_q, l->heads_q, l->head_dim_v);
+    const attn_input lse = input_by_head(l, e, s->lse);
+    core->lse = (attn_output){slot_written(&lse), lse.dtype, {lse.stride[0], lse.stride[1], lse.stride[2], lse.stride[3]}};
     return ATTN_OK;
 }
 
@@ -112,9 +154,11 @@ attn_status middle_rotate(const layer *l, char *data, int64_t heads, int64_t bat
                           int inverse, attn_error *error)
 {
     const int64_t shape[4] = {batch, heads, tokens, l->head_dim};
-    const attn_layout layout = layout_by_token(l, tokens, heads, l->head_dim);
+    const attn_input from = input_by_token(l, data, tokens, heads, l->head_dim);
+    const attn_output to = output_by_token(l, data, tokens, heads, l->head_dim);
+    attn_rope rope;
     if (!l->rope) return ATTN_OK;
-    attn_rope rope = *l->rope;
+    TRY(struct_read(&rope, sizeof rope, sizeof rope, l->rope, "attn_rope", error));
     rope.inverse = inverse ? !rope.inverse : rope.inverse;
-    return attn_rope_apply(&rope, shape, &layout, data, &layout, data, positions, error);
+    return attn_rope_apply(&rope, shape, &from, &to, positions, error);
 }

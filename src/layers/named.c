@@ -14,7 +14,7 @@ attn_status named_full(char name[NAMED], const char *prefix, const char *end, at
     return ATTN_OK;
 }
 
-attn_status named_check(const layer *l, const attn_tensor *t, int64_t rows, int64_t columns, attn_error *error)
+attn_status named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error)
 {
     const int rank = columns ? 2 : 1;
     char wanted[60], found[200] = "[";
@@ -36,12 +36,12 @@ attn_status named_check(const layer *l, const attn_tensor *t, int64_t rows, int6
     return ATTN_OK;
 }
 
-attn_status named_find(const layer *l, const attn_tensors *tensors, const char *prefix, const char *end, int64_t rows,
+attn_status named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
                        int64_t columns, int needed, char **data, attn_error *error)
 {
     char name[NAMED];
     TRY(named_full(name, prefix ? prefix : "", end, error));
-    const attn_tensor *t = attn_tensors_find(tensors, name);
+    const attn_archive_tensor *t = attn_archive_find(tensors, name);
     CHECK(t || !needed, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s", name);
     *data = NULL;
     if (!t) return ATTN_OK;
@@ -50,14 +50,14 @@ attn_status named_find(const layer *l, const attn_tensors *tensors, const char *
     return ATTN_OK;
 }
 
-attn_status named_add(const layer *l, attn_tensors *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
+attn_status named_add(const layer *l, attn_archive *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
                       char **data, attn_error *error)
 {
     char name[NAMED];
     const int64_t shape[2] = {rows, columns};
     void *memory;
     TRY(named_full(name, prefix ? prefix : "", end, error));
-    TRY(attn_tensors_allocate(tensors, name, l->dtype, columns ? 2 : 1, shape, &memory, error));
+    TRY(attn_archive_allocate(tensors, name, l->dtype, columns ? 2 : 1, shape, &memory, error));
     *data = memory;
     return ATTN_OK;
 }

@@ -10,12 +10,12 @@ enum { NAMED = 200 };
 /* prefix and end as one name; the longer half may come from a user. */
 attn_status named_full(char name[NAMED], const char *prefix, const char *end, attn_error *error);
 /* [rows, columns], or [rows] where columns is 0, of the layer's type, without NaN. */
-attn_status named_check(const layer *l, const attn_tensor *t, int64_t rows, int64_t columns, attn_error *error);
+attn_status named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error);
 /* Its data, or NULL where there is none and none is needed. */
-attn_status named_find(const layer *l, const attn_tensors *tensors, const char *prefix, const char *end, int64_t rows,
+attn_status named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
                        int64_t columns, int needed, char **data, attn_error *error);
 /* A new one, of rank 1 where columns is 0. */
-attn_status named_add(const layer *l, attn_tensors *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
+attn_status named_add(const layer *l, attn_archive *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
                       char **data, attn_error *error);
 
 #endif

@@ -12,30 +12,29 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
 {
     layer l;
     saved s;
+    attn_layer_counts ours = {.struct_size = sizeof ours};
     TRY(layer_resolve(given, &l, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "layer: counts is NULL");
-    CHECK(counts->struct_size == sizeof *counts, ATTN_ERR_ARGUMENT,
-          "layer: counts.struct_size is %zu; set it to sizeof(attn_layer_counts)", counts->struct_size);
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "layer: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
     if (weights) TRY(layer_bind(&l, weights, 0, error));
     TRY(saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
-    counts->parameters = 0;
-    counts->flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
+    ours.flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
         if (p->none) {
-            if (p->at.bias) counts->parameters += p->heads * p->dim;
+            if (p->at.bias) ours.parameters += p->heads * p->dim;
             continue;
         }
         const double tokens = (double)batch * (double)(i == KEY || i == VALUE ? len_kv : len_q);
-        counts->parameters += p->heads * p->dim * p->model;
-        if (p->at.bias) counts->parameters += p->to_model ? p->model : p->heads * p->dim;
-        counts->flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
+        ours.parameters += p->heads * p->dim * p->model;
+        if (p->at.bias) ours.parameters += p->to_model ? p->model : p->heads * p->dim;
+        ours.flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
     }
-    if (weights && weights->extra_key) counts->parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
-    counts->cache_per_token = l.heads_kv * (l.head_dim_k + l.head_dim_v) * l.size;
-    counts->saved_bytes = s.bytes;
+    if (l.extra_key) ours.parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
+    ours.cache_per_token = l.heads_kv * (l.head_dim_k + l.head_dim_v) * l.size;
+    ours.saved_bytes = s.bytes;
+    TRY(struct_write(counts, &ours, sizeof ours, "attn_layer_counts", error));
     return succeed(error);
 }
 

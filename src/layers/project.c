@@ -1,35 +1,53 @@
 /* SPDX-License-Identifier: MIT
  *
- * project.c - products between the rows of a layer and its weights, through the BLAS: one call where the heads lie one behind the
- * other in the weights, else one for each head.
+ * project.c - products between the rows of a layer and its weights: one where the heads lie one after the other in the weights,
+ * else one for each head.
  */
-#include <cblas.h>
 #include <string.h>
 
+#include "attn/product.h"
 #include "layer.h"
 
-/* A matrix in the BLAS's row-major sense. */
+/* A matrix in memory, by rows. */
 typedef struct matrix {
     const char *data;
     int64_t ld;
-    int transposed;
+    int turned;
 } matrix;
 
-static int64_t at_least(int64_t ld, int64_t columns) { return ld > columns ? ld : columns > 1 ? columns : 1; }
+static int64_t at_least(int64_t ld, int64_t columns) { return ld > columns ? ld : columns; }
 
-/* C[m, n] = A B, or is added to; all sizes were checked to fit an int. */
-static void multiply(const layer *l, int64_t m, int64_t n, int64_t k, matrix a, matrix b, char *c, int64_t ldc, int add)
+/* C[m, n] = A B, or is added to. */
+static attn_status multiply(const layer *l, int64_t m, int64_t n, int64_t k, matrix a, matrix b, char *c, int64_t ldc, int add,
+                            attn_error *error)
 {
-    const CBLAS_TRANSPOSE ta = a.transposed ? CblasTrans : CblasNoTrans, tb = b.transposed ? CblasTrans : CblasNoTrans;
-    const int lda = (int)at_least(a.ld, a.transposed ? m : k), ldb = (int)at_least(b.ld, b.transposed ? k : n);
-    if (m == 0 || n == 0) return;
-    if (l->dtype == ATTN_F64)
-        cblas_dgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, (const double *)a.data, lda, (const double *)b.data, ldb, add,
-                    (double *)c, (int)at_least(ldc, n));
-    else
-        cblas_sgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, (const float *)a.data, lda, (const float *)b.data, ldb,
-                    (float)add, (float *)c, (int)at_least(ldc, n));
+    const attn_product_problem p = {.struct_size = sizeof p,
+                                    .dtype = l->dtype,
+                                    .add = add,
+                                    .rows = m,
+                                    .columns = n,
+                                    .inner = k,
+                                    .a_turned = a.turned,
+                                    .b_turned = b.turned,
+                                    .stride_a = at_least(a.ld, a.turned ? m : k),
+                                    .stride_b = at_least(b.ld, b.turned ? k : n),
+                                    .stride_c = at_least(ldc, n)};
+    return attn_product_in(&p, a.data, b.data, c, l->room.memory, (size_t)l->room.bytes, l->room.options, error);
 }
+
+attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
+{
+    const int64_t most = rows > widest ? rows : widest;
+    const attn_product_problem p = {.struct_size = sizeof p, .dtype = l->dtype, .rows = most, .columns = most, .inner = most};
+    size_t bytes;
+    TRY(attn_product_workspace_size(&p, options, &bytes, error));
+    TRY(memory_take(options, (int64_t)bytes, &l->room.memory, error));
+    l->room.bytes = (int64_t)bytes;
+    l->room.options = options;
+    return ATTN_OK;
+}
+
+void room_give(layer *l) { memory_give(l->room.options, l->room.memory); }
 
 /* How many heads one product may take: all where their channels follow each other at one distance. */
 static int64_t heads_at_once(const projection *p)
@@ -51,7 +69,7 @@ static matrix weights_of(const layer *l, const projection *p, int64_t h)
     return p->at.stride_model == 1 ? (matrix){data, p->at.stride_channel, 0} : (matrix){data, p->at.stride_model, 1};
 }
 
-static matrix turned(matrix a) { return (matrix){a.data, a.ld, !a.transposed}; }
+static matrix turned(matrix a) { return (matrix){a.data, a.ld, !a.turned}; }
 
 typedef struct step {
     int64_t h, heads, b, n; /* heads h.., entries b..; n rows */
@@ -59,7 +77,7 @@ typedef struct step {
 } step;
 
 /* The steps of a product, from {0}: heads within entries; one of no rows where there are none, since a sum over nothing is 0.
- * Returns 0 behind the last. */
+ * Returns 0 after the last. */
 static int next_step(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, step *s)
 {
     const int64_t heads = heads_at_once(p), entries = entries_at_once(x, heads_side);
@@ -75,29 +93,35 @@ static int next_step(const layer *l, const projection *p, const sequence *x, con
 
 static char *written(matrix m) { return (char *)(uintptr_t)m.data; }
 
-void project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side)
+attn_status project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, attn_error *error)
 {
     step s = {0};
     while (next_step(l, p, x, heads_side, &s))
-        multiply(l, s.n, s.heads * p->dim, p->model, s.x, turned(weights_of(l, p, s.h)), written(s.heads_side), s.heads_side.ld, 0);
+        TRY(multiply(l, s.n, s.heads * p->dim, p->model, s.x, turned(weights_of(l, p, s.h)), written(s.heads_side), s.heads_side.ld,
+                     0, error));
+    return ATTN_OK;
 }
 
-void project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add)
+attn_status project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add,
+                             attn_error *error)
 {
     step s = {0};
     while (next_step(l, p, y, heads_side, &s))
-        multiply(l, s.n, p->model, s.heads * p->dim, s.heads_side, weights_of(l, p, s.h), written(s.x), s.x.ld, add || s.h > 0);
+        TRY(multiply(l, s.n, p->model, s.heads * p->dim, s.heads_side, weights_of(l, p, s.h), written(s.x), s.x.ld, add || s.h > 0,
+                     error));
+    return ATTN_OK;
 }
 
-void project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x)
+attn_status project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x, attn_error *error)
 {
     step s = {0};
     while (next_step(l, p, x, heads_side, &s)) {
         const matrix w = weights_of(l, p, s.h);
         const int64_t channels = s.heads * p->dim;
-        if (w.transposed) multiply(l, p->model, channels, s.n, turned(s.x), s.heads_side, written(w), w.ld, s.b > 0);
-        else multiply(l, channels, p->model, s.n, turned(s.heads_side), s.x, written(w), w.ld, s.b > 0);
+        if (w.turned) TRY(multiply(l, p->model, channels, s.n, turned(s.x), s.heads_side, written(w), w.ld, s.b > 0, error));
+        else TRY(multiply(l, channels, p->model, s.n, turned(s.heads_side), s.x, written(w), w.ld, s.b > 0, error));
     }
+    return ATTN_OK;
 }
 
 static char *row_of(const layer *l, const sequence *r, int64_t b, int64_t t)

@@ -6,7 +6,7 @@
 
 #include "layer.h"
 
-/* Sizes and strides end in the BLAS's int. */
+/* Of sizes and strides: no product of two of them overflows. */
 static const int64_t largest = INT_MAX;
 
 static attn_status check_size(const char *name, int64_t value, int64_t least, attn_error *error)
@@ -20,27 +20,11 @@ static attn_status check_size(const char *name, int64_t value, int64_t least, at
 static attn_status check_attention(const attn_problem *p, attn_error *error)
 {
     static const attn_shape no_shape;
-    static const attn_layout no_layout;
-    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "layer: attention.struct_size is %zu; set it to sizeof(attn_problem)",
-          p->struct_size);
-    const struct {
-        const char *name;
-        const attn_layout *layout;
-    } layouts[] = {{"q", &p->q},
-                   {"k", &p->k},
-                   {"v", &p->v},
-                   {"o", &p->o},
-                   {"want.lse_layout", &p->want.lse_layout},
-                   {"gradients.grad_o", &p->gradients.grad_o},
-                   {"gradients.grad_q", &p->gradients.grad_q},
-                   {"gradients.grad_k", &p->gradients.grad_k},
-                   {"gradients.grad_v", &p->gradients.grad_v}};
+    static const attn_paging no_paging;
     CHECK(p->op == ATTN_FORWARD && memcmp(&p->shape, &no_shape, sizeof no_shape) == 0, ATTN_ERR_ARGUMENT,
           "layer: attention.%s is set; the layer fills it in, leave it 0", p->op ? "op" : "shape");
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-        CHECK(memcmp(layouts[i].layout, &no_layout, sizeof no_layout) == 0, ATTN_ERR_ARGUMENT,
-              "layer: attention.%s is set; the layer fills it in, leave it 0", layouts[i].name);
-    CHECK(!p->paging.paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache");
+    CHECK(memcmp(&p->paging, &no_paging, sizeof no_paging) == 0, ATTN_ERR_UNSUPPORTED,
+          "layer: attention.paging is set; attn_layer_decode fills it in from its cache");
     return ATTN_OK;
 }
 
@@ -67,11 +51,12 @@ static attn_status check_widths(const layer *l, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error)
+attn_status layer_resolve(const attn_layer *theirs, layer *l, attn_error *error)
 {
-    CHECK(given, ATTN_ERR_ARGUMENT, "layer is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "layer: struct_size is %zu; set it to sizeof(attn_layer)",
-          given->struct_size);
+    attn_layer ours;
+    const attn_layer *given = &ours;
+    CHECK(theirs, ATTN_ERR_ARGUMENT, "layer is NULL");
+    TRY(struct_read(&ours, sizeof ours, sizeof ours, theirs, "attn_layer", error));
     for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: reserved[%d] is not 0", i);
     memset(l, 0, sizeof *l);
     l->dtype = given->dtype ? given->dtype : ATTN_F32;
@@ -113,8 +98,11 @@ attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error)
         l->dim_output = l->heads_q * l->head_dim_v;
     }
     l->rope = given->rope;
-    l->attention = given->attention;
-    if (l->attention) TRY(check_attention(l->attention, error));
+    if (given->attention) {
+        TRY(struct_read(&l->options, sizeof l->options, sizeof l->options, given->attention, "attn_problem", error));
+        l->attention = &l->options;
+        TRY(check_attention(l->attention, error));
+    }
     l->head_dim_k = l->attention && l->attention->score.dim_k ? l->attention->score.dim_k : l->head_dim;
     CHECK(l->head_dim_k == l->head_dim || (!l->rope && l->attention->score.kind == ATTN_SCORE_GENERAL), ATTN_ERR_SHAPE,
           "layer: attention.score.dim_k is %" PRId64 " and head_dim %" PRId64
@@ -125,7 +113,7 @@ attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error)
     return check_widths(l, error);
 }
 
-/* Strides filled in, and possible for the BLAS. */
+/* Strides filled in, and possible for a product of matrices. */
 static attn_status check_strides(projection *p, attn_error *error)
 {
     attn_projection *at = &p->at;
@@ -151,12 +139,13 @@ static attn_status check_strides(projection *p, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, attn_error *error)
+attn_status layer_bind(layer *l, const attn_layer_weights *given, int needed, attn_error *error)
 {
+    attn_layer_weights ours;
+    const attn_layer_weights *weights = &ours;
     const char *what = needed ? "weights" : "gradients";
-    CHECK(weights, ATTN_ERR_ARGUMENT, "layer: %s is NULL", what);
-    CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
-          "layer: %s.struct_size is %zu; set it to sizeof(attn_layer_weights)", what, weights->struct_size);
+    CHECK(given, ATTN_ERR_ARGUMENT, "layer: %s is NULL", what);
+    TRY(struct_read(&ours, sizeof ours, sizeof ours, given, "attn_layer_weights", error));
     const attn_projection *all[PROJECTIONS] = {&weights->query, &weights->key, &weights->value, &weights->output};
     for (int i = 0; i < PROJECTIONS; i++) {
         projection *p = &l->projections[i];
@@ -177,15 +166,42 @@ attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, 
     return ATTN_OK;
 }
 
-attn_status layer_rows(const attn_sequence *given, const char *name, int64_t batch, int64_t tokens, int64_t channels, int needed,
-                       sequence *r, attn_error *error)
+attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)
 {
-    *r = (sequence){given->data, batch, tokens, channels, given->stride_batch, given->stride_token};
-    CHECK(!needed || r->data || batch == 0 || tokens == 0, ATTN_ERR_ARGUMENT, "layer: %s.data is NULL", name);
-    if (r->stride_batch == 0 && r->stride_token == 0) {
+    char label[64];
+    (void)snprintf(label, sizeof label, "layer: %s", name);
+    TRY(slot_check(slot, label, 0, error));
+    CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; it must be %s", name,
+          attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
+    CHECK(slot_is_dense(slot), ATTN_ERR_STRIDE, "layer: %s has strides; it is dense (all 0)", name);
+    *data = slot->data;
+    return ATTN_OK;
+}
+
+attn_status layer_rows_out(attn_dtype dtype, const attn_output *given, const char *name, int64_t batch, int64_t tokens,
+                           int64_t channels, int needed, sequence *r, attn_error *error)
+{
+    const attn_input slot = slot_of(given);
+    return layer_rows(dtype, &slot, name, batch, tokens, channels, needed, r, error);
+}
+
+attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *name, int64_t batch, int64_t tokens, int64_t channels,
+                       int needed, sequence *r, attn_error *error)
+{
+    char label[64];
+    const int some = batch > 0 && tokens > 0;
+    (void)snprintf(label, sizeof label, "layer: %s", name);
+    TRY(slot_check(given, label, some, error));
+    *r = (sequence){slot_written(given), batch, tokens, channels, given->stride[0], given->stride[2]};
+    CHECK(!needed || r->data || !some, ATTN_ERR_ARGUMENT, "layer: %s.data is NULL", name);
+    CHECK(!given->dtype || given->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; the layer is %s", name,
+          attn_dtype_name(given->dtype), attn_dtype_name(dtype));
+    if (slot_is_dense(given)) {
         r->stride_token = channels;
         r->stride_batch = tokens * channels;
-    }
+    } else
+        CHECK(given->stride[3] == 1 || channels == 1, ATTN_ERR_STRIDE,
+              "layer: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, given->stride[3]);
     CHECK(r->stride_token >= 0 && r->stride_batch >= 0 && r->stride_token <= largest, ATTN_ERR_STRIDE,
           "layer: %s has strides %" PRId64 " and %" PRId64 "; the one of tokens must be within 0..%" PRId64
           ", the other not negative",

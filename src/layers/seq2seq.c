@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * seq2seq.c - sequence-to-sequence modules, forward, backward and step by step: a layer of one head whose values are the memory as
- * it is, and for an output of its own one matrix and a tanh behind it.
+ * it is, and for an output of its own one matrix and a tanh after it.
  */
 #include "seq2seq.h"
 
@@ -9,41 +9,56 @@
 #include <math.h>
 #include <string.h>
 
-/* One call.  Arrays behind the layer's own: [context; state] and y of each row, where there is an output. */
+/* One call.  Arrays after the layer's own: [context; state] and y of each row, where there is an output. */
 typedef struct reading {
     module m;
-    attn_args pointers;
-    attn_layer_args args;               /* of the layer between */
+    attn_tensors attention;
+    attn_layer_tensors args;            /* of the layer between */
     sequence joined, y, states, output; /* output: the caller's */
     char *memory;
     int64_t layer_bytes;
 } reading;
 
+/* What the module fills in is not the caller's to give. */
+static attn_status check_filled(const attn_tensors *t, attn_error *error)
+{
+    const struct {
+        const char *name;
+        const void *data;
+    } filled[] = {{"score_matrix", t->score_matrix.data},
+                  {"grad_score_matrix", t->grad_score_matrix.data},
+                  {"cu_seqlens_q", t->cu_seqlens_q.data},
+                  {"cu_seqlens_kv", t->cu_seqlens_kv.data}};
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        CHECK(!filled[i].data, ATTN_ERR_ARGUMENT, "seq2seq: attention.%s is there; %s", filled[i].name,
+              i < 2 ? "the module fills it in" : "states are [batch, token, channel]");
+    return ATTN_OK;
+}
+
 static attn_status reading_begin(reading *r, const attn_seq2seq *given, const attn_seq2seq_weights *weights,
-                                 const attn_layer_args *args, attn_error *error)
+                                 const attn_layer_tensors *args, attn_error *error)
 {
     module *m = &r->m;
     attn_layer_counts counts = {.struct_size = sizeof counts};
     memset(r, 0, sizeof *r);
     TRY(module_resolve(given, m, error));
     TRY(module_bind(m, weights, 1, error));
-    CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    CHECK(args->struct_size == sizeof *args, ATTN_ERR_ARGUMENT, "layer: args.struct_size is %zu; set it to sizeof(attn_layer_args)",
-          args->struct_size);
+    TRY(call_read(&r->args, args, error));
+    args = &r->args;
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is given; the memory is key and value");
-    CHECK(!args->attention || args->attention->struct_size == sizeof r->pointers, ATTN_ERR_ARGUMENT,
-          "layer: args.attention.struct_size is %zu; set it to sizeof(attn_args)",
-          args->attention ? args->attention->struct_size : 0);
-    r->args = *args;
-    r->pointers = args->attention ? *args->attention : (attn_args){.struct_size = sizeof r->pointers};
-    r->pointers.w = m->w[SCORE_WEIGHT];
-    r->args.attention = &r->pointers;
+    r->attention.struct_size = sizeof r->attention;
+    if (args->attention) {
+        TRY(struct_read(&r->attention, sizeof r->attention, sizeof r->attention, args->attention, "attn_tensors", error));
+        TRY(check_filled(&r->attention, error));
+    }
+    if (m->w[SCORE_WEIGHT]) r->attention.score_matrix = (attn_input){m->w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
+    r->args.attention = &r->attention;
     TRY(attn_layer_count(&m->between, NULL, args->batch, args->len_q, args->len_kv, &counts, error));
     r->layer_bytes = counts.saved_bytes;
-    return layer_rows(&args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error);
+    return layer_rows(m->dtype, &args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error);
 }
 
-/* Names what lies behind the layer's own part of `saved`, which is memory of ours where keep is NULL. */
+/* Names what lies after the layer's own part of `saved`, which is memory of ours where keep is NULL. */
 static attn_status reading_place(reading *r, char *keep, attn_error *error)
 {
     const module *m = &r->m;
@@ -58,6 +73,13 @@ static attn_status reading_place(reading *r, char *keep, attn_error *error)
 
 static layer type_of(const module *m) { return (layer){.dtype = m->dtype, .size = (int64_t)attn_dtype_size(m->dtype)}; }
 
+/* Memory for the products with the matrix after the layer. */
+static attn_status combine_room(const reading *r, layer *l, attn_error *error)
+{
+    const int64_t wide = r->m.memory + r->m.state;
+    return room_take(l, r->args.options, r->args.batch * r->args.len_q, wide > r->m.output ? wide : r->m.output, error);
+}
+
 static projection combine_of(const module *m)
 {
     const int64_t wide = m->memory + m->state;
@@ -65,34 +87,42 @@ static projection combine_of(const module *m)
 }
 
 /* y = tanh(combine [context; state]), to the caller too. */
-static void combine(const reading *r)
+static attn_status combine(const reading *r, attn_error *error)
 {
     const module *m = &r->m;
-    const layer l = type_of(m);
     const projection p = combine_of(m);
+    layer l = type_of(m);
     sequence behind = r->joined;
     behind.data += m->memory * l.size;
     behind.channels = m->state;
     move_rows(&l, &r->states, &behind, 0);
-    project_to_heads(&l, &p, &r->joined, &r->y);
+    attn_status status = combine_room(r, &l, error);
+    if (status == ATTN_OK) status = project_to_heads(&l, &p, &r->joined, &r->y, error);
+    room_give(&l);
+    TRY(status);
     for (int64_t n = 0; n < r->y.batch * r->y.tokens * m->output; n++)
         number_put(&l, r->y.data, n, tanh(number_get(&l, r->y.data, n)));
     move_rows(&l, &r->y, &r->output, 0);
-}
-
-/* Where the layer puts its context: into [context; state], or right to the caller. */
-static attn_status aim(reading *r, const attn_layer_args *args, attn_error *error)
-{
-    const module *m = &r->m;
-    TRY(layer_rows(&args->output, "output", args->batch, args->len_q, m->output ? m->output : m->memory, 1, &r->output, error));
-    if (m->output) r->args.output = (attn_sequence){r->joined.data, r->joined.stride_batch, r->joined.stride_token};
     return ATTN_OK;
 }
 
-attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_layer_args *args,
+/* Where the layer puts its context: into [context; state], or right to the caller. */
+static attn_status aim(reading *r, const attn_layer_tensors *args, attn_error *error)
+{
+    const module *m = &r->m;
+    TRY(layer_rows_out(m->dtype, &args->output, "output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
+                       &r->output, error));
+    if (m->output) r->args.output = (attn_output){r->joined.data, m->dtype, {r->joined.stride_batch, 0, r->joined.stride_token, 1}};
+    return ATTN_OK;
+}
+
+attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_layer_tensors *args,
                                  attn_error *error)
 {
     reading r;
+    attn_layer_tensors copy;
+    TRY(call_read(&copy, args, error));
+    args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && !args->key.data)
         status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
@@ -100,8 +130,8 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
     if (status == ATTN_OK) status = aim(&r, args, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_forward(&r.m.between, &between, &r.args, error);
-    if (status == ATTN_OK && r.m.output) combine(&r);
-    if (r.memory) memory_give(args->options, r.memory);
+    if (status == ATTN_OK && r.m.output) status = combine(&r, error);
+    if (r.memory) memory_give(r.args.options, r.memory);
     return status;
 }
 
@@ -114,18 +144,18 @@ typedef struct gradient {
     sequence joined, y; /* their gradients */
 } gradient;
 
-static attn_status check_backward(const reading *r, const attn_layer_args *args, const attn_seq2seq_weights *gradients, gradient *g,
-                                  attn_error *error)
+static attn_status check_backward(const reading *r, const attn_layer_tensors *args, const attn_seq2seq_weights *gradients,
+                                  gradient *g, attn_error *error)
 {
     const module *m = &r->m;
     int64_t joined, y;
-    CHECK(args->saved, ATTN_ERR_ARGUMENT, "seq2seq: args.saved is NULL; forward fills it for backward");
+    CHECK(args->saved, ATTN_ERR_ARGUMENT, "seq2seq: tensors.saved is NULL; forward fills it for backward");
     CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
     g->wanted = *m;
     TRY(module_bind(&g->wanted, gradients, 0, error));
-    TRY(layer_rows(&args->grad_output, "grad_output", args->batch, args->len_q, m->output ? m->output : m->memory, 1, &g->out,
-                   error));
-    TRY(layer_rows(&args->grad_query, "grad_query", args->batch, args->len_q, m->state, 0, &g->query, error));
+    TRY(layer_rows(m->dtype, &args->grad_output, "grad_output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
+                   &g->out, error));
+    TRY(layer_rows_out(m->dtype, &args->grad_query, "grad_query", args->batch, args->len_q, m->state, 0, &g->query, error));
     if (!m->output) return ATTN_OK;
     TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
     TRY(memory_take(args->options, joined + y, &g->memory, error));
@@ -135,25 +165,31 @@ static attn_status check_backward(const reading *r, const attn_layer_args *args,
 }
 
 /* Through the tanh and the matrix, to the gradients of context and state. */
-static void uncombine(const reading *r, gradient *g)
+static attn_status uncombine(const reading *r, gradient *g, attn_error *error)
 {
-    const layer l = type_of(&r->m);
+    layer l = type_of(&r->m);
     const projection p = combine_of(&r->m), dp = combine_of(&g->wanted);
     move_rows(&l, &g->out, &g->y, 0);
     for (int64_t n = 0; n < g->y.batch * g->y.tokens * r->m.output; n++) {
         const double y = number_get(&l, r->y.data, n);
         number_put(&l, g->y.data, n, number_get(&l, g->y.data, n) * (1 - y * y));
     }
-    if (dp.at.weight) project_gradient(&l, &dp, &g->y, &r->joined);
-    project_to_model(&l, &p, &g->y, &g->joined, 0);
+    attn_status status = combine_room(r, &l, error);
+    if (status == ATTN_OK && dp.at.weight) status = project_gradient(&l, &dp, &g->y, &r->joined, error);
+    if (status == ATTN_OK) status = project_to_model(&l, &p, &g->y, &g->joined, 0, error);
+    room_give(&l);
+    return status;
 }
 
-attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_layer_args *args,
+attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_layer_tensors *args,
                                   const attn_seq2seq_weights *gradients, attn_error *error)
 {
     reading r;
     gradient g;
+    attn_layer_tensors copy;
     memset(&g, 0, sizeof g);
+    TRY(call_read(&copy, args, error));
+    args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK) status = check_backward(&r, args, gradients, &g, error);
     if (status == ATTN_OK) status = reading_place(&r, args->saved, error);
@@ -161,14 +197,13 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
         module *m = &r.m;
         const layer l = type_of(m);
         if (m->output) {
-            uncombine(&r, &g);
-            r.args.grad_output = (attn_sequence){g.joined.data, g.joined.stride_batch, g.joined.stride_token};
+            status = uncombine(&r, &g, error);
+            r.args.grad_output = (attn_input){g.joined.data, m->dtype, {g.joined.stride_batch, 0, g.joined.stride_token, 1}};
         }
-        r.pointers.grad_w = g.wanted.w[SCORE_WEIGHT];
-        m->attention.gradients.w = g.wanted.w[SCORE_WEIGHT] != NULL;
-        if (m->attention.gradients.w) m->attention.gradients.grad_w.dtype = m->dtype;
+        if (g.wanted.w[SCORE_WEIGHT])
+            r.attention.grad_score_matrix = (attn_output){g.wanted.w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
         const attn_layer_weights between = module_weights(m), wanted = module_weights(&g.wanted);
-        status = attn_layer_backward(&m->between, &between, &r.args, &wanted, error);
+        if (status == ATTN_OK) status = attn_layer_backward(&m->between, &between, &r.args, &wanted, error);
         if (status == ATTN_OK && m->output && g.query.data) {
             sequence behind = g.joined;
             behind.data += m->memory * l.size;
@@ -176,41 +211,43 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
             move_rows(&l, &behind, &g.query, 1);
         }
     }
-    if (g.memory) memory_give(args->options, g.memory);
+    if (g.memory) memory_give(r.args.options, g.memory);
     return status == ATTN_OK ? succeed(error) : status;
 }
 
 /* ---- step by step ---- */
 
+static const attn_input no_input;
+
 attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_cache *cache,
-                                  const attn_layer_args *args, attn_error *error)
+                                  const attn_layer_tensors *args, attn_error *error)
 {
     reading r;
-    CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    attn_layer_args memory_alone = *args;
+    attn_layer_tensors memory_alone;
+    TRY(call_read(&memory_alone, args, error));
     memory_alone.len_q = 0;
-    memory_alone.query.data = NULL;
+    memory_alone.query = no_input;
     TRY(reading_begin(&r, given, weights, &memory_alone, error));
-    CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
+    CHECK(memory_alone.key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
     const attn_layer_weights between = module_weights(&r.m);
     return attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
 }
 
 attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_cache *cache,
-                              const attn_layer_args *args, attn_error *error)
+                              const attn_layer_tensors *args, attn_error *error)
 {
     reading r;
-    CHECK(args, ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    attn_layer_args states_alone = *args;
-    states_alone.key.data = NULL;
+    attn_layer_tensors states_alone;
+    TRY(call_read(&states_alone, args, error));
+    states_alone.key = no_input;
     states_alone.len_kv = 0;
     states_alone.only_cached = 1;
     attn_status status = reading_begin(&r, given, weights, &states_alone, error);
     if (status == ATTN_OK) status = reading_place(&r, NULL, error);
-    if (status == ATTN_OK) status = aim(&r, args, error);
+    if (status == ATTN_OK) status = aim(&r, &states_alone, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
-    if (status == ATTN_OK && r.m.output) combine(&r);
-    if (r.memory) memory_give(args->options, r.memory);
+    if (status == ATTN_OK && r.m.output) status = combine(&r, error);
+    if (r.memory) memory_give(r.args.options, r.memory);
     return status;
 }

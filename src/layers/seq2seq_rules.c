@@ -23,29 +23,25 @@ static void shape_of(const module *m, int i, int64_t *rows, int64_t *columns)
 
 static attn_status check_options(const attn_problem *p, attn_error *error)
 {
-    if (!p) return ATTN_OK;
-    CHECK(p->struct_size == sizeof *p, ATTN_ERR_ARGUMENT, "seq2seq: attention.struct_size is %zu; set it to sizeof(attn_problem)",
-          p->struct_size);
     const struct {
         const char *name;
         int set;
     } filled[] = {{"kind", p->score.kind != 0},
                   {"dim_k", p->score.dim_k != 0},
                   {"dim_metric", p->score.dim_metric != 0},
-                  {"w_heads", p->score.w_heads},
-                  {"w_bias", p->score.w_bias}};
+                  {"additive_bias", p->score.additive_bias}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
         CHECK(!filled[i].set, ATTN_ERR_ARGUMENT, "seq2seq: attention.score.%s is set; the module fills it in, leave it 0",
               filled[i].name);
-    CHECK(!p->mask.packed, ATTN_ERR_UNSUPPORTED, "seq2seq: attention.mask.packed is set; states are [batch, token, channel]");
     return ATTN_OK;
 }
 
-attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *error)
+attn_status module_resolve(const attn_seq2seq *theirs, module *m, attn_error *error)
 {
-    CHECK(given, ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "seq2seq: struct_size is %zu; set it to sizeof(attn_seq2seq)",
-          given->struct_size);
+    attn_seq2seq ours;
+    const attn_seq2seq *given = &ours;
+    CHECK(theirs, ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
+    TRY(struct_read(&ours, sizeof ours, sizeof ours, theirs, "attn_seq2seq", error));
     for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "seq2seq: reserved[%d] is not 0", i);
     memset(m, 0, sizeof *m);
     m->dtype = given->dtype ? given->dtype : ATTN_F32;
@@ -70,11 +66,11 @@ attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *err
               sizes[i].most);
     CHECK(m->score != ATTN_SCORE_DOT || m->state == m->memory, ATTN_ERR_SHAPE,
           "seq2seq: dim_state (%" PRId64 ") is not dim_memory (%" PRId64 "), which a dot product needs", m->state, m->memory);
-    TRY(check_options(given->attention, error));
-    if (given->attention) m->attention = *given->attention;
+    if (given->attention)
+        TRY(struct_read(&m->attention, sizeof m->attention, sizeof m->attention, given->attention, "attn_problem", error));
+    TRY(check_options(&m->attention, error));
     m->attention.struct_size = sizeof m->attention;
     m->attention.score.kind = m->score;
-    m->attention.score.w = (attn_layout){.dtype = m->score == ATTN_SCORE_DOT ? ATTN_DTYPE_DEFAULT : m->dtype};
     if (m->attention.score.scale_kind == ATTN_SCALE_DEFAULT) /* 1, of dot products too */
         m->attention.score.scale_kind = ATTN_SCALE_VALUE, m->attention.score.scale = 1;
     if (m->score == ATTN_SCORE_GENERAL) m->attention.score.dim_k = m->memory;
@@ -93,13 +89,14 @@ attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *err
     return ATTN_OK;
 }
 
-attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int needed, attn_error *error)
+attn_status module_bind(module *m, const attn_seq2seq_weights *given, int needed, attn_error *error)
 {
+    attn_seq2seq_weights ours;
+    const attn_seq2seq_weights *weights = &ours;
     static const char *const names[MODULE_TENSORS] = {"w", "state", "memory", "bias", "combine"};
     const char *what = needed ? "weights" : "gradients";
-    CHECK(weights, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", what);
-    CHECK(weights->struct_size == sizeof *weights, ATTN_ERR_ARGUMENT,
-          "seq2seq: %s.struct_size is %zu; set it to sizeof(attn_seq2seq_weights)", what, weights->struct_size);
+    CHECK(given, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", what);
+    TRY(struct_read(&ours, sizeof ours, sizeof ours, given, "attn_seq2seq_weights", error));
     void *const all[MODULE_TENSORS] = {weights->w, weights->state, weights->memory, weights->bias, weights->combine};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
@@ -131,19 +128,22 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_wei
                                int64_t len_kv, attn_layer_counts *counts, attn_error *error)
 {
     module m;
+    attn_layer_counts ours = {.struct_size = sizeof ours};
     TRY(module_resolve(given, &m, error));
+    CHECK(counts, ATTN_ERR_ARGUMENT, "seq2seq: counts is NULL");
     if (weights) TRY(module_bind(&m, weights, 0, error));
-    TRY(attn_layer_count(&m.between, NULL, batch, len_q, len_kv, counts, error));
-    counts->parameters = 0;
+    TRY(attn_layer_count(&m.between, NULL, batch, len_q, len_kv, &ours, error));
+    ours.parameters = 0;
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         shape_of(&m, i, &rows, &columns);
-        if (i != HIDDEN_BIAS || m.w[i]) counts->parameters += rows * (columns ? columns : 1);
+        if (i != HIDDEN_BIAS || m.w[i]) ours.parameters += rows * (columns ? columns : 1);
     }
     int64_t joined, output;
     TRY(module_bytes(&m, batch, len_q, &joined, &output, error));
-    counts->saved_bytes += joined + output;
-    counts->flops += 2.0 * (double)batch * (double)len_q * (double)m.output * (double)(m.memory + m.state);
+    ours.saved_bytes += joined + output;
+    ours.flops += 2.0 * (double)batch * (double)len_q * (double)m.output * (double)(m.memory + m.state);
+    TRY(struct_write(counts, &ours, sizeof ours, "attn_layer_counts", error));
     return succeed(error);
 }
 
@@ -170,7 +170,7 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
 
 static const char *const file_names[MODULE_TENSORS] = {"w", "state.weight", "memory.weight", "bias", "combine.weight"};
 
-attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_tensors *tensors, const char *prefix,
+attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_archive *tensors, const char *prefix,
                               attn_seq2seq_weights *weights, attn_error *error)
 {
     module m;
@@ -186,7 +186,7 @@ attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_tensors *ten
     return succeed(error);
 }
 
-attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_weights *weights, attn_tensors *tensors,
+attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_weights *weights, attn_archive *tensors,
                                const char *prefix, attn_error *error)
 {
     module m;

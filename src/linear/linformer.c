@@ -7,20 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/linear.h"
 
-/* A copy with types and strides filled in. */
-static attn_status resolve(const attn_linformer *given, attn_linformer *l, attn_error *error)
+/* The caller's structs with types and strides filled in. */
+typedef struct linformer {
+    attn_linformer_problem p;
+    attn_linformer_tensors t;
+    attn_dtype compute;
+    int shared;
+} linformer;
+
+static attn_status check_sizes(const attn_linformer_problem *p, attn_error *error)
 {
-    CHECK(given, ATTN_ERR_ARGUMENT, "linformer: problem is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT,
-          "attn_linformer.struct_size is %zu; set it to sizeof(attn_linformer)", given->struct_size);
-    *l = *given;
     const struct {
         const char *name;
         int64_t size;
-    } sizes[] = {{"batch", l->batch}, {"heads", l->heads}, {"len", l->len}, {"rank", l->rank}, {"dim", l->dim}};
+    } sizes[] = {{"batch", p->batch}, {"heads", p->heads}, {"len", p->len}, {"rank", p->rank}, {"dim", p->dim}};
     int64_t bytes = 16;
     for (int i = 0; i < 5; i++)
         CHECK(sizes[i].size >= 0, ATTN_ERR_SHAPE, "linformer: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].size);
@@ -28,78 +31,126 @@ static attn_status resolve(const attn_linformer *given, attn_linformer *l, attn_
         CHECK(sizes[i].size <= INT64_MAX / bytes, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
         bytes *= sizes[i].size > 1 ? sizes[i].size : 1;
     }
-    CHECK(l->shared == 0 || l->shared == 1, ATTN_ERR_ARGUMENT, "linformer: shared is %d; it is 0 or 1", l->shared);
     for (int k = 0; k < 4; k++)
-        CHECK(l->reserved[k] == 0, ATTN_ERR_ARGUMENT, "linformer: reserved[%d] is %" PRId64 "; it must be 0", k, l->reserved[k]);
-    if (l->x.dtype == ATTN_DTYPE_DEFAULT) l->x.dtype = ATTN_F32;
-    const attn_dtype compute = l->x.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    CHECK(l->y.dtype == ATTN_DTYPE_DEFAULT || l->y.dtype == compute, ATTN_ERR_UNSUPPORTED, "linformer: y is %s; it must be %s",
-          attn_dtype_name(l->y.dtype), attn_dtype_name(compute));
-    l->y.dtype = compute;
-    l->projection.dtype = l->projection.dtype ? l->projection.dtype : compute;
-    int64_t *stride = l->projection.stride;
-    if (!stride[0] && !stride[1] && !stride[2] && !stride[3]) stride[1] = l->len * l->rank, stride[2] = l->rank, stride[3] = 1;
-    stride[0] = ATTN_BROADCAST;
-    if (l->shared) stride[1] = ATTN_BROADCAST;
+        CHECK(p->reserved[k] == 0, ATTN_ERR_ARGUMENT, "linformer: reserved[%d] is %" PRId64 "; it must be 0", k, p->reserved[k]);
     return ATTN_OK;
 }
 
-static attn_linear_problem problem_of(const attn_linformer *l)
+/* Both are there; projection [1, heads, len, rank], shared where it broadcasts along the heads. */
+static attn_status resolve(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors, linformer *l,
+                           attn_error *error)
+{
+    CHECK(problem, ATTN_ERR_ARGUMENT, "linformer: problem is NULL");
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "linformer: tensors is NULL");
+    TRY(struct_read(&l->p, sizeof l->p, sizeof l->p, problem, "attn_linformer_problem", error));
+    TRY(struct_read(&l->t, sizeof l->t, sizeof l->t, tensors, "attn_linformer_tensors", error));
+    TRY(check_sizes(&l->p, error));
+    CHECK(!l->t.call, ATTN_ERR_ARGUMENT, "linformer: tensors.call is there; it must be NULL");
+    CHECK(l->t.x.data, ATTN_ERR_ARGUMENT, "linformer: x is NULL");
+    CHECK(l->t.projection.data, ATTN_ERR_ARGUMENT, "linformer: projection is NULL");
+    const int64_t shape[4] = {1, l->p.heads, l->p.len, l->p.rank};
+    if (l->t.x.dtype == ATTN_DTYPE_DEFAULT) l->t.x.dtype = ATTN_F32;
+    l->compute = l->t.x.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    TRY(slot_resolve(&l->t.projection, "linformer: projection", shape, l->compute, error));
+    l->shared = l->p.heads > 1 && l->t.projection.stride[1] == 0;
+    l->t.projection.stride[0] = ATTN_BROADCAST; /* one for the whole batch */
+    return ATTN_OK;
+}
+
+/* y or grad_y, which are of the compute type. */
+static attn_status check_type(const linformer *l, const char *name, attn_dtype dtype, attn_error *error)
+{
+    CHECK(dtype == ATTN_DTYPE_DEFAULT || dtype == l->compute, ATTN_ERR_UNSUPPORTED, "linformer: %s is %s; it must be %s", name,
+          attn_dtype_name(dtype), attn_dtype_name(l->compute));
+    return ATTN_OK;
+}
+
+static attn_linear_problem problem_of(const attn_linformer_problem *p)
 {
     return (attn_linear_problem){.struct_size = sizeof(attn_linear_problem),
-                                 .shape = {l->batch, l->heads, l->heads, 0, l->len, l->rank, l->dim},
-                                 .q.dtype = l->x.dtype,
-                                 .k = l->projection,
-                                 .v = l->x,
-                                 .state = l->y,
+                                 .shape = {p->batch, p->heads, p->heads, 0, p->len, p->rank, p->dim},
                                  .features = ATTN_FEATURES_IDENTITY,
                                  .denominator = ATTN_DENOMINATOR_NONE};
 }
 
-attn_status attn_linformer_project(const attn_linformer *problem, const void *projection, const void *x, void *y, attn_error *error)
+/* Nobody queries: q and what belongs to it have no elements, and say of which type the others are. */
+static attn_linear_tensors tensors_of(const linformer *l)
 {
-    attn_linformer l;
-    TRY(resolve(problem, &l, error));
-    attn_linear_problem p = problem_of(&l);
-    p.final_state = 1;
-    const attn_linear_args args = {.struct_size = sizeof args, .k = projection, .v = x, .final_state = y};
-    return attn_linear(&p, &args, error);
+    return (attn_linear_tensors){.struct_size = sizeof(attn_linear_tensors),
+                                 .q = {ATTN_EMPTY, l->t.x.dtype, {0, 0, 0, 0}},
+                                 .k = l->t.projection,
+                                 .v = l->t.x};
+}
+
+attn_status attn_linformer_project(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors, attn_error *error)
+{
+    linformer l;
+    TRY(resolve(problem, tensors, &l, error));
+    TRY(check_type(&l, "y", l.t.y.dtype, error));
+    const attn_output *const others[] = {&l.t.grad_x, &l.t.grad_projection};
+    static const char *const names[] = {"linformer: grad_x", "linformer: grad_projection"};
+    TRY(slot_absent(&l.t.grad_y, "linformer: grad_y", "attn_linformer_project", error));
+    for (int i = 0; i < 2; i++) {
+        const attn_input slot = slot_of(others[i]);
+        TRY(slot_absent(&slot, names[i], "attn_linformer_project", error));
+    }
+    CHECK(l.t.y.data, ATTN_ERR_ARGUMENT, "linformer: y is NULL");
+    const attn_linear_problem p = problem_of(&l.p);
+    attn_linear_tensors t = tensors_of(&l);
+    t.o = attn_out(ATTN_EMPTY);
+    t.final_state = l.t.y;
+    return attn_linear_compute(&p, &t, error);
 }
 
 /* What the gradients of all batch entries, and of all heads where they share, add up to. */
-static void sum_projections(const attn_linformer *l, const void *each, void *total)
+static void sum_projections(const linformer *l, const void *each, const attn_input *total)
 {
-    const int64_t size = l->len * l->rank, heads = l->shared ? 1 : l->heads;
+    const attn_linformer_problem *p = &l->p;
+    const int64_t size = p->len * p->rank, heads = l->shared ? 1 : p->heads;
     for (int64_t i = 0; i < heads * size; i++) {
         double sum = 0;
-        for (int64_t b = 0; b < l->batch; b++)
-            for (int64_t h = 0; h < l->heads; h += heads) {
-                const int64_t at = (b * l->heads + h) * size + i;
-                sum += l->y.dtype == ATTN_F64 ? ((const double *)each)[at] : (double)((const float *)each)[at];
+        for (int64_t b = 0; b < p->batch; b++)
+            for (int64_t h = 0; h < p->heads; h += heads) {
+                const int64_t at = (b * p->heads + h) * size + i;
+                sum += l->compute == ATTN_F64 ? ((const double *)each)[at] : (double)((const float *)each)[at];
             }
-        if (l->y.dtype == ATTN_F64) ((double *)total)[i] = sum;
-        else ((float *)total)[i] = (float)sum;
+        const int64_t to = i / size * total->stride[1] + i % size / p->rank * total->stride[2] + i % p->rank * total->stride[3];
+        if (l->compute == ATTN_F64) ((double *)slot_written(total))[to] = sum;
+        else ((float *)slot_written(total))[to] = (float)sum;
     }
 }
 
-attn_status attn_linformer_backward(const attn_linformer *problem, const void *projection, const void *x, const void *grad_y,
-                                    void *grad_x, void *grad_projection, attn_error *error)
+attn_status attn_linformer_backward(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors, attn_error *error)
 {
-    attn_linformer l;
-    TRY(resolve(problem, &l, error));
-    attn_linear_problem p = problem_of(&l);
-    const size_t count = (size_t)(l.batch * l.heads * l.len * l.rank), size = attn_dtype_size(l.y.dtype);
-    CHECK(grad_projection || l.len * l.rank * l.heads == 0, ATTN_ERR_ARGUMENT, "linformer: grad_projection is NULL");
-    void *each = malloc(count * size + 1);
-    CHECK(each, ATTN_ERR_MEMORY, "linformer: cannot allocate %zu bytes", count * size);
+    linformer l;
+    TRY(resolve(problem, tensors, &l, error));
+    TRY(check_type(&l, "grad_y", l.t.grad_y.dtype, error));
+    const attn_linformer_problem *n = &l.p;
+    const attn_input y = slot_of(&l.t.y);
+    attn_input total = slot_of(&l.t.grad_projection);
+    TRY(slot_absent(&y, "linformer: y", "attn_linformer_backward", error));
+    CHECK(l.t.grad_y.data, ATTN_ERR_ARGUMENT, "linformer: grad_y is NULL");
+    CHECK(l.t.grad_x.data, ATTN_ERR_ARGUMENT, "linformer: grad_x is NULL");
+    CHECK(total.data, ATTN_ERR_ARGUMENT, "linformer: grad_projection is NULL");
+    const int64_t shape[4] = {1, l.shared ? 1 : n->heads, n->len, n->rank};
+    TRY(check_type(&l, "grad_projection", total.dtype, error));
+    TRY(slot_resolve(&total, "linformer: grad_projection", shape, l.compute, error));
+    for (int axis = 1; axis < 4; axis++)
+        CHECK(shape[axis] <= 1 || total.stride[axis] != 0, ATTN_ERR_STRIDE,
+              "linformer: grad_projection.stride[%d] is 0; an output cannot broadcast", axis);
+    const size_t bytes = (size_t)(n->batch * n->heads * n->len * n->rank) * attn_dtype_size(l.compute);
+    void *each = malloc(bytes + 1);
+    CHECK(each, ATTN_ERR_MEMORY, "linformer: cannot allocate %zu bytes", bytes);
+    attn_linear_problem p = problem_of(n);
+    attn_linear_tensors t = tensors_of(&l);
     p.op = ATTN_BACKWARD;
-    p.grad_final_state = 1;
-    p.grad_k.dtype = l.x.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    p.grad_v = l.x;
-    const attn_linear_args args = {
-        .struct_size = sizeof args, .k = projection, .v = x, .grad_final_state = grad_y, .grad_k = each, .grad_v = grad_x};
-    const attn_status status = attn_linear(&p, &args, error);
-    if (status == ATTN_OK) sum_projections(&l, each, grad_projection);
+    t.grad_o = attn_in(ATTN_EMPTY);
+    t.grad_q = attn_out(ATTN_EMPTY);
+    t.grad_final_state = l.t.grad_y;
+    t.grad_k = (attn_output){each, l.compute, {0, 0, 0, 0}};
+    t.grad_v = l.t.grad_x;
+    const attn_status status = attn_linear_compute(&p, &t, error);
+    if (status == ATTN_OK) sum_projections(&l, each, &total);
     free(each);
     return status;
 }

@@ -79,24 +79,16 @@ int attn_block_lists_make(block_lists *l, const attn_pattern *p, int64_t len_q, 
     if (marked && l->rows) {
         int64_t entries = walk_rows(l, p, marked);
         l->columns = room(entries, sizeof *l->columns);
-        l->rows32 = room(l->count_q, sizeof *l->rows32);
-        l->columns32 = room(entries, sizeof *l->columns32);
-        if (l->columns && l->rows32 && l->columns32) {
-            walk_rows(l, p, marked);
-            for (int64_t n = 0; n <= l->count_q; n++) l->rows32[n] = (int32_t)l->rows[n];
-            for (int64_t e = 0; e < entries; e++) l->columns32[e] = (int32_t)l->columns[e];
-        }
+        if (l->columns) walk_rows(l, p, marked);
     }
     free(marked);
-    return l->columns && l->rows32 && l->columns32;
+    return l->columns != NULL;
 }
 
 void attn_block_lists_free(block_lists *l)
 {
     free(l->rows);
     free(l->columns);
-    free(l->rows32);
-    free(l->columns32);
 }
 
 int attn_block_lists_has(const block_lists *l, int64_t n, int64_t k)

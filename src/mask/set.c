@@ -186,9 +186,13 @@ void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t
     count->sparsity = all > 0 ? 1 - (double)count->pairs / all : 0;
 }
 
-attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_args *args, attn_error *error)
+attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_tensors *tensors, attn_error *error)
 {
-    CHECK(set && problem && args, ATTN_ERR_ARGUMENT, "%s is NULL", !set ? "set" : !problem ? "problem" : "args");
+    CHECK(set && problem && tensors, ATTN_ERR_ARGUMENT, "%s is NULL", !set ? "set" : !problem ? "problem" : "tensors");
+    CHECK(problem->struct_size >= sizeof *problem, ATTN_ERR_ARGUMENT,
+          "attn_problem.struct_size is %zu; set it to sizeof(attn_problem)", problem->struct_size);
+    CHECK(tensors->struct_size >= sizeof *tensors, ATTN_ERR_ARGUMENT,
+          "attn_tensors.struct_size is %zu; set it to sizeof(attn_tensors)", tensors->struct_size);
     attn_mask *m = &problem->mask;
     CHECK(problem->shape.len_q == set->len_q && problem->shape.len_kv == set->len_kv, ATTN_ERR_ARGUMENT,
           "the patterns are for %" PRId64 " x %" PRId64 " and the problem has %" PRId64 " queries and %" PRId64 " keys", set->len_q,
@@ -197,22 +201,27 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
         const char *name;
         int used;
     } fields[] = {
-        {"align", m->align != ATTN_ALIGN_TOP_LEFT},
-        {"window", m->window},
-        {"chunk", m->chunk > 0},
-        {"dilation", m->dilation > 1},
-        {"global_q or global_kv", m->global_q > 0 || m->global_kv > 0},
-        {"ranges", m->ranges},
-        {"block or block_lists", m->block || m->block_lists},
-        {"packed", m->packed},
-        {"boolean", m->boolean && set->columns},
+        {"mask.align", m->align != ATTN_ALIGN_TOP_LEFT},
+        {"mask.window", m->window},
+        {"mask.chunk", m->chunk > 0},
+        {"mask.dilation", m->dilation > 1},
+        {"mask.global_q or mask.global_kv", m->global_q > 0 || m->global_kv > 0},
+        {"mask.block_q, mask.block_kv or mask.block_entries", m->block_q || m->block_kv || m->block_entries},
+        {"offset_q", tensors->offset_q.data != NULL},
+        {"ranges", tensors->ranges.data != NULL},
+        {"block_mask", tensors->block_mask.data != NULL},
+        {"block_starts", tensors->block_starts.data != NULL},
+        {"block_index", tensors->block_index.data != NULL},
+        {"cu_seqlens_q", tensors->cu_seqlens_q.data != NULL},
+        {"cu_seqlens_kv", tensors->cu_seqlens_kv.data != NULL},
+        {"mask", tensors->mask.data && set->columns},
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
-        CHECK(!fields[k].used, ATTN_ERR_ARGUMENT, "problem.mask already uses %s; give it as a pattern of the set", fields[k].name);
-    CHECK(!set->bottom_right || (!m->lengths_q && !m->lengths_kv), ATTN_ERR_ARGUMENT,
+        CHECK(!fields[k].used, ATTN_ERR_ARGUMENT, "%s is in use already; give it as a pattern of the set", fields[k].name);
+    CHECK(!set->bottom_right || (!tensors->lengths_q.data && !tensors->lengths_kv.data), ATTN_ERR_ARGUMENT,
           "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
     CHECK(!set->dense, ATTN_ERR_UNSUPPORTED,
-          "pattern %d (%s) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean",
+          "pattern %d (%s) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask",
           set->dense, kinds[set->rules[set->dense - 1].pattern.kind].name);
 
     const attn_mask *own = &set->mask;
@@ -222,25 +231,14 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
     m->chunk = own->chunk;
     m->dilation = own->dilation;
     m->global_q = own->global_q, m->global_kv = own->global_kv;
-    if (set->ranges) {
-        attn_layout layout = {ATTN_I64, {ATTN_BROADCAST, ATTN_BROADCAST, 2, 1}};
-        m->ranges = 1;
-        m->ranges_layout = layout;
-        args->ranges = set->ranges;
-    }
-    if (set->columns) {
-        attn_layout layout = {ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
-        m->boolean = 1;
-        m->mask = layout;
-        args->mask = set->columns;
-    }
+    if (set->ranges) tensors->ranges = (attn_input){set->ranges, ATTN_I64, {ATTN_BROADCAST, ATTN_BROADCAST, 2, 1}};
+    if (set->columns) tensors->mask = (attn_input){set->columns, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
     if (set->lists) {
         const block_lists *l = set->lists;
-        m->block_lists = 1;
         m->block_q = l->block_q, m->block_kv = l->block_kv;
         m->block_entries = l->rows[l->count_q];
-        args->block_rows = m->index_dtype == ATTN_I32 ? (const void *)l->rows32 : (const void *)l->rows;
-        args->block_columns = m->index_dtype == ATTN_I32 ? (const void *)l->columns32 : (const void *)l->columns;
+        tensors->block_starts = attn_in(l->rows);
+        tensors->block_index = m->block_entries ? attn_in(l->columns) : attn_in(ATTN_EMPTY);
     }
     return succeed(error);
 }

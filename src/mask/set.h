@@ -9,7 +9,6 @@
 typedef struct block_lists {
     int64_t block_q, block_kv, count_q, count_kv;
     int64_t *rows, *columns;
-    int32_t *rows32, *columns32; /* the same for index_dtype i32 */
 } block_lists;
 
 /* One pattern with what is made of it. */

@@ -3,16 +3,13 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/position.h"
 
 static const double TWO_PI = 6.283185307179586476925286766559;
 
 static attn_status check_scaling(const attn_rope_scaling *s, attn_error *error)
 {
-    CHECK(s, ATTN_ERR_ARGUMENT, "scaling is NULL");
-    CHECK(s->struct_size == sizeof *s, ATTN_ERR_ARGUMENT,
-          "attn_rope_scaling.struct_size is %zu; set it to sizeof(attn_rope_scaling)", s->struct_size);
     CHECK(s->kind >= ATTN_ROPE_LINEAR && s->kind <= ATTN_ROPE_LLAMA3, ATTN_ERR_ARGUMENT,
           "scaling.kind is %d; known: 0 (linear), 1 (NTK), 2 (dynamic NTK), 3 (YaRN), 4 (Llama 3)", (int)s->kind);
     const int ntk = s->kind == ATTN_ROPE_NTK || s->kind == ATTN_ROPE_NTK_DYNAMIC;
@@ -61,8 +58,12 @@ static void llama3(const attn_rope_scaling *s, double *frequencies)
     }
 }
 
-attn_status attn_rope_frequencies(const attn_rope_scaling *s, double *frequencies, double *magnitude, attn_error *error)
+attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, double *frequencies, double *magnitude, attn_error *error)
 {
+    attn_rope_scaling copy;
+    const attn_rope_scaling *s = &copy;
+    CHECK(scaling, ATTN_ERR_ARGUMENT, "scaling is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, scaling, "attn_rope_scaling", error));
     TRY(check_scaling(s, error));
     CHECK(frequencies || s->dim == 0, ATTN_ERR_ARGUMENT, "frequencies is NULL");
     double base = s->base > 0 ? s->base : 10000, original = base, dim = (double)s->dim;

@@ -4,17 +4,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/position.h"
 #include "rows.h"
 
-static attn_status resolve(const attn_bias_gate *given, const attn_layout *q_layout, const void *q, attn_bias_gate *rule,
-                           int64_t stride[4], attn_error *error)
+static attn_status resolve(const attn_bias_gate *given, attn_input *q, attn_bias_gate *rule, attn_error *error)
 {
-    CHECK(given && q_layout, ATTN_ERR_ARGUMENT, "bias gate: %s is NULL", given ? "q_layout" : "rule");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT, "bias gate: struct_size is %zu; set it to sizeof(attn_bias_gate)",
-          given->struct_size);
-    *rule = *given;
+    CHECK(given, ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
+    TRY(struct_read(rule, sizeof *rule, sizeof *rule, given, "attn_bias_gate", error));
     if (rule->dtype == ATTN_DTYPE_DEFAULT) rule->dtype = ATTN_F32;
     CHECK(rule->dtype == ATTN_F32 || rule->dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "bias gate: dtype is %s; it must be f32 or f64",
           attn_dtype_name(rule->dtype));
@@ -25,17 +22,15 @@ static attn_status resolve(const attn_bias_gate *given, const attn_layout *q_lay
         {"batch", rule->batch}, {"heads", rule->heads}, {"len_q", rule->len_q}, {"dim", rule->dim}, {"width", rule->width}};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         CHECK(sizes[k].size >= 0, ATTN_ERR_SHAPE, "bias gate: %s (%" PRId64 ") is negative", sizes[k].name, sizes[k].size);
-    CHECK(q && rule->w && rule->b && rule->a, ATTN_ERR_ARGUMENT, "bias gate: %s is NULL",
-          !q         ? "q"
+    const int64_t shape[4] = {rule->batch, rule->heads, rule->len_q, rule->dim};
+    TRY(slot_resolve(q, "bias gate: q", shape, rule->dtype, error));
+    CHECK(q->dtype == rule->dtype, ATTN_ERR_UNSUPPORTED, "bias gate: q is %s and dtype is %s", attn_dtype_name(q->dtype),
+          attn_dtype_name(rule->dtype));
+    CHECK(q->data && rule->w && rule->b && rule->a, ATTN_ERR_ARGUMENT, "bias gate: %s is NULL",
+          !q->data   ? "q"
           : !rule->w ? "w"
           : !rule->b ? "b"
                      : "a");
-    const int64_t *s = q_layout->stride;
-    const int dense = !s[0] && !s[1] && !s[2] && !s[3];
-    stride[3] = dense ? 1 : s[3];
-    stride[2] = dense ? rule->dim : s[2];
-    stride[1] = dense ? rule->len_q * rule->dim : s[1];
-    stride[0] = dense ? rule->heads * rule->len_q * rule->dim : s[0];
     return ATTN_OK;
 }
 
@@ -59,12 +54,14 @@ static int64_t begin(const attn_bias_gate *g, const int64_t stride[4], int64_t n
     return n / g->len_q / g->heads * stride[0] + n / g->len_q % g->heads * stride[1] + n % g->len_q * stride[2];
 }
 
-attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_layout *q_layout, const void *q, void *gates,
-                                   attn_error *error)
+attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_input *q_slot, void *gates, attn_error *error)
 {
     attn_bias_gate g;
-    int64_t stride[4];
-    TRY(resolve(rule, q_layout, q, &g, stride, error));
+    CHECK(q_slot, ATTN_ERR_ARGUMENT, "bias gate: q is NULL");
+    attn_input x = *q_slot;
+    TRY(resolve(rule, &x, &g, error));
+    const void *const q = x.data;
+    const int64_t *const stride = x.stride;
     CHECK(gates, ATTN_ERR_ARGUMENT, "bias gate: gates is NULL");
     for (int64_t n = 0; n < g.batch * g.heads * g.len_q; n++) {
         const int64_t at = begin(&g, stride, n);
@@ -74,12 +71,15 @@ attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_layout
     return succeed(error);
 }
 
-attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_layout *q_layout, const void *q, const void *grad_gates,
-                                    void *grad_q, void *grad_w, void *grad_b, void *grad_a, attn_error *error)
+attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_input *q_slot, const void *grad_gates, void *grad_q,
+                                    void *grad_w, void *grad_b, void *grad_a, attn_error *error)
 {
     attn_bias_gate g;
-    int64_t stride[4];
-    TRY(resolve(rule, q_layout, q, &g, stride, error));
+    CHECK(q_slot, ATTN_ERR_ARGUMENT, "bias gate: q is NULL");
+    attn_input x = *q_slot;
+    TRY(resolve(rule, &x, &g, error));
+    const void *const q = x.data;
+    const int64_t *const stride = x.stride;
     CHECK(grad_gates, ATTN_ERR_ARGUMENT, "bias gate: grad_gates is NULL");
     /* Every z of a half moves its sum alike: dw and db are one column for each half. */
     const int64_t columns = 2 * g.width, rows = g.batch * g.heads * g.len_q;

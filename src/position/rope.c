@@ -3,15 +3,12 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/position.h"
 #include "rows.h"
 
 static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_error *error)
 {
-    CHECK(rope, ATTN_ERR_ARGUMENT, "rope is NULL");
-    CHECK(rope->struct_size == sizeof *rope, ATTN_ERR_ARGUMENT, "attn_rope.struct_size is %zu; set it to sizeof(attn_rope)",
-          rope->struct_size);
     CHECK(rope->pairs == ATTN_ROPE_INTERLEAVED || rope->pairs == ATTN_ROPE_HALVES, ATTN_ERR_ARGUMENT,
           "rope.pairs is %d; known: 0 (interleaved), 1 (halves)", (int)rope->pairs);
     CHECK(rope->dim_rotary >= 0 && rope->dim_rotary <= channels, ATTN_ERR_SHAPE,
@@ -60,21 +57,22 @@ static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, a
     for (int64_t c = dim; c < channels; c++) attn_rows_put(y, y_dtype, c, attn_rows_get(x, x_dtype, c));
 }
 
-attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_layout *x_layout, const void *x,
-                            const attn_layout *y_layout, void *y, const int64_t *positions, attn_error *error)
+attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x, const attn_output *y,
+                            const int64_t *positions, attn_error *error)
 {
-    CHECK(shape && x_layout && y_layout, ATTN_ERR_ARGUMENT, "rope: %s is NULL",
-          !shape      ? "shape"
-          : !x_layout ? "x_layout"
-                      : "y_layout");
+    attn_rope copy;
+    CHECK(shape && x && y, ATTN_ERR_ARGUMENT, "rope: %s is NULL", !shape ? "shape" : !x ? "x" : "y");
     for (int axis = 0; axis < 4; axis++)
         CHECK(shape[axis] >= 0, ATTN_ERR_SHAPE, "rope: shape[%d] (%" PRId64 ") is negative", axis, shape[axis]);
-    attn_layout from = *x_layout, to = *y_layout;
+    attn_input from = *x, to = slot_of(y);
+    CHECK(rope, ATTN_ERR_ARGUMENT, "rope is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, rope, "attn_rope", error));
+    rope = &copy;
     TRY(check_rope(rope, shape[3], error));
-    TRY(attn_rows_resolve(&from, "rope: x", shape, error));
-    TRY(attn_rows_resolve(&to, "rope: y", shape, error));
+    TRY(attn_rows_resolve(&from, "rope: x", shape, ATTN_F32, error));
+    TRY(attn_rows_resolve(&to, "rope: y", shape, from.dtype, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
-    CHECK(empty || (x && y), ATTN_ERR_ARGUMENT, "rope: %s is NULL", x ? "y" : "x");
+    CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "rope: %s is NULL", from.data ? "y" : "x");
     if (empty) return succeed(error);
     for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
         int64_t p = positions ? positions[n] : n % shape[2];
@@ -88,8 +86,8 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
                 int64_t i = b * from.stride[0] + h * from.stride[1] + t * from.stride[2];
                 int64_t o = b * to.stride[0] + h * to.stride[1] + t * to.stride[2];
                 double position = positions ? (double)positions[b * shape[2] + t] : (double)t;
-                rotate_row(rope, shape[3], (const char *)x + i * (int64_t)attn_dtype_size(from.dtype), from.dtype,
-                           (char *)y + o * (int64_t)attn_dtype_size(to.dtype), to.dtype, position);
+                rotate_row(rope, shape[3], (const char *)from.data + i * (int64_t)attn_dtype_size(from.dtype), from.dtype,
+                           (char *)slot_written(&to) + o * (int64_t)attn_dtype_size(to.dtype), to.dtype, position);
             }
     return succeed(error);
 }

@@ -5,8 +5,8 @@
 
 #include "attn/attn.h"
 
-/* Fills in the dense strides and the default type; name is for messages. */
-attn_status attn_rows_resolve(attn_layout *layout, const char *name, const int64_t shape[4], attn_error *error);
+/* Fills in the dense strides and the default type, which is `natural`; name is for messages. */
+attn_status attn_rows_resolve(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, attn_error *error);
 
 /* 1 for f32, f64, f16 and bf16. */
 static inline int attn_rows_is_float(attn_dtype dtype) { return dtype >= ATTN_F32 && dtype <= ATTN_BF16; }

@@ -19,8 +19,9 @@ static void test_golden(void **state)
     (void)state;
     const double q[] = {1, 0, 0, 1}, k[] = {1, 0, 0, 1, 1, 1}, v[] = {2, 0, 0, 2, 1, 1};
     double o[4], raw[6], scores[6], weights[6], Z[2], log_Z[2], dS[6], dP[6], dq[4], dk[6], dv[6];
-    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 2, 3, 2, 2}, .q = {.dtype = ATTN_F64}};
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o};
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 2, 3, 2, 2}};
+    attn_tensors a = {
+        .struct_size = sizeof a, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
     const attn_steps steps = {raw, scores, weights, log_Z, Z};
     assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
     const double want_raw[] = {1, 0, 1, 0, 1, 1}, want_S[] = {.707107, 0, .707107, 0, .707107, .707107};
@@ -47,7 +48,7 @@ static void test_golden(void **state)
     assert_true(fabs(flow.norm_grad_q - sqrt(2 * (.068436858 * .068436858 + .09189051 * .09189051))) < 1e-9);
 
     const double dO[] = {1, 2, -1, 3};
-    a.grad_o = dO;
+    a.grad_o = attn_in(dO);
     assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
     const double other_dv[] = {.203336278, 1.395551629, -.203336278, 1.598887907, 0, 2.005560463};
     const double other_dq[] = {-.168284918, .225956999, -.903827997, .67313967};
@@ -59,7 +60,7 @@ static void test_golden(void **state)
 
     /* 16.13: values whose rows have equal sums, and L = sum O, leave no gradient for q and k. */
     const double flat[] = {1, 0, 0, 1, .5, .5}, ones[] = {1, 1, 1, 1};
-    a.v = flat, a.grad_o = ones;
+    a.v = attn_in(flat), a.grad_o = attn_in(ones);
     assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
     assert_true(flow.norm_grad_q < 1e-15 && flow.norm_grad_k < 1e-15 && flow.norm_grad_v > 1);
 }
@@ -67,16 +68,21 @@ static void test_golden(void **state)
 enum { B = 2, HQ = 4, HKV = 2, Q = 5, K = 7, D = 3, DV = 2 };
 static double q[B * HQ * Q * D], k[B * HKV * K * D], v[B * HKV * K * DV], dO[B * HQ * Q * DV], o[B * HQ * Q * DV];
 
-static attn_problem drawn(attn_args *a)
+static attn_problem drawn(attn_tensors *a, const int64_t *offset)
 {
     for (int i = 0; i < B * HQ * Q * D; i++) q[i] = sin(1.0 + i);
     for (int i = 0; i < B * HKV * K * D; i++) k[i] = cos(2.0 * i);
     for (int i = 0; i < B * HKV * K * DV; i++) v[i] = sin(3.0 * i);
     for (int i = 0; i < B * HQ * Q * DV; i++) dO[i] = cos(5.0 * i);
-    *a = (attn_args){.struct_size = sizeof *a, .q = q, .k = k, .v = v, .o = o, .grad_o = dO};
-    attn_problem p = {.struct_size = sizeof p, .shape = {B, HQ, HKV, Q, K, D, DV}, .q = {.dtype = ATTN_F64}};
+    *a = (attn_tensors){.struct_size = sizeof *a,
+                        .q = {q, ATTN_F64, {0, 0, 0, 0}},
+                        .k = attn_in(k),
+                        .v = attn_in(v),
+                        .o = attn_out(o),
+                        .offset_q = attn_in(offset),
+                        .grad_o = attn_in(dO)};
+    attn_problem p = {.struct_size = sizeof p, .shape = {B, HQ, HKV, Q, K, D, DV}};
     p.mask.causal = 1;
-    p.mask.align = ATTN_ALIGN_OFFSET;
     p.score.temperature = 1.5;
     return p;
 }
@@ -90,9 +96,8 @@ static void test_reference(void **state)
     double lse[B * HQ * Q], want_lse[B * HQ * Q], want_o[B * HQ * Q * DV], dq[B * HQ * Q * D], dk[B * HKV * K * D],
         dv[B * HKV * K * DV], want_dq[B * HQ * Q * D], want_dk[B * HKV * K * D], want_dv[B * HKV * K * DV], scale[HQ];
     const int64_t offset[B] = {-1, 2};
-    attn_args a;
-    attn_problem p = drawn(&a);
-    a.offset = offset;
+    attn_tensors a;
+    attn_problem p = drawn(&a, offset);
     const attn_steps steps = {raw, S, P, lse, NULL};
     assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
     const ref_problem r = {.B = B,
@@ -137,22 +142,22 @@ static void test_verification(void **state)
 {
     (void)state;
     const int64_t offset[B] = {-1, 2};
-    attn_args a;
-    attn_problem p = drawn(&a);
+    attn_tensors a;
+    attn_problem p = drawn(&a, offset);
     attn_verification result;
-    a.offset = offset;
     assert_int_equal(attn_verify_gradients(&p, &a, 0, 0, &result, NULL), ATTN_OK);
     assert_int_equal(result.checked, B * HQ * Q * D + B * HKV * K * D + B * HKV * K * DV);
     assert_true(result.correct && result.max_error < 1e-8 && result.relative_error < 1e-6);
     assert_int_equal(attn_verify_gradients(&p, &a, 0, 10, &result, NULL), ATTN_OK);
     assert_true(result.correct && result.checked == 30);
-    a.grad_o = NULL;
+    a.grad_o = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     p.dropout.probability = 0.3;
-    a.dropout_seed = 5;
+    const attn_call call = {.struct_size = sizeof call, .dropout_seed = 5};
+    a.call = &call;
     assert_int_equal(attn_verify_gradients(&p, &a, 1e-4, 0, &result, NULL), ATTN_OK);
     assert_true(result.correct && result.limit < 1e-2);
     /* A step that leaves the third order in is told from a limit that knows of it. */
-    a.grad_o = dO;
+    a.grad_o = attn_in(dO);
     assert_int_equal(attn_verify_gradients(&p, &a, 1e-9, 0, &result, NULL), ATTN_OK);
     assert_true(result.max_error > 1e-9);
 }
@@ -160,14 +165,13 @@ static void test_verification(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    attn_args a;
-    attn_problem p = drawn(&a);
+    const int64_t offset[B] = {0, 0};
+    attn_tensors a;
+    attn_problem p = drawn(&a, offset);
     attn_error error;
     attn_verification result;
     attn_flow flow = {0};
     const attn_steps steps = {0};
-    const int64_t offset[B] = {0, 0};
-    a.offset = offset;
 #define REFUSED(call, status, text)                                                                                                \
     do {                                                                                                                           \
         assert_int_equal(call, status);                                                                                            \
@@ -181,21 +185,21 @@ static void test_refused(void **state)
             "step is 2; it is above 0 and below 1 (0 for 1e-5)");
     REFUSED(attn_verify_gradients(&p, &a, 0, -1, &result, &error), ATTN_ERR_ARGUMENT,
             "most is -1; it is at least 1, or 0 for all elements");
-    p.q.dtype = ATTN_F32;
+    a.q.dtype = ATTN_F32;
     REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");
-    p = drawn(&a), a.offset = offset, p.mask.packed = 1;
+    p = drawn(&a, offset), a.cu_seqlens_q = attn_in(offset);
     REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_UNSUPPORTED,
-            "mask.packed is set; the analysis takes padded sequences");
-    p = drawn(&a), a.offset = offset, p.op = ATTN_BACKWARD;
+            "cu_seqlens_q is there; the analysis takes padded sequences");
+    p = drawn(&a, offset), p.op = ATTN_BACKWARD;
     REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_ARGUMENT,
             "op is not ATTN_FORWARD; the analysis makes the other passes itself");
-    p = drawn(&a), a.offset = offset, p.dropout.probability = 0.5;
+    p = drawn(&a, offset), p.dropout.probability = 0.5;
     REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_UNSUPPORTED,
             "dropout.probability is 0.5; the flow is that without dropout");
-    p = drawn(&a), a.offset = offset, p.k.stride[3] = 1;
+    p = drawn(&a, offset), a.k.stride[0] = HKV * K * D, a.k.stride[1] = K * D, a.k.stride[2] = D, a.k.stride[3] = 1;
     REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_UNSUPPORTED,
             "k has strides; gradient analysis takes dense tensors (all 0)");
-    p = drawn(&a), a.offset = offset, p.mask.chunk = -1; /* a rule of the core */
+    p = drawn(&a, offset), p.mask.chunk = -1; /* a rule of the core */
     REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_ARGUMENT, "mask.chunk is -1; it is at least 1, or 0 for none");
 }
 

@@ -22,8 +22,7 @@ extern float u[], rotated[], k_scale[], v_scale[];
 extern double learned[], r[];
 extern int64_t topk_index[], lengths[], iterations[], len_q, len_kv, heads;
 extern attn_problem p, problem;
-extern attn_args a, args;
-extern attn_layout layout;
+extern attn_tensors a, tensors, args;
 extern attn_error error;
 extern attn_modify_tile recency_scores, recency_slopes;
 """

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a shared library exports is what its headers declare with ATTN_API, and nothing else.
+"""What a shared library exports is what its headers declare with ATTN_API, by the version of the interface that its name has, and
+nothing else.
 
 Usage: tests/api/check_symbols.py LIBRARY HEADER...
 """
@@ -17,18 +18,26 @@ def declared(header):
 
 def exported(library):
     lines = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
-    return {line.split()[-1].split("@")[0] for line in lines.splitlines()}
+    symbols = [line.split()[-2:] for line in lines.splitlines()]
+    return {name for kind, name in symbols if kind != "A"}  # A: the name of a version
+
+
+def interface(library):
+    """What the library calls its interface: 0.1 of libattn.so.0.1."""
+    lines = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
+    return re.search(r"soname: \[\w+\.so\.([0-9.]+)\]", lines)[1]
 
 
 def main():
     library, headers = sys.argv[1], sys.argv[2:]
-    wanted = set().union(*(declared(header) for header in headers))
+    version = interface(library)
+    wanted = {f"{name}@@ATTN_{version}" for header in headers for name in declared(header)}
     found = exported(library)
     for name in sorted(wanted - found):
         print(f"declared and not exported: {name}")
     for name in sorted(found - wanted):
         print(f"exported and not declared: {name}")
-    print(f"{library}: {len(found)} symbols")
+    print(f"{library}: {len(found)} symbols of version {version}")
     return 1 if wanted != found or not wanted else 0
 
 

@@ -34,11 +34,11 @@ static void test_balance(void **state)
     attn_problem problem = {.struct_size = sizeof problem, .shape = {2, 2, 1, 70, 70, 16, 16}};
     attn_options options = {.struct_size = sizeof options, .allocator = {allocate, release, &l}};
     static float q[2 * 2 * 70 * 16], kv[2 * 70 * 16], o[2 * 2 * 70 * 16];
-    attn_args args = {.struct_size = sizeof args, .q = q, .k = kv, .v = kv, .o = o};
+    attn_tensors tensors = {.struct_size = sizeof tensors, .q = attn_in(q), .k = attn_in(kv), .v = attn_in(kv), .o = attn_out(o)};
     attn_plan *plan;
     (void)state;
 
-    assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, &problem, &tensors, &options, NULL), ATTN_OK);
     assert_ptr_equal(plan, l.memory);
     assert_int_equal(l.allocations, 1);
 
@@ -47,7 +47,7 @@ static void test_balance(void **state)
     size_t size = attn_plan_workspace_size(plan);
     void *workspace = malloc(size);
     assert_non_null(workspace);
-    for (int i = 0; i < 3; i++) assert_int_equal(attn_execute(plan, &args, workspace, size, NULL), ATTN_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(attn_execute(plan, &tensors, workspace, size, NULL), ATTN_OK);
     assert_int_equal(l.allocations, 1);
     free(workspace);
 
@@ -61,10 +61,12 @@ static void test_refusal(void **state)
 {
     ledger l = {0, 0, 0, NULL};
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 3, 2, 1, 1, 1, 1}};
+    float q[3], kv[2], o[3];
+    attn_tensors tensors = {.struct_size = sizeof tensors, .q = attn_in(q), .k = attn_in(kv), .v = attn_in(kv), .o = attn_out(o)};
     attn_options options = {.struct_size = sizeof options, .allocator = {allocate, release, &l}};
     attn_plan *plan;
     (void)state;
-    assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_ERR_SHAPE);
+    assert_int_equal(attn_plan_create(&plan, &problem, &tensors, &options, NULL), ATTN_ERR_SHAPE);
     assert_null(plan);
     assert_int_equal(l.allocations, l.releases);
 }

@@ -5,50 +5,9 @@
  */
 #include "test.h"
 
-#include "attn/attn.h"
-#include "on_threads.h"
+#include "same_bits.h"
 
-enum { ROUNDS = 4, HEADS = 4, LEN = 150, DIM = 24, COUNT = HEADS * LEN * DIM };
-
-typedef struct tensors {
-    float q[COUNT], k[COUNT], v[COUNT], o[COUNT], lse[HEADS * LEN], grad_q[COUNT], grad_k[COUNT], grad_v[COUNT];
-} tensors;
-
-static float noise(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (float)(*state >> 8) / (float)(1 << 23) - 1;
-}
-
-static tensors *tensors_create(void)
-{
-    tensors *t = calloc(1, sizeof *t);
-    uint32_t state = 1;
-    MUST(t);
-    for (int i = 0; i < COUNT; i++) t->q[i] = noise(&state), t->k[i] = noise(&state), t->v[i] = noise(&state);
-    return t;
-}
-
-static attn_problem problem_of(attn_op op)
-{
-    attn_problem p = {.struct_size = sizeof p, .op = op, .shape = {1, HEADS, HEADS, LEN, LEN, DIM, DIM}};
-    p.mask.causal = 1;
-    p.want.lse = 1;
-    return p;
-}
-
-/* Forward writes o and lse of `out`; backward reads those of `in`, and takes v for the gradient that arrives. */
-static void execute(attn_op op, const attn_plan *plan, tensors *in, tensors *out)
-{
-    tensors *forward = op == ATTN_FORWARD ? out : in;
-    attn_args args = {.struct_size = sizeof args, .q = in->q, .k = in->k, .v = in->v, .o = forward->o, .lse = forward->lse};
-    size_t size = attn_plan_workspace_size(plan);
-    void *workspace = malloc(size);
-    MUST(workspace);
-    args.grad_o = in->v, args.grad_q = out->grad_q, args.grad_k = out->grad_k, args.grad_v = out->grad_v;
-    MUST(attn_execute(plan, &args, workspace, size, NULL) == ATTN_OK);
-    free(workspace);
-}
+enum { ROUNDS = 4, CALLERS = 16 };
 
 /* The other order. */
 static void backwards(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context)
@@ -58,35 +17,6 @@ static void backwards(void *context, int64_t n, void (*body)(void *body_context,
 }
 
 /* ---- the tests ---- */
-
-static void compute(attn_op op, const attn_options *options, tensors *in, tensors *out)
-{
-    attn_problem problem = problem_of(op);
-    attn_plan *plan;
-    MUST(attn_plan_create(&plan, &problem, options, NULL) == ATTN_OK);
-    execute(op, plan, in, out);
-    attn_plan_destroy(plan);
-}
-
-static const attn_options alone = {.struct_size = sizeof alone, .threads = 1};
-
-/* What one thread computes; `in` gets the o and lse that backward reads. */
-static tensors *expected_create(tensors *in)
-{
-    tensors *out = tensors_create();
-    compute(ATTN_FORWARD, &alone, in, out);
-    memcpy(in->o, out->o, sizeof in->o);
-    memcpy(in->lse, out->lse, sizeof in->lse);
-    compute(ATTN_BACKWARD, &alone, in, out);
-    return out;
-}
-
-static int same(attn_op op, const tensors *a, const tensors *b)
-{
-    if (op == ATTN_FORWARD) return memcmp(a->o, b->o, sizeof a->o) == 0 && memcmp(a->lse, b->lse, sizeof a->lse) == 0;
-    return memcmp(a->grad_q, b->grad_q, sizeof a->grad_q) == 0 && memcmp(a->grad_k, b->grad_k, sizeof a->grad_k) == 0 &&
-           memcmp(a->grad_v, b->grad_v, sizeof a->grad_v) == 0;
-}
 
 static void check_parallel_for(attn_op op)
 {
@@ -119,16 +49,19 @@ static void test_parallel_for(void **state)
 static void test_described(void **state)
 {
     attn_problem problem = problem_of(ATTN_FORWARD);
+    tensors *t = tensors_create();
+    const attn_tensors slots = slots_of(ATTN_FORWARD, t, t);
     (void)state;
     for (int threads = 1; threads <= 8; threads++) {
         attn_options options = {.struct_size = sizeof options, .threads = threads};
         attn_plan_description description = {.struct_size = sizeof description};
         attn_plan *plan;
-        assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_create(&plan, &problem, &slots, &options, NULL), ATTN_OK);
         assert_int_equal(attn_plan_describe(plan, &description, NULL), ATTN_OK);
         assert_in_range(description.threads, threads > 1 ? 2 : 1, threads);
         attn_plan_destroy(plan);
     }
+    free(t);
 }
 
 typedef struct shared {
@@ -161,16 +94,16 @@ static void *plan_often(void *context)
 
 static void run_on_all(attn_op op, const attn_plan *plan, void *(*run)(void *context))
 {
-    shared s[ON_THREADS];
+    shared s[CALLERS];
     tensors *in = tensors_create();
     if (op == ATTN_BACKWARD) free(expected_create(in));
-    for (int i = 0; i < ON_THREADS; i++) {
+    for (int i = 0; i < CALLERS; i++) {
         s[i] = (shared){.op = op, .plan = plan, .in = in, .out = tensors_create()};
         assert_int_equal(pthread_create(&s[i].thread, NULL, run, &s[i]), 0);
     }
-    for (int i = 0; i < ON_THREADS; i++) assert_int_equal(pthread_join(s[i].thread, NULL), 0);
+    for (int i = 0; i < CALLERS; i++) assert_int_equal(pthread_join(s[i].thread, NULL), 0);
     tensors *expected = expected_create(in);
-    for (int i = 0; i < ON_THREADS; i++) {
+    for (int i = 0; i < CALLERS; i++) {
         assert_true(same(op, s[i].out, expected));
         free(s[i].out);
     }
@@ -186,17 +119,26 @@ static void test_planning(void **state)
 }
 
 /* One plan, which has workers of its own, executed by many. */
-static void test_shared_plan(void **state)
+static void check_shared_plan(attn_parallel_for *parallel_for)
 {
-    attn_options options = {.struct_size = sizeof options, .threads = 3, .parallel_for = on_threads};
-    (void)state;
+    attn_options options = {.struct_size = sizeof options, .threads = 3, .parallel_for = parallel_for};
     for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
         attn_problem problem = problem_of((attn_op)op);
+        tensors *t = tensors_create();
+        const attn_tensors slots = slots_of((attn_op)op, t, t);
         attn_plan *plan;
-        assert_int_equal(attn_plan_create(&plan, &problem, &options, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_create(&plan, &problem, &slots, &options, NULL), ATTN_OK);
+        free(t);
         run_on_all((attn_op)op, plan, execute_often);
         attn_plan_destroy(plan);
     }
+}
+
+static void test_shared_plan(void **state)
+{
+    (void)state;
+    check_shared_plan(NULL);
+    check_shared_plan(on_threads);
 }
 
 int main(void)

@@ -11,32 +11,31 @@
 int main(void)
 {
     SIZE(attn_error);
-    SIZE(attn_layout);
     SIZE(attn_shape);
     SIZE(attn_score);
     SIZE(attn_mask);
-    SIZE(attn_bias);
     SIZE(attn_dropout);
     SIZE(attn_paging);
-    SIZE(attn_gradients);
-    SIZE(attn_tangents);
-    SIZE(attn_second);
-    SIZE(attn_want);
+    SIZE(attn_outputs);
     SIZE(attn_bias_table);
-    SIZE(attn_modifier);
     SIZE(attn_relative);
     SIZE(attn_score_tile);
     SIZE(attn_problem);
-    SIZE(attn_args);
+    SIZE(attn_tensors);
+    SIZE(attn_call);
+    SIZE(attn_origin);
+    SIZE(attn_input);
+    SIZE(attn_output);
+    SIZE(attn_tensor_description);
+    SIZE(attn_tensor_plan);
     SIZE(attn_options);
-    SIZE(attn_merge_problem);
     AT(attn_problem, mask);
-    AT(attn_problem, want);
-    AT(attn_problem, gradients);
+    AT(attn_problem, outputs);
     AT(attn_problem, paging);
-    AT(attn_args, dropout_offset);
-    AT(attn_args, grad_v);
-    AT(attn_args, visit_context);
+    AT(attn_call, dropout_offset);
+    AT(attn_call, visit_context);
+    AT(attn_tensors, grad_v);
+    AT(attn_tensors, second_grad_lse);
     AT(attn_options, parallel_context);
     return 0;
 }

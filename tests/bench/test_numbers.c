@@ -67,7 +67,7 @@ static double pairs_one_by_one(const attn_problem *p, const int64_t *len_q, cons
     double pairs = 0;
     for (int64_t b = 0; b < p->shape.batch; b++) {
         const int64_t rows = len_q ? len_q[b] : p->shape.len_q, keys = len_kv ? len_kv[b] : p->shape.len_kv;
-        const int64_t offset = m->align == ATTN_ALIGN_OFFSET ? offsets[b] : m->align == ATTN_ALIGN_BOTTOM_RIGHT ? keys - rows : 0;
+        const int64_t offset = m->align == ATTN_ALIGN_BOTTOM_RIGHT ? keys - rows : offsets[b];
         for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < keys; j++) {
                 const int64_t at = i + offset;
@@ -106,10 +106,11 @@ static void counts_the_visible_pairs(void **state)
                 char text[120];
                 problem_spec spec;
                 attn_problem p;
+                attn_tensors tensors;
                 attn_error error;
                 snprintf(text, sizeof text, "b3:hq2:sq13:skv19:d8:dv4%s%s", masks[k], lengths ? ":lens" : "");
                 assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-                assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
+                assert_int_equal(problem_build(&spec, &p, &tensors, &error), ATTN_OK);
                 p.mask.chunk = chunk;
                 const int64_t offsets[] = {spec.offset, spec.offset, spec.offset};
                 const int64_t *q = lengths ? len_q : NULL, *kv = lengths ? len_kv : NULL;
@@ -120,7 +121,7 @@ static void counts_the_visible_pairs(void **state)
                 /* the library counts the same */
                 attn_plan *plan;
                 attn_plan_description says = {.struct_size = sizeof says};
-                assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
+                assert_int_equal(attn_plan_create(&plan, &p, &tensors, NULL, &error), ATTN_OK);
                 assert_int_equal(attn_plan_describe(plan, &says, &error), ATTN_OK);
                 attn_plan_destroy(plan);
                 assert_true(says.flops == problem_flops(&p, pairs));

@@ -41,16 +41,16 @@ class Plans(unittest.TestCase):
     def test_runs(self):
         one, three = ctypes.c_float * 1, ctypes.c_float * 3
         q, k, v, o = one(0), three(1, 2, 3), three(1, 2, 6), one(0)
-        arguments = self.attn.new("attn_args")
+        tensors = self.attn.new("attn_tensors")
         for name, array in {"q": q, "k": k, "v": v, "o": o}.items():
-            setattr(arguments, name, ctypes.addressof(array))
-        self.attn.plan(self.problem(3), threads=1).run(arguments)
+            getattr(tensors, name).data = ctypes.addressof(array)
+        self.attn.plan(self.problem(3), tensors, threads=1).run(tensors)
         self.assertAlmostEqual(struct.unpack("f", bytes(o))[0], 3.0, places=6)
 
     def test_says_what_is_wrong(self):
         wrong = self.problem(-1)
         with self.assertRaisesRegex(libattn.LibraryError, "len_kv"):
-            self.attn.plan(wrong, threads=1)
+            self.attn.plan(wrong, self.attn.new("attn_tensors"), threads=1)
 
 
 if __name__ == "__main__":

@@ -156,11 +156,15 @@ static void test_gradients(void **state)
     assert_slopes(of_index, g, D * D, dg);
 }
 
-static attn_problem problem_of(attn_dtype dtype)
+static const attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, N, M, D, DV}};
+
+static attn_tensors tensors_of(attn_dtype dtype, const void *q_of, const void *k_of, const void *v_of, void *o_of)
 {
-    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, N, M, D, DV}};
-    p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = dtype;
-    return p;
+    return (attn_tensors){.struct_size = sizeof(attn_tensors),
+                          .q = {q_of, dtype, {0, 0, 0, 0}},
+                          .k = attn_in(k_of),
+                          .v = attn_in(v_of),
+                          .o = attn_out(o_of)};
 }
 
 /* P22: the metric I/sqrt(d) is the standard attention, I the unscaled one.  A score is off by D * D + D roundings of the sizes of
@@ -169,16 +173,16 @@ static void p22_attention(void **state)
 {
     const double off = 2 * DBL_EPSILON * (2 * (D * D + D) * D + M + 16);
     double metric[D * D], plain[N * DV], o[N * DV];
-    attn_problem p = problem_of(ATTN_F64);
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = plain};
+    attn_problem p = problem;
+    attn_tensors a = tensors_of(ATTN_F64, q, k, v, plain);
     (void)state;
     for (int unscaled = 0; unscaled < 2; unscaled++) {
         attn_problem with = p;
         if (unscaled) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = 1;
-        a.o = plain;
-        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        a.o = attn_out(plain);
+        assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
         assert_int_equal(attn_metric_scaled(D, unscaled, metric, NULL), ATTN_OK);
-        a.o = o;
+        a.o = attn_out(o);
         assert_int_equal(attn_bilinear_attention(&with, &a, metric, NULL), ATTN_OK);
         for (int i = 0; i < N * DV; i++) assert_near(o[i], plain[i], off);
     }
@@ -195,28 +199,28 @@ static void test_attention(void **state)
         const attn_dtype compute = types[t] == ATTN_F64 ? ATTN_F64 : ATTN_F32;
         unsigned char stored[3][M * D * 8], out[N * DV * 8], found[N * M * 8];
         double rounded_q[N * D], rounded_k[M * D], got[N * M];
-        attn_problem p = problem_of(types[t]);
-        p.want.scores = 1;
+        const attn_problem p = problem;
         attn_convert(stored[0], types[t], q, ATTN_F64, N * D);
         attn_convert(stored[1], types[t], k, ATTN_F64, M * D);
         attn_convert(stored[2], types[t], v, ATTN_F64, M * DV);
         attn_convert(rounded_q, ATTN_F64, stored[0], types[t], N * D);
         attn_convert(rounded_k, ATTN_F64, stored[1], types[t], M * D);
-        const attn_args a = {.struct_size = sizeof a, .q = stored[0], .k = stored[1], .v = stored[2], .o = out, .scores = found};
+        attn_tensors a = tensors_of(types[t], stored[0], stored[1], stored[2], out);
+        a.scores = attn_out(found);
         assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
         attn_convert(got, ATTN_F64, found, compute, N * M);
         assert_int_equal(attn_bilinear_form_batch(N, M, D, rounded_q, rounded_k, g, scores, NULL), ATTN_OK);
         for (int i = 0; i < N * M; i++) assert_near(got[i], scores[i], compute == ATTN_F64 ? bound : bound / DBL_EPSILON * 0x1p-23);
     }
     draw(dO, N * DV, 9);
-    attn_problem p = problem_of(ATTN_F64);
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights};
-    p.want.lse = p.want.weights = 1;
+    attn_problem p = problem;
+    attn_tensors a = tensors_of(ATTN_F64, q, k, v, o);
+    a.lse = attn_out(lse), a.weights = attn_out(weights);
     assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
     p.op = ATTN_BACKWARD;
-    p.want.weights = 0;
-    p.gradients.w = 1;
-    a.grad_o = dO, a.grad_q = dq, a.grad_k = dk, a.grad_v = dv, a.grad_w = dg;
+    a.weights = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    a.grad_o = attn_in(dO), a.grad_q = attn_out(dq), a.grad_k = attn_out(dk), a.grad_v = attn_out(dv);
+    a.grad_score_matrix = attn_out(dg);
     assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
     for (int i = 0; i < N; i++)
         for (int j = 0; j < M; j++) {
@@ -239,8 +243,8 @@ static void refused(attn_status got, attn_status want, const attn_error *error, 
 static void test_refused(void **state)
 {
     double out[N * M] = {7};
-    attn_problem p = problem_of(ATTN_F64);
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = out};
+    attn_problem p = problem;
+    attn_tensors a = tensors_of(ATTN_F64, q, k, v, out);
     attn_error e;
     (void)state;
     refused(attn_inner_product(1, D, q, k, "manhattan", out, &e), ATTN_ERR_ARGUMENT, &e,
@@ -254,7 +258,12 @@ static void test_refused(void **state)
     refused(attn_bilinear_attention(&p, &a, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
     p.score.kind = ATTN_SCORE_COSINE;
     refused(attn_bilinear_attention(&p, &a, g, &e), ATTN_ERR_ARGUMENT, &e,
-            "score has a kind, dim_k or w_heads of its own; bilinear attention sets them");
+            "score has a kind or dim_k of its own; bilinear attention sets them");
+    p.score.kind = ATTN_SCORE_DOT;
+    attn_tensors with = a;
+    with.score_matrix = attn_in(g);
+    refused(attn_bilinear_attention(&p, &with, g, &e), ATTN_ERR_ARGUMENT, &e,
+            "score_matrix is there; bilinear attention has no such tensor of the caller's");
     p.struct_size = 8;
     assert_int_equal(attn_bilinear_attention(&p, &a, g, &e), ATTN_ERR_ARGUMENT);
     assert_true(out[0] == 7);

@@ -49,14 +49,16 @@ static void expect(const attn_rope *rope, attn_dtype stored)
     static double lse[B * HEADS * TOKENS], S[B * HEADS * TOKENS * TOKENS], P[B * HEADS * TOKENS * TOKENS];
     static float q[B * HEADS * TOKENS * DIM], k[B * GROUPS * TOKENS * DIM];
     const int64_t shape_q[4] = {B, HEADS, TOKENS, DIM}, shape_k[4] = {B, GROUPS, TOKENS, DIM};
-    const attn_layout f32 = {ATTN_F32, {0, 0, 0, 0}}, cache = {stored, {0, 0, 0, 0}};
+    const attn_input from_q = {all.q, ATTN_F32, {0, 0, 0, 0}}, from_k = {all.k, ATTN_F32, {0, 0, 0, 0}};
     const float *keys = &all.k[0][0][0][0];
 
     memcpy(q, all.q, sizeof q);
     if (rope) {
-        assert_int_equal(attn_rope_apply(rope, shape_q, &f32, all.q, &f32, q, NULL, NULL), ATTN_OK);
+        const attn_output to_q = {q, ATTN_F32, {0, 0, 0, 0}};
+        assert_int_equal(attn_rope_apply(rope, shape_q, &from_q, &to_q, NULL, NULL), ATTN_OK);
         const int whole = stored == ATTN_I8; /* rotated in f32 first, the others straight into the cache */
-        assert_int_equal(attn_rope_apply(rope, shape_k, &f32, all.k, whole ? &f32 : &cache, k, NULL, NULL), ATTN_OK);
+        const attn_output to_k = {k, whole ? ATTN_F32 : stored, {0, 0, 0, 0}};
+        assert_int_equal(attn_rope_apply(rope, shape_k, &from_k, &to_k, NULL, NULL), ATTN_OK);
         if (!whole) attn_convert(K, ATTN_F64, k, stored, B * GROUPS * TOKENS * DIM);
         keys = whole ? k : NULL;
     }
@@ -95,48 +97,43 @@ static void decode(int paged, attn_dtype stored, const attn_rope *rope)
                         .capacity = TOKENS,
                         .dim_qk = DIM,
                         .dim_v = DIM_V,
-                        .k_layout = {.dtype = stored},
-                        .v_layout = {.dtype = stored},
-                        .k = k,
-                        .v = v,
-                        .lengths = lengths,
+                        .k = {k, stored, {0, 0, 0, 0}},
+                        .v = {v, stored, {0, 0, 0, 0}},
+                        .lengths = attn_out(lengths),
                         .rope = rope};
-    if (stored == ATTN_I8) cache.k_scale = scales[0], cache.v_scale = scales[1];
-    if (paged) cache.page_size = PAGE, cache.pages = PAGES, cache.page_table = &table[0][0];
+    if (stored == ATTN_I8) cache.k_scale = attn_out(scales[0]), cache.v_scale = attn_out(scales[1]);
+    if (paged) cache.page_size = PAGE, cache.pages = PAGES, cache.page_table = attn_in(table);
 
     memset(all.o, 0xff, sizeof all.o);
     for (int more = 1; more;) {
-        int64_t len_of_entry[B], len = 1 + draw(5);
+        int64_t new_tokens[B], len = 1 + draw(5);
         static float step_q[B][HEADS][5][DIM], step_k[B][GROUPS][5][DIM], step_v[B][GROUPS][5][DIM_V], step_o[B][HEADS][5][DIM_V];
         int64_t before[B];
         more = 0;
         for (int b = 0; b < B; b++) {
             before[b] = lengths[b];
-            len_of_entry[b] = draw((uint32_t)len + 1);
-            if (len_of_entry[b] > all.length[b] - before[b]) len_of_entry[b] = all.length[b] - before[b];
-            for (int64_t t = 0; t < len_of_entry[b]; t++) {
+            new_tokens[b] = draw((uint32_t)len + 1);
+            if (new_tokens[b] > all.length[b] - before[b]) new_tokens[b] = all.length[b] - before[b];
+            for (int64_t t = 0; t < new_tokens[b]; t++) {
                 for (int h = 0; h < HEADS; h++) memcpy(step_q[b][h][t], all.q[b][h][before[b] + t], sizeof step_q[b][h][t]);
                 for (int g = 0; g < GROUPS; g++) memcpy(step_k[b][g][t], all.k[b][g][before[b] + t], sizeof step_k[b][g][t]);
                 for (int g = 0; g < GROUPS; g++) memcpy(step_v[b][g][t], all.v[b][g][before[b] + t], sizeof step_v[b][g][t]);
             }
         }
-        attn_error error = {ATTN_OK, ""};
+        attn_error error;
         attn_cache_tokens tokens = {.struct_size = sizeof tokens,
                                     .len = len,
-                                    .len_of_entry = len_of_entry,
-                                    .k_layout = {ATTN_F32, {GROUPS * 5 * DIM, 5 * DIM, DIM, 1}},
-                                    .v_layout = {ATTN_F32, {GROUPS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}},
-                                    .k = step_k,
-                                    .v = step_v};
-        attn_problem p = {.struct_size = sizeof p,
-                          .shape = {.heads_q = HEADS},
-                          .q = {ATTN_F32, {HEADS * 5 * DIM, 5 * DIM, DIM, 1}},
-                          .o = {ATTN_F32, {HEADS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}}};
-        attn_args a = {.struct_size = sizeof a, .q = step_q, .o = step_o};
+                                    .k = {step_k, ATTN_F32, {GROUPS * 5 * DIM, 5 * DIM, DIM, 1}},
+                                    .v = {step_v, ATTN_F32, {GROUPS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}},
+                                    .lengths = attn_in(new_tokens)};
+        attn_problem p = {.struct_size = sizeof p, .shape = {.heads_q = HEADS}};
+        attn_tensors a = {.struct_size = sizeof a,
+                          .q = {step_q, ATTN_F32, {HEADS * 5 * DIM, 5 * DIM, DIM, 1}},
+                          .o = {step_o, ATTN_F32, {HEADS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}}};
         if (attn_cache_attend(&cache, &tokens, &p, &a, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
         for (int b = 0; b < B; b++) {
-            assert_int_equal(lengths[b], before[b] + len_of_entry[b]);
-            for (int64_t t = 0; t < len_of_entry[b]; t++)
+            assert_int_equal(lengths[b], before[b] + new_tokens[b]);
+            for (int64_t t = 0; t < new_tokens[b]; t++)
                 for (int h = 0; h < HEADS; h++) memcpy(all.o[b][h][before[b] + t], step_o[b][h][t], sizeof step_o[b][h][t]);
             more |= lengths[b] < all.length[b];
         }

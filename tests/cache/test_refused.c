@@ -6,12 +6,12 @@
 
 typedef struct fixture {
     float k[2][2][6][4], v[2][2][6][3], new_k[2][2][3][4], new_v[2][2][3][3], q[2][4][3][4], o[2][4][3][3];
-    int64_t lengths[2], len_of_entry[2], table[2][2];
+    int64_t lengths[2], new_tokens[2], table[2][2];
     attn_rope rope;
     attn_cache cache;
     attn_cache_tokens tokens;
     attn_problem problem;
-    attn_args args;
+    attn_tensors tensors;
 } fixture;
 
 static void init(fixture *f)
@@ -20,7 +20,7 @@ static void init(fixture *f)
     memset(f->k, 0x55, sizeof f->k);
     memset(f->o, 0x55, sizeof f->o);
     f->lengths[0] = 4, f->lengths[1] = 1;
-    f->len_of_entry[0] = 2, f->len_of_entry[1] = 3;
+    f->new_tokens[0] = 2, f->new_tokens[1] = 3;
     f->table[0][1] = f->table[1][0] = 1;
     f->rope.struct_size = sizeof f->rope;
     f->cache = (attn_cache){.struct_size = sizeof f->cache,
@@ -29,14 +29,17 @@ static void init(fixture *f)
                             .capacity = 6,
                             .dim_qk = 4,
                             .dim_v = 3,
-                            .k = f->k,
-                            .v = f->v,
-                            .lengths = f->lengths,
+                            .k = attn_out(f->k),
+                            .v = attn_out(f->v),
+                            .lengths = attn_out(f->lengths),
                             .rope = &f->rope};
-    f->tokens = (attn_cache_tokens){
-        .struct_size = sizeof f->tokens, .len = 3, .len_of_entry = f->len_of_entry, .k = f->new_k, .v = f->new_v};
+    f->tokens = (attn_cache_tokens){.struct_size = sizeof f->tokens,
+                                    .len = 3,
+                                    .lengths = attn_in(f->new_tokens),
+                                    .k = attn_in(f->new_k),
+                                    .v = attn_in(f->new_v)};
     f->problem = (attn_problem){.struct_size = sizeof f->problem, .shape = {.heads_q = 4}};
-    f->args = (attn_args){.struct_size = sizeof f->args, .q = f->q, .o = f->o};
+    f->tensors = (attn_tensors){.struct_size = sizeof f->tensors, .q = attn_in(f->q), .o = attn_out(f->o)};
 }
 
 static void refuse(fixture *f, attn_status status, const char *message, int line)
@@ -44,7 +47,7 @@ static void refuse(fixture *f, attn_status status, const char *message, int line
     fixture before = *f;
     attn_error error;
     for (int attend = 0; attend < 2; attend++) {
-        attn_status got = attend ? attn_cache_attend(&f->cache, &f->tokens, &f->problem, &f->args, NULL, &error)
+        attn_status got = attend ? attn_cache_attend(&f->cache, &f->tokens, &f->problem, &f->tensors, NULL, &error)
                                  : attn_cache_append(&f->cache, &f->tokens, &error);
         if (got != status || strcmp(error.message, message) != 0) fail_msg("line %d: got %d: %s", line, (int)got, error.message);
         assert_memory_equal(f->k, before.k, sizeof f->k);
@@ -69,28 +72,37 @@ static void test_refused(void **state)
     REFUSED(f.cache.batch = -1, ATTN_ERR_SHAPE, "cache: batch (-1) is negative");
     REFUSED(f.cache.dim_v = -2, ATTN_ERR_SHAPE, "cache: dim_v (-2) is negative");
     REFUSED(f.tokens.len = -1, ATTN_ERR_SHAPE, "cache: len (-1) is negative");
-    REFUSED(f.cache.v = NULL, ATTN_ERR_ARGUMENT, "cache: v is NULL");
-    REFUSED(f.cache.lengths = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
-    REFUSED(f.tokens.k = NULL, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
-    REFUSED(f.tokens.v = NULL, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
-    REFUSED(f.cache.k_layout.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
-    REFUSED(f.tokens.k_layout.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: the new k is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(f.cache.k_layout.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
-    REFUSED(f.cache.v_layout.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
-    REFUSED((f.cache.v_layout.dtype = ATTN_I8, f.cache.v_scale_layout.dtype = ATTN_F16), ATTN_ERR_UNSUPPORTED,
+    REFUSED(f.cache.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: v is NULL");
+    REFUSED(f.cache.lengths.data = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
+    REFUSED(f.tokens.k.data = NULL, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
+    REFUSED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
+    REFUSED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
+    REFUSED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: the new k is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(f.cache.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
+    REFUSED(f.cache.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
+    REFUSED((f.cache.v.dtype = ATTN_I8, f.cache.v_scale = (attn_output){f.v, ATTN_F16, {0, 0, 0, 0}}), ATTN_ERR_UNSUPPORTED,
             "cache: v_scale is f16; it must be f32");
-    REFUSED((f.cache.k_layout.dtype = ATTN_I8, f.cache.v_layout.dtype = ATTN_F32, f.cache.k_scale = f.k[0][0][0],
-             f.cache.dim_qk = 4098),
-            ATTN_ERR_UNSUPPORTED, "cache: k is i8 and rotated, and dim_qk is 4098; it must be at most 4096");
-    REFUSED(f.tokens.v_layout.stride[3] = 2, ATTN_ERR_STRIDE,
-            "cache: the new v.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED(
+        (f.cache.k.dtype = ATTN_I8, f.cache.v.dtype = ATTN_F32, f.cache.k_scale = attn_out(f.k[0][0][0]), f.cache.dim_qk = 4098),
+        ATTN_ERR_UNSUPPORTED, "cache: k is i8 and rotated, and dim_qk is 4098; it must be at most 4096");
+    REFUSED(f.tokens.v.stride[3] = 2, ATTN_ERR_STRIDE, "cache: the new v.stride[3] is 2; the last axis must be contiguous (1)");
     REFUSED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");
-    REFUSED(f.len_of_entry[1] = 4, ATTN_ERR_ARGUMENT, "cache: len_of_entry[1] (4) is not within 0..3");
+    REFUSED(f.new_tokens[1] = 4, ATTN_ERR_ARGUMENT, "cache: tokens.lengths[1] (4) is not within 0..3");
     REFUSED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not within 0..6");
-    REFUSED(f.tokens.len_of_entry = NULL, ATTN_ERR_SHAPE, "cache: entry 0 holds 4 of 6 tokens; 3 more do not fit");
-    REFUSED((f.cache.page_size = 3, f.cache.pages = 2), ATTN_ERR_ARGUMENT, "cache: page_table is NULL");
-    REFUSED((f.cache.page_size = 3, f.cache.pages = 1, f.cache.page_table = &f.table[0][0]), ATTN_ERR_ARGUMENT,
+    REFUSED(f.tokens.lengths.data = NULL, ATTN_ERR_SHAPE, "cache: entry 0 holds 4 of 6 tokens; 3 more do not fit");
+    REFUSED((f.cache.page_size = 3, f.cache.pages = 2), ATTN_ERR_ARGUMENT, "cache: page_table is NULL and page_size is 3");
+    REFUSED((f.cache.page_size = 3, f.cache.pages = 1, f.cache.page_table = attn_in(f.table)), ATTN_ERR_ARGUMENT,
             "cache: page 1 of entry 0 is 1; there are 1 pages");
+    REFUSED(f.cache.page_table = attn_in(f.table), ATTN_ERR_ARGUMENT, "cache: page_table is there and page_size is 0");
+    REFUSED(f.cache.reserved[1] = 4, ATTN_ERR_ARGUMENT, "cache: reserved[1] is 4; it must be 0");
+    REFUSED(f.cache.lengths.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: lengths is i32; it must be i64");
+    REFUSED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is there and k is f32; scales are those of i8");
+    REFUSED((f.cache.k.stride[2] = 4, f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
+            "cache: k.stride[0] is 0; a cache is written, and cannot broadcast");
+    REFUSED(f.cache.v = attn_out(NULL), ATTN_ERR_ARGUMENT, "cache: v is NULL");
+    REFUSED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: the new v is ATTN_LATER, and this call computes");
+    REFUSED((f.tokens.lengths.data = NULL, f.tokens.lengths.dtype = ATTN_I64), ATTN_ERR_ARGUMENT,
+            "cache: tokens.lengths is NULL and has a type or a stride; a tensor that is not there is a slot of zeros");
     REFUSED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
@@ -103,28 +115,57 @@ static void test_attend_only(void **state)
     do {                                                                                                                           \
         init(&f);                                                                                                                  \
         change;                                                                                                                    \
-        assert_int_not_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.args, NULL, &error), ATTN_OK);                  \
+        assert_int_not_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);               \
         assert_string_equal(error.message, text);                                                                                  \
         assert_int_equal(f.lengths[0], 4);                                                                                         \
     } while (0)
     ATTEND_REFUSED(f.problem.shape.heads_q = 3, "heads_q (3) is not a multiple of heads_kv (2)");
-    ATTEND_REFUSED(f.problem.mask.packed = 1, "cache: the problem is packed or not forward");
-    ATTEND_REFUSED(f.args.o = NULL, "args.o is NULL");
+    ATTEND_REFUSED(f.problem.op = ATTN_BACKWARD, "cache: op is 1; it must be 0 (forward)");
+    ATTEND_REFUSED(f.tensors.cu_seqlens_q = attn_in(f.lengths),
+                   "cu_seqlens_q is there; attn_cache_attend has no such tensor of the caller's");
+    ATTEND_REFUSED(f.tensors.k = attn_in(f.k), "k is there; attn_cache_attend has no such tensor of the caller's");
+    attn_tensor_description about = {.struct_size = sizeof about};
+    assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, error.tensor, &about, NULL), ATTN_OK);
+    assert_string_equal(about.name, "k");
+    ATTEND_REFUSED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
+    ATTEND_REFUSED(f.tensors.o.data = NULL, "o is missing; ATTN_FORWARD needs it");
     ATTEND_REFUSED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
-    ATTEND_REFUSED(f.args.struct_size = 0, "attn_args.struct_size is 0; set it to sizeof(attn_args)");
+    ATTEND_REFUSED(f.tensors.struct_size = 0, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)");
     init(&f);
-    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, NULL, &f.args, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_cache_append(NULL, &f.tokens, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "cache is NULL");
     assert_int_equal(attn_cache_append(&f.cache, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "tokens is NULL");
-    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.args, NULL, &error), ATTN_OK);
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
+    assert_int_equal(f.lengths[0], 6);
+}
+
+/* A caller that was compiled with a newer header: what it has behind ours is zero, or refused before anything is written. */
+static void test_newer_struct(void **state)
+{
+    union {
+        attn_cache cache;
+        unsigned char bytes[sizeof(attn_cache) + 48];
+    } newer = {0};
+    fixture f;
+    attn_error error;
+    (void)state;
+    init(&f);
+    newer.cache = f.cache;
+    newer.cache.struct_size = sizeof newer;
+    newer.bytes[sizeof(attn_cache) + 8] = 1;
+    assert_int_equal(attn_cache_append(&newer.cache, &f.tokens, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(f.lengths[0], 4);
+    newer.bytes[sizeof(attn_cache) + 8] = 0;
+    assert_int_equal(attn_cache_append(&newer.cache, &f.tokens, &error), ATTN_OK);
     assert_int_equal(f.lengths[0], 6);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only),
+                                       cmocka_unit_test(test_newer_struct)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

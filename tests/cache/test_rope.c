@@ -7,12 +7,12 @@
 #include "attn/position.h"
 #include "draw.h"
 
-static const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
-
 static void apply(const attn_rope *rope, int64_t channels, const double *x, double *y, int64_t position)
 {
     const int64_t shape[4] = {1, 1, 1, channels};
-    assert_int_equal(attn_rope_apply(rope, shape, &dense, x, &dense, y, &position, NULL), ATTN_OK);
+    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};
+    const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}};
+    assert_int_equal(attn_rope_apply(rope, shape, &from, &to, &position, NULL), ATTN_OK);
 }
 
 static void test_vectors(void **state)
@@ -66,14 +66,16 @@ static void test_refused(void **state)
 {
     const int64_t shape[4] = {1, 1, 1, 4};
     double x[4] = {0}, y[4];
+    const attn_input good = {x, ATTN_F64, {0, 0, 0, 0}};
+    const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}};
     attn_error error;
     (void)state;
 #define REFUSED(change, text)                                                                                                      \
     do {                                                                                                                           \
         attn_rope rope = {.struct_size = sizeof rope};                                                                             \
-        attn_layout from = dense;                                                                                                  \
+        attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};                                                                             \
         change;                                                                                                                    \
-        assert_int_not_equal(attn_rope_apply(&rope, shape, &from, x, &dense, y, NULL, &error), ATTN_OK);                           \
+        assert_int_not_equal(attn_rope_apply(&rope, shape, &from, &to, NULL, &error), ATTN_OK);                                    \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
     REFUSED(rope.struct_size = 1, "attn_rope.struct_size is 1; set it to sizeof(attn_rope)");
@@ -86,7 +88,7 @@ static void test_refused(void **state)
     REFUSED(rope.reserved[1] = 5, "rope.reserved[1] is 5; it must be 0");
     REFUSED(from.dtype = ATTN_U8, "rope: x is u8; it must be f32, f64, f16 or bf16");
     REFUSED(from.stride[3] = 2, "rope: x.stride[3] is 2; the last axis must be contiguous (1)");
-    assert_int_equal(attn_rope_apply(NULL, shape, &dense, x, &dense, y, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_rope_apply(NULL, shape, &good, &to, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "rope is NULL");
 }
 

@@ -37,20 +37,23 @@ typedef struct spoil {
     void (*tamper)(check_outputs *out, void *context);
 } spoil;
 
-static void flip_sign(check_outputs *out, void *context) { (void)context, out->O[7] = -out->O[7]; }
-static void nudge(check_outputs *out, void *context) { (void)context, out->O[11] *= 1 + 1e-4; }
-static void drop_one(check_outputs *out, void *context) { (void)context, out->O[3] = 0; }
-static void make_nan(check_outputs *out, void *context) { (void)context, out->O[0] = NAN; }
-static void make_infinite(check_outputs *out, void *context) { (void)context, out->O[0] = INFINITY; }
-static void nudge_lse(check_outputs *out, void *context) { (void)context, out->L[2] += 1e-4; }
-static void lose_lse(check_outputs *out, void *context) { (void)context, out->L[2] = -INFINITY; }
-static void nudge_weight(check_outputs *out, void *context) { (void)context, out->P[1] += 1e-4; }
+static void flip_sign(check_outputs *out, void *context)
+{
+    (void)context, out->numbers[TENSOR(o)][7] = -out->numbers[TENSOR(o)][7];
+}
+static void nudge(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(o)][11] *= 1 + 1e-4; }
+static void drop_one(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(o)][3] = 0; }
+static void make_nan(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(o)][0] = NAN; }
+static void make_infinite(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(o)][0] = INFINITY; }
+static void nudge_lse(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(lse)][2] += 1e-4; }
+static void lose_lse(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(lse)][2] = -INFINITY; }
+static void nudge_weight(check_outputs *out, void *context) { (void)context, out->numbers[TENSOR(weights)][1] += 1e-4; }
 static void swap_rows(check_outputs *out, void *context)
 {
     (void)context;
-    const double kept = out->O[0];
-    out->O[0] = out->O[16];
-    out->O[16] = kept;
+    const double kept = out->numbers[TENSOR(o)][0];
+    out->numbers[TENSOR(o)][0] = out->numbers[TENSOR(o)][16];
+    out->numbers[TENSOR(o)][16] = kept;
 }
 
 static void spoilt_outputs_are_found(void **state)
@@ -79,7 +82,7 @@ typedef struct spoilt_flow {
 static void spoil_flow(check_outputs *out, void *context)
 {
     const spoilt_flow *s = context;
-    double *numbers = out->flow_numbers[s->which];
+    double *numbers = out->numbers[s->which];
     const int64_t n = fabs(numbers[1]) > fabs(numbers[0]); /* the larger one of two */
     numbers[n] *= s->sign ? -1 : 1.01;
 }
@@ -92,19 +95,22 @@ static void spoilt_flows_are_found(void **state)
         [ATTN_JVP] = "jvp:f64:hq2:sq9:skv21:d8:dv16:seed=3",
         [ATTN_DOUBLE_BACKWARD] = "bwd2:f64:hq2:sq9:skv21:d8:dv16:bias:softcap=2:seed=3",
     };
-    for (int f = FLOW_OUTPUTS; f < FLOWS; f++) {
-        const int relative = f >= FLOW_GRAD_RELATIVE_KEYS && f <= FLOW_GRAD_RELATIVE_V;
-        const char *text = f == FLOW_GRAD_W                 ? "bwd:f64:hq2:sq9:skv21:d8:dv16:score=additive:seed=3"
-                           : f == FLOW_GRAD_BIAS_TABLE      ? "bwd:f64:hq2:sq9:skv21:d8:dv16:clipped=3:dtable:seed=3"
-                           : f == FLOW_GRAD_RELATIVE_VALUES ? "bwd:f64:hq2:sq9:skv21:d8:dv16:rel=shaw-values/4:drel:seed=3"
-                           : relative                       ? "bwd:f64:hq2:sq9:skv21:d8:dv16:rel=xl:drel:seed=3"
-                                                            : texts[flow_op((flow)f)];
+    for (int t = 0; t < TENSORS; t++) {
+        const int relative = t >= TENSOR(grad_relative_keys) && t <= TENSOR(grad_relative_v);
+        const char *name = tensors_about(t)->name, *text = NULL;
+        for (int op = ATTN_BACKWARD; op < ATTN_OPERATIONS; op++)
+            if (tensors_about(t)->role[op] == ATTN_ROLE_OUTPUT) text = texts[op];
+        if (!text) continue;
+        if (relative) text = "bwd:f64:hq2:sq9:skv21:d8:dv16:rel=xl:drel:seed=3";
+        if (t == TENSOR(grad_relative_values)) text = "bwd:f64:hq2:sq9:skv21:d8:dv16:rel=shaw-values/4:drel:seed=3";
+        if (t == TENSOR(grad_score_matrix)) text = "bwd:f64:hq2:sq9:skv21:d8:dv16:score=additive:seed=3";
+        if (t == TENSOR(grad_bias_table)) text = "bwd:f64:hq2:sq9:skv21:d8:dv16:clipped=3:dtable:seed=3";
         const check_result right = run(text, NULL, NULL);
         if (right.status != CHECK_PASSED) fail_msg("%s: %s", text, right.reason);
         for (int sign = 0; sign < 2; sign++) {
-            const check_result wrong = run(text, spoil_flow, &(spoilt_flow){f, sign});
-            if (wrong.status != CHECK_FAILED || strcmp(wrong.numbers.where, flow_name((flow)f)) != 0)
-                fail_msg("not found in %s: %s", flow_name((flow)f), sign ? "a sign" : "one part in 100");
+            const check_result wrong = run(text, spoil_flow, &(spoilt_flow){t, sign});
+            if (wrong.status != CHECK_FAILED || strcmp(wrong.numbers.where, name) != 0)
+                fail_msg("not found in %s: %s", name, sign ? "a sign" : "one part in 100");
         }
     }
 }
@@ -115,11 +121,11 @@ static void nudge_largest(check_outputs *out, void *context)
     int largest = 0;
     (void)context;
     for (int n = 1; n < 100; n++)
-        if (fabs(out->O[n]) > fabs(out->O[largest])) largest = n;
-    out->O[largest] *= 1 + 1e-3;
+        if (fabs(out->numbers[TENSOR(o)][n]) > fabs(out->numbers[TENSOR(o)][largest])) largest = n;
+    out->numbers[TENSOR(o)][largest] *= 1 + 1e-3;
 }
-static void keep_outputs(check_outputs *out, void *context) { memcpy(context, out->O, 100 * sizeof(double)); }
-static void use_outputs(check_outputs *out, void *context) { memcpy(out->O, context, 100 * sizeof(double)); }
+static void keep_outputs(check_outputs *out, void *context) { memcpy(context, out->numbers[TENSOR(o)], 100 * sizeof(double)); }
+static void use_outputs(check_outputs *out, void *context) { memcpy(out->numbers[TENSOR(o)], context, 100 * sizeof(double)); }
 
 static void spoilt_terms_are_found(void **state)
 {
@@ -156,7 +162,7 @@ static void spoilt_terms_are_found(void **state)
 static void whisper(check_outputs *out, void *context)
 {
     const int64_t *at = context;
-    (at[0] ? out->P : out->O)[at[1]] = 1e-45;
+    (at[0] ? out->numbers[TENSOR(weights)] : out->numbers[TENSOR(o)])[at[1]] = 1e-45;
 }
 
 static void exact_zeros_are_exact(void **state)
@@ -170,8 +176,8 @@ static void exact_zeros_are_exact(void **state)
 }
 
 /* Off by one: the outputs of a mask that is one key wider or narrower fail, whichever kind of mask it is. */
-static void keep_many(check_outputs *out, void *context) { memcpy(context, out->O, 1000 * sizeof(double)); }
-static void use_many(check_outputs *out, void *context) { memcpy(out->O, context, 1000 * sizeof(double)); }
+static void keep_many(check_outputs *out, void *context) { memcpy(context, out->numbers[TENSOR(o)], 1000 * sizeof(double)); }
+static void use_many(check_outputs *out, void *context) { memcpy(out->numbers[TENSOR(o)], context, 1000 * sizeof(double)); }
 
 static void masks_off_by_one_are_found(void **state)
 {

@@ -96,6 +96,23 @@ def dropout(folder, tensors):
         sys.exit("FAILED: a dropout mask changes nothing")
 
 
+def whole_names(folder, tensors):
+    """The library's own names are read too: grad_o for do, dropout_given for dropout_keep."""
+    names = {"do": "grad_o", "dlse": "grad_lse", "dropout_keep": "dropout_given"}
+    short = run(folder, tensors, "--backward", "--dropout=0.4")
+    SHAPES.update({whole: SHAPES[name] for name, whole in names.items()})
+    if run(folder, {names.get(name, name): values for name, values in tensors.items()}, "--backward", "--dropout=0.4") != short:
+        sys.exit("FAILED: whole names give another result than %s" % ", ".join(names))
+    flags, (kind, shape, keep) = ("--backward", "--dropout=0.4"), tensors["dropout_keep"]
+    other = {"dropout_given": (kind, shape, [not k for k in keep])}
+    if run(folder, {**tensors, **other}, *flags) != short:
+        sys.exit("FAILED: beside dropout_keep, dropout_given counts")
+    del tensors["dropout_keep"]
+    alone = run(folder, {**tensors, **other}, *flags)
+    if run(folder, {**tensors, **other, "dropout_keep": (kind, shape, keep)}, *flags, "--ignore=dropout_keep") != alone:
+        sys.exit("FAILED: to ignore dropout_keep leaves dropout_given out")
+
+
 def main():
     tensors = {name: draw(name, n) for n, name in enumerate(("q", "k", "v", "bias"))}
     tangents = {name: draw(name, 10 + n) for n, name in enumerate(tensors)}
@@ -109,6 +126,7 @@ def main():
         double_backward(folder, {**tensors, **gradients, "dropout_keep": keep}, tangents)
         soft_limit(folder, {**{name: tensors[name] for name in "qkv"}, "do": gradients["do"]})
         dropout(folder, tensors)
+        whole_names(folder, {**tensors, **gradients, "dropout_keep": keep})
     print("beyond forward: all as expected")
 
 

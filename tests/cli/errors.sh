@@ -130,7 +130,7 @@ refused 2 "attn run: scale.safetensors: tensor 'scale' [2]: expected a number fo
 refused 2 "attn run: slopes.safetensors: tensor 'slopes' [3]: expected a number for each head [4], or for each batch entry and head [2, 4]" \
     run slopes.safetensors -o out.npz
 refused 2 "attn run: slopesi.safetensors: tensor 'slopes' is i32; expected f32, f64, f16 or bf16" run slopesi.safetensors -o out.npz
-refused 2 "attn run: sinks.safetensors: mask.empty is uniform and bias.sink is set; with a sink an empty row has all its weight on the sink" \
+refused 2 "attn run: sinks.safetensors: mask.empty is uniform and sink is there; with a sink an empty row has all its weight on the sink" \
     run sinks.safetensors -o out.npz --empty=uniform
 refused 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --backward
 refused 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
@@ -147,7 +147,7 @@ refused 2 "attn run: packf.safetensors: tensor 'cu_seqlens_q' is f32; expected w
 refused 2 "attn run: packr.safetensors: tensor 'cu_seqlens_q' [1, 2]: expected [sequences + 1] numbers" run packr.safetensors -o out.npz
 refused 2 "attn run: pack4.safetensors: tensor 'q' has 4 axes; packed sequences are [head, token, channel], or with --layout=bshd [token, head, channel]" \
     run pack4.safetensors -o out.npz
-refused 2 "attn run: packl.safetensors: mask.packed and mask.lengths_q are both set; packed sequences have their lengths from cu_seqlens" \
+refused 2 "attn run: packl.safetensors: cu_seqlens_q and lengths_q are both there; they exclude each other" \
     run packl.safetensors -o out.npz
 
 # run: keys and values of i8
@@ -185,8 +185,8 @@ refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [4, 8], 
 refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights [8], with biases [2, 8], or for each head [2, 1 or 2, 8]" run metric.safetensors -o out.npz --score=additive
 refused 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --score=general
 refused 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
-refused 3 "attn run: rel.safetensors: relative.keys is set and score.kind is cosine; relative terms are there for dot products" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
-refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients" run wholeb.safetensors -o out.npz --backward
+refused 3 "attn run: rel.safetensors: relative_keys is there and score.kind is cosine; relative terms are there for dot products" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
+refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention
 refused 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3

@@ -34,6 +34,17 @@ ok "weights of another file" same "$?" 0
 "$ATTN" layer extra.safetensors -o y.npz --heads=4 --heads-kv=2 --weights-mean --backward --json >y.json
 ok "a learned key: its gradients, too" same "$(grep -oE '"dbias_[kv]"' y.json | sort | tr -d '\n')" '"dbias_k""dbias_v"'
 ok "  and a column of the weights" grep -q '"weights_mean"' y.json
+# shellcheck disable=SC2086
+"$MAKE" short.safetensors $small dy:f32:2x5x8 slopes:f32:4
+# shellcheck disable=SC2086
+"$MAKE" whole.safetensors $small dy:f32:2x5x8 alibi_slopes:f32:4
+for names in short whole; do
+    "$ATTN" layer $names.safetensors -o $names.npz --heads=4 --heads-kv=2 --backward --json | grep -oE '"d[a-z]+"' | sort >$names.txt
+done
+ok "the name of the library's slot: the same gradients" cmp short.txt whole.txt
+ok "  that of the slopes among them" grep -q '"dslopes"' whole.txt
+"$ATTN" layer whole.safetensors -o y.npz --heads=4 --heads-kv=2 --backward --json --ignore=alibi_slopes >y.json
+ok "  but where it is ignored" same "$(grep -c '"dslopes"' y.json)" 0
 rm -f y.safetensors
 
 refused 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
@@ -44,7 +55,7 @@ refused 2 "attn layer: small.safetensors: the width of x (8) is not a multiple o
     layer small.safetensors -o out.npz --heads=3
 refused 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4
 refused 2 "attn layer: x.safetensors: layer: no tensor is named q_proj_weight, q_proj.weight or wq" layer x.safetensors -o out.npz --heads=4
-refused 2 "attn layer: x.safetensors: no tensor is named dy" \
+refused 2 "attn layer: x.safetensors: no tensor is named dy (there are: x)" \
     layer x.safetensors -o out.npz --heads=2 --weights-file=weights.safetensors --prefix=a. --backward
 refused 3 "attn layer: small.safetensors: a layer takes no layout; x is [batch, token, channel]" \
     layer small.safetensors -o out.npz --heads=4 --layout=bshd

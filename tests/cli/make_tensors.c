@@ -45,7 +45,7 @@ static void write_element(attn_dtype dtype, void *at, double value)
     }
 }
 
-static attn_status add_tensor(attn_tensors *out, char *word, int number, attn_error *error)
+static attn_status add_tensor(attn_archive *out, char *word, int number, attn_error *error)
 {
     char *dtype_name = strchr(word, ':'), *sizes = strchr(dtype_name + 1, ':'), *value;
     *dtype_name++ = 0;
@@ -56,7 +56,7 @@ static attn_status add_tensor(attn_tensors *out, char *word, int number, attn_er
     for (char *at = strtok(sizes, "x"); at && rank < ATTN_MAX_RANK; at = strtok(NULL, "x")) count *= shape[rank++] = atoll(at);
     void *data;
     attn_dtype dtype = dtype_of(dtype_name);
-    attn_status status = attn_tensors_allocate(out, word, dtype, rank, shape, &data, error);
+    attn_status status = attn_archive_allocate(out, word, dtype, rank, shape, &data, error);
     for (int64_t k = 0; status == ATTN_OK && k < count; k++)
         write_element(dtype, (char *)data + (size_t)k * attn_dtype_size(dtype),
                       value ? atof(value) : sin((double)(3 * k + number)));
@@ -66,16 +66,16 @@ static attn_status add_tensor(attn_tensors *out, char *word, int number, attn_er
 int main(int argc, char **argv)
 {
     attn_error error;
-    attn_tensors *out = NULL;
+    attn_archive *out = NULL;
     if (argc < 2) return 2;
-    attn_status status = attn_tensors_create(&out, &error);
+    attn_status status = attn_archive_create(&out, &error);
     for (int a = 2; a < argc && status == ATTN_OK; a++) {
         char *equals = strchr(argv[a], '=');
         if (equals) *equals = 0;
-        status = equals ? attn_tensors_set_metadata(out, argv[a], equals + 1, &error) : add_tensor(out, argv[a], a, &error);
+        status = equals ? attn_archive_set_metadata(out, argv[a], equals + 1, &error) : add_tensor(out, argv[a], a, &error);
     }
-    if (status == ATTN_OK) status = attn_tensors_write(out, argv[1], &error);
+    if (status == ATTN_OK) status = attn_archive_write(out, argv[1], &error);
     if (status != ATTN_OK) fprintf(stderr, "make_tensors: %s\n", error.message);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
     return status != ATTN_OK;
 }

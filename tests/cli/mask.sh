@@ -56,7 +56,7 @@ refused 2 "attn mask: local: too few numbers; it is local/WIDTH" mask local -n 3
 refused 2 "attn mask: local: more than 1 numbers; it is local/WIDTH" mask local/3/4 -n 3
 refused 2 "attn mask: local: 'x' is not a whole number" mask local/x -n 3
 refused 2 "attn mask: local: width is 0; it is within 1..2^60" mask local/0 -n 3
-refused 2 "attn mask: no/such/folder.png cannot be written: No such file or directory" mask causal -n 3 --png no/such/folder.png
+refused 2 "attn mask: no/such/folder.png: cannot create a file beside it: No such file or directory" mask causal -n 3 --png no/such/folder.png
 refused 2 "attn mask: a picture has 1 to 16384 queries and keys, not 0 x 0" mask causal -n 0 --png o.png
 refused 2 "attn mask: no/such/out.npz: cannot create a file beside it: No such file or directory" mask causal -n 3 -o no/such/out.npz
 

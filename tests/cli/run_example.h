@@ -54,25 +54,25 @@ IN_TESTS void run(const char *words)
     fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
 }
 
-IN_TESTS attn_tensors *read_file(const char *name)
+IN_TESTS attn_archive *read_file(const char *name)
 {
-    attn_tensors *file = NULL;
+    attn_archive *file = NULL;
     attn_error error;
-    if (attn_tensors_read(&file, name[0] == '/' ? name : in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_archive_read(&file, name[0] == '/' ? name : in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
     return file;
 }
 
-IN_TESTS void write_file(attn_tensors *file, const char *name)
+IN_TESTS void write_file(attn_archive *file, const char *name)
 {
     attn_error error;
-    if (attn_tensors_write(file, in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
-    attn_tensors_destroy(file);
+    if (attn_archive_write(file, in_folder(name), &error) != ATTN_OK) fail_msg("%s", error.message);
+    attn_archive_destroy(file);
 }
 
-IN_TESTS attn_tensors *new_file(void)
+IN_TESTS attn_archive *new_file(void)
 {
-    attn_tensors *file = NULL;
-    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    attn_archive *file = NULL;
+    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     return file;
 }
 
@@ -107,25 +107,25 @@ IN_TESTS int64_t product(int rank, const int64_t *shape)
     return count;
 }
 
-IN_TESTS void add_floats(attn_tensors *file, const char *name, int rank, const int64_t *shape, const double *values)
+IN_TESTS void add_floats(attn_archive *file, const char *name, int rank, const int64_t *shape, const double *values)
 {
     void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, ATTN_F32, rank, shape, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_allocate(file, name, ATTN_F32, rank, shape, &data, NULL), ATTN_OK);
     for (int64_t k = 0; k < product(rank, shape); k++) ((float *)data)[k] = (float)values[k];
 }
 
-IN_TESTS void add_bytes(attn_tensors *file, const char *name, int rank, const int64_t *shape, const unsigned char *values)
+IN_TESTS void add_bytes(attn_archive *file, const char *name, int rank, const int64_t *shape, const unsigned char *values)
 {
     void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, ATTN_BOOL, rank, shape, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_allocate(file, name, ATTN_BOOL, rank, shape, &data, NULL), ATTN_OK);
     memcpy(data, values, (size_t)product(rank, shape));
 }
 
-IN_TESTS void add_whole(attn_tensors *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype,
+IN_TESTS void add_whole(attn_archive *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype,
                         const int64_t *values)
 {
     void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, dtype, rank, shape, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_allocate(file, name, dtype, rank, shape, &data, NULL), ATTN_OK);
     for (int64_t k = 0; k < product(rank, shape); k++) {
         if (dtype == ATTN_I64) ((int64_t *)data)[k] = values[k];
         else ((int32_t *)data)[k] = (int32_t)values[k];
@@ -133,9 +133,9 @@ IN_TESTS void add_whole(attn_tensors *file, const char *name, int rank, const in
 }
 
 /* q, k and v with these leading axes in place of the batch. */
-IN_TESTS attn_tensors *example_file(const example *e, int leading, const int64_t *lead)
+IN_TESTS attn_archive *example_file(const example *e, int leading, const int64_t *lead)
 {
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     int64_t shape[ATTN_MAX_RANK] = {0};
     memcpy(shape, lead, (size_t)leading * sizeof *lead);
     int64_t *s = shape + leading;
@@ -148,9 +148,9 @@ IN_TESTS attn_tensors *example_file(const example *e, int leading, const int64_t
     return file;
 }
 
-IN_TESTS void assert_close(const attn_tensors *file, const char *name, const double *expected, int64_t count)
+IN_TESTS void assert_close(const attn_archive *file, const char *name, const double *expected, int64_t count)
 {
-    const attn_tensor *t = attn_tensors_find(file, name);
+    const attn_archive_tensor *t = attn_archive_find(file, name);
     assert_non_null(t);
     assert_int_equal(product(t->rank, t->shape), count);
     for (int64_t k = 0; k < count; k++) {
@@ -161,9 +161,9 @@ IN_TESTS void assert_close(const attn_tensors *file, const char *name, const dou
     }
 }
 
-IN_TESTS void assert_shape(const attn_tensors *file, const char *name, int rank, const int64_t *shape)
+IN_TESTS void assert_shape(const attn_archive *file, const char *name, int rank, const int64_t *shape)
 {
-    const attn_tensor *t = attn_tensors_find(file, name);
+    const attn_archive_tensor *t = attn_archive_find(file, name);
     assert_non_null(t);
     assert_int_equal(t->rank, rank);
     assert_memory_equal(t->shape, shape, (size_t)rank * sizeof *shape);
@@ -196,7 +196,7 @@ IN_TESTS ref_gradients gradients_in(gradients *g)
 }
 
 /* What `attn run --lse --weights` wrote, after ref_forward. */
-IN_TESTS void assert_outputs(const example *e, const attn_tensors *out)
+IN_TESTS void assert_outputs(const example *e, const attn_archive *out)
 {
     assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);
     assert_close(out, "lse", e->lse, e->p.B * e->p.Hq * e->p.Sq);
@@ -210,9 +210,9 @@ IN_TESTS void check(example *e, const char *words)
     snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights %s", words);
     run(all);
     ref_forward(&e->p, e->O, e->lse, e->S, e->P);
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_outputs(e, out);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 static const int64_t lead6[] = {6}, lead23[] = {2, 3};

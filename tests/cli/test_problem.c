@@ -5,6 +5,7 @@
 #include "nearest.h"
 #include "options.h"
 #include "problem.h"
+#include "tensors.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -177,18 +178,20 @@ static void names_what_is_missing(void **state)
         char text[80], expected[120];
         problem_spec spec;
         attn_problem problem;
+        attn_tensors tensors;
         attn_error error;
         snprintf(text, sizeof text, "sq9:d8:%s", rows[k].words);
         snprintf(expected, sizeof expected, "libattn %s has no %s", attn_version(), rows[k].missing);
         assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-        assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_UNSUPPORTED);
+        assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_UNSUPPORTED);
         assert_string_equal(error.message, expected);
     }
     problem_spec spec;
     attn_problem problem;
+    attn_tensors tensors;
     attn_error error;
     assert_int_equal(problem_parse("sq9:d8:rope", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message,
                         "rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope");
 }
@@ -202,55 +205,71 @@ static void names_words_of_linear_attention(void **state)
         char text[80], expected[120];
         problem_spec spec;
         attn_problem problem;
+        attn_tensors tensors;
         attn_error error;
         snprintf(text, sizeof text, "sq9:d8:%s", rows[k][1]);
         snprintf(expected, sizeof expected, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                  rows[k][0]);
         assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-        assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_ARGUMENT);
         assert_string_equal(error.message, expected);
     }
 }
 
-static attn_problem built(const char *text)
+typedef struct building {
+    attn_problem p;
+    attn_tensors t;
+} building;
+
+/* A problem that the library plans. */
+static building built(const char *text)
 {
     problem_spec spec;
-    attn_problem problem = {0};
+    building b = {.p = {0}};
     attn_error error = {0};
-    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build(&spec, &problem, &error) != ATTN_OK)
+    if (problem_parse(text, &spec, &error) != ATTN_OK || problem_build(&spec, &b.p, &b.t, &error) != ATTN_OK)
         fail_msg("%s: %s", text, error.message);
     attn_plan *plan = NULL;
-    if (attn_plan_create(&plan, &problem, NULL, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    if (attn_plan_create(&plan, &b.p, &b.t, NULL, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
     attn_plan_destroy(plan);
-    return problem;
+    return b;
+}
+
+/* Exactly these tensors are there. */
+static void assert_tensors(const char *text, const char *names)
+{
+    const building b = built(text);
+    char found[600] = "";
+    for (int t = 0; t < TENSORS; t++)
+        if (tensors_has(&b.t, t)) strcat(strcat(found, *found ? " " : ""), tensors_about(t)->name);
+    assert_string_equal(found, names);
 }
 
 static void builds_problems(void **state)
 {
     (void)state;
-    attn_problem p = built("bf16:b2:hq6:hkv3:sq5:skv7:d4:dv8:causal=bottom-right:window=3,-1:scale=0:lse:weights");
-    assert_int_equal(p.q.dtype, ATTN_BF16);
-    assert_memory_equal(&p.shape, &((attn_shape){2, 6, 3, 5, 7, 4, 8}), sizeof p.shape);
-    assert_int_equal(p.mask.causal, 1);
-    assert_int_equal(p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
-    assert_int_equal(p.mask.window, 1);
-    assert_int_equal(p.mask.window_left, 3);
-    assert_int_equal(p.mask.window_right, -1);
-    assert_int_equal(p.score.scale_kind, ATTN_SCALE_VALUE);
-    assert_true(p.want.lse && p.want.weights);
+    building b = built("bf16:b2:hq6:hkv3:sq5:skv7:d4:dv8:causal=bottom-right:window=3,-1:scale=0:lse:weights");
+    assert_int_equal(b.t.q.dtype, ATTN_BF16);
+    assert_memory_equal(&b.p.shape, &((attn_shape){2, 6, 3, 5, 7, 4, 8}), sizeof b.p.shape);
+    assert_int_equal(b.p.mask.causal, 1);
+    assert_int_equal(b.p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
+    assert_int_equal(b.p.mask.window, 1);
+    assert_int_equal(b.p.mask.window_left, 3);
+    assert_int_equal(b.p.mask.window_right, -1);
+    assert_int_equal(b.p.score.scale_kind, ATTN_SCALE_VALUE);
+    assert_true(b.t.lse.data && b.t.weights.data);
 
-    p = built("b2:hq6:hkv3:sq5:skv7:d4:layout=bshd:mask=0.5/h1:bias=b1h1q1k1:lens=kv:offset=2");
-    assert_memory_equal(p.q.stride, ((int64_t[4]){5 * 6 * 4, 4, 6 * 4, 1}), sizeof p.q.stride);
-    assert_memory_equal(p.v.stride, ((int64_t[4]){7 * 3 * 4, 4, 3 * 4, 1}), sizeof p.v.stride);
-    assert_memory_equal(p.mask.mask.stride, ((int64_t[4]){5 * 7, ATTN_BROADCAST, 7, 1}), sizeof p.mask.mask.stride);
-    for (int axis = 0; axis < 4; axis++) assert_true(p.bias.bias.stride[axis] == ATTN_BROADCAST);
-    assert_int_equal(p.mask.align, ATTN_ALIGN_OFFSET);
-    assert_int_equal(p.mask.lengths_q, 0);
-    assert_int_equal(p.mask.lengths_kv, 1);
+    b = built("b2:hq6:hkv3:sq5:skv7:d4:layout=bshd:mask=0.5/h1:bias=b1h1q1k1:lens=kv:offset=2");
+    assert_memory_equal(b.t.q.stride, ((int64_t[4]){5 * 6 * 4, 4, 6 * 4, 1}), sizeof b.t.q.stride);
+    assert_memory_equal(b.t.v.stride, ((int64_t[4]){7 * 3 * 4, 4, 3 * 4, 1}), sizeof b.t.v.stride);
+    assert_memory_equal(b.t.mask.stride, ((int64_t[4]){5 * 7, ATTN_BROADCAST, 7, 1}), sizeof b.t.mask.stride);
+    for (int axis = 0; axis < 4; axis++) assert_true(b.t.bias.stride[axis] == ATTN_BROADCAST);
+    assert_tensors("b2:hq6:hkv3:sq5:skv7:d4:layout=bshd:mask=0.5/h1:bias=b1h1q1k1:lens=kv:offset=2",
+                   "q k v o mask bias lengths_kv offset_q");
 
-    p = built("sq5:d4:align=bottom-right:window=0,0");
-    assert_int_equal(p.mask.causal, 0);
-    assert_int_equal(p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
+    b = built("sq5:d4:align=bottom-right:window=0,0");
+    assert_int_equal(b.p.mask.causal, 0);
+    assert_int_equal(b.p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
 /* Every option of the core, gradients, tangents and second gradients. */
@@ -258,60 +277,57 @@ static void builds_what_the_library_has(void **state)
 {
     (void)state;
     problem_spec spec;
-    attn_problem p = {0};
-    attn_plan *plan = NULL;
+    attn_problem problem;
+    attn_tensors tensors;
     attn_error error = {0};
     const char *text = "bwd:b2:hq4:sq5:d4:softcap=3:temperature=2:dropout=0.25:alibi:sink:bias:dbias:layout=bshd";
-    assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
-    assert_int_equal(p.op, ATTN_BACKWARD);
-    assert_true(p.score.softcap == 3 && p.score.temperature == 2 && p.dropout.probability == 0.25);
-    assert_true(p.bias.alibi == ATTN_ALIBI_HEAD && p.bias.sink && p.bias.additive && p.gradients.bias);
-    assert_memory_equal(p.gradients.grad_v.stride, ((int64_t[4]){5 * 4 * 4, 4, 4 * 4, 1}), sizeof p.gradients.grad_v.stride);
-    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
-    attn_plan_destroy(plan);
+    building b = built(text);
+    assert_int_equal(b.p.op, ATTN_BACKWARD);
+    assert_true(b.p.score.softcap == 3 && b.p.score.temperature == 2 && b.p.dropout.probability == 0.25);
+    assert_tensors(text, "q k v o lse bias alibi_slopes sink grad_o grad_q grad_k grad_v grad_bias");
+    assert_memory_equal(b.t.grad_v.stride, ((int64_t[4]){5 * 4 * 4, 4, 4 * 4, 1}), sizeof b.t.grad_v.stride);
 
-    assert_int_equal(problem_parse("sq5:d4:packed:layout=bshd", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
-    assert_true(p.mask.packed && p.q.stride[3] == 0); /* dense, as packed tensors are */
-    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
-    attn_plan_destroy(plan);
+    b = built("sq5:d4:packed:layout=bshd");
+    assert_true(b.t.cu_seqlens_q.data && b.t.cu_seqlens_kv.data && b.t.q.stride[3] == 0); /* dense, as packed tensors are */
 
     text = "bwd:b2:hq4:sq5:skv9:d4:chunk=3:block=2,4:empty=uniform:alibi=batch-head:scale=heads:dlse:dslopes:dscale";
-    assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &p, &error), ATTN_OK);
-    assert_true(p.mask.chunk == 3 && p.mask.block && p.mask.block_q == 2 && p.mask.block_kv == 4);
-    assert_memory_equal(p.mask.blocks.stride, ((int64_t[4]){4 * 3 * 3, 3 * 3, 3, 1}), sizeof p.mask.blocks.stride);
-    assert_true(p.mask.empty == ATTN_EMPTY_UNIFORM && p.bias.alibi == ATTN_ALIBI_BATCH_HEAD);
-    assert_int_equal(p.score.scale_kind, ATTN_SCALE_PER_HEAD);
-    assert_true(p.gradients.lse && p.gradients.slopes && p.gradients.scale && !p.gradients.sink && !p.gradients.bias);
-    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_OK);
-    attn_plan_destroy(plan);
+    b = built(text);
+    assert_true(b.p.mask.chunk == 3 && b.p.mask.block_q == 2 && b.p.mask.block_kv == 4);
+    assert_memory_equal(b.t.block_mask.stride, ((int64_t[4]){4 * 3 * 3, 3 * 3, 3, 1}), sizeof b.t.block_mask.stride);
+    assert_true(b.p.mask.empty == ATTN_EMPTY_UNIFORM && b.t.alibi_slopes.stride[0] == 4);
+    assert_int_equal(b.p.score.scale_kind, ATTN_SCALE_DEFAULT);
+    assert_tensors(text, "q k v o lse block_mask scale alibi_slopes grad_o grad_lse grad_q grad_k grad_v grad_scale "
+                         "grad_alibi_slopes");
 
-    assert_int_equal(built("sq5:d4:score=cosine").score.kind, ATTN_SCORE_COSINE);
-    assert_int_equal(built("bwd:sq5:d4:score=distance").score.kind, ATTN_SCORE_DISTANCE);
-    assert_int_equal(built("bwd:sq5:d4:score=additive").gradients.w, 1);
-    assert_int_equal(built("sq5:d4:normaliser=relu").score.normaliser, ATTN_NORMALISER_RELU);
-    assert_true(built("sq5:d4:normaliser=sigmoid:shift=-1.5").score.shift == -1.5);
-    assert_int_equal(built("sq5:d4:score=additive/4").score.kind, ATTN_SCORE_ADDITIVE);
-    p = built("bwd:hq2:sq5:skv9:d4:layout=bshd:score=general/6:w=heads");
-    assert_true(p.score.kind == ATTN_SCORE_GENERAL && p.score.dim_k == 6 && p.score.w_heads && p.gradients.w);
-    assert_true(p.k.stride[2] == 12 && p.gradients.grad_k.stride[1] == 6 && p.q.stride[1] == 4);
-    p = built("sq5:d4:score=metric/2");
-    assert_true(p.score.kind == ATTN_SCORE_METRIC && p.score.dim_metric == 2 && !p.score.w_heads && !p.gradients.w);
-    assert_true(built("sq5:d4:score=additive:w=bias").score.w_bias);
-    p = built("sq5:d4:t5=causal/12/40:shared");
-    assert_true(p.bias_table.causal && p.bias_table.buckets == 12 && p.bias_table.max_distance == 40 && p.bias_table.shared);
-    p = built(
-        "sq5:skv9:d4:rel=full:shared"); /* distances p_i - j from -8 to 4, and with the last query at the last key from -4 to 8 */
-    assert_true(p.relative.first == -8 && p.relative.rows == 13 && p.relative.shared && !p.relative.values);
-    assert_true(built("sq5:skv9:d4:rel=full:causal=bottom-right").relative.first == -4);
-    assert_true(built("sq5:skv9:d4:rel=xl:offset=7").relative.first == -1 && built("sq5:d4:rel=xl").relative.u);
-    p = built("jvp:sq5:d4:bias=h1:layout=bshd");
-    assert_true(p.op == ATTN_JVP && p.tangents.q && p.tangents.k && p.tangents.v && p.tangents.bias && p.tangents.lse);
-    assert_true(p.tangents.tan_bias.stride[1] == ATTN_BROADCAST && p.tangents.tan_o.stride[1] == 4);
-    p = built("bwd2:hq2:sq5:d4:bias:dlse");
-    assert_true(p.op == ATTN_DOUBLE_BACKWARD && p.tangents.bias && p.second.bias && p.second.grad_lse && p.gradients.lse);
+    assert_int_equal(built("sq5:d4:score=cosine").p.score.kind, ATTN_SCORE_COSINE);
+    assert_int_equal(built("bwd:sq5:d4:score=distance").p.score.kind, ATTN_SCORE_DISTANCE);
+    assert_tensors("bwd:sq5:d4:score=additive", "q k v o lse score_matrix grad_o grad_q grad_k grad_v grad_score_matrix");
+    assert_int_equal(built("sq5:d4:normaliser=relu").p.score.normaliser, ATTN_NORMALISER_RELU);
+    assert_true(built("sq5:d4:normaliser=sigmoid:shift=-1.5").p.score.shift == -1.5);
+    assert_int_equal(built("sq5:d4:score=additive/4").p.score.kind, ATTN_SCORE_ADDITIVE);
+    b = built("bwd:hq2:sq5:skv9:d4:layout=bshd:score=general/6:w=heads");
+    assert_true(b.p.score.kind == ATTN_SCORE_GENERAL && b.p.score.dim_k == 6 && b.t.score_matrix.stride[1] == 24);
+    assert_true(b.t.k.stride[2] == 12 && b.t.grad_k.stride[1] == 6 && b.t.q.stride[1] == 4);
+    b = built("hq2:sq5:d4:score=metric/2");
+    assert_true(b.p.score.kind == ATTN_SCORE_METRIC && b.p.score.dim_metric == 2);
+    assert_true(b.t.score_matrix.stride[1] == 0 && !b.t.grad_score_matrix.data);
+    assert_true(built("sq5:d4:score=additive:w=bias").p.score.additive_bias);
+    b = built("hq2:sq5:d4:t5=causal/12/40:shared");
+    assert_true(b.p.bias_table.causal && b.p.bias_table.buckets == 12 && b.p.bias_table.max_distance == 40);
+    assert_true(tensors_broadcasts(&b.t, TENSOR(bias_table), 1));
+    b = built("hq2:sq5:skv9:d4:rel=full:shared"); /* distances p_i - j from -8 to 4; with the last query at the last key -4 to 8 */
+    assert_true(b.p.relative.first == -8 && b.p.relative.rows == 13 && tensors_broadcasts(&b.t, TENSOR(relative_keys), 1));
+    assert_tensors("sq5:skv9:d4:rel=full:shared", "q k v o relative_keys");
+    assert_true(built("sq5:skv9:d4:rel=full:causal=bottom-right").p.relative.first == -4);
+    assert_true(built("sq5:skv9:d4:rel=xl:offset=7").p.relative.first == -1);
+    assert_tensors("sq5:d4:rel=xl", "q k v o relative_keys relative_u relative_v");
+    b = built("jvp:sq5:d4:bias=h1:layout=bshd");
+    assert_tensors("jvp:sq5:d4:bias=h1:layout=bshd", "q k v o lse bias tan_q tan_k tan_v tan_bias tan_o tan_lse");
+    assert_true(b.t.tan_bias.stride[1] == ATTN_BROADCAST && b.t.tan_o.stride[1] == 4);
+    assert_tensors("bwd2:sq5:d4", "q k v o lse grad_o tan_q tan_k tan_v second_grad_o second_q second_k second_v second_grad_lse");
+    assert_tensors("bwd2:hq2:sq5:d4:bias:dlse",
+                   "q k v o lse bias grad_o grad_lse tan_q tan_k tan_v tan_bias second_grad_o second_q "
+                   "second_k second_v second_bias second_grad_lse");
 
     static const struct {
         const char *text, *message;
@@ -322,11 +338,11 @@ static void builds_what_the_library_has(void **state)
                  {"sq5:d4:dlse", "dlse needs bwd or bwd2: it is a gradient that flows in"}};
     for (size_t k = 0; k < COUNT(wrong); k++) {
         assert_int_equal(problem_parse(wrong[k].text, &spec, &error), ATTN_OK);
-        assert_int_equal(problem_build(&spec, &p, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_ARGUMENT);
         assert_string_equal(error.message, wrong[k].message);
     }
     assert_int_equal(problem_parse("sq5:d4:rope", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &p, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_UNSUPPORTED);
 }
 
 static void refuses_sizes_that_overflow(void **state)
@@ -334,9 +350,10 @@ static void refuses_sizes_that_overflow(void **state)
     (void)state;
     problem_spec spec;
     attn_problem problem;
+    attn_tensors tensors;
     attn_error error;
     assert_int_equal(problem_parse("sq4294967296:d4294967296:layout=bshd", &spec, &error), ATTN_OK);
-    assert_int_equal(problem_build(&spec, &problem, &error), ATTN_ERR_SHAPE);
+    assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_SHAPE);
     assert_string_equal(error.message, "a tensor of 1 x 1 x 4294967296 x 4294967296 elements is too large");
 }
 

@@ -12,15 +12,15 @@ static void the_model_in_the_file(void **state)
     (void)state;
     char words[300];
     const char *street = ATTN_SOURCE "/examples/data/animal_street.safetensors";
-    attn_tensors *in = read_file(street);
+    attn_archive *in = read_file(street);
     static const char *const options[] = {"", "--isa=scalar", "--dtype=f64", "--threads=1"};
     for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
         snprintf(words, sizeof words, "%s -o street.safetensors --weights %s", street, options[k]);
         run(words);
-        attn_tensors *out = read_file("street.safetensors");
+        attn_archive *out = read_file("street.safetensors");
         static const char *const names[] = {"o", "weights"};
         for (int n = 0; n < 2; n++) {
-            const attn_tensor *model = attn_tensors_find(in, names[n]), *ours = attn_tensors_find(out, names[n]);
+            const attn_archive_tensor *model = attn_archive_find(in, names[n]), *ours = attn_archive_find(out, names[n]);
             assert_int_equal(ours->rank, model->rank);
             assert_memory_equal(ours->shape, model->shape, sizeof(int64_t[4]));
             assert_int_equal(ours->dtype, strstr(options[k], "f64") ? ATTN_F64 : ATTN_F32);
@@ -29,16 +29,16 @@ static void the_model_in_the_file(void **state)
                 assert_true(fabs(got - (double)((const float *)model->data)[i]) < 2e-6);
             }
         }
-        assert_string_equal(attn_tensors_get_metadata(out, "sentence"), attn_tensors_get_metadata(in, "sentence"));
-        assert_string_equal(attn_tensors_get_metadata(out, "tokens"), attn_tensors_get_metadata(in, "tokens"));
-        assert_string_equal(attn_tensors_get_metadata(out, "attn_version"), attn_version());
-        assert_string_equal(attn_tensors_get_metadata(out, "attn_problem"),
+        assert_string_equal(attn_archive_get_metadata(out, "sentence"), attn_archive_get_metadata(in, "sentence"));
+        assert_string_equal(attn_archive_get_metadata(out, "tokens"), attn_archive_get_metadata(in, "tokens"));
+        assert_string_equal(attn_archive_get_metadata(out, "attn_version"), attn_version());
+        assert_string_equal(attn_archive_get_metadata(out, "attn_problem"),
                             strstr(options[k], "f64") ? "fwd:f64:b6:hq12:sq14:d32:weights" : "fwd:f32:b6:hq12:sq14:d32:weights");
-        const char *kernel = attn_tensors_get_metadata(out, "attn_kernel");
+        const char *kernel = attn_archive_get_metadata(out, "attn_kernel");
         assert_non_null(strstr(kernel, strstr(options[k], "scalar") ? "_scalar" : "attn_fwd_"));
-        attn_tensors_destroy(out);
+        attn_archive_destroy(out);
     }
-    attn_tensors_destroy(in);
+    attn_archive_destroy(in);
 }
 
 static void leading_axes_are_batch(void **state)
@@ -54,7 +54,7 @@ static void leading_axes_are_batch(void **state)
     for (int k = 0; k < 3; k++) {
         write_file(example_file(&e, rows[k].leading, rows[k].lead), "in.safetensors");
         check(&e, "");
-        attn_tensors *out = read_file("out.safetensors");
+        attn_archive *out = read_file("out.safetensors");
         int64_t shape[ATTN_MAX_RANK] = {0};
         memcpy(shape, rows[k].lead, (size_t)rows[k].leading * sizeof *shape);
         int64_t *s = shape + rows[k].leading;
@@ -63,7 +63,7 @@ static void leading_axes_are_batch(void **state)
         assert_shape(out, "lse", rows[k].leading + 2, shape);
         s[2] = e.p.Skv;
         assert_shape(out, "weights", rows[k].leading + 3, shape);
-        attn_tensors_destroy(out);
+        attn_archive_destroy(out);
     }
 }
 
@@ -77,17 +77,17 @@ static void small_ranks(void **state)
     write_file(example_file(&e, 0, lead6), "in.safetensors");
     check(&e, "");
     e.p.Hq = e.p.Hkv = 1;
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     add_floats(file, "q", 2, (int64_t[]){3, 4}, e.Q);
     add_floats(file, "k", 2, (int64_t[]){5, 4}, e.K);
     add_floats(file, "v", 2, (int64_t[]){5, 3}, e.V);
     write_file(file, "in.safetensors");
     check(&e, "");
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_shape(out, "o", 2, (int64_t[]){3, 3});
     assert_shape(out, "lse", 1, (int64_t[]){3});
     assert_shape(out, "weights", 2, (int64_t[]){3, 5});
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 /* [b][h][t][c] to [b][t][h][c] */
@@ -105,7 +105,7 @@ static void layout_bshd(void **state)
     static example e;
     static double swapped[MOST];
     example_init(&e);
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     swap_heads(e.Q, swapped, 6, 4, 3, 4);
     add_floats(file, "q", 5, (int64_t[]){2, 3, 3, 4, 4}, swapped);
     swap_heads(e.K, swapped, 6, 2, 5, 4);
@@ -115,7 +115,7 @@ static void layout_bshd(void **state)
     write_file(file, "in.safetensors");
     run("in.safetensors -o out.safetensors --layout=bshd --lse --weights");
     ref_forward(&e.p, e.O, e.lse, e.S, e.P);
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     swap_heads(e.O, swapped, 6, 4, 3, 3);
     assert_shape(out, "o", 5, (int64_t[]){2, 3, 3, 4, 3});
     assert_close(out, "o", swapped, 6 * 4 * 3 * 3);
@@ -123,7 +123,7 @@ static void layout_bshd(void **state)
     assert_close(out, "lse", e.lse, 6 * 4 * 3);
     assert_shape(out, "weights", 5, (int64_t[]){2, 3, 4, 3, 5});
     assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 /* Masks and biases of every shape that broadcasts to [2, 3, 4, 3, 5]; the last has one leading axis of size 1 and one that is not.
@@ -163,7 +163,7 @@ static void masks_and_biases_broadcast(void **state)
             e.bias[k] = bias[at];
             e.keep[k] = keep[at];
         }
-        attn_tensors *file = example_file(&e, 2, lead23);
+        attn_archive *file = example_file(&e, 2, lead23);
         add_floats(file, "bias", rows[r].rank, rows[r].shape, bias);
         add_bytes(file, "mask", rows[r].rank, rows[r].shape, keep);
         write_file(file, "in.safetensors");
@@ -184,7 +184,7 @@ static void lengths_and_offsets(void **state)
     example_init(&e);
     int64_t keys[6];
     for (int k = 0; k < 6; k++) keys[k] = three[k % 3];
-    attn_tensors *file = example_file(&e, 2, lead23);
+    attn_archive *file = example_file(&e, 2, lead23);
     add_whole(file, "lengths_kv", 1, (int64_t[]){3}, ATTN_I32, three);
     add_whole(file, "lengths_q", 2, (int64_t[]){2, 3}, ATTN_I64, queries);
     add_whole(file, "offset", 2, (int64_t[]){2, 3}, ATTN_I32, six);
@@ -217,7 +217,7 @@ static void names_and_types(void **state)
     static example e;
     example_init(&e);
     e.p.B = 1;
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     add_floats(file, "k", 3, (int64_t[]){4, 3, 4}, e.Q); /* the names mislead */
     add_floats(file, "q", 3, (int64_t[]){2, 5, 4}, e.K);
     add_floats(file, "values", 3, (int64_t[]){2, 5, 3}, e.V);
@@ -242,12 +242,12 @@ static void formats(void **state)
     static const char *const names[] = {"q", "k", "v"};
     for (int k = 0; k < 3; k++) {
         char name[20];
-        attn_tensors *all = example_file(&e, 1, lead6), *one = new_file();
-        const attn_tensor *t = attn_tensors_find(all, names[k]);
-        assert_int_equal(attn_tensors_add(one, names[k], t->dtype, t->rank, t->shape, t->data, NULL), ATTN_OK);
+        attn_archive *all = example_file(&e, 1, lead6), *one = new_file();
+        const attn_archive_tensor *t = attn_archive_find(all, names[k]);
+        assert_int_equal(attn_archive_add(one, names[k], t->dtype, t->rank, t->shape, t->data, NULL), ATTN_OK);
         snprintf(name, sizeof name, "%s.npy", names[k]);
         write_file(one, name);
-        attn_tensors_destroy(all);
+        attn_archive_destroy(all);
     }
     e.p.causal = 1;
     check(&e, "--causal");
@@ -255,18 +255,18 @@ static void formats(void **state)
     run("in.npz -o a.npz --causal --lse");
     run("--query=q.npy --key=k.npy --value=v.npy -o b.npy --causal");
     run("in.npz --value=v.npy --ignore=v -o c.safetensors --causal");
-    attn_tensors *first = read_file("plain.safetensors");
-    const attn_tensor *o = attn_tensors_find(first, "o");
+    attn_archive *first = read_file("plain.safetensors");
+    const attn_archive_tensor *o = attn_archive_find(first, "o");
     static const char *const others[] = {"a.npz", "b.npy", "c.safetensors"};
     for (int k = 0; k < 3; k++) {
-        attn_tensors *other = read_file(others[k]);
-        const attn_tensor *t = k == 1 ? attn_tensors_at(other, 0) : attn_tensors_find(other, "o");
+        attn_archive *other = read_file(others[k]);
+        const attn_archive_tensor *t = k == 1 ? attn_archive_at(other, 0) : attn_archive_find(other, "o");
         assert_non_null(t);
         assert_int_equal(t->bytes, o->bytes);
         assert_memory_equal(t->data, o->data, o->bytes);
-        attn_tensors_destroy(other);
+        attn_archive_destroy(other);
     }
-    attn_tensors_destroy(first);
+    attn_archive_destroy(first);
 }
 
 /* On a terminal, long work is done in slices, for the sake of a progress bar, where it can be: the bits are the same. */
@@ -281,15 +281,15 @@ static void compare_on_terminal(const char *options)
              ATTN_COMMAND, options, ptsname(terminal));
     assert_int_equal(system(command), 0);
     close(terminal);
-    attn_tensors *plain = read_file("plain.safetensors"), *sliced = read_file("sliced.safetensors");
+    attn_archive *plain = read_file("plain.safetensors"), *sliced = read_file("sliced.safetensors");
     static const char *const outputs[] = {"o", "lse"};
     for (int k = 0; k < 2; k++) {
-        const attn_tensor *a = attn_tensors_find(plain, outputs[k]), *b = attn_tensors_find(sliced, outputs[k]);
+        const attn_archive_tensor *a = attn_archive_find(plain, outputs[k]), *b = attn_archive_find(sliced, outputs[k]);
         assert_int_equal(a->bytes, b->bytes);
         assert_memory_equal(a->data, b->data, a->bytes);
     }
-    attn_tensors_destroy(plain);
-    attn_tensors_destroy(sliced);
+    attn_archive_destroy(plain);
+    attn_archive_destroy(sliced);
 }
 
 static void a_terminal_changes_nothing(void **state)
@@ -298,7 +298,7 @@ static void a_terminal_changes_nothing(void **state)
     enum { S = 4500, D = 64 }; /* more than 2e9 operations, or there are no slices */
     static double values[S * D];
     for (int64_t k = 0; k < S * D; k++) values[k] = number(k, 0);
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     static const char *const names[] = {"q", "k", "v"};
     for (int k = 0; k < 3; k++) add_floats(file, names[k], 4, (int64_t[]){1, 1, S, D}, values);
     add_whole(file, "lengths_q", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4300});
@@ -316,7 +316,7 @@ static void a_terminal_changes_nothing(void **state)
 static void empty_tensors(void **state)
 {
     (void)state;
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     add_floats(file, "q", 4, (int64_t[]){0, 4, 3, 4}, NULL);
     add_floats(file, "k", 4, (int64_t[]){0, 2, 5, 4}, NULL);
     add_floats(file, "v", 4, (int64_t[]){0, 2, 5, 3}, NULL);
@@ -331,9 +331,9 @@ static void empty_tensors(void **state)
     add_floats(file, "v", 3, (int64_t[]){1, 0, 4}, NULL);
     write_file(file, "in.safetensors");
     run("in.safetensors -o out.safetensors");
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_close(out, "o", zeros, 12); /* no key: zeros */
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 int main(void)

@@ -13,7 +13,7 @@ static void write_inputs(const char *name)
 {
     static const unsigned char blocks[2 * 4 * 2 * 2] = {1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 1,
                                                         0, 0, 1, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1};
-    attn_tensors *file = example_file(&e, 2, lead23);
+    attn_archive *file = example_file(&e, 2, lead23);
     add_floats(file, "do", 5, (int64_t[]){2, 3, 4, 3, 3}, g.dO);
     add_floats(file, "dlse", 4, (int64_t[]){2, 3, 4, 3}, g.dlse);
     add_floats(file, "slopes", 3, (int64_t[]){2, 3, 4}, slopes);
@@ -50,7 +50,7 @@ static void spread_bias(void)
     for (int64_t b = 0; b < 6; b++) memcpy(full_bias + b * 60, e.bias + b / 3 * 60, 60 * sizeof *full_bias);
 }
 
-static void expect_gradients(const attn_tensors *out, int has_bias)
+static void expect_gradients(const attn_archive *out, int has_bias)
 {
     double dbias[2 * 4 * 3 * 5] = {0};
     assert_close(out, "dq", g.dQ, 6 * 4 * 3 * 4);
@@ -60,9 +60,9 @@ static void expect_gradients(const attn_tensors *out, int has_bias)
     if (e.p.sink) assert_close(out, "dsink", g.dsink, 4);
     for (int64_t k = 0; k < 360; k++) dbias[k / 180 * 60 + k % 60] += g.dS[k];
     if (has_bias) assert_close(out, "dbias", dbias, 120);
-    assert_true(!attn_tensors_find(out, "dscale") == !e.p.scale_of_head);
-    assert_true(!attn_tensors_find(out, "dsink") == !e.p.sink);
-    assert_true(!attn_tensors_find(out, "dbias") == !has_bias);
+    assert_true(!attn_archive_find(out, "dscale") == !e.p.scale_of_head);
+    assert_true(!attn_archive_find(out, "dsink") == !e.p.sink);
+    assert_true(!attn_archive_find(out, "dbias") == !has_bias);
 }
 
 /* Runs one option alone, forward and backward, in f64, where the reference is met to the last digits. */
@@ -72,7 +72,7 @@ static void check_both(const char *words, int slope_tensor)
     ref_forward(&e.p, e.O, e.lse, e.S, e.P);
     snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights --dtype=f64 --backward %s", words);
     run(all);
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_outputs(&e, out);
     static double dtable[4 * 32];
     ref_gradients back = gradients_in(&g);
@@ -81,20 +81,20 @@ static void check_both(const char *words, int slope_tensor)
     ref_backward(&e.p, &back);
     expect_gradients(out, e.p.bias != NULL);
     if (e.p.bias_table) assert_close(out, "dbias_table", dtable, 4 * e.p.buckets);
-    assert_true(!attn_tensors_find(out, "dbias_table") == !e.p.bias_table);
+    assert_true(!attn_archive_find(out, "dbias_table") == !e.p.bias_table);
     if (slope_tensor == 24) assert_close(out, "dslopes", g.dslopes, 24);
     for (int h = 0; h < 4 && slope_tensor == 4; h++)
         for (int b = 1; b < 6; b++) g.dslopes[h] += g.dslopes[b * 4 + h];
     if (slope_tensor == 4) assert_close(out, "dslopes", g.dslopes, 4);
-    assert_true(!attn_tensors_find(out, "dslopes") == !slope_tensor);
-    attn_tensors_destroy(out);
+    assert_true(!attn_archive_find(out, "dslopes") == !slope_tensor);
+    attn_archive_destroy(out);
 
     snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights --dtype=f64 --ignore=do --ignore=dlse %s", words);
     run(all);
     out = read_file("out.safetensors");
     assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
-    assert_null(attn_tensors_find(out, "dq"));
-    attn_tensors_destroy(out);
+    assert_null(attn_archive_find(out, "dq"));
+    attn_archive_destroy(out);
 }
 
 #define NONE "--ignore=slopes --ignore=sink --ignore=scale --ignore=bias --ignore=blocks --scale=0.5 "
@@ -201,10 +201,10 @@ static void halves(void **state)
     write_inputs("in.safetensors");
     run("in.safetensors -o half.safetensors --backward --dtype=bf16 --block=2,3");
     run("in.safetensors -o whole.safetensors --backward --block=2,3");
-    attn_tensors *half = read_file("half.safetensors"), *whole = read_file("whole.safetensors");
+    attn_archive *half = read_file("half.safetensors"), *whole = read_file("whole.safetensors");
     static const char *const names[] = {"o", "dq", "dk", "dv"};
     for (int n = 0; n < 4; n++) {
-        const attn_tensor *a = attn_tensors_find(half, names[n]), *b = attn_tensors_find(whole, names[n]);
+        const attn_archive_tensor *a = attn_archive_find(half, names[n]), *b = attn_archive_find(whole, names[n]);
         assert_int_equal(a->dtype, ATTN_BF16);
         for (int64_t k = 0; k < product(a->rank, a->shape); k++) {
             const uint32_t bits = (uint32_t)((const uint16_t *)a->data)[k] << 16;
@@ -213,9 +213,9 @@ static void halves(void **state)
             assert_true(fabs((double)got - (double)((const float *)b->data)[k]) < 0.06);
         }
     }
-    assert_int_equal(attn_tensors_find(half, "dbias")->dtype, ATTN_F32);
-    attn_tensors_destroy(half);
-    attn_tensors_destroy(whole);
+    assert_int_equal(attn_archive_find(half, "dbias")->dtype, ATTN_F32);
+    attn_archive_destroy(half);
+    attn_archive_destroy(whole);
 }
 
 int main(void)

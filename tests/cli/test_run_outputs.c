@@ -38,10 +38,10 @@ static char *in_folder(const char *name)
     return path;
 }
 
-static void add(attn_tensors *file, const char *name, int64_t heads, int64_t tokens, double *values, double phase)
+static void add(attn_archive *file, const char *name, int64_t heads, int64_t tokens, double *values, double phase)
 {
     void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, ATTN_F32, 4, (int64_t[]){B, heads, tokens, D}, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_allocate(file, name, ATTN_F32, 4, (int64_t[]){B, heads, tokens, D}, &data, NULL), ATTN_OK);
     for (int64_t k = 0; k < B * heads * tokens * D; k++)
         ((float *)data)[k] = (float)(values[k] = (float)sin(1.7 * (double)k + phase));
 }
@@ -50,13 +50,13 @@ static void add(attn_tensors *file, const char *name, int64_t heads, int64_t tok
 static void prepare(int64_t share, int64_t last)
 {
     static const int64_t offset[B] = {SKV - SQ, SKV - SQ};
-    attn_tensors *file = NULL;
-    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    attn_archive *file = NULL;
+    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     add(file, "q", HQ, SQ, Q, 0);
     add(file, "k", HKV, SKV, K, 1);
     add(file, "v", HKV, SKV, K, 1);
-    assert_int_equal(attn_tensors_write(file, in_folder("in.safetensors"), NULL), ATTN_OK);
-    attn_tensors_destroy(file);
+    assert_int_equal(attn_archive_write(file, in_folder("in.safetensors"), NULL), ATTN_OK);
+    attn_archive_destroy(file);
     const ref_problem p = {.B = B,
                            .Hq = HQ,
                            .Hkv = HKV,
@@ -75,20 +75,20 @@ static void prepare(int64_t share, int64_t last)
     ref_outputs_of(&p, S, P, &rows);
 }
 
-static attn_tensors *run(const char *words)
+static attn_archive *run(const char *words)
 {
     char command[600];
-    attn_tensors *out = NULL;
+    attn_archive *out = NULL;
     snprintf(command, sizeof command, "cd %s && exec %s run in.safetensors -o out.safetensors --causal=bottom-right %s", folder,
              ATTN_COMMAND, words);
     assert_int_equal(system(command), 0);
-    assert_int_equal(attn_tensors_read(&out, in_folder("out.safetensors"), NULL), ATTN_OK);
+    assert_int_equal(attn_archive_read(&out, in_folder("out.safetensors"), NULL), ATTN_OK);
     return out;
 }
 
-static void assert_tensor(const attn_tensors *out, const char *name, int rank, const int64_t *shape, const double *expected)
+static void assert_tensor(const attn_archive *out, const char *name, int rank, const int64_t *shape, const double *expected)
 {
-    const attn_tensor *t = attn_tensors_find(out, name);
+    const attn_archive_tensor *t = attn_archive_find(out, name);
     int64_t count = 1;
     if (!t) fail_msg("no %s", name);
     assert_int_equal(t->rank, rank);
@@ -109,28 +109,28 @@ static void statistics(void **state)
     (void)state;
     prepare(1, 0);
     for (int k = 0; k < ROWS * TOP; k++) indices[k] = (double)index_of[k];
-    attn_tensors *out = run("--row-max --entropy --effective-keys --column-sum --topk=6");
+    attn_archive *out = run("--row-max --entropy --effective-keys --column-sum --topk=6");
     assert_tensor(out, "row_max", 3, (int64_t[]){B, HQ, SQ}, row_max);
     assert_tensor(out, "entropy", 3, (int64_t[]){B, HQ, SQ}, entropy);
     assert_tensor(out, "effective_keys", 3, (int64_t[]){B, HQ, SQ}, effective);
     assert_tensor(out, "column_sum", 3, (int64_t[]){B, HQ, SKV}, sums);
     assert_tensor(out, "topk_index", 4, (int64_t[]){B, HQ, SQ, TOP}, indices);
     assert_tensor(out, "topk_weight", 4, (int64_t[]){B, HQ, SQ, TOP}, top);
-    assert_null(attn_tensors_find(out, "scores"));
-    attn_tensors_destroy(out);
+    assert_null(attn_archive_find(out, "scores"));
+    attn_archive_destroy(out);
 }
 
 static void column_sums(void **state)
 {
     (void)state;
     prepare(HQ / HKV, 2);
-    attn_tensors *out = run("--column-sum=group --column-queries=2");
+    attn_archive *out = run("--column-sum=group --column-queries=2");
     assert_tensor(out, "column_sum", 3, (int64_t[]){B, HKV, SKV}, sums);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
     prepare(HQ, 0);
     out = run("--column-sum=all");
     assert_tensor(out, "column_sum", 3, (int64_t[]){B, 1, SKV}, sums);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 static void scores(void **state)
@@ -143,9 +143,9 @@ static void scores(void **state)
     (void)state;
     prepare(1, 0);
     for (size_t k = 0; k < sizeof stages / sizeof *stages; k++) {
-        attn_tensors *out = run(stages[k].words);
+        attn_archive *out = run(stages[k].words);
         assert_tensor(out, "scores", 4, (int64_t[]){B, HQ, SQ, SKV}, stages[k].expected);
-        attn_tensors_destroy(out);
+        attn_archive_destroy(out);
     }
 }
 

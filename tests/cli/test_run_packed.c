@@ -33,7 +33,7 @@ static void check_packed(int bshd)
         Q[k] = (float)number(k, 0), K[k] = (float)number(k, 1), V[k] = (float)number(k, 2), dO[k] = (float)number(k, 3);
         O[k] = lse[k] = dQ[k] = dK[k] = dV[k] = 0;
     }
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     const struct {
         const char *name;
         int64_t heads, tokens, width;
@@ -96,7 +96,7 @@ static void check_packed(int bshd)
         copy_sequence(1, bshd, dK, one[1], begin_kv, b, KEY_HEADS, WIDTH);
         copy_sequence(1, bshd, dV, one[2], begin_kv, b, KEY_HEADS, VALUE_WIDTH);
     }
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_shape(out, "lse", 2, (int64_t[]){HEADS, tq});
     assert_shape(out, "weights", 4, (int64_t[]){SEQUENCES, HEADS, 3, 4});
     assert_close(out, "row_max", row_max, tq * HEADS);
@@ -108,7 +108,7 @@ static void check_packed(int bshd)
     assert_close(out, "dq", dQ, tq * HEADS * WIDTH);
     assert_close(out, "dk", dK, tk * KEY_HEADS * WIDTH);
     assert_close(out, "dv", dV, tk * KEY_HEADS * VALUE_WIDTH);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 static void packed_sequences(void **state)
@@ -127,7 +127,7 @@ static void packed_numbers_out_of_range(void **state)
                                        "tensor 'cu_seqlens_q': number 3 (6) is not within 2 and 5"};
     for (int r = 0; r < 2; r++) {
         example_init(&e);
-        attn_tensors *file = new_file();
+        attn_archive *file = new_file();
         add_floats(file, "q", 3, (int64_t[]){2, 5, 4}, e.Q);
         add_floats(file, "k", 3, (int64_t[]){2, 8, 4}, e.K);
         add_floats(file, "v", 3, (int64_t[]){2, 8, 4}, e.V);

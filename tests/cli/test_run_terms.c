@@ -25,7 +25,7 @@ typedef struct term {
 
 static void write_terms(const term *terms, int count)
 {
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     const int64_t dim_k = e.p.Dk ? e.p.Dk : e.p.D;
     for (int64_t k = 0; k < 6 * 2 * 5 * dim_k; k++) e.K[k] = (float)number(k, 1);
     add_floats(file, "q", 4, (int64_t[]){6, 4, 3, 4}, e.Q);
@@ -47,7 +47,7 @@ static void check_terms(const char *words, const term *terms, int count, double 
     ref_forward(&e.p, e.O, e.lse, e.S, e.P);
     snprintf(all, sizeof all, "in.safetensors -o out.safetensors --lse --weights --dtype=f64 --backward %s", words);
     run(all);
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_outputs(&e, out);
     ref_gradients back = gradients_in(&g);
     back.dW = e.p.W ? grads[0] : NULL;
@@ -62,15 +62,15 @@ static void check_terms(const char *words, const term *terms, int count, double 
     assert_close(out, "dv", g.dV, 6 * 2 * 5 * 3);
     for (int t = 0; t < count; t++) {
         snprintf(name, sizeof name, "d%s", terms[t].name);
-        const attn_tensor *gradient = attn_tensors_find(out, name);
+        const attn_archive_tensor *gradient = attn_archive_find(out, name);
         if (!gradient) fail_msg("%s: no %s", words, name);
         assert_int_equal(gradient->rank, terms[t].rank);
         assert_memory_equal(gradient->shape, terms[t].shape, (size_t)terms[t].rank * sizeof(int64_t));
         assert_close(out, name, grads[t], product(terms[t].rank, terms[t].shape));
     }
-    const char *said = attn_tensors_get_metadata(out, "attn_problem");
+    const char *said = attn_archive_get_metadata(out, "attn_problem");
     assert_string_equal(said, problem);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 static double terms_of[3][MOST], grads_of[3][MOST];
@@ -186,8 +186,9 @@ static void shared_tables(void **state)
 /* Rotates Q or K of the example in place. */
 static void turn(double *x, int64_t heads, int64_t tokens, const attn_rope *rope, const int64_t *positions)
 {
-    const attn_layout dense = {.dtype = ATTN_F64};
-    assert_int_equal(attn_rope_apply(rope, (int64_t[]){6, heads, tokens, 4}, &dense, x, &dense, x, positions, NULL), ATTN_OK);
+    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};
+    const attn_output to = {x, ATTN_F64, {0, 0, 0, 0}};
+    assert_int_equal(attn_rope_apply(rope, (int64_t[]){6, heads, tokens, 4}, &from, &to, positions, NULL), ATTN_OK);
 }
 
 static void rotary_positions(void **state)
@@ -219,7 +220,7 @@ static void rotary_positions(void **state)
         rope.struct_size = sizeof rope;
         draw();
         write_terms(NULL, 0);
-        attn_tensors *file = read_file("in.safetensors");
+        attn_archive *file = read_file("in.safetensors");
         add_whole(file, "at_q", 1, (int64_t[]){3}, ATTN_I64, of_q);
         add_whole(file, "at_kv", 1, (int64_t[]){5}, ATTN_I32, of_kv);
         write_file(file, "in.safetensors");
@@ -237,13 +238,13 @@ static void rotary_positions(void **state)
         snprintf(all, sizeof all, "in.safetensors -o out.safetensors --scale=0.5 --weights --dtype=f64 --backward %s",
                  rows[n].words);
         run(all);
-        attn_tensors *out = read_file("out.safetensors");
+        attn_archive *out = read_file("out.safetensors");
         assert_close(out, "o", e.O, 6 * 4 * 3 * 3);
         assert_close(out, "weights", e.P, 6 * 4 * 3 * 5);
         assert_close(out, "dq", g.dQ, 6 * 4 * 3 * 4);
         assert_close(out, "dk", g.dK, 6 * 2 * 5 * 4);
         assert_close(out, "dv", g.dV, 6 * 2 * 5 * 3);
-        attn_tensors_destroy(out);
+        attn_archive_destroy(out);
     }
 }
 
@@ -254,7 +255,7 @@ static void published_slopes(void **state)
     (void)state;
     draw();
     assert_int_equal(attn_alibi_slopes(6, ATTN_F64, own, NULL), ATTN_OK);
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     add_floats(file, "q", 3, (int64_t[]){6, 3, 4}, e.Q);
     add_floats(file, "k", 3, (int64_t[]){2, 5, 4}, e.K);
     add_floats(file, "v", 3, (int64_t[]){2, 5, 3}, e.V);
@@ -262,10 +263,10 @@ static void published_slopes(void **state)
     e.p.B = 1, e.p.Hq = 6, e.p.slopes = own;
     ref_forward(&e.p, e.O, e.lse, e.S, e.P);
     run("in.safetensors -o out.safetensors --scale=0.5 --weights --dtype=f64 --alibi");
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_close(out, "o", e.O, 6 * 3 * 3);
     assert_close(out, "weights", e.P, 6 * 3 * 5);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 int main(void)

@@ -20,17 +20,17 @@ static void draw(void)
     ref_dequantise(rows, e.p.Dv, whole_v, scale_v, e.V);
 }
 
-static void add_i8(attn_tensors *file, const char *name, int rank, const int64_t *shape, const double *values)
+static void add_i8(attn_archive *file, const char *name, int rank, const int64_t *shape, const double *values)
 {
     void *data;
-    assert_int_equal(attn_tensors_allocate(file, name, ATTN_I8, rank, shape, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_allocate(file, name, ATTN_I8, rank, shape, &data, NULL), ATTN_OK);
     for (int64_t k = 0; k < product(rank, shape); k++) ((int8_t *)data)[k] = (int8_t)values[k];
 }
 
 /* [2][3] is the batch; one: scales have an axis more, of size 1.  bshd: tokens before heads. */
 static void write_whole(int one, int bshd)
 {
-    attn_tensors *file = new_file();
+    attn_archive *file = new_file();
     double q[MOST], k[MOST], v[MOST], sk[MOST], sv[MOST];
     const int64_t Hq = e.p.Hq, Hkv = e.p.Hkv, Sq = e.p.Sq, Skv = e.p.Skv, D = e.p.D, Dv = e.p.Dv;
     for (int64_t b = 0; b < 6; b++)
@@ -78,9 +78,9 @@ static void tokens_before_heads(void **state)
     write_whole(0, 1);
     run("in.safetensors -o out.safetensors --scale=0.5 --layout=bshd --lse");
     ref_forward(&e.p, e.O, e.lse, e.S, e.P);
-    attn_tensors *out = read_file("out.safetensors");
+    attn_archive *out = read_file("out.safetensors");
     assert_close(out, "lse", e.lse, 6 * 4 * 3);
-    attn_tensors_destroy(out);
+    attn_archive_destroy(out);
 }
 
 /* --dtype=int8 quantises what the file has; and a file that was turned back into numbers gives the same whole ones again. */

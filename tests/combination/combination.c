@@ -3,7 +3,6 @@
 #include "test.h"
 
 #include "combination.h"
-#include "on_threads.h"
 
 #include <math.h>
 
@@ -51,19 +50,29 @@ static void draw_sizes(drawing *d)
 static void draw_lengths(drawing *d)
 {
     combination *c = d->c;
-    const attn_mask *mask = &c->problem.mask;
+    const attn_tensors *t = &c->tensors;
+    const int packed = t->cu_seqlens_q.data != NULL;
     c->length_q = array(d->B, sizeof(int64_t));
     c->length_kv = array(d->B, sizeof(int64_t));
     c->start_q = array(d->B + 1, sizeof(int64_t));
     c->start_kv = array(d->B + 1, sizeof(int64_t));
     for (int64_t b = 0; b < d->B; b++) {
-        c->length_q[b] = mask->packed || mask->lengths_q ? random_below(&d->random, d->Sq + 1) : d->Sq;
-        c->length_kv[b] = mask->packed || mask->lengths_kv ? random_below(&d->random, d->Skv + 1) : d->Skv;
+        c->length_q[b] = packed || t->lengths_q.data ? random_below(&d->random, d->Sq + 1) : d->Sq;
+        c->length_kv[b] = packed || t->lengths_kv.data ? random_below(&d->random, d->Skv + 1) : d->Skv;
         c->start_q[b + 1] = c->start_q[b] + c->length_q[b];
         c->start_kv[b + 1] = c->start_kv[b] + c->length_kv[b];
     }
-    c->args.lengths_q = c->length_q, c->args.lengths_kv = c->length_kv;
-    c->args.cu_seqlens_q = c->start_q, c->args.cu_seqlens_kv = c->start_kv;
+    c->offset = array(d->B, sizeof(int64_t));
+    const struct {
+        attn_input *slot;
+        const int64_t *numbers;
+    } indices[] = {{&c->tensors.lengths_q, c->length_q},
+                   {&c->tensors.lengths_kv, c->length_kv},
+                   {&c->tensors.cu_seqlens_q, c->start_q},
+                   {&c->tensors.cu_seqlens_kv, c->start_kv},
+                   {&c->tensors.offset_q, c->offset}};
+    for (size_t n = 0; n < sizeof indices / sizeof *indices; n++)
+        if (indices[n].slot->data) indices[n].slot->data = indices[n].numbers;
     c->ref.len_q = c->length_q, c->ref.len_kv = c->length_kv;
 }
 
@@ -71,13 +80,12 @@ static void draw_range(drawing *d)
 {
     combination *c = d->c;
     const attn_mask *mask = &c->problem.mask;
-    c->offset = array(d->B, sizeof(int64_t));
     for (int64_t b = 0; b < d->B; b++) {
         if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) c->offset[b] = c->length_kv[b] - c->length_q[b];
         if (d->spec->offset_kind == SPEC_OFFSET_VALUE) c->offset[b] = d->spec->offset;
         if (d->spec->offset_kind == SPEC_OFFSET_EACH) c->offset[b] = random_below(&d->random, d->Skv + d->Sq + 9) - d->Sq - 4;
     }
-    c->ref.offset = c->args.offset = c->offset;
+    c->ref.offset = c->offset;
     c->ref.causal = mask->causal;
     c->ref.window = mask->window, c->ref.window_left = mask->window_left, c->ref.window_right = mask->window_right;
     c->ref.chunk = mask->chunk;
@@ -110,19 +118,17 @@ static void draw_masks(drawing *d)
     int64_t pairs = d->B * d->Hq * d->Sq * d->Skv, shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
     c->keep = array(pairs, 1);
     memset(c->keep, 1, (size_t)pairs);
-    if (m->boolean) {
-        c->mask = draw_mask(d, shape, d->spec->mask_one, d->spec->mask_drop);
-        m->mask = c->mask.layout;
-        c->args.mask = c->mask.memory;
-        combination_apply_mask(c, &c->mask, 1, 1);
+    if (c->tensors.mask.data) {
+        c->of[TENSOR(mask)] = draw_mask(d, shape, d->spec->mask_one, d->spec->mask_drop);
+        combination_give(c, TENSOR(mask));
+        combination_apply_mask(c, &c->of[TENSOR(mask)], 1, 1);
     }
-    if (m->block) {
+    if (c->tensors.block_mask.data) {
         shape[2] = problem_blocks(d->Sq, m->block_q);
         shape[3] = problem_blocks(d->Skv, m->block_kv);
-        c->blocks = draw_mask(d, shape, d->spec->block_one, d->spec->block_drop);
-        m->blocks = c->blocks.layout;
-        c->args.blocks = c->blocks.memory;
-        combination_apply_mask(c, &c->blocks, m->block_q, m->block_kv);
+        c->of[TENSOR(block_mask)] = draw_mask(d, shape, d->spec->block_one, d->spec->block_drop);
+        combination_give(c, TENSOR(block_mask));
+        combination_apply_mask(c, &c->of[TENSOR(block_mask)], m->block_q, m->block_kv);
     }
 }
 
@@ -137,12 +143,17 @@ static tensor draw_bias(drawing *d, unsigned one, double size, int with_infinity
     return t;
 }
 
-static tensor draw_numbers(drawing *d, int64_t n, double size)
+/* A number for each head, or for each batch entry and head, if the tensor is there; what ref/ gets. */
+static const double *draw_numbers(drawing *d, int t, double size)
 {
-    const int64_t shape[4] = {1, 1, 1, n};
-    tensor t = tensor_make(d->compute, shape, BY_HEAD, 0, NULL);
-    tensor_draw(&t, &d->random, size);
-    return t;
+    combination *c = d->c;
+    int64_t shape[4];
+    if (!tensors_has(&c->tensors, t)) return NULL;
+    tensors_shape(&c->problem, &c->tensors, t, shape);
+    c->of[t] = tensor_make(d->compute, shape, BY_HEAD, (unsigned)tensors_broadcasts(&c->tensors, t, 0), NULL);
+    tensor_draw(&c->of[t], &d->random, size);
+    combination_give(c, t);
+    return c->of[t].value;
 }
 
 static void draw_scores(drawing *d)
@@ -156,30 +167,14 @@ static void draw_scores(drawing *d)
     c->ref.normaliser = (ref_normaliser)p->score.normaliser;
     c->ref.shift = p->score.shift;
     c->ref.uniform = p->mask.empty == ATTN_EMPTY_UNIFORM;
-    if (p->bias.additive) {
-        c->bias = draw_bias(d, (unsigned)d->spec->bias_one, 2, 1);
-        p->bias.bias = c->bias.layout;
-        c->args.bias = c->bias.memory;
-        c->ref.bias = c->bias.value;
+    if (c->tensors.bias.data) {
+        c->of[TENSOR(bias)] = draw_bias(d, (unsigned)d->spec->bias_one, 2, 1);
+        combination_give(c, TENSOR(bias));
+        c->ref.bias = c->of[TENSOR(bias)].value;
     }
-    if (p->bias.alibi) {
-        int each = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD;
-        c->slope = draw_numbers(d, each ? d->B * d->Hq : d->Hq, 0.2);
-        c->slopes = array(d->B * d->Hq, sizeof(double));
-        for (int64_t i = 0; i < d->B * d->Hq; i++) c->slopes[i] = c->slope.value[each ? i : i % d->Hq];
-        c->args.slopes = c->slope.memory;
-        c->ref.slopes = c->slopes;
-    }
-    if (p->bias.sink) {
-        c->sink = draw_numbers(d, d->Hq, 3);
-        c->args.sink = c->sink.memory;
-        c->ref.sink = c->sink.value;
-    }
-    if (p->score.scale_kind == ATTN_SCALE_PER_HEAD) {
-        c->scale = draw_numbers(d, d->Hq, 0.5);
-        c->args.scale = c->scale.memory;
-        c->ref.scale_of_head = c->scale.value;
-    }
+    c->ref.slopes = draw_numbers(d, TENSOR(alibi_slopes), 0.2);
+    c->ref.sink = draw_numbers(d, TENSOR(sink), 3);
+    c->ref.scale_of_head = draw_numbers(d, TENSOR(scale), 0.5);
 }
 
 static void draw_dropout(drawing *d)
@@ -187,66 +182,61 @@ static void draw_dropout(drawing *d)
     combination *c = d->c;
     const double p = c->problem.dropout.probability;
     if (p == 0) return;
-    c->args.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
-    c->args.dropout_offset = random_word(&d->random);
+    c->call.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
+    c->call.dropout_offset = random_word(&d->random);
     c->Z = array(d->B * d->Hq * d->Sq * d->Skv, sizeof(double));
     int64_t at = 0;
     for (int64_t head = 0; head < d->B * d->Hq; head++)
         for (int64_t i = 0; i < d->Sq; i++)
             for (int64_t j = 0; j < d->Skv; j++, at++)
-                if (ref_dropout_keeps(c->args.dropout_seed, c->args.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
+                if (ref_dropout_keeps(c->call.dropout_seed, c->call.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
     c->ref.Z = c->Z;
 }
 
-attn_dtype combination_compute(const combination *c) { return c->problem.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+attn_dtype combination_compute(const combination *c) { return tensors_compute(&c->tensors); }
 
 double combination_storage_unit(const combination *c)
 {
-    return c->problem.q.dtype == ATTN_F16 ? 0x1p-11 : c->problem.q.dtype == ATTN_BF16 ? 0x1p-8 : 0;
+    return c->tensors.q.dtype == ATTN_F16 ? 0x1p-11 : c->tensors.q.dtype == ATTN_BF16 ? 0x1p-8 : 0;
 }
 
-static tensor draw_queries_as(drawing *d, attn_dtype dtype, int64_t dim, double size)
+/* A tensor of tokens, in one of two orders, given or not. */
+static void draw_tokens(drawing *d, int t, attn_dtype dtype, double size)
 {
-    const int64_t shape[4] = {d->B, d->Hq, d->Sq, dim};
-    tensor t = tensor_make(dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
-                           d->c->problem.mask.packed ? d->c->start_q : NULL);
-    tensor_draw(&t, &d->random, size);
-    return t;
-}
-
-static tensor draw_queries(drawing *d, int64_t dim, double size) { return draw_queries_as(d, d->dtype, dim, size); }
-
-static tensor draw_keys(drawing *d, int64_t dim, double size)
-{
-    const int64_t shape[4] = {d->B, d->Hkv, d->Skv, dim};
-    tensor t = tensor_make(d->dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
-                           d->c->problem.mask.packed ? d->c->start_kv : NULL);
-    tensor_draw(&t, &d->random, size);
-    return t;
+    combination *c = d->c;
+    int64_t shape[4];
+    tensors_shape(&c->problem, &c->tensors, t, shape);
+    c->of[t] = tensor_make(dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
+                           !c->tensors.cu_seqlens_q.data ? NULL
+                           : tensors_of_keys(t)          ? c->start_kv
+                                                         : c->start_q);
+    tensor_draw(&c->of[t], &d->random, size);
 }
 
 static void draw_tensors(drawing *d)
 {
     combination *c = d->c;
-    attn_problem *p = &c->problem;
-    attn_args *a = &c->args;
-    attn_tangents *tan = &p->tangents;
-    c->q = draw_queries(d, d->D, 2), c->k = draw_keys(d, c->ref.Dk ? c->ref.Dk : d->D, 2), c->v = draw_keys(d, d->Dv, 1);
-    c->o = draw_queries(d, d->Dv, 0), c->lse = draw_queries_as(d, d->compute, 1, 0);
-    c->grad_o = draw_queries(d, d->Dv, 1), c->grad_lse = combination_like(&c->lse);
-    tensor_draw(&c->grad_lse, &d->random, 1);
-    c->tan_q = draw_queries(d, d->D, 1), c->tan_k = draw_keys(d, d->D, 1), c->tan_v = draw_keys(d, d->Dv, 1);
-    tan->q = random_below(&d->random, 5) > 0, tan->k = random_below(&d->random, 5) > 0, tan->v = random_below(&d->random, 5) > 0;
-    if ((tan->bias = p->bias.additive && random_below(&d->random, 5) > 0))
-        c->tan_bias = draw_bias(d, (unsigned)random_below(&d->random, 16), 1, 0);
-
-    p->q = c->q.layout, p->k = c->k.layout, p->v = c->v.layout, p->o = c->o.layout, p->want.lse_layout = c->lse.layout;
-    p->gradients.grad_o = c->grad_o.layout;
-    tan->tan_q = c->tan_q.layout, tan->tan_k = c->tan_k.layout, tan->tan_v = c->tan_v.layout, tan->tan_bias = c->tan_bias.layout;
-    a->q = c->q.memory, a->k = c->k.memory, a->v = c->v.memory, a->o = c->o.memory, a->lse = c->lse.memory;
-    a->grad_o = c->grad_o.memory, a->grad_lse = c->grad_lse.memory;
-    a->tan_q = c->tan_q.memory, a->tan_k = c->tan_k.memory, a->tan_v = c->tan_v.memory, a->tan_bias = c->tan_bias.memory;
-    c->ref.Q = c->q.value, c->ref.K = c->k.value, c->ref.V = c->v.value;
+    static const struct {
+        int t, always;
+        double size;
+    } drawn[] = {{TENSOR(q), 1, 2},      {TENSOR(k), 1, 2},     {TENSOR(v), 1, 1},     {TENSOR(o), 1, 0},
+                 {TENSOR(grad_o), 1, 1}, {TENSOR(tan_q), 0, 1}, {TENSOR(tan_k), 0, 1}, {TENSOR(tan_v), 0, 1}};
+    for (size_t n = 0; n < sizeof drawn / sizeof *drawn; n++) {
+        draw_tokens(d, drawn[n].t, d->dtype, drawn[n].size);
+        if (drawn[n].always || random_below(&d->random, 5) > 0) combination_give(c, drawn[n].t);
+        else combination_drop(c, drawn[n].t);
+    }
+    draw_tokens(d, TENSOR(lse), d->compute, 0);
+    c->of[TENSOR(grad_lse)] = combination_like(&c->of[TENSOR(lse)]);
+    tensor_draw(&c->of[TENSOR(grad_lse)], &d->random, 1);
+    combination_give(c, TENSOR(lse));
+    combination_give(c, TENSOR(grad_lse));
+    combination_drop(c, TENSOR(tan_bias));
+    if (c->tensors.bias.data && random_below(&d->random, 5) > 0) {
+        c->of[TENSOR(tan_bias)] = draw_bias(d, (unsigned)random_below(&d->random, 16), 1, 0);
+        combination_give(c, TENSOR(tan_bias));
+    }
+    c->ref.Q = c->of[TENSOR(q)].value, c->ref.K = c->of[TENSOR(k)].value, c->ref.V = c->of[TENSOR(v)].value;
 }
 
 static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token)
@@ -271,23 +261,24 @@ static void poison(drawing *d)
                     if (sees) continue;
                     int uniform = c->ref.uniform && i < c->length_q[b];
                     mean |= uniform;
-                    if (which & 1) poison_row(&c->q, b, h, i);
-                    if (which & 2) poison_row(&c->tan_q, b, h, i);
-                    if (which & 4 && !uniform) poison_row(&c->grad_o, b, h, i);
+                    if (which & 1) poison_row(&c->of[TENSOR(q)], b, h, i);
+                    if (which & 2) poison_row(&c->of[TENSOR(tan_q)], b, h, i);
+                    if (which & 4 && !uniform) poison_row(&c->of[TENSOR(grad_o)], b, h, i);
                 }
             for (int64_t j = 0; j < d->Skv; j++) {
                 int seen = 0;
                 for (int64_t h = g * group; h < (g + 1) * group; h++)
                     for (int64_t i = 0; i < d->Sq && !seen; i++) seen = ref_visible(&c->ref, b, h, i, j);
                 if (seen) continue;
-                if (which & 8) poison_row(&c->k, b, g, j);
-                if (which & 16) poison_row(&c->tan_k, b, g, j);
-                if (which & 32 && !mean) poison_row(&c->v, b, g, j);
-                if (which & 64 && !mean) poison_row(&c->tan_v, b, g, j);
+                if (which & 8) poison_row(&c->of[TENSOR(k)], b, g, j);
+                if (which & 16) poison_row(&c->of[TENSOR(tan_k)], b, g, j);
+                if (which & 32 && !mean) poison_row(&c->of[TENSOR(v)], b, g, j);
+                if (which & 64 && !mean) poison_row(&c->of[TENSOR(tan_v)], b, g, j);
             }
         }
-    tensor_read(&c->q), tensor_read(&c->k), tensor_read(&c->v), tensor_read(&c->grad_o);
-    tensor_read(&c->tan_q), tensor_read(&c->tan_k), tensor_read(&c->tan_v);
+    tensor_read(&c->of[TENSOR(q)]), tensor_read(&c->of[TENSOR(k)]), tensor_read(&c->of[TENSOR(v)]),
+        tensor_read(&c->of[TENSOR(grad_o)]);
+    tensor_read(&c->of[TENSOR(tan_q)]), tensor_read(&c->of[TENSOR(tan_k)]), tensor_read(&c->of[TENSOR(tan_v)]);
 }
 
 void combination_of(combination *c, const problem_spec *spec, int flags)
@@ -301,10 +292,11 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
     attn_error error;
     memset(c, 0, sizeof *c);
     (void)problem_print(spec, c->text, sizeof c->text);
-    if (problem_build(spec, &c->problem, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    if (problem_build(spec, &c->problem, &c->tensors, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     for (int n = 0; n < STEPS; n++)
         if (flags & steps[n].flag) combination_say(c, steps[n].name);
-    c->args.struct_size = sizeof c->args;
+    c->call.struct_size = sizeof c->call;
+    c->tensors.call = &c->call;
     draw_sizes(&d);
     draw_lengths(&d);
     draw_range(&d);
@@ -356,35 +348,25 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
 
 void combination_free(combination *c)
 {
-    tensor *tensors[] = {&c->q,
-                         &c->k,
-                         &c->v,
-                         &c->o,
-                         &c->lse,
-                         &c->mask,
-                         &c->blocks,
-                         &c->given,
-                         &c->bias,
-                         &c->slope,
-                         &c->w,
-                         &c->sink,
-                         &c->scale,
-                         &c->grad_o,
-                         &c->grad_lse,
-                         &c->tan_q,
-                         &c->tan_k,
-                         &c->tan_v,
-                         &c->tan_bias,
-                         &c->bias_table,
-                         &c->relative_keys,
-                         &c->relative_values,
-                         &c->relative_u,
-                         &c->relative_v};
-    void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,   c->length_kv,     c->keep,
-                      c->slopes,  c->ranges,   c->ranges_of_ref, c->block_rows, c->block_columns, c->Z};
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) tensor_free(tensors[i]);
+    void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,     c->length_kv,  c->keep,
+                      c->Z,       c->ranges,   c->ranges_of_ref, c->block_starts, c->block_index};
+    for (int t = 0; t < TENSORS; t++) tensor_free(&c->of[t]);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
+
+/* A tensor that is one for all heads, or entries, broadcasts. */
+void combination_give(combination *c, int t)
+{
+    const tensor *from = &c->of[t];
+    attn_output slot = {from->memory, from->layout.dtype, {0, 0, 0, 0}};
+    int64_t shape[4];
+    tensors_shape(&c->problem, &c->tensors, t, shape);
+    for (int axis = 0; axis < 4; axis++)
+        slot.stride[axis] = from->shape[axis] == 1 && shape[axis] > 1 ? ATTN_BROADCAST : from->layout.stride[axis];
+    *tensors_slot(&c->tensors, t) = slot;
+}
+
+void combination_drop(combination *c, int t) { *tensors_slot(&c->tensors, t) = (attn_output){0}; }
 
 tensor combination_like(const tensor *t)
 {
@@ -399,18 +381,16 @@ int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
     attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
     attn_error error;
     attn_plan *plan;
-#if defined(__SANITIZE_THREAD__)
-    options.parallel_for = on_threads; /* that build has no OpenMP */
-#endif
     c->problem.op = op;
-    attn_status status = attn_plan_create(&plan, &c->problem, &options, &error);
+    const attn_tensors tensors = tensors_of_op(&c->tensors, op);
+    attn_status status = attn_plan_create(&plan, &c->problem, &tensors, &options, &error);
     if (status == ATTN_ERR_UNSUPPORTED && strncmp(error.message, "this CPU cannot", 15) == 0) return 0;
     if (status != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     size_t size = attn_plan_workspace_size(plan);
     unsigned char *workspace = malloc(size + TAIL);
     assert_non_null(workspace);
     memset(workspace, 0xff, size + TAIL);
-    if (attn_execute(plan, &c->args, workspace, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    if (attn_execute(plan, &tensors, workspace, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     for (size_t i = size; i < size + TAIL; i++)
         if (workspace[i] != 0xff) fail_msg("%s: written %d bytes behind the workspace", c->text, (int)(i - size));
     free(workspace);
@@ -420,14 +400,15 @@ int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
 
 int combination_forward(combination *c, attn_isa isa)
 {
-    attn_problem given = c->problem;
-    memset(&c->problem.gradients, 0, sizeof c->problem.gradients);
-    memset(&c->problem.tangents, 0, sizeof c->problem.tangents);
-    memset(&c->problem.second, 0, sizeof c->problem.second);
-    c->problem.want.lse = 1;
-    int ran = combination_run(c, ATTN_FORWARD, isa, 1);
-    c->problem = given;
+    const attn_tensors all = c->tensors;
+    const attn_outputs outputs = c->problem.outputs;
+    const attn_op op = c->problem.op;
+    for (int t = 0; t < TENSORS; t++) /* but for o and lse */
+        if (t != TENSOR(o) && t != TENSOR(lse) && tensors_writes(&c->tensors, ATTN_FORWARD, t)) combination_drop(c, t);
+    c->problem.outputs = (attn_outputs){0};
+    const int ran = combination_run(c, ATTN_FORWARD, isa, 1);
+    c->tensors = all, c->problem.outputs = outputs, c->problem.op = op;
     return ran;
 }
 
-const double *combination_tangent(const tensor *t, int given) { return given ? t->value : NULL; }
+const double *combination_flow(const combination *c, int t) { return tensors_has(&c->tensors, t) ? c->of[t].value : NULL; }

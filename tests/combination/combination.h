@@ -9,23 +9,26 @@
 #include "attn_ref.h"
 #include "problem.h"
 #include "tensor.h"
+#include "tensors.h"
 
 typedef struct combination {
     char text[400]; /* the problem string, for messages */
     attn_problem problem;
-    attn_args args;
+    attn_tensors tensors; /* of all operations: each takes those that it has a use for */
+    attn_call call;
     ref_problem ref;
     int64_t *start_q, *start_kv; /* packed */
     int64_t *offset, *length_q, *length_kv;
-    int64_t *ranges, *ranges_of_ref, *block_rows, *block_columns;
+    int64_t *ranges, *ranges_of_ref, *block_starts, *block_index;
     unsigned char *keep;
-    double *slopes, *Z;
-    tensor q, k, v, o, lse, mask, blocks, given, bias, slope, sink, scale, w, bias_table, relative_keys, relative_values,
-        relative_u, relative_v;
-    tensor grad_o, grad_lse;
-    int statistics;                       /* 1: outcomes of forward have weights and statistics too */
-    tensor tan_q, tan_k, tan_v, tan_bias; /* tangents; the problem says which are given */
+    double *Z;
+    tensor of[TENSORS]; /* by number: what is drawn, whether its slot is filled in or not, o and lse */
+    int statistics;     /* 1: outcomes of forward have weights and statistics too */
 } combination;
+
+/* Fills in the slot of tensor t, or takes it away. */
+void combination_give(combination *c, int t);
+void combination_drop(combination *c, int t);
 
 /* A random combination of all options and sizes. */
 void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
@@ -67,14 +70,14 @@ double combination_storage_unit(const combination *c);
 /* Another tensor of the same shape, type and layout. */
 tensor combination_like(const tensor *t);
 
-/* Runs `op` with the flags of problem.want, gradients and tangents as they are.  Fails the test on any error, and where bytes
- * behind the workspace change.  Returns 0 where this CPU lacks the instruction set. */
+/* Runs `op` on the tensors that it has a use for.  Fails the test on any error, and where bytes behind the workspace change.
+ * Returns 0 where this CPU lacks the instruction set. */
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads);
 
 /* o and lse by the library's own forward. */
 int combination_forward(combination *c, attn_isa isa);
 
-/* A tangent as ref/ wants it: NULL where it is not given. */
-const double *combination_tangent(const tensor *t, int given);
+/* What flows in as ref/ wants it: NULL where it is not given. */
+const double *combination_flow(const combination *c, int t);
 
 #endif

@@ -7,22 +7,18 @@
 
 #include <math.h>
 
-const char *const differences_gradients[] = {
-    "grad_q",          "grad_k", "grad_v",          "grad_bias",          "grad_slopes",          "grad_sink",
-    "grad_scale",      "grad_w", "grad_bias_table", "grad_relative_keys", "grad_relative_values", "grad_relative_u",
-    "grad_relative_v", NULL};
-
 /* <dO, O> + <dlse, lse> of the rows that exist; a normaliser without a denominator has no gradient through lse. */
 static double loss_of(combination *c)
 {
     const int has_lse = c->problem.score.normaliser < ATTN_NORMALISER_SIGMOID;
     double loss = 0;
     assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
-    tensor_read(&c->o);
-    tensor_read(&c->lse);
-    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++) loss += c->grad_o.value[i] * c->o.value[i];
+    tensor_read(&c->of[TENSOR(o)]);
+    tensor_read(&c->of[TENSOR(lse)]);
+    for (int64_t i = 0; i < c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Dv; i++)
+        loss += c->of[TENSOR(grad_o)].value[i] * c->of[TENSOR(o)].value[i];
     for (int64_t i = 0; has_lse && i < c->ref.B * c->ref.Hq * c->ref.Sq; i++)
-        if (isfinite(c->lse.value[i])) loss += c->grad_lse.value[i] * c->lse.value[i];
+        if (isfinite(c->of[TENSOR(lse)].value[i])) loss += c->of[TENSOR(grad_lse)].value[i] * c->of[TENSOR(lse)].value[i];
     return loss;
 }
 
@@ -38,7 +34,7 @@ static void move(const input *in, double step)
 
 static double loss_at(combination *c, const input *in, double step)
 {
-    for (int i = 0; i < DIFFERENCES_INPUTS; i++)
+    for (int i = 0; i < TENSORS; i++)
         if (in[i].x) move(&in[i], step);
     return loss_of(c);
 }
@@ -62,24 +58,28 @@ static void expect(const tensor *gradient, const input *in, double *sum, double 
     }
 }
 
+/* NULL: there is none. */
+static const output *gradient_of(const outcome *out, int t)
+{
+    for (int i = 0; i < out->count; i++)
+        if (tensors_about(out->of[i].tensor)->gradient_of == t) return &out->of[i];
+    return NULL;
+}
+
 double differences_off_by(combination *c, uint64_t seed, int only)
 {
     outcome out = outcome_make(c, ATTN_BACKWARD);
     random_source random = random_from(seed);
-    tensor *const inputs[DIFFERENCES_INPUTS] = {
-        &c->q,         &c->k, &c->v,          &c->bias,          &c->slope,           &c->sink,
-        &c->scale,     &c->w, &c->bias_table, &c->relative_keys, &c->relative_values, &c->relative_u,
-        &c->relative_v};
     /* ReLU and the modifier of combinations have corners: so short a step that hardly a score crosses one. */
-    const int corners = c->problem.score.normaliser == ATTN_NORMALISER_RELU || c->problem.modifier.used;
+    const int corners = c->problem.score.normaliser == ATTN_NORMALISER_RELU || c->call.modify_scores;
     const double step = corners ? 1e-6 : 1e-4, tolerance = corners ? 1e-6 : 1e-7;
-    input in[DIFFERENCES_INPUTS] = {{NULL, NULL, NULL}};
+    input in[TENSORS] = {{NULL, NULL, NULL}};
     double expected = 0, size = 0;
     int any = 0;
     assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, 2));
-    for (int i = 0; i < DIFFERENCES_INPUTS; i++) {
-        const output *gradient = outcome_find(&out, differences_gradients[i]);
-        tensor *x = inputs[i];
+    for (int i = 0; i < TENSORS; i++) {
+        const output *gradient = gradient_of(&out, i);
+        tensor *x = &c->of[i];
         if (!gradient || !x->memory || x->layout.dtype != ATTN_F64 || (only != DIFFERENCES_ALL && only != i)) continue;
         any = 1;
         in[i] = (input){x, calloc((size_t)x->count + 1, sizeof(double)), calloc((size_t)x->count + 1, sizeof(double))};
@@ -91,7 +91,7 @@ double differences_off_by(combination *c, uint64_t seed, int only)
         expect(&gradient->got, &in[i], &expected, &size);
     }
     double off = any ? fabs(difference(c, in, step) - expected) / (tolerance * (1 + size)) : -1;
-    for (int i = 0; i < DIFFERENCES_INPUTS; i++) {
+    for (int i = 0; i < TENSORS; i++) {
         if (in[i].x) move(&in[i], 0);
         free(in[i].old), free(in[i].to);
     }

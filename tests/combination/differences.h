@@ -6,12 +6,10 @@
 
 #include "combination.h"
 
-/* The tensors that have a gradient, by its name in an outcome; NULL ends the list. */
-extern const char *const differences_gradients[];
-enum { DIFFERENCES_ALL = -1, DIFFERENCES_INPUTS = 13 };
+enum { DIFFERENCES_ALL = -1 };
 
-/* How far backward is off, as a fraction of what rounding explains; negative where the tensor `only` is not there or is not of f64,
- * in which a step would be rounded away.  c is of f64 and FINITE; its tensors are moved and put back. */
+/* How far backward is off, as a fraction of what rounding explains; negative where the tensor number `only` is not there, has no
+ * gradient or is not of f64, in which a step would be rounded away.  c is of f64 and FINITE; its tensors are moved and put back. */
 double differences_off_by(combination *c, uint64_t seed, int only);
 
 #endif

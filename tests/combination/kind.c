@@ -18,21 +18,21 @@ void combination_kind(combination *c, random_source *random, attn_score_kind kin
     if (score->scale_kind == ATTN_SCALE_DEFAULT) c->ref.scale = 1;
     if (kind == ATTN_SCORE_COSINE || kind == ATTN_SCORE_DISTANCE) return;
     if (random_below(random, 2)) {
-        score->w_heads = c->ref.W_of_each_head = 1;
+        c->ref.W_of_each_head = 1;
         shape[1] = c->ref.Hq;
     }
     if (kind == ATTN_SCORE_ADDITIVE) {
-        score->w_bias = random_below(random, 2) == 0;
-        c->ref.R = shape[2] = 1 + score->w_bias;
+        score->additive_bias = random_below(random, 2) == 0;
+        c->ref.R = shape[2] = 1 + score->additive_bias;
     } else if (random_below(random, 2)) {
         int64_t width = 1 + random_below(random, 40);
         if (kind == ATTN_SCORE_GENERAL) score->dim_k = c->ref.Dk = shape[3] = width;
         else score->dim_metric = c->ref.R = shape[2] = width;
     }
     attn_dtype dtype = random_below(random, 3) ? combination_compute(c) : types[random_below(random, 4)];
-    c->w = tensor_make(dtype, shape, random_below(random, 2) ? BY_TOKEN : BY_HEAD, 0, NULL);
-    tensor_draw(&c->w, random, 2 / sqrt((double)(D + 1)));
-    score->w = c->w.layout;
-    c->args.w = c->w.memory;
-    c->ref.W = c->w.value;
+    tensor *w = &c->of[TENSOR(score_matrix)];
+    *w = tensor_make(dtype, shape, random_below(random, 2) ? BY_TOKEN : BY_HEAD, 0, NULL);
+    tensor_draw(w, random, 2 / sqrt((double)(D + 1)));
+    combination_give(c, TENSOR(score_matrix));
+    c->ref.W = w->value;
 }

@@ -45,8 +45,7 @@ static void slopes(void *context, const attn_score_tile *tile)
 
 void combination_modify(combination *c)
 {
-    c->problem.modifier.used = 1;
-    c->args.modify_scores = scores;
-    c->args.modify_slopes = slopes;
+    c->call.modify_scores = scores;
+    c->call.modify_slopes = slopes;
     c->ref.modify = modify;
 }

@@ -24,15 +24,14 @@ static void draw_sparse(combination *c, random_source *r)
 /* A range of keys for each query, or one for several. */
 static void draw_ranges(combination *c, random_source *r)
 {
-    attn_layout *layout = &c->problem.mask.ranges_layout;
+    int64_t stride[4] = {0, 0, 0, 1};
     const int64_t size[3] = {c->ref.B, c->ref.Hq, c->ref.Sq}, Skv = c->ref.Skv;
     int64_t count = 2, at = 0;
     if (!once_in(r, 6)) return;
     combination_say(c, "ranges");
-    layout->stride[3] = 1;
     for (int axis = 2; axis >= 0; axis--) {
         int one = once_in(r, 3);
-        layout->stride[axis] = one ? ATTN_BROADCAST : count;
+        stride[axis] = one ? ATTN_BROADCAST : count;
         count *= one ? 1 : size[axis];
     }
     c->ranges = array(count);
@@ -47,11 +46,10 @@ static void draw_ranges(combination *c, random_source *r)
                 const int64_t index[3] = {b, h, i};
                 int64_t from = 0;
                 for (int axis = 0; axis < 3; axis++)
-                    if (layout->stride[axis] != ATTN_BROADCAST) from += index[axis] * layout->stride[axis];
+                    if (stride[axis] != ATTN_BROADCAST) from += index[axis] * stride[axis];
                 memcpy(c->ranges_of_ref + 2 * at, c->ranges + from, 2 * sizeof(int64_t));
             }
-    c->problem.mask.ranges = 1;
-    c->args.ranges = c->ranges;
+    c->tensors.ranges = (attn_input){c->ranges, ATTN_I64, {stride[0], stride[1], stride[2], 1}};
     c->ref.ranges = c->ranges_of_ref;
 }
 
@@ -59,26 +57,26 @@ static void draw_ranges(combination *c, random_source *r)
 static void draw_block_lists(combination *c, random_source *r)
 {
     attn_mask *m = &c->problem.mask;
-    if (m->block || !once_in(r, 6)) return;
+    if (c->tensors.block_mask.data || !once_in(r, 6)) return;
     combination_say(c, "block-lists");
-    m->block_lists = 1;
     m->block_q = 1 + random_below(r, 40);
     m->block_kv = 1 + random_below(r, 80);
     const int64_t lists = problem_blocks(c->ref.Sq, m->block_q), blocks = problem_blocks(c->ref.Skv, m->block_kv);
     const int64_t shape[4] = {1, 1, lists, blocks};
-    c->blocks = tensor_make(ATTN_BOOL, shape, BY_HEAD, 1 | 2, NULL);
-    c->block_rows = array(lists + 1);
-    c->block_columns = array(lists * blocks);
+    tensor *mask = &c->of[TENSOR(block_mask)]; /* for ref/ alone */
+    *mask = tensor_make(ATTN_BOOL, shape, BY_HEAD, 1 | 2, NULL);
+    c->block_starts = array(lists + 1);
+    c->block_index = array(lists * blocks);
     for (int64_t n = 0; n < lists; n++) {
         for (int64_t k = 0; k < blocks; k++) {
             if (once_in(r, 2)) continue;
-            tensor_set(&c->blocks, n * blocks + k, 1);
-            c->block_columns[m->block_entries++] = k;
+            tensor_set(mask, n * blocks + k, 1);
+            c->block_index[m->block_entries++] = k;
         }
-        c->block_rows[n + 1] = m->block_entries;
+        c->block_starts[n + 1] = m->block_entries;
     }
-    c->args.block_rows = c->block_rows, c->args.block_columns = c->block_columns;
-    combination_apply_mask(c, &c->blocks, m->block_q, m->block_kv);
+    c->tensors.block_starts = attn_in(c->block_starts), c->tensors.block_index = attn_in(c->block_index);
+    combination_apply_mask(c, mask, m->block_q, m->block_kv);
 }
 
 /* Dropout with a mask of the caller's. */
@@ -90,14 +88,13 @@ static void draw_given(combination *c, random_source *r)
     if (p == 0 || !once_in(r, 3)) return;
     combination_say(c, "given");
     for (int axis = 0; axis < 4; axis++) one |= (unsigned)once_in(r, 3) << axis;
-    c->given = tensor_make(ATTN_BOOL, shape, BY_HEAD, one, NULL);
-    for (int64_t i = 0; i < c->given.count; i++) tensor_set(&c->given, i, (double)random_below(r, 3));
-    tensor_read(&c->given);
-    c->problem.dropout.given = 1;
-    c->problem.dropout.given_layout = c->given.layout;
-    c->args.dropout_given = c->given.memory;
+    tensor *given = &c->of[TENSOR(dropout_given)];
+    *given = tensor_make(ATTN_BOOL, shape, BY_HEAD, one, NULL);
+    for (int64_t i = 0; i < given->count; i++) tensor_set(given, i, (double)random_below(r, 3));
+    tensor_read(given);
+    combination_give(c, TENSOR(dropout_given));
     for (int64_t at = 0; at < shape[0] * shape[1] * shape[2] * shape[3]; at++)
-        c->Z[at] = c->given.value[at] != 0 && p < 1 ? 1 / (1 - p) : 0;
+        c->Z[at] = given->value[at] != 0 && p < 1 ? 1 / (1 - p) : 0;
 }
 
 void combination_more(combination *c, random_source *random)

@@ -7,6 +7,7 @@
 #include "combination.h"
 
 typedef struct output {
+    int tensor; /* its number, */
     const char *name;
     tensor got;
     double *exact, *bound; /* dense, like got.value; the bound in units of the compute type's rounding */
@@ -27,12 +28,11 @@ typedef struct outcome {
 outcome outcome_make(combination *c, attn_op op);
 void outcome_free(combination *c, outcome *out);
 
-/* One more output.  Takes `got` over; the arguments' pointer to it is set, and its layout where there is one. */
-output *outcome_add(outcome *out, const char *name, tensor got, void **pointer, attn_layout *layout);
+/* One more output: tensor t, whose slot is filled in.  Takes `got` over. */
+output *outcome_add(combination *c, outcome *out, int t, tensor got);
 /* Weights, row maxima, entropies and column sums, from what ref/ says of a forward; error: that of a score, in units of u. */
 void outcome_want_statistics(combination *c, outcome *out, const double *S, const double *P, const double *lse,
                              const double *error);
-void outcome_drop_statistics(combination *c);
 
 /* Forward, where `op` needs its results, and `op`.  Returns 0 where this CPU lacks the instruction set. */
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);

@@ -12,7 +12,6 @@ void combination_table(combination *c, random_source *r, int finite)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};
     attn_bias_table *t = &c->problem.bias_table;
-    t->used = 1;
     t->kind = random_below(r, 2) ? ATTN_DISTANCE_T5 : ATTN_DISTANCE_CLIPPED;
     if (t->kind == ATTN_DISTANCE_CLIPPED) {
         t->max_distance = once_in(r, 5) ? 0 : once_in(r, 2) ? random_below(r, 10) : random_below(r, 400);
@@ -24,18 +23,18 @@ void combination_table(combination *c, random_source *r, int finite)
         c->ref.bucket_rule = t->causal ? REF_T5_CAUSAL : REF_T5;
         c->ref.buckets = t->buckets ? t->buckets : 32, c->ref.reach = t->max_distance ? t->max_distance : 128;
     }
-    t->shared = once_in(r, 3);
-    c->ref.bias_table_of_each_head = !t->shared;
-    const int64_t shape[4] = {1, t->shared ? 1 : c->ref.Hq, c->ref.buckets, 1};
-    c->bias_table = tensor_make(random_below(r, 3) ? combination_compute(c) : types[random_below(r, 4)], shape,
-                                random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, NULL);
-    tensor_draw(&c->bias_table, r, 2);
-    for (int64_t i = 0; !finite && once_in(r, 3) && i < c->bias_table.count; i++)
-        if (once_in(r, 9)) tensor_set(&c->bias_table, i, -INFINITY);
-    tensor_read(&c->bias_table);
-    t->table = c->bias_table.layout;
-    c->args.bias_table = c->bias_table.memory;
-    c->ref.bias_table = c->bias_table.value;
+    const int shared = once_in(r, 3);
+    c->ref.bias_table_of_each_head = !shared;
+    const int64_t shape[4] = {1, shared ? 1 : c->ref.Hq, c->ref.buckets, 1};
+    tensor *table = &c->of[TENSOR(bias_table)];
+    *table = tensor_make(random_below(r, 3) ? combination_compute(c) : types[random_below(r, 4)], shape,
+                         random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, NULL);
+    tensor_draw(table, r, 2);
+    for (int64_t i = 0; !finite && once_in(r, 3) && i < table->count; i++)
+        if (once_in(r, 9)) tensor_set(table, i, -INFINITY);
+    tensor_read(table);
+    combination_give(c, TENSOR(bias_table));
+    c->ref.bias_table = table->value;
 }
 
 static tensor draw_table(combination *c, random_source *r, int64_t dim)
@@ -82,19 +81,16 @@ void combination_relative(combination *c, random_source *r, int finite)
     rel->rows = 1 + random_below(r, reach);
     rel->first = random_below(r, 2) ? -(rel->rows / 2) : random_below(r, 60) - 40;
     if (once_in(r, 4)) rel->first = 1 - c->ref.Skv, rel->rows = c->ref.Sq + c->ref.Skv + 1; /* a full table */
-    rel->keys = kind > 0, rel->values = kind != 1;
-    rel->u = rel->keys && once_in(r, 2), rel->v = rel->keys && once_in(r, 2);
-    rel->shared = once_in(r, 2);
-    c->ref.relative_first = rel->first, c->ref.relative_rows = rel->rows, c->ref.relative_of_each_head = !rel->shared;
-    if (rel->keys) c->relative_keys = draw_table(c, r, c->ref.D);
-    if (rel->values) c->relative_values = draw_table(c, r, c->ref.Dv);
-    if (rel->u) c->relative_u = draw_vectors(c, r);
-    if (rel->v) c->relative_v = draw_vectors(c, r);
-    if (!finite && rel->keys && once_in(r, 3)) poison_rows(c, &c->relative_keys);
-    if (!finite && rel->values && once_in(r, 3)) poison_rows(c, &c->relative_values);
-    rel->keys_table = c->relative_keys.layout, rel->values_table = c->relative_values.layout;
-    c->args.relative_keys = c->relative_keys.memory, c->args.relative_values = c->relative_values.memory;
-    c->args.relative_u = c->relative_u.memory, c->args.relative_v = c->relative_v.memory;
-    c->ref.relative_keys = c->relative_keys.value, c->ref.relative_values = c->relative_values.value;
-    c->ref.relative_u = c->relative_u.value, c->ref.relative_v = c->relative_v.value;
+    const int keys = kind > 0, values = kind != 1, u = keys && once_in(r, 2), v = keys && once_in(r, 2), shared = once_in(r, 2);
+    c->ref.relative_first = rel->first, c->ref.relative_rows = rel->rows, c->ref.relative_of_each_head = !shared;
+    if (keys) c->of[TENSOR(relative_keys)] = draw_table(c, r, c->ref.D);
+    if (values) c->of[TENSOR(relative_values)] = draw_table(c, r, c->ref.Dv);
+    if (u) c->of[TENSOR(relative_u)] = draw_vectors(c, r);
+    if (v) c->of[TENSOR(relative_v)] = draw_vectors(c, r);
+    if (!finite && keys && once_in(r, 3)) poison_rows(c, &c->of[TENSOR(relative_keys)]);
+    if (!finite && values && once_in(r, 3)) poison_rows(c, &c->of[TENSOR(relative_values)]);
+    for (int t = TENSOR(relative_keys); t <= TENSOR(relative_v); t++)
+        if (c->of[t].memory) combination_give(c, t);
+    c->ref.relative_keys = c->of[TENSOR(relative_keys)].value, c->ref.relative_values = c->of[TENSOR(relative_values)].value;
+    c->ref.relative_u = c->of[TENSOR(relative_u)].value, c->ref.relative_v = c->of[TENSOR(relative_v)].value;
 }

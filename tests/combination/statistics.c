@@ -26,18 +26,12 @@ void outcome_want_statistics(combination *c, outcome *out, const double *S, cons
     const int64_t rows = p->B * p->Hq * p->Sq, pairs[4] = {p->B, p->Hq, p->Sq, p->Skv}, columns[4] = {p->B, p->Hq, p->Skv, 1};
     const attn_dtype compute = combination_compute(c);
     const int is_mean = p->normaliser < REF_BY_SIGMOID;
-    attn_want *want = &c->problem.want;
-    attn_args *a = &c->args;
     double *other = array(rows * (2 * p->Skv + 1));
-    want->weights = want->row_max = want->column_sum = 1;
-    want->entropy = is_mean;
-    output *weights =
-        outcome_add(out, "weights", tensor_make(compute, pairs, BY_HEAD, 0, NULL), &a->weights, &want->weights_layout);
-    output *row_max = outcome_add(out, "row_max", combination_like(&c->lse), &a->row_max, &want->row_max_layout);
-    output *sums =
-        outcome_add(out, "column_sum", tensor_make(compute, columns, BY_TOKEN, 0, c->problem.mask.packed ? c->start_kv : NULL),
-                    &a->column_sum, &want->column_sum_layout);
-    output *entropy = is_mean ? outcome_add(out, "entropy", combination_like(&c->lse), &a->entropy, &want->entropy_layout) : NULL;
+    const int64_t *start = c->tensors.cu_seqlens_kv.data ? c->start_kv : NULL;
+    output *weights = outcome_add(c, out, TENSOR(weights), tensor_make(compute, pairs, BY_HEAD, 0, NULL));
+    output *row_max = outcome_add(c, out, TENSOR(row_max), combination_like(&c->of[TENSOR(lse)]));
+    output *sums = outcome_add(c, out, TENSOR(column_sum), tensor_make(compute, columns, BY_TOKEN, 0, start));
+    output *entropy = is_mean ? outcome_add(c, out, TENSOR(entropy), combination_like(&c->of[TENSOR(lse)])) : NULL;
     double *unused = array(rows);
     ref_outputs_of(p, S, P,
                    &(ref_outputs){.raw = other,
@@ -60,14 +54,4 @@ void outcome_want_statistics(combination *c, outcome *out, const double *S, cons
         if (is_mean) entropy->bound[row] += error[row];
     }
     free(other), free(unused);
-}
-
-void outcome_drop_statistics(combination *c)
-{
-    attn_want *want = &c->problem.want;
-    want->weights = want->row_max = want->column_sum = want->entropy = 0;
-    memset(&want->weights_layout, 0, sizeof want->weights_layout);
-    memset(&want->row_max_layout, 0, sizeof want->row_max_layout);
-    memset(&want->column_sum_layout, 0, sizeof want->column_sum_layout);
-    memset(&want->entropy_layout, 0, sizeof want->entropy_layout);
 }

@@ -7,11 +7,12 @@
 
 #include "attn/attn.h"
 
+#include "memory_layout.h"
 #include "random.h"
 
 typedef struct tensor {
     int64_t shape[4];     /* [batch, head, token, channel] */
-    attn_layout layout;   /* strides spelled out */
+    memory_layout layout; /* strides spelled out */
     const int64_t *start; /* [batch + 1], packed: where each entry's tokens begin; else NULL */
     int64_t count;        /* elements in memory */
     void *memory;

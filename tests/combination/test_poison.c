@@ -78,8 +78,8 @@ static void poison_keys(const char *text, int tensors, tally *all)
         combination_parse(&c, text, FINITE);
         const double poison = n % 2 ? (double)NAN : (double)INFINITY;
         const int set = which[n % 5] & tensors;
-        tensor *of[] = {&c.k, &c.v, &c.tan_k, &c.tan_v};
-        c.problem.tangents.k = c.problem.tangents.v = 1;
+        tensor *of[] = {&c.of[TENSOR(k)], &c.of[TENSOR(v)], &c.of[TENSOR(tan_k)], &c.of[TENSOR(tan_v)]};
+        combination_give(&c, TENSOR(tan_k)), combination_give(&c, TENSOR(tan_v));
         for (int64_t b = 0; b < c.ref.B; b++)
             for (int x = 0; x < 4; x++)
                 if (set >> x & 1) poison_row(of[x], b, 0, places[n / 5], poison);
@@ -95,16 +95,17 @@ static int64_t poison_queries(const char *text, double poison)
     tally all = {0, 0};
     int64_t poisoned = 0;
     combination_parse(&c, text, FINITE);
-    c.problem.tangents.q = 1;
+    combination_give(&c, TENSOR(tan_q));
     for (int64_t b = 0; b < c.ref.B; b++)
         for (int64_t h = 0; h < c.ref.Hq; h++)
             for (int64_t i = 0; i < c.ref.Sq; i++) {
                 int sees = 0;
                 for (int64_t j = 0; j < c.ref.Skv; j++) sees |= ref_visible(&c.ref, b, h, i, j);
                 if (sees) continue;
-                tensor *of[] = {&c.q, &c.tan_q, &c.grad_o, &c.grad_lse}; /* the last flows into the sink */
+                tensor *of[] = {&c.of[TENSOR(q)], &c.of[TENSOR(tan_q)], &c.of[TENSOR(grad_o)],
+                                &c.of[TENSOR(grad_lse)]}; /* the last flows into the sink */
                 for (int x = 0; x < (c.ref.sink ? 3 : 4); x++) poison_row(of[x], b, h, i, poison);
-                poisoned += tensor_has(&c.q, b, i);
+                poisoned += tensor_has(&c.of[TENSOR(q)], b, i);
             }
     run(&c, "poisoned queries", &all);
     assert_int_equal(all.reached, 0);
@@ -157,14 +158,16 @@ static void bias(void **state)
         combination c;
         tally all = {0, 0};
         combination_parse(&c, n ? "f64:" SIZES "bias:softcap=2" : "f32:" SIZES "bias", FINITE);
-        c.problem.tangents.q = c.problem.tangents.k = c.problem.tangents.v = 1;
+        for (int t = TENSOR(tan_q); t <= TENSOR(tan_v); t++) combination_give(&c, t);
         for (int64_t b = 0; b < c.ref.B; b++)
             for (int64_t h = 0; h < c.ref.Hq; h++)
                 for (int64_t i = 0; i < c.ref.Sq; i++)
                     for (int64_t j = 0; j < c.ref.Skv; j++)
-                        if (i % 5 == 2 || (j == 17 && i % 2)) tensor_set(&c.bias, tensor_at(&c.bias, b, h, i, j), -INFINITY);
-        tensor_read(&c.bias);
-        tensor *of_key[] = {&c.k, &c.v, &c.tan_k, &c.tan_v}, *of_query[] = {&c.q, &c.grad_o, &c.grad_lse, &c.tan_q};
+                        if (i % 5 == 2 || (j == 17 && i % 2))
+                            tensor_set(&c.of[TENSOR(bias)], tensor_at(&c.of[TENSOR(bias)], b, h, i, j), -INFINITY);
+        tensor_read(&c.of[TENSOR(bias)]);
+        tensor *of_key[] = {&c.of[TENSOR(k)], &c.of[TENSOR(v)], &c.of[TENSOR(tan_k)], &c.of[TENSOR(tan_v)]},
+               *of_query[] = {&c.of[TENSOR(q)], &c.of[TENSOR(grad_o)], &c.of[TENSOR(grad_lse)], &c.of[TENSOR(tan_q)]};
         for (int64_t b = 0; b < c.ref.B; b++)
             for (int x = 0; x < 4; x++) {
                 poison_row(of_key[x], b, 0, 17, (double)INFINITY);

@@ -149,13 +149,16 @@ static void test_variance_of_scores(void **state)
     random_source random = {7};
     for (int i = 0; i < 2 * LEN * D; i++) *(i < LEN * D ? &q[i] : &k[i - LEN * D]) = sqrt(3) * random_signed(&random);
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, LEN, LEN, D, 1}};
-    const attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .scores = scores};
-    p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = ATTN_F64;
-    p.want.scores = 1;
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = {q, ATTN_F64, {0, 0, 0, 0}},
+                            .k = attn_in(k),
+                            .v = attn_in(v),
+                            .o = attn_out(o),
+                            .scores = attn_out(scores)};
     for (int unscaled = 0; unscaled < 2; unscaled++) {
         double square = 0;
         if (unscaled) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = 1;
-        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        assert_int_equal(attn_compute(&p, &t, NULL), ATTN_OK);
         for (int i = 0; i < LEN * LEN; i++) square += scores[i] * scores[i] / (LEN * LEN);
         assert_true(fabs(square / (unscaled ? D : 1) - 1) < 5 * sqrt(2.0 / (LEN * D / 2.0)));
     }
@@ -175,7 +178,10 @@ static void test_refused(void **state)
         assert_string_equal(e.message, text);                                                                                      \
         p = was;                                                                                                                   \
     } while (0)
-    REFUSED(p.struct_size = 4, ATTN_ERR_ARGUMENT, "cost: struct_size is 4; set it to sizeof(attn_cost_problem)");
+    REFUSED(p.struct_size = 4, ATTN_ERR_ARGUMENT, "attn_cost_problem.struct_size is 4; set it to sizeof(attn_cost_problem)");
+    REFUSED(p.struct_size = sizeof p + 1, ATTN_ERR_ARGUMENT,
+            "attn_cost_problem.struct_size is 145; set it to sizeof(attn_cost_problem)");
+    REFUSED(p.reserved[2] = 7, ATTN_ERR_ARGUMENT, "cost: reserved[2] is 7; it must be 0");
     REFUSED(p.method = (attn_cost_method)9, ATTN_ERR_ARGUMENT, "cost: method is 9; known: 0 (tiled), 1 (matrix), 2 (linear)");
     REFUSED(p.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cost: dtype is i8; it must be f32, f64, f16 or bf16");
     REFUSED(p.shape.len_q = -1, ATTN_ERR_SHAPE, "cost: len_q (-1) is negative");

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * test_core.c - attn_plan_create and attn_forward when any one allocation fails. */
+ * test_core.c - attn_plan_create and attn_compute when any one allocation fails. */
 #include "fault.h"
 #include "small.h"
-
-#include "plan/plan.h"
 
 static attn_status create(small *s, attn_error *error)
 {
     attn_plan *plan;
-    attn_status status = attn_plan_create(&plan, &s->problem, NULL, error);
+    attn_status status = attn_plan_create(&plan, &s->problem, &s->tensors, NULL, error);
     attn_plan_destroy(plan);
     return status;
 }
 
-static attn_status forward(small *s, attn_error *error) { return attn_forward(&s->problem, &s->args, error); }
+static attn_status forward(small *s, attn_error *error) { return attn_compute(&s->problem, &s->tensors, error); }
 
 /* Fails every allocation of `run` in turn, and returns how many there are.  texts: the message of each. */
 static int each(attn_status (*run)(small *s, attn_error *error), char texts[][240])
@@ -38,15 +36,29 @@ static int each(attn_status (*run)(small *s, attn_error *error), char texts[][24
     }
 }
 
+static void *measure(void *context, size_t bytes)
+{
+    *(size_t *)context = bytes;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void release(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
 static void test_each_allocation(void **state)
 {
     char texts[2][240];
+    size_t bytes = 0;
     attn_plan *plan;
     small s;
     (void)state;
     small_init(&s);
-    assert_int_equal(attn_plan_create(&plan, &s.problem, NULL, NULL), ATTN_OK);
-    (void)snprintf(texts[0], sizeof texts[0], "cannot allocate the %zu bytes of a plan", sizeof *plan);
+    s.options.allocator = (attn_allocator){measure, release, &bytes};
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, NULL), ATTN_OK);
+    (void)snprintf(texts[0], sizeof texts[0], "cannot allocate the %zu bytes of a plan", bytes);
     (void)snprintf(texts[1], sizeof texts[1], "cannot allocate a workspace of %zu bytes", attn_plan_workspace_size(plan));
     attn_plan_destroy(plan);
     assert_int_equal(each(create, texts), 1);  /* one block an object */

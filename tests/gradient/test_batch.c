@@ -14,22 +14,18 @@ typedef struct results {
 
 static void run(int64_t batch, int64_t from, results *r)
 {
-    attn_problem p = {
-        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, SQ, SKV, D, D}, .mask = {.causal = 1}, .want = {.lse = 1}};
-    attn_args a = {.struct_size = sizeof a,
-                   .q = q + from * WHOLE,
-                   .k = k + from * KEYS,
-                   .v = v + from * KEYS,
-                   .o = r->o,
-                   .lse = r->lse,
-                   .grad_o = dO + from * WHOLE,
-                   .grad_q = r->dq,
-                   .grad_k = r->dk,
-                   .grad_v = r->dv};
+    attn_problem p = {.struct_size = sizeof p, .shape = {batch, HEADS, HEADS, SQ, SKV, D, D}, .mask = {.causal = 1}};
+    attn_tensors a = {.struct_size = sizeof a,
+                      .q = attn_in(q + from * WHOLE),
+                      .k = attn_in(k + from * KEYS),
+                      .v = attn_in(v + from * KEYS),
+                      .o = attn_out(r->o),
+                      .lse = attn_out(r->lse)};
     attn_error error;
-    if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
     p.op = ATTN_BACKWARD;
-    if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+    a.grad_o = attn_in(dO + from * WHOLE), a.grad_q = attn_out(r->dq), a.grad_k = attn_out(r->dk), a.grad_v = attn_out(r->dv);
+    if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
 static void test_batch(void **state)

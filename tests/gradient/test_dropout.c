@@ -61,14 +61,12 @@ enum { QUERIES = 3001, KEYS = 67 };
 static void export_mask(double p, uint64_t seed, uint32_t offset, int64_t len_q, unsigned char *keep)
 {
     static float q[QUERIES], k[KEYS], v[KEYS], o[QUERIES];
-    attn_problem problem = {.struct_size = sizeof problem,
-                            .shape = {1, 1, 1, len_q, KEYS, 1, 1},
-                            .dropout = {.probability = p},
-                            .want = {.dropout_keep = 1}};
-    attn_args args = {.struct_size = sizeof args, .q = q, .k = k, .v = v, .o = o};
+    attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, len_q, KEYS, 1, 1}, .dropout = {.probability = p}};
+    attn_call call = {.struct_size = sizeof call, .dropout_seed = seed, .dropout_offset = offset};
+    attn_tensors t = {.struct_size = sizeof t, .call = &call, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
     attn_error error;
-    args.dropout_seed = seed, args.dropout_offset = offset, args.dropout_keep = keep;
-    if (attn_forward(&problem, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
+    t.dropout_keep = attn_out(keep);
+    if (attn_compute(&problem, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
 /* The first known answer by the library itself: a word is kept at p = word / 2^32 and dropped at the next p. */
@@ -119,8 +117,8 @@ static void draw(combination *c, const char *type, double p, uint64_t seed)
     char text[120];
     (void)snprintf(text, sizeof text, "%s:b2:hq3:sq%d:skv%d:d5:dv%d:dropout=%g:seed=%d", type, N, N, N, p, (int)seed);
     combination_parse(c, text, FINITE);
-    set_identity(&c->v), set_identity(&c->grad_o), set_identity(&c->tan_v);
-    c->problem.tangents.q = c->problem.tangents.k = 0, c->problem.tangents.v = 1;
+    set_identity(&c->of[TENSOR(v)]), set_identity(&c->of[TENSOR(grad_o)]), set_identity(&c->of[TENSOR(tan_v)]);
+    combination_drop(c, TENSOR(tan_q)), combination_drop(c, TENSOR(tan_k)), combination_give(c, TENSOR(tan_v));
 }
 
 static void test_same_mask(void **state)
@@ -140,7 +138,7 @@ static void test_same_mask(void **state)
             const double *dV = outcome_find(&backward, "grad_v")->got.value, *tangent = outcome_find(&jvp, "tan_o")->got.value;
             for (int64_t at = 0; runs && at < 2 * 3 * N * N; at++) {
                 const int64_t head = at / N / N, i = at / N % N, j = at % N;
-                const int kept = keeps(c.args.dropout_seed, c.args.dropout_offset, head, i, j, p);
+                const int kept = keeps(c.call.dropout_seed, c.call.dropout_offset, head, i, j, p);
                 if ((W[at] != 0) != kept) fail_msg("%s: forward at %d", c.text, (int)at);
                 if ((dV[(head * N + j) * N + i] != 0) != kept) fail_msg("%s: backward at %d", c.text, (int)at);
                 if ((tangent[at] != 0) != kept) fail_msg("%s: forward mode at %d", c.text, (int)at);
@@ -179,7 +177,7 @@ static void p36_seeds(void **state)
         assert_same(&one, &again, 1);
         assert_same(&one, &none, 0);
         outcome_free(&c, &again);
-        c.args.dropout_seed++; /* without dropout the seed says nothing */
+        c.call.dropout_seed++; /* without dropout the seed says nothing */
         again = outcome_make(&c, ops[n]);
         assert_true(outcome_run(&c, &again, ATTN_ISA_DEFAULT, 1));
         assert_same(&none, &again, 1);
@@ -203,16 +201,16 @@ static void p36_mean(void **state)
     (void)state;
     draw(&c, "f64", p, 6);
     for (int n = 0; n < RUNS; n++) {
-        c.args.dropout_seed = (uint64_t)n * 77;
+        c.call.dropout_seed = (uint64_t)n * 77;
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
-        tensor_read(&c.o);
-        for (int64_t at = 0; at < 2 * 3 * N * N; at++) sum[at] += c.o.value[at];
+        tensor_read(&c.of[TENSOR(o)]);
+        for (int64_t at = 0; at < 2 * 3 * N * N; at++) sum[at] += c.of[TENSOR(o)].value[at];
     }
     c.problem.dropout.probability = 0;
     assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
-    tensor_read(&c.o);
+    tensor_read(&c.of[TENSOR(o)]);
     for (int64_t at = 0; at < 2 * 3 * N * N; at++) {
-        const double w = c.o.value[at], sigma = w * sqrt(p / (1 - p) / RUNS);
+        const double w = c.of[TENSOR(o)].value[at], sigma = w * sqrt(p / (1 - p) / RUNS);
         if (!(fabs(sum[at] / RUNS - w) <= SIGMAS * sigma)) fail_msg("mean %g of weight %g", sum[at] / RUNS, w);
     }
     combination_free(&c);

@@ -72,11 +72,9 @@ static void spread_bias(combination *c)
     tensor bias = tensor_make(combination_compute(c), pairs, BY_HEAD, 0, NULL);
     for (int64_t at = 0; c->ref.bias && at < bias.count; at++) tensor_set(&bias, at, c->ref.bias[at]);
     tensor_read(&bias);
-    tensor_free(&c->bias);
-    c->bias = bias;
-    c->problem.bias.additive = 1;
-    c->problem.bias.bias = bias.layout;
-    c->args.bias = bias.memory;
+    tensor_free(&c->of[TENSOR(bias)]);
+    c->of[TENSOR(bias)] = bias;
+    combination_give(c, TENSOR(bias));
     c->ref.bias = bias.value;
 }
 
@@ -98,7 +96,7 @@ static void p27_scores(void **state)
                 allowed += out.unit * dS->bound[row * p->Skv + j];
             }
             int any = sees_any(&c, row / p->Sq / p->Hq, row / p->Sq % p->Hq, row % p->Sq);
-            assert_near(&c, "sum of dS", sum, any ? c.grad_lse.value[row] : 0, allowed);
+            assert_near(&c, "sum of dS", sum, any ? c.of[TENSOR(grad_lse)].value[row] : 0, allowed);
         }
         outcome_free(&c, &out);
     }
@@ -122,7 +120,7 @@ static void p28_keys(void **state)
     (void)state;
     FOR_COMBINATIONS(c, SINK | SOFTCAP)
     {
-        zero(&c.grad_lse);
+        zero(&c.of[TENSOR(grad_lse)]);
         outcome out = backward(&c);
         const output *dK = gradient(&out, "grad_k");
         for (int64_t at = 0; at < c.ref.B * c.ref.Hkv * c.ref.D; at++) {
@@ -150,7 +148,8 @@ static void p29_values(void **state)
             sum_keys(dV, out.unit, at / Dv, at % Dv, &sum, &allowed);
             for (int64_t h = g * group; h < (g + 1) * group; h++)
                 for (int64_t i = 0; i < c.ref.Sq; i++)
-                    if (sees_any(&c, b, h, i)) flows += c.grad_o.value[((b * c.ref.Hq + h) * c.ref.Sq + i) * Dv + at % Dv];
+                    if (sees_any(&c, b, h, i))
+                        flows += c.of[TENSOR(grad_o)].value[((b * c.ref.Hq + h) * c.ref.Sq + i) * Dv + at % Dv];
             assert_near(&c, "sum of dV", sum, flows, allowed);
         }
         outcome_free(&c, &out);
@@ -180,15 +179,16 @@ static void p30_linear(void **state)
     FOR_COMBINATIONS(c, 0)
     {
         random_source random = random_from((uint64_t)n_of_c);
-        double *dO = elements(&c.grad_o), *dlse = elements(&c.grad_lse), *more = elements(&c.grad_o);
+        double *dO = elements(&c.of[TENSOR(grad_o)]), *dlse = elements(&c.of[TENSOR(grad_lse)]),
+               *more = elements(&c.of[TENSOR(grad_o)]);
         outcome of[4];
-        for (int64_t at = 0; at < c.grad_o.count; at++) more[at] = random_signed(&random);
+        for (int64_t at = 0; at < c.of[TENSOR(grad_o)].count; at++) more[at] = random_signed(&random);
         for (int n = 0; n < 4; n++) {
-            set_multiple(&c.grad_o, n == 2 ? more : dO, n == 1 ? 2 : 1);
-            set_multiple(&c.grad_lse, dlse, n == 1 ? 2 : n == 2 ? 0 : 1);
-            for (int64_t at = 0; n == 3 && at < c.grad_o.count; at++)
-                tensor_set(&c.grad_o, at, tensor_get(&c.grad_o, at) + floor(more[at] * 256) / 256);
-            tensor_read(&c.grad_o);
+            set_multiple(&c.of[TENSOR(grad_o)], n == 2 ? more : dO, n == 1 ? 2 : 1);
+            set_multiple(&c.of[TENSOR(grad_lse)], dlse, n == 1 ? 2 : n == 2 ? 0 : 1);
+            for (int64_t at = 0; n == 3 && at < c.of[TENSOR(grad_o)].count; at++)
+                tensor_set(&c.of[TENSOR(grad_o)], at, tensor_get(&c.of[TENSOR(grad_o)], at) + floor(more[at] * 256) / 256);
+            tensor_read(&c.of[TENSOR(grad_o)]);
             of[n] = backward(&c);
         }
         for (int x = 0; x < of[0].count; x++) {
@@ -213,10 +213,12 @@ static double *weights(combination *c, int after)
     void *memory = calloc((size_t)n + 1, sizeof(double));
     double *w = calloc((size_t)n + 1, sizeof *w);
     assert_true(memory && w);
-    c->problem.want.weights = 1, c->problem.want.after_dropout = after;
-    c->args.weights = memory;
-    assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
-    c->problem.want.weights = c->problem.want.after_dropout = 0;
+    c->problem.outputs.after_dropout = after;
+    c->tensors.weights = attn_out(memory);
+    combination_give(c, TENSOR(o)), combination_give(c, TENSOR(lse));
+    assert_true(combination_run(c, ATTN_FORWARD, ATTN_ISA_DEFAULT, 1));
+    c->problem.outputs.after_dropout = 0;
+    c->tensors.weights = (attn_output){0};
     attn_convert(w, ATTN_F64, memory, dtype, n);
     free(memory);
     return w;
@@ -249,7 +251,8 @@ static void p31_p35_pieces(void **state)
         assert_true(dQ && dK && dV);
         for (int64_t row = 0; row < p->B * p->Hq * p->Sq; row++) {
             const int64_t h = row / p->Sq % p->Hq, key_head = row / p->Sq / p->Hq * p->Hkv + h / group;
-            const double *dO = c.grad_o.value + row * Dv, *V = p->V + key_head * p->Skv * Dv, *K = p->K + key_head * p->Skv * D;
+            const double *dO = c.of[TENSOR(grad_o)].value + row * Dv, *V = p->V + key_head * p->Skv * Dv,
+                         *K = p->K + key_head * p->Skv * D;
             double scale = (p->scale_of_head ? p->scale_of_head[h] : p->scale) / p->temperature;
             double sum = 0, allowed = 0, delta = dot(dO, O->got.value + row * Dv, Dv);
             for (int64_t x = 0; x < Dv; x++) allowed += 2 * forward.unit * fabs(dO[x]) * O->bound[row * Dv + x];
@@ -257,7 +260,7 @@ static void p31_p35_pieces(void **state)
             assert_near(&c, "delta", sum, delta, allowed);
             for (int64_t j = 0; j < p->Skv; j++) {
                 const double w = W[row * p->Skv + j], weight = P[row * p->Skv + j];
-                const double dS = w * dot(dO, V + j * Dv, Dv) - weight * (delta - c.grad_lse.value[row]);
+                const double dS = w * dot(dO, V + j * Dv, Dv) - weight * (delta - c.of[TENSOR(grad_lse)].value[row]);
                 for (int64_t x = 0; x < Dv; x++) dV[(key_head * p->Skv + j) * Dv + x] += w * dO[x];
                 for (int64_t x = 0; x < D; x++) dQ[row * D + x] += scale * dS * K[j * D + x];
                 for (int64_t x = 0; x < D; x++) dK[(key_head * p->Skv + j) * D + x] += scale * dS * p->Q[row * D + x];
@@ -285,22 +288,22 @@ static void p33_constant(void **state)
     (void)state;
     FOR_COMBINATIONS(c, SINK | DROPOUT)
     {
-        const int64_t *n = c.v.shape;
-        zero(&c.grad_lse);
-        for (int64_t at = 0; at < c.grad_o.count; at++) tensor_set(&c.grad_o, at, 1);
-        tensor_read(&c.grad_o);
+        const int64_t *n = c.of[TENSOR(v)].shape;
+        zero(&c.of[TENSOR(grad_lse)]);
+        for (int64_t at = 0; at < c.of[TENSOR(grad_o)].count; at++) tensor_set(&c.of[TENSOR(grad_o)], at, 1);
+        tensor_read(&c.of[TENSOR(grad_o)]);
         for (int64_t row = 0; row < n[0] * n[1] * n[2] && n[3] > 0; row++) {
             const int64_t b = row / n[2] / n[1], g = row / n[2] % n[1], j = row % n[2];
             double last = 3;
-            if (!tensor_has(&c.v, b, j)) continue;
+            if (!tensor_has(&c.of[TENSOR(v)], b, j)) continue;
             for (int64_t x = 0; x < n[3]; x++) {
-                const int64_t at = tensor_at(&c.v, b, g, j, x);
-                const double value = x < n[3] - 1 ? floor(tensor_get(&c.v, at) * 1024) / 1024 : last;
-                tensor_set(&c.v, at, value);
+                const int64_t at = tensor_at(&c.of[TENSOR(v)], b, g, j, x);
+                const double value = x < n[3] - 1 ? floor(tensor_get(&c.of[TENSOR(v)], at) * 1024) / 1024 : last;
+                tensor_set(&c.of[TENSOR(v)], at, value);
                 last -= value;
             }
         }
-        tensor_read(&c.v);
+        tensor_read(&c.of[TENSOR(v)]);
         outcome out = backward(&c);
         const output *d[] = {gradient(&out, "grad_q"), gradient(&out, "grad_k")};
         for (int x = 0; x < 2; x++)
@@ -333,10 +336,10 @@ static void p34_groups(void **state)
     {
         const int64_t group = c.ref.Hq / c.ref.Hkv, Hkv = c.ref.Hkv;
         outcome shared = backward(&c);
-        tensor k = repeat_heads(&c.k, group), v = repeat_heads(&c.v, group), old_k = c.k, old_v = c.v;
-        c.k = k, c.v = v;
-        c.problem.k = k.layout, c.problem.v = v.layout;
-        c.args.k = k.memory, c.args.v = v.memory;
+        tensor k = repeat_heads(&c.of[TENSOR(k)], group), v = repeat_heads(&c.of[TENSOR(v)], group), old_k = c.of[TENSOR(k)],
+               old_v = c.of[TENSOR(v)];
+        c.of[TENSOR(k)] = k, c.of[TENSOR(v)] = v;
+        combination_give(&c, TENSOR(k)), combination_give(&c, TENSOR(v));
         c.problem.shape.heads_kv = c.ref.Hkv = c.ref.Hq;
         c.ref.K = k.value, c.ref.V = v.value;
         outcome each = backward(&c);
@@ -369,7 +372,7 @@ static void soft_limit(void **state)
         combination c;
         combination_parse(&c, warm ? "f64:hq2:sq9:skv11:d6:dv5:scale=3000:temperature=3000" : "f64:hq2:sq9:skv11:d6:dv5:scale=3000",
                           FINITE);
-        zero(&c.grad_lse);
+        zero(&c.of[TENSOR(grad_lse)]);
         spread_bias(&c);
         outcome out = backward(&c);
         const output *dS = gradient(&out, "grad_bias");
@@ -421,7 +424,8 @@ static void p12_no_leak(void **state)
                        (int)offset, n);
         combination_parse(&c, text, FINITE);
         outcome before = backward(&c);
-        const rows future[] = {{&c.k, key, LENGTH}, {&c.v, key, LENGTH}}, past[] = {{&c.q, 0, CUT}, {&c.grad_o, 0, CUT}};
+        const rows future[] = {{&c.of[TENSOR(k)], key, LENGTH}, {&c.of[TENSOR(v)], key, LENGTH}},
+                   past[] = {{&c.of[TENSOR(q)], 0, CUT}, {&c.of[TENSOR(grad_o)], 0, CUT}};
 
         for (int x = 0; x < 2; x++) redraw(&future[x], &random); /* keys of the future: past queries do not see them */
         outcome other_keys = backward(&c);
@@ -432,7 +436,8 @@ static void p12_no_leak(void **state)
         assert_same_tokens(&c, &other_keys, &other_queries, "grad_k", key, LENGTH);
         assert_same_tokens(&c, &other_keys, &other_queries, "grad_v", key, LENGTH);
 
-        const rows later[] = {{&c.grad_o, CUT, LENGTH}, {&c.grad_lse, CUT, LENGTH}}; /* only the past has a loss */
+        const rows later[] = {{&c.of[TENSOR(grad_o)], CUT, LENGTH},
+                              {&c.of[TENSOR(grad_lse)], CUT, LENGTH}}; /* only the past has a loss */
         for (int x = 0; x < 2; x++) {
             for (int64_t b = 0; b < 2; b++)
                 for (int64_t h = 0; h < 4; h++)

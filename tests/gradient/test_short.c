@@ -15,13 +15,13 @@
 
 static void assert_is_short(const combination *c, attn_op op)
 {
+    const attn_tensors tensors = tensors_of_op(&c->tensors, op);
     attn_problem p = c->problem;
     attn_plan *plan;
     attn_plan_description d = {.struct_size = sizeof d};
     attn_error error;
     p.op = op;
-    p.tangents = (attn_tangents){0};
-    if (attn_plan_create(&plan, &p, NULL, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    if (attn_plan_create(&plan, &p, &tensors, NULL, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     assert_int_equal(attn_plan_describe(plan, &d, &error), ATTN_OK);
     if (d.isa != ATTN_ISA_SCALAR && !strstr(d.why, "short")) fail_msg("%s: %s", c->text, d.why);
     attn_plan_destroy(plan);
@@ -31,11 +31,11 @@ static void assert_is_short(const combination *c, attn_op op)
 static void leave_scale(combination *c, outcome *out)
 {
     int at = 0;
-    while (strcmp(out->of[at].name, "grad_scale") != 0) at++;
+    while (out->of[at].tensor != TENSOR(grad_scale)) at++;
     const output scale = out->of[at];
     out->of[at] = out->of[--out->count];
     out->of[out->count] = scale;
-    c->problem.gradients.scale = 0;
+    c->tensors.grad_scale = (attn_output){0};
 }
 
 static double worst_of(const char *text, attn_op op)
@@ -99,25 +99,22 @@ static void draw(tensors *t)
 static void run_masked(tensors *t, int len, int64_t from, int64_t batch, int threads, double softcap, int causal)
 {
     const int64_t at = from * HEADS * len * D;
-    attn_problem p = {
-        .struct_size = sizeof p, .shape = {batch, HEADS, HEADS, len, len, D, D}, .mask = {.causal = causal}, .want = {.lse = 1}};
+    attn_problem p = {.struct_size = sizeof p, .shape = {batch, HEADS, HEADS, len, len, D, D}, .mask = {.causal = causal}};
     p.score.softcap = softcap;
-    attn_args a = {.struct_size = sizeof a,
-                   .q = t->q + at,
-                   .k = t->k + at,
-                   .v = t->v + at,
-                   .o = t->o + at,
-                   .lse = t->lse + from * HEADS * len,
-                   .grad_o = t->grad_o + at,
-                   .grad_q = t->grad_q + at,
-                   .grad_k = t->grad_k + at,
-                   .grad_v = t->grad_v + at};
+    attn_tensors a = {.struct_size = sizeof a,
+                      .q = attn_in(t->q + at),
+                      .k = attn_in(t->k + at),
+                      .v = attn_in(t->v + at),
+                      .o = attn_out(t->o + at),
+                      .lse = attn_out(t->lse + from * HEADS * len)};
     const attn_options options = {.struct_size = sizeof options, .threads = threads};
     attn_error error;
     for (int n = 0; n < 2; n++) {
         attn_plan *plan;
         p.op = n ? ATTN_BACKWARD : ATTN_FORWARD;
-        if (attn_plan_create(&plan, &p, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+        if (n) a.grad_o = attn_in(t->grad_o + at), a.grad_q = attn_out(t->grad_q + at);
+        if (n) a.grad_k = attn_out(t->grad_k + at), a.grad_v = attn_out(t->grad_v + at);
+        if (attn_plan_create(&plan, &p, &a, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = malloc(size);
         if (attn_execute(plan, &a, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -201,14 +198,12 @@ static void run_head(const tensors *t, int64_t queries, int64_t keys, int causal
 {
     static unsigned char mask[S * S];
     memset(mask, 1, sizeof mask);
-    const attn_problem p = {.struct_size = sizeof p,
-                            .shape = {1, 1, 1, queries, keys, D, D},
-                            .mask = {.causal = causal, .boolean = masked},
-                            .want = {.lse = 1}};
-    const attn_args a = {
-        .struct_size = sizeof a, .q = t->q, .k = t->k, .v = t->v, .mask = masked ? mask : NULL, .o = o, .lse = lse};
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, queries, keys, D, D}, .mask = {.causal = causal}};
+    attn_tensors a = {.struct_size = sizeof a, .q = attn_in(t->q), .k = attn_in(t->k), .v = attn_in(t->v)};
+    a.o = attn_out(o), a.lse = attn_out(lse);
+    if (masked) a.mask = attn_in(mask);
     attn_error error;
-    if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
 /* Every number of queries that vectors leave, and of keys that come four or sixteen at a time. */

@@ -188,13 +188,12 @@ static void test_classical(void **state)
 static void test_is_attention(void **state)
 {
     double o[COUNT][N], updated[COUNT][N];
-    const attn_problem p = {.struct_size = sizeof p,
-                            .shape = {1, 1, 1, COUNT, M, N, N},
-                            .q.dtype = ATTN_F64,
-                            .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = 1.3}};
-    const attn_args a = {.struct_size = sizeof a, .q = x, .k = X, .v = X, .o = o};
+    const attn_problem p = {
+        .struct_size = sizeof p, .shape = {1, 1, 1, COUNT, M, N, N}, .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = 1.3}};
+    const attn_tensors t = {
+        .struct_size = sizeof t, .q = {x, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(X), .v = attn_in(X), .o = attn_out(o)};
     (void)state;
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    assert_int_equal(attn_compute(&p, &t, NULL), ATTN_OK);
     assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, NULL, NULL), ATTN_OK);
     assert_memory_equal(o, updated, sizeof o);
 }

@@ -1,70 +1,92 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Installs a build into a new folder, moves it, and builds programs against it as a stranger would.
-# Usage: tests/install/outside.sh BUILD CC
-set -eu
+# Installs a build into a new folder, moves it, and builds the program of README.md against it as a stranger would, and others over
+# the libraries beside the core.  Usage: tests/install/outside.sh BUILD CC LIBRARY...     (LIBRARY: core, io, layers, as built)
+. tests/install/library.sh
 build=$1 cc=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-root=$PWD
+shift 2
+libraries=$*
+has() { [[ " $libraries " = *" $1 "* ]]; }
 
-cmake --install "$build" --prefix "$dir/first" >"$dir/log" || { cat "$dir/log"; exit 1; }
+quietly cmake --install "$build" --prefix "$dir/first"
 mv "$dir/first" "$dir/usr" # nothing in it may remember where it was
 libdir=$(dirname "$(find "$dir/usr" -name libattn.a)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
-
-check() { # NAME PROGRAM: it prints what it should
-    "$2" >"$dir/out"
-    diff "$root/examples/minimal/expected.txt" "$dir/out"
-    echo "$1: works"
-}
-check_io() { "$2" "$dir/x.safetensors" && echo "$1: works"; }
-linked() { ldd "$1" | grep -q "libattn"; }
-fail() { echo "$*"; exit 1; }
-
-# The tree itself.
-for file in "$libdir"/libattn{,_io}.{a,so} "$dir"/usr/include/attn/{attn,io}.h "$dir/usr/bin/attn" \
-    "$dir/usr/share/man/man1/attn.1" "$libdir"/pkgconfig/libattn{,_io}.pc "$libdir/cmake/libattn/libattn-config.cmake"; do
-    [ -e "$file" ] || fail "not installed: ${file#"$dir/usr/"}"
-done
 if grep -rIl -e "$root" -e "$dir" -e "$build" "$dir/usr"; then fail "these files name a folder of the build"; fi
-"$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"
 
-# examples/minimal against the CMake package, shared and static; and the same with libattn_io.
-cp -r examples/minimal "$dir/minimal"
-mkdir "$dir/io"
-cp tests/install/io.c "$dir/io/main.c"
-cat >"$dir/io/CMakeLists.txt" <<'END'
-cmake_minimum_required(VERSION 3.18)
-project(io LANGUAGES C)
-find_package(libattn 0.1 REQUIRED)
-add_executable(shared main.c)
-target_link_libraries(shared PRIVATE attn::attn_io)
-add_executable(static main.c)
-target_link_libraries(static PRIVATE attn::attn_io_static)
-END
-sed 's/attn::attn)/attn::attn_static)/' "$dir/minimal/CMakeLists.txt" >"$dir/static.txt"
-for kind in shared static; do
-    [ $kind = shared ] || cp "$dir/static.txt" "$dir/minimal/CMakeLists.txt"
-    cmake -S "$dir/minimal" -B "$dir/minimal-$kind" -DCMAKE_PREFIX_PATH="$dir/usr" -DCMAKE_C_COMPILER="$cc" >"$dir/log"
-    cmake --build "$dir/minimal-$kind" >>"$dir/log" || { cat "$dir/log"; exit 1; }
-    check "find_package, $kind" "$dir/minimal-$kind/minimal"
+# Each component alone, and all of them: what is where.
+for component in runtime development command; do
+    quietly cmake --install "$build" --prefix "$dir/part/$component" --component $component
+    (cd "$dir/part/$component" 2>/dev/null && find . ! -type d | sort) >"$dir/$component.txt" || true
 done
-linked "$dir/minimal-shared/minimal" || fail "attn::attn is not the shared library"
-if linked "$dir/minimal-static/minimal"; then fail "attn::attn_static is not static"; fi
-cmake -S "$dir/io" -B "$dir/io-build" -DCMAKE_PREFIX_PATH="$dir/usr" -DCMAKE_C_COMPILER="$cc" >"$dir/log"
-cmake --build "$dir/io-build" >>"$dir/log" || { cat "$dir/log"; exit 1; }
-check_io "find_package, libattn_io shared" "$dir/io-build/shared"
-check_io "find_package, libattn_io static" "$dir/io-build/static"
+(cd "$dir/usr" && find . ! -type d | sort) | diff - <(sort "$dir"/{runtime,development,command}.txt) || fail "components are not the whole"
+grep -vE '/libattn(_io|_layers)?\.so\.[0-9.]+$|/LICENSE$' "$dir/runtime.txt" && fail "not of the component runtime"
+grep -E '\.so\.|/bin/|/man/' "$dir/development.txt" && fail "not of the component development"
+if [ -e "$dir/usr/bin/attn" ]; then
+    grep -vE '/bin/attn$|/man1/attn.1$' "$dir/command.txt" && fail "not of the component command"
+    "$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"
+    [ "$(pkg-config --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "versions differ"
+fi
 
-# pkg-config, shared and static.
-cd "$dir"
-pkg() { pkg-config "$@"; }
-"$cc" -std=c11 minimal/minimal.c $(pkg --cflags --libs libattn) "-Wl,-rpath,$libdir" -o shared && check "pkg-config, shared" ./shared
-linked ./shared || fail "pkg-config did not give the shared library"
-static() { pkg --static --libs "$1" | sed 's/-lattn\b/-l:libattn.a/; s/-lattn_io\b/-l:libattn_io.a/'; }
-"$cc" -std=c11 minimal/minimal.c $(pkg --cflags libattn) $(static libattn) -o static && check "pkg-config, static" ./static
-if linked ./static; then fail "pkg-config --static left the shared library"; fi
-"$cc" -std=c11 io/main.c $(pkg --cflags --libs libattn_io) "-Wl,-rpath,$libdir" -o io-shared && check_io "pkg-config, libattn_io shared" ./io-shared
-"$cc" -std=c11 io/main.c $(pkg --cflags libattn_io) $(static libattn_io) -o io-static && check_io "pkg-config, libattn_io static" ./io-static
-[ "$(pkg --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "versions differ"
+# A program over each library; COMPONENT is what it asks find_package for, TARGET what it links.
+mkdir "$dir/stranger"
+cp tests/install/io.c tests/install/layers.c "$dir/stranger"
+cat >"$dir/stranger/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.18)
+project(stranger LANGUAGES C)
+find_package(libattn 0.1 REQUIRED COMPONENTS ${COMPONENT})
+if(COMPONENT STREQUAL "core" AND (TARGET attn::io OR TARGET PkgConfig::libcjson))
+  message(FATAL_ERROR "the core alone was asked for")
+endif()
+add_executable(shared ${SOURCE})
+target_link_libraries(shared PRIVATE attn::${TARGET})
+add_executable(static ${SOURCE})
+target_link_libraries(static PRIVATE attn::${TARGET}_static)
+END
+try() { # NAME PROGRAM
+    case $1 in
+        *core*) check "$1" "$2" ;;
+        *) "$2" "$dir/x.safetensors" && echo "$1: works" ;;
+    esac
+}
+static() { pkg-config --static --libs "$1" | sed -E 's/-l(attn\w*)/-l:lib\1.a/g'; }
+echo 'int main(void) { return 0; }' >"$dir/empty.c"
+links_statically() { # MODULES of others (Debian's openblas.pc names a libgfortran that may not be there)
+    # shellcheck disable=SC2046,SC2086
+    [ -z "$1" ] || "$cc" "$dir/empty.c" $(pkg-config --static --libs $1) -o "$dir/empty" 2>"$dir/log"
+}
+cp "$dir/readme/readme.c" "$dir/stranger/core.c"
+for library in $libraries; do
+    name=$library module=libattn_$library
+    [ $library != core ] || name=attn module=libattn
+    source=$dir/stranger/$library.c out=$dir/$library
+    quietly cmake -S "$dir/stranger" -B "$out" -DCMAKE_PREFIX_PATH="$dir/usr" -DCMAKE_C_COMPILER="$cc" -DCOMPONENT=$library \
+        -DTARGET=$name -DSOURCE=$library.c
+    quietly cmake --build "$out"
+    # shellcheck disable=SC2046
+    quietly "$cc" -std=c11 "$source" $(pkg-config --cflags --libs $module) "-Wl,-rpath,$libdir" -o "$out/shared_pc"
+    if links_statically "$(pkg-config --print-requires-private $module)"; then
+        # shellcheck disable=SC2046
+        quietly "$cc" -std=c11 "$source" $(pkg-config --cflags $module) $(static $module) -o "$out/static_pc"
+    else
+        echo "pkg-config, $library, static: not tried, what it is built on does not link statically here"
+        cp "$out/static" "$out/static_pc"
+    fi
+    try "find_package, $library, shared" "$out/shared"
+    try "find_package, $library, static" "$out/static"
+    try "pkg-config, $library, shared" "$out/shared_pc"
+    try "pkg-config, $library, static" "$out/static_pc"
+    for program in shared shared_pc; do linked "$out/$program" || fail "$library, $program: not the shared library"; done
+    for program in static static_pc; do if linked "$out/$program"; then fail "$library, $program: not the static library"; fi; done
+done
+
+# What is not there is said.
+if cmake -S "$dir/stranger" -B "$dir/none" -DCMAKE_PREFIX_PATH="$dir/usr" -DCOMPONENT=gpu -DTARGET=attn -DSOURCE=core.c >"$dir/log" 2>&1; then
+    fail "find_package finds a component that does not exist"
+fi
+grep -q 'no component gpu' "$dir/log" || { cat "$dir/log"; fail "find_package does not say what is missing"; }
+
+# The project of examples/minimal is one that a user copies.
+quietly cmake -S examples/minimal -B "$dir/minimal" -DCMAKE_PREFIX_PATH="$dir/usr" -DCMAKE_C_COMPILER="$cc"
+quietly cmake --build "$dir/minimal"
+check "examples/minimal" "$dir/minimal/minimal"

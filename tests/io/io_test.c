@@ -69,9 +69,9 @@ static size_t elements(int rank, const int64_t *shape)
     return count;
 }
 
-void io_assert_counts(const attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape)
+void io_assert_counts(const attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape)
 {
-    const attn_tensor *tensor = attn_tensors_find(tensors, name);
+    const attn_archive_tensor *tensor = attn_archive_find(tensors, name);
     if (!tensor) fail_msg("no tensor '%s'", name);
     assert_string_equal(tensor->name, name);
     assert_string_equal(attn_dtype_name(tensor->dtype), attn_dtype_name(dtype));
@@ -87,36 +87,36 @@ void io_assert_counts(const attn_tensors *tensors, const char *name, attn_dtype 
     free(expected);
 }
 
-void io_add_counting(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape)
+void io_add_counting(attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape)
 {
     attn_error error;
     void *data;
-    if (attn_tensors_allocate(tensors, name, dtype, rank, shape, &data, &error)) fail_msg("%s", error.message);
+    if (attn_archive_allocate(tensors, name, dtype, rank, shape, &data, &error)) fail_msg("%s", error.message);
     assert_true((uintptr_t)data % 64 == 0);
     io_fill(dtype, data, elements(rank, shape));
 }
 
-attn_tensors *io_create(void)
+attn_archive *io_create(void)
 {
-    attn_tensors *tensors;
-    assert_int_equal(attn_tensors_create(&tensors, NULL), ATTN_OK);
+    attn_archive *tensors;
+    assert_int_equal(attn_archive_create(&tensors, NULL), ATTN_OK);
     return tensors;
 }
 
-attn_tensors *io_read(const char *path)
+attn_archive *io_read(const char *path)
 {
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error = {.status = ATTN_ERR_IO, .message = "stale"};
-    if (attn_tensors_read(&tensors, path, &error)) fail_msg("%s", error.message);
+    if (attn_archive_read(&tensors, path, &error)) fail_msg("%s", error.message);
     assert_int_equal(error.status, ATTN_OK);
     assert_string_equal(error.message, "");
     return tensors;
 }
 
-void io_write(const attn_tensors *tensors, const char *path)
+void io_write(const attn_archive *tensors, const char *path)
 {
     attn_error error = {.status = ATTN_ERR_IO, .message = "stale"};
-    if (attn_tensors_write(tensors, path, &error)) fail_msg("%s", error.message);
+    if (attn_archive_write(tensors, path, &error)) fail_msg("%s", error.message);
     assert_int_equal(error.status, ATTN_OK);
     assert_string_equal(error.message, "");
 }

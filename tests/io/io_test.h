@@ -18,16 +18,16 @@ extern const attn_dtype io_dtypes[13];
 void io_fill(attn_dtype dtype, void *data, size_t count);
 
 /* Fails the test unless the tensor is there, has this shape and counts. */
-void io_assert_counts(const attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
+void io_assert_counts(const attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
 
 /* Adds an owned tensor that counts. */
-void io_add_counting(attn_tensors *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
+void io_add_counting(attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
 
-attn_tensors *io_create(void);
+attn_archive *io_create(void);
 /* Reads, or fails the test with the message. */
-attn_tensors *io_read(const char *path);
+attn_archive *io_read(const char *path);
 /* Writes, or fails the test with the message. */
-void io_write(const attn_tensors *tensors, const char *path);
+void io_write(const attn_archive *tensors, const char *path);
 
 /* Fails the test unless this is the error. */
 void io_assert_error(attn_status status, const attn_error *error, attn_status expected, const char *message);

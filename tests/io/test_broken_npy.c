@@ -73,10 +73,10 @@ static attn_status read_file(int major, int minor, const char *header, uint32_t 
     bytes[7] = (unsigned char)minor;
     memcpy(bytes + 8, &header_says, begin - 8);
     memcpy(bytes + begin, header, length);
-    attn_tensors *tensors;
-    attn_status status = attn_tensors_read_memory(&tensors, "bad.npy", bytes, size, error);
+    attn_archive *tensors;
+    attn_status status = attn_archive_read_memory(&tensors, "bad.npy", bytes, size, error);
     if (status) assert_null(tensors);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     free(bytes);
     return status;
 }
@@ -100,7 +100,7 @@ static void broken_beginnings_are_refused(void **state)
     (void)state;
     const char *good = HEADER("'<f4'", "False", "()");
     attn_error error;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     io_assert_error(read_file(4, 0, good, 60, 4, &error), &error, ATTN_ERR_UNSUPPORTED,
                     "bad.npy: version 4.0 of .npy is none of 1.0, 2.0, 3.0");
     io_assert_error(read_file(1, 1, good, 60, 4, &error), &error, ATTN_ERR_UNSUPPORTED,
@@ -109,11 +109,11 @@ static void broken_beginnings_are_refused(void **state)
                     "bad.npy: header of 99 bytes, the file has 6 after its length");
     io_assert_error(read_file(2, 0, "{}", UINT32_MAX, 4, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npy: header of 4294967295 bytes, at most 65536 are allowed");
-    io_assert_error(attn_tensors_read_memory(&tensors, "bad.npy", "\x93NUMPY\x01", 7, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "bad.npy", "\x93NUMPY\x01", 7, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npy: 7 bytes are too few for an .npy file");
-    io_assert_error(attn_tensors_read_memory(&tensors, "bad.npy", "nonsense", 8, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "bad.npy", "nonsense", 8, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npy: does not begin like an .npy file");
-    io_assert_error(attn_tensors_read_memory(&tensors, "caf\xE9.npy", "\x93NUMPY nonsense", 15, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "caf\xE9.npy", "\x93NUMPY nonsense", 15, &error), &error, ATTN_ERR_FORMAT,
                     "caf?.npy: tensor name 'caf?' is not UTF-8");
 }
 
@@ -141,16 +141,16 @@ static void files_that_are_none_are_refused(void **state)
 {
     (void)state;
     attn_error error;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     const char *text = "the animal did not cross the street";
-    io_assert_error(attn_tensors_read_memory(&tensors, "notes.txt", text, strlen(text), &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "notes.txt", text, strlen(text), &error), &error, ATTN_ERR_FORMAT,
                     "notes.txt: neither a .safetensors nor an .npz nor an .npy file");
-    io_assert_error(attn_tensors_read_memory(&tensors, "q.npy", "", 0, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "q.npy", "", 0, &error), &error, ATTN_ERR_FORMAT,
                     "q.npy: the file is empty");
-    io_assert_error(attn_tensors_read_memory(&tensors, "q", NULL, 0, &error), &error, ATTN_ERR_FORMAT, "q: the file is empty");
-    io_assert_error(attn_tensors_read_memory(&tensors, "q", NULL, 1, &error), &error, ATTN_ERR_ARGUMENT, "q: bytes is NULL");
-    io_assert_error(attn_tensors_read_memory(&tensors, NULL, "q", 1, &error), &error, ATTN_ERR_ARGUMENT, "name is NULL");
-    io_assert_error(attn_tensors_read_memory(NULL, "q", "q", 1, &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    io_assert_error(attn_archive_read_memory(&tensors, "q", NULL, 0, &error), &error, ATTN_ERR_FORMAT, "q: the file is empty");
+    io_assert_error(attn_archive_read_memory(&tensors, "q", NULL, 1, &error), &error, ATTN_ERR_ARGUMENT, "q: bytes is NULL");
+    io_assert_error(attn_archive_read_memory(&tensors, NULL, "q", 1, &error), &error, ATTN_ERR_ARGUMENT, "name is NULL");
+    io_assert_error(attn_archive_read_memory(NULL, "q", "q", 1, &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
 }
 
 int main(void)

@@ -110,13 +110,13 @@ static void put_archive(byte_list *list, const zip_member *members, int count)
     put_end(list, &central, count);
 }
 
-static attn_status read_archive(const byte_list *list, attn_tensors **tensors, attn_error *error)
+static attn_status read_archive(const byte_list *list, attn_archive **tensors, attn_error *error)
 {
     unsigned char *exact = malloc(list->size);
     memcpy(exact, list->bytes, list->size);
-    attn_status status = attn_tensors_read_memory(tensors, "bad.npz", exact, list->size, error);
+    attn_status status = attn_archive_read_memory(tensors, "bad.npz", exact, list->size, error);
     if (status) assert_null(*tensors);
-    attn_tensors_destroy(*tensors);
+    attn_archive_destroy(*tensors);
     free(exact);
     return status;
 }
@@ -180,7 +180,7 @@ static void says_what_is_wrong(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof archives / sizeof archives[0]; i++) {
         byte_list list = {.size = 0};
-        attn_tensors *tensors;
+        attn_archive *tensors;
         attn_error error;
         char expected[sizeof error.message] = "";
         if (archives[i].message) snprintf(expected, sizeof expected, "bad.npz: %s", archives[i].message);
@@ -209,7 +209,7 @@ static void overlapping_members_are_refused(void **state)
     memcpy(ignored.bytes + ignored.size - strlen(inner.name) - 4, &place, 4);
     put(&central, ignored.bytes, ignored.size);
     put_end(&list, &central, 2);
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error;
     io_assert_error(read_archive(&list, &tensors, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npz: member 'inner.npy': 1068 packed bytes are more than the file has left");
@@ -218,11 +218,11 @@ static void overlapping_members_are_refused(void **state)
 static void archives_without_an_end_are_refused(void **state)
 {
     (void)state;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error;
-    io_assert_error(attn_tensors_read_memory(&tensors, "bad.npz", "PK\x03\x04 and no more", 16, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "bad.npz", "PK\x03\x04 and no more", 16, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npz: not a valid zip archive: Not a zip archive");
-    io_assert_error(attn_tensors_read_memory(&tensors, "bad.npz", "nonsense", 8, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "bad.npz", "nonsense", 8, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npz: not a valid zip archive: Not a zip archive");
 }
 

@@ -106,16 +106,16 @@ static const struct {
 };
 
 /* The file of this header and so many bytes of zeros, in an allocation of exactly its size: a reader that leaves it is caught. */
-static attn_status read_file(const char *header, size_t header_size, uint64_t header_says, size_t data, attn_tensors **tensors,
+static attn_status read_file(const char *header, size_t header_size, uint64_t header_says, size_t data, attn_archive **tensors,
                              attn_error *error)
 {
     size_t size = 8 + header_size + data;
     char *bytes = calloc(1, size);
     memcpy(bytes, &header_says, 8);
     memcpy(bytes + 8, header, header_size);
-    attn_status status = attn_tensors_read_memory(tensors, "bad.safetensors", bytes, size, error);
+    attn_status status = attn_archive_read_memory(tensors, "bad.safetensors", bytes, size, error);
     if (status) assert_null(*tensors);
-    attn_tensors_destroy(*tensors);
+    attn_archive_destroy(*tensors);
     free(bytes);
     return status;
 }
@@ -124,7 +124,7 @@ static void says_what_is_wrong(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
-        attn_tensors *tensors;
+        attn_archive *tensors;
         attn_error error;
         char expected[sizeof error.message];
         size_t length = strlen(broken[i].header);
@@ -137,7 +137,7 @@ static void says_what_is_wrong(void **state)
 static void lying_header_lengths_are_refused(void **state)
 {
     (void)state;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error;
     io_assert_error(read_file("{}", 2, 3, 0, &tensors, &error), &error, ATTN_ERR_FORMAT,
                     "bad.safetensors: header of 3 bytes, the file has 2 after its length");
@@ -149,7 +149,7 @@ static void lying_header_lengths_are_refused(void **state)
                     "bad.safetensors: header: byte 0: JSON object expected");
     io_assert_error(read_file("{}\0", 3, 3, 0, &tensors, &error), &error, ATTN_ERR_FORMAT,
                     "bad.safetensors: header: byte 2: character that JSON does not have");
-    io_assert_error(attn_tensors_read_memory(&tensors, "bad.safetensors", "1234567", 7, &error), &error, ATTN_ERR_FORMAT,
+    io_assert_error(attn_archive_read_memory(&tensors, "bad.safetensors", "1234567", 7, &error), &error, ATTN_ERR_FORMAT,
                     "bad.safetensors: 7 bytes are too few for a .safetensors file");
 }
 
@@ -170,7 +170,7 @@ static void unusual_files_are_read(void **state)
         {"{" T("q\\ud83d\\udc15\\\"\\\\", "BOOL", "[1,1,1,1,1,1,1,1]", "[0,1]") "}", 1},
     };
     for (size_t i = 0; i < sizeof unusual / sizeof unusual[0]; i++) {
-        attn_tensors *tensors;
+        attn_archive *tensors;
         attn_error error;
         size_t length = strlen(unusual[i].header);
         if (read_file(unusual[i].header, length, length, unusual[i].data, &tensors, &error)) fail_msg("%zu: %s", i, error.message);
@@ -186,7 +186,7 @@ static void many_tensors_are_read_in_time(void **state)
     size_t used = 0;
     for (int i = COUNT; i-- > 0;) used += (size_t)sprintf(header + used, "%c" T("%06d", "U8", "[0]", "[0,0]"), used ? ',' : '{', i);
     header[used++] = '}';
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error;
     if (read_file(header, used, used, 0, &tensors, &error)) fail_msg("%s", error.message);
     free(header);

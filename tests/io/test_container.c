@@ -7,74 +7,74 @@
 static void finds_what_was_added(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_create();
+    attn_archive *tensors = io_create();
     const char *names[] = {"v", "k", "q", "zebra", "Q", "k.weight", "\xE7\x8B\x97"};
     const char *sorted[] = {"Q", "k", "k.weight", "q", "v", "zebra", "\xE7\x8B\x97"};
     const int64_t shape[] = {2, 3};
     float data[6];
     io_fill(ATTN_F32, data, 6);
-    for (int i = 0; i < 7; i++) assert_int_equal(attn_tensors_add(tensors, names[i], ATTN_F32, 2, shape, data, NULL), ATTN_OK);
-    assert_int_equal(attn_tensors_count(tensors), 7);
+    for (int i = 0; i < 7; i++) assert_int_equal(attn_archive_add(tensors, names[i], ATTN_F32, 2, shape, data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_count(tensors), 7);
     for (int i = 0; i < 7; i++) {
-        assert_string_equal(attn_tensors_at(tensors, i)->name, sorted[i]);
-        assert_ptr_equal(attn_tensors_find(tensors, sorted[i]), attn_tensors_at(tensors, i));
-        assert_ptr_equal(attn_tensors_at(tensors, i)->data, data);
+        assert_string_equal(attn_archive_at(tensors, i)->name, sorted[i]);
+        assert_ptr_equal(attn_archive_find(tensors, sorted[i]), attn_archive_at(tensors, i));
+        assert_ptr_equal(attn_archive_at(tensors, i)->data, data);
         io_assert_counts(tensors, names[i], ATTN_F32, 2, shape);
     }
-    assert_null(attn_tensors_at(tensors, -1));
-    assert_null(attn_tensors_at(tensors, 7));
-    assert_null(attn_tensors_find(tensors, "kv"));
-    assert_null(attn_tensors_find(tensors, NULL));
-    attn_tensors_destroy(tensors);
+    assert_null(attn_archive_at(tensors, -1));
+    assert_null(attn_archive_at(tensors, 7));
+    assert_null(attn_archive_find(tensors, "kv"));
+    assert_null(attn_archive_find(tensors, NULL));
+    attn_archive_destroy(tensors);
 }
 
 static void keeps_pointers_while_it_grows(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_create();
+    attn_archive *tensors = io_create();
     char name[16] = "m";
     io_add_counting(tensors, name, ATTN_I8, 0, NULL);
-    const attn_tensor *first = attn_tensors_find(tensors, "m");
+    const attn_archive_tensor *first = attn_archive_find(tensors, "m");
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "%d", i * 7919 % 100);
         io_add_counting(tensors, name, ATTN_U16, 1, &(int64_t){3});
     }
-    assert_ptr_equal(attn_tensors_find(tensors, "m"), first);
+    assert_ptr_equal(attn_archive_find(tensors, "m"), first);
     assert_string_equal(first->name, "m");
-    assert_int_equal(attn_tensors_count(tensors), 101);
-    attn_tensors_destroy(tensors);
+    assert_int_equal(attn_archive_count(tensors), 101);
+    attn_archive_destroy(tensors);
 }
 
 static void allocates_zeros(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_create();
+    attn_archive *tensors = io_create();
     unsigned char zeros[24] = {0};
     void *data = NULL;
-    assert_int_equal(attn_tensors_allocate(tensors, "o", ATTN_F64, 1, &(int64_t){3}, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_allocate(tensors, "o", ATTN_F64, 1, &(int64_t){3}, &data, NULL), ATTN_OK);
     assert_memory_equal(data, zeros, sizeof zeros);
-    assert_ptr_equal(attn_tensors_find(tensors, "o")->data, data);
-    assert_int_equal(attn_tensors_allocate(tensors, "none", ATTN_F64, 2, (int64_t[]){0, 5}, &data, NULL), ATTN_OK);
+    assert_ptr_equal(attn_archive_find(tensors, "o")->data, data);
+    assert_int_equal(attn_archive_allocate(tensors, "none", ATTN_F64, 2, (int64_t[]){0, 5}, &data, NULL), ATTN_OK);
     assert_non_null(data);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 static void keeps_metadata(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_create();
-    assert_int_equal(attn_tensors_metadata_count(tensors), 0);
-    assert_null(attn_tensors_get_metadata(tensors, "tokens"));
-    assert_int_equal(attn_tensors_set_metadata(tensors, "tokens", "[\"it\"]", NULL), ATTN_OK);
-    assert_int_equal(attn_tensors_set_metadata(tensors, "layer", "3", NULL), ATTN_OK);
-    assert_int_equal(attn_tensors_set_metadata(tensors, "tokens", "[]", NULL), ATTN_OK);
-    assert_int_equal(attn_tensors_metadata_count(tensors), 2);
-    assert_string_equal(attn_tensors_metadata_at(tensors, 0)->key, "layer");
-    assert_string_equal(attn_tensors_metadata_at(tensors, 0)->value, "3");
-    assert_string_equal(attn_tensors_get_metadata(tensors, "tokens"), "[]");
-    assert_null(attn_tensors_metadata_at(tensors, 2));
-    assert_null(attn_tensors_metadata_at(tensors, -1));
-    attn_tensors_destroy(tensors);
+    attn_archive *tensors = io_create();
+    assert_int_equal(attn_archive_metadata_count(tensors), 0);
+    assert_null(attn_archive_get_metadata(tensors, "tokens"));
+    assert_int_equal(attn_archive_set_metadata(tensors, "tokens", "[\"it\"]", NULL), ATTN_OK);
+    assert_int_equal(attn_archive_set_metadata(tensors, "layer", "3", NULL), ATTN_OK);
+    assert_int_equal(attn_archive_set_metadata(tensors, "tokens", "[]", NULL), ATTN_OK);
+    assert_int_equal(attn_archive_metadata_count(tensors), 2);
+    assert_string_equal(attn_archive_metadata_at(tensors, 0)->key, "layer");
+    assert_string_equal(attn_archive_metadata_at(tensors, 0)->value, "3");
+    assert_string_equal(attn_archive_get_metadata(tensors, "tokens"), "[]");
+    assert_null(attn_archive_metadata_at(tensors, 2));
+    assert_null(attn_archive_metadata_at(tensors, -1));
+    attn_archive_destroy(tensors);
 }
 
 static const struct {
@@ -111,69 +111,69 @@ static const struct {
 static void refuses_what_is_no_tensor(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_create();
+    attn_archive *tensors = io_create();
     attn_error error;
     double data[4] = {0};
     void *owned;
     io_add_counting(tensors, "taken", ATTN_F32, 1, &(int64_t){1});
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         attn_dtype dtype = (attn_dtype)refused[i].dtype;
-        attn_status status = attn_tensors_add(tensors, refused[i].name, dtype, refused[i].rank, refused[i].shape, data, &error);
+        attn_status status = attn_archive_add(tensors, refused[i].name, dtype, refused[i].rank, refused[i].shape, data, &error);
         io_assert_error(status, &error, refused[i].status, refused[i].message);
         owned = data;
-        status = attn_tensors_allocate(tensors, refused[i].name, dtype, refused[i].rank, refused[i].shape, &owned, &error);
+        status = attn_archive_allocate(tensors, refused[i].name, dtype, refused[i].rank, refused[i].shape, &owned, &error);
         io_assert_error(status, &error, refused[i].status, refused[i].message);
         assert_null(owned);
     }
     const int64_t one = 1;
-    io_assert_error(attn_tensors_add(tensors, "q", ATTN_F32, 1, &one, NULL, &error), &error, ATTN_ERR_ARGUMENT,
+    io_assert_error(attn_archive_add(tensors, "q", ATTN_F32, 1, &one, NULL, &error), &error, ATTN_ERR_ARGUMENT,
                     "tensor 'q': data is NULL");
-    io_assert_error(attn_tensors_add(tensors, "q", ATTN_F32, 1, NULL, data, &error), &error, ATTN_ERR_ARGUMENT,
+    io_assert_error(attn_archive_add(tensors, "q", ATTN_F32, 1, NULL, data, &error), &error, ATTN_ERR_ARGUMENT,
                     "tensor 'q': shape is NULL");
-    io_assert_error(attn_tensors_add(tensors, "q", ATTN_F32, 1, &one, (char *)data + 2, &error), &error, ATTN_ERR_ARGUMENT,
+    io_assert_error(attn_archive_add(tensors, "q", ATTN_F32, 1, &one, (char *)data + 2, &error), &error, ATTN_ERR_ARGUMENT,
                     "tensor 'q': data is not aligned to an element of f32");
-    io_assert_error(attn_tensors_add(NULL, "q", ATTN_F32, 1, &one, data, &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    io_assert_error(attn_tensors_allocate(tensors, "q", ATTN_F32, 1, &one, NULL, &error), &error, ATTN_ERR_ARGUMENT,
+    io_assert_error(attn_archive_add(NULL, "q", ATTN_F32, 1, &one, data, &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    io_assert_error(attn_archive_allocate(tensors, "q", ATTN_F32, 1, &one, NULL, &error), &error, ATTN_ERR_ARGUMENT,
                     "data is NULL");
-    io_assert_error(attn_tensors_create(NULL, &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    assert_int_equal(attn_tensors_add(tensors, "none", ATTN_F32, 1, &(int64_t){0}, NULL, NULL), ATTN_OK);
-    assert_int_equal(attn_tensors_count(tensors), 2);
-    attn_tensors_destroy(tensors);
+    io_assert_error(attn_archive_create(NULL, &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    assert_int_equal(attn_archive_add(tensors, "none", ATTN_F32, 1, &(int64_t){0}, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_count(tensors), 2);
+    attn_archive_destroy(tensors);
 }
 
 static void refuses_what_is_no_text(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_create();
+    attn_archive *tensors = io_create();
     attn_error error;
-    io_assert_error(attn_tensors_set_metadata(NULL, "a", "b", &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    io_assert_error(attn_tensors_set_metadata(tensors, NULL, "b", &error), &error, ATTN_ERR_ARGUMENT, "key is NULL");
-    io_assert_error(attn_tensors_set_metadata(tensors, "a", NULL, &error), &error, ATTN_ERR_ARGUMENT, "value is NULL");
+    io_assert_error(attn_archive_set_metadata(NULL, "a", "b", &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    io_assert_error(attn_archive_set_metadata(tensors, NULL, "b", &error), &error, ATTN_ERR_ARGUMENT, "key is NULL");
+    io_assert_error(attn_archive_set_metadata(tensors, "a", NULL, &error), &error, ATTN_ERR_ARGUMENT, "value is NULL");
     /* Unicode table 3-7: lone continuation, overlong, surrogate, beyond U+10FFFF, cut short. */
     const char *broken[] = {
         "\x80", "\xC0\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82"};
     for (int i = 0; i < 8; i++) {
-        assert_int_equal(attn_tensors_set_metadata(tensors, "note", broken[i], &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(attn_archive_set_metadata(tensors, "note", broken[i], &error), ATTN_ERR_ARGUMENT);
         assert_string_equal(error.message, "metadata 'note' is not UTF-8");
-        assert_int_equal(attn_tensors_set_metadata(tensors, broken[i], "b", &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(attn_archive_set_metadata(tensors, broken[i], "b", &error), ATTN_ERR_ARGUMENT);
     }
     const char *whole[] = {"\xC2\x80",         "\xE0\xA0\x80",     "\xED\x9F\xBF", "\xEE\x80\x80",
                            "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF", "\x7F",         ""};
-    for (int i = 0; i < 8; i++) assert_int_equal(attn_tensors_set_metadata(tensors, whole[i], whole[i], &error), ATTN_OK);
-    assert_int_equal(attn_tensors_metadata_count(tensors), 8);
-    attn_tensors_destroy(tensors);
+    for (int i = 0; i < 8; i++) assert_int_equal(attn_archive_set_metadata(tensors, whole[i], whole[i], &error), ATTN_OK);
+    assert_int_equal(attn_archive_metadata_count(tensors), 8);
+    attn_archive_destroy(tensors);
 }
 
 static void is_nothing_where_there_is_no_container(void **state)
 {
     (void)state;
-    attn_tensors_destroy(NULL);
-    assert_int_equal(attn_tensors_count(NULL), 0);
-    assert_int_equal(attn_tensors_metadata_count(NULL), 0);
-    assert_null(attn_tensors_at(NULL, 0));
-    assert_null(attn_tensors_find(NULL, "q"));
-    assert_null(attn_tensors_metadata_at(NULL, 0));
-    assert_null(attn_tensors_get_metadata(NULL, "q"));
+    attn_archive_destroy(NULL);
+    assert_int_equal(attn_archive_count(NULL), 0);
+    assert_int_equal(attn_archive_metadata_count(NULL), 0);
+    assert_null(attn_archive_at(NULL, 0));
+    assert_null(attn_archive_find(NULL, "q"));
+    assert_null(attn_archive_metadata_at(NULL, 0));
+    assert_null(attn_archive_get_metadata(NULL, "q"));
 }
 
 /* The end of a path and the beginning of a name are what a reader needs, and a message is one line of whole characters. */
@@ -181,11 +181,11 @@ static void shortens_long_names(void **state)
 {
     (void)state;
     attn_error error;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     char path[400] = "";
     for (int i = 0; i < 30; i++) strcat(path, "folder/\xC3\xA4\n");
     strcat(path, "file.npy");
-    assert_int_equal(attn_tensors_read(&tensors, path, &error), ATTN_ERR_IO);
+    assert_int_equal(attn_archive_read(&tensors, path, &error), ATTN_ERR_IO);
     assert_string_equal(
         error.message,
         "...folder/\xC3\xA4?folder/\xC3\xA4?folder/\xC3\xA4?folder/\xC3\xA4?folder/\xC3\xA4?folder/\xC3\xA4?file.npy: "
@@ -194,10 +194,10 @@ static void shortens_long_names(void **state)
     char name[200];
     memset(name, 'n', 199);
     name[199] = '\0';
-    assert_int_equal(attn_tensors_add(tensors, name, ATTN_F32, 9, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_archive_add(tensors, name, ATTN_F32, 9, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...': "
                                        "rank 9 is not within 0 and 8");
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 int main(void)

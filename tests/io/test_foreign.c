@@ -17,7 +17,7 @@ static const struct {
 
 static const int64_t shape[] = {2, 3}, none[] = {0, 3};
 
-static void assert_all(const attn_tensors *tensors)
+static void assert_all(const attn_archive *tensors)
 {
     for (int i = 0; i < 12; i++) io_assert_counts(tensors, named[i].name, named[i].dtype, 2, shape);
     io_assert_counts(tensors, "scalar", ATTN_F32, 0, NULL);
@@ -27,17 +27,17 @@ static void assert_all(const attn_tensors *tensors)
 static void reads_safetensors_of_its_package(void **state)
 {
     (void)state;
-    attn_tensors *tensors = io_read(DATA "python.safetensors");
-    assert_int_equal(attn_tensors_count(tensors), 15);
+    attn_archive *tensors = io_read(DATA "python.safetensors");
+    assert_int_equal(attn_archive_count(tensors), 15);
     assert_all(tensors);
     io_assert_counts(tensors, "bf16", ATTN_BF16, 2, shape);
-    assert_int_equal(attn_tensors_metadata_count(tensors), 2);
-    assert_string_equal(attn_tensors_get_metadata(tensors, "tokens"), "[\"the\", \"na\xC3\xAFve\", \"\xE7\x8B\x97\"]");
-    assert_string_equal(attn_tensors_get_metadata(tensors, "note"), "tab\tquote\"");
-    attn_tensors_destroy(tensors);
+    assert_int_equal(attn_archive_metadata_count(tensors), 2);
+    assert_string_equal(attn_archive_get_metadata(tensors, "tokens"), "[\"the\", \"na\xC3\xAFve\", \"\xE7\x8B\x97\"]");
+    assert_string_equal(attn_archive_get_metadata(tensors, "note"), "tab\tquote\"");
+    attn_archive_destroy(tensors);
     tensors = io_read(DATA "python_empty.safetensors");
-    assert_int_equal(attn_tensors_count(tensors), 0);
-    attn_tensors_destroy(tensors);
+    assert_int_equal(attn_archive_count(tensors), 0);
+    attn_archive_destroy(tensors);
 }
 
 static void reads_npz_of_numpy(void **state)
@@ -45,14 +45,14 @@ static void reads_npz_of_numpy(void **state)
     (void)state;
     const char *paths[] = {DATA "numpy.npz", DATA "numpy_deflated.npz"};
     for (int i = 0; i < 2; i++) {
-        attn_tensors *tensors = io_read(paths[i]);
-        assert_int_equal(attn_tensors_count(tensors), 14);
+        attn_archive *tensors = io_read(paths[i]);
+        assert_int_equal(attn_archive_count(tensors), 14);
         assert_all(tensors);
-        attn_tensors_destroy(tensors);
+        attn_archive_destroy(tensors);
     }
-    attn_tensors *tensors = io_read(DATA "numpy_empty.npz");
-    assert_int_equal(attn_tensors_count(tensors), 0);
-    attn_tensors_destroy(tensors);
+    attn_archive *tensors = io_read(DATA "numpy_empty.npz");
+    assert_int_equal(attn_archive_count(tensors), 0);
+    attn_archive_destroy(tensors);
 }
 
 static void reads_npy_of_numpy(void **state)
@@ -70,22 +70,22 @@ static void reads_npy_of_numpy(void **state)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[64];
         snprintf(path, sizeof path, DATA "%s.npy", files[i].name);
-        attn_tensors *tensors = io_read(path);
-        assert_int_equal(attn_tensors_count(tensors), 1);
+        attn_archive *tensors = io_read(path);
+        assert_int_equal(attn_archive_count(tensors), 1);
         io_assert_counts(tensors, files[i].name, files[i].dtype, files[i].rank, files[i].shape);
-        attn_tensors_destroy(tensors);
+        attn_archive_destroy(tensors);
     }
 }
 
 static void refuses_what_a_tensor_cannot_be(void **state)
 {
     (void)state;
-    attn_tensors *tensors;
+    attn_archive *tensors;
     attn_error error;
-    io_assert_error(attn_tensors_read(&tensors, DATA "numpy_complex.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
+    io_assert_error(attn_archive_read(&tensors, DATA "numpy_complex.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
                     DATA "numpy_complex.npy: dtype '<c8' is not one of bool, int, uint and float with 8 to 64 bits");
     assert_null(tensors);
-    io_assert_error(attn_tensors_read(&tensors, DATA "numpy_structured.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
+    io_assert_error(attn_archive_read(&tensors, DATA "numpy_structured.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
                     DATA "numpy_structured.npy: structured arrays are not supported: descr is a list of fields");
     assert_null(tensors);
 }
@@ -97,7 +97,7 @@ static void writes_npy_like_numpy(void **state)
     const char *paths[] = {DATA "numpy_plain.npy", DATA "numpy_scalar.npy"};
     unsigned char *bytes[2];
     size_t sizes[2];
-    attn_tensors *tensors[2];
+    attn_archive *tensors[2];
     for (int i = 0; i < 2; i++) {
         bytes[i] = io_load(paths[i], &sizes[i]);
         tensors[i] = io_read(paths[i]);
@@ -106,7 +106,7 @@ static void writes_npy_like_numpy(void **state)
     for (int i = 0; i < 2; i++) {
         io_write(tensors[i], "ours.npy");
         io_assert_same_file("ours.npy", bytes[i], sizes[i]);
-        attn_tensors_destroy(tensors[i]);
+        attn_archive_destroy(tensors[i]);
         free(bytes[i]);
     }
     assert_int_equal(io_leave_folder(NULL), 0);
@@ -121,20 +121,20 @@ static void reads_a_real_file(void **state)
         print_message("skipped: no %s\n", real);
         skip();
     }
-    attn_tensors *tensors = io_read(real);
+    attn_archive *tensors = io_read(real);
     const int64_t heads[] = {6, 12, 14, 32}, square[] = {6, 12, 14, 14};
     const char *names[] = {"q", "k", "v", "o", "weights"};
     for (int i = 0; i < 5; i++) {
-        const attn_tensor *tensor = attn_tensors_find(tensors, names[i]);
+        const attn_archive_tensor *tensor = attn_archive_find(tensors, names[i]);
         assert_non_null(tensor);
         assert_int_equal(tensor->dtype, ATTN_F32);
         assert_int_equal(tensor->rank, 4);
         assert_memory_equal(tensor->shape, i < 4 ? heads : square, sizeof heads);
     }
     /* Layer 3, head 1: "it" gives 0.687 of its weight to "animal". */
-    const char *tokens = attn_tensors_get_metadata(tensors, "tokens");
+    const char *tokens = attn_archive_get_metadata(tensors, "tokens");
     assert_non_null(strstr(tokens, "\"animal\""));
-    const float *weights = attn_tensors_find(tensors, "weights")->data;
+    const float *weights = attn_archive_find(tensors, "weights")->data;
     const float *head = weights + (3 * 12 + 1) * 14 * 14;
     for (int i = 0; i < 14; i++) {
         float sum = 0;
@@ -142,9 +142,9 @@ static void reads_a_real_file(void **state)
         assert_true(fabsf(sum - 1) < 1e-5f);
     }
     assert_true(fabsf(head[9 * 14 + 2] - 0.687f) < 1e-3f);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     const char *others[] = {"../shared/data/animal_street_layer2.safetensors", "../shared/data/padded_batch.safetensors"};
-    for (int i = 0; i < 2; i++) attn_tensors_destroy(io_read(others[i]));
+    for (int i = 0; i < 2; i++) attn_archive_destroy(io_read(others[i]));
 }
 
 int main(void)

@@ -20,9 +20,9 @@ static int clear_folder(void **state)
     return 0;
 }
 
-static attn_tensors *sample(void)
+static attn_archive *sample(void)
 {
-    attn_tensors *tensors = io_create();
+    attn_archive *tensors = io_create();
     io_add_counting(tensors, "o", ATTN_F64, 2, (int64_t[]){64, 64});
     return tensors;
 }
@@ -30,67 +30,67 @@ static attn_tensors *sample(void)
 static void unwritable_tensors_are_refused(void **state)
 {
     (void)state;
-    attn_tensors *tensors = sample();
+    attn_archive *tensors = sample();
     attn_error error;
-    io_assert_error(attn_tensors_write(tensors, "o.txt", &error), &error, ATTN_ERR_ARGUMENT,
+    io_assert_error(attn_archive_write(tensors, "o.txt", &error), &error, ATTN_ERR_ARGUMENT,
                     "o.txt: name ends in none of .safetensors, .npz, .npy");
-    io_assert_error(attn_tensors_write(tensors, "folder.npy/o", &error), &error, ATTN_ERR_ARGUMENT,
+    io_assert_error(attn_archive_write(tensors, "folder.npy/o", &error), &error, ATTN_ERR_ARGUMENT,
                     "folder.npy/o: name ends in none of .safetensors, .npz, .npy");
-    io_assert_error(attn_tensors_write(tensors, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
-    io_assert_error(attn_tensors_write(NULL, "o.npy", &error), &error, ATTN_ERR_ARGUMENT, "o.npy: tensors is NULL");
+    io_assert_error(attn_archive_write(tensors, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
+    io_assert_error(attn_archive_write(NULL, "o.npy", &error), &error, ATTN_ERR_ARGUMENT, "o.npy: tensors is NULL");
     io_add_counting(tensors, "p", ATTN_BF16, 1, (int64_t[]){3});
-    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_SHAPE,
+    io_assert_error(attn_archive_write(tensors, "o.npy", &error), &error, ATTN_ERR_SHAPE,
                     "o.npy: .npy holds one tensor, not 2: write .safetensors or .npz");
-    io_assert_error(attn_tensors_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
+    io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
                     "o.npz: tensor 'p': NumPy has no type for bf16: write .safetensors, or convert to f32");
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     tensors = io_create();
-    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_SHAPE,
+    io_assert_error(attn_archive_write(tensors, "o.npy", &error), &error, ATTN_ERR_SHAPE,
                     "o.npy: .npy holds one tensor, not 0: write .safetensors or .npz");
     io_add_counting(tensors, "p", ATTN_BF16, 1, (int64_t[]){3});
-    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
+    io_assert_error(attn_archive_write(tensors, "o.npy", &error), &error, ATTN_ERR_UNSUPPORTED,
                     "o.npy: tensor 'p': NumPy has no type for bf16: write .safetensors, or convert to f32");
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     tensors = io_create();
     char *name = malloc(70001);
     memset(name, 'n', 70000);
     name[70000] = '\0';
     io_add_counting(tensors, name, ATTN_F32, 1, (int64_t[]){3});
     io_assert_error(
-        attn_tensors_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
+        attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
         "o.npz: tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...': a name of 70000 bytes is too "
         "long for .npz");
     io_write(tensors, "o.safetensors");
     free(name);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     assert_int_equal(io_count_files(), 1);
 }
 
 static void refusals_of_the_system_are_said(void **state)
 {
     (void)state;
-    attn_tensors *tensors = sample(), *read;
+    attn_archive *tensors = sample(), *read;
     attn_error error;
     char name[300];
     memset(name, 'n', sizeof name);
     strcpy(name + 290, ".npy");
-    io_assert_error(attn_tensors_read(&read, "absent.npz", &error), &error, ATTN_ERR_IO,
+    io_assert_error(attn_archive_read(&read, "absent.npz", &error), &error, ATTN_ERR_IO,
                     "absent.npz: cannot open: No such file or directory");
-    io_assert_error(attn_tensors_read(&read, ".", &error), &error, ATTN_ERR_IO, ".: is a folder");
-    io_assert_error(attn_tensors_read(&read, "/dev/null", &error), &error, ATTN_ERR_IO, "/dev/null: is neither a file nor a pipe");
-    io_assert_error(attn_tensors_read(&read, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
-    io_assert_error(attn_tensors_write(tensors, "absent/o.npz", &error), &error, ATTN_ERR_IO,
+    io_assert_error(attn_archive_read(&read, ".", &error), &error, ATTN_ERR_IO, ".: is a folder");
+    io_assert_error(attn_archive_read(&read, "/dev/null", &error), &error, ATTN_ERR_IO, "/dev/null: is neither a file nor a pipe");
+    io_assert_error(attn_archive_read(&read, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
+    io_assert_error(attn_archive_write(tensors, "absent/o.npz", &error), &error, ATTN_ERR_IO,
                     "absent/o.npz: cannot create a file beside it: No such file or directory");
-    assert_int_equal(attn_tensors_write(tensors, name, &error), ATTN_ERR_IO);
+    assert_int_equal(attn_archive_write(tensors, name, &error), ATTN_ERR_IO);
     assert_non_null(strstr(error.message, "n.npy: cannot write: File name too long"));
     assert_int_equal(mkdir("o.npz", 0700), 0);
-    io_assert_error(attn_tensors_write(tensors, "o.npz", &error), &error, ATTN_ERR_IO, "o.npz: is a folder");
+    io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_IO, "o.npz: is a folder");
     assert_int_equal(rmdir("o.npz"), 0);
     assert_int_equal(mkfifo("o.npy", 0600), 0);
-    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO, "o.npy: exists and is not a file");
+    io_assert_error(attn_archive_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO, "o.npy: exists and is not a file");
     assert_int_equal(unlink("o.npy"), 0);
     assert_int_equal(io_count_files(), 0);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 /* Runs a check in a process of its own, with whatever it changes about itself. */
@@ -118,7 +118,7 @@ static void in_a_process(void (*check)(void))
 
 static void check_full_disk(void)
 {
-    attn_tensors *tensors = sample();
+    attn_archive *tensors = sample();
     attn_error error;
     char expected[80];
     signal(SIGXFSZ, SIG_IGN);
@@ -128,13 +128,13 @@ static void check_full_disk(void)
         for (int i = 0; i < 3; i++) {
             EXIT_UNLESS(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[l], RLIM_INFINITY}));
             snprintf(expected, sizeof expected, "%s: cannot write: File too large", paths[i]);
-            EXIT_UNLESS(attn_tensors_write(tensors, paths[i], &error) == ATTN_ERR_IO);
+            EXIT_UNLESS(attn_archive_write(tensors, paths[i], &error) == ATTN_ERR_IO);
             EXIT_UNLESS(!strcmp(error.message, expected));
             EXIT_UNLESS(error.status == ATTN_ERR_IO);
         }
     EXIT_UNLESS(attn_file_write("page.html", "text", 4, &error) == ATTN_OK);
     EXIT_UNLESS(!unlink("page.html"));
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 static void a_full_disk_leaves_nothing_behind(void **state)
@@ -153,18 +153,63 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_int_equal(io_count_files(), 3);
 }
 
+static attn_unfinished unfinished;
+static int was_there; /* when the signal came */
+
+static void on_limit(int number)
+{
+    (void)number;
+    was_there = unfinished.there && access(unfinished.path, F_OK) == 0;
+    attn_unfinished_remove(&unfinished);
+}
+
+/* The limit on the size of files is a signal here, in the middle of a write. */
+static void check_watched(void)
+{
+    attn_archive *tensors = sample();
+    char *text = calloc(1, 9000);
+    attn_error error;
+    EXIT_UNLESS(!sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = on_limit}, NULL));
+    EXIT_UNLESS(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}));
+    for (int i = 0; i < 4; i++) {
+        was_there = 0;
+        EXIT_UNLESS((i < 3 ? attn_archive_write_watched(tensors, paths[i], &unfinished, &error)
+                           : attn_file_write_watched("page.html", text, 9000, &unfinished, &error)) == ATTN_ERR_IO);
+        EXIT_UNLESS(was_there);
+        EXIT_UNLESS(!unfinished.there);
+        EXIT_UNLESS(io_count_files() == 0);
+    }
+    EXIT_UNLESS(attn_file_write_watched("page.html", text, 4000, &unfinished, &error) == ATTN_OK);
+    EXIT_UNLESS(!unfinished.there);
+    attn_unfinished_remove(&unfinished); /* nothing to remove: the file has its name */
+    attn_unfinished_remove(NULL);
+    EXIT_UNLESS(io_count_files() == 1);
+    EXIT_UNLESS(attn_file_write_watched("absent/page.html", text, 1, &unfinished, &error) == ATTN_ERR_IO);
+    EXIT_UNLESS(!unfinished.there);
+    EXIT_UNLESS(!unlink("page.html"));
+    free(text);
+    attn_archive_destroy(tensors);
+}
+
+static void a_signal_handler_can_remove_the_temporary_file(void **state)
+{
+    (void)state;
+    in_a_process(check_watched);
+    assert_int_equal(io_count_files(), 0);
+}
+
 static void check_read_only_folder(void)
 {
-    attn_tensors *tensors = sample();
+    attn_archive *tensors = sample();
     attn_error error;
     if (geteuid() == 0) EXIT_UNLESS(!setuid(65534));
     for (int i = 0; i < 3; i++) {
         char expected[80];
         snprintf(expected, sizeof expected, "%s: cannot create a file beside it: Permission denied", paths[i]);
-        EXIT_UNLESS(attn_tensors_write(tensors, paths[i], &error) == ATTN_ERR_IO);
+        EXIT_UNLESS(attn_archive_write(tensors, paths[i], &error) == ATTN_ERR_IO);
         EXIT_UNLESS(!strcmp(error.message, expected));
     }
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 static void a_read_only_folder_stays_as_it_is(void **state)
@@ -181,7 +226,7 @@ static void a_read_only_folder_stays_as_it_is(void **state)
 static void new_files_have_the_umask_permissions(void **state)
 {
     (void)state;
-    attn_tensors *tensors = sample();
+    attn_archive *tensors = sample();
     const mode_t masks[] = {022, 077, 002};
     for (int m = 0; m < 3; m++)
         for (int i = 0; i < 3; i++) {
@@ -193,27 +238,27 @@ static void new_files_have_the_umask_permissions(void **state)
             assert_int_equal(description.st_mode & 0777, 0666 & ~masks[m]);
         }
     assert_int_equal(io_count_files(), 3);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 static void links_are_followed(void **state)
 {
     (void)state;
-    attn_tensors *tensors = sample();
+    attn_archive *tensors = sample();
     attn_error error;
     struct stat description;
     assert_int_equal(mkdir("there", 0700), 0);
     assert_int_equal(symlink("there/real.npy", "o.npy"), 0);
-    io_assert_error(attn_tensors_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO,
+    io_assert_error(attn_archive_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO,
                     "o.npy: cannot follow the link: No such file or directory");
     io_store("there/real.npy", "old", 3);
     io_write(tensors, "o.npy");
     assert_int_equal(lstat("o.npy", &description), 0);
     assert_true(S_ISLNK(description.st_mode));
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     tensors = io_read("there/real.npy");
     io_assert_counts(tensors, "real", ATTN_F64, 2, (int64_t[]){64, 64});
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
     assert_int_equal(unlink("there/real.npy"), 0);
     assert_int_equal(rmdir("there"), 0);
     assert_int_equal(io_count_files(), 1);
@@ -223,15 +268,14 @@ static void links_are_followed(void **state)
 static void leftovers_of_others_are_left_alone(void **state)
 {
     (void)state;
-    char leftover[64];
-    attn_tensors *tensors = sample();
-    snprintf(leftover, sizeof leftover, ".attn-%ld-0.tmp", (long)getpid());
+    static const char leftover[] = ".attn-1-0-0.tmp";
+    attn_archive *tensors = sample();
     io_store(leftover, "theirs", 6);
     io_write(tensors, "o.npy");
     io_assert_same_file(leftover, "theirs", 6);
     assert_int_equal(io_count_files(), 2);
     assert_int_equal(unlink(leftover), 0);
-    attn_tensors_destroy(tensors);
+    attn_archive_destroy(tensors);
 }
 
 static void any_file_is_written_the_same_way(void **state)
@@ -259,6 +303,7 @@ int main(void)
         IN_EMPTY_FOLDER(refusals_of_the_system_are_said),
         IN_EMPTY_FOLDER(a_full_disk_leaves_nothing_behind),
         IN_EMPTY_FOLDER(a_full_disk_leaves_the_old_file),
+        IN_EMPTY_FOLDER(a_signal_handler_can_remove_the_temporary_file),
         IN_EMPTY_FOLDER(a_read_only_folder_stays_as_it_is),
         IN_EMPTY_FOLDER(new_files_have_the_umask_permissions),
         IN_EMPTY_FOLDER(links_are_followed),

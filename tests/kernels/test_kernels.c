@@ -39,6 +39,11 @@ static void test_registry(void **state)
     assert_null(attn_kernel_at(-1));
     for (int r = 0; attn_kernel_at(r); r++) {
         const attn_kernel_row *row = attn_kernel_at(r);
+        assert_true((row->op == ATTN_PRODUCT) == (row->product != NULL));
+        assert_true(row->isa != ATTN_ISA_SCALAR || row->needs == 0);
+        if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
+        scalar += row->isa == ATTN_ISA_SCALAR;
+        if (row->product) continue;
         assert_non_null(row->forward);
         assert_true((row->op != ATTN_FORWARD) == (row->backward != NULL));
         assert_true((row->op == ATTN_LINEAR) == (row->linear != NULL));
@@ -52,10 +57,8 @@ static void test_registry(void **state)
         assert_true(row->compute == ATTN_F32 || row->compute == ATTN_F64);
         assert_in_range(row->forward->lanes * row->forward->vectors, 1, MOST_LANES);
         assert_true(row->forward->block_kv(0, 0) > 0 && row->forward->block_kv(1 << 20, 1 << 20) > 0);
-        if (row->isa == ATTN_ISA_SCALAR) assert_int_equal(row->needs, 0), scalar++;
-        if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
     }
-    assert_int_equal(scalar, 12); /* five operations and decode, f32 and f64 */
+    assert_int_equal(scalar, 14); /* six operations and decode, f32 and f64 */
 }
 
 static void test_cpu(void **state)

@@ -23,7 +23,7 @@ static void test_projected(void **state)
     for (int n = 0; n < OF_K; n++) same[n * OF_K + n] = 1;
 
     const attn_problem additive = {.struct_size = sizeof additive, .score = {.kind = ATTN_SCORE_ADDITIVE}};
-    const attn_args weights_of_scores = {.struct_size = sizeof weights_of_scores, .w = w};
+    const attn_tensors weights_of_scores = {.struct_size = sizeof weights_of_scores, .score_matrix = {w, ATTN_F64, {0, 0, 0, 0}}};
     const attn_layer layer = {.struct_size = sizeof layer,
                               .dtype = ATTN_F64,
                               .dim_model = OF_Q,
@@ -37,14 +37,14 @@ static void test_projected(void **state)
                                         .query = {W, b, HIDDEN * WIDE, WIDE, 1},
                                         .key = {W + OF_Q, NULL, HIDDEN * WIDE, WIDE, 1},
                                         .value = {.weight = same}};
-    const attn_layer_args args = {.struct_size = sizeof args,
-                                  .batch = B,
-                                  .len_q = QUERIES,
-                                  .len_kv = KEYS,
-                                  .query = {.data = q},
-                                  .key = {.data = k},
-                                  .output = {.data = y},
-                                  .attention = &weights_of_scores};
+    const attn_layer_tensors args = {.struct_size = sizeof args,
+                                     .batch = B,
+                                     .len_q = QUERIES,
+                                     .len_kv = KEYS,
+                                     .query = {.data = q},
+                                     .key = {.data = k},
+                                     .output = {.data = y},
+                                     .attention = &weights_of_scores};
     attn_error error;
     if (attn_layer_forward(&layer, &weights, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
 

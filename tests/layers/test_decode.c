@@ -76,11 +76,10 @@ static void hold(held *h, const setting *s)
                             .capacity = ROOM,
                             .dim_qk = DIM,
                             .dim_v = DIM_V,
-                            .k_layout.dtype = ATTN_F64,
-                            .k = h->k,
-                            .v = h->v,
-                            .lengths = h->lengths};
-    if (s->paged) h->cache.page_size = PAGE, h->cache.pages = PAGES, h->cache.page_table = table;
+                            .k = {h->k, ATTN_F64, {0, 0, 0, 0}},
+                            .v = attn_out(h->v),
+                            .lengths = attn_out(h->lengths)};
+    if (s->paged) h->cache.page_size = PAGE, h->cache.pages = PAGES, h->cache.page_table = attn_in(table);
 }
 
 static void expect(const setting *s, const double *got, const double *wanted, int64_t count)
@@ -91,7 +90,8 @@ static void expect(const setting *s, const double *got, const double *wanted, in
 }
 
 /* Entry b's tokens first .. first + count - 1 of x, which has LEN to an entry. */
-static attn_sequence part(double *x, int64_t first) { return (attn_sequence){x + first * E, LEN * E, E}; }
+static attn_input part(const double *x, int64_t first) { return (attn_input){x + first * E, ATTN_F64, {LEN * E, 0, E, 1}}; }
+static attn_output part_out(double *x, int64_t first) { return (attn_output){x + first * E, ATTN_F64, {LEN * E, 0, E, 1}}; }
 
 static void test_pieces(void **state)
 {
@@ -112,14 +112,14 @@ static void test_pieces(void **state)
             attn_error error;
             const attn_layer layer = layer_of(s, &options);
             const attn_layer_weights w = weights_of(&n, s->extra);
-            attn_layer_args args = {
-                .struct_size = sizeof args, .batch = B, .len_q = LEN, .query = part(n.x, 0), .output = part(whole, 0)};
+            attn_layer_tensors args = {
+                .struct_size = sizeof args, .batch = B, .len_q = LEN, .query = part(n.x, 0), .output = part_out(whole, 0)};
             assert_int_equal(attn_layer_forward(&layer, &w, &args, NULL), ATTN_OK);
             hold(&h, s);
             for (int64_t k = 0, first = 0; pieces[p][k]; first += pieces[p][k++]) {
                 args.len_q = pieces[p][k];
                 args.query = part(n.x, first);
-                args.output = part(decoded, first);
+                args.output = part_out(decoded, first);
                 if (attn_layer_decode(&layer, &w, &h.cache, &args, &error) != ATTN_OK) fail_msg("%s: %s", s->name, error.message);
             }
             assert_int_equal(h.lengths[0], LEN);
@@ -142,7 +142,8 @@ static void test_lengths(void **state)
     (void)state;
     draw(&n);
     const attn_layer_weights w = weights_of(&n, 0);
-    attn_layer_args args = {.struct_size = sizeof args, .batch = B, .len_q = LEN, .query = part(n.x, 0), .output = part(whole, 0)};
+    attn_layer_tensors args = {
+        .struct_size = sizeof args, .batch = B, .len_q = LEN, .query = part(n.x, 0), .output = part_out(whole, 0)};
     assert_int_equal(attn_layer_forward(&layer, &w, &args, NULL), ATTN_OK);
     hold(&h, &s);
     for (int k = 0; k < 3; k++) {
@@ -150,8 +151,12 @@ static void test_lengths(void **state)
         for (int b = 0; b < B; b++)
             for (int64_t t = 0; t < 4; t++)
                 memcpy(x + (b * 4 + t) * E, n.x + (b * LEN + (t < steps[k][b] ? done[b] + t : 0)) * E, E * sizeof *x);
-        args = (attn_layer_args){
-            .struct_size = sizeof args, .batch = B, .len_q = 4, .query = {x, 0, 0}, .output = {y, 0, 0}, .len_of_entry = steps[k]};
+        args = (attn_layer_tensors){.struct_size = sizeof args,
+                                    .batch = B,
+                                    .len_q = 4,
+                                    .query = {.data = x},
+                                    .output = {.data = y},
+                                    .lengths_q = attn_in(steps[k])};
         assert_int_equal(attn_layer_decode(&layer, &w, &h.cache, &args, NULL), ATTN_OK);
         for (int b = 0; b < B; b++) {
             expect(&s, y + b * 4 * E, whole + (b * LEN + done[b]) * E, steps[k][b] * E);
@@ -177,27 +182,27 @@ static void test_cross(void **state)
         const int64_t columns = LEN + s->extra;
         const attn_layer layer = layer_of(s, &options);
         const attn_layer_weights w = weights_of(&n, s->extra);
-        attn_layer_args args = {.struct_size = sizeof args,
-                                .batch = B,
-                                .len_q = LEN,
-                                .len_kv = LEN,
-                                .query = part(n.x, 0),
-                                .key = part(n.memory, 0),
-                                .output = part(whole, 0),
-                                .weights_mean = mean};
+        attn_layer_tensors args = {.struct_size = sizeof args,
+                                   .batch = B,
+                                   .len_q = LEN,
+                                   .len_kv = LEN,
+                                   .query = part(n.x, 0),
+                                   .key = part(n.memory, 0),
+                                   .output = part_out(whole, 0),
+                                   .weights_mean = attn_out(mean)};
         assert_int_equal(attn_layer_forward(&layer, &w, &args, NULL), ATTN_OK);
         hold(&h, s);
-        args = (attn_layer_args){.struct_size = sizeof args, .batch = B, .len_kv = LEN, .key = part(n.memory, 0)};
+        args = (attn_layer_tensors){.struct_size = sizeof args, .batch = B, .len_kv = LEN, .key = part(n.memory, 0)};
         assert_int_equal(attn_layer_decode(&layer, &w, &h.cache, &args, NULL), ATTN_OK);
         assert_int_equal(h.lengths[1], LEN);
         for (int64_t t = 0; t < LEN; t++) {
-            args = (attn_layer_args){.struct_size = sizeof args,
-                                     .batch = B,
-                                     .len_q = 1,
-                                     .query = part(n.x, t),
-                                     .output = part(decoded, t),
-                                     .only_cached = 1,
-                                     .weights_mean = mean_of_one};
+            args = (attn_layer_tensors){.struct_size = sizeof args,
+                                        .batch = B,
+                                        .len_q = 1,
+                                        .query = part(n.x, t),
+                                        .output = part_out(decoded, t),
+                                        .only_cached = 1,
+                                        .weights_mean = attn_out(mean_of_one)};
             assert_int_equal(attn_layer_decode(&layer, &w, &h.cache, &args, NULL), ATTN_OK);
             for (int b = 0; b < B; b++) expect(s, mean_of_one + b * columns, mean + (b * LEN + t) * columns, columns);
         }
@@ -229,12 +234,11 @@ static void test_narrow_cache(void **state)
                               .capacity = ROOM,
                               .dim_qk = DIM,
                               .dim_v = DIM_V,
-                              .k_layout.dtype = ATTN_BF16,
-                              .v_layout.dtype = ATTN_F16,
-                              .k = k,
-                              .v = v,
-                              .lengths = &length};
-    attn_layer_args args = {.struct_size = sizeof args, .batch = 1, .len_q = LEN, .query = {x, 0, 0}, .output = {whole, 0, 0}};
+                              .k = {k, ATTN_BF16, {0, 0, 0, 0}},
+                              .v = {v, ATTN_F16, {0, 0, 0, 0}},
+                              .lengths = attn_out(&length)};
+    attn_layer_tensors args = {
+        .struct_size = sizeof args, .batch = 1, .len_q = LEN, .query = {.data = x}, .output = {.data = whole}};
     assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
     args.len_q = 1;
     double largest = 0;
@@ -265,21 +269,23 @@ static void test_refused(void **state)
                                                  "layer: the cache has a rope; the layer's own rotates, leave it NULL",
                                                  "cache: lengths is NULL",
                                                  "layer: attention.mask.align is set; attn_layer_decode takes no such option",
-                                                 "layer: attention.mask.lengths_kv is set; attn_layer_decode takes no such option",
-                                                 "layer: len_of_entry[1] (3) is not within 0..2",
+                                                 "layer: attention.lengths_kv is there; attn_layer_decode takes no such tensor",
+                                                 "layer: lengths_q[1] (3) is not within 0..2",
                                                  "cache: entry 0 holds 11 of 12 tokens; 2 more do not fit",
                                                  "layer: attention.paging is set; attn_layer_decode fills it in from its cache",
-                                                 "args.bias is NULL",
-                                                 "layer: args is NULL"};
+                                                 "bias is NULL",
+                                                 "layer: tensors is NULL"};
         double y[B * 2 * E];
         unsigned char before[sizeof y];
         int64_t lengths[B] = {0, 0};
         held h;
         attn_problem options;
+        attn_tensors tensors = {.struct_size = sizeof tensors};
         attn_layer layer = layer_of(&plain, &options);
         const attn_layer_weights w = weights_of(&n, 0);
         const attn_cache *cache = &h.cache;
-        attn_layer_args args = {.struct_size = sizeof args, .batch = B, .len_q = 2, .query = part(n.x, 0), .output = {y, 0, 0}};
+        attn_layer_tensors args = {
+            .struct_size = sizeof args, .batch = B, .len_q = 2, .query = part(n.x, 0), .output = {.data = y}};
         hold(&h, &plain);
         memset(y, 0x5a, sizeof y);
         memcpy(before, y, sizeof y);
@@ -289,13 +295,13 @@ static void test_refused(void **state)
         if (i == 3) h.cache.heads_kv = 4;
         if (i == 4) h.cache.dim_v = 4;
         if (i == 5) h.cache.rope = &rope;
-        if (i == 6) h.cache.lengths = NULL;
+        if (i == 6) memset(&h.cache.lengths, 0, sizeof h.cache.lengths);
         if (i == 7) options.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-        if (i == 8) options.mask.lengths_kv = 1;
-        if (i == 9) args.len_of_entry = too_many;
+        if (i == 8) tensors.lengths_kv = attn_in(too_many), args.attention = &tensors;
+        if (i == 9) args.lengths_q = attn_in(too_many);
         if (i == 10) h.lengths[0] = lengths[0] = 11;
-        if (i == 11) options.paging.paged = 1;
-        if (i == 12) options.bias.additive = 1;
+        if (i == 11) options.paging.pages = 1;
+        if (i == 12) tensors.bias = attn_in(NULL), args.attention = &tensors;
         assert_int_not_equal(attn_layer_decode(&layer, &w, cache, i == 13 ? NULL : &args, &error), ATTN_OK);
         if (!strstr(error.message, messages[i])) fail_msg("case %d: '%s' instead of '%s'", i, error.message, messages[i]);
         assert_memory_equal(y, before, sizeof y);

@@ -62,7 +62,6 @@ static void make(sample *s, const variant *v)
     s->attention = (attn_problem){.struct_size = sizeof s->attention};
     s->attention.mask.causal = v->causal;
     s->attention.score.softcap = v->softcap;
-    if (v->extra) s->attention.score.scale_kind = ATTN_SCALE_PER_HEAD, s->attention.gradients.scale = 1;
     s->rope = (attn_rope){.struct_size = sizeof s->rope, .base = 100};
     s->layer = (attn_layer){.struct_size = sizeof s->layer,
                             .dim_model = E,
@@ -267,20 +266,21 @@ static attn_layer_weights weights_of(const sample *s, const held *h, int gradien
     return w;
 }
 
-static attn_layer_args args_of(const sample *s, const held *h)
+static attn_layer_tensors args_of(const sample *s, const held *h)
 {
-    attn_layer_args a = {.struct_size = sizeof a,
-                         .batch = B,
-                         .len_q = SQ,
-                         .len_kv = s->len_kv,
-                         .output = {h->y, 0, 0},
-                         .weights_mean = h->mean,
-                         .grad_output = {h->grad_y, 0, 0}};
-    attn_sequence *in[] = {&a.query, &a.key, &a.value}, *grad[] = {&a.grad_query, &a.grad_key, &a.grad_value};
+    attn_layer_tensors a = {.struct_size = sizeof a,
+                            .batch = B,
+                            .len_q = SQ,
+                            .len_kv = s->len_kv,
+                            .output = {.data = h->y},
+                            .weights_mean = {.data = h->mean},
+                            .grad_output = {.data = h->grad_y}};
+    attn_input *in[] = {&a.query, &a.key, &a.value};
+    attn_output *grad[] = {&a.grad_query, &a.grad_key, &a.grad_value};
     for (int t = XQ; t <= XV; t++) {
         if (s->count[t] == 0) continue;
-        *in[t] = (attn_sequence){h->data[t], h->stride[t][0], h->stride[t][1]};
-        *grad[t] = (attn_sequence){h->grad[t], h->stride[t][0], h->stride[t][1]};
+        *in[t] = (attn_input){h->data[t], s->layer.dtype, {h->stride[t][0], 0, h->stride[t][1], 1}};
+        *grad[t] = (attn_output){h->grad[t], s->layer.dtype, {h->stride[t][0], 0, h->stride[t][1], 1}};
     }
     return a;
 }
@@ -293,14 +293,15 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     hold(s, h, dtype);
     s->layer.dtype = dtype;
     const attn_layer_weights weights = weights_of(s, h, 0), gradients = weights_of(s, h, 1);
-    attn_layer_args args = args_of(s, h);
+    attn_layer_tensors args = args_of(s, h);
     assert_int_equal(attn_layer_count(&s->layer, &weights, B, SQ, s->len_kv, &counts, &error), ATTN_OK);
     int64_t parameters = 0;
     for (int t = WQ; t < SC; t++) parameters += s->count[t];
     assert_int_equal(counts.parameters, parameters);
     args.saved = h->saved = aligned_alloc(64, (size_t)counts.saved_bytes);
     args.options = &options;
-    attn_args scales = {.struct_size = sizeof scales, .scale = h->data[SC], .grad_scale = h->grad[SC]};
+    attn_tensors scales = {.struct_size = sizeof scales};
+    if (s->v->extra) scales.scale = attn_in(h->data[SC]), scales.grad_scale = attn_out(h->grad[SC]);
     args.attention = &scales;
     if (attn_layer_forward(&s->layer, &weights, &args, &error) != ATTN_OK ||
         attn_layer_backward(&s->layer, &weights, &args, &gradients, &error) != ATTN_OK)

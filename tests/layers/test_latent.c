@@ -186,16 +186,16 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     assert_int_equal(counts.parameters, parameters);
     assert_int_equal(counts.cache_per_token, (s->rank + s->v->rotary) * (int64_t)attn_dtype_size(dtype));
     h->saved = aligned_alloc(64, (size_t)counts.saved_bytes);
-    attn_layer_args args = {.struct_size = sizeof args,
-                            .batch = B,
-                            .len_q = SQ,
-                            .len_kv = s->len_kv,
-                            .query.data = h->data[X],
-                            .output.data = h->y,
-                            .saved = h->saved,
-                            .options = &options,
-                            .grad_output.data = h->grad_y,
-                            .grad_query.data = h->grad[X]};
+    attn_layer_tensors args = {.struct_size = sizeof args,
+                               .batch = B,
+                               .len_q = SQ,
+                               .len_kv = s->len_kv,
+                               .query.data = h->data[X],
+                               .output.data = h->y,
+                               .saved = h->saved,
+                               .options = &options,
+                               .grad_output.data = h->grad_y,
+                               .grad_query.data = h->grad[X]};
     if (s->v->cross) args.key.data = h->data[Z], args.grad_key.data = h->grad[Z];
     if (attn_latent_forward(&s->latent, &w, &args, &error) != ATTN_OK ||
         attn_latent_backward(&s->latent, &w, &args, &g, &error) != ATTN_OK)
@@ -289,27 +289,26 @@ static void test_decode(void **state)
                                     .capacity = 6,
                                     .dim_qk = s.rank + s.v->rotary,
                                     .dim_v = s.rank,
-                                    .k_layout.dtype = ATTN_F64,
-                                    .k = k,
-                                    .lengths = lengths};
-                if (paged) cache.page_size = 2, cache.pages = 6, cache.page_table = table;
-                const attn_sequence z = {h.data[Z], SKV * E, E};
+                                    .k = {k, ATTN_F64, {0, 0, 0, 0}},
+                                    .lengths = attn_out(lengths)};
+                if (paged) cache.page_size = 2, cache.pages = 6, cache.page_table = attn_in(table);
+                const attn_input z = {h.data[Z], ATTN_F64, {SKV * E, 0, E, 1}};
                 if (s.v->cross) { /* the memory once; then queries alone */
-                    const attn_layer_args once = {.struct_size = sizeof once, .batch = B, .len_kv = SKV, .key = z};
+                    const attn_layer_tensors once = {.struct_size = sizeof once, .batch = B, .len_kv = SKV, .key = z};
                     assert_int_equal(attn_latent_decode(&s.latent, &w, &cache, &once, NULL), ATTN_OK);
                 }
                 for (int64_t i = 0, first = 0; pieces[p][i]; first += pieces[p][i++]) {
                     const int64_t count = pieces[p][i];
                     int64_t positions[B * SQ];
                     for (int64_t m = 0; m < B * count; m++) positions[m] = first + m % count;
-                    attn_layer_args args = {.struct_size = sizeof args,
-                                            .batch = B,
-                                            .len_q = count,
-                                            .query = {(double *)h.data[X] + first * E, SQ * E, E},
-                                            .output = {y + first * OUT, SQ * OUT, OUT},
-                                            .weights_mean = mean,
-                                            .only_cached = s.v->cross};
-                    if (s.v->cross) args.positions_q = positions;
+                    attn_layer_tensors args = {.struct_size = sizeof args,
+                                               .batch = B,
+                                               .len_q = count,
+                                               .query = {(double *)h.data[X] + first * E, ATTN_F64, {SQ * E, 0, E, 1}},
+                                               .output = {y + first * OUT, ATTN_F64, {SQ * OUT, 0, OUT, 1}},
+                                               .weights_mean = attn_out(mean),
+                                               .only_cached = s.v->cross};
+                    if (s.v->cross) args.positions_q = attn_in(positions);
                     if (attn_latent_decode(&s.latent, &w, &cache, &args, &error) != ATTN_OK)
                         fail_msg("%s: %s", s.v->name, error.message);
                     double sum = 0;
@@ -352,7 +351,7 @@ static void test_weights(void **state)
 {
     static float w[TENSORS][LARGEST], again[TENSORS][LARGEST];
     sample s;
-    attn_tensors *file = NULL;
+    attn_archive *file = NULL;
     attn_error error;
     attn_latent_weights back;
     (void)state;
@@ -378,13 +377,13 @@ static void test_weights(void **state)
             else assert_true(w[t][i] != 0 && fabs((double)w[t][i]) <= sqrt(6 / (rows + columns)));
         }
     }
-    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_latent_store(&s.latent, &weights, file, "a.", &error), ATTN_OK);
-    assert_non_null(attn_tensors_find(file, "a.kv_a_proj_with_mqa.weight"));
+    assert_non_null(attn_archive_find(file, "a.kv_a_proj_with_mqa.weight"));
     assert_int_equal(attn_latent_load(&s.latent, file, "a.", &back, &error), ATTN_OK);
     void *const at[] = {back.query_down, back.query, back.down, back.up, back.output, back.query_norm, back.norm};
     for (int t = QUERY_DOWN; t < TENSORS; t++) assert_memory_equal(at[t - QUERY_DOWN], w[t], (size_t)s.count[t] * sizeof(float));
-    attn_tensors_destroy(file);
+    attn_archive_destroy(file);
 }
 
 int main(void)

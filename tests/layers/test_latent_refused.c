@@ -31,26 +31,26 @@ static void test_bad_files(void **state)
     nan_inside[7] = NAN;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_latent_weights weights, before;
-        attn_tensors *file = NULL;
+        attn_archive *file = NULL;
         attn_error error;
         memset(&weights, 0x5a, sizeof weights);
         before = weights;
-        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
-        for (int n = 0; n < 3; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, shapes[n], good, NULL), ATTN_OK);
+        assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 3; n++) assert_int_equal(attn_archive_add(file, names[n], ATTN_F32, 2, shapes[n], good, NULL), ATTN_OK);
         if (cases[i].shape)
-            assert_int_equal(attn_tensors_add(file, "o_proj.weight", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL),
+            assert_int_equal(attn_archive_add(file, "o_proj.weight", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL),
                              ATTN_OK);
         assert_int_not_equal(attn_latent_load(&latent, file, "", &weights, &error), ATTN_OK);
         assert_string_equal(error.message, cases[i].message);
         assert_memory_equal(&weights, &before, sizeof weights);
-        attn_tensors_destroy(file);
+        attn_archive_destroy(file);
     }
 }
 
 typedef struct good {
     attn_latent latent;
     attn_latent_weights weights, gradients;
-    attn_layer_args args;
+    attn_layer_tensors args;
     attn_rope rope;
     attn_cache cache;
     int64_t lengths[B];
@@ -75,23 +75,22 @@ static void make_good(good *g)
                                        .output = g->numbers};
     g->gradients.struct_size = sizeof g->gradients;
     g->rope.struct_size = sizeof g->rope;
-    g->args = (attn_layer_args){.struct_size = sizeof g->args,
-                                .batch = B,
-                                .len_q = 2,
-                                .query.data = g->numbers,
-                                .output.data = g->y,
-                                .saved = g->saved,
-                                .grad_output.data = g->numbers,
-                                .grad_query.data = g->y};
+    g->args = (attn_layer_tensors){.struct_size = sizeof g->args,
+                                   .batch = B,
+                                   .len_q = 2,
+                                   .query.data = g->numbers,
+                                   .output.data = g->y,
+                                   .saved = g->saved,
+                                   .grad_output.data = g->numbers,
+                                   .grad_query.data = g->y};
     g->cache = (attn_cache){.struct_size = sizeof g->cache,
                             .batch = B,
                             .heads_kv = 1,
                             .capacity = 4,
                             .dim_qk = 4,
                             .dim_v = 2,
-                            .k_layout.dtype = ATTN_F64,
-                            .k = g->k,
-                            .lengths = g->lengths};
+                            .k = {g->k, ATTN_F64, {0, 0, 0, 0}},
+                            .lengths = attn_out(g->lengths)};
     memset(g->y, 0x5a, sizeof g->y);
 }
 
@@ -117,7 +116,7 @@ static const struct {
     void (*spoil)(good *);
     const char *message;
 } cases[] = {
-    {struct_size, "latent: struct_size is 2; set it to sizeof(attn_latent)"},
+    {struct_size, "attn_latent.struct_size is 2; set it to sizeof(attn_latent)"},
     {reserved, "latent: reserved[1] is not 0"},
     {epsilon, "latent: norm_epsilon (-1) is not within 0 and 1"},
     {heads, "latent: dim_model (6) is not a multiple of heads (4); set head_dim"},
@@ -127,13 +126,13 @@ static const struct {
     {rope_width, "latent: rope.dim_rotary is 4; leave it 0, which is all 2 rotated channels"},
     {many, "latent: 1048576 heads of 2097152 channels are more than 2147483647"},
     {dtype, "layer: dtype is f16; it must be f32 or f64"},
-    {weights_size, "latent: weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
+    {weights_size, "attn_latent_weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
     {no_weight, "latent: weights.up is NULL"},
     {no_rank, "latent: weights.query_down is given, and rank_query is 0"},
-    {args_size, "layer: args.struct_size is 4; set it to sizeof(attn_layer_args)"},
+    {args_size, "attn_layer_tensors.struct_size is 4; set it to sizeof(attn_layer_tensors)"},
     {value, "latent: value.data is given; keys and values come from the same latent"},
     {no_query, "layer: query.data is NULL"},
-    {cached, "layer: args.only_cached is set; it is attn_layer_decode's"},
+    {cached, "layer: tensors.only_cached is set; it is attn_layer_decode's"},
 };
 
 static void test_refused(void **state)
@@ -168,8 +167,8 @@ static void test_refused_by_some(void **state)
     make_good(&g);
     FAILS(attn_latent_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "latent is NULL");
     FAILS(attn_latent_forward(&g.latent, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "latent: weights is NULL");
-    FAILS(attn_latent_forward(&g.latent, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_latent_forward(&g.latent, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     g.args.grad_key.data = g.y;
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
@@ -178,21 +177,21 @@ static void test_refused_by_some(void **state)
           "latent: grad_value is given, and there is no value input");
     g.args.saved = NULL;
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "latent: args.saved is NULL; forward fills it for backward");
+          "latent: tensors.saved is NULL; forward fills it for backward");
     FAILS(attn_latent_decode(&g.latent, &g.weights, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "cache is NULL");
     g.cache.struct_size = 1;
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
           "attn_cache.struct_size is 1; set it to sizeof(attn_cache)");
-    g.cache.struct_size = sizeof g.cache, g.cache.v = g.k;
+    g.cache.struct_size = sizeof g.cache, g.cache.v = attn_out(g.k);
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
           "latent: the cache has v; its values are the first channels of k, leave it NULL");
-    g.cache.v = NULL, g.cache.dim_qk = 3;
+    g.cache.v = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, g.cache.dim_qk = 3;
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's dim_qk is 3; the layer has 4");
 
     FAILS(attn_latent_count(&g.latent, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "latent: counts is NULL");
     FAILS(attn_latent_count(&g.latent, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT,
-          "latent: counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
+          "attn_layer_counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
     counts.struct_size = sizeof counts;
     FAILS(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE,
           "latent: batch (-1), len_q (1) or len_kv (1) is negative");

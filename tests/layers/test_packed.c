@@ -49,7 +49,7 @@ static attn_layer_weights gradients_of(results *r)
 }
 
 /* Both directions of one call; `first` rows and counts are those of what it covers. */
-static void run(const attn_layer *layer, numbers *n, results *r, attn_layer_args a, int self, int64_t first_q, int64_t first_kv)
+static void run(const attn_layer *layer, numbers *n, results *r, attn_layer_tensors a, int self, int64_t first_q, int64_t first_kv)
 {
     static double saved[16 * 1024];
     attn_error error;
@@ -88,22 +88,22 @@ static void compare(int self, int narrow)
                         .rope = &rope,
                         .attention = &options};
     const int64_t *const keys = self ? begin_q : begin_kv;
-    attn_args pointers = {.struct_size = sizeof pointers, .cu_seqlens_q = begin_q, .cu_seqlens_kv = keys};
+    attn_tensors pointers = {.struct_size = sizeof pointers, .cu_seqlens_q = attn_in(begin_q), .cu_seqlens_kv = attn_in(keys)};
     draw(&n);
     memset(&sum, 0, sizeof sum);
     options.mask.causal = 1;
-    options.mask.packed = 1;
-    if (narrow) options.mask.index_dtype = ATTN_I32, pointers.cu_seqlens_q = pointers.cu_seqlens_kv = narrow_q;
-    attn_layer_args args = {
-        .batch = SEQUENCES, .len_q = LONGEST, .len_kv = self ? 0 : LONGEST, .attention = &pointers, .weights_mean = packed.mean};
+    if (narrow) pointers.cu_seqlens_q = pointers.cu_seqlens_kv = (attn_input){narrow_q, ATTN_I32, {0, 0, 0, 0}};
+    attn_layer_tensors args = {.batch = SEQUENCES,
+                               .len_q = LONGEST,
+                               .len_kv = self ? 0 : LONGEST,
+                               .attention = &pointers,
+                               .weights_mean = attn_out(packed.mean)};
     run(&layer, &n, &packed, args, self, 0, 0);
 
-    options.mask.packed = 0;
-    options.mask.index_dtype = ATTN_DTYPE_DEFAULT;
     for (int b = 0; b < SEQUENCES; b++) {
         const int64_t q = begin_q[b + 1] - begin_q[b], kv = keys[b + 1] - keys[b];
         static double mean[LONGEST * (LONGEST + 1)];
-        args = (attn_layer_args){.batch = 1, .len_q = q, .len_kv = self ? 0 : kv, .weights_mean = mean};
+        args = (attn_layer_tensors){.batch = 1, .len_q = q, .len_kv = self ? 0 : kv, .weights_mean = attn_out(mean)};
         run(&layer, &n, &alone, args, self, begin_q[b], keys[b]);
         for (int64_t i = 0; i < q; i++) { /* columns: keys, and the extra one, which stands last in both */
             const double *got = packed.mean + (b * LONGEST + i) * (LONGEST + 1), *wanted = mean + i * (kv + 1);
@@ -144,17 +144,16 @@ static void test_weights(void **state)
     static double y[TOTAL_Q * E], P[4 * TOTAL_Q * TOTAL_Q], mean[TOTAL_Q * (TOTAL_Q + 1)];
     attn_problem options = {.struct_size = sizeof options};
     const attn_layer layer = {.struct_size = sizeof layer, .dtype = ATTN_F64, .dim_model = E, .heads_q = 4, .attention = &options};
-    const attn_args pointers = {.struct_size = sizeof pointers, .weights = P};
-    const attn_layer_args args = {.struct_size = sizeof args,
-                                  .batch = 1,
-                                  .len_q = TOTAL_Q,
-                                  .query = {n.xq, 0, 0},
-                                  .output = {y, 0, 0},
-                                  .attention = &pointers,
-                                  .weights_mean = mean};
+    const attn_tensors pointers = {.struct_size = sizeof pointers, .weights = attn_out(P)};
+    const attn_layer_tensors args = {.struct_size = sizeof args,
+                                     .batch = 1,
+                                     .len_q = TOTAL_Q,
+                                     .query = {.data = n.xq},
+                                     .output = {.data = y},
+                                     .attention = &pointers,
+                                     .weights_mean = attn_out(mean)};
     (void)state;
     draw(&n);
-    options.want.weights = 1;
     const attn_layer_weights w = weights_of(&n);
     assert_int_equal(attn_layer_forward(&layer, &w, &args, NULL), ATTN_OK);
     for (int i = 0; i < TOTAL_Q; i++) {

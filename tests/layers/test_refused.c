@@ -10,10 +10,11 @@
 typedef struct good {
     attn_layer layer;
     attn_layer_weights weights, gradients;
-    attn_layer_args args;
+    attn_layer_tensors args;
     attn_problem attention;
-    attn_args attention_args;
+    attn_tensors options;
     attn_rope rope;
+    attn_call call;
     float numbers[10][256];
     float out[64], saved[1024];
     int64_t begin[6];
@@ -26,13 +27,13 @@ static void make(good *g)
     g->weights.struct_size = g->gradients.struct_size = sizeof g->weights;
     g->weights.query.weight = g->numbers[0], g->weights.key.weight = g->numbers[1];
     g->weights.value.weight = g->numbers[2], g->weights.output.weight = g->numbers[3];
-    g->args = (attn_layer_args){
-        .struct_size = sizeof g->args, .batch = 2, .len_q = 3, .query = {g->numbers[4], 0, 0}, .output = {g->out, 0, 0}};
+    g->args = (attn_layer_tensors){
+        .struct_size = sizeof g->args, .batch = 2, .len_q = 3, .query = {.data = g->numbers[4]}, .output = {.data = g->out}};
     g->args.saved = g->saved;
     g->args.grad_output.data = g->numbers[5];
     g->args.grad_query.data = g->out;
     g->attention.struct_size = sizeof g->attention;
-    g->attention_args.struct_size = sizeof g->attention_args;
+    g->options.struct_size = sizeof g->options;
     g->rope.struct_size = sizeof g->rope;
     memset(g->out, 0xa5, sizeof g->out);
 }
@@ -49,22 +50,27 @@ static void output_width(good *g) { g->layer.no_output = 1, g->layer.dim_output 
 static void attention_size(good *g) { g->layer.attention = &g->attention, g->attention.struct_size = 7; }
 static void op(good *g) { g->layer.attention = &g->attention, g->attention.op = ATTN_BACKWARD; }
 static void shape(good *g) { g->layer.attention = &g->attention, g->attention.shape.batch = 1; }
-static void layout(good *g) { g->layer.attention = &g->attention, g->attention.want.lse_layout.stride[0] = 1; }
-static void packed(good *g) { g->layer.attention = &g->attention, g->attention.mask.packed = 1; }
+static void filled(good *g) { g->args.attention = &g->options, g->options.grad_q = attn_out(g->out); }
+static void lse_strides(good *g)
+{
+    g->args.attention = &g->options, g->options.lse = attn_out(g->out), g->options.lse.stride[0] = 12;
+}
+static void with_call(good *g) { g->args.attention = &g->options, g->options.call = &g->call; }
+static void packed(good *g) { g->args.attention = &g->options, g->options.cu_seqlens_kv = attn_in(g->begin); }
 static void packed_type(good *g)
 {
-    packed(g), g->args.attention = &g->attention_args, g->attention_args.cu_seqlens_q = g->begin;
-    g->attention.mask.index_dtype = ATTN_F32;
+    packed(g), g->options.cu_seqlens_q = attn_in(g->begin);
+    g->options.cu_seqlens_q.dtype = ATTN_F32;
 }
 static void packed_total(good *g)
 {
-    packed(g), g->args.attention = &g->attention_args, g->attention_args.cu_seqlens_q = g->begin;
+    packed(g), g->options.cu_seqlens_q = attn_in(g->begin);
     g->begin[2] = -5;
 }
 static void packed_self(good *g)
 {
-    packed(g), g->args.attention = &g->attention_args;
-    g->attention_args.cu_seqlens_q = g->begin, g->attention_args.cu_seqlens_kv = g->begin + 3;
+    packed(g);
+    g->options.cu_seqlens_q = attn_in(g->begin), g->options.cu_seqlens_kv = attn_in(g->begin + 3);
     g->begin[2] = 3, g->begin[5] = 4;
 }
 static void extra_alone(good *g) { g->weights.extra_key = g->numbers[6]; }
@@ -72,19 +78,24 @@ static void extra(good *g) { g->layer.attention = &g->attention, g->weights.extr
 static void extra_kind(good *g) { extra(g), g->attention.score.kind = ATTN_SCORE_COSINE; }
 static void extra_sigmoid(good *g) { extra(g), g->attention.score.normaliser = ATTN_NORMALISER_SIGMOID; }
 static void extra_empty(good *g) { extra(g), g->attention.mask.empty = ATTN_EMPTY_UNIFORM; }
-static void extra_want(good *g) { extra(g), g->attention.want.scores = 1; }
-static void extra_sink(good *g) { extra(g), g->attention.want.entropy = g->attention.bias.sink = 1; }
+static void extra_scores(good *g) { extra(g), g->args.attention = &g->options, g->options.scores = attn_out(g->saved); }
+static void extra_sink(good *g)
+{
+    extra(g), g->args.attention = &g->options;
+    g->options.entropy = attn_out(g->saved), g->options.sink = attn_in(g->numbers[7]);
+}
 static void extra_normaliser(good *g)
 {
-    extra(g), g->attention.want.effective_keys = 1, g->attention.score.normaliser = ATTN_NORMALISER_SOFTMAX_ONE;
+    extra(g), g->args.attention = &g->options, g->options.effective_keys = attn_out(g->saved);
+    g->attention.score.normaliser = ATTN_NORMALISER_SOFTMAX_ONE;
 }
 static void no_key(good *g) { g->layer.no_key = 1; }
 static void no_value(good *g) { g->layer.no_value = 1, g->layer.dim_value = 9; }
 static void dim_k(good *g) { g->layer.attention = &g->attention, g->attention.score.dim_k = 5; }
 static void only_cached(good *g) { g->args.only_cached = 1; }
-static void len_of_entry(good *g) { g->args.len_of_entry = g->begin; }
-static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.paged = 1; }
-static void args_attention(good *g) { g->args.attention = &g->attention_args, g->attention_args.struct_size = 3; }
+static void entries(good *g) { g->args.lengths_q = attn_in(g->begin); }
+static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.pages = 1; }
+static void args_attention(good *g) { g->args.attention = &g->options, g->options.struct_size = 3; }
 static void weights_size(good *g) { g->weights.struct_size = 2; }
 static void no_weight(good *g) { g->weights.value.weight = NULL; }
 static void output_given(good *g) { g->layer.no_output = 1; }
@@ -97,8 +108,12 @@ static void negative(good *g) { g->args.len_q = -1; }
 static void self_length(good *g) { g->args.len_kv = 4; }
 static void no_query(good *g) { g->args.query.data = NULL; }
 static void key_width(good *g) { g->layer.dim_key = 5; }
-static void negative_stride(good *g) { g->args.query.stride_batch = -24; }
-static void overlap(good *g) { g->args.query.stride_token = 7, g->args.query.stride_batch = 100; }
+static void negative_stride(good *g) { g->args.query.stride[0] = -24, g->args.query.stride[3] = 1; }
+static void overlap(good *g) { g->args.query.stride[2] = 7, g->args.query.stride[0] = 100, g->args.query.stride[3] = 1; }
+static void missing(good *g) { g->args.query = attn_in(NULL); }
+static void later(good *g) { g->args.query = attn_in(ATTN_LATER); }
+static void typed(good *g) { g->args.query.dtype = ATTN_F64; }
+static void half_null(good *g) { g->args.value.dtype = ATTN_F32; }
 static void rows(good *g) { g->args.batch = 1 << 16, g->args.len_q = 1 << 16; }
 static void rotation(good *g) { g->layer.rope = &g->rope, g->rope.dim_rotary = 4; }
 static void bad_option(good *g) { g->layer.attention = &g->attention, g->attention.score.softcap = -1; }
@@ -108,7 +123,7 @@ static const struct {
     attn_status status;
     const char *message;
 } cases[] = {
-    {layer_size, ATTN_ERR_ARGUMENT, "layer: struct_size is 1; set it to sizeof(attn_layer)"},
+    {layer_size, ATTN_ERR_ARGUMENT, "attn_layer.struct_size is 1; set it to sizeof(attn_layer)"},
     {reserved, ATTN_ERR_ARGUMENT, "layer: reserved[2] is not 0"},
     {dtype, ATTN_ERR_ARGUMENT, "layer: dtype is bf16; it must be f32 or f64"},
     {dim_model, ATTN_ERR_SHAPE, "layer: dim_model (0) is not within 1..2147483647"},
@@ -117,12 +132,14 @@ static const struct {
     {head_dim, ATTN_ERR_SHAPE, "layer: dim_model (8) is not a multiple of heads_q (3); set head_dim"},
     {many, ATTN_ERR_SHAPE, "layer: 4 heads of 2147483647 channels are more than 2147483647"},
     {output_width, ATTN_ERR_SHAPE, "layer: dim_output is 9; without an output projection it is heads_q * head_dim_v (8)"},
-    {attention_size, ATTN_ERR_ARGUMENT, "layer: attention.struct_size is 7; set it to sizeof(attn_problem)"},
+    {attention_size, ATTN_ERR_ARGUMENT, "attn_problem.struct_size is 7; set it to sizeof(attn_problem)"},
     {op, ATTN_ERR_ARGUMENT, "layer: attention.op is set; the layer fills it in, leave it 0"},
     {shape, ATTN_ERR_ARGUMENT, "layer: attention.shape is set; the layer fills it in, leave it 0"},
-    {layout, ATTN_ERR_ARGUMENT, "layer: attention.want.lse_layout is set; the layer fills it in, leave it 0"},
-    {packed, ATTN_ERR_ARGUMENT, "layer: args.attention.cu_seqlens_q is NULL, and attention.mask.packed is set"},
-    {packed_type, ATTN_ERR_ARGUMENT, "layer: attention.mask.index_dtype is f32; it must be i32 or i64"},
+    {filled, ATTN_ERR_ARGUMENT, "layer: attention.grad_q is there; the layer fills it in"},
+    {lse_strides, ATTN_ERR_STRIDE, "layer: attention.lse has strides; it is dense, [batch, heads_q, len_q]"},
+    {with_call, ATTN_ERR_ARGUMENT, "layer: attention.call is there; it is the call of attn_layer_tensors"},
+    {packed, ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, and the other one is there"},
+    {packed_type, ATTN_ERR_UNSUPPORTED, "layer: attention.cu_seqlens_q is f32; it must be i32 or i64"},
     {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) is negative"},
     {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, and the key is the query"},
     {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache"},
@@ -130,26 +147,26 @@ static const struct {
     {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
     {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key no query sees none"},
     {extra_sigmoid, ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is 2"},
-    {extra_want, ATTN_ERR_UNSUPPORTED, "layer: attention.want.scores is not available with an extra key"},
+    {extra_scores, ATTN_ERR_UNSUPPORTED, "layer: attention.scores is not available with an extra key"},
     {extra_sink, ATTN_ERR_UNSUPPORTED,
-     "layer: attention.want.entropy is not available with an extra key beside a sink or another normaliser"},
+     "layer: attention.entropy is not available with an extra key beside a sink or another normaliser"},
     {extra_normaliser, ATTN_ERR_UNSUPPORTED,
-     "layer: attention.want.effective_keys is not available with an extra key beside a sink or another normaliser"},
+     "layer: attention.effective_keys is not available with an extra key beside a sink or another normaliser"},
     {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is given and no_key is set"},
     {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it is 4 heads of 2"},
     {dim_k, ATTN_ERR_SHAPE,
      "layer: attention.score.dim_k is 5 and head_dim 2; they may differ for the general score, without a rope"},
-    {only_cached, ATTN_ERR_ARGUMENT, "layer: args.only_cached is set; it is attn_layer_decode's"},
-    {len_of_entry, ATTN_ERR_ARGUMENT, "layer: args.len_of_entry is set; it is attn_layer_decode's"},
-    {args_attention, ATTN_ERR_ARGUMENT, "layer: args.attention.struct_size is 3; set it to sizeof(attn_args)"},
-    {weights_size, ATTN_ERR_ARGUMENT, "layer: weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
+    {only_cached, ATTN_ERR_ARGUMENT, "layer: tensors.only_cached is set; it is attn_layer_decode's"},
+    {entries, ATTN_ERR_ARGUMENT, "layer: tensors.lengths_q is set; it is attn_layer_decode's"},
+    {args_attention, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 3; set it to sizeof(attn_tensors)"},
+    {weights_size, ATTN_ERR_ARGUMENT, "attn_layer_weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
     {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value.weight is NULL"},
     {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is given and no_output is set"},
     {strides, ATTN_ERR_STRIDE, "layer: key.stride_channel is 8 and stride_model 2; one of them must be 1"},
     {near_rows, ATTN_ERR_STRIDE, "layer: key.stride_channel is 7, less than the 8 numbers between"},
     {head_stride, ATTN_ERR_STRIDE, "layer: key.stride_head is 0; it must be within 1..2147483647"},
     {far_rows, ATTN_ERR_STRIDE, "layer: key.stride_channel is 2147483648; it must be within 1..2147483647"},
-    {args_size, ATTN_ERR_ARGUMENT, "layer: args.struct_size is 0; set it to sizeof(attn_layer_args)"},
+    {args_size, ATTN_ERR_ARGUMENT, "attn_layer_tensors.struct_size is 0; set it to sizeof(attn_layer_tensors)"},
     {negative, ATTN_ERR_SHAPE, "layer: len_q (-1) is negative"},
     {self_length, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), and the key is the query"},
     {no_query, ATTN_ERR_ARGUMENT, "layer: query.data is NULL"},
@@ -157,7 +174,12 @@ static const struct {
     {negative_stride, ATTN_ERR_STRIDE,
      "layer: query has strides -24 and 0; the one of tokens must be within 0..2147483647, the other not negative"},
     {overlap, ATTN_ERR_STRIDE, "layer: query: rows of 8 channels overlap with strides 100 and 7"},
-    {rows, ATTN_ERR_SHAPE, "layer: 65536 entries of 65536 and 65536 tokens are more rows than the BLAS counts"},
+    {missing, ATTN_ERR_ARGUMENT, "layer: query is NULL"},
+    {later, ATTN_ERR_ARGUMENT, "layer: query is ATTN_LATER, and this call computes"},
+    {typed, ATTN_ERR_UNSUPPORTED, "layer: query is f64; the layer is f32"},
+    {half_null, ATTN_ERR_ARGUMENT,
+     "layer: value is NULL and has a type or a stride; a tensor that is not there is a slot of zeros"},
+    {rows, ATTN_ERR_SHAPE, "layer: 65536 entries of 65536 and 65536 tokens are more than 2147483647 rows"},
     {rotation, ATTN_ERR_SHAPE, NULL}, /* position.h's own sentence */
     {bad_option, ATTN_ERR_ARGUMENT, NULL},
 };
@@ -198,7 +220,7 @@ static void test_others(void **state)
     make(&g);
     FAILS(attn_layer_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "layer is NULL");
     FAILS(attn_layer_forward(&g.layer, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "layer: weights is NULL");
-    FAILS(attn_layer_forward(&g.layer, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_layer_forward(&g.layer, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     g.args.output.data = NULL;
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "layer: output.data is NULL");
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, NULL, &error), ATTN_ERR_ARGUMENT, "layer: gradients is NULL");
@@ -207,11 +229,11 @@ static void test_others(void **state)
           "layer: grad_key is given, and this input is another's: its gradient joins grad_query");
     g.args.saved = NULL;
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "layer: args.saved is NULL; forward fills it for backward");
+          "layer: tensors.saved is NULL; forward fills it for backward");
 
     FAILS(attn_layer_count(&g.layer, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "layer: counts is NULL");
     FAILS(attn_layer_count(&g.layer, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT,
-          "layer: counts.struct_size is 5; set it to sizeof(attn_layer_counts)");
+          "attn_layer_counts.struct_size is 5; set it to sizeof(attn_layer_counts)");
     counts.struct_size = sizeof counts;
     FAILS(attn_layer_count(&g.layer, NULL, 1, -2, 1, &counts, &error), ATTN_ERR_SHAPE,
           "layer: batch (1), len_q (-2) or len_kv (1) is negative");

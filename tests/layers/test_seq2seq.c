@@ -42,7 +42,7 @@ static void make(sample *s, const variant *v)
     random_source random = {11};
     memset(s, 0, sizeof *s);
     s->v = v;
-    s->attention = (attn_problem){.struct_size = sizeof s->attention, .mask.lengths_kv = v->lengths};
+    s->attention = (attn_problem){.struct_size = sizeof s->attention};
     if (v->scale > 0) s->attention.score.scale_kind = ATTN_SCALE_VALUE, s->attention.score.scale = v->scale;
     s->module = (attn_seq2seq){.struct_size = sizeof s->module,
                                .score = v->score,
@@ -128,7 +128,8 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
 {
     attn_error error;
     attn_layer_counts counts = {.struct_size = sizeof counts};
-    const attn_args pointers = {.struct_size = sizeof pointers, .lengths_kv = lengths};
+    attn_tensors pointers = {.struct_size = sizeof pointers};
+    if (s->v->lengths) pointers.lengths_kv = attn_in(lengths);
     const attn_options options = {.struct_size = sizeof options, .threads = threads};
     memset(h, 0, sizeof *h);
     s->module.dtype = dtype;
@@ -140,20 +141,20 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     for (int t = W; t < TENSORS; t++) parameters += s->count[t];
     assert_int_equal(counts.parameters, parameters);
     h->saved = aligned_alloc(64, (size_t)counts.saved_bytes);
-    const attn_layer_args args = {.struct_size = sizeof args,
-                                  .batch = B,
-                                  .len_q = LEN,
-                                  .len_kv = MEMORY,
-                                  .query.data = h->data[STATES],
-                                  .key.data = h->data[MEM],
-                                  .output.data = h->y,
-                                  .weights_mean = h->mean,
-                                  .saved = h->saved,
-                                  .attention = &pointers,
-                                  .options = &options,
-                                  .grad_output.data = h->grad_y,
-                                  .grad_query.data = h->grad[STATES],
-                                  .grad_key.data = h->grad[MEM]};
+    const attn_layer_tensors args = {.struct_size = sizeof args,
+                                     .batch = B,
+                                     .len_q = LEN,
+                                     .len_kv = MEMORY,
+                                     .query.data = h->data[STATES],
+                                     .key.data = h->data[MEM],
+                                     .output.data = h->y,
+                                     .weights_mean.data = h->mean,
+                                     .saved = h->saved,
+                                     .attention = &pointers,
+                                     .options = &options,
+                                     .grad_output.data = h->grad_y,
+                                     .grad_query.data = h->grad[STATES],
+                                     .grad_key.data = h->grad[MEM]};
     if (attn_seq2seq_forward(&s->module, &w, &args, &error) != ATTN_OK ||
         attn_seq2seq_backward(&s->module, &w, &args, &g, &error) != ATTN_OK)
         fail_msg("%s: %s", s->v->name, error.message);
@@ -241,21 +242,20 @@ static void test_steps(void **state)
                                   .capacity = MEMORY,
                                   .dim_qk = s.v->dim_hidden ? s.v->dim_hidden : s.v->dim_memory,
                                   .dim_v = s.v->dim_memory,
-                                  .k_layout.dtype = ATTN_F64,
-                                  .k = k,
-                                  .v = v,
-                                  .lengths = held_tokens};
-        s.attention.mask.lengths_kv = 0;
-        const attn_layer_args once = {.struct_size = sizeof once, .batch = B, .len_kv = MEMORY, .key.data = h.data[MEM]};
+                                  .k = {k, ATTN_F64, {0, 0, 0, 0}},
+                                  .v = attn_out(v),
+                                  .lengths = attn_out(held_tokens)};
+        const attn_layer_tensors once = {.struct_size = sizeof once, .batch = B, .len_kv = MEMORY, .key.data = h.data[MEM]};
         if (attn_seq2seq_remember(&s.module, &w, &cache, &once, &error) != ATTN_OK) fail_msg("%s: %s", s.v->name, error.message);
         if (s.v->lengths) memcpy(held_tokens, lengths, sizeof lengths);
         for (int64_t t = 0; t < LEN; t++) {
-            const attn_layer_args step = {.struct_size = sizeof step,
-                                          .batch = B,
-                                          .len_q = 1,
-                                          .query = {h.data[STATES] + t * s.v->dim_state, LEN * s.v->dim_state, s.v->dim_state},
-                                          .output = {y + t * s.out, LEN * s.out, s.out},
-                                          .weights_mean = mean};
+            const attn_layer_tensors step = {
+                .struct_size = sizeof step,
+                .batch = B,
+                .len_q = 1,
+                .query = {h.data[STATES] + t * s.v->dim_state, ATTN_F64, {LEN * s.v->dim_state, 0, s.v->dim_state, 1}},
+                .output = {y + t * s.out, ATTN_F64, {LEN * s.out, 0, s.out, 1}},
+                .weights_mean = attn_out(mean)};
             if (attn_seq2seq_step(&s.module, &w, &cache, &step, &error) != ATTN_OK) fail_msg("%s: %s", s.v->name, error.message);
             for (int64_t i = 0; i < B * MEMORY; i++)
                 assert_true(fabs(mean[i] - h.mean[(i / MEMORY * LEN + t) * MEMORY + i % MEMORY]) <= allowed(ATTN_F64));
@@ -271,7 +271,7 @@ static void test_weights(void **state)
 {
     static float w[TENSORS][LARGEST], again[TENSORS][LARGEST];
     sample s;
-    attn_tensors *file = NULL;
+    attn_archive *file = NULL;
     attn_seq2seq_weights back;
     (void)state;
     make(&s, &variants[5]);
@@ -282,12 +282,12 @@ static void test_weights(void **state)
     assert_memory_equal(w, again, sizeof w);
     for (int64_t i = 0; i < s.count[STATE]; i++) assert_true(w[STATE][i] != 0 && fabs((double)w[STATE][i]) <= sqrt(6.0 / (4 + 5)));
     for (int64_t i = 0; i < s.count[BIAS]; i++) assert_true(w[BIAS][i] == 0);
-    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_store(&s.module, &weights, file, "attention.", NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_load(&s.module, file, "attention.", &back, NULL), ATTN_OK);
     void *const at[] = {back.w, back.state, back.memory, back.bias, back.combine};
     for (int t = W; t < TENSORS; t++) assert_memory_equal(at[t - W], w[t], (size_t)s.count[t] * sizeof(float));
-    attn_tensors_destroy(file);
+    attn_archive_destroy(file);
 }
 
 int main(void)

@@ -27,26 +27,26 @@ static void test_bad_files(void **state)
     nan_inside[2] = NAN;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_seq2seq_weights weights, before;
-        attn_tensors *file = NULL;
+        attn_archive *file = NULL;
         attn_error error;
         memset(&weights, 0x5a, sizeof weights);
         before = weights;
-        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+        assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
         if (cases[i].shape)
-            assert_int_equal(attn_tensors_add(file, "a.w", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
+            assert_int_equal(attn_archive_add(file, "a.w", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
         assert_int_not_equal(attn_seq2seq_load(&module, file, "a.", &weights, &error), ATTN_OK);
         assert_string_equal(error.message, cases[i].message);
         assert_memory_equal(&weights, &before, sizeof weights);
-        attn_tensors_destroy(file);
+        attn_archive_destroy(file);
     }
 }
 
 typedef struct good {
     attn_seq2seq module;
     attn_seq2seq_weights weights, gradients;
-    attn_layer_args args;
+    attn_layer_tensors args;
     attn_problem attention;
-    attn_args pointers;
+    attn_tensors pointers;
     double y[64], numbers[512], saved[512];
 } good;
 
@@ -62,16 +62,16 @@ static void make_good(good *g)
     g->weights = (attn_seq2seq_weights){.struct_size = sizeof g->weights, .w = g->numbers, .combine = g->numbers};
     g->gradients.struct_size = sizeof g->gradients;
     g->attention.struct_size = sizeof g->attention;
-    g->args = (attn_layer_args){.struct_size = sizeof g->args,
-                                .batch = 2,
-                                .len_q = 2,
-                                .len_kv = 3,
-                                .query.data = g->numbers,
-                                .key.data = g->numbers,
-                                .output.data = g->y,
-                                .saved = g->saved,
-                                .grad_output.data = g->numbers,
-                                .grad_query.data = g->y};
+    g->args = (attn_layer_tensors){.struct_size = sizeof g->args,
+                                   .batch = 2,
+                                   .len_q = 2,
+                                   .len_kv = 3,
+                                   .query.data = g->numbers,
+                                   .key.data = g->numbers,
+                                   .output.data = g->y,
+                                   .saved = g->saved,
+                                   .grad_output.data = g->numbers,
+                                   .grad_query.data = g->y};
     memset(g->y, 0x5a, sizeof g->y);
 }
 
@@ -85,8 +85,17 @@ static void dot(good *g) { g->module.score = ATTN_SCORE_DOT; }
 static void dtype(good *g) { g->module.dtype = ATTN_BF16; }
 static void attention_size(good *g) { g->module.attention = &g->attention, g->attention.struct_size = 4; }
 static void kind(good *g) { g->module.attention = &g->attention, g->attention.score.kind = ATTN_SCORE_COSINE; }
-static void w_heads(good *g) { g->module.attention = &g->attention, g->attention.score.w_heads = 1; }
-static void packed(good *g) { g->module.attention = &g->attention, g->attention.mask.packed = 1; }
+static void bias(good *g) { g->module.attention = &g->attention, g->attention.score.additive_bias = 1; }
+static void matrix(good *g)
+{
+    g->args.attention = &g->pointers, g->pointers.struct_size = sizeof g->pointers;
+    g->pointers.score_matrix = attn_in(g->numbers);
+}
+static void packed(good *g)
+{
+    g->args.attention = &g->pointers, g->pointers.struct_size = sizeof g->pointers;
+    g->pointers.cu_seqlens_q = attn_in(g->numbers);
+}
 static void weights_size(good *g) { g->weights.struct_size = 1; }
 static void no_weight(good *g) { g->weights.w = NULL; }
 static void extra_weight(good *g) { g->weights.state = g->numbers; }
@@ -100,7 +109,7 @@ static const struct {
     void (*spoil)(good *);
     const char *message;
 } cases[] = {
-    {struct_size, "seq2seq: struct_size is 2; set it to sizeof(attn_seq2seq)"},
+    {struct_size, "attn_seq2seq.struct_size is 2; set it to sizeof(attn_seq2seq)"},
     {reserved, "seq2seq: reserved[3] is not 0"},
     {score, "seq2seq: score (3) is neither dot, general nor additive"},
     {dim_memory, "seq2seq: dim_memory (0) is not within 1..16777216"},
@@ -108,16 +117,17 @@ static const struct {
     {no_hidden, "seq2seq: dim_hidden (0) is not within 1..16777216"},
     {dot, "seq2seq: dim_state (3) is not dim_memory (4), which a dot product needs"},
     {dtype, "layer: dtype is bf16; it must be f32 or f64"},
-    {attention_size, "seq2seq: attention.struct_size is 4; set it to sizeof(attn_problem)"},
+    {attention_size, "attn_problem.struct_size is 4; set it to sizeof(attn_problem)"},
     {kind, "seq2seq: attention.score.kind is set; the module fills it in, leave it 0"},
-    {w_heads, "seq2seq: attention.score.w_heads is set; the module fills it in, leave it 0"},
-    {packed, "seq2seq: attention.mask.packed is set; states are [batch, token, channel]"},
-    {weights_size, "seq2seq: weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
+    {bias, "seq2seq: attention.score.additive_bias is set; the module fills it in, leave it 0"},
+    {matrix, "seq2seq: attention.score_matrix is there; the module fills it in"},
+    {packed, "seq2seq: attention.cu_seqlens_q is there; states are [batch, token, channel]"},
+    {weights_size, "attn_seq2seq_weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
     {no_weight, "seq2seq: weights.w is NULL"},
     {extra_weight, "seq2seq: weights.state is given, and the module has none"},
-    {args_size, "layer: args.struct_size is 1; set it to sizeof(attn_layer_args)"},
+    {args_size, "attn_layer_tensors.struct_size is 1; set it to sizeof(attn_layer_tensors)"},
     {value, "seq2seq: value.data is given; the memory is key and value"},
-    {pointers, "layer: args.attention.struct_size is 0; set it to sizeof(attn_args)"},
+    {pointers, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)"},
     {no_states, "layer: query.data is NULL"},
     {no_memory, "seq2seq: key.data is NULL; it is the memory"},
 };
@@ -153,9 +163,9 @@ static void test_refused_by_some(void **state)
     make_good(&g);
     FAILS(attn_seq2seq_forward(NULL, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
     FAILS(attn_seq2seq_forward(&g.module, NULL, &g.args, &error), ATTN_ERR_ARGUMENT, "seq2seq: weights is NULL");
-    FAILS(attn_seq2seq_forward(&g.module, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
-    FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: args is NULL");
+    FAILS(attn_seq2seq_forward(&g.module, &g.weights, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's batch is 0; the layer has 2");
     FAILS(attn_seq2seq_initialise(&g.module, &g.weights, (attn_init)-1, 0, &error), ATTN_ERR_ARGUMENT,
@@ -167,7 +177,7 @@ static void test_refused_by_some(void **state)
           "seq2seq: key.data is NULL; it is the memory");
     g.args.key.data = g.numbers, g.args.saved = NULL;
     FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "seq2seq: args.saved is NULL; forward fills it for backward");
+          "seq2seq: tensors.saved is NULL; forward fills it for backward");
 }
 
 int main(void)

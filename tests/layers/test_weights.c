@@ -64,7 +64,7 @@ static void test_store_and_load(void **state)
     static float extra[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
     attn_layer layer = layer_of(4, 2);
     attn_layer_weights weights = in_room(&r), back;
-    attn_tensors *file = NULL;
+    attn_archive *file = NULL;
     attn_error error;
     (void)state;
     assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 1, NULL), ATTN_OK);
@@ -74,10 +74,10 @@ static void test_store_and_load(void **state)
         for (int i = 0; i < 8; i++) turned.q[i * 8 + o] = r.q[o * 8 + i];
     weights.query = (attn_projection){turned.q, r.bq, 2, 1, 8};
     weights.extra_key = extra[0], weights.extra_value = extra[1];
-    assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_layer_store(&layer, &weights, file, "layers.3.", &error), ATTN_OK);
-    assert_non_null(attn_tensors_find(file, "layers.3.in_proj_weight"));
-    assert_non_null(attn_tensors_find(file, "layers.3.out_proj.bias"));
+    assert_non_null(attn_archive_find(file, "layers.3.in_proj_weight"));
+    assert_non_null(attn_archive_find(file, "layers.3.out_proj.bias"));
     assert_int_equal(attn_layer_load(&layer, file, "layers.3.", &back, &error), ATTN_OK);
     assert_memory_equal(back.query.weight, r.q, 8 * 8 * sizeof(float));
     assert_memory_equal(back.key.weight, r.k, 4 * 8 * sizeof(float));
@@ -88,7 +88,7 @@ static void test_store_and_load(void **state)
     assert_memory_equal(back.output.bias, r.bo, sizeof r.bo);
     assert_memory_equal(back.extra_key, extra[0], sizeof extra[0]);
     assert_memory_equal(back.extra_value, extra[1], sizeof extra[1]);
-    attn_tensors_destroy(file);
+    attn_archive_destroy(file);
 }
 
 /* What a bad file gets: one sentence, and nothing changed. */
@@ -112,18 +112,18 @@ static void test_bad_files(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_layer layer = layer_of(2, 0);
         attn_layer_weights weights, before;
-        attn_tensors *file = NULL;
+        attn_archive *file = NULL;
         attn_error error;
         memset(&weights, 0x5a, sizeof weights);
         before = weights;
-        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
-        for (int n = 0; n < 3; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, square, good, NULL), ATTN_OK);
+        assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 3; n++) assert_int_equal(attn_archive_add(file, names[n], ATTN_F32, 2, square, good, NULL), ATTN_OK);
         if (cases[i].shape)
-            assert_int_equal(attn_tensors_add(file, "a.wo", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
+            assert_int_equal(attn_archive_add(file, "a.wo", cases[i].dtype, 2, cases[i].shape, cases[i].data, NULL), ATTN_OK);
         assert_int_not_equal(attn_layer_load(&layer, file, "a.", &weights, &error), ATTN_OK);
         assert_string_equal(error.message, cases[i].message);
         assert_memory_equal(&weights, &before, sizeof weights);
-        attn_tensors_destroy(file);
+        attn_archive_destroy(file);
     }
 }
 
@@ -144,20 +144,20 @@ static void test_bad_extra(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_layer layer = layer_of(2, 0);
         attn_layer_weights weights, before;
-        attn_tensors *file = NULL;
+        attn_archive *file = NULL;
         attn_error error;
         memset(&weights, 0x5a, sizeof weights);
         before = weights;
-        assert_int_equal(attn_tensors_create(&file, NULL), ATTN_OK);
-        for (int n = 0; n < 4; n++) assert_int_equal(attn_tensors_add(file, names[n], ATTN_F32, 2, square, good, NULL), ATTN_OK);
-        if (!cases[i].name) assert_int_equal(attn_tensors_add(file, "bias_k", ATTN_F32, 3, eight, good, NULL), ATTN_OK);
+        assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
+        for (int n = 0; n < 4; n++) assert_int_equal(attn_archive_add(file, names[n], ATTN_F32, 2, square, good, NULL), ATTN_OK);
+        if (!cases[i].name) assert_int_equal(attn_archive_add(file, "bias_k", ATTN_F32, 3, eight, good, NULL), ATTN_OK);
         assert_int_equal(
-            attn_tensors_add(file, cases[i].name ? cases[i].name : "bias_v", ATTN_F32, cases[i].rank, cases[i].shape, good, NULL),
+            attn_archive_add(file, cases[i].name ? cases[i].name : "bias_v", ATTN_F32, cases[i].rank, cases[i].shape, good, NULL),
             ATTN_OK);
         assert_int_not_equal(attn_layer_load(&layer, file, "", &weights, &error), ATTN_OK);
         assert_string_equal(error.message, cases[i].message);
         assert_memory_equal(&weights, &before, sizeof weights);
-        attn_tensors_destroy(file);
+        attn_archive_destroy(file);
     }
 }
 
@@ -182,7 +182,7 @@ static void test_group_heads(void **state)
     grouped.query = weights.query, grouped.output = weights.output;
     assert_int_equal(attn_layer_group_heads(&layer, &weights, 2, &grouped, NULL), ATTN_OK);
     for (int i = 0; i < 24; i++) x[i] = sinf((float)i);
-    attn_layer_args args = {.struct_size = sizeof args, .batch = 1, .len_q = 3, .query = {x, 0, 0}, .output = {y, 0, 0}};
+    attn_layer_tensors args = {.struct_size = sizeof args, .batch = 1, .len_q = 3, .query = {.data = x}, .output = {.data = y}};
     assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
     args.output.data = z;
     assert_int_equal(attn_layer_forward(&grouped_layer, &grouped, &args, NULL), ATTN_OK);
@@ -200,13 +200,14 @@ static void p16_identity(void **state)
                                         .value.weight = identity,
                                         .output.weight = identity};
     const attn_problem problem = {.struct_size = sizeof problem, .shape = {2, 1, 1, 5, 5, 8, 8}};
-    const attn_args core = {.struct_size = sizeof core, .q = x, .k = x, .v = x, .o = o};
-    const attn_layer_args args = {.struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {x, 0, 0}, .output = {y, 0, 0}};
+    const attn_tensors core = {.struct_size = sizeof core, .q = attn_in(x), .k = attn_in(x), .v = attn_in(x), .o = attn_out(o)};
+    const attn_layer_tensors args = {
+        .struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {.data = x}, .output = {.data = y}};
     (void)state;
     for (int i = 0; i < 8; i++) identity[i * 9] = 1;
     for (int i = 0; i < 80; i++) x[i] = sinf(1.3f * (float)i);
     assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
-    assert_int_equal(attn_forward(&problem, &core, NULL), ATTN_OK);
+    assert_int_equal(attn_compute(&problem, &core, NULL), ATTN_OK);
     assert_memory_equal(y, o, sizeof y);
 }
 
@@ -231,8 +232,8 @@ static void p16_fused(void **state)
     }
     for (int i = 0; i < 40; i++) x[i] = cosf((float)i);
     for (int n = 0; n < 3; n++) {
-        const attn_layer_args args = {
-            .struct_size = sizeof args, .batch = 1, .len_q = 5, .query = {x, 0, 0}, .output = {y[n], 0, 0}};
+        const attn_layer_tensors args = {
+            .struct_size = sizeof args, .batch = 1, .len_q = 5, .query = {.data = x}, .output = {.data = y[n]}};
         assert_int_equal(attn_layer_forward(&layer, &weights[n], &args, NULL), ATTN_OK);
     }
     for (int i = 0; i < 40; i++) {
@@ -247,19 +248,16 @@ static void test_padded_batch(void **state)
     static room r;
     static float x[2 * 5 * 8], y[2 * 5 * 8], alone[5 * 8];
     static const int64_t lengths[2] = {3, 5};
-    attn_layer layer = layer_of(4, 2);
+    const attn_layer layer = layer_of(4, 2);
     attn_layer_weights weights = in_room(&r);
-    attn_problem padded = {.struct_size = sizeof padded};
-    const attn_args with_lengths = {.struct_size = sizeof with_lengths, .lengths_q = lengths, .lengths_kv = lengths};
+    const attn_tensors with_lengths = {
+        .struct_size = sizeof with_lengths, .lengths_q = attn_in(lengths), .lengths_kv = attn_in(lengths)};
     (void)state;
-    padded.mask.lengths_q = padded.mask.lengths_kv = 1;
     assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 2, NULL), ATTN_OK);
     for (int i = 0; i < 80; i++) x[i] = i / 8 % 5 < 3 || i >= 40 ? cosf((float)i) : NAN;
-    attn_layer_args args = {.struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {x, 0, 0}, .output = {y, 0, 0}};
-    layer.attention = &padded;
+    attn_layer_tensors args = {.struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {.data = x}, .output = {.data = y}};
     args.attention = &with_lengths;
     assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
-    layer.attention = NULL;
     args.attention = NULL;
     args.batch = 1;
     args.output.data = alone;
@@ -279,7 +277,11 @@ static void test_extra_statistics(void **state)
         entropy[ROWS], keys[ROWS];
     static const int64_t lengths[2] = {0, 4}; /* the first entry sees the extra key alone */
     attn_problem options = {.struct_size = sizeof options, .score.temperature = 0.7, .score.softcap = 2};
-    attn_args more = {.struct_size = sizeof more, .lengths_kv = lengths, .lse = lse, .row_max = most, .entropy = entropy};
+    attn_tensors more = {.struct_size = sizeof more,
+                         .lengths_kv = attn_in(lengths),
+                         .lse = attn_out(lse),
+                         .row_max = attn_out(most),
+                         .entropy = attn_out(entropy)};
     const attn_layer layer = {
         .struct_size = sizeof layer, .dtype = ATTN_F64, .dim_model = WIDE, .heads_q = 1, .attention = &options};
     const attn_layer_weights weights = {.struct_size = sizeof weights,
@@ -289,22 +291,21 @@ static void test_extra_statistics(void **state)
                                         .output.weight = w[3],
                                         .extra_key = extra[0],
                                         .extra_value = extra[1]};
-    const attn_layer_args args = {.struct_size = sizeof args,
-                                  .batch = 2,
-                                  .len_q = LEN,
-                                  .query.data = x,
-                                  .output.data = y,
-                                  .weights_mean = mean,
-                                  .attention = &more};
+    const attn_layer_tensors args = {.struct_size = sizeof args,
+                                     .batch = 2,
+                                     .len_q = LEN,
+                                     .query.data = x,
+                                     .output.data = y,
+                                     .weights_mean = {.data = mean},
+                                     .attention = &more};
     attn_error error;
     (void)state;
     for (int i = 0; i < 4 * WIDE * WIDE; i++) w[i / (WIDE * WIDE)][i % (WIDE * WIDE)] = sin(1.7 * i);
     for (int i = 0; i < 2 * WIDE; i++) extra[i / WIDE][i % WIDE] = cos(2.1 * i);
     for (int i = 0; i < ROWS * WIDE; i++) x[i] = sin(0.9 * i);
-    options.mask.lengths_kv = options.mask.causal = 1;
-    options.want.lse = options.want.row_max = options.want.entropy = 1;
+    options.mask.causal = 1;
     for (int both = 0; both < 2; both++) { /* the effective number of keys, beside the entropy and alone */
-        if (both) more.effective_keys = keys, options.want.effective_keys = 1;
+        if (both) more.effective_keys = attn_out(keys);
         if (attn_layer_forward(&layer, &weights, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
         for (int r = 0; r < ROWS; r++) {
             double sum = 0, largest = 0;
@@ -318,7 +319,7 @@ static void test_extra_statistics(void **state)
             if (both) assert_true(fabs(keys[r] - exp(sum)) < 1e-13);
         }
     }
-    options.want.entropy = 0;
+    more.entropy = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     memset(keys, 0, sizeof keys);
     assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
     for (int r = 0; r < ROWS; r++) assert_true(fabs(keys[r] - exp(entropy[r])) < 1e-13);
@@ -328,21 +329,21 @@ static void test_extra_statistics(void **state)
 static void test_real(void **state)
 {
     static float y[14 * 384], mean[14 * 14];
-    attn_tensors *file = NULL;
+    attn_archive *file = NULL;
     attn_error error;
     attn_layer layer = {.struct_size = sizeof layer, .dim_model = 384, .heads_q = 12};
     attn_layer_weights weights;
     double largest = 0, largest_weight = 0, scale = 0;
     (void)state;
-    if (attn_tensors_read(&file, "examples/data/animal_street_layer2.safetensors", &error) != ATTN_OK)
+    if (attn_archive_read(&file, "examples/data/animal_street_layer2.safetensors", &error) != ATTN_OK)
         fail_msg("%s", error.message);
-    const float *model = attn_tensors_find(file, "y")->data, *model_weights = attn_tensors_find(file, "weights")->data;
-    const attn_layer_args args = {.struct_size = sizeof args,
-                                  .batch = 1,
-                                  .len_q = 14,
-                                  .query = {(void *)(uintptr_t)attn_tensors_find(file, "x")->data, 0, 0},
-                                  .output = {y, 0, 0},
-                                  .weights_mean = mean};
+    const float *model = attn_archive_find(file, "y")->data, *model_weights = attn_archive_find(file, "weights")->data;
+    const attn_layer_tensors args = {.struct_size = sizeof args,
+                                     .batch = 1,
+                                     .len_q = 14,
+                                     .query = {.data = attn_archive_find(file, "x")->data},
+                                     .output = {.data = y},
+                                     .weights_mean = {.data = mean}};
     if (attn_layer_load(&layer, file, "", &weights, &error) != ATTN_OK ||
         attn_layer_forward(&layer, &weights, &args, &error) != ATTN_OK)
         fail_msg("%s", error.message);
@@ -355,7 +356,7 @@ static void test_real(void **state)
     print_message("largest difference to the model: y %.2g of %.2g, mean weights %.2g\n", largest, scale, largest_weight);
     assert_true(largest <= 2 * 384 * 0x1p-24 * scale); /* both sides round sums of 384 products, twice */
     assert_true(largest_weight <= 384 * 0x1p-24);
-    attn_tensors_destroy(file);
+    attn_archive_destroy(file);
 }
 
 int main(void)

@@ -48,7 +48,7 @@ static void count_elements(linear_case *c)
     n[T_DO] = n[T_O] = q * s->dim_v;
     n[T_N] = sum ? q : 0;
     n[T_OMEGA] = p->random_features * s->dim_qk;
-    n[T_DECAY] = n[T_DDECAY] = p->decay == ATTN_DECAY_NONE ? 0 : k * (p->decay == ATTN_DECAY_CHANNEL ? f : 1);
+    n[T_DECAY] = n[T_DDECAY] = !c->decays ? 0 : k * (p->decay_kind == ATTN_DECAY_CHANNEL ? f : 1);
     n[T_BETA] = n[T_DBETA] = p->rule == ATTN_RULE_DELTA ? k : 0;
     n[T_ERASE] = n[T_DERASE] = n[T_WRITE] = n[T_DWRITE] = p->rule == ATTN_RULE_LOW_RANK ? k * f : 0;
     n[T_S0] = n[T_DS1] = n[T_S1] = n[T_DS0] = heads * f * s->dim_v;
@@ -66,15 +66,42 @@ static double drawn(int tensor, random_source *random)
     return x;
 }
 
+/* The memory of a tensor, or NULL where the problem has none. */
+static void *there(const linear_case *c, int tensor)
+{
+    const attn_linear_problem *p = &c->problem;
+    const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
+    switch (tensor) {
+    case T_OMEGA:
+        return p->random_features > 0 ? c->data[tensor] : NULL;
+    case T_DECAY:
+    case T_DDECAY:
+        return c->decays ? c->data[tensor] : NULL;
+    case T_BETA:
+    case T_DBETA:
+        return p->rule == ATTN_RULE_DELTA ? c->data[tensor] : NULL;
+    case T_ERASE:
+    case T_WRITE:
+    case T_DERASE:
+    case T_DWRITE:
+        return p->rule == ATTN_RULE_LOW_RANK ? c->data[tensor] : NULL;
+    case T_N:
+    case T_Z0:
+    case T_DZ0:
+    case T_Z1:
+    case T_DZ1:
+        return sum ? c->data[tensor] : NULL;
+    default:
+        return c->data[tensor];
+    }
+}
+
 void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
 {
     attn_linear_problem *p = &c->problem;
     random_source random = {seed * 977 + 12345};
     c->dtype = dtype;
     p->struct_size = sizeof *p;
-    p->q.dtype = dtype;
-    p->want_denominator = p->denominator != ATTN_DENOMINATOR_NONE;
-    p->initial_state = p->final_state = 1;
     count_elements(c);
     for (int t = 0; t < TENSORS; t++) {
         const attn_dtype type = linear_case_type(c, t);
@@ -87,34 +114,44 @@ void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
         attn_convert(c->data[t], type, c->exact[t], ATTN_F64, c->count[t]);
         attn_convert(c->exact[t], ATTN_F64, c->data[t], type, c->count[t]);
     }
-    c->args = (attn_linear_args){.struct_size = sizeof c->args,
-                                 .q = c->data[T_Q],
-                                 .k = c->data[T_K],
-                                 .v = c->data[T_V],
-                                 .o = c->data[T_O],
-                                 .omega = c->data[T_OMEGA],
-                                 .decay = c->data[T_DECAY],
-                                 .beta = c->data[T_BETA],
-                                 .erase = c->data[T_ERASE],
-                                 .write = c->data[T_WRITE],
-                                 .initial_state = c->data[T_S0],
-                                 .initial_sum = c->data[T_Z0],
-                                 .final_state = c->data[T_S1],
-                                 .final_sum = c->data[T_Z1],
-                                 .denominators = c->data[T_N],
-                                 .grad_o = c->data[T_DO],
-                                 .grad_final_state = c->data[T_DS1],
-                                 .grad_final_sum = c->data[T_DZ1],
-                                 .grad_q = c->data[T_DQ],
-                                 .grad_k = c->data[T_DK],
-                                 .grad_v = c->data[T_DV],
-                                 .grad_decay = c->data[T_DDECAY],
-                                 .grad_beta = c->data[T_DBETA],
-                                 .grad_erase = c->data[T_DERASE],
-                                 .grad_write = c->data[T_DWRITE],
-                                 .grad_initial_state = c->data[T_DS0],
-                                 .grad_initial_sum = c->data[T_DZ0],
-                                 .lengths = c->lengths};
+    const attn_linear_tensors args = {.struct_size = sizeof args,
+                                      .q = {there(c, T_Q), dtype, {0, 0, 0, 0}},
+                                      .k.data = there(c, T_K),
+                                      .v.data = there(c, T_V),
+                                      .o.data = there(c, T_O),
+                                      .feature_matrix.data = there(c, T_OMEGA),
+                                      .decay.data = there(c, T_DECAY),
+                                      .beta.data = there(c, T_BETA),
+                                      .erase.data = there(c, T_ERASE),
+                                      .write.data = there(c, T_WRITE),
+                                      .initial_state.data = there(c, T_S0),
+                                      .initial_sum.data = there(c, T_Z0),
+                                      .final_state.data = there(c, T_S1),
+                                      .final_sum.data = there(c, T_Z1),
+                                      .denominators.data = there(c, T_N),
+                                      .grad_o.data = there(c, T_DO),
+                                      .grad_final_state.data = there(c, T_DS1),
+                                      .grad_final_sum.data = there(c, T_DZ1),
+                                      .grad_q.data = there(c, T_DQ),
+                                      .grad_k.data = there(c, T_DK),
+                                      .grad_v.data = there(c, T_DV),
+                                      .grad_decay.data = there(c, T_DDECAY),
+                                      .grad_beta.data = there(c, T_DBETA),
+                                      .grad_erase.data = there(c, T_DERASE),
+                                      .grad_write.data = there(c, T_DWRITE),
+                                      .grad_initial_state.data = there(c, T_DS0),
+                                      .grad_initial_sum.data = there(c, T_DZ0),
+                                      .lengths.data = c->lengths};
+    c->args = args;
+}
+
+void linear_case_tensors(const linear_case *c, attn_op op, attn_linear_tensors *tensors)
+{
+    attn_tensor_description d = {.struct_size = sizeof d};
+    *tensors = c->args;
+    for (int i = 0; attn_tensor_describe(ATTN_FAMILY_LINEAR, i, &d, NULL) == ATTN_OK; i++)
+        if (d.role[op] == ATTN_ROLE_NONE) memset((char *)tensors + d.offset, 0, sizeof(attn_input));
+    if (op == ATTN_BACKWARD && c->problem.denominator == ATTN_DENOMINATOR_NONE) memset(&tensors->o, 0, sizeof tensors->o);
 }
 
 void linear_case_free(linear_case *c)
@@ -127,15 +164,17 @@ void linear_case_free(linear_case *c)
 
 static void execute(const linear_case *c, const attn_linear_problem *problem, int threads)
 {
+    attn_linear_tensors tensors;
+    linear_case_tensors(c, problem->op, &tensors);
     attn_options options = {.struct_size = sizeof options, .threads = threads};
     attn_linear_plan *plan;
     attn_error error;
-    if (attn_linear_plan_create(&plan, problem, &options, &error)) fail_msg("%s", error.message);
+    if (attn_linear_plan_create(&plan, problem, &tensors, &options, &error)) fail_msg("%s", error.message);
     const size_t size = attn_linear_workspace_size(plan);
     unsigned char *workspace = malloc(size + 64);
     assert_non_null(workspace);
     memset(workspace, 0xff, size + 64); /* NaN everywhere: nothing may be read before it is written */
-    if (attn_linear_execute(plan, &c->args, workspace, size, &error)) fail_msg("%s", error.message);
+    if (attn_linear_execute(plan, &tensors, workspace, size, &error)) fail_msg("%s", error.message);
     for (size_t i = 0; i < 64; i++) assert_int_equal(workspace[size + i], 0xff);
     free(workspace);
     attn_linear_plan_destroy(plan);
@@ -148,8 +187,6 @@ void linear_case_run(linear_case *c, int threads)
     attn_linear_problem back = c->problem;
     linear_case_forward(c, threads);
     back.op = ATTN_BACKWARD;
-    back.final_state = 0;
-    back.grad_final_state = back.grad_initial_state = 1;
     execute(c, &back, threads);
 }
 
@@ -183,8 +220,8 @@ void linear_case_define(linear_case *c)
                     .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
                     .denominator = (ref_denominator)p->denominator,
                     .causal = p->causal,
-                    .log_decay = p->decay ? x[T_DECAY] : NULL,
-                    .decay_channels = p->decay == ATTN_DECAY_CHANNEL,
+                    .log_decay = c->decays ? x[T_DECAY] : NULL,
+                    .decay_channels = p->decay_kind == ATTN_DECAY_CHANNEL,
                     .beta = p->rule == ATTN_RULE_DELTA ? x[T_BETA] : NULL,
                     .erase = p->rule == ATTN_RULE_LOW_RANK ? x[T_ERASE] : NULL,
                     .write = p->rule == ATTN_RULE_LOW_RANK ? x[T_WRITE] : NULL,
@@ -224,7 +261,7 @@ double linear_case_error(const linear_case *c, int tensor)
     if (tensor >= T_DQ) terms += (double)p->shape.dim_v;
     if (tensor == T_DBETA) terms += features * (double)p->shape.dim_v;
     if (tensor == T_DDECAY)
-        terms += (p->decay == ATTN_DECAY_HEAD ? features : 1) * (double)p->shape.dim_v; /* the whole state, or a row */
+        terms += (p->decay_kind == ATTN_DECAY_HEAD ? features : 1) * (double)p->shape.dim_v; /* the whole state, or a row */
     const double unit = c->dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     const double rounding = type == ATTN_F16 ? 0x1p-11 : type == ATTN_BF16 ? 0x1p-8 : 0;
     double most = 0, worst = 0;

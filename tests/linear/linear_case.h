@@ -41,18 +41,22 @@ enum {
 };
 
 typedef struct linear_case {
-    attn_linear_problem problem; /* what is asked; layouts are dense, with the types set by linear_case_draw */
+    attn_linear_problem problem; /* what to compute */
+    int decays;                  /* 1: there is a decay, of problem.decay_kind */
     attn_dtype dtype;
     int64_t count[TENSORS];
-    double *exact[TENSORS]; /* what ref/ has: inputs rounded to the type, outputs by definition */
-    void *data[TENSORS];    /* of `dtype`, or the compute type (states, n, omega) */
-    attn_linear_args args;
-    const void *lengths;
+    double *exact[TENSORS];   /* what ref/ has: inputs rounded to the type, outputs by definition */
+    void *data[TENSORS];      /* of `dtype`, or the compute type (states, n, the feature matrix) */
+    attn_linear_tensors args; /* dense, of both operations; linear_case_tensors leaves out those of the other */
+    const int64_t *lengths;
 } linear_case;
 
 /* Draws the inputs of c->problem (shape, map, rule ... as set by the caller) from a seed; values are within +-1. */
 void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed);
 void linear_case_free(linear_case *c);
+
+/* The tensors of one operation. */
+void linear_case_tensors(const linear_case *c, attn_op op, attn_linear_tensors *tensors);
 
 /* Forward and backward of the library; fails the test on an error.  threads 0: the default. */
 void linear_case_run(linear_case *c, int threads);

@@ -8,60 +8,75 @@
 typedef struct row {
     const char *name;
     attn_linear_problem problem;
+    int decays; /* 1: there is a decay */
 } row;
 
 #define SHAPE(b, hq, hkv, sq, skv, d, dv) .shape = {b, hq, hkv, sq, skv, d, dv}
 static const row rows[] = {
-    {"elu1 causal", {SHAPE(2, 2, 2, 131, 131, 8, 6), .causal = 1}},
-    {"elu1 causal d64", {SHAPE(1, 1, 1, 200, 200, 64, 64), .causal = 1}},
-    {"elu1 full", {SHAPE(2, 2, 1, 61, 103, 20, 33)}},
+    {"elu1 causal", {SHAPE(2, 2, 2, 131, 131, 8, 6), .causal = 1}, 0},
+    {"elu1 causal d64", {SHAPE(1, 1, 1, 200, 200, 64, 64), .causal = 1}, 0},
+    {"elu1 full", {SHAPE(2, 2, 1, 61, 103, 20, 33)}, 0},
     {"relu causal add",
-     {SHAPE(1, 4, 2, 67, 67, 9, 17), .features = ATTN_FEATURES_RELU, .causal = 1, .denominator = ATTN_DENOMINATOR_ADD}},
-    {"relu full", {SHAPE(1, 2, 2, 22, 26, 8, 6), .features = ATTN_FEATURES_RELU}},
-    {"softmax causal", {SHAPE(1, 2, 1, 99, 99, 13, 5), .features = ATTN_FEATURES_SOFTMAX, .causal = 1}},
-    {"softmax full", {SHAPE(1, 1, 1, 50, 49, 16, 16), .features = ATTN_FEATURES_SOFTMAX}},
-    {"favor causal", {SHAPE(1, 2, 2, 77, 77, 8, 6), .features = ATTN_FEATURES_FAVOR, .random_features = 24, .causal = 1}},
-    {"favor full", {SHAPE(1, 2, 1, 30, 55, 12, 7), .features = ATTN_FEATURES_FAVOR, .random_features = 33}},
+     {SHAPE(1, 4, 2, 67, 67, 9, 17), .features = ATTN_FEATURES_RELU, .causal = 1, .denominator = ATTN_DENOMINATOR_ADD},
+     0},
+    {"relu full", {SHAPE(1, 2, 2, 22, 26, 8, 6), .features = ATTN_FEATURES_RELU}, 0},
+    {"softmax causal", {SHAPE(1, 2, 1, 99, 99, 13, 5), .features = ATTN_FEATURES_SOFTMAX, .causal = 1}, 0},
+    {"softmax full", {SHAPE(1, 1, 1, 50, 49, 16, 16), .features = ATTN_FEATURES_SOFTMAX}, 0},
+    {"favor causal", {SHAPE(1, 2, 2, 77, 77, 8, 6), .features = ATTN_FEATURES_FAVOR, .random_features = 24, .causal = 1}, 0},
+    {"favor full", {SHAPE(1, 2, 1, 30, 55, 12, 7), .features = ATTN_FEATURES_FAVOR, .random_features = 33}, 0},
     {"fourier causal",
      {SHAPE(1, 1, 1, 58, 58, 6, 9), .features = ATTN_FEATURES_FOURIER, .random_features = 15, .causal = 1,
-      .denominator = ATTN_DENOMINATOR_NONE}},
+      .denominator = ATTN_DENOMINATOR_NONE},
+     0},
     {"trigonometric full",
      {SHAPE(1, 1, 1, 31, 29, 6, 9), .features = ATTN_FEATURES_TRIGONOMETRIC, .random_features = 15,
-      .denominator = ATTN_DENOMINATOR_NONE}},
+      .denominator = ATTN_DENOMINATOR_NONE},
+     0},
     {"identity scaled",
      {SHAPE(1, 2, 2, 100, 100, 16, 24), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .scale_kind = ATTN_SCALE_VALUE, .scale = -0.3}},
+      .scale_kind = ATTN_SCALE_VALUE, .scale = -0.3},
+     0},
     {"retention",
-     {SHAPE(1, 2, 1, 140, 140, 16, 11), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .decay = ATTN_DECAY_HEAD}},
-    {"elu1 decayed", {SHAPE(2, 2, 2, 70, 70, 10, 12), .causal = 1, .decay = ATTN_DECAY_HEAD}},
+     {SHAPE(1, 2, 1, 140, 140, 16, 11), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE},
+     1},
+    {"elu1 decayed", {SHAPE(2, 2, 2, 70, 70, 10, 12), .causal = 1}, 1},
     {"gated",
      {SHAPE(1, 4, 2, 45, 45, 9, 21), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .decay = ATTN_DECAY_CHANNEL}},
-    {"gated elu1", {SHAPE(1, 1, 1, 39, 39, 9, 8), .causal = 1, .decay = ATTN_DECAY_CHANNEL}},
+      .decay_kind = ATTN_DECAY_CHANNEL},
+     1},
+    {"gated elu1", {SHAPE(1, 1, 1, 39, 39, 9, 8), .causal = 1, .decay_kind = ATTN_DECAY_CHANNEL}, 1},
     {"delta",
      {SHAPE(1, 2, 2, 40, 40, 8, 37), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA}},
+      .rule = ATTN_RULE_DELTA},
+     0},
     {"gated delta",
      {SHAPE(2, 2, 1, 33, 33, 8, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_HEAD}},
+      .rule = ATTN_RULE_DELTA},
+     1},
     {"gated delta channels",
      {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_CHANNEL}},
-    {"gated d40", {SHAPE(1, 2, 1, 90, 90, 40, 70), .causal = 1, .denominator = ATTN_DENOMINATOR_ADD, .decay = ATTN_DECAY_CHANNEL}},
+      .rule = ATTN_RULE_DELTA, .decay_kind = ATTN_DECAY_CHANNEL},
+     1},
+    {"gated d40",
+     {SHAPE(1, 2, 1, 90, 90, 40, 70), .causal = 1, .denominator = ATTN_DENOMINATOR_ADD, .decay_kind = ATTN_DECAY_CHANNEL},
+     1},
     {"gated delta d64",
      {SHAPE(1, 2, 1, 110, 110, 64, 72), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA, .decay = ATTN_DECAY_HEAD}},
+      .rule = ATTN_RULE_DELTA},
+     1},
     {"low rank",
      {SHAPE(1, 2, 2, 41, 41, 9, 37), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_LOW_RANK}},
+      .rule = ATTN_RULE_LOW_RANK},
+     0},
     {"low rank gated",
      {SHAPE(2, 4, 2, 35, 35, 8, 6), .features = ATTN_FEATURES_ELU1, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_LOW_RANK, .decay = ATTN_DECAY_CHANNEL, .scale_kind = ATTN_SCALE_VALUE, .scale = 0.2}},
+      .rule = ATTN_RULE_LOW_RANK, .decay_kind = ATTN_DECAY_CHANNEL, .scale_kind = ATTN_SCALE_VALUE, .scale = 0.2},
+     1},
     {"low rank retained",
      {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_LOW_RANK, .decay = ATTN_DECAY_HEAD}},
-    {"one token", {SHAPE(2, 2, 1, 1, 1, 8, 6), .causal = 1}},
+      .rule = ATTN_RULE_LOW_RANK},
+     1},
+    {"one token", {SHAPE(2, 2, 1, 1, 1, 8, 6), .causal = 1}, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -80,7 +95,7 @@ static double compare(const row *r, linear_case *c, const char *how)
 
 static double check_row(const row *r, attn_dtype dtype, attn_linear_form form, int64_t chunk)
 {
-    linear_case c = {.problem = r->problem};
+    linear_case c = {.problem = r->problem, .decays = r->decays};
     char how[64];
     (void)snprintf(how, sizeof how, "%s form %d chunk %d", attn_dtype_name(dtype), (int)form, (int)chunk);
     c.problem.form = form;
@@ -116,10 +131,10 @@ static void test_rows(void **state)
 static void test_strong_decay(void **state)
 {
     static const attn_linear_problem kinds[] = {
-        {.causal = 1, .decay = ATTN_DECAY_CHANNEL},
+        {.causal = 1, .decay_kind = ATTN_DECAY_CHANNEL},
         {.causal = 1,
          .rule = ATTN_RULE_DELTA,
-         .decay = ATTN_DECAY_CHANNEL,
+         .decay_kind = ATTN_DECAY_CHANNEL,
          .features = ATTN_FEATURES_SOFTMAX,
          .denominator = ATTN_DENOMINATOR_NONE},
     };
@@ -127,8 +142,8 @@ static void test_strong_decay(void **state)
     (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (int k = 0; k < 3; k++) {
-            linear_case c = {.problem = kinds[kind]};
-            const row r = {.name = "strong decay"};
+            linear_case c = {.problem = kinds[kind], .decays = 1};
+            const row r = {.name = "strong decay", .decays = 1};
             c.problem.shape = (attn_shape){1, 1, 1, 200, 200, 12, 9};
             c.problem.form = ATTN_LINEAR_CHUNKED;
             c.problem.chunk = chunks[k];
@@ -163,7 +178,7 @@ static void test_differences(void **state)
     const double step = 1e-5;
     (void)state;
     for (int i = 0; i < ROWS; i++) {
-        linear_case c = {.problem = rows[i].problem};
+        linear_case c = {.problem = rows[i].problem, .decays = rows[i].decays};
         c.problem.shape.len_kv = c.problem.causal ? c.problem.shape.len_q = rows[i].problem.shape.len_q < 19 ? 1 : 19 : 17;
         linear_case_draw(&c, ATTN_F64, 3);
         linear_case_run(&c, 1);

@@ -46,11 +46,16 @@ static void test_estimates_softmax(void **state)
     (void)state;
     linear_case_draw(&c, ATTN_F64, 2);
     assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, FEATURES, DIM, 9, 0, c.data[T_OMEGA], ATTN_F64, NULL), ATTN_OK);
-    c.problem.initial_state = c.problem.final_state = 0;
+    static const attn_input none;
+    c.args.initial_state = c.args.initial_sum = none;
     linear_case_forward(&c, 0);
-    const attn_problem softmax = {.struct_size = sizeof softmax, .shape = c.problem.shape, .q.dtype = ATTN_F64};
-    const attn_args args = {.struct_size = sizeof args, .q = c.data[T_Q], .k = c.data[T_K], .v = c.data[T_V], .o = o};
-    assert_int_equal(attn_forward(&softmax, &args, NULL), ATTN_OK);
+    const attn_problem softmax = {.struct_size = sizeof softmax, .shape = c.problem.shape};
+    const attn_tensors tensors = {.struct_size = sizeof tensors,
+                                  .q = {c.data[T_Q], ATTN_F64, {0, 0, 0, 0}},
+                                  .k = attn_in(c.data[T_K]),
+                                  .v = attn_in(c.data[T_V]),
+                                  .o = attn_out(o)};
+    assert_int_equal(attn_compute(&softmax, &tensors, NULL), ATTN_OK);
     for (int i = 0; i < LEN; i++)
         for (int d = 0; d < 3; d++) {
             const double error = linear_case_at(&c, T_O, i * 3 + d) - o[i][d];

@@ -8,36 +8,42 @@
 
 #include <math.h>
 
-static const attn_linear_problem kinds[] = {
-    {.causal = 1},
-    {.causal = 1, .decay = ATTN_DECAY_HEAD, .features = ATTN_FEATURES_RELU},
-    {.causal = 1,
-     .rule = ATTN_RULE_DELTA,
-     .decay = ATTN_DECAY_CHANNEL,
-     .denominator = ATTN_DENOMINATOR_NONE,
-     .features = ATTN_FEATURES_SOFTMAX},
-    {.causal = 1, .decay = ATTN_DECAY_CHANNEL, .form = ATTN_LINEAR_CHUNKED},
-    {.causal = 1,
-     .rule = ATTN_RULE_DELTA,
-     .decay = ATTN_DECAY_HEAD,
-     .denominator = ATTN_DENOMINATOR_NONE,
-     .features = ATTN_FEATURES_SOFTMAX,
-     .form = ATTN_LINEAR_CHUNKED,
-     .chunk = 29},
-    {.causal = 1,
-     .rule = ATTN_RULE_DELTA,
-     .decay = ATTN_DECAY_CHANNEL,
-     .denominator = ATTN_DENOMINATOR_NONE,
-     .features = ATTN_FEATURES_SOFTMAX,
-     .form = ATTN_LINEAR_QUADRATIC},
-    {.causal = 1, .rule = ATTN_RULE_LOW_RANK, .denominator = ATTN_DENOMINATOR_NONE, .features = ATTN_FEATURES_SOFTMAX},
-    {.features = ATTN_FEATURES_FAVOR, .random_features = 20}, /* the last one is not causal */
+/* With and without a decay. */
+static const struct kind {
+    attn_linear_problem problem;
+    int decays;
+} kinds[] = {
+    {{.causal = 1}, 0},
+    {{.causal = 1, .features = ATTN_FEATURES_RELU}, 1},
+    {{.causal = 1,
+      .rule = ATTN_RULE_DELTA,
+      .decay_kind = ATTN_DECAY_CHANNEL,
+      .denominator = ATTN_DENOMINATOR_NONE,
+      .features = ATTN_FEATURES_SOFTMAX},
+     1},
+    {{.causal = 1, .decay_kind = ATTN_DECAY_CHANNEL, .form = ATTN_LINEAR_CHUNKED}, 1},
+    {{.causal = 1,
+      .rule = ATTN_RULE_DELTA,
+      .denominator = ATTN_DENOMINATOR_NONE,
+      .features = ATTN_FEATURES_SOFTMAX,
+      .form = ATTN_LINEAR_CHUNKED,
+      .chunk = 29},
+     1},
+    {{.causal = 1,
+      .rule = ATTN_RULE_DELTA,
+      .decay_kind = ATTN_DECAY_CHANNEL,
+      .denominator = ATTN_DENOMINATOR_NONE,
+      .features = ATTN_FEATURES_SOFTMAX,
+      .form = ATTN_LINEAR_QUADRATIC},
+     1},
+    {{.causal = 1, .rule = ATTN_RULE_LOW_RANK, .denominator = ATTN_DENOMINATOR_NONE, .features = ATTN_FEATURES_SOFTMAX}, 0},
+    {{.features = ATTN_FEATURES_FAVOR, .random_features = 20}, 0}, /* the last one is not causal */
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, CAUSAL = KINDS - 1 };
 
 static linear_case open_case(int kind, int64_t batch, int64_t heads, int64_t len, attn_dtype dtype)
 {
-    linear_case c = {.problem = kinds[kind]};
+    linear_case c = {.problem = kinds[kind].problem, .decays = kinds[kind].decays};
     c.problem.shape = (attn_shape){batch, 2 * heads, heads, len, len, 16, 12};
     linear_case_draw(&c, dtype, 11);
     return c;
@@ -49,21 +55,23 @@ static size_t bytes_of(const linear_case *c, int t) { return (size_t)c->count[t]
 static void check_threads(linear_case c, int kind)
 {
     void *kept[TENSORS];
-    attn_linear_problem back = c.problem;
     linear_case_run(&c, 1);
     for (int t = T_O; t < TENSORS; t++) {
         kept[t] = malloc(bytes_of(&c, t) + 1);
         memcpy(kept[t], c.data[t], bytes_of(&c, t));
         memset(c.data[t], 0xff, bytes_of(&c, t));
     }
-    back.op = ATTN_BACKWARD, back.final_state = 0, back.grad_final_state = back.grad_initial_state = 1;
     for (int op = 0; op < 2; op++) {
+        attn_linear_problem problem = c.problem;
+        attn_linear_tensors tensors;
+        problem.op = op ? ATTN_BACKWARD : ATTN_FORWARD;
+        linear_case_tensors(&c, problem.op, &tensors);
         const attn_options options = {.struct_size = sizeof options, .threads = ON_THREADS, .parallel_for = on_threads};
         attn_linear_plan *plan;
-        assert_int_equal(attn_linear_plan_create(&plan, op ? &back : &c.problem, &options, NULL), ATTN_OK);
+        assert_int_equal(attn_linear_plan_create(&plan, &problem, &tensors, &options, NULL), ATTN_OK);
         const size_t size = attn_linear_workspace_size(plan);
         void *workspace = malloc(size);
-        assert_int_equal(attn_linear_execute(plan, &c.args, workspace, size, NULL), ATTN_OK);
+        assert_int_equal(attn_linear_execute(plan, &tensors, workspace, size, NULL), ATTN_OK);
         free(workspace);
         attn_linear_plan_destroy(plan);
     }
@@ -86,14 +94,15 @@ static void test_one_head(void **state)
     static const int64_t lengths[1] = {640};
     (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
-        linear_case c = {.problem = kinds[kind], .lengths = lengths};
+        linear_case c = {.problem = kinds[kind].problem, .decays = kinds[kind].decays, .lengths = lengths};
         const attn_options options = {.struct_size = sizeof options, .threads = 4};
         attn_linear_description d = {.struct_size = sizeof d};
         attn_linear_plan *plan;
         c.problem.shape = (attn_shape){1, 2, 1, 700, 700, 24, 134};
-        c.problem.lengths = 1;
         linear_case_draw(&c, ATTN_F32, 2);
-        assert_int_equal(attn_linear_plan_create(&plan, &c.problem, &options, NULL), ATTN_OK);
+        attn_linear_tensors tensors;
+        linear_case_tensors(&c, ATTN_FORWARD, &tensors);
+        assert_int_equal(attn_linear_plan_create(&plan, &c.problem, &tensors, &options, NULL), ATTN_OK);
         assert_int_equal(attn_linear_plan_describe(plan, &d, NULL), ATTN_OK);
         assert_true(d.threads > 1);
         attn_linear_plan_destroy(plan);
@@ -105,11 +114,12 @@ static void test_one_head(void **state)
 static void test_one_head_in_place(void **state)
 {
     (void)state;
-    linear_case one = {.problem = kinds[0]}, many = {.problem = kinds[0]};
+    linear_case one = {.problem = kinds[0].problem, .decays = kinds[0].decays},
+                many = {.problem = kinds[0].problem, .decays = kinds[0].decays};
     one.problem.shape = many.problem.shape = (attn_shape){1, 1, 1, 500, 500, 40, 96};
     linear_case_draw(&one, ATTN_F32, 2);
     linear_case_draw(&many, ATTN_F32, 2);
-    many.args.final_state = many.data[T_S0], many.args.final_sum = many.data[T_Z0];
+    many.args.final_state.data = many.data[T_S0], many.args.final_sum.data = many.data[T_Z0];
     linear_case_forward(&one, 1);
     linear_case_forward(&many, 4);
     assert_memory_equal(one.data[T_O], many.data[T_O], bytes_of(&one, T_O));
@@ -151,21 +161,24 @@ static void test_split(void **state)
     (void)state;
     for (int kind = 0; kind < CAUSAL; kind++)
         for (int64_t cut = 0; cut <= LEN; cut += 13) {
-            linear_case c = {.problem = kinds[kind]};
+            linear_case c = {.problem = kinds[kind].problem, .decays = kinds[kind].decays};
             c.problem.shape = (attn_shape){1, 1, 1, LEN, LEN, 16, 12};
             linear_case_draw(&c, ATTN_F64, 5);
             linear_case_define(&c);
             attn_linear_problem part = c.problem;
-            attn_linear_args a = c.args;
+            attn_linear_tensors a;
+            linear_case_tensors(&c, ATTN_FORWARD, &a);
             part.shape.len_q = part.shape.len_kv = cut;
-            assert_int_equal(attn_linear(&part, &a, NULL), ATTN_OK);
+            assert_int_equal(attn_linear_compute(&part, &a, NULL), ATTN_OK);
             part.shape.len_q = part.shape.len_kv = LEN - cut;
-            a.q = row_of(&c, T_Q, LEN, cut), a.k = row_of(&c, T_K, LEN, cut), a.v = row_of(&c, T_V, LEN, cut);
-            a.o = row_of(&c, T_O, LEN, cut), a.denominators = row_of(&c, T_N, LEN, cut);
-            a.decay = row_of(&c, T_DECAY, LEN, cut), a.beta = row_of(&c, T_BETA, LEN, cut);
-            a.erase = row_of(&c, T_ERASE, LEN, cut), a.write = row_of(&c, T_WRITE, LEN, cut);
-            a.initial_state = a.final_state, a.initial_sum = a.final_sum; /* in place */
-            assert_int_equal(attn_linear(&part, &a, NULL), ATTN_OK);
+            a.q.data = row_of(&c, T_Q, LEN, cut), a.k.data = row_of(&c, T_K, LEN, cut), a.v.data = row_of(&c, T_V, LEN, cut);
+            a.o.data = row_of(&c, T_O, LEN, cut);
+            if (a.denominators.data) a.denominators.data = row_of(&c, T_N, LEN, cut);
+            if (a.decay.data) a.decay.data = row_of(&c, T_DECAY, LEN, cut);
+            if (a.beta.data) a.beta.data = row_of(&c, T_BETA, LEN, cut);
+            if (a.erase.data) a.erase.data = row_of(&c, T_ERASE, LEN, cut), a.write.data = row_of(&c, T_WRITE, LEN, cut);
+            a.initial_state.data = a.final_state.data, a.initial_sum.data = a.final_sum.data; /* in place */
+            assert_int_equal(attn_linear_compute(&part, &a, NULL), ATTN_OK);
             for (int t = T_O; t <= T_Z1; t++)
                 if (!(linear_case_error(&c, t) <= 1)) fail_msg("kind %d cut %d: %s", kind, (int)cut, linear_tensor_names[t]);
             linear_case_free(&c);
@@ -178,7 +191,7 @@ static void test_causal(void **state)
     enum { LEN = 77, FROM = 40 };
     (void)state;
     for (int kind = 0; kind < CAUSAL; kind++) {
-        linear_case c = {.problem = kinds[kind]};
+        linear_case c = {.problem = kinds[kind].problem, .decays = kinds[kind].decays};
         c.problem.shape = (attn_shape){1, 1, 1, LEN, LEN, 16, 12};
         linear_case_draw(&c, ATTN_F32, 9);
         linear_case_forward(&c, 1);
@@ -205,10 +218,10 @@ static void test_lengths(void **state)
     (void)state;
     for (int kind = 0; kind < KINDS; kind++)
         for (int entry = 0; entry < 3; entry++) {
-            linear_case all = open_case(kind, 3, 1, LEN, ATTN_F64), one = {.problem = kinds[kind]};
+            linear_case all = open_case(kind, 3, 1, LEN, ATTN_F64),
+                        one = {.problem = kinds[kind].problem, .decays = kinds[kind].decays};
             const int64_t n = lengths[entry];
-            all.problem.lengths = 1;
-            all.args.lengths = lengths;
+            all.args.lengths = attn_in(lengths);
             for (int t = T_O; t < TENSORS; t++) memset(all.data[t], 0xff, bytes_of(&all, t));
             linear_case_run(&all, 0);
             one.problem.shape = all.problem.shape;
@@ -258,13 +271,30 @@ static void test_last_row(void **state)
     linear_case_free(&c);
 }
 
-static size_t backward_bytes(attn_linear_problem p, attn_linear_form form, attn_linear_decay decay, attn_linear_rule rule)
+/* decay: 0 none, 1 per head, 2 per channel. */
+static size_t backward_bytes(attn_linear_problem p, attn_linear_form form, int decay, attn_linear_rule rule)
 {
     const attn_options options = {.struct_size = sizeof options, .threads = 1};
     attn_linear_plan *plan;
-    p.op = ATTN_BACKWARD, p.form = form, p.decay = decay, p.rule = rule;
+    p.op = ATTN_BACKWARD, p.form = form, p.decay_kind = decay > 1 ? ATTN_DECAY_CHANNEL : ATTN_DECAY_HEAD, p.rule = rule;
     if (rule) p.denominator = ATTN_DENOMINATOR_NONE;
-    assert_int_equal(attn_linear_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+    const attn_input in = attn_in(ATTN_LATER), none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    const attn_output out = attn_out(ATTN_LATER), nothing = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    const attn_linear_tensors t = {.struct_size = sizeof t,
+                                   .q = in,
+                                   .k = in,
+                                   .v = in,
+                                   .o = rule ? nothing : out,
+                                   .denominators = rule ? nothing : out,
+                                   .decay = decay ? in : none,
+                                   .beta = rule ? in : none,
+                                   .grad_o = in,
+                                   .grad_q = out,
+                                   .grad_k = out,
+                                   .grad_v = out,
+                                   .grad_decay = decay ? out : nothing,
+                                   .grad_beta = rule ? out : nothing};
+    assert_int_equal(attn_linear_plan_create(&plan, &p, &t, &options, NULL), ATTN_OK);
     const size_t bytes = attn_linear_workspace_size(plan);
     attn_linear_plan_destroy(plan);
     return bytes;
@@ -281,14 +311,16 @@ static void test_memory(void **state)
             .struct_size = sizeof p, .causal = 1, .shape = {1, 1, 1, i ? 65536 : 4096, i ? 65536 : 4096, 64, 64}};
         attn_linear_plan *plan;
         const attn_options options = {.struct_size = sizeof options, .threads = 1};
-        assert_int_equal(attn_linear_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+        const attn_input in = attn_in(ATTN_LATER);
+        const attn_linear_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = attn_out(ATTN_LATER)};
+        assert_int_equal(attn_linear_plan_create(&plan, &p, &t, &options, NULL), ATTN_OK);
         forward[i] = attn_linear_workspace_size(plan);
         assert_int_equal(attn_linear_plan_describe(plan, &d[i], NULL), ATTN_OK);
         attn_linear_plan_destroy(plan);
-        recurrent[i] = backward_bytes(p, ATTN_LINEAR_RECURRENT, ATTN_DECAY_NONE, ATTN_RULE_ADD);
-        chunked[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, ATTN_DECAY_NONE, ATTN_RULE_ADD);
-        decayed[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, ATTN_DECAY_HEAD, ATTN_RULE_ADD);
-        delta[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, ATTN_DECAY_CHANNEL, ATTN_RULE_DELTA);
+        recurrent[i] = backward_bytes(p, ATTN_LINEAR_RECURRENT, 0, ATTN_RULE_ADD);
+        chunked[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, 0, ATTN_RULE_ADD);
+        decayed[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, 1, ATTN_RULE_ADD);
+        delta[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, 2, ATTN_RULE_DELTA);
     }
     assert_int_equal(forward[0], forward[1]);
     assert_true(recurrent[1] < 5 * recurrent[0]);

@@ -40,13 +40,21 @@ static void check(attn_dtype dtype, int shared)
     const int64_t heads = shared ? 1 : H;
     random_source random = {5 + (uint64_t)dtype};
     attn_error error;
-    const attn_linformer l = {
-        .struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM, .shared = shared, .x.dtype = dtype};
+    const attn_linformer_problem l = {.struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM};
+    attn_linformer_tensors t = {.struct_size = sizeof t};
     void *X_ = drawn(x, X, dtype, &random), *E_ = drawn(e, heads * LEN * RANK, compute, &random),
          *dY = drawn(dy, Y, compute, &random);
     void *Y_ = malloc(Y * sizeof(double)), *dX = malloc(X * sizeof(double)), *dE = malloc(E * sizeof(double));
-    if (attn_linformer_project(&l, E_, X_, Y_, &error)) fail_msg("%s", error.message);
-    if (attn_linformer_backward(&l, E_, X_, dY, dX, dE, &error)) fail_msg("%s", error.message);
+    t.x = (attn_input){X_, dtype, {0, 0, 0, 0}};
+    t.projection = attn_in(E_);
+    if (shared) t.projection.stride[2] = RANK, t.projection.stride[3] = 1;
+    t.y = attn_out(Y_);
+    if (attn_linformer_project(&l, &t, &error)) fail_msg("%s", error.message);
+    t.y = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    t.grad_y = attn_in(dY);
+    t.grad_x = attn_out(dX);
+    t.grad_projection = attn_out(dE);
+    if (attn_linformer_backward(&l, &t, &error)) fail_msg("%s", error.message);
     ref_linformer(B, H, LEN, RANK, DIM, shared, e, x, y);
     ref_linformer_backward(B, H, LEN, RANK, DIM, shared, e, x, dy, dx, de);
     expect_near(Y_, compute, y, Y, LEN, "y");
@@ -69,16 +77,21 @@ static void test_strides(void **state)
     static double x[B * H * LEN * DIM], e[LEN * (RANK + 3)];
     static float swapped[B * LEN * H * DIM], dense[LEN * RANK], y[2][B * H * RANK * DIM];
     random_source random = {9};
-    attn_linformer l = {.struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM, .shared = 1};
+    const attn_linformer_problem l = {.struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM};
+    attn_linformer_tensors t = {.struct_size = sizeof t};
     (void)state;
     float *X_ = drawn(x, B * H * LEN * DIM, ATTN_F32, &random), *E_ = drawn(e, LEN * (RANK + 3), ATTN_F32, &random);
     for (int64_t i = 0; i < B * H * LEN * DIM; i++)
         swapped[((i / DIM / LEN / H * LEN + i / DIM % LEN) * H + i / DIM / LEN % H) * DIM + i % DIM] = X_[i];
     for (int64_t i = 0; i < LEN * RANK; i++) dense[i] = E_[i / RANK * (RANK + 3) + i % RANK];
-    assert_int_equal(attn_linformer_project(&l, dense, X_, y[0], NULL), ATTN_OK);
-    memcpy(l.x.stride, (int64_t[4]){LEN * H * DIM, DIM, H * DIM, 1}, sizeof l.x.stride);
-    memcpy(l.projection.stride, (int64_t[4]){0, 0, RANK + 3, 1}, sizeof l.projection.stride);
-    assert_int_equal(attn_linformer_project(&l, E_, swapped, y[1], NULL), ATTN_OK);
+    t.x = attn_in(X_);
+    t.projection = (attn_input){dense, ATTN_F32, {0, 0, RANK, 1}};
+    t.y = attn_out(y[0]);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
+    t.x = (attn_input){swapped, ATTN_F32, {LEN * H * DIM, DIM, H * DIM, 1}};
+    t.projection = (attn_input){E_, ATTN_F32, {0, 0, RANK + 3, 1}};
+    t.y = attn_out(y[1]);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     free(X_), free(E_);
 }
@@ -93,48 +106,63 @@ static void test_attention(void **state)
     for (int i = 0; i < N * DIM; i++) q[i] = random_signed(&random), k[i] = random_signed(&random);
     for (int i = 0; i < N * DIM_V; i++) v[i] = random_signed(&random);
     for (int i = 0; i < N; i++) one[i * N + i] = 1;
-    attn_linformer l = {.struct_size = sizeof l, .batch = 1, .heads = 1, .len = N, .rank = N, .dim = DIM, .x.dtype = ATTN_F64};
-    assert_int_equal(attn_linformer_project(&l, one, k, kept, NULL), ATTN_OK);
+    attn_linformer_problem l = {.struct_size = sizeof l, .batch = 1, .heads = 1, .len = N, .rank = N, .dim = DIM};
+    attn_linformer_tensors t = {
+        .struct_size = sizeof t, .x = {k, ATTN_F64, {0, 0, 0, 0}}, .projection = attn_in(one), .y = attn_out(kept)};
+    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
     l.dim = DIM_V;
-    assert_int_equal(attn_linformer_project(&l, one, v, projected_v, NULL), ATTN_OK);
-    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, N, N, DIM, DIM_V}, .q.dtype = ATTN_F64};
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o[0]};
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
-    a.k = kept, a.v = projected_v, a.o = o[1];
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    t.x.data = v, t.y.data = projected_v;
+    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, N, N, DIM, DIM_V}};
+    attn_tensors a = {
+        .struct_size = sizeof a, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o[0])};
+    assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
+    a.k = attn_in(kept), a.v = attn_in(projected_v), a.o = attn_out(o[1]);
+    assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
     assert_memory_equal(o[0], o[1], sizeof o[0]);
 }
 
-static void refused(attn_linformer l, attn_status status, const char *message)
+static float x[64], y[64], e[64];
+static const attn_linformer_problem good = {.struct_size = sizeof good, .batch = 1, .heads = 2, .len = 3, .rank = 2, .dim = 4};
+static const attn_linformer_tensors good_tensors = {
+    .struct_size = sizeof good_tensors, .x = {.data = x}, .projection = {.data = e}, .y = {.data = y}};
+
+static void refused(attn_linformer_problem l, attn_linformer_tensors t, attn_status status, const char *message)
 {
-    float x[64] = {0}, y[64] = {0}, e[64] = {0};
     attn_error error;
-    assert_int_equal(attn_linformer_project(&l, e, x, y, &error), status);
+    assert_int_equal(attn_linformer_project(&l, &t, &error), status);
     assert_string_equal(error.message, message);
 }
 
 static void test_refused(void **state)
 {
     attn_error error;
-    const attn_linformer good = {.struct_size = sizeof good, .batch = 1, .heads = 2, .len = 3, .rank = 2, .dim = 4};
-    attn_linformer l;
-    float x[64] = {0};
+    attn_linformer_problem l;
+    attn_linformer_tensors t = good_tensors;
     (void)state;
-    assert_int_equal(attn_linformer_project(NULL, x, x, x, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_linformer_project(&good, &t, &error), ATTN_OK);
+    assert_int_equal(attn_linformer_project(NULL, &t, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: problem is NULL");
+    assert_int_equal(attn_linformer_project(&good, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "linformer: tensors is NULL");
     l = good, l.struct_size = 8;
-    refused(l, ATTN_ERR_ARGUMENT, "attn_linformer.struct_size is 8; set it to sizeof(attn_linformer)");
+    refused(l, t, ATTN_ERR_ARGUMENT, "attn_linformer_problem.struct_size is 8; set it to sizeof(attn_linformer_problem)");
     l = good, l.rank = -1;
-    refused(l, ATTN_ERR_SHAPE, "linformer: rank (-1) is negative");
+    refused(l, t, ATTN_ERR_SHAPE, "linformer: rank (-1) is negative");
     l = good, l.len = INT64_MAX / 2;
-    refused(l, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
-    l = good, l.shared = 2;
-    refused(l, ATTN_ERR_ARGUMENT, "linformer: shared is 2; it is 0 or 1");
+    refused(l, t, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
     l = good, l.reserved[3] = 1;
-    refused(l, ATTN_ERR_ARGUMENT, "linformer: reserved[3] is 1; it must be 0");
-    l = good, l.y.dtype = ATTN_BF16;
-    refused(l, ATTN_ERR_UNSUPPORTED, "linformer: y is bf16; it must be f32");
-    assert_int_equal(attn_linformer_backward(&good, x, x, x, x, NULL, &error), ATTN_ERR_ARGUMENT);
+    refused(l, t, ATTN_ERR_ARGUMENT, "linformer: reserved[3] is 1; it must be 0");
+    t.struct_size = 8;
+    refused(good, t, ATTN_ERR_ARGUMENT, "attn_linformer_tensors.struct_size is 8; set it to sizeof(attn_linformer_tensors)");
+    t = good_tensors, t.y.dtype = ATTN_BF16;
+    refused(good, t, ATTN_ERR_UNSUPPORTED, "linformer: y is bf16; it must be f32");
+    t = good_tensors, t.projection = attn_in(NULL);
+    refused(good, t, ATTN_ERR_ARGUMENT, "linformer: projection is NULL");
+    t = good_tensors, t.grad_x = attn_out(x);
+    refused(good, t, ATTN_ERR_ARGUMENT, "linformer: grad_x is there; attn_linformer_project has no such tensor of the caller's");
+    t = good_tensors, t.y = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, t.grad_y = attn_in(y), t.grad_x = attn_out(y);
+    assert_int_equal(attn_linformer_backward(&good, &t, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: grad_projection is NULL");
 }
 

@@ -26,8 +26,9 @@ static int64_t below(uint64_t *state, int64_t n) { return (int64_t)(bits(state) 
 /* Small ones often, and some beyond a tile. */
 static int64_t size(uint64_t *state, int64_t most) { return below(state, 4) ? below(state, 20) : below(state, most); }
 
-static attn_linear_problem draw(uint64_t number, attn_dtype *dtype)
+static attn_linear_problem draw(uint64_t number, attn_dtype *dtype, int *decays)
 {
+    *decays = 0;
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F32, ATTN_BF16, ATTN_F16};
     uint64_t state = number * 7919 + 1;
     attn_linear_problem p = {.features = (attn_features)below(&state, 7), .causal = below(&state, 4) > 0};
@@ -40,7 +41,9 @@ static attn_linear_problem draw(uint64_t number, attn_dtype *dtype)
     if (random) p.random_features = 1 + size(&state, 60);
     if (p.causal) {
         p.rule = (attn_linear_rule)below(&state, 3);
-        p.decay = (attn_linear_decay)below(&state, 3);
+        const int64_t decay = below(&state, 3);
+        *decays = decay > 0;
+        p.decay_kind = decay > 1 ? ATTN_DECAY_CHANNEL : ATTN_DECAY_HEAD;
     }
     /* Features of either sign sum to anything; and the other rules have no denominator. */
     const int positive = p.features != ATTN_FEATURES_IDENTITY && p.features < ATTN_FEATURES_FOURIER;
@@ -49,7 +52,7 @@ static attn_linear_problem draw(uint64_t number, attn_dtype *dtype)
     if (p.denominator != ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8, p.random_features += p.random_features ? 8 : 0;
     /* What a key erases of itself stays bounded where its features are short: with the others the state may grow without end. */
     if (p.rule == ATTN_RULE_DELTA && p.features != ATTN_FEATURES_SOFTMAX) p.features = ATTN_FEATURES_SOFTMAX, p.random_features = 0;
-    if (p.rule == ATTN_RULE_LOW_RANK && p.decay == ATTN_DECAY_NONE) p.shape.len_kv = p.shape.len_q = p.shape.len_kv % 12;
+    if (p.rule == ATTN_RULE_LOW_RANK && !*decays) p.shape.len_kv = p.shape.len_q = p.shape.len_kv % 12;
     if (p.rule == ATTN_RULE_LOW_RANK)
         p.shape.dim_qk = 1 + p.shape.dim_qk % 9, p.random_features = p.random_features > 9 ? 9 : p.random_features;
     if (p.features == ATTN_FEATURES_SOFTMAX && p.denominator == ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8; /* they sum to 1 */
@@ -67,7 +70,7 @@ static double check(uint64_t number)
     linear_case c = {0};
     attn_dtype dtype;
     double worst = 0;
-    c.problem = draw(number, &dtype);
+    c.problem = draw(number, &dtype, &c.decays);
     linear_case_draw(&c, dtype, number);
     linear_case_run(&c, 1 + (int)(number % 3));
     linear_case_define(&c);
@@ -79,10 +82,10 @@ static double check(uint64_t number)
         fail_msg("case %" PRIu64
                  ": %s has an error of %g of its bound (%s, map %d, rule %d, decay %d, denominator %d, form %d, chunk %d, "
                  "causal %d, b%d hq%d hkv%d sq%d skv%d d%d dv%d m%d)",
-                 number, linear_tensor_names[t], error, attn_dtype_name(dtype), (int)p->features, (int)p->rule, (int)p->decay,
-                 (int)p->denominator, (int)p->form, (int)p->chunk, p->causal, (int)p->shape.batch, (int)p->shape.heads_q,
-                 (int)p->shape.heads_kv, (int)p->shape.len_q, (int)p->shape.len_kv, (int)p->shape.dim_qk, (int)p->shape.dim_v,
-                 (int)p->random_features);
+                 number, linear_tensor_names[t], error, attn_dtype_name(dtype), (int)p->features, (int)p->rule,
+                 c.decays + (int)p->decay_kind, (int)p->denominator, (int)p->form, (int)p->chunk, p->causal, (int)p->shape.batch,
+                 (int)p->shape.heads_q, (int)p->shape.heads_kv, (int)p->shape.len_q, (int)p->shape.len_kv, (int)p->shape.dim_qk,
+                 (int)p->shape.dim_v, (int)p->random_features);
     }
     linear_case_free(&c);
     return worst;

@@ -11,7 +11,7 @@
 
 typedef struct attention {
     attn_problem problem;
-    attn_args args;
+    attn_tensors tensors;
     double *q, *k, *v, *o, *weights;
 } attention;
 
@@ -26,19 +26,20 @@ static double *numbers(int64_t n, int64_t factor)
 /* Two heads, in f64, with weights. */
 static attention attention_make(int64_t len_q, int64_t len_kv)
 {
-    attention a = {.problem = {.struct_size = sizeof a.problem, .shape = {1, 2, 1, len_q, len_kv, 3, 2}, .q = {.dtype = ATTN_F64}},
-                   .args = {.struct_size = sizeof a.args}};
+    attention a = {.problem = {.struct_size = sizeof a.problem, .shape = {1, 2, 1, len_q, len_kv, 3, 2}},
+                   .tensors = {.struct_size = sizeof a.tensors}};
     a.q = numbers(2 * len_q * 3, 1), a.k = numbers(len_kv * 3, 2), a.v = numbers(len_kv * 2, 3);
     a.o = numbers(2 * len_q * 2, 0), a.weights = numbers(2 * len_q * len_kv, 0);
-    a.problem.want.weights = 1;
-    a.args.q = a.q, a.args.k = a.k, a.args.v = a.v, a.args.o = a.o, a.args.weights = a.weights;
+    a.tensors.q = (attn_input){a.q, ATTN_F64, {0, 0, 0, 0}};
+    a.tensors.k = attn_in(a.k), a.tensors.v = attn_in(a.v);
+    a.tensors.o = attn_out(a.o), a.tensors.weights = attn_out(a.weights);
     return a;
 }
 
 static void attention_free(attention *a) { free(a->q), free(a->k), free(a->v), free(a->o), free(a->weights); }
 
 /* Returns 1 if the set has fields: then the weights are above 0 exactly where it sees. */
-static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv, attn_dtype index_dtype)
+static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv)
 {
     attn_pattern_set *set;
     attn_error error;
@@ -46,19 +47,16 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
     describe(patterns, count, text, sizeof text);
     if (attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
     attention a = attention_make(len_q, len_kv), before = a;
-    a.problem.mask.index_dtype = before.problem.mask.index_dtype = index_dtype;
-    attn_status status = attn_pattern_set_apply(set, &a.problem, &a.args, &error);
+    attn_status status = attn_pattern_set_apply(set, &a.problem, &a.tensors, &error);
     if (status != ATTN_OK) {
         assert_int_equal(status, ATTN_ERR_UNSUPPORTED);
         assert_memory_equal(&a.problem, &before.problem, sizeof a.problem);
-        assert_memory_equal(&a.args, &before.args, sizeof a.args);
+        assert_memory_equal(&a.tensors, &before.tensors, sizeof a.tensors);
         static unsigned char keep[MOST_Q * MOST_KV]; /* then the matrix serves */
         attn_pattern_set_fill(set, keep, len_kv);
-        a.problem.mask.boolean = 1;
-        a.problem.mask.mask = (attn_layout){ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
-        a.args.mask = keep;
+        a.tensors.mask = (attn_input){keep, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
     }
-    if (attn_forward(&a.problem, &a.args, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    if (attn_compute(&a.problem, &a.tensors, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
     for (int64_t h = 0; h < 2; h++)
         for (int64_t i = 0; i < len_q; i++)
             for (int64_t j = 0; j < len_kv; j++)
@@ -79,7 +77,7 @@ static void test_what_is_seen(void **state)
         for (int shape = 0; shape < 4; shape++) {
             const int64_t len_q = shape & 1 ? MOST_Q : 1 + below(MOST_Q), len_kv = shape & 2 ? MOST_KV : 1 + below(MOST_KV);
             const attn_pattern pattern = draw_pattern(kind, len_q, len_kv);
-            int has_fields = seen_as_said(&pattern, 1, len_q, len_kv, shape == 0 ? ATTN_I32 : ATTN_I64);
+            int has_fields = seen_as_said(&pattern, 1, len_q, len_kv);
             assert_int_equal(has_fields, kind != ATTN_PATTERN_FIXED);
             alone += has_fields;
         }
@@ -88,7 +86,7 @@ static void test_what_is_seen(void **state)
         attn_pattern patterns[3];
         const int64_t count = 2 + below(2);
         for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);
-        together += seen_as_said(patterns, count, len_q, len_kv, below(2) ? ATTN_I32 : ATTN_I64);
+        together += seen_as_said(patterns, count, len_q, len_kv);
     }
     print_message("%d of 64 alone and %d of 400 together have fields\n", alone, together);
     assert_true(together > 250);
@@ -102,14 +100,18 @@ static void test_what_is_skipped(void **state)
                                      attn_pattern_block_diagonal(512)};
     for (int k = 0; k < 4; k++) {
         attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, 8192, 8192, 64, 64}};
-        attn_args args = {.struct_size = sizeof args};
+        attn_tensors tensors = {.struct_size = sizeof tensors,
+                                .q = attn_in(ATTN_LATER),
+                                .k = attn_in(ATTN_LATER),
+                                .v = attn_in(ATTN_LATER),
+                                .o = attn_out(ATTN_LATER)};
         attn_plan_description d = {.struct_size = sizeof d};
         attn_pattern_set *set;
         attn_pattern_count count;
         attn_plan *plan;
         assert_int_equal(attn_pattern_set_create(&set, &patterns[k], 1, 8192, 8192, NULL), ATTN_OK);
-        assert_int_equal(attn_pattern_set_apply(set, &problem, &args, NULL), ATTN_OK);
-        assert_int_equal(attn_plan_create(&plan, &problem, NULL, NULL), ATTN_OK);
+        assert_int_equal(attn_pattern_set_apply(set, &problem, &tensors, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_create(&plan, &problem, &tensors, NULL, NULL), ATTN_OK);
         assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
         attn_pattern_set_count(set, d.tile_q, d.block_kv, &count);
         assert_int_equal(count.tiles, d.tiles_total);
@@ -126,16 +128,19 @@ static void refused(const attn_pattern *patterns, int64_t count, int field, attn
     attn_pattern_set *set;
     attn_error error;
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, 8, 9, 4, 4}};
-    attn_args args = {.struct_size = sizeof args};
+    attn_tensors tensors = {.struct_size = sizeof tensors};
     attn_mask *m = &problem.mask;
-    int *const flags[] = {&m->window, &m->ranges, &m->block, &m->boolean, &m->packed, &m->lengths_kv};
-    int64_t *const numbers_of[] = {&m->chunk, &m->global_kv, &m->dilation, &problem.shape.len_q};
-    if (field >= 0 && field < 6) *flags[field] = 1;
-    if (field >= 6 && field < 10) *numbers_of[field - 6] = 7;
-    if (field == 10) m->align = ATTN_ALIGN_OFFSET;
+    attn_input *const slots[] = {&tensors.ranges,       &tensors.block_mask,    &tensors.mask,
+                                 &tensors.cu_seqlens_q, &tensors.cu_seqlens_kv, &tensors.lengths_kv};
+    int64_t *const numbers_of[] = {&m->chunk, &m->global_kv, &m->dilation, &problem.shape.len_q, &m->block_q};
+    if (field == 0) m->window = 1;
+    if (field == 1) m->align = ATTN_ALIGN_BOTTOM_RIGHT;
+    if (field >= 2 && field < 8) *slots[field - 2] = attn_in(ATTN_LATER);
+    if (field >= 8 && field < 13) *numbers_of[field - 8] = 7;
+    if (field == 13) tensors.struct_size = 8;
     attn_problem before = problem;
     assert_int_equal(attn_pattern_set_create(&set, patterns, count, 8, 9, &error), ATTN_OK);
-    assert_int_equal(attn_pattern_set_apply(set, &problem, &args, &error), status);
+    assert_int_equal(attn_pattern_set_apply(set, &problem, &tensors, &error), status);
     assert_string_equal(error.message, message);
     assert_memory_equal(&before, &problem, sizeof problem);
     attn_pattern_set_destroy(set);
@@ -146,25 +151,37 @@ static void test_refused(void **state)
     (void)state;
     const attn_pattern causal = attn_pattern_causal(), columns = attn_pattern_columns(2),
                        bottom_right = attn_pattern_causal_bottom_right();
-    static const char *const used[] = {"window", "ranges", "block or block_lists",  "boolean",  "packed",
-                                       NULL,     "chunk",  "global_q or global_kv", "dilation", NULL,
-                                       "align"};
-    for (int field = 0; field < 11; field++) {
+    static const char *const used[] = {"mask.window",
+                                       "mask.align",
+                                       "ranges",
+                                       "block_mask",
+                                       "mask",
+                                       "cu_seqlens_q",
+                                       "cu_seqlens_kv",
+                                       NULL,
+                                       "mask.chunk",
+                                       "mask.global_q or mask.global_kv",
+                                       "mask.dilation",
+                                       NULL,
+                                       "mask.block_q, mask.block_kv or mask.block_entries"};
+    for (int field = 0; field < 13; field++) {
         char message[200];
         if (!used[field]) continue;
-        (void)snprintf(message, sizeof message, "problem.mask already uses %s; give it as a pattern of the set", used[field]);
+        (void)snprintf(message, sizeof message, "%s is in use already; give it as a pattern of the set", used[field]);
         refused(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
     }
-    refused(&bottom_right, 1, 5, ATTN_ERR_ARGUMENT,
+    refused(&columns, 1, 13, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 8; set it to sizeof(attn_tensors)");
+    refused(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
             "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
-    refused(&causal, 1, 9, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
+    refused(&causal, 1, 11, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
     const attn_pattern fixed[] = {attn_pattern_causal(), attn_pattern_fixed(3, 1)};
-    refused(fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
-            "pattern 2 (fixed) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean");
+    refused(
+        fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
+        "pattern 2 (fixed) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask");
     const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_radius(1)};
     refused(
         lifted, 2, -1, ATTN_ERR_UNSUPPORTED,
-        "pattern 2 (radius) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for mask.boolean");
+        "pattern 2 (radius) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask");
     attn_error error;
     assert_int_equal(attn_pattern_set_apply(NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");

@@ -30,25 +30,23 @@ static int attend(const attn_pattern_set *set, const unsigned char *keep, int64_
     const int64_t sizes[INPUTS] = {HEADS * len_q * D, len_kv * D, len_kv * DV, HEADS * len_q * DV},
                   counts[OUTPUTS] = {sizes[3], HEADS * len_q, sizes[0], sizes[1], sizes[2]};
     double *in[INPUTS];
-    attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, 1, len_q, len_kv, D, DV}, .q = {.dtype = ATTN_F64}};
-    attn_args a = {.struct_size = sizeof a};
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, 1, len_q, len_kv, D, DV}};
+    attn_tensors a = {.struct_size = sizeof a};
     attn_error error;
     if (keep) {
-        p.mask.boolean = 1;
-        p.mask.mask = (attn_layout){ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
-        a.mask = keep;
+        a.mask = (attn_input){keep, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
     } else if (attn_pattern_set_apply(set, &p, &a, &error) != ATTN_OK) {
         return 0;
     }
     for (int k = 0; k < INPUTS; k++) in[k] = room(sizes[k], k + 1);
     for (int k = 0; k < OUTPUTS; k++) out->of[k] = room(out->count[k] = counts[k], 0);
-    p.want.lse = 1;
-    a.q = in[0], a.k = in[1], a.v = in[2], a.grad_o = in[3];
-    a.o = out->of[0], a.lse = out->of[1], a.grad_q = out->of[2], a.grad_k = out->of[3], a.grad_v = out->of[4];
-    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
-        p.op = (attn_op)op;
-        if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
-    }
+    a.q = (attn_input){in[0], ATTN_F64, {0, 0, 0, 0}}, a.k = attn_in(in[1]), a.v = attn_in(in[2]);
+    a.o = attn_out(out->of[0]), a.lse = attn_out(out->of[1]);
+    if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+    p.op = ATTN_BACKWARD;
+    a.grad_o = attn_in(in[3]);
+    a.grad_q = attn_out(out->of[2]), a.grad_k = attn_out(out->of[3]), a.grad_v = attn_out(out->of[4]);
+    if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
     for (int k = 0; k < INPUTS; k++) free(in[k]);
     return 1;
 }

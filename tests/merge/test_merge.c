@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * test_merge.c - parts of the keys merge to the whole (P19), for any split; the gradient against differences; what is refused. */
+ * test_merge.c - parts of the keys merge to the whole (P19), for any split; in every type, on every instruction set and any number
+ * of threads; in place; the gradient against differences; what is refused. */
 #include "test.h"
 
+#include <float.h>
 #include <math.h>
 
-#include "attn/attn.h"
+#include "attn/merge.h"
+#include "on_threads.h"
 #include "random.h"
 
 enum { B = 2, H = 3, SQ = 7, SKV = 50, D = 6, DV = 5, PARTS = 4 };
@@ -17,16 +20,21 @@ static double q[B][H][SQ][D], k[B][H][SKV][D], v[B][H][SKV][DV];
 /* Keys low .. high-1 alone. */
 static void part(int64_t low, int64_t high, double *o, double *lse)
 {
-    attn_problem p = {
-        .struct_size = sizeof p, .shape = {B, H, H, SQ, high - low, D, DV}, .q = {.dtype = ATTN_F64}, .want = {.lse = 1}};
-    p.k.stride[0] = H * SKV * D, p.k.stride[1] = SKV * D, p.k.stride[2] = D, p.k.stride[3] = 1;
-    p.v.stride[0] = H * SKV * DV, p.v.stride[1] = SKV * DV, p.v.stride[2] = DV, p.v.stride[3] = 1;
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k[0][0][0] + low * D, .v = v[0][0][0] + low * DV, .o = o, .lse = lse};
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    const attn_problem p = {.struct_size = sizeof p, .shape = {B, H, H, SQ, high - low, D, DV}};
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = {q, ATTN_F64, {0, 0, 0, 0}},
+                            .k = {k[0][0][0] + low * D, ATTN_F64, {H * SKV * D, SKV * D, D, 1}},
+                            .v = {v[0][0][0] + low * DV, ATTN_F64, {H * SKV * DV, SKV * DV, DV, 1}},
+                            .o = attn_out(o),
+                            .lse = attn_out(lse)};
+    assert_int_equal(attn_compute(&p, &t, NULL), ATTN_OK);
 }
 
 static const attn_merge_problem whole = {
-    .struct_size = sizeof whole, .parts = PARTS, .batch = B, .heads = H, .len_q = SQ, .dim_v = DV, .o = {.dtype = ATTN_F64}};
+    .struct_size = sizeof whole, .parts = PARTS, .batch = B, .heads = H, .len_q = SQ, .dim_v = DV};
+
+static attn_input f64(const void *data) { return (attn_input){data, ATTN_F64, {0, 0, 0, 0}}; }
+static attn_output f64_out(void *data) { return (attn_output){data, ATTN_F64, {0, 0, 0, 0}}; }
 
 static void test_split(void **state)
 {
@@ -39,109 +47,364 @@ static void test_split(void **state)
     for (double *x = &v[0][0][0][0]; x < &v[0][0][0][0] + sizeof v / 8; x++) *x = draw();
     part(0, SKV, &all_o[0][0][0][0], &all_lse[0][0][0]);
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
-        const void *os[PARTS], *lses[PARTS];
+        attn_input os[PARTS], lses[PARTS];
         for (int i = 0; i < PARTS; i++) {
             part(cuts[c][i], cuts[c][i + 1], &o[i][0][0][0][0], &lse[i][0][0][0]);
-            os[i] = o[i], lses[i] = lse[i];
+            os[i] = f64(o[i]), lses[i] = attn_in(lse[i]);
             if (cuts[c][i] == cuts[c][i + 1]) memset(o[i], 0xff, sizeof o[i]); /* NaN in a part without keys reaches nothing */
         }
-        assert_int_equal(attn_merge(&whole, os, lses, got, got_lse, NULL), ATTN_OK);
+        const attn_merge_tensors t = {
+            .struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = attn_out(got), .lse = attn_out(got_lse)};
+        assert_int_equal(attn_merge(&whole, &t, NULL, NULL), ATTN_OK);
         for (size_t i = 0; i < sizeof got / 8; i++) assert_true(fabs((&got[0][0][0][0])[i] - (&all_o[0][0][0][0])[i]) < 1e-14);
         for (size_t i = 0; i < sizeof got_lse / 8; i++) assert_true(fabs((&got_lse[0][0][0])[i] - (&all_lse[0][0][0])[i]) < 1e-14);
     }
 }
 
-static void test_nothing(void **state)
+/* Rows [heads][len] of `parts` parts in any type, and what they merge to, by definition. */
+typedef struct case_of {
+    int64_t parts, heads, len, dim;
+    attn_dtype dtype, compute;
+    double *o, *lse, *exact, *size, *exact_lse; /* size: sum of w |o|, which the error is measured by */
+    void *stored, *stored_lse, *got, *got_lse;
+} case_of;
+
+static case_of open_case(int64_t parts, int64_t heads, int64_t len, int64_t dim, attn_dtype dtype)
 {
-    const attn_merge_problem one = {.struct_size = sizeof one, .parts = 2, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 2};
-    const float a[2] = {1, 2}, b[2] = {3, 4}, none = -INFINITY;
-    const void *os[] = {a, b}, *lses[] = {&none, &none};
-    float o[2] = {9, 9}, lse = 9;
+    case_of c = {.parts = parts, .heads = heads, .len = len, .dim = dim, .dtype = dtype};
+    const int64_t rows = heads * len, n = parts * rows * dim;
+    c.compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    c.o = calloc((size_t)n + 1, 8), c.lse = calloc((size_t)(parts * rows) + 1, 8);
+    c.exact = calloc((size_t)(rows * dim) + 1, 8), c.size = calloc((size_t)(rows * dim) + 1, 8);
+    c.exact_lse = calloc((size_t)rows + 1, 8);
+    c.stored = calloc((size_t)n + 1, 8), c.stored_lse = calloc((size_t)(parts * rows) + 1, 8);
+    c.got = calloc((size_t)(rows * dim) + 1, 8), c.got_lse = calloc((size_t)rows + 1, 8);
+    for (int64_t i = 0; i < n; i++) c.o[i] = 2 * draw();
+    for (int64_t i = 0; i < parts * rows; i++) c.lse[i] = i % 7 == 3 ? -INFINITY : 6 * draw();
+    for (int64_t p = 0; p < parts; p++)
+        for (int64_t r = 0; r < rows; r++)
+            if (r % 11 == 5) c.lse[p * rows + r] = -INFINITY; /* whole rows without keys */
+    attn_convert(c.stored, dtype, c.o, ATTN_F64, n);
+    attn_convert(c.o, ATTN_F64, c.stored, dtype, n);
+    attn_convert(c.stored_lse, c.compute, c.lse, ATTN_F64, parts * rows);
+    attn_convert(c.lse, ATTN_F64, c.stored_lse, c.compute, parts * rows);
+    for (int64_t r = 0; r < rows; r++) {
+        double most = -INFINITY, sum = 0;
+        for (int64_t p = 0; p < parts; p++) most = fmax(most, c.lse[p * rows + r]);
+        for (int64_t p = 0; p < parts && most > -INFINITY; p++) sum += exp(c.lse[p * rows + r] - most);
+        c.exact_lse[r] = sum > 0 ? most + log(sum) : -INFINITY;
+        for (int64_t p = 0; p < parts; p++) {
+            const double w = sum > 0 ? exp(c.lse[p * rows + r] - most) / sum : 0;
+            for (int64_t d = 0; d < dim; d++) {
+                c.exact[r * dim + d] += w * c.o[(p * rows + r) * dim + d];
+                c.size[r * dim + d] += w * fabs(c.o[(p * rows + r) * dim + d]);
+            }
+        }
+    }
+    const size_t size = attn_dtype_size(dtype); /* NaN where a part weighs nothing */
+    for (int64_t i = 0; i < parts * rows; i++)
+        if (c.lse[i] == -INFINITY) memset((char *)c.stored + (size_t)(i * dim) * size, 0xff, (size_t)dim * size);
+    return c;
+}
+
+static void close_case(case_of *c)
+{
+    void *all[] = {c->o, c->lse, c->exact, c->size, c->exact_lse, c->stored, c->stored_lse, c->got, c->got_lse};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+static attn_merge_problem problem_of(const case_of *c)
+{
+    return (attn_merge_problem){.struct_size = sizeof(attn_merge_problem),
+                                .parts = c->parts,
+                                .batch = 1,
+                                .heads = c->heads,
+                                .len_q = c->len,
+                                .dim_v = c->dim};
+}
+
+static void parts_of(const case_of *c, attn_input *os, attn_input *lses)
+{
+    const size_t size = attn_dtype_size(c->dtype), wide = attn_dtype_size(c->compute), rows = (size_t)(c->heads * c->len);
+    for (int64_t p = 0; p < c->parts; p++) {
+        os[p] = (attn_input){(char *)c->stored + (size_t)p * rows * (size_t)c->dim * size, c->dtype, {0, 0, 0, 0}};
+        lses[p] = attn_in((char *)c->stored_lse + (size_t)p * rows * wide);
+    }
+}
+
+static void run(case_of *c, const attn_options *options)
+{
+    attn_input *os = calloc((size_t)c->parts, sizeof *os), *lses = calloc((size_t)c->parts, sizeof *lses);
+    const attn_merge_problem p = problem_of(c);
+    const attn_merge_tensors t = {
+        .struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = attn_out(c->got), .lse = attn_out(c->got_lse)};
+    attn_error error;
+    parts_of(c, os, lses);
+    if (attn_merge(&p, &t, options, &error)) fail_msg("%s", error.message);
+    free(os);
+    free(lses);
+}
+
+/* Of u (parts + 8) sum w |o|, and the rounding to the storage type. */
+static double worst_error(const case_of *c)
+{
+    const double unit = c->compute == ATTN_F64 ? 0x1p-53 : 0x1p-24, rounding = c->dtype == ATTN_F16    ? 0x1p-11
+                                                                               : c->dtype == ATTN_BF16 ? 0x1p-8
+                                                                                                       : 0;
+    double worst = 0;
+    for (int64_t i = 0; i < c->heads * c->len * c->dim; i++) {
+        double x;
+        attn_convert(&x, ATTN_F64, (char *)c->got + (size_t)i * attn_dtype_size(c->dtype), c->dtype, 1);
+        const double bound =
+            unit * (double)(c->parts + 8) * c->size[i] + rounding * fabs(c->exact[i]) + (c->dtype == ATTN_F16 ? 0x1p-25 : 0);
+        const double error = fabs(x - c->exact[i]);
+        if (error != 0 && !(error <= worst * bound)) worst = error / bound;
+    }
+    for (int64_t r = 0; r < c->heads * c->len; r++) {
+        double x;
+        attn_convert(&x, ATTN_F64, (char *)c->got_lse + (size_t)r * attn_dtype_size(c->compute), c->compute, 1);
+        const double bound = unit * ((double)c->parts + 8 + fabs(c->exact_lse[r])),
+                     error = x == c->exact_lse[r] ? 0 : fabs(x - c->exact_lse[r]);
+        if (error != 0 && !(error <= worst * bound)) worst = error / bound;
+    }
+    return worst;
+}
+
+static void test_types(void **state)
+{
+    static const int64_t parts[] = {1, 2, 5, 32, 33, 70}, dims[] = {0, 1, 7, 33, 64, 130, 300};
+    static const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
+    double worst = 0;
+    int runs = 0;
     (void)state;
-    assert_int_equal(attn_merge(&one, os, lses, o, &lse, NULL), ATTN_OK);
-    assert_true(o[0] == 0 && o[1] == 0 && lse == -INFINITY);
+    for (int isa = ATTN_ISA_DEFAULT; isa <= ATTN_ISA_AVX512; isa++)
+        for (int p = 0; p < 6; p++)
+            for (int d = 0; d < 7; d++)
+                for (int t = 0; t < 4; t++) {
+                    const attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)isa, .threads = 1};
+                    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+                    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+                    if (isa > (int)cpu.isa) continue;
+                    case_of c = open_case(parts[p], 2, 37, dims[d], types[t]);
+                    run(&c, &options);
+                    const double error = worst_error(&c);
+                    if (!(error <= 1))
+                        fail_msg("%s, isa %d, %d parts, dim %d: %g of the bound", attn_dtype_name(types[t]), isa, (int)parts[p],
+                                 (int)dims[d], error);
+                    worst = fmax(worst, error);
+                    runs++;
+                    close_case(&c);
+                }
+    print_message("worst error of %d cases: %.3f of the bound\n", runs, worst);
+}
+
+/* The same bits on any number of threads. */
+static void test_threads(void **state)
+{
+    static const int64_t parts[] = {3, 40};
+    (void)state;
+    for (int p = 0; p < 2; p++) {
+        case_of c = open_case(parts[p], 4, 333, 128, ATTN_F32);
+        const attn_options one = {.struct_size = sizeof one, .threads = 1},
+                           many = {.struct_size = sizeof many, .threads = ON_THREADS, .parallel_for = on_threads};
+        const size_t bytes = (size_t)(c.heads * c.len * c.dim) * 4;
+        void *kept = malloc(bytes);
+        run(&c, &one);
+        memcpy(kept, c.got, bytes);
+        memset(c.got, 0xff, bytes);
+        run(&c, &many);
+        assert_memory_equal(kept, c.got, bytes);
+        free(kept);
+        close_case(&c);
+    }
+}
+
+/* o may be any of the parts, and lse any of theirs; nothing else of theirs may be written. */
+static void test_in_place(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        case_of c = open_case(3, 2, 40, 70, ATTN_BF16);
+        attn_input os[3], lses[3];
+        attn_error error;
+        const attn_merge_problem p = problem_of(&c);
+        run(&c, NULL);
+        parts_of(&c, os, lses);
+        attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = os, .lse_parts = lses};
+        t.o = attn_out((char *)(uintptr_t)os[which].data + 2);
+        assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
+        t.o = (attn_output){(void *)(uintptr_t)os[which].data, ATTN_BF16, {2 * 40 * 70, 70, 140, 1}};
+        assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
+        char text[96];
+        (void)snprintf(text, sizeof text, "merge: o and o_parts[%d] share elements; an output overlaps nothing", which);
+        assert_string_equal(error.message, text);
+        t.o = (attn_output){(void *)(uintptr_t)os[which].data, ATTN_BF16, {-7, 40 * 70, 70, 1}}; /* one batch entry */
+        t.lse = attn_out((void *)(uintptr_t)lses[which].data);
+        assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_OK);
+        assert_memory_equal(os[which].data, c.got, (size_t)(2 * 40 * 70) * 2);
+        assert_memory_equal(lses[which].data, c.got_lse, (size_t)(2 * 40) * 4);
+        close_case(&c);
+    }
+}
+
+/* Parts that lie in slices of one buffer, token by token, and backwards. */
+static void test_strides(void **state)
+{
+    enum { N = 40, C = 12 };
+    case_of c = open_case(2, 1, N, C, ATTN_F32);
+    static float mixed[N][2][C], out[N][C];
+    const attn_merge_problem p = problem_of(&c);
+    attn_input os[2], lses[2];
+    (void)state;
+    run(&c, NULL);
+    parts_of(&c, os, lses);
+    for (int i = 0; i < N; i++)
+        for (int part_number = 0; part_number < 2; part_number++)
+            memcpy(mixed[i][part_number], (const float *)os[part_number].data + i * C, sizeof mixed[i][0]);
+    for (int part_number = 0; part_number < 2; part_number++)
+        os[part_number] = (attn_input){mixed[0][part_number], ATTN_F32, {0, 0, 2 * C, 1}};
+    const attn_merge_tensors t = {
+        .struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = {out[N - 1], ATTN_F32, {0, 0, -C, 1}}};
+    assert_int_equal(attn_merge(&p, &t, NULL, NULL), ATTN_OK);
+    for (int i = 0; i < N; i++) assert_memory_equal(out[N - 1 - i], (float *)c.got + i * C, sizeof out[0]);
+    close_case(&c);
 }
 
 static void test_gradient(void **state)
 {
-    enum { N = 3, C = 70 }; /* more channels than are summed at a time */
-    static double o[N][C], lse[N] = {0.3, -1.2, 0.9}, dO[C], dlse = 0.7, go[N][C], glse[N], out[C], out_lse;
-    const attn_merge_problem p = {
-        .struct_size = sizeof p, .parts = N, .batch = 1, .heads = 1, .len_q = 1, .dim_v = C, .o = {.dtype = ATTN_F64}};
-    const void *os[N], *lses[N];
-    void *gos[N], *glses[N];
+    static const int counts[] = {3, 40}; /* more parts than are weighed together */
+    enum { N = 40, C = 70 };
+    static double o[N][C], lse[N], dO[C], dlse = 0.7, go[N][C], glse[N], out[C], out_lse;
     (void)state;
-    for (int i = 0; i < N; i++) {
-        os[i] = o[i], lses[i] = &lse[i], gos[i] = go[i], glses[i] = &glse[i];
-        for (int c = 0; c < C; c++) o[i][c] = draw();
-    }
-    for (int c = 0; c < C; c++) dO[c] = draw();
-    assert_int_equal(attn_merge_backward(&p, os, lses, dO, &dlse, gos, glses, NULL), ATTN_OK);
-    for (int i = 0; i < N; i++)
-        for (int c = -1; c < C; c++) {
-            double *x = c < 0 ? &lse[i] : &o[i][c], old = *x, loss[2];
-            for (int side = 0; side < 2; side++) {
-                *x = old + (side ? 1e-6 : -1e-6);
-                assert_int_equal(attn_merge(&p, os, lses, out, &out_lse, NULL), ATTN_OK);
-                loss[side] = dlse * out_lse;
-                for (int k2 = 0; k2 < C; k2++) loss[side] += dO[k2] * out[k2];
-            }
-            *x = old;
-            assert_true(fabs((loss[1] - loss[0]) / 2e-6 - (c < 0 ? glse[i] : go[i][c])) < 1e-8);
+    for (int i = 0; i < 2; i++) {
+        const int n = counts[i];
+        const attn_merge_problem p = {.struct_size = sizeof p, .parts = n, .batch = 1, .heads = 1, .len_q = 1, .dim_v = C};
+        attn_input os[N], lses[N];
+        attn_output gos[N], glses[N];
+        for (int r = 0; r < n; r++) {
+            os[r] = f64(o[r]), lses[r] = attn_in(&lse[r]), gos[r] = attn_out(go[r]), glses[r] = attn_out(&glse[r]);
+            lse[r] = draw();
+            for (int c = 0; c < C; c++) o[r][c] = draw();
         }
+        for (int c = 0; c < C; c++) dO[c] = draw();
+        const attn_merge_tensors forward = {
+            .struct_size = sizeof forward, .o_parts = os, .lse_parts = lses, .o = attn_out(out), .lse = attn_out(&out_lse)};
+        const attn_merge_tensors back = {.struct_size = sizeof back,
+                                         .o_parts = os,
+                                         .lse_parts = lses,
+                                         .grad_o = attn_in(dO),
+                                         .grad_lse = attn_in(&dlse),
+                                         .grad_o_parts = gos,
+                                         .grad_lse_parts = glses};
+        assert_int_equal(attn_merge_backward(&p, &back, NULL, NULL), ATTN_OK);
+        for (int r = 0; r < n; r++)
+            for (int c = -1; c < C; c += 1 + (n > 3) * 13) {
+                double *x = c < 0 ? &lse[r] : &o[r][c], old = *x, loss[2];
+                for (int side = 0; side < 2; side++) {
+                    *x = old + (side ? 1e-6 : -1e-6);
+                    assert_int_equal(attn_merge(&p, &forward, NULL, NULL), ATTN_OK);
+                    loss[side] = dlse * out_lse;
+                    for (int k2 = 0; k2 < C; k2++) loss[side] += dO[k2] * out[k2];
+                }
+                *x = old;
+                assert_true(fabs((loss[1] - loss[0]) / 2e-6 - (c < 0 ? glse[r] : go[r][c])) < 1e-8);
+            }
+    }
 }
 
 static void test_refused(void **state)
 {
-    double o[1] = {0}, lse[1] = {0}, out[1];
-    const void *os[] = {o}, *lses[] = {lse}, *null[] = {NULL};
+    static double o[2], lse[2], out[2];
+    static const attn_input nothing;
+    const attn_call call = {.struct_size = sizeof call};
     attn_error error;
     (void)state;
 #define REFUSED(change, text)                                                                                                      \
     do {                                                                                                                           \
-        attn_merge_problem p = {                                                                                                   \
-            .struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1, .o = {.dtype = ATTN_F64}};        \
-        const void *const *o_parts = os, *const *lse_parts = lses;                                                                 \
-        void *result = out;                                                                                                        \
+        attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};              \
+        attn_input os[2] = {f64(o), f64(o)}, lses[2] = {f64(lse), f64(lse)};                                                       \
+        attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = f64_out(out)};                     \
         change;                                                                                                                    \
-        assert_int_not_equal(attn_merge(&p, o_parts, lse_parts, result, NULL, &error), ATTN_OK);                                   \
+        assert_int_not_equal(attn_merge(&p, &t, NULL, &error), ATTN_OK);                                                           \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
     REFUSED(p.struct_size = 0, "attn_merge_problem.struct_size is 0; set it to sizeof(attn_merge_problem)");
+    REFUSED(t.struct_size = 0, "attn_merge_tensors.struct_size is 0; set it to sizeof(attn_merge_tensors)");
     REFUSED(p.parts = 0, "merge: parts is 0; it is at least 1");
     REFUSED(p.heads = -1, "merge: heads (-1) is negative");
-    REFUSED(p.o.dtype = ATTN_I8, "merge: o.dtype is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(p.lse.dtype = ATTN_F32, "merge: lse.dtype is f32; it must be f64, as o is f64");
-    REFUSED((p.len_q = p.batch = INT64_C(1) << 40), "merge: o has more elements than 64 bits count");
-    REFUSED((p.len_q = INT64_C(1) << 61), "merge: o has more bytes than 64 bits count");
-    REFUSED((p.dim_v = 2, p.o.stride[3] = 2), "merge: o.stride[3] is 2; the last axis must be contiguous (1)");
-    REFUSED((p.len_q = 2, p.o.stride[3] = 1), "merge: o.stride[2] is 0; it must be above 0, since the result has this layout too");
-    REFUSED(o_parts = NULL, "merge: o_parts is NULL");
-    REFUSED(lse_parts = null, "merge: lse_parts[0] is NULL");
-    REFUSED(result = NULL, "merge: o is NULL");
-    assert_int_equal(attn_merge(NULL, os, lses, out, NULL, &error), ATTN_ERR_ARGUMENT);
+    REFUSED(p.reserved[2] = 1, "merge: reserved[2] is 1; it must be 0");
+    REFUSED(t.call = &call, "merge: call is there; it must be NULL");
+    REFUSED(os[0].dtype = ATTN_I8, "merge: o_parts[0].dtype is i8; it must be f32, f64, f16 or bf16");
+    REFUSED((p.parts = 2, os[1].dtype = ATTN_F32), "merge: o_parts[1].dtype is f32; it must be f64");
+    REFUSED(t.o.dtype = ATTN_F32, "merge: o.dtype is f32; it must be f64");
+    REFUSED(lses[0].dtype = ATTN_F32, "merge: lse_parts[0].dtype is f32; it must be f64");
+    REFUSED((p.dim_v = 2, os[0].stride[3] = 2), "merge: o_parts[0].stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED((p.len_q = 2, t.o.stride[3] = 1),
+            "merge: o overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
+    REFUSED(t.o_parts = NULL, "merge: o_parts is NULL");
+    REFUSED(t.lse_parts = NULL, "merge: lse_parts is NULL");
+    REFUSED(lses[0] = nothing, "merge: lse_parts[0] is missing");
+    REFUSED(lses[0] = attn_in(NULL), "merge: lse_parts[0] is NULL");
+    REFUSED(lses[0].data = NULL,
+            "merge: lse_parts[0] is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+    REFUSED(os[0].data = ATTN_LATER, "merge: o_parts[0] is ATTN_LATER, and this call computes");
+    REFUSED(os[0].data = ATTN_EMPTY, "merge: o_parts[0] is ATTN_EMPTY and has elements");
+    REFUSED(t.o = attn_out(NULL), "merge: o is NULL");
+    REFUSED(os[0].data = (const char *)o + 1, "merge: o_parts[0] is not aligned to its elements of 8 bytes");
+    REFUSED(t.lse = f64_out(out), "merge: lse and o share elements; an output overlaps nothing");
+    REFUSED(t.grad_o = f64(o), "merge: grad_o is there; attn_merge has no use for it");
+    REFUSED(t.grad_lse.stride[2] = 1, "merge: grad_lse is there; attn_merge has no use for it");
+    const attn_merge_tensors none = {.struct_size = sizeof none};
+    assert_int_equal(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "problem is NULL");
+    assert_int_equal(attn_merge(&whole, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "tensors is NULL");
+}
+
+/* Even places in many ways, and odd ones: a search through all of them would take too long. */
+static void test_undecided(void **state)
+{
+    enum { N = 40 };
+    const attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = N, .heads = N, .len_q = N, .dim_v = 1};
+    double *memory = calloc(2 * N * N * N + 1, sizeof *memory), *lse = calloc(N * N * N, sizeof *lse);
+    assert_true(memory && lse);
+    const attn_input part = {memory, ATTN_F64, {6, 10, 14, 1}}, lse_part = {lse, ATTN_F64, {0, 0, 0, 0}};
+    const attn_merge_tensors t = {
+        .struct_size = sizeof t, .o_parts = &part, .lse_parts = &lse_part, .o = {memory + 1, ATTN_F64, {2 * N * N, 2 * N, 2, 1}}};
+    attn_error error;
+    (void)state;
+    assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
+    assert_string_equal(
+        error.message,
+        "merge: whether o and o_parts[0] share elements cannot be decided from their strides; give them memory apart");
+    free(memory), free(lse);
 }
 
 static void test_gradient_refused(void **state)
 {
-    double o[1] = {0}, lse[1] = {0}, go[1], glse[1];
-    const void *os[] = {o}, *lses[] = {lse};
-    void *gos[] = {go}, *glses[] = {glse};
+    static double o[1], lse[1], go[1], glse[1];
+    const attn_input os[] = {f64(o)}, lses[] = {f64(lse)};
+    attn_output gos[] = {f64_out(go)}, glses[] = {f64_out(glse)};
     attn_error error;
-    const attn_merge_problem p = {
-        .struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1, .o = {.dtype = ATTN_F64}};
+    const attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};
+    attn_merge_tensors t = {
+        .struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .grad_o_parts = gos, .grad_lse_parts = glses};
     (void)state;
-    assert_int_equal(attn_merge_backward(&p, os, lses, NULL, NULL, gos, glses, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "merge: grad_o is NULL");
-    assert_int_equal(attn_merge_backward(&p, os, lses, o, NULL, NULL, glses, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "merge: grad_o is missing");
+    t.grad_o = f64(o), t.grad_o_parts = NULL;
+    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "merge: grad_o_parts is NULL");
+    t.grad_o_parts = gos, gos[0].data = o;
+    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
+    assert_string_equal(error.message, "merge: grad_o_parts[0] and o_parts[0] share elements; an output overlaps nothing");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split), cmocka_unit_test(test_nothing),
-                                       cmocka_unit_test(test_gradient), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_gradient_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_undecided), cmocka_unit_test(test_split),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_in_place), cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_gradient),  cmocka_unit_test(test_refused),  cmocka_unit_test(test_gradient_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

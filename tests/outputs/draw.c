@@ -80,8 +80,8 @@ static void put(attn_dtype dtype, void *base, int64_t i, double x)
     }
 }
 
-/* n numbers in -size .. size for the library, and in double for the reference. */
-static const void *tensor(drawn *d, attn_dtype dtype, int64_t n, double size, double **exact)
+/* n numbers in -size .. size for the library, and in double for the reference: a dense tensor. */
+static attn_input tensor(drawn *d, attn_dtype dtype, int64_t n, double size, double **exact)
 {
     void *data = draw_memory(d, n, sizeof(double));
     *exact = draw_memory(d, n, sizeof(double));
@@ -91,7 +91,7 @@ static const void *tensor(drawn *d, attn_dtype dtype, int64_t n, double size, do
         put(dtype, data, i, x);
         (*exact)[i] = element_at(dtype, data, i);
     }
-    return data;
+    return attn_in(data);
 }
 
 /* How far apart the elements of an axis lie for a tensor that broadcasts where axes[axis] is 0. */
@@ -121,23 +121,24 @@ static int64_t offset_in(const int64_t stride[4], int64_t b, int64_t h, int64_t 
 static void draw_positions(drawn *d)
 {
     attn_mask *m = &d->problem.mask;
+    attn_tensors *t = &d->tensors;
     ref_problem *r = &d->ref;
     int64_t *len_q = draw_memory(d, r->B, 8), *len_kv = draw_memory(d, r->B, 8), *offset = draw_memory(d, r->B, 8);
     for (int64_t b = 0; b < r->B; b++) len_q[b] = r->Sq, len_kv[b] = r->Skv;
     if (option(d, 2, "causal")) m->causal = r->causal = 1;
     if (option(d, 3, "lengths")) {
-        m->lengths_q = m->lengths_kv = 1;
         for (int64_t b = 0; b < r->B; b++) len_q[b] = draw_below(d, r->Sq + 1), len_kv[b] = draw_below(d, r->Skv + 1);
         r->len_q = len_q, r->len_kv = len_kv;
-        d->args.lengths_q = len_q, d->args.lengths_kv = len_kv;
+        t->lengths_q = attn_in(len_q), t->lengths_kv = attn_in(len_kv);
     }
-    m->align = (attn_align)draw_below(d, 3);
+    const int64_t align = draw_below(d, 3);
+    if (align == 1) m->align = ATTN_ALIGN_BOTTOM_RIGHT;
+    if (align == 2) t->offset_q = attn_in(offset);
     for (int64_t b = 0; b < r->B; b++) {
-        if (m->align == ATTN_ALIGN_BOTTOM_RIGHT) offset[b] = len_kv[b] - len_q[b];
-        if (m->align == ATTN_ALIGN_OFFSET) offset[b] = draw_below(d, r->Skv + r->Sq + 9) - r->Sq - 4;
+        if (align == 1) offset[b] = len_kv[b] - len_q[b];
+        if (align == 2) offset[b] = draw_below(d, r->Skv + r->Sq + 9) - r->Sq - 4;
     }
     r->offset = offset;
-    d->args.offset = offset;
     if (option(d, 4, "window")) {
         m->window = r->window = 1;
         m->window_left = r->window_left = draw_below(d, r->Skv + 2) - 1;
@@ -160,24 +161,24 @@ static void draw_masks(drawn *d)
         unsigned char *mask = draw_memory(d, pairs, 1);
         for (int axis = 0; axis < 4; axis++) axes[axis] = draw_below(d, 3) > 0;
         for (int64_t k = 0; k < pairs; k++) mask[k] = draw_below(d, 3) > 0;
-        m->boolean = 1;
-        strides_of(shape, axes, m->mask.stride);
-        d->args.mask = mask;
-        EACH_PAIR(r) keep[at] &= mask[offset_in(m->mask.stride, b, h, i, j)];
+        attn_input *slot = &d->tensors.mask;
+        *slot = attn_in(mask);
+        strides_of(shape, axes, slot->stride);
+        EACH_PAIR(r) keep[at] &= mask[offset_in(slot->stride, b, h, i, j)];
     }
     if (option(d, 6, "block")) {
-        m->block = 1, m->block_q = 1 + draw_below(d, 40), m->block_kv = 1 + draw_below(d, 80);
+        m->block_q = 1 + draw_below(d, 40), m->block_kv = 1 + draw_below(d, 80);
         int64_t rows = (r->Sq + m->block_q - 1) / m->block_q, columns = (r->Skv + m->block_kv - 1) / m->block_kv;
         unsigned char *blocks = draw_memory(d, r->B * r->Hq * rows * columns, 1);
         for (int64_t k = 0; k < r->B * r->Hq * rows * columns; k++) blocks[k] = (unsigned char)draw_below(d, 2);
-        d->args.blocks = blocks;
+        d->tensors.block_mask = attn_in(blocks);
         EACH_PAIR(r) keep[at] &= blocks[((b * r->Hq + h) * rows + i / m->block_q) * columns + j / m->block_kv];
     }
 }
 
 static void draw_bias(drawn *d)
 {
-    attn_bias *o = &d->problem.bias;
+    attn_tensors *t = &d->tensors;
     ref_problem *r = &d->ref;
     int64_t pairs = r->B * r->Hq * r->Sq * r->Skv;
     double *exact;
@@ -185,29 +186,27 @@ static void draw_bias(drawn *d)
         const int64_t shape[4] = {r->B, r->Hq, r->Sq, r->Skv};
         int axes[4];
         double *full = draw_memory(d, pairs, sizeof *full);
-        void *bias = (void *)(uintptr_t)tensor(d, d->compute, pairs, 2, &exact);
+        t->bias = tensor(d, d->compute, pairs, 2, &exact);
         for (int64_t k = 0; k < pairs; k++) {
             if (draw_below(d, 12)) continue;
             exact[k] = -(double)INFINITY;
-            put(d->compute, bias, k, exact[k]);
+            put(d->compute, (void *)(uintptr_t)t->bias.data, k, exact[k]);
         }
         for (int axis = 0; axis < 4; axis++) axes[axis] = draw_below(d, 3) > 0;
-        o->additive = 1;
-        strides_of(shape, axes, o->bias.stride);
-        d->args.bias = bias;
-        EACH_PAIR(r) full[at] = exact[offset_in(o->bias.stride, b, h, i, j)];
+        strides_of(shape, axes, t->bias.stride);
+        EACH_PAIR(r) full[at] = exact[offset_in(t->bias.stride, b, h, i, j)];
         r->bias = full;
     }
     if (option(d, 4, "alibi")) {
         double *slopes = draw_memory(d, r->B * r->Hq, sizeof *slopes);
-        o->alibi = draw_below(d, 2) ? ATTN_ALIBI_BATCH_HEAD : ATTN_ALIBI_HEAD;
-        d->args.slopes = tensor(d, d->compute, r->B * r->Hq, 0.2, &exact);
-        for (int64_t k = 0; k < r->B * r->Hq; k++) slopes[k] = exact[o->alibi == ATTN_ALIBI_HEAD ? k % r->Hq : k];
+        const int each_entry = draw_below(d, 2) != 0;
+        t->alibi_slopes = tensor(d, d->compute, r->B * r->Hq, 0.2, &exact);
+        if (each_entry) t->alibi_slopes.stride[0] = r->Hq, t->alibi_slopes.stride[1] = 1;
+        for (int64_t k = 0; k < r->B * r->Hq; k++) slopes[k] = exact[each_entry ? k : k % r->Hq];
         r->slopes = slopes;
     }
     if (option(d, 4, "sink")) {
-        o->sink = 1;
-        d->args.sink = tensor(d, d->compute, r->Hq, 3, &exact);
+        t->sink = tensor(d, d->compute, r->Hq, 3, &exact);
         r->sink = exact;
     } else if (option(d, 4, "uniform")) {
         d->problem.mask.empty = ATTN_EMPTY_UNIFORM;
@@ -223,8 +222,7 @@ static void draw_scores(drawn *d)
     r->scale = 1 / sqrt((double)r->D);
     if (option(d, 4, "scale")) s->scale_kind = ATTN_SCALE_VALUE, s->scale = r->scale = (double)draw_below(d, 5) / 4 - 0.25;
     else if (option(d, 4, "scales")) {
-        s->scale_kind = ATTN_SCALE_PER_HEAD;
-        d->args.scale = tensor(d, d->compute, r->Hq, 0.5, &exact);
+        d->tensors.scale = tensor(d, d->compute, r->Hq, 0.5, &exact);
         r->scale_of_head = exact;
     }
     if (option(d, 4, "temperature")) s->temperature = r->temperature = 0.5 + (double)draw_below(d, 20) / 10;
@@ -242,17 +240,15 @@ static void draw_dropout(drawn *d)
     if (p < 1 && option(d, 3, "given")) { /* a mask of the caller's, for each query and key, for all heads */
         unsigned char *given = draw_memory(d, r->Sq * r->Skv, 1);
         for (int64_t n = 0; n < r->Sq * r->Skv; n++) given[n] = (unsigned char)draw_below(d, 3);
-        d->problem.dropout.given = 1;
-        d->problem.dropout.given_layout = (attn_layout){ATTN_U8, {0, ATTN_BROADCAST, r->Skv, 1}};
-        d->args.dropout_given = given;
+        d->tensors.dropout_given = (attn_input){given, ATTN_U8, {0, ATTN_BROADCAST, r->Skv, 1}};
         EACH_PAIR(r) { Z[at] = given[i * r->Skv + j] ? 1 / (1 - p) : 0; }
         return;
     }
-    d->args.dropout_seed = (uint64_t)draw_below(d, INT32_MAX) << 32 | (uint64_t)draw_below(d, INT32_MAX);
-    d->args.dropout_offset = (uint32_t)draw_below(d, 100);
+    d->call.dropout_seed = (uint64_t)draw_below(d, INT32_MAX) << 32 | (uint64_t)draw_below(d, INT32_MAX);
+    d->call.dropout_offset = (uint32_t)draw_below(d, 100);
     EACH_PAIR(r)
     {
-        int keep = ref_dropout_keeps(d->args.dropout_seed, d->args.dropout_offset, b * r->Hq + h, i, j, p);
+        int keep = ref_dropout_keeps(d->call.dropout_seed, d->call.dropout_offset, b * r->Hq + h, i, j, p);
         Z[at] = keep ? 1 / (1 - p) : 0;
     }
 }
@@ -271,16 +267,23 @@ static void poison(drawn *d, attn_dtype storage, void *k, double *K)
             }
 }
 
+void drawn_clear(drawn *d)
+{
+    memset(d, 0, sizeof *d);
+    d->problem.struct_size = sizeof d->problem;
+    d->tensors.struct_size = sizeof d->tensors;
+    d->call.struct_size = sizeof d->call;
+    d->tensors.call = &d->call;
+}
+
 void draw(drawn *d, uint64_t seed, attn_dtype storage)
 {
     ref_problem *r = &d->ref;
     double *Q, *K, *V;
-    memset(d, 0, sizeof *d);
+    drawn_clear(d);
     d->random.state = seed * 7919 + 13;
     for (int i = 0; i < 5; i++) draw_below(d, 2);
     d->compute = storage == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    d->problem.struct_size = sizeof d->problem;
-    d->args.struct_size = sizeof d->args;
 
     int decode = draw_below(d, 12) == 0; /* few queries of few heads and many keys, which tasks share */
     r->B = 1 + draw_below(d, decode ? 1 : 3);
@@ -294,15 +297,15 @@ void draw(drawn *d, uint64_t seed, attn_dtype storage)
     (void)snprintf(d->text, sizeof d->text, "seed %d b%d hq%d hkv%d sq%d skv%d d%d:", (int)seed, (int)r->B, (int)r->Hq, (int)r->Hkv,
                    (int)r->Sq, (int)r->Skv, (int)r->D);
 
-    d->problem.q.dtype = storage;
-    d->args.q = tensor(d, storage, r->B * r->Hq * r->Sq * r->D, 2, &Q);
-    d->args.k = tensor(d, storage, r->B * r->Hkv * r->Skv * r->D, 2, &K);
-    d->args.v = tensor(d, storage, r->B * r->Hkv * r->Skv * r->Dv, 1, &V);
+    d->tensors.q = tensor(d, storage, r->B * r->Hq * r->Sq * r->D, 2, &Q);
+    d->tensors.k = tensor(d, storage, r->B * r->Hkv * r->Skv * r->D, 2, &K);
+    d->tensors.v = tensor(d, storage, r->B * r->Hkv * r->Skv * r->Dv, 1, &V);
+    d->tensors.q.dtype = storage;
     r->Q = Q, r->K = K, r->V = V;
     draw_positions(d);
     draw_masks(d);
     draw_bias(d);
     draw_scores(d);
     draw_dropout(d);
-    poison(d, storage, (void *)(uintptr_t)d->args.k, K);
+    poison(d, storage, (void *)(uintptr_t)d->tensors.k.data, K);
 }

@@ -11,8 +11,9 @@
 #include "random.h"
 
 typedef struct drawn {
-    attn_problem problem; /* options and inputs; nothing is wanted yet */
-    attn_args args;
+    attn_problem problem;
+    attn_tensors tensors; /* inputs; no outputs yet */
+    attn_call call;       /* tensors.call */
     ref_problem ref;
     attn_dtype compute;
     random_source random; /* for what the test draws */
@@ -24,6 +25,9 @@ typedef struct drawn {
 /* storage: of q, k and v.  The same seed draws the same sizes and options for every type. */
 void draw(drawn *d, uint64_t seed, attn_dtype storage);
 void drawn_free(drawn *d);
+
+/* Nothing but the sizes of structs. */
+void drawn_clear(drawn *d);
 
 /* Uniform in 0 .. n-1. */
 int64_t draw_below(drawn *d, int64_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_outputs.c - every output of attn_want, all of them at once, against ref/outputs.c for random combinations of options; the
+ * test_outputs.c - every output of attn_outputs, all of them at once, against ref/outputs.c for random combinations of options; the
  * same bits for any number of threads.
  */
 #include "wanted.h"
@@ -17,7 +17,7 @@ typedef struct expected {
 static void reference(drawn *d, expected *e)
 {
     const ref_problem *r = &d->ref;
-    const attn_want *want = &d->problem.want;
+    const attn_outputs *want = &d->problem.outputs;
     int64_t rows = r->B * r->Hq * r->Sq, pairs = rows * r->Skv;
     e->O = draw_memory(d, rows * r->Dv, sizeof(double));
     e->lse = draw_memory(d, rows, sizeof(double));
@@ -77,8 +77,8 @@ static void check_top(drawn *d, expected *e, const wanted *w)
 
 static void check_all(drawn *d, expected *e, const wanted *w)
 {
-    const attn_want *want = &d->problem.want;
-    const double tolerance = tolerance_of(d->compute), stored = tolerance_of(want->weights_layout.dtype);
+    const attn_outputs *want = &d->problem.outputs;
+    const double tolerance = tolerance_of(d->compute), stored = tolerance_of(d->tensors.weights.dtype);
     for (int64_t k = 0; k < d->ref.B * d->ref.Hq * d->ref.Sq; k++)
         if (w->visits[k] != 1) fail_msg("%s: row %d was visited %d times", d->text, (int)k, w->visits[k]);
     wanted_compare(w, WANT_LSE, e->lse, tolerance, d->text);
@@ -132,14 +132,14 @@ static void check_seed(uint64_t seed, attn_dtype storage)
     reference(&d, &e);
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
         if (!can_run((attn_isa)isa)) continue;
-        d.problem.want.after_dropout = 1;
+        d.problem.outputs.after_dropout = 1;
         wanted_run(&w, &d, (attn_isa)isa, 1);
         check_all(&d, &e, &w);
-        d.problem.want.after_dropout = 0;
+        d.problem.outputs.after_dropout = 0;
         wanted_run(&w, &d, (attn_isa)isa, 1);
         check_all(&d, &e, &w);
         if (seed % 4 == (uint64_t)isa) check_threads(&d, &w, (attn_isa)isa);
-        if (d.problem.want.weights_layout.dtype == d.compute) check_top(&d, &e, &w);
+        if (d.tensors.weights.dtype == d.compute) check_top(&d, &e, &w);
         ref_outputs_of(&d.ref, e.S, e.P, &e.rows);
     }
     drawn_free(&d);

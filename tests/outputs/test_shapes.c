@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_shapes.c - outputs of attn_want where the random problems do not go: packed sequences, sizes of zero, NaN, more keys asked
- * for than there are, and memory.
+ * test_shapes.c - outputs where the random problems do not go: packed sequences, sizes of zero, NaN, more keys asked
+ * for than a query sees, and memory.
  */
 #include "wanted.h"
 
@@ -14,11 +14,9 @@ static int same(double x, double y) { return x == y || (isnan(x) && isnan(y)); }
 /* A plain problem of this shape, without options. */
 static void plain(drawn *d, attn_shape shape)
 {
-    memset(d, 0, sizeof *d);
+    drawn_clear(d);
     d->compute = ATTN_F32;
     d->random.state = 5;
-    d->problem.struct_size = sizeof d->problem;
-    d->args.struct_size = sizeof d->args;
     d->problem.shape = shape;
     const int64_t counts[3] = {shape.batch * shape.heads_q * shape.len_q * shape.dim_qk,
                                shape.batch * shape.heads_kv * shape.len_kv * shape.dim_qk,
@@ -28,7 +26,7 @@ static void plain(drawn *d, attn_shape shape)
         data[k] = draw_memory(d, counts[k], sizeof(float));
         for (int64_t i = 0; i < counts[k]; i++) data[k][i] = (float)draw_below(d, 2001) / 1000 - 1;
     }
-    d->args.q = data[0], d->args.k = data[1], d->args.v = data[2];
+    d->tensors.q = attn_in(data[0]), d->tensors.k = attn_in(data[1]), d->tensors.v = attn_in(data[2]);
 }
 
 /* The rows of a padded tensor [B][H][S][c] one behind the other, as [H][total][c]. */
@@ -65,41 +63,37 @@ static void test_packed(void **state)
         drawn padded, packed;
         wanted w, v;
         plain(&padded, shape), plain(&packed, shape);
-        padded.problem.mask.lengths_q = padded.problem.mask.lengths_kv = 1;
-        padded.args.lengths_q = len_q, padded.args.lengths_kv = len_kv;
-        packed.problem.mask.packed = 1;
-        packed.args.cu_seqlens_q = cu_q, packed.args.cu_seqlens_kv = cu_kv;
+        padded.tensors.lengths_q = attn_in(len_q), padded.tensors.lengths_kv = attn_in(len_kv);
+        packed.tensors.cu_seqlens_q = attn_in(cu_q), packed.tensors.cu_seqlens_kv = attn_in(cu_kv);
         padded.problem.mask.causal = packed.problem.mask.causal = 1;
         padded.problem.mask.align = packed.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
         wanted_init(&w, &padded, 1), wanted_init(&v, &packed, 1);
-        padded.problem.want.scores_stage = packed.problem.want.scores_stage = (attn_stage)stage;
+        padded.problem.outputs.scores_stage = packed.problem.outputs.scores_stage = (attn_stage)stage;
         /* Dense packed tensors are [head, total tokens, channel] here; those of pairs keep their batch axis. */
         const struct {
-            attn_layout *layout;
+            attn_output *slot;
             int which;
             int64_t total;
         } tokens[] = {
-            {&packed.problem.o, WANT_O, cu_q[B]},
-            {&packed.problem.want.lse_layout, WANT_LSE, cu_q[B]},
-            {&packed.problem.want.row_max_layout, WANT_ROW_MAX, cu_q[B]},
-            {&packed.problem.want.entropy_layout, WANT_ENTROPY, cu_q[B]},
-            {&packed.problem.want.effective_keys_layout, WANT_EFFECTIVE, cu_q[B]},
-            {&packed.problem.want.column_sum_layout, WANT_COLUMNS, cu_kv[B]},
-            {&packed.problem.want.topk_index_layout, WANT_TOP_INDEX, cu_q[B]},
-            {&packed.problem.want.topk_weight_layout, WANT_TOP_WEIGHT, cu_q[B]},
+            {&packed.tensors.o, WANT_O, cu_q[B]},
+            {&packed.tensors.lse, WANT_LSE, cu_q[B]},
+            {&packed.tensors.row_max, WANT_ROW_MAX, cu_q[B]},
+            {&packed.tensors.entropy, WANT_ENTROPY, cu_q[B]},
+            {&packed.tensors.effective_keys, WANT_EFFECTIVE, cu_q[B]},
+            {&packed.tensors.column_sum, WANT_COLUMNS, cu_kv[B]},
+            {&packed.tensors.topk_index, WANT_TOP_INDEX, cu_q[B]},
+            {&packed.tensors.topk_weight, WANT_TOP_WEIGHT, cu_q[B]},
         };
         for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++) {
             int64_t *stride = v.outputs[tokens[k].which].layout.stride;
             stride[0] = 0, stride[1] = tokens[k].total * stride[2];
-            *tokens[k].layout = v.outputs[tokens[k].which].layout;
+            memcpy(tokens[k].slot->stride, stride, sizeof tokens[k].slot->stride);
         }
-        packed.args.q = pack(&packed, packed.args.q, cu_q, B, HQ, SQ, D);
-        packed.args.k = pack(&packed, packed.args.k, cu_kv, B, HKV, SKV, D);
-        packed.args.v = pack(&packed, packed.args.v, cu_kv, B, HKV, SKV, DV);
-        attn_layout *layouts[3] = {&packed.problem.q, &packed.problem.k, &packed.problem.v};
+        attn_input *const inputs[3] = {&packed.tensors.q, &packed.tensors.k, &packed.tensors.v};
         for (int k = 0; k < 3; k++) {
-            int64_t c = k == 2 ? DV : D;
-            layouts[k]->stride[1] = (k == 0 ? cu_q[B] : cu_kv[B]) * c, layouts[k]->stride[2] = c, layouts[k]->stride[3] = 1;
+            const int64_t *cu = k == 0 ? cu_q : cu_kv, c = k == 2 ? DV : D;
+            inputs[k]->data = pack(&packed, inputs[k]->data, cu, B, k == 0 ? HQ : HKV, k == 0 ? SQ : SKV, c);
+            inputs[k]->stride[1] = cu[B] * c, inputs[k]->stride[2] = c, inputs[k]->stride[3] = 1;
         }
         for (int threads = 1; threads <= 4; threads += 3) {
             wanted_run(&w, &padded, ATTN_ISA_DEFAULT, threads);
@@ -130,7 +124,7 @@ static void test_sizes_of_zero(void **state)
             plain(&d, shapes[k]);
             d.random.state += seed;
             wanted_init(&w, &d, 1);
-            d.problem.want.column_queries = 0;
+            d.problem.outputs.column_queries = 0;
             wanted_run(&w, &d, ATTN_ISA_DEFAULT, 2);
             const attn_shape *s = &shapes[k];
             const wanted_output *sums = &w.outputs[WANT_COLUMNS];
@@ -161,14 +155,14 @@ static void test_ties(void **state)
         plain(&d, (attn_shape){1, 1, 1, 30, 7, 4, 4});
         d.random.state = seed;
         wanted_init(&w, &d, 1);
-        if (d.problem.want.topk > 8) break;
+        if (d.problem.outputs.topk > 8) break;
         drawn_free(&d);
     }
-    memset((void *)(uintptr_t)d.args.q, 0, 30 * 4 * sizeof(float));
+    memset((void *)(uintptr_t)d.tensors.q.data, 0, 30 * 4 * sizeof(float));
     d.problem.mask.causal = 1;
     wanted_run(&w, &d, ATTN_ISA_DEFAULT, 1);
     for (int64_t i = 0; i < 30; i++)
-        for (int64_t t = 0; t < d.problem.want.topk; t++) {
+        for (int64_t t = 0; t < d.problem.outputs.topk; t++) {
             int64_t seen = i < 7 ? i + 1 : 7;
             assert_true(at(&w, WANT_TOP_INDEX, 0, 0, i, t) == (t < seen ? (double)t : -1));
             assert_true(fabs(at(&w, WANT_TOP_WEIGHT, 0, 0, i, t) - (t < seen ? 1 / (double)seen : 0)) < 1e-6);
@@ -185,7 +179,7 @@ static void test_nan(void **state)
     wanted w;
     (void)state;
     plain(&d, (attn_shape){1, 2, 2, S, S, 4, 4});
-    ((float *)(uintptr_t)d.args.k)[BAD * 4 + 1] = NAN; /* of head 0 */
+    ((float *)(uintptr_t)d.tensors.k.data)[BAD * 4 + 1] = NAN; /* of head 0 */
     d.problem.mask.causal = 1;
     wanted_init(&w, &d, 1);
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++) {
@@ -202,16 +196,22 @@ static void test_nan(void **state)
     drawn_free(&d);
 }
 
+static void visit_nothing(void *context, const attn_rows *rows) { (void)context, (void)rows; }
+
 static size_t workspace_of(int64_t len, int rows, int64_t topk)
 {
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, len, len, 64, 64}};
+    const attn_call call = {.struct_size = sizeof call, .visit_rows = visit_nothing};
+    attn_tensors t = {.struct_size = sizeof t};
     attn_options options = {.struct_size = sizeof options, .threads = 1};
     attn_plan *plan;
-    p.want.row_max = p.want.entropy = p.want.effective_keys = p.want.column_sum = 1;
-    p.want.topk = topk;
-    p.want.rows = rows;
-    p.want.rows_stage = ATTN_STAGE_WEIGHTS;
-    assert_int_equal(attn_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+    t.q.data = t.k.data = t.v.data = ATTN_LATER;
+    t.o.data = t.row_max.data = t.entropy.data = t.effective_keys.data = t.column_sum.data = ATTN_LATER;
+    t.topk_index.data = t.topk_weight.data = ATTN_LATER;
+    p.outputs.topk = topk;
+    p.outputs.rows_stage = ATTN_STAGE_WEIGHTS;
+    if (rows) t.call = &call;
+    assert_int_equal(attn_plan_create(&plan, &p, &t, &options, NULL), ATTN_OK);
     size_t bytes = attn_plan_workspace_size(plan);
     attn_plan_destroy(plan);
     return bytes;

@@ -40,8 +40,8 @@ void wanted_init(wanted *w, drawn *d, int dense)
 {
     const attn_shape *s = &d->problem.shape;
     const int64_t B = s->batch, H = s->heads_q, Sq = s->len_q, Skv = s->len_kv;
-    attn_want *want = &d->problem.want;
-    attn_args *a = &d->args;
+    attn_outputs *want = &d->problem.outputs;
+    attn_tensors *t = &d->tensors;
     int half = !dense && d->compute == ATTN_F32 && draw_below(d, 3) == 0;
     attn_dtype pairs = half ? (draw_below(d, 2) ? ATTN_F16 : ATTN_BF16) : d->compute;
     memset(w, 0, sizeof *w);
@@ -67,32 +67,24 @@ void wanted_init(wanted *w, drawn *d, int dense)
     set(w, d, 1, WANT_VIEW, "rows", d->compute, B, H, Sq, Skv);
     w->visits = draw_memory(d, B * H * Sq, 1);
 
-    want->lse = want->weights = want->scores = want->rows = want->dropout_keep = 1;
-    want->row_max = want->entropy = want->effective_keys = want->column_sum = 1;
-    d->problem.o = w->outputs[WANT_O].layout;
-    const struct {
-        int which;
-        attn_layout *layout;
-        void **pointer;
-    } places[] = {
-        {WANT_O, &d->problem.o, &a->o},
-        {WANT_LSE, &want->lse_layout, &a->lse},
-        {WANT_WEIGHTS, &want->weights_layout, &a->weights},
-        {WANT_SCORES, &want->scores_layout, &a->scores},
-        {WANT_KEEP, &want->dropout_keep_layout, &a->dropout_keep},
-        {WANT_ROW_MAX, &want->row_max_layout, &a->row_max},
-        {WANT_ENTROPY, &want->entropy_layout, &a->entropy},
-        {WANT_EFFECTIVE, &want->effective_keys_layout, &a->effective_keys},
-        {WANT_COLUMNS, &want->column_sum_layout, &a->column_sum},
-        {WANT_TOP_INDEX, &want->topk_index_layout, &a->topk_index},
-        {WANT_TOP_WEIGHT, &want->topk_weight_layout, &a->topk_weight},
-    };
-    for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
-        *places[k].layout = w->outputs[places[k].which].layout;
-        *places[k].pointer = w->outputs[places[k].which].data;
+    attn_output *const slots[] = {[WANT_O] = &t->o,
+                                  [WANT_LSE] = &t->lse,
+                                  [WANT_WEIGHTS] = &t->weights,
+                                  [WANT_SCORES] = &t->scores,
+                                  [WANT_KEEP] = &t->dropout_keep,
+                                  [WANT_ROW_MAX] = &t->row_max,
+                                  [WANT_ENTROPY] = &t->entropy,
+                                  [WANT_EFFECTIVE] = &t->effective_keys,
+                                  [WANT_COLUMNS] = &t->column_sum,
+                                  [WANT_TOP_INDEX] = &t->topk_index,
+                                  [WANT_TOP_WEIGHT] = &t->topk_weight};
+    for (int which = 0; which < WANT_VIEW; which++) {
+        *slots[which] = attn_out(w->outputs[which].data);
+        slots[which]->dtype = w->outputs[which].layout.dtype;
+        memcpy(slots[which]->stride, w->outputs[which].layout.stride, sizeof slots[which]->stride);
     }
-    a->visit_rows = visit;
-    a->visit_context = w;
+    d->call.visit_rows = visit;
+    d->call.visit_context = w;
 }
 
 static int is_pattern(const void *bytes, size_t count)
@@ -108,7 +100,7 @@ void wanted_run(wanted *w, drawn *d, attn_isa isa, int threads)
     attn_error error;
     attn_plan *plan;
     int64_t rows = d->problem.shape.batch * d->problem.shape.heads_q * d->problem.shape.len_q;
-    if (attn_plan_create(&plan, &d->problem, &options, &error) != ATTN_OK) fail_msg("%s: %s", d->text, error.message);
+    if (attn_plan_create(&plan, &d->problem, &d->tensors, &options, &error) != ATTN_OK) fail_msg("%s: %s", d->text, error.message);
     size_t bytes = attn_plan_workspace_size(plan);
     unsigned char *workspace = malloc(bytes + GUARD);
     assert_non_null(workspace);
@@ -116,7 +108,7 @@ void wanted_run(wanted *w, drawn *d, attn_isa isa, int threads)
     memset(w->visits, 0, (size_t)rows);
     for (int k = 0; k < WANTED; k++) memset(w->outputs[k].data, PATTERN, w->outputs[k].bytes + GUARD);
 
-    if (attn_execute(plan, &d->args, workspace, bytes, &error) != ATTN_OK) fail_msg("%s: %s", d->text, error.message);
+    if (attn_execute(plan, &d->tensors, workspace, bytes, &error) != ATTN_OK) fail_msg("%s: %s", d->text, error.message);
     if (!is_pattern(workspace + bytes, GUARD)) fail_msg("%s: written past the workspace", d->text);
     for (int k = 0; k < WANTED; k++)
         if (!is_pattern((char *)w->outputs[k].data + w->outputs[k].bytes, GUARD))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wanted.h - every output of attn_want at once, with memory for it, in layouts that are drawn too. */
+ * wanted.h - every output at once, with memory for it, in layouts that are drawn too. */
 #ifndef ATTN_TESTS_OUTPUTS_WANTED_H
 #define ATTN_TESTS_OUTPUTS_WANTED_H
 
@@ -22,9 +22,14 @@ enum {
     WANTED
 };
 
+typedef struct memory_layout {
+    attn_dtype dtype;
+    int64_t stride[4];
+} memory_layout;
+
 typedef struct wanted_output {
     const char *name;
-    attn_layout layout;
+    memory_layout layout;
     int64_t shape[4];
     void *data;
     size_t bytes; /* behind them lies a guard */

@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-static const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+static attn_input input(const void *data) { return (attn_input){data, ATTN_F64, {0, 0, 0, 0}}; }
+static attn_output output(void *data) { return (attn_output){data, ATTN_F64, {0, 0, 0, 0}}; }
 
 static void assert_near(double x, double y, double rtol)
 {
@@ -80,7 +81,9 @@ static void test_frequencies(void **state)
 static void rotate(const attn_rope *rope, int64_t channels, const double *x, double *y, int64_t position)
 {
     const int64_t shape[4] = {1, 1, 1, channels};
-    assert_int_equal(attn_rope_apply(rope, shape, &dense, x, &dense, y, &position, NULL), ATTN_OK);
+    assert_int_equal(attn_rope_apply(rope, shape, &(attn_input){x, ATTN_F64, {0, 0, 0, 0}},
+                                     &(attn_output){y, ATTN_F64, {0, 0, 0, 0}}, &position, NULL),
+                     ATTN_OK);
 }
 
 /* Given frequencies and a magnitude; products still depend on the distance alone, and the inverse is the transpose. */
@@ -134,7 +137,8 @@ static void test_sinusoidal(void **state)
     enum { T = 7, D = 6 };
     double table[T * D], halves[T * 5], moved[D];
     const int64_t positions[T] = {0, 1, 5, 100, 105, -3, 2};
-    assert_int_equal(attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, ATTN_F64, table, D, NULL), ATTN_OK);
+    assert_int_equal(
+        attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, &(attn_output){table, ATTN_F64, {0, 0, D, 1}}, NULL), ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < D / 2; i++) {
             double angle = (double)positions[t] / pow(10000, 2.0 * i / D);
@@ -148,14 +152,16 @@ static void test_sinusoidal(void **state)
         assert_true(fabs(moved[2 * i + 1] - table[4 * D + 2 * i + 1]) < 1e-13);
     }
     /* An odd width: one more sine; sines first. */
-    assert_int_equal(attn_sinusoidal(ATTN_ROPE_HALVES, T, 5, 100, NULL, ATTN_F64, halves, 5, NULL), ATTN_OK);
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_HALVES, T, 5, 100, NULL, &(attn_output){halves, ATTN_F64, {0, 0, 0, 0}}, NULL),
+                     ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int c = 0; c < 5; c++) {
             double angle = t * pow(100, -2.0 * (c < 3 ? c : c - 3) / 5);
             assert_true(fabs(halves[t * 5 + c] - (c < 3 ? sin(angle) : cos(angle))) < 1e-14);
         }
     float single[T * 8];
-    assert_int_equal(attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, ATTN_F32, single, 8, NULL), ATTN_OK);
+    assert_int_equal(
+        attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, &(attn_output){single, ATTN_F32, {0, 0, 8, 1}}, NULL), ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int c = 0; c < D; c++) assert_true(single[t * 8 + c] == (float)table[t * D + c]);
 }
@@ -166,11 +172,12 @@ static void test_learned(void **state)
     (void)state;
     enum { B = 2, H = 3, T = 4, C = 5, ROWS = 6 };
     const int64_t shape[4] = {B, H, T, C}, positions[B * T] = {5, 0, 0, 2, 1, 5, 3, 0};
-    const attn_position_table table = {ATTN_F64, ROWS, 0};
     double rows[ROWS * C], x[B * H * T * C], y[B * H * T * C], grad[ROWS * C], there = 0, back = 0;
     for (int n = 0; n < ROWS * C; n++) rows[n] = sin(n * 1.7);
     for (int n = 0; n < B * H * T * C; n++) x[n] = cos(n * 0.3);
-    assert_int_equal(attn_position_add(&table, rows, shape, &dense, x, &dense, y, positions, NULL), ATTN_OK);
+    const attn_input table = input(rows), in = input(x);
+    const attn_output out = output(y), in_place = output(x), grad_table = output(grad);
+    assert_int_equal(attn_position_add(ROWS, &table, shape, &in, &out, positions, NULL), ATTN_OK);
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int t = 0; t < T; t++)
@@ -179,12 +186,12 @@ static void test_learned(void **state)
                     assert_true(y[n] == x[n] + rows[positions[b * T + t] * C + c]);
                 }
     /* <y - x, x> as a function of the rows is linear: its gradient is that of grad_y = x. */
-    assert_int_equal(attn_position_add_backward(&table, grad, shape, &dense, x, positions, NULL), ATTN_OK);
+    assert_int_equal(attn_position_add_backward(ROWS, &grad_table, shape, &in, positions, NULL), ATTN_OK);
     for (int n = 0; n < B * H * T * C; n++) there += (y[n] - x[n]) * x[n];
     for (int n = 0; n < ROWS * C; n++) back += rows[n] * grad[n];
     assert_near(there, back, 1e-13);
-    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0);                                       /* no token stands there */
-    assert_int_equal(attn_position_add(&table, rows, shape, &dense, x, &dense, x, NULL, NULL), ATTN_OK); /* in place */
+    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0);                                 /* no token stands there */
+    assert_int_equal(attn_position_add(ROWS, &table, shape, &in, &in_place, NULL, NULL), ATTN_OK); /* in place */
     assert_true(x[C] == cos(C * 0.3) + rows[C]);
 }
 
@@ -211,16 +218,14 @@ static void test_alibi(void **state)
     double q[S * D], k[S * D], v[S * D], o[S * D], bias[S], other[S * D], m = 0.25;
     for (int n = 0; n < S * D; n++) q[n] = sin(n), k[n] = cos(2.0 * n), v[n] = sin(3.0 * n);
     for (int j = 0; j < S; j++) bias[j] = m * j;
-    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .q = {.dtype = ATTN_F64}};
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .slopes = &m, .bias = bias};
-    p.mask.causal = 1;
-    p.bias.alibi = ATTN_ALIBI_HEAD;
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
-    p.bias.alibi = ATTN_ALIBI_NONE;
-    p.bias.additive = 1;
-    p.bias.bias = (attn_layout){ATTN_F64, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
-    a.o = other;
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .mask.causal = 1};
+    attn_tensors t = {.struct_size = sizeof t, .q = input(q), .k = input(k), .v = input(v), .o = output(o)};
+    attn_tensors with_bias = t;
+    t.alibi_slopes = attn_in(&m);
+    assert_int_equal(attn_compute(&p, &t, NULL), ATTN_OK);
+    with_bias.bias = (attn_input){bias, ATTN_F64, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
+    with_bias.o = output(other);
+    assert_int_equal(attn_compute(&p, &with_bias, NULL), ATTN_OK);
     for (int n = 0; n < S * D; n++) assert_true(fabs(o[n] - other[n]) < 1e-14);
 }
 
@@ -256,7 +261,7 @@ static void test_distance_bias(void **state)
     (void)state;
     enum { H = 2, Q = 9, K = 12 };
     for (int kind = 0; kind < 3; kind++) {
-        attn_distance_bias rule = {.struct_size = sizeof rule, .heads = H, .len_q = Q, .len_kv = K, .offset = 3};
+        attn_distance_bias rule = {.struct_size = sizeof rule, .heads = H, .len_q = Q, .len_kv = K, .offset_q = 3};
         if (kind == 2) rule.kind = ATTN_DISTANCE_CLIPPED, rule.max_distance = 4;
         else rule.buckets = 8, rule.max_distance = 9, rule.causal = kind;
         double table[H * 9], bias[H * Q * K], grad_bias[H * Q * K], grad[H * 9], there = 0, back = 0;

@@ -41,16 +41,17 @@ static void test_scaling(void **state)
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
 
     const int64_t shape[4] = {1, 1, 1, 4};
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+    const attn_input from = {f, ATTN_F64, {0, 0, 0, 0}};
+    const attn_output to = {f, ATTN_F64, {0, 0, 0, 0}};
     attn_rope rope = {.struct_size = sizeof rope, .magnitude = -1};
-    REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_rope_apply(&rope, shape, &from, &to, NULL, &error), ATTN_ERR_ARGUMENT,
             "rope.magnitude is -1; it must be above 0 and finite (0 for 1)");
     rope = (attn_rope){.struct_size = sizeof rope, .sines = f};
-    REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_rope_apply(&rope, shape, &from, &to, NULL, &error), ATTN_ERR_ARGUMENT,
             "rope has sines and no cosines; give both or none");
     const int64_t beyond[1] = {2};
     rope = (attn_rope){.struct_size = sizeof rope, .cosines = f, .sines = f, .table_rows = 2};
-    REFUSED(attn_rope_apply(&rope, shape, &dense, f, &dense, f, beyond, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_rope_apply(&rope, shape, &from, &to, beyond, &error), ATTN_ERR_ARGUMENT,
             "rope: token 0 stands at 2; the tables have 2 rows");
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
 }
@@ -60,39 +61,38 @@ static void test_absolute(void **state)
     (void)state;
     double x[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     const int64_t shape[4] = {1, 1, 2, 4}, far[2] = {1, 2}, before[2] = {-1, 0}, wrong[4] = {1, 1, -2, 4};
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}}, whole = {ATTN_I32, {0, 0, 0, 0}};
-    const attn_position_table table = {ATTN_F64, 2, 0}, small = {ATTN_F64, 1, 0}, narrow = {ATTN_F64, 2, 3},
-                              odd = {ATTN_BOOL, 2, 0};
-    REFUSED(attn_sinusoidal((attn_rope_pairs)5, 1, 4, 0, NULL, ATTN_F64, x, 4, &error), ATTN_ERR_ARGUMENT,
+    const attn_input in = {x, ATTN_F64, {0, 0, 0, 0}}, integers = {x, ATTN_I32, {0, 0, 0, 0}}, narrow = {x, ATTN_F64, {0, 0, 3, 1}},
+                     odd = {x, ATTN_BOOL, {0, 0, 0, 0}}, later = {ATTN_LATER, ATTN_F64, {0, 0, 0, 0}}, missing = attn_in(NULL);
+    const attn_output out = {x, ATTN_F64, {0, 0, 0, 0}}, bytes = {x, ATTN_U8, {0, 0, 0, 0}},
+                      narrow_out = {x, ATTN_F64, {0, 0, 3, 1}}, none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    REFUSED(attn_sinusoidal((attn_rope_pairs)5, 1, 4, 0, NULL, &out, &error), ATTN_ERR_ARGUMENT,
             "sinusoidal: order is 5; known: 0 (interleaved), 1 (halves)");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, -1, 4, 0, NULL, ATTN_F64, x, 4, &error), ATTN_ERR_SHAPE,
-            "sinusoidal: -1 tokens of 4 channels");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, -3, NULL, ATTN_F64, x, 4, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, -1, 4, 0, NULL, &out, &error), ATTN_ERR_SHAPE, "sinusoidal: -1 tokens of 4 channels");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, -3, NULL, &out, &error), ATTN_ERR_ARGUMENT,
             "sinusoidal: base is -3; it must be above 0 and finite (0 for 10000)");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, ATTN_U8, x, 4, &error), ATTN_ERR_UNSUPPORTED,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, &bytes, &error), ATTN_ERR_UNSUPPORTED,
             "sinusoidal: table is u8; it must be f32, f64, f16 or bf16");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, ATTN_F64, x, 3, &error), ATTN_ERR_STRIDE,
-            "sinusoidal: stride (3) is below the channels (4)");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, ATTN_F64, NULL, 4, &error), ATTN_ERR_ARGUMENT,
-            "sinusoidal: table is NULL");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 2, 4, 0, NULL, &narrow_out, &error), ATTN_ERR_STRIDE,
+            "sinusoidal: table.stride[2] (3) is below the channels (4)");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, &none, &error), ATTN_ERR_ARGUMENT, "sinusoidal: table is NULL");
 
-#define ADD(table, shape, x_layout, positions) attn_position_add(table, x, shape, x_layout, x, &dense, x, positions, &error)
-    REFUSED(ADD(NULL, shape, &dense, NULL), ATTN_ERR_ARGUMENT, "position table: table is NULL");
-    REFUSED(ADD(&table, wrong, &dense, NULL), ATTN_ERR_SHAPE, "position table: shape[2] (-2) is negative");
-    REFUSED(ADD(&odd, shape, &dense, NULL), ATTN_ERR_UNSUPPORTED, "position table is bool; it must be f32, f64, f16 or bf16");
-    REFUSED(ADD(&narrow, shape, &dense, NULL), ATTN_ERR_STRIDE, "position table: stride (3) is below the channels (4)");
-    REFUSED(ADD(&small, shape, &dense, NULL), ATTN_ERR_ARGUMENT, "2 tokens and a position table of 1 rows"); /* T > T_max */
-    REFUSED(ADD(&table, shape, &dense, far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
-    REFUSED(ADD(&table, shape, &dense, before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
-    REFUSED(ADD(&table, shape, &whole, NULL), ATTN_ERR_UNSUPPORTED, "position table: x is i32; it must be f32, f64, f16 or bf16");
-    REFUSED(attn_position_add(&table, NULL, shape, &dense, x, &dense, x, NULL, &error), ATTN_ERR_ARGUMENT,
-            "position table: rows is NULL");
-    REFUSED(attn_position_add(&table, x, shape, &dense, x, &dense, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
-            "position table: y is NULL");
-    REFUSED(attn_position_add_backward(&table, x, shape, &dense, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+#define ADD(rows, table, shape, from, positions) attn_position_add(rows, table, shape, from, &out, positions, &error)
+    REFUSED(ADD(2, NULL, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table: table is NULL");
+    REFUSED(ADD(2, &in, wrong, &in, NULL), ATTN_ERR_SHAPE, "position table: shape[2] (-2) is negative");
+    REFUSED(ADD(-2, &in, shape, &in, NULL), ATTN_ERR_SHAPE, "position table: rows (-2) is negative");
+    REFUSED(ADD(2, &odd, shape, &in, NULL), ATTN_ERR_UNSUPPORTED, "position table is bool; it must be f32, f64, f16 or bf16");
+    REFUSED(ADD(2, &narrow, shape, &in, NULL), ATTN_ERR_STRIDE, "position table.stride[2] (3) is below the channels (4)");
+    REFUSED(ADD(1, &in, shape, &in, NULL), ATTN_ERR_ARGUMENT, "2 tokens and a position table of 1 rows"); /* T > T_max */
+    REFUSED(ADD(2, &in, shape, &in, far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
+    REFUSED(ADD(2, &in, shape, &in, before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
+    REFUSED(ADD(2, &in, shape, &integers, NULL), ATTN_ERR_UNSUPPORTED,
+            "position table: x is i32; it must be f32, f64, f16 or bf16");
+    REFUSED(ADD(2, &missing, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table is NULL");
+    REFUSED(ADD(2, &in, shape, &later, NULL), ATTN_ERR_ARGUMENT, "position table: x is ATTN_LATER, and this call computes");
+    REFUSED(attn_position_add(2, &in, shape, &in, &none, NULL, &error), ATTN_ERR_ARGUMENT, "position table: y is NULL");
+    REFUSED(attn_position_add_backward(2, &out, shape, &missing, NULL, &error), ATTN_ERR_ARGUMENT,
             "position table: grad_y is NULL");
-    REFUSED(attn_position_add_backward(&table, x, NULL, &dense, x, NULL, &error), ATTN_ERR_ARGUMENT,
-            "position table: shape is NULL");
+    REFUSED(attn_position_add_backward(2, &out, NULL, &in, NULL, &error), ATTN_ERR_ARGUMENT, "position table: shape is NULL");
     for (int k = 0; k < 8; k++) assert_true(x[k] == -1);
 }
 
@@ -134,7 +134,7 @@ static void test_resize_and_gate(void **state)
 {
     (void)state;
     double x[4] = {7, 7, 7, 7}, y[4] = {1, 1, 1, 1};
-    const attn_layout dense = {ATTN_F64, {0, 0, 0, 0}};
+    const attn_input q = {x, ATTN_F64, {0, 0, 0, 0}};
     attn_bias_gate r = {.struct_size = sizeof r, .dtype = ATTN_F64, .batch = 1, .heads = 1, .len_q = 1, .dim = 1, .width = 1};
     REFUSED(attn_position_resize(ATTN_F16, 1, 2, x, 2, y, &error), ATTN_ERR_UNSUPPORTED,
             "position resize: f16; it must be f32 or f64");
@@ -142,19 +142,18 @@ static void test_resize_and_gate(void **state)
     REFUSED(attn_position_resize(ATTN_F64, 1, 0, x, 2, y, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
     REFUSED(attn_position_resize_backward(ATTN_F64, 1, 2, 2, NULL, y, &error), ATTN_ERR_ARGUMENT,
             "position resize: the input is NULL");
-    REFUSED(attn_bias_gate_forward(NULL, &dense, x, y, &error), ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
-    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_ARGUMENT, "bias gate: w is NULL");
+    REFUSED(attn_bias_gate_forward(NULL, &q, y, &error), ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
+    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_ARGUMENT, "bias gate: w is NULL");
     r.w = r.b = r.a = x;
-    REFUSED(attn_bias_gate_forward(&r, &dense, x, NULL, &error), ATTN_ERR_ARGUMENT, "bias gate: gates is NULL");
-    REFUSED(attn_bias_gate_backward(&r, &dense, x, NULL, y, y, y, y, &error), ATTN_ERR_ARGUMENT, "bias gate: grad_gates is NULL");
+    REFUSED(attn_bias_gate_forward(&r, &q, NULL, &error), ATTN_ERR_ARGUMENT, "bias gate: gates is NULL");
+    REFUSED(attn_bias_gate_backward(&r, &q, NULL, y, y, y, y, &error), ATTN_ERR_ARGUMENT, "bias gate: grad_gates is NULL");
     r.heads = -1;
-    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_SHAPE, "bias gate: heads (-1) is negative");
+    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_SHAPE, "bias gate: heads (-1) is negative");
     r.dtype = ATTN_BF16;
-    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_UNSUPPORTED,
-            "bias gate: dtype is bf16; it must be f32 or f64");
+    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_UNSUPPORTED, "bias gate: dtype is bf16; it must be f32 or f64");
     r.struct_size = 1;
-    REFUSED(attn_bias_gate_forward(&r, &dense, x, y, &error), ATTN_ERR_ARGUMENT,
-            "bias gate: struct_size is 1; set it to sizeof(attn_bias_gate)");
+    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_ARGUMENT,
+            "attn_bias_gate.struct_size is 1; set it to sizeof(attn_bias_gate)");
     for (int i = 0; i < 4; i++) assert_true(y[i] == 1);
 }
 

@@ -40,7 +40,6 @@ static void test_resize(void **state)
 
 enum { B = 2, H = 2, S = 3, D = 4, W = 3 };
 static double q[B * S * H * D], w[D * 2 * W], b[2 * W], a[H], grad[B * H * S];
-static const attn_layout by_token = {ATTN_F64, {S * H * D, D, H *D, 1}}; /* [batch][token][head][channel] */
 static const attn_bias_gate rule = {.struct_size = sizeof rule,
                                     .dtype = ATTN_F64,
                                     .batch = B,
@@ -55,7 +54,7 @@ static const attn_bias_gate rule = {.struct_size = sizeof rule,
 static double objective(void)
 {
     double gates[B * H * S], sum = 0;
-    assert_int_equal(attn_bias_gate_forward(&rule, &by_token, q, gates, NULL), ATTN_OK);
+    assert_int_equal(attn_bias_gate_forward(&rule, &(attn_input){q, ATTN_F64, {S * H * D, D, H * D, 1}}, gates, NULL), ATTN_OK);
     for (int n = 0; n < B * H * S; n++) sum += grad[n] * gates[n];
     return sum;
 }
@@ -80,7 +79,7 @@ static void test_gate(void **state)
     for (int i = 0; i < 2 * W; i++) b[i] = 0.1 * i;
     for (int i = 0; i < B * H * S; i++) grad[i] = cos(3.0 * i);
     a[0] = 0.7, a[1] = -1.2;
-    assert_int_equal(attn_bias_gate_forward(&rule, &by_token, q, gates, NULL), ATTN_OK);
+    assert_int_equal(attn_bias_gate_forward(&rule, &(attn_input){q, ATTN_F64, {S * H * D, D, H * D, 1}}, gates, NULL), ATTN_OK);
     for (int n = 0; n < B * H * S; n++) {
         double z[2] = {0};
         for (int k = 0; k < 2 * W; k++) {
@@ -90,7 +89,8 @@ static void test_gate(void **state)
         const double u = 1 / (1 + exp(-z[0])), r = 1 / (1 + exp(-z[1]));
         assert_near(gates[n], u * (r * a[n / S % H] - 1) + 2, 1e-14);
     }
-    assert_int_equal(attn_bias_gate_backward(&rule, &by_token, q, grad, dq, dw, db, da, NULL), ATTN_OK);
+    assert_int_equal(
+        attn_bias_gate_backward(&rule, &(attn_input){q, ATTN_F64, {S * H * D, D, H * D, 1}}, grad, dq, dw, db, da, NULL), ATTN_OK);
     for (int n = 0; n < B * H * S * D; n++)
         assert_near(dq[n], slope(&q[((n / D / S / H * S + n / D % S) * H + n / D / S % H) * D + n % D]), 1e-9);
     for (int n = 0; n < D * 2 * W; n++) assert_near(dw[n], slope(&w[n]), 1e-9);

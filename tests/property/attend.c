@@ -21,12 +21,12 @@ int all_variants(variant list[16], int half)
     return count;
 }
 
-static attn_dtype compute_of(const attend *a) { return a->problem.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+static attn_dtype compute_of(const attend *a) { return a->tensors.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
 
 static attn_dtype dtype_of(const attend *a, part which)
 {
-    if (which == O && a->problem.o.dtype) return a->problem.o.dtype;
-    return which == LSE || which == WEIGHTS || which == BIAS ? compute_of(a) : a->problem.q.dtype;
+    if (which == O && a->tensors.o.dtype) return a->tensors.o.dtype;
+    return which == LSE || which == WEIGHTS || which == BIAS ? compute_of(a) : a->tensors.q.dtype;
 }
 
 void size_of(const attend *a, part which, int64_t size[4])
@@ -114,8 +114,10 @@ attend *attend_create(const variant *v, attn_shape shape, uint64_t seed)
     attend *a = need(sizeof *a);
     random_state random = {seed};
     assert_true(shape.batch <= 16);
-    a->problem = (attn_problem){.struct_size = sizeof a->problem, .shape = shape, .q = {.dtype = v->dtype}};
-    a->problem.want.lse = a->problem.want.weights = 1;
+    a->problem = (attn_problem){.struct_size = sizeof a->problem, .shape = shape};
+    a->tensors = (attn_tensors){.struct_size = sizeof a->tensors, .q = {.dtype = v->dtype}};
+    a->tensors.q.data = a->tensors.k.data = a->tensors.v.data = ATTN_LATER;
+    a->tensors.o.data = a->tensors.lse.data = a->tensors.weights.data = ATTN_LATER;
     a->options = (attn_options){.struct_size = sizeof a->options, .isa = v->isa, .threads = 1};
     allocate(a);
     for (int which = Q; which <= V; which++)
@@ -140,9 +142,9 @@ attend *attend_copy(const attend *from)
 
 void attend_store_wide(attend *a)
 {
-    a->problem.o.dtype = compute_of(a);
+    a->tensors.o.dtype = compute_of(a);
     free(a->o);
-    a->o = need((size_t)count_of(a, O) * attn_dtype_size(a->problem.o.dtype));
+    a->o = need((size_t)count_of(a, O) * attn_dtype_size(a->tensors.o.dtype));
 }
 
 void attend_destroy(attend *a)
@@ -152,32 +154,41 @@ void attend_destroy(attend *a)
     free(a);
 }
 
-attn_args attend_args(const attend *a)
+attn_tensors attend_tensors(const attend *a)
 {
-    return (attn_args){.struct_size = sizeof(attn_args),
-                       .q = a->q,
-                       .k = a->k,
-                       .v = a->v,
-                       .o = a->o,
-                       .lse = a->lse,
-                       .weights = a->weights,
-                       .mask = a->mask,
-                       .bias = a->bias,
-                       .lengths_q = a->lengths_q,
-                       .lengths_kv = a->lengths_kv,
-                       .offset = a->offset};
+    attn_tensors t = a->tensors;
+    const struct {
+        attn_input *slot;
+        const void *data;
+    } inputs[] = {{&t.q, a->q},
+                  {&t.k, a->k},
+                  {&t.v, a->v},
+                  {&t.mask, a->mask},
+                  {&t.bias, a->bias},
+                  {&t.lengths_q, a->lengths_q},
+                  {&t.lengths_kv, a->lengths_kv},
+                  {&t.offset_q, a->offset}};
+    const struct {
+        attn_output *slot;
+        void *data;
+    } outputs[] = {{&t.o, a->o}, {&t.lse, a->lse}, {&t.weights, a->weights}};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (inputs[n].slot->data) inputs[n].slot->data = inputs[n].data;
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs; n++)
+        if (outputs[n].slot->data) outputs[n].slot->data = outputs[n].data;
+    return t;
 }
 
 void attend_run(attend *a)
 {
     attn_error error;
     attn_plan *plan = NULL;
-    const attn_args args = attend_args(a);
-    attn_status status = attn_plan_create(&plan, &a->problem, &a->options, &error);
+    const attn_tensors tensors = attend_tensors(a);
+    attn_status status = attn_plan_create(&plan, &a->problem, &a->tensors, &a->options, &error);
     if (status != ATTN_OK) fail_msg("%s", error.message);
     const size_t bytes = attn_plan_workspace_size(plan);
     char *workspace = need(bytes);
-    status = attn_execute(plan, &args, workspace, bytes, &error);
+    status = attn_execute(plan, &tensors, workspace, bytes, &error);
     free(workspace);
     attn_plan_destroy(plan);
     if (status != ATTN_OK) fail_msg("%s", error.message);

@@ -15,7 +15,8 @@
 #include "check/random.h"
 
 typedef struct attend {
-    attn_problem problem; /* shape, types, options; layouts stay dense */
+    attn_problem problem;
+    attn_tensors tensors; /* types, strides, and presence: ATTN_LATER where one of the arrays below is in use */
     attn_options options;
     int64_t lengths_q[16], lengths_kv[16], offset[16];
     /* In the storage type; bias and weights in the compute type. */
@@ -49,7 +50,8 @@ void attend_store_wide(attend *a);
 
 /* Runs it: o, lse and weights are then filled. */
 void attend_run(attend *a);
-attn_args attend_args(const attend *a);
+/* The tensors with where they are. */
+attn_tensors attend_tensors(const attend *a);
 
 /* ---- elements ---- */
 

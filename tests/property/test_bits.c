@@ -50,8 +50,8 @@ static attend *busy(const variant *v, attn_shape shape, uint64_t seed)
     random_state random = {seed};
     a->problem.mask.causal = 1;
     a->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    a->problem.mask.lengths_kv = a->problem.mask.lengths_q = 1;
-    a->problem.mask.boolean = a->problem.bias.additive = 1;
+    a->tensors.lengths_kv.data = a->tensors.lengths_q.data = ATTN_LATER;
+    a->tensors.mask.data = a->tensors.bias.data = ATTN_LATER;
     FOR_EACH(b, shape.batch)
     {
         a->lengths_q[b] = random_between(&random, shape.len_q / 2, shape.len_q);
@@ -78,7 +78,7 @@ static void p26_any_number_of_threads(void **state)
     FOR_EACH(n, SHAPES)
     for (int kind = 0; kind < 4; kind++) {
         attend *one = kind % 2 ? attend_create(v, shapes[n], 1) : busy(v, shapes[n], 1);
-        if (kind >= 2) one->problem.want.weights = 0; /* few queries are decoded */
+        if (kind >= 2) one->tensors.weights.data = NULL; /* few queries are decoded */
         attend_run(one);
         for (int t = 0; t < 4; t++) {
             attend *many = attend_copy(one);
@@ -158,21 +158,21 @@ static void p26_any_alignment(void **state)
             assert_non_null(room[t]);
         }
         for (size_t shift = 0; shift < 64; shift += element) {
-            attn_args args = attend_args(a);
+            attn_tensors t = attend_tensors(a);
             attn_plan *plan = NULL;
             memcpy(room[0] + shift, a->q, 2 * 37 * 24 * element);
             memcpy(room[1] + (shift + element) % 64, a->k, 2 * 70 * 24 * element);
             memcpy(room[2] + (shift + 3 * element) % 64, a->v, 2 * 70 * 19 * element);
-            args.q = room[0] + shift;
-            args.k = room[1] + (shift + element) % 64;
-            args.v = room[2] + (shift + 3 * element) % 64;
-            args.o = room[3] + (shift + 5 * element) % 64;
-            assert_int_equal(attn_plan_create(&plan, &a->problem, &a->options, NULL), ATTN_OK);
+            t.q.data = room[0] + shift;
+            t.k.data = room[1] + (shift + element) % 64;
+            t.v.data = room[2] + (shift + 3 * element) % 64;
+            t.o.data = room[3] + (shift + 5 * element) % 64;
+            assert_int_equal(attn_plan_create(&plan, &a->problem, &a->tensors, &a->options, NULL), ATTN_OK);
             const size_t size = attn_plan_workspace_size(plan);
             char *workspace = malloc(size + 64);
             assert_non_null(workspace);
-            assert_int_equal(attn_execute(plan, &args, workspace + shift / element % 7, size, NULL), ATTN_OK);
-            assert_memory_equal(args.o, a->o, 2 * 37 * 19 * element);
+            assert_int_equal(attn_execute(plan, &t, workspace + shift / element % 7, size, NULL), ATTN_OK);
+            assert_memory_equal(t.o.data, a->o, 2 * 37 * 19 * element);
             free(workspace);
             attn_plan_destroy(plan);
         }
@@ -193,7 +193,7 @@ static void p26_any_layout(void **state)
     {
         const int64_t *stride = strides[n % 2], len_q = queries[n / 2];
         attend *a = attend_create(v, (attn_shape){1, HEADS, HEADS, len_q, KEYS, D, D}, 5);
-        a->problem.want.weights = 0; /* few queries are decoded */
+        a->tensors.weights.data = NULL; /* few queries are decoded */
         attend_run(a);
         const size_t row = D * attn_dtype_size(v->dtype), all = HEADS * KEYS * (D + 24) * attn_dtype_size(v->dtype);
         char *keys = malloc(all), *values = malloc(all), *o = malloc(HEADS * (size_t)len_q * row);
@@ -205,19 +205,18 @@ static void p26_any_layout(void **state)
             memcpy(keys + to, row_of(a, K, 0, h, j), row);
             memcpy(values + to, row_of(a, V, 0, h, j), row);
         }
-        attn_problem p = a->problem;
-        attn_args args = attend_args(a);
+        attn_tensors t = attend_tensors(a);
         attn_plan *plan = NULL;
         for (int which = 0; which < 2; which++) {
-            attn_layout *layout = which ? &p.v : &p.k;
-            layout->stride[0] = HEADS * KEYS * (D + 24);
-            layout->stride[1] = stride[0], layout->stride[2] = stride[1], layout->stride[3] = 1;
+            attn_input *slot = which ? &t.v : &t.k;
+            slot->stride[0] = HEADS * KEYS * (D + 24);
+            slot->stride[1] = stride[0], slot->stride[2] = stride[1], slot->stride[3] = 1;
         }
-        args.k = keys, args.v = values, args.o = o;
-        assert_int_equal(attn_plan_create(&plan, &p, &a->options, NULL), ATTN_OK);
+        t.k.data = keys, t.v.data = values, t.o.data = o;
+        assert_int_equal(attn_plan_create(&plan, &a->problem, &t, &a->options, NULL), ATTN_OK);
         char *workspace = malloc(attn_plan_workspace_size(plan));
         assert_non_null(workspace);
-        assert_int_equal(attn_execute(plan, &args, workspace, attn_plan_workspace_size(plan), NULL), ATTN_OK);
+        assert_int_equal(attn_execute(plan, &t, workspace, attn_plan_workspace_size(plan), NULL), ATTN_OK);
         assert_memory_equal(o, a->o, HEADS * (size_t)len_q * row);
         free(workspace), free(keys), free(values), free(o);
         attn_plan_destroy(plan);

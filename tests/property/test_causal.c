@@ -44,7 +44,7 @@ static void p12_no_leak_between_rows(void **state)
     FOR_EACH_VARIANT(v, 0)
     {
         attend *a = attend_create(v, shape, 9);
-        a->problem.mask.boolean = 1;
+        a->tensors.mask.data = ATTN_LATER;
         static const int64_t dropped[] = {0, 700, 2300, 4499};
         for (int n = 0; n < 4; n++) FOR_EACH(h, 2) * mask_at(a, 0, h, 1, dropped[n]) = 0;
         attend_run(a);
@@ -85,7 +85,7 @@ static void p13_padding(void **state)
     FOR_EACH_VARIANT(v, 0)
     for (int causal = 0; causal < 2; causal++) {
         attend *a = attend_create(v, shape, 3);
-        a->problem.mask.lengths_q = a->problem.mask.lengths_kv = 1;
+        a->tensors.lengths_q.data = a->tensors.lengths_kv.data = ATTN_LATER;
         a->problem.mask.causal = causal;
         a->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
         FOR_EACH(b, 4)
@@ -193,7 +193,7 @@ static void p14_counts(void **state)
         attend_destroy(local);
 
         attend *blocks = attend_create(v, (attn_shape){1, 1, 1, 40, 40, 4, 6}, 6);
-        blocks->problem.mask.boolean = 1;
+        blocks->tensors.mask.data = ATTN_LATER;
         FOR_EACH(i, 40) FOR_EACH(j, 40) * mask_at(blocks, 0, 0, i, j) = i / 8 == j / 8;
         attend_run(blocks);
         assert_int_equal(count_seen(blocks), 5 * 8 * 8);

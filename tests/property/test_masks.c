@@ -11,15 +11,14 @@ static void a_query_that_sees_no_key(void **state)
     FOR_EACH_VARIANT(v, 1)
     for (int way = 0; way < 5; way++) {
         attend *a = attend_create(v, shape, 1);
-        if (way == 0) a->problem.mask.boolean = 1, memset(a->mask, 0, (size_t)(2 * 4 * 20 * 33));
+        if (way == 0) a->tensors.mask.data = ATTN_LATER, memset(a->mask, 0, (size_t)(2 * 4 * 20 * 33));
         if (way == 1) {
-            a->problem.bias.additive = 1;
+            a->tensors.bias.data = ATTN_LATER;
             FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(i, 20) FOR_EACH(j, 33) put(a, BIAS, b, h, i, j, -INFINITY);
         }
-        if (way == 2) a->problem.mask.lengths_kv = 1, a->lengths_kv[0] = a->lengths_kv[1] = 0;
-        if (way == 3) a->problem.mask.causal = 1, a->problem.mask.align = ATTN_ALIGN_OFFSET, a->offset[0] = -20, a->offset[1] = -99;
-        if (way == 4)
-            a->problem.mask.window = 1, a->problem.mask.align = ATTN_ALIGN_OFFSET, a->offset[0] = 100, a->offset[1] = -100;
+        if (way == 2) a->tensors.lengths_kv.data = ATTN_LATER, a->lengths_kv[0] = a->lengths_kv[1] = 0;
+        if (way == 3) a->problem.mask.causal = 1, a->tensors.offset_q.data = ATTN_LATER, a->offset[0] = -20, a->offset[1] = -99;
+        if (way == 4) a->problem.mask.window = 1, a->tensors.offset_q.data = ATTN_LATER, a->offset[0] = 100, a->offset[1] = -100;
         attend_run(a);
         FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(i, 20)
         {
@@ -34,12 +33,21 @@ static void a_query_that_sees_no_key(void **state)
 static int64_t position(const attend *a, int64_t b, int64_t i)
 {
     const attn_problem *p = &a->problem;
-    const int64_t len_q = p->mask.lengths_q ? a->lengths_q[b] : p->shape.len_q,
-                  len_kv = p->mask.lengths_kv ? a->lengths_kv[b] : p->shape.len_kv;
-    return i + (p->mask.align == ATTN_ALIGN_OFFSET ? a->offset[b] : p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? len_kv - len_q : 0);
+    const int64_t len_q = a->tensors.lengths_q.data ? a->lengths_q[b] : p->shape.len_q,
+                  len_kv = a->tensors.lengths_kv.data ? a->lengths_kv[b] : p->shape.len_kv;
+    return i + (a->tensors.offset_q.data ? a->offset[b] : p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? len_kv - len_q : 0);
 }
 
 static int sees_causal(const attend *a, int64_t b, int64_t i, int64_t j) { return j <= position(a, b, i); }
+
+/* The ways to say where query 0 stands. */
+enum { TOP_LEFT, BOTTOM_RIGHT, OFFSET, ALIGNMENTS };
+
+static void set_alignment(attend *a, int alignment)
+{
+    a->problem.mask.align = alignment == BOTTOM_RIGHT ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+    a->tensors.offset_q.data = alignment == OFFSET ? ATTN_LATER : NULL;
+}
 
 /* "causal": none by default; top-left; bottom-right; an offset for each entry; nothing is guessed. */
 static void causal(void **state)
@@ -52,8 +60,8 @@ static void causal(void **state)
         const double scale = 1 / sqrt(8);
         run_and_assert(a, scale, sees_all, v->rtol);
         a->problem.mask.causal = 1;
-        for (int align = ATTN_ALIGN_TOP_LEFT; align <= ATTN_ALIGN_OFFSET; align++) {
-            a->problem.mask.align = (attn_align)align;
+        for (int align = TOP_LEFT; align < ALIGNMENTS; align++) {
+            set_alignment(a, align);
             a->offset[0] = 7;
             a->offset[1] = 40;
             run_and_assert(a, scale, sees_causal, v->rtol);
@@ -70,7 +78,7 @@ static void negative_offset(void **state)
     {
         attend *a = attend_create(v, shape, 3);
         a->problem.mask.causal = 1;
-        a->problem.mask.align = ATTN_ALIGN_OFFSET;
+        a->tensors.offset_q.data = ATTN_LATER;
         a->offset[0] = -3;
         a->offset[1] = INT32_MIN;
         run_and_assert(a, 1 / sqrt(8), sees_causal, v->rtol);
@@ -92,13 +100,13 @@ static void window(void **state)
     static const int64_t bounds[][2] = {{0, 0}, {3, 0}, {0, 2}, {-1, 1}, {4, -1}, {-1, -1}, {1000, 1000}, {INT64_MAX, INT64_MAX}};
     FOR_EACH_VARIANT(v, 0)
     for (size_t n = 0; n < sizeof bounds / sizeof *bounds; n++)
-        for (int align = ATTN_ALIGN_TOP_LEFT; align <= ATTN_ALIGN_OFFSET; align++)
+        for (int align = TOP_LEFT; align < ALIGNMENTS; align++)
             for (int with_causal = 0; with_causal < 2; with_causal++) {
                 attend *a = attend_create(v, shape, 4);
                 a->problem.mask.window = 1;
                 a->problem.mask.window_left = bounds[n][0];
                 a->problem.mask.window_right = bounds[n][1];
-                a->problem.mask.align = (attn_align)align;
+                set_alignment(a, align);
                 a->problem.mask.causal = with_causal;
                 a->offset[0] = 5;
                 a->offset[1] = -6;
@@ -120,7 +128,7 @@ static void boolean_mask(void **state)
     FOR_EACH_VARIANT(v, 0)
     {
         attend *a = attend_create(v, shape, 5);
-        a->problem.mask.boolean = 1;
+        a->tensors.mask.data = ATTN_LATER;
         FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(i, 20) FOR_EACH(j, 33)
         {
             static const unsigned char bytes[] = {0, 1, 2, 0, 128, 255};
@@ -142,7 +150,7 @@ static void additive_mask(void **state)
         for (int n = 0; n < 4; n++) {
             attend *a = attend_create(v, shape, 6);
             const double lowest = v->dtype == ATTN_F64 && n == 2 ? -DBL_MAX : v->dtype == ATTN_F64 && n == 3 ? DBL_MAX : fills[n];
-            a->problem.bias.additive = 1;
+            a->tensors.bias.data = ATTN_LATER;
             a->problem.score = (attn_score){.scale_kind = ATTN_SCALE_VALUE, .scale = 1e-6}; /* lost beside the bias */
             FOR_EACH(b, 2) FOR_EACH(h, 4) FOR_EACH(i, 20) FOR_EACH(j, 33)
             {
@@ -176,8 +184,8 @@ static void several_masks(void **state)
     FOR_EACH_VARIANT(v, 0)
     {
         attend *a = attend_create(v, shape, 7);
-        a->problem.mask.boolean = a->problem.mask.causal = a->problem.mask.window = 1;
-        a->problem.mask.lengths_q = a->problem.mask.lengths_kv = 1;
+        a->problem.mask.causal = a->problem.mask.window = 1, a->tensors.mask.data = ATTN_LATER;
+        a->tensors.lengths_q.data = a->tensors.lengths_kv.data = ATTN_LATER;
         a->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
         a->problem.mask.window_left = 9;
         a->problem.mask.window_right = 3;
@@ -198,7 +206,7 @@ static void mask_and_bias_shapes(void **state)
         attend *full = attend_create(v, shape, 8), *broadcast;
         const int64_t size[4] = {2, 4, 20, 33};
         int64_t stride[4] = {4 * 20 * 33, 20 * 33, 33, 1}, at[4];
-        full->problem.mask.boolean = full->problem.bias.additive = 1;
+        full->tensors.mask.data = full->tensors.bias.data = ATTN_LATER;
         for (at[0] = 0; at[0] < 2; at[0]++)
             for (at[1] = 0; at[1] < 4; at[1]++)
                 for (at[2] = 0; at[2] < 20; at[2]++)
@@ -214,8 +222,8 @@ static void mask_and_bias_shapes(void **state)
         broadcast = attend_copy(full);
         for (int axis = 0; axis < 4; axis++) {
             const int64_t s = one == 15 ? ATTN_BROADCAST : stride[axis];
-            broadcast->problem.mask.mask.stride[axis] = s;
-            broadcast->problem.bias.bias.stride[axis] = s;
+            broadcast->tensors.mask.stride[axis] = s;
+            broadcast->tensors.bias.stride[axis] = s;
         }
         attend_run(full);
         attend_run(broadcast);
@@ -235,7 +243,7 @@ static void dropped_keys_and_values(void **state)
         for (int where = 0; where < 2; where++) {
             attend *clean = attend_create(v, shape, 9), *a = attend_copy(clean);
             const part which = where ? V : K;
-            clean->problem.mask.boolean = a->problem.mask.boolean = 1;
+            clean->tensors.mask.data = a->tensors.mask.data = ATTN_LATER;
             FOR_EACH(b, 2)
             FOR_EACH(h, 4)
             FOR_EACH(i, 20) * mask_at(clean, b, h, i, 5) = *mask_at(a, b, h, i, 5) = i == 11; /* key 5 is for query 11 alone */
@@ -264,7 +272,7 @@ static void lengths(void **state)
     FOR_EACH(n, 34)
     {
         attend *a = attend_create(v, shape, 10);
-        a->problem.mask.lengths_q = a->problem.mask.lengths_kv = 1;
+        a->tensors.lengths_q.data = a->tensors.lengths_kv.data = ATTN_LATER;
         a->lengths_kv[0] = n, a->lengths_kv[1] = 33 - n;
         a->lengths_q[0] = n % 21, a->lengths_q[1] = 20;
         run_and_assert(a, 1 / sqrt(8), sees_lengths, v->rtol);

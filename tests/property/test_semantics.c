@@ -20,7 +20,7 @@ static void scale(void **state)
         }
         a->problem.score.scale = NAN;
         attn_plan *plan = NULL;
-        assert_int_equal(attn_plan_create(&plan, &a->problem, NULL, NULL), ATTN_ERR_ARGUMENT);
+        assert_int_equal(attn_plan_create(&plan, &a->problem, &a->tensors, NULL, NULL), ATTN_ERR_ARGUMENT);
         attend_destroy(a);
     }
 }
@@ -39,7 +39,9 @@ static void grouped_heads(void **state)
     attn_error error;
     attn_plan *plan = NULL;
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 30, 8, 4, 4, 8, 8}};
-    assert_int_equal(attn_plan_create(&plan, &p, NULL, &error), ATTN_ERR_SHAPE);
+    attn_tensors t = {.struct_size = sizeof t, .q = {.data = ATTN_LATER}, .k = {.data = ATTN_LATER}, .v = {.data = ATTN_LATER}};
+    t.o.data = ATTN_LATER;
+    assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, &error), ATTN_ERR_SHAPE);
     assert_string_equal(error.message, "heads_q (30) is not a multiple of heads_kv (8)");
 }
 
@@ -63,7 +65,7 @@ static int multiplies_bf16(const attend *a)
 {
     attn_plan_description description = {.struct_size = sizeof description};
     attn_plan *plan;
-    assert_int_equal(attn_plan_create(&plan, &a->problem, &a->options, NULL), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, &a->problem, &a->tensors, &a->options, NULL), ATTN_OK);
     assert_int_equal(attn_plan_describe(plan, &description, NULL), ATTN_OK);
     const int found = strstr(description.kernel, "_bf16") != NULL;
     attn_plan_destroy(plan);
@@ -136,13 +138,14 @@ static void strides(void **state)
         attend *a = attend_create(v, shape, 16), *moved = attend_copy(a);
         const struct {
             part which;
-            attn_layout *layout;
-        } tensors[] = {{Q, &moved->problem.q}, {K, &moved->problem.k}, {V, &moved->problem.v}, {O, &moved->problem.o}};
+            int64_t *stride;
+        } tensors[] = {
+            {Q, moved->tensors.q.stride}, {K, moved->tensors.k.stride}, {V, moved->tensors.v.stride}, {O, moved->tensors.o.stride}};
         for (int n = 0; n < 4; n++) {
             int64_t size[4];
             size_of(a, tensors[n].which, size);
-            *tensors[n].layout = (attn_layout){tensors[n].which == Q ? v->dtype : ATTN_DTYPE_DEFAULT,
-                                               {size[1] * size[2] * size[3], size[3], size[1] * size[3], 1}};
+            const int64_t stride[4] = {size[1] * size[2] * size[3], size[3], size[1] * size[3], 1};
+            memcpy(tensors[n].stride, stride, sizeof stride);
             const size_t bytes = (size_t)size[3] * attn_dtype_size(v->dtype);
             char *to = tensors[n].which == Q ? moved->q : tensors[n].which == K ? moved->k : moved->v;
             FOR_EACH(b, size[0])
@@ -159,28 +162,28 @@ static void strides(void **state)
         FOR_EACH(i, 20) assert_memory_equal(row_of(a, O, b, h, i), moved->o + (size_t)((b * 20 + i) * 4 + h) * bytes, bytes);
 
         attn_plan *plan = NULL;
-        moved->problem.k.stride[3] = 2;
-        assert_int_equal(attn_plan_create(&plan, &moved->problem, NULL, NULL), ATTN_ERR_STRIDE);
+        moved->tensors.k.stride[3] = 2;
+        assert_int_equal(attn_plan_create(&plan, &moved->problem, &moved->tensors, NULL, NULL), ATTN_ERR_STRIDE);
         attend_destroy(a);
         attend_destroy(moved);
     }
 }
 
-/* "index arrays": i32 or i64, said by a field. */
+/* "index arrays": i32 or i64, each as its slot says. */
 static void index_arrays(void **state)
 {
     (void)state;
     FOR_EACH_VARIANT(v, 0)
     {
         attend *a = attend_create(v, shape, 17), *narrow;
-        a->problem.mask.lengths_q = a->problem.mask.lengths_kv = a->problem.mask.causal = 1;
-        a->problem.mask.align = ATTN_ALIGN_OFFSET;
+        a->problem.mask.causal = 1, a->tensors.lengths_q.data = a->tensors.lengths_kv.data = ATTN_LATER;
+        a->tensors.offset_q.data = ATTN_LATER;
         const int64_t values[3][2] = {{20, 3}, {9, 33}, {-2, 11}};
         memcpy(a->lengths_q, values[0], sizeof values[0]);
         memcpy(a->lengths_kv, values[1], sizeof values[1]);
         memcpy(a->offset, values[2], sizeof values[2]);
         narrow = attend_copy(a);
-        narrow->problem.mask.index_dtype = ATTN_I32;
+        narrow->tensors.lengths_q.dtype = narrow->tensors.lengths_kv.dtype = narrow->tensors.offset_q.dtype = ATTN_I32;
         int64_t *arrays[] = {narrow->lengths_q, narrow->lengths_kv, narrow->offset};
         for (int n = 0; n < 3; n++) {
             const int32_t small[2] = {(int32_t)values[n][0], (int32_t)values[n][1]};

@@ -18,7 +18,7 @@ static const attn_shape shape = {2, 4, 2, 37, 45, 24, 19};
 static void drop_half(attend *a, uint64_t seed)
 {
     random_state random = {seed};
-    a->problem.mask.boolean = 1;
+    a->tensors.mask.data = ATTN_LATER;
     FOR_EACH_ROW(a, b, h, i)
     for (int64_t j = 0; j < a->problem.shape.len_kv; j++) *mask_at(a, b, h, i, j) = i != 3 && random_below(&random, 2);
 }
@@ -76,7 +76,7 @@ static void p3_shift_of_scores(void **state)
     {
         attend *a = attend_create(v, shape, 5), *shifted = attend_copy(a);
         random_state random = {6};
-        shifted->problem.bias.additive = 1;
+        shifted->tensors.bias.data = ATTN_LATER;
         FOR_EACH_ROW(a, b, h, i)
         {
             const double shift = 10 * random_normal(&random);
@@ -177,7 +177,7 @@ static void p11_one_hot_selects(void **state)
     FOR_EACH_VARIANT(v, 1)
     {
         attend *a = attend_create(v, shape, 11);
-        a->problem.bias.additive = 1;
+        a->tensors.bias.data = ATTN_LATER;
         FOR_EACH_ROW(a, b, h, i) put(a, BIAS, b, h, i, (7 * i + h) % shape.len_kv, 1000);
         attend_run(a);
         FOR_EACH_ROW(a, b, h, i)

@@ -63,13 +63,12 @@ static void test_beyond(void **state)
 /* Of the table alone. */
 static void test_differences(void **state)
 {
-    int compared = 0, table = 0;
+    int compared = 0;
     (void)state;
-    while (strcmp(differences_gradients[table], "grad_bias_table") != 0) table++;
     for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 100; seed++) {
         combination c;
         draw(&c, seed, ATTN_F64, FINITE | MORE);
-        double off = differences_off_by(&c, seed, table);
+        double off = differences_off_by(&c, seed, TENSOR(bias_table));
         if (off > 1) fail_msg("%s: %g times off what differences allow", c.text, off);
         compared += off >= 0;
         combination_free(&c);
@@ -108,32 +107,38 @@ static void test_as_a_bias(void **state)
                 const int64_t Sq = queries[n], qh = 40 * D;
                 attn_distance_bias rule = {.struct_size = sizeof rule, .kind = (attn_distance_kind)kind, .heads = H};
                 attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, Sq, KEYS, D, D}};
-                attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .offset = &offsets[m]};
+                attn_tensors a = {
+                    .struct_size = sizeof a, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .offset_q = attn_in(&offsets[m])};
                 rule.max_distance = kind == ATTN_DISTANCE_CLIPPED ? REACH : 0;
-                rule.len_q = Sq, rule.len_kv = KEYS, rule.offset = offsets[m];
-                p.q = p.o = (attn_layout){ATTN_F32, {H * qh, qh, D, 1}};
-                p.mask.align = ATTN_ALIGN_OFFSET;
-                p.bias_table = (attn_bias_table){.used = 1, .kind = rule.kind, .max_distance = rule.max_distance};
-                a.bias_table = table, a.o = o[0];
-                assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+                rule.len_q = Sq, rule.len_kv = KEYS, rule.offset_q = offsets[m];
+                p.bias_table = (attn_bias_table){.kind = rule.kind, .max_distance = rule.max_distance};
+                a.q.stride[0] = H * qh, a.q.stride[1] = qh, a.q.stride[2] = D, a.q.stride[3] = 1;
+                a.bias_table = attn_in(table), a.o = attn_out(o[0]);
+                memcpy(a.o.stride, a.q.stride, sizeof a.o.stride);
+                assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
                 assert_int_equal(attn_distance_bias_fill(&rule, ATTN_F32, table, bias, NULL), ATTN_OK);
-                p.bias_table.used = 0, p.bias_table.kind = ATTN_DISTANCE_T5, p.bias_table.max_distance = 0;
-                p.bias.additive = 1;
-                a.bias = bias, a.o = o[1];
-                assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+                p.bias_table = (attn_bias_table){0};
+                a.bias_table = (attn_input){0}, a.bias = attn_in(bias), a.o.data = o[1];
+                assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
                 for (int h = 0; h < H; h++)
                     for (int64_t i = 0; i < Sq; i++)
                         for (int c = 0; c < D; c++) assert_true(fabsf(o[0][h][i][c] - o[1][h][i][c]) < 2e-6F);
             }
     const int64_t ends[] = {INT64_MAX, INT64_MIN};
     for (int e = 0; e < 2; e++) { /* one number for all keys changes nothing */
-        attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, 40, KEYS, D, D}, .mask.align = ATTN_ALIGN_OFFSET};
-        attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .offset = &ends[e], .bias_table = table, .o = o[0]};
-        p.bias_table = (attn_bias_table){.used = 1, .kind = ATTN_DISTANCE_CLIPPED, .max_distance = REACH};
-        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, 40, KEYS, D, D}};
+        attn_tensors a = {.struct_size = sizeof a,
+                          .q = attn_in(q),
+                          .k = attn_in(k),
+                          .v = attn_in(v),
+                          .offset_q = attn_in(&ends[e]),
+                          .bias_table = attn_in(table),
+                          .o = attn_out(o[0])};
+        p.bias_table = (attn_bias_table){.kind = ATTN_DISTANCE_CLIPPED, .max_distance = REACH};
+        assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
         p.bias_table = (attn_bias_table){0};
-        a.o = o[1];
-        assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+        a.bias_table = (attn_input){0}, a.o = attn_out(o[1]);
+        assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
         for (size_t i = 0; i < sizeof o[0] / sizeof(float); i++)
             assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 2e-6F);
     }

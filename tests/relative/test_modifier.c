@@ -7,7 +7,6 @@
 #include "test.h"
 
 #include "combination/outcome.h"
-#include "on_threads.h"
 
 #include <math.h>
 
@@ -90,27 +89,22 @@ static void draw(void)
 
 static double attend(windowed *w, attn_op op, int threads, float *out)
 {
-    attn_problem p = {.struct_size = sizeof p, .op = op, .shape = {1, H, H, N, N, D, D}, .modifier.used = 1};
-    attn_args a = {.struct_size = sizeof a,
-                   .q = q,
-                   .k = k,
-                   .v = v,
-                   .o = out,
-                   .lse = lse,
-                   .grad_o = dO,
-                   .grad_q = dq,
-                   .grad_k = dk,
-                   .grad_v = dv,
-                   .modify_scores = window_scores,
-                   .modify_slopes = window_slopes,
-                   .modify_context = w};
+    attn_problem p = {.struct_size = sizeof p, .op = op, .shape = {1, H, H, N, N, D, D}};
+    attn_call call = {.struct_size = sizeof call, .modify_scores = window_scores, .modify_context = w};
+    attn_tensors a = {.struct_size = sizeof a,
+                      .call = &call,
+                      .q = attn_in(q),
+                      .k = attn_in(k),
+                      .v = attn_in(v),
+                      .o = attn_out(out),
+                      .lse = attn_out(lse)};
     attn_options options = {.struct_size = sizeof options, .threads = threads};
     attn_plan *plan;
-    p.want.lse = 1;
-#if defined(__SANITIZE_THREAD__)
-    options.parallel_for = on_threads;
-#endif
-    assert_int_equal(attn_plan_create(&plan, &p, &options, NULL), ATTN_OK);
+    if (op == ATTN_BACKWARD) {
+        call.modify_slopes = window_slopes;
+        a.grad_o = attn_in(dO), a.grad_q = attn_out(dq), a.grad_k = attn_out(dk), a.grad_v = attn_out(dv);
+    }
+    assert_int_equal(attn_plan_create(&plan, &p, &a, &options, NULL), ATTN_OK);
     size_t size = attn_plan_workspace_size(plan);
     void *workspace = malloc(size + 1);
     assert_non_null(workspace);
@@ -131,8 +125,8 @@ static void test_as_a_mask(void **state)
     attend(&w, ATTN_FORWARD, 2, (float *)o[0]);
     attn_problem p = {
         .struct_size = sizeof p, .shape = {1, H, H, N, N, D, D}, .mask = {.window = 1, .window_left = 20, .window_right = 20}};
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o[1]};
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    attn_tensors a = {.struct_size = sizeof a, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o[1])};
+    assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof q / sizeof(float); i++) assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 2e-6F);
     for (int d = 0; d < D; d++) k[0][0][d] = v[0][0][d] = NAN; /* a key that is dropped is not read into the result */
     attend(&w, ATTN_FORWARD, 1, (float *)o[2]);

@@ -132,12 +132,18 @@ static void test_clipped(void **state)
             memcpy(full[h][t], few[h][(d < -REACH ? -REACH : d > REACH ? REACH : d) + REACH], sizeof full[h][t]);
         }
     attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, N, N, D, D}};
-    attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .relative_keys = few, .relative_values = few, .o = o[0]};
-    p.relative = (attn_relative){.keys = 1, .values = 1, .first = -REACH, .rows = 2 * REACH + 1};
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    attn_tensors a = {.struct_size = sizeof a,
+                      .q = attn_in(q),
+                      .k = attn_in(k),
+                      .v = attn_in(v),
+                      .relative_keys = attn_in(few),
+                      .relative_values = attn_in(few),
+                      .o = attn_out(o[0])};
+    p.relative = (attn_relative){.first = -REACH, .rows = 2 * REACH + 1};
+    assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
     p.relative.first = 1 - N, p.relative.rows = FULL;
-    a.relative_keys = a.relative_values = full, a.o = o[1];
-    assert_int_equal(attn_forward(&p, &a, NULL), ATTN_OK);
+    a.relative_keys = a.relative_values = attn_in(full), a.o = attn_out(o[1]);
+    assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof q / sizeof(float); i++) assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 4e-6F);
 }
 

@@ -15,6 +15,7 @@ enum { SQ = 37, SKV = 70, D = 67, DV = 5 }; /* more than a strip of hidden units
 typedef struct sample {
     attn_problem problem;
     attn_dtype dtype;
+    int masked;                                                           /* 1: mask is in use */
     double q[SQ * D], k[SKV * D], v[SKV * DV], w[2 * D], grad_o[SQ * DV]; /* as the type holds them */
     unsigned char mask[SQ * SKV];
     double in[5][SKV * D]; /* room, from here on */
@@ -56,41 +57,38 @@ static sample *sample_make(attn_dtype dtype, const double *sizes, int count, int
     for (int i = 0; i < 2 * D; i++) s->w[i] = rounded(dtype, 2 * random_unit(&random) - 1);
     memset(s->mask, 1, sizeof s->mask);
     s->problem = (attn_problem){.struct_size = sizeof s->problem, .shape = {1, 1, 1, SQ, SKV, D, DV}};
-    s->problem.q.dtype = dtype;
     s->problem.score.kind = ATTN_SCORE_ADDITIVE;
-    s->problem.score.w_bias = bias;
+    s->problem.score.additive_bias = bias;
     return s;
 }
 
 /* Returns 0 where this CPU lacks the instruction set. */
 static int run(sample *s, attn_op op, attn_isa isa)
 {
-    const attn_args args = {.struct_size = sizeof args,
-                            .q = s->in[0],
-                            .k = s->in[1],
-                            .v = s->in[2],
-                            .w = s->in[3],
-                            .grad_o = s->in[4],
-                            .mask = s->mask,
-                            .o = s->o,
-                            .lse = s->lse,
-                            .scores = s->scores,
-                            .grad_q = s->dq,
-                            .grad_k = s->dk,
-                            .grad_v = s->dv,
-                            .grad_w = s->dw};
+    attn_tensors args = {.struct_size = sizeof args,
+                         .q = attn_in(s->in[0]),
+                         .k = attn_in(s->in[1]),
+                         .v = attn_in(s->in[2]),
+                         .score_matrix = attn_in(s->in[3]),
+                         .o = attn_out(s->o),
+                         .lse = attn_out(s->lse)};
     const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = 1};
     attn_problem p = s->problem;
     attn_plan *plan;
     attn_error error;
     p.op = op;
-    p.want.lse = p.gradients.w = op == ATTN_BACKWARD;
-    p.want.lse = 1;
-    p.want.scores = op == ATTN_FORWARD;
+    args.q.dtype = s->dtype;
+    if (s->masked) args.mask = attn_in(s->mask);
+    if (op == ATTN_FORWARD) args.scores = attn_out(s->scores);
+    if (op == ATTN_BACKWARD) {
+        args.grad_o = attn_in(s->in[4]);
+        args.grad_q = attn_out(s->dq), args.grad_k = attn_out(s->dk), args.grad_v = attn_out(s->dv);
+        args.grad_score_matrix = attn_out(s->dw);
+    }
     put(s, s->in[0], s->q, SQ * D), put(s, s->in[1], s->k, SKV * D), put(s, s->in[2], s->v, SKV * DV),
         put(s, s->in[3], s->w, 2 * D);
     put(s, s->in[4], s->grad_o, SQ * DV);
-    attn_status status = attn_plan_create(&plan, &p, &options, &error);
+    attn_status status = attn_plan_create(&plan, &p, &args, &options, &error);
     if (status == ATTN_ERR_UNSUPPORTED && strncmp(error.message, "this CPU cannot", 15) == 0) return 0;
     if (status != ATTN_OK) fail_msg("%s", error.message);
     void *workspace = malloc(attn_plan_workspace_size(plan));
@@ -179,7 +177,7 @@ static void test_neighbours(void **state)
     static const double near_sizes[] = {2}, strange[] = {40, 1e30, NAN, -INFINITY};
     (void)state;
     sample *plain = sample_make(ATTN_F32, near_sizes, 1, 1), *mixed = sample_make(ATTN_F32, near_sizes, 1, 1);
-    plain->problem.mask.boolean = mixed->problem.mask.boolean = 1;
+    plain->masked = mixed->masked = 1;
     for (int i = 0; i < SQ; i++)
         for (int j = 0; j < SKV; j++) plain->mask[i * SKV + j] = mixed->mask[i * SKV + j] = i % 5 != 0 && j % 7 != 0;
     for (int i = 0; i < SQ; i += 5)
@@ -215,21 +213,19 @@ static void p24_outer_bias(void **state)
     float o[2][SQ * DV], lse[2][SQ];
     for (int biased = 0; biased < 2; biased++) {
         attn_error error;
-        attn_args args = {.struct_size = sizeof args,
-                          .q = s->in[0],
-                          .k = s->in[1],
-                          .v = s->in[2],
-                          .w = s->in[3],
-                          .bias = three,
-                          .o = o[biased],
-                          .lse = lse[biased]};
-        attn_problem p = s->problem;
+        attn_tensors args = {.struct_size = sizeof args,
+                             .q = attn_in(s->in[0]),
+                             .k = attn_in(s->in[1]),
+                             .v = attn_in(s->in[2]),
+                             .score_matrix = attn_in(s->in[3]),
+                             .o = attn_out(o[biased]),
+                             .lse = attn_out(lse[biased])};
+        const attn_problem p = s->problem;
         put(s, s->in[0], s->q, SQ * D), put(s, s->in[1], s->k, SKV * D), put(s, s->in[2], s->v, SKV * DV),
             put(s, s->in[3], s->w, D);
-        p.want.lse = 1;
-        p.bias.additive = biased;
-        for (int axis = 0; axis < 4; axis++) p.bias.bias.stride[axis] = ATTN_BROADCAST;
-        if (attn_forward(&p, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
+        if (biased) args.bias = attn_in(three);
+        for (int axis = 0; biased && axis < 4; axis++) args.bias.stride[axis] = ATTN_BROADCAST;
+        if (attn_compute(&p, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
     }
     for (int n = 0; n < SQ * DV; n++) assert_true(fabsf(o[0][n] - o[1][n]) < 1e-5F);
     for (int i = 0; i < SQ; i++) assert_true(fabsf(lse[0][i] + 3 - lse[1][i]) < 1e-5F);

@@ -76,10 +76,14 @@ static size_t planned(attn_op op, attn_dtype dtype, int64_t n, int threads)
     attn_problem p = {.struct_size = sizeof p, .op = op, .shape = {1, 1, 1, n, n, 128, 64}};
     attn_plan *plan;
     attn_error error;
-    p.q.dtype = dtype;
+    attn_tensors t = {.struct_size = sizeof t, .q = {.data = ATTN_LATER, .dtype = dtype}};
+    t.k.data = t.v.data = t.score_matrix.data = t.o.data = ATTN_LATER;
+    if (op == ATTN_BACKWARD) {
+        t.lse.data = t.grad_q.data = t.grad_k.data = t.grad_v.data = t.grad_score_matrix.data = ATTN_LATER;
+        t.grad_o.data = ATTN_LATER;
+    }
     p.score.kind = ATTN_SCORE_ADDITIVE;
-    p.gradients.w = op == ATTN_BACKWARD;
-    if (attn_plan_create(&plan, &p, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_plan_create(&plan, &p, &t, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
     const size_t bytes = attn_plan_workspace_size(plan);
     attn_plan_destroy(plan);
     return bytes;

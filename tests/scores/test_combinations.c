@@ -51,7 +51,7 @@ static void differ(const char *line, finding *found)
     const char *type = strchr(line, ':') + 1;
     (void)snprintf(text, sizeof text, "fwd:f64%s", strchr(type, ':'));
     combination_parse(&c, text, FINITE);
-    double off = differences_off_by(&c, c.args.dropout_seed + 7, DIFFERENCES_ALL);
+    double off = differences_off_by(&c, c.call.dropout_seed + 7, DIFFERENCES_ALL);
     if (off > 1) (void)snprintf(found->text, sizeof found->text, "%s: %g times off what differences allow", c.text, off);
     combination_free(&c);
 }

@@ -53,14 +53,15 @@ static void test_weights(void **state)
         double q[S * D], k[S * D], v[S * D], o[S * D], lse[S], weights[S * S], sums[S], expected[S] = {0};
         random_source random = random_from(7);
         attn_error error;
-        attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .q.dtype = ATTN_F64, .mask.causal = 1};
-        attn_args a = {.struct_size = sizeof a, .q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights, .column_sum = sums};
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .mask.causal = 1};
+        attn_tensors a = {
+            .struct_size = sizeof a, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o), .lse = attn_out(lse)};
+        a.q.dtype = ATTN_F64, a.weights = attn_out(weights), a.column_sum = attn_out(sums);
         for (int n = 0; n < S * D; n++)
             q[n] = random_signed(&random), k[n] = 3 * random_signed(&random), v[n] = random_signed(&random);
         p.score.normaliser = (attn_normaliser)kind;
         p.score.shift = kind == ATTN_NORMALISER_SIGMOID ? -1.5 : 0;
-        p.want.lse = p.want.weights = p.want.column_sum = 1;
-        if (attn_forward(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+        if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
         for (int i = 0; i < S; i++) {
             double w[S] = {0}, sum = 1;
             for (int j = 0; j <= i; j++) {
@@ -92,17 +93,16 @@ static void test_sink_of_zero(void **state)
         draw(&c, seed, drawn_types[seed / KINDS % 4], MORE);
         assert_int_equal(c.problem.score.normaliser, ATTN_NORMALISER_SOFTMAX_ONE);
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
-        const size_t bytes = (size_t)c.o.count * attn_dtype_size(c.o.layout.dtype);
+        const size_t bytes = (size_t)c.of[TENSOR(o)].count * attn_dtype_size(c.of[TENSOR(o)].layout.dtype);
         void *kept = malloc(bytes + 1);
         assert_non_null(kept);
-        memcpy(kept, c.o.memory, bytes);
+        memcpy(kept, c.of[TENSOR(o)].memory, bytes);
         double zeros[16] = {0};
         assert_true(c.ref.Hq <= 16);
         c.problem.score.normaliser = ATTN_NORMALISER_SOFTMAX;
-        c.problem.bias.sink = 1;
-        c.args.sink = zeros;
+        c.tensors.sink = attn_in(zeros);
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT));
-        assert_memory_equal(kept, c.o.memory, bytes);
+        assert_memory_equal(kept, c.of[TENSOR(o)].memory, bytes);
         free(kept);
         combination_free(&c);
     }

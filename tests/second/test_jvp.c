@@ -20,13 +20,17 @@ typedef struct tangents {
     tensor o, lse;
 } tangents;
 
+static attn_output slot_of(const tensor *t)
+{
+    attn_output slot = {t->memory, t->layout.dtype, {0, 0, 0, 0}};
+    memcpy(slot.stride, t->layout.stride, sizeof slot.stride);
+    return slot;
+}
+
 static tangents outputs(combination *c)
 {
-    tangents out = {combination_like(&c->o), combination_like(&c->lse)};
-    c->problem.tangents.lse = 1;
-    c->problem.tangents.tan_o = out.o.layout;
-    c->args.tan_o = out.o.memory;
-    c->args.tan_lse = out.lse.memory;
+    tangents out = {combination_like(&c->of[TENSOR(o)]), combination_like(&c->of[TENSOR(lse)])};
+    c->tensors.tan_o = slot_of(&out.o), c->tensors.tan_lse = slot_of(&out.lse);
     return out;
 }
 
@@ -42,11 +46,10 @@ static int run(combination *c, tangents *out, attn_isa isa, int threads)
 
 static ref_tangents inputs(const combination *c)
 {
-    const attn_tangents *t = &c->problem.tangents;
-    ref_tangents in = {combination_tangent(&c->tan_q, t->q),
-                       combination_tangent(&c->tan_k, t->k),
-                       combination_tangent(&c->tan_v, t->v),
-                       combination_tangent(&c->tan_bias, t->bias),
+    ref_tangents in = {combination_flow(c, TENSOR(tan_q)),
+                       combination_flow(c, TENSOR(tan_k)),
+                       combination_flow(c, TENSOR(tan_v)),
+                       combination_flow(c, TENSOR(tan_bias)),
                        NULL,
                        NULL};
     return in;
@@ -59,7 +62,7 @@ static double compare(attn_dtype dtype)
     for (int seed = 0; seed < SEEDS; seed++) {
         combination c;
         combination_draw(&c, (uint64_t)seed, dtype, 0);
-        tangents out = outputs(&c), exact = {combination_like(&c.o), combination_like(&c.lse)};
+        tangents out = outputs(&c), exact = {combination_like(&c.of[TENSOR(o)]), combination_like(&c.of[TENSOR(lse)])};
         ref_tangents t = inputs(&c);
         bounds bound;
         t.Od = exact.o.value, t.lsed = exact.lse.value;
@@ -128,31 +131,30 @@ static void test_adjoint(void **state)
         combination_draw(&c, (uint64_t)seed + 1000, ATTN_F64, 0);
         tangents out = outputs(&c);
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));
-        double size = 0, forward = inner(&c.grad_o, &out.o, &size) + inner(&c.grad_lse, &out.lse, &size);
+        double size = 0, forward = inner(&c.of[TENSOR(grad_o)], &out.o, &size) + inner(&c.of[TENSOR(grad_lse)], &out.lse, &size);
 
         const int64_t pairs[4] = {c.ref.B, c.ref.Hq, c.ref.Sq, c.ref.Skv};
-        attn_tangents given = c.problem.tangents;
-        tensor q = combination_like(&c.q), k = combination_like(&c.k), v = combination_like(&c.v);
+        tensor q = combination_like(&c.of[TENSOR(q)]), k = combination_like(&c.of[TENSOR(k)]),
+               v = combination_like(&c.of[TENSOR(v)]);
         tensor bias = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
-        attn_gradients *g = &c.problem.gradients;
-        g->grad_q = q.layout, g->grad_k = k.layout, g->grad_v = v.layout;
-        c.args.grad_q = q.memory, c.args.grad_k = k.memory, c.args.grad_v = v.memory, c.args.grad_bias = bias.memory;
-        g->lse = 1;
+        c.tensors.grad_q = slot_of(&q), c.tensors.grad_k = slot_of(&k), c.tensors.grad_v = slot_of(&v);
+        combination_give(&c, TENSOR(grad_lse));
         /* The tangent of the bias has axes of its own, so its gradient is wanted for each score: from a bias that is spread out. */
         tensor spread = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
-        if ((g->bias = given.bias)) {
-            memcpy(spread.memory, c.bias.value, (size_t)spread.count * sizeof(double));
-            c.problem.bias.bias = spread.layout;
-            c.args.bias = spread.memory;
+        if (c.tensors.tan_bias.data) {
+            const attn_output slot = slot_of(&spread);
+            memcpy(spread.memory, c.of[TENSOR(bias)].value, (size_t)spread.count * sizeof(double));
+            c.tensors.bias = attn_in(spread.memory);
+            c.tensors.bias.dtype = slot.dtype, memcpy(c.tensors.bias.stride, slot.stride, sizeof slot.stride);
+            c.tensors.grad_bias = slot_of(&bias);
         }
-        memset(&c.problem.tangents, 0, sizeof c.problem.tangents);
         (void)combination_run(&c, ATTN_BACKWARD, ATTN_ISA_DEFAULT, 2);
         tensor_read(&q), tensor_read(&k), tensor_read(&v), tensor_read(&bias);
         double backward = 0;
-        if (given.q) backward += inner(&c.tan_q, &q, &size);
-        if (given.k) backward += inner(&c.tan_k, &k, &size);
-        if (given.v) backward += inner(&c.tan_v, &v, &size);
-        if (given.bias) backward += inner(&c.tan_bias, &bias, &size);
+        if (c.tensors.tan_q.data) backward += inner(&c.of[TENSOR(tan_q)], &q, &size);
+        if (c.tensors.tan_k.data) backward += inner(&c.of[TENSOR(tan_k)], &k, &size);
+        if (c.tensors.tan_v.data) backward += inner(&c.of[TENSOR(tan_v)], &v, &size);
+        if (c.tensors.tan_bias.data) backward += inner(&c.of[TENSOR(tan_bias)], &bias, &size);
         if (!(fabs(forward - backward) <= 1e-13 * size))
             fail_msg("%s: <dO, J x> is %.17g and <J^T dO, x> %.17g, of %g", c.text, forward, backward, size);
 

@@ -36,7 +36,8 @@ static void point_make(point *at, uint64_t seed)
     random_source random = random_from(seed + 77);
     combination_draw(c, seed, ATTN_F64, 1);
     const ref_problem *p = &c->ref;
-    const double *values[INPUTS] = {c->q.value, c->k.value, c->v.value, c->ref.bias, c->grad_o.value, c->grad_lse.value};
+    const double *values[INPUTS] = {c->of[TENSOR(q)].value,      c->of[TENSOR(k)].value,       c->of[TENSOR(v)].value, c->ref.bias,
+                                    c->of[TENSOR(grad_o)].value, c->of[TENSOR(grad_lse)].value};
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     const int64_t counts[INPUTS] = {rows * p->D, keys * p->D, keys * p->Dv, p->bias ? rows * p->Skv : 0, rows * p->Dv, rows};
     for (int x = 0; x < INPUTS; x++) {
@@ -89,7 +90,6 @@ static double phi(point *at)
 {
     const combination *c = &at->c;
     const ref_problem *p = &c->ref;
-    const attn_tangents *t = &c->problem.tangents;
     double *dP = array(p->B * p->Hq * p->Sq * p->Skv), *dS = array(p->B * p->Hq * p->Sq * p->Skv);
     double *dQ = array(at->count[Q]), *dK = array(at->count[K]), *dV = array(at->count[V]);
     double *dscale = array(p->Hq), *dslopes = array(p->B * p->Hq), *dsink = array(p->Hq);
@@ -104,10 +104,10 @@ static double phi(point *at)
                        .dslopes = dslopes,
                        .dsink = dsink};
     ref_backward(p, &g);
-    double sum = inner(dQ, combination_tangent(&c->tan_q, t->q), at->count[Q]) +
-                 inner(dK, combination_tangent(&c->tan_k, t->k), at->count[K]) +
-                 inner(dV, combination_tangent(&c->tan_v, t->v), at->count[V]) +
-                 inner(dS, combination_tangent(&c->tan_bias, t->bias), at->count[BIAS]);
+    double sum = inner(dQ, combination_flow(c, TENSOR(tan_q)), at->count[Q]) +
+                 inner(dK, combination_flow(c, TENSOR(tan_k)), at->count[K]) +
+                 inner(dV, combination_flow(c, TENSOR(tan_v)), at->count[V]) +
+                 inner(dS, combination_flow(c, TENSOR(tan_bias)), at->count[BIAS]);
     free(dP), free(dS), free(dQ), free(dK), free(dV), free(dscale), free(dslopes), free(dsink);
     return sum;
 }
@@ -173,15 +173,14 @@ static void test_second(void **state)
         point at;
         point_make(&at, (uint64_t)seed);
         const combination *c = &at.c;
-        const attn_tangents *t = &c->problem.tangents;
         double *out[INPUTS];
         for (int x = 0; x < INPUTS; x++) out[x] = array(x == BIAS ? c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Skv : at.count[x]);
         ref_second s = {at.moved[GRAD_O],
                         at.moved[GRAD_LSE],
-                        combination_tangent(&c->tan_q, t->q),
-                        combination_tangent(&c->tan_k, t->k),
-                        combination_tangent(&c->tan_v, t->v),
-                        combination_tangent(&c->tan_bias, t->bias),
+                        combination_flow(c, TENSOR(tan_q)),
+                        combination_flow(c, TENSOR(tan_k)),
+                        combination_flow(c, TENSOR(tan_v)),
+                        combination_flow(c, TENSOR(tan_bias)),
                         out[GRAD_O],
                         out[GRAD_LSE],
                         out[Q],

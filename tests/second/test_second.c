@@ -27,28 +27,33 @@ typedef struct derivatives {
 static tensor like_bias(const combination *c)
 {
     int64_t shape[4];
-    for (int axis = 0; axis < 4; axis++) shape[axis] = c->bias.layout.stride[axis] == ATTN_BROADCAST ? 1 : c->bias.shape[axis];
-    return tensor_make(c->bias.layout.dtype, shape, BY_HEAD, 0, NULL);
+    for (int axis = 0; axis < 4; axis++)
+        shape[axis] = c->of[TENSOR(bias)].layout.stride[axis] == ATTN_BROADCAST ? 1 : c->of[TENSOR(bias)].shape[axis];
+    return tensor_make(c->of[TENSOR(bias)].layout.dtype, shape, BY_HEAD, 0, NULL);
 }
 
-/* Room for all outputs, which the arguments point to.  gradients.lse is set on request. */
+static attn_output slot_of(const tensor *t)
+{
+    attn_output slot = {t->memory, t->layout.dtype, {0, 0, 0, 0}};
+    memcpy(slot.stride, t->layout.stride, sizeof slot.stride);
+    return slot;
+}
+
+/* Room for all outputs, which the slots point to.  grad_lse is there on request. */
 static derivatives outputs(combination *c, int with_lse)
 {
-    attn_second *s = &c->problem.second;
-    derivatives out = {{combination_like(&c->o),
-                        combination_like(&c->lse),
-                        combination_like(&c->q),
-                        combination_like(&c->k),
-                        combination_like(&c->v),
+    attn_tensors *t = &c->tensors;
+    derivatives out = {{combination_like(&c->of[TENSOR(o)]),
+                        combination_like(&c->of[TENSOR(lse)]),
+                        combination_like(&c->of[TENSOR(q)]),
+                        combination_like(&c->of[TENSOR(k)]),
+                        combination_like(&c->of[TENSOR(v)]),
                         {{0}, {0}, NULL, 0, NULL, NULL}}};
-    c->problem.gradients.lse = with_lse;
-    s->grad_lse = 1;
-    if ((s->bias = c->problem.bias.additive)) out.of[BIAS] = like_bias(c);
-    s->second_grad_o = out.of[GRAD_O].layout, s->second_q = out.of[Q].layout, s->second_k = out.of[K].layout;
-    s->second_v = out.of[V].layout, s->second_bias = out.of[BIAS].layout;
-    c->args.second_grad_o = out.of[GRAD_O].memory, c->args.second_grad_lse = out.of[GRAD_LSE].memory;
-    c->args.second_q = out.of[Q].memory, c->args.second_k = out.of[K].memory, c->args.second_v = out.of[V].memory;
-    c->args.second_bias = out.of[BIAS].memory;
+    if (with_lse) combination_give(c, TENSOR(grad_lse));
+    else combination_drop(c, TENSOR(grad_lse));
+    if (t->bias.data) out.of[BIAS] = like_bias(c), t->second_bias = slot_of(&out.of[BIAS]);
+    t->second_grad_o = slot_of(&out.of[GRAD_O]), t->second_grad_lse = slot_of(&out.of[GRAD_LSE]);
+    t->second_q = slot_of(&out.of[Q]), t->second_k = slot_of(&out.of[K]), t->second_v = slot_of(&out.of[V]);
     return out;
 }
 
@@ -69,13 +74,12 @@ static int run(combination *c, derivatives *out, attn_isa isa, int threads)
 
 static ref_second inputs(const combination *c)
 {
-    const attn_tangents *t = &c->problem.tangents;
-    ref_second in = {.dO = c->grad_o.value,
-                     .dlse = c->problem.gradients.lse ? c->grad_lse.value : NULL,
-                     .Qd = combination_tangent(&c->tan_q, t->q),
-                     .Kd = combination_tangent(&c->tan_k, t->k),
-                     .Vd = combination_tangent(&c->tan_v, t->v),
-                     .biasd = combination_tangent(&c->tan_bias, t->bias)};
+    ref_second in = {.dO = c->of[TENSOR(grad_o)].value,
+                     .dlse = combination_flow(c, TENSOR(grad_lse)),
+                     .Qd = combination_flow(c, TENSOR(tan_q)),
+                     .Kd = combination_flow(c, TENSOR(tan_k)),
+                     .Vd = combination_flow(c, TENSOR(tan_v)),
+                     .biasd = combination_flow(c, TENSOR(tan_bias))};
     return in;
 }
 
@@ -183,22 +187,19 @@ static double inner(const tensor *gradient, const tensor *x)
 /* The library's <dQ, tan_q> + <dK, tan_k> + <dV, tan_v>, from forward and backward at the inputs as they are now. */
 static double phi(combination *c)
 {
-    attn_problem given = c->problem;
-    attn_gradients *g = &c->problem.gradients;
-    tensor q = combination_like(&c->q), k = combination_like(&c->k), v = combination_like(&c->v);
+    tensor q = combination_like(&c->of[TENSOR(q)]), k = combination_like(&c->of[TENSOR(k)]),
+           v = combination_like(&c->of[TENSOR(v)]);
+    attn_tensors *t = &c->tensors;
     assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
-    memset(&c->problem.tangents, 0, sizeof c->problem.tangents);
-    memset(&c->problem.second, 0, sizeof c->problem.second);
-    g->grad_q = q.layout, g->grad_k = k.layout, g->grad_v = v.layout;
-    c->args.grad_q = q.memory, c->args.grad_k = k.memory, c->args.grad_v = v.memory;
+    t->grad_q = slot_of(&q), t->grad_k = slot_of(&k), t->grad_v = slot_of(&v);
     (void)combination_run(c, ATTN_BACKWARD, ATTN_ISA_DEFAULT, 1);
     tensor_read(&q), tensor_read(&k), tensor_read(&v);
     double sum = 0;
-    if (given.tangents.q) sum += inner(&q, &c->tan_q);
-    if (given.tangents.k) sum += inner(&k, &c->tan_k);
-    if (given.tangents.v) sum += inner(&v, &c->tan_v);
+    if (t->tan_q.data) sum += inner(&q, &c->of[TENSOR(tan_q)]);
+    if (t->tan_k.data) sum += inner(&k, &c->of[TENSOR(tan_k)]);
+    if (t->tan_v.data) sum += inner(&v, &c->of[TENSOR(tan_v)]);
     tensor_free(&q), tensor_free(&k), tensor_free(&v);
-    c->problem = given;
+    t->grad_q = t->grad_k = t->grad_v = (attn_output){0};
     return sum;
 }
 
@@ -215,9 +216,10 @@ static void test_differences(void **state)
         combination c;
         combination_draw(&c, (uint64_t)seed + 2000, ATTN_F64, 1);
         derivatives out = outputs(&c, 1);
-        if (c.problem.tangents.bias) c.problem.tangents.bias = 0; /* its first gradient is for each element of the bias */
+        combination_drop(&c, TENSOR(tan_bias)); /* its first gradient is for each element of the bias */
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));
-        tensor *moved[BIAS] = {&c.grad_o, &c.grad_lse, &c.q, &c.k, &c.v};
+        tensor *moved[BIAS] = {&c.of[TENSOR(grad_o)], &c.of[TENSOR(grad_lse)], &c.of[TENSOR(q)], &c.of[TENSOR(k)],
+                               &c.of[TENSOR(v)]};
         random_source random = random_from((uint64_t)seed);
         for (int x = 0; x < BIAS; x++) {
             tensor direction = combination_like(moved[x]);

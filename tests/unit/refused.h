@@ -10,7 +10,7 @@
 static inline attn_status attempt(small *s, attn_error *error)
 {
     attn_plan *plan = (attn_plan *)s; /* must become NULL on failure */
-    attn_status status = attn_plan_create(&plan, &s->problem, &s->options, error);
+    attn_status status = attn_plan_create(&plan, &s->problem, &s->tensors, &s->options, error);
     if (status != ATTN_OK) {
         assert_null(plan);
         return status;
@@ -18,7 +18,7 @@ static inline attn_status attempt(small *s, attn_error *error)
     size_t size = attn_plan_workspace_size(plan);
     void *workspace = malloc(size + 1);
     assert_non_null(workspace);
-    status = attn_execute(plan, &s->args, workspace, size, error);
+    status = attn_execute(plan, &s->tensors, workspace, size, error);
     free(workspace);
     attn_plan_destroy(plan);
     return status;
@@ -33,7 +33,7 @@ static inline void expect(small *s, attn_status status, const char *message, int
         fail_msg("line %d:\n  expected status %d: %s\n  got status %d: %s", line, (int)status, message, (int)got, error.message);
     assert_int_equal(attempt(s, NULL), status);
     if (memcmp(&s->options, &defaults, sizeof defaults) == 0) {
-        assert_int_equal(attn_forward(&s->problem, &s->args, &error), status);
+        assert_int_equal(attn_compute(&s->problem, &s->tensors, &error), status);
         assert_string_equal(error.message, message);
     }
     if (!small_holds_only(s->guard, sizeof s->guard, UNTOUCHED)) fail_msg("line %d: written behind the outputs", line);
@@ -55,13 +55,6 @@ static inline void expect(small *s, attn_status status, const char *message, int
 static inline void sets(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t c)
 {
     stride[0] = b, stride[1] = h, stride[2] = t, stride[3] = c;
-}
-
-/* A sound call of backward: the outputs of forward are inputs, and there are no weights. */
-static inline void backward(small *s)
-{
-    s->problem.op = ATTN_BACKWARD;
-    s->problem.want.weights = 0;
 }
 
 #endif

@@ -8,26 +8,36 @@
 static attn_plan *plan_of(small *s)
 {
     attn_plan *plan;
-    assert_int_equal(attn_plan_create(&plan, &s->problem, &s->options, NULL), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, &s->problem, &s->tensors, &s->options, NULL), ATTN_OK);
     return plan;
 }
 
 static void test_null(void **state)
 {
     attn_plan_description p = {.struct_size = sizeof p};
+    attn_tensor_plan tensor = {.struct_size = sizeof tensor};
+    attn_tensor_description description = {.struct_size = sizeof description};
     small s;
     (void)state;
     small_init(&s);
     attn_plan *plan = plan_of(&s), *made = plan;
-    FAILS(attn_plan_create(NULL, &s.problem, NULL, &error), ATTN_ERR_ARGUMENT, "plan is NULL");
-    FAILS(attn_plan_create(&made, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    FAILS(attn_plan_create(NULL, &s.problem, &s.tensors, NULL, &error), ATTN_ERR_ARGUMENT, "plan is NULL");
+    FAILS(attn_plan_create(&made, NULL, &s.tensors, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
     assert_null(made);
-    FAILS(attn_forward(NULL, &s.args, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
-    FAILS(attn_forward(&s.problem, NULL, &error), ATTN_ERR_ARGUMENT, "args is NULL");
-    FAILS(attn_execute(NULL, &s.args, NULL, 0, &error), ATTN_ERR_ARGUMENT, "plan is NULL");
-    FAILS(attn_execute(plan, NULL, NULL, 0, &error), ATTN_ERR_ARGUMENT, "args is NULL");
+    made = plan;
+    FAILS(attn_plan_create(&made, &s.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
+    assert_null(made);
+    FAILS(attn_compute(NULL, &s.tensors, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    FAILS(attn_compute(&s.problem, NULL, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
+    FAILS(attn_execute(NULL, &s.tensors, NULL, 0, &error), ATTN_ERR_ARGUMENT, "plan is NULL");
+    FAILS(attn_execute(plan, NULL, NULL, 0, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
     FAILS(attn_plan_describe(NULL, &p, &error), ATTN_ERR_ARGUMENT, "plan is NULL");
     FAILS(attn_plan_describe(plan, NULL, &error), ATTN_ERR_ARGUMENT, "description is NULL");
+    FAILS(attn_plan_tensor(NULL, 0, &tensor, &error), ATTN_ERR_ARGUMENT, "plan is NULL");
+    FAILS(attn_plan_tensor(plan, 0, NULL, &error), ATTN_ERR_ARGUMENT, "tensor is NULL");
+    FAILS(attn_tensor_describe(ATTN_FAMILY_ATTENTION, 0, NULL, &error), ATTN_ERR_ARGUMENT, "description is NULL");
+    FAILS(attn_tensor_describe((attn_family)7, 0, &description, &error), ATTN_ERR_ARGUMENT,
+          "family is 7; known: 0 (attention), 1 (linear)");
     FAILS(attn_cpu_describe(NULL, &error), ATTN_ERR_ARGUMENT, "description is NULL");
     FAILS(attn_kernel_describe(0, NULL, &error), ATTN_ERR_ARGUMENT, "description is NULL");
     assert_int_equal(attn_plan_workspace_size(NULL), 0);
@@ -41,6 +51,8 @@ static void test_struct_size(void **state)
     attn_plan_description p = {.struct_size = 0};
     attn_cpu_description c = {.struct_size = 7};
     attn_kernel_description k = {.struct_size = 1};
+    attn_tensor_description t = {.struct_size = 2};
+    attn_tensor_plan tensor = {.struct_size = 3};
     small s;
     (void)state;
     small_init(&s);
@@ -51,33 +63,47 @@ static void test_struct_size(void **state)
           "attn_cpu_description.struct_size is 7; set it to sizeof(attn_cpu_description)");
     FAILS(attn_kernel_describe(0, &k, &error), ATTN_ERR_ARGUMENT,
           "attn_kernel_description.struct_size is 1; set it to sizeof(attn_kernel_description)");
+    FAILS(attn_tensor_describe(ATTN_FAMILY_ATTENTION, 0, &t, &error), ATTN_ERR_ARGUMENT,
+          "attn_tensor_description.struct_size is 2; set it to sizeof(attn_tensor_description)");
+    FAILS(attn_plan_tensor(plan, 0, &tensor, &error), ATTN_ERR_ARGUMENT,
+          "attn_tensor_plan.struct_size is 3; set it to sizeof(attn_tensor_plan)");
     s.problem.struct_size = 0;
-    FAILS(attn_plan_create(&made, &s.problem, NULL, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_plan_create(&made, &s.problem, &s.tensors, NULL, &error), ATTN_ERR_ARGUMENT,
           "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
-    s.args.struct_size = 4;
-    FAILS(attn_execute(plan, &s.args, NULL, 0, &error), ATTN_ERR_ARGUMENT,
-          "attn_args.struct_size is 4; set it to sizeof(attn_args)");
+    s.tensors.struct_size = 4;
+    FAILS(attn_execute(plan, &s.tensors, NULL, 0, &error), ATTN_ERR_ARGUMENT,
+          "attn_tensors.struct_size is 4; set it to sizeof(attn_tensors)");
+    small_init(&s);
+    s.tensors.struct_size = 4;
+    FAILS(attn_plan_create(&made, &s.problem, &s.tensors, NULL, &error), ATTN_ERR_ARGUMENT,
+          "attn_tensors.struct_size is 4; set it to sizeof(attn_tensors)");
+    small_init(&s);
+    s.call.struct_size = 12, s.tensors.call = &s.call;
+    FAILS(attn_plan_create(&made, &s.problem, &s.tensors, NULL, &error), ATTN_ERR_ARGUMENT,
+          "attn_call.struct_size is 12; set it to sizeof(attn_call)");
     small_init(&s);
     s.options.struct_size = 1;
-    FAILS(attn_plan_create(&made, &s.problem, &s.options, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_plan_create(&made, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_ARGUMENT,
           "attn_options.struct_size is 1; set it to sizeof(attn_options)");
     attn_plan_destroy(plan);
     assert_true(small_outputs_untouched(&s));
 }
 
-/* A caller compiled with an older header: what lies behind its struct_size is not ours to read. */
+/* A caller compiled with an older header: before 1.0 none is taken, and nothing of what is in it is done. */
 static void test_older_caller(void **state)
 {
+    char text[240];
     small s;
     (void)state;
     small_init(&s);
-    s.problem.struct_size = offsetof(attn_problem, want); /* a library without the group `want` */
-    memset(&s.problem.want, UNTOUCHED, sizeof s.problem.want);
-    s.args.struct_size = sizeof s.args;
-    assert_int_equal(attn_forward(&s.problem, &s.args, NULL), ATTN_OK);
-    assert_false(small_holds_only(s.o, sizeof s.o, UNTOUCHED));
-    assert_true(small_holds_only(s.lse, sizeof s.lse, UNTOUCHED));
-    assert_true(small_holds_only(s.weights, sizeof s.weights, UNTOUCHED));
+    s.problem.struct_size = offsetof(attn_problem, relative);
+    (void)snprintf(text, sizeof text, "attn_problem.struct_size is %zu; set it to sizeof(attn_problem)", s.problem.struct_size);
+    FAILS(attn_compute(&s.problem, &s.tensors, &error), ATTN_ERR_ARGUMENT, text);
+    small_init(&s);
+    s.tensors.struct_size = offsetof(attn_tensors, second_grad_lse);
+    (void)snprintf(text, sizeof text, "attn_tensors.struct_size is %zu; set it to sizeof(attn_tensors)", s.tensors.struct_size);
+    FAILS(attn_compute(&s.problem, &s.tensors, &error), ATTN_ERR_ARGUMENT, text);
+    assert_true(small_outputs_untouched(&s));
 }
 
 /* A caller compiled with a newer header: its unknown fields must be at their default, 0. */
@@ -94,18 +120,34 @@ static void test_newer_caller(void **state)
     memset(&newer, 0, sizeof newer);
     newer.problem = s.problem;
     newer.problem.struct_size = sizeof newer;
-    assert_int_equal(attn_forward(&newer.problem, &s.args, NULL), ATTN_OK);
+    assert_int_equal(attn_compute(&newer.problem, &s.tensors, NULL), ATTN_OK);
     assert_false(small_outputs_untouched(&s));
 
     small_init(&s);
     newer.future[1] = 1;
     (void)snprintf(
         text, sizeof text,
-        "attn_problem.struct_size is %zu and a field behind byte %zu is set: this library is older than the header it was "
+        "attn_problem.struct_size is %zu and a field after byte %zu is set: this library is older than the header it was "
         "compiled with",
         sizeof newer, sizeof(attn_problem));
-    FAILS(attn_forward(&newer.problem, &s.args, &error), ATTN_ERR_UNSUPPORTED, text);
+    FAILS(attn_compute(&newer.problem, &s.tensors, &error), ATTN_ERR_UNSUPPORTED, text);
     assert_true(small_outputs_untouched(&s));
+
+    struct {
+        attn_tensors tensors;
+        attn_input future[2];
+    } more;
+    memset(&more, 0, sizeof more);
+    more.tensors = s.tensors;
+    more.tensors.struct_size = sizeof more;
+    more.future[1].dtype = ATTN_F32;
+    (void)snprintf(text, sizeof text,
+                   "slot %d of attn_tensors is set: this library is older than the header it was compiled with, and has %d",
+                   ATTN_SLOTS + 1, ATTN_SLOTS);
+    FAILS(attn_compute(&s.problem, &more.tensors, &error), ATTN_ERR_UNSUPPORTED, text);
+    assert_true(small_outputs_untouched(&s));
+    more.future[1].dtype = ATTN_DTYPE_DEFAULT;
+    FAILS(attn_compute(&s.problem, &more.tensors, &error), ATTN_OK, "");
 }
 
 /* Descriptions are filled as far as the caller's version reaches, and not a byte further. */
@@ -121,11 +163,10 @@ static void test_description_sizes(void **state)
     assert_int_equal(attn_cpu_describe(&whole, NULL), ATTN_OK);
 
     memset(&older, UNTOUCHED, sizeof older);
-    older.struct_size = end;
-    assert_int_equal(attn_cpu_describe(&older, NULL), ATTN_OK);
+    older.struct_size = end; /* before 1.0 none is taken, and nothing is written */
+    assert_int_equal(attn_cpu_describe(&older, NULL), ATTN_ERR_ARGUMENT);
     assert_int_equal(older.struct_size, end);
-    assert_string_equal(older.features, whole.features);
-    assert_true(small_holds_only((char *)&older + end, sizeof older - end, UNTOUCHED));
+    assert_true(small_holds_only((char *)&older + sizeof end, sizeof older - sizeof end, UNTOUCHED));
 
     memset(&newer, UNTOUCHED, sizeof newer);
     newer.cpu.struct_size = sizeof newer;
@@ -148,12 +189,12 @@ static void test_workspace(void **state)
     assert_non_null(memory);
 
     (void)snprintf(text, sizeof text, "workspace is NULL; the plan needs %zu bytes", need);
-    FAILS(attn_execute(plan, &s.args, NULL, need, &error), ATTN_ERR_ARGUMENT, text);
+    FAILS(attn_execute(plan, &s.tensors, NULL, need, &error), ATTN_ERR_ARGUMENT, text);
     (void)snprintf(text, sizeof text, "workspace has %zu bytes; the plan needs %zu", need - 1, need);
-    FAILS(attn_execute(plan, &s.args, memory, need - 1, &error), ATTN_ERR_MEMORY, text);
+    FAILS(attn_execute(plan, &s.tensors, memory, need - 1, &error), ATTN_ERR_MEMORY, text);
     assert_true(small_outputs_untouched(&s));
 
-    FAILS(attn_execute(plan, &s.args, memory + 1, need, &error), ATTN_OK, ""); /* any alignment */
+    FAILS(attn_execute(plan, &s.tensors, memory + 1, need, &error), ATTN_OK, ""); /* any alignment */
     free(memory);
     attn_plan_destroy(plan);
 }
@@ -175,10 +216,11 @@ static void test_plan_memory(void **state)
     (void)state;
     small_init(&s);
     s.options.allocator = (attn_allocator){allocate_nothing, release_nothing, &asked};
-    (void)snprintf(text, sizeof text, "cannot allocate the %zu bytes of a plan", sizeof *plan);
-    FAILS(attn_plan_create(&plan, &s.problem, &s.options, &error), ATTN_ERR_MEMORY, text);
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, NULL), ATTN_ERR_MEMORY);
+    assert_true(asked > 0);
+    (void)snprintf(text, sizeof text, "cannot allocate the %zu bytes of a plan", asked);
+    FAILS(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_MEMORY, text);
     assert_null(plan);
-    assert_int_equal(asked, sizeof *plan);
 }
 
 static void test_kernels(void **state)
@@ -188,8 +230,8 @@ static void test_kernels(void **state)
     int count = 0;
     (void)state;
     while (attn_kernel_describe(count, &kernel, NULL) == ATTN_OK) {
-        static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_", "attn_second_", "attn_linear_"};
-        assert_in_range(kernel.op, ATTN_FORWARD, ATTN_LINEAR);
+        static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_", "attn_second_", "attn_linear_", "attn_product_"};
+        assert_in_range(kernel.op, ATTN_FORWARD, ATTN_PRODUCT);
         const char *name = kernel.decode ? "attn_dec_" : names[kernel.op];
         assert_true(strncmp(kernel.name, name, strlen(name)) == 0);
         assert_true(!kernel.decode || kernel.op == ATTN_FORWARD);

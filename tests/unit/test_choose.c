@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_choose.c - which kernel a plan gets, on a CPU of this test's making.  Linked with --wrap, so that CPU features and the
- * list of kernels are what the test says; nothing is executed.
+ * test_choose.c - which kernel and how many threads a plan gets, on a CPU of this test's making.  Linked with --wrap, so that CPU
+ * features and the list of kernels are what the test says; nothing is executed.
  */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "small.h"
+
+#include <sched.h>
 
 #include "base/cpu.h"
 #include "kernels/kernel.h"
@@ -47,7 +50,7 @@ static const choice choices[] = {
     {0, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "best of 1 usable on this CPU"},
     {0, 0, "", 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_scalar", "best of 1 usable on this CPU"},
     {AVX512, 0, "scalar", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=scalar"},
-    {AVX512, 0, "scalar", ATTN_ISA_SCALAR, ATTN_F16, ATTN_OK, "attn_fwd_f32_scalar", "asked for by options.isa"},
+    {AVX512, 0, "scalar", ATTN_ISA_SCALAR, ATTN_F16, ATTN_OK, "attn_fwd_f32_scalar", "requested by options.isa"},
     {0, 1u << ATTN_ISA_AVX2, NULL, ATTN_ISA_AVX2, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on avx2", 0},
     {0, ~0u, NULL, 0, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f64 on default", 0},
     {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512", 0},
@@ -60,12 +63,12 @@ static const choice choices[] = {
     {PAIRS, 0, NULL, 0, ATTN_F16, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
     {PAIRS, 0, "avx2", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx2", "capped by ATTN_ISA=avx2"},
     {PAIRS, 0, NULL, ATTN_ISA_AVX512, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx512_bf16",
-     "asked for by options.isa; scores are products of bf16"},
+     "requested by options.isa; scores are products of bf16"},
     {AVX2, 0, NULL, 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_avx2", "best of 2 usable on this CPU"},
     {AVX2 & ~(uint32_t)ATTN_CPU_F16C, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "best of 1 usable on this CPU"},
     {AVX512, 0, "avx2", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx2", "capped by ATTN_ISA=avx2"},
     {AVX2, 0, "avx512", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx2", "best of 2 usable on this CPU"},
-    {AVX512, 0, "scalar", ATTN_ISA_AVX512, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "asked for by options.isa"},
+    {AVX512, 0, "scalar", ATTN_ISA_AVX512, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "requested by options.isa"},
     {AVX2, 0, NULL, ATTN_ISA_AVX512, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this CPU cannot run the kernel for f64 on avx512", 0},
 #endif
 };
@@ -81,13 +84,13 @@ static void test_choice(void **state)
         small s;
 
         small_init(&s);
-        s.problem.q.dtype = c->dtype;
-        s.problem.shape.len_q = 9; /* not few */
+        s.tensors.q.dtype = c->dtype;
+        s.problem.shape.len_q = 40; /* not few */
         s.options.isa = c->isa;
         features = c->features;
         hidden = c->hidden;
         if (c->variable) setenv("ATTN_ISA", c->variable, 1);
-        attn_status status = attn_plan_create(&plan, &s.problem, &s.options, &error);
+        attn_status status = attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error);
         unsetenv("ATTN_ISA");
 
         if (status != c->status || (status != ATTN_OK && strcmp(error.message, c->kernel) != 0))
@@ -101,55 +104,129 @@ static void test_choice(void **state)
     }
 }
 
+/* ---- threads ---- */
+
+static void set(const char *name, const char *value)
+{
+    if (value) assert_int_equal(setenv(name, value, 1), 0);
+    else assert_int_equal(unsetenv(name), 0);
+}
+
+static int cpus_now(void)
+{
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    return CPU_COUNT(&set);
+}
+
+static void test_threads(void **state)
+{
+    static const struct {
+        const char *ours, *openmp;
+        int threads; /* 0: the CPUs; -1: an error */
+    } rows[] = {
+        {NULL, NULL, 0},  {"", "", 0},       {"3", NULL, 3},     {"1024", "5", 1024}, {NULL, "5", 5},   {NULL, "7,2", 7},
+        {NULL, "0", 0},   {NULL, "many", 0}, {NULL, "-2", 0},    {"0", "5", -1},      {"-1", NULL, -1}, {"1025", "5", -1},
+        {"3x", NULL, -1}, {"two", "5", -1},  {NULL, "99999", 0}, {"3,4", NULL, -1},
+    };
+    (void)state;
+    features = AVX2;
+    hidden = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        attn_cpu_description cpu = {.struct_size = sizeof cpu};
+        attn_error error;
+        attn_plan *plan;
+        char message[120];
+        small s;
+        small_init(&s);
+        set("ATTN_THREADS", rows[i].ours), set("OMP_NUM_THREADS", rows[i].openmp);
+        const attn_status status = attn_cpu_describe(&cpu, &error),
+                          planned = attn_plan_create(&plan, &s.problem, &s.tensors, NULL, NULL);
+        attn_plan_destroy(plan);
+        if (rows[i].threads < 0) {
+            (void)snprintf(message, sizeof message, "the environment variable ATTN_THREADS is '%s'; it is a number from 1 to 1024",
+                           rows[i].ours);
+            assert_int_equal(planned, ATTN_ERR_ARGUMENT);
+            assert_int_equal(status, ATTN_ERR_ARGUMENT);
+            assert_string_equal(error.message, message);
+            s.options.threads = 2; /* then nobody reads it */
+            assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, NULL), ATTN_OK);
+            attn_plan_destroy(plan);
+        } else if (status != ATTN_OK || planned != ATTN_OK || cpu.threads != (rows[i].threads ? rows[i].threads : cpus_now())) {
+            fail_msg("row %zu: %d threads: %s", i, cpu.threads, error.message);
+        }
+    }
+    set("ATTN_THREADS", NULL), set("OMP_NUM_THREADS", NULL);
+}
+
+/* One that may run on one CPU is alone there. */
+static void test_affinity(void **state)
+{
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    cpu_set_t before, one;
+    size_t first = 0;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    while (!CPU_ISSET(first, &before)) first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(cpu.threads, 1);
+}
+
 /* ---- few queries ---- */
 
-static void nothing_more(attn_problem *p) { (void)p; }
-static void many_heads(attn_problem *p) { p->shape.heads_q = 12, p->shape.heads_kv = 2; } /* 18 rows */
-static void one_query(attn_problem *p) { p->shape.heads_q = 32, p->shape.len_q = 1; }
-static void five_queries(attn_problem *p) { p->shape.heads_q = 2, p->shape.len_q = 5; }
-static void no_queries(attn_problem *p) { p->shape.len_q = 0; }
-static void everything(attn_problem *p)
+static void nothing_more(small *s) { (void)s; }
+static void many_heads(small *s) { s->problem.shape.heads_q = 24, s->problem.shape.heads_kv = 2; } /* 36 rows */
+static void many_heads_of_full_length(small *s) { many_heads(s), s->tensors.lengths_q = (attn_input){0}; }
+static void one_query(small *s) { s->problem.shape.heads_q = 32, s->problem.shape.len_q = 1; }
+static void forty_queries(small *s) { s->problem.shape.heads_q = 2, s->problem.shape.len_q = 40; }
+static void no_queries(small *s) { s->problem.shape.len_q = 0; }
+static void everything(small *s)
 {
-    p->mask.causal = p->mask.window = p->bias.sink = 1;
-    p->bias.alibi = ATTN_ALIBI_HEAD;
-    p->score.softcap = 20;
-    p->mask.chunk = 4;
+    s->problem.mask.causal = s->problem.mask.window = 1;
+    s->tensors.sink.data = s->tensors.alibi_slopes.data = ATTN_LATER;
+    s->problem.score.softcap = 20;
+    s->problem.mask.chunk = 4;
 }
-static void cosine(attn_problem *p) { p->score.kind = ATTN_SCORE_COSINE; }
-static void additive(attn_problem *p) { p->score.kind = ATTN_SCORE_ADDITIVE; }
-static void sigmoid(attn_problem *p) { p->score.normaliser = ATTN_NORMALISER_SIGMOID; }
-static void dropout(attn_problem *p) { p->dropout.probability = 0.5; }
-static void blocks(attn_problem *p) { p->mask.block = 1, p->mask.block_q = p->mask.block_kv = 2; }
-static void dilation(attn_problem *p) { p->mask.dilation = 2; }
-static void global(attn_problem *p) { p->mask.global_kv = 1; }
-static void uniform(attn_problem *p) { p->mask.empty = ATTN_EMPTY_UNIFORM; }
-static void weights(attn_problem *p) { p->want.weights = 1; }
-static void top(attn_problem *p) { p->want.topk = 2; }
-static void backward(attn_problem *p) { p->op = ATTN_BACKWARD; }
+static void cosine(small *s) { s->problem.score.kind = ATTN_SCORE_COSINE; }
+static void additive(small *s) { s->problem.score.kind = ATTN_SCORE_ADDITIVE, s->tensors.score_matrix.data = ATTN_LATER; }
+static void sigmoid(small *s) { s->problem.score.normaliser = ATTN_NORMALISER_SIGMOID; }
+static void dropout(small *s) { s->problem.dropout.probability = 0.5; }
+static void blocks(small *s) { s->tensors.block_mask.data = ATTN_LATER, s->problem.mask.block_q = s->problem.mask.block_kv = 2; }
+static void dilation(small *s) { s->problem.mask.dilation = 2; }
+static void global(small *s) { s->problem.mask.global_kv = 1; }
+static void uniform(small *s) { s->problem.mask.empty = ATTN_EMPTY_UNIFORM; }
+static void weights(small *s) { s->tensors.weights.data = ATTN_LATER; }
+static void top(small *s) { s->problem.outputs.topk = 2, s->tensors.topk_index.data = ATTN_LATER; }
+static void backward(small *s) { small_backward(s); }
 
 static void test_few(void **state)
 {
     static const struct {
-        void (*change)(attn_problem *p);
+        void (*change)(small *s);
         const char *kernel, *why;
     } rows[] = {
         {nothing_more, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
         {everything, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
         {one_query, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
-        {many_heads, "attn_fwd_f32_scalar", ""},
-        {five_queries, "attn_fwd_f32_scalar", ""},
+        {many_heads, "attn_fwd_f32_scalar", "; each sequence by its length, in 2 walks"},
+        {many_heads_of_full_length, "attn_fwd_f32_scalar", ""},
+        {forty_queries, "attn_fwd_f32_scalar", "; each sequence by its length, in 2 walks"},
         {no_queries, "attn_fwd_f32_scalar", ""},
         {backward, "attn_bwd_f32_scalar", ""},
         {cosine, "attn_fwd_f32_scalar", "; tiles, since scores are of prepared rows"},
         {additive, "attn_fwd_f32_scalar", "; tiles, since scores are additive"},
         {sigmoid, "attn_fwd_f32_scalar", "; tiles, since weights are no softmax"},
-        {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is asked for"},
+        {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is requested"},
         {blocks, "attn_fwd_f32_scalar", "; tiles, since a block mask is given"},
         {dilation, "attn_fwd_f32_scalar", "; tiles, since keys are dilated"},
         {global, "attn_fwd_f32_scalar", "; tiles, since tokens are global"},
-        {uniform, "attn_fwd_f32_scalar", "; tiles, since empty rows are uniform"},
-        {weights, "attn_fwd_f32_scalar", "; tiles, since weights or scores are wanted"},
-        {top, "attn_fwd_f32_scalar", "; tiles, since more than O and lse is wanted"},
+        {uniform, "attn_fwd_f32_scalar", "; tiles, since fully masked rows are uniform"},
+        {weights, "attn_fwd_f32_scalar", "; tiles, since weights or scores are requested"},
+        {top, "attn_fwd_f32_scalar", "; tiles, since statistics of rows are requested"},
     };
     (void)state;
     hidden = features = 0;
@@ -160,9 +237,10 @@ static void test_few(void **state)
         char why[160];
         small s;
         small_init(&s);
-        s.problem.want.weights = 0;
-        rows[i].change(&s.problem);
-        if (attn_plan_create(&plan, &s.problem, &s.options, &error) != ATTN_OK) fail_msg("row %zu: %s", i, error.message);
+        s.tensors.weights = (attn_output){0};
+        rows[i].change(&s);
+        if (attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error) != ATTN_OK)
+            fail_msg("row %zu: %s", i, error.message);
         assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
         (void)snprintf(why, sizeof why, "best of 1 usable on this CPU%s", rows[i].why);
         assert_string_equal(description.kernel, rows[i].kernel);
@@ -172,28 +250,28 @@ static void test_few(void **state)
 }
 
 #if defined(__x86_64__)
-static void mixed_keys(attn_problem *p) { p->k.dtype = ATTN_F32; }
-static void few_mixed(attn_problem *p) { p->k.dtype = ATTN_F32, p->shape.len_q = 2; }
-static void mixed_values(attn_problem *p) { p->v.dtype = ATTN_F32; }
-static void mixed_gradient(attn_problem *p) { p->op = ATTN_BACKWARD, p->gradients.grad_o.dtype = ATTN_F32; }
-static void mixed_backward(attn_problem *p) { p->op = ATTN_BACKWARD, p->v.dtype = ATTN_F32; }
-static void capped(attn_problem *p) { p->score.softcap = 20; }
-static void relative(attn_problem *p) { p->relative.keys = 1, p->relative.rows = 2; }
-static void forward_mode(attn_problem *p) { p->op = ATTN_JVP; }
+static void mixed_keys(small *s) { s->tensors.k.dtype = ATTN_F32; }
+static void few_mixed(small *s) { s->tensors.k.dtype = ATTN_F32, s->problem.shape.len_q = 2; }
+static void mixed_values(small *s) { s->tensors.v.dtype = ATTN_F32; }
+static void mixed_gradient(small *s) { small_backward(s), s->tensors.grad_o.dtype = ATTN_F32; }
+static void mixed_backward(small *s) { small_backward(s), s->tensors.v.dtype = ATTN_F32; }
+static void capped(small *s) { s->problem.score.softcap = 20; }
+static void relative(small *s) { s->problem.relative.rows = 2, s->tensors.relative_keys.data = ATTN_LATER; }
+static void forward_mode(small *s) { s->problem.op = ATTN_JVP, s->tensors.tan_o.data = ATTN_LATER; }
 
 /* Scores are products of bf16 where nothing but bf16 goes into them. */
 static void test_pairs(void **state)
 {
     static const struct {
-        void (*change)(attn_problem *p);
+        void (*change)(small *s);
         const char *kernel;
     } rows[] = {
-        {five_queries, "attn_fwd_f32_avx512_bf16"}, {everything, "attn_dec_f32_avx512_bf16"},
-        {few_mixed, "attn_dec_f32_avx512"},         {capped, "attn_fwd_f32_avx512_bf16"},
-        {mixed_values, "attn_fwd_f32_avx512_bf16"}, {mixed_keys, "attn_fwd_f32_avx512"},
-        {backward, "attn_bwd_f32_avx512_bf16"},     {mixed_backward, "attn_bwd_f32_avx512"},
-        {mixed_gradient, "attn_bwd_f32_avx512"},    {cosine, "attn_fwd_f32_avx512"},
-        {relative, "attn_fwd_f32_avx512"},          {forward_mode, "attn_jvp_f32_avx512"},
+        {forty_queries, "attn_fwd_f32_avx512_bf16"}, {everything, "attn_dec_f32_avx512_bf16"},
+        {few_mixed, "attn_dec_f32_avx512"},          {capped, "attn_fwd_f32_avx512_bf16"},
+        {mixed_values, "attn_fwd_f32_avx512_bf16"},  {mixed_keys, "attn_fwd_f32_avx512"},
+        {backward, "attn_bwd_f32_avx512_bf16"},      {mixed_backward, "attn_bwd_f32_avx512"},
+        {mixed_gradient, "attn_bwd_f32_avx512"},     {cosine, "attn_fwd_f32_avx512"},
+        {relative, "attn_fwd_f32_avx512"},           {forward_mode, "attn_jvp_f32_avx512"},
     };
     (void)state;
     hidden = 0;
@@ -204,11 +282,12 @@ static void test_pairs(void **state)
         attn_plan *plan;
         small s;
         small_init(&s);
-        s.problem.q.dtype = ATTN_BF16;
-        s.problem.want.weights = 0;
-        if (rows[i].change != everything) s.problem.shape.len_q = 9; /* not few */
-        rows[i].change(&s.problem);
-        if (attn_plan_create(&plan, &s.problem, &s.options, &error) != ATTN_OK) fail_msg("row %zu: %s", i, error.message);
+        s.tensors.q.dtype = ATTN_BF16;
+        s.tensors.weights = (attn_output){0};
+        if (rows[i].change != everything) s.problem.shape.len_q = 40; /* not few */
+        rows[i].change(&s);
+        if (attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error) != ATTN_OK)
+            fail_msg("row %zu: %s", i, error.message);
         assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
         if (strcmp(description.kernel, rows[i].kernel) != 0) fail_msg("row %zu: %s", i, description.kernel);
         attn_plan_destroy(plan);
@@ -253,6 +332,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_affinity),
         cmocka_unit_test(test_few),
 #if defined(__x86_64__)
         cmocka_unit_test(test_pairs),

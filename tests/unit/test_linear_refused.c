@@ -11,9 +11,10 @@ enum { UNTOUCHED = 0xa5 };
 
 typedef struct fixture {
     attn_linear_problem problem;
-    attn_linear_args args;
+    attn_linear_tensors tensors;
     attn_options options;
-    float q[2][2][3][4], k[2][1][3][4], v[2][1][3][5], o[2][2][3][5], state[2][1][8][5], sum[2][1][8], n[2][2][3], omega[4][4];
+    float q[2][2][3][4], k[2][1][3][4], v[2][1][3][5], o[2][2][3][5], state[2][1][4][5], sum[2][1][4], n[2][2][3], matrix[4][4],
+        extra[2][1][4][5];
     float decay[2][1][3][8], beta[2][1][3], grad[3][2 * 2 * 3 * 5];
     int64_t lengths[2];
 } fixture;
@@ -25,37 +26,41 @@ static void init(fixture *f)
     f->lengths[0] = 3, f->lengths[1] = 2;
     f->problem.struct_size = sizeof f->problem;
     f->problem.shape = (attn_shape){2, 2, 1, 3, 3, 4, 5};
-    f->problem.causal = f->problem.final_state = 1;
+    f->problem.causal = 1;
     f->options.struct_size = sizeof f->options;
-    f->args = (attn_linear_args){.struct_size = sizeof f->args,
-                                 .q = f->q,
-                                 .k = f->k,
-                                 .v = f->v,
-                                 .o = f->o,
-                                 .final_state = f->state,
-                                 .final_sum = f->sum,
-                                 .denominators = f->n,
-                                 .omega = f->omega,
-                                 .decay = f->decay,
-                                 .beta = f->beta,
-                                 .lengths = f->lengths,
-                                 .grad_o = f->v,
-                                 .grad_q = f->grad[0],
-                                 .grad_k = f->grad[1],
-                                 .grad_v = f->grad[2]};
+    f->tensors = (attn_linear_tensors){.struct_size = sizeof f->tensors,
+                                       .q = attn_in(f->q),
+                                       .k = attn_in(f->k),
+                                       .v = attn_in(f->v),
+                                       .o = attn_out(f->o),
+                                       .final_state = attn_out(f->state),
+                                       .final_sum = attn_out(f->sum)};
+}
+
+/* The same backwards. */
+static void turn(fixture *f)
+{
+    static const attn_output none;
+    f->problem.op = ATTN_BACKWARD;
+    f->tensors.final_state = f->tensors.final_sum = none;
+    f->tensors.denominators = attn_out(f->n);
+    f->tensors.grad_o = attn_in(f->v);
+    f->tensors.grad_q = attn_out(f->grad[0]);
+    f->tensors.grad_k = attn_out(f->grad[1]);
+    f->tensors.grad_v = attn_out(f->grad[2]);
 }
 
 static attn_status attempt(fixture *f, attn_error *error)
 {
     attn_linear_plan *plan = (attn_linear_plan *)f;
-    attn_status status = attn_linear_plan_create(&plan, &f->problem, &f->options, error);
+    attn_status status = attn_linear_plan_create(&plan, &f->problem, &f->tensors, &f->options, error);
     if (status != ATTN_OK) {
         assert_null(plan);
         return status;
     }
     const size_t size = attn_linear_workspace_size(plan);
     void *workspace = malloc(size + 1);
-    status = attn_linear_execute(plan, &f->args, workspace, size, error);
+    status = attn_linear_execute(plan, &f->tensors, workspace, size, error);
     free(workspace);
     attn_linear_plan_destroy(plan);
     return status;
@@ -87,17 +92,17 @@ static void test_enums(void **state)
     ARGUMENT(f.problem.op = ATTN_JVP, "op is 2; known: 0 (forward), 1 (backward)");
     ARGUMENT(f.problem.features = (attn_features)7,
              "features is 7; known: 0 (elu1), 1 (identity), 2 (relu), 3 (softmax), 4 (favor), 5 (fourier), 6 (trigonometric)");
-    ARGUMENT(f.problem.scale_kind = ATTN_SCALE_PER_HEAD, "scale_kind is 2; known: 0 (default), 1 (value)");
+    ARGUMENT(f.problem.scale_kind = (attn_scale_kind)2, "scale_kind is 2; known: 0 (default), 1 (value)");
     ARGUMENT(f.problem.denominator = (attn_denominator)3, "denominator is 3; known: 0 (clamp), 1 (add), 2 (none)");
     ARGUMENT(f.problem.rule = (attn_linear_rule)3, "rule is 3; known: 0 (add), 1 (delta), 2 (low rank)");
-    ARGUMENT(f.problem.decay = (attn_linear_decay)3, "decay is 3; known: 0 (none), 1 (per head), 2 (per channel)");
+    ARGUMENT(f.problem.decay_kind = (attn_decay_kind)2, "decay_kind is 2; known: 0 (per head), 1 (per channel)");
+    ARGUMENT(f.problem.decay_kind = ATTN_DECAY_CHANNEL, "decay_kind is 1 and decay is not there");
     ARGUMENT(f.problem.form = (attn_linear_form)4, "form is 4; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)");
-    ARGUMENT(f.problem.index_dtype = ATTN_F32, "index_dtype is f32; lengths are i32 or i64");
     ARGUMENT(f.problem.causal = 2, "causal is 2; it is 0 or 1");
-    ARGUMENT(f.problem.grad_initial_state = -1, "grad_initial_state is -1; it is 0 or 1");
     ARGUMENT(f.problem.reserved[7] = 5, "reserved[7] is 5; it must be 0");
     ARGUMENT(f.problem.struct_size = 0, "attn_linear_problem.struct_size is 0; set it to sizeof(attn_linear_problem)");
-    ARGUMENT(f.args.struct_size = 0, "attn_linear_args.struct_size is 0; set it to sizeof(attn_linear_args)");
+    ARGUMENT(f.tensors.struct_size = 0, "attn_linear_tensors.struct_size is 0; set it to sizeof(attn_linear_tensors)");
+    ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1304; set it to sizeof(attn_linear_tensors)");
     ARGUMENT(f.options.threads = -1, "options.threads is -1; it is at least 1, or 0 for the default");
 }
 
@@ -126,7 +131,7 @@ static void test_fit(void **state)
     (void)state;
     REFUSED(f.problem.shape.len_q = 2, ATTN_ERR_SHAPE, "causal needs len_q (2) equal to len_kv (3)");
     UNSUPPORTED((f.problem.causal = 0, f.problem.rule = ATTN_RULE_DELTA), "the delta rule is causal; set causal");
-    UNSUPPORTED((f.problem.causal = 0, f.problem.decay = ATTN_DECAY_HEAD), "a decay is causal; set causal");
+    UNSUPPORTED((f.problem.causal = 0, f.tensors.decay = attn_in(f.decay)), "a decay is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.problem.form = ATTN_LINEAR_RECURRENT), "the recurrent form is causal; set causal");
     UNSUPPORTED(f.problem.rule = ATTN_RULE_DELTA, "the delta rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
     UNSUPPORTED(f.problem.rule = ATTN_RULE_LOW_RANK,
@@ -134,30 +139,90 @@ static void test_fit(void **state)
     UNSUPPORTED(
         (f.problem.rule = ATTN_RULE_LOW_RANK, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.problem.form = ATTN_LINEAR_CHUNKED),
         "the low-rank rule has the recurrent form only");
-    ARGUMENT((f.problem.want_denominator = 1, f.problem.denominator = ATTN_DENOMINATOR_NONE),
-             "want_denominator is set but there is no denominator");
-    ARGUMENT(f.problem.grad_final_state = 1, "grad_final_state is set but op is not ATTN_BACKWARD");
-    ARGUMENT(f.problem.op = ATTN_BACKWARD, "final_state is set but op is ATTN_BACKWARD; it is written by forward");
-    ARGUMENT((f.problem.op = ATTN_BACKWARD, f.problem.final_state = 0, f.problem.grad_initial_state = 1),
-             "grad_initial_state is set but initial_state is not");
 }
 
 static void test_tensors(void **state)
 {
+    static const attn_input none;
+    static const attn_output nothing;
+    const attn_call call = {.struct_size = sizeof call};
     (void)state;
-    UNSUPPORTED(f.problem.k.dtype = ATTN_F64, "k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
-    UNSUPPORTED(f.problem.state.dtype = ATTN_BF16, "final_state.dtype is bf16; it must be f32, the compute type");
-    REFUSED((f.problem.v.stride[2] = 10, f.problem.v.stride[3] = 2), ATTN_ERR_STRIDE,
+    UNSUPPORTED(f.tensors.k.dtype = ATTN_F64, "k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+    UNSUPPORTED(f.tensors.final_state.dtype = ATTN_BF16, "final_state.dtype is bf16; it must be f32, the compute type");
+    REFUSED((f.tensors.v.stride[2] = 10, f.tensors.v.stride[3] = 2), ATTN_ERR_STRIDE,
             "v.stride[3] is 2; the last axis must be contiguous (1)");
-    ARGUMENT(f.args.k = NULL, "args.k is NULL");
-    ARGUMENT(f.args.final_sum = NULL, "args.final_sum is NULL");
-    ARGUMENT((f.problem.features = ATTN_FEATURES_FAVOR, f.problem.random_features = 4, f.args.omega = NULL), "args.omega is NULL");
-    ARGUMENT(f.args.o = f.q, "args.o and args.q are the same pointer; outputs overlap nothing");
-    ARGUMENT((f.problem.initial_state = 1, f.args.initial_state = f.state, f.args.initial_sum = f.n),
-             "args.final_state is args.initial_state, so args.final_sum must be args.initial_sum");
-    REFUSED((f.problem.initial_state = 1, f.args.initial_state = f.state, f.args.initial_sum = f.sum), ATTN_OK, "");
-    ARGUMENT((f.problem.lengths = 1, f.lengths[1] = 4), "lengths[1] is 4; it must be within 0 and 3");
-    ARGUMENT((f.problem.op = ATTN_BACKWARD, f.problem.final_state = 0, f.args.denominators = NULL), "args.denominators is NULL");
+    ARGUMENT(f.tensors.k = none, "k is missing; ATTN_FORWARD needs it");
+    ARGUMENT(f.tensors.k = attn_in(NULL), "k is NULL");
+    ARGUMENT((f.tensors.k = none, f.tensors.k.dtype = ATTN_F32),
+             "k is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+    ARGUMENT(f.tensors.k = attn_in(ATTN_LATER), "k is ATTN_LATER; an execution needs its pointer");
+    ARGUMENT(f.tensors.k = attn_in(ATTN_EMPTY), "k is ATTN_EMPTY and has elements");
+    ARGUMENT(f.tensors.call = &call, "call is there; linear attention has nothing else that changes from call to call");
+    ARGUMENT(f.tensors.final_sum = nothing,
+             "final_sum is missing; it is needed with the state that it belongs to, where there is a denominator");
+    ARGUMENT(f.problem.denominator = ATTN_DENOMINATOR_NONE,
+             "final_sum is there; it is of use with the state that it belongs to, where there is a denominator alone");
+    ARGUMENT((f.problem.features = ATTN_FEATURES_FAVOR, f.problem.random_features = 4),
+             "feature_matrix is missing; it is needed with the random maps");
+    ARGUMENT(f.tensors.feature_matrix = attn_in(f.matrix), "feature_matrix is there; it is of use with the random maps alone");
+    ARGUMENT(f.tensors.beta = attn_in(f.beta), "beta is there; it is of use with the delta rule alone");
+    ARGUMENT(f.tensors.erase = attn_in(f.decay), "erase is there; it is of use with the low-rank rule alone");
+    ARGUMENT((f.problem.rule = ATTN_RULE_DELTA, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.final_sum = nothing),
+             "beta is missing; it is needed with the delta rule");
+    ARGUMENT(f.tensors.grad_o = attn_in(f.v), "grad_o is there; ATTN_FORWARD has no use for it");
+    REFUSED(f.tensors.o = attn_out(f.q), ATTN_ERR_STRIDE, "o and q share elements; an output overlaps nothing");
+    REFUSED((f.tensors.initial_state = attn_in(f.extra), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
+    ARGUMENT((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.n)),
+             "final_state is initial_state, so final_sum must be initial_sum");
+    REFUSED((f.tensors.initial_state = attn_in(f.state[0][0][1]), f.tensors.initial_sum = attn_in(f.n)), ATTN_ERR_STRIDE,
+            "final_state and initial_state share elements; an output overlaps nothing");
+    REFUSED((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
+    ARGUMENT((f.tensors.lengths = attn_in(f.lengths), f.lengths[1] = 4), "lengths[1] is 4; it must be within 0 and 3");
+    UNSUPPORTED((f.tensors.lengths = attn_in(f.lengths), f.tensors.lengths.dtype = ATTN_F32),
+                "lengths.dtype is f32; it must be i32 or i64");
+    REFUSED(turn(&f), ATTN_OK, "");
+    ARGUMENT((turn(&f), f.tensors.denominators = nothing), "denominators is missing; it is needed with a denominator");
+    ARGUMENT((turn(&f), f.tensors.o = nothing), "o is missing; it is needed with a denominator");
+    ARGUMENT((turn(&f), f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.denominators = nothing),
+             "o is there; it is of use with a denominator alone");
+    ARGUMENT((turn(&f), f.tensors.decay = attn_in(f.decay)), "grad_decay is missing; it is needed with decay");
+    ARGUMENT((turn(&f), f.tensors.final_state = attn_out(f.state)), "final_state is there; ATTN_BACKWARD has no use for it");
+    ARGUMENT((turn(&f), f.tensors.grad_initial_state = attn_out(f.state)), "grad_initial_state is there and initial_state is not");
+}
+
+/* An execution has the tensors that were planned, in type and strides. */
+static void test_planned(void **state)
+{
+    attn_linear_plan *plan;
+    attn_tensor_plan told = {.struct_size = sizeof told};
+    attn_error error;
+    fixture f;
+    (void)state;
+    init(&f);
+    assert_int_equal(attn_linear_plan_create(&plan, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
+    const size_t need = attn_linear_workspace_size(plan);
+    void *workspace = malloc(need + 1);
+#define DIFFERS(change, number, code, text)                                                                                        \
+    do {                                                                                                                           \
+        init(&f);                                                                                                                  \
+        change;                                                                                                                    \
+        assert_int_equal(attn_linear_execute(plan, &f.tensors, workspace, need, &error), code);                                    \
+        assert_string_equal(error.message, text);                                                                                  \
+        assert_int_equal(error.tensor, number);                                                                                    \
+    } while (0)
+    DIFFERS(f.tensors.denominators = attn_out(f.n), 4, ATTN_ERR_ARGUMENT, "denominators is there; the plan was made without it");
+    DIFFERS(memset(&f.tensors.final_sum, 0, sizeof f.tensors.final_sum), 14, ATTN_ERR_ARGUMENT,
+            "final_sum is missing; the plan was made with it");
+    DIFFERS(f.tensors.v.dtype = ATTN_F16, 2, ATTN_ERR_ARGUMENT, "v.dtype is f16; the plan was made with f32");
+    DIFFERS((f.tensors.k.stride[2] = 8, f.tensors.k.stride[3] = 1), 1, ATTN_ERR_STRIDE,
+            "k.stride[0] is 0; the plan was made with 12");
+    DIFFERS((f.tensors.k.stride[0] = 12, f.tensors.k.stride[2] = 4, f.tensors.k.stride[3] = 1), -1, ATTN_OK, "");
+    assert_int_equal(attn_linear_plan_tensor(plan, 13, &told, &error), ATTN_OK);
+    assert_true(told.role == ATTN_ROLE_OUTPUT && told.dtype == ATTN_F32 && told.shape[2] == 4 && told.bytes == sizeof f.state);
+    assert_int_equal(attn_linear_plan_tensor(plan, 27, &told, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "tensor 27 does not exist; attn_linear_tensors has 27");
+    free(workspace);
+    attn_linear_plan_destroy(plan);
 }
 
 static void test_calls(void **state)
@@ -170,19 +235,19 @@ static void test_calls(void **state)
     float omega;
     (void)state;
     init(&f);
-    assert_int_equal(attn_linear_plan_create(NULL, &f.problem, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_linear_plan_create(NULL, &f.problem, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "plan is NULL");
-    assert_int_equal(attn_linear_plan_create(&plan, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_linear_plan_create(&plan, NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "problem is NULL");
-    assert_int_equal(attn_linear_plan_create(&plan, &f.problem, NULL, &error), ATTN_OK);
+    assert_int_equal(attn_linear_plan_create(&plan, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
     const size_t need = attn_linear_workspace_size(plan);
     char text[80];
     assert_int_equal(attn_linear_execute(plan, NULL, few, 8, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "args is NULL");
-    assert_int_equal(attn_linear_execute(plan, &f.args, NULL, 0, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "tensors is NULL");
+    assert_int_equal(attn_linear_execute(plan, &f.tensors, NULL, 0, &error), ATTN_ERR_ARGUMENT);
     (void)snprintf(text, sizeof text, "workspace is NULL; the plan needs %zu bytes", need);
     assert_string_equal(error.message, text);
-    assert_int_equal(attn_linear_execute(plan, &f.args, few, 8, &error), ATTN_ERR_MEMORY);
+    assert_int_equal(attn_linear_execute(plan, &f.tensors, few, 8, &error), ATTN_ERR_MEMORY);
     (void)snprintf(text, sizeof text, "workspace has 8 bytes; the plan needs %zu", need);
     assert_string_equal(error.message, text);
     assert_int_equal(attn_linear_plan_describe(NULL, &d, &error), ATTN_ERR_ARGUMENT);
@@ -200,16 +265,17 @@ static void test_calls(void **state)
     assert_int_equal(attn_random_features((attn_random_rows)2, 1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "rows is 2; known: 0 (orthogonal), 1 (normal)");
     assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, -1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "omega cannot have -1 rows of 1 numbers");
+    assert_string_equal(error.message, "matrix cannot have -1 rows of 1 numbers");
     assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, 1, 1, 0, 0, &omega, ATTN_F16, &error), ATTN_ERR_UNSUPPORTED);
-    assert_string_equal(error.message, "omega is f16; it must be f32 or f64");
+    assert_string_equal(error.message, "matrix is f16; it must be f32 or f64");
     assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, 1, 1, 0, 0, NULL, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "omega is NULL");
+    assert_string_equal(error.message, "matrix is NULL");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_enums), cmocka_unit_test(test_numbers), cmocka_unit_test(test_fit),
-                                       cmocka_unit_test(test_tensors), cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_enums),   cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_fit),     cmocka_unit_test(test_tensors),
+                                       cmocka_unit_test(test_planned), cmocka_unit_test(test_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,8 +65,9 @@ static attn_walk walk_of(attn_fwd_kernel *kernel, int lanes, int vectors, int64_
     walk.kernel = kernel;
     walk.compute = ATTN_F32;
     walk.problem.shape = (attn_shape){1, heads, heads, len_q, len_kv, dim, dim};
-    walk.problem.q.dtype = walk.problem.k.dtype = walk.problem.v.dtype = walk.problem.o.dtype = ATTN_F32;
-    walk.problem.k.stride[2] = walk.problem.v.stride[2] = dim;
+    attn_layouts *at = &walk.problem.at;
+    at->q.dtype = at->k.dtype = at->v.dtype = at->o.dtype = ATTN_F32;
+    at->k.stride[2] = at->v.stride[2] = dim;
     return walk;
 }
 
@@ -119,7 +120,7 @@ static void test_scratch(void **state)
             attn_fwd_kernel kernel;
             attn_walk walk = walk_of(&kernel, 8, 3, 16, 1000, 1000, dims[d]);
             const attn_scratch *s = &walk.scratch;
-            walk.problem.k.dtype = walk.problem.v.dtype = half ? ATTN_BF16 : ATTN_F32;
+            walk.problem.at.k.dtype = walk.problem.at.v.dtype = half ? ATTN_BF16 : ATTN_F32;
             assert_true(attn_walk_init(&walk, 2));
             const int64_t at[] = {s->Qt, s->Ot, s->m, s->l, s->S, s->block_max, s->low, s->high, s->scratch, s->K, s->V, s->bytes};
             const int64_t lanes = 24, row = dims[d] * 4, group = walk.group;

@@ -22,16 +22,11 @@ static void test_enums(void **state)
     REFUSED(s.problem.score.kind = (attn_score_kind)9, ATTN_ERR_ARGUMENT,
             "score.kind is 9; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance), 5 (additive)");
     REFUSED(s.problem.score.scale_kind = (attn_scale_kind)3, ATTN_ERR_ARGUMENT,
-            "score.scale_kind is 3; known: 0 (default), 1 (value), 2 (per head)");
-    REFUSED(s.problem.bias.alibi = (attn_alibi)3, ATTN_ERR_ARGUMENT,
-            "bias.alibi is 3; known: 0 (none), 1 (per head), 2 (per batch and head)");
+            "score.scale_kind is 3; known: 0 (default), 1 (value)");
     REFUSED(s.problem.mask.empty = (attn_empty)2, ATTN_ERR_ARGUMENT, "mask.empty is 2; known: 0 (zero), 1 (uniform)");
-    REFUSED(s.problem.mask.align = (attn_align)3, ATTN_ERR_ARGUMENT,
-            "mask.align is 3; known: 0 (top-left), 1 (bottom-right), 2 (offset)");
-    REFUSED(s.problem.mask.index_dtype = ATTN_F32, ATTN_ERR_ARGUMENT,
-            "mask.index_dtype is f32; lengths and offsets are i32 or i64");
-    REFUSED(s.problem.mask.index_dtype = (attn_dtype)77, ATTN_ERR_ARGUMENT,
-            "mask.index_dtype is unknown; lengths and offsets are i32 or i64");
+    REFUSED(s.problem.mask.align = (attn_align)2, ATTN_ERR_ARGUMENT, "mask.align is 2; known: 0 (top-left), 1 (bottom-right)");
+    REFUSED(s.tensors.lengths_q.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "lengths_q.dtype is f32; it must be i32 or i64");
+    REFUSED(s.tensors.offset_q.dtype = (attn_dtype)77, ATTN_ERR_ARGUMENT, "offset_q.dtype is 77; it is no type");
 }
 
 static void test_flags(void **state)
@@ -39,38 +34,53 @@ static void test_flags(void **state)
     (void)state;
     REFUSED(s.problem.mask.causal = 2, ATTN_ERR_ARGUMENT, "mask.causal is 2; it is 0 or 1");
     REFUSED(s.problem.mask.window = -1, ATTN_ERR_ARGUMENT, "mask.window is -1; it is 0 or 1");
-    REFUSED(s.problem.mask.lengths_q = 8, ATTN_ERR_ARGUMENT, "mask.lengths_q is 8; it is 0 or 1");
-    REFUSED(s.problem.mask.lengths_kv = 9, ATTN_ERR_ARGUMENT, "mask.lengths_kv is 9; it is 0 or 1");
-    REFUSED(s.problem.mask.boolean = 3, ATTN_ERR_ARGUMENT, "mask.boolean is 3; it is 0 or 1");
-    REFUSED(s.problem.bias.additive = 4, ATTN_ERR_ARGUMENT, "bias.additive is 4; it is 0 or 1");
-    REFUSED(s.problem.want.lse = 5, ATTN_ERR_ARGUMENT, "want.lse is 5; it is 0 or 1");
-    REFUSED(s.problem.want.weights = 6, ATTN_ERR_ARGUMENT, "want.weights is 6; it is 0 or 1");
-    REFUSED(s.problem.want.after_dropout = 2, ATTN_ERR_ARGUMENT, "want.after_dropout is 2; it is 0 or 1");
-    REFUSED(s.problem.want.scores = 3, ATTN_ERR_ARGUMENT, "want.scores is 3; it is 0 or 1");
-    REFUSED(s.problem.want.rows = 4, ATTN_ERR_ARGUMENT, "want.rows is 4; it is 0 or 1");
-    REFUSED(s.problem.want.dropout_keep = 5, ATTN_ERR_ARGUMENT, "want.dropout_keep is 5; it is 0 or 1");
-    REFUSED(s.problem.want.row_max = 6, ATTN_ERR_ARGUMENT, "want.row_max is 6; it is 0 or 1");
-    REFUSED(s.problem.want.entropy = 7, ATTN_ERR_ARGUMENT, "want.entropy is 7; it is 0 or 1");
-    REFUSED(s.problem.want.effective_keys = 8, ATTN_ERR_ARGUMENT, "want.effective_keys is 8; it is 0 or 1");
-    REFUSED(s.problem.want.column_sum = 9, ATTN_ERR_ARGUMENT, "want.column_sum is 9; it is 0 or 1");
-    REFUSED(s.problem.mask.packed = 2, ATTN_ERR_ARGUMENT, "mask.packed is 2; it is 0 or 1");
-    REFUSED(s.problem.mask.ranges = 2, ATTN_ERR_ARGUMENT, "mask.ranges is 2; it is 0 or 1");
-    REFUSED(s.problem.mask.block_lists = 2, ATTN_ERR_ARGUMENT, "mask.block_lists is 2; it is 0 or 1");
-    REFUSED(s.problem.mask.block = 3, ATTN_ERR_ARGUMENT, "mask.block is 3; it is 0 or 1");
-    REFUSED(s.problem.dropout.given = 2, ATTN_ERR_ARGUMENT, "dropout.given is 2; it is 0 or 1");
-    REFUSED(s.problem.bias.sink = 4, ATTN_ERR_ARGUMENT, "bias.sink is 4; it is 0 or 1");
-    REFUSED(s.problem.gradients.lse = 5, ATTN_ERR_ARGUMENT, "gradients.lse is 5; it is 0 or 1");
-    REFUSED(s.problem.gradients.bias = 6, ATTN_ERR_ARGUMENT, "gradients.bias is 6; it is 0 or 1");
-    REFUSED(s.problem.gradients.slopes = 7, ATTN_ERR_ARGUMENT, "gradients.slopes is 7; it is 0 or 1");
-    REFUSED(s.problem.gradients.sink = 8, ATTN_ERR_ARGUMENT, "gradients.sink is 8; it is 0 or 1");
-    REFUSED(s.problem.gradients.scale = 9, ATTN_ERR_ARGUMENT, "gradients.scale is 9; it is 0 or 1");
-    REFUSED(s.problem.tangents.q = 2, ATTN_ERR_ARGUMENT, "tangents.q is 2; it is 0 or 1");
-    REFUSED(s.problem.tangents.k = 3, ATTN_ERR_ARGUMENT, "tangents.k is 3; it is 0 or 1");
-    REFUSED(s.problem.tangents.v = 4, ATTN_ERR_ARGUMENT, "tangents.v is 4; it is 0 or 1");
-    REFUSED(s.problem.tangents.bias = 5, ATTN_ERR_ARGUMENT, "tangents.bias is 5; it is 0 or 1");
-    REFUSED(s.problem.tangents.lse = 6, ATTN_ERR_ARGUMENT, "tangents.lse is 6; it is 0 or 1");
-    REFUSED(s.problem.second.bias = 2, ATTN_ERR_ARGUMENT, "second.bias is 2; it is 0 or 1");
-    REFUSED(s.problem.second.grad_lse = 3, ATTN_ERR_ARGUMENT, "second.grad_lse is 3; it is 0 or 1");
+    REFUSED(s.problem.outputs.after_dropout = 2, ATTN_ERR_ARGUMENT, "outputs.after_dropout is 2; it is 0 or 1");
+    REFUSED(s.problem.score.additive_bias = 3, ATTN_ERR_ARGUMENT, "score.additive_bias is 3; it is 0 or 1");
+}
+
+/* What flags said: a tensor is there or not, and its slot is sound. */
+static void test_presence(void **state)
+{
+    (void)state;
+    REFUSED(s.tensors.mask = attn_in(NULL), ATTN_ERR_ARGUMENT, "mask is NULL");
+    REFUSED(s.tensors.weights = attn_out(NULL), ATTN_ERR_ARGUMENT, "weights is NULL");
+    REFUSED(s.tensors.lse = attn_saved(NULL), ATTN_ERR_ARGUMENT, "lse is NULL");
+    REFUSED(s.tensors.bias = (attn_input){.dtype = ATTN_BF16}, ATTN_ERR_ARGUMENT,
+            "bias is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+    REFUSED(s.tensors.lengths_kv = (attn_input){.stride = {1}}, ATTN_ERR_ARGUMENT,
+            "lengths_kv is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+    REFUSED(s.tensors.q = (attn_input){0}, ATTN_ERR_ARGUMENT, "q is missing; ATTN_FORWARD needs it");
+    REFUSED((small_backward(&s), s.tensors.lse = (attn_output){0}), ATTN_ERR_ARGUMENT, "lse is missing; ATTN_BACKWARD needs it");
+    REFUSED(s.tensors.grad_sink.data = s.weights, ATTN_ERR_ARGUMENT, "grad_sink is there; ATTN_FORWARD has no use for it");
+    REFUSED(s.tensors.tan_q = s.tensors.q, ATTN_ERR_ARGUMENT, "tan_q is there; ATTN_FORWARD has no use for it");
+    REFUSED((small_backward(&s), s.tensors.row_max.data = s.weights), ATTN_ERR_ARGUMENT,
+            "row_max is there; ATTN_BACKWARD has no use for it");
+    ACCEPTED(s.tensors.lengths_q = (attn_input){0});
+    ACCEPTED(s.tensors.weights = (attn_output){0});
+}
+
+/* Tensors that come together or exclude each other, and those that say what a field says. */
+static void test_company(void **state)
+{
+    static const int64_t zeros[8];
+    (void)state;
+    REFUSED(s.tensors.cu_seqlens_q = attn_in(zeros), ATTN_ERR_ARGUMENT,
+            "cu_seqlens_q is there and cu_seqlens_kv is not; they come together");
+    REFUSED(s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(zeros), ATTN_ERR_ARGUMENT,
+            "cu_seqlens_q and lengths_q are both there; they exclude each other");
+    REFUSED((s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(zeros), s.tensors.lengths_q = (attn_input){0}),
+            ATTN_ERR_ARGUMENT, "cu_seqlens_q and lengths_kv are both there; they exclude each other");
+    REFUSED((s.tensors.block_mask = s.tensors.block_starts = s.tensors.block_index = attn_in(zeros),
+             s.problem.mask.block_q = s.problem.mask.block_kv = 2),
+            ATTN_ERR_ARGUMENT, "block_mask and block_starts are both there; they exclude each other");
+    REFUSED((s.tensors.block_starts = attn_in(zeros), s.problem.mask.block_q = s.problem.mask.block_kv = 2), ATTN_ERR_ARGUMENT,
+            "block_starts is there and block_index is not; they come together");
+    REFUSED((s.tensors.scale = attn_in(s.q), s.problem.score.scale_kind = ATTN_SCALE_VALUE), ATTN_ERR_ARGUMENT,
+            "scale is there and score.scale_kind is ATTN_SCALE_VALUE; a scale is given in one form");
+    REFUSED(s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT, ATTN_ERR_ARGUMENT,
+            "offset_q is there and mask.align is bottom-right; where queries stand is given in one form");
+    ACCEPTED((s.tensors.offset_q = (attn_input){0}, s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT));
+    ACCEPTED(s.tensors.scale = attn_in(s.q));
 }
 
 static void test_reserved(void **state)
@@ -78,12 +88,13 @@ static void test_reserved(void **state)
     (void)state;
     REFUSED(s.problem.score.reserved[0] = 1, ATTN_ERR_ARGUMENT, "score.reserved[0] is 1; it must be 0");
     REFUSED(s.problem.mask.reserved[1] = -2, ATTN_ERR_ARGUMENT, "mask.reserved[1] is -2; it must be 0");
-    REFUSED(s.problem.bias.reserved[2] = 3, ATTN_ERR_ARGUMENT, "bias.reserved[2] is 3; it must be 0");
-    REFUSED(s.problem.want.reserved[3] = 4, ATTN_ERR_ARGUMENT, "want.reserved[3] is 4; it must be 0");
+    REFUSED(s.problem.score.reserved[7] = 3, ATTN_ERR_ARGUMENT, "score.reserved[7] is 3; it must be 0");
+    REFUSED(s.problem.outputs.reserved[3] = 4, ATTN_ERR_ARGUMENT, "outputs.reserved[3] is 4; it must be 0");
     REFUSED(s.problem.dropout.reserved[0] = 5, ATTN_ERR_ARGUMENT, "dropout.reserved[0] is 5; it must be 0");
-    REFUSED(s.problem.gradients.reserved[1] = 6, ATTN_ERR_ARGUMENT, "gradients.reserved[1] is 6; it must be 0");
-    REFUSED(s.problem.tangents.reserved[2] = 7, ATTN_ERR_ARGUMENT, "tangents.reserved[2] is 7; it must be 0");
-    REFUSED(s.problem.second.reserved[3] = 8, ATTN_ERR_ARGUMENT, "second.reserved[3] is 8; it must be 0");
+    REFUSED(s.problem.paging.reserved[1] = 6, ATTN_ERR_ARGUMENT, "paging.reserved[1] is 6; it must be 0");
+    REFUSED(s.problem.bias_table.reserved[2] = 7, ATTN_ERR_ARGUMENT, "bias_table.reserved[2] is 7; it must be 0");
+    REFUSED(s.problem.relative.reserved[3] = 8, ATTN_ERR_ARGUMENT, "relative.reserved[3] is 8; it must be 0");
+    REFUSED((s.tensors.call = &s.call, s.call.reserved = 9), ATTN_ERR_ARGUMENT, "call.reserved is 9; it must be 0");
 }
 
 static void test_shape(void **state)
@@ -106,7 +117,9 @@ static void test_values(void **state)
 {
     (void)state;
     REFUSED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = INFINITY), ATTN_ERR_ARGUMENT,
-            "score.scale is inf; it must be finite");
+            "score.scale is inf; it must be finite in the compute type");
+    REFUSED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = 1e300), ATTN_ERR_ARGUMENT,
+            "score.scale is 1e+300; it must be finite in the compute type");
     REFUSED(s.problem.score.scale = 0.5, ATTN_ERR_ARGUMENT, "score.scale is 0.5 but score.scale_kind is not ATTN_SCALE_VALUE");
     ACCEPTED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = -1));
     ACCEPTED(s.problem.score.scale_kind = ATTN_SCALE_VALUE);
@@ -123,74 +136,82 @@ static void test_values(void **state)
     ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = -1));
 }
 
-/* Where a tensor is not used, or has no elements, its pointer, strides and type are not looked at. */
+/* Where a tensor has no elements its pointer is not looked at, and ATTN_EMPTY stands for one. */
 static void test_unused(void **state)
 {
     (void)state;
-    ACCEPTED((s.problem.want.weights = 0, s.args.weights = NULL, s.problem.want.weights_layout.dtype = (attn_dtype)99));
-    ACCEPTED((s.problem.mask.lengths_q = 0, s.args.lengths_q = NULL));
-    ACCEPTED((s.problem.shape.batch = 0, s.args.q = NULL, s.args.k = NULL, s.args.v = NULL, s.args.o = NULL, s.args.lse = NULL,
-              s.args.weights = NULL, s.args.mask = NULL, s.args.bias = NULL));
+    ACCEPTED((s.tensors.weights = (attn_output){0}, s.tensors.lengths_q = (attn_input){0}));
+    ACCEPTED((s.problem.shape.batch = 0, s.tensors.q.data = s.tensors.k.data = s.tensors.v.data = ATTN_EMPTY,
+              s.tensors.o.data = s.tensors.lse.data = s.tensors.weights.data = ATTN_EMPTY,
+              s.tensors.mask.data = s.tensors.bias.data = ATTN_EMPTY,
+              s.tensors.lengths_q.data = s.tensors.lengths_kv.data = s.tensors.offset_q.data = ATTN_EMPTY));
+    ACCEPTED((s.problem.shape.dim_qk = 0, s.tensors.q.data = s.tensors.k.data = (char *)1));
+    REFUSED(s.tensors.v.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
+    REFUSED(s.tensors.o.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
+    REFUSED(s.tensors.bias.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "bias is ATTN_LATER; an execution needs its pointer");
 }
 
 static void test_types(void **state)
 {
     (void)state;
-    REFUSED(s.problem.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is no type");
-    REFUSED(s.problem.want.weights_layout.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is no type");
-    REFUSED(s.problem.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(s.problem.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "k.dtype is f64; it must be f32, f16, bf16 or i8, as q is not f64");
-    REFUSED(s.problem.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED, "v.dtype is u8; it must be f32, f16, bf16 or i8, as q is not f64");
-    REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.o.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+    REFUSED(s.tensors.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is no type");
+    REFUSED(s.tensors.weights.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is no type");
+    REFUSED(s.tensors.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(s.tensors.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "k.dtype is f64; it must be f32, f16, bf16 or i8, as q is not f64");
+    REFUSED(s.tensors.v.dtype = ATTN_U8, ATTN_ERR_UNSUPPORTED, "v.dtype is u8; it must be f32, f16, bf16 or i8, as q is not f64");
+    REFUSED((s.tensors.q.dtype = ATTN_F64, s.tensors.o.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
             "o.dtype is f32; it must be f64, as q is f64");
-    REFUSED(s.problem.mask.mask.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "mask.dtype is f32; it must be bool or u8");
-    REFUSED((s.problem.dropout.given = 1, s.problem.dropout.given_layout.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
-            "dropout_given.dtype is i32; it must be bool or u8");
-    REFUSED(s.problem.bias.bias.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "bias.dtype is i32; it must be f32, f64, f16 or bf16");
-    REFUSED(s.problem.want.lse_layout.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "lse.dtype is f64; it must be f32, the compute type");
-    REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.want.lse_layout.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+    REFUSED(s.tensors.mask.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "mask.dtype is f32; it must be bool or u8");
+    REFUSED((s.problem.dropout.probability = 0.5, s.tensors.dropout_given = (attn_input){s.mask, ATTN_I32, {0}}),
+            ATTN_ERR_UNSUPPORTED, "dropout_given.dtype is i32; it must be bool or u8");
+    REFUSED(s.tensors.bias.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "bias.dtype is i32; it must be f32, f64, f16 or bf16");
+    REFUSED(s.tensors.lse.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "lse.dtype is f64; it must be f32, the compute type");
+    REFUSED((s.tensors.q.dtype = ATTN_F64, s.tensors.lse.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
             "lse.dtype is f32; it must be f64, the compute type");
-    ACCEPTED(s.problem.mask.mask.dtype = ATTN_U8);
+    ACCEPTED(s.tensors.mask.dtype = ATTN_U8);
 
-    REFUSED((s.problem.q.dtype = ATTN_F64, s.problem.k.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+    REFUSED((s.tensors.q.dtype = ATTN_F64, s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale = attn_in(s.q)), ATTN_ERR_UNSUPPORTED,
             "k.dtype is i8; it must be f64, as q is f64");
-    REFUSED((s.problem.op = ATTN_BACKWARD, s.problem.v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
-            "v.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients");
-    REFUSED((s.problem.op = ATTN_JVP, s.problem.k.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
-            "k.dtype is i8 and op is not ATTN_FORWARD; whole numbers have no gradients");
-    REFUSED((s.problem.k.dtype = ATTN_I8, s.problem.quantised.k_scale.dtype = ATTN_F16), ATTN_ERR_UNSUPPORTED,
+    REFUSED((small_backward(&s), s.tensors.v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+            "v.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients");
+    REFUSED((s.problem.op = ATTN_JVP, s.tensors.k.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+            "k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients");
+    REFUSED((s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale = (attn_input){s.q, ATTN_F16, {0}}), ATTN_ERR_UNSUPPORTED,
             "k_scale.dtype is f16; it must be f32");
-    REFUSED(s.problem.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "args.k_scale is NULL");
-    REFUSED(s.problem.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "args.v_scale is NULL");
-    REFUSED((s.problem.k.dtype = ATTN_I8, s.args.k_scale = (const char *)s.args.q + 2), ATTN_ERR_ARGUMENT,
-            "args.k_scale is not aligned to its elements of 4 bytes");
-    ACCEPTED((s.problem.k.dtype = s.problem.v.dtype = ATTN_I8, s.args.k_scale = s.args.v_scale = s.args.q));
+    REFUSED(s.tensors.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "k_scale is missing; k.dtype is i8");
+    REFUSED(s.tensors.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "v_scale is missing; v.dtype is i8");
+    REFUSED(s.tensors.v_scale = attn_in(s.q), ATTN_ERR_ARGUMENT, "v_scale is there and v.dtype is not i8");
+    REFUSED((s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale.data = (char *)s.q + 2), ATTN_ERR_ARGUMENT,
+            "k_scale is not aligned to its elements of 4 bytes");
+    ACCEPTED((s.tensors.k.dtype = s.tensors.v.dtype = ATTN_I8, s.tensors.k_scale = s.tensors.v_scale = attn_in(s.q)));
 }
 
 static void test_strides(void **state)
 {
     (void)state;
-    REFUSED(s.problem.q.stride[3] = 2, ATTN_ERR_STRIDE, "q.stride[3] is 2; the last axis must be contiguous (1)");
-    REFUSED(sets(s.problem.v.stride, 60, 30, 6, -1), ATTN_ERR_STRIDE, "v.stride[3] is -1; the last axis must be contiguous (1)");
-    REFUSED(s.problem.want.weights_layout.stride[0] = 60, ATTN_ERR_STRIDE,
-            "weights.stride[3] is 0; the last axis must be contiguous (1)");
+    REFUSED(s.tensors.q.stride[3] = 2, ATTN_ERR_STRIDE, "q.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED(sets(s.tensors.v.stride, 60, 30, 6, -1), ATTN_ERR_STRIDE, "v.stride[3] is -1; the last axis must be contiguous (1)");
+    REFUSED(s.tensors.weights.stride[0] = 60, ATTN_ERR_STRIDE, "weights.stride[3] is 0; the last axis must be contiguous (1)");
     REFUSED((s.problem.shape.len_q = INT64_MAX / 2), ATTN_ERR_SHAPE,
             "q has the shape [2, 4, 4611686018427387903, 4]: more elements than 64 bits count");
-    REFUSED(sets(s.problem.k.stride, INT64_MAX / 2, 20, 4, 1), ATTN_ERR_SHAPE,
+    REFUSED(sets(s.tensors.k.stride, INT64_MAX / 2, 20, 4, 1), ATTN_ERR_SHAPE,
             "k.stride[0] (4611686018427387903) times its size (2) overflows 64-bit addresses");
-    REFUSED(sets(s.problem.bias.bias.stride, 0, 0, -INT64_MAX, 1), ATTN_ERR_SHAPE,
+    REFUSED(sets(s.tensors.bias.stride, 0, 0, -INT64_MAX, 1), ATTN_ERR_SHAPE,
             "bias.stride[2] (-9223372036854775807) times its size (3) overflows 64-bit addresses");
-    REFUSED(sets(s.problem.o.stride, 72, 18, 2, 1), ATTN_ERR_STRIDE,
+    REFUSED(sets(s.tensors.o.stride, 72, 18, 2, 1), ATTN_ERR_STRIDE,
             "o overlaps itself: stride[2] is 2 and the axes with smaller strides span 6 elements");
-    REFUSED(sets(s.problem.o.stride, ATTN_BROADCAST, 18, 6, 1), ATTN_ERR_STRIDE,
+    REFUSED(sets(s.tensors.o.stride, ATTN_BROADCAST, 18, 6, 1), ATTN_ERR_STRIDE,
             "o overlaps itself: stride[0] is 0 and the axes with smaller strides span 1 elements");
-    REFUSED(sets(s.problem.want.lse_layout.stride, 12, -2, 1, 0), ATTN_ERR_STRIDE,
+    REFUSED(sets(s.tensors.lse.stride, 12, -2, 1, 0), ATTN_ERR_STRIDE,
             "lse overlaps itself: stride[1] is -2 and the axes with smaller strides span 3 elements");
-    REFUSED(sets(s.problem.want.weights_layout.stride, 15, 15, 5, 1), ATTN_ERR_STRIDE,
+    REFUSED(sets(s.tensors.weights.stride, 15, 15, 5, 1), ATTN_ERR_STRIDE,
             "weights overlaps itself: stride[1] is 15 and the axes with smaller strides span 30 elements");
-    ACCEPTED(sets(s.problem.q.stride, ATTN_BROADCAST, 0, 0, 1));
-    ACCEPTED(sets(s.problem.mask.mask.stride, 0, 0, 0, ATTN_BROADCAST));
-    ACCEPTED(sets(s.problem.o.stride, 72, 6, 24, 1)); /* token before head */
+    REFUSED(sets(s.tensors.lengths_q.stride, 2, 0, 0, 0), ATTN_ERR_STRIDE,
+            "lengths_q.stride[0] is 2; it is a dense array (0, or 1)");
+    ACCEPTED(sets(s.tensors.lengths_q.stride, 1, 7, 7, 7));
+    ACCEPTED(sets(s.tensors.q.stride, ATTN_BROADCAST, 0, 0, 1));
+    ACCEPTED(sets(s.tensors.mask.stride, 0, 0, 0, ATTN_BROADCAST));
+    ACCEPTED(sets(s.tensors.o.stride, 72, 6, 24, 1)); /* token before head */
 }
 
 static void test_too_large(void **state)
@@ -218,6 +239,7 @@ static void never_release(void *context, void *memory)
 static void test_options(void **state)
 {
     (void)state;
+    REFUSED(s.options.invariant = 2, ATTN_ERR_ARGUMENT, "options.invariant is 2; it is 0 or 1");
     REFUSED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it is at least 1, or 0 for the default");
     REFUSED(s.options.isa = (attn_isa)4, ATTN_ERR_ARGUMENT,
             "options.isa is 4; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)");
@@ -230,10 +252,11 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),     cmocka_unit_test(test_enums),   cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_reserved),  cmocka_unit_test(test_shape),   cmocka_unit_test(test_values),
-        cmocka_unit_test(test_unused),    cmocka_unit_test(test_types),   cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_too_large), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_sound),    cmocka_unit_test(test_enums),   cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_presence), cmocka_unit_test(test_company), cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_shape),    cmocka_unit_test(test_values),  cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_strides), cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

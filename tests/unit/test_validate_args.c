@@ -1,28 +1,91 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_validate_args.c - the rules of arguments: pointers, lengths, packed sequences, pages and lists of blocks. */
+#include "fails.h"
 #include "refused.h"
 
 static void test_pointers(void **state)
 {
     (void)state;
-    REFUSED(s.args.q = NULL, ATTN_ERR_ARGUMENT, "args.q is NULL");
-    REFUSED(s.args.k = NULL, ATTN_ERR_ARGUMENT, "args.k is NULL");
-    REFUSED(s.args.v = NULL, ATTN_ERR_ARGUMENT, "args.v is NULL");
-    REFUSED(s.args.o = NULL, ATTN_ERR_ARGUMENT, "args.o is NULL");
-    REFUSED(s.args.mask = NULL, ATTN_ERR_ARGUMENT, "args.mask is NULL");
-    REFUSED(s.args.bias = NULL, ATTN_ERR_ARGUMENT, "args.bias is NULL");
-    REFUSED(s.args.lse = NULL, ATTN_ERR_ARGUMENT, "args.lse is NULL");
-    REFUSED(s.args.weights = NULL, ATTN_ERR_ARGUMENT, "args.weights is NULL");
-    REFUSED(s.args.lengths_q = NULL, ATTN_ERR_ARGUMENT, "args.lengths_q is NULL");
-    REFUSED(s.args.lengths_kv = NULL, ATTN_ERR_ARGUMENT, "args.lengths_kv is NULL");
-    REFUSED(s.args.offset = NULL, ATTN_ERR_ARGUMENT, "args.offset is NULL");
-    REFUSED(s.args.k = (char *)s.k + 2, ATTN_ERR_ARGUMENT, "args.k is not aligned to its elements of 4 bytes");
-    REFUSED(s.args.offset = (char *)s.offset + 4, ATTN_ERR_ARGUMENT, "args.offset is not aligned to its elements of 8 bytes");
-    REFUSED(s.args.o = s.v, ATTN_ERR_ARGUMENT, "args.o and args.v are the same pointer; outputs overlap nothing");
-    REFUSED(s.args.lse = s.weights, ATTN_ERR_ARGUMENT, "args.lse and args.weights are the same pointer; outputs overlap nothing");
-    REFUSED(s.args.weights = s.bias, ATTN_ERR_ARGUMENT, "args.weights and args.bias are the same pointer; outputs overlap nothing");
-    ACCEPTED(s.args.k = s.args.q); /* inputs may be one another */
+    REFUSED(s.tensors.q.data = NULL, ATTN_ERR_ARGUMENT, "q is missing; ATTN_FORWARD needs it");
+    REFUSED(s.tensors.k.data = NULL, ATTN_ERR_ARGUMENT, "k is missing; ATTN_FORWARD needs it");
+    REFUSED(s.tensors.v.data = NULL, ATTN_ERR_ARGUMENT, "v is missing; ATTN_FORWARD needs it");
+    REFUSED(s.tensors.o.data = NULL, ATTN_ERR_ARGUMENT, "o is missing; ATTN_FORWARD needs it");
+    REFUSED(s.tensors.mask.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "mask is ATTN_LATER; an execution needs its pointer");
+    REFUSED(s.tensors.lse.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "lse is ATTN_LATER; an execution needs its pointer");
+    REFUSED(s.tensors.weights.data = ATTN_MISSING, ATTN_ERR_ARGUMENT, "weights is NULL");
+    REFUSED(s.tensors.lengths_q.data = ATTN_MISSING, ATTN_ERR_ARGUMENT, "lengths_q is NULL");
+    REFUSED(s.tensors.lengths_kv.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "lengths_kv is ATTN_EMPTY and has elements");
+    REFUSED(s.tensors.offset_q.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "offset_q is ATTN_EMPTY and has elements");
+    REFUSED(s.tensors.k.data = (char *)s.k + 2, ATTN_ERR_ARGUMENT, "k is not aligned to its elements of 4 bytes");
+    REFUSED(s.tensors.offset_q.data = (char *)s.offset + 4, ATTN_ERR_ARGUMENT,
+            "offset_q is not aligned to its elements of 8 bytes");
+    REFUSED(s.tensors.o.data = s.v, ATTN_ERR_STRIDE, "o and v share elements; an output overlaps nothing");
+    REFUSED(s.tensors.lse.data = s.weights, ATTN_ERR_STRIDE, "lse and weights share elements; an output overlaps nothing");
+    REFUSED(s.tensors.weights.data = s.bias, ATTN_ERR_STRIDE, "weights and bias share elements; an output overlaps nothing");
+    ACCEPTED(s.tensors.k.data = s.q); /* inputs may be one another */
+}
+
+/* What is executed is what was planned. */
+static attn_status otherwise(void (*change)(small *s), attn_error *error)
+{
+    attn_plan *plan;
+    small s;
+    small_init(&s);
+    s.call.origin = &(attn_origin){.heads = SMALL_HQ};
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, NULL, NULL), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size + 1);
+    change(&s);
+    const attn_status status = attn_execute(plan, &s.tensors, workspace, size, error);
+    assert_true(small_outputs_untouched(&s));
+    free(workspace);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static void no_modifier(void *context, const attn_score_tile *tile) { (void)context, (void)tile; }
+static void no_visit(void *context, const attn_rows *rows) { (void)context, (void)rows; }
+
+static void without_mask(small *s) { s->tensors.mask = (attn_input){0}; }
+static void with_sink(small *s) { s->tensors.sink = attn_in(s->q); }
+static void other_type(small *s) { s->tensors.q.dtype = ATTN_BF16; }
+static void other_stride(small *s) { sets(s->tensors.k.stride, 40, 4, 8, 1); }
+static void an_origin(small *s) { s->tensors.call = &s->call; }
+static void a_modifier(small *s) { s->call.origin = NULL, s->call.modify_scores = no_modifier, s->tensors.call = &s->call; }
+static void a_visitor(small *s) { s->call.origin = NULL, s->call.visit_rows = no_visit, s->tensors.call = &s->call; }
+
+static void test_as_planned(void **state)
+{
+    (void)state;
+    FAILS(otherwise(without_mask, &error), ATTN_ERR_ARGUMENT, "mask is missing; the plan was made with it");
+    FAILS(otherwise(with_sink, &error), ATTN_ERR_ARGUMENT, "sink is there; the plan was made without it");
+    FAILS(otherwise(other_type, &error), ATTN_ERR_ARGUMENT, "q.dtype is bf16; the plan was made with f32");
+    FAILS(otherwise(other_stride, &error), ATTN_ERR_STRIDE, "k.stride[1] is 4; the plan was made with 20");
+    FAILS(otherwise(an_origin, &error), ATTN_ERR_ARGUMENT, "call.origin is there; the plan was made without one");
+    FAILS(otherwise(a_modifier, &error), ATTN_ERR_ARGUMENT, "call.modify_scores is there; the plan was made without it");
+    FAILS(otherwise(a_visitor, &error), ATTN_ERR_ARGUMENT, "call.visit_rows is there; the plan was made without it");
+}
+
+static void test_origin(void **state)
+{
+    attn_origin origin;
+    (void)state;
+#define ORIGIN(...) (origin = (attn_origin){__VA_ARGS__}, s.call.origin = &origin, s.tensors.call = &s.call)
+    ACCEPTED(ORIGIN(0));
+    ACCEPTED(ORIGIN(.batch = 3, .head = 8, .heads = 12, .q = 70, .kv = 35));
+    REFUSED(ORIGIN(.q = -1), ATTN_ERR_ARGUMENT, "origin.q is -1; it is within 0..2^60");
+    REFUSED(ORIGIN(.kv = INT64_MAX), ATTN_ERR_ARGUMENT, "origin.kv is 9223372036854775807; it is within 0..2^60");
+    REFUSED(ORIGIN(.batch = INT64_MIN), ATTN_ERR_ARGUMENT, "origin.batch is -9223372036854775808; it is within 0..2^60");
+    REFUSED(ORIGIN(.head = 9, .heads = 12), ATTN_ERR_ARGUMENT, "origin.head is 9 and heads_q 4; origin.heads (12) has less");
+    REFUSED(ORIGIN(.reserved = {0, 0, 5}), ATTN_ERR_ARGUMENT, "origin.reserved[2] is 5; it must be 0");
+    REFUSED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT, "origin.head is 4 and origin.heads 0; it is the whole's heads_q");
+    REFUSED((ORIGIN(.q = 3), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
+            ATTN_ERR_ARGUMENT, "origin.q (3) is not a multiple of mask.block_q (2)");
+    REFUSED((ORIGIN(.q = 4, .kv = 5), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
+            ATTN_ERR_ARGUMENT, "origin.kv (5) is not a multiple of mask.block_kv (2)");
+    REFUSED((ORIGIN(0), s.tensors.offset_q = (attn_input){0}, s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT), ATTN_ERR_ARGUMENT,
+            "mask.align is bottom-right and the call has an origin, whose lengths are those of a part; give offset_q");
 }
 
 static void test_lengths(void **state)
@@ -31,8 +94,9 @@ static void test_lengths(void **state)
     REFUSED(s.lengths_q[0] = 4, ATTN_ERR_ARGUMENT, "lengths_q[0] (4) is not within 0..3");
     REFUSED(s.lengths_q[1] = -1, ATTN_ERR_ARGUMENT, "lengths_q[1] (-1) is not within 0..3");
     REFUSED(s.lengths_kv[1] = 6, ATTN_ERR_ARGUMENT, "lengths_kv[1] (6) is not within 0..5");
-    REFUSED((s.problem.mask.index_dtype = ATTN_I32, s.args.lengths_kv = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
-             s.args.lengths_q = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
+    REFUSED((s.tensors.lengths_q.dtype = s.tensors.lengths_kv.dtype = ATTN_I32,
+             s.tensors.lengths_kv.data = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
+             s.tensors.lengths_q.data = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
             ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not within 0..5");
     ACCEPTED((s.lengths_q[0] = 0, s.lengths_kv[1] = 0, s.offset[0] = INT64_MIN, s.offset[1] = INT64_MAX));
 }
@@ -43,24 +107,24 @@ static void test_packed(void **state)
                          full[] = {0, 3, 6};
     (void)state;
 #define PACKED(q, kv)                                                                                                              \
-    (s.problem.mask.packed = 1, s.problem.mask.lengths_q = s.problem.mask.lengths_kv = 0, s.args.cu_seqlens_q = (q),               \
-     s.args.cu_seqlens_kv = (kv))
+    (s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}, s.tensors.cu_seqlens_q = attn_in(q),                            \
+     s.tensors.cu_seqlens_kv = attn_in(kv))
     REFUSED(PACKED(late, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
-    REFUSED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not within 0..5 behind its predecessor (2)");
-    REFUSED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not within 0..3 behind its predecessor (1)");
-    REFUSED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "args.cu_seqlens_q is NULL");
+    REFUSED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not within 0..5 after its predecessor (2)");
+    REFUSED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not within 0..3 after its predecessor (1)");
+    REFUSED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q is NULL");
     REFUSED((PACKED(sound, sound), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
              s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
-            ATTN_ERR_SHAPE, "q has rows of more elements than 64 bits count");
+            ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: more elements than 64 bits count");
     ACCEPTED(PACKED(sound, sound));
     /* Whether [head, token, channel] overlaps depends on the tokens that there are, 2, and not on len_q, 3. */
-    ACCEPTED((PACKED(sound, sound), sets(s.problem.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
-    REFUSED((PACKED(sound, sound), sets(s.problem.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
+    ACCEPTED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
+    REFUSED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
             "o overlaps itself: stride[1] is 11 and the axes with smaller strides span 12 elements");
-    REFUSED((PACKED(full, sound), sets(s.problem.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
+    REFUSED((PACKED(full, sound), sets(s.tensors.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
             "q.stride[2] (768614336404564650) times its size (6) overflows 64-bit addresses");
-    ACCEPTED((PACKED(none, none), sets(s.problem.o.stride, 0, 0, SMALL_DV, 1), s.args.o = NULL));
-    ACCEPTED((PACKED(none, none), s.problem.shape.batch = 0, s.args.o = s.args.lse = NULL));
+    ACCEPTED((PACKED(none, none), sets(s.tensors.o.stride, 0, 0, SMALL_DV, 1), s.tensors.o.data = ATTN_EMPTY));
+    ACCEPTED((PACKED(none, none), s.problem.shape.batch = 0, s.tensors.o.data = s.tensors.lse.data = ATTN_EMPTY));
 }
 
 static void test_paged(void **state)
@@ -68,20 +132,23 @@ static void test_paged(void **state)
     static const int64_t table[4] = {0, 1, 2, 7};
     (void)state;
 #define PAGED(size, count)                                                                                                         \
-    (s.problem.paging.paged = 1, s.problem.paging.page_size = (size), s.problem.paging.pages = (count), s.args.page_table = table)
-    REFUSED(s.problem.paging.paged = 2, ATTN_ERR_ARGUMENT, "paging.paged is 2; it is 0 or 1");
+    (s.problem.paging.page_size = (size), s.problem.paging.pages = (count), s.tensors.page_table = attn_in(table))
+    REFUSED(s.problem.paging.page_size = 2, ATTN_ERR_ARGUMENT,
+            "paging.page_size is 2 and paging.pages 0 but page_table is not there");
     REFUSED(s.problem.paging.reserved[2] = 1, ATTN_ERR_ARGUMENT, "paging.reserved[2] is 1; it must be 0");
-    REFUSED((backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
-            "paging.paged is set and op is not ATTN_FORWARD; gradients of pages are not there");
-    REFUSED((PAGED(3, 3), s.problem.mask.packed = 1, s.problem.mask.lengths_q = s.problem.mask.lengths_kv = 0), ATTN_ERR_ARGUMENT,
-            "paging.paged and mask.packed are both set; keys are either in pages or packed");
+    REFUSED((small_backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
+            "page_table is there and op is not ATTN_FORWARD; gradients of pages are not there");
+    REFUSED((PAGED(3, 3), s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(table),
+             s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
+            ATTN_ERR_ARGUMENT, "cu_seqlens_q and page_table are both there; they exclude each other");
     REFUSED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "paging.page_size is 0; it is at least 1");
     REFUSED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "paging.pages is -1; it is at least 0");
-    REFUSED((PAGED(3, 3), s.problem.paging.table_stride = 1), ATTN_ERR_ARGUMENT,
-            "paging.table_stride is 1; len_kv (5) in pages of 3 needs 2");
-    REFUSED((PAGED(3, 2), s.problem.mask.lengths_kv = 0), ATTN_ERR_ARGUMENT,
+    REFUSED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 2)), ATTN_ERR_STRIDE,
+            "page_table.stride[3] is 2; the last axis must be contiguous (1)");
+    ACCEPTED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 1))); /* rows may overlap: they are read */
+    REFUSED((PAGED(3, 2), s.tensors.lengths_kv = (attn_input){0}), ATTN_ERR_ARGUMENT,
             "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
-    REFUSED((PAGED(3, 3), s.args.page_table = NULL), ATTN_ERR_ARGUMENT, "args.page_table is NULL");
+    REFUSED((PAGED(3, 3), s.tensors.page_table = attn_in(NULL)), ATTN_ERR_ARGUMENT, "page_table is NULL");
 }
 
 /* Blocks of two queries and two keys: lists for queries 0, 1 and for query 2, of the blocks 0, 1 and 2. */
@@ -91,29 +158,32 @@ static void test_block_lists(void **state)
     static const int64_t rows[] = {0, 2, 3}, late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 2, 4};
     static const int64_t columns[] = {0, 2, 1}, again[] = {0, 0, 1}, beyond[] = {0, 3, 1}, below[] = {-1, 0, 1};
 #define LISTS(r, c)                                                                                                                \
-    (s.problem.mask.block_lists = 1, s.problem.mask.block_q = s.problem.mask.block_kv = 2, s.problem.mask.block_entries = 3,       \
-     s.args.block_rows = (r), s.args.block_columns = (c))
+    (s.problem.mask.block_q = s.problem.mask.block_kv = 2, s.problem.mask.block_entries = 3, s.tensors.block_starts = attn_in(r),  \
+     s.tensors.block_index = attn_in(c))
     ACCEPTED(LISTS(rows, columns));
-    REFUSED(LISTS(late, columns), ATTN_ERR_ARGUMENT, "block_rows[0] (1) is not 0");
+    REFUSED(LISTS(late, columns), ATTN_ERR_ARGUMENT, "block_starts[0] (1) is not 0");
     REFUSED(LISTS(falling, columns), ATTN_ERR_ARGUMENT,
-            "block_rows[2] (1) is not within its predecessor (2) and block_entries (3)");
-    REFUSED(LISTS(far, columns), ATTN_ERR_ARGUMENT, "block_rows[2] (4) is not within its predecessor (2) and block_entries (3)");
+            "block_starts[2] (1) is not within its predecessor (2) and block_entries (3)");
+    REFUSED(LISTS(far, columns), ATTN_ERR_ARGUMENT, "block_starts[2] (4) is not within its predecessor (2) and block_entries (3)");
     REFUSED(LISTS(rows, again), ATTN_ERR_ARGUMENT,
-            "block_columns[1] (0) is not above its predecessor in the list and below 3, the blocks of keys");
+            "block_index[1] (0) is not above its predecessor in the list and below 3, the blocks of keys");
     REFUSED(LISTS(rows, beyond), ATTN_ERR_ARGUMENT,
-            "block_columns[1] (3) is not above its predecessor in the list and below 3, the blocks of keys");
+            "block_index[1] (3) is not above its predecessor in the list and below 3, the blocks of keys");
     REFUSED(LISTS(rows, below), ATTN_ERR_ARGUMENT,
-            "block_columns[0] (-1) is not above its predecessor in the list and below 3, the blocks of keys");
-    REFUSED(LISTS(NULL, columns), ATTN_ERR_ARGUMENT, "args.block_rows is NULL");
-    REFUSED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "args.block_columns is NULL");
-    REFUSED(s.problem.mask.ranges = 1, ATTN_ERR_ARGUMENT, "args.ranges is NULL");
+            "block_index[0] (-1) is not above its predecessor in the list and below 3, the blocks of keys");
+    REFUSED(LISTS(NULL, columns), ATTN_ERR_ARGUMENT, "block_starts is NULL");
+    REFUSED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "block_index is NULL");
+    REFUSED(s.tensors.ranges = attn_in(NULL), ATTN_ERR_ARGUMENT, "ranges is NULL");
+    REFUSED(s.problem.mask.block_entries = 2, ATTN_ERR_ARGUMENT, "mask.block_entries is 2 and block_index is not there");
+    REFUSED(s.problem.mask.block_q = 2, ATTN_ERR_ARGUMENT, "mask.block_q is 2 and mask.block_kv 0 but there is no block mask");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pointers), cmocka_unit_test(test_lengths),     cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_paged),    cmocka_unit_test(test_block_lists),
+        cmocka_unit_test(test_pointers),    cmocka_unit_test(test_as_planned), cmocka_unit_test(test_origin),
+        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_packed),     cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_block_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

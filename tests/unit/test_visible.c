@@ -178,11 +178,11 @@ static void test_sight_of(void **state)
 {
     const int64_t length_q[] = {7, 2}, length_kv[] = {9, 1}, offset[] = {3, -4};
     const int32_t offset32[] = {5, -6};
-    attn_args args = {.struct_size = sizeof args, .lengths_q = length_q, .lengths_kv = length_kv, .offset = offset};
-    attn_problem p = {.struct_size = sizeof p, .shape = {.batch = 2, .len_q = 8, .len_kv = 10}};
+    attn_args args = {.lengths_q = length_q, .lengths_kv = length_kv, .offset_q = offset};
+    attn_resolved p = {.shape = {.batch = 2, .len_q = 8, .len_kv = 10}};
     attn_sight s;
     (void)state;
-    p.mask.index_dtype = ATTN_I64;
+    p.at.lengths_q.dtype = p.at.lengths_kv.dtype = p.at.offset_q.dtype = ATTN_I64;
 
     s = attn_sight_of(&p, NULL, 1, 0);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 0 && s.left == INT64_MAX && s.right == INT64_MAX);
@@ -200,17 +200,18 @@ static void test_sight_of(void **state)
     p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.offset == 2); /* lengths are not in use */
-    p.mask.lengths_q = p.mask.lengths_kv = 1;
+    p.has.lengths_q = p.has.lengths_kv = 1;
     s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.len_q == 2 && s.len_kv == 1 && s.offset == -1);
     s = attn_sight_of(&p, NULL, 1, 0);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 2);
 
-    p.mask.align = ATTN_ALIGN_OFFSET;
+    p.mask.align = ATTN_ALIGN_TOP_LEFT;
+    p.has.offset_q = 1;
     s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.offset == -4);
-    p.mask.lengths_q = p.mask.lengths_kv = 0;
-    p.mask.index_dtype = ATTN_I32, args.offset = offset32;
+    p.has.lengths_q = p.has.lengths_kv = 0;
+    p.at.offset_q.dtype = ATTN_I32, args.offset_q = offset32;
     s = attn_sight_of(&p, &args, 1, 0);
     assert_true(s.offset == -6);
 }

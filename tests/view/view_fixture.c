@@ -8,6 +8,7 @@
 #include "page.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,8 @@ int main(int argc, char **argv)
     const fixture *f = NULL;
     for (size_t n = 0; argc == 3 && n < sizeof fixtures / sizeof fixtures[0]; n++)
         if (!strcmp(argv[1], fixtures[n].kind)) f = &fixtures[n];
-    FILE *out = f ? fopen(argv[2], "wb") : NULL;
-    if (!out) {
+    FILE *file = f ? fopen(argv[2], "wb") : NULL;
+    if (!file) {
         fprintf(stderr, "usage: view_fixture KIND FILE, and FILE can be written\n");
         return 2;
     }
@@ -98,8 +99,11 @@ int main(int argc, char **argv)
                       .facts = facts,
                       .facts_count = 2};
     attn_error error;
-    attn_status status = view_write(out, &data, &error);
-    if (fclose(out) != 0) status = ATTN_ERR_IO;
+    text_buffer out = {0};
+    attn_status status = view_write(&out, &data, &error);
+    if (status == ATTN_OK && fwrite(out.bytes, 1, out.count, file) != out.count) status = ATTN_ERR_IO;
+    if (fclose(file) != 0) status = ATTN_ERR_IO;
+    text_free(&out);
     free(weights);
     if (status != ATTN_OK) fprintf(stderr, "%s\n", error.message);
     return status == ATTN_OK ? 0 : 1;

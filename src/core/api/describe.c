@@ -4,7 +4,6 @@
 #include "../base/error.h"
 #include "../base/names.h"
 #include "../plan/plan.h"
-#include "../sched/threads.h"
 
 #include <string.h>
 
@@ -38,13 +37,12 @@ attn_status attn_cpu_describe(attn_cpu_description *description, attn_error *err
     attn_cpu_description d = {0};
     const attn_kernel_row *row;
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
-    CHECK(description->struct_size >= sizeof(size_t), ATTN_ERR_ARGUMENT,
-          "attn_cpu_description.struct_size is %zu; set it to sizeof(attn_cpu_description)", description->struct_size);
+    TRY(attn_struct_check(description->struct_size, sizeof d, "attn_cpu_description", error));
     attn_cpu_name(d.name, sizeof d.name);
     attn_cpu_feature_names(attn_cpu_features(), d.features, sizeof d.features);
     for (int i = 0; (row = attn_kernel_at(i)); i++)
         if (!(row->needs & ~attn_cpu_features()) && row->isa > d.isa) d.isa = row->isa;
-    d.threads = attn_threads_default();
+    TRY(attn_threads_choose(0, &d.threads, error));
     attn_cpu_caches(&d.cache_l1d, &d.cache_l2, &d.cache_l3);
     attn_struct_write(description, description->struct_size, &d, sizeof d);
     return attn_succeed(error);
@@ -55,8 +53,7 @@ attn_status attn_kernel_describe(int index, attn_kernel_description *description
     attn_kernel_description d = {0};
     int count = 0;
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
-    CHECK(description->struct_size >= sizeof(size_t), ATTN_ERR_ARGUMENT,
-          "attn_kernel_description.struct_size is %zu; set it to sizeof(attn_kernel_description)", description->struct_size);
+    TRY(attn_struct_check(description->struct_size, sizeof d, "attn_kernel_description", error));
     while (attn_kernel_at(count)) count++;
     CHECK(index >= 0 && index < count, ATTN_ERR_ARGUMENT, "kernel %d does not exist; this build has %d", index, count);
     const attn_kernel_row *row = attn_kernel_at(index);

@@ -39,7 +39,7 @@ attn_status attn_distance_bias_fill(const attn_distance_bias *rule, attn_dtype d
         for (int64_t i = 0; i < r.len_q; i++)
             for (int64_t j = 0; j < r.len_kv; j++)
                 attn_element_put(bias, dtype, (h * r.len_q + i) * r.len_kv + j,
-                                 attn_element_get(table, dtype, h * r.buckets + attn_distance_bucket_of(&r, i + r.offset - j)));
+                                 attn_element_get(table, dtype, h * r.buckets + attn_distance_bucket_of(&r, i + r.offset_q - j)));
     return attn_succeed(error);
 }
 
@@ -56,7 +56,7 @@ attn_status attn_distance_bias_backward(const attn_distance_bias *rule, attn_dty
             double sums[MOST] = {0};
             for (int64_t i = 0; i < r.len_q; i++)
                 for (int64_t j = 0; j < r.len_kv; j++) {
-                    const int64_t n = attn_distance_bucket_of(&r, i + r.offset - j) - first;
+                    const int64_t n = attn_distance_bucket_of(&r, i + r.offset_q - j) - first;
                     if (n >= 0 && n < count) sums[n] += attn_element_get(grad_bias, dtype, (h * r.len_q + i) * r.len_kv + j);
                 }
             for (int64_t n = 0; n < count; n++) attn_element_put(grad_table, dtype, h * r.buckets + first + n, sums[n]);

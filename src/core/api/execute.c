@@ -1,60 +1,80 @@
 /* SPDX-License-Identifier: MIT
- * execute.c - attn_execute and attn_forward. */
+ * execute.c - attn_execute and attn_compute. */
 #include "../base/error.h"
 #include "../plan/plan.h"
 #include "../sched/relative.h"
 #include "../sched/short.h"
 #include "../sched/tables.h"
 
-attn_status attn_execute(const attn_plan *plan, const attn_args *args, void *workspace, size_t workspace_size, attn_error *error)
+/* 1 if one of the sequences is this part's: parts of a ragged batch may have none, and are soon passed over. */
+static int has_work(const attn_resolved *p, const attn_args *args)
 {
-    attn_args a;
+    if (p->most_q == 0 || (!p->leaves_others && !attn_is_packed(p))) return 1; /* the last one sees to padding too */
+    for (int64_t b = 0; b < p->shape.batch; b++)
+        if (attn_has_entry(p, args, b)) return 1;
+    return 0;
+}
+
+static void run_part(const attn_plan_part *part, const attn_args *args, char *workspace)
+{
+    const attn_walk *walk = &part->walk;
+    const attn_resolved *problem = &part->prepare.problem;
+    attn_args prepared;
+    char *rows = workspace + part->prepare.bytes, *tables = rows + part->rows.bytes;
+    char *relative = tables + walk->tables.bytes, *rest = relative + walk->relative.bytes;
+    attn_prepare_begin(&part->prepare, walk, args, workspace, &prepared);
+    attn_rows_begin(&part->rows, walk, problem, args, rows, &prepared);
+    attn_tables_begin(walk, args, tables, &prepared);
+    attn_relative_begin(walk, problem, args, relative, &prepared);
+    switch (walk->problem.op) {
+    case ATTN_FORWARD:
+        (walk->decode        ? attn_sched_decode
+         : walk->short_heads ? attn_sched_short_forward
+                             : attn_sched_forward)(walk, &prepared, rest);
+        break;
+    case ATTN_BACKWARD:
+        (walk->short_heads ? attn_sched_short_backward : attn_sched_backward)(walk, &prepared, rest);
+        break;
+    case ATTN_JVP:
+        attn_sched_jvp(walk, &prepared, rest);
+        break;
+    case ATTN_DOUBLE_BACKWARD:
+        attn_sched_second(walk, &prepared, rest);
+        break;
+    case ATTN_LINEAR: /* no problem passes the rules with these */
+    case ATTN_PRODUCT:
+        break;
+    }
+    attn_relative_finish(walk, problem, args, &prepared);
+    attn_rows_finish(&part->rows, walk, problem, args, &prepared);
+    attn_prepare_finish(&part->prepare, walk, args, workspace);
+}
+
+attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
+                         attn_error *error)
+{
+    attn_args args;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
-    CHECK(args, ATTN_ERR_ARGUMENT, "args is NULL");
-    TRY(attn_struct_read(&a, sizeof a, args, args->struct_size, "attn_args", error));
-    TRY(attn_args_validate(&plan->prepare.problem, &a, error));
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    TRY(attn_args_read(plan, tensors, &args, error));
     size_t need = attn_plan_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
-    void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
-    attn_args prepared;
-    char *tables = (char *)aligned + plan->prepare.bytes;
-    char *relative = tables + plan->walk.tables.bytes;
-    void *rest = relative + plan->walk.relative.bytes;
-    attn_prepare_begin(&plan->prepare, &plan->walk, &a, aligned, &prepared);
-    attn_tables_begin(&plan->walk, &a, tables, &prepared);
-    attn_relative_begin(&plan->walk, &plan->prepare.problem, &a, relative, &prepared);
-    switch (plan->walk.problem.op) {
-    case ATTN_FORWARD:
-        (plan->walk.decode        ? attn_sched_decode
-         : plan->walk.short_heads ? attn_sched_short_forward
-                                  : attn_sched_forward)(&plan->walk, &prepared, rest);
-        break;
-    case ATTN_BACKWARD:
-        (plan->walk.short_heads ? attn_sched_short_backward : attn_sched_backward)(&plan->walk, &prepared, rest);
-        break;
-    case ATTN_JVP:
-        attn_sched_jvp(&plan->walk, &prepared, rest);
-        break;
-    case ATTN_DOUBLE_BACKWARD:
-        attn_sched_second(&plan->walk, &prepared, rest);
-        break;
-    case ATTN_LINEAR: /* no problem passes the rules with it */
-        break;
-    }
-    attn_relative_finish(&plan->walk, &plan->prepare.problem, &a, &prepared);
-    attn_prepare_finish(&plan->prepare, &plan->walk, &a, aligned);
+    char *aligned = (char *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+    /* The last part first: where there are several it writes the padding of all, and the others write over theirs. */
+    for (int n = plan->parts - 1; n >= 0; n--)
+        if (has_work(&plan->part[n].prepare.problem, &args)) run_part(&plan->part[n], &args, aligned);
     return attn_succeed(error);
 }
 
-attn_status attn_forward(const attn_problem *problem, const attn_args *args, attn_error *error)
+attn_status attn_compute(const attn_problem *problem, const attn_tensors *tensors, attn_error *error)
 {
     attn_plan *plan;
-    TRY(attn_plan_create(&plan, problem, NULL, error));
+    TRY(attn_plan_create(&plan, problem, tensors, NULL, error));
     const size_t need = attn_plan_workspace_size(plan);
     void *workspace;
     attn_status status = attn_workspace_take(&plan->allocator, need, &workspace, error);
-    if (status == ATTN_OK) status = attn_execute(plan, args, workspace, need, error);
+    if (status == ATTN_OK) status = attn_execute(plan, tensors, workspace, need, error);
     attn_workspace_give(&plan->allocator, workspace);
     attn_plan_destroy(plan);
     return status;

@@ -10,7 +10,6 @@
 #include "../base/philox.h"
 #include "../plan/linear.h"
 #include "../plan/plan.h"
-#include "../sched/threads.h"
 
 int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features)
 {
@@ -29,17 +28,18 @@ int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features
     return 0;
 }
 
-static attn_status make(attn_linear_plan *plan, const attn_linear_problem *problem, const attn_options *options, attn_error *error)
+static attn_status make(attn_linear_plan *plan, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
+                        const attn_options *options, attn_error *error)
 {
     attn_options o = {0};
     attn_linear_walk *w = &plan->walk;
     memset(plan, 0, sizeof *plan);
-    if (options) TRY(attn_struct_read(&o, sizeof o, options, options->struct_size, "attn_options", error));
+    if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
     TRY(attn_options_validate(&o, error));
-    TRY(attn_struct_read(&w->problem, sizeof w->problem, problem, problem->struct_size, "attn_linear_problem", error));
-    TRY(attn_linear_resolve(&w->problem, &plan->needs, error));
-    const attn_problem like = {.op = ATTN_LINEAR, .q = w->problem.q};
-    TRY(attn_kernel_choose(&like, &o, &plan->row, plan->why, sizeof plan->why, error));
+    TRY(attn_linear_read(&w->problem, problem, tensors, error));
+    TRY(attn_linear_resolve(&w->problem, tensors, plan->tensor, &plan->tensors, error));
+    const attn_resolved like = {.op = ATTN_LINEAR, .at.q = w->problem.at.q};
+    TRY(attn_kernel_choose(&like, &o, 0, &plan->row, plan->why, sizeof plan->why, error));
 
     plan->allocator = attn_allocator_or_default(&o.allocator);
     w->compute = plan->row->compute;
@@ -49,19 +49,22 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
     w->dim_f = attn_features_count(w->problem.features, w->problem.shape.dim_qk, w->problem.random_features);
     w->parallel_for = o.parallel_for;
     w->parallel_context = o.parallel_context;
-    CHECK(attn_linear_walk_init(w, o.threads ? o.threads : attn_threads_default()), ATTN_ERR_SHAPE,
+    int threads;
+    TRY(attn_threads_choose(o.threads, &threads, error));
+    CHECK(attn_linear_walk_init(w, threads), ATTN_ERR_SHAPE,
           "the sizes are too large: a workspace or task count overflows 64 bits");
     return ATTN_OK;
 }
 
-attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_problem *problem, const attn_options *options,
-                                    attn_error *error)
+attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
+                                    const attn_options *options, attn_error *error)
 {
     attn_linear_plan made;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     *plan = NULL;
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
-    TRY(make(&made, problem, options, error));
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    TRY(make(&made, problem, tensors, options, error));
     *plan = made.allocator.allocate(made.allocator.context, sizeof made);
     CHECK(*plan, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", sizeof made);
     **plan = made;
@@ -74,14 +77,13 @@ size_t attn_linear_workspace_size(const attn_linear_plan *plan)
     return (size_t)plan->walk.bytes + 63; /* room to align */
 }
 
-attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_args *args, void *workspace, size_t workspace_size,
-                                attn_error *error)
+attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_tensors *tensors, void *workspace,
+                                size_t workspace_size, attn_error *error)
 {
     attn_linear_args a;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
-    CHECK(args, ATTN_ERR_ARGUMENT, "args is NULL");
-    TRY(attn_struct_read(&a, sizeof a, args, args->struct_size, "attn_linear_args", error));
-    TRY(attn_linear_args_validate(&plan->walk.problem, &plan->needs, &a, error));
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    TRY(attn_linear_args_read(plan, tensors, &a, error));
     size_t need = attn_linear_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
@@ -94,14 +96,14 @@ void attn_linear_plan_destroy(attn_linear_plan *plan)
     if (plan) plan->allocator.release(plan->allocator.context, plan);
 }
 
-attn_status attn_linear(const attn_linear_problem *problem, const attn_linear_args *args, attn_error *error)
+attn_status attn_linear_compute(const attn_linear_problem *problem, const attn_linear_tensors *tensors, attn_error *error)
 {
     attn_linear_plan *plan;
-    TRY(attn_linear_plan_create(&plan, problem, NULL, error));
+    TRY(attn_linear_plan_create(&plan, problem, tensors, NULL, error));
     const size_t need = attn_linear_workspace_size(plan);
     void *workspace;
     attn_status status = attn_workspace_take(&plan->allocator, need, &workspace, error);
-    if (status == ATTN_OK) status = attn_linear_execute(plan, args, workspace, need, error);
+    if (status == ATTN_OK) status = attn_linear_execute(plan, tensors, workspace, need, error);
     attn_workspace_give(&plan->allocator, workspace);
     attn_linear_plan_destroy(plan);
     return status;
@@ -112,8 +114,7 @@ attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_
     attn_linear_description d = {0};
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
-    CHECK(description->struct_size >= sizeof(size_t), ATTN_ERR_ARGUMENT,
-          "attn_linear_description.struct_size is %zu; set it to sizeof(attn_linear_description)", description->struct_size);
+    TRY(attn_struct_check(description->struct_size, sizeof d, "attn_linear_description", error));
     const attn_linear_walk *w = &plan->walk;
     d.kernel = plan->row->name;
     d.why = plan->why;
@@ -141,39 +142,39 @@ static double normal_at(uint64_t seed, uint32_t draw, uint32_t row, uint32_t col
     return column % 2 ? radius * sin(angle) : radius * cos(angle);
 }
 
-static double get(const void *omega, attn_dtype dtype, int64_t i) { return attn_real_at(omega, dtype, i); }
+static double get(const void *matrix, attn_dtype dtype, int64_t i) { return attn_real_at(matrix, dtype, i); }
 
 /* Row `row` less its parts along the rows first .. row-1 of its block, twice for the digits; then of length 1. */
-static void make_orthogonal(void *omega, attn_dtype dtype, int64_t first, int64_t row, int64_t dim)
+static void make_orthogonal(void *matrix, attn_dtype dtype, int64_t first, int64_t row, int64_t dim)
 {
     for (int pass = 0; pass < 2; pass++)
         for (int64_t other = first; other < row; other++) {
             double inner = 0;
-            for (int64_t c = 0; c < dim; c++) inner += get(omega, dtype, row * dim + c) * get(omega, dtype, other * dim + c);
+            for (int64_t c = 0; c < dim; c++) inner += get(matrix, dtype, row * dim + c) * get(matrix, dtype, other * dim + c);
             for (int64_t c = 0; c < dim; c++)
-                attn_real_put(omega, dtype, row * dim + c,
-                              get(omega, dtype, row * dim + c) - inner * get(omega, dtype, other * dim + c));
+                attn_real_put(matrix, dtype, row * dim + c,
+                              get(matrix, dtype, row * dim + c) - inner * get(matrix, dtype, other * dim + c));
         }
     double square = 0;
-    for (int64_t c = 0; c < dim; c++) square += get(omega, dtype, row * dim + c) * get(omega, dtype, row * dim + c);
-    for (int64_t c = 0; c < dim; c++) attn_real_put(omega, dtype, row * dim + c, get(omega, dtype, row * dim + c) / sqrt(square));
+    for (int64_t c = 0; c < dim; c++) square += get(matrix, dtype, row * dim + c) * get(matrix, dtype, row * dim + c);
+    for (int64_t c = 0; c < dim; c++) attn_real_put(matrix, dtype, row * dim + c, get(matrix, dtype, row * dim + c) / sqrt(square));
 }
 
-attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_t dim_qk, uint64_t seed, uint32_t draw, void *omega,
-                                 attn_dtype dtype, attn_error *error)
+attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_t dim_qk, uint64_t seed, uint32_t draw,
+                                 void *matrix, attn_dtype dtype, attn_error *error)
 {
     int64_t count;
     CHECK(rows == ATTN_ROWS_ORTHOGONAL || rows == ATTN_ROWS_NORMAL, ATTN_ERR_ARGUMENT,
           "rows is %d; known: 0 (orthogonal), 1 (normal)", (int)rows);
     CHECK(features >= 0 && dim_qk >= 0 && features <= UINT32_MAX && dim_qk <= UINT32_MAX && attn_mul(features, dim_qk, &count),
-          ATTN_ERR_SHAPE, "omega cannot have %" PRId64 " rows of %" PRId64 " numbers", features, dim_qk);
-    CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "omega is %s; it must be f32 or f64",
+          ATTN_ERR_SHAPE, "matrix cannot have %" PRId64 " rows of %" PRId64 " numbers", features, dim_qk);
+    CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "matrix is %s; it must be f32 or f64",
           attn_dtype_text(dtype));
-    CHECK(omega || count == 0, ATTN_ERR_ARGUMENT, "omega is NULL");
+    CHECK(matrix || count == 0, ATTN_ERR_ARGUMENT, "matrix is NULL");
     for (int64_t i = 0; i < count; i++)
-        attn_real_put(omega, dtype, i, normal_at(seed, draw, (uint32_t)(i / dim_qk), (uint32_t)(i % dim_qk), 0));
+        attn_real_put(matrix, dtype, i, normal_at(seed, draw, (uint32_t)(i / dim_qk), (uint32_t)(i % dim_qk), 0));
     if (rows == ATTN_ROWS_NORMAL || count == 0) return attn_succeed(error);
-    for (int64_t row = 0; row < features; row++) make_orthogonal(omega, dtype, row / dim_qk * dim_qk, row, dim_qk);
+    for (int64_t row = 0; row < features; row++) make_orthogonal(matrix, dtype, row / dim_qk * dim_qk, row, dim_qk);
     for (int64_t row = 0; row < features; row++) {
         double square = 0;
         for (int64_t c = 0; c < dim_qk; c++) {
@@ -181,7 +182,7 @@ attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_
             square += x * x;
         }
         for (int64_t c = 0; c < dim_qk; c++)
-            attn_real_put(omega, dtype, row * dim_qk + c, sqrt(square) * get(omega, dtype, row * dim_qk + c));
+            attn_real_put(matrix, dtype, row * dim_qk + c, sqrt(square) * get(matrix, dtype, row * dim_qk + c));
     }
     return attn_succeed(error);
 }

@@ -3,92 +3,260 @@
 #include "../sched/merge.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../base/names.h"
 #include "../plan/plan.h"
+#include "../sched/threads.h"
 
-static attn_status resolve_layout(attn_layout *layout, const char *name, const int64_t shape[4], attn_dtype natural,
-                                  attn_error *error)
+/* One tensor of a call, for the rules that all share. */
+typedef struct tensor {
+    const char *name;
+    int64_t part; /* -1: there is one */
+    int output;
+    attn_input slot; /* as given */
+    int64_t dim;     /* dim_v, or 1 of lse */
+    attn_dtype natural;
+    int needed, last_contiguous;
+} tensor;
+
+typedef struct text {
+    char name[48];
+} text;
+
+/* "o_parts[3]" */
+static text name_of(const tensor *t)
 {
-    int64_t *stride = layout->stride, dense = 1, size;
-    int implied = stride[0] == 0 && stride[1] == 0 && stride[2] == 0 && stride[3] == 0;
-    if (layout->dtype == ATTN_DTYPE_DEFAULT) layout->dtype = natural;
-    for (int axis = 3; axis >= 0; axis--) {
-        if (implied) stride[axis] = dense;
-        CHECK(attn_mul(dense, shape[axis], &dense), ATTN_ERR_SHAPE, "merge: %s has more elements than 64 bits count", name);
-    }
-    CHECK(attn_mul(dense, (int64_t)attn_dtype_bytes(layout->dtype), &size), ATTN_ERR_SHAPE,
-          "merge: %s has more bytes than 64 bits count", name);
-    CHECK(stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
-          "merge: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, stride[3]);
-    for (int axis = 0; axis < 3; axis++)
-        CHECK(stride[axis] > 0 || shape[axis] <= 1, ATTN_ERR_STRIDE,
-              "merge: %s.stride[%d] is %" PRId64 "; it must be above 0, since the result has this layout too", name, axis,
-              stride[axis]);
+    text n;
+    if (t->part < 0) (void)snprintf(n.name, sizeof n.name, "%s", t->name);
+    else (void)snprintf(n.name, sizeof n.name, "%s[%" PRId64 "]", t->name, t->part);
+    return n;
+}
+
+static attn_input read_only(const attn_output *slot)
+{
+    attn_input s;
+    memcpy(&s, slot, sizeof s);
+    return s;
+}
+
+static int is_blank(const attn_input *s) { return !s->dtype && !s->stride[0] && !s->stride[1] && !s->stride[2] && !s->stride[3]; }
+
+static attn_status check_there(const tensor *t, int some, attn_error *error)
+{
+    const attn_input *s = &t->slot;
+    CHECK(s->data != ATTN_MISSING, ATTN_ERR_ARGUMENT, "merge: %s is NULL", name_of(t).name);
+    CHECK(s->data || is_blank(s), ATTN_ERR_ARGUMENT,
+          "merge: %s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", name_of(t).name);
+    CHECK(s->data || !t->needed, ATTN_ERR_ARGUMENT, "merge: %s is missing", name_of(t).name);
+    CHECK(s->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "merge: %s is ATTN_LATER, and this call computes", name_of(t).name);
+    CHECK(s->data != ATTN_EMPTY || !some, ATTN_ERR_ARGUMENT, "merge: %s is ATTN_EMPTY and has elements", name_of(t).name);
     return ATTN_OK;
 }
 
-static attn_status resolve(attn_merge_call *call, const attn_merge_problem *problem, attn_error *error)
+static void shape_of(const void *problem, int number, int64_t shape[4])
 {
-    attn_merge_problem *p = &call->problem;
-    CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
-    TRY(attn_struct_read(p, sizeof *p, problem, problem->struct_size, "attn_merge_problem", error));
+    (void)number;
+    memcpy(shape, problem, 4 * sizeof *shape);
+}
+
+/* The engine's message, which begins with the tensor. */
+static attn_status pass_on(const attn_error *inner, attn_error *error)
+{
+    if (!error) return inner->status;
+    *error = *inner;
+    (void)snprintf(error->message, sizeof error->message, "merge: %.*s", (int)sizeof error->message - 8, inner->message);
+    return inner->status;
+}
+
+/* Types, strides and extent, as the engine has them for all tensors; these have no table, so its message gets their name. */
+static attn_status resolve(const attn_merge_call *c, const tensor *t, attn_planned_tensor *planned, attn_error *error)
+{
+    const text name = name_of(t);
+    const int64_t shape[4] = {c->batch, c->heads, c->len_q, t->dim};
+    const attn_tensor_row row = {name.name, {0}, {0}, {0}, ATTN_TYPE_FLOAT, t->last_contiguous ? ATTN_LAST_CONTIGUOUS : 0, -1, -1};
+    const attn_tensor_family family = {&row, 1, "attn_merge_tensors", NULL};
+    const attn_tensor_facts facts = {ATTN_FORWARD, 0, c->dtype, shape_of, shape};
+    attn_error inner;
+    *planned = (attn_planned_tensor){.role = t->output ? ATTN_ROLE_OUTPUT : ATTN_ROLE_INPUT};
+    planned->given.dtype = t->slot.dtype ? t->slot.dtype : t->natural;
+    memcpy(planned->given.stride, t->slot.stride, sizeof planned->given.stride);
+    const attn_status status = attn_tensor_resolve(&family, &facts, planned, NULL, &inner);
+    if (status != ATTN_OK) return pass_on(&inner, error);
+    CHECK(planned->at.dtype == t->natural, ATTN_ERR_UNSUPPORTED, "merge: %s.dtype is %s; it must be %s", name.name,
+          attn_dtype_text(planned->at.dtype), attn_dtype_text(t->natural));
+    CHECK(planned->low == planned->high || (uintptr_t)t->slot.data % attn_dtype_bytes(t->natural) == 0, ATTN_ERR_ARGUMENT,
+          "merge: %s is not aligned to its elements of %zu bytes", name.name, attn_dtype_bytes(t->natural));
+    return ATTN_OK;
+}
+
+static tensor part_of(const attn_merge_call *c, const char *name, const attn_input *slots, int64_t part, int is_lse)
+{
+    return (tensor){name, part, 0, slots[part], is_lse ? 1 : c->dim_v, is_lse ? c->compute : c->dtype, 1, !is_lse};
+}
+
+static tensor output_part(const attn_merge_call *c, const char *name, const attn_output *slots, int64_t part, int is_lse)
+{
+    return (tensor){name, part, 1, read_only(&slots[part]), is_lse ? 1 : c->dim_v, is_lse ? c->compute : c->dtype, 1, !is_lse};
+}
+
+/* Every tensor of a call by a number; 0 past the last one. */
+static int tensor_at(const attn_merge_call *c, const attn_merge_tensors *t, int backward, int64_t n, tensor *out)
+{
+    if (n < c->parts) *out = part_of(c, "o_parts", t->o_parts, n, 0);
+    else if (n < 2 * c->parts) *out = part_of(c, "lse_parts", t->lse_parts, n - c->parts, 1);
+    else if (n == 2 * c->parts)
+        *out = backward ? (tensor){"grad_o", -1, 0, t->grad_o, c->dim_v, c->dtype, 1, 1}
+                        : (tensor){"o", -1, 1, read_only(&t->o), c->dim_v, c->dtype, 1, 1};
+    else if (n == 2 * c->parts + 1)
+        *out = backward ? (tensor){"grad_lse", -1, 0, t->grad_lse, 1, c->compute, 0, 0}
+                        : (tensor){"lse", -1, 1, read_only(&t->lse), 1, c->compute, 0, 0};
+    else if (!backward) return 0;
+    else if (n < 3 * c->parts + 2) *out = output_part(c, "grad_o_parts", t->grad_o_parts, n - 2 * c->parts - 2, 0);
+    else if (n < 4 * c->parts + 2) *out = output_part(c, "grad_lse_parts", t->grad_lse_parts, n - 3 * c->parts - 2, 1);
+    else return 0;
+    return 1;
+}
+
+static attn_status check_unused(const attn_merge_tensors *t, int backward, attn_error *error)
+{
+    const attn_input outputs[2] = {read_only(&t->o), read_only(&t->lse)}, gradients[2] = {t->grad_o, t->grad_lse};
+    static const char *const names[2][2] = {{"grad_o", "grad_lse"}, {"o", "lse"}};
+    for (int i = 0; i < 2; i++) {
+        const attn_input *s = backward ? &outputs[i] : &gradients[i];
+        CHECK(!s->data && is_blank(s), ATTN_ERR_ARGUMENT, "merge: %s is there; %s has no use for it", names[backward][i],
+              backward ? "attn_merge_backward" : "attn_merge");
+    }
+    CHECK(backward || (!t->grad_o_parts && !t->grad_lse_parts), ATTN_ERR_ARGUMENT,
+          "merge: %s is there; attn_merge has no use for it", t->grad_o_parts ? "grad_o_parts" : "grad_lse_parts");
+    CHECK(t->o_parts && t->lse_parts, ATTN_ERR_ARGUMENT, "merge: %s is NULL", t->o_parts ? "lse_parts" : "o_parts");
+    CHECK(!backward || (t->grad_o_parts && t->grad_lse_parts), ATTN_ERR_ARGUMENT, "merge: %s is NULL",
+          t->grad_o_parts ? "grad_lse_parts" : "grad_o_parts");
+    return ATTN_OK;
+}
+
+/* Tensor `a`, an output, and any other one: they share no element, but where an output of attn_merge is one of the parts. */
+static attn_status check_pair(const attn_merge_call *c, const tensor *a, const attn_planned_tensor *pa, const tensor *b,
+                              int aliasing, attn_error *error)
+{
+    attn_planned_tensor pb;
+    const uintptr_t low = (uintptr_t)a->slot.data + (uintptr_t)pa->low, high = (uintptr_t)a->slot.data + (uintptr_t)pa->high;
+    TRY(resolve(c, b, &pb, error));
+    if (pa->low == pa->high || pb.low == pb.high) return ATTN_OK;
+    if ((uintptr_t)b->slot.data + (uintptr_t)pb.high <= low || high <= (uintptr_t)b->slot.data + (uintptr_t)pb.low) return ATTN_OK;
+    const attn_elements x = {a->slot.data, pa->shape, pa->at.stride, attn_dtype_bytes(a->natural)},
+                        y = {b->slot.data, pb.shape, pb.at.stride, attn_dtype_bytes(b->natural)};
+    if (aliasing && attn_elements_coincide(&x, &y)) return ATTN_OK;
+    const int meet = attn_elements_meet(&x, &y);
+    CHECK(meet <= 0, ATTN_ERR_STRIDE, "merge: %s and %s share elements; an output overlaps nothing", name_of(a).name,
+          name_of(b).name);
+    CHECK(meet == 0, ATTN_ERR_STRIDE,
+          "merge: whether %s and %s share elements cannot be decided from their strides; give them memory apart", name_of(a).name,
+          name_of(b).name);
+    return ATTN_OK;
+}
+
+static attn_status check_tensors(const attn_merge_call *c, const attn_merge_tensors *t, int backward, attn_error *error)
+{
+    const int some = c->batch > 0 && c->heads > 0 && c->len_q > 0;
+    tensor a, b;
+    attn_planned_tensor planned;
+    for (int64_t n = 0; tensor_at(c, t, backward, n, &a); n++) {
+        TRY(check_there(&a, some && a.dim > 0, error));
+        if (a.slot.data) TRY(resolve(c, &a, &planned, error));
+    }
+    for (int64_t n = 2 * c->parts; tensor_at(c, t, backward, n, &a); n++) {
+        if (!a.output || !a.slot.data) continue;
+        TRY(resolve(c, &a, &planned, error));
+        for (int64_t m = 0; tensor_at(c, t, backward, m, &b); m++)
+            if (m != n && (m < n || !b.output) && b.slot.data) TRY(check_pair(c, &a, &planned, &b, !backward && !b.output, error));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_sizes(const attn_merge_problem *p, attn_error *error)
+{
     const struct {
         const char *name;
         int64_t value;
     } sizes[] = {{"batch", p->batch}, {"heads", p->heads}, {"len_q", p->len_q}, {"dim_v", p->dim_v}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "merge: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
-    CHECK(p->parts >= 1, ATTN_ERR_ARGUMENT, "merge: parts is %" PRId64 "; it is at least 1", p->parts);
-    const int64_t o[4] = {p->batch, p->heads, p->len_q, p->dim_v}, lse[4] = {p->batch, p->heads, p->len_q, 1};
-    TRY(resolve_layout(&p->o, "o", o, ATTN_F32, error));
-    CHECK(p->o.dtype >= ATTN_F32 && p->o.dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
-          "merge: o.dtype is %s; it must be f32, f64, f16 or bf16", attn_dtype_text(p->o.dtype));
-    attn_dtype compute = p->o.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    TRY(resolve_layout(&p->lse, "lse", lse, compute, error));
-    CHECK(p->lse.dtype == compute, ATTN_ERR_UNSUPPORTED, "merge: lse.dtype is %s; it must be %s, as o is %s",
-          attn_dtype_text(p->lse.dtype), attn_dtype_text(compute), attn_dtype_text(p->o.dtype));
+    CHECK(p->parts >= 1 && p->parts <= INT64_MAX / 8, ATTN_ERR_ARGUMENT, "merge: parts is %" PRId64 "; it is at least 1", p->parts);
+    for (int i = 0; i < 4; i++)
+        CHECK(p->reserved[i] == 0, ATTN_ERR_ARGUMENT, "merge: reserved[%d] is %" PRId64 "; it must be 0", i, p->reserved[i]);
     return ATTN_OK;
 }
 
-/* `parts` pointers that are not NULL, unless rows have no elements. */
-static attn_status check_parts(const attn_merge_problem *p, const char *name, const void *const *parts, attn_error *error)
+static void place(const attn_merge_call *c, attn_merge_slot *to, const attn_input *slot, int64_t dim)
 {
-    CHECK(parts, ATTN_ERR_ARGUMENT, "merge: %s is NULL", name);
-    for (int64_t i = 0; i < p->parts; i++) CHECK(parts[i], ATTN_ERR_ARGUMENT, "merge: %s[%" PRId64 "] is NULL", name, i);
+    to->data = attn_is_address(slot->data) ? (void *)(uintptr_t)slot->data : NULL;
+    attn_merge_strides(c, slot->stride, dim, to->stride);
+}
+
+static attn_status begin(attn_merge_call *c, const attn_merge_problem *problem, const attn_merge_tensors *tensors,
+                         const attn_options *options, int backward, attn_error *error)
+{
+    attn_merge_problem p;
+    attn_merge_tensors t;
+    attn_options o = {0};
+    const attn_kernel_row *row;
+    char why[160];
+    CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
+    CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
+    TRY(attn_options_validate(&o, error));
+    TRY(attn_struct_read(&p, sizeof p, sizeof p, problem, "attn_merge_problem", error));
+    TRY(attn_struct_read(&t, sizeof t, sizeof t, tensors, "attn_merge_tensors", error));
+    TRY(check_sizes(&p, error));
+    CHECK(!t.call, ATTN_ERR_ARGUMENT, "merge: call is there; it must be NULL");
+    TRY(check_unused(&t, backward, error));
+    const attn_dtype dtype = t.o_parts[0].dtype ? t.o_parts[0].dtype : ATTN_F32;
+    CHECK(dtype >= ATTN_F32 && dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
+          "merge: o_parts[0].dtype is %s; it must be f32, f64, f16 or bf16", attn_dtype_text(dtype));
+    *c = (attn_merge_call){.parts = p.parts,
+                           .batch = p.batch,
+                           .heads = p.heads,
+                           .len_q = p.len_q,
+                           .dim_v = p.dim_v,
+                           .dtype = dtype,
+                           .compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32,
+                           .o_parts = t.o_parts,
+                           .lse_parts = t.lse_parts,
+                           .grad_o_parts = t.grad_o_parts,
+                           .grad_lse_parts = t.grad_lse_parts,
+                           .parallel_for = o.parallel_for,
+                           .parallel_context = o.parallel_context};
+    TRY(attn_threads_choose(o.threads, &c->threads, error));
+    TRY(check_tensors(c, &t, backward, error));
+    const attn_resolved like = {.op = ATTN_LINEAR, .at.q.dtype = dtype}; /* whose kernels have those of forward beside them */
+    TRY(attn_kernel_choose(&like, &o, 0, &row, why, sizeof why, error));
+    c->kernel = row->forward;
+    const attn_input out = read_only(&t.o), lse = read_only(&t.lse);
+    place(c, &c->o, &out, c->dim_v);
+    place(c, &c->lse, &lse, 1);
+    place(c, &c->grad_o, &t.grad_o, c->dim_v);
+    place(c, &c->grad_lse, &t.grad_lse, 1);
     return ATTN_OK;
 }
 
-attn_status attn_merge(const attn_merge_problem *problem, const void *const *o_parts, const void *const *lse_parts, void *o,
-                       void *lse, attn_error *error)
+attn_status attn_merge(const attn_merge_problem *problem, const attn_merge_tensors *tensors, const attn_options *options,
+                       attn_error *error)
 {
-    attn_merge_call call = {.o_parts = o_parts, .lse_parts = lse_parts, .o = o, .lse = lse};
-    TRY(resolve(&call, problem, error));
-    TRY(check_parts(&call.problem, "o_parts", o_parts, error));
-    TRY(check_parts(&call.problem, "lse_parts", lse_parts, error));
-    CHECK(o, ATTN_ERR_ARGUMENT, "merge: o is NULL");
+    attn_merge_call call;
+    TRY(begin(&call, problem, tensors, options, 0, error));
     attn_sched_merge(&call);
     return attn_succeed(error);
 }
 
-attn_status attn_merge_backward(const attn_merge_problem *problem, const void *const *o_parts, const void *const *lse_parts,
-                                const void *grad_o, const void *grad_lse, void *const *grad_o_parts, void *const *grad_lse_parts,
+attn_status attn_merge_backward(const attn_merge_problem *problem, const attn_merge_tensors *tensors, const attn_options *options,
                                 attn_error *error)
 {
-    attn_merge_call call = {.o_parts = o_parts,
-                            .lse_parts = lse_parts,
-                            .grad_o = grad_o,
-                            .grad_lse = grad_lse,
-                            .grad_o_parts = grad_o_parts,
-                            .grad_lse_parts = grad_lse_parts};
-    TRY(resolve(&call, problem, error));
-    TRY(check_parts(&call.problem, "o_parts", o_parts, error));
-    TRY(check_parts(&call.problem, "lse_parts", lse_parts, error));
-    TRY(check_parts(&call.problem, "grad_o_parts", (const void *const *)grad_o_parts, error));
-    TRY(check_parts(&call.problem, "grad_lse_parts", (const void *const *)grad_lse_parts, error));
-    CHECK(grad_o, ATTN_ERR_ARGUMENT, "merge: grad_o is NULL");
+    attn_merge_call call;
+    TRY(begin(&call, problem, tensors, options, 1, error));
     attn_sched_merge_backward(&call);
     return attn_succeed(error);
 }

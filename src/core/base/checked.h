@@ -9,7 +9,7 @@
 /* *out = a*b for a, b >= 0; returns 0 if that is more than int64_t holds. */
 static inline int attn_mul(int64_t a, int64_t b, int64_t *out)
 {
-    if (a != 0 && b > INT64_MAX / a) return 0;
+    if ((a | b) >> 31 && a != 0 && b > INT64_MAX / a) return 0; /* a division is slow, and seldom needed */
     *out = a * b;
     return 1;
 }

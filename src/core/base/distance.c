@@ -6,13 +6,12 @@
 #include <math.h>
 
 #include "error.h"
+#include "struct.h"
 
 attn_status attn_distance_resolve(const attn_distance_bias *given, attn_distance_bias *r, attn_error *error)
 {
     CHECK(given, ATTN_ERR_ARGUMENT, "distance bias: rule is NULL");
-    CHECK(given->struct_size == sizeof *given, ATTN_ERR_ARGUMENT,
-          "attn_distance_bias.struct_size is %zu; set it to sizeof(attn_distance_bias)", given->struct_size);
-    *r = *given;
+    TRY(attn_struct_read(r, sizeof *r, sizeof *r, given, "attn_distance_bias", error));
     CHECK(r->kind == ATTN_DISTANCE_T5 || r->kind == ATTN_DISTANCE_CLIPPED, ATTN_ERR_ARGUMENT,
           "distance bias: kind is %d; known: 0 (T5), 1 (clipped)", (int)r->kind);
     CHECK(r->heads >= 0 && r->len_q >= 0 && r->len_kv >= 0, ATTN_ERR_SHAPE,

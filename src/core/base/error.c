@@ -5,15 +5,29 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static void fill(attn_error *error, attn_status status, int tensor, int other, const char *format, va_list list)
+{
+    error->status = status;
+    error->tensor = tensor;
+    error->other = other;
+    (void)vsnprintf(error->message, sizeof error->message, format, list);
+}
+
 attn_status attn_fail(attn_error *error, attn_status status, const char *format, ...)
 {
-    if (error) {
-        va_list list;
-        va_start(list, format);
-        error->status = status;
-        (void)vsnprintf(error->message, sizeof error->message, format, list);
-        va_end(list);
-    }
+    va_list list;
+    va_start(list, format);
+    if (error) fill(error, status, -1, -1, format, list);
+    va_end(list);
+    return status;
+}
+
+attn_status attn_fail_tensor(attn_error *error, int tensor, int other, attn_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (error) fill(error, status, tensor, other, format, list);
+    va_end(list);
     return status;
 }
 
@@ -21,6 +35,7 @@ attn_status attn_succeed(attn_error *error)
 {
     if (error) {
         error->status = ATTN_OK;
+        error->tensor = error->other = -1;
         error->message[0] = '\0';
     }
     return ATTN_OK;

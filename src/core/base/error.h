@@ -14,6 +14,10 @@
 /* Fills *error (may be NULL) and returns status. */
 attn_status attn_fail(attn_error *error, attn_status status, const char *format, ...) ATTN_PRINTF(3, 4);
 
+/* The same of a tensor, by its number, and of another one (-1: none). */
+attn_status attn_fail_tensor(attn_error *error, int tensor, int other, attn_status status, const char *format, ...)
+    ATTN_PRINTF(5, 6);
+
 /* Sets *error (may be NULL) to ATTN_OK with an empty message and returns ATTN_OK. */
 attn_status attn_succeed(attn_error *error);
 
@@ -22,6 +26,13 @@ attn_status attn_succeed(attn_error *error);
     do {                                                                                                                           \
         if (!(condition)) return attn_fail(error, status, __VA_ARGS__);                                                            \
     } while (0)
+
+/* The same where it is about a tensor, or two. */
+#define CHECK_TENSORS(condition, tensor, other, status, ...)                                                                       \
+    do {                                                                                                                           \
+        if (!(condition)) return attn_fail_tensor(error, tensor, other, status, __VA_ARGS__);                                      \
+    } while (0)
+#define CHECK_TENSOR(condition, tensor, status, ...) CHECK_TENSORS(condition, tensor, -1, status, __VA_ARGS__)
 
 /* Pass a failure on. */
 #define TRY(call)                                                                                                                  \

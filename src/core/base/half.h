@@ -11,13 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t attn_bits_of_f32(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 static inline float attn_f32_of_bits(uint32_t bits)
 {
     float x;

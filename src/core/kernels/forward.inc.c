@@ -38,6 +38,8 @@
 
 #include "storage_step.inc.c"
 
+#include "merge_step.inc.c"
+
 #include "modify_step.inc.c"
 
 #include "option_step.inc.c"
@@ -68,7 +70,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
         .alone = {step_fold_alone, step_fold_alone_careful, step_settle, step_weigh_alone, step_gradient_alone},                   \
         .additive = {step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},                      \
-        .short_heads = ATTN_SHORT_KERNEL, .bf16 = (bf16_kernel),                                                                   \
+        .short_heads = ATTN_SHORT_KERNEL, .parts = {step_part_weights, step_add_parts, step_part_inner}, .bf16 = (bf16_kernel),    \
     }
 
 #endif

@@ -42,7 +42,7 @@ static int step_rows_not_finite(int64_t n, int64_t dim, const void *K, int64_t l
 }
 
 static void step_delta(int width, int64_t rows, int64_t dim_v, const void *dOt, const void *Ot, const void *lse, int64_t lse_stride,
-                       const void *grad_lse, int64_t live, void *delta, void *lse_lanes)
+                       const void *grad_lse, int64_t grad_lse_stride, int64_t live, void *delta, void *lse_lanes)
 {
     for (int v = 0; v < width; v++) {
         vf sum = vf_zero();
@@ -57,7 +57,7 @@ static void step_delta(int width, int64_t rows, int64_t dim_v, const void *dOt, 
         int64_t row = least(i, rows - 1);
         real at = ((const real *)lse)[row * lse_stride];
         ((real *)lse_lanes)[i] = at == -(real)INFINITY || row >= live ? -REAL_LOWEST : at;
-        if (grad_lse) ((real *)delta)[i] -= ((const real *)grad_lse)[row * lse_stride];
+        if (grad_lse) ((real *)delta)[i] -= ((const real *)grad_lse)[row * grad_lse_stride];
     }
 }
 
@@ -98,6 +98,11 @@ VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, cons
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int v = 0; v < width; v++) __builtin_prefetch(C + i * ldc + v * VF_LANES, 1, 3);
+    }
     product(rows, width, queries, A, TILE, 1, B, &none, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -138,16 +143,21 @@ static void step_add_outer(int64_t n, int64_t rows, int64_t dim, const void *A, 
     }
 }
 
+/* The same chains without the queries that A has 0 for, and so with the same bits where these are finite. */
 static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
                                    attn_soon *soon)
 {
     (void)soon;
     for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < rows; i++) {
-            real a = ((const real *)A)[j * TILE + i];
-            if (a == 0) continue;
-            for (int64_t c = 0; c < dim; c++)
-                ((real *)C)[j * ldc + c] += a * ((const real *)panels)[c / TILE * TILE * TILE + i * TILE + c % TILE];
+        for (int64_t c = 0; c < dim; c += VF_LANES) {
+            const real *b = (const real *)panels + c / TILE * TILE * TILE + c % TILE;
+            real *to = (real *)C + j * ldc + c;
+            vf acc = vf_zero();
+            for (int64_t i = 0; i < rows; i++) {
+                const real a = ((const real *)A)[j * TILE + i];
+                if (a != 0) acc = vf_fma(vf_set(a), vf_load(b + i * TILE), acc); /* NaN too */
+            }
+            vf_store(to, vf_add(vf_load(to), acc));
         }
 }
 

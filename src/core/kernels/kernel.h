@@ -144,6 +144,19 @@ typedef struct attn_alone_kernel {
                      const attn_drop *drop, double keep, void *scratch);
 } attn_alone_kernel;
 
+/* Results of the same queries over disjoint keys, `parts` rows of `dim` numbers of any storage type for each of them. */
+typedef struct attn_parts_kernel {
+    /* L [part][ld], the lse of `rows` rows, becomes weights, 0 where it is -infinity.  With most and total as the largest lse
+     * and the sum that is divided by, the lse of all is most + log(total). */
+    void (*weights)(int64_t parts, int64_t rows, void *L, int64_t ld, void *most, void *total);
+    /* out = start (NULL: 0) + sum over parts of weights[part*ld] rows[part], rounded once; a part of weight 0 is not read.
+     * out is of dtype if `last`, else of T, as start is.  It may be one of the rows. */
+    void (*add)(int64_t parts, int64_t dim, const void *const *rows, attn_dtype dtype, const void *weights, int64_t ld,
+                const void *start, void *out, int last);
+    /* sum_c a[c] b[c]. */
+    double (*inner)(int64_t dim, const void *a, const void *b, attn_dtype dtype);
+} attn_parts_kernel;
+
 /*
  * The steps of short heads, whose scores all fit a cache.  Here rows stay rows and keys lie in the lanes, so that O, dQ, dK and dV
  * come out as the caller has them, each as one chain of sums over all keys or queries, and of what a causal mask drops no more is
@@ -347,6 +360,7 @@ typedef struct attn_fwd_kernel {
     attn_additive_kernel additive;
     attn_alone_kernel alone;
     attn_short_kernel short_heads;
+    attn_parts_kernel parts;
     /* NULL: bf16 is brought into T like all else.  A row that has it runs only what it is for (plan/choose.c). */
     const attn_bf16_kernel *bf16;
 } attn_fwd_kernel;
@@ -365,9 +379,9 @@ typedef struct attn_bwd_kernel {
 
     /* delta[lane] = sum_c dOt[c][lane] Ot[c][lane] - grad_lse[lane] (NULL: 0), where a dOt whose Ot is 0 is not read.
      * lse_lanes[lane] = lse[lane], or the largest finite number where it is -infinity or the row is not below `live`, so that
-     * weights come out 0.  lse and grad_lse: T at lse_stride. */
+     * weights come out 0.  lse: T at lse_stride; grad_lse likewise. */
     void (*delta)(int width, int64_t rows, int64_t dim_v, const void *dOt, const void *Ot, const void *lse, int64_t lse_stride,
-                  const void *grad_lse, int64_t live, void *delta, void *lse_lanes);
+                  const void *grad_lse, int64_t grad_lse_stride, int64_t live, void *delta, void *lse_lanes);
 
     /*
      *      P = exp(S - lse)      W = P, or keep * P where drop keeps it and 0 where not      dS = W dP - P delta
@@ -418,7 +432,7 @@ typedef struct attn_bwd_kernel {
 
     /* Short heads, with `sees` as in attn_short_kernel.  delta and lse_rows as in delta above, from rows. */
     void (*short_delta)(int64_t rows, int64_t dim_v, const void *dO, int64_t lddo, const void *O, int64_t ldo, const void *lse,
-                        const void *grad_lse, int64_t lse_stride, void *delta, void *lse_rows);
+                        int64_t lse_stride, const void *grad_lse, int64_t grad_lse_stride, void *delta, void *lse_rows);
     /* S becomes P = exp(S - lse), and dS, which holds dP, becomes P (dP - delta), and 0 where P is 0 whatever stands in dP; both
      * are 0 behind what a row sees, as in weigh. */
     void (*short_gradient)(int width, int64_t rows, int64_t sees, void *S, int64_t ld, void *dS, int64_t ldd, const void *lse,
@@ -566,6 +580,34 @@ typedef struct attn_linear_kernel {
 } attn_linear_kernel;
 
 /*
+ * The steps of a product of matrices, C = or += A B (add).  Rows of C are ldc apart, of B ldb; a(i, k) = A[i*row + k*step].  All
+ * but `dots` sum the terms of one call in one chain from 0, k ascending, so that any of them may take any part of C.
+ */
+typedef struct attn_product_kernel {
+    int lanes, vectors, group;
+    /* packed[k][i] = X[k*ld + i], or turned X[i*ld + k], for i < count and k < steps.  Rows of A: [steps][group]; a panel of B:
+     * [steps][lanes * vectors].  What is behind `count` rounded up to lanes is not written, and what is before that is 0. */
+    void (*pack)(int panel, int64_t count, int64_t steps, const void *X, int64_t ld, int turned, void *packed);
+    /* A is groups of packed rows, one behind the other, B a packed panel, columns <= lanes * vectors. */
+    void (*multiply)(int64_t rows, int64_t columns, int64_t steps, const void *A, const void *B, int add, void *C, int64_t ldc);
+    /* A and B as they lie in memory: reads B once for every few rows. */
+    void (*in_place)(int64_t rows, int64_t columns, int64_t steps, const void *A, int64_t row, int64_t step, const void *B,
+                     int64_t ldb, int add, void *C, int64_t ldc);
+    /* Reads B once, ATTN_SWEEP_STEPS rows at a time, and C for each of these.  go_on: the chains begin with what is in C.  add only
+     * with steps <= ATTN_SWEEP_STEPS. */
+    void (*sweep)(int64_t rows, int64_t columns, int64_t steps, const void *A, int64_t row, int64_t step, const void *B,
+                  int64_t ldb, int go_on, int add, void *C, int64_t ldc);
+    /* C = or += S. */
+    void (*join)(int64_t count, const void *S, int add, void *C);
+    /* Of B turned, b(k, j) = B[j*ldb + k], and rows of A lda apart: reads B once for 4 rows.  A chain for each of the lanes, of
+     * every lanes-th term, and then a tree. */
+    void (*dots)(int64_t rows, int64_t columns, int64_t steps, const void *A, int64_t lda, const void *B, int64_t ldb, int add,
+                 void *C, int64_t ldc);
+} attn_product_kernel;
+
+enum { ATTN_SWEEP_STEPS = 8 };
+
+/*
  * Keys and values of i8 as whole numbers: a row X of queries or weights becomes unit (65536 d2 + 256 d1 + d0), with a unit, a power
  * of 2, that the largest of it chooses, so that products and sums of digits are exact in 32 bits, and blocks may be cut anywhere.
  * A row of digits is ldd = ATTN_DIGIT_BYTES bytes, aligned to 16: the same for all rows, and for weights made for the whole block.
@@ -668,11 +710,12 @@ typedef struct attn_kernel_row {
     attn_isa isa;
     uint32_t needs; /* ATTN_CPU_ bits of base/cpu.h */
     const attn_fwd_kernel *forward;
-    const attn_bwd_kernel *backward;  /* NULL for forward rows */
-    const attn_jvp_kernel *jvp;       /* NULL for all but those of forward mode and the second order */
-    const attn_second_kernel *second; /* NULL for all but those of the second order */
-    const attn_linear_kernel *linear; /* NULL for all but those of linear attention */
-    const attn_dec_kernel *decode;    /* NULL for all but those of decode, which are forward too */
+    const attn_bwd_kernel *backward;    /* NULL for forward rows */
+    const attn_jvp_kernel *jvp;         /* NULL for all but those of forward mode and the second order */
+    const attn_second_kernel *second;   /* NULL for all but those of the second order */
+    const attn_linear_kernel *linear;   /* NULL for all but those of linear attention */
+    const attn_product_kernel *product; /* NULL for all but those of matrix products, which have no forward */
+    const attn_dec_kernel *decode;      /* NULL for all but those of decode, which are forward too */
 } attn_kernel_row;
 
 /* Rows in order of preference; NULL past the last. */

@@ -11,6 +11,7 @@
 #define JVP(symbol, scores, gradients, type, set, features)              extern const attn_jvp_kernel symbol;
 #define SECOND(symbol, scores, gradients, tangents, type, set, features) extern const attn_second_kernel symbol;
 #define LINEAR(symbol, scores, gradients, type, set, features)           extern const attn_linear_kernel symbol;
+#define PRODUCT(symbol, type, set, features)                             extern const attn_product_kernel symbol;
 #include "kernels.def"
 
 #define ROW(symbol, operation, type, set, features, ...)                                                                           \
@@ -27,6 +28,7 @@
         .second = &(symbol))
 #define LINEAR(symbol, scores, gradients, type, set, features)                                                                     \
     ROW(symbol, ATTN_LINEAR, type, set, features, .forward = &(scores), .backward = &(gradients), .linear = &(symbol))
+#define PRODUCT(symbol, type, set, features) ROW(symbol, ATTN_PRODUCT, type, set, features, .product = &(symbol))
 static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };

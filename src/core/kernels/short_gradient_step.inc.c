@@ -5,7 +5,7 @@
 #ifdef VF_LANES
 
 static void step_short_delta(int64_t rows, int64_t dim_v, const void *dO, int64_t lddo, const void *O, int64_t ldo, const void *lse,
-                             const void *grad_lse, int64_t lse_stride, void *delta, void *lse_rows)
+                             int64_t lse_stride, const void *grad_lse, int64_t grad_lse_stride, void *delta, void *lse_rows)
 {
     for (int64_t first = 0; first < rows; first += VF_LANES) {
         const int64_t count = least(rows - first, VF_LANES);
@@ -23,7 +23,7 @@ static void step_short_delta(int64_t rows, int64_t dim_v, const void *dO, int64_
     for (int64_t i = 0; i < rows; i++) {
         const real at = ((const real *)lse)[i * lse_stride];
         ((real *)lse_rows)[i] = at == -(real)INFINITY ? -REAL_LOWEST : at;
-        if (grad_lse) ((real *)delta)[i] -= ((const real *)grad_lse)[i * lse_stride];
+        if (grad_lse) ((real *)delta)[i] -= ((const real *)grad_lse)[i * grad_lse_stride];
     }
 }
 

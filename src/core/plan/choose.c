@@ -22,53 +22,76 @@ static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
 
 /* 1 if scores, and in backward products of dO and V, can be computed of bf16 as it is stored: nothing changes queries and keys
  * before, nor are there relative terms, which take them in the compute type. */
-static int has_bf16_scores(const attn_problem *p)
+static int has_bf16_scores(const attn_resolved *p)
 {
-    if (p->score.kind != ATTN_SCORE_DOT || p->relative.keys || p->relative.values) return 0;
-    if (p->q.dtype != ATTN_BF16 || p->k.dtype != ATTN_BF16) return 0;
-    return p->op == ATTN_FORWARD || (p->op == ATTN_BACKWARD && p->v.dtype == ATTN_BF16 && p->gradients.grad_o.dtype == ATTN_BF16);
+    if (p->score.kind != ATTN_SCORE_DOT || p->has.relative_keys || p->has.relative_values) return 0;
+    if (p->at.q.dtype != ATTN_BF16 || p->at.k.dtype != ATTN_BF16) return 0;
+    return p->op == ATTN_FORWARD || (p->op == ATTN_BACKWARD && p->at.v.dtype == ATTN_BF16 && p->at.grad_o.dtype == ATTN_BF16);
 }
 
-attn_status attn_kernel_choose(const attn_problem *problem, const attn_options *options, const attn_kernel_row **row, char *why,
-                               size_t why_size, attn_error *error)
-{
-    attn_dtype compute = attn_problem_compute(problem);
-    uint32_t features = attn_cpu_features();
-    const attn_kernel_row *first = NULL, *r;
-    attn_isa cap;
-    int usable = 0, capped = 0, built = 0, length;
-    const int few = attn_has_few_queries(problem);
-    const char *refusal = few ? attn_decode_refusal(problem) : NULL;
-    const int decode = few && !refusal, bf16 = has_bf16_scores(problem);
+/* What a search looks for, and what it came upon. */
+typedef struct search {
+    attn_op op;
+    attn_dtype compute;
+    int decode, bf16;
+    int ends; /* at the first row, so that what follows is not counted */
+    const attn_kernel_row *first;
+    int usable;
+    attn_isa cap; /* of ATTN_ISA, where it left out a row */
+} search;
 
+static attn_status find(search *s, const attn_options *options, attn_error *error)
+{
+    const uint32_t features = attn_cpu_features();
+    const attn_kernel_row *r;
+    attn_isa cap;
+    int built = 0;
     TRY(isa_from_environment(&cap, error));
     for (int i = 0; (r = attn_kernel_at(i)); i++) {
-        if (r->op != problem->op || r->compute != compute || !r->decode != !decode) continue;
-        if (r->forward->bf16 && !bf16) continue;
+        if (r->op != s->op || r->compute != s->compute || !r->decode != !s->decode) continue;
+        if (r->forward && r->forward->bf16 && !s->bf16) continue;
         if (options->isa && r->isa != options->isa) continue;
         built = 1;
         if (r->needs & ~features) continue;
         if (!options->isa && cap && r->isa > cap) {
-            capped = 1;
+            s->cap = cap;
             continue;
         }
-        usable++;
-        if (!first) first = r;
+        s->usable++;
+        if (!s->first) s->first = r;
+        if (s->ends) break;
     }
-    CHECK(first || built, ATTN_ERR_UNSUPPORTED, "this build has no kernel for %s on %s", attn_dtype_text(compute),
+    CHECK(s->first || built, ATTN_ERR_UNSUPPORTED, "this build has no kernel for %s on %s", attn_dtype_text(s->compute),
           attn_isa_text(options->isa));
-    CHECK(first, ATTN_ERR_UNSUPPORTED, "this CPU cannot run the kernel for %s on %s", attn_dtype_text(compute),
+    CHECK(s->first, ATTN_ERR_UNSUPPORTED, "this CPU cannot run the kernel for %s on %s", attn_dtype_text(s->compute),
           attn_isa_text(options->isa));
-    *row = first;
+    return ATTN_OK;
+}
+
+attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options *options, const attn_kernel_row **row,
+                             attn_error *error)
+{
+    search s = {.op = op, .compute = compute, .ends = 1};
+    TRY(find(&s, options, error));
+    *row = s.first;
+    return ATTN_OK;
+}
+
+attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options *options, int decode, const attn_kernel_row **row,
+                               char *why, size_t why_size, attn_error *error)
+{
+    int length;
+    search s = {.op = problem->op, .compute = attn_resolved_compute(problem), .decode = decode, .bf16 = has_bf16_scores(problem)};
+
+    TRY(find(&s, options, error));
+    *row = s.first;
     if (options->isa) {
-        length = snprintf(why, why_size, "asked for by options.isa");
-    } else if (capped) {
-        length = snprintf(why, why_size, "capped by ATTN_ISA=%s", attn_isa_text(cap));
+        length = snprintf(why, why_size, "requested by options.isa");
+    } else if (s.cap) {
+        length = snprintf(why, why_size, "capped by ATTN_ISA=%s", attn_isa_text(s.cap));
     } else {
-        length = snprintf(why, why_size, "best of %d usable on this CPU", usable);
+        length = snprintf(why, why_size, "best of %d usable on this CPU", s.usable);
     }
-    if (first->forward->bf16) length += snprintf(why + length, why_size - (size_t)length, "; scores are products of bf16");
-    if (decode) (void)snprintf(why + length, why_size - (size_t)length, "; decode, since a key head has few queries");
-    if (refusal) (void)snprintf(why + length, why_size - (size_t)length, "; tiles, since %s", refusal);
+    if (s.first->forward->bf16) (void)snprintf(why + length, why_size - (size_t)length, "; scores are products of bf16");
     return ATTN_OK;
 }

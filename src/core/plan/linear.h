@@ -4,34 +4,28 @@
 #define ATTN_PLAN_LINEAR_H
 
 #include "../sched/linear.h"
-
-enum { ATTN_LINEAR_TENSORS = 28 };
-
-/* A pointer of attn_linear_args that a problem needs, found once: a token takes no longer than a few checks like these. */
-typedef struct attn_linear_need {
-    const char *name;
-    size_t offset; /* in attn_linear_args */
-    size_t size;   /* of an element */
-    int output;
-    int state; /* not 0: may be the same pointer as the other one with this number */
-} attn_linear_need;
-
-typedef struct attn_linear_needs {
-    int count;
-    attn_linear_need list[ATTN_LINEAR_TENSORS];
-} attn_linear_needs;
+#include "tensors.h"
 
 struct attn_linear_plan {
     attn_linear_walk walk;
-    attn_linear_needs needs;
     const attn_kernel_row *row;
     char why[96];
     attn_allocator allocator;
+    int tensors;
+    attn_planned_tensor tensor[ATTN_LINEAR_SLOTS]; /* those that are there, in order of number */
 };
 
-/* Every rule of a problem; on success no default and no implied stride is left in it. */
-attn_status attn_linear_resolve(attn_linear_problem *problem, attn_linear_needs *needs, attn_error *error);
-attn_status attn_linear_args_validate(const attn_linear_problem *problem, const attn_linear_needs *needs,
-                                      const attn_linear_args *args, attn_error *error);
+/* Reads the caller's problem, and which tensors are there. */
+attn_status attn_linear_read(attn_linear_resolved *ours, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
+                             attn_error *error);
+/* Every rule of a problem and its tensors; on success no default is left in it, and list has its tensors. */
+attn_status attn_linear_resolve(attn_linear_resolved *problem, const attn_linear_tensors *tensors, attn_planned_tensor *list,
+                                int *count, attn_error *error);
+/* The arguments of an execution, sound: the planned tensors again, where they are. */
+attn_status attn_linear_args_read(const struct attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_linear_args *args,
+                                  attn_error *error);
+
+/* A shape of attn_linear_tensors, for attn_tensor_facts. */
+void attn_linear_shape(const void *problem, int number, int64_t shape[4]);
 
 #endif

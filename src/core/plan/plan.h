@@ -3,30 +3,53 @@
 #ifndef ATTN_PLAN_PLAN_H
 #define ATTN_PLAN_PLAN_H
 
+#include "../base/problem.h"
+#include "../base/struct.h"
 #include "../kernels/kernel.h"
 #include "../sched/prepare.h"
+#include "../sched/rows.h"
 #include "../sched/walk.h"
+#include "../sched/walks.h"
+#include "tensors.h"
 
-struct attn_plan {
-    attn_prepare prepare; /* with the resolved problem in it */
-    attn_walk walk;       /* with the one that prepare makes of it: dot products */
+/* The sequences of a batch that one walk runs: all of them, or those with some numbers of queries (parts.c). */
+typedef struct attn_plan_part {
+    attn_walk_kind kind;
+    attn_prepare prepare; /* with the problem of these sequences in it */
+    attn_rows_plan rows;
+    attn_walk walk; /* with the problem that prepare or rows make of it: dot products */
     const attn_kernel_row *row;
-    char why[160];
+} attn_plan_part;
+
+enum { ATTN_MOST_PLAN_PARTS = 4, ATTN_WHY_SIZE = 192 };
+
+/* One block of memory: parts and tensors follow it. */
+struct attn_plan {
+    attn_resolved problem;
+    char why[ATTN_WHY_SIZE];
     attn_allocator allocator; /* of the plan itself */
+    int tensors, parts;
+    attn_planned_tensor *tensor; /* those that are there, in order of number */
+    attn_plan_part *part;
 };
 
-/* Copies a caller's struct of `given` bytes (its struct_size) into ours of `size` bytes: a smaller, older one is extended by
- * zeros, a larger, newer one is accepted while what we do not know of it is zero.  `name` is for the message. */
-attn_status attn_struct_read(void *ours, size_t size, const void *theirs, size_t given, const char *name, attn_error *error);
-
-/* The other way: fills as much of the caller's struct as it has. */
-void attn_struct_write(void *theirs, size_t given, const void *ours, size_t size);
-
-/* Every rule of a problem, in one list; on success *problem has no default types, no implied strides and no ATTN_BROADCAST left. */
-attn_status attn_problem_resolve(attn_problem *problem, attn_error *error);
+/* Reads the caller's problem, and which tensors and what of the call are there. */
+attn_status attn_problem_read(attn_resolved *ours, const attn_problem *problem, const attn_tensors *tensors, attn_error *error);
+/* Every rule of a problem and its tensors, in one list; on success *problem is resolved, and list has its tensors. */
+attn_status attn_problem_resolve(attn_resolved *problem, const attn_tensors *tensors, attn_planned_tensor *list, int *count,
+                                 attn_error *error);
 attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);
-attn_status attn_args_validate(const attn_problem *problem, const attn_args *args, attn_error *error);
+/* The arguments of an execution: the planned tensors again, where they are, and what is read of them before it begins. */
+attn_status attn_args_read(const struct attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error);
+attn_status attn_args_validate(const attn_resolved *problem, const attn_args *args, attn_error *error);
+
+/* A shape of attn_tensors, for attn_tensor_facts. */
+void attn_attention_shape(const void *problem, int number, int64_t shape[4]);
+
+/* What options.threads means: that many, or where it is 0 ATTN_THREADS, OMP_NUM_THREADS, or the CPUs that this thread may run on.
+ */
+attn_status attn_threads_choose(int given, int *threads, attn_error *error);
 
 /* The caller's allocator, or malloc's where it has no functions. */
 attn_allocator attn_allocator_or_default(const attn_allocator *given);
@@ -38,21 +61,27 @@ void attn_workspace_give(const attn_allocator *allocator, void *workspace);
 /* The rule of a bias by distance. */
 attn_status attn_bias_table_rule(const attn_bias_table *table, attn_distance_bias *rule, attn_error *error);
 
-/* What the score kind asks for: a matrix w, its rows and columns (0 without w), and the channels of a key. */
-int attn_problem_has_w(const attn_problem *problem);
-void attn_problem_w_shape(const attn_problem *problem, int64_t shape[2]);
-int64_t attn_problem_dim_k(const attn_problem *problem);
+/* What the score kind needs: a matrix w, its rows and columns (0 without w), and the channels of a key. */
+int attn_problem_has_matrix(const attn_resolved *problem);
+void attn_problem_matrix_shape(const attn_resolved *problem, int64_t shape[2]);
+int64_t attn_problem_dim_k(const attn_resolved *problem);
 
 /* f64 where the storage is f64, else f32. */
-attn_dtype attn_problem_compute(const attn_problem *problem);
+attn_dtype attn_resolved_compute(const attn_resolved *problem);
 
-/* NULL, or what keeps a problem with few queries from decode, for the sentence "tiles, since ...". */
-const char *attn_decode_refusal(const attn_problem *problem);
-/* 1 if a key head has so few query rows that decode is faster than tiles. */
-int attn_has_few_queries(const attn_problem *problem);
+/* Picks the row of kernels.def for decode or for tiles and says why in `why`. */
+attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options *options, int decode, const attn_kernel_row **row,
+                               char *why, size_t why_size, attn_error *error);
 
-/* Picks the row of kernels.def and says why in `why`. */
-attn_status attn_kernel_choose(const attn_problem *problem, const attn_options *options, const attn_kernel_row **row, char *why,
-                               size_t why_size, attn_error *error);
+/* Bytes of workspace of a part, with room to align. */
+size_t attn_plan_part_bytes(const attn_plan_part *part);
+
+/* Which walks run the problem, by the number of queries of a sequence: fills parts[0 .. *count-1] and says why. */
+attn_status attn_plan_parts_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count, char *why,
+                                 size_t why_size, attn_error *error);
+
+/* The first row of kernels.def for an operation that is no attn_problem's. */
+attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options *options, const attn_kernel_row **row,
+                             attn_error *error);
 
 #endif

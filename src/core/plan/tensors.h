@@ -1,35 +1,176 @@
 /* SPDX-License-Identifier: MIT
- * tensors.h - the tensors of a problem as a table: name, shape, layout, pointer, and the rules they share. */
+ *
+ * tensors.h - from a caller's struct of tensors to tensors that are known to be sound.  Every family of problems has a table of
+ * rows like these, a function that gives their shapes, and rules of its own; the rest is the same for all and is done here.
+ *
+ *      while planning     attn_slots_presence      which are there
+ *                         attn_tensors_resolve     roles, types, strides, extents: the list of those that are there
+ *      while executing    attn_tensors_bind        the same ones again, where they are, and that outputs share nothing
+ */
 #ifndef ATTN_PLAN_TENSORS_H
 #define ATTN_PLAN_TENSORS_H
 
+#include <stddef.h>
+
+#include "../base/layout.h"
 #include "attn/attn.h"
 
-/* A row of a table of tensors. */
+/* The most tensors that a family has. */
+enum { ATTN_MOST_TENSORS = 80 };
+
+/* What a struct of tensors begins with; slots of 48 bytes follow. */
+typedef struct attn_tensors_head {
+    size_t struct_size;
+    const attn_call *call;
+} attn_tensors_head;
+
+/* Which storage types a tensor may have, and which is the default. */
+typedef enum attn_type_rule {
+    ATTN_TYPE_QUERY,   /* any float type: the type that others follow; f32 */
+    ATTN_TYPE_KEY,     /* f64 if and only if q is; or i8; that of q */
+    ATTN_TYPE_SAME,    /* f64 if and only if q is; that of q */
+    ATTN_TYPE_COMPUTE, /* the compute type */
+    ATTN_TYPE_FLOAT,   /* any float type; the compute type, or that of the tensor whose gradient it is */
+    ATTN_TYPE_STORED,  /* as ATTN_TYPE_SAME; the compute type */
+    ATTN_TYPE_F32,
+    ATTN_TYPE_BYTE, /* bool or u8 */
+    ATTN_TYPE_INDEX /* i64 or i32 */
+} attn_type_rule;
+
+enum {
+    ATTN_LAST_CONTIGUOUS = 1,
+    ATTN_DENSE = 2,  /* no strides but those of a dense array */
+    ATTN_PACKED = 4, /* where sequences are packed, tokens of all of them one after the other: dense is [token, head, channel] */
+    ATTN_BROADCAST_BATCH = 8, /* by default it broadcasts on its axis 0 */
+    ATTN_BROADCAST_HEAD = 16, /* on its axis 1 */
+    ATTN_GRADIENT_ALONE = 32, /* a gradient that needs no tensor whose gradient it is */
+    ATTN_GRADIENT_WHOLE = 64  /* a gradient that is not summed where its tensor broadcasts */
+};
+
+/* A row of a family's table: what holds for all problems. */
 typedef struct attn_tensor_row {
     const char *name;
-    int output;
-    int used;
-    attn_layout *layout; /* NULL: a dense array of shape[0] numbers */
-    int64_t shape[4];
-    attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
-    unsigned types;     /* allowed: bits 1 << dtype */
-    const char *types_text;
-    int last_contiguous; /* the last stride must be 1 */
-    int packed;          /* tokens of all sequences one behind the other: dense is [token, head, channel] */
-    const void *pointer;
+    attn_role role[ATTN_OPERATIONS];
+    attn_need need[ATTN_OPERATIONS];
+    attn_axis axes[4];
+    attn_type_rule type;
+    unsigned flags;
+    int gradient_of; /* number of the tensor, or -1 */
+    int may_alias;
 } attn_tensor_row;
 
-/* Types and strides of every tensor of a table: defaults filled in, rules checked, byte extents known to fit. */
-attn_status attn_tensor_list_resolve(attn_tensor_row *tensors, int count, attn_error *error);
+typedef struct attn_tensor_family {
+    const attn_tensor_row *rows;
+    int count;
+    const char *name;              /* of the caller's struct */
+    const char *const *operations; /* their names */
+} attn_tensor_family;
 
-/* Types and strides of every tensor that the problem uses: defaults filled in, rules checked, byte extents known to fit. */
-attn_status attn_tensors_resolve(attn_problem *problem, attn_error *error);
+/* A tensor of a plan. */
+typedef struct attn_planned_tensor {
+    int number;
+    attn_role role;
+    int packed;
+    attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
+    attn_layout given;  /* as planned with, */
+    attn_layout at;     /* and without defaults */
+    int64_t shape[4];   /* packed: of a sequence */
+    int64_t low, high;  /* bytes from the first element to the lowest, and to the end of the highest; both 0 without elements */
+} attn_planned_tensor;
 
-/* No pointer that is used is NULL, and no output is the same pointer as another tensor. */
-attn_status attn_tensors_check_pointers(const attn_problem *problem, const attn_args *args, attn_error *error);
+/* What a family says to the engine of a problem. */
+typedef struct attn_tensor_facts {
+    attn_op op;
+    int packed;
+    attn_dtype query; /* the type of q, or ATTN_DTYPE_DEFAULT */
+    /* The sizes of tensor `number`; broadcast axes of gradients are seen to by the engine. */
+    void (*shape)(const void *problem, int number, int64_t shape[4]);
+    const void *problem;
+} attn_tensor_facts;
 
-/* Packed tensors by the tokens that cu_seqlens, which is sound, says there are: extents fit, and no output overlaps itself. */
-attn_status attn_tensors_check_packed(const attn_problem *problem, const attn_args *args, attn_error *error);
+/* The size of an axis that every family has, or NULL where the axis is none of them. */
+static inline const int64_t *attn_axis_of_shape(const attn_shape *s, attn_axis axis)
+{
+    switch (axis) {
+    case ATTN_AXIS_BATCH:
+        return &s->batch;
+    case ATTN_AXIS_HEAD_Q:
+        return &s->heads_q;
+    case ATTN_AXIS_HEAD_KV:
+        return &s->heads_kv;
+    case ATTN_AXIS_QUERY:
+        return &s->len_q;
+    case ATTN_AXIS_KEY:
+        return &s->len_kv;
+    case ATTN_AXIS_DIM_QK:
+        return &s->dim_qk;
+    case ATTN_AXIS_DIM_V:
+        return &s->dim_v;
+    default:
+        return NULL;
+    }
+}
+
+extern const attn_tensor_family attn_attention_family, attn_linear_family;
+/* NULL for a number that is no family. */
+const attn_tensor_family *attn_family_of(attn_family family);
+
+/* The slot of tensor `number`; all zeros past the end of an older struct. */
+attn_input attn_slot_of(const void *tensors, int number);
+
+/* 1 where pointers are to data: neither ATTN_LATER nor ATTN_EMPTY. */
+int attn_is_address(const void *data);
+
+/* struct_size is sound, nothing unknown is set after it, and which tensors are there: has[0 .. family->count-1]. */
+attn_status attn_slots_presence(const attn_tensor_family *family, const void *tensors, unsigned char *has, attn_error *error);
+
+/*
+ * Every tensor that is there has a role, every one that is needed is there, and each is of a type and a layout that can be.  Fills
+ * list[0 .. *count-1], in order of number.
+ */
+attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, const void *tensors,
+                                 const unsigned char *has, attn_planned_tensor *list, int *count, attn_error *error);
+
+/*
+ * The tensors of an execution are those of the plan, in presence, type and strides; pointers[number] is where tensor `number` is
+ * (NULL where it has no elements).  Nothing is read through a pointer.
+ */
+attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_planned_tensor *list, int count, const void *tensors,
+                              void **pointers, attn_error *error);
+
+/* No output shares an element with another tensor.  Packed tensors: of as many tokens as there are (tokens_q, tokens_kv). */
+attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const attn_planned_tensor *list, int count,
+                                       void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_error *error);
+
+/* ---- parts of these ---- */
+
+/* Types of a rule that some problem allows: bits 1 << dtype. */
+unsigned attn_types_ever(attn_type_rule rule);
+
+/* The strides of a tensor whose four strides are 0.  Returns 0 if it has more elements than 64 bits count. */
+int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_tensor *t, int64_t stride[4]);
+
+/* Shape, type, strides and extent of t, whose number, role and `given` are set.  of: NULL, or the tensor whose gradient it is. */
+attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, attn_planned_tensor *t,
+                                const attn_planned_tensor *of, attn_error *error);
+
+/* From the lowest to the highest element is at most what a pointer difference holds: fills low and high. */
+attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error);
+
+/* No two elements of an output share an address. */
+attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_planned_tensor *t, const int64_t shape[4],
+                                     attn_error *error);
+
+/* Whether elements of two tensors share bytes: 0 no, 1 yes, -1 undecided. */
+typedef struct attn_elements {
+    const void *base;
+    const int64_t *shape;
+    const int64_t *stride; /* in elements of */
+    size_t size;           /* bytes */
+} attn_elements;
+int attn_elements_meet(const attn_elements *a, const attn_elements *b);
+
+/* 1 if each element of one tensor lies where the same element of the other does; of equal shapes. */
+int attn_elements_coincide(const attn_elements *a, const attn_elements *b);
 
 #endif

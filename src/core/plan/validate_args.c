@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * validate_args.c - every rule that the arguments of a call must keep: pointers, and the numbers in lengths, pages and lists of
- * blocks.  Each rule has a row with its exact message in tests/unit/test_validate_args.c.
+ * validate_args.c - every rule of what an execution reads of its arguments before it begins: the call, and the numbers in lengths,
+ * pages and lists of blocks.  Each rule has a row with its exact message in tests/unit/test_validate_args.c.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "../base/checked.h"
 #include "../base/error.h"
@@ -11,64 +12,65 @@
 #include "plan.h"
 #include "tensors.h"
 
-static attn_status check_lengths(const char *name, const void *array, attn_dtype dtype, int64_t batch, int64_t most,
-                                 attn_error *error)
+static attn_status check_lengths(int slot, const void *array, attn_dtype dtype, int64_t batch, int64_t most, attn_error *error)
 {
+    const char *name = attn_attention_family.rows[slot].name;
     for (int64_t b = 0; b < batch; b++) {
         int64_t length = attn_index_at(array, dtype, b);
-        CHECK(length >= 0 && length <= most, ATTN_ERR_ARGUMENT, "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, name, b,
-              length, most);
+        CHECK_TENSOR(length >= 0 && length <= most, slot, ATTN_ERR_ARGUMENT,
+                     "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, name, b, length, most);
     }
     return ATTN_OK;
 }
 
-static attn_status check_pages(const attn_problem *p, const attn_args *args, attn_error *error)
+static attn_status check_pages(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_paging *g = &p->paging;
     for (int64_t b = 0; b < p->shape.batch; b++) {
-        int64_t length = p->mask.lengths_kv ? attn_index_at(args->lengths_kv, p->mask.index_dtype, b) : p->shape.len_kv;
+        int64_t length = p->has.lengths_kv ? attn_index_at(args->lengths_kv, p->at.lengths_kv.dtype, b) : p->shape.len_kv;
         for (int64_t i = 0; i < attn_ceil_div(length, g->page_size); i++) {
-            int64_t page = attn_index_at(args->page_table, p->mask.index_dtype, b * g->table_stride + i);
-            CHECK(page >= 0 && page < g->pages, ATTN_ERR_ARGUMENT,
-                  "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in page_table; there are %" PRId64 " pages", i, b,
-                  page, g->pages);
+            int64_t page = attn_index_at(args->page_table, p->at.page_table.dtype, b * p->at.page_table.stride[0] + i);
+            CHECK_TENSOR(page >= 0 && page < g->pages, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
+                         "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in page_table; there are %" PRId64 " pages", i,
+                         b, page, g->pages);
         }
     }
     return ATTN_OK;
 }
 
-static attn_status check_cu_seqlens(const char *name, const void *array, attn_dtype dtype, int64_t batch, int64_t most,
-                                    attn_error *error)
+static attn_status check_cu_seqlens(int slot, const void *array, attn_dtype dtype, int64_t batch, int64_t most, attn_error *error)
 {
+    const char *name = attn_attention_family.rows[slot].name;
     int64_t start = attn_index_at(array, dtype, 0);
-    CHECK(start == 0, ATTN_ERR_ARGUMENT, "%s[0] (%" PRId64 ") is not 0", name, start);
+    CHECK_TENSOR(start == 0, slot, ATTN_ERR_ARGUMENT, "%s[0] (%" PRId64 ") is not 0", name, start);
     for (int64_t b = 0; b < batch; b++) {
         int64_t end = attn_index_at(array, dtype, b + 1);
-        CHECK(end >= start && end - start <= most, ATTN_ERR_ARGUMENT,
-              "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64 " behind its predecessor (%" PRId64 ")", name, b + 1, end,
-              most, start);
+        CHECK_TENSOR(end >= start && end - start <= most, slot, ATTN_ERR_ARGUMENT,
+                     "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64 " after its predecessor (%" PRId64 ")", name, b + 1,
+                     end, most, start);
         start = end;
     }
     return ATTN_OK;
 }
 
-static attn_status check_block_lists(const attn_problem *p, const attn_args *args, attn_error *error)
+static attn_status check_block_lists(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_mask *m = &p->mask;
     const int64_t lists = attn_ceil_div(p->shape.len_q, m->block_q), blocks = attn_ceil_div(p->shape.len_kv, m->block_kv);
-    int64_t start = attn_index_at(args->block_rows, m->index_dtype, 0);
-    CHECK(start == 0, ATTN_ERR_ARGUMENT, "block_rows[0] (%" PRId64 ") is not 0", start);
+    int64_t start = attn_index_at(args->block_starts, p->at.block_starts.dtype, 0);
+    CHECK_TENSOR(start == 0, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT, "block_starts[0] (%" PRId64 ") is not 0", start);
     for (int64_t n = 0; n < lists; n++) {
-        int64_t end = attn_index_at(args->block_rows, m->index_dtype, n + 1), last = -1;
-        CHECK(end >= start && end <= m->block_entries, ATTN_ERR_ARGUMENT,
-              "block_rows[%" PRId64 "] (%" PRId64 ") is not within its predecessor (%" PRId64 ") and block_entries (%" PRId64 ")",
-              n + 1, end, start, m->block_entries);
+        int64_t end = attn_index_at(args->block_starts, p->at.block_starts.dtype, n + 1), last = -1;
+        CHECK_TENSOR(end >= start && end <= m->block_entries, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT,
+                     "block_starts[%" PRId64 "] (%" PRId64 ") is not within its predecessor (%" PRId64
+                     ") and block_entries (%" PRId64 ")",
+                     n + 1, end, start, m->block_entries);
         for (int64_t k = start; k < end; k++) {
-            int64_t block = attn_index_at(args->block_columns, m->index_dtype, k);
-            CHECK(block > last && block < blocks, ATTN_ERR_ARGUMENT,
-                  "block_columns[%" PRId64 "] (%" PRId64 ") is not above its predecessor in the list and below %" PRId64
-                  ", the blocks of keys",
-                  k, block, blocks);
+            int64_t block = attn_index_at(args->block_index, p->at.block_index.dtype, k);
+            CHECK_TENSOR(block > last && block < blocks, ATTN_SLOT_block_index, ATTN_ERR_ARGUMENT,
+                         "block_index[%" PRId64 "] (%" PRId64 ") is not above its predecessor in the list and below %" PRId64
+                         ", the blocks of keys",
+                         k, block, blocks);
             last = block;
         }
         start = end;
@@ -76,23 +78,84 @@ static attn_status check_block_lists(const attn_problem *p, const attn_args *arg
     return ATTN_OK;
 }
 
-attn_status attn_args_validate(const attn_problem *p, const attn_args *args, attn_error *error)
+/* Absolute places are sums of those in the part and these. */
+static attn_status check_origin(const attn_resolved *p, const attn_origin *o, attn_error *error)
 {
-    TRY(attn_tensors_check_pointers(p, args, error));
-    CHECK(!p->modifier.used || args->modify_scores, ATTN_ERR_ARGUMENT, "modifier.used is set but args.modify_scores is NULL");
-    CHECK(!p->modifier.used || p->op == ATTN_FORWARD || args->modify_slopes, ATTN_ERR_ARGUMENT,
-          "modifier.used is set but args.modify_slopes is NULL; the derivatives need it");
-    CHECK(!p->want.rows || args->visit_rows, ATTN_ERR_ARGUMENT, "want.rows is set but args.visit_rows is NULL");
-    if (p->mask.lengths_q)
-        TRY(check_lengths("lengths_q", args->lengths_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
-    if (p->mask.lengths_kv)
-        TRY(check_lengths("lengths_kv", args->lengths_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
-    if (p->paging.paged) TRY(check_pages(p, args, error));
-    if (p->mask.block_lists) TRY(check_block_lists(p, args, error));
-    if (p->mask.packed) {
-        TRY(check_cu_seqlens("cu_seqlens_q", args->cu_seqlens_q, p->mask.index_dtype, p->shape.batch, p->shape.len_q, error));
-        TRY(check_cu_seqlens("cu_seqlens_kv", args->cu_seqlens_kv, p->mask.index_dtype, p->shape.batch, p->shape.len_kv, error));
-        TRY(attn_tensors_check_packed(p, args, error));
+    const int64_t most = (int64_t)1 << 60;
+    const struct {
+        const char *name;
+        int64_t value;
+    } places[] = {{"batch", o->batch}, {"head", o->head}, {"heads", o->heads}, {"q", o->q}, {"kv", o->kv}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        CHECK(places[i].value >= 0 && places[i].value <= most, ATTN_ERR_ARGUMENT, "origin.%s is %" PRId64 "; it is within 0..2^60",
+              places[i].name, places[i].value);
+    CHECK(o->heads == 0 || o->head + p->shape.heads_q <= o->heads, ATTN_ERR_ARGUMENT,
+          "origin.head is %" PRId64 " and heads_q %" PRId64 "; origin.heads (%" PRId64 ") has less", o->head, p->shape.heads_q,
+          o->heads);
+    CHECK(o->heads != 0 || o->head == 0, ATTN_ERR_ARGUMENT,
+          "origin.head is %" PRId64 " and origin.heads 0; it is the whole's heads_q", o->head);
+    for (int i = 0; i < 3; i++)
+        CHECK(o->reserved[i] == 0, ATTN_ERR_ARGUMENT, "origin.reserved[%d] is %" PRId64 "; it must be 0", i, o->reserved[i]);
+    if (!p->has.block_mask && !p->has.block_starts) return ATTN_OK;
+    CHECK(o->q % p->mask.block_q == 0, ATTN_ERR_ARGUMENT, "origin.q (%" PRId64 ") is not a multiple of mask.block_q (%" PRId64 ")",
+          o->q, p->mask.block_q);
+    CHECK(o->kv % p->mask.block_kv == 0, ATTN_ERR_ARGUMENT,
+          "origin.kv (%" PRId64 ") is not a multiple of mask.block_kv (%" PRId64 ")", o->kv, p->mask.block_kv);
+    return ATTN_OK;
+}
+
+/* What is no tensor: the same is there as when the plan was made. */
+static attn_status read_call(const attn_resolved *p, const attn_call *given, attn_args *args, attn_error *error)
+{
+    if (given) TRY(attn_struct_read(&args->call, sizeof args->call, sizeof args->call, given, "attn_call", error));
+    const attn_call *call = &args->call;
+    CHECK(call->reserved == 0, ATTN_ERR_ARGUMENT, "call.reserved is %" PRIu32 "; it must be 0", call->reserved);
+    CHECK(!p->has.modifier == !call->modify_scores, ATTN_ERR_ARGUMENT, "call.modify_scores is %s; the plan was made %s it",
+          call->modify_scores ? "there" : "NULL", p->has.modifier ? "with" : "without");
+    CHECK(!p->has.modifier || p->op == ATTN_FORWARD || call->modify_slopes, ATTN_ERR_ARGUMENT,
+          "call.modify_scores is there and call.modify_slopes is NULL; the derivatives need it");
+    CHECK(call->modify_scores || !call->modify_slopes, ATTN_ERR_ARGUMENT,
+          "call.modify_slopes is there and call.modify_scores is NULL");
+    CHECK(!p->has.rows == !call->visit_rows, ATTN_ERR_ARGUMENT, "call.visit_rows is %s; the plan was made %s it",
+          call->visit_rows ? "there" : "NULL", p->has.rows ? "with" : "without");
+    CHECK(!p->has.origin == !call->origin, ATTN_ERR_ARGUMENT, "call.origin is %s; the plan was made %s one",
+          call->origin ? "there" : "NULL", p->has.origin ? "with" : "without");
+    if (call->origin) TRY(check_origin(p, call->origin, error));
+    if (call->origin) args->origin = *call->origin;
+    if (args->origin.heads == 0) args->origin.heads = p->shape.heads_q;
+    return ATTN_OK;
+}
+
+attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error)
+{
+    const attn_resolved *p = &plan->problem;
+    void *pointers[ATTN_SLOTS] = {NULL};
+    int64_t tokens_q = 0, tokens_kv = 0;
+    TRY(attn_tensors_bind(&attn_attention_family, plan->tensor, plan->tensors, tensors, pointers, error));
+    memset(args, 0, sizeof *args);
+    TRY(read_call(p, tensors->call, args, error));
+    _Static_assert(offsetof(attn_args, call) >= sizeof pointers, "one pointer a tensor");
+    memcpy(args, pointers, sizeof pointers);
+    TRY(attn_args_validate(p, args, error));
+    if (attn_is_packed(p)) {
+        tokens_q = attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch);
+        tokens_kv = attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch);
+    }
+    return attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, error);
+}
+
+attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, attn_error *error)
+{
+    const int64_t B = p->shape.batch;
+    const attn_layouts *at = &p->at;
+    if (p->has.lengths_q) TRY(check_lengths(ATTN_SLOT_lengths_q, args->lengths_q, at->lengths_q.dtype, B, p->shape.len_q, error));
+    if (p->has.lengths_kv)
+        TRY(check_lengths(ATTN_SLOT_lengths_kv, args->lengths_kv, at->lengths_kv.dtype, B, p->shape.len_kv, error));
+    if (attn_is_paged(p)) TRY(check_pages(p, args, error));
+    if (p->has.block_starts) TRY(check_block_lists(p, args, error));
+    if (attn_is_packed(p)) {
+        TRY(check_cu_seqlens(ATTN_SLOT_cu_seqlens_q, args->cu_seqlens_q, at->cu_seqlens_q.dtype, B, p->shape.len_q, error));
+        TRY(check_cu_seqlens(ATTN_SLOT_cu_seqlens_kv, args->cu_seqlens_kv, at->cu_seqlens_kv.dtype, B, p->shape.len_kv, error));
     }
     return ATTN_OK;
 }

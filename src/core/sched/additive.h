@@ -9,12 +9,12 @@
 #include "walk.h"
 
 /* The problem that the walk solves: its w is the one that attn_additive_weigh makes.  Returns 0 if a size overflows. */
-int attn_additive_problem(attn_problem *prepared, attn_dtype compute);
+int attn_additive_problem(attn_resolved *prepared, attn_dtype compute);
 
 /* w of the caller's problem as the kernel takes it, one after another for each head that has its own. */
-void attn_additive_weigh(const attn_problem *problem, attn_dtype compute, const void *w, void *to);
+void attn_additive_weigh(const attn_resolved *problem, attn_dtype compute, const void *w, void *to);
 
-/* Backward, behind the walk: the sums of all splits and batch entries, in order, become grad_w and each head's gradient of the
+/* Backward, after the walk: the sums of all heads and batch entries, in order, become grad_w and each head's gradient of the
  * scale (in the sums of its first split and batch entry). */
 void attn_additive_sum(const attn_walk *walk, const attn_args *args, char *shared);
 

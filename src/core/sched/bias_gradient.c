@@ -12,23 +12,23 @@
 #include "shares.h"
 #include "threads.h"
 
-static const attn_layout *layout_of(const attn_problem *p)
+static const attn_layout *layout_of(const attn_resolved *p)
 {
-    return p->op == ATTN_BACKWARD ? &p->gradients.grad_bias : &p->second.second_bias;
+    return p->op == ATTN_BACKWARD ? &p->at.grad_bias : &p->at.second_bias;
 }
 
-static void *output_of(const attn_problem *p, const attn_args *args)
+static void *output_of(const attn_resolved *p, const attn_args *args)
 {
     return p->op == ATTN_BACKWARD ? args->grad_bias : args->second_bias;
 }
 
 /* For each axis (b, h, i, j) 1 if the bias is broadcast over it. */
-static void broadcast_axes(const attn_problem *p, int axes[4])
+static void broadcast_axes(const attn_resolved *p, int axes[4])
 {
-    for (int axis = 0; axis < 4; axis++) axes[axis] = p->bias.bias.stride[axis] == 0;
+    for (int axis = 0; axis < 4; axis++) axes[axis] = p->at.bias.stride[axis] == 0;
 }
 
-int attn_bias_is_broadcast(const attn_problem *problem)
+int attn_bias_is_broadcast(const attn_resolved *problem)
 {
     const int64_t sizes[4] = {problem->shape.batch, problem->shape.heads_q, problem->shape.len_q, problem->shape.len_kv};
     int axes[4], any = 0;
@@ -40,7 +40,7 @@ int attn_bias_is_broadcast(const attn_problem *problem)
 void attn_clear_bias_gradient(const attn_task *task, int64_t number)
 {
     const attn_tile tile = attn_tile_at(task->walk, number);
-    const attn_problem *p = &task->walk->problem;
+    const attn_resolved *p = &task->walk->problem;
     const attn_layout *layout = layout_of(p);
     size_t bytes = (size_t)p->shape.len_kv * attn_dtype_bytes(layout->dtype);
     for (int64_t i = 0; i < tile.rows && bytes; i++)
@@ -49,7 +49,7 @@ void attn_clear_bias_gradient(const attn_task *task, int64_t number)
 
 void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int64_t low, int64_t n, const void *dS)
 {
-    const attn_problem *p = &task->walk->problem;
+    const attn_resolved *p = &task->walk->problem;
     const attn_layout *layout = layout_of(p);
     task->walk->kernel->store_columns(tile->width, tile->rows, n, 1, dS,
                                       attn_pair_at(task, output_of(p, task->args), layout, tile->first, low), layout->dtype,
@@ -126,7 +126,7 @@ static void run_region(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_layout *layout = layout_of(p);
     char *memory = c->workers + worker * w->scratch.bytes;
     void *pairs = memory + w->scratch.pairs;
@@ -150,7 +150,7 @@ static void run_region(void *context, int64_t worker, int64_t number)
 }
 
 /* Where a broadcast axis has no scores, its one element has none to sum. */
-static void store_zeros(const attn_problem *p, const attn_args *args, const int axes[4])
+static void store_zeros(const attn_resolved *p, const attn_args *args, const int axes[4])
 {
     const attn_layout *layout = layout_of(p);
     const int64_t sizes[4] = {p->shape.batch, p->shape.heads_q, p->shape.len_q, p->shape.len_kv};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * columns.c - what each key receives: sums of weights over queries.  Behind the walk over query tiles, which left m and l of every
+ * columns.c - what each key receives: sums of weights over queries.  After the walk over query tiles, which left m and l of every
  * row, a walk of its own gives each task a block of keys and goes through the queries in order, so no sum depends on threads.
  *
  *      for each task (a block of keys of one head, or of the heads that share a sum):
@@ -15,7 +15,7 @@
 #include "runs.h"
 #include "threads.h"
 
-/* Rows of a head lie one behind the other, padded to whole vectors. */
+/* Rows of a head lie one after the other, padded to whole vectors. */
 static int64_t row_at(const attn_task *task, const attn_tile *tile)
 {
     const attn_walk *w = task->walk;
@@ -35,11 +35,11 @@ void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shar
     for (size_t i = 0; i < lanes; i++) empty[i] = f->empty ? f->empty[i] : 0;
 }
 
-int64_t attn_column_heads(const attn_problem *p)
+int64_t attn_column_heads(const attn_resolved *p)
 {
-    return p->want.column_heads == ATTN_COLUMNS_EACH    ? p->shape.heads_q
-           : p->want.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv
-                                                        : 1;
+    return p->outputs.column_heads == ATTN_COLUMNS_EACH    ? p->shape.heads_q
+           : p->outputs.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv
+                                                           : 1;
 }
 
 typedef struct call {
@@ -54,10 +54,10 @@ typedef struct call {
 static void write_sums(const call *c, const attn_sight *sight, int64_t b, int64_t head, int64_t low, int64_t high,
                        const double *sums)
 {
-    const attn_problem *p = &c->walk->problem;
-    const int64_t *stride = p->want.column_sum_layout.stride;
-    int64_t at = head * stride[1] + (p->mask.packed ? sight->first_kv * stride[2] : b * stride[0]);
-    if (p->mask.packed) high = attn_min(high, sight->len_kv);
+    const attn_resolved *p = &c->walk->problem;
+    const int64_t *stride = p->at.column_sum.stride;
+    int64_t at = head * stride[1] + (p->has.cu_seqlens_q ? sight->first_kv * stride[2] : b * stride[0]);
+    if (p->has.cu_seqlens_q) high = attn_min(high, sight->len_kv);
     for (int64_t j = low; j < high; j++)
         attn_real_put(c->args->column_sum, c->walk->compute, at + j * stride[2], sums ? sums[j - low] : 0);
 }
@@ -98,11 +98,11 @@ static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys 
 static void add_head(const call *c, const attn_task *task, int64_t low, int64_t high, double *sums)
 {
     const attn_walk *w = c->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const char *shared = c->workspace + w->workers * w->scratch.bytes;
-    const int64_t len_q = task->sight.len_q, last = p->want.column_queries;
+    const int64_t len_q = task->sight.len_q, last = p->outputs.column_queries;
     const int64_t from = last ? attn_max(0, len_q - last) : 0; /* query */
-    int all = p->mask.empty == ATTN_EMPTY_UNIFORM && !p->mask.packed;
+    int all = p->mask.empty == ATTN_EMPTY_UNIFORM && !p->has.cu_seqlens_q;
     high = attn_min(high, all ? p->shape.len_kv : task->sight.len_kv);
     if (low >= high) return;
 

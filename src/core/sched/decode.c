@@ -23,7 +23,7 @@
 #include "task.h"
 #include "threads.h"
 
-/* Keys of a piece take about so many bytes: the piece behind the one at hand is asked for while that is in the works, so memory has
+/* Keys of a piece take about so many bytes: the piece after the one at hand is asked for while that is in the works, so memory has
  * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */
 enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
 
@@ -44,8 +44,9 @@ typedef struct source {
 /* A key head of a batch entry, with the rows of its query heads. */
 typedef struct group {
     const call *call;
-    int64_t number; /* batch entry and key head */
-    int64_t heads, rows;
+    int64_t number;                        /* batch entry and key head */
+    int64_t heads, queries, rows;          /* queries: of this sequence, which may have fewer than others */
+    int64_t most_rows;                     /* that any sequence may have */
     attn_task task[ATTN_MOST_DECODE_ROWS]; /* of each query head; the first is that of their keys */
     int64_t ldq, ldo, lds, size;           /* size: bytes of a number of the compute type */
     source keys, values;
@@ -63,19 +64,21 @@ static source source_of(const void *base, const attn_layout *layout, int64_t dim
 
 static void group_at(group *g, const call *c, char *memory, int64_t number)
 {
-    const attn_problem *p = &c->walk->problem;
+    const attn_resolved *p = &c->walk->problem;
     const attn_shape *s = &p->shape;
     g->call = c;
     g->number = number;
     g->heads = s->heads_q / s->heads_kv;
-    g->rows = g->heads * s->len_q;
     for (int64_t k = 0; k < g->heads; k++) g->task[k] = attn_task_of_head(c->walk, c->args, memory, number * g->heads + k);
+    g->queries = attn_clamp(g->task->sight.len_q, 0, s->len_q);
+    g->rows = g->heads * g->queries;
+    g->most_rows = g->heads * s->len_q;
     g->ldq = c->walk->decode_ldq;
     g->ldo = c->walk->decode_ldo;
     g->lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
     g->size = (int64_t)attn_dtype_bytes(c->walk->compute);
-    g->keys = source_of(c->args->k, &p->k, s->dim_qk);
-    g->values = source_of(c->args->v, &p->v, s->dim_v);
+    g->keys = source_of(c->args->k, &p->at.k, s->dim_qk);
+    g->values = source_of(c->args->v, &p->at.v, s->dim_v);
 }
 
 /* Numbers of the compute type. */
@@ -94,7 +97,7 @@ static void *state_O(const group *g, int64_t block)
 static void *state_row(const group *g, int64_t offset, int64_t row)
 {
     const attn_walk *w = g->call->walk;
-    return at(g, shared_of(g->call) + offset, (g->number * g->rows + row) * w->parts);
+    return at(g, shared_of(g->call) + offset, (g->number * g->most_rows + row) * w->parts);
 }
 
 static atomic_llong *open_tasks(const call *c, int64_t number)
@@ -125,12 +128,12 @@ static inline __attribute__((always_inline)) void ask_pages_of_piece(const sourc
     for (int64_t at = 0; at < s->piece * s->row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
 }
 
-/* For each piece of rows low .. high-1: run(...) with what comes next, which is `then` behind the last piece. */
+/* For each piece of rows low .. high-1: run(...) with what comes next, which is `then` after the last piece. */
 typedef void run_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context);
 
 static void each_piece(const group *g, const source *s, int64_t low, int64_t high, const char *then, run_piece *run, void *context)
 {
-    int64_t left = high - low, n; /* left: rows that lie one behind the other, from the piece on */
+    int64_t left = high - low, n; /* left: rows that lie one after the other, from the piece on */
     const char *rows = run_at(g, s, low, &left);
     for (int64_t j = low; j < high; j += n) {
         n = attn_min(left, s->piece);
@@ -223,13 +226,13 @@ static void join_digits(const group *g, const block *b)
                                       b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(g, b->O, row * g->ldo), g->ldo);
 }
 
-/* What the block's keys (values) are to be multiplied by, one number behind the other; NULL where they are what they are. */
+/* What the block's keys (values) are to be multiplied by, one number after the other; NULL where they are what they are. */
 static const float *factors_of(const group *g, const block *b, int values)
 {
-    const attn_problem *p = &g->call->walk->problem;
-    const attn_layout *layout = values ? &p->quantised.v_scale : &p->quantised.k_scale;
+    const attn_resolved *p = &g->call->walk->problem;
+    const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
     const void *base = values ? g->call->args->v_scale : g->call->args->k_scale;
-    if ((values ? p->v : p->k).dtype != ATTN_I8) return NULL;
+    if ((values ? p->at.v : p->at.k).dtype != ATTN_I8) return NULL;
     for (int64_t j = b->low, n; j < b->high; j += n) {
         n = b->high - j;
         const float *run = (const void *)attn_key_run(g->task, base, layout, j, &n);
@@ -239,14 +242,14 @@ static const float *factors_of(const group *g, const block *b, int values)
     return b->factors;
 }
 
-/* They are needed behind all products with the keys: memory has time until then. */
+/* They are needed after all products with the keys: memory has time until then. */
 static void ask_factors(const group *g, const block *b, int values)
 {
     enum { FLOATS = 64 / sizeof(float) }; /* of a line */
-    const attn_problem *p = &g->call->walk->problem;
-    const attn_layout *layout = values ? &p->quantised.v_scale : &p->quantised.k_scale;
+    const attn_resolved *p = &g->call->walk->problem;
+    const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
     const void *base = values ? g->call->args->v_scale : g->call->args->k_scale;
-    if ((values ? p->v : p->k).dtype != ATTN_I8) return;
+    if ((values ? p->at.v : p->at.k).dtype != ATTN_I8) return;
     const int64_t stride = layout->stride[2], step = attn_max(1, FLOATS / attn_max(1, llabs(stride)));
     for (int64_t j = b->low, n; j < b->high; j += n) {
         n = b->high - j;
@@ -259,27 +262,28 @@ static void ask_factors(const group *g, const block *b, int values)
 static int modify_row(const attn_task *task, int64_t i, const block *b, const float *factors, void *S)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_dec_kernel *kernel = w->decode;
     const int64_t n = b->high - b->low;
     int cut = 0;
     if (kernel->bf16) kernel->bf16->scale_row(n, S, attn_task_scale(task));
     if (factors) kernel->scale_row(n, S, factors);
     if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
-    if (p->bias.additive) {
-        const attn_layout *bias = &p->bias.bias;
+    if (p->has.bias) {
+        const attn_layout *bias = &p->at.bias;
         kernel->bias_row(n, S, attn_pair_at(task, task->args->bias, bias, i, b->low), bias->dtype, bias->stride[3]);
         cut = 1;
     }
-    if (p->bias.alibi) kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
-    if (p->bias_table.used) {
+    if (p->has.alibi_slopes)
+        kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
+    if (p->has.bias_table) {
         const int64_t position = attn_add_saturate(i, task->sight.offset);
         const char *strip = attn_strip_at(task, position, b->high - 1, n);
         kernel->bias_row(n, S, strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute), w->compute, -1);
         cut |= attn_tables_special(task);
     }
-    if (p->mask.boolean) {
-        const attn_layout *mask = &p->mask.mask;
+    if (p->has.mask) {
+        const attn_layout *mask = &p->at.mask;
         kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
         cut = 1;
     }
@@ -314,11 +318,10 @@ static void repeat_carefully(const group *g, const block *b, int64_t row)
     each_piece(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
 }
 
-/* then: what this worker will read behind the block. */
+/* then: what this worker will read after the block. */
 static void run_block(const group *g, block *b, const char *then)
 {
     const attn_walk *w = g->call->walk;
-    const attn_shape *s = &w->problem.shape;
     const int64_t before = b->low - b->base, n = b->high - b->base;
     unsigned dropped = 0; /* a bit for each row */
     const float *factors;
@@ -328,8 +331,8 @@ static void run_block(const group *g, block *b, const char *then)
     each_piece(g, &g->keys, b->low, b->high, row_at(g, &g->values, b->low), score_piece, b);
     factors = factors_of(g, b, 0);
     for (int64_t k = 0; k < g->heads; k++) {
-        for (int64_t i = 0; i < s->len_q; i++) {
-            const int64_t row = k * s->len_q + i;
+        for (int64_t i = 0; i < g->queries; i++) {
+            const int64_t row = k * g->queries + i;
             void *S = at(g, b->S, row * g->lds);
             if (modify_row(&g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
             w->decode->drop_outside(n, S, before, n);
@@ -341,7 +344,7 @@ static void run_block(const group *g, block *b, const char *then)
     factors = factors_of(g, b, 1);
     for (int64_t row = 0; factors && row < g->rows; row++)
         w->decode->scale_row(n - before, at(g, b->S, row * g->lds + before), factors);
-    memset(b->O, 0, (size_t)w->shared.state_bytes);
+    memset(b->O, 0, (size_t)attn_min(w->shared.state_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     if (w->digit_values) cut_weights(g, b, n);
     each_piece(g, &g->values, b->low, b->high, then, value_piece, b);
     if (w->digit_values) join_digits(g, b);
@@ -354,17 +357,16 @@ static void run_block(const group *g, block *b, const char *then)
 static void pack_queries(const group *g, block *b)
 {
     const attn_walk *w = g->call->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     memset(b->Q, 0, (size_t)w->scratch.Qt_bytes);
     for (int64_t k = 0; k < g->heads; k++) {
         const attn_task *task = &g->task[k];
-        const int64_t rows = attn_min(p->shape.len_q, task->sight.len_q);
-        const char *q = attn_query_row(task, task->args->q, &p->q, 0);
-        void *Q = at(g, b->Q, k * p->shape.len_q * g->ldq);
-        if (w->decode->bf16) w->decode->bf16->pack_rows(rows, p->shape.dim_qk, q, p->q.stride[2], Q, g->ldq);
+        const char *q = attn_query_row(task, task->args->q, &p->at.q, 0);
+        void *Q = at(g, b->Q, k * g->queries * g->ldq);
+        if (w->decode->bf16) w->decode->bf16->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.stride[2], Q, g->ldq);
         else
-            w->decode->pack_rows(rows, p->shape.dim_qk, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), p->k.dtype, Q,
-                                 g->ldq);
+            w->decode->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task),
+                                 p->at.k.dtype, Q, g->ldq);
     }
     for (int64_t row = 0; w->digit_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
         if (!w->decode->digits->query_digits(p->shape.dim_qk, at(g, b->Q, row * g->ldq),
@@ -377,7 +379,7 @@ static attn_interval keys_of_group(const group *g)
 {
     attn_interval all = {INT64_MAX, 0};
     for (int64_t k = 0; k < g->heads; k++) {
-        for (int64_t i = 0; i < g->call->walk->problem.shape.len_q; i++) {
+        for (int64_t i = 0; i < g->queries; i++) {
             attn_interval seen = attn_keys_of_query(&g->task[k].sight, i).near;
             if (seen.low == seen.high) continue;
             all.low = attn_min(all.low, seen.low);
@@ -401,19 +403,21 @@ static void mark_unseen(const group *g, int64_t number)
 static void finish_group(const group *g)
 {
     const attn_walk *w = g->call->walk;
-    const attn_problem *p = &w->problem;
-    const attn_layout *lse = &p->want.lse_layout;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *lse = &p->at.lse;
     for (int64_t k = 0; k < g->heads; k++) {
         const attn_task *task = &g->task[k];
-        int64_t rows = p->mask.packed ? attn_min(p->shape.len_q, task->sight.len_q) : p->shape.len_q;
+        const int64_t rows = attn_is_packed(p) || task->sight.of_others ? g->queries : p->shape.len_q;
         for (int64_t i = 0; i < rows; i++) {
-            const int64_t row = k * p->shape.len_q + i;
-            /* A row behind its sequence's end has no sink either. */
-            double sink = i < task->sight.len_q ? attn_task_sink(task) : -INFINITY;
-            w->decode->finish_row(w->parts, p->shape.dim_v, state_row(g, w->shared.row_m, row), state_row(g, w->shared.row_l, row),
-                                  at(g, state_O(g, 0), row * g->ldo), w->shared.state_bytes / g->size, p->v.dtype, sink,
-                                  attn_part(g->task, w->scratch.Ot), attn_query_row(task, task->args->o, &p->o, i), p->o.dtype,
-                                  p->want.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
+            /* A row after its sequence's end has no blocks and no sink. */
+            const int is_there = i < g->queries;
+            const int64_t row = is_there ? k * g->queries + i : 0;
+            const double sink = is_there ? attn_task_sink(task) : -INFINITY;
+            w->decode->finish_row(is_there ? w->parts : 0, p->shape.dim_v, state_row(g, w->shared.row_m, row),
+                                  state_row(g, w->shared.row_l, row), at(g, state_O(g, 0), row * g->ldo),
+                                  w->shared.state_bytes / g->size, p->at.v.dtype, sink, attn_part(g->task, w->scratch.Ot),
+                                  attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
+                                  p->has.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
         }
     }
 }
@@ -424,8 +428,10 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_walk *w = c->walk;
     const int64_t of_head = attn_ceil_div(w->parts, w->group), heads = w->tasks / of_head;
     const int64_t first = (w->by_heads ? number / heads : number % of_head) * w->group;
+    const int64_t key_head = w->by_heads ? number % heads : number / of_head;
     group g;
-    group_at(&g, c, c->workspace + worker * w->scratch.bytes, w->by_heads ? number % heads : number / of_head);
+    if (w->problem.leaves_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
+    group_at(&g, c, c->workspace + worker * w->scratch.bytes, key_head);
     const attn_interval all = keys_of_group(&g);
     block b = {.Q = attn_part(g.task, w->scratch.Qt),
                .S = attn_part(g.task, w->scratch.S),

@@ -7,9 +7,10 @@
  *              score     S = scale Q K^T                                  one product
  *              modify    softcap, bias, masks, visible range              only where a tile needs it
  *              fold      m, l, O absorb S and V                           the online softmax
- *          finish        O / l, lse, and what else is wanted of the tile (outputs.c)
+ *          finish        O / l, lse, and what else is requested of the tile (outputs.c)
  *
  * Rows are independent of one another in every bit, so the order of tasks, the group and the workers are free.
+ * The two ways to deal a head to tasks, by tiles and by parts of its keys, are one file of 500 lines since they share every step.
  */
 #include <math.h>
 #include <string.h>
@@ -25,10 +26,10 @@ typedef struct slot {
     const attn_task *task; /* of its head */
     attn_tile tile;
     void *Qt, *Ot, *m, *l;
-    attn_interval keys;       /* that it visits */
-    int dropped;              /* a key was dropped inside a visited block */
-    const int32_t *empty;     /* NULL, or the lanes that weigh all keys alike since they see none */
-    const struct slot *spare; /* where keys are cut into parts: a state that is free, for one part at a time */
+    attn_interval keys;   /* that it visits */
+    int dropped;          /* a key was dropped inside a visited block */
+    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+    int begun;            /* a part of the keys is in its state */
 } slot;
 
 static slot slot_at(const attn_task *task, int64_t t, int64_t number)
@@ -38,8 +39,9 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     s.task = task;
     s.tile = attn_tile_at(task->walk, t);
     s.tile.place = number;
-    /* Packed sequences end where they end; padded ones have rows behind them, which see no key. */
-    if (task->walk->problem.mask.packed) s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
+    /* Packed sequences end where they end; padded ones have rows after them, which see no key. */
+    if (attn_is_packed(&task->walk->problem) || task->sight.of_others)
+        s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
     s.Qt = attn_part(task, at->Qt + number * at->Qt_bytes);
     s.Ot = attn_part(task, at->Ot + number * at->Ot_bytes);
     s.m = attn_part(task, at->m + number * at->lane_bytes);
@@ -47,7 +49,7 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     s.keys = attn_tile_look(&task->sight, &s.tile);
     s.dropped = 0;
     s.empty = NULL;
-    s.spare = NULL;
+    s.begun = 0;
     return s;
 }
 
@@ -83,7 +85,7 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
     const int width = s->tile.width, alone = attn_weighs_alone(&w->problem);
     attn_drop room;
     const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
-    /* What comes next is the block of keys behind this one; an address past the end is only a hint. */
+    /* What comes next is the block of keys after this one; an address past the end is only a hint. */
     const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
     int64_t next_ld = keys->ldk;
     if (!careful) attn_task_look_ahead(task, n, &next, &next_ld);
@@ -96,7 +98,7 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
         k->fold_seen(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, attn_part(task, w->scratch.low),
                      attn_part(task, w->scratch.high), next, next_ld);
     else k->fold(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, next, next_ld);
-    if (w->problem.relative.values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
+    if (w->problem.has.relative_values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
 }
 
 /* The slot's next run of keys from run->high on, below `high`. */
@@ -130,66 +132,85 @@ static void fold_block(slot *s, const attn_keys *block, attn_interval run)
     } while (next_run(s, block->high, &run));
 }
 
-/* Leaves a slot the keys of one part. */
-static void cut(slot *s, int64_t part)
+/* ---- parts of the keys ---- */
+
+/* The first key from j on that a slot may see. */
+static int64_t beyond_gap(const slot *s, int64_t j) { return attn_beyond_gap(&s->tile.view, attn_max(j, s->keys.low)); }
+
+/* The slot with the keys of one part, in a state of its own where it has to be merged: the first part is in the slot's, and so is
+ * what it begins with, the sink.  Returns 0 if it sees none of them. */
+static int open_part(const slot *s, int64_t part, slot *own)
 {
-    int64_t part_kv = s->task->walk->part_kv;
-    s->keys.low = attn_clamp(part * part_kv, s->keys.low, s->keys.high);
-    s->keys.high = attn_clamp((part + 1) * part_kv, s->keys.low, s->keys.high);
+    const attn_scratch *at = &s->task->walk->scratch;
+    const int64_t part_kv = s->task->walk->part_kv, low = s->empty ? part * part_kv : beyond_gap(s, part * part_kv);
+    const int64_t high = attn_min((part + 1) * part_kv, s->keys.high);
+    *own = *s;
+    own->keys.low = own->keys.high = 0;
+    if (low >= high) return 0;
+    own->keys.low = low;
+    own->keys.high = high;
+    if (!s->begun && (part == 0 || !attn_has_sink(&s->task->walk->problem))) return 1;
+    own->Ot = attn_part(s->task, at->part + s->tile.place * (at->Ot_bytes + 2 * at->lane_bytes));
+    own->m = (char *)own->Ot + at->Ot_bytes;
+    own->l = (char *)own->m + at->lane_bytes;
+    start_with(s->task, own, -INFINITY);
+    return 1;
 }
 
-/* The state of s takes in that of another part. */
-static void merge(const slot *s, const slot *other)
+/* The slot takes in a part, where it does not have it already. */
+static void close_part(slot *s, const slot *own)
 {
     const attn_walk *w = s->task->walk;
-    w->kernel->merge(s->tile.width, w->problem.shape.dim_v, other->m, other->l, other->Ot, s->m, s->l, s->Ot);
+    s->dropped |= own->dropped;
+    s->begun = 1;
+    if (own->Ot != s->Ot) w->kernel->merge(s->tile.width, w->problem.shape.dim_v, own->m, own->l, own->Ot, s->m, s->l, s->Ot);
 }
 
 /* All of one tile's blocks again.  For a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; and
- * for one with lanes that see no key and are to weigh all alike. */
-static void repeat_carefully(const attn_task *task, const slot *s)
+ * for one with lanes that see no key and are to weigh all alike.  In the same parts as before, so that rows that were right keep
+ * their bits. */
+static void repeat_carefully(const attn_task *task, slot *s)
 {
     const attn_walk *w = task->walk;
-    /* In the same parts as before, so that rows that were right keep their bits. */
-    for (int64_t part = 0; part < w->parts; part++) {
-        slot own = *s;
-        if (part > 0) own.m = s->spare->m, own.l = s->spare->l, own.Ot = s->spare->Ot;
-        start_with(task, &own, part == 0 ? attn_task_sink(task) : -INFINITY);
-        cut(&own, part);
+    start(task, s);
+    s->begun = 0;
+    for (int64_t part = s->keys.low / w->part_kv; part * w->part_kv < s->keys.high; part++) {
+        slot own;
+        if (!open_part(s, part, &own)) continue;
         attn_interval run = {own.keys.low, own.keys.low};
         while (attn_task_next(task, &own.tile, own.empty != NULL, own.keys.high, &run)) {
             attn_keys keys = attn_task_keys(task, run.low, run.high);
             fold(task, &own, &keys, score(task, &own, &keys), 1);
         }
-        if (part > 0) merge(s, &own);
+        close_part(s, &own);
     }
 }
 
 static void finish(const attn_task *task, const slot *s)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
-    const attn_layout *lse_layout = &p->want.lse_layout;
-    void *lse = p->want.lse ? attn_query_row(task, task->args->lse, lse_layout, s->tile.first) : NULL;
+    const attn_layout *lse_layout = &p->at.lse;
+    void *lse = p->has.lse ? attn_query_row(task, task->args->lse, lse_layout, s->tile.first) : NULL;
     w->kernel->finish(s->tile.width, s->tile.rows, p->shape.dim_v, keep, s->m, s->l, s->Ot,
-                      attn_query_row(task, task->args->o, &p->o, s->tile.first), p->o.dtype, p->o.stride[2], lse,
+                      attn_query_row(task, task->args->o, &p->at.o, s->tile.first), p->at.o.dtype, p->at.o.stride[2], lse,
                       lse_layout->stride[2]);
 }
 
-/* lse is -infinity for an empty row, whatever it weighs, and behind the sequence's end, where a sink would be in it. */
+/* lse is -infinity for an empty row, whatever it weighs, and after the sequence's end, where a sink would be in it. */
 static void mark_empty(const attn_task *task, const slot *s)
 {
-    const attn_problem *p = &task->walk->problem;
-    for (int64_t i = 0; p->want.lse && i < s->tile.rows; i++) {
-        void *lse = attn_query_row(task, task->args->lse, &p->want.lse_layout, s->tile.first + i);
+    const attn_resolved *p = &task->walk->problem;
+    for (int64_t i = 0; p->has.lse && i < s->tile.rows; i++) {
+        void *lse = attn_query_row(task, task->args->lse, &p->at.lse, s->tile.first + i);
         if (!(s->empty && s->empty[i]) && s->tile.first + i < task->sight.len_q) continue;
         if (task->walk->compute == ATTN_F32) *(float *)lse = -(float)INFINITY;
         else *(double *)lse = -(double)INFINITY;
     }
 }
 
-/* Lanes that see no key; rows behind the sequence's end are none of them. */
+/* Lanes that see no key; rows after the sequence's end are none of them. */
 static int find_empty(const attn_task *task, const slot *s, int32_t *empty)
 {
     int any = 0;
@@ -201,21 +222,21 @@ static int find_empty(const attn_task *task, const slot *s, int32_t *empty)
     return any;
 }
 
-/* shared: what lies behind the workers' memory. */
+/* shared: what follows the workers' memory. */
 static void finish_slot(slot *s, char *shared)
 {
     const attn_task *task = s->task;
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     int32_t *empty = attn_part(task, w->scratch.empty);
     int repeat = 0;
     /* A band has corners that no pair reads, and takes their rows times 0. */
-    if (s->dropped || attn_drops_weights(p) || p->relative.values)
+    if (s->dropped || attn_drops_weights(p) || p->has.relative_values)
         repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
         s->empty = empty;
         s->keys.low = 0;
-        s->keys.high = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
+        s->keys.high = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
         attn_task_pack(task, &s->tile, s->Qt);
         repeat = 1;
     }
@@ -237,21 +258,28 @@ static int open_slot(const attn_task *task, slot *s)
     return 1;
 }
 
-/* The first key from j on that a slot may see. */
+/* The first key from j on that one of the slots may see. */
 static int64_t beyond_gaps(const slot *slots, int64_t count, int64_t j)
 {
     int64_t next = INT64_MAX;
     for (int64_t t = 0; t < count; t++)
-        if (j < slots[t].keys.high) next = attn_min(next, attn_beyond_gap(&slots[t].tile.view, attn_max(j, slots[t].keys.low)));
+        if (j < slots[t].keys.high) next = attn_min(next, beyond_gap(&slots[t], j));
     return next;
+}
+
+static int64_t last_of(const slot *slots, int64_t count)
+{
+    int64_t high = 0;
+    for (int64_t t = 0; t < count; t++) high = attn_max(high, slots[t].keys.high);
+    return high;
 }
 
 /* The walk proper: all slots, which share a key head, against the keys that one of them sees. */
 static void fold_all(slot *slots, int64_t count)
 {
     const attn_walk *w = slots[0].task->walk;
-    int64_t high = 0, end;
-    for (int64_t t = 0; t < count; t++) high = attn_max(high, slots[t].keys.high);
+    const int64_t high = last_of(slots, count);
+    int64_t end;
     for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, end)) {
         attn_interval run[ATTN_MOST_TILES];
         int needed[ATTN_MOST_TILES], any = 0;
@@ -264,6 +292,27 @@ static void fold_all(slot *slots, int64_t count)
         attn_keys block = attn_task_keys(slots[0].task, j, end);
         for (int64_t t = 0; t < count; t++)
             if (needed[t]) fold_block(&slots[t], &block, run[t]);
+    }
+}
+
+/* The same, part by part. */
+static void fold_parts(slot *slots, int64_t count)
+{
+    const attn_walk *w = slots[0].task->walk;
+    const int64_t high = last_of(slots, count);
+    int64_t part;
+    if (w->parts == 1) {
+        fold_all(slots, count);
+        return;
+    }
+    for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, (part + 1) * w->part_kv)) {
+        slot own[ATTN_MOST_TILES];
+        int open[ATTN_MOST_TILES];
+        part = j / w->part_kv;
+        for (int64_t t = 0; t < count; t++) open[t] = open_part(&slots[t], part, &own[t]);
+        fold_all(own, count);
+        for (int64_t t = 0; t < count; t++)
+            if (open[t]) close_part(&slots[t], &own[t]);
     }
 }
 
@@ -318,7 +367,7 @@ static int64_t open_slots(const call *c, char *memory, int64_t number, attn_task
 
 static void run_slots(const call *c, slot *slots, int64_t count)
 {
-    if (count) fold_all(slots, count);
+    if (count) fold_parts(slots, count);
     for (int64_t t = 0; t < count; t++) finish_slot(&slots[t], shared_of(c));
 }
 
@@ -326,7 +375,7 @@ static void run_slots(const call *c, slot *slots, int64_t count)
 static attn_ahead ahead_of_head(const call *c, const attn_task *before, int64_t head)
 {
     const attn_walk *w = c->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     attn_ahead ahead = {.size = (int64_t)attn_dtype_bytes(w->compute)};
     if (head >= p->shape.batch * p->shape.heads_q || p->shape.dim_qk != p->shape.dim_v) return ahead;
     const attn_task task = attn_task_of_head(w, c->args, before->memory, head);
@@ -336,10 +385,10 @@ static attn_ahead ahead_of_head(const call *c, const attn_task *before, int64_t 
         const char *rows;
         int64_t count;
     } tensors[] = {
-        {&p->q, attn_query_row(&task, c->args->q, &p->q, 0), task.sight.len_q},
-        {&p->k, attn_key_row(&task, c->args->k, &p->k, 0), same_keys || w->compact_k ? 0 : task.sight.len_kv},
-        {&p->v, attn_key_row(&task, c->args->v, &p->v, 0), same_keys || w->compact_v ? 0 : task.sight.len_kv},
-        {&p->o, attn_query_row(&task, c->args->o, &p->o, 0), task.sight.len_q},
+        {&p->at.q, attn_query_row(&task, c->args->q, &p->at.q, 0), task.sight.len_q},
+        {&p->at.k, attn_key_row(&task, c->args->k, &p->at.k, 0), same_keys || w->compact_k ? 0 : task.sight.len_kv},
+        {&p->at.v, attn_key_row(&task, c->args->v, &p->at.v, 0), same_keys || w->compact_v ? 0 : task.sight.len_kv},
+        {&p->at.o, attn_query_row(&task, c->args->o, &p->at.o, 0), task.sight.len_q},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         if (tensors[i].layout->dtype != w->compute) continue;
@@ -362,76 +411,109 @@ static void run_head(void *context, int64_t worker, int64_t number)
     for (int64_t group = 0; group * w->group < w->tiles; group++) run_slots(c, slots, open_tiles(&task, group, slots));
 }
 
+/* 1 if a task has nothing to do since its sequence is another walk's: there may be many, and this is soon known. */
+static int is_of_others(const call *c, int64_t number)
+{
+    const attn_resolved *p = &c->walk->problem;
+    if (p->most_q == 0 || (!p->leaves_others && !attn_is_packed(p))) return 0;
+    return !attn_has_entry(p, c->args, number / (c->walk->tasks / p->shape.batch));
+}
+
 static void run_group(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     attn_task tasks[ATTN_MOST_TILES];
     slot slots[ATTN_MOST_TILES];
+    if (is_of_others(c, number)) return;
     run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, tasks, slots));
 }
 
-/* ---- parts: few queries and heads, many keys ---- */
+/* ---- few queries and heads, many keys: parts are tasks, some of them at once ---- */
 
-/* The state of one part of a head's keys: a slot's m, l and Ot, and whether a key was dropped in it. */
-static int *use_state(const call *c, slot *s, int64_t part)
+/* What a part leaves behind. */
+enum { PART_UNSEEN, PART_SEEN, PART_DROPPED };
+
+typedef struct some_parts {
+    const call *call;
+    int64_t first, end; /* parts */
+} some_parts;
+
+/* A state of a head becomes the slot's; returns where its mark is.  State 0 is that of all parts so far, and of part 0. */
+static int *use_state(const call *c, slot *s, int64_t number)
 {
     const attn_walk *w = c->walk;
     int64_t head = s->task->b * w->problem.shape.heads_q + s->task->h;
-    char *state = shared_of(c) + w->shared.states + (head * w->parts + part) * w->shared.state_bytes;
+    char *state = shared_of(c) + w->shared.states + (head * (w->at_once + 1) + number) * w->shared.state_bytes;
     s->Ot = state;
     s->m = state + w->scratch.Ot_bytes;
     s->l = state + w->scratch.Ot_bytes + w->scratch.lane_bytes;
     return (int *)(void *)(state + w->scratch.Ot_bytes + 2 * w->scratch.lane_bytes);
 }
 
+static int64_t state_of(const some_parts *r, int64_t part) { return r->first == 0 ? part : part - r->first + 1; }
+
 static void run_part(void *context, int64_t worker, int64_t number)
 {
-    const call *c = context;
+    const some_parts *r = context;
+    const call *c = r->call;
     const attn_walk *w = c->walk;
-    int64_t part = number % w->parts;
+    const int64_t part = r->first + number % (r->end - r->first);
     attn_task tasks[ATTN_MOST_TILES];
-    slot slots[ATTN_MOST_TILES];
-    int *dropped[ATTN_MOST_TILES];
-    int64_t count = open_slots(c, c->workspace + worker * w->scratch.bytes, number / w->parts, tasks, slots);
+    slot slots[ATTN_MOST_TILES], own[ATTN_MOST_TILES];
+    int *mark[ATTN_MOST_TILES], any = 0;
+    int64_t count = open_slots(c, c->workspace + worker * w->scratch.bytes, number / (r->end - r->first), tasks, slots);
     for (int64_t t = 0; t < count; t++) {
-        slot *s = &slots[t];
-        dropped[t] = use_state(c, s, part);
-        start_with(s->task, s, part == 0 ? attn_task_sink(s->task) : -INFINITY); /* one part has the sink */
-        cut(s, part);
+        const int seen = open_part(&slots[t], part, &own[t]);
+        mark[t] = use_state(c, &own[t], state_of(r, part));
+        *mark[t] = seen ? PART_SEEN : PART_UNSEEN;
+        any |= seen;
+        if (part == 0) start(own[t].task, &own[t]);
+        else if (seen) start_with(own[t].task, &own[t], -INFINITY);
     }
-    if (count) fold_all(slots, count);
-    for (int64_t t = 0; t < count; t++) *dropped[t] = slots[t].dropped;
+    if (any) fold_all(own, count);
+    for (int64_t t = 0; t < count; t++)
+        if (own[t].dropped) *mark[t] = PART_DROPPED;
 }
 
 static void run_merge(void *context, int64_t worker, int64_t head)
 {
-    const call *c = context;
+    const some_parts *r = context;
+    const call *c = r->call;
     const attn_walk *w = c->walk;
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
     slot s = slot_at(&task, 0, 0), other = s;
     if (!open_slot(&task, &s)) return;
-    s.dropped = *use_state(c, &s, 0);
-    for (int64_t part = 1; part < w->parts; part++) {
-        s.dropped |= *use_state(c, &other, part);
-        merge(&s, &other);
+    int *all = use_state(c, &s, 0);
+    for (int64_t part = attn_max(r->first, 1); part < r->end; part++) {
+        const int mark = *use_state(c, &other, state_of(r, part));
+        if (mark == PART_UNSEEN) continue;
+        if (mark == PART_DROPPED) *all = PART_DROPPED;
+        close_part(&s, &other);
     }
-    s.spare = &other;
-    finish_slot(&s, shared_of(c));
+    s.dropped = *all == PART_DROPPED;
+    if (r->end == w->parts) finish_slot(&s, shared_of(c));
+}
+
+static void run_rounds(const call *c)
+{
+    const attn_walk *w = c->walk;
+    const int64_t tasks = w->tasks / w->at_once, heads = w->problem.shape.batch * w->problem.shape.heads_q;
+    for (int64_t first = 0; first < w->parts; first += w->at_once) {
+        some_parts r = {c, first, attn_min(first + w->at_once, w->parts)};
+        attn_threads_run(w->parallel_for, w->parallel_context, w->workers, tasks * (r.end - r.first), run_part, &r);
+        attn_threads_run(w->parallel_for, w->parallel_context, w->workers, heads, run_merge, &r);
+    }
 }
 
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)
 {
     call c = {walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks,
-                     walk->parts > 1     ? run_part
-                     : walk->whole_heads ? run_head
-                                         : run_group,
-                     &c);
-    if (walk->parts > 1)
-        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
-                         walk->problem.shape.batch * walk->problem.shape.heads_q, run_merge, &c);
-    const attn_want *want = &walk->problem.want;
-    if (want->column_sum) attn_sched_columns(walk, args, workspace);
-    if (want->dropout_keep || (walk->problem.mask.packed && (want->weights || want->scores)))
+    if (walk->at_once > 1) run_rounds(&c);
+    else
+        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks,
+                         walk->whole_heads ? run_head : run_group, &c);
+    const attn_resolved *want = &walk->problem;
+    if (want->has.column_sum) attn_sched_columns(walk, args, workspace);
+    if (want->has.dropout_keep || (walk->problem.has.cu_seqlens_q && (want->has.weights || want->has.scores)))
         attn_sched_pairs(walk, args, workspace);
 }

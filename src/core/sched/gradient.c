@@ -18,13 +18,13 @@ static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
 static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     int32_t *empty = (int32_t *)attn_part(task, w->scratch.empty) + slot * w->tile_q;
-    int64_t all = p->mask.packed ? task->sight.len_kv : p->shape.len_kv;
+    int64_t all = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
     int any = 0;
     for (int64_t i = 0; i < t->tile.width * w->kernel->lanes; i++) {
         int64_t row = t->tile.first + attn_min(i, t->tile.rows - 1);
-        const void *lse = attn_query_row(task, task->args->lse, &p->want.lse_layout, row);
+        const void *lse = attn_query_row(task, task->args->lse, &p->at.lse, row);
         empty[i] = row < task->sight.len_q && attn_real_at(lse, w->compute, 0) == -INFINITY;
         if (!empty[i]) continue;
         any = 1;
@@ -64,14 +64,14 @@ static void place(const attn_task *task, int64_t slot, attn_gradient_tile *t)
 int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
     const attn_args *a = task->args;
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v;
 
-    t->tile = attn_tile_at(w, number);
+    t->tile = attn_tile_of(w, &task->sight, number);
     t->tile.place = slot;
-    if (p->mask.packed) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
+    if (p->has.cu_seqlens_q) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
     if (t->tile.rows == 0) return 0;
     t->keys = attn_tile_look(&task->sight, &t->tile);
     t->dropped = 0;
@@ -79,30 +79,31 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
 
     const int width = t->tile.width;
     const int64_t rows = t->tile.rows, first = t->tile.first;
-    const attn_layout *lse = &p->want.lse_layout, *dO = &p->gradients.grad_o;
-    const void *q = attn_query_row(task, a->q, &p->q, first), *o = attn_query_row(task, a->o, &p->o, first);
+    const attn_layout *lse = &p->at.lse, *grad_lse = &p->at.grad_lse, *dO = &p->at.grad_o;
+    const void *q = attn_query_row(task, a->q, &p->at.q, first), *o = attn_query_row(task, a->o, &p->at.o, first);
     void *Ot = attn_part(task, at->Ot);
 
     place(task, slot, t);
     attn_task_pack(task, &t->tile, t->Qt);
-    w->kernel->pack_query(width, rows, Dv, o, p->o.dtype, p->o.stride[2], 1, Ot);
+    w->kernel->pack_query(width, rows, Dv, o, p->at.o.dtype, p->at.o.stride[2], 1, Ot);
     if (p->op == ATTN_JVP) {
-        w->backward->delta(width, rows, 0, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL,
+        w->backward->delta(width, rows, 0, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL, 0,
                            task->sight.len_q - first, t->delta, t->lse);
         if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
         return 1;
     }
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
     w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
-    t->careful_queries =
-        !attn_is_additive(p) && !w->backward->pack_rows(rows, D, q, p->q.dtype, p->q.stride[2], attn_task_scale(task), t->Q_panels);
+    t->careful_queries = !attn_is_additive(p) &&
+                         !w->backward->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task), t->Q_panels);
     if (w->relative.two)
-        t->careful_queries |= !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->q, first), p->q.dtype,
-                                                      p->q.stride[2], attn_task_scale(task), t->Q_panels + w->relative.Qr_panels);
+        t->careful_queries |=
+            !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->at.q, first), p->at.q.dtype, p->at.q.stride[2],
+                                    attn_task_scale(task), t->Q_panels + w->relative.Qr_panels);
     t->careful_queries |= !w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
     w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
-                       p->gradients.lse ? attn_query_row(task, a->grad_lse, lse, first) : NULL, task->sight.len_q - first, t->delta,
-                       t->lse);
+                       p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
+                       task->sight.len_q - first, t->delta, t->lse);
     if (w->kernel->bf16) w->kernel->bf16->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     find_seen(task, t);
@@ -173,7 +174,7 @@ static void score_values(const attn_task *task, const attn_gradient_tile *t, con
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
     const int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S), *dP = attn_part(task, at->dP);
@@ -184,7 +185,7 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope);
     if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
     score_values(task, t, keys, dP);
-    if (p->relative.values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
+    if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
     if (attn_weighs_alone(p))
         w->kernel->alone.gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,

@@ -22,7 +22,7 @@ typedef struct attn_gradient_tile {
 typedef struct attn_gradient_group {
     int64_t count;
     attn_gradient_tile tiles[ATTN_MOST_TILES];
-    attn_head_sums sums; /* chained: what they add to the numbers of their head */
+    attn_soon soon; /* what a product may ask for on its way */
 } attn_gradient_group;
 
 /*
@@ -38,7 +38,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
 int64_t attn_gradient_tile_part(const attn_task *task, const attn_gradient_tile *tile, int64_t j, int64_t high,
                                 attn_gradient_tile *part);
 
-/* The next run of keys that the tile visits, from run->high on; returns 0 behind the last one. */
+/* The next run of keys that the tile visits, from run->high on; returns 0 after the last one. */
 int attn_gradient_next(const attn_task *task, const attn_gradient_tile *tile, attn_interval *run);
 /* The same below `high`, across blocks of the grid. */
 int attn_gradient_run(const attn_task *task, const attn_gradient_tile *tile, int64_t high, attn_interval *run);
@@ -48,7 +48,7 @@ int attn_gradient_run(const attn_task *task, const attn_gradient_tile *tile, int
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *tile, const attn_keys *keys);
 
 /* 1 if several scores share an element of the bias. */
-int attn_bias_is_broadcast(const attn_problem *problem);
+int attn_bias_is_broadcast(const attn_resolved *problem);
 
 /* A tile of a bias gradient (in the second order, of second_bias) that is not broadcast: zeros, in all rows of the tensor, then the
  * blocks that are visited. */

@@ -24,7 +24,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     attn_task task = attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, number / w->tiles);
     attn_gradient_tile t;
 
@@ -32,7 +32,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     if (!attn_gradient_tile_open(&task, w->tiles - 1 - number % w->tiles, 0, &t)) return;
     attn_tangent_open(&task, &t);
     attn_tangent_walk(&task, &t);
-    attn_tangent_store(&task, &t, &p->tangents.tan_o, c->args->tan_o, p->tangents.lse ? c->args->tan_lse : NULL);
+    attn_tangent_store(&task, &t, &p->at.tan_o, c->args->tan_o, &p->at.tan_lse, p->has.tan_lse ? c->args->tan_lse : NULL);
 }
 
 void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace)

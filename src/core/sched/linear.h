@@ -6,6 +6,7 @@
 #ifndef ATTN_SCHED_LINEAR_H
 #define ATTN_SCHED_LINEAR_H
 
+#include "../base/linear_problem.h"
 #include "../kernels/kernel.h"
 
 /* Byte offsets into a worker's memory; a buffer that the walk does not use has size 0. */
@@ -39,7 +40,7 @@ typedef struct attn_linear_scratch {
 enum { LANES_L, LANES_TERM, LANES_LOG, LANES_FACTOR, LANES_MAX, ATTN_LINEAR_LANES };
 
 typedef struct attn_linear_walk {
-    attn_linear_problem problem; /* resolved: no default is left */
+    attn_linear_resolved problem; /* resolved: no default is left */
     attn_dtype compute;
     const attn_fwd_kernel *forward;
     const attn_bwd_kernel *backward;
@@ -55,7 +56,7 @@ typedef struct attn_linear_walk {
     int workers;
     attn_parallel_for *parallel_for;
     void *parallel_context;
-    attn_linear_scratch scratch; /* of each worker; behind them all, backward in chunks with a decay per head: */
+    attn_linear_scratch scratch; /* of each worker; after them all, backward in chunks with a decay per head: */
     int64_t decay;               /* double [workers, or tasks where heads are split][len_kv]: gradients of the sums of log(decay) */
     int64_t bytes;
 } attn_linear_walk;
@@ -121,18 +122,19 @@ void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t fi
 /* Rows of the compute type and their distance: in place where the caller's are that, else copied to `buffer` with ld_v. */
 const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld);
 
-/* State [dim_f][ld] and sum [dim_f] from the caller's (NULL: 0), and back. */
-void attn_linear_load_state(const attn_linear_head *head, const void *state, const void *sum, void *S, int64_t ld, void *z);
+/* State [dim_f][ld] and sum [dim_f] from the caller's (0 where it is not there), and back. */
+enum { LINEAR_INITIAL, LINEAR_FINAL, LINEAR_GRAD_FINAL, LINEAR_GRAD_INITIAL };
+void attn_linear_load_state(const attn_linear_head *head, int which, void *S, int64_t ld, void *z);
 /* The same into a state of scratch, with ld_v. */
-void attn_linear_load_own_state(const attn_linear_head *head, const void *state, const void *sum, void *S, void *z);
-void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, void *state, void *sum);
+void attn_linear_load_own_state(const attn_linear_head *head, int which, void *S, void *z);
+void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, int which);
 
 /* log(decay) of token t, channel c. */
 double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);
 /* [n][ld_f]: the decays of n tokens' channels. */
 void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates);
 /* n becomes the guarded denominator; *clamped = 1 where it does not depend on n. */
-double attn_linear_guard(const attn_linear_problem *problem, double n, int *clamped);
+double attn_linear_guard(const attn_linear_resolved *problem, double n, int *clamped);
 /* A [n][ld_v]: rows of grad_o of query head h (number `in_group` of its group) times their factors; and their terms where there is
  * a denominator. */
 void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);

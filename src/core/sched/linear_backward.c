@@ -40,7 +40,7 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
                        int64_t at, int64_t rows, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const int64_t dv = p->shape.dim_v, seen = at + rows;
     const int width = (int)attn_ceil_div(rows, w->forward->lanes);
     void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
@@ -64,7 +64,7 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
         w->linear->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
         w->linear->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, soon);
     }
-    if (p->decay) {
+    if (p->has.decay) {
         void *Qt = part(head, w->scratch.Qt, 0);
         w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Qt);
         note_decay(head, first + at, rows, width, Qt, Gt, 1);
@@ -76,16 +76,16 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
 /* Asks for the queries of the chunk at `first`, and for what their scaled gradients are made of. */
 static void ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
 {
-    const attn_linear_problem *p = &head->walk->problem;
-    attn_linear_ask(head, head->args->q, &p->q, h, first, head->len_q, p->shape.dim_qk, soon);
-    attn_linear_ask(head, head->args->grad_o, &p->grad_o, h, first, head->len_q, p->shape.dim_v, soon);
-    if (head->walk->normalised) attn_linear_ask(head, head->args->o, &p->o, h, first, head->len_q, p->shape.dim_v, soon);
+    const attn_linear_resolved *p = &head->walk->problem;
+    attn_linear_ask(head, head->args->q, &p->at.q, h, first, head->len_q, p->shape.dim_qk, soon);
+    attn_linear_ask(head, head->args->grad_o, &p->at.grad_o, h, first, head->len_q, p->shape.dim_v, soon);
+    if (head->walk->normalised) attn_linear_ask(head, head->args->o, &p->at.o, h, first, head->len_q, p->shape.dim_v, soon);
 }
 
 static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     for (int64_t k = 0; k < w->group; k++) {
         const int64_t h = head->g * w->group + k;
         const int last = k + 1 == w->group;
@@ -93,7 +93,7 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_chun
         *soon = (attn_soon){0};
         if (chunk && last) attn_linear_ask_keys(head, next, soon);
         ask_queries(head, next_head, next, soon);
-        attn_linear_ask(head, head->args->grad_q, &p->grad_q, next_head, next, head->len_q, p->shape.dim_qk, soon);
+        attn_linear_ask(head, head->args->grad_q, &p->at.grad_q, next_head, next, head->len_q, p->shape.dim_qk, soon);
         attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, 0));
         attn_linear_scaled_gradient(head, h, k, first, n, part(head, w->scratch.A, 0));
         for (int64_t at = 0; at < n; at += w->tile_q) query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at), soon);
@@ -105,7 +105,7 @@ static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chu
                       const void *Vt, void *Gt, void *Ot, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const int64_t dv = p->shape.dim_v, n = chunk->n - at;
     void *S = part(head, w->scratch.S, 0), *dS = part(head, w->scratch.dS, 0);
     const void *logs = chunk->logs ? attn_linear_lanes(head, LANES_LOG) : NULL;
@@ -127,7 +127,7 @@ static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chu
 static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int64_t rows, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const int64_t dv = p->shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute);
     const int width = (int)attn_ceil_div(rows, w->forward->lanes);
     void *Kt = part(head, w->scratch.Qt, 0), *Vt = part(head, w->scratch.Vt, 0), *R = part(head, w->scratch.grad_state, 0);
@@ -147,10 +147,10 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
         attn_linear_spread(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
     }
     if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot, soon);
-    if (p->decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
+    if (p->has.decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
     w->forward->store_columns(width, rows, dv, 1, Ot,
-                              attn_linear_row_out(head, head->args->grad_v, &p->grad_v, head->g, chunk->first + at),
-                              p->grad_v.dtype, p->grad_v.stride[2]);
+                              attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, chunk->first + at),
+                              p->at.grad_v.dtype, p->at.grad_v.stride[2]);
     w->forward->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
     attn_linear_store_key_gradient(head, chunk->first + at, rows, F, G);
 }
@@ -159,7 +159,7 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
 static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, const attn_linear_chunk *chunk, attn_soon *soon)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const void *F = part(head, w->scratch.Qf, k * w->chunk * w->ld_f), *A = part(head, w->scratch.A, k * w->chunk * w->ld_v);
     const int decayed = chunk && chunk->logs;
     void *panels = part(head, w->scratch.panels, 0);
@@ -193,13 +193,13 @@ static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
 static attn_soon ahead_of_keys(const attn_linear_head *head, int64_t first)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     attn_soon soon = {0};
     attn_linear_ask_keys(head, first, &soon);
     for (int64_t k = 0; p->causal && k < w->group && soon.count + 5 <= ATTN_MOST_SOON; k++)
         ask_queries(head, head->g * w->group + k, first, &soon);
-    attn_linear_ask(head, head->args->grad_k, &p->grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &soon);
-    attn_linear_ask(head, head->args->grad_v, &p->grad_v, head->g, first, head->len_kv, p->shape.dim_v, &soon);
+    attn_linear_ask(head, head->args->grad_k, &p->at.grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &soon);
+    attn_linear_ask(head, head->args->grad_v, &p->at.grad_v, head->g, first, head->len_kv, p->shape.dim_v, &soon);
     return soon;
 }
 
@@ -223,7 +223,7 @@ static void note_final_decay(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
     double sum = 0;
-    if (!w->problem.decay || !w->problem.grad_final_state || head->len_kv == 0) return;
+    if (!w->problem.has.decay || !w->problem.has.grad_final_state || head->len_kv == 0) return;
     for (int64_t c = 0; c < w->dim_f; c++) {
         for (int64_t d = 0; d < w->problem.shape.dim_v; d++)
             sum += attn_real_at(part(head, w->scratch.state, c * w->ld_v), w->compute, d) *
@@ -237,7 +237,7 @@ static void note_final_decay(const attn_linear_head *head)
 
 void attn_linear_backward_decay(const attn_linear_head *head, const double *queries, const double *keys)
 {
-    const attn_layout *layout = &head->walk->problem.grad_decay;
+    const attn_layout *layout = &head->walk->problem.at.grad_decay;
     double sum = 0;
     for (int64_t t = head->len_kv; t-- > 0;) {
         sum += keys ? queries[t] + keys[t] : queries[t];
@@ -262,16 +262,13 @@ static void queries_in_order(const attn_linear_head *head)
 void attn_linear_backward_chunks(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const attn_linear_args *a = head->args;
+    const attn_linear_resolved *p = &w->problem;
     void *state = part(head, w->scratch.state, 0), *sum = part(head, w->scratch.sum, 0);
     void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
 
-    if (p->decay) memset(head->decay, 0, (size_t)head->len_kv * sizeof(double));
-    attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
-                               sum);
-    attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
-                               p->grad_final_state ? a->grad_final_sum : NULL, R, r);
+    if (p->has.decay) memset(head->decay, 0, (size_t)head->len_kv * sizeof(double));
+    attn_linear_load_own_state(head, LINEAR_INITIAL, state, sum);
+    attn_linear_load_own_state(head, LINEAR_GRAD_FINAL, R, r);
     if (head->part != LINEAR_KEYS) {
         queries_in_order(head);
         note_final_decay(head);
@@ -286,5 +283,5 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
         for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, n, NULL, &soon);
     }
     keys_in_reverse(head);
-    if (p->grad_initial_state) attn_linear_store_state(head, R, w->ld_v, r, a->grad_initial_state, a->grad_initial_sum);
+    attn_linear_store_state(head, R, w->ld_v, r, LINEAR_GRAD_INITIAL);
 }

@@ -8,7 +8,7 @@
 typedef struct attn_linear_chunk {
     int64_t first, n;
     void *Kf;    /* [n][ld_f] */
-    void *V;     /* [n][ld_v], behind the state's rows */
+    void *V;     /* [n][ld_v], after the state's rows */
     int finite;  /* all values are */
     void *logs;  /* [n]: sums of log(decay) from the chunk's first token on; NULL without decay */
     double last; /* the last of them */
@@ -18,7 +18,7 @@ typedef struct attn_linear_chunk {
 attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t first, int64_t n);
 void attn_linear_chunk_logs(const attn_linear_head *head, attn_linear_chunk *chunk);
 
-/* [n]: exp of the logs up to each token, or of those behind it. */
+/* [n]: exp of the logs up to each token, or of those after it. */
 const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_chunk *chunk, int behind);
 
 /* The state and its sum move past the chunk: times exp(last). */

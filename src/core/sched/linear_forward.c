@@ -42,20 +42,20 @@ const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_
 attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_layout *v = &w->problem.v;
+    const attn_layout *v = &w->problem.at.v;
     attn_linear_chunk c = {.first = first, .n = n, .Kf = attn_linear_part(head, w->scratch.Kf)};
     attn_linear_key_features(head, first, n, c.Kf);
     c.V = attn_linear_part(head, w->scratch.V);
     c.finite = w->linear->take_rows(n, w->problem.shape.dim_v, attn_linear_row(head, head->args->v, v, head->g, first), v->dtype,
                                     v->stride[2], c.V, w->ld_v);
-    if (w->problem.decay) attn_linear_chunk_logs(head, &c);
+    if (w->problem.has.decay) attn_linear_chunk_logs(head, &c);
     return c;
 }
 
 void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chunk *chunk, void *state, void *sum)
 {
     const attn_linear_walk *w = head->walk;
-    if (!w->problem.decay) return;
+    if (!w->problem.has.decay) return;
     const double factor = exp(chunk->last);
     w->backward->store_rows(w->dim_f, w->ld_v, factor, state, w->ld_v, state, w->compute, w->ld_v);
     if (w->normalised) w->backward->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
@@ -98,17 +98,17 @@ void attn_linear_spread(const attn_linear_walk *w, const void *rows_of, int64_t 
 void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, int width)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     void *l = attn_linear_lanes(head, LANES_L);
     for (int64_t i = 0; i < rows; i++) {
         int clamped;
         double n = p->scale * attn_real_at(l, w->compute, i);
-        if (p->want_denominator)
-            attn_real_put(attn_linear_row_out(head, head->args->denominators, &p->denominators, h, first + i), w->compute, 0, n);
+        if (p->has.denominators)
+            attn_real_put(attn_linear_row_out(head, head->args->denominators, &p->at.denominators, h, first + i), w->compute, 0, n);
         attn_real_put(l, w->compute, i, attn_linear_guard(p, n, &clamped));
     }
     w->forward->finish(width, rows, p->shape.dim_v, p->scale, l, l, attn_linear_part(head, w->scratch.Ot),
-                       attn_linear_row_out(head, head->args->o, &p->o, h, first), p->o.dtype, p->o.stride[2], NULL, 0);
+                       attn_linear_row_out(head, head->args->o, &p->at.o, h, first), p->at.o.dtype, p->at.o.stride[2], NULL, 0);
 }
 
 /* What queries first + at .. of a chunk read, in scratch.Ot and the lanes LANES_L: chunk NULL where all keys are in the state
@@ -141,7 +141,7 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
     if (careful) w->backward->add_values_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
-/* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are asked for: of the next head, or behind
+/* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are asked for: of the next head, or after
  * the last one of the next chunk; `soon` ends with those of the chunk that are left. */
 static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
 {
@@ -163,12 +163,10 @@ static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk
 void attn_linear_forward_chunks(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const attn_linear_args *a = head->args;
+    const attn_linear_resolved *p = &w->problem;
     void *state = attn_linear_part(head, w->scratch.state), *sum = attn_linear_part(head, w->scratch.sum);
     attn_soon soon = {0};
-    attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state,
-                               sum);
+    attn_linear_load_own_state(head, LINEAR_INITIAL, state, sum);
     if (p->causal) {
         for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
             attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
@@ -180,5 +178,5 @@ void attn_linear_forward_chunks(const attn_linear_head *head)
         for (int64_t first = 0; first < head->len_q; first += w->chunk)
             queries(head, NULL, first, attn_min(w->chunk, head->len_q - first), &soon);
     }
-    if (p->final_state) attn_linear_store_state(head, state, w->ld_v, sum, a->final_state, a->final_sum);
+    attn_linear_store_state(head, state, w->ld_v, sum, LINEAR_FINAL);
 }

@@ -14,14 +14,14 @@ static void *part(const attn_linear_head *head, int64_t offset, int64_t elements
     return (char *)attn_linear_part(head, offset) + elements * (int64_t)attn_dtype_bytes(head->walk->compute);
 }
 
-/* Values with a one behind each where there is a denominator. */
+/* Values with a one after each where there is a denominator. */
 static void *values(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     char *V = attn_linear_part(head, w->scratch.V);
-    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->v, &p->v, head->g, first), p->v.dtype,
-                          p->v.stride[2], V, w->ld_v);
+    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->v, &p->at.v, head->g, first), p->at.v.dtype,
+                          p->at.v.stride[2], V, w->ld_v);
     for (int64_t j = 0; w->normalised && j < n; j++) attn_real_put(V, w->compute, j * w->ld_v + p->shape.dim_v, 1);
     return V;
 }
@@ -29,12 +29,12 @@ static void *values(const attn_linear_head *head, int64_t first, int64_t n)
 attn_linear_gated attn_linear_gated_at(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     attn_linear_gated g = {.chunk = {.first = first, .n = n, .Kf = part(head, w->scratch.Kf, 0)}};
     attn_linear_key_features(head, first, n, g.chunk.Kf);
     g.U = g.chunk.V = values(head, first, n);
-    if (p->decay == ATTN_DECAY_HEAD) attn_linear_chunk_logs(head, &g.chunk);
-    if (p->decay == ATTN_DECAY_CHANNEL) {
+    if (attn_decays_heads(p)) attn_linear_chunk_logs(head, &g.chunk);
+    if (attn_decays_channels(p)) {
         g.gates = part(head, w->scratch.gates, 0);
         attn_linear_gates(head, first, n, g.gates);
     }
@@ -135,25 +135,24 @@ static void move_sum(const attn_linear_head *head, void *S, int to_state)
     }
 }
 
-void attn_linear_gated_load(const attn_linear_head *head, const void *state, const void *sum, void *S)
+void attn_linear_gated_load(const attn_linear_head *head, int which, void *S)
 {
-    attn_linear_load_own_state(head, state, sum, S, part(head, head->walk->scratch.sum, 0));
+    attn_linear_load_own_state(head, which, S, part(head, head->walk->scratch.sum, 0));
     move_sum(head, S, 1);
 }
 
-void attn_linear_gated_store(const attn_linear_head *head, const void *S, void *state, void *sum)
+void attn_linear_gated_store(const attn_linear_head *head, const void *S, int which)
 {
     move_sum(head, (void *)S, 0);
-    attn_linear_store_state(head, S, head->walk->ld_v, part(head, head->walk->scratch.sum, 0), state, sum);
+    attn_linear_store_state(head, S, head->walk->ld_v, part(head, head->walk->scratch.sum, 0), which);
 }
 
 void attn_linear_forward_gated(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const attn_linear_args *a = head->args;
+    const attn_linear_resolved *p = &w->problem;
     void *state = part(head, w->scratch.state, 0), *F = part(head, w->scratch.Qf, 0);
-    attn_linear_gated_load(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, state);
+    attn_linear_gated_load(head, LINEAR_INITIAL, state);
     for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
         attn_linear_gated g = attn_linear_gated_at(head, first, attn_min(w->chunk, head->len_kv - first));
         attn_linear_gated_solve(head, &g, state);
@@ -173,5 +172,5 @@ void attn_linear_forward_gated(const attn_linear_head *head)
         }
         attn_linear_gated_absorb(head, &g, state);
     }
-    if (p->final_state) attn_linear_gated_store(head, state, a->final_state, a->final_sum);
+    attn_linear_gated_store(head, state, LINEAR_FINAL);
 }

@@ -6,7 +6,7 @@
  *      what reader i gets     O_i = (F_i prod_(m<=i) gate_m) S + sum_(j<=i) P_ij u_j
  *                             P_ij = sum_c F_ic k_jc prod_(j<m<=i) gate_mc
  *      by the delta rule      W_i = v_i - O_i of key i, strict (j < i), and u_i = beta_i W_i; else u_i = v_i
- *      behind the chunk       S = diag(prod gate) S + sum_j (k_j prod_(m>j) gate_m) u_j^T
+ *      after the chunk        S = diag(prod gate) S + sum_j (k_j prod_(m>j) gate_m) u_j^T
  *
  * (Yang et al. 2024, "Parallelizing linear transformers with the delta rule", section 3.2.)  Products of gates per channel run
  * along the tokens; those of one decay per head are exp of differences of sums, as in linear_chunk.h.  A denominator is a channel
@@ -38,8 +38,8 @@ void attn_linear_gated_decay(const attn_linear_head *head, const attn_linear_gat
 void attn_linear_gated_lanes(const attn_linear_head *head, const attn_linear_gated *g, int64_t at, int64_t rows, double shift,
                              double sign, int64_t dim, void *X);
 
-/* States with a denominator's sum as their last channel; NULL: 0. */
-void attn_linear_gated_load(const attn_linear_head *head, const void *state, const void *sum, void *S);
-void attn_linear_gated_store(const attn_linear_head *head, const void *S, void *state, void *sum);
+/* States with a denominator's sum as their last channel. */
+void attn_linear_gated_load(const attn_linear_head *head, int which, void *S);
+void attn_linear_gated_store(const attn_linear_head *head, const void *S, int which);
 
 #endif

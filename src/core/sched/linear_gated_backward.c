@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * linear_gated_backward.c - the chunks of linear_gated.h backward.  With A_i the gradient of what reader i got (of a key that
- * reads: -dW_i), and R that of the state behind the chunk, Gamma_ij = prod_(j<m<=i) gate_m:
+ * reads: -dW_i), and R that of the state after the chunk, Gamma_ij = prod_(j<m<=i) gate_m:
  *
  *      du_j     = R^T k_j prod_(m>j) gate_m + sum_readers sum_i P_ij A_i
  *                 (delta rule: dW_j = dv_j = beta_j du_j, dbeta_j = du_j.W_j)
@@ -10,7 +10,7 @@
  *      before     R = diag(prod gate) R + sum_readers sum_i (F_i prod_(m<=i) gate_m) A_i^T
  *
  * dW_j needs those of later keys: a triangular system, from the end.  With c_i the sum of logs up to token i of the chunk, its
- * gradient is sum_readers F_i df(F_i) - k_i df(k_i), that of the last one also R times the state behind the chunk.
+ * gradient is sum_readers F_i df(F_i) - k_i df(k_i), that of the last one also R times the state after the chunk.
  *
  * The states before the chunks are needed from the last chunk on: as in linear_tokens_backward.c they are kept before each segment
  * of about sqrt(chunks) chunks, and within one.
@@ -165,7 +165,7 @@ static void key_gradient(const attn_linear_head *head, const attn_linear_gated *
 static void note_decay(const attn_linear_head *head, const void *F, int64_t at, int64_t rows, double sign)
 {
     const attn_linear_walk *w = head->walk;
-    if (w->problem.decay)
+    if (w->problem.has.decay)
         w->linear->add_multiplied(rows, w->dim_f, sign, row(w, F, at, w->ld_f), w->ld_f, part(head, w->scratch.G, 0), w->ld_f,
                                   part(head, w->scratch.dlogs, at * w->ld_f), w->ld_f);
 }
@@ -184,13 +184,13 @@ static void load_readers(const attn_linear_head *head, const attn_linear_gated *
     }
 }
 
-/* R and the state behind the chunk give the gradient of its last c; all of them, that of each token's log. */
+/* R and the state after the chunk give the gradient of its last c; all of them, that of each token's log. */
 static void store_decay(const attn_linear_head *head, const attn_linear_gated *g, const void *behind)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_layout *layout = &w->problem.grad_decay;
+    const attn_layout *layout = &w->problem.at.grad_decay;
     void *last = part(head, w->scratch.total, 0), *dlogs = part(head, w->scratch.dlogs, 0);
-    if (!w->problem.decay) return;
+    if (!w->problem.has.decay) return;
     w->linear->row_terms(w->dim_f, w->dim_u, part(head, w->scratch.grad_state, 0), w->ld_v, behind, w->ld_v, NULL, last);
     w->backward->store_rows(1, w->dim_f, -1, last, w->ld_f, last, w->compute, w->ld_f); /* terms have the other sign */
     w->linear->sums_from(g->chunk.n, w->dim_f, last, dlogs, w->ld_f);
@@ -209,17 +209,17 @@ static void store_decay(const attn_linear_head *head, const attn_linear_gated *g
 static void store_values(const attn_linear_head *head, const attn_linear_gated *g)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const int delta = p->rule == ATTN_RULE_DELTA;
     const void *dU = part(head, w->scratch.dU, 0);
     w->backward->store_rows(g->chunk.n, p->shape.dim_v, delta ? -1 : 1, delta ? part(head, w->scratch.N, 0) : dU, w->ld_v,
-                            attn_linear_row_out(head, head->args->grad_v, &p->grad_v, head->g, g->chunk.first), p->grad_v.dtype,
-                            p->grad_v.stride[2]);
+                            attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, g->chunk.first),
+                            p->at.grad_v.dtype, p->at.grad_v.stride[2]);
     if (!delta) return;
     w->linear->row_terms(g->chunk.n, p->shape.dim_v, part(head, w->scratch.dU, 0), w->ld_v, g->W, w->ld_v, NULL, g->beta);
     for (int64_t j = 0; j < g->chunk.n; j++)
-        attn_element_put(attn_linear_row_out(head, head->args->grad_beta, &p->grad_beta, head->g, g->chunk.first + j),
-                         p->grad_beta.dtype, 0, -attn_real_at(g->beta, w->compute, j));
+        attn_element_put(attn_linear_row_out(head, head->args->grad_beta, &p->at.grad_beta, head->g, g->chunk.first + j),
+                         p->at.grad_beta.dtype, 0, -attn_real_at(g->beta, w->compute, j));
 }
 
 /* R moves before the chunk. */
@@ -251,7 +251,7 @@ static void chunk_backward(const attn_linear_head *head, int64_t first, int64_t 
 
     attn_linear_gated_solve(head, &g, state);
     load_readers(head, &g);
-    if (w->problem.decay) memset(part(head, w->scratch.dlogs, 0), 0, (size_t)(n * w->ld_f) * size);
+    if (w->problem.has.decay) memset(part(head, w->scratch.dlogs, 0), 0, (size_t)(n * w->ld_f) * size);
     for (int64_t tile = attn_ceil_div(n, w->tile_q); tile-- > 0;)
         write_gradient(head, &g, tile * w->tile_q, attn_min(w->tile_q, n - tile * w->tile_q));
     for (int64_t k = 0; k < w->group; k++)
@@ -292,15 +292,12 @@ static void advance(const attn_linear_head *head, int64_t number, void *state)
 void attn_linear_backward_gated(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const attn_linear_args *a = head->args;
     const int64_t chunks = attn_ceil_div(head->len_kv, w->chunk), state = w->dim_f * w->ld_v;
     const size_t bytes = (size_t)state * attn_dtype_bytes(w->compute);
     void *S = part(head, w->scratch.state, 0), *R = part(head, w->scratch.grad_state, 0);
 
-    attn_linear_gated_load(head, p->grad_final_state ? a->grad_final_state : NULL, p->grad_final_state ? a->grad_final_sum : NULL,
-                           R);
-    attn_linear_gated_load(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, S);
+    attn_linear_gated_load(head, LINEAR_GRAD_FINAL, R);
+    attn_linear_gated_load(head, LINEAR_INITIAL, S);
     for (int64_t number = 0; number < chunks; number++) {
         if (number % w->segment == 0) memcpy(part(head, w->scratch.checkpoints, number / w->segment * state), S, bytes);
         advance(head, number, S);
@@ -319,5 +316,5 @@ void attn_linear_backward_gated(const attn_linear_head *head)
                            part(head, w->scratch.states, (k + 1) * state));
         }
     }
-    if (p->grad_initial_state) attn_linear_gated_store(head, R, a->grad_initial_state, a->grad_initial_sum);
+    attn_linear_gated_store(head, R, LINEAR_GRAD_INITIAL);
 }

@@ -44,7 +44,7 @@ static inline void *attn_linear_run_query(const attn_linear_head *head, int64_t 
 
 static inline double attn_linear_beta(const attn_linear_head *head, int64_t t)
 {
-    const attn_layout *layout = &head->walk->problem.beta;
+    const attn_layout *layout = &head->walk->problem.at.beta;
     return attn_element_get(attn_linear_row(head, head->args->beta, layout, head->g, t), layout->dtype, 0);
 }
 

@@ -68,7 +68,7 @@ static void keep_states(const attn_linear_head *head, const attn_linear_run *r, 
 static void query_gradients(const attn_linear_head *head, const attn_linear_run *r, int64_t j)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const void *S = part(head, w->scratch.states, (j + 1) * state_elements(w)),
                *z = part(head, w->scratch.sums, (j + 1) * w->dim_f);
     void *R = part(head, w->scratch.grad_state, 0), *sum = part(head, w->scratch.grad_sum, 0), *G = part(head, w->scratch.G, 0);
@@ -92,10 +92,10 @@ static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn
                                void *dlog)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const attn_linear_args *a = head->args;
     void *between = part(head, w->scratch.state, 0), *R = part(head, w->scratch.grad_state, 0);
-    void *derase = part(head, w->scratch.token, 2 * w->ld_v + 3 * w->ld_f + w->ld_v); /* behind what a pair uses */
+    void *derase = part(head, w->scratch.token, 2 * w->ld_v + 3 * w->ld_f + w->ld_v); /* after what a pair uses */
     void *dwrite = part(head, w->scratch.token, 2 * w->ld_v + 4 * w->ld_f + w->ld_v);
     void *dy = part(head, w->scratch.token, 3 * w->ld_v + 5 * w->ld_f);
     double none;
@@ -107,16 +107,16 @@ static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn
     w->linear->token_backward(&pair.first, before, R, dwrite, dy, &none, dlog);
     w->linear->recall_backward(w->dim_f, p->shape.dim_v, pair.erase, dy, before, w->ld_v, R, derase);
     w->backward->store_rows(1, w->dim_f, 1, dwrite, w->ld_f,
-                            attn_linear_row_out(head, a->grad_write, &p->grad_write, head->g, token), p->grad_write.dtype, 0);
+                            attn_linear_row_out(head, a->grad_write, &p->at.grad_write, head->g, token), p->at.grad_write.dtype, 0);
     w->backward->store_rows(1, w->dim_f, 1, derase, w->ld_f,
-                            attn_linear_row_out(head, a->grad_erase, &p->grad_erase, head->g, token), p->grad_erase.dtype, 0);
+                            attn_linear_row_out(head, a->grad_erase, &p->at.grad_erase, head->g, token), p->at.grad_erase.dtype, 0);
 }
 
 /* dk, dv and those of beta and decay at token j; the gradients of the state and its sum move before it. */
 static void key_gradients(const attn_linear_head *head, const attn_linear_run *r, int64_t j)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const attn_linear_args *a = head->args;
     const int64_t token = r->first + j;
     const void *z = part(head, w->scratch.sums, j * w->dim_f);
@@ -138,31 +138,30 @@ static void key_gradients(const attn_linear_head *head, const attn_linear_run *r
             attn_real_put(sum, w->compute, c, gate * g);
         }
         whole += x;
-        if (p->decay == ATTN_DECAY_CHANNEL)
-            attn_element_put(attn_linear_row_out(head, a->grad_decay, &p->grad_decay, head->g, token), p->grad_decay.dtype,
-                             c * p->grad_decay.stride[3], x);
+        if (attn_decays_channels(p))
+            attn_element_put(attn_linear_row_out(head, a->grad_decay, &p->at.grad_decay, head->g, token), p->at.grad_decay.dtype,
+                             c * p->at.grad_decay.stride[3], x);
     }
-    if (p->decay == ATTN_DECAY_HEAD)
-        attn_element_put(attn_linear_row_out(head, a->grad_decay, &p->grad_decay, head->g, token), p->grad_decay.dtype, 0, whole);
+    if (attn_decays_heads(p))
+        attn_element_put(attn_linear_row_out(head, a->grad_decay, &p->at.grad_decay, head->g, token), p->at.grad_decay.dtype, 0,
+                         whole);
     if (t.delta)
-        attn_element_put(attn_linear_row_out(head, a->grad_beta, &p->grad_beta, head->g, token), p->grad_beta.dtype, 0, dbeta);
-    w->backward->store_rows(1, p->shape.dim_v, 1, dv, w->ld_v, attn_linear_row_out(head, a->grad_v, &p->grad_v, head->g, token),
-                            p->grad_v.dtype, p->grad_v.stride[2]);
+        attn_element_put(attn_linear_row_out(head, a->grad_beta, &p->at.grad_beta, head->g, token), p->at.grad_beta.dtype, 0,
+                         dbeta);
+    w->backward->store_rows(1, p->shape.dim_v, 1, dv, w->ld_v, attn_linear_row_out(head, a->grad_v, &p->at.grad_v, head->g, token),
+                            p->at.grad_v.dtype, p->at.grad_v.stride[2]);
     attn_linear_store_key_gradient(head, token, 1, t.k, dk);
 }
 
 void attn_linear_backward_tokens(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
-    const attn_linear_args *a = head->args;
     const int64_t segments = attn_ceil_div(head->len_kv, w->segment);
     void *S = part(head, w->scratch.state, 0), *z = part(head, w->scratch.sum, 0);
     void *R = part(head, w->scratch.grad_state, 0), *r = part(head, w->scratch.grad_sum, 0);
 
-    attn_linear_load_own_state(head, p->initial_state ? a->initial_state : NULL, p->initial_state ? a->initial_sum : NULL, S, z);
-    attn_linear_load_own_state(head, p->grad_final_state ? a->grad_final_state : NULL,
-                               p->grad_final_state ? a->grad_final_sum : NULL, R, r);
+    attn_linear_load_own_state(head, LINEAR_INITIAL, S, z);
+    attn_linear_load_own_state(head, LINEAR_GRAD_FINAL, R, r);
     keep_checkpoints(head, segments);
     for (int64_t number = segments; number-- > 0;) {
         attn_linear_run run = segment_run(head, number);
@@ -175,5 +174,5 @@ void attn_linear_backward_tokens(const attn_linear_head *head)
             key_gradients(head, &run, j);
         }
     }
-    if (p->grad_initial_state) attn_linear_store_state(head, R, w->ld_v, r, a->grad_initial_state, a->grad_initial_sum);
+    attn_linear_store_state(head, R, w->ld_v, r, LINEAR_GRAD_INITIAL);
 }

@@ -17,11 +17,11 @@ enum { CHUNK = 48 };
  * 1680). */
 enum { CHUNK_GATED = 24, STATE_IN_CACHE = 24576 };
 
-static int is_gated(const attn_linear_problem *p) { return p->rule == ATTN_RULE_DELTA || p->decay == ATTN_DECAY_CHANNEL; }
+static int is_gated(const attn_linear_resolved *p) { return p->rule == ATTN_RULE_DELTA || attn_decays_channels(p); }
 
 static void choose_form(attn_linear_walk *w)
 {
-    attn_linear_problem *p = &w->problem;
+    attn_linear_resolved *p = &w->problem;
     const int64_t most = attn_max(1, attn_max(p->shape.len_q, p->shape.len_kv));
     const double state = (double)w->dim_f * (double)p->shape.dim_v * (double)attn_dtype_bytes(w->compute);
     const int tokens = p->rule == ATTN_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) ||
@@ -66,14 +66,14 @@ static int64_t integer_root(int64_t n)
 
 static void plan_scratch(attn_linear_walk *w)
 {
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     attn_linear_scratch *s = &w->scratch;
     const int backward = p->op == ATTN_BACKWARD, tokens = p->form == ATTN_LINEAR_RECURRENT;
     const int gated = w->gated, delta = p->rule == ATTN_RULE_DELTA, kept = backward && (tokens || gated);
     const int random = p->features >= ATTN_FEATURES_FAVOR;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), tile = w->tile_q, dv = w->dim_u, most = attn_max(w->dim_f, dv);
     const int64_t state = times(w->dim_f, w->ld_v), panels = attn_ceil_div(dv, tile) * tile;
-    const int channels = p->decay == ATTN_DECAY_CHANNEL;
+    const int channels = attn_decays_channels(p);
     int64_t bytes = 0;
 
     s->Xt = take(&bytes, random ? times(p->shape.dim_qk, tile) : 0, size);
@@ -84,7 +84,7 @@ static void plan_scratch(attn_linear_walk *w)
     s->A = take(&bytes, backward ? times(times(w->group, w->chunk), w->ld_v) : 0, size);
     s->Y = take(&bytes, backward || gated ? times(w->chunk, w->ld_v) : 0, size);
     s->Qt = take(&bytes, times(plus(w->dim_f, tokens ? 0 : w->chunk), tile), size);
-    s->S = s->Qt + times(times(w->dim_f, tile), size); /* the scores of a chunk's keys behind those of the state's rows */
+    s->S = s->Qt + times(times(w->dim_f, tile), size); /* the scores of a chunk's keys after those of the state's rows */
     s->Vt = take(&bytes, backward ? times(most, tile) : 0, size);
     s->Ot = take(&bytes, times(dv, tile), size);
     s->Gt = take(&bytes, backward || random ? times(w->dim_f, tile) : 0, size);
@@ -92,7 +92,7 @@ static void plan_scratch(attn_linear_walk *w)
     s->G = take(&bytes, backward ? times(tile, w->ld_f) : 0, size);
     s->panels = take(&bytes, tokens ? 0 : times(panels, w->chunk), size);
     s->state = take(&bytes, times(plus(w->dim_f, w->chunk), w->ld_v), size);
-    s->V = s->state + times(state, size); /* a chunk's values behind the state's rows */
+    s->V = s->state + times(state, size); /* a chunk's values after the state's rows */
     s->sum = take(&bytes, w->dim_f, size);
     s->grad_state = take(&bytes, backward ? state : 0, size);
     s->grad_sum = take(&bytes, backward ? w->dim_f : 0, size);
@@ -101,14 +101,14 @@ static void plan_scratch(attn_linear_walk *w)
     s->weights = take(&bytes, w->chunk, size);
     s->factors = take(&bytes, backward ? times(w->group, w->chunk) : 0, size);
     s->terms = take(&bytes, backward && w->normalised ? times(w->group, w->chunk) : 0, size);
-    s->gates = take(&bytes, (tokens || gated) && p->decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
+    s->gates = take(&bytes, (tokens || gated) && p->has.decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
     s->W = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
     s->U = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
     s->N = take(&bytes, gated && delta && backward ? times(w->chunk, w->ld_v) : 0, size);
     s->dU = take(&bytes, gated && backward ? times(w->chunk, w->ld_v) : 0, size);
     s->beta = take(&bytes, gated ? w->chunk : 0, size);
     s->decayed = take(&bytes, gated && channels ? times(w->chunk, w->ld_f) : 0, size);
-    s->dlogs = take(&bytes, gated && backward && p->decay ? times(w->chunk, w->ld_f) : 0, size);
+    s->dlogs = take(&bytes, gated && backward && p->has.decay ? times(w->chunk, w->ld_f) : 0, size);
     s->dK = take(&bytes, gated && backward ? times(tile, w->ld_f) : 0, size);
     s->total = take(&bytes, gated ? w->ld_f : 0, size);
     s->token = take(&bytes, tokens ? 4 * w->ld_v + 5 * w->ld_f : 0, size);
@@ -126,7 +126,7 @@ static void plan_scratch(attn_linear_walk *w)
  */
 static void choose_parts(attn_linear_walk *w, int threads)
 {
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const int64_t least = 2 * w->forward->lanes, wanted = w->tasks > 0 ? threads / w->tasks : 1;
     w->parts = 1;
     w->slice = p->shape.dim_v;
@@ -142,13 +142,13 @@ static void choose_parts(attn_linear_walk *w, int threads)
 
 static int has_decay_sums(const attn_linear_walk *w)
 {
-    const attn_linear_problem *p = &w->problem;
-    return p->op == ATTN_BACKWARD && p->decay && !w->gated && p->form != ATTN_LINEAR_RECURRENT;
+    const attn_linear_resolved *p = &w->problem;
+    return p->op == ATTN_BACKWARD && p->has.decay && !w->gated && p->form != ATTN_LINEAR_RECURRENT;
 }
 
 int attn_linear_walk_init(attn_linear_walk *w, int threads)
 {
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const int64_t lanes = w->forward->lanes;
     int64_t bytes;
     w->tile_q = lanes * w->forward->vectors;
@@ -194,7 +194,7 @@ static double pairs_of(const attn_linear_walk *w)
 
 double attn_linear_walk_flops(const attn_linear_walk *w)
 {
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const double df = (double)w->dim_f, dv = (double)p->shape.dim_v, group = (double)w->group;
     const double nq = (double)p->shape.len_q, nk = (double)p->shape.len_kv, state = df * dv;
     const double delta = p->rule == ATTN_RULE_DELTA ? 1 : p->rule == ATTN_RULE_LOW_RANK ? 2 : 0;
@@ -224,45 +224,45 @@ typedef struct job {
 static void clear_rest(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     const attn_linear_args *a = head->args;
     const attn_shape *s = &p->shape;
     const int backward = p->op == ATTN_BACKWARD;
     for (int64_t h = head->g * w->group; head->part != LINEAR_KEYS && h < (head->g + 1) * w->group; h++) {
-        if (backward) attn_linear_clear(head, a->grad_q, &p->grad_q, h, head->len_q, s->len_q, s->dim_qk);
-        else attn_linear_clear(head, a->o, &p->o, h, head->len_q, s->len_q, s->dim_v);
-        if (!backward && p->want_denominator)
-            attn_linear_clear(head, a->denominators, &p->denominators, h, head->len_q, s->len_q, 1);
+        if (backward) attn_linear_clear(head, a->grad_q, &p->at.grad_q, h, head->len_q, s->len_q, s->dim_qk);
+        else attn_linear_clear(head, a->o, &p->at.o, h, head->len_q, s->len_q, s->dim_v);
+        if (!backward && p->has.denominators)
+            attn_linear_clear(head, a->denominators, &p->at.denominators, h, head->len_q, s->len_q, 1);
     }
     if (!backward || head->part == LINEAR_QUERIES) return;
-    attn_linear_clear(head, a->grad_k, &p->grad_k, head->g, head->len_kv, s->len_kv, s->dim_qk);
-    attn_linear_clear(head, a->grad_v, &p->grad_v, head->g, head->len_kv, s->len_kv, s->dim_v);
-    if (p->decay)
-        attn_linear_clear(head, a->grad_decay, &p->grad_decay, head->g, head->len_kv, s->len_kv,
-                          p->decay == ATTN_DECAY_CHANNEL ? w->dim_f : 1);
-    if (p->rule == ATTN_RULE_DELTA) attn_linear_clear(head, a->grad_beta, &p->grad_beta, head->g, head->len_kv, s->len_kv, 1);
+    attn_linear_clear(head, a->grad_k, &p->at.grad_k, head->g, head->len_kv, s->len_kv, s->dim_qk);
+    attn_linear_clear(head, a->grad_v, &p->at.grad_v, head->g, head->len_kv, s->len_kv, s->dim_v);
+    if (p->has.decay)
+        attn_linear_clear(head, a->grad_decay, &p->at.grad_decay, head->g, head->len_kv, s->len_kv,
+                          attn_decays_channels(p) ? w->dim_f : 1);
+    if (p->rule == ATTN_RULE_DELTA) attn_linear_clear(head, a->grad_beta, &p->at.grad_beta, head->g, head->len_kv, s->len_kv, 1);
     if (p->rule != ATTN_RULE_LOW_RANK) return;
-    attn_linear_clear(head, a->grad_erase, &p->grad_erase, head->g, head->len_kv, s->len_kv, w->dim_f);
-    attn_linear_clear(head, a->grad_write, &p->grad_write, head->g, head->len_kv, s->len_kv, w->dim_f);
+    attn_linear_clear(head, a->grad_erase, &p->at.grad_erase, head->g, head->len_kv, s->len_kv, w->dim_f);
+    attn_linear_clear(head, a->grad_write, &p->at.grad_write, head->g, head->len_kv, s->len_kv, w->dim_f);
 }
 
 static attn_linear_head head_at(const attn_linear_walk *w, const attn_linear_args *args, char *memory, int64_t number, int part)
 {
-    const attn_linear_problem *p = &w->problem;
+    const attn_linear_resolved *p = &w->problem;
     attn_linear_head head = {.walk = w, .args = args, .memory = memory, .part = part};
     head.b = number / p->shape.heads_kv;
     head.g = number % p->shape.heads_kv;
     head.len_q = p->shape.len_q;
     head.len_kv = p->shape.len_kv;
-    if (p->lengths) head.len_kv = attn_index_at(args->lengths, p->index_dtype, head.b);
-    if (p->lengths && p->causal) head.len_q = head.len_kv;
+    if (p->has.lengths) head.len_kv = attn_index_at(args->lengths, p->at.lengths.dtype, head.b);
+    if (p->has.lengths && p->causal) head.len_q = head.len_kv;
     return head;
 }
 
 static void walk_head(const attn_linear_head *head)
 {
-    const attn_linear_problem *p = &head->walk->problem;
-    if (p->lengths) clear_rest(head);
+    const attn_linear_resolved *p = &head->walk->problem;
+    if (p->has.lengths) clear_rest(head);
     static void (*const walks[2][3])(const attn_linear_head *) = {
         {attn_linear_forward_chunks, attn_linear_forward_gated, attn_linear_forward_tokens},
         {attn_linear_backward_chunks, attn_linear_backward_gated, attn_linear_backward_tokens}};
@@ -279,15 +279,15 @@ static void *channel(const void *base, const attn_layout *layout, int64_t first)
 static void walk_slice(const job *j, char *memory, int64_t number, int64_t first, int64_t count)
 {
     attn_linear_walk slice = *j->walk;
-    attn_linear_problem *p = &slice.problem;
+    attn_linear_resolved *p = &slice.problem;
     attn_linear_args args = *j->args;
     p->shape.dim_v = count;
     slice.dim_u = count + (slice.gated && slice.normalised);
-    args.v = channel(args.v, &p->v, first);
-    args.o = channel(args.o, &p->o, first);
-    args.initial_state = channel(args.initial_state, &p->state, first);
-    args.final_state = channel(args.final_state, &p->state, first);
-    if (first > 0) p->want_denominator = 0, args.final_sum = NULL;
+    args.v = channel(args.v, &p->at.v, first);
+    args.o = channel(args.o, &p->at.o, first);
+    args.initial_state = channel(args.initial_state, &p->at.initial_state, first);
+    args.final_state = channel(args.final_state, &p->at.final_state, first);
+    if (first > 0) p->has.denominators = 0, args.final_sum = NULL;
     const attn_linear_head head = head_at(&slice, &args, memory, number, LINEAR_ALL);
     walk_head(&head);
 }
@@ -328,8 +328,8 @@ void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *arg
     job j = {walk, args, workspace};
     attn_linear_walk whole;
     int64_t tasks = walk->tasks;
-    const attn_linear_problem *p = &walk->problem;
-    const int in_place = p->initial_state && p->final_state && args->initial_sum && args->initial_sum == args->final_sum;
+    const attn_linear_resolved *p = &walk->problem;
+    const int in_place = p->has.initial_state && p->has.final_state && args->initial_sum && args->initial_sum == args->final_sum;
     if (walk->parts > 1 && in_place) { /* all parts read it, and one writes it */
         whole = *walk;
         whole.parts = 1;

@@ -12,13 +12,14 @@ static size_t bytes_of(const attn_task *task, const attn_keys *keys)
 
 static attn_score_tile tile_of(const attn_task *task, const attn_tile *tile, const attn_keys *keys, void *scores)
 {
-    return (attn_score_tile){.batch = task->b,
-                             .head = task->h,
-                             .first_q = tile->first,
+    const attn_origin *origin = &task->args->origin;
+    return (attn_score_tile){.batch = task->b + origin->batch,
+                             .head = task->h + origin->head,
+                             .first_q = tile->first + origin->q,
                              .queries = tile->rows,
-                             .first_kv = keys->low,
+                             .first_kv = keys->low + origin->kv,
                              .keys = keys->high - keys->low,
-                             .position = attn_add_saturate(tile->first, task->sight.offset),
+                             .position = attn_add_saturate(attn_add_saturate(tile->first, task->sight.offset), origin->kv),
                              .dtype = task->walk->compute,
                              .stride = task->walk->tile_q,
                              .scores = scores};
@@ -30,7 +31,7 @@ void attn_task_modify(const attn_task *task, const attn_tile *tile, const attn_k
     void *S = attn_part(task, w->scratch.S);
     const attn_score_tile given = tile_of(task, tile, keys, S);
     if (w->problem.op != ATTN_FORWARD) memcpy(attn_part(task, w->scratch.unmodified), S, bytes_of(task, keys));
-    task->args->modify_scores(task->args->modify_context, &given);
+    task->args->call.modify_scores(task->args->call.modify_context, &given);
     w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, w->scratch.block_max));
 }
 
@@ -41,6 +42,6 @@ void attn_task_slopes(const attn_task *task, const attn_tile *tile, const attn_k
     given.slopes = attn_part(task, w->scratch.scratch);
     given.gradients = dS;
     given.again = again;
-    memset(given.slopes, 0, bytes_of(task, keys)); /* the lanes behind the tile's queries */
-    task->args->modify_slopes(task->args->modify_context, &given);
+    memset(given.slopes, 0, bytes_of(task, keys)); /* the lanes after the tile's queries */
+    task->args->call.modify_slopes(task->args->call.modify_context, &given);
 }

@@ -29,13 +29,13 @@ int attn_pairs_wanted(const attn_task *task, int64_t first, attn_pairs pairs[ATT
 /* `rows` rows without any key: weights 0, scores -infinity. */
 void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t rows);
 
-/* Everything that is wanted of a tile.  shared: what lies behind the workers' memory. */
+/* Everything that is requested of a tile.  shared: what follows the workers' memory. */
 void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *shared);
 
 /* Keeps m and l of a tile for the walk over columns. */
 void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shared);
 
-/* Behind the tiles: column sums; the dropout mask and, in packed problems, the rows of pairs behind a sequence's end. */
+/* After the tiles: column sums; the dropout mask and, in packed problems, the rows of pairs after a sequence's end. */
 void attn_sched_columns(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_pairs(const attn_walk *walk, const attn_args *args, void *workspace);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pairs.c - elements of the dense outputs that depend on no score: the dropout mask, and in packed problems the rows behind a
+ * pairs.c - elements of the dense outputs that depend on no score: the dropout mask, and in packed problems the rows after a
  * sequence's end, which no query tile has. */
 #include <string.h>
 
@@ -17,7 +17,7 @@ typedef struct call {
 static void write_keep(const attn_task *task, const attn_tile *tile)
 {
     const attn_walk *w = task->walk;
-    const attn_layout *layout = &w->problem.want.dropout_keep_layout;
+    const attn_layout *layout = &w->problem.at.dropout_keep;
     const int64_t n = w->problem.shape.len_kv;
     char *keep = attn_pair_at(task, task->args->dropout_keep, layout, tile->first, 0);
     attn_drop drop;
@@ -34,8 +34,8 @@ static void run_tile(void *context, int64_t worker, int64_t number)
     const attn_walk *w = c->walk;
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, number / w->tiles);
     attn_tile tile = attn_tile_at(w, number % w->tiles);
-    if (w->problem.want.dropout_keep) write_keep(&task, &tile);
-    if (!w->problem.mask.packed) return;
+    if (w->problem.has.dropout_keep) write_keep(&task, &tile);
+    if (!w->problem.has.cu_seqlens_q) return;
 
     attn_pairs pairs[ATTN_MOST_PAIRS];
     int64_t first = attn_max(tile.first, task.sight.len_q), rows = tile.first + tile.rows - first;

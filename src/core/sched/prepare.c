@@ -17,32 +17,32 @@
 #include "task.h"
 #include "threads.h"
 
-int attn_prepares_keys(const attn_problem *problem)
+int attn_prepares_keys(const attn_resolved *problem)
 {
     return problem->score.kind == ATTN_SCORE_COSINE || problem->score.kind == ATTN_SCORE_DISTANCE;
 }
 
-static int is_linear(const attn_problem *problem)
+static int is_linear(const attn_resolved *problem)
 {
     return problem->score.kind == ATTN_SCORE_GENERAL || problem->score.kind == ATTN_SCORE_METRIC;
 }
 
-int attn_dense_rows(attn_layout *layout, const attn_problem *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim)
+int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim)
 {
     int64_t *stride = layout->stride, rows = tokens;
     layout->dtype = compute;
-    if (p->mask.packed && !attn_mul(rows, p->shape.batch, &rows)) return 0;
+    if (p->has.cu_seqlens_q && !attn_mul(rows, p->shape.batch, &rows)) return 0;
     stride[3] = 1;
     stride[2] = dim;
     if (!attn_mul(rows, dim, &stride[1]) || !attn_mul(stride[1], heads, &stride[0])) return 0;
-    if (p->mask.packed) stride[0] = 0;
+    if (p->has.cu_seqlens_q) stride[0] = 0;
     return 1;
 }
 
-int attn_prepare_problem(const attn_problem *problem, attn_problem *prepared)
+int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared)
 {
     const attn_shape *s = &problem->shape;
-    const attn_dtype compute = problem->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const attn_dtype compute = problem->at.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     *prepared = *problem;
     if (problem->score.kind == ATTN_SCORE_DOT) return 1;
     attn_score *score = &prepared->score;
@@ -52,23 +52,24 @@ int attn_prepare_problem(const attn_problem *problem, attn_problem *prepared)
     if (score->kind == ATTN_SCORE_DISTANCE && !attn_add(s->dim_qk, 2, dim)) return 0;
     if (score->scale_kind == ATTN_SCALE_DEFAULT) score->scale_kind = ATTN_SCALE_VALUE;
     score->kind = ATTN_SCORE_DOT;
-    prepared->gradients.w = 0;
-    if (!attn_dense_rows(&prepared->q, problem, compute, s->heads_q, s->len_q, *dim)) return 0;
-    prepared->gradients.grad_q = prepared->q;
+    prepared->has.grad_score_matrix = 0;
+    if (!attn_dense_rows(&prepared->at.q, problem, compute, s->heads_q, s->len_q, *dim)) return 0;
+    prepared->at.grad_q = prepared->at.q;
     if (!attn_prepares_keys(problem)) return 1;
-    if (!attn_dense_rows(&prepared->k, problem, compute, s->heads_kv, s->len_kv, *dim)) return 0;
-    prepared->gradients.grad_k = prepared->k;
+    if (!attn_dense_rows(&prepared->at.k, problem, compute, s->heads_kv, s->len_kv, *dim)) return 0;
+    prepared->at.grad_k = prepared->at.k;
     return 1;
 }
 
 int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_t w_shape[2])
 {
-    const attn_problem *p = &prepare->problem;
+    const attn_resolved *p = &prepare->problem;
     const attn_shape *s = &p->shape;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t dim = walk->problem.shape.dim_qk, tile = walk->tile_q, lanes = walk->kernel->lanes;
     const int kind = p->score.kind != ATTN_SCORE_DOT, keys = attn_prepares_keys(p), linear = is_linear(p);
-    const int backward = kind && p->op == ATTN_BACKWARD, sums = p->gradients.w, metric = p->score.kind == ATTN_SCORE_METRIC;
+    const int backward = kind && p->op == ATTN_BACKWARD, sums = p->has.grad_score_matrix,
+              metric = p->score.kind == ATTN_SCORE_METRIC;
     int64_t *const at = &prepare->bytes, w_size, queries, key_rows, sum, more_sum;
 
     *at = 0;
@@ -76,11 +77,11 @@ int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_
     prepare->rows = w_shape[0];
     prepare->columns = w_shape[1];
     if (p->score.kind == ATTN_SCORE_ADDITIVE) {
-        prepare->heads = p->score.w_heads ? s->heads_q : 1;
+        prepare->heads = attn_matrix_per_head(p) ? s->heads_q : 1;
         const attn_part_of weights = {&prepare->w, prepare->heads, attn_additive_weights(dim), size};
         return attn_place(&weights, 1, at);
     }
-    prepare->heads = !linear ? 0 : p->score.w_heads ? s->heads_q : 1;
+    prepare->heads = !linear ? 0 : attn_matrix_per_head(p) ? s->heads_q : attn_min(s->heads_q, 1);
     prepare->ld_sum = attn_ceil_div(metric ? prepare->rows : s->dim_qk, lanes) * lanes;
     prepare->ld_more_sum = attn_ceil_div(prepare->columns, lanes) * lanes;
     if (!attn_mul(prepare->rows, prepare->columns, &w_size)) return 0;
@@ -149,7 +150,7 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
 static int tile_of(const attn_task *task, int64_t number, attn_tile *tile)
 {
     *tile = attn_tile_at(task->walk, number);
-    if (task->walk->problem.mask.packed) tile->rows = attn_clamp(task->sight.len_q - tile->first, 0, tile->rows);
+    if (task->walk->problem.has.cu_seqlens_q) tile->rows = attn_clamp(task->sight.len_q - tile->first, 0, tile->rows);
     return tile->rows > 0;
 }
 
@@ -164,12 +165,12 @@ static const void *w_of_head(const call *c, int64_t offset, int64_t h)
 static void load_w(const call *c)
 {
     const attn_prepare *p = c->prepare;
-    const attn_layout *layout = &p->problem.score.w;
+    const attn_layout *layout = &p->problem.at.score_matrix;
     const int64_t *stride = layout->stride;
     for (int64_t h = 0; h < p->heads; h++)
         for (int64_t r = 0; r < p->rows; r++)
             for (int64_t k = 0; k < p->columns; k++) {
-                double x = attn_element_get(c->args->w, layout->dtype, h * stride[1] + r * stride[2] + k * stride[3]);
+                double x = attn_element_get(c->args->score_matrix, layout->dtype, h * stride[1] + r * stride[2] + k * stride[3]);
                 attn_real_put(part(c, p->w), c->walk->compute, (h * p->rows + r) * p->columns + k, x);
                 attn_real_put(part(c, p->wt), c->walk->compute, (h * p->columns + k) * p->rows + r, x);
             }
@@ -199,26 +200,27 @@ static void apply_w(const call *c, int64_t worker, const attn_task *task, int wi
 
 static void *prepared_row(const attn_task *task, char *base, int64_t t)
 {
-    return attn_query_row(task, base, &task->walk->problem.q, t);
+    return attn_query_row(task, base, &task->walk->problem.at.q, t);
 }
 
 static const void *query_row(const call *c, const attn_task *task, int64_t t)
 {
-    return attn_query_row(task, c->args->q, &c->prepare->problem.q, t);
+    return attn_query_row(task, c->args->q, &c->prepare->problem.at.q, t);
 }
 
 static void load_tile(const call *c, const attn_task *task, const attn_tile *tile, void *X)
 {
-    const attn_problem *p = &c->prepare->problem;
-    c->walk->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, query_row(c, task, tile->first), p->q.dtype,
-                                p->q.stride[2], 1, X);
+    const attn_resolved *p = &c->prepare->problem;
+    c->walk->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, query_row(c, task, tile->first), p->at.q.dtype,
+                                p->at.q.stride[2], 1, X);
 }
 
 static void load_gradient(const call *c, const attn_task *task, const attn_tile *tile, void *Y)
 {
     const attn_walk *w = c->walk;
     c->walk->kernel->pack_query(tile->width, tile->rows, w->problem.shape.dim_qk,
-                                prepared_row(task, part(c, c->prepare->dQ), tile->first), w->compute, w->problem.q.stride[2], 1, Y);
+                                prepared_row(task, part(c, c->prepare->dQ), tile->first), w->compute, w->problem.at.q.stride[2], 1,
+                                Y);
 }
 
 /* ---- queries ---- */
@@ -229,7 +231,7 @@ static void prepare_queries(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_problem *p = &c->prepare->problem;
+    const attn_resolved *p = &c->prepare->problem;
     const int64_t D = p->shape.dim_qk, dim = w->problem.shape.dim_qk;
     attn_task task = task_at(c, number / w->tiles);
     attn_tile tile;
@@ -242,7 +244,7 @@ static void prepare_queries(void *context, int64_t worker, int64_t number)
         w->kernel->store_columns(tile.width, tile.rows, dim, 1, Y, to, w->compute, dim);
     } else {
         void *in = of_worker(c, worker, c->prepare->in);
-        w->kernel->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->q.dtype, p->q.stride[2], in, D);
+        w->kernel->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
         attn_rows_prepare(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in, to);
     }
 }
@@ -251,8 +253,8 @@ static void finish_queries(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_problem *p = &c->prepare->problem;
-    const attn_layout *dq = &p->gradients.grad_q;
+    const attn_resolved *p = &c->prepare->problem;
+    const attn_layout *dq = &p->at.grad_q;
     const int64_t D = p->shape.dim_qk;
     attn_task task = task_at(c, number / w->tiles);
     attn_tile tile;
@@ -265,7 +267,7 @@ static void finish_queries(void *context, int64_t worker, int64_t number)
         w->kernel->store_columns(tile.width, tile.rows, D, 1, X, to, dq->dtype, dq->stride[2]);
     } else {
         void *in = of_worker(c, worker, c->prepare->in), *out = of_worker(c, worker, c->prepare->out);
-        w->kernel->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->q.dtype, p->q.stride[2], in, D);
+        w->kernel->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
         attn_rows_gradient(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in,
                            prepared_row(&task, part(c, c->prepare->dQ), tile.first), out);
         w->backward->store_rows(tile.rows, D, 1, out, D, to, dq->dtype, dq->stride[2]);
@@ -280,45 +282,44 @@ static int64_t blocks_of_keys(const attn_walk *w) { return attn_ceil_div(w->prob
 static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *task, attn_interval *keys)
 {
     const attn_walk *w = c->walk;
-    const attn_problem *p = &c->prepare->problem;
+    const attn_resolved *p = &c->prepare->problem;
     const int64_t blocks = blocks_of_keys(w), first = number % blocks * w->block_kv;
     *task = attn_task_of_key_head(c->walk, c->args, NULL, number / blocks);
     keys->low = first;
-    keys->high = attn_min(first + w->block_kv, p->mask.packed ? task->sight.len_kv : p->shape.len_kv);
+    keys->high = attn_min(first + w->block_kv, p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv);
     if (keys->low >= keys->high) return 0;
-    w->kernel->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->k, first), p->k.dtype,
-                         p->k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
-    if (p->k.dtype == ATTN_I8)
-        w->kernel->scale_rows(keys->high - keys->low, p->shape.dim_qk,
-                              attn_key_row(task, c->args->k_scale, &p->quantised.k_scale, first), p->quantised.k_scale.stride[2],
-                              of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
+    w->kernel->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->at.k, first), p->at.k.dtype,
+                         p->at.k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
+    if (p->at.k.dtype == ATTN_I8)
+        w->kernel->scale_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k_scale, &p->at.k_scale, first),
+                              p->at.k_scale.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
     return 1;
 }
 
 static void prepare_keys(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
-    const attn_problem *p = &c->prepare->problem;
+    const attn_resolved *p = &c->prepare->problem;
     attn_task task;
     attn_interval keys;
     if (!open_keys(c, worker, number, &task, &keys)) return;
     attn_rows_prepare(p->score.kind, ATTN_SIDE_K, c->walk->compute, keys.high - keys.low, p->shape.dim_qk,
                       of_worker(c, worker, c->prepare->in),
-                      attn_key_row(&task, part(c, c->prepare->K), &c->walk->problem.k, keys.low));
+                      attn_key_row(&task, part(c, c->prepare->K), &c->walk->problem.at.k, keys.low));
 }
 
 static void finish_keys(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
-    const attn_problem *p = &c->prepare->problem;
-    const attn_layout *dk = &p->gradients.grad_k;
+    const attn_resolved *p = &c->prepare->problem;
+    const attn_layout *dk = &p->at.grad_k;
     attn_task task;
     attn_interval keys;
     if (!open_keys(c, worker, number, &task, &keys)) return;
     const int64_t n = keys.high - keys.low, D = p->shape.dim_qk;
     void *out = of_worker(c, worker, c->prepare->out);
     attn_rows_gradient(p->score.kind, ATTN_SIDE_K, c->walk->compute, n, D, of_worker(c, worker, c->prepare->in),
-                       attn_key_row(&task, part(c, c->prepare->dK), &c->walk->problem.k, keys.low), out);
+                       attn_key_row(&task, part(c, c->prepare->dK), &c->walk->problem.at.k, keys.low), out);
     c->walk->backward->store_rows(n, D, 1, out, D, attn_key_row(&task, c->args->grad_k, dk, keys.low), dk->dtype, dk->stride[2]);
 }
 
@@ -349,10 +350,10 @@ static void add_product(const call *c, int64_t worker, const attn_tile *tile, in
 static void add_tile(const call *c, int64_t worker, const attn_task *task, const attn_tile *tile)
 {
     const attn_prepare *p = c->prepare;
-    const attn_problem *problem = &p->problem;
+    const attn_resolved *problem = &p->problem;
     const attn_walk *w = c->walk;
     const int64_t D = problem->shape.dim_qk, h = task->h;
-    const rows q = {query_row(c, task, tile->first), problem->q.dtype, problem->q.stride[2], D};
+    const rows q = {query_row(c, task, tile->first), problem->at.q.dtype, problem->at.q.stride[2], D};
     void *X = of_worker(c, worker, p->X), *Y = of_worker(c, worker, p->Y), *Z = of_worker(c, worker, p->Z);
     void *sum = part(c, p->sums + h * p->sum_bytes);
     load_gradient(c, task, tile, Y);
@@ -396,19 +397,22 @@ static double summed(const call *c, int64_t h, int64_t r, int64_t k)
     return x;
 }
 
-/* Heads that share w are added in order. */
+/* Heads, rows and columns that share elements of w are added in order. */
 static void store_w(const call *c)
 {
     const attn_prepare *p = c->prepare;
-    const attn_layout *layout = &p->problem.gradients.grad_w;
-    const int64_t *stride = layout->stride, Hq = p->problem.shape.heads_q;
-    for (int64_t n = 0; n < p->heads; n++)
-        for (int64_t r = 0; r < p->rows; r++)
-            for (int64_t k = 0; k < p->columns; k++) {
-                int64_t first = p->problem.score.w_heads ? n : 0, end = p->problem.score.w_heads ? n + 1 : Hq;
+    const attn_layout *layout = &p->problem.at.grad_score_matrix;
+    const int64_t *stride = layout->stride;
+    const int64_t Hq = p->problem.shape.heads_q, own = attn_matrix_per_head(&p->problem), heads = own ? 1 : Hq;
+    const int64_t high = stride[2] ? 1 : p->rows, wide = stride[3] ? 1 : p->columns; /* of what is in one sum */
+    for (int64_t n = 0; n < (own ? Hq : 1); n++)
+        for (int64_t r = 0; r < p->rows; r += high)
+            for (int64_t k = 0; k < p->columns; k += wide) {
                 double x = 0;
-                for (int64_t h = first; h < end; h++) x += summed(c, h, r, k);
-                attn_element_put(c->args->grad_w, layout->dtype, n * stride[1] + r * stride[2] + k * stride[3], x);
+                for (int64_t h = n; h < n + heads; h++)
+                    for (int64_t i = r; i < r + high; i++)
+                        for (int64_t j = k; j < k + wide; j++) x += summed(c, h, i, j);
+                attn_element_put(c->args->grad_score_matrix, layout->dtype, n * stride[1] + r * stride[2] + k * stride[3], x);
             }
 }
 
@@ -422,8 +426,8 @@ void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, cons
     *prepared = *args;
     if (prepare->problem.score.kind == ATTN_SCORE_DOT) return;
     if (prepare->problem.score.kind == ATTN_SCORE_ADDITIVE) {
-        attn_additive_weigh(&prepare->problem, walk->compute, args->w, part(&c, prepare->w));
-        prepared->w = part(&c, prepare->w);
+        attn_additive_weigh(&prepare->problem, walk->compute, args->score_matrix, part(&c, prepare->w));
+        prepared->score_matrix = part(&c, prepare->w);
         return;
     }
     prepared->q = part(&c, prepare->Q);
@@ -439,11 +443,11 @@ void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, cons
 void attn_prepare_finish(const attn_prepare *prepare, const attn_walk *walk, const attn_args *args, void *workspace)
 {
     const call c = {prepare, walk, args, workspace};
-    const attn_problem *p = &prepare->problem;
+    const attn_resolved *p = &prepare->problem;
     if (p->score.kind == ATTN_SCORE_DOT || p->score.kind == ATTN_SCORE_ADDITIVE || p->op != ATTN_BACKWARD) return;
     run(&c, p->shape.batch * p->shape.heads_q * walk->tiles, finish_queries);
     if (attn_prepares_keys(p)) run(&c, p->shape.batch * p->shape.heads_kv * blocks_of_keys(walk), finish_keys);
-    if (!p->gradients.w) return;
+    if (!p->has.grad_score_matrix) return;
     run(&c, p->shape.heads_q, sum_w);
     store_w(&c);
 }

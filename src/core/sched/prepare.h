@@ -15,7 +15,7 @@
 
 /* Made once by the plan.  Offsets are in bytes, in the workspace; the workers' parts count from a worker's own memory. */
 typedef struct attn_prepare {
-    attn_problem problem;              /* the caller's, resolved; the walk has the one of prepared rows */
+    attn_resolved problem;             /* the caller's, resolved; the walk has the one of prepared rows */
     int64_t rows, columns, heads;      /* of w: its shape, and how many */
     int64_t Q, dQ;                     /* prepared queries and their gradient, of the compute type, laid out as the walk's q */
     int64_t K, dK;                     /* the same for keys, where they are prepared */
@@ -30,14 +30,14 @@ typedef struct attn_prepare {
 } attn_prepare;
 
 /* 1 if the kind has prepared keys. */
-int attn_prepares_keys(const attn_problem *problem);
+int attn_prepares_keys(const attn_resolved *problem);
 
 /* The problem that the walk solves, from one that was resolved; a copy for dot products.  Returns 0 if a size overflows. */
-int attn_prepare_problem(const attn_problem *problem, attn_problem *prepared);
+int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared);
 
 /* Dense rows of `heads` heads; those of packed sequences lie by head too, since how many there are in all is known to be at most
  * this.  Returns 0 if a size overflows. */
-int attn_dense_rows(attn_layout *layout, const attn_problem *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim);
+int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim);
 
 /* Sizes the workspace.  prepare->problem is set and the walk complete.  w_shape: rows and columns of w, 0 without.  Returns 0 if a
  * size overflows. */

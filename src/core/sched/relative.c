@@ -14,7 +14,7 @@ static int64_t size_of(const attn_walk *w) { return (int64_t)attn_dtype_bytes(w-
 static int64_t all_rows(const attn_walk *w) { return w->problem.relative.rows + 2 * w->relative.pad; }
 
 /*
- * The lowest rows of a tile's last band.  The keys behind its keys are nearer by as many rows as they are, so the highest rows of
+ * The lowest rows of a tile's last band.  The keys after its keys are nearer by as many rows as they are, so the highest rows of
  * their band are these.
  */
 typedef struct kept {
@@ -54,7 +54,8 @@ static view view_of(const attn_task *task, const attn_tile *tile, const attn_key
     v.base = attn_add_saturate(attn_add_saturate(tile->first, task->sight.offset), -keys->low);
     v.base = attn_clamp(v.base, -much, much);
     v.near = attn_clamp(v.base - (r->first + r->rows - 1) + 1, 0, v.n);
-    v.far = attn_clamp(v.base + v.lanes - 1 - r->first, v.near, v.n);
+    /* As for a full tile: how many of its vectors are in use changes no sum. */
+    v.far = attn_clamp(v.base + w->tile_q - 1 - r->first, v.near, v.n);
     const void *tables = side == ATTN_RELATIVE_KEYS ? task->args->relative_keys : task->args->relative_values;
     v.rows = (const char *)tables + (w->relative.tables > 1 ? task->h : 0) * all_rows(w) * v.dim * size_of(w);
     v.stale = attn_part(task, w->scratch.band);
@@ -74,7 +75,7 @@ static int64_t band_row(const view *v, int64_t j, int64_t n)
     return v->base - (j + n - 1) - v->w->problem.relative.first + v->w->relative.pad;
 }
 
-/* The next keys that are near; 0 behind the last one. */
+/* The next keys that are near; 0 after the last one. */
 static int64_t next_keys(const view *v, int64_t j) { return attn_min(MOST_KEYS, v->far - j); }
 
 /* Rows of nearer keys, which are lower, come next: an address before the table is only a hint. */
@@ -161,17 +162,26 @@ void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const at
     each_band(&v, X, absorb, &to);
 }
 
+/* Rows of a group's sums that are not 0, for keys and for values. */
+typedef struct met {
+    int64_t low[2], high[2];
+} met;
+_Static_assert(sizeof(met) <= ATTN_SUMS_HEAD, "before the sums");
+
 typedef struct summed {
     int careful;
     int64_t rows, ld;
     const void *panels;
     char *sums;
+    int64_t *low, *high;
 } summed;
 
 static void sum(const view *v, int64_t row, int64_t count, void *context)
 {
     const summed *to = context;
     attn_soon none = {0};
+    *to->low = attn_min(*to->low, row);
+    *to->high = attn_max(*to->high, row + count);
     (to->careful ? v->w->backward->add_outer_careful : v->w->backward->add_outer)(
         count, to->rows, v->dim, v->band, to->panels, to->sums + row * to->ld * size_of(v->w), to->ld, &none);
 }
@@ -182,7 +192,14 @@ void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_
     const view v = view_of(task, tile, keys, side);
     const attn_relatives *r = &v.w->relative;
     const int values = side == ATTN_RELATIVE_VALUES;
-    summed to = {careful, tile->rows, values ? r->ld_values : r->ld_keys, panels, (char *)sums + (values ? r->sum_values : 0)};
+    met *rows = sums;
+    summed to = {careful,
+                 tile->rows,
+                 values ? r->ld_values : r->ld_keys,
+                 panels,
+                 (char *)sums + ATTN_SUMS_HEAD + (values ? r->sum_values : 0),
+                 &rows->low[values],
+                 &rows->high[values]};
     each_band(&v, X, sum, &to);
 }
 
@@ -190,18 +207,43 @@ void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_
 
 static int64_t tables_of_key_head(const attn_walk *w)
 {
-    return w->problem.relative.shared ? 1 : w->problem.shape.heads_q / w->problem.shape.heads_kv;
+    return attn_relative_shared(&w->problem) ? 1 : w->problem.shape.heads_q / w->problem.shape.heads_kv;
 }
+
+static const met no_rows = {{INT64_MAX, INT64_MAX}, {0, 0}};
+
+void attn_relative_sums_begin(const attn_walk *w, void *sums)
+{
+    *(met *)sums = no_rows;
+    memset((char *)sums + ATTN_SUMS_HEAD, 0, (size_t)w->relative.sum_bytes);
+}
+
+void attn_relative_join(const attn_walk *w, void *sums, void *to)
+{
+    met *rows = sums;
+    for (int side = ATTN_RELATIVE_KEYS; side <= ATTN_RELATIVE_VALUES; side++) {
+        const int64_t ld = side == ATTN_RELATIVE_VALUES ? w->relative.ld_values : w->relative.ld_keys;
+        const int64_t count = rows->high[side] - rows->low[side];
+        if (count <= 0) continue;
+        const int64_t at = (side == ATTN_RELATIVE_VALUES ? w->relative.sum_values : 0) + rows->low[side] * ld * size_of(w);
+        char *from = (char *)sums + ATTN_SUMS_HEAD + at;
+        w->backward->add(count * ld, from, (char *)to + ATTN_SUMS_HEAD + at);
+        memset(from, 0, (size_t)(count * ld * size_of(w)));
+    }
+    *rows = no_rows;
+}
+
+int attn_relative_shares(const attn_walk *w) { return tables_of_key_head(w) == 1; }
 
 void *attn_relative_sums_at(const attn_walk *w, char *shared, int64_t place, int64_t k)
 {
     const int64_t tables = tables_of_key_head(w);
-    return shared + w->shared.relative_sums + (place * tables + (tables > 1 ? k : 0)) * w->relative.sum_bytes;
+    return shared + w->shared.relative_sums + (place * tables + (tables > 1 ? k : 0)) * (ATTN_SUMS_HEAD + w->relative.sum_bytes);
 }
 
 void attn_relative_sums_clear(const attn_walk *w, char *shared, int64_t place)
 {
-    memset(attn_relative_sums_at(w, shared, place, 0), 0, (size_t)(tables_of_key_head(w) * w->relative.sum_bytes));
+    for (int64_t k = 0; k < tables_of_key_head(w); k++) attn_relative_sums_begin(w, attn_relative_sums_at(w, shared, place, k));
 }
 
 static char *totals_of(const attn_walk *w, char *shared, int64_t table)
@@ -217,22 +259,30 @@ void attn_relative_totals_clear(const attn_walk *w, char *shared)
 void attn_relative_totals_add(const attn_walk *w, char *shared, int64_t table, int64_t place, int64_t key_head)
 {
     const int64_t each = tables_of_key_head(w), g = key_head % w->problem.shape.heads_kv;
-    if (!w->problem.relative.shared && table / each != g) return;
-    w->backward->add(w->relative.sum_bytes / size_of(w), attn_relative_sums_at(w, shared, place, table % each),
-                     totals_of(w, shared, table));
+    if (!attn_relative_shared(&w->problem) && table / each != g) return;
+    w->backward->add(w->relative.sum_bytes / size_of(w),
+                     (char *)attn_relative_sums_at(w, shared, place, table % each) + ATTN_SUMS_HEAD, totals_of(w, shared, table));
+}
+
+/* Of a table whose rows are all the same memory the gradient has one. */
+static int64_t rows_of_gradient(const attn_walk *w, const attn_layout *layout)
+{
+    return layout->stride[2] ? w->problem.relative.rows : 1;
 }
 
 /* Rows beyond the ends belong to these; then the table is stored. */
 static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld, const attn_layout *layout, void *out,
                         int64_t table)
 {
-    const int64_t pad = w->relative.pad, rows = w->problem.relative.rows, bytes = ld * size_of(w);
+    const int64_t pad = w->relative.pad, rows = w->problem.relative.rows, bytes = ld * size_of(w),
+                  stored = rows_of_gradient(w, layout);
     if (dim == 0) return;
     for (int64_t n = 0; n < pad; n++) {
         w->backward->add(ld, sums + n * bytes, sums + pad * bytes);
         w->backward->add(ld, sums + (pad + rows + n) * bytes, sums + (pad + rows - 1) * bytes);
     }
-    w->backward->store_rows(rows, dim, 1, sums + pad * bytes, ld,
+    for (int64_t n = stored; n < rows; n++) w->backward->add(ld, sums + (pad + n) * bytes, sums + pad * bytes);
+    w->backward->store_rows(stored, dim, 1, sums + pad * bytes, ld,
                             (char *)out + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
                             layout->stride[2]);
 }
@@ -240,27 +290,27 @@ static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld,
 static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *layout, void *out)
 {
     for (int64_t table = 0; table < w->relative.tables; table++)
-        for (int64_t row = 0; row < w->problem.relative.rows; row++)
+        for (int64_t row = 0; row < rows_of_gradient(w, layout); row++)
             for (int64_t c = 0; c < dim; c++)
                 attn_element_put(out, layout->dtype, table * layout->stride[1] + row * layout->stride[2] + c, 0);
 }
 
 void attn_relative_totals_store(const attn_walk *w, const attn_args *args, char *shared)
 {
-    const attn_gradients *g = &w->problem.gradients;
+    const attn_resolved *g = &w->problem;
     const attn_relatives *r = &w->relative;
     const attn_shape *s = &w->problem.shape;
     if (w->tasks == 0) { /* no memory, and nothing to sum */
-        if (w->problem.relative.keys) store_zeros(w, s->dim_qk, &g->grad_relative_keys, args->grad_relative_keys);
-        if (w->problem.relative.values) store_zeros(w, s->dim_v, &g->grad_relative_values, args->grad_relative_values);
+        if (g->has.grad_relative_keys) store_zeros(w, s->dim_qk, &g->at.grad_relative_keys, args->grad_relative_keys);
+        if (g->has.grad_relative_values) store_zeros(w, s->dim_v, &g->at.grad_relative_values, args->grad_relative_values);
         return;
     }
     for (int64_t table = 0; table < r->tables; table++) {
         char *sums = totals_of(w, shared, table);
-        if (w->problem.relative.keys)
-            store_table(w, sums, s->dim_qk, r->ld_keys, &g->grad_relative_keys, args->grad_relative_keys, table);
-        if (w->problem.relative.values)
-            store_table(w, sums + r->sum_values, s->dim_v, r->ld_values, &g->grad_relative_values, args->grad_relative_values,
+        if (g->has.grad_relative_keys)
+            store_table(w, sums, s->dim_qk, r->ld_keys, &g->at.grad_relative_keys, args->grad_relative_keys, table);
+        if (g->has.grad_relative_values)
+            store_table(w, sums + r->sum_values, s->dim_v, r->ld_values, &g->at.grad_relative_values, args->grad_relative_values,
                         table);
     }
 }

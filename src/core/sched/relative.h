@@ -11,19 +11,20 @@
 #include "task.h"
 
 enum { ATTN_KEPT_HEAD = 64 }; /* bytes before what is kept of a band, which say what it is */
+enum { ATTN_SUMS_HEAD = 64 }; /* bytes before sums of the tables' gradients */
 
-static inline int attn_has_relative(const attn_problem *p) { return p->relative.keys || p->relative.values; }
+static inline int attn_has_relative(const attn_resolved *p) { return p->has.relative_keys || p->has.relative_values; }
 
 /* The problem that the walk solves: with u or v its queries are q + u.  Returns 0 if a size overflows. */
-int attn_relative_problem(const attn_problem *problem, attn_problem *prepared);
+int attn_relative_problem(const attn_resolved *problem, attn_resolved *prepared);
 /* Sizes the tables.  walk: with its tiles.  Returns 0 if a size overflows. */
 int attn_relative_init(attn_walk *walk);
 
 /* Spells tables and queries out.  *prepared are the walk's arguments; memory: walk->relative.bytes, 64-byte aligned. */
-void attn_relative_begin(const attn_walk *walk, const attn_problem *problem, const attn_args *args, void *memory,
+void attn_relative_begin(const attn_walk *walk, const attn_resolved *problem, const attn_args *args, void *memory,
                          attn_args *prepared);
 /* The caller's gradients of q, u and v from those of q + u and q + v.  problem, args: the caller's. */
-void attn_relative_finish(const attn_walk *walk, const attn_problem *problem, const attn_args *args, const attn_args *prepared);
+void attn_relative_finish(const attn_walk *walk, const attn_resolved *problem, const attn_args *args, const attn_args *prepared);
 
 typedef enum attn_relative_side { ATTN_RELATIVE_KEYS, ATTN_RELATIVE_VALUES } attn_relative_side;
 
@@ -37,9 +38,17 @@ void attn_relative_forget(const attn_task *task, const attn_tile *tile);
 void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,
                           const void *X, int careful, void *Yt);
 
-/* Backward: sums[row] += sum of X[j][i] times row i of `panels` over the pairs at its distance.  sums: of one table. */
+/* Backward: sums[row] += sum of X[j][i] times row i of `panels` over the pairs at its distance.  sums: for one table, with a head
+ * of ATTN_SUMS_HEAD bytes that says which rows were met. */
 void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *X,
                        int careful, const void *panels, void *sums);
+
+/* Backward: sums are 0 at first; a group's join those of their key head, and are 0 again. */
+void attn_relative_sums_begin(const attn_walk *walk, void *sums);
+void attn_relative_join(const attn_walk *walk, void *sums, void *to);
+
+/* 1 if the tables of a key head are one for all its query heads. */
+int attn_relative_shares(const attn_walk *walk);
 
 /* Backward: sums of a key head's tables (of the head k of its group, or all of them), at place `place`. */
 void *attn_relative_sums_at(const attn_walk *walk, char *shared, int64_t place, int64_t k);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * relative_prepare.c - before the walk, tables with their ends repeated and the queries q + u and q + v; behind it, the gradients
+ * relative_prepare.c - before the walk, tables with their ends repeated and the queries q + u and q + v; after it, the gradients
  * of q, u and v. */
 #include "relative.h"
 
@@ -9,19 +9,19 @@
 #include "prepare.h"
 #include "threads.h"
 
-int attn_relative_problem(const attn_problem *problem, attn_problem *prepared)
+int attn_relative_problem(const attn_resolved *problem, attn_resolved *prepared)
 {
     const attn_shape *s = &problem->shape;
-    const attn_dtype compute = problem->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    if (!problem->relative.u && !problem->relative.v) return 1;
-    if (!attn_dense_rows(&prepared->q, problem, compute, s->heads_q, s->len_q, s->dim_qk)) return 0;
-    prepared->gradients.grad_q = prepared->q;
+    const attn_dtype compute = problem->at.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    if (!problem->has.relative_u && !problem->has.relative_v) return 1;
+    if (!attn_dense_rows(&prepared->at.q, problem, compute, s->heads_q, s->len_q, s->dim_qk)) return 0;
+    prepared->at.grad_q = prepared->at.q;
     return 1;
 }
 
 int attn_relative_init(attn_walk *walk)
 {
-    const attn_problem *p = &walk->problem;
+    const attn_resolved *p = &walk->problem;
     const attn_relative *g = &p->relative;
     const attn_shape *s = &p->shape;
     const size_t size = attn_dtype_bytes(walk->compute);
@@ -31,38 +31,39 @@ int attn_relative_init(attn_walk *walk)
     if (!attn_has_relative(p)) return 1;
     const int64_t lanes = walk->kernel->lanes, ld_k = attn_ceil_div(s->dim_qk, lanes) * lanes,
                   ld_v = attn_ceil_div(s->dim_v, lanes) * lanes;
-    const int two = g->u || g->v, backward = p->op == ATTN_BACKWARD;
+    const int two = p->has.relative_u || p->has.relative_v, backward = p->op == ATTN_BACKWARD;
     r->two = two;
-    r->tables = g->shared ? 1 : s->heads_q;
+    r->tables = attn_relative_shared(p) ? 1 : s->heads_q;
     r->pad = walk->tile_q;
     if (!attn_mul(s->batch, s->heads_q, &queries) || !attn_mul(queries, s->len_q, &queries)) return 0;
     rows = g->rows + 2 * r->pad;
     if (!attn_mul(rows, s->dim_qk, &of_keys) || !attn_mul(rows, s->dim_v, &of_values)) return 0;
     const attn_part_of parts[] = {
-        {&r->keys, g->keys ? r->tables : 0, of_keys, size},
-        {&r->values, g->values ? r->tables : 0, of_values, size},
+        {&r->keys, p->has.relative_keys ? r->tables : 0, of_keys, size},
+        {&r->values, p->has.relative_values ? r->tables : 0, of_values, size},
         {&r->QU, two ? queries : 0, s->dim_qk, size},
         {&r->QV, two ? queries : 0, s->dim_qk, size},
         {&r->dQU, two && backward ? queries : 0, s->dim_qk, size},
         {&r->dQV, two && backward ? queries : 0, s->dim_qk, size},
     };
     if (!attn_place(parts, sizeof parts / sizeof *parts, &r->bytes)) return 0;
-    if (!p->gradients.relative) return 1;
+    if (!attn_grads_relative(p)) return 1;
     r->ld_keys = ld_k;
     r->ld_values = ld_v;
     int64_t all;
     if (!attn_mul(rows, ld_k, &of_keys) || !attn_mul(rows, ld_v, &of_values) || !attn_add(of_keys, of_values, &all)) return 0;
-    if (all > INT64_MAX / 8) return 0;
-    r->sum_values = g->keys ? of_keys * (int64_t)size : 0;
-    r->sum_bytes = r->sum_values + (g->values ? of_values * (int64_t)size : 0);
+    if (all > INT64_MAX / 16) return 0;
+    r->sum_values = p->has.relative_keys ? of_keys * (int64_t)size : 0;
+    r->sum_bytes = r->sum_values + (p->has.relative_values ? of_values * (int64_t)size : 0);
+    r->sum_bytes = (r->sum_bytes + 7) / 8 * 8; /* the head of the next ones has numbers of 8 bytes */
     return 1;
 }
 
 typedef struct call {
     const attn_walk *walk;
-    const attn_problem *problem; /* the caller's */
-    const attn_args *args;       /* the caller's, and */
-    const attn_args *prepared;   /* the walk's */
+    const attn_resolved *problem; /* the caller's */
+    const attn_args *args;        /* the caller's, and */
+    const attn_args *prepared;    /* the walk's */
     char *memory;
 } call;
 
@@ -84,11 +85,12 @@ static void spell_out(const call *c, int64_t table, int64_t dim, const attn_layo
 static void prepare_table(void *context, int64_t worker, int64_t table)
 {
     const call *c = context;
-    const attn_problem *p = c->problem;
-    const attn_relative *r = &p->relative;
+    const attn_resolved *p = c->problem;
     (void)worker;
-    if (r->keys) spell_out(c, table, p->shape.dim_qk, &r->keys_table, c->args->relative_keys, c->walk->relative.keys);
-    if (r->values) spell_out(c, table, p->shape.dim_v, &r->values_table, c->args->relative_values, c->walk->relative.values);
+    if (p->has.relative_keys)
+        spell_out(c, table, p->shape.dim_qk, &p->at.relative_keys, c->args->relative_keys, c->walk->relative.keys);
+    if (p->has.relative_values)
+        spell_out(c, table, p->shape.dim_v, &p->at.relative_values, c->args->relative_values, c->walk->relative.values);
 }
 
 /* y += x */
@@ -108,8 +110,8 @@ static const void *of_head(const call *c, const void *array, int64_t h)
 
 static int64_t rows_of(const attn_task *task)
 {
-    const attn_problem *p = &task->walk->problem;
-    return p->mask.packed ? task->sight.len_q : p->shape.len_q;
+    const attn_resolved *p = &task->walk->problem;
+    return p->has.cu_seqlens_q ? task->sight.len_q : p->shape.len_q;
 }
 
 /* q + array (NULL: q alone) of one head into the walk's own rows. */
@@ -117,7 +119,7 @@ static void prepare_rows(const call *c, const attn_task *task, const void *array
 {
     const attn_walk *w = c->walk;
     const int64_t D = c->problem->shape.dim_qk, rows = rows_of(task), bytes = D * (int64_t)attn_dtype_bytes(w->compute);
-    const attn_layout *q = &c->problem->q;
+    const attn_layout *q = &c->problem->at.q;
     w->kernel->load_rows(rows, D, attn_query_row(task, c->args->q, q, 0), q->dtype, q->stride[2], to, D);
     for (int64_t i = 0; array && i < rows; i++) add_row(w->compute, D, of_head(c, array, task->h), to + i * bytes);
 }
@@ -125,12 +127,12 @@ static void prepare_rows(const call *c, const attn_task *task, const void *array
 static void prepare_queries(void *context, int64_t worker, int64_t head)
 {
     const call *c = context;
-    const attn_relative *r = &c->problem->relative;
+    const attn_presence *has = &c->problem->has;
     const attn_task task = attn_task_of_head(c->walk, c->args, NULL, head);
-    const attn_layout *q = &c->walk->problem.q;
+    const attn_layout *q = &c->walk->problem.at.q;
     (void)worker;
-    prepare_rows(c, &task, r->u ? c->args->relative_u : NULL, attn_query_row(&task, c->prepared->q, q, 0));
-    prepare_rows(c, &task, r->v ? c->args->relative_v : NULL, attn_query_row(&task, c->prepared->relative_v, q, 0));
+    prepare_rows(c, &task, has->relative_u ? c->args->relative_u : NULL, attn_query_row(&task, c->prepared->q, q, 0));
+    prepare_rows(c, &task, has->relative_v ? c->args->relative_v : NULL, attn_query_row(&task, c->prepared->relative_v, q, 0));
 }
 
 static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_t worker, int64_t task))
@@ -139,7 +141,7 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
     attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
-void attn_relative_begin(const attn_walk *walk, const attn_problem *problem, const attn_args *args, void *memory,
+void attn_relative_begin(const attn_walk *walk, const attn_resolved *problem, const attn_args *args, void *memory,
                          attn_args *prepared)
 {
     const attn_relatives *r = &walk->relative;
@@ -161,12 +163,11 @@ static void finish_head(void *context, int64_t worker, int64_t h)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    const attn_relative *r = &c->problem->relative;
-    const attn_layout *dq = &c->problem->gradients.grad_q, *own = &w->problem.q;
+    const attn_presence *has = &c->problem->has;
+    const attn_layout *dq = &c->problem->at.grad_q, *own = &w->problem.at.q;
     const int64_t D = c->problem->shape.dim_qk, bytes = D * (int64_t)attn_dtype_bytes(w->compute);
-    const int sums = c->problem->gradients.relative;
-    void *du = (void *)(uintptr_t)(sums && r->u ? of_head(c, c->args->grad_relative_u, h) : NULL);
-    void *dv = (void *)(uintptr_t)(sums && r->v ? of_head(c, c->args->grad_relative_v, h) : NULL);
+    void *du = (void *)(uintptr_t)(has->grad_relative_u ? of_head(c, c->args->grad_relative_u, h) : NULL);
+    void *dv = (void *)(uintptr_t)(has->grad_relative_v ? of_head(c, c->args->grad_relative_v, h) : NULL);
     (void)worker;
     if (D == 0) return;
     if (du) memset(du, 0, (size_t)bytes);
@@ -185,7 +186,7 @@ static void finish_head(void *context, int64_t worker, int64_t h)
     }
 }
 
-void attn_relative_finish(const attn_walk *walk, const attn_problem *problem, const attn_args *args, const attn_args *prepared)
+void attn_relative_finish(const attn_walk *walk, const attn_resolved *problem, const attn_args *args, const attn_args *prepared)
 {
     const call c = {walk, problem, args, prepared, NULL};
     if (!walk->relative.two || problem->op != ATTN_BACKWARD) return;

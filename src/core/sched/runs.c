@@ -13,16 +13,17 @@ enum { SHORT_GAP = 16 };
 
 static int64_t column_at(const attn_task *task, int64_t entry)
 {
-    return attn_index_at(task->args->block_columns, task->walk->problem.mask.index_dtype, entry);
+    return attn_index_at(task->args->block_index, task->walk->problem.at.block_index.dtype, entry);
 }
 
 /* The first kept block of a row from k on; `end` if there is none before it. */
 static int64_t next_in_row(const attn_task *task, int64_t number, int64_t k, int64_t end)
 {
-    const attn_mask *m = &task->walk->problem.mask;
-    if (m->block_lists) {
-        int64_t low = attn_index_at(task->args->block_rows, m->index_dtype, number);
-        int64_t last = attn_index_at(task->args->block_rows, m->index_dtype, number + 1), high = last;
+    const attn_resolved *p = &task->walk->problem;
+    if (p->has.block_starts) {
+        const attn_dtype dtype = p->at.block_starts.dtype;
+        int64_t low = attn_index_at(task->args->block_starts, dtype, number);
+        int64_t last = attn_index_at(task->args->block_starts, dtype, number + 1), high = last;
         while (low < high) {
             int64_t middle = low + (high - low) / 2;
             if (column_at(task, middle) < k) low = middle + 1;
@@ -30,8 +31,8 @@ static int64_t next_in_row(const attn_task *task, int64_t number, int64_t k, int
         }
         return low < last ? attn_min(column_at(task, low), end) : end;
     }
-    const char *row = attn_pair_at(task, task->args->blocks, &m->blocks, number, 0);
-    while (k < end && !row[k * m->blocks.stride[3]]) k++;
+    const char *row = attn_pair_at(task, task->args->block_mask, &p->at.block_mask, number, 0);
+    while (k < end && !row[k * p->at.block_mask.stride[3]]) k++;
     return k;
 }
 

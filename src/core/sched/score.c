@@ -82,7 +82,7 @@ static void find_stairs(const attn_task *task, const attn_tile *tile, const attn
 {
     const attn_sight *sight = &task->sight;
     const int64_t far = 1 << 20, n = keys->high - keys->low; /* more than any block or tile has */
-    if (sight->chunk) {
+    if (sight->chunk || sight->rows_of_query > 1) {
         (void)find_intervals(task, tile, keys);
         return;
     }
@@ -91,7 +91,7 @@ static void find_stairs(const attn_task *task, const attn_tile *tile, const attn
     int64_t to = attn_add_saturate(attn_add_saturate(position, sight->right), 1);
     from = sight->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
     to = sight->right == INT64_MAX ? far : attn_clamp(attn_add_saturate(to, -keys->low), -far, far);
-    /* Where empty rows are uniform, blocks behind the sequence's end are visited too. */
+    /* Where empty rows are uniform, blocks after the sequence's end are visited too. */
     const int32_t most = (int32_t)attn_clamp(sight->len_kv - keys->low, 0, n);
     const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows;
     for (int32_t i = 0; i < tile->width * task->walk->kernel->lanes; i++) {
@@ -132,12 +132,12 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
 /* The caller's block that a tile of scores needs next, if it lies in rows along the keys: it is read once, so it comes from far. */
 static attn_coming caller_block(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
-    const attn_problem *p = &task->walk->problem;
+    const attn_resolved *p = &task->walk->problem;
     attn_coming coming = {0};
-    const int bias = p->bias.additive;
-    if (!bias && !p->mask.boolean) return coming;
-    const attn_block block = bias ? block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low)
-                                  : block_at(task, task->args->mask, &p->mask.mask, tile->first, keys->low);
+    const int bias = p->has.bias;
+    if (!bias && !p->has.mask) return coming;
+    const attn_block block = bias ? block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low)
+                                  : block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
     if (block.stride_k != 1 || block.stride_q == 0) return coming;
     const int64_t size = (int64_t)attn_dtype_bytes(block.dtype);
     return (attn_coming){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
@@ -177,7 +177,7 @@ void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const voi
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_fwd_kernel *kernel = w->kernel;
     int64_t n = keys->high - keys->low;
     void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
@@ -191,33 +191,33 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const attn_coming beside = caller_block(task, tile, keys);
     score(task, tile, Qt, keys, stairs, next, next_ld, &beside);
 
-    if (p->relative.keys) attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + w->relative.Qrt, S);
+    if (p->has.relative_keys) attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + w->relative.Qrt, S);
     void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
     if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
-    if (p->modifier.used) attn_task_modify(task, tile, keys);
-    if (p->bias.additive) {
-        attn_block bias = block_at(task, task->args->bias, &p->bias.bias, tile->first, keys->low);
+    if (p->has.modifier) attn_task_modify(task, tile, keys);
+    if (p->has.bias) {
+        attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low);
         kernel->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
     }
-    if (p->bias.alibi) {
+    if (p->has.alibi_slopes) {
         double first = (double)tile->first + (double)task->sight.offset - (double)keys->low;
         kernel->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
     }
     int cut = 0;
-    if (p->bias_table.used) cut = add_bias_table(task, tile, keys);
-    if (p->mask.boolean) {
-        attn_block mask = block_at(task, task->args->mask, &p->mask.mask, tile->first, keys->low);
+    if (p->has.bias_table) cut = add_bias_table(task, tile, keys);
+    if (p->has.mask) {
+        attn_block mask = block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
         kernel->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, scratch);
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
-    const int revived =
-        p->bias.alibi || p->score.softcap > 0 || p->modifier.used || p->relative.keys; /* of -infinity they make something else */
+    const int revived = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
+                        p->has.relative_keys; /* of -infinity they make something else */
     if (edge && (!stairs || revived)) {
         keep_visible(task, tile, keys);
         cut = 1;
     }
-    return (cut || stairs || p->bias.additive || p->modifier.used ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
+    return (cut || stairs || p->has.bias || p->has.modifier ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
 }
 
 void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m, const void *l)
@@ -232,16 +232,17 @@ void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m,
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)
 {
     const attn_walk *w = task->walk;
-    const attn_dropout *dropout = &w->problem.dropout;
-    if (!attn_drops_weights(&w->problem)) return NULL;
+    const attn_resolved *p = &w->problem;
+    const attn_origin *origin = &task->args->origin;
+    if (!attn_drops_weights(p)) return NULL;
     drop->given = (attn_block){0};
-    if (dropout->given) drop->given = block_at(task, task->args->dropout_given, &dropout->given_layout, tile->first, low);
-    drop->seed = task->args->dropout_seed;
-    drop->offset = task->args->dropout_offset;
-    drop->head = (uint32_t)(task->b * w->problem.shape.heads_q + task->h);
-    drop->threshold = (uint64_t)ceil(dropout->probability * 4294967296.0);
-    drop->first_q = tile->first;
+    if (p->has.dropout_given) drop->given = block_at(task, task->args->dropout_given, &p->at.dropout_given, tile->first, low);
+    drop->seed = task->args->call.dropout_seed;
+    drop->offset = task->args->call.dropout_offset;
+    drop->head = (uint32_t)((task->b + origin->batch) * origin->heads + task->h + origin->head);
+    drop->threshold = (uint64_t)ceil(p->dropout.probability * 4294967296.0);
+    drop->first_q = tile->first + origin->q;
     drop->rows = tile->rows;
-    drop->first_kv = low;
+    drop->first_kv = low + origin->kv;
     return drop;
 }

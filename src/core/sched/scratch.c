@@ -35,12 +35,12 @@ static int64_t rows_of_group(const attn_walk *walk)
 
 /* Whether keys and values come from memory: they are more than half of the last cache, which others use too.  No result depends on
  * it. */
-static int are_far(const attn_problem *p)
+static int are_far(const attn_resolved *p)
 {
     size_t l1d, l2, l3;
     attn_cpu_caches(&l1d, &l2, &l3);
-    const double row = (double)p->shape.dim_qk * (double)attn_dtype_bytes(p->k.dtype) +
-                       (double)p->shape.dim_v * (double)attn_dtype_bytes(p->v.dtype);
+    const double row = (double)p->shape.dim_qk * (double)attn_dtype_bytes(p->at.k.dtype) +
+                       (double)p->shape.dim_v * (double)attn_dtype_bytes(p->at.v.dtype);
     return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
 }
 
@@ -64,7 +64,8 @@ int attn_decode_scratch_init(attn_walk *walk)
         {&s->S, rows, lds, size},
         {&s->scratch, rows, lds, size},
         {&s->Ot, 2, walk->decode_ldo, size},
-        {&s->factors, walk->problem.k.dtype == ATTN_I8 || walk->problem.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1, sizeof(float)},
+        {&s->factors, walk->problem.at.k.dtype == ATTN_I8 || walk->problem.at.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1,
+         sizeof(float)},
         {&s->query_digits, digit_rows_k, walk->digit_keys ? ATTN_DIGIT_BYTES(shape->dim_qk) : 0, 1},
         {&s->weight_digits, digit_rows_v, ATTN_DIGIT_BYTES(walk->block_kv), 1},
         {&s->digit_sums, digit_rows_v, walk->digit_values ? ATTN_DIGIT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
@@ -82,17 +83,17 @@ int attn_decode_scratch_init(attn_walk *walk)
 int attn_scratch_init(attn_walk *walk)
 {
     attn_scratch *s = &walk->scratch;
-    const attn_problem *p = &walk->problem;
-    const attn_gradients *g = &p->gradients;
-    const attn_want *want = &p->want;
+    const attn_resolved *p = &walk->problem;
+    const attn_resolved *g = p;
+    const attn_resolved *want = p;
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = walk->group;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
     const int second = p->op == ATTN_DOUBLE_BACKWARD, tangents = second || p->op == ATTN_JVP;
     const int backward = attn_walk_sums(walk), own_sums = backward && walk->at_once == 1 && !walk->sums_in_place,
-              own_parts = own_sums && walk->splits > 1, capped = p->score.softcap > 0;
-    const int pairs = p->mask.block || p->mask.block_lists || p->mask.dilation > 1 || p->mask.global_kv > 0;
-    const int table = backward && p->gradients.bias_table;
+              capped = p->score.softcap > 0;
+    const int pairs = p->has.block_mask || p->has.block_starts || p->mask.dilation > 1 || p->mask.global_kv > 0;
+    const int table = backward && p->has.grad_bias_table;
     const int64_t lanes = walk->kernel->lanes;
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
@@ -104,7 +105,7 @@ int attn_scratch_init(attn_walk *walk)
     s->panel_bytes = step_bytes(attn_max(panels, panels_v), q, size);
     s->kept_bytes = ATTN_KEPT_HEAD + step_bytes(q, q, size);
     if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0 || s->panel_bytes < 0) return 0;
-    if (walk->relative.two) { /* behind each slot's tile of q + u, that of q + v */
+    if (walk->relative.two) { /* after each slot's tile of q + u, that of q + v */
         if (!attn_add(s->Qt_bytes, s->Qt_bytes, &s->Qt_bytes)) return 0;
         walk->relative.Qr_panels = s->panel_bytes;
         if (!attn_add(s->panel_bytes, s->panel_bytes, &s->panel_bytes)) return 0;
@@ -115,6 +116,7 @@ int attn_scratch_init(attn_walk *walk)
         {&s->Ot, s->Ot_bytes, group, 1},
         {&s->m, s->lane_bytes, group, 1},
         {&s->l, s->lane_bytes, group, 1},
+        {&s->part, walk->parts > 1 ? s->Ot_bytes + 2 * s->lane_bytes : 0, group, 1},
         {&s->S, n, q, size},
         {&s->block_max, 1, q, size},
         {&s->low, 1, q, sizeof(int32_t)},
@@ -131,12 +133,12 @@ int attn_scratch_init(attn_walk *walk)
         {&s->slope, (backward || tangents) && capped ? n : 0, q, size},
         {&s->Q_panels, backward ? s->panel_bytes : 0, group, 1},
         {&s->dO_panels, backward ? s->panel_bytes : 0, group, 1},
-        {&s->rows, want->rows ? p->shape.len_kv : 0, q, size},
+        {&s->rows, want->has.rows ? p->shape.len_kv : 0, q, size},
         {&s->row_max, 1, q, size},
         {&s->row_sums, 2, q, sizeof(double)},
-        {&s->top, want->topk, q, size},
-        {&s->top_index, want->topk, q, sizeof(int64_t)},
-        {&s->columns, want->column_sum ? n : 0, 1, sizeof(double)},
+        {&s->top, attn_topk_kept(p), q, size},
+        {&s->top_index, attn_topk_kept(p), q, sizeof(int64_t)},
+        {&s->columns, want->has.column_sum ? n : 0, 1, sizeof(double)},
         {&s->Qdt, tangents ? D : 0, q, size},
         {&s->At, tangents ? Dv : 0, q, size},
         {&s->mu, tangents, q, size},
@@ -150,16 +152,16 @@ int attn_scratch_init(attn_walk *walk)
         {&s->Qd_panels, second ? panels : 0, q, size},
         {&s->band, attn_has_relative(p) ? n + 2 * q + 1 : 0, q, size},
         {&s->kept, attn_has_relative(p) ? 2 * group : 0, s->kept_bytes, 1},
-        {&s->unmodified, (backward || tangents) && p->modifier.used ? n : 0, q, size},
+        {&s->unmodified, (backward || tangents) && p->has.modifier ? n : 0, q, size},
         {&s->strips, table ? lanes * (n + q + lanes) : 0, 1, size},
-        {&s->strip_sums, table ? walk->tables.length : 0, 1, sizeof(double)},
-        {&s->group, walk->chained, 1, sizeof(attn_gradient_group)},
-        {&s->group_dw, walk->chained && attn_sums_weights(p) ? 2 : 0, D, sizeof(double)},
-        {&s->pairs, g->bias || p->second.bias ? n : 0, q, size},
+        {&s->strip_sums, table ? walk->tables.length : 0, group, sizeof(double)},
+        {&s->group, backward, 1, sizeof(attn_gradient_group)},
+        {&s->sums, backward ? group : 0, 1, sizeof(attn_head_sums)},
+        {&s->dw, backward && attn_sums_weights(p) ? 2 * group : 0, D, sizeof(double)},
+        {&s->relative_sums, attn_grads_relative(p), ATTN_SUMS_HEAD + walk->relative.sum_bytes, 1},
+        {&s->pairs, g->has.grad_bias || p->has.second_bias ? n : 0, q, size},
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
-        {&s->part_dK, own_parts ? p->shape.len_kv : 0, walk->ld_dK, size},
-        {&s->part_dV, own_parts ? p->shape.len_kv : 0, walk->ld_dV, size},
     };
     s->bytes = 0;
     return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
@@ -167,47 +169,40 @@ int attn_scratch_init(attn_walk *walk)
 
 int attn_shared_init(attn_walk *walk)
 {
-    const attn_problem *p = &walk->problem;
+    const attn_resolved *p = &walk->problem;
     const size_t size = attn_dtype_bytes(walk->compute);
     attn_shared *s = &walk->shared;
-    int64_t sums = 0, key_heads, heads, states = 0, rows = 0, kept = 0, weights = 0;
+    int64_t heads, states = 0, rows = 0, kept = 0;
     const int64_t lanes = walk->kernel->lanes, vectors = attn_ceil_div(p->shape.len_q, lanes);
     s->bytes = 0;
-    s->dK_bytes = step_bytes(p->shape.len_kv, walk->ld_dK, size);
-    s->dV_bytes = step_bytes(p->shape.len_kv, walk->ld_dV, size);
     s->state_bytes = walk->scratch.Ot_bytes + 2 * walk->scratch.lane_bytes + 64;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
-    if (p->want.column_sum && (!attn_mul(vectors, lanes, &kept) || !attn_mul(heads, kept, &kept))) return 0;
-    if (!attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
-    if (walk->at_once > 1 && !walk->chained && !attn_mul(key_heads, walk->at_once + 1, &sums)) return 0;
-    if (walk->at_once > 1 && walk->chained && !walk->sums_in_place) sums = 1; /* of one key head after the other */
-    if (walk->parts > 1 && !attn_mul(heads, walk->parts, &states)) return 0;
-    if (attn_walk_sums(walk) && (s->dK_bytes < 0 || s->dV_bytes < 0)) return 0;
-    int64_t table_sums;
-    if (!attn_mul(heads, walk->splits, &table_sums)) return 0;
+    if (p->has.column_sum && (!attn_mul(vectors, lanes, &kept) || !attn_mul(heads, kept, &kept))) return 0;
+    const int64_t sums = attn_walk_sums(walk) && walk->at_once > 1 && !walk->sums_in_place ? p->shape.len_kv : 0;
+    if (p->op == ATTN_FORWARD && walk->at_once > 1 && !attn_mul(heads, walk->at_once + 1, &states)) return 0;
     int64_t places = 0;
-    if (p->gradients.relative) {
-        walk->relative.places = walk->at_once == 1 ? walk->workers : key_heads * walk->at_once;
-        int64_t tables = p->relative.shared || !p->shape.heads_kv ? 1 : p->shape.heads_q / p->shape.heads_kv;
+    if (attn_grads_relative(p)) {
+        walk->relative.places = walk->at_once == 1 ? walk->workers : 1;
+        int64_t tables = attn_relative_shared(p) || !p->shape.heads_kv ? 1 : p->shape.heads_q / p->shape.heads_kv;
         if (!attn_mul(walk->relative.places, tables, &places)) return 0;
     }
     s->rows_bytes = 2 * walk->scratch.lane_bytes;
-    if (p->second.bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
-    if (attn_sums_weights(p) && !attn_mul(heads, walk->splits, &weights)) return 0;
+    if (p->has.second_bias && !attn_mul(heads, walk->tiles, &rows)) return 0;
     const attn_part_of parts[] = {
         {&s->states, states, s->state_bytes, 1},
         {&s->row_m, kept, 1, size},
         {&s->row_l, kept, 1, size},
         {&s->row_empty, p->mask.empty == ATTN_EMPTY_UNIFORM ? kept : 0, 1, sizeof(int32_t)},
-        {&s->dK, sums, s->dK_bytes, 1},
-        {&s->dV, sums, s->dV_bytes, 1},
-        {&s->sums, attn_walk_sums(walk) ? heads : 0, walk->splits, sizeof(attn_head_sums)},
+        {&s->dK, sums, walk->ld_dK, size},
+        {&s->dV, sums, walk->ld_dV, size},
+        {&s->sums, attn_walk_sums(walk) ? heads : 0, 1, sizeof(attn_head_sums)},
         {&s->rows, rows, s->rows_bytes, 1},
-        {&s->relative_sums, places, walk->relative.sum_bytes, 1},
-        {&s->relative_totals, p->gradients.relative ? walk->relative.tables : 0, walk->relative.sum_bytes, 1},
-        {&s->table_sums, p->gradients.bias_table ? table_sums : 0, walk->tables.rule.buckets, sizeof(double)},
-        {&s->dw, weights, 2 * p->shape.dim_qk, sizeof(double)},
-        {&s->counters, walk->chained ? walk->at_once : 0, 1, sizeof(int64_t)},
+        {&s->relative_sums, places, ATTN_SUMS_HEAD + walk->relative.sum_bytes, 1},
+        {&s->relative_totals, attn_grads_relative(p) ? walk->relative.tables : 0, walk->relative.sum_bytes, 1},
+        {&s->table_sums, p->has.grad_bias_table ? heads : 0, walk->tables.length, sizeof(double)},
+        {&s->table_totals, p->has.grad_bias_table ? walk->tables.count : 0, walk->tables.rule.buckets, sizeof(double)},
+        {&s->dw, attn_sums_weights(p) ? heads : 0, 2 * p->shape.dim_qk, sizeof(double)},
+        {&s->counters, walk->at_once > 1 ? walk->at_once : 0, 1, sizeof(int64_t)},
     };
     return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
 }

@@ -2,7 +2,7 @@
  *
  * second.c - the walks of the gradient of the gradient.  Dots mark what flows back into dQ, dK, dV and dBias:
  *
- *      for each task (shares.h), for each query tile:                      Q, dO, delta = dO.O - dlse
+ *      for each task (chain.h), for each query tile:                       Q, dO, delta = dO.O - dlse
  *          forward mode along the dots                                     mu, O'        the first walk over the keys
  *          second_dO = O',  second_dlse = mu,  kappa = dO.O'
  *          for each block of keys that it sees:                                          the second
@@ -19,9 +19,10 @@
 #include <string.h>
 
 #include "../base/names.h"
-#include "shares.h"
+#include "chain.h"
+#include "runs.h"
 
-/* mu and kappa of a tile, one behind the other. */
+/* mu and kappa of a tile, one after the other. */
 static char *rows_at(const attn_task *task, char *shared, int64_t number)
 {
     const attn_walk *w = task->walk;
@@ -41,12 +42,12 @@ static void keep_rows(const attn_task *task, int64_t number, char *shared)
 static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    const attn_layout *q = &p->tangents.tan_q;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *q = &p->at.tan_q;
     void *panels = attn_part(task, w->scratch.Qd_panels);
     if (!attn_gradient_tile_open(task, number, 0, t)) return 0;
     attn_tangent_open(task, t);
-    if (!p->tangents.q) return 1;
+    if (!p->has.tan_q) return 1;
     t->careful_queries |=
         !w->backward->pack_rows(t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first), q->dtype,
                                 q->stride[2], attn_task_scale(task), panels);
@@ -66,7 +67,7 @@ int attn_second_tile_reopen(const attn_task *task, int64_t number, attn_gradient
 void attn_second_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys, const attn_keys *tangents)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
     const int64_t n = keys->high - keys->low, Dv = p->shape.dim_v;
     const int width = t->tile.width, capped = p->score.softcap > 0;
@@ -94,7 +95,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
                        const attn_shares *to)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
     const attn_bwd_kernel *k = w->backward;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, D = p->shape.dim_qk;
@@ -106,55 +107,73 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         t->careful_queries ? k->add_outer_careful : k->add_outer;
     attn_soon none = {0};
 
-    if (p->second.bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
+    if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
     if (p->score.softcap > 0)
         w->second->through_softcap(t->tile.width, n, X, Y, attn_part(task, at->slope), attn_part(task, at->bend),
                                    attn_part(task, at->before));
 
     add_outer(n, rows, p->shape.dim_v, T, attn_part(task, at->dO_panels), second_V, w->ld_dV, &none);
     add_outer(n, rows, D, X, attn_part(task, at->Q_panels), second_K, w->ld_dK, &none);
-    if (p->tangents.q) add_outer(n, rows, D, Y, attn_part(task, at->Qd_panels), second_K, w->ld_dK, &none);
+    if (p->has.tan_q) add_outer(n, rows, D, Y, attn_part(task, at->Qd_panels), second_K, w->ld_dK, &none);
 
     int careful = t->dropped && k->rows_not_finite(n, D, keys->K, keys->ldk);
     (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);
-    if (!p->tangents.k) return;
+    if (!p->has.tan_k) return;
     careful = t->dropped && k->rows_not_finite(n, D, tangents->K, tangents->ldk);
     (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, D, Y, tangents->K, tangents->ldk, second_Qt);
 }
 
-static void run_tile(const attn_task *task, int64_t number, int64_t count, const attn_shares *to, char *shared)
+/* Up to the second walk. */
+static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
+                       const attn_shares *to)
 {
-    (void)count; /* 1: walk->group is */
+    (void)count, (void)alone; /* 1: walk->group is */
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
-    const attn_layout *q = &p->second.second_q;
-    void *second_Qt = attn_part(task, at->dQt);
-    attn_gradient_tile t;
+    attn_gradient_tile *t = &group->tiles[0];
+    group->count = 0;
+    if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number);
+    if (!open_tile(task, number, t)) return;
+    group->count = 1;
+    attn_tangent_walk(task, t);
+    attn_tangent_store(task, t, &p->at.second_grad_o, task->args->second_grad_o, &p->at.second_grad_lse,
+                       p->has.second_grad_lse ? task->args->second_grad_lse : NULL);
+    w->second->dot(t->tile.width, p->shape.dim_v, attn_part(task, at->dOt), attn_part(task, at->At), attn_part(task, at->kappa));
+    if (p->has.second_bias) keep_rows(task, number, to->shared);
+    memset(attn_part(task, at->dQt), 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
+}
 
-    if (p->second.bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number);
-    if (!open_tile(task, number, &t)) return;
-    attn_tangent_walk(task, &t);
-    attn_tangent_store(task, &t, &p->second.second_grad_o, task->args->second_grad_o,
-                       p->second.grad_lse ? task->args->second_grad_lse : NULL);
-    w->second->dot(t.tile.width, p->shape.dim_v, attn_part(task, at->dOt), attn_part(task, at->At), attn_part(task, at->kappa));
-    if (p->second.bias) keep_rows(task, number, shared);
-
-    memset(second_Qt, 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
-    for (attn_interval run = {t.keys.low, t.keys.low}; attn_gradient_next(task, &t, &run);) {
+static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_shares *to)
+{
+    attn_gradient_tile *t = &group->tiles[0];
+    if (group->count == 0) return;
+    const int64_t low = attn_max(within.low, t->keys.low), high = attn_min(within.high, t->keys.high);
+    for (attn_interval run = {low, low}; attn_task_next(task, &t->tile, t->empty != NULL, high, &run);) {
         attn_keys keys = attn_task_keys(task, run.low, run.high);
         attn_keys tangents = attn_task_tangents_of_keys(task, run.low, run.high);
-        attn_second_block(task, &t, &keys, &tangents);
-        accumulate(task, &t, &keys, &tangents, to);
+        attn_second_block(task, t, &keys, &tangents);
+        accumulate(task, t, &keys, &tangents, to);
     }
-    w->kernel->store_columns(t.tile.width, t.tile.rows, p->shape.dim_qk, attn_task_scale(task), second_Qt,
-                             attn_query_row(task, task->args->second_q, q, t.tile.first), q->dtype, q->stride[2]);
+}
+
+static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_shares *to)
+{
+    (void)to;
+    const attn_walk *w = task->walk;
+    const attn_layout *q = &w->problem.at.second_q;
+    const attn_gradient_tile *t = &group->tiles[0];
+    if (group->count == 0) return;
+    w->kernel->store_columns(t->tile.width, t->tile.rows, w->problem.shape.dim_qk, attn_task_scale(task),
+                             attn_part(task, w->scratch.dQt), attn_query_row(task, task->args->second_q, q, t->tile.first),
+                             q->dtype, q->stride[2]);
 }
 
 void attn_sched_second(const attn_walk *walk, const attn_args *args, void *workspace)
 {
-    const attn_second *s = &walk->problem.second;
-    const attn_shares_target target = {&s->second_k, &s->second_v, args->second_k, args->second_v};
-    attn_shares_run(walk, args, workspace, run_tile, &target);
-    if (s->bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
+    const attn_resolved *p = &walk->problem;
+    const attn_shares_target target = {&p->at.second_k, &p->at.second_v, args->second_k, args->second_v};
+    const attn_chain_steps steps = {open_group, walk_keys, finish_group};
+    attn_chain_run(walk, args, workspace, &steps, &target);
+    if (p->has.second_bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
 }

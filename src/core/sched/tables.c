@@ -13,11 +13,11 @@ enum { HEAD_BYTES = 64 }; /* before the strips: an int, 1 if a number is not fin
 
 int attn_tables_init(attn_walk *walk)
 {
-    const attn_problem *p = &walk->problem;
+    const attn_resolved *p = &walk->problem;
     attn_tables *t = &walk->tables;
     const int64_t beyond = walk->tile_q + walk->block_kv; /* what a tile can span */
-    if (!p->bias_table.used) return 1;
-    t->count = p->bias_table.shared ? 1 : p->shape.heads_q;
+    if (!p->has.bias_table) return 1;
+    t->count = attn_bias_table_shared(p) ? 1 : p->shape.heads_q;
     t->first = -t->rule.max_distance - beyond;
     t->length = 2 * (t->rule.max_distance + beyond) + 1;
     int64_t end = HEAD_BYTES, at;
@@ -30,10 +30,10 @@ int attn_tables_init(attn_walk *walk)
 void attn_tables_begin(const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared)
 {
     const attn_tables *t = &walk->tables;
-    const attn_layout *layout = &walk->problem.bias_table.table;
+    const attn_layout *layout = &walk->problem.at.bias_table;
     char *strips = (char *)memory + HEAD_BYTES;
     int special = 0;
-    if (!walk->problem.bias_table.used || walk->tasks == 0) return;
+    if (!walk->problem.has.bias_table || walk->tasks == 0) return;
     for (int64_t n = 0; n < t->length && t->count; n++) {
         const int64_t bucket = attn_distance_bucket_of(&t->rule, t->first + n);
         for (int64_t h = 0; h < t->count; h++) {
@@ -69,54 +69,76 @@ int attn_tables_special(const attn_task *task)
 
 /* ---- the gradient ---- */
 
-void attn_table_sums_clear(const attn_task *task)
+static double *sums_of_tile(const attn_task *task, int64_t place)
 {
     const attn_walk *w = task->walk;
-    double *sums = attn_part(task, w->scratch.strip_sums);
-    for (int64_t n = 0; n < w->tables.length; n++) sums[n] = 0;
+    return (double *)attn_part(task, w->scratch.strip_sums) + place * w->tables.length;
+}
+
+void attn_table_sums_clear(const attn_task *task, int64_t place)
+{
+    double *sums = sums_of_tile(task, place);
+    for (int64_t n = 0; n < task->walk->tables.length; n++) sums[n] = 0;
 }
 
 void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS)
 {
     const attn_walk *w = task->walk;
     const int64_t n = keys->high - keys->low, first = attn_add_saturate(tile->first, task->sight.offset);
-    double *sums = attn_part(task, w->scratch.strip_sums);
+    double *sums = sums_of_tile(task, tile->place);
     sums += place_in_strip(&w->tables, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
     w->backward->sum_strip(tile->width, tile->rows, n, dS, attn_part(task, w->scratch.strips), sums);
 }
 
-static double *sums_of(const attn_walk *w, const char *shared, int64_t head, int64_t split)
+static double *sums_of_head(const attn_walk *w, const char *shared, int64_t head)
 {
     char *base = (char *)(uintptr_t)shared + w->shared.table_sums;
-    return (double *)(void *)base + (head * w->splits + split) * w->tables.rule.buckets;
+    return (double *)(void *)base + head * w->tables.length;
 }
 
-void attn_table_sums_begin(const attn_walk *walk, int64_t head, int64_t split, char *shared)
+void attn_table_sums_begin(const attn_walk *walk, int64_t head, char *shared)
 {
-    double *sums = sums_of(walk, shared, head, split);
-    for (int64_t n = 0; n < walk->tables.rule.buckets; n++) sums[n] = 0;
+    double *sums = sums_of_head(walk, shared, head);
+    for (int64_t n = 0; n < walk->tables.length; n++) sums[n] = 0;
 }
 
-void attn_table_sums_keep(const attn_task *task, int64_t split, char *shared)
+void attn_table_sums_keep(const attn_task *task, int64_t place, char *shared)
 {
     const attn_walk *w = task->walk;
-    const attn_tables *t = &w->tables;
-    const double *sums = attn_part(task, w->scratch.strip_sums);
-    double *to = sums_of(w, shared, task->b * w->problem.shape.heads_q + task->h, split);
-    for (int64_t n = 0; n < t->length; n++) to[attn_distance_bucket_of(&t->rule, t->first + n)] += sums[n];
+    const double *sums = sums_of_tile(task, place);
+    double *to = sums_of_head(w, shared, task->b * w->problem.shape.heads_q + task->h);
+    for (int64_t n = 0; n < w->tables.length; n++) to[n] += sums[n];
 }
 
-void attn_tables_finish(const attn_walk *walk, const attn_args *args, const char *shared)
+/* What all heads of a table and all batch entries have at a distance, in order. */
+static double sum_at(const attn_walk *walk, const char *shared, int64_t table, int64_t n)
 {
-    const attn_problem *p = &walk->problem;
-    const attn_layout *layout = &p->gradients.grad_bias_table;
-    const int64_t Hq = p->shape.heads_q, tables = p->bias_table.shared ? 1 : Hq, heads = p->bias_table.shared ? Hq : 1;
-    for (int64_t n = 0; n < tables; n++)
-        for (int64_t bucket = 0; bucket < walk->tables.rule.buckets; bucket++) {
+    const attn_resolved *p = &walk->problem;
+    const int64_t Hq = p->shape.heads_q, heads = attn_bias_table_shared(p) ? Hq : 1;
+    double sum = 0;
+    for (int64_t b = 0; b < p->shape.batch; b++)
+        for (int64_t h = table * heads; h < (table + 1) * heads; h++) sum += sums_of_head(walk, shared, b * Hq + h)[n];
+    return sum;
+}
+
+void attn_tables_finish(const attn_walk *walk, const attn_args *args, char *shared)
+{
+    const attn_resolved *p = &walk->problem;
+    const attn_tables *t = &walk->tables;
+    const attn_layout *layout = &p->at.grad_bias_table;
+    const int64_t tables = attn_bias_table_shared(p) ? 1 : p->shape.heads_q, buckets = t->rule.buckets;
+    double *totals = (double *)(void *)(shared + walk->shared.table_totals);
+    const int any = walk->tasks > 0; /* else there is no memory either */
+    for (int64_t n = 0; any && n < tables * buckets; n++) totals[n] = 0;
+    for (int64_t n = 0; any && n < t->length; n++) {
+        const int64_t bucket = attn_distance_bucket_of(&t->rule, t->first + n);
+        for (int64_t table = 0; table < tables; table++) totals[table * buckets + bucket] += sum_at(walk, shared, table, n);
+    }
+    const int64_t shared_buckets = layout->stride[2] ? 1 : buckets; /* of one element */
+    for (int64_t table = 0; table < tables; table++)
+        for (int64_t n = 0; n < buckets; n += shared_buckets) {
             double sum = 0;
-            for (int64_t b = 0; b < p->shape.batch && walk->tasks > 0; b++)
-                for (int64_t h = n * heads; h < (n + 1) * heads; h++)
-                    for (int64_t s = 0; s < walk->splits; s++) sum += sums_of(walk, shared, b * Hq + h, s)[bucket];
-            attn_element_put(args->grad_bias_table, layout->dtype, n * layout->stride[1] + bucket * layout->stride[2], sum);
+            for (int64_t k = n; any && k < n + shared_buckets; k++) sum += totals[table * buckets + k];
+            attn_element_put(args->grad_bias_table, layout->dtype, table * layout->stride[1] + n * layout->stride[2], sum);
         }
 }

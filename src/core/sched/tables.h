@@ -23,14 +23,14 @@ const void *attn_strip_at(const attn_task *task, int64_t first, int64_t last, in
 /* 1 if a table holds an infinity or NaN, which must not meet a dropped score. */
 int attn_tables_special(const attn_task *task);
 
-/* Backward, for the gradient: the sums of a head and split by bucket are 0 at first; the worker's sums by distance are cleared,
- * take in dS of a block, and join them. */
-void attn_table_sums_begin(const attn_walk *walk, int64_t head, int64_t split, char *shared);
-void attn_table_sums_clear(const attn_task *task);
+/* Backward, for the gradient: the sums of a head by distance are 0 at first; those of a worker's tile are cleared, take in dS of
+ * its blocks, and join them. */
+void attn_table_sums_begin(const attn_walk *walk, int64_t head, char *shared);
+void attn_table_sums_clear(const attn_task *task, int64_t place);
 void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS);
-void attn_table_sums_keep(const attn_task *task, int64_t split, char *shared);
+void attn_table_sums_keep(const attn_task *task, int64_t place, char *shared);
 
-/* The gradient of every table, from the sums of all heads and splits in order. */
-void attn_tables_finish(const attn_walk *walk, const attn_args *args, const char *shared);
+/* The gradient of every table, from the sums of all heads in order. */
+void attn_tables_finish(const attn_walk *walk, const attn_args *args, char *shared);
 
 #endif

@@ -10,9 +10,9 @@
 void attn_tangent_open(const attn_task *task, const attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    const attn_layout *q = &p->tangents.tan_q;
-    if (!p->tangents.q) return;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *q = &p->at.tan_q;
+    if (!p->has.tan_q) return;
     w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first),
                           q->dtype, q->stride[2], attn_task_scale(task), attn_part(task, w->scratch.Qdt));
 }
@@ -21,30 +21,29 @@ void attn_tangent_scores(const attn_task *task, const attn_gradient_tile *t, con
                          void *before)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    const attn_tangents *given = &p->tangents;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
     const int64_t n = keys->high - keys->low, D = p->shape.dim_qk;
     const size_t bytes = (size_t)(n * w->tile_q) * attn_dtype_bytes(w->compute);
     void *Sd = attn_part(task, at->Sd), *other = attn_part(task, at->other), *stale = attn_part(task, at->block_max);
 
-    if (given->q)
+    if (p->has.tan_q)
         w->kernel->score(t->tile.width, n, D, attn_part(task, at->Qdt), keys->K, keys->ldk, Sd, stale, keys->V, keys->ldv);
     else memset(Sd, 0, bytes);
-    if (given->k) {
+    if (p->has.tan_k) {
         w->kernel->score(t->tile.width, n, D, attn_part(task, at->Qt), tangents->K, tangents->ldk, other, stale, keys->V,
                          keys->ldv);
         w->jvp->add_tangents(t->tile.width, n, Sd, other);
     }
     if (before) memcpy(before, Sd, bytes);
     if (p->score.softcap > 0) w->backward->multiply(t->tile.width, n, Sd, attn_part(task, at->slope));
-    if (p->modifier.used) {
+    if (p->has.modifier) {
         attn_task_slopes(task, &t->tile, keys, NULL, 0);
         w->backward->multiply(t->tile.width, n, Sd, attn_part(task, at->scratch));
     }
-    if (given->bias) {
-        attn_block bias = {attn_pair_at(task, task->args->tan_bias, &given->tan_bias, t->tile.first, keys->low),
-                           given->tan_bias.dtype, given->tan_bias.stride[2], given->tan_bias.stride[3]};
+    if (p->has.tan_bias) {
+        attn_block bias = {attn_pair_at(task, task->args->tan_bias, &p->at.tan_bias, t->tile.first, keys->low),
+                           p->at.tan_bias.dtype, p->at.tan_bias.stride[2], p->at.tan_bias.stride[3]};
         w->kernel->add_bias(t->tile.width, t->tile.rows, n, Sd, stale, &bias, attn_part(task, at->scratch));
     }
     if (t->empty) w->kernel->revive(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
@@ -63,7 +62,7 @@ static void add_values(const attn_task *task, const attn_gradient_tile *t, int64
 static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys, const attn_keys *tangents)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_scratch *at = &w->scratch;
     const int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S), *Sd = attn_part(task, at->Sd);
@@ -95,14 +94,15 @@ void attn_tangent_walk(const attn_task *task, attn_gradient_tile *t)
                    attn_part(task, w->scratch.At));
 }
 
-void attn_tangent_store(const attn_task *task, const attn_gradient_tile *t, const attn_layout *layout, void *o, void *lse)
+void attn_tangent_store(const attn_task *task, const attn_gradient_tile *t, const attn_layout *layout, void *o,
+                        const attn_layout *lse_layout, void *lse)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_v, 1, attn_part(task, w->scratch.At),
                              attn_query_row(task, o, layout, t->tile.first), layout->dtype, layout->stride[2]);
     for (int64_t i = 0; lse && i < t->tile.rows; i++) {
-        void *to = attn_query_row(task, lse, &p->want.lse_layout, t->tile.first + i);
+        void *to = attn_query_row(task, lse, lse_layout, t->tile.first + i);
         double mu = attn_real_at(attn_part(task, w->scratch.mu), w->compute, i);
         if (w->compute == ATTN_F32) *(float *)to = (float)mu;
         else *(double *)to = mu;

@@ -17,6 +17,7 @@ void attn_tangent_scores(const attn_task *task, const attn_gradient_tile *tile, 
 void attn_tangent_walk(const attn_task *task, attn_gradient_tile *tile);
 
 /* Stores them: like o, and (unless NULL) like lse. */
-void attn_tangent_store(const attn_task *task, const attn_gradient_tile *tile, const attn_layout *layout, void *o, void *lse);
+void attn_tangent_store(const attn_task *task, const attn_gradient_tile *tile, const attn_layout *layout, void *o,
+                        const attn_layout *lse_layout, void *lse);
 
 #endif

@@ -44,14 +44,16 @@ static char *at(const void *base, const attn_layout *layout, int64_t elements)
 char *attn_query_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
 {
     const int64_t *stride = layout->stride;
-    if (task->walk->problem.mask.packed) return at(base, layout, task->h * stride[1] + (task->sight.first_q + t) * stride[2]);
+    const attn_resolved *p = &task->walk->problem;
+    if (attn_is_packed(p) && !p->rows_of_query)
+        return at(base, layout, task->h * stride[1] + (task->sight.first_q + t) * stride[2]);
     return at(base, layout, task->b * stride[0] + task->h * stride[1] + t * stride[2]);
 }
 
 char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
 {
     const int64_t *stride = layout->stride;
-    if (task->walk->problem.mask.packed) return at(base, layout, task->g * stride[1] + (task->sight.first_kv + t) * stride[2]);
+    if (task->walk->problem.has.cu_seqlens_q) return at(base, layout, task->g * stride[1] + (task->sight.first_kv + t) * stride[2]);
     return at(base, layout, task->b * stride[0] + task->g * stride[1] + t * stride[2]);
 }
 
@@ -63,11 +65,11 @@ char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *l
 
 const char *attn_key_run(const attn_task *task, const void *base, const attn_layout *layout, int64_t t, int64_t *count)
 {
-    const attn_problem *p = &task->walk->problem;
+    const attn_resolved *p = &task->walk->problem;
     const attn_paging *paging = &p->paging;
-    if (!paging->paged) return attn_key_row(task, base, layout, t);
+    if (!attn_is_paged(p)) return attn_key_row(task, base, layout, t);
     int64_t number = t / paging->page_size, into = t % paging->page_size;
-    int64_t page = attn_index_at(task->args->page_table, p->mask.index_dtype, task->b * paging->table_stride + number);
+    int64_t page = attn_index_at(task->args->page_table, p->at.page_table.dtype, task->b * p->at.page_table.stride[0] + number);
     *count = attn_min(*count, paging->page_size - into);
     return at(base, layout, page * layout->stride[0] + task->g * layout->stride[1] + into * layout->stride[2]);
 }
@@ -112,11 +114,11 @@ static const void *rows_of(const attn_task *task, const rows *from, int64_t dim,
 static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_t high, int64_t *ld)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    const rows from = {task->args->k, &p->k, task->args->k_scale, &p->quantised.k_scale, pairs};
+    const attn_resolved *p = &w->problem;
+    const rows from = {task->args->k, &p->at.k, task->args->k_scale, &p->at.k_scale, pairs};
     if (pairs) return rows_of(task, &from, p->shape.dim_qk, 1, w->scratch.K_pairs, low, high, ld);
     if (!attn_is_additive(p)) return rows_of(task, &from, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, ld);
-    *ld = attn_additive_key(p->shape.dim_qk); /* with room behind each key for what the kernel makes of it */
+    *ld = attn_additive_key(p->shape.dim_qk); /* with room after each key for what the kernel makes of it */
     void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, w->scratch.K), *ld, low, high);
     w->kernel->additive.prepare_keys(high - low, p->shape.dim_qk, K, *ld);
     return K;
@@ -125,9 +127,9 @@ static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
+    const attn_resolved *p = &w->problem;
     const int bf16 = attn_scores_bf16(w), both = bf16 && p->op == ATTN_BACKWARD;
-    const rows values = {task->args->v, &p->v, task->args->v_scale, &p->quantised.v_scale, both};
+    const rows values = {task->args->v, &p->at.v, task->args->v_scale, &p->at.v_scale, both};
     attn_keys keys = {.low = low, .high = high};
     keys.K = keys.K_wide = keys_of(task, bf16, low, high, &keys.ldk);
     keys.ldk_wide = keys.ldk;
@@ -147,12 +149,12 @@ attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high)
 attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
-    const attn_tangents *t = &w->problem.tangents;
+    const attn_resolved *p = &w->problem;
     const int64_t D = w->problem.shape.dim_qk, Dv = w->problem.shape.dim_v;
     attn_keys keys = {.low = low, .high = high};
-    const rows k = {task->args->tan_k, &t->tan_k, NULL, NULL, 0}, v = {task->args->tan_v, &t->tan_v, NULL, NULL, 0};
-    if (t->k) keys.K = rows_of(task, &k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
-    if (t->v) keys.V = rows_of(task, &v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
+    const rows k = {task->args->tan_k, &p->at.tan_k, NULL, NULL, 0}, v = {task->args->tan_v, &p->at.tan_v, NULL, NULL, 0};
+    if (p->has.tan_k) keys.K = rows_of(task, &k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
+    if (p->has.tan_v) keys.V = rows_of(task, &v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
     return keys;
 }
 
@@ -171,8 +173,8 @@ attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t
 void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
 {
     const attn_walk *w = task->walk;
-    const attn_problem *p = &w->problem;
-    const attn_layout *q = &p->q;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *q = &p->at.q;
     const double scale = attn_is_additive(p) ? 1 : attn_task_scale(task);
     if (attn_scores_bf16(w)) {
         w->kernel->bf16->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
@@ -191,7 +193,7 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
 double attn_head_scale(const attn_walk *walk, const attn_args *args, int64_t h)
 {
     double scale = walk->problem.score.scale;
-    if (walk->problem.score.scale_kind == ATTN_SCALE_PER_HEAD) scale = attn_real_at(args->scale, walk->compute, h);
+    if (walk->problem.has.scale) scale = attn_real_at(args->scale, walk->compute, h);
     return scale / walk->problem.score.temperature;
 }
 
@@ -199,21 +201,22 @@ double attn_task_scale(const attn_task *task) { return attn_head_scale(task->wal
 
 const void *attn_head_weights(const attn_walk *walk, const attn_args *args, int64_t h)
 {
-    return (const char *)args->w + h * walk->problem.score.w.stride[1] * (int64_t)attn_dtype_bytes(walk->compute);
+    return (const char *)args->score_matrix +
+           h * walk->problem.at.score_matrix.stride[1] * (int64_t)attn_dtype_bytes(walk->compute);
 }
 
 const void *attn_task_weights(const attn_task *task) { return attn_head_weights(task->walk, task->args, task->h); }
 
 double attn_task_slope(const attn_task *task)
 {
-    const attn_problem *p = &task->walk->problem;
-    int64_t first = p->bias.alibi == ATTN_ALIBI_BATCH_HEAD ? task->b * p->shape.heads_q : 0;
-    return attn_real_at(task->args->slopes, task->walk->compute, first + task->h);
+    const attn_resolved *p = &task->walk->problem;
+    const int64_t *stride = p->at.alibi_slopes.stride;
+    return attn_real_at(task->args->alibi_slopes, task->walk->compute, task->b * stride[0] + task->h * stride[1]);
 }
 
 double attn_task_sink(const attn_task *task)
 {
     if (task->walk->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE) return 0;
-    if (!task->walk->problem.bias.sink) return -INFINITY;
+    if (!task->walk->problem.has.sink) return -INFINITY;
     return attn_real_at(task->args->sink, task->walk->compute, task->h);
 }

@@ -58,7 +58,7 @@ attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t
 attn_keys attn_keys_within(const attn_task *task, const attn_keys *keys, int64_t low, int64_t high);
 
 /* The tile's queries, transposed, to Qt (where attn_scores_bf16, in pairs); where positions have queries of their own, these too,
- * at walk->relative.Qrt behind it. */
+ * at walk->relative.Qrt after it. */
 void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt);
 
 /* Scores before anything changes them, into walk->scratch.S, and their maxima. */

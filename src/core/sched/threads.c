@@ -4,9 +4,7 @@
 
 #include <stdatomic.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "pool.h"
 
 typedef struct crew {
     atomic_llong next;
@@ -25,24 +23,6 @@ static void work(void *body_context, int64_t worker)
     }
 }
 
-static void default_parallel_for(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context)
-{
-    (void)context;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads((int)n) schedule(static, 1)
-#endif
-    for (int64_t i = 0; i < n; i++) body(body_context, i);
-}
-
-int attn_threads_default(void)
-{
-#ifdef _OPENMP
-    return omp_get_max_threads();
-#else
-    return 1;
-#endif
-}
-
 void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
                       void (*run)(void *context, int64_t worker, int64_t task), void *context)
 {
@@ -51,9 +31,7 @@ void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, i
     c.tasks = tasks;
     c.run = run;
     c.context = context;
-    if (workers <= 1) {
-        work(&c, 0);
-    } else {
-        (parallel_for ? parallel_for : default_parallel_for)(parallel_context, workers, work, &c);
-    }
+    if (workers <= 1) work(&c, 0);
+    else if (parallel_for) parallel_for(parallel_context, workers, work, &c);
+    else attn_pool_run(workers, work, &c);
 }

@@ -5,15 +5,12 @@
 
 #include "attn/attn.h"
 
-/* What options.threads = 0 means: OpenMP's choice, or 1 without OpenMP. */
-int attn_threads_default(void);
-
 /*
- * Equals, with the calls spread over `workers` workers,
+ * Equals, with the calls spread over at most `workers` workers,
  *
  *      for (int64_t task = 0; task < tasks; task++) run(context, worker, task);
  *
- * Each worker number 0 .. workers-1 is on one thread at a time.  parallel_for NULL: OpenMP, or the calling thread.
+ * Each worker number 0 .. workers-1 is on one thread at a time.  parallel_for NULL: the library's own threads (pool.h).
  */
 void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
                       void (*run)(void *context, int64_t worker, int64_t task), void *context);

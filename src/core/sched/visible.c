@@ -9,6 +9,11 @@ static const attn_interval nothing = {0, 0};
 
 static int is_empty(const attn_interval *keys) { return keys->low >= keys->high; }
 
+static int64_t position_of(const attn_sight *sight, int64_t i)
+{
+    return attn_add_saturate(sight->rows_of_query > 1 ? i / sight->rows_of_query : i, sight->offset);
+}
+
 /* x - y * floor(x / y) for y > 0. */
 static int64_t floor_mod(int64_t x, int64_t y)
 {
@@ -16,10 +21,43 @@ static int64_t floor_mod(int64_t x, int64_t y)
     return rest < 0 ? rest + y : rest;
 }
 
-attn_sight attn_sight_of(const attn_problem *problem, const attn_args *args, int64_t b, int64_t h)
+int attn_is_small(const attn_small *s, int64_t len_q, int64_t len_kv)
+{
+    return len_q >= s->least_q && len_q <= s->most_q && len_kv > 0 && len_kv <= s->most_kv && len_kv <= s->of_query * len_q;
+}
+
+int attn_is_of_walk(const attn_resolved *p, int64_t len_q, int64_t len_kv)
+{
+    if (p->most_q == 0) return 1;
+    if (len_q < p->least_q || len_q > p->most_q) return 0;
+    return p->small.most_q == 0 || attn_is_small(&p->small, len_q, len_kv) == p->small_alone;
+}
+
+/* Tokens of a batch entry: of a packed tensor, of a padded one, or all. */
+static int64_t tokens_of_entry(const void *starts, attn_dtype starts_dtype, const void *lengths, attn_dtype dtype, int64_t b,
+                               int64_t all)
+{
+    if (starts) return attn_index_at(starts, starts_dtype, b + 1) - attn_index_at(starts, starts_dtype, b);
+    return lengths ? attn_index_at(lengths, dtype, b) : all;
+}
+
+int attn_has_entry(const attn_resolved *p, const attn_args *args, int64_t b)
+{
+    const attn_layouts *at = &p->at;
+    const int64_t all_q = p->rows_of_query ? p->shape.len_q / p->rows_of_query : p->shape.len_q;
+    return attn_is_of_walk(p,
+                           tokens_of_entry(p->has.cu_seqlens_q ? args->cu_seqlens_q : NULL, at->cu_seqlens_q.dtype,
+                                           p->has.lengths_q ? args->lengths_q : NULL, at->lengths_q.dtype, b, all_q),
+                           tokens_of_entry(p->has.cu_seqlens_kv ? args->cu_seqlens_kv : NULL, at->cu_seqlens_kv.dtype,
+                                           p->has.lengths_kv ? args->lengths_kv : NULL, at->lengths_kv.dtype, b, p->shape.len_kv));
+}
+
+attn_sight attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h)
 {
     const attn_mask *mask = &problem->mask;
-    attn_sight sight = {.len_q = problem->shape.len_q,
+    const int64_t rows = attn_max(problem->rows_of_query, 1);
+    attn_sight sight = {.len_q = rows > 1 ? problem->shape.len_q / rows : problem->shape.len_q,
+                        .rows_of_query = rows,
                         .len_kv = problem->shape.len_kv,
                         .left = INT64_MAX,
                         .right = INT64_MAX,
@@ -28,21 +66,31 @@ attn_sight attn_sight_of(const attn_problem *problem, const attn_args *args, int
                         .dilation = attn_max(mask->dilation, 1),
                         .global_q = mask->global_q,
                         .global_kv = mask->global_kv};
-    if (args && mask->packed) {
-        sight.first_q = attn_index_at(args->cu_seqlens_q, mask->index_dtype, b);
-        sight.first_kv = attn_index_at(args->cu_seqlens_kv, mask->index_dtype, b);
-        sight.len_q = attn_index_at(args->cu_seqlens_q, mask->index_dtype, b + 1) - sight.first_q;
-        sight.len_kv = attn_index_at(args->cu_seqlens_kv, mask->index_dtype, b + 1) - sight.first_kv;
+    if (args && attn_is_packed(problem)) {
+        sight.first_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b);
+        sight.first_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b);
+        sight.len_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b + 1) - sight.first_q;
+        sight.len_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b + 1) - sight.first_kv;
     }
-    if (args && mask->lengths_q) sight.len_q = attn_index_at(args->lengths_q, mask->index_dtype, b);
-    if (args && mask->lengths_kv) sight.len_kv = attn_index_at(args->lengths_kv, mask->index_dtype, b);
+    if (args && problem->has.lengths_q) sight.len_q = attn_index_at(args->lengths_q, problem->at.lengths_q.dtype, b);
+    if (args && problem->has.lengths_kv) sight.len_kv = attn_index_at(args->lengths_kv, problem->at.lengths_kv.dtype, b);
     if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) sight.offset = sight.len_kv - sight.len_q;
-    if (mask->align == ATTN_ALIGN_OFFSET && args) sight.offset = attn_index_at(args->offset, mask->index_dtype, b);
+    if (args && problem->has.offset_q) sight.offset = attn_index_at(args->offset_q, problem->at.offset_q.dtype, b);
+    if (args) { /* in the part's own numbers; absolute ones where a rule asks for them */
+        sight.origin_kv = args->origin.kv;
+        sight.offset = attn_add_saturate(sight.offset, args->origin.q - args->origin.kv);
+        sight.global_kv = attn_max(sight.global_kv - args->origin.kv, 0);
+    }
+    if (args && !attn_is_of_walk(problem, sight.len_q, sight.len_kv)) {
+        sight.of_others = problem->leaves_others;
+        sight.len_q = 0;
+    }
+    sight.len_q *= rows;
     if (mask->window && mask->window_left >= 0) sight.left = mask->window_left;
     if (mask->window && mask->window_right >= 0) sight.right = mask->window_right;
     if (mask->causal) sight.right = 0;
-    if (args && mask->ranges) {
-        const attn_layout *layout = &mask->ranges_layout;
+    if (args && problem->has.ranges) {
+        const attn_layout *layout = &problem->at.ranges;
         int64_t first = b * layout->stride[0] + h * layout->stride[1];
         sight.ranges = (const char *)args->ranges + first * (int64_t)attn_dtype_bytes(layout->dtype);
         sight.ranges_dtype = layout->dtype;
@@ -58,27 +106,33 @@ static attn_interval keys_in_reach(const attn_sight *sight, int64_t i, int64_t p
     int64_t low = 0, high = sight->len_kv;
     if (sight->causal) high = attn_min(high, attn_add_saturate(position, 1));
     if (sight->chunk) { /* a chunk starts at or below its position */
-        int64_t start = attn_add_saturate(position, -floor_mod(position, sight->chunk));
+        int64_t start = attn_add_saturate(position, -floor_mod(attn_add_saturate(position, sight->origin_kv), sight->chunk));
         low = attn_max(low, start);
         high = attn_min(high, attn_add_saturate(start, sight->chunk));
     }
     if (sight->ranges) {
         int64_t at = i * sight->ranges_stride;
-        low = attn_max(low, attn_index_at(sight->ranges, sight->ranges_dtype, at));
-        high = attn_min(high, attn_index_at(sight->ranges, sight->ranges_dtype, at + sight->ranges_step));
+        const int64_t first = attn_index_at(sight->ranges, sight->ranges_dtype, at),
+                      end = attn_index_at(sight->ranges, sight->ranges_dtype, at + sight->ranges_step);
+        low = attn_max(low, attn_add_saturate(first, -sight->origin_kv));
+        high = attn_min(high, attn_add_saturate(end, -sight->origin_kv));
     }
     attn_interval keys = {attn_clamp(low, 0, sight->len_kv), 0};
     keys.high = attn_clamp(high, keys.low, sight->len_kv);
     return keys;
 }
 
-static int is_global(const attn_sight *sight, int64_t position) { return position >= 0 && position < sight->global_q; }
+static int is_global(const attn_sight *sight, int64_t position)
+{
+    const int64_t absolute = attn_add_saturate(position, sight->origin_kv);
+    return absolute >= 0 && absolute < sight->global_q;
+}
 
 attn_seen attn_keys_of_query(const attn_sight *sight, int64_t i)
 {
     attn_seen seen = {nothing, nothing};
     if (i >= sight->len_q) return seen;
-    int64_t position = attn_add_saturate(i, sight->offset);
+    int64_t position = position_of(sight, i);
     attn_interval reach = keys_in_reach(sight, i, position);
     seen.near = reach;
     if (is_global(sight, position)) return seen;
@@ -107,7 +161,7 @@ int attn_query_sees(const attn_sight *sight, const attn_seen *seen, int64_t i, i
 {
     if (is_in(&seen->far, j)) return 1;
     if (!is_in(&seen->near, j)) return 0;
-    int64_t position = attn_add_saturate(i, sight->offset);
+    int64_t position = position_of(sight, i);
     if (sight->dilation == 1 || j < sight->global_kv || is_global(sight, position)) return 1;
     return floor_mod(position, sight->dilation) == j % sight->dilation;
 }
@@ -118,7 +172,7 @@ static int64_t count_below(int64_t end, int64_t rest, int64_t divisor) { return 
 int64_t attn_count_near(const attn_sight *sight, const attn_seen *seen, int64_t i)
 {
     const attn_interval *near = &seen->near;
-    int64_t position = attn_add_saturate(i, sight->offset), d = sight->dilation, rest = floor_mod(position, d);
+    int64_t position = position_of(sight, i), d = sight->dilation, rest = floor_mod(position, d);
     if (is_empty(near)) return 0;
     if (d == 1 || is_global(sight, position)) return near->high - near->low;
     int64_t from = attn_clamp(sight->global_kv, near->low, near->high); /* keys before this one are global */
@@ -157,7 +211,7 @@ attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows
             attn_seen seen = attn_keys_of_query(sight, i);
             gather(&seen.near, i == first, &view.any.near, &view.all.near);
             gather(&seen.far, i == first, &view.any.far, &view.all.far);
-            if (i == first + view.global_rows && is_global(sight, attn_add_saturate(i, sight->offset))) {
+            if (i == first + view.global_rows && is_global(sight, position_of(sight, i))) {
                 view.global_rows++;
             } else {
                 attn_interval ignored = nothing;
@@ -202,7 +256,9 @@ static int meets(const attn_interval *keys, int64_t low, int64_t high)
 static int falls_between(const attn_sight *sight, int64_t first, int64_t rows, int64_t low, int64_t high)
 {
     int64_t least = attn_add_saturate(attn_add_saturate(first, sight->offset), -(high - 1)), count = rows + high - low - 1;
-    if (count >= sight->dilation || low < sight->global_kv || attn_add_saturate(first, sight->offset) < sight->global_q) return 0;
+    if (count >= sight->dilation || low < sight->global_kv ||
+        attn_add_saturate(attn_add_saturate(first, sight->offset), sight->origin_kv) < sight->global_q)
+        return 0;
     if (least < INT64_MIN / 2 || sight->offset > INT64_MAX / 2) return 0; /* positions may have saturated */
     int64_t to_next = floor_mod(-floor_mod(least, sight->dilation), sight->dilation);
     return to_next >= count;

@@ -7,19 +7,24 @@
 #ifndef ATTN_SCHED_VISIBLE_H
 #define ATTN_SCHED_VISIBLE_H
 
+#include "../base/problem.h"
 #include "attn/attn.h"
 
 /* One head of one batch entry. */
 typedef struct attn_sight {
     int64_t len_q, len_kv;
+    int of_others;             /* the sequence is another walk's, and not written: len_q is 0 */
+    int64_t rows_of_query;     /* rows that stand at the same place: row i is of query i / rows_of_query */
     int64_t first_q, first_kv; /* token 0 of this entry in packed tensors; 0 otherwise */
+    int64_t origin_kv;         /* key j is key j + origin_kv of the whole problem */
     int64_t offset;            /* query i stands at key i + offset */
     int64_t left, right;       /* keeps keys from i + offset - left to i + offset + right; INT64_MAX is no bound */
     int64_t chunk;             /* keeps keys of the same chunk; 0 is none */
     int causal;                /* then right is 0, and binds global tokens too */
     int64_t dilation;          /* at least 1 */
-    int64_t global_q, global_kv;
-    const void *ranges; /* of query 0; NULL is none */
+    int64_t global_q;          /* of the whole problem */
+    int64_t global_kv;         /* of these keys */
+    const void *ranges;        /* of query 0; NULL is none */
     attn_dtype ranges_dtype;
     int64_t ranges_stride, ranges_step; /* elements from query to query, and from a range's start to its end */
 } attn_sight;
@@ -38,11 +43,18 @@ typedef struct attn_seen {
 typedef struct attn_view {
     attn_seen any, all;
     int64_t global_rows;  /* the first ones, which are global */
-    attn_interval others; /* from the first to behind the last key that a row behind these sees */
+    attn_interval others; /* from the first to after the last key that a row after these sees */
 } attn_view;
 
 /* args may be NULL: then lengths are full, an explicit offset is 0 and ranges have all keys. */
-attn_sight attn_sight_of(const attn_problem *problem, const attn_args *args, int64_t b, int64_t h);
+attn_sight attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h);
+
+/* 1 if a sequence of so many tokens is the walk's: all are, unless a plan has several parts. */
+int attn_is_of_walk(const attn_resolved *problem, int64_t len_q, int64_t len_kv);
+int attn_is_small(const attn_small *small, int64_t len_q, int64_t len_kv);
+
+/* The same of batch entry b, whose numbers of tokens are read. */
+int attn_has_entry(const attn_resolved *problem, const attn_args *args, int64_t b);
 
 /* The keys that query i sees. */
 attn_seen attn_keys_of_query(const attn_sight *sight, int64_t i);
@@ -56,7 +68,7 @@ int64_t attn_count_near(const attn_sight *sight, const attn_seen *seen, int64_t 
 /* The keys that the queries first .. first+rows-1 see. */
 attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows);
 
-/* From the first to behind the last key that one of them sees. */
+/* From the first to after the last key that one of them sees. */
 attn_interval attn_keys_of_view(const attn_view *view);
 
 /* 1 if none of these queries sees any of the keys low .. high-1. */

@@ -18,7 +18,7 @@ enum { SHORT_ENOUGH_FOR_STRIDES = 256 };
 
 static int must_compact(const attn_walk *walk, const attn_layout *layout, int64_t dim)
 {
-    if (layout->dtype != walk->compute || walk->problem.paging.paged) return 1;
+    if (layout->dtype != walk->compute || walk->problem.has.page_table) return 1;
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 
@@ -42,69 +42,79 @@ static int takes_whole_heads(const attn_walk *walk, int64_t heads, int threads)
     return !walk->by_heads && walk->problem.shape.len_kv <= walk->block_kv && heads / threads >= 8;
 }
 
-/* Backward: a key head's queries are dealt to splits.  Their number depends on the head alone, since sums depend on it. */
-enum { MOST_SPLITS = 8 };
-
-static int64_t splits_of_key_head(const attn_walk *walk)
+/* Backward: tiles of a group that share each block of keys, as many as stay in the cache beside it, while there are enough groups
+ * for all tasks.  Where tables have gradients each group has sums for itself, so there it follows from the head sizes alone;
+ * elsewhere results do not depend on it. */
+static int64_t tiles_of_group(const attn_walk *walk, int64_t tiles, int threads)
 {
     const attn_shape *shape = &walk->problem.shape;
-    if (shape->heads_kv == 0 || walk->chained) return 1;
-    return attn_clamp(shape->heads_q / shape->heads_kv * walk->tiles / 4, 1, MOST_SPLITS);
-}
-
-/* Additive scores in backward, where sums of dK and dV for each split would take more than 16 MiB: one pair of them, and a chain of
- * tasks (chain.h).  That costs nothing beside their many cycles a pair; a product of a few cycles would wait for its sums. */
-static int is_chained(const attn_walk *walk)
-{
-    const attn_problem *p = &walk->problem;
-    const double bytes = (double)p->shape.len_kv * (double)(walk->ld_dK + walk->ld_dV) * (double)attn_dtype_bytes(walk->compute);
-    return p->op == ATTN_BACKWARD && attn_is_additive(p) && bytes * (MOST_SPLITS + 1) > 16 << 20;
-}
-
-/* Backward: tiles of a split that share each block of keys, as many as stay in the cache beside it.  Results do not depend on it.
- */
-static int64_t tiles_of_share(const attn_walk *walk)
-{
-    const attn_shape *shape = &walk->problem.shape;
+    const int tables = attn_grads_relative(&walk->problem);
     int64_t most = ATTN_MOST_TILES;
-    if (shape->len_kv <= walk->block_kv) return 1;
     double tile_bytes =
         2.5 * (double)(shape->dim_qk + shape->dim_v) * (double)walk->tile_q * (double)attn_dtype_bytes(walk->compute);
-    while (most > 1 && tile_bytes * (double)most > 128 << 10) most /= 2;
-    return attn_clamp(walk->tiles / walk->splits, 1, most);
+    while (most > 1 && tile_bytes * (double)most > (tables ? 512 << 10 : 128 << 10)) most /= 2;
+    if (tables || walk->problem.op != ATTN_BACKWARD) return tables ? most : 1;
+    if (shape->len_kv <= walk->block_kv) return 1;
+    return attn_clamp(tiles / (4 * threads), 1, most);
 }
 
-/* How many of them run at the same time: more than one where there are few key heads, and threads to run them.  Each needs sums of
- * its own. */
-static int64_t splits_at_once(const attn_walk *walk, int64_t key_heads, int threads)
+/* Tasks that share key heads: none where each worker has one of its own, and about as many as the others. */
+static int64_t tasks_at_once(const attn_walk *walk, int64_t key_heads, int64_t tiles, int threads)
 {
-    const int64_t wanted = 8;
-    if (walk->chained && key_heads < wanted) return attn_min(threads, attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv));
-    return key_heads == 0 || key_heads >= wanted || threads == 1 ? 1 : attn_min(walk->splits, attn_ceil_div(wanted, key_heads));
+    const int64_t rounds = attn_ceil_div(key_heads, threads), blocks = attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv);
+    if (walk->is_brief || tiles == 0) return 1;
+    if ((double)key_heads >= 0.9 * (double)rounds * threads && !walk->one_sum) return 1;
+    return attn_clamp(attn_min(threads, blocks), 1, tiles);
 }
 
-/* Where the caller's dK and dV can be what the sums are added in: the same type, rows of whole vectors one behind the other. */
+/* Where the caller's dK and dV can be what the sums are added in: the same type, rows of whole vectors one after the other. */
 static int can_sum_in_place(const attn_walk *walk)
 {
-    const attn_problem *p = &walk->problem;
-    const attn_layout *k = &p->gradients.grad_k, *v = &p->gradients.grad_v;
-    return p->op == ATTN_BACKWARD && walk->splits == 1 && (walk->at_once == 1 || walk->chained) && !p->mask.packed &&
-           k->dtype == walk->compute && v->dtype == walk->compute && walk->ld_dK == p->shape.dim_qk &&
+    const attn_resolved *p = &walk->problem;
+    const int second = p->op == ATTN_DOUBLE_BACKWARD;
+    const attn_layout *k = second ? &p->at.second_k : &p->at.grad_k;
+    const attn_layout *v = second ? &p->at.second_v : &p->at.grad_v;
+    return k->dtype == walk->compute && v->dtype == walk->compute && walk->ld_dK == p->shape.dim_qk &&
            walk->ld_dV == p->shape.dim_v && k->stride[2] == walk->ld_dK && v->stride[2] == walk->ld_dV;
 }
 
-/* Forward with a single tile of queries: a head's keys are dealt to parts, long enough each that merging costs nothing, and that
- * their states take a small share of the memory of the keys.  Batch, heads and threads have no say: sums depend on the parts. */
-static int cut_keys(attn_walk *walk)
+/* How a problem is dealt to tasks whose queries add to the same dK and dV.  Returns 0 if a size overflows. */
+static int deal_sums(attn_walk *walk, int64_t key_heads, int threads)
 {
-    const int64_t most = 16, least_blocks = 4;
-    int64_t blocks = attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv);
-    walk->parts = 1;
-    if (walk->tiles == 1 && blocks >= 2 * least_blocks) walk->parts = attn_min(most, blocks / least_blocks);
-    int64_t each = attn_ceil_div(attn_max(blocks, 1), walk->parts);
-    walk->parts = attn_ceil_div(attn_max(blocks, 1), each);
-    walk->part_kv = each * walk->block_kv;
-    return attn_mul(walk->tasks, walk->parts, &walk->tasks);
+    const attn_shape *shape = &walk->problem.shape;
+    int64_t tiles; /* of a key head */
+    if (!attn_mul(shape->heads_kv ? shape->heads_q / shape->heads_kv : 0, walk->tiles, &tiles)) return 0;
+    walk->at_once = tasks_at_once(walk, key_heads, tiles, threads);
+    walk->group = tiles_of_group(walk, tiles, walk->at_once > 1 ? threads : 1);
+    walk->joined = 1;
+    if (shape->len_kv <= walk->block_kv) { /* one block of keys: the order of sums is that of tiles in any group */
+        walk->joined = walk->group;
+        walk->group = 1;
+    }
+    walk->sums_in_place = can_sum_in_place(walk);
+    walk->tasks = walk->at_once > 1 ? walk->at_once : key_heads;
+    return 1;
+}
+
+/* Forward: keys are summed in parts, which are merged in order.  A part is so long that merging costs nothing (1 / 300 of it), and
+ * begins at a key that neither lengths nor queries nor threads have a say in: sums depend on it.  Where there are few tasks, parts
+ * of a head are tasks of their own, some at once, since each needs a state. */
+static int cut_keys(attn_walk *walk, int threads)
+{
+    const int64_t part = 1024, most = 16;
+    walk->part_kv = attn_max(1, part / walk->block_kv) * walk->block_kv;
+    walk->parts = attn_max(1, attn_ceil_div(walk->problem.shape.len_kv, walk->part_kv));
+    if (walk->tiles == 1 && threads > 1 && !walk->is_brief && walk->tasks < 4 * (int64_t)threads)
+        walk->at_once = attn_min(walk->parts, most);
+    return attn_mul(walk->tasks, walk->at_once, &walk->tasks);
+}
+
+/* 1 if a row is the same in any tile: the keys that a tile visits are in one piece, and nothing is summed over its rows. */
+static int has_even_tiles(const attn_resolved *p)
+{
+    const attn_mask *m = &p->mask;
+    return (p->op == ATTN_FORWARD || p->op == ATTN_JVP) && !p->has.column_sum && !attn_has_relative(p) && !p->has.block_mask &&
+           !p->has.block_starts && m->dilation <= 1 && m->global_q == 0 && m->global_kv == 0;
 }
 
 static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
@@ -131,17 +141,17 @@ static int decode_init(attn_walk *walk, int threads)
     const attn_shape *shape = &walk->problem.shape;
     const int64_t lanes = walk->decode->lanes, most = 8;
     int64_t key_heads;
-    walk->tile_q = walk->kernel->lanes * walk->kernel->vectors; /* a tile has them all: few.c */
+    walk->tile_q = walk->kernel->lanes * walk->kernel->vectors; /* a tile has them all: plan/parts.c */
     walk->tiles = 1;
     walk->block_kv = walk->decode->block_kv(shape->dim_qk, shape->dim_v);
     walk->decode_ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     walk->decode_ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
-    walk->digit_keys = walk->decode->digits && walk->problem.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
-    walk->digit_values = walk->decode->digits && walk->problem.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
+    walk->digit_keys = walk->decode->digits && walk->problem.at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
+    walk->digit_values = walk->decode->digits && walk->problem.at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
     walk->parts = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
     walk->group = 1;
-    walk->by_heads = llabs(walk->problem.k.stride[2]) > llabs(walk->problem.k.stride[1]) && shape->heads_kv > 1;
+    walk->by_heads = llabs(walk->problem.at.k.stride[2]) > llabs(walk->problem.at.k.stride[1]) && shape->heads_kv > 1;
     while (!walk->by_heads && walk->group < most && (double)key_heads * (double)walk->parts > 16.0 * threads * (double)walk->group)
         walk->group *= 2;
     if (!attn_mul(key_heads, attn_ceil_div(walk->parts, walk->group), &walk->tasks)) return 0;
@@ -152,39 +162,35 @@ static int decode_init(attn_walk *walk, int threads)
 int attn_walk_init(attn_walk *walk, int threads)
 {
     if (walk->decode) return decode_init(walk, threads);
-    const attn_problem *p = &walk->problem;
+    const attn_resolved *p = &walk->problem;
     const int64_t lanes = walk->kernel->lanes;
     int64_t heads, key_heads;
 
     walk->tile_q = lanes * walk->kernel->vectors;
     walk->block_kv = walk->kernel->block_kv(p->shape.dim_qk, p->shape.dim_v);
     walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel->vectors);
-    walk->compact_k = attn_is_additive(p) || must_compact(walk, &p->k, p->shape.dim_qk);
-    walk->compact_v = must_compact(walk, &p->v, p->shape.dim_v);
-    walk->compact_tan_k = p->tangents.k && must_compact(walk, &p->tangents.tan_k, p->shape.dim_qk);
-    walk->compact_tan_v = p->tangents.v && must_compact(walk, &p->tangents.tan_v, p->shape.dim_v);
+    walk->compact_k = attn_is_additive(p) || must_compact(walk, &p->at.k, p->shape.dim_qk);
+    walk->compact_v = must_compact(walk, &p->at.v, p->shape.dim_v);
+    walk->compact_tan_k = p->has.tan_k && must_compact(walk, &p->at.tan_k, p->shape.dim_qk);
+    walk->compact_tan_v = p->has.tan_v && must_compact(walk, &p->at.tan_v, p->shape.dim_v);
     walk->ld_dK = padded(walk, p->shape.dim_qk);
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
     walk->is_brief = is_brief(walk);
-    const attn_want *want = &p->want;
-    walk->outputs = want->weights || want->scores || want->rows || want->row_max || want->entropy || want->effective_keys ||
-                    want->column_sum || want->topk > 0;
-    walk->short_heads = attn_is_short(walk);
+    walk->even_tiles = has_even_tiles(p);
+    walk->own_tiles = attn_walk_sums(walk) && !p->has.grad_bias && !p->has.second_bias; /* a bias is summed over tiles on a grid */
+    const attn_resolved *want = p;
+    walk->outputs = want->has.weights || want->has.scores || want->has.rows || want->has.row_max || want->has.entropy ||
+                    want->has.effective_keys || want->has.column_sum || want->outputs.topk > 0;
     if (walk->short_heads)
         return attn_short_init(walk, heads, threads) && attn_tables_init(walk) && attn_relative_init(walk) && whole_workspace(walk);
-    walk->group = walk->splits = walk->at_once = 1;
+    walk->group = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;
     walk->parts = 1;
-    walk->chained = is_chained(walk);
     if (attn_walk_sums(walk)) {
-        walk->splits = splits_of_key_head(walk);
-        if (p->op == ATTN_BACKWARD) walk->group = tiles_of_share(walk);
-        walk->at_once = splits_at_once(walk, key_heads, walk->is_brief && walk->chained ? 1 : threads);
-        walk->sums_in_place = can_sum_in_place(walk);
-        if (!attn_mul(key_heads, walk->at_once, &walk->tasks)) return 0;
+        if (!deal_sums(walk, key_heads, threads)) return 0;
     } else if (p->op == ATTN_JVP) {
         if (!attn_mul(heads, walk->tiles, &walk->tasks)) return 0;
     } else {
@@ -195,11 +201,11 @@ int attn_walk_init(attn_walk *walk, int threads)
         if (!walk->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, walk->group), &walk->tasks)) return 0;
         walk->whole_heads = !walk->is_brief && walk->tasks > 0 && takes_whole_heads(walk, heads, threads);
         if (walk->whole_heads) walk->tasks = heads;
-        if (!cut_keys(walk)) return 0;
+        if (!cut_keys(walk, threads)) return 0;
     }
 
     int64_t columns = 0;
-    if (p->want.column_sum) { /* their walk has tasks of its own */
+    if (p->has.column_sum) { /* their walk has tasks of its own */
         int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
         if (!attn_mul(p->shape.batch, attn_column_heads(p), &columns) || !attn_mul(columns, blocks, &columns)) return 0;
     }
@@ -269,7 +275,7 @@ static double count_keys(const attn_sight *sight, int64_t i)
 void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
     enum { MOST = 1 << 18 }; /* tiles that are looked at */
-    const attn_problem *p = &walk->problem;
+    const attn_resolved *p = &walk->problem;
     attn_sight sight = attn_sight_of(p, NULL, 0, 0);
     double visited = 0, whole = 0, pairs = 0;
     int64_t looked = attn_min(walk->tiles, MOST);
@@ -280,8 +286,8 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
         for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&sight, i);
         count_tile(walk, &sight, &tile, &visited, &whole);
     }
-    if (p->mask.boolean || p->mask.block || p->mask.block_lists || p->bias.additive || p->bias.alibi || p->bias_table.used ||
-        p->modifier.used || attn_has_relative(p) || p->score.softcap > 0 || attn_drops_weights(p))
+    if (p->has.mask || p->has.block_mask || p->has.block_starts || p->has.bias || p->has.alibi_slopes || p->has.bias_table ||
+        p->has.modifier || attn_has_relative(p) || p->score.softcap > 0 || attn_drops_weights(p))
         whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;

@@ -6,6 +6,7 @@
 #ifndef ATTN_SCHED_WALK_H
 #define ATTN_SCHED_WALK_H
 
+#include "../base/problem.h"
 #include "../kernels/kernel.h"
 #include "attn/position.h"
 
@@ -16,6 +17,7 @@
 typedef struct attn_scratch {
     int64_t Qt, Ot, m, l, empty;            /* one for each tile of a group */
     int64_t Qt_bytes, Ot_bytes, lane_bytes; /* steps from one tile of the group to the next */
+    int64_t part;                           /* forward, for each tile of a group: Ot, m and l of one part of the keys */
     int64_t S, block_max, low, high;        /* of the block at hand */
     int64_t scratch;                        /* for modifiers */
     int64_t spread;                         /* a mask, one byte a pair */
@@ -30,41 +32,43 @@ typedef struct attn_scratch {
     int64_t dP, slope;                      /* backward: tile buffers of the block at hand */
     int64_t rows;                           /* whole rows of a tile, for the caller's view */
     int64_t row_max, row_sums;              /* of a tile: T[tile_q] and double[2][tile_q] */
-    int64_t top, top_index;                 /* of a tile: T[topk][tile_q] and int64_t[topk][tile_q] */
+    int64_t top, top_index;                 /* of a tile: T[topk kept][tile_q] and int64_t likewise */
     int64_t columns;                        /* double[block_kv] */
     int64_t pairs;                          /* backward: sums of dS for the gradient of a bias */
-    int64_t dK, dV, part_dK, part_dV; /* backward: sums over a head's queries, where one task has them all, and of one split */
-    int64_t Qdt, At, mu, Sd, other;   /* forward mode: tile buffers */
-    int64_t Kd, Vd;                   /* forward mode: tangents of keys and values in compact rows */
+    int64_t dK, dV;                         /* backward: sums over a key head's queries, where one task has them all */
+    int64_t Qdt, At, mu, Sd, other;         /* forward mode: tile buffers */
+    int64_t Kd, Vd;                         /* forward mode: tangents of keys and values in compact rows */
     int64_t kappa, bend, before, Qd_panels; /* second order */
     int64_t unmodified;                     /* scores as the caller's modifier was given them, where its slopes are needed */
     int64_t band;                           /* relative terms: products with rows of a table, and before it a row of lanes */
     int64_t kept, kept_bytes;               /* of it, for each tile of a group and each side, what the next keys need too */
     int64_t strips, strip_sums;             /* backward, with a bias by distance: room of sum_strip, and its sums */
-    int64_t group, group_dw;                /* chained: attn_gradient_group, and double[2 * dim_qk] for additive scores */
+    int64_t group, sums, dw;                /* backward: attn_gradient_group, and of each of its tiles attn_head_sums and, for */
+                                            /* additive scores, double[2 * dim_qk] */
+    int64_t relative_sums;                  /* of the group (relative.h) */
     int64_t bytes;                          /* of one worker */
 } attn_scratch;
 
-/* What one split of one query head adds to the gradients that are a number for each head. */
+/* What queries add to the gradients that are a number for each head. */
 typedef struct attn_head_sums {
     double scale, slope, sink;
 } attn_head_sums;
 
-/* Backward: what lies behind the workers' memory.  Tasks that share a key head each have their own sums of dK and dV, added in
- * order. */
+/* What follows the workers' memory. */
 typedef struct attn_shared {
-    int64_t states;             /* forward, [batch * heads_q][parts]: m, l, Ot and a flag of each part of a head's keys */
-                                /* decode, [batch * heads_kv][parts]: O of each block */
-    int64_t state_bytes;        /* of one part */
-    int64_t row_m, row_l;       /* forward, for column sums: of every row, each head's padded to whole vectors */
-                                /* decode, [batch * heads_q * len_q][parts]: of each block */
-    int64_t counters;           /* decode, [batch * heads_kv]: tasks that are not done; chained, [at_once]: steps */
-    int64_t row_empty;          /* likewise: 1 where it weighs all keys alike */
-    int64_t dK, dV, sums;       /* sums: attn_head_sums [batch * heads_q][splits] */
-    int64_t dw;                 /* additive scores, double [batch * heads_q][splits][2 * dim_qk]: sums for w and its biases */
-    int64_t dK_bytes, dV_bytes; /* of one task */
+    int64_t states;      /* forward, [batch * heads_q][at_once + 1]: m, l, Ot and a flag of all parts so far, and of each at work */
+                         /* decode, [batch * heads_kv][parts]: O of each block */
+    int64_t state_bytes; /* of one part */
+    int64_t row_m, row_l;     /* forward, for column sums: of every row, each head's padded to whole vectors */
+                              /* decode, [batch * heads_q * len_q][parts]: of each block */
+    int64_t counters;         /* decode, [batch * heads_kv]: tasks that are not done; backward, [at_once]: steps */
+    int64_t row_empty;        /* likewise: 1 where it weighs all keys alike */
+    int64_t dK, dV;           /* backward, of the key head at hand, where several tasks share it */
+    int64_t sums;             /* attn_head_sums [batch * heads_q] */
+    int64_t dw;               /* additive scores, double [batch * heads_q][2 * dim_qk]: sums for w and its biases */
     int64_t rows, rows_bytes; /* second order, [batch * heads_q][tiles]: mu and kappa, where a walk of the bias needs them again */
-    int64_t table_sums;       /* backward, with a bias by distance: double [batch * heads_q][splits][buckets] */
+    int64_t table_sums;       /* backward, with a bias by distance: double [batch * heads_q][tables.length] */
+    int64_t table_totals;     /* double [tables][buckets] */
     int64_t relative_sums, relative_totals; /* of table gradients: [places][tables of a key head], and [tables] */
     int64_t bytes;
 } attn_shared;
@@ -83,7 +87,7 @@ typedef struct attn_relatives {
     int64_t tables, pad;      /* tables: one for each query head, or one; rows that each has more at both ends */
     int64_t keys, values;     /* offsets in bytes: [tables][pad + rows + pad][dim] of the compute type */
     int64_t QU, QV, dQU, dQV; /* q + u and q + v, laid out as the walk's q, and their gradients */
-    int64_t bytes;            /* of the workspace, behind attn_tables */
+    int64_t bytes;            /* of the workspace, after attn_tables */
     int64_t Qrt,
         Qr_panels; /* bytes from a slot's Qt, dQt to those of positions, and from its Q_panels; 0 where they are the same */
     int64_t ld_keys, ld_values;    /* rows of the sums of their gradients, which have as many rows as the tables */
@@ -94,10 +98,10 @@ typedef struct attn_relatives {
 /* The most tiles that a task of forward can have. */
 enum { ATTN_MOST_TILES = 8 };
 /* The most queries of one key head that are decoded: those of all its query heads. */
-enum { ATTN_MOST_DECODE_ROWS = 16 };
+enum { ATTN_MOST_DECODE_ROWS = 32 };
 
 typedef struct attn_walk {
-    attn_problem problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
+    attn_resolved problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
     attn_dtype compute;
     const attn_fwd_kernel *kernel;
     const attn_bwd_kernel *backward;
@@ -112,20 +116,25 @@ typedef struct attn_walk {
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
+    int even_tiles;   /* forward and forward mode: no sum depends on which rows are in a tile */
+    int own_tiles;    /* backward: tiles are those of a sequence's own length */
     int64_t group;    /* tiles that share each block of keys and values; forward: a task has as many */
+    int64_t joined;   /* backward: groups of a head that sum the gradients of tables together */
     int whole_heads;  /* forward: a task goes through all groups of a head, one after another */
     int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
                       /* decode: tasks go from head to head over the same keys, which lie between those of other heads */
     int outputs;      /* forward: something is wanted of a tile beside O and lse */
-    int64_t parts;    /* forward: tasks that share a head's keys, merged in order; fixed by the shape, since sums depend on it */
-    int64_t part_kv;  /* keys of a part, a multiple of block_kv */
-    int64_t splits;   /* backward: shares of a key head's queries, summed alone and added in order; fixed by the head's shape */
-    int64_t at_once;  /* of these, how many are tasks of their own at the same time; 1: a task goes through all */
-    int chained; /* backward: a key head's queries are one split, and at_once tasks follow each other over its keys (chain.h) */
+    int64_t
+        part_kv; /* forward: keys of a part, which is summed for itself, and merged in order: a multiple of block_kv that follows */
+                 /* from the head sizes, since sums depend on it */
+    int64_t parts;     /* of len_kv; decode: its blocks */
+    int64_t at_once;   /* forward: parts of a head that are tasks of their own at the same time; 1: a task goes through all */
+                       /* backward: tasks that follow each other over a key head's keys (chain.h); 1: a task has a key head */
+    int one_sum;       /* backward, to keep to workspace_limit: key heads share the memory of one sum of dK and dV */
     int sums_in_place; /* backward: dK and dV are summed in the caller's tensors */
     int short_heads;   /* short.h: a task has task_q queries of a head, and rows of ld_scores scores */
     int64_t task_q, ld_scores;
-    int has_four; /* short heads: a head's last tile is the few queries behind whole vectors, with steps of their own */
+    int has_four; /* short heads: a head's last tile is the few queries after whole vectors, with steps of their own */
     int is_brief; /* the work is done sooner than threads are awake */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
@@ -138,27 +147,36 @@ typedef struct attn_walk {
     attn_tables tables;
     attn_relatives relative;
     int workers;
-    attn_parallel_for *parallel_for; /* NULL: OpenMP, or the calling thread */
+    attn_parallel_for *parallel_for; /* NULL: the library's own threads (pool.h) */
     void *parallel_context;
 } attn_walk;
 
-static inline int attn_is_additive(const attn_problem *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
+static inline int attn_is_additive(const attn_resolved *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
 
 /* 1 if scores, and in backward products of dO and V, are of bf16 as it is stored (attn_bf16_kernel). */
 static inline int attn_scores_bf16(const attn_walk *walk) { return walk->kernel->bf16 != NULL; }
 
 /* 1 if backward sums the gradient of additive weights: for themselves or for the scale. */
-static inline int attn_sums_weights(const attn_problem *p) { return attn_is_additive(p) && (p->gradients.w || p->gradients.scale); }
-
-/* 1 if a weight is a function of its own score alone. */
-static inline int attn_weighs_alone(const attn_problem *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }
-
-static inline int attn_has_sink(const attn_problem *p)
+static inline int attn_sums_weights(const attn_resolved *p)
 {
-    return p->bias.sink || p->score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE;
+    return attn_is_additive(p) && (p->has.grad_score_matrix || p->has.grad_scale);
 }
 
-static inline int attn_drops_weights(const attn_problem *p) { return p->dropout.probability > 0 || p->dropout.given; }
+/* 1 if a weight is a function of its own score alone. */
+static inline int attn_weighs_alone(const attn_resolved *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }
+
+static inline int attn_has_sink(const attn_resolved *p)
+{
+    return p->has.sink || p->score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE;
+}
+
+/* Of the keys that top-k names, how many there can be; past them the outputs say that there is none. */
+static inline int64_t attn_topk_kept(const attn_resolved *p)
+{
+    return p->outputs.topk < p->shape.len_kv ? p->outputs.topk : p->shape.len_kv;
+}
+
+static inline int attn_drops_weights(const attn_resolved *p) { return p->dropout.probability > 0 || p->has.dropout_given; }
 
 /* 1 if the operation sums over the queries of a key head. */
 static inline int attn_walk_sums(const attn_walk *walk)
@@ -172,10 +190,10 @@ typedef struct attn_part_of {
     int64_t count, each;
     size_t size;
 } attn_part_of;
-/* Lays the parts one behind the other from *end on, each on a multiple of 64; returns 0 if that overflows. */
+/* Lays the parts one after the other from *end on, each on a multiple of 64; returns 0 if that overflows. */
 int attn_place(const attn_part_of *parts, size_t n, int64_t *end);
 
-/* Fills everything behind the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
+/* Fills everything after the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
 int attn_scratch_init(attn_walk *walk);
 int attn_decode_scratch_init(attn_walk *walk);
@@ -189,7 +207,7 @@ void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *work
 void attn_sched_decode(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
 /* Sums for each key. */
-int64_t attn_column_heads(const attn_problem *problem);
+int64_t attn_column_heads(const attn_resolved *problem);
 void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_second(const attn_walk *walk, const attn_args *args, void *workspace);
 /* The gradient of a bias that is broadcast: summed in a walk of its own, in an order that threads do not change. */

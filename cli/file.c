@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * file.c - see file.h. */
+#include "file.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "failure.h"
+
+static attn_unfinished unfinished;
+
+static void remove_unfinished(void) { attn_unfinished_remove(&unfinished); }
+
+/* The signal's own action is back by now (SA_RESETHAND): it ends the program when this returns. */
+static void on_signal(int number)
+{
+    remove_unfinished();
+    (void)raise(number);
+}
+
+/* What does not end a program by default. */
+static int is_harmless(int number)
+{
+    return number == SIGCHLD || number == SIGCONT || number == SIGTSTP || number == SIGTTIN || number == SIGTTOU ||
+#ifdef SIGWINCH
+           number == SIGWINCH ||
+#endif
+           number == SIGURG;
+}
+
+void file_guard(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    (void)sigfillset(&action.sa_mask);
+    for (int number = 1; number <= SIGRTMAX; number++) {
+        struct sigaction now;
+        if (is_harmless(number) || sigaction(number, NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+        (void)sigaction(number, &action, NULL); /* SIGKILL and SIGSTOP are refused */
+    }
+    (void)signal(SIGXFSZ, SIG_IGN);
+    (void)atexit(remove_unfinished);
+}
+
+attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error)
+{
+    return attn_archive_write_watched(archive, path, &unfinished, error);
+}
+
+attn_status file_write_text(const text_buffer *text, const char *path, attn_error *error)
+{
+    const attn_status status = text_status(text, path, error);
+    return status == ATTN_OK ? attn_file_write_watched(path, text->bytes, text->count, &unfinished, error) : status;
+}
+
+attn_status file_check(const char *path, attn_error *error)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? need_text(path, (size_t)(slash + 1 - path)) : need_text(".", 1);
+    struct stat about;
+    const int there = stat(path, &about) == 0;
+    const int reason = there && S_ISDIR(about.st_mode)    ? EISDIR
+                       : there && !S_ISREG(about.st_mode) ? EINVAL
+                       : access(folder, W_OK | X_OK) != 0 ? errno
+                                                          : 0;
+    free(folder);
+    return reason ? failure(error, ATTN_ERR_IO, "%.150s: cannot be written: %s", path, strerror(reason)) : ATTN_OK;
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT
+ * api_oracle.c - what must hold whatever was drawn: outputs whole or untouched, and bits that depend on the numbers alone. */
+#include "api_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKSPACE_MOST = 1 << 27 };
+
+/* A copy of all outputs, and which of their bytes belong to elements. */
+typedef struct results {
+    unsigned char *of[TENSORS_MOST];
+    unsigned char *element[TENSORS_MOST];
+} results;
+
+static void results_free(results *r)
+{
+    for (int t = 0; t < TENSORS_MOST; t++) free(r->of[t]), free(r->element[t]);
+}
+
+static char message[sizeof((attn_error *)0)->message]; /* of the last call that was refused */
+
+/* 1 where it ran; errors are checked to have touched nothing. */
+static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, unsigned char workspace_byte, size_t off,
+               unsigned char canary)
+{
+    const size_t need = attn_plan_workspace_size(plan);
+    unsigned char *workspace = malloc(need + off + (need + off == 0));
+    attn_error error;
+    if (!workspace) return 0;
+    memset(workspace, workspace_byte, need + off);
+    memset(&error, 0x55, sizeof error);
+    case_fill_outputs(c, canary);
+    const attn_status status = attn_execute(plan, tensors, workspace + off, need, &error);
+    free(workspace);
+    check_error(c, status, &error);
+    if (status == ATTN_OK) return 1;
+    memcpy(message, error.message, sizeof message);
+    for (int t = 0; t < c->count; t++)
+        for (size_t i = 0; c->of[t].role == ATTN_ROLE_OUTPUT && i < c->of[t].bytes; i++)
+            if (c->of[t].block[i] != canary)
+                case_fail(c, "%s is touched at byte %zu, and the call failed: %s", c->about[t].name, i, error.message);
+    return 0;
+}
+
+static void keep(const api_case *c, results *r)
+{
+    memset(r, 0, sizeof *r);
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        if (b->role != ATTN_ROLE_OUTPUT || b->bytes == 0) continue;
+        r->of[t] = malloc(b->bytes);
+        r->element[t] = calloc(b->bytes, 1);
+        if (!r->of[t] || !r->element[t]) abort();
+        memcpy(r->of[t], b->block, b->bytes);
+        for (int64_t i = 0; i < b->shape[0]; i++)
+            for (int64_t h = 0; h < b->shape[1]; h++)
+                for (int64_t k = 0; k < b->shape[2]; k++)
+                    for (int64_t e = 0; e < b->shape[3]; e++)
+                        memset(r->element[t] + (case_at(b, i, h, k, e) - b->block), 1, b->element);
+    }
+}
+
+static int same(const void *x, const void *y, const buffer *b)
+{
+    if (!memcmp(x, y, b->element)) return 1;
+    if (b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) return 0;
+    return isnan(get_number(x, b->dtype)) && isnan(get_number(y, b->dtype));
+}
+
+/* Every element as it was, every other byte as the canary.  `ahead`: elements that case_move put before. */
+static void compare(const api_case *c, const results *r, unsigned char canary, size_t elements_ahead, const char *what)
+{
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        if (!r->of[t]) continue;
+        const size_t ahead = elements_ahead * b->element;
+        for (size_t i = 0; i < ahead; i++)
+            if (b->block[i] != canary)
+                case_fail(c, "%s: %s: byte %zu before the tensor is written", what, c->about[t].name, ahead - i);
+        for (size_t i = 0; i + ahead < b->bytes; i += b->element) {
+            const unsigned char *now = b->block + ahead + i;
+            if (r->element[t][i] && !same(r->of[t] + i, now, b))
+                case_fail(c, "%s: %s at element %zu of its memory is %.17g, was %.17g", what, c->about[t].name, i / b->element,
+                          get_number(now, b->dtype), get_number(r->of[t] + i, b->dtype));
+            for (size_t k = 0; !r->element[t][i] && k < b->element; k++)
+                if (now[k] != canary) case_fail(c, "%s: %s: byte %zu between elements is written", what, c->about[t].name, i + k);
+        }
+    }
+}
+
+static void run_again(api_case *c, const results *r, const attn_options *options, unsigned char byte, size_t off,
+                      unsigned char canary, size_t ahead, const char *what)
+{
+    attn_plan *plan = case_plan(c, options);
+    if (!plan) case_fail(c, "%s: a plan that was made is refused", what);
+    if (!run(c, plan, &c->tensors, byte, off, canary)) case_fail(c, "%s: a call that ran is refused: %s", what, message);
+    attn_plan_destroy(plan);
+    compare(c, r, canary, ahead, what);
+}
+
+/* ---- what is not seen ---- */
+
+static int crowded(const buffer *b)
+{
+    /* elements that are shared, or may be */
+    for (int i = 0; i < 4; i++) {
+        if (b->shape[i] < 2) continue;
+        if (b->stride[i] == 0) return 1;
+        for (int j = 0; j < 4; j++) {
+            const int64_t x = llabs(b->stride[i]), y = llabs(b->stride[j]);
+            if (i != j && b->shape[j] > 1 && (x > y || (x == y && i < j)) && x < y * b->shape[j]) return 1;
+        }
+    }
+    return 0;
+}
+
+static int poison(api_case *c)
+{
+    static const char *const names[] = {"k", "v", "k_scale", "v_scale", "tan_k", "tan_v"};
+    const attn_problem *p = &c->problem;
+    const int packed = case_has(c, "cu_seqlens_q");
+    int any = 0;
+    if (case_has(c, "page_table") || p->mask.empty != ATTN_EMPTY_ZERO || c->hostile) return 0;
+    if ((case_has(c, "scores") && p->outputs.scores_stage < ATTN_STAGE_BIASED) ||
+        (c->call.visit_rows && p->outputs.rows_stage < ATTN_STAGE_BIASED))
+        return 0;
+    for (int64_t e = 0; e < p->shape.batch; e++) {
+        const buffer *starts = &c->of[case_find(c, "cu_seqlens_kv")];
+        const int64_t first = packed ? get_index(starts, e) : 0,
+                      count = packed ? get_index(starts, e + 1) - first : p->shape.len_kv;
+        unsigned char *seen = case_seen(c, e);
+        for (int64_t row = 0; seen && row < p->shape.heads_kv * count; row++)
+            for (size_t n = 0; !seen[row] && n < sizeof names / sizeof *names; n++) {
+                buffer *b = &c->of[case_find(c, names[n])];
+                if (b->role != ATTN_ROLE_INPUT || b->dtype == ATTN_I8 || crowded(b)) continue;
+                any = 1;
+                for (int64_t x = 0; x < b->shape[3]; x++)
+                    put_number(case_at(b, packed ? 0 : e, row / count, first + row % count, x), b->dtype, NAN);
+            }
+        free(seen);
+    }
+    return any;
+}
+
+/* ---- parts ---- */
+
+/* Entry e of the batch by itself: the tensors from there on, written into the same memory. */
+static void alone(api_case *c, const results *r, int64_t e)
+{
+    attn_problem p = c->problem;
+    attn_tensors tensors = c->tensors;
+    attn_call call = c->call;
+    attn_origin origin = c->origin;
+    const int packed = case_has(c, "cu_seqlens_q"), paged = case_has(c, "page_table");
+    int64_t first[2] = {0, 0}, cu[2][2] = {{0, 0}, {0, 0}};
+    if (p.dropout.probability > 0 && p.mask.align == ATTN_ALIGN_BOTTOM_RIGHT) return;
+    p.shape.batch = 1;
+    for (int side = 0; side < 2 && packed; side++) {
+        const buffer *b = &c->of[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
+        first[side] = get_index(b, e);
+        cu[side][1] = get_index(b, e + 1) - first[side];
+    }
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        attn_output *slot = case_slot(&tensors, c, t);
+        if (b->role == ATTN_ROLE_NONE || b->bytes == 0) continue;
+        if (packed && case_packs(c, t)) slot->data = case_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
+        else if (c->about[t].axes[0] == ATTN_AXIS_BATCH && b->shape[0] > 1 && !(paged && strchr("kv", c->about[t].name[0])))
+            slot->data = case_at(b, e, 0, 0, 0);
+        if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3]) {
+            memcpy(slot->stride, b->stride, sizeof b->stride);
+            if (packed && case_packs(c, t)) slot->stride[2] = b->stride[2];
+        }
+    }
+    if (packed) {
+        tensors.cu_seqlens_q = attn_in(cu[0]);
+        tensors.cu_seqlens_kv = attn_in(cu[1]);
+    }
+    if (p.mask.align == ATTN_ALIGN_TOP_LEFT) {
+        if (!call.origin) origin = (attn_origin){.batch = 0};
+        origin.batch += e;
+        call.origin = &origin;
+    }
+    tensors.call = &call;
+    attn_error error;
+    attn_plan *plan = NULL;
+    const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
+    check_error(c, status, &error);
+    if (status != ATTN_OK) case_fail(c, "alone: refused: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "alone: a call that ran is refused: %s", message);
+    attn_plan_destroy(plan);
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        if (!r->of[t] || c->about[t].axes[0] != ATTN_AXIS_BATCH || (b->shape[0] == 1 && !packed)) continue;
+        const int packs = packed && case_packs(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
+        if (packed && !packs && b->shape[0] == 1 && c->problem.shape.batch > 1) continue;
+        const int64_t begin = packs ? first[side] : 0, end = packs ? begin + cu[side][1] : b->shape[2], entry = packs ? 0 : e;
+        for (int64_t h = 0; h < b->shape[1]; h++)
+            for (int64_t i = begin; i < end; i++)
+                for (int64_t x = 0; x < b->shape[3]; x++) {
+                    const unsigned char *now = case_at(b, entry, h, i, x), *was = r->of[t] + (now - b->block);
+                    if (!same(now, was, b))
+                        case_fail(c, "alone: %s[%lld,%lld,%lld,%lld] is %.17g, in the batch %.17g", c->about[t].name, (long long)e,
+                                  (long long)h, (long long)i, (long long)x, get_number(now, b->dtype), get_number(was, b->dtype));
+                }
+    }
+}
+
+/* Queries [begin, end) by themselves, which have the same bits where options.invariant says so. */
+static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
+{
+    attn_problem p = c->problem;
+    attn_tensors tensors = c->tensors;
+    attn_call call = c->call;
+    attn_origin origin = c->origin;
+    int64_t lengths[8] = {0};
+    p.shape.len_q = end - begin;
+    if (!call.origin) origin = (attn_origin){.batch = 0};
+    origin.q += begin;
+    call.origin = &origin;
+    tensors.call = &call;
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        attn_output *slot = case_slot(&tensors, c, t);
+        if (b->role == ATTN_ROLE_NONE || b->bytes == 0) continue;
+        if (c->about[t].axes[2] == ATTN_AXIS_QUERY && b->shape[2] > 1) slot->data = case_at(b, 0, 0, begin, 0);
+        if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3])
+            memcpy(slot->stride, b->stride, sizeof b->stride);
+        if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3]) slot->stride[0] = ATTN_BROADCAST;
+        if (b->role == ATTN_ROLE_OUTPUT && slot->stride[0] == ATTN_BROADCAST) slot->stride[0] = 0;
+    }
+    if (case_has(c, "lengths_q")) {
+        const buffer *b = &c->of[case_find(c, "lengths_q")];
+        for (int64_t e = 0; e < p.shape.batch; e++) {
+            lengths[e] = get_index(b, e) - begin;
+            if (lengths[e] < 0) lengths[e] = 0;
+            if (lengths[e] > end - begin) lengths[e] = end - begin;
+        }
+        tensors.lengths_q = attn_in(lengths);
+    }
+    attn_error error;
+    attn_plan *plan = NULL;
+    const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
+    check_error(c, status, &error);
+    if (status != ATTN_OK) case_fail(c, "chunk: refused: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: a call that ran is refused: %s", message);
+    attn_plan_destroy(plan);
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        if (!r->of[t] || c->about[t].axes[2] != ATTN_AXIS_QUERY) continue;
+        for (int64_t e = 0; e < b->shape[0]; e++)
+            for (int64_t h = 0; h < b->shape[1]; h++)
+                for (int64_t i = begin; i < end; i++)
+                    for (int64_t x = 0; x < b->shape[3]; x++) {
+                        const unsigned char *now = case_at(b, e, h, i, x), *was = r->of[t] + (now - b->block);
+                        if (!same(now, was, b))
+                            case_fail(c, "chunk %lld..%lld: %s[%lld,%lld,%lld,%lld] is %.17g, in the whole %.17g", (long long)begin,
+                                      (long long)end, c->about[t].name, (long long)e, (long long)h, (long long)i, (long long)x,
+                                      get_number(now, b->dtype), get_number(was, b->dtype));
+                    }
+    }
+}
+
+static void parts(api_case *c, const results *r)
+{
+    const attn_problem *p = &c->problem;
+    if (c->hostile) return;
+    if (p->shape.batch > 1 && draw_one_in(&c->from, 2)) alone(c, r, draw_below(&c->from, p->shape.batch));
+    if (!c->options.invariant || p->op != ATTN_FORWARD || case_has(c, "cu_seqlens_q") || p->shape.len_q < 2 || p->shape.batch > 8)
+        return;
+    if (p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT || p->mask.block_q || case_has(c, "column_sum")) return;
+    /* Known, fuzz/LOG.md: the last bit, the sign of zero, and the last bit. */
+    if (case_has(c, "relative_values") || p->dropout.probability >= 1 || p->mask.global_kv || p->mask.global_q) return;
+    const int64_t begin = draw_below(&c->from, p->shape.len_q), end = begin + 1 + draw_below(&c->from, p->shape.len_q - begin);
+    chunk(c, r, begin, end);
+}
+
+/* o and lse of a forward, for the operations that read them: what is drawn would do, but for what is held against ref/.  Returns 0
+ * where these slots cannot be written. */
+static int save_forward(api_case *c)
+{
+    attn_problem p = c->problem;
+    attn_tensors tensors = c->tensors;
+    attn_call call = c->call;
+    if (p.op == ATTN_FORWARD) return 1;
+    p.op = ATTN_FORWARD;
+    call.modify_slopes = NULL;
+    tensors.call = &call;
+    for (int t = 0; t < c->count; t++) {
+        attn_output *slot = case_slot(&tensors, c, t);
+        if (c->about[t].role[ATTN_FORWARD] == ATTN_ROLE_NONE) memset(slot, 0, sizeof *slot);
+    }
+    attn_error error;
+    const attn_status status = attn_compute(&p, &tensors, &error);
+    check_error(c, status, &error);
+    return status == ATTN_OK;
+}
+
+/* ---- memory that is not there ---- */
+
+typedef struct purse {
+    int left, held; /* allocations before one fails; blocks that were not released */
+} purse;
+
+static void *take(void *context, size_t bytes)
+{
+    purse *p = context;
+    if (p->left-- <= 0 || bytes > WORKSPACE_MOST) return NULL;
+    p->held++;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+}
+
+static void give_back(void *context, void *memory)
+{
+    ((purse *)context)->held--;
+    free(memory);
+}
+
+static void without_memory(const api_case *c)
+{
+    for (int left = 0; left < 4; left++) {
+        purse p = {left, 0};
+        attn_options options = c->options;
+        options.allocator = (attn_allocator){take, give_back, &p};
+        attn_plan *plan = NULL;
+        attn_error error;
+        const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error);
+        check_error(c, status, &error);
+        if (status != ATTN_OK && (plan || status != ATTN_ERR_MEMORY)) case_fail(c, "allocation %d fails: status %d", left, status);
+        attn_plan_destroy(plan);
+        if (p.held) case_fail(c, "allocation %d fails: %d blocks are not released", left, p.held);
+    }
+}
+
+int case_judge(api_case *c, attn_plan *plan)
+{
+    results first;
+    const size_t need = attn_plan_workspace_size(plan);
+    if (c->options.workspace_limit && need > c->options.workspace_limit)
+        case_fail(c, "%zu bytes of workspace where %zu are the limit", need, c->options.workspace_limit);
+    if (need > WORKSPACE_MOST) return 0;
+    const int saved = save_forward(c);
+    if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 64), 0xA5)) return 0;
+    keep(c, &first);
+    if (saved && !c->special && !c->hostile) (void)case_reference(c);
+    attn_options other = c->options;
+    other.threads = 1 + (int)draw_below(&c->from, 7);
+    if (other.threads == c->options.threads) other.threads++;
+    run_again(c, &first, &other, 0, 0, 0x5A, 0, "other threads, workspace of zeros");
+    if (draw_one_in(&c->from, 3) && need > 64) {
+        other.threads = c->options.threads;
+        other.workspace_limit = need - (size_t)draw_below(&c->from, (int64_t)need / 2);
+        attn_plan *small = NULL;
+        attn_error error;
+        const attn_status status = attn_plan_create(&small, &c->problem, &c->tensors, &other, &error);
+        check_error(c, status, &error);
+        if (small && attn_plan_workspace_size(small) > other.workspace_limit) case_fail(c, "workspace_limit is not kept");
+        if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) case_fail(c, "refused under a workspace_limit: %s", message);
+        if (small) compare(c, &first, 0x77, 0, "workspace_limit");
+        attn_plan_destroy(small);
+        other = c->options;
+    }
+    if (draw_one_in(&c->from, 8)) without_memory(c);
+    parts(c, &first);
+    if (poison(c)) run_again(c, &first, &c->options, 0xFF, 3, 0x66, 0, "NaN in what is not seen");
+    if (draw_one_in(&c->from, 3)) {
+        const size_t ahead = 1 + (size_t)draw_below(&c->from, 15);
+        case_move(c, ahead);
+        run_again(c, &first, &c->options, 0xFF, 5, 0x99, ahead, "other addresses");
+    }
+    results_free(&first);
+    return 1;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ * draws.c - choices from a fuzzer's bytes, and from a generator behind them. */
+#include "draws.h"
+
+draws draws_from(const uint8_t *bytes, size_t size)
+{
+    draws d = {bytes, size, 0x9E3779B97F4A7C15u};
+    for (size_t i = 0; i < size; i++) d.state = (d.state ^ bytes[i]) * 0x100000001B3u + 1;
+    return d;
+}
+
+uint64_t draw_word(draws *d)
+{
+    uint64_t x = d->state += 0x9E3779B97F4A7C15u; /* splitmix64 */
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t draw_byte(draws *d)
+{
+    if (d->left == 0) return draw_word(d) & 255;
+    d->left--;
+    return *d->bytes++;
+}
+
+int64_t draw_below(draws *d, int64_t n)
+{
+    uint64_t x = draw_byte(d);
+    if (n <= 0) return 0;
+    if (n > 256) x = x << 8 | draw_byte(d);
+    if (n > 65536) x = x << 16 | draw_byte(d) << 8 | draw_byte(d);
+    return (int64_t)(x % (uint64_t)n);
+}
+
+int draw_one_in(draws *d, int n) { return draw_below(d, n) == 0; }
+
+int64_t draw_hostile(draws *d)
+{
+    static const int64_t numbers[] = {INT64_MIN,
+                                      INT64_MIN + 1,
+                                      INT64_MAX,
+                                      INT64_MAX - 1,
+                                      INT64_MAX / 2,
+                                      INT64_MIN / 2,
+                                      INT64_MAX / 8,
+                                      (int64_t)1 << 62,
+                                      -((int64_t)1 << 62),
+                                      (int64_t)1 << 60,
+                                      (int64_t)1 << 40,
+                                      (int64_t)1 << 32,
+                                      (int64_t)1 << 31,
+                                      INT32_MAX,
+                                      INT32_MIN,
+                                      -1,
+                                      -2,
+                                      0,
+                                      1,
+                                      2,
+                                      3,
+                                      65536,
+                                      (int64_t)1 << 53,
+                                      (int64_t)1 << 61,
+                                      INT64_MAX / 4};
+    return numbers[draw_below(d, (int64_t)(sizeof numbers / sizeof *numbers))];
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ * draws.h - choices of the fuzzers. */
+#ifndef ATTN_FUZZ_DRAWS_H
+#define ATTN_FUZZ_DRAWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where choices come from: the bytes that a fuzzer gives, and behind them a generator that they seed. */
+typedef struct draws {
+    const uint8_t *bytes;
+    size_t left;
+    uint64_t state;
+} draws;
+
+draws draws_from(const uint8_t *bytes, size_t size);
+uint64_t draw_word(draws *d);            /* of the generator alone: for the numbers in tensors */
+int64_t draw_below(draws *d, int64_t n); /* 0 .. n-1 */
+int draw_one_in(draws *d, int n);
+int64_t draw_hostile(draws *d); /* a number that sizes overflow with */
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_api.c - fuzzes attn_plan_create and attn_execute with random problems, tensors and options (api_case.h).
+ *
+ *      test_fuzz_api --seconds=S --seed=N [--first=I] [--cases=C]       cases I, I+1, ... of seed N
+ *
+ * With FUZZ_ENGINE it has no main and is a libFuzzer target.  What is found is printed with its seed and number, and aborts; what a
+ * sanitizer finds is named by FUZZ_TRACE=1, which prints each case before it runs, and shown by FUZZ_PRINT=1. */
+#include "api_case.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static long planned, ran, refused, large;
+
+void check_error(const api_case *c, attn_status status, const attn_error *error)
+{
+    if (error->status != status) case_fail(c, "status %d, in the error %d", status, error->status);
+    if (!memchr(error->message, 0, sizeof error->message) || strchr(error->message, '\n')) case_fail(c, "the message is no line");
+    if ((status != ATTN_OK) != (error->message[0] != 0)) case_fail(c, "status %d with message '%s'", status, error->message);
+}
+
+void case_print(const api_case *c)
+{
+    const attn_problem *p = &c->problem;
+    const attn_shape *s = &p->shape;
+    const attn_mask *m = &p->mask;
+    const attn_options *o = &c->options;
+    fprintf(stderr,
+            "op %d  B %" PRId64 " Hq %" PRId64 " Hkv %" PRId64 " Sq %" PRId64 " Skv %" PRId64 " D %" PRId64 " Dv %" PRId64 "\n",
+            (int)p->op, s->batch, s->heads_q, s->heads_kv, s->len_q, s->len_kv, s->dim_qk, s->dim_v);
+    fprintf(stderr,
+            "score kind %d scale %d %g temperature %g softcap %g dim_k %" PRId64 " dim_metric %" PRId64
+            " additive_bias %d normaliser %d shift %g dropout %g\n",
+            (int)p->score.kind, (int)p->score.scale_kind, p->score.scale, p->score.temperature, p->score.softcap, p->score.dim_k,
+            p->score.dim_metric, p->score.additive_bias, (int)p->score.normaliser, p->score.shift, p->dropout.probability);
+    fprintf(stderr,
+            "mask causal %d align %d window %d %" PRId64 " %" PRId64 " empty %d chunk %" PRId64 " dilation %" PRId64
+            " global %" PRId64 " %" PRId64 " block %" PRId64 " %" PRId64 " entries %" PRId64 "\n",
+            m->causal, (int)m->align, m->window, m->window_left, m->window_right, (int)m->empty, m->chunk, m->dilation, m->global_q,
+            m->global_kv, m->block_q, m->block_kv, m->block_entries);
+    fprintf(stderr,
+            "outputs after_dropout %d stages %d %d columns %d %" PRId64 " topk %" PRId64 "  pages %" PRId64 " of %" PRId64 "\n",
+            p->outputs.after_dropout, (int)p->outputs.scores_stage, (int)p->outputs.rows_stage, (int)p->outputs.column_heads,
+            p->outputs.column_queries, p->outputs.topk, p->paging.pages, p->paging.page_size);
+    fprintf(stderr,
+            "bias_table kind %d buckets %" PRId64 " max %" PRId64 " causal %d  relative first %" PRId64 " rows %" PRId64 "\n",
+            (int)p->bias_table.kind, p->bias_table.buckets, p->bias_table.max_distance, p->bias_table.causal, p->relative.first,
+            p->relative.rows);
+    fprintf(stderr, "options threads %d isa %d invariant %d limit %zu  call%s%s%s", o->threads, (int)o->isa, o->invariant,
+            o->workspace_limit, c->call.modify_scores ? " modifier" : "", c->call.visit_rows ? " rows" : "",
+            c->call.origin ? " origin" : "");
+    if (c->call.origin)
+        fprintf(stderr, " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, c->origin.batch, c->origin.head,
+                c->origin.heads, c->origin.q, c->origin.kv);
+    fprintf(stderr, "  special %d hostile %d\n", c->special, c->hostile);
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        const attn_output *slot = case_slot(&((api_case *)(uintptr_t)c)->tensors, c, t);
+        if (!slot->data) continue;
+        fprintf(stderr,
+                "  %-16s %-4s [%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "] strides %" PRId64 " %" PRId64 " %" PRId64
+                " %" PRId64 " (given %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 ") %zu bytes at %p",
+                c->about[t].name, attn_dtype_name(b->dtype), b->shape[0], b->shape[1], b->shape[2], b->shape[3], b->stride[0],
+                b->stride[1], b->stride[2], b->stride[3], slot->stride[0], slot->stride[1], slot->stride[2], slot->stride[3],
+                b->bytes, (void *)b->block);
+        for (int64_t i = 0; (b->dtype == ATTN_I64 || b->dtype == ATTN_I32) && b->role == ATTN_ROLE_INPUT && i < 8 &&
+                            i * (int64_t)b->element < (int64_t)b->bytes - b->first;
+             i++)
+            fprintf(stderr, " %" PRId64, get_index(b, i));
+        fputc('\n', stderr);
+    }
+}
+
+static uint64_t seed, number; /* of the case, where the program draws them */
+
+_Noreturn void case_fail(const api_case *c, const char *what, ...)
+{
+    va_list arguments;
+    va_start(arguments, what);
+    fprintf(stderr, "FINDING --seed=%" PRIu64 " --first=%" PRIu64 " --cases=1: ", seed, number);
+    vfprintf(stderr, what, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    case_print(c);
+    abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    static api_case c;
+    memset(&c, 0, sizeof c);
+    c.from = draws_from(bytes, size);
+    attn_plan *plan = case_draw(&c);
+    planned++;
+    if (!plan) {
+        refused++;
+        return 0;
+    }
+    const int fits = case_allocate(&c, plan);
+    if (getenv("FUZZ_PRINT")) case_print(&c);
+    if (!fits) large++;
+    else ran += case_judge(&c, plan);
+    attn_plan_destroy(plan);
+    case_free(&c);
+    return 0;
+}
+
+#ifndef FUZZ_ENGINE
+static uint64_t value_of(const char *text, const char *name, uint64_t otherwise)
+{
+    const size_t n = strlen(name);
+    return strncmp(text, name, n) ? otherwise : strtoull(text + n, NULL, 10);
+}
+
+int main(int count, char **arguments)
+{
+    uint64_t seconds = 15, cases = UINT64_MAX, first = 0;
+    for (int i = 1; i < count; i++) {
+        seconds = value_of(arguments[i], "--seconds=", seconds);
+        seed = value_of(arguments[i], "--seed=", seed);
+        first = value_of(arguments[i], "--first=", first);
+        cases = value_of(arguments[i], "--cases=", cases);
+    }
+    const time_t begin = time(NULL);
+    for (number = first; number - first < cases && (uint64_t)(time(NULL) - begin) < seconds; number++) {
+        const uint64_t name[2] = {seed, number};
+        draws mixed = draws_from((const uint8_t *)name, sizeof name);
+        uint64_t bytes[4];
+        for (int i = 0; i < 4; i++) bytes[i] = draw_word(&mixed);
+        if (getenv("FUZZ_TRACE")) fprintf(stderr, "--seed=%" PRIu64 " --first=%" PRIu64 " --cases=1\n", seed, number);
+        LLVMFuzzerTestOneInput((const uint8_t *)bytes, sizeof bytes);
+    }
+    printf("seed %" PRIu64 ": %ld problems, %ld ran, %ld refused, %ld too large\n", seed, planned, ran, refused, large);
+    return 0;
+}
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product.h - products of matrices, as layers need them beside attention: projections, and their gradients.  Conventions of attn.h
+ * hold: statuses, errors, ownership, threads.
+ *
+ *      attn_product_problem problem = {.struct_size = sizeof problem, .rows = tokens, .columns = out, .inner = in, .b_turned = 1};
+ *      attn_product(&problem, x, weight, y, NULL, &error);        y[tokens][out] = x[tokens][in] weight[out][in]^T
+ *
+ * The same bits come out for any number of threads, any strides, any alignment, and for a row whatever rows are beside it, with one
+ * exception: an element of C is a sum of its own row of A and column of B, in an order that depends on `inner` alone; but where A
+ * is not turned and B is, products of at most 4 rows have an order of their own (both lie along the sums then, and there is no time
+ * to turn B: transposing it in registers takes twice as long as reading it).  Other instruction sets and compilers may round
+ * differently.
+ */
+#ifndef ATTN_PRODUCT_H
+#define ATTN_PRODUCT_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ *      c[i][j] = sum_k a(i, k) b(k, j)                     i < rows, j < columns, k < inner; added to what is there, if `add`
+ *
+ *      a(i, k) = a[i*stride_a + k]   or, turned, a[k*stride_a + i]
+ *      b(k, j) = b[k*stride_b + j]   or, turned, b[j*stride_b + k]
+ *      c[i][j] = c[i*stride_c + j]
+ *
+ * Terms are summed in parts of 256, one after another within a part, and parts are added to C in their order; the few rows of the
+ * exception in parts of 256 for each lane of a vector.  So the error of an element is at most
+ *
+ *      (5 + min(inner, 256) + inner/256 + add) u sum_k |a(i, k) b(k, j)|           (and |c| where added to)
+ *
+ * u the rounding unit of the type, but for overflow and numbers below the smallest normal one.  NaN and infinities go through the
+ * sums as IEEE 754 has them; they reach the elements of their own row or column, and no other.  With inner = 0, C is 0 or, if
+ * `add`, as it was.
+ */
+typedef struct attn_product_problem {
+    size_t struct_size; /* sizeof(attn_product_problem) */
+    attn_dtype dtype;   /* of A, B and C: ATTN_F32 (default) or ATTN_F64 */
+    int add;            /* 1: C += A B */
+    int64_t rows;       /* any size may be 0 */
+    int64_t columns;
+    int64_t inner;
+    int a_turned;     /* 1: A lies in memory as [inner][rows] */
+    int b_turned;     /* 1: B lies in memory as [columns][inner] */
+    int64_t stride_a; /* elements from one row in memory to the next; 0: dense.  At least as many as the row has */
+    int64_t stride_b;
+    int64_t stride_c;
+    int64_t reserved[4]; /* must be 0 */
+} attn_product_problem;
+
+/*
+ * Computes C.  Elements between the rows of C are not written, and C shares no element with A or B.  Threads, instruction set and
+ * allocator are those of options (NULL: the defaults; a small product stays on the calling thread); memory, less than 1 MiB for
+ * each thread, is allocated for the call.  Returns, with C untouched,
+ *
+ *      ATTN_ERR_ARGUMENT     NULL (where there is something to read or write), struct_size, a pointer that is not aligned to its
+ *                            elements, a flag or an option that is out of its range
+ *      ATTN_ERR_SHAPE        a size that is negative, or a matrix that does not fit an address space
+ *      ATTN_ERR_STRIDE       a stride that is shorter than a row; C shares elements with A or B, or strides too intricate to decide
+ *                            that
+ *      ATTN_ERR_UNSUPPORTED  a dtype other than f32 and f64; an instruction set that this CPU or build has not
+ *      ATTN_ERR_MEMORY       the allocator returned NULL
+ */
+ATTN_API attn_status attn_product(const attn_product_problem *problem, const void *a, const void *b, void *c,
+                                  const attn_options *options, attn_error *error);
+
+/*
+ * *bytes = what attn_product_in needs for it, and for every product of the same dtype and options that is in no size larger,
+ * however its matrices lie: rows, columns and inner all set to the largest of a program serve them all.  0 is possible.  Returns
+ * what attn_product returns of these.
+ */
+ATTN_API attn_status attn_product_workspace_size(const attn_product_problem *problem, const attn_options *options, size_t *bytes,
+                                                 attn_error *error);
+
+/* The same in the caller's memory, of any alignment: allocates nothing, so that it cannot fail where attn_product_workspace_size
+ * did not, but for its pointers.  ATTN_ERR_MEMORY: workspace_size is too small. */
+ATTN_API attn_status attn_product_in(const attn_product_problem *problem, const void *a, const void *b, void *c, void *workspace,
+                                     size_t workspace_size, const attn_options *options, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

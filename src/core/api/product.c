@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ * product.c - the public functions of attn/product.h. */
+#include "../plan/product.h"
+
+#include "../base/error.h"
+#include "../plan/plan.h"
+#include "../sched/product.h"
+#include "../sched/threads.h"
+
+/* A checked product, with the memory that it needs (0: none). */
+typedef struct made {
+    attn_product_walk walk;
+    attn_allocator allocator;
+    size_t need;
+    int threads;
+} made;
+
+static attn_status make(made *m, const attn_product_problem *problem, const attn_options *options, attn_error *error)
+{
+    attn_options o = {0};
+    attn_product_walk *w = &m->walk;
+    const attn_kernel_row *row;
+    CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
+    if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
+    TRY(attn_options_validate(&o, error));
+    TRY(attn_struct_read(&w->problem, sizeof w->problem, sizeof w->problem, problem, "attn_product_problem", error));
+    TRY(attn_product_resolve(&w->problem, error));
+    TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, &o, &row, error));
+    w->kernel = row->product;
+    w->parallel_for = o.parallel_for;
+    w->parallel_context = o.parallel_context;
+    TRY(attn_threads_choose(o.threads, &m->threads, error));
+    attn_product_walk_init(w, m->threads);
+    m->allocator = attn_allocator_or_default(&o.allocator);
+    m->need = w->bytes ? (size_t)(w->workers * w->bytes) + 63 : 0; /* room to align */
+    return ATTN_OK;
+}
+
+static void execute(const made *m, const void *a, const void *b, void *c, void *workspace)
+{
+    attn_sched_product(&m->walk, a, b, c, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
+}
+
+attn_status attn_product(const attn_product_problem *problem, const void *a, const void *b, void *c, const attn_options *options,
+                         attn_error *error)
+{
+    made m;
+    void *workspace;
+    TRY(make(&m, problem, options, error));
+    TRY(attn_product_pointers(&m.walk.problem, a, b, c, error));
+    TRY(attn_workspace_take(&m.allocator, m.need, &workspace, error));
+    execute(&m, a, b, c, workspace);
+    attn_workspace_give(&m.allocator, workspace);
+    return attn_succeed(error);
+}
+
+attn_status attn_product_workspace_size(const attn_product_problem *problem, const attn_options *options, size_t *bytes,
+                                        attn_error *error)
+{
+    made m;
+    CHECK(bytes, ATTN_ERR_ARGUMENT, "bytes is NULL");
+    TRY(make(&m, problem, options, error));
+    const int64_t most = attn_product_walk_most(&m.walk, m.threads);
+    *bytes = most ? (size_t)most + 63 : 0;
+    return attn_succeed(error);
+}
+
+attn_status attn_product_in(const attn_product_problem *problem, const void *a, const void *b, void *c, void *workspace,
+                            size_t workspace_size, const attn_options *options, attn_error *error)
+{
+    made m;
+    TRY(make(&m, problem, options, error));
+    TRY(attn_product_pointers(&m.walk.problem, a, b, c, error));
+    CHECK(m.need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes", m.need);
+    CHECK(workspace_size >= m.need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the product needs %zu", workspace_size, m.need);
+    execute(&m, a, b, c, workspace);
+    return attn_succeed(error);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem.h - a problem as the inside of the library has it: what the caller chose, which tensors are there, how they lie in
+ * memory, and, for one execution, where they are.  Each has one field a tensor, under the name of its slot.
+ */
+#ifndef ATTN_BASE_PROBLEM_H
+#define ATTN_BASE_PROBLEM_H
+
+#include "attn/attn.h"
+#include "layout.h"
+
+/* Numbers of the tensors, as attn_tensor_describe counts them. */
+enum {
+#define INPUT(name)  ATTN_SLOT_##name,
+#define OUTPUT(name) ATTN_SLOT_##name,
+#include "slots.def"
+#undef INPUT
+#undef OUTPUT
+    ATTN_SLOTS
+};
+
+/* Types and strides; indexed by number through attn_layout_at. */
+typedef struct attn_layouts {
+#define INPUT(name)  attn_layout name;
+#define OUTPUT(name) attn_layout name;
+#include "slots.def"
+#undef INPUT
+#undef OUTPUT
+} attn_layouts;
+
+/* 1: the tensor is there; likewise what is no tensor. */
+typedef struct attn_presence {
+#define INPUT(name)  unsigned char name;
+#define OUTPUT(name) unsigned char name;
+#include "slots.def"
+#undef INPUT
+#undef OUTPUT
+    unsigned char modifier; /* attn_call.modify_scores */
+    unsigned char rows;     /* attn_call.visit_rows */
+    unsigned char origin;
+} attn_presence;
+
+/* What one execution has: pointers to first elements, and what is no tensor. */
+typedef struct attn_args {
+#define INPUT(name)  const void *name;
+#define OUTPUT(name) void *name;
+#include "slots.def"
+#undef INPUT
+#undef OUTPUT
+    attn_call call;
+    attn_origin origin; /* with `heads` */
+} attn_args;
+
+/* Which sequences are short enough for a walk that has all of a head at once (sched/short.h), by how many tokens they have. */
+typedef struct attn_small {
+    int64_t least_q, most_q; /* most_q 0: none */
+    int64_t most_kv;         /* at least one key */
+    int64_t of_query;        /* keys that there may be for each query */
+} attn_small;
+
+/* No default types, no implied strides and no ATTN_BROADCAST are left in it. */
+typedef struct attn_resolved {
+    attn_op op;
+    attn_shape shape;
+    attn_score score;
+    attn_mask mask;
+    attn_dropout dropout;
+    attn_outputs outputs;
+    attn_paging paging;
+    attn_bias_table bias_table;
+    attn_relative relative;
+    attn_presence has;
+    attn_layouts at;
+    int invariant;               /* attn_options.invariant */
+    int64_t rows_of_query;       /* of a walk whose rows are queries of several heads (sched/rows.h), how many; else 0 */
+    int64_t least_q, most_q;     /* of a walk that has the sequences of some lengths alone: how many queries they have; */
+    unsigned char leaves_others; /* 1: the rest is left alone, 0: it counts as empty.  most_q 0: it has all */
+    unsigned char small_alone;   /* of these sequences, 1: the small ones alone, 0: all but them */
+    attn_small small;
+} attn_resolved;
+
+static inline attn_layout *attn_layout_at(attn_layouts *layouts, int slot) { return (attn_layout *)(void *)layouts + slot; }
+
+/* Sequences lie one after the other. */
+static inline int attn_is_packed(const attn_resolved *p) { return p->has.cu_seqlens_q; }
+static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_table; }
+
+/* Which tables each head has its own of. */
+static inline int attn_matrix_per_head(const attn_resolved *p) { return p->at.score_matrix.stride[1] != 0; }
+static inline int attn_slopes_per_batch(const attn_resolved *p) { return p->at.alibi_slopes.stride[0] != 0; }
+static inline int attn_bias_table_shared(const attn_resolved *p) { return p->at.bias_table.stride[1] == 0; }
+static inline int attn_relative_shared(const attn_resolved *p)
+{
+    /* (A table without channels has strides that say nothing.) */
+    const int by_keys = p->has.relative_keys && (p->shape.dim_qk > 0 || !p->has.relative_values);
+    return (by_keys ? p->at.relative_keys : p->at.relative_values).stride[1] == 0;
+}
+
+/* 1 if the gradient of a relative table, of u or of v is requested. */
+static inline int attn_grads_relative(const attn_resolved *p)
+{
+    return p->has.grad_relative_keys || p->has.grad_relative_values || p->has.grad_relative_u || p->has.grad_relative_v;
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * product_f32.c - attn_product_f32_avx2: the kernel of matrix products in f32, with AVX2 with FMA and F16C. */
+#if defined(__x86_64__)
+#define REAL_BITS 32
+#include "../vec/avx2.h"
+
+#include "../product.inc.c"
+
+const attn_product_kernel attn_product_f32_avx2 = ATTN_PRODUCT_KERNEL;
+
+#include "../vec/end.h"
+#endif

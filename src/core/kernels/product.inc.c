@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product.inc.c - the kernel of matrix products, written once.  An instantiation (<isa>/product_<type>.c) says REAL_BITS, includes
+ * the vocabulary of its instruction set and then this file, and defines its table as ATTN_PRODUCT_KERNEL.
+ */
+#ifdef VF_LANES
+
+/* Of forward, the register tiles are used here, and nothing else. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+#include "forward.inc.c"
+
+#pragma GCC diagnostic pop
+
+#include "matrix_step.inc.c"
+
+#define ATTN_PRODUCT_KERNEL                                                                                                        \
+    {                                                                                                                              \
+        .lanes = VF_LANES, .vectors = VF_VECTORS, .group = GROUP, .pack = step_pack, .multiply = step_multiply,                    \
+        .in_place = step_in_place, .sweep = step_sweep, .join = step_join, .dots = step_dots,                                      \
+    }
+
+#endif

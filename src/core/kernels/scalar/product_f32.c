@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * product_f32.c - attn_product_f32_scalar: the kernel of matrix products in f32, in plain C. */
+#define REAL_BITS 32
+#include "../vec/scalar.h"
+
+#include "../product.inc.c"
+
+const attn_product_kernel attn_product_f32_scalar = ATTN_PRODUCT_KERNEL;

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * product_f64.c - attn_product_f64_scalar: the kernel of matrix products in f64, in plain C. */
+#define REAL_BITS 64
+#include "../vec/scalar.h"
+
+#include "../product.inc.c"
+
+const attn_product_kernel attn_product_f64_scalar = ATTN_PRODUCT_KERNEL;

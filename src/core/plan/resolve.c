@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ * resolve.c - types, strides and extents of tensors: defaults filled in, rules checked.  tensors.h says where this stands. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "../base/checked.h"
+#include "../base/error.h"
+#include "../base/names.h"
+#include "tensors.h"
+
+/* Sets of storage types. */
+enum {
+    INDICES = 1u << ATTN_I32 | 1u << ATTN_I64,
+    HALVES = 1u << ATTN_F16 | 1u << ATTN_BF16,
+    FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
+    BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8
+};
+
+typedef struct types {
+    unsigned allowed; /* bits 1 << dtype */
+    attn_dtype natural;
+    const char *text;
+} types;
+
+/* like: the type of the tensor whose gradient it is, or ATTN_DTYPE_DEFAULT. */
+static types types_of(attn_type_rule rule, attn_dtype query, attn_dtype like)
+{
+    const attn_dtype stored = query ? query : ATTN_F32, compute = stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const int wide = stored == ATTN_F64;
+    const unsigned same = wide ? 1u << ATTN_F64 : HALVES | 1u << ATTN_F32;
+    const char *same_text = wide ? "f64, as q is f64" : "f32, f16 or bf16, as q is not f64";
+    switch (rule) {
+    case ATTN_TYPE_QUERY:
+        return (types){FLOATS, ATTN_F32, "f32, f64, f16 or bf16"};
+    case ATTN_TYPE_KEY:
+        return wide ? (types){same, stored, same_text}
+                    : (types){same | 1u << ATTN_I8, stored, "f32, f16, bf16 or i8, as q is not f64"};
+    case ATTN_TYPE_SAME:
+        return (types){same, stored, same_text};
+    case ATTN_TYPE_STORED:
+        return (types){same, compute, same_text};
+    case ATTN_TYPE_COMPUTE:
+        return (types){1u << compute, compute, wide ? "f64, the compute type" : "f32, the compute type"};
+    case ATTN_TYPE_FLOAT:
+        return (types){FLOATS, like ? like : compute, "f32, f64, f16 or bf16"};
+    case ATTN_TYPE_F32:
+        return (types){1u << ATTN_F32, ATTN_F32, "f32"};
+    case ATTN_TYPE_BYTE:
+        return (types){BYTES, ATTN_BOOL, "bool or u8"};
+    case ATTN_TYPE_INDEX:
+        break;
+    }
+    return (types){INDICES, ATTN_I64, "i32 or i64"};
+}
+
+unsigned attn_types_ever(attn_type_rule rule)
+{
+    return types_of(rule, ATTN_F32, ATTN_DTYPE_DEFAULT).allowed | types_of(rule, ATTN_F64, ATTN_DTYPE_DEFAULT).allowed;
+}
+
+static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor *t, const types *of, attn_error *error)
+{
+    const attn_dtype dtype = t->given.dtype;
+    t->at.dtype = dtype;
+    t->natural = of->natural;
+    if (dtype == ATTN_DTYPE_DEFAULT) {
+        t->at.dtype = of->natural;
+        return ATTN_OK;
+    }
+    CHECK_TENSOR(dtype >= ATTN_F32 && dtype <= ATTN_U64, t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is no type", row->name,
+                 (int)dtype);
+    CHECK_TENSOR(of->allowed >> dtype & 1, t->number, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s; it must be %s", row->name,
+                 attn_dtype_text(dtype), of->text);
+    return ATTN_OK;
+}
+
+int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_tensor *t, int64_t stride[4])
+{
+    int64_t dense = 1;
+    for (int axis = 3; axis >= 0; axis--) {
+        const int broadcasts = (axis == 0 && row->flags & ATTN_BROADCAST_BATCH) || (axis == 1 && row->flags & ATTN_BROADCAST_HEAD);
+        stride[axis] = broadcasts ? 0 : dense;
+        if (!attn_mul(dense, t->shape[axis], &dense)) return 0;
+    }
+    if (!t->packed) return 1;
+    stride[0] = 0;
+    stride[1] = t->shape[3];
+    return attn_mul(t->shape[1], t->shape[3], &stride[2]);
+}
+
+static attn_status resolve_strides(const attn_tensor_row *row, attn_planned_tensor *t, attn_error *error)
+{
+    int64_t *stride = t->at.stride, dense[4];
+    const int64_t *given = t->given.stride;
+    const int implied = given[0] == 0 && given[1] == 0 && given[2] == 0 && given[3] == 0;
+    CHECK_TENSOR(attn_tensor_dense_strides(row, t, dense), t->number, ATTN_ERR_SHAPE,
+                 "%s has the shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]: more elements than 64 bits count",
+                 row->name, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    for (int axis = 0; axis < 4; axis++) {
+        stride[axis] = implied ? dense[axis] : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
+        CHECK_TENSOR(!(row->flags & ATTN_DENSE) || stride[axis] == dense[axis] || t->shape[axis] <= 1, t->number, ATTN_ERR_STRIDE,
+                     "%s.stride[%d] is %" PRId64 "; it is a dense array (0, or %" PRId64 ")", row->name, axis, given[axis],
+                     dense[axis]);
+        if (row->flags & ATTN_DENSE) stride[axis] = dense[axis];
+        /* What does not count is no number that sizes of tiles may be multiplied with. */
+        if (t->packed && axis == 0) stride[axis] = 0;
+        else if (t->shape[axis] == 1 && !t->packed && stride[axis] != 0) stride[axis] = dense[axis];
+    }
+    if (row->flags & ATTN_LAST_CONTIGUOUS) {
+        CHECK_TENSOR(stride[3] == 1 || t->shape[3] <= 1, t->number, ATTN_ERR_STRIDE,
+                     "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", row->name, stride[3]);
+        stride[3] = 1;
+    }
+    return ATTN_OK;
+}
+
+static int has_elements(const int64_t shape[4]) { return shape[0] && shape[1] && shape[2] && shape[3]; }
+
+attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error)
+{
+    const int64_t size = (int64_t)attn_dtype_bytes(t->at.dtype);
+    int64_t span = 0, below = 0, step;
+    t->low = t->high = 0;
+    if (!has_elements(shape)) return ATTN_OK;
+    for (int axis = 0; axis < 4; axis++) {
+        const int64_t stride = t->at.stride[axis];
+        /* The stride of a size of 1 can be anything, but tokens of sequences one after the other may be more, or hinted at. */
+        if (shape[axis] == 1 && !(t->packed && axis == 2)) continue;
+        const int64_t most = shape[axis] == 1 ? INT64_MAX / 64 / size : INT64_MAX;
+        int fits = stride > -INT64_MAX && llabs(stride) <= most;
+        fits = fits && attn_mul(shape[axis] - 1, llabs(stride), &step) && attn_add(span, step, &span);
+        CHECK_TENSOR(fits && span <= INT64_MAX / size - 1, t->number, ATTN_ERR_SHAPE,
+                     "%s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", row->name, axis, stride,
+                     shape[axis]);
+        if (stride < 0) below += step;
+    }
+    t->low = -below * size;
+    t->high = (span - below + 1) * size;
+    return ATTN_OK;
+}
+
+/* Taken by falling stride, each axis steps over all that the smaller ones span. */
+attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_planned_tensor *t, const int64_t shape[4],
+                                     attn_error *error)
+{
+    const int64_t *strides = t->at.stride;
+    int order[4] = {0, 1, 2, 3};
+    int64_t span = 0;
+    if (t->role != ATTN_ROLE_OUTPUT || !has_elements(shape)) return ATTN_OK;
+    for (int i = 1; i < 4; i++)
+        for (int k = i; k > 0 && llabs(strides[order[k]]) < llabs(strides[order[k - 1]]); k--) {
+            const int swap = order[k];
+            order[k] = order[k - 1];
+            order[k - 1] = swap;
+        }
+    for (int i = 0; i < 4; i++) {
+        const int axis = order[i];
+        const int64_t stride = llabs(strides[axis]);
+        if (shape[axis] <= 1) continue;
+        CHECK_TENSOR(stride > span, t->number, ATTN_ERR_STRIDE,
+                     "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",
+                     row->name, axis, strides[axis], span + 1);
+        span += (shape[axis] - 1) * stride;
+    }
+    return ATTN_OK;
+}
+
+static int broadcasts(const attn_planned_tensor *t, int axis) { return t->at.stride[axis] == 0 && t->shape[axis] != 1; }
+
+attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, attn_planned_tensor *t,
+                                const attn_planned_tensor *of, attn_error *error)
+{
+    const attn_tensor_row *row = &family->rows[t->number];
+    const types allowed = types_of(row->type, facts->query, of ? of->at.dtype : ATTN_DTYPE_DEFAULT);
+    t->packed = facts->packed && row->flags & ATTN_PACKED;
+    facts->shape(facts->problem, t->number, t->shape);
+    /* The gradient of a tensor has size 1, and stride 0, where the tensor broadcasts: also a sum of nothing. */
+    const int shrinks = of && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_WHOLE));
+    for (int axis = 0; shrinks && axis < 4; axis++)
+        if (broadcasts(of, axis)) t->shape[axis] = 1;
+    TRY(resolve_dtype(row, t, &allowed, error));
+    TRY(resolve_strides(row, t, error));
+    for (int axis = 0; shrinks && axis < 4; axis++)
+        if (broadcasts(of, axis)) t->at.stride[axis] = 0;
+    TRY(attn_tensor_extent(row, t, t->shape, error));
+    return t->packed ? ATTN_OK : attn_tensor_self_overlap(row, t, t->shape, error);
+}
+
+attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, const void *tensors,
+                                 const unsigned char *has, attn_planned_tensor *list, int *count, attn_error *error)
+{
+    int place[ATTN_MOST_TENSORS];
+    *count = 0;
+    for (int n = 0; n < family->count; n++) {
+        const attn_tensor_row *row = &family->rows[n];
+        CHECK_TENSOR(has[n] || row->need[facts->op] != ATTN_NEED_ALWAYS, n, ATTN_ERR_ARGUMENT, "%s is missing; %s needs it",
+                     row->name, family->operations[facts->op]);
+        place[n] = *count;
+        if (!has[n]) continue;
+        CHECK_TENSOR(row->role[facts->op] != ATTN_ROLE_NONE, n, ATTN_ERR_ARGUMENT, "%s is there; %s has no use for it", row->name,
+                     family->operations[facts->op]);
+        const int of = row->gradient_of;
+        CHECK_TENSORS(of < 0 || has[of] || row->flags & ATTN_GRADIENT_ALONE, n, of, ATTN_ERR_ARGUMENT, "%s is there and %s is not",
+                      row->name, family->rows[of].name);
+        const attn_input slot = attn_slot_of(tensors, n);
+        attn_planned_tensor *t = &list[(*count)++];
+        t->number = n;
+        t->role = row->role[facts->op];
+        t->given.dtype = slot.dtype;
+        for (int axis = 0; axis < 4; axis++) t->given.stride[axis] = slot.stride[axis];
+        TRY(attn_tensor_resolve(family, facts, t, of < 0 || !has[of] ? NULL : &list[place[of]], error));
+    }
+    return ATTN_OK;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ * slots.c - the slots of a caller's struct of tensors: which tensors are there while planning, and the same ones while executing.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "../base/error.h"
+#include "../base/names.h"
+#include "plan.h"
+#include "tensors.h"
+
+_Static_assert(sizeof(attn_input) == sizeof(attn_output) && sizeof(attn_input) == 48, "a slot has 48 bytes");
+
+attn_input attn_slot_of(const void *tensors, int number)
+{
+    attn_input slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    size_t given, at = sizeof(attn_tensors_head) + (size_t)number * sizeof slot;
+    memcpy(&given, tensors, sizeof given);
+    if (at + sizeof slot <= given) memcpy(&slot, (const char *)tensors + at, sizeof slot);
+    return slot;
+}
+
+int attn_is_address(const void *data) { return data && data != ATTN_LATER && data != ATTN_EMPTY; }
+
+static int is_blank(const attn_input *slot)
+{
+    return !slot->dtype && !slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3];
+}
+
+/* Past what this library knows, slots are of tensors that it does not have; padding in them is nobody's. */
+static attn_status check_tail(const attn_tensor_family *family, const void *tensors, size_t given, attn_error *error)
+{
+    const size_t slots = (given - sizeof(attn_tensors_head)) / sizeof(attn_input);
+    for (size_t n = (size_t)family->count; n < slots; n++) {
+        const attn_input slot = attn_slot_of(tensors, (int)n);
+        CHECK(!slot.data && is_blank(&slot), ATTN_ERR_UNSUPPORTED,
+              "slot %zu of %s is set: this library is older than the header it was compiled with, and has %d", n, family->name,
+              family->count);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_size(const attn_tensor_family *family, const void *tensors, attn_error *error)
+{
+    const size_t least = sizeof(attn_tensors_head) + (size_t)family->count * sizeof(attn_input), most = 1 << 20;
+    size_t given;
+    memcpy(&given, tensors, sizeof given);
+    CHECK(given >= least && given <= most && (given - sizeof(attn_tensors_head)) % sizeof(attn_input) == 0, ATTN_ERR_ARGUMENT,
+          "%s.struct_size is %zu; set it to sizeof(%s)", family->name, given, family->name);
+    return given > least ? check_tail(family, tensors, given, error) : ATTN_OK;
+}
+
+static attn_status is_there(const attn_tensor_family *family, int n, const attn_input *slot, unsigned char *has, attn_error *error)
+{
+    const char *name = family->rows[n].name;
+    CHECK_TENSOR(slot->data != ATTN_MISSING, n, ATTN_ERR_ARGUMENT, "%s is NULL", name);
+    CHECK_TENSOR(slot->data || is_blank(slot), n, ATTN_ERR_ARGUMENT,
+                 "%s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", name);
+    *has = slot->data != NULL;
+    return ATTN_OK;
+}
+
+attn_status attn_slots_presence(const attn_tensor_family *family, const void *tensors, unsigned char *has, attn_error *error)
+{
+    TRY(check_size(family, tensors, error));
+    for (int n = 0; n < family->count; n++) {
+        const attn_input slot = attn_slot_of(tensors, n);
+        TRY(is_there(family, n, &slot, &has[n], error));
+    }
+    return ATTN_OK;
+}
+
+static int same_strides(const int64_t a[4], const int64_t b[4])
+{
+    return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+/* Type and strides are those that were planned, if not to the letter then in what they mean. */
+static attn_status check_layout(const attn_tensor_row *row, const attn_planned_tensor *t, const attn_input *slot, attn_error *error)
+{
+    const int64_t *given = slot->stride;
+    CHECK_TENSOR(slot->dtype == t->given.dtype || slot->dtype == t->at.dtype ||
+                     (slot->dtype == ATTN_DTYPE_DEFAULT && t->at.dtype == t->natural),
+                 t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %s; the plan was made with %s", row->name, attn_dtype_text(slot->dtype),
+                 attn_dtype_text(t->at.dtype));
+    if (same_strides(given, t->given.stride)) return ATTN_OK;
+    const int implied = !given[0] && !given[1] && !given[2] && !given[3];
+    int64_t dense[4];
+    if (implied) attn_tensor_dense_strides(row, t, dense);
+    for (int axis = 0; axis < 4; axis++) {
+        const int64_t meant = implied ? dense[axis] : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
+        /* Of packed tensors axis 0 is not used, and axis 2 has the tokens of all sequences, however short each is. */
+        const int counts = t->packed && axis != 1 && axis != 3 ? axis == 2 : t->shape[axis] > 1;
+        CHECK_TENSOR(meant == t->at.stride[axis] || !counts, t->number, ATTN_ERR_STRIDE,
+                     "%s.stride[%d] is %" PRId64 "; the plan was made with %" PRId64, row->name, axis, given[axis],
+                     t->at.stride[axis]);
+    }
+    return ATTN_OK;
+}
+
+/* Where a tensor without elements is, which is no place of another one: addresses are counted from there, and nothing is read. */
+static void *nowhere(int number)
+{
+    static const _Alignas(8) char nothing[ATTN_MOST_TENSORS * 8] = {0};
+    return (void *)(uintptr_t)(nothing + 8 * number);
+}
+
+static attn_status bind(const attn_tensor_row *row, const attn_planned_tensor *t, const attn_input *slot, void **pointer,
+                        attn_error *error)
+{
+    const int empty = t->low == t->high && !t->packed;
+    TRY(check_layout(row, t, slot, error));
+    *pointer = nowhere(t->number);
+    CHECK_TENSOR(slot->data != ATTN_LATER || empty, t->number, ATTN_ERR_ARGUMENT,
+                 "%s is ATTN_LATER; an execution needs its pointer", row->name);
+    if (slot->data == ATTN_EMPTY) {
+        CHECK_TENSOR(empty || t->packed, t->number, ATTN_ERR_ARGUMENT, "%s is ATTN_EMPTY and has elements", row->name);
+        return ATTN_OK;
+    }
+    if (empty) return ATTN_OK;
+    const size_t size = attn_dtype_bytes(t->at.dtype);
+    CHECK_TENSOR((uintptr_t)slot->data % size == 0, t->number, ATTN_ERR_ARGUMENT, "%s is not aligned to its elements of %zu bytes",
+                 row->name, size);
+    *pointer = (void *)(uintptr_t)slot->data;
+    return ATTN_OK;
+}
+
+attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_planned_tensor *list, int count, const void *tensors,
+                              void **pointers, attn_error *error)
+{
+    TRY(check_size(family, tensors, error));
+    for (int n = 0, i = 0; n < family->count; n++) {
+        const attn_input slot = attn_slot_of(tensors, n);
+        const int planned = i < count && list[i].number == n;
+        unsigned char has = 0;
+        TRY(is_there(family, n, &slot, &has, error));
+        CHECK_TENSOR(has || !planned, n, ATTN_ERR_ARGUMENT, "%s is missing; the plan was made with it", family->rows[n].name);
+        CHECK_TENSOR(!has || planned, n, ATTN_ERR_ARGUMENT, "%s is there; the plan was made without it", family->rows[n].name);
+        if (planned) TRY(bind(&family->rows[n], &list[i++], &slot, &pointers[n], error));
+    }
+    return ATTN_OK;
+}
+
+static void shape_of_call(const attn_tensor_row *row, const attn_planned_tensor *t, int64_t tokens_q, int64_t tokens_kv,
+                          int64_t shape[4])
+{
+    memcpy(shape, t->shape, 4 * sizeof *shape);
+    if (t->packed) shape[2] = row->axes[2] == ATTN_AXIS_KEY ? tokens_kv : tokens_q;
+}
+
+static attn_status check_pair(const attn_tensor_family *family, const attn_planned_tensor *a, const attn_planned_tensor *b,
+                              const int64_t shape_a[4], const int64_t shape_b[4], void *const *pointers, attn_error *error)
+{
+    const char *first = family->rows[a->number].name, *second = family->rows[b->number].name;
+    const attn_elements x = {pointers[a->number], shape_a, a->at.stride, attn_dtype_bytes(a->at.dtype)},
+                        y = {pointers[b->number], shape_b, b->at.stride, attn_dtype_bytes(b->at.dtype)};
+    const int may_alias = family->rows[a->number].may_alias == b->number || family->rows[b->number].may_alias == a->number;
+    if (may_alias && attn_elements_coincide(&x, &y)) return ATTN_OK;
+    const int meet = attn_elements_meet(&x, &y);
+    CHECK_TENSORS(meet <= 0, a->number, b->number, ATTN_ERR_STRIDE, "%s and %s share elements; an output overlaps nothing", first,
+                  second);
+    CHECK_TENSORS(meet == 0, a->number, b->number, ATTN_ERR_STRIDE,
+                  "whether %s and %s share elements cannot be decided from their strides; give them memory apart", first, second);
+    return ATTN_OK;
+}
+
+attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const attn_planned_tensor *list, int count,
+                                       void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_error *error)
+{
+    uintptr_t low[ATTN_MOST_TENSORS], high[ATTN_MOST_TENSORS];
+    for (int i = 0; i < count; i++) {
+        attn_planned_tensor t = list[i];
+        const uintptr_t base = (uintptr_t)pointers[t.number];
+        if (t.packed) {
+            int64_t shape[4];
+            shape_of_call(&family->rows[t.number], &t, tokens_q, tokens_kv, shape);
+            TRY(attn_tensor_extent(&family->rows[t.number], &t, shape, error));
+            TRY(attn_tensor_self_overlap(&family->rows[t.number], &t, shape, error));
+            CHECK_TENSOR(pointers[t.number] != nowhere(t.number) || t.low == t.high, t.number, ATTN_ERR_ARGUMENT,
+                         "%s is ATTN_EMPTY and has elements", family->rows[t.number].name);
+        }
+        low[i] = base + (uintptr_t)t.low;
+        high[i] = base + (uintptr_t)t.high;
+    }
+    for (int i = 0; i < count; i++) {
+        if (list[i].role != ATTN_ROLE_OUTPUT) continue;
+        for (int k = 0; k < count; k++) {
+            if (k == i || (k < i && list[k].role == ATTN_ROLE_OUTPUT)) continue;
+            if (high[i] <= low[k] || high[k] <= low[i] || low[i] == high[i] || low[k] == high[k]) continue;
+            int64_t shape_a[4], shape_b[4];
+            shape_of_call(&family->rows[list[i].number], &list[i], tokens_q, tokens_kv, shape_a);
+            shape_of_call(&family->rows[list[k].number], &list[k], tokens_q, tokens_kv, shape_b);
+            TRY(check_pair(family, &list[i], &list[k], shape_a, shape_b, pointers, error));
+        }
+    }
+    return ATTN_OK;
+}

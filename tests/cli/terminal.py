@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What comes from outside and is printed: no character that a terminal obeys or does not show gets through, whichever it is and
+wherever it comes from."""
+import json
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file  # noqa: E402
+
+ATTN = os.path.abspath(sys.argv[1])
+# Every control and format character, every separator of lines; beside them what is shown as it is.
+HIDDEN = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Zl", "Zp")]
+SHOWN = ["é", "ש", "中", "😀", "ᵀ", "Ġ", "▁", "\u00a0", "\u0301"]
+count = failed = 0
+
+
+def check(name, good, why=""):
+    global count, failed
+    count, failed = count + 1, failed + (not good)
+    print(f"{'ok' if good else 'not ok'} {count} - {name} {'' if good else why}")
+
+
+def run(*words, status=0):
+    p = subprocess.run([ATTN, *words], capture_output=True, check=False)
+    check(" ".join(words)[:40].encode("ascii", "replace").decode(), p.returncode == status, f"{p.returncode} {p.stderr[-200:]}")
+    return p.stdout, p.stderr
+
+
+def on_terminal(*words):
+    """Both streams, of a command that is on a terminal."""
+    mine, its = pty.openpty()
+    with subprocess.Popen([ATTN, *words], stdout=its, stderr=its) as process:
+        os.close(its)
+        said = b""
+        while True:
+            try:
+                part = os.read(mine, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            said += part
+        check(f"{words[0]} on a terminal", process.wait() == 0, said[-200:])
+    os.close(mine)
+    return said.replace(b"\r\n", b"\n")
+
+
+def clean(name, said, lines=True):
+    text = said.decode("utf-8", "replace")
+    bad = sorted({f"U+{ord(c):04X}" for c in text if c in set(HIDDEN) - ({"\n", "\t"} if lines else set())} | ({"broken"} if "\ufffd" in text else set()))
+    check(f"{name}: nothing of it gets through", not bad, " ".join(bad))
+    return text
+
+
+def main():
+    os.chdir(tempfile.mkdtemp(prefix="attn-terminal-"))
+    tokens = [f"a{c}b" for c in HIDDEN + SHOWN]
+    n = len(tokens)
+    zeros = ("F32", (1, n, 1), [0.0] * n)
+    tensor_file.write("tokens.safetensors", {"q": zeros, "k": zeros}, tokens=json.dumps(tokens))
+    out, _ = run("top", "tokens.safetensors", "--token", "#0", "--count", str(n))
+    text = clean("tokens", out)
+    check("  they are seen", text.count("a?b") == len(HIDDEN) + n, text.count("a?b"))
+    for c in SHOWN:
+        check(f"  U+{ord(c):04X} is as it is", f"a{c}b" in text)
+    out, _ = run("top", "tokens.safetensors", "--token", "#0", "--json")
+    clean("JSON", out)
+    check("  which says what they are", json.loads(out)["tokens"] == tokens)
+    for c in HIDDEN:
+        if c != "\0":
+            out = subprocess.run([ATTN, "top", "tokens.safetensors", "--token", f"a{c}b", "-n1"], capture_output=True, check=False).stdout
+            if f"'a?b'".encode() not in out.split(b"\n")[0]:
+                check(f"--token with U+{ord(c):04X}", False, out[:100])
+    all_of = "".join(HIDDEN[1:])
+    _, err = run("top", "tokens.safetensors", "--token", "zz" + all_of[:30], status=2)
+    clean("an unknown token", err)
+
+    one = ("F32", (2, 1), [1.0, 2.0])
+    names = {f"n{c}": one for c in HIDDEN}
+    tensor_file.write("names.safetensors", {"q": one, "k": one, "v": one, **names})
+    text = clean("names of tensors", on_terminal("run", "names.safetensors", "-o", "o.safetensors"))
+    check("  they are listed", text.count("n?") == len(names), text)
+    text = clean("a path", on_terminal("run", "names.safetensors", "-o", "o\x9b\u202eo\x1b.safetensors"))
+    check("  it is told", "o??o?.safetensors" in text, text)
+    out, _ = run("run", "names.safetensors", "-o", "o.safetensors", "--json")
+    clean("JSON of names", out)
+    check("  is right", set(json.loads(out)["unused"]) == set(names))
+    text = clean("view", on_terminal("view", "tokens.safetensors", "-o", "p\u202e.html"))
+    check("  it is told", "wrote p?.html" in text, text)
+    tensor_file.write("w.safetensors", {"weights": ("F32", (1, 1, 1), [1.0])})
+    text = clean("plot", on_terminal("plot", "weights", "w.safetensors", "-o", "p\x9b.svg"))
+    check("  it is told", "wrote p?.svg" in text, text)
+
+    for c in HIDDEN:
+        tensor_file.write("bad.safetensors", {f"bad{c}name": ("F32", (3,), b"")})
+        p = subprocess.run([ATTN, "run", "bad.safetensors", "-o", "o.safetensors"], capture_output=True, check=False)
+        if p.returncode != 2 or b"'bad?name'" not in p.stderr:
+            check(f"a broken tensor with U+{ord(c):04X}", False, p.stderr)
+    for words in (["run", "no\x9b\u202e"], ["ru\u202e"], ["top", "--tok\x9b"], ["explain", "fwd:\u2066sq"], ["mask", "\u202ecausal", "-n3"],
+                  ["einsum", "b\x9b,b->b"], ["check", "fwd:\u202ef32"], ["plot", "wei\u202e", "x"], ["hopfield", "no\x9b"]):
+        _, err = run(*words, status=2)
+        clean(f"{words[0]!a} refuses", err)
+    check("broken UTF-8", b"zz??'" in subprocess.run([ATTN, b"zz\x9b\xff"], capture_output=True, check=False).stderr)
+
+    os.makedirs("suite")
+    with open("suite/manifest.json", "w", encoding="utf-8") as file:
+        json.dump({"suite": f"s{all_of}", "cases": [{"name": f"c{all_of}"}]}, file)
+    out, _ = run("check", "--conformance", "suite", status=1)
+    clean("a suite", out)
+    print(f"1..{count}")
+    return failed > 0
+
+
+sys.exit(main())

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_broadcast.c - a table whose rows, heads or entries are the same memory has a gradient of one of them: the sum of those of
+ * the table written out, and nothing is written past it. */
+#include "test.h"
+
+#include "attn/attn.h"
+#include "random.h"
+
+#include <math.h>
+
+static int64_t heads = 3;
+enum { B = 2, H = 3, SQ = 5, SKV = 7, D = 4, ROWS = 6, MOST = B * H * SKV * SKV * D };
+
+static double q[MOST], k[MOST], v[MOST], o[MOST], lse[MOST], grad_o[MOST], grad_q[MOST], grad_k[MOST], grad_v[MOST];
+
+static void fill(double *x, int64_t n, uint64_t seed)
+{
+    random_source r = random_from(seed);
+    for (int64_t i = 0; i < n; i++) x[i] = random_signed(&r);
+}
+
+/* One tensor with its gradient: the slots, and its shape. */
+typedef struct table {
+    const char *name;
+    size_t slot, grad; /* in attn_tensors */
+    int64_t shape[4];
+    attn_score_kind kind;
+} table;
+
+#define TABLE(name, kind, ...)                                                                                                     \
+    {                                                                                                                              \
+#name, offsetof(attn_tensors, name), offsetof(attn_tensors, grad_##name), {__VA_ARGS__ }, kind                             \
+    }
+
+static const table tables[] = {
+    TABLE(relative_keys, ATTN_SCORE_DOT, 1, H, ROWS, D),   TABLE(relative_values, ATTN_SCORE_DOT, 1, H, ROWS, D),
+    TABLE(bias_table, ATTN_SCORE_DOT, 1, H, 2 * 2 + 1, 1), TABLE(alibi_slopes, ATTN_SCORE_DOT, B, H, 1, 1),
+    TABLE(score_matrix, ATTN_SCORE_GENERAL, 1, H, D, D),   TABLE(score_matrix, ATTN_SCORE_METRIC, 1, H, D, D),
+    TABLE(score_matrix, ATTN_SCORE_ADDITIVE, 1, H, 2, D)};
+
+/* Forward and backward with the table's numbers at `numbers`; the gradient goes to `grad`. */
+static void run(const table *t, const double *numbers, const int64_t stride[4], double *grad)
+{
+    attn_problem p = {
+        .struct_size = sizeof p, .op = ATTN_FORWARD, .shape = {B, heads, heads, SQ, SKV, D, D}, .score.kind = t->kind};
+    attn_tensors all = {
+        .struct_size = sizeof all, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o), .lse = attn_out(lse)};
+    attn_error error;
+    attn_input slot = {numbers, ATTN_F64, {stride[0], stride[1], stride[2], stride[3]}};
+    all.q.dtype = ATTN_F64;
+    if (!strncmp(t->name, "relative", 8)) p.relative = (attn_relative){.first = -2, .rows = ROWS};
+    if (!strcmp(t->name, "bias_table")) p.bias_table = (attn_bias_table){.kind = ATTN_DISTANCE_CLIPPED, .max_distance = 2};
+    p.score.additive_bias = t->kind == ATTN_SCORE_ADDITIVE;
+    memcpy((char *)&all + t->slot, &slot, sizeof slot);
+    if (attn_compute(&p, &all, &error) != ATTN_OK) fail_msg("%s: %s", t->name, error.message);
+    p.op = ATTN_BACKWARD;
+    all.grad_o = attn_in(grad_o);
+    all.grad_q = attn_out(grad_q), all.grad_k = attn_out(grad_k), all.grad_v = attn_out(grad_v);
+    const attn_output to = attn_out(grad);
+    memcpy((char *)&all + t->grad, &to, sizeof to);
+    if (attn_compute(&p, &all, &error) != ATTN_OK) fail_msg("%s: %s", t->name, error.message);
+}
+
+static void check(const table *t, unsigned axes)
+{
+    static double numbers[MOST], whole[MOST], grad[MOST], one[MOST], sum[MOST];
+    const int64_t *n = t->shape, count = n[0] * n[1] * n[2] * n[3];
+    int64_t stride[4], dense[4], kept[4], total = 1;
+    for (int axis = 3; axis >= 0; axis--) {
+        dense[axis] = axis == 3 ? 1 : dense[axis + 1] * n[axis + 1];
+        stride[axis] = axes >> axis & 1 ? 0 : dense[axis];
+        kept[axis] = axes >> axis & 1 ? 1 : n[axis];
+        total *= kept[axis];
+    }
+    fill(numbers, count, axes + 1);
+    memset(sum, 0, sizeof sum);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at[4] = {i / n[3] / n[2] / n[1], i / n[3] / n[2] % n[1], i / n[3] % n[2], i % n[3]};
+        whole[i] = numbers[at[0] * stride[0] + at[1] * stride[1] + at[2] * stride[2] + at[3] * stride[3]];
+    }
+    for (int64_t i = 0; i < MOST; i++) one[i] = grad[i] = 1e9;
+    run(t, whole, dense, grad);
+    run(t, numbers, stride, one);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at[4] = {i / n[3] / n[2] / n[1], i / n[3] / n[2] % n[1], i / n[3] % n[2], i % n[3]};
+        int64_t place = 0;
+        for (int axis = 0; axis < 4; axis++) place = place * kept[axis] + (kept[axis] > 1 ? at[axis] : 0);
+        sum[place] += grad[i];
+    }
+    for (int64_t i = 0; i < total; i++)
+        if (!(fabs(sum[i] - one[i]) < 1e-12)) fail_msg("%s, axes %u: gradient %g, should be %g", t->name, axes, one[i], sum[i]);
+    for (int64_t i = total; i < MOST; i++)
+        if (one[i] < 1e9) fail_msg("%s, axes %u: number %d is written, it has %d", t->name, axes, (int)i, (int)total);
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    fill(q, MOST, 11), fill(k, MOST, 12), fill(v, MOST, 13), fill(grad_o, MOST, 14);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (unsigned axes = 1; axes < 15; axes++) {
+            const table *t = &tables[i];
+            int counts = 1; /* only axes that have more than one element, and not all of these */
+            for (int axis = 0; axis < 4; axis++) counts &= !(axes >> axis & 1) || t->shape[axis] > 1;
+            if (!strncmp(t->name, "relative", 8) && axes & 8) counts = 0; /* channels are contiguous */
+            const unsigned more =
+                (unsigned)(t->shape[0] > 1) | (t->shape[1] > 1) * 2u | (t->shape[2] > 1) * 4u | (t->shape[3] > 1) * 8u;
+            if (counts && axes != more) check(t, axes);
+        }
+}
+
+/* Without heads the gradient of what they would share is a sum of nothing. */
+static void test_no_heads(void **state)
+{
+    static const double numbers[MOST];
+    (void)state;
+    heads = 0;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const table *t = &tables[i];
+        const int64_t stride[4] = {t->shape[1] * t->shape[2] * t->shape[3], 0, t->shape[3], 1};
+        const int64_t total = t->shape[0] * t->shape[2] * t->shape[3];
+        double grad[B * ROWS * D + 1];
+        for (int64_t n = 0; n <= total; n++) grad[n] = 1e9;
+        run(t, numbers, stride, grad);
+        for (int64_t n = 0; n <= total; n++)
+            if (grad[n] != (n < total ? 0 : 1e9)) fail_msg("%s: gradient %d is %g", t->name, (int)n, grad[n]);
+    }
+    heads = H;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tables), cmocka_unit_test(test_no_heads)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Every installed header alone, twice over, in C99, C11, C++11 and C++20, with warnings as errors.
+# Usage: tests/install/headers.sh BUILD CC CXX HEADER...     (HEADER: attn.h, ...: all that this build should install)
+set -eu
+build=$1 cc=$2 cxx=$3
+shift 3
+command -v "$cc" >/dev/null && command -v "$cxx" >/dev/null || { echo "skipped: no $cc and $cxx"; exit 77; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cmake --install "$build" --prefix "$dir/usr" --component development >"$dir/log" || { cat "$dir/log"; exit 1; }
+
+find "$dir/usr" -name '*.h' -printf '%f\n' | sort >"$dir/installed"
+printf '%s\n' "$@" | sort | diff - "$dir/installed" || { echo "the build should install the headers before, and installs those behind"; exit 1; }
+include=$(dirname "$(dirname "$(find "$dir/usr" -name types.h)")")
+while read -r header; do
+    printf '#include <attn/%s>\n#include <attn/%s>\n' "$header" "$header" >"$dir/alone.c"
+    cp "$dir/alone.c" "$dir/alone.cpp"
+    warnings="-Wall -Wextra -pedantic -Wconversion -Wshadow -Wundef -Werror -fsyntax-only -I$include"
+    # shellcheck disable=SC2086
+    for dialect in c99 c11; do "$cc" -std=$dialect -Wstrict-prototypes $warnings "$dir/alone.c"; done
+    # shellcheck disable=SC2086
+    for dialect in c++11 c++20; do "$cxx" -std=$dialect $warnings "$dir/alone.cpp"; done
+    echo "$header: $cc, $cxx"
+done <"$dir/installed"

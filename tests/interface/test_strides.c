@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_strides.c - the normal form of types and strides: dense is one with the same strides spelled out, strides of axes of size 1
+ * do not count, and a tensor executed otherwise than planned is refused by name. */
+#include "sound.h"
+
+static sound s, other;
+
+#define FOR_EACH_USED(op, n)                                                                                                       \
+    for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++)                                                                  \
+        for (int n = 0; n < tensors_of_table; n++)                                                                                 \
+            if (table[n].role[op] != ATTN_ROLE_NONE)
+
+static attn_tensor_plan info_of(const attn_plan *plan, int n)
+{
+    attn_tensor_plan info = {.struct_size = sizeof info};
+    attn_error error;
+    if (attn_plan_tensor(plan, n, &info, &error) != ATTN_OK) fail_msg("%s: %s", table[n].name, error.message);
+    return info;
+}
+
+static attn_plan *plan_of(const sound *of)
+{
+    attn_error error;
+    attn_plan *plan;
+    if (sound_plan(of, &plan, &error) != ATTN_OK) fail_msg("%s", error.message);
+    return plan;
+}
+
+static void execute(const attn_plan *plan, const sound *of, int n, const char *what)
+{
+    attn_error error;
+    if (sound_execute(plan, &of->tensors, &error) != ATTN_OK)
+        fail_msg("op %d, %s, %s: %s", (int)of->problem.op, table[n].name, what, error.message);
+}
+
+static void make(attn_op op, int n)
+{
+    sound_make(&s, op);
+    sound_use(&s, n);
+}
+
+/* What attn_plan_tensor says is what the plan takes, spelled out; planned dense and executed so, and the reverse. */
+static void test_dense_and_explicit(void **state)
+{
+    (void)state;
+    FOR_EACH_USED(op, n)
+    {
+        make((attn_op)op, n);
+        attn_plan *dense = plan_of(&s);
+        const attn_tensor_plan info = info_of(dense, n);
+        assert_int_equal(info.role, table[n].role[op]);
+        assert_true(table[n].types >> info.dtype & 1);
+        assert_true(info.bytes > 0 && info.bytes % (int64_t)attn_dtype_size(info.dtype) == 0);
+        other = s;
+        attn_input slot = slot_get(&s.tensors, n);
+        slot.dtype = info.dtype;
+        memcpy(slot.stride, info.stride, sizeof slot.stride);
+        slot_set(&other.tensors, n, slot);
+        attn_plan *explicit = plan_of(&other);
+        const attn_tensor_plan again = info_of(explicit, n);
+        if (memcmp(&info, &again, sizeof info) != 0) fail_msg("op %d: %s is described in two ways", op, table[n].name);
+        execute(dense, &s, n, "dense");
+        memcpy(other.memory, s.memory, sizeof s.memory);
+        slot.data = s.memory[n];
+        slot_set(&other.tensors, n, slot);
+        execute(dense, &other, n, "explicit for a dense plan");
+        execute(explicit, &s, n, "dense for an explicit plan");
+        execute(explicit, &other, n, "explicit for an explicit plan");
+        attn_plan_destroy(dense);
+        attn_plan_destroy(explicit);
+    }
+}
+
+/* Tensors that are not of this plan. */
+static void test_absent(void **state)
+{
+    (void)state;
+    for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++) {
+        sound_make(&s, (attn_op)op);
+        attn_plan *plan = plan_of(&s);
+        for (int n = 0; n < tensors_of_table; n++) {
+            const attn_tensor_plan info = info_of(plan, n);
+            if (table[n].need[op] == ATTN_NEED_ALWAYS) continue;
+            assert_true(info.role == ATTN_ROLE_NONE && info.dtype == 0 && info.bytes == 0);
+            for (int axis = 0; axis < 4; axis++) assert_true(info.shape[axis] == 0 && info.stride[axis] == 0);
+        }
+        attn_error error;
+        attn_tensor_plan info = {.struct_size = sizeof info};
+        assert_int_equal(attn_plan_tensor(plan, tensors_of_table, &info, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(attn_plan_tensor(plan, -1, &info, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(attn_plan_tensor(NULL, 0, &info, &error), ATTN_ERR_ARGUMENT);
+        attn_plan_destroy(plan);
+    }
+}
+
+static void refused(const attn_plan *plan, attn_status status, int n, const char *what)
+{
+    attn_error error;
+    memcpy(s.before, s.memory, sizeof s.memory);
+    const attn_status got = sound_execute(plan, &s.tensors, &error);
+    if (got != status || error.tensor != n || !strstr(error.message, table[n].name))
+        fail_msg("op %d, %s, %s: status %d, tensor %d: %s", (int)s.problem.op, table[n].name, what, (int)got, error.tensor,
+                 error.message);
+    assert_true(sound_untouched(&s));
+}
+
+static void test_other_strides(void **state)
+{
+    int strides = 0, types = 0;
+    (void)state;
+    FOR_EACH_USED(op, n)
+    {
+        make((attn_op)op, n);
+        attn_plan *plan = plan_of(&s);
+        const attn_tensor_plan info = info_of(plan, n);
+        const attn_input sound_slot = slot_get(&s.tensors, n);
+        for (int axis = 0; axis < 4; axis++) { /* one stride is another */
+            attn_input slot = sound_slot;
+            slot.dtype = info.dtype;
+            memcpy(slot.stride, info.stride, sizeof slot.stride);
+            slot.stride[axis] += 1 + 7 * (int64_t)axis;
+            slot_set(&s.tensors, n, slot);
+            if (info.shape[axis] == 1) { /* frameworks put anything there */
+                const int64_t anything[] = {0, 1, -3, INT64_MAX, INT64_MIN + 1, 999};
+                for (size_t i = 0; i < sizeof anything / sizeof *anything; i++) {
+                    slot.stride[axis] = anything[i];
+                    const int64_t *stride = slot.stride;
+                    if (!stride[0] && !stride[1] && !stride[2] && !stride[3]) continue; /* that is dense */
+                    slot_set(&s.tensors, n, slot);
+                    execute(plan, &s, n, "a stride of an axis of size 1");
+                    attn_plan *with = plan_of(&s);
+                    const int64_t has = info_of(with, n).stride[axis]; /* no number that sizes of tiles overflow with */
+                    if (has != 0 && has != info.stride[axis]) fail_msg("%s has a stride of an axis of size 1", table[n].name);
+                    execute(with, &s, n, "planned with a stride of an axis of size 1");
+                    attn_plan_destroy(with);
+                }
+                continue;
+            }
+            refused(plan, ATTN_ERR_STRIDE, n, "another stride");
+            strides++;
+        }
+        for (int dtype = ATTN_F32; dtype <= ATTN_U64; dtype++) {
+            attn_input slot = sound_slot;
+            slot.dtype = (attn_dtype)dtype;
+            slot_set(&s.tensors, n, slot);
+            if (slot.dtype == info.dtype) execute(plan, &s, n, "the default type by its name");
+            else refused(plan, ATTN_ERR_ARGUMENT, n, "another type");
+            types++;
+        }
+        for (int dtype = -1; dtype <= ATTN_U64 + 100; dtype += ATTN_U64 + 2) { /* no type at all */
+            attn_input slot = sound_slot;
+            slot.dtype = (attn_dtype)dtype;
+            if (dtype == -1 || dtype > ATTN_U64) slot_set(&s.tensors, n, slot), refused(plan, ATTN_ERR_ARGUMENT, n, "no type");
+        }
+        attn_plan_destroy(plan);
+    }
+    assert_true(strides > 150 && types > 800);
+}
+
+/* Some problems whose axes have size 1, with garbage in the strides there, plan and run like dense ones. */
+static void test_axes_of_one(void **state)
+{
+    enum { MOST = 64 };
+    static float q[MOST], k[MOST], v[MOST], o[2][MOST];
+    static const char *const names[] = {"q", "k", "v", "o"};
+    static const attn_shape shapes[] = {
+        {1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 3, 4, 2, 2}, {1, 2, 1, 1, 4, 2, 2}, {2, 1, 1, 3, 1, 2, 1}, {1, 2, 2, 1, 3, 1, 4}};
+    (void)state;
+    for (int i = 0; i < MOST; i++) q[i] = (float)(i % 7), k[i] = (float)(i % 5), v[i] = (float)i;
+    for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++) {
+        attn_problem p = {.struct_size = sizeof p, .shape = shapes[n]};
+        attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o[0])};
+        attn_plan *plan;
+        attn_error error;
+        assert_int_equal(attn_compute(&p, &t, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
+        for (int x = 0; x < 4; x++) {
+            const int number = tensor_number(names[x]);
+            attn_input slot = slot_get(&t, number);
+            const attn_tensor_plan info = info_of(plan, number);
+            for (int axis = 0; axis < 4; axis++)
+                slot.stride[axis] = info.shape[axis] == 1 ? (axis % 2 ? -12345 : INT64_MAX - axis) : info.stride[axis];
+            slot_set(&t, number, slot);
+        }
+        t.o.data = o[1];
+        if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("shape %zu: %s", n, error.message);
+        const int64_t elements = shapes[n].batch * shapes[n].heads_q * shapes[n].len_q * shapes[n].dim_v;
+        assert_memory_equal(o[0], o[1], (size_t)elements * sizeof(float));
+        attn_plan_destroy(plan);
+    }
+}
+
+/* Sequences of at most one token lie one after the other in as many rows as there are of them, so the stride of their tokens
+ * counts. */
+static void test_packed_tokens(void **state)
+{
+    enum { TOKENS = 3, WIDE = 8 };
+    static const int64_t starts[] = {0, 1, 2, 3};
+    float q[TOKENS * WIDE], k[TOKENS * WIDE], v[TOKENS * WIDE], o[TOKENS * WIDE];
+    attn_problem p = {.struct_size = sizeof p, .shape = {TOKENS, 1, 1, 1, 1, 4, 4}};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    attn_error error;
+    attn_plan *plan;
+    (void)state;
+    for (int n = 0; n < TOKENS * WIDE; n++) q[n] = k[n] = v[n] = (float)n, o[n] = -1;
+    t.cu_seqlens_q = t.cu_seqlens_kv = attn_in(starts);
+    assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, &error), ATTN_OK);
+    const int64_t apart[4] = {0, 4, WIDE, 1}, dense[4] = {99, 4, 4, 1};
+    memcpy(t.q.stride, apart, sizeof apart);
+    assert_int_equal(sound_execute(plan, &t, &error), ATTN_ERR_STRIDE);
+    assert_string_equal(error.message, "q.stride[2] is 8; the plan was made with 4");
+    for (int n = 0; n < TOKENS * WIDE; n++) assert_true(o[n] == -1);
+    memcpy(t.q.stride, dense, sizeof dense);
+    assert_int_equal(sound_execute(plan, &t, &error), ATTN_OK);
+    for (int n = 0; n < TOKENS * 4; n++) assert_true(o[n] == (float)n);
+    attn_plan_destroy(plan);
+}
+
+/* The call is there as it was planned: functions and an origin too. */
+static void no_rows(void *context, const attn_rows *rows) { (void)context, (void)rows; }
+static void no_change(void *context, const attn_score_tile *tile) { (void)context, (void)tile; }
+
+static void test_calls(void **state)
+{
+    static const attn_origin whole = {.heads = SOUND_HQ};
+    const attn_call calls[] = {{.struct_size = sizeof(attn_call)},
+                               {.struct_size = sizeof(attn_call), .origin = &whole},
+                               {.struct_size = sizeof(attn_call), .visit_rows = no_rows},
+                               {.struct_size = sizeof(attn_call), .modify_scores = no_change},
+                               {.struct_size = sizeof(attn_call), .modify_scores = no_change, .visit_rows = no_rows}};
+    enum { CALLS = sizeof calls / sizeof *calls };
+    (void)state;
+    sound_make(&s, ATTN_FORWARD);
+    for (int planned = -1; planned < CALLS; planned++) {
+        s.tensors.call = planned < 0 ? NULL : &calls[planned];
+        attn_plan *plan = plan_of(&s);
+        for (int executed = -1; executed < CALLS; executed++) {
+            attn_error error;
+            const int same = planned == executed || (planned <= 0 && executed <= 0);
+            s.tensors.call = executed < 0 ? NULL : &calls[executed];
+            memcpy(s.before, s.memory, sizeof s.memory);
+            const attn_status status = sound_execute(plan, &s.tensors, &error);
+            if (status != (same ? ATTN_OK : ATTN_ERR_ARGUMENT))
+                fail_msg("call %d planned and %d executed: %d: %s", planned, executed, (int)status, error.message);
+            if (!same) assert_true(sound_untouched(&s));
+        }
+        attn_plan_destroy(plan);
+    }
+    /* Functions of other operations. */
+    attn_error error;
+    attn_call call = {.struct_size = sizeof call, .modify_slopes = no_change};
+    s.tensors.call = &call;
+    assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
+    sound_make(&s, ATTN_BACKWARD);
+    call = (attn_call){.struct_size = sizeof call, .visit_rows = no_rows};
+    s.tensors.call = &call;
+    assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
+    call = (attn_call){.struct_size = sizeof call, .modify_scores = no_change};
+    assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
+    sound_make(&s, ATTN_DOUBLE_BACKWARD);
+    s.tensors.call = &call;
+    assert_true(sound_compute(&s, &error) != ATTN_OK);
+    assert_true(sound_untouched(&s));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense_and_explicit), cmocka_unit_test(test_absent),
+                                       cmocka_unit_test(test_other_strides),      cmocka_unit_test(test_axes_of_one),
+                                       cmocka_unit_test(test_packed_tokens),      cmocka_unit_test(test_calls)};
+    sound_table();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

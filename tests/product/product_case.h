@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * product_case.h - a product of drawn matrices that end where memory ends, and its result by definition. */
+#ifndef ATTN_TESTS_PRODUCT_CASE_H
+#define ATTN_TESTS_PRODUCT_CASE_H
+
+#include "test.h"
+
+#include "attn/product.h"
+
+/* A matrix in memory of which nothing is behind its last element but a page that cannot be touched. */
+typedef struct matrix {
+    void *map, *data;
+    size_t map_bytes;
+    double *exact; /* the same numbers */
+    int64_t elements;
+} matrix;
+
+typedef struct product_case {
+    attn_product_problem problem;
+    matrix a, b, c;
+    double *expected, *bound; /* of every element of C; what is between rows is as it was */
+} product_case;
+
+/* Instruction sets of this CPU, by options.isa, from 0 on; ATTN_ISA_DEFAULT behind the last. */
+attn_isa isa_at(int index, attn_dtype dtype);
+
+/* problem says sizes, strides (0: dense) and flags. */
+product_case *case_create(const attn_product_problem *problem, uint64_t seed);
+void case_free(product_case *c);
+/* C as it was before a product. */
+void case_reset(product_case *c);
+/* The largest error of C as a share of its bound.  Fails where something between rows was written. */
+double case_error(const product_case *c);
+/* Bytes of C from its first element on. */
+size_t case_bytes(const product_case *c);
+
+#endif
