@@ -20,6 +20,8 @@
 #define X86 0
 #endif
 
+enum { CACHE_LEVELS = 3 };
+
 static const struct {
     uint32_t bit;
     const char *name;
@@ -154,9 +156,8 @@ void attn_cpu_name(char *text, size_t size)
     text[length] = '\0';
 }
 
-void attn_cpu_caches(size_t *l1d, size_t *l2, size_t *l3)
+static void find_caches(size_t *level)
 {
-    size_t level[4] = {0, 0, 0, 0};
 #if X86
     /* Intel describes its caches in leaf 4, AMD in 0x8000001D, in the same words. */
     uint32_t number = cpuid(4, 0).a & 31 ? 4 : 0x8000001d;
@@ -164,11 +165,27 @@ void attn_cpu_caches(size_t *l1d, size_t *l2, size_t *l3)
         leaf r = cpuid(number, i);
         uint32_t kind = r.a & 31, which = r.a >> 5 & 7;
         if (!kind) break;
-        if (kind == 2 || which < 1 || which > 3) continue; /* 2: instructions */
-        level[which] = (size_t)((r.b >> 22) + 1) * ((r.b >> 12 & 1023) + 1) * ((r.b & 4095) + 1) * ((size_t)r.c + 1);
+        if (kind == 2 || which < 1 || which > CACHE_LEVELS) continue; /* 2: instructions */
+        level[which - 1] = (size_t)((r.b >> 22) + 1) * ((r.b >> 12 & 1023) + 1) * ((r.b & 4095) + 1) * ((size_t)r.c + 1);
     }
+#else
+    (void)level;
 #endif
-    *l1d = level[1];
-    *l2 = level[2];
-    *l3 = level[3];
+}
+
+void attn_cpu_caches(size_t *l1d, size_t *l2, size_t *l3)
+{
+    /* Asked once, as features are: 15 traps take longer than a small call.  All CPUs count as the first that was asked. */
+    static atomic_size_t known_caches[CACHE_LEVELS + 1];
+    size_t level[CACHE_LEVELS] = {0, 0, 0};
+    if (atomic_load_explicit(&known_caches[CACHE_LEVELS], memory_order_acquire)) {
+        for (int i = 0; i < CACHE_LEVELS; i++) level[i] = atomic_load_explicit(&known_caches[i], memory_order_relaxed);
+    } else {
+        find_caches(level);
+        for (int i = 0; i < CACHE_LEVELS; i++) atomic_store_explicit(&known_caches[i], level[i], memory_order_relaxed);
+        atomic_store_explicit(&known_caches[CACHE_LEVELS], 1, memory_order_release);
+    }
+    *l1d = level[0];
+    *l2 = level[1];
+    *l3 = level[2];
 }

@@ -31,7 +31,7 @@ void attn_cpu_feature_names(uint32_t features, char *text, size_t size);
 /* The CPU's own name; "unknown" where it has none. */
 void attn_cpu_name(char *text, size_t size);
 
-/* Bytes of the caches of level 1 (data), 2 and 3 of the calling thread's CPU; 0 where unknown. */
+/* Bytes of the caches of level 1 (data), 2 and 3 of the CPU that asked first; 0 where unknown. */
 void attn_cpu_caches(size_t *l1d, size_t *l2, size_t *l3);
 
 #endif
