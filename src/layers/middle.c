@@ -135,7 +135,7 @@ attn_status middle_problem(const layer *l, const attn_layer_tensors *args, const
         core->call = call;
     }
     if (l->extra_key) TRY(extra_check(l, problem, core, error));
-    clear_slots(core, is_of_other, op);
+    if (args->attention) clear_slots(core, is_of_other, op);
     if (args->call) {
         if (op != ATTN_FORWARD) call->visit_rows = NULL, call->visit_context = NULL;
         else call->modify_slopes = NULL;

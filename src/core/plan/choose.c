@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * choose.c - which row of kernels.def runs a problem: the first one that fits, unless the caller or ATTN_ISA says otherwise. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../base/cpu.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../base/text.h"
 #include "plan.h"
 
 static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
@@ -44,16 +44,16 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
 {
     const uint32_t features = attn_cpu_features();
     const attn_kernel_row *r;
-    attn_isa cap;
+    attn_isa cap = ATTN_ISA_DEFAULT;
     int built = 0;
-    TRY(isa_from_environment(&cap, error));
+    if (!options->isa) TRY(isa_from_environment(&cap, error));
     for (int i = 0; (r = attn_kernel_at(i)); i++) {
         if (r->op != s->op || r->compute != s->compute || !r->decode != !s->decode) continue;
         if (r->forward && r->forward->bf16 && !s->bf16) continue;
         if (options->isa && r->isa != options->isa) continue;
         built = 1;
         if (r->needs & ~features) continue;
-        if (!options->isa && cap && r->isa > cap) {
+        if (cap && r->isa > cap) {
             s->cap = cap;
             continue;
         }
@@ -80,18 +80,21 @@ attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options 
 attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options *options, int decode, const attn_kernel_row **row,
                                char *why, size_t why_size, attn_error *error)
 {
-    int length;
     search s = {.op = problem->op, .compute = attn_resolved_compute(problem), .decode = decode, .bf16 = has_bf16_scores(problem)};
 
     TRY(find(&s, options, error));
     *row = s.first;
+    *why = '\0';
     if (options->isa) {
-        length = snprintf(why, why_size, "requested by options.isa");
+        attn_text_add(why, why_size, "requested by options.isa");
     } else if (s.cap) {
-        length = snprintf(why, why_size, "capped by ATTN_ISA=%s", attn_isa_text(s.cap));
+        attn_text_add(why, why_size, "capped by ATTN_ISA=");
+        attn_text_add(why, why_size, attn_isa_text(s.cap));
     } else {
-        length = snprintf(why, why_size, "best of %d usable on this CPU", s.usable);
+        attn_text_add(why, why_size, "best of ");
+        attn_text_add_number(why, why_size, s.usable);
+        attn_text_add(why, why_size, " usable on this CPU");
     }
-    if (s.first->forward->bf16) (void)snprintf(why + length, why_size - (size_t)length, "; scores are products of bf16");
+    if (s.first->forward->bf16) attn_text_add(why, why_size, "; scores are products of bf16");
     return ATTN_OK;
 }

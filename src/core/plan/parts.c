@@ -5,12 +5,12 @@
  * tiles of one head; backward has the last two.  Sequences of a ragged batch differ in their numbers of tokens, so each goes to the
  * walk that suits it, by its own numbers alone: a plan then has a part for each walk.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../base/text.h"
 #include "../sched/relative.h"
 #include "../sched/short.h"
 #include "../sched/task.h"
@@ -141,8 +141,8 @@ static attn_status make_part(attn_plan_part *part, const attn_resolved *problem,
 
 static void tell(char *why, size_t size, const char *text, const char *more)
 {
-    const size_t length = strlen(why);
-    (void)snprintf(why + length, size - length, "%s%s", text, more);
+    attn_text_add(why, size, text);
+    attn_text_add(why, size, more);
 }
 
 attn_status attn_plan_parts_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count, char *why,

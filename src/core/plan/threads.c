@@ -17,9 +17,9 @@ static int number_of(const char *text, const char **rest)
 
 attn_status attn_threads_choose(int given, int *threads, attn_error *error)
 {
-    const char *ours = getenv("ATTN_THREADS"), *openmp = getenv("OMP_NUM_THREADS"), *rest;
     *threads = given;
     if (given) return ATTN_OK;
+    const char *const ours = getenv("ATTN_THREADS"), *const openmp = getenv("OMP_NUM_THREADS"), *rest;
     if (ours && *ours) {
         *threads = number_of(ours, &rest);
         CHECK(*threads && !*rest, ATTN_ERR_ARGUMENT, "the environment variable ATTN_THREADS is '%s'; it is a number from 1 to %d",
