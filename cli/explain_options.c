@@ -41,7 +41,7 @@ HAS(lse, p->op == ATTN_FORWARD && all->lse.data)
 HAS(jvp, p->op == ATTN_JVP)
 HAS(second, p->op == ATTN_DOUBLE_BACKWARD)
 
-/* Scores that share an element of the bias are summed in a walk of their own (src/core/sched/bias_gradient.c). */
+/* Scores that share an element of the bias are summed in a walk of their own (src/core/walk/backward/bias_gradient.c). */
 static int bias_is_shared(const attn_problem *p, const attn_tensors *all)
 {
     int64_t shape[4], extent[4];

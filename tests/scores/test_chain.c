@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_chain.c - backward of additive scores over keys so long that its tasks follow each other over one sum (sched/chain.h):
+ * test_chain.c - backward of additive scores over keys so long that its tasks follow each other over one sum (gradient/chain.h):
  * against ref/ within the bound, with the same bits for any number of threads and by the other way, and in how much memory.
  */
 #include "test.h"

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "on_threads.h"
-#include "sched/pool.h"
+#include "threads/pool.h"
 
 enum { MOST = 40, TASKS = 500 };
 

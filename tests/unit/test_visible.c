@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "random.h"
-#include "sched/visible.h"
+#include "visible/visible.h"
 
 __extension__ typedef __int128 wide;
 

@@ -2,9 +2,9 @@
  * execute.c - attn_execute and attn_compute. */
 #include "../base/error.h"
 #include "../plan/plan.h"
-#include "../sched/relative.h"
-#include "../sched/short.h"
-#include "../sched/tables.h"
+#include "../tile/relative.h"
+#include "../tile/tables.h"
+#include "../walk/small/short.h"
 
 /* 1 if one of the sequences is this part's: parts of a ragged batch may have none, and are soon passed over. */
 static int has_work(const attn_resolved *p, const attn_args *args)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * merge.c - attn_merge and attn_merge_backward: their rules; the loops are in sched/merge.c. */
-#include "../sched/merge.h"
+ * merge.c - attn_merge and attn_merge_backward: their rules; the loops are in walk/merge/merge.c. */
+#include "../walk/merge/merge.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "../base/error.h"
 #include "../base/names.h"
 #include "../plan/plan.h"
-#include "../sched/threads.h"
+#include "../threads/threads.h"
 
 /* One tensor of a call, for the rules that all share. */
 typedef struct tensor {

@@ -7,7 +7,7 @@
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../plan/plan.h"
-#include "../sched/relative.h"
+#include "../tile/relative.h"
 
 /* Everything of a plan but its memory; lists get its tensors and parts. */
 static attn_status make(attn_plan *plan, const attn_problem *problem, const attn_tensors *tensors, const attn_options *options,

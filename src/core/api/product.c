@@ -4,8 +4,8 @@
 
 #include "../base/error.h"
 #include "../plan/plan.h"
-#include "../sched/product.h"
-#include "../sched/threads.h"
+#include "../threads/threads.h"
+#include "../walk/product/product.h"
 
 /* A checked product, with the memory that it needs (0: none). */
 typedef struct made {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "../base/checked.h"
-#include "../sched/walk.h"
+#include "../tile/walk.h"
 #include "plan.h"
 #include "tensors.h"
 

@@ -3,7 +3,7 @@
 #ifndef ATTN_PLAN_LINEAR_H
 #define ATTN_PLAN_LINEAR_H
 
-#include "../sched/linear.h"
+#include "../walk/linear/linear.h"
 #include "tensors.h"
 
 struct attn_linear_plan {

@@ -11,10 +11,10 @@
 #include "../base/error.h"
 #include "../base/names.h"
 #include "../base/text.h"
-#include "../sched/relative.h"
-#include "../sched/short.h"
-#include "../sched/task.h"
-#include "../sched/walks.h"
+#include "../tile/relative.h"
+#include "../tile/task.h"
+#include "../walk/small/short.h"
+#include "../walk/walks.h"
 #include "plan.h"
 
 /* Tiles pay for a whole vector of rows, and bring keys of 16 or 8 bits into the compute type; decode pays for each row, so it is

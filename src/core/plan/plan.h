@@ -6,10 +6,10 @@
 #include "../base/problem.h"
 #include "../base/struct.h"
 #include "../kernels/kernel.h"
-#include "../sched/prepare.h"
-#include "../sched/rows.h"
-#include "../sched/walk.h"
-#include "../sched/walks.h"
+#include "../prepare/prepare.h"
+#include "../tile/walk.h"
+#include "../walk/rows/rows.h"
+#include "../walk/walks.h"
 #include "tensors.h"
 
 /* The sequences of a batch that one walk runs: all of them, or those with some numbers of queries (parts.c). */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "../base/error.h"
-#include "../sched/pool.h"
+#include "../threads/pool.h"
 #include "plan.h"
 
 /* The number that a text is or begins with; 0 if none from 1 to the pool's most. *rest: what follows it. */

@@ -11,7 +11,7 @@
 #include "../base/distance.h"
 #include "../base/error.h"
 #include "../base/names.h"
-#include "../sched/walks.h"
+#include "../walk/walks.h"
 #include "plan.h"
 #include "tensors.h"
 

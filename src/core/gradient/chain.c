@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT
+ * chain.c - groups of tiles that add to the same dK and dV, in order. */
+#define _POSIX_C_SOURCE 200809L /* sched_yield */
+#include "chain.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../base/checked.h"
+#include "../base/names.h"
+#include "../threads/threads.h"
+#include "../tile/relative.h"
+#include "../tile/tables.h"
+
+typedef struct call {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *workers, *shared;
+    const attn_chain_steps *steps;
+    const attn_shares_target *target;
+    int64_t key_heads;
+    int64_t groups;         /* of all heads of a key head */
+    int64_t spans;          /* that the keys are cut into */
+    int64_t first_key_head; /* where the gradients of tables are summed round by round */
+} call;
+
+/* ---- the numbers of a head ---- */
+
+static void clear_numbers(const attn_walk *w, attn_head_sums *sums, double *dw)
+{
+    const attn_head_sums none = {0, 0, 0};
+    *sums = none;
+    for (int64_t k = 0; dw && k < 2 * w->problem.shape.dim_qk; k++) dw[k] = 0;
+}
+
+static double *weights_of_tile(const attn_walk *w, const attn_shares *to, int64_t place)
+{
+    return to->dw ? to->dw + place * 2 * w->problem.shape.dim_qk : NULL;
+}
+
+static void clear_tiles(const attn_task *task, const attn_shares *to)
+{
+    const attn_walk *w = task->walk;
+    for (int64_t place = 0; place < w->group; place++) {
+        clear_numbers(w, &to->sums[place], weights_of_tile(w, to, place));
+        if (w->problem.has.grad_bias_table) attn_table_sums_clear(task, place);
+    }
+}
+
+static void *tables_at(const call *c, const attn_task *task, int64_t place)
+{
+    const attn_shape *s = &c->walk->problem.shape;
+    return attn_relative_sums_at(c->walk, c->shared, place, task->h % (s->heads_q / s->heads_kv));
+}
+
+/* 1 if a group is all that adds to a key head's sums for a table, and no other is at work. */
+static int sums_tables_directly(const call *c)
+{
+    const attn_shape *s = &c->walk->problem.shape;
+    if (c->walk->at_once > 1 || c->groups == 0) return 0;
+    const int64_t heads = s->heads_q / s->heads_kv;
+    return (heads == 1 || !attn_relative_shares(c->walk)) && c->groups / heads <= c->walk->joined;
+}
+
+/* What the group's tiles have of their own joins their head, tile by tile: groups end in order.  number: of the head's groups. */
+static void join_head(const call *c, const attn_task *task, const attn_gradient_group *group, const attn_shares *to, int64_t number,
+                      int64_t place)
+{
+    const attn_walk *w = task->walk;
+    const int64_t heads = w->problem.shape.heads_q, head = task->b * heads + task->h;
+    attn_head_sums *sums = attn_head_sums_at(w, c->shared, head);
+    double *dw = attn_weight_sums_at(w, c->shared, head);
+    for (int64_t k = 0; k < group->count; k++) {
+        const int64_t tile = group->tiles[k].tile.place;
+        const double *own = weights_of_tile(w, to, tile);
+        sums->scale += to->sums[tile].scale;
+        sums->slope += to->sums[tile].slope;
+        sums->sink += to->sums[tile].sink;
+        for (int64_t n = 0; dw && n < 2 * w->problem.shape.dim_qk; n++) dw[n] += own[n];
+        if (w->problem.has.grad_bias_table) attn_table_sums_keep(task, tile, c->shared);
+    }
+    const int joins = (number + 1) % w->joined == 0 || (number + 1) * w->group >= attn_tiles_of_sums(w);
+    if (attn_grads_relative(&w->problem) && joins && !sums_tables_directly(c))
+        attn_relative_join(w, to->relative, tables_at(c, task, place));
+}
+
+/* ---- dK and dV ---- */
+
+static attn_shares shares_of(const call *c, const attn_task *task, int64_t place)
+{
+    const attn_walk *w = c->walk;
+    const attn_shares_target *t = c->target;
+    attn_shares to = {.sums = attn_part(task, w->scratch.sums), .shared = c->shared};
+    if (w->sums_in_place) {
+        to.dK = attn_key_row(task, t->k, t->k_layout, 0);
+        to.dV = attn_key_row(task, t->v, t->v_layout, 0);
+    } else {
+        to.dK = w->at_once > 1 ? c->shared + w->shared.dK : attn_part(task, w->scratch.dK);
+        to.dV = w->at_once > 1 ? c->shared + w->shared.dV : attn_part(task, w->scratch.dV);
+    }
+    if (attn_sums_weights(&w->problem)) to.dw = attn_part(task, w->scratch.dw);
+    if (attn_grads_relative(&w->problem))
+        to.relative = sums_tables_directly(c) ? tables_at(c, task, place) : attn_part(task, w->scratch.relative_sums);
+    return to;
+}
+
+/* Keys of a span, of those that the key head has. */
+static attn_interval rows_of(const call *c, const attn_task *task, int64_t span)
+{
+    const attn_walk *w = c->walk;
+    const int64_t rows = w->problem.has.cu_seqlens_q ? task->sight.len_kv : w->problem.shape.len_kv;
+    const int64_t blocks = attn_ceil_div(w->problem.shape.len_kv, w->block_kv);
+    const int64_t low = span * blocks / c->spans * w->block_kv, high = (span + 1) * blocks / c->spans * w->block_kv;
+    return (attn_interval){attn_min(low, rows), attn_min(high, rows)};
+}
+
+static char *row_of(const attn_walk *w, const void *sums, int64_t j, int64_t ld)
+{
+    return (char *)(uintptr_t)sums + j * ld * (int64_t)attn_dtype_bytes(w->compute);
+}
+
+static void clear_rows(const attn_walk *w, const attn_shares *to, attn_interval rows)
+{
+    const size_t count = (size_t)(rows.high - rows.low), size = attn_dtype_bytes(w->compute);
+    if (count == 0) return;
+    memset(row_of(w, to->dK, rows.low, w->ld_dK), 0, count * (size_t)w->ld_dK * size);
+    memset(row_of(w, to->dV, rows.low, w->ld_dV), 0, count * (size_t)w->ld_dV * size);
+}
+
+static void store_rows(const call *c, const attn_task *task, const attn_shares *to, attn_interval rows)
+{
+    const attn_walk *w = c->walk;
+    const attn_shape *s = &w->problem.shape;
+    const attn_layout *k = c->target->k_layout, *v = c->target->v_layout;
+    const int64_t n = rows.high - rows.low;
+    if (w->sums_in_place || n == 0) return;
+    w->backward->store_rows(n, s->dim_qk, 1, row_of(w, to->dK, rows.low, w->ld_dK), w->ld_dK,
+                            attn_key_row(task, c->target->k, k, rows.low), k->dtype, k->stride[2]);
+    w->backward->store_rows(n, s->dim_v, 1, row_of(w, to->dV, rows.low, w->ld_dV), w->ld_dV,
+                            attn_key_row(task, c->target->v, v, rows.low), v->dtype, v->stride[2]);
+}
+
+/* ---- steps ---- */
+
+/* A group's steps: it is opened, then it goes over one span after the other.  place: of the key head's sums for tables. */
+static void run_step(const call *c, char *memory, int64_t key_head, int64_t number, int64_t step, int64_t place)
+{
+    const attn_walk *w = c->walk;
+    const int64_t heads = w->problem.shape.heads_q / w->problem.shape.heads_kv, of_head = c->groups / heads;
+    const attn_task task = attn_task_of_head(w, c->args, memory, key_head * heads + number / of_head);
+    const attn_shares to = shares_of(c, &task, place);
+    attn_gradient_group *group = attn_part(&task, w->scratch.group);
+    if (step == 0) {
+        const int64_t tile = number % of_head * w->group;
+        if (number == 0 && w->at_once == 1 && attn_grads_relative(&w->problem)) attn_relative_sums_clear(w, c->shared, place);
+        clear_tiles(&task, &to);
+        c->steps->open(&task, tile, attn_min(w->group, attn_tiles_of_sums(w) - tile), w->at_once == 1, group, &to);
+        return;
+    }
+    const attn_interval rows = rows_of(c, &task, step - 1);
+    if (number == 0) clear_rows(w, &to, rows);
+    c->steps->walk(&task, group, rows, &to);
+    if (number == c->groups - 1) store_rows(c, &task, &to, rows);
+    if (step < c->spans) return;
+    c->steps->finish(&task, group, &to);
+    if (number == 0 && w->at_once > 1 && attn_grads_relative(&w->problem)) attn_relative_sums_clear(w, c->shared, place);
+    join_head(c, &task, group, &to, number % of_head, place);
+}
+
+/* Many key heads: a task has one of its own, and no one to wait for. */
+static void run_key_head(void *context, int64_t worker, int64_t place)
+{
+    const call *c = context;
+    char *memory = c->workers + worker * c->walk->scratch.bytes;
+    for (int64_t number = 0; number < c->groups; number++)
+        for (int64_t step = 0; step <= c->spans; step++) run_step(c, memory, c->first_key_head + place, number, step, place);
+}
+
+/* No queries: zeros. */
+static void clear_key_head(void *context, int64_t worker, int64_t key_head)
+{
+    const call *c = context;
+    const attn_task task = attn_task_of_key_head(c->walk, c->args, c->workers + worker * c->walk->scratch.bytes, key_head);
+    const attn_shares to = shares_of(c, &task, 0);
+    const attn_interval rows = rows_of(c, &task, 0);
+    clear_rows(c->walk, &to, rows);
+    store_rows(c, &task, &to, rows);
+}
+
+/*
+ * Few key heads: their groups, of one key head after the other, by a task for each worker.  Place n takes every at_once-th group
+ * from group n on, in the n-th worker's memory; its count is twice the steps that it has done, and odd while a task is at the
+ * next one.
+ */
+static atomic_llong *count_of(const call *c, int64_t place)
+{
+    return (atomic_llong *)(void *)(c->shared + c->walk->shared.counters) + place;
+}
+
+/* 1 if the group before is beyond these keys, or adds to others. */
+static int is_free(const call *c, int64_t number, int64_t step)
+{
+    const attn_walk *w = c->walk;
+    const int own_sums = w->sums_in_place && !attn_grads_relative(&w->problem); /* of each key head */
+    if (step == 0 || number == 0 || (own_sums && number % c->groups == 0)) return 1;
+    const int64_t before = number - 1, needed = before / w->at_once * (c->spans + 1) + step + 1;
+    return atomic_load_explicit(count_of(c, before % w->at_once), memory_order_acquire) / 2 >= needed;
+}
+
+enum place_state { PLACE_ENDED, PLACE_WAITS, PLACE_MOVED };
+
+/* Takes a place a step further, if it can go on. */
+static enum place_state try_place(const call *c, int64_t place)
+{
+    const attn_walk *w = c->walk;
+    long long count = atomic_load_explicit(count_of(c, place), memory_order_acquire);
+    const int64_t done = count / 2, number = done / (c->spans + 1) * w->at_once + place, step = done % (c->spans + 1);
+    if (number >= c->groups * c->key_heads) return PLACE_ENDED;
+    if (count % 2 || !is_free(c, number, step)) return PLACE_WAITS;
+    if (!atomic_compare_exchange_strong_explicit(count_of(c, place), &count, count + 1, memory_order_acquire, memory_order_relaxed))
+        return PLACE_WAITS;
+    const int64_t key_head = number / c->groups, group = number % c->groups;
+    run_step(c, c->workers + place * w->scratch.bytes, key_head, group, step, 0);
+    if (attn_grads_relative(&w->problem) && group == c->groups - 1 && step == c->spans)
+        for (int64_t table = 0; table < w->relative.tables; table++) attn_relative_totals_add(w, c->shared, table, 0, key_head);
+    atomic_store_explicit(count_of(c, place), count + 2, memory_order_release);
+    return PLACE_MOVED;
+}
+
+/* A worker keeps to its own place, whose memory is in its cache.  Where that waits long, the one that it waits for may have no
+ * worker: then it takes over whatever can go on.  The first of the groups that are left waits for nobody. */
+static void run_places(void *context, int64_t worker, int64_t own)
+{
+    enum { PATIENCE = 1 << 10 };
+    const call *c = context;
+    const int64_t places = c->walk->at_once;
+    (void)worker;
+    for (int waited = 0;;) {
+        enum place_state state = try_place(c, own);
+        if (state == PLACE_WAITS && ++waited < PATIENCE) continue;
+        waited = 0;
+        if (state == PLACE_MOVED) continue;
+        int left = state != PLACE_ENDED;
+        for (int64_t k = 1; k < places && state != PLACE_MOVED; k++) {
+            state = try_place(c, (own + k) % places);
+            left |= state != PLACE_ENDED;
+        }
+        if (!left) return;
+        if (state != PLACE_MOVED) (void)sched_yield();
+    }
+}
+
+/* ---- the call ---- */
+
+static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_t worker, int64_t task))
+{
+    call copy = *c;
+    attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
+}
+
+/* Key heads of their own with tables: as many at once as there are places for the sums of their tables, which are then added in
+ * order. */
+static void run_rounds(call *c)
+{
+    const attn_walk *w = c->walk;
+    const attn_relatives *r = &w->relative;
+    for (; c->first_key_head < c->key_heads; c->first_key_head += r->places) {
+        const int64_t count = attn_min(r->places, c->key_heads - c->first_key_head);
+        run(c, count, run_key_head);
+        for (int64_t table = 0; table < r->tables; table++)
+            for (int64_t place = 0; place < count; place++)
+                attn_relative_totals_add(w, c->shared, table, place, c->first_key_head + place);
+    }
+}
+
+static void clear_totals(const call *c)
+{
+    const attn_walk *w = c->walk;
+    for (int64_t head = 0; head < w->problem.shape.batch * w->problem.shape.heads_q; head++) {
+        clear_numbers(w, attn_head_sums_at(w, c->shared, head), attn_weight_sums_at(w, c->shared, head));
+        if (w->problem.has.grad_bias_table) attn_table_sums_begin(w, head, c->shared);
+    }
+    if (!attn_grads_relative(&w->problem) || w->tasks == 0) return;
+    attn_relative_totals_clear(w, c->shared);
+    for (int worker = 0; worker < w->workers; worker++)
+        attn_relative_sums_begin(w, c->workers + worker * w->scratch.bytes + w->scratch.relative_sums);
+}
+
+void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspace, const attn_chain_steps *steps,
+                    const attn_shares_target *target)
+{
+    enum { SPANS = 8 }; /* for each place: at the begin and the end of a head, and under a causal mask, one waits for another */
+    const attn_shape *shape = &walk->problem.shape;
+    call c = {.walk = walk, .args = args, .workers = workspace, .steps = steps, .target = target, .spans = 1};
+    c.shared = attn_shared_of(walk, workspace);
+    c.key_heads = shape->batch * shape->heads_kv;
+    clear_totals(&c);
+    if (c.key_heads == 0) return;
+    c.groups = shape->heads_q / shape->heads_kv * attn_ceil_div(attn_tiles_of_sums(walk), walk->group);
+    if (c.groups == 0) {
+        run(&c, c.key_heads, clear_key_head);
+    } else if (walk->at_once > 1) {
+        c.spans = attn_min(attn_ceil_div(shape->len_kv, walk->block_kv), SPANS * walk->at_once);
+        for (int64_t place = 0; place < walk->at_once; place++) atomic_init(count_of(&c, place), 0);
+        run(&c, walk->at_once, run_places);
+    } else if (attn_grads_relative(&walk->problem)) {
+        run_rounds(&c);
+    } else {
+        run(&c, c.key_heads, run_key_head);
+    }
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ * gradient.c - a query tile of backward, and dS of one block. */
+#include "gradient.h"
+
+#include <math.h>
+
+#include "../base/names.h"
+#include "../tile/relative.h"
+#include "../tile/runs.h"
+
+static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
+{
+    if (dtype == ATTN_F32) ((float *)array)[i] = (float)x;
+    else ((double *)array)[i] = x;
+}
+
+/* Rows that weigh all keys alike: their lse becomes the log of how many there are. */
+static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    int32_t *empty = (int32_t *)attn_part(task, w->scratch.empty) + slot * w->tile_q;
+    int64_t all = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
+    int any = 0;
+    for (int64_t i = 0; i < t->tile.width * w->kernel->lanes; i++) {
+        int64_t row = t->tile.first + attn_min(i, t->tile.rows - 1);
+        const void *lse = attn_query_row(task, task->args->lse, &p->at.lse, row);
+        empty[i] = row < task->sight.len_q && attn_real_at(lse, w->compute, 0) == -INFINITY;
+        if (!empty[i]) continue;
+        any = 1;
+        put_real(t->lse, w->compute, i, log((double)all));
+    }
+    if (!any) return;
+    t->empty = empty;
+    t->keys.low = 0;
+    t->keys.high = all;
+}
+
+/* Vectors of a few lanes are not worth a part of their own. */
+static void find_seen(const attn_task *task, attn_gradient_tile *t)
+{
+    const int64_t lanes = task->walk->kernel->lanes, rows = t->tile.rows;
+    for (int v = 0; v < t->tile.width; v++) {
+        t->seen[v] = t->keys;
+        if (lanes < 8 || t->empty) continue;
+        attn_view view = attn_view_of_tile(&task->sight, t->tile.first + v * lanes, attn_clamp(rows - v * lanes, 0, lanes));
+        t->seen[v] = attn_keys_of_view(&view);
+    }
+}
+
+/* Where the buffers of a slot lie. */
+static void place(const attn_task *task, int64_t slot, attn_gradient_tile *t)
+{
+    const attn_scratch *at = &task->walk->scratch;
+    t->Qt = (char *)attn_part(task, at->Qt) + slot * at->Qt_bytes;
+    t->dOt = (char *)attn_part(task, at->dOt) + slot * at->Ot_bytes;
+    t->dQt = (char *)attn_part(task, at->dQt) + slot * at->Qt_bytes;
+    t->lse = (char *)attn_part(task, at->m) + slot * at->lane_bytes;
+    t->delta = (char *)attn_part(task, at->l) + slot * at->lane_bytes;
+    t->Q_panels = (char *)attn_part(task, at->Q_panels) + slot * at->panel_bytes;
+    t->dO_panels = (char *)attn_part(task, at->dO_panels) + slot * at->panel_bytes;
+}
+
+int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_scratch *at = &w->scratch;
+    const attn_args *a = task->args;
+    const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v;
+
+    t->tile = attn_tile_of(w, &task->sight, number);
+    t->tile.place = slot;
+    if (p->has.cu_seqlens_q) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
+    if (t->tile.rows == 0) return 0;
+    t->keys = attn_tile_look(&task->sight, &t->tile);
+    t->dropped = 0;
+    t->empty = NULL;
+
+    const int width = t->tile.width;
+    const int64_t rows = t->tile.rows, first = t->tile.first;
+    const attn_layout *lse = &p->at.lse, *grad_lse = &p->at.grad_lse, *dO = &p->at.grad_o;
+    const void *q = attn_query_row(task, a->q, &p->at.q, first), *o = attn_query_row(task, a->o, &p->at.o, first);
+    void *Ot = attn_part(task, at->Ot);
+
+    place(task, slot, t);
+    attn_task_pack(task, &t->tile, t->Qt);
+    w->kernel->pack_query(width, rows, Dv, o, p->at.o.dtype, p->at.o.stride[2], 1, Ot);
+    if (p->op == ATTN_JVP) {
+        w->backward->delta(width, rows, 0, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL, 0,
+                           task->sight.len_q - first, t->delta, t->lse);
+        if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
+        return 1;
+    }
+    const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
+    w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
+    t->careful_queries = !attn_is_additive(p) &&
+                         !w->backward->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task), t->Q_panels);
+    if (w->relative.two)
+        t->careful_queries |=
+            !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->at.q, first), p->at.q.dtype, p->at.q.stride[2],
+                                    attn_task_scale(task), t->Q_panels + w->relative.Qr_panels);
+    t->careful_queries |= !w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
+    w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
+                       p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
+                       task->sight.len_q - first, t->delta, t->lse);
+    if (w->kernel->bf16) w->kernel->bf16->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
+    if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
+    find_seen(task, t);
+    return 1;
+}
+
+/* The tile without the vectors before `first` and from first + width on. */
+static void narrow(const attn_task *task, int first, int width, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const int64_t lanes = first * w->kernel->lanes, size = (int64_t)attn_dtype_bytes(w->compute);
+    t->tile.first += lanes;
+    t->tile.rows = attn_clamp(t->tile.rows - lanes, 0, width * w->kernel->lanes);
+    t->tile.width = width;
+    attn_tile_look(&task->sight, &t->tile);
+    char **buffers[] = {&t->Qt, &t->dOt, &t->lse, &t->delta, &t->dQt};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) *buffers[i] += lanes * size;
+    t->Q_panels += lanes * w->tile_q * size;
+    t->dO_panels += lanes * w->tile_q * size;
+}
+
+int64_t attn_gradient_tile_part(const attn_task *task, const attn_gradient_tile *t, int64_t j, int64_t high,
+                                attn_gradient_tile *part)
+{
+    int first = 0, last = -1; /* vectors between them that do not see key j are masked */
+    for (int v = 0; v < t->tile.width; v++) {
+        const attn_interval *seen = &t->seen[v];
+        if (seen->low > j) {
+            high = attn_min(high, seen->low);
+        } else if (seen->high > j) {
+            high = attn_min(high, seen->high);
+            if (last < 0) first = v;
+            last = v;
+        }
+    }
+    *part = *t;
+    if (last - first + 1 < t->tile.width) narrow(task, first, last - first + 1, part);
+    return high;
+}
+
+int attn_gradient_next(const attn_task *task, const attn_gradient_tile *t, attn_interval *run)
+{
+    return attn_task_next(task, &t->tile, t->empty != NULL, t->keys.high, run);
+}
+
+int attn_gradient_run(const attn_task *task, const attn_gradient_tile *t, int64_t high, attn_interval *run)
+{
+    const int64_t low = attn_max(run->high, t->keys.low);
+    high = attn_min(high, t->keys.high);
+    if (!t->empty) return attn_task_run(task, &t->tile, low, high, run);
+    run->low = low;
+    run->high = high;
+    return low < high;
+}
+
+/* dP = V dO^T */
+static void score_values(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, void *dP)
+{
+    const attn_walk *w = task->walk;
+    const attn_fwd_kernel *k = w->kernel;
+    const int64_t n = keys->high - keys->low, Dv = w->problem.shape.dim_v;
+    const attn_coming nothing = {0};
+    void *most = attn_part(task, w->scratch.block_max);
+    if (k->bf16) k->bf16->score(t->tile.width, n, Dv, t->dOt, keys->V, 1, dP, most, keys->K_wide, keys->ldk_wide, &nothing);
+    else k->score(t->tile.width, n, Dv, t->dOt, keys->V, keys->ldv, dP, most, keys->K_wide, keys->ldk_wide);
+}
+
+void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_scratch *at = &w->scratch;
+    const int64_t n = keys->high - keys->low;
+    void *S = attn_part(task, at->S), *dP = attn_part(task, at->dP);
+    void *slope = p->score.softcap > 0 ? attn_part(task, at->slope) : NULL;
+    double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
+    attn_drop room;
+
+    t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope);
+    if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
+    score_values(task, t, keys, dP);
+    if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
+    const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
+    if (attn_weighs_alone(p))
+        w->kernel->alone.gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
+                                  attn_part(task, at->scratch));
+    else w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->scratch));
+    if (t->empty) w->kernel->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
+}

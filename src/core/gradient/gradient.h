@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ * gradient.h - the part that the walks of backward share: a query tile with what its rows need, and dS of one block. */
+#ifndef ATTN_GRADIENT_GRADIENT_H
+#define ATTN_GRADIENT_GRADIENT_H
+
+#include "../tile/task.h"
+
+enum { ATTN_MOST_VECTORS = 4 };
+
+typedef struct attn_gradient_tile {
+    attn_tile tile;
+    attn_interval keys;                    /* that it visits */
+    attn_interval seen[ATTN_MOST_VECTORS]; /* of these, what each vector of its queries sees */
+    int dropped;                           /* a key was dropped inside the last block */
+    int careful_queries;                   /* a row of Q or dO is not finite */
+    const int32_t *empty;                  /* NULL, or the lanes that weigh all keys alike since they see none */
+    char *Qt, *dOt, *lse, *delta, *dQt;    /* tile buffers; Qt and dOt are pairs where attn_scores_bf16 */
+    char *Q_panels, *dO_panels;            /* the rows of Q, scaled, and of dO */
+} attn_gradient_tile;
+
+/* Tiles that walk over the keys together. */
+typedef struct attn_gradient_group {
+    int64_t count;
+    attn_gradient_tile tiles[ATTN_MOST_TILES];
+    attn_soon soon; /* what a product may ask for on its way */
+} attn_gradient_group;
+
+/*
+ * Brings tile `number` into the worker's memory, at place `slot` of walk->group: Qt, dOt, Q_panels and dO_panels, lse, and delta =
+ * dO.O - dlse.  Without dO (forward mode) only Qt, Ot and lse.  Returns 0 if the tile has no rows.
+ */
+int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *tile);
+
+/*
+ * Where a causal mask or a window cuts a tile, not all vectors of its queries see the same keys.  Fills *part with those from the
+ * first to the last that sees key j, and returns how far, at most to `high`, this holds; part->tile.width is 0 where none does.
+ */
+int64_t attn_gradient_tile_part(const attn_task *task, const attn_gradient_tile *tile, int64_t j, int64_t high,
+                                attn_gradient_tile *part);
+
+/* The next run of keys that the tile visits, from run->high on; returns 0 after the last one. */
+int attn_gradient_next(const attn_task *task, const attn_gradient_tile *tile, attn_interval *run);
+/* The same below `high`, across blocks of the grid. */
+int attn_gradient_run(const attn_task *task, const attn_gradient_tile *tile, int64_t high, attn_interval *run);
+
+/* The block's weights after dropout in scratch.S, the gradient of its scores in scratch.dP, the softcap's derivative in
+ * scratch.slope. */
+void attn_gradient_block(const attn_task *task, attn_gradient_tile *tile, const attn_keys *keys);
+
+/* 1 if several scores share an element of the bias. */
+int attn_bias_is_broadcast(const attn_resolved *problem);
+
+/* A tile of a bias gradient (in the second order, of second_bias) that is not broadcast: zeros, in all rows of the tensor, then the
+ * blocks that are visited. */
+void attn_clear_bias_gradient(const attn_task *task, int64_t number);
+void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int64_t low, int64_t n, const void *dS);
+
+#endif

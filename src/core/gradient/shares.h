@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * shares.h - what queries add up to, and where it is kept until all have. */
+#ifndef ATTN_GRADIENT_SHARES_H
+#define ATTN_GRADIENT_SHARES_H
+
+#include "../tile/task.h"
+
+/* What a group of query tiles adds to. */
+typedef struct attn_shares {
+    void *dK, *dV;        /* [len_kv][walk->ld_dK], [len_kv][walk->ld_dV]: of the key head */
+    attn_head_sums *sums; /* [walk->group]: of each tile, by its place */
+    double *dw;           /* additive scores, likewise, each [2 * dim_qk]: for w and its biases; NULL where nobody asks */
+    void *relative;       /* of the group (relative.h) */
+    char *shared;         /* the memory that walk->shared lays out */
+} attn_shares;
+
+/* Where the sums over all queries go: like k and v. */
+typedef struct attn_shares_target {
+    const attn_layout *k_layout, *v_layout;
+    void *k, *v;
+} attn_shares_target;
+
+/* What follows the workers' memory. */
+static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
+{
+    return (char *)workspace + walk->workers * walk->scratch.bytes;
+}
+
+/* Sums for w of a head (batch entry and head together); NULL where nobody asks. */
+static inline double *attn_weight_sums_at(const attn_walk *walk, char *shared, int64_t head)
+{
+    if (!attn_sums_weights(&walk->problem)) return NULL;
+    return (double *)(void *)(shared + walk->shared.dw) + head * 2 * walk->problem.shape.dim_qk;
+}
+
+/* The numbers of a head, likewise. */
+static inline attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t head)
+{
+    return (attn_head_sums *)(void *)(shared + walk->shared.sums) + head;
+}
+
+#endif

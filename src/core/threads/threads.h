@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * threads.h - workers that take tasks: one parallel region a call. */
+#ifndef ATTN_THREADS_THREADS_H
+#define ATTN_THREADS_THREADS_H
+
+#include "attn/attn.h"
+
+/*
+ * Equals, with the calls spread over at most `workers` workers,
+ *
+ *      for (int64_t task = 0; task < tasks; task++) run(context, worker, task);
+ *
+ * Each worker number 0 .. workers-1 is on one thread at a time.  parallel_for NULL: the library's own threads (pool.h).
+ */
+void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
+                      void (*run)(void *context, int64_t worker, int64_t task), void *context);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * runs.h - which keys a tile visits: runs of keys that one of its queries may see, by intervals and block masks. */
+#ifndef ATTN_TILE_RUNS_H
+#define ATTN_TILE_RUNS_H
+
+#include "task.h"
+
+static inline int attn_has_blocks(const attn_task *task)
+{
+    return task->walk->problem.has.block_mask || task->walk->problem.has.block_starts;
+}
+
+/* The first run of keys within low .. high-1 that the tile has to visit; returns 0 if there is none.  What is outside runs is not
+ * seen by any of its queries; within one there may be short gaps. */
+int attn_task_run(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, attn_interval *run);
+
+/* The first key from `key` on that is not in the gap between a tile's two intervals. */
+static inline int64_t attn_beyond_gap(const attn_view *view, int64_t key)
+{
+    return key >= view->any.far.high && key < view->any.near.low ? view->any.near.low : key;
+}
+
+/*
+ * The next run from run->high on, within a block of the grid and below `high`; all: everything is visited.  Goes through a tile:
+ *
+ *      for (attn_interval run = {low, low}; attn_task_next(task, tile, all, high, &run);)
+ */
+int attn_task_next(const attn_task *task, const attn_tile *tile, int all, int64_t high, attn_interval *run);
+
+/* The block mask as a byte for each pair of the tile and these keys: bytes[i*n + key - low], n = high - low.  Returns 1, with
+ * nothing written, where every pair is kept. */
+int attn_blocks_spread(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, unsigned char *bytes);
+
+#endif

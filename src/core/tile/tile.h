@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ * tile.h - the grid: which queries a tile has, and where blocks of keys end. */
+#ifndef ATTN_TILE_TILE_H
+#define ATTN_TILE_TILE_H
+
+#include "../base/checked.h"
+#include "../visible/visible.h"
+#include "walk.h"
+
+typedef struct attn_tile {
+    int64_t first, rows; /* queries first .. first+rows-1 */
+    int width;           /* vectors in use */
+    int64_t place;       /* in the worker's memory, 0 .. walk->group-1 */
+    attn_view view;      /* the keys that they see: set by attn_tile_look */
+} attn_tile;
+
+/* Tile t of `tiles` that `vectors` of queries are dealt to evenly, so that none is left with a single one where it can be helped: a
+ * narrow tile is bound by loads (13 vectors as 3,3,3,2,2 run at 74 % of the ceiling, as 3,3,3,3,1 at 70).  end: after the last
+ * query; first: the first of all vectors. */
+static inline attn_tile attn_tile_dealt(const attn_walk *walk, int64_t t, int64_t tiles, int64_t vectors, int64_t first,
+                                        int64_t end)
+{
+    const int64_t lanes = walk->kernel->lanes;
+    int64_t each = vectors, more = 0; /* divisions are seen where heads are short */
+    if (tiles > 1) each = vectors / tiles, more = vectors % tiles;
+    attn_tile tile = {0};
+    tile.width = (int)(each + (t < more));
+    tile.first = (first + t * each + attn_min(t, more)) * lanes;
+    tile.rows = attn_clamp(end - tile.first, 0, tile.width * lanes);
+    return tile;
+}
+
+/* Tile t of so many, of which the last one has the few queries after whole vectors. */
+static inline attn_tile attn_tile_before_four(const attn_walk *walk, int64_t t, int64_t tiles, int64_t len_q)
+{
+    const int64_t lanes = walk->kernel->lanes, vectors = len_q / lanes;
+    if (t == tiles - 1) return (attn_tile){.first = vectors * lanes, .rows = len_q - vectors * lanes, .width = 1};
+    return attn_tile_dealt(walk, t, tiles - 1, vectors, 0, len_q);
+}
+
+/* Tile t of a head.  Tiles lie on a grid, or are even where no sum depends on them (even_tiles).  What has_four leaves comes last.
+ */
+static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
+{
+    const int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes, vectors = attn_ceil_div(len_q, lanes);
+    if (walk->has_four) return attn_tile_before_four(walk, t, walk->tiles, len_q);
+    if (walk->even_tiles) return attn_tile_dealt(walk, t, walk->tiles, vectors, 0, len_q);
+    const int64_t width = attn_clamp(vectors - t * walk->kernel->vectors, 0, walk->kernel->vectors);
+    return (attn_tile){.first = t * walk->tile_q, .rows = attn_min(len_q - t * walk->tile_q, width * lanes), .width = (int)width};
+}
+
+/* Tiles of a head where queries are summed: one more may be needed after a sequence that ends before its tensor. */
+static inline int64_t attn_tiles_of_sums(const attn_walk *walk)
+{
+    return walk->tiles + (walk->tiles > 0 && walk->own_tiles && walk->problem.has.lengths_q);
+}
+
+/* The same of a sequence: with own_tiles its queries are even among themselves, and what follows them comes last. */
+static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_sight *sight, int64_t t)
+{
+    if (!walk->own_tiles) return attn_tile_at(walk, t);
+    const int64_t lanes = walk->kernel->lanes, len_q = walk->problem.shape.len_q, len = attn_clamp(sight->len_q, 0, len_q);
+    const int64_t vectors = attn_ceil_div(len, lanes), tiles = attn_ceil_div(vectors, walk->kernel->vectors);
+    if (t < tiles) return attn_tile_dealt(walk, t, tiles, vectors, 0, walk->problem.has.cu_seqlens_q ? len : len_q);
+    if (!walk->problem.has.lengths_q) return (attn_tile){0};
+    return attn_tile_dealt(walk, t - tiles, attn_tiles_of_sums(walk) - tiles, attn_ceil_div(len_q, lanes) - vectors, vectors,
+                           len_q);
+}
+
+/* Finds out what the tile's queries see; returns from the first to after the last key that one of them does. */
+static inline attn_interval attn_tile_look(const attn_sight *sight, attn_tile *tile)
+{
+    tile->view = attn_view_of_tile(sight, tile->first, tile->rows);
+    return attn_keys_of_view(&tile->view);
+}
+
+/* The end of the block that holds key j, no further than `high`. */
+static inline int64_t attn_block_end(const attn_walk *walk, int64_t j, int64_t high)
+{
+    return attn_min(high, j < walk->block_kv ? walk->block_kv : (j / walk->block_kv + 1) * walk->block_kv);
+}
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * backward.c - the walk of backward (Dao et al. 2022, algorithm 4, with queries outermost):
+ *
+ *      for each key head, for all the query heads of its group:
+ *          for a few query tiles together, one such group after the other: Q, dO, delta = dO.O - dlse
+ *              for each block of keys, for each of the tiles that sees it:
+ *                  score, modify      S                                    as in forward
+ *                  gradient           P = exp(S - lse), dS = P (V dO^T - delta)
+ *                  accumulate         dV += P^T dO,  dK += dS^T Q,  dQ += dS K
+ *              store dQ
+ *      store dK and dV
+ *
+ * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  chain.h tells how tasks share a key head.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "../../base/names.h"
+#include "../../gradient/chain.h"
+#include "../../gradient/gradient.h"
+#include "../../prepare/additive.h"
+#include "../../tile/relative.h"
+#include "../../tile/runs.h"
+#include "../../tile/tables.h"
+
+/* From dS of what the modifier and the softcap made to dS of what they were given. */
+static void derive_scores(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, int again)
+{
+    const attn_walk *w = task->walk;
+    const int64_t n = keys->high - keys->low;
+    void *dS = attn_part(task, w->scratch.dP);
+    if (w->problem.has.modifier) {
+        attn_task_slopes(task, &t->tile, keys, dS, again);
+        w->backward->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.scratch));
+    }
+    if (w->problem.score.softcap > 0) w->backward->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+}
+
+/* What a tile adds to w and its biases. */
+static double *weights_of_tile(const attn_gradient_tile *t, const attn_walk *w, const attn_shares *to)
+{
+    return to->dw ? to->dw + t->tile.place * 2 * w->problem.shape.dim_qk : NULL;
+}
+
+/* dS and W = P after dropout of one block, into every gradient. */
+static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to,
+                       attn_soon *soon)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_bwd_kernel *k = w->backward;
+    const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
+    void *W = attn_part(task, w->scratch.S), *dS = attn_part(task, w->scratch.dP);
+    char *dK = (char *)to->dK + keys->low * w->ld_dK * size, *dV = (char *)to->dV + keys->low * w->ld_dV * size;
+
+    if (p->has.grad_alibi_slopes) {
+        double first = (double)t->tile.first + (double)task->sight.offset - (double)keys->low;
+        to->sums[t->tile.place].slope -= k->sum_distances(rows, n, dS, first);
+    }
+    if (p->has.grad_bias_table) attn_table_sums_add(task, &t->tile, keys, dS);
+    if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
+    derive_scores(task, t, keys, 0);
+
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, w->ld_dV, soon);
+    if (attn_is_additive(p)) {
+        k->additive(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
+                    attn_task_scale(task), dS, t->dQt, dK, w->ld_dK, weights_of_tile(t, w, to));
+        return;
+    }
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
+    k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
+    if (p->has.relative_keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + w->relative.Qrt);
+    if (!attn_grads_relative(p)) return;
+    if (p->has.relative_keys)
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, t->careful_queries, t->Q_panels + w->relative.Qr_panels,
+                          to->relative);
+    if (p->has.relative_values)
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_VALUES, W, t->careful_queries, t->dO_panels, to->relative);
+}
+
+/* dS of one block into dQ alone; a dropped key adds nothing even where it is NaN or infinite. */
+static void accumulate_queries(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    const attn_bwd_kernel *k = w->backward;
+    const int64_t n = keys->high - keys->low;
+    void *dS = attn_part(task, w->scratch.dP);
+    derive_scores(task, t, keys, 1);
+    (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K_wide,
+                                                         keys->ldk_wide, t->dQt);
+    if (w->problem.has.relative_keys)
+        attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + w->relative.Qrt);
+}
+
+/* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
+static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_shares *to, attn_soon *soon)
+{
+    const int64_t high = attn_min(block->high, t->keys.high);
+    attn_gradient_tile part;
+    for (int64_t j = attn_max(block->low, t->keys.low), end; j < high; j = end) {
+        end = attn_gradient_tile_part(task, t, j, high, &part);
+        if (part.tile.rows == 0) continue;
+        attn_keys keys = attn_keys_within(task, block, j, end);
+        attn_gradient_block(task, &part, &keys);
+        if (to) accumulate(task, &part, &keys, to, soon);
+        else accumulate_queries(task, &part, &keys);
+        t->dropped |= part.dropped;
+    }
+}
+
+/* sum_i exp(sink - lse_i) (dlse_i - dO_i.O_i). */
+static double sink_gradient(const attn_task *task, const attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const double sink = attn_task_sink(task);
+    double sum = 0;
+    for (int64_t i = 0; i < attn_min(t->tile.rows, task->sight.len_q - t->tile.first); i++) {
+        double lse = attn_real_at(t->lse, w->compute, i);
+        sum -= exp(sink - lse) * attn_real_at(t->delta, w->compute, i);
+    }
+    return sum;
+}
+
+/* sum_i q_i.dQ_i before the scale: the gradient of the scale. */
+static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    void *unscaled = attn_part(task, w->scratch.Ot);
+    w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
+                          attn_query_row(task, task->args->q, &p->at.q, t->tile.first), p->at.q.dtype, p->at.q.stride[2], 1,
+                          unscaled);
+    double sum = w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt);
+    if (w->relative.two) {
+        w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
+                              attn_query_row(task, task->args->relative_v, &p->at.q, t->tile.first), p->at.q.dtype,
+                              p->at.q.stride[2], 1, unscaled);
+        sum += w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt + w->relative.Qrt);
+    }
+    return sum / p->score.temperature;
+}
+
+static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
+{
+    const size_t bytes = (size_t)(w->problem.shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute);
+    memset(t->dQt, 0, bytes);
+    if (w->relative.two) memset(t->dQt + w->relative.Qrt, 0, bytes);
+}
+
+/* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
+static void repeat_carefully(const attn_task *task, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    clear_queries(w, t);
+    for (attn_interval run = {t->keys.low, t->keys.low}; attn_gradient_next(task, t, &run);) {
+        attn_keys keys = attn_task_keys(task, run.low, run.high);
+        add_block(task, t, &keys, NULL, NULL);
+    }
+}
+
+/* The first key from j on that one of the tiles visits; `high` if there is none before it. */
+static int64_t next_key(const attn_gradient_tile *tiles, int64_t count, int64_t j, int64_t high)
+{
+    for (int64_t k = 0; k < count; k++) {
+        const attn_gradient_tile *t = &tiles[k];
+        int64_t from = attn_max(j, t->keys.low);
+        if (!t->empty) from = attn_beyond_gap(&t->tile.view, from);
+        if (from < t->keys.high) high = attn_min(high, from);
+    }
+    return high;
+}
+
+/* All tiles against each block of these keys that one of them sees: it is copied once where it must be, and stays in the cache. */
+static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_shares *to)
+{
+    attn_gradient_tile *tiles = group->tiles;
+    const int64_t count = group->count;
+    int64_t high = 0;
+    for (int64_t k = 0; k < count; k++) high = attn_max(high, tiles[k].keys.high);
+    high = attn_min(high, within.high);
+    for (int64_t j = within.low, end; (j = next_key(tiles, count, j, high)) < high; j = end) {
+        attn_keys block = {0};
+        end = attn_block_end(task->walk, j, high);
+        for (int64_t k = 0; k < count; k++)
+            for (attn_interval run = {j, j}; attn_gradient_run(task, &tiles[k], end, &run);) {
+                if (!block.high) block = attn_task_keys(task, j, end);
+                attn_keys keys = attn_keys_within(task, &block, run.low, run.high);
+                add_block(task, &tiles[k], &keys, to, &group->soon);
+            }
+    }
+}
+
+static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn_shares *to)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *dq = &p->at.grad_q;
+    if (attn_is_additive(p))
+        w->backward->additive_finish(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_weights(task), t->dQt,
+                                     to->dw ? weights_of_tile(t, w, to) + p->shape.dim_qk : NULL);
+    /* A band has corners that no pair reads, and takes their rows times 0. */
+    if (!attn_is_additive(p) && (t->dropped || p->has.relative_keys) &&
+        (w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
+         w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + w->relative.Qrt)))
+        repeat_carefully(task, t);
+    if (w->relative.two)
+        w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt + w->relative.Qrt,
+                                 attn_query_row(task, task->args->grad_relative_v, dq, t->tile.first), dq->dtype, dq->stride[2]);
+    w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
+                             attn_query_row(task, task->args->grad_q, &p->at.grad_q, t->tile.first), p->at.grad_q.dtype,
+                             p->at.grad_q.stride[2]);
+    if (p->has.grad_scale && !attn_is_additive(p)) to->sums[t->tile.place].scale += scale_gradient(task, t);
+    if (p->has.grad_sink) to->sums[t->tile.place].sink += sink_gradient(task, t);
+}
+
+static void ask_for(attn_soon *soon, const void *at, int64_t rows, int64_t dim, const attn_layout *layout)
+{
+    const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
+    /* The stride of a single row can be any number. */
+    const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
+    struct attn_soon_rows one = {(uintptr_t)at, rows, dim * size, step};
+    if (rows > 0 && dim > 0) soon->list[soon->count++] = one;
+}
+
+/*
+ * What comes after tile `number` of a head: room for its dQ and the rows of the tile after it, which may be that of the head that
+ * this worker takes next.  Where all keys are one block, and so a head is done soon, also a share of the keys and values of the
+ * next key head, and of the room for dK and dV.
+ */
+static attn_soon look_ahead(const attn_task *task, int64_t number)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_resolved *g = p;
+    const attn_args *a = task->args;
+    const attn_shape *shape = &p->shape;
+    const attn_tile here = attn_tile_of(w, &task->sight, number);
+    const int64_t heads = shape->heads_q / shape->heads_kv, head = task->b * shape->heads_q + task->h;
+    const int last_tile = number + 1 >= w->tiles, last_head = (head + 1) % heads == 0;
+    const int64_t next_key_head = (head / heads + w->workers) * heads; /* its first head */
+    const int64_t next = !last_tile ? head : last_head ? next_key_head : head + 1;
+    attn_soon soon = {0};
+
+    ask_for(&soon, attn_query_row(task, a->grad_q, &g->at.grad_q, here.first), here.rows, shape->dim_qk, &g->at.grad_q);
+    if (next >= shape->batch * shape->heads_q) return soon;
+    const attn_task coming = attn_task_of_head(w, a, task->memory, next);
+    const attn_tile there = attn_tile_of(w, &coming.sight, last_tile ? 0 : number + 1);
+    ask_for(&soon, attn_query_row(&coming, a->q, &p->at.q, there.first), there.rows, shape->dim_qk, &p->at.q);
+    ask_for(&soon, attn_query_row(&coming, a->o, &p->at.o, there.first), there.rows, shape->dim_v, &p->at.o);
+    ask_for(&soon, attn_query_row(&coming, a->grad_o, &g->at.grad_o, there.first), there.rows, shape->dim_v, &g->at.grad_o);
+
+    const int64_t first = number * shape->len_kv / w->tiles, rows = (number + 1) * shape->len_kv / w->tiles - first;
+    if (shape->len_kv > w->block_kv || !last_head || next_key_head >= shape->batch * shape->heads_q) return soon;
+    const attn_task keys = attn_task_of_head(w, a, task->memory, next_key_head);
+    ask_for(&soon, attn_key_row(&keys, a->k, &p->at.k, first), rows, shape->dim_qk, &p->at.k);
+    ask_for(&soon, attn_key_row(&keys, a->v, &p->at.v, first), rows, shape->dim_v, &p->at.v);
+    if (w->sums_in_place) return soon;
+    ask_for(&soon, attn_key_row(task, a->grad_k, &g->at.grad_k, first), rows, shape->dim_qk, &g->at.grad_k);
+    ask_for(&soon, attn_key_row(task, a->grad_v, &g->at.grad_v, first), rows, shape->dim_v, &g->at.grad_v);
+    return soon;
+}
+
+static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
+                       const attn_shares *to)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    (void)to;
+    group->count = 0;
+    group->soon = (attn_soon){0};
+    for (int64_t k = 0; k < count; k++) {
+        attn_gradient_tile *tile = &group->tiles[group->count];
+        if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number + k);
+        if (!attn_gradient_tile_open(task, number + k, group->count, tile)) continue;
+        clear_queries(w, tile);
+        group->count++;
+    }
+    if (alone) group->soon = look_ahead(task, number + count - 1);
+}
+
+static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_shares *to)
+{
+    for (int64_t k = 0; k < group->count; k++) finish_tile(task, &group->tiles[k], to);
+}
+
+static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
+{
+    if (dtype == ATTN_F32) ((float *)array)[i] = (float)x;
+    else ((double *)array)[i] = x;
+}
+
+/* Slopes that heads or batch entries share have one gradient: heads in order, and of each the entries. */
+static void store_slopes(const attn_walk *w, const attn_args *args, char *shared)
+{
+    const attn_resolved *p = &w->problem;
+    const int64_t B = p->shape.batch, Hq = p->shape.heads_q;
+    const int64_t entries = attn_slopes_per_batch(p) ? 1 : B, heads = p->at.grad_alibi_slopes.stride[1] ? 1 : Hq; /* in one sum */
+    int64_t at = 0;
+    for (int64_t b = 0; b < (entries == 1 ? B : 1); b++)
+        for (int64_t h = 0; h < (heads == 1 ? Hq : 1); h++) {
+            double sum = 0;
+            for (int64_t k = h; k < h + heads; k++)
+                for (int64_t n = b; n < b + entries; n++) sum += attn_head_sums_at(w, shared, n * Hq + k)->slope;
+            put_real(args->grad_alibi_slopes, w->compute, at++, sum);
+        }
+}
+
+/* The gradients that are a number for each head, summed over the batch in order. */
+static void store_head_sums(const attn_walk *w, const attn_args *args, char *shared)
+{
+    const attn_resolved *p = &w->problem;
+    const int64_t B = p->shape.batch, Hq = p->shape.heads_q;
+    if (p->has.grad_alibi_slopes) store_slopes(w, args, shared);
+    for (int64_t h = 0; h < Hq; h++) {
+        attn_head_sums all = {0, 0, 0};
+        for (int64_t b = 0; b < B; b++) {
+            const attn_head_sums *one = attn_head_sums_at(w, shared, b * Hq + h);
+            all.scale += one->scale;
+            all.sink += one->sink;
+        }
+        if (p->has.grad_sink) put_real(args->grad_sink, w->compute, h, all.sink);
+        if (p->has.grad_scale) put_real(args->grad_scale, w->compute, h, all.scale);
+    }
+}
+
+void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace)
+{
+    const attn_resolved *g = &walk->problem;
+    const attn_shares_target target = {&g->at.grad_k, &g->at.grad_v, args->grad_k, args->grad_v};
+    const attn_chain_steps steps = {open_group, walk_keys, finish_group};
+    attn_chain_run(walk, args, workspace, &steps, &target);
+    if (attn_grads_relative(g)) attn_relative_totals_store(walk, args, attn_shared_of(walk, workspace));
+    if (attn_sums_weights(&walk->problem)) attn_additive_sum(walk, args, attn_shared_of(walk, workspace));
+    store_head_sums(walk, args, attn_shared_of(walk, workspace));
+    if (walk->problem.has.grad_bias_table) attn_tables_finish(walk, args, attn_shared_of(walk, workspace));
+    if (g->has.grad_bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
+}

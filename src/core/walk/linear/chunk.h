@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * chunk.h - a chunk of keys and values on its way into the state; what the chunked walks share. */
+#ifndef ATTN_WALK_LINEAR_CHUNK_H
+#define ATTN_WALK_LINEAR_CHUNK_H
+
+#include "linear.h"
+
+typedef struct attn_linear_chunk {
+    int64_t first, n;
+    void *Kf;    /* [n][ld_f] */
+    void *V;     /* [n][ld_v], after the state's rows */
+    int finite;  /* all values are */
+    void *logs;  /* [n]: sums of log(decay) from the chunk's first token on; NULL without decay */
+    double last; /* the last of them */
+} attn_linear_chunk;
+
+/* Loads one: features of keys, values, sums of logs; or these sums alone. */
+attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t first, int64_t n);
+void attn_linear_chunk_logs(const attn_linear_head *head, attn_linear_chunk *chunk);
+
+/* [n]: exp of the logs up to each token, or of those after it. */
+const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_chunk *chunk, int behind);
+
+/* The state and its sum move past the chunk: times exp(last). */
+void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chunk *chunk, void *state, void *sum);
+
+/* The chunk's keys enter the state; all chunks', one after the other. */
+void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_soon *soon);
+void attn_linear_absorb_all(const attn_linear_head *head);
+
+/* O / l of a tile of queries, from scratch.Ot and the lanes LANES_L, and n. */
+void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, int width);
+
+/* lanes[i] = x, or exp(x), with x = shift + sign * array[at + i], for `rows` lanes; those past them repeat the last. */
+void attn_linear_spread(const attn_linear_walk *w, const void *array, int64_t at, int64_t rows, int width, void *lanes,
+                        double shift, double sign, int exponential);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * linear.h - the walks of linear attention.  A task is one key head of one batch entry, with the query heads of its group: its
+ * tokens pass in chunks through a state.  Walks cannot fail and allocate nothing.
+ */
+#ifndef ATTN_WALK_LINEAR_LINEAR_H
+#define ATTN_WALK_LINEAR_LINEAR_H
+
+#include "../../base/linear_problem.h"
+#include "../../kernels/kernel.h"
+
+/* Byte offsets into a worker's memory; a buffer that the walk does not use has size 0. */
+typedef struct attn_linear_scratch {
+    int64_t Xt, dXt, X; /* random features: [dim_qk][tile_q] twice, [tile_q][ld_x] */
+    int64_t Qf, Kf, V, A,
+        Y;          /* a chunk's rows: [group][chunk][ld_f], [chunk][ld_f], [chunk][ld_v], [group][chunk][ld_v], [chunk][ld_v] */
+    int64_t Qt, Vt; /* a tile of queries (or keys), [dim_f][tile_q]; of output gradients (or values), [dim_v][tile_q] */
+    int64_t Ot, Gt; /* accumulators: [dim_v][tile_q], [dim_f][tile_q] */
+    int64_t S, dS;  /* [chunk][tile_q] */
+    int64_t G;      /* [tile_q][ld_f] */
+    int64_t panels; /* a chunk's values, or output gradients */
+    int64_t state, sum; /* [dim_f][ld_v], [dim_f] */
+    int64_t grad_state, grad_sum;
+    int64_t lanes;                        /* ATTN_LINEAR_LANES of [tile_q] */
+    int64_t logs;                         /* [chunk]: sums of log(decay) from the chunk's first token on */
+    int64_t weights;                      /* [chunk]: what each row weighs in the state */
+    int64_t factors;                      /* [group][chunk]: scale / n_i */
+    int64_t terms;                        /* [group][chunk]: what each row adds to its scores in backward */
+    int64_t gates;                        /* [chunk][ld_f], or [chunk] of one decay per head: decays, recurrent and gated */
+    int64_t W, U, N, dU, beta;            /* [chunk][ld_v] four times, [chunk]: gated; see gated_backward.c */
+    int64_t decayed, dlogs;               /* [chunk][ld_f] */
+    int64_t dK, total;                    /* [tile_q][ld_f], [ld_f] */
+    int64_t token;                        /* [4 ld_v + 5 ld_f]: one token's vectors, recurrent */
+    int64_t states;                       /* [segment + 1][dim_f][ld_v]: after each token or chunk of a segment, backward */
+    int64_t sums;                         /* [segment + 1][dim_f] */
+    int64_t checkpoints, checkpoint_sums; /* before each segment */
+    int64_t bytes;
+} attn_linear_scratch;
+
+enum { LANES_L, LANES_TERM, LANES_LOG, LANES_FACTOR, LANES_MAX, ATTN_LINEAR_LANES };
+
+typedef struct attn_linear_walk {
+    attn_linear_resolved problem; /* resolved: no default is left */
+    attn_dtype compute;
+    const attn_fwd_kernel *forward;
+    const attn_bwd_kernel *backward;
+    const attn_linear_kernel *linear;
+    int64_t dim_f, ld_f, ld_v, ld_x, tile_q, chunk, group;
+    int gated;                 /* chunks of gated.h */
+    int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum where gated */
+    int64_t segment, segments; /* backward: states are kept at every segment's start, and within one (of tokens, or chunks) */
+    int64_t tasks;             /* heads of states, times parts */
+    int64_t parts; /* of one head: forward, ranges of `slice` channels of its values; backward, gradients of queries, and of keys */
+    int64_t slice;
+    int normalised;
+    int workers;
+    attn_parallel_for *parallel_for;
+    void *parallel_context;
+    attn_linear_scratch scratch; /* of each worker; after them all, backward in chunks with a decay per head: */
+    int64_t decay;               /* double [workers, or tasks where heads are split][len_kv]: gradients of the sums of log(decay) */
+    int64_t bytes;
+} attn_linear_walk;
+
+enum { LINEAR_QUERIES, LINEAR_KEYS, LINEAR_ALL };
+
+/* One task: which head, whose memory. */
+typedef struct attn_linear_head {
+    const attn_linear_walk *walk;
+    const attn_linear_args *args;
+    char *memory;
+    double *decay; /* [len_kv]: what this task finds of walk->decay */
+    int64_t b, g;
+    int part;              /* which gradients backward computes; LINEAR_ALL: it is not split */
+    int64_t len_q, len_kv; /* tokens that are there */
+} attn_linear_head;
+
+/* Chooses form, chunk and memory; 0 where a size overflows. */
+int attn_linear_walk_init(attn_linear_walk *walk, int threads);
+double attn_linear_walk_flops(const attn_linear_walk *walk);
+
+void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace);
+
+/* The walks of one task. */
+void attn_linear_forward_chunks(const attn_linear_head *head);
+void attn_linear_backward_chunks(const attn_linear_head *head);
+/* Then, with a decay: its gradient, from what queries and keys (NULL: they are in the former) added to those of the sums. */
+void attn_linear_backward_decay(const attn_linear_head *head, const double *queries, const double *keys);
+void attn_linear_forward_gated(const attn_linear_head *head);
+void attn_linear_backward_gated(const attn_linear_head *head);
+void attn_linear_forward_tokens(const attn_linear_head *head);
+void attn_linear_backward_tokens(const attn_linear_head *head);
+
+/* ---- what they share (rows.c) ---- */
+
+static inline void *attn_linear_part(const attn_linear_head *head, int64_t offset) { return head->memory + offset; }
+static inline void *attn_linear_lanes(const attn_linear_head *head, int which)
+{
+    const attn_linear_walk *w = head->walk;
+    return head->memory + w->scratch.lanes + which * w->tile_q * (w->compute == ATTN_F64 ? 8 : 4);
+}
+
+/* The row of token t of head h in a caller's tensor. */
+const void *attn_linear_row(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t t);
+void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t t);
+
+/* Features of n tokens from `first` on, of q (h is a query head) or k, as rows of ld_f. */
+void attn_linear_query_features(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, void *F);
+void attn_linear_key_features(const attn_linear_head *head, int64_t first, int64_t n, void *F);
+/* Features of the queries of a tile, Xt [dim_f][tile_q]. */
+void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, void *Xt);
+/* G [n][ld_f], the gradient of these features, n <= tile_q, goes through the map and is stored as grad_q or grad_k. */
+void attn_linear_store_query_gradient(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, const void *F, void *G);
+void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first, int64_t n, const void *F, void *G);
+
+/* Adds to `soon` the rows of a tensor of `len` tokens that the chunk at token `first` has, if there is one: of any, of its keys and
+ * values, of its queries and outputs. */
+void attn_linear_ask(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
+                     int64_t len, int64_t dim, attn_soon *soon);
+void attn_linear_ask_keys(const attn_linear_head *head, int64_t first, attn_soon *soon);
+void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon);
+
+/* Rows of the compute type and their distance: in place where the caller's are that, else copied to `buffer` with ld_v. */
+const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld);
+
+/* State [dim_f][ld] and sum [dim_f] from the caller's (0 where it is not there), and back. */
+enum { LINEAR_INITIAL, LINEAR_FINAL, LINEAR_GRAD_FINAL, LINEAR_GRAD_INITIAL };
+void attn_linear_load_state(const attn_linear_head *head, int which, void *S, int64_t ld, void *z);
+/* The same into a state of scratch, with ld_v. */
+void attn_linear_load_own_state(const attn_linear_head *head, int which, void *S, void *z);
+void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, int which);
+
+/* log(decay) of token t, channel c. */
+double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);
+/* [n][ld_f]: the decays of n tokens' channels. */
+void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates);
+/* n becomes the guarded denominator; *clamped = 1 where it does not depend on n. */
+double attn_linear_guard(const attn_linear_resolved *problem, double n, int *clamped);
+/* A [n][ld_v]: rows of grad_o of query head h (number `in_group` of its group) times their factors; and their terms where there is
+ * a denominator. */
+void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);
+/* Rows first .. end-1 of an output [.., .., dim] = 0. */
+void attn_linear_clear(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t end,
+                       int64_t dim);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT
+ * rows.c - between the caller's tensors and the rows of features, values and states that the walks of linear attention use.
+ */
+#include <string.h>
+
+#include "../../base/checked.h"
+#include "../../base/element.h"
+#include "../../base/names.h"
+#include "linear.h"
+
+static int64_t offset_of(const attn_linear_head *head, const attn_layout *layout, int64_t h, int64_t t)
+{
+    int64_t elements = head->b * layout->stride[0] + h * layout->stride[1] + t * layout->stride[2];
+    return elements * (int64_t)attn_dtype_bytes(layout->dtype);
+}
+
+const void *attn_linear_row(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t t)
+{
+    return (const char *)base + offset_of(head, layout, h, t);
+}
+
+void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t t)
+{
+    return (char *)base + offset_of(head, layout, h, t);
+}
+
+static int is_random(attn_features kind) { return kind >= ATTN_FEATURES_FAVOR; }
+
+/* How many vectors hold `rows` lanes. */
+static int width_of(const attn_linear_walk *w, int64_t rows) { return (int)attn_ceil_div(rows, w->forward->lanes); }
+
+/* A tile's omega.x, and then its features. */
+static void random_tile(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t rows, char *F)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const int width = width_of(w, rows);
+    void *Xt = attn_linear_part(head, w->scratch.Xt), *X = attn_linear_part(head, w->scratch.X);
+    void *Ut = attn_linear_part(head, w->scratch.Gt);
+    w->forward->pack_query(width, rows, p->shape.dim_qk, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
+    w->forward->store_columns(width, rows, p->shape.dim_qk, 1, Xt, X, w->compute, w->ld_x);
+    w->forward->score(width, p->random_features, p->shape.dim_qk, Xt, head->args->feature_matrix, p->shape.dim_qk, Ut,
+                      attn_linear_lanes(head, LANES_MAX), head->args->feature_matrix, p->shape.dim_qk);
+    w->forward->store_columns(width, rows, p->random_features, 1, Ut, F, w->compute, w->ld_f);
+    w->linear->random_features(p->features, rows, p->shape.dim_qk, p->random_features, X, w->ld_x, F, w->ld_f);
+}
+
+static void features(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t n, void *F)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), stored = (int64_t)attn_dtype_bytes(layout->dtype);
+    if (!is_random(p->features)) {
+        w->forward->load_rows(n, w->dim_f, src, layout->dtype, layout->stride[2], F, w->ld_f);
+        if (p->features != ATTN_FEATURES_IDENTITY) w->linear->features(p->features, n, w->dim_f, F, w->ld_f);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += w->tile_q)
+        random_tile(head, (const char *)src + i * layout->stride[2] * stored, layout, attn_min(w->tile_q, n - i),
+                    (char *)F + i * w->ld_f * size);
+}
+
+void attn_linear_query_features(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, void *F)
+{
+    const attn_layout *layout = &head->walk->problem.at.q;
+    features(head, attn_linear_row(head, head->args->q, layout, h, first), layout, n, F);
+}
+
+void attn_linear_key_features(const attn_linear_head *head, int64_t first, int64_t n, void *F)
+{
+    const attn_layout *layout = &head->walk->problem.at.k;
+    features(head, attn_linear_row(head, head->args->k, layout, head->g, first), layout, n, F);
+}
+
+void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t first, int64_t rows, void *Xt)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const int width = width_of(w, rows);
+    if (is_random(p->features) || p->features == ATTN_FEATURES_SOFTMAX) {
+        void *F = attn_linear_part(head, w->scratch.Qf);
+        attn_linear_query_features(head, h, first, rows, F);
+        w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Xt);
+        return;
+    }
+    w->forward->pack_query(width, rows, w->dim_f, attn_linear_row(head, head->args->q, &p->at.q, h, first), p->at.q.dtype,
+                           p->at.q.stride[2], 1, Xt);
+    if (p->features != ATTN_FEATURES_IDENTITY) w->linear->lane_features(p->features, width, w->dim_f, Xt);
+}
+
+/* dx = feature_scale (sum_m G_m omega_m + sums x), with x scaled. */
+static void store_random_gradient(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t rows,
+                                  const void *F, void *G, void *dst, const attn_layout *to)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const int width = width_of(w, rows);
+    const int64_t dim = p->shape.dim_qk, bytes = dim * w->tile_q * (int64_t)attn_dtype_bytes(w->compute);
+    void *Xt = attn_linear_part(head, w->scratch.Xt), *dXt = attn_linear_part(head, w->scratch.dXt);
+    void *Gt = attn_linear_part(head, w->scratch.Gt), *sums = attn_linear_lanes(head, LANES_MAX);
+    memset(Xt, 0, (size_t)bytes);
+    memset(dXt, 0, (size_t)bytes);
+    memset(sums, 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
+    w->linear->random_features_backward(p->features, rows, p->random_features, F, G, w->ld_f, sums);
+    w->forward->pack_query(width, rows, p->random_features, G, w->compute, w->ld_f, 1, Gt);
+    w->backward->add_values(width, p->random_features, dim, Gt, head->args->feature_matrix, dim, dXt);
+    w->forward->pack_query(width, rows, dim, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
+    w->linear->scale_lanes(width, dim, sums, Xt);
+    w->backward->add(dim * w->tile_q, Xt, dXt);
+    w->forward->store_columns(width, rows, dim, p->feature_scale, dXt, dst, to->dtype, to->stride[2]);
+}
+
+static void store_gradient(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t n, const void *F,
+                           void *G, void *dst, const attn_layout *to)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    if (is_random(p->features)) {
+        store_random_gradient(head, src, layout, n, F, G, dst, to);
+        return;
+    }
+    if (p->features != ATTN_FEATURES_IDENTITY) w->linear->features_backward(p->features, n, w->dim_f, F, G, w->ld_f);
+    w->backward->store_rows(n, w->dim_f, 1, G, w->ld_f, dst, to->dtype, to->stride[2]);
+}
+
+void attn_linear_store_query_gradient(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, const void *F, void *G)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    store_gradient(head, attn_linear_row(head, head->args->q, &p->at.q, h, first), &p->at.q, n, F, G,
+                   attn_linear_row_out(head, head->args->grad_q, &p->at.grad_q, h, first), &p->at.grad_q);
+}
+
+void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first, int64_t n, const void *F, void *G)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    store_gradient(head, attn_linear_row(head, head->args->k, &p->at.k, head->g, first), &p->at.k, n, F, G,
+                   attn_linear_row_out(head, head->args->grad_k, &p->at.grad_k, head->g, first), &p->at.grad_k);
+}
+
+void attn_linear_ask(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
+                     int64_t len, int64_t dim, attn_soon *soon)
+{
+    const int64_t n = attn_min(head->walk->chunk, len - first), size = (int64_t)attn_dtype_bytes(layout->dtype);
+    if (first < 0 || n <= 0 || dim == 0) return;
+    soon->list[soon->count++] =
+        (struct attn_soon_rows){(uintptr_t)attn_linear_row(head, base, layout, h, first), n, dim * size, layout->stride[2] * size};
+}
+
+void attn_linear_ask_keys(const attn_linear_head *head, int64_t first, attn_soon *soon)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    attn_linear_ask(head, head->args->k, &p->at.k, head->g, first, head->len_kv, p->shape.dim_qk, soon);
+    attn_linear_ask(head, head->args->v, &p->at.v, head->g, first, head->len_kv, p->shape.dim_v, soon);
+}
+
+void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    attn_linear_ask(head, head->args->q, &p->at.q, h, first, head->len_q, p->shape.dim_qk, soon);
+    attn_linear_ask(head, head->args->o, &p->at.o, h, first, head->len_q, p->shape.dim_v, soon);
+}
+
+const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_layout *layout = &w->problem.at.v;
+    const void *src = attn_linear_row(head, head->args->v, layout, head->g, first);
+    *ld = layout->stride[2];
+    if (layout->dtype == w->compute && *ld >= w->problem.shape.dim_v && *ld <= w->ld_v) return src;
+    *ld = w->ld_v;
+    w->forward->load_rows(n, w->problem.shape.dim_v, src, layout->dtype, layout->stride[2], buffer, w->ld_v);
+    return buffer;
+}
+
+/* One number for each feature, between the caller's sums and ours. */
+static void copy_sum(const attn_linear_walk *w, void *to, int64_t to_stride, const void *from, int64_t from_stride)
+{
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
+    if (to_stride == 1 && from_stride == 1) {
+        memcpy(to, from, (size_t)(w->dim_f * size));
+        return;
+    }
+    for (int64_t c = 0; c < w->dim_f; c++)
+        memcpy((char *)to + c * to_stride * size, (const char *)from + c * from_stride * size, (size_t)size);
+}
+
+static void copy_rows(const attn_linear_walk *w, void *to, int64_t to_ld, const void *from, int64_t from_ld)
+{
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), row = w->problem.shape.dim_v * size;
+    if (to == from && to_ld == from_ld) return; /* the state is the caller's own memory */
+    for (int64_t c = 0; c < w->dim_f; c++)
+        memcpy((char *)to + c * to_ld * size, (const char *)from + c * from_ld * size, (size_t)row);
+}
+
+/* A state of the caller's; NULL where it is not there. */
+typedef struct outer {
+    void *state, *sum;
+    const attn_layout *state_at, *sum_at;
+} outer;
+
+static outer outer_of(const attn_linear_head *head, int which)
+{
+    const attn_linear_args *a = head->args;
+    const attn_linear_layouts *at = &head->walk->problem.at;
+    const outer all[] = {
+        [LINEAR_INITIAL] = {(void *)(uintptr_t)a->initial_state, (void *)(uintptr_t)a->initial_sum, &at->initial_state,
+                            &at->initial_sum},
+        [LINEAR_FINAL] = {a->final_state, a->final_sum, &at->final_state, &at->final_sum},
+        [LINEAR_GRAD_FINAL] = {(void *)(uintptr_t)a->grad_final_state, (void *)(uintptr_t)a->grad_final_sum, &at->grad_final_state,
+                               &at->grad_final_sum},
+        [LINEAR_GRAD_INITIAL] = {a->grad_initial_state, a->grad_initial_sum, &at->grad_initial_state, &at->grad_initial_sum}};
+    return all[which];
+}
+
+void attn_linear_load_state(const attn_linear_head *head, int which, void *S, int64_t ld, void *z)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const outer o = outer_of(head, which);
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
+    if (o.state) copy_rows(w, S, ld, attn_linear_row(head, o.state, o.state_at, head->g, 0), o.state_at->stride[2]);
+    for (int64_t c = 0; !o.state && c < w->dim_f; c++) memset((char *)S + c * ld * size, 0, (size_t)(p->shape.dim_v * size));
+    if (!w->normalised) return;
+    if (o.sum) copy_sum(w, z, 1, attn_linear_row(head, o.sum, o.sum_at, head->g, 0), o.sum_at->stride[2]);
+    else memset(z, 0, (size_t)(w->dim_f * size));
+}
+
+void attn_linear_load_own_state(const attn_linear_head *head, int which, void *S, void *z)
+{
+    const attn_linear_walk *w = head->walk;
+    memset(S, 0, (size_t)(w->dim_f * w->ld_v) * attn_dtype_bytes(w->compute)); /* the padding too */
+    attn_linear_load_state(head, which, S, w->ld_v, z);
+}
+
+void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, int which)
+{
+    const attn_linear_walk *w = head->walk;
+    const outer o = outer_of(head, which);
+    if (o.state) copy_rows(w, attn_linear_row_out(head, o.state, o.state_at, head->g, 0), o.state_at->stride[2], S, ld);
+    if (w->normalised && o.sum) copy_sum(w, attn_linear_row_out(head, o.sum, o.sum_at, head->g, 0), o.sum_at->stride[2], z, 1);
+}
+
+/* Factors below exp of this are 0 in the compute type; so sums of logs stay finite. */
+double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_layout *layout = &w->problem.at.decay;
+    const double least = w->compute == ATTN_F64 ? -750 : -110;
+    double x = attn_element_get(attn_linear_row(head, head->args->decay, layout, head->g, t), layout->dtype, c * layout->stride[3]);
+    return x < least ? least : x;
+}
+
+void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_layout *layout = &w->problem.at.decay;
+    if (layout->stride[3] == 1) {
+        w->forward->load_rows(n, w->dim_f, attn_linear_row(head, head->args->decay, layout, head->g, first), layout->dtype,
+                              layout->stride[2], gates, w->ld_f);
+    } else {
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t c = 0; c < w->dim_f; c++)
+                attn_real_put(gates, w->compute, j * w->ld_f + c, attn_linear_log(head, first + j, c));
+    }
+    w->linear->gates(n, w->dim_f, gates, w->ld_f);
+}
+
+double attn_linear_guard(const attn_linear_resolved *problem, double n, int *clamped)
+{
+    *clamped = 0;
+    if (problem->denominator == ATTN_DENOMINATOR_NONE) return 1;
+    if (problem->denominator == ATTN_DENOMINATOR_ADD) return n + problem->epsilon;
+    *clamped = n < problem->epsilon;
+    return *clamped ? problem->epsilon : n;
+}
+
+void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = in_group * w->chunk;
+    char *factors = (char *)attn_linear_part(head, w->scratch.factors) + at * size;
+    char *terms = (char *)attn_linear_part(head, w->scratch.terms) + at * size, *Y = attn_linear_part(head, w->scratch.Y);
+    const void *ns = head->args->denominators;
+    int clamped = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = 0;
+        if (w->normalised) d = attn_real_at(attn_linear_row(head, ns, &p->at.denominators, h, first + i), w->compute, 0);
+        attn_real_put(factors, w->compute, i, p->scale / attn_linear_guard(p, d, &clamped));
+    }
+    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->grad_o, &p->at.grad_o, h, first), p->at.grad_o.dtype,
+                          p->at.grad_o.stride[2], A, w->ld_v);
+    if (w->normalised)
+        w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->o, &p->at.o, h, first), p->at.o.dtype,
+                              p->at.o.stride[2], Y, w->ld_v);
+    w->linear->row_terms(n, p->shape.dim_v, A, w->ld_v, Y, w->ld_v, factors, w->normalised ? terms : NULL);
+    for (int64_t i = 0; w->normalised && i < n; i++) {
+        (void)attn_linear_guard(p, attn_real_at(attn_linear_row(head, ns, &p->at.denominators, h, first + i), w->compute, 0),
+                                &clamped);
+        if (clamped) attn_real_put(terms, w->compute, i, 0);
+    }
+}
+
+void attn_linear_clear(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t end,
+                       int64_t dim)
+{
+    for (int64_t t = first; t < end; t++) {
+        void *row = attn_linear_row_out(head, base, layout, h, t);
+        for (int64_t c = 0; c < dim; c++) attn_element_put(row, layout->dtype, c * layout->stride[3], 0);
+    }
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * merge.c - tile by tile of rows: the weights of their parts, then each row as a sum of rows.  Up to MOST_PARTS parts are weighed
+ * together; of more, the logarithm of the sum comes first, row by row, and they are added MOST_PARTS at a time.
+ */
+#include "merge.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "../../base/checked.h"
+#include "../../base/element.h"
+#include "../../base/names.h"
+#include "../../threads/threads.h"
+
+enum { ROWS = 32, MOST_PARTS = 32, CHANNELS = 256 };
+
+/* Numbers that are read and written below which one thread is faster: 0.1 ms of its work. */
+static const double SERIAL = 1 << 19;
+
+typedef struct tile {
+    const attn_merge_call *call;
+    int64_t b, h, first, rows;
+    int64_t part, parts;            /* whose weights W has */
+    double W[MOST_PARTS * ROWS];    /* of the compute type, [part][ROWS] */
+    double most[ROWS], total[ROWS]; /* of the compute type, where all parts are weighed together */
+    const char *row[MOST_PARTS];    /* of O of each of these parts, row 0, */
+    int64_t step[MOST_PARTS];       /* and bytes from row to row */
+    double lse[ROWS];               /* of all parts */
+} tile;
+
+void attn_merge_strides(const attn_merge_call *c, const int64_t given[4], int64_t dim, int64_t stride[4])
+{
+    const int64_t shape[4] = {c->batch, c->heads, c->len_q, dim};
+    const int implied = !given[0] && !given[1] && !given[2] && !given[3];
+    int64_t dense = 1;
+    for (int axis = 3; axis >= 0; axis--) {
+        stride[axis] = implied ? dense : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
+        dense *= shape[axis];
+    }
+}
+
+/* Row `row` of the tile in a tensor. */
+static char *row_at(const tile *t, const void *data, const int64_t stride[4], attn_dtype dtype, int64_t row)
+{
+    const int64_t at = t->b * stride[0] + t->h * stride[1] + (t->first + row) * stride[2];
+    return (char *)(uintptr_t)data + at * (int64_t)attn_dtype_bytes(dtype);
+}
+
+static char *row_of_slot(const tile *t, const attn_merge_slot *slot, attn_dtype dtype, int64_t row)
+{
+    return row_at(t, slot->data, slot->stride, dtype, row);
+}
+
+static char *row_of_part(const tile *t, const void *data, const int64_t given[4], int64_t dim, attn_dtype dtype, int64_t row)
+{
+    int64_t stride[4];
+    attn_merge_strides(t->call, given, dim, stride);
+    return row_at(t, data, stride, dtype, row);
+}
+
+/* Where the rows of parts t->part .. are. */
+static void place_parts(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    for (int64_t p = 0; p < t->parts; p++) {
+        const attn_input *slot = &c->o_parts[t->part + p];
+        int64_t stride[4];
+        attn_merge_strides(c, slot->stride, c->dim_v, stride);
+        t->row[p] = row_at(t, slot->data, stride, c->dtype, 0);
+        t->step[p] = stride[2] * (int64_t)attn_dtype_bytes(c->dtype);
+    }
+}
+
+/* The lse of parts part .. part+parts-1 in rows first .. end-1, into W. */
+static void load_lse(tile *t, int64_t part, int64_t parts, int64_t first, int64_t end)
+{
+    const attn_merge_call *c = t->call;
+    const size_t size = attn_dtype_bytes(c->compute);
+    t->part = part;
+    t->parts = parts;
+    place_parts(t);
+    for (int64_t p = 0; p < parts; p++) {
+        const attn_input *slot = &c->lse_parts[part + p];
+        int64_t stride[4];
+        attn_merge_strides(c, slot->stride, 1, stride);
+        const char *from = row_at(t, slot->data, stride, c->compute, 0);
+        char *to = (char *)t->W + (size_t)(p * ROWS) * size;
+        for (int64_t r = first; r < end; r++) memcpy(to + (size_t)r * size, from + r * stride[2] * (int64_t)size, size);
+    }
+}
+
+static void prepare_few(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    load_lse(t, 0, c->parts, 0, t->rows);
+    c->kernel->parts.weights(c->parts, t->rows, t->W, ROWS, t->most, t->total);
+    for (int64_t r = 0; r < t->rows; r++) {
+        const double total = attn_real_at(t->total, c->compute, r);
+        t->lse[r] = total == 0 ? -INFINITY : attn_real_at(t->most, c->compute, r) + log(total);
+    }
+}
+
+/* Of any number of parts: as they come, with the largest so far taken out. */
+static void prepare_many(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    double most[ROWS], sum[ROWS];
+    for (int64_t r = 0; r < t->rows; r++) most[r] = -INFINITY, sum[r] = 0;
+    for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
+        load_lse(t, part, attn_min(MOST_PARTS, c->parts - part), 0, t->rows);
+        for (int64_t p = 0; p < t->parts; p++)
+            for (int64_t r = 0; r < t->rows; r++) {
+                const double one = attn_real_at(t->W, c->compute, p * ROWS + r);
+                if (one == -INFINITY) continue;
+                if (one > most[r]) sum[r] = sum[r] * exp(most[r] - one) + 1, most[r] = one;
+                else sum[r] += exp(one - most[r]);
+            }
+    }
+    for (int64_t r = 0; r < t->rows; r++) t->lse[r] = sum[r] == 0 ? -INFINITY : most[r] + log(sum[r]);
+}
+
+static void prepare(tile *t)
+{
+    if (t->call->parts <= MOST_PARTS) prepare_few(t);
+    else prepare_many(t);
+}
+
+/* The weights of parts from `part` on in rows first .. end-1 into W, where they are not. */
+static void weights_of(tile *t, int64_t part, int64_t first, int64_t end)
+{
+    const attn_merge_call *c = t->call;
+    if (c->parts <= MOST_PARTS) return;
+    load_lse(t, part, attn_min(MOST_PARTS, c->parts - part), first, end);
+    for (int64_t p = 0; p < t->parts; p++)
+        for (int64_t r = first; r < end; r++) {
+            const double one = attn_real_at(t->W, c->compute, p * ROWS + r);
+            attn_real_put(t->W, c->compute, p * ROWS + r, one == -INFINITY ? 0 : exp(one - t->lse[r]));
+        }
+}
+
+static const void *weight_at(const tile *t, int64_t part, int64_t row)
+{
+    return (const char *)t->W + ((part - t->part) * ROWS + row) * (int64_t)attn_dtype_bytes(t->call->compute);
+}
+
+static void parts_of_row(const tile *t, int64_t row, int64_t channel, const void **rows)
+{
+    const int64_t skip = channel * (int64_t)attn_dtype_bytes(t->call->dtype);
+    for (int64_t p = 0; p < t->parts; p++) rows[p] = t->row[p] + row * t->step[p] + skip;
+}
+
+static void merge_few(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    const void *rows[MOST_PARTS];
+    for (int64_t r = 0; r < t->rows; r++) {
+        parts_of_row(t, r, 0, rows);
+        c->kernel->parts.add(c->parts, c->dim_v, rows, c->dtype, weight_at(t, 0, r), ROWS, NULL, row_of_slot(t, &c->o, c->dtype, r),
+                             1);
+    }
+}
+
+/* So many parts that a row passes in pieces, whose sums wait in between. */
+static void merge_many(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    const void *rows[MOST_PARTS];
+    double sums[CHANNELS];
+    const int64_t size = (int64_t)attn_dtype_bytes(c->dtype);
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t first = 0; first < c->dim_v; first += CHANNELS) {
+            const int64_t n = attn_min(CHANNELS, c->dim_v - first);
+            for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
+                const int last = part + MOST_PARTS >= c->parts;
+                weights_of(t, part, r, r + 1);
+                parts_of_row(t, r, first, rows);
+                c->kernel->parts.add(t->parts, n, rows, c->dtype, weight_at(t, part, r), ROWS, part ? sums : NULL,
+                                     last ? (void *)(row_of_slot(t, &c->o, c->dtype, r) + first * size) : sums, last);
+            }
+        }
+}
+
+static void merge_tile(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    prepare(t);
+    if (c->parts <= MOST_PARTS) merge_few(t);
+    else merge_many(t);
+    for (int64_t r = 0; c->lse.data && r < t->rows; r++)
+        attn_real_put(row_of_slot(t, &c->lse, c->compute, r), c->compute, 0, t->lse[r]);
+}
+
+/* grad_lse_p waits where it will be for the sum over the parts: grad_o.o_p, or 0 where the part weighs nothing and is not read. */
+static void backward_tile(tile *t)
+{
+    const attn_merge_call *c = t->call;
+    const void *rows[MOST_PARTS];
+    double all[ROWS] = {0};
+    prepare(t);
+    for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
+        weights_of(t, part, 0, t->rows);
+        for (int64_t r = 0; r < t->rows; r++) {
+            const void *grad_o = row_of_slot(t, &c->grad_o, c->dtype, r);
+            parts_of_row(t, r, 0, rows);
+            for (int64_t p = 0; p < t->parts; p++) {
+                const attn_output *slot = &c->grad_lse_parts[part + p];
+                const double w = attn_real_at(weight_at(t, part + p, r), c->compute, 0),
+                             inner = w == 0 ? 0 : c->kernel->parts.inner(c->dim_v, grad_o, rows[p], c->dtype);
+                all[r] += w * inner;
+                attn_real_put(row_of_part(t, slot->data, slot->stride, 1, c->compute, r), c->compute, 0, inner);
+            }
+        }
+    }
+    for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
+        weights_of(t, part, 0, t->rows);
+        for (int64_t p = 0; p < t->parts; p++)
+            for (int64_t r = 0; r < t->rows; r++) {
+                const attn_output *lse = &c->grad_lse_parts[part + p], *o = &c->grad_o_parts[part + p];
+                char *to = row_of_part(t, lse->data, lse->stride, 1, c->compute, r);
+                const void *grad_o = row_of_slot(t, &c->grad_o, c->dtype, r);
+                const double w = attn_real_at(weight_at(t, part + p, r), c->compute, 0),
+                             up = c->grad_lse.data ? attn_real_at(row_of_slot(t, &c->grad_lse, c->compute, r), c->compute, 0) : 0;
+                attn_real_put(to, c->compute, 0, w == 0 ? 0 : w * (attn_real_at(to, c->compute, 0) - all[r] + up));
+                c->kernel->parts.add(1, c->dim_v, &grad_o, c->dtype, weight_at(t, part + p, r), ROWS, NULL,
+                                     row_of_part(t, o->data, o->stride, c->dim_v, c->dtype, r), 1);
+            }
+    }
+}
+
+typedef struct job {
+    const attn_merge_call *call;
+    void (*run)(tile *t);
+    int64_t tiles, tasks; /* a task is a range of tiles */
+} job;
+
+static void run_task(void *context, int64_t worker, int64_t task)
+{
+    const job *j = context;
+    const attn_merge_call *c = j->call;
+    const int64_t of_head = attn_ceil_div(c->len_q, ROWS), end = (task + 1) * j->tiles / j->tasks;
+    (void)worker;
+    for (int64_t n = task * j->tiles / j->tasks; n < end; n++) {
+        tile t;
+        t.call = c;
+        t.b = n / of_head / c->heads;
+        t.h = n / of_head % c->heads;
+        t.first = n % of_head * ROWS;
+        t.rows = attn_min(ROWS, c->len_q - t.first);
+        j->run(&t);
+    }
+}
+
+static void each_tile(const attn_merge_call *c, void (*run)(tile *t))
+{
+    const double numbers = (double)c->batch * (double)c->heads * (double)c->len_q * (double)c->dim_v * (double)(c->parts + 1);
+    job j = {c, run, c->batch * c->heads * attn_ceil_div(c->len_q, ROWS), 1};
+    const int workers = numbers < SERIAL ? 1 : (int)attn_clamp(j.tiles, 1, c->threads);
+    if (j.tiles == 0) return;
+    if (workers > 1) j.tasks = attn_min(j.tiles, 4 * (int64_t)workers);
+    attn_threads_run(c->parallel_for, c->parallel_context, workers, j.tasks, run_task, &j);
+}
+
+void attn_sched_merge(const attn_merge_call *call) { each_tile(call, merge_tile); }
+void attn_sched_merge_backward(const attn_merge_call *call) { each_tile(call, backward_tile); }

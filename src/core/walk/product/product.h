@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ * product.h - the walk over a product of matrices: blocks of C, each of them for itself. */
+#ifndef ATTN_WALK_PRODUCT_PRODUCT_H
+#define ATTN_WALK_PRODUCT_PRODUCT_H
+
+#include "../../kernels/kernel.h"
+#include "attn/product.h"
+
+/* How a block of C is made. */
+typedef enum attn_product_way {
+    ATTN_PRODUCT_PACKED,
+    ATTN_PRODUCT_IN_PLACE, /* matrices that stay in a cache, B not turned */
+    ATTN_PRODUCT_SWEEP,    /* few rows and a large B, or few terms; B not turned */
+    ATTN_PRODUCT_DOTS      /* few rows, B turned and A not */
+} attn_product_way;
+
+typedef struct attn_product_walk {
+    attn_product_problem problem; /* no default types and strides left */
+    const attn_product_kernel *kernel;
+    attn_product_way way;
+    int64_t size;                      /* bytes of an element */
+    int64_t block_rows, block_columns; /* of a task */
+    int64_t row_blocks, column_blocks, tasks;
+    int64_t packed_a, bytes; /* of one worker: packed rows of A, and all */
+    int workers;
+    attn_parallel_for *parallel_for;
+    void *parallel_context;
+} attn_product_walk;
+
+/* Sizes, from problem, kernel and threads.  The problem's matrices fit an address space. */
+void attn_product_walk_init(attn_product_walk *walk, int threads);
+
+/* Bytes that are enough for all workers of any product that is in no size larger, however its matrices lie. */
+int64_t attn_product_walk_most(const attn_product_walk *walk, int threads);
+
+/* workspace: aligned to 64, workers * bytes. */
+void attn_sched_product(const attn_product_walk *walk, const void *a, const void *b, void *c, void *workspace);
+
+#endif

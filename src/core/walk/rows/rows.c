@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ * rows.c - rows gathered before the walk and scattered after it.  rows.h says what they are. */
+#include "rows.h"
+
+#include <string.h>
+
+#include "../../base/checked.h"
+#include "../../base/names.h"
+#include "../../threads/threads.h"
+#include "../../tile/task.h"
+
+/* Dense rows of each key head; returns 0 if their size overflows. */
+static int dense(attn_layout *layout, const attn_shape *s, int64_t dim, int64_t *elements)
+{
+    int64_t *stride = layout->stride;
+    stride[3] = 1;
+    stride[2] = dim;
+    return attn_mul(s->len_q, dim, &stride[1]) && attn_mul(stride[1], s->heads_q, &stride[0]) &&
+           attn_mul(stride[0], s->batch, elements);
+}
+
+int attn_rows_problem(const attn_resolved *problem, attn_resolved *folded, attn_rows_plan *rows)
+{
+    attn_shape *s = &folded->shape;
+    int64_t q, o, lse;
+    *folded = *problem;
+    rows->heads = s->heads_q / s->heads_kv;
+    folded->rows_of_query = rows->heads;
+    s->heads_q = s->heads_kv;
+    if (!attn_mul(s->len_q, rows->heads, &s->len_q)) return 0;
+    if (!dense(&folded->at.q, s, s->dim_qk, &q) || !dense(&folded->at.o, s, s->dim_v, &o) || !dense(&folded->at.lse, s, 1, &lse))
+        return 0;
+    const attn_part_of parts[] = {
+        {&rows->Q, 1, q, attn_dtype_bytes(folded->at.q.dtype)},
+        {&rows->O, 1, o, attn_dtype_bytes(folded->at.o.dtype)},
+        {&rows->lse, 1, folded->has.lse ? lse : 0, folded->has.lse ? attn_dtype_bytes(folded->at.lse.dtype) : 1},
+    };
+    rows->bytes = 0;
+    return attn_place(parts, sizeof parts / sizeof *parts, &rows->bytes);
+}
+
+typedef struct call {
+    const attn_rows_plan *rows;
+    const attn_walk *walk;
+    const attn_resolved *problem; /* the caller's */
+    const attn_args *args;        /* the caller's, and */
+    const attn_args *prepared;    /* the walk's */
+} call;
+
+static char *row_of_caller(const call *c, const attn_task *task, const void *base, const attn_layout *layout, int64_t h, int64_t i)
+{
+    const int64_t *stride = layout->stride,
+                  entry = attn_is_packed(c->problem) ? task->sight.first_q * stride[2] : task->b * stride[0];
+    const int64_t at = entry + (task->g * c->rows->heads + h) * stride[1] + i * stride[2];
+    return (char *)(uintptr_t)base + at * (int64_t)attn_dtype_bytes(layout->dtype);
+}
+
+/* The queries that are there of a key head's task. */
+static int64_t queries_of(const call *c, const attn_task *task) { return task->sight.len_q / c->rows->heads; }
+
+static void gather(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_resolved *own = &c->walk->problem;
+    const attn_task task = attn_task_of_head(c->walk, c->prepared, NULL, number);
+    const size_t bytes = (size_t)own->shape.dim_qk * attn_dtype_bytes(own->at.q.dtype);
+    (void)worker;
+    for (int64_t i = 0; bytes && i < queries_of(c, &task); i++)
+        for (int64_t h = 0; h < c->rows->heads; h++)
+            memcpy(attn_query_row(&task, c->prepared->q, &own->at.q, i * c->rows->heads + h),
+                   row_of_caller(c, &task, c->args->q, &c->problem->at.q, h, i), bytes);
+}
+
+static void scatter_one(const call *c, const attn_task *task, int64_t queries, const void *from, const attn_layout *own, void *to,
+                        const attn_layout *caller, int64_t dim)
+{
+    const size_t bytes = (size_t)dim * attn_dtype_bytes(own->dtype);
+    for (int64_t i = 0; bytes && i < queries; i++)
+        for (int64_t h = 0; h < c->rows->heads; h++)
+            memcpy(row_of_caller(c, task, to, caller, h, i), attn_query_row(task, from, own, i * c->rows->heads + h), bytes);
+}
+
+/* Rows after the last query are written too, as all padding is; but not those of sequences that are another walk's. */
+static void scatter(void *context, int64_t worker, int64_t number)
+{
+    const call *c = context;
+    const attn_resolved *own = &c->walk->problem;
+    const attn_task task = attn_task_of_head(c->walk, c->prepared, NULL, number);
+    const int64_t all = own->shape.len_q / c->rows->heads;
+    const int64_t queries = task.sight.of_others || attn_is_packed(c->problem) ? queries_of(c, &task) : all;
+    (void)worker;
+    scatter_one(c, &task, queries, c->prepared->o, &own->at.o, c->args->o, &c->problem->at.o, own->shape.dim_v);
+    if (own->has.lse) scatter_one(c, &task, queries, c->prepared->lse, &own->at.lse, c->args->lse, &c->problem->at.lse, 1);
+}
+
+static void run(const call *c, void (*task)(void *context, int64_t worker, int64_t number))
+{
+    const attn_walk *w = c->walk;
+    call copy = *c;
+    attn_threads_run(w->parallel_for, w->parallel_context, w->workers, w->problem.shape.batch * w->problem.shape.heads_q, task,
+                     &copy);
+}
+
+void attn_rows_begin(const attn_rows_plan *rows, const attn_walk *walk, const attn_resolved *problem, const attn_args *args,
+                     void *memory, attn_args *prepared)
+{
+    if (!rows->heads) return;
+    *prepared = *args;
+    prepared->q = (char *)memory + rows->Q;
+    prepared->o = (char *)memory + rows->O;
+    prepared->lse = (char *)memory + rows->lse;
+    const call c = {rows, walk, problem, args, prepared};
+    run(&c, gather);
+}
+
+void attn_rows_finish(const attn_rows_plan *rows, const attn_walk *walk, const attn_resolved *problem, const attn_args *args,
+                      const attn_args *prepared)
+{
+    const call c = {rows, walk, problem, args, prepared};
+    if (rows->heads) run(&c, scatter);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * outputs.h - outputs beside O and lse: what is made of a query tile when its m and l are final, and what needs a walk of its own.
+ */
+#ifndef ATTN_WALK_TILES_OUTPUTS_H
+#define ATTN_WALK_TILES_OUTPUTS_H
+
+#include "../../tile/task.h"
+
+/* A query tile that forward has finished. */
+typedef struct attn_finished {
+    const attn_tile *tile;
+    void *Qt; /* packed, unless `keys` is empty */
+    const void *m, *l;
+    attn_interval keys;   /* that it visits */
+    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+} attn_finished;
+
+/* An output with an element for each pair of a query and a key, from one query on. */
+typedef struct attn_pairs {
+    attn_stage stage;
+    char *base; /* key 0 of the first query */
+    attn_dtype dtype;
+    int64_t stride; /* elements from query to query */
+} attn_pairs;
+
+/* The dense ones that are wanted, from query `first` on; returns how many. */
+enum { ATTN_MOST_PAIRS = 3 };
+int attn_pairs_wanted(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS]);
+/* `rows` rows without any key: weights 0, scores -infinity. */
+void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t rows);
+
+/* Everything that is requested of a tile.  shared: what follows the workers' memory. */
+void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *shared);
+
+/* Keeps m and l of a tile for the walk over columns. */
+void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shared);
+
+/* After the tiles: column sums; the dropout mask and, in packed problems, the rows of pairs after a sequence's end. */
+void attn_sched_columns(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sched_pairs(const attn_walk *walk, const attn_args *args, void *workspace);
+
+#endif
