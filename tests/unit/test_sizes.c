@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "base/checked.h"
-#include "tile/tile.h"
+#include "task/tile.h"
 
 __extension__ typedef __int128 wide;
 

@@ -3,7 +3,7 @@
 #ifndef ATTN_GRADIENT_GRADIENT_H
 #define ATTN_GRADIENT_GRADIENT_H
 
-#include "../tile/task.h"
+#include "../tile/steps.h"
 
 enum { ATTN_MOST_VECTORS = 4 };
 

@@ -3,7 +3,7 @@
 #ifndef ATTN_GRADIENT_SHARES_H
 #define ATTN_GRADIENT_SHARES_H
 
-#include "../tile/task.h"
+#include "../task/task.h"
 
 /* What a group of query tiles adds to. */
 typedef struct attn_shares {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "../base/checked.h"
-#include "../tile/walk.h"
+#include "../task/walk.h"
 #include "plan.h"
 #include "tensors.h"
 

@@ -7,7 +7,7 @@
 #include "../base/struct.h"
 #include "../kernels/kernel.h"
 #include "../prepare/prepare.h"
-#include "../tile/walk.h"
+#include "../task/walk.h"
 #include "../walk/rows/rows.h"
 #include "../walk/walks.h"
 #include "tensors.h"

@@ -6,7 +6,7 @@
 #ifndef ATTN_PREPARE_ADDITIVE_H
 #define ATTN_PREPARE_ADDITIVE_H
 
-#include "../tile/walk.h"
+#include "../task/walk.h"
 
 /* The problem that the walk solves: its w is the one that attn_additive_weigh makes.  Returns 0 if a size overflows. */
 int attn_additive_problem(attn_resolved *prepared, attn_dtype compute);

@@ -13,8 +13,8 @@
 
 #include "../base/element.h"
 #include "../base/names.h"
+#include "../task/task.h"
 #include "../threads/threads.h"
-#include "../tile/task.h"
 #include "additive.h"
 
 int attn_prepares_keys(const attn_resolved *problem)

@@ -11,7 +11,7 @@
 #ifndef ATTN_PREPARE_PREPARE_H
 #define ATTN_PREPARE_PREPARE_H
 
-#include "../tile/walk.h"
+#include "../task/walk.h"
 
 /* Made once by the plan.  Offsets are in bytes, in the workspace; the workers' parts count from a worker's own memory. */
 typedef struct attn_prepare {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "../base/names.h"
-#include "task.h"
+#include "steps.h"
 
 static size_t bytes_of(const attn_task *task, const attn_keys *keys)
 {

@@ -8,7 +8,7 @@
 #ifndef ATTN_TILE_RELATIVE_H
 #define ATTN_TILE_RELATIVE_H
 
-#include "task.h"
+#include "steps.h"
 
 enum { ATTN_KEPT_HEAD = 64 }; /* bytes before what is kept of a band, which say what it is */
 enum { ATTN_SUMS_HEAD = 64 }; /* bytes before sums of the tables' gradients */

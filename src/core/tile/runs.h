@@ -3,7 +3,7 @@
 #ifndef ATTN_TILE_RUNS_H
 #define ATTN_TILE_RUNS_H
 
-#include "task.h"
+#include "../task/task.h"
 
 static inline int attn_has_blocks(const attn_task *task)
 {

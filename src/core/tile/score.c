@@ -9,8 +9,8 @@
 #include "../base/names.h"
 #include "relative.h"
 #include "runs.h"
+#include "steps.h"
 #include "tables.h"
-#include "task.h"
 
 static attn_block block_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j)
 {

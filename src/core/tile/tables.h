@@ -7,7 +7,7 @@
 #ifndef ATTN_TILE_TABLES_H
 #define ATTN_TILE_TABLES_H
 
-#include "task.h"
+#include "steps.h"
 
 /* Sizes the strips, which stand before the workers' memory.  walk: with its tiles and blocks, and the rule.  Returns 0 if a size
  * overflows. */

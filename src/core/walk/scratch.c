@@ -3,9 +3,9 @@
 #include "../base/cpu.h"
 #include "../base/names.h"
 #include "../gradient/gradient.h"
+#include "../task/tile.h"
+#include "../task/walk.h"
 #include "../tile/relative.h"
-#include "../tile/tile.h"
-#include "../tile/walk.h"
 
 int attn_place(const attn_part_of *parts, size_t n, int64_t *end)
 {

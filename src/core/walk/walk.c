@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * walk.c - how a problem is cut into tiles, tasks and workers, and what memory a worker needs. */
-#include "../tile/walk.h"
+#include "../task/walk.h"
 
 #include <stdlib.h>
 
 #include "../base/checked.h"
 #include "../base/names.h"
+#include "../task/tile.h"
 #include "../tile/relative.h"
 #include "../tile/tables.h"
-#include "../tile/tile.h"
 #include "../visible/visible.h"
 #include "small/short.h"
 

@@ -19,9 +19,9 @@
 #include <string.h>
 
 #include "../../base/names.h"
+#include "../../task/task.h"
 #include "../../threads/threads.h"
 #include "../../tile/tables.h"
-#include "../../tile/task.h"
 
 /* Keys of a piece take about so many bytes: the piece after the one at hand is asked for while that is in the works, so memory has
  * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */

@@ -6,8 +6,8 @@
 
 #include "../../base/checked.h"
 #include "../../base/names.h"
+#include "../../task/task.h"
 #include "../../threads/threads.h"
-#include "../../tile/task.h"
 
 /* Dense rows of each key head; returns 0 if their size overflows. */
 static int dense(attn_layout *layout, const attn_shape *s, int64_t dim, int64_t *elements)

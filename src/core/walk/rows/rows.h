@@ -8,7 +8,7 @@
 #ifndef ATTN_WALK_ROWS_ROWS_H
 #define ATTN_WALK_ROWS_ROWS_H
 
-#include "../../tile/walk.h"
+#include "../../task/walk.h"
 
 typedef struct attn_rows_plan {
     int64_t heads;     /* of a group; 0: rows are queries, and nothing else here is used */

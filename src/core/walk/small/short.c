@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "../../base/names.h"
+#include "../../task/task.h"
 #include "../../threads/threads.h"
-#include "../../tile/task.h"
 
 /* ---- which problems ---- */
 

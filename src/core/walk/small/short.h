@@ -7,7 +7,7 @@
 #ifndef ATTN_WALK_SMALL_SHORT_H
 #define ATTN_WALK_SMALL_SHORT_H
 
-#include "../../tile/walk.h"
+#include "../../task/walk.h"
 
 /* Which sequences of the problem go this way: by head sizes, types and options alone, not by the batch around them, nor by threads.
  * Returns 0 if none does. */

@@ -4,7 +4,7 @@
 #ifndef ATTN_WALK_TILES_OUTPUTS_H
 #define ATTN_WALK_TILES_OUTPUTS_H
 
-#include "../../tile/task.h"
+#include "../../tile/steps.h"
 
 /* A query tile that forward has finished. */
 typedef struct attn_finished {

@@ -3,8 +3,8 @@
  * ahead.h - what a worker's next task will read and write.  A short head is done before the hardware has seen a pattern, so its
  * rows would come from far while nothing else happens; instead the products of the head before ask for them on their way.
  */
-#ifndef ATTN_TILE_AHEAD_H
-#define ATTN_TILE_AHEAD_H
+#ifndef ATTN_TASK_AHEAD_H
+#define ATTN_TASK_AHEAD_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * walk.h - what the loops over tiles need to know: made once by the plan, read by every execution.
  * The scheduler cannot fail and never allocates; all that can go wrong was checked before.
  */
-#ifndef ATTN_TILE_WALK_H
-#define ATTN_TILE_WALK_H
+#ifndef ATTN_TASK_WALK_H
+#define ATTN_TASK_WALK_H
 
 #include "../base/problem.h"
 #include "../kernels/kernel.h"

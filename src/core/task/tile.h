@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tile.h - the grid: which queries a tile has, and where blocks of keys end. */
-#ifndef ATTN_TILE_TILE_H
-#define ATTN_TILE_TILE_H
+#ifndef ATTN_TASK_TILE_H
+#define ATTN_TASK_TILE_H
 
 #include "../base/checked.h"
 #include "../visible/visible.h"
