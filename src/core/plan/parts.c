@@ -81,7 +81,7 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, const char
     const int is_there = may_be_small(p, tiles, &small);
     if (is_there) shares[count++] = (share){small_kind, least, INT64_MAX, small};
     if (!is_there || is_ragged(p) || has_ragged_keys(p))
-        shares[count++] = (share){ATTN_WALK_TILES, least, INT64_MAX, is_there ? small : (attn_small){0}};
+        shares[count++] = (share){attn_walk_widest(p->op), least, INT64_MAX, is_there ? small : (attn_small){0}};
     return count;
 }
 
@@ -170,7 +170,7 @@ attn_status attn_plan_parts_make(const attn_resolved *problem, const attn_option
             own.leaves_others = n + 1 < *count;
         }
         own.small = shares[n].small;
-        own.small_alone = part->kind != ATTN_WALK_TILES;
+        own.small_alone = part->kind != attn_walk_widest(problem->op);
         TRY(make_part(part, &own, o, error));
     }
     if (*count > 1) tell(why, why_size, "; each sequence by its length, in ", numbers[*count]);

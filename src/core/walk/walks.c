@@ -8,6 +8,13 @@ const attn_walk_row attn_walk_rows[ATTN_WALKS] = {
 #undef WALK
 };
 
+attn_walk_kind attn_walk_widest(attn_op op)
+{
+    int kind = ATTN_WALKS - 1;
+    while (kind > 0 && attn_walk_rows[kind].op != op) kind--;
+    return (attn_walk_kind)kind;
+}
+
 const char *attn_walks_refusal(const attn_resolved *p)
 {
     const char *sentence = "there is no walk";

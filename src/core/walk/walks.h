@@ -26,6 +26,9 @@ static inline const char *attn_walk_refusal(attn_walk_kind kind, const attn_reso
     return attn_feature_missing(attn_features_of(p), attn_walk_rows[kind].supported);
 }
 
+/* The walk of the operation that takes what all others leave: the last of its rows. */
+attn_walk_kind attn_walk_widest(attn_op op);
+
 /* NULL where some walk of its operation has all that the problem uses; else the sentence of what the last and widest one lacks. */
 const char *attn_walks_refusal(const attn_resolved *p);
 
