@@ -183,19 +183,42 @@ ref_bounds bounds_of_forward(const ref_problem *p, attn_dtype compute, double u)
     return b;
 }
 
-ref_bounds bounds_of_backward(const ref_problem *p, const ref_second *s, attn_dtype compute, double u, double storage)
+/* Of what is stored as O. */
+static double *lost(const ref_problem *p, double storage)
 {
     const int64_t rows = p->B * p->Hq * p->Sq;
     double *O = array(rows * p->Dv), *lse = array(rows), *S = array(rows * p->Skv), *P = array(rows * p->Skv);
-    ref_arithmetic a = arithmetic_of(compute);
-    ref_bounds b;
     ref_forward(p, O, lse, S, P);
     for (int64_t i = 0; i < rows * p->Dv; i++) O[i] = storage * fabs(O[i]);
+    free(lse), free(S), free(P);
+    return O;
+}
+
+ref_bounds bounds_of_backward(const ref_problem *p, const ref_second *s, attn_dtype compute, double u, double storage)
+{
+    ref_arithmetic a = arithmetic_of(compute);
+    double *O = lost(p, storage);
+    ref_bounds b;
     a.O_lost = O;
     assert_true(ref_bound_backward(&b, p, s, &a));
     in_units(&b, p, u);
-    free(O), free(lse), free(S), free(P);
+    free(O);
     return b;
+}
+
+bounds bounds_of_stored(const ref_problem *p, const ref_second *s, attn_dtype compute, double u, double storage)
+{
+    ref_arithmetic a = arithmetic_of(compute);
+    double *O = lost(p, storage);
+    ref_bounds b = {0};
+    a.O_lost = O;
+    assert_true(s->dO ? ref_bound_second(&b, p, s, &a) : ref_bound_jvp(&b, p, s, &a));
+    in_units(&b, p, u);
+    free(O);
+    const bounds out = {b.O, b.lse, b.Q, b.K, b.V, b.S};
+    b.O = b.lse = b.Q = b.K = b.V = b.S = NULL;
+    ref_bounds_free(&b);
+    return out;
 }
 
 double bound_fraction(const double *got, const double *exact, const double *bound, int64_t n, double u)

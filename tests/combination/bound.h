@@ -28,6 +28,8 @@ typedef struct bounds {
 /* Of forward mode, and of the second order where s->dO is given, in units of u. */
 void bounds_make(bounds *b, const ref_problem *p, const ref_second *s);
 void bounds_free(bounds *b);
+/* The same by ref/, where O is stored in fewer bits. */
+bounds bounds_of_stored(const ref_problem *p, const ref_second *s, attn_dtype compute, double u, double storage);
 
 /* Of forward and backward in units of u; ref_bounds_free frees them.  s: dO, and dlse, which may be NULL.  storage: the rounding
  * unit of what O is stored as, which backward reads back (0: no less than the compute type's). */

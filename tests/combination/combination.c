@@ -14,8 +14,18 @@ const char combination_with_more[] = "more";
 static const struct {
     int flag;
     const char *name;
-} steps[] = {{MORE, combination_with_more}, {KIND, "kind"}, {TABLE, "table"}, {MODIFY, "modify"}, {RELATIVE, "relative"}};
+} steps[] = {{MORE, combination_with_more}, {KIND, "kind"},    {TABLE, "table"},        {MODIFY, "modify"},
+             {RELATIVE, "relative"},        {FULL, "+full"},   {DILATION, "+dilation"}, {GLOBAL, "+global"},
+             {RANGES, "+ranges"},           {LISTS, "+lists"}, {GIVEN, "+given"},       {PART, "+part"},
+             {INTEGERS, "+integers"},       {PAGES, "+pages"}};
 enum { STEPS = sizeof steps / sizeof *steps };
+
+int combination_step(const char *name)
+{
+    for (int n = 0; n < STEPS; n++)
+        if (strcmp(name, steps[n].name) == 0) return steps[n].flag;
+    return 0;
+}
 
 void combination_say(combination *c, const char *name)
 {
@@ -26,6 +36,7 @@ void combination_say(combination *c, const char *name)
 typedef struct drawing {
     combination *c;
     const problem_spec *spec;
+    int flags;
     random_source random;
     attn_dtype dtype, compute;
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
@@ -59,6 +70,7 @@ static void draw_lengths(drawing *d)
     for (int64_t b = 0; b < d->B; b++) {
         c->length_q[b] = packed || t->lengths_q.data ? random_below(&d->random, d->Sq + 1) : d->Sq;
         c->length_kv[b] = packed || t->lengths_kv.data ? random_below(&d->random, d->Skv + 1) : d->Skv;
+        if (b == 0 && d->flags & FULL) c->length_q[b] = d->Sq, c->length_kv[b] = d->Skv;
         c->start_q[b + 1] = c->start_q[b] + c->length_q[b];
         c->start_kv[b + 1] = c->start_kv[b] + c->length_kv[b];
     }
@@ -166,7 +178,7 @@ static void draw_scores(drawing *d)
     c->ref.softcap = p->score.softcap;
     c->ref.normaliser = (ref_normaliser)p->score.normaliser;
     c->ref.shift = p->score.shift;
-    c->ref.uniform = p->mask.empty == ATTN_EMPTY_UNIFORM;
+    if (p->mask.empty == ATTN_EMPTY_UNIFORM) c->ref.uniform = c->tensors.cu_seqlens_q.data ? REF_UNIFORM_OWN : REF_UNIFORM_ALL;
     if (c->tensors.bias.data) {
         c->of[TENSOR(bias)] = draw_bias(d, (unsigned)d->spec->bias_one, 2, 1);
         combination_give(c, TENSOR(bias));
@@ -185,11 +197,14 @@ static void draw_dropout(drawing *d)
     c->call.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
     c->call.dropout_offset = random_word(&d->random);
     c->Z = array(d->B * d->Hq * d->Sq * d->Skv, sizeof(double));
+    const attn_origin *o = &c->origin;
     int64_t at = 0;
-    for (int64_t head = 0; head < d->B * d->Hq; head++)
-        for (int64_t i = 0; i < d->Sq; i++)
-            for (int64_t j = 0; j < d->Skv; j++, at++)
+    for (int64_t n = 0; n < d->B * d->Hq; n++) {
+        const int64_t head = (o->batch + n / d->Hq) * (o->heads ? o->heads : d->Hq) + o->head + n % d->Hq;
+        for (int64_t i = o->q; i < o->q + d->Sq; i++)
+            for (int64_t j = o->kv; j < o->kv + d->Skv; j++, at++)
                 if (ref_dropout_keeps(c->call.dropout_seed, c->call.dropout_offset, head, i, j, p)) c->Z[at] = 1 / (1 - p);
+    }
     c->ref.Z = c->Z;
 }
 
@@ -281,14 +296,45 @@ static void poison(drawing *d)
     tensor_read(&c->of[TENSOR(tan_q)]), tensor_read(&c->of[TENSOR(tan_k)]), tensor_read(&c->of[TENSOR(tan_v)]);
 }
 
+/* What is drawn from a seed of its own, so that the rest does not depend on it. */
+static random_source apart(const drawing *d, uint64_t step) { return random_from(d->spec->seed + step); }
+
+static void draw_chosen(drawing *d)
+{
+    combination *c = d->c;
+    random_source r = apart(d, 5000011);
+    attn_mask *m = &c->problem.mask;
+    if (d->flags & DILATION) m->dilation = c->ref.dilation = 2 + random_below(&r, 3);
+    if (d->flags & GLOBAL) m->global_q = c->ref.global_q = random_below(&r, 4), m->global_kv = c->ref.global_kv = 4;
+    if (d->flags & RANGES) combination_ranges(c, &r);
+    if (d->flags & LISTS) combination_block_lists(c, &r);
+    if (d->flags & GIVEN) combination_given(c, &r);
+}
+
+static void draw_steps(drawing *d)
+{
+    combination *c = d->c;
+    const int flags = d->flags;
+    random_source more = apart(d, 1000003), kind = apart(d, 2000003), table = apart(d, 3000017), relative = apart(d, 4000037);
+    if (flags & MORE) combination_more(c, &more);
+    draw_chosen(d);
+    if (flags & PART) combination_place(c);
+    if (flags & KIND) combination_kind(c, &kind, (attn_score_kind)(ATTN_SCORE_GENERAL + d->spec->seed % ATTN_SCORE_ADDITIVE));
+    if (flags & TABLE) combination_table(c, &table, flags & FINITE);
+    if (flags & MODIFY) combination_modify(c);
+    if (flags & RELATIVE) combination_relative(c, &relative, flags & FINITE);
+}
+
 void combination_of(combination *c, const problem_spec *spec, int flags)
 {
     attn_dtype dtype = problem_dtype(spec);
     drawing d = {.c = c,
                  .spec = spec,
+                 .flags = flags,
                  .random = random_from(spec->seed),
                  .dtype = dtype,
                  .compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
+    random_source origin = apart(&d, 6000011), stored = apart(&d, 7000003);
     attn_error error;
     memset(c, 0, sizeof *c);
     (void)problem_print(spec, c->text, sizeof c->text);
@@ -298,30 +344,17 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
     c->call.struct_size = sizeof c->call;
     c->tensors.call = &c->call;
     draw_sizes(&d);
+    if (flags & PART) combination_origin(c, &origin);
     draw_lengths(&d);
     draw_range(&d);
     draw_masks(&d);
     draw_scores(&d);
     draw_dropout(&d);
-    if (flags & MORE) {
-        random_source more = random_from(spec->seed + 1000003);
-        combination_more(c, &more);
-    }
-    if (flags & KIND) {
-        random_source more = random_from(spec->seed + 2000003);
-        combination_kind(c, &more, (attn_score_kind)(ATTN_SCORE_GENERAL + spec->seed % ATTN_SCORE_ADDITIVE));
-    }
-    if (flags & TABLE) {
-        random_source more = random_from(spec->seed + 3000017);
-        combination_table(c, &more, flags & FINITE);
-    }
-    if (flags & MODIFY) combination_modify(c);
-    if (flags & RELATIVE) {
-        random_source more = random_from(spec->seed + 4000037);
-        combination_relative(c, &more, flags & FINITE);
-    }
+    draw_steps(&d);
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
+    if (flags & INTEGERS) combination_integers(c, &stored);
+    if (flags & PAGES) combination_pages(c, &stored);
 }
 
 void combination_parse(combination *c, const char *text, int flags)
@@ -348,8 +381,9 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finit
 
 void combination_free(combination *c)
 {
-    void *arrays[] = {c->start_q, c->start_kv, c->offset,        c->length_q,     c->length_kv,  c->keep,
-                      c->Z,       c->ranges,   c->ranges_of_ref, c->block_starts, c->block_index};
+    void *arrays[] = {c->start_q,    c->start_kv, c->offset,   c->offset_of_ref, c->length_q,     c->length_kv,
+                      c->keep,       c->Z,        c->ranges,   c->ranges_of_ref, c->block_starts, c->block_index,
+                      c->page_table, c->paged[0], c->paged[1], c->paged[2],      c->paged[3]};
     for (int t = 0; t < TENSORS; t++) tensor_free(&c->of[t]);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
@@ -376,24 +410,39 @@ tensor combination_like(const tensor *t)
     return made;
 }
 
+static attn_tensors tensors_for(const combination *c, attn_op op, const unsigned char *others)
+{
+    attn_tensors tensors = tensors_of_op(&c->tensors, op);
+    for (int t = 0; t < TENSORS && others; t++)
+        if (others[t]) *tensors_slot(&tensors, t) = *tensors_at(&c->tensors, t);
+    return tensors;
+}
+
+attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threads, const unsigned char *others, attn_plan **plan,
+                             attn_error *error)
+{
+    const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads, .invariant = c->invariant};
+    const attn_tensors tensors = tensors_for(c, op, others);
+    c->problem.op = op;
+    return attn_plan_create(plan, &c->problem, &tensors, &options, error);
+}
+
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
 {
-    attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
     attn_error error;
     attn_plan *plan;
-    c->problem.op = op;
-    const attn_tensors tensors = tensors_of_op(&c->tensors, op);
-    attn_status status = attn_plan_create(&plan, &c->problem, &tensors, &options, &error);
+    const attn_status status = combination_plan(c, op, isa, threads, NULL, &plan, &error);
+    const attn_tensors tensors = tensors_for(c, op, NULL);
     if (status == ATTN_ERR_UNSUPPORTED && strncmp(error.message, "this CPU cannot", 15) == 0) return 0;
     if (status != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
-    size_t size = attn_plan_workspace_size(plan);
-    unsigned char *workspace = malloc(size + TAIL);
-    assert_non_null(workspace);
-    memset(workspace, 0xff, size + TAIL);
+    const size_t size = attn_plan_workspace_size(plan), shift = (size_t)threads - 1; /* of any alignment */
+    unsigned char *memory = malloc(shift + size + TAIL), *workspace = memory + shift;
+    assert_non_null(memory);
+    memset(memory, 0xff, shift + size + TAIL);
     if (attn_execute(plan, &tensors, workspace, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     for (size_t i = size; i < size + TAIL; i++)
         if (workspace[i] != 0xff) fail_msg("%s: written %d bytes behind the workspace", c->text, (int)(i - size));
-    free(workspace);
+    free(memory);
     attn_plan_destroy(plan);
     return 1;
 }
@@ -406,8 +455,10 @@ int combination_forward(combination *c, attn_isa isa)
     for (int t = 0; t < TENSORS; t++) /* but for o and lse */
         if (t != TENSOR(o) && t != TENSOR(lse) && tensors_writes(&c->tensors, ATTN_FORWARD, t)) combination_drop(c, t);
     c->problem.outputs = (attn_outputs){0};
+    const int invariant = c->invariant;
+    c->invariant = 0;
     const int ran = combination_run(c, ATTN_FORWARD, isa, 1);
-    c->tensors = all, c->problem.outputs = outputs, c->problem.op = op;
+    c->tensors = all, c->problem.outputs = outputs, c->problem.op = op, c->invariant = invariant;
     return ran;
 }
 

@@ -16,14 +16,21 @@ typedef struct combination {
     attn_problem problem;
     attn_tensors tensors; /* of all operations: each takes those that it has a use for */
     attn_call call;
+    attn_origin origin;
     ref_problem ref;
     int64_t *start_q, *start_kv; /* packed */
-    int64_t *offset, *length_q, *length_kv;
+    int64_t *offset, *offset_of_ref, *length_q, *length_kv;
     int64_t *ranges, *ranges_of_ref, *block_starts, *block_index;
     unsigned char *keep;
     double *Z;
+    void *paged[4]; /* k, v and their scales in pages */
+    int64_t *page_table;
     tensor of[TENSORS]; /* by number: what is drawn, whether its slot is filled in or not, o and lse */
     int statistics;     /* 1: outcomes of forward have weights and statistics too */
+    int invariant;      /* attn_options.invariant of forward */
+    int chooses;        /* 1: of the outputs that may be left out, outcomes have only the wanted ones */
+    unsigned char wanted[TENSORS];
+    int visits; /* 1, with `chooses`: outcomes of forward have the rows that visit_rows shows */
 } combination;
 
 /* Fills in the slot of tensor t, or takes it away. */
@@ -35,8 +42,30 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
 
 /* FINITE: nothing is poisoned; else what no query may see is NaN.  MORE: with options that problem strings have no words for.
  * KIND: with the score kind that the seed says.  TABLE: with a bias by distance.
- * MODIFY: with a modifier.  RELATIVE: with relative keys and values, and u and v (not with KIND). */
-enum { FINITE = 1, MORE = 2, KIND = 4, TABLE = 8, MODIFY = 16, RELATIVE = 32 };
+ * MODIFY: with a modifier.  RELATIVE: with relative keys and values, and u and v (not with KIND).
+ * FULL: of a ragged batch, the first sequence is as long as the tensors.  One at a time what MORE draws: DILATION, GLOBAL, RANGES,
+ * LISTS of blocks, a GIVEN dropout mask.  PART: the call has an origin.  INTEGERS: keys, values or both are of 8 bits.  PAGES: keys
+ * and values lie in pages. */
+enum {
+    FINITE = 1,
+    MORE = 2,
+    KIND = 4,
+    TABLE = 8,
+    MODIFY = 16,
+    RELATIVE = 32,
+    FULL = 64,
+    DILATION = 128,
+    GLOBAL = 256,
+    RANGES = 512,
+    LISTS = 1024,
+    GIVEN = 2048,
+    PART = 4096,
+    INTEGERS = 8192,
+    PAGES = 16384
+};
+
+/* The flag of a step by its name in the text of a combination; 0: there is none. */
+int combination_step(const char *name);
 
 /* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
 void combination_of(combination *c, const problem_spec *spec, int flags);
@@ -50,6 +79,15 @@ extern const char combination_with_more[];
 void combination_say(combination *c, const char *name);
 /* The steps of MORE, and what they need. */
 void combination_more(combination *c, random_source *random);
+void combination_ranges(combination *c, random_source *random);
+void combination_block_lists(combination *c, random_source *random);
+void combination_given(combination *c, random_source *random);
+/* Those of PART: draws the origin; brings it into what ref/ has. */
+void combination_origin(combination *c, random_source *random);
+void combination_place(combination *c);
+/* Those of INTEGERS and PAGES, when all tensors are drawn. */
+void combination_integers(combination *c, random_source *random);
+void combination_pages(combination *c, random_source *random);
 /* The step of KIND. */
 void combination_kind(combination *c, random_source *random, attn_score_kind kind);
 /* The step of TABLE. */
@@ -69,6 +107,10 @@ double combination_storage_unit(const combination *c);
 
 /* Another tensor of the same shape, type and layout. */
 tensor combination_like(const tensor *t);
+
+/* Plans `op` on the tensors that it has a use for; and those of `others`, which may be NULL, by number. */
+attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threads, const unsigned char *others, attn_plan **plan,
+                             attn_error *error);
 
 /* Runs `op` on the tensors that it has a use for.  Fails the test on any error, and where bytes behind the workspace change.
  * Returns 0 where this CPU lacks the instruction set. */

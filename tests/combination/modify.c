@@ -7,10 +7,12 @@
 
 #include <math.h>
 
-static double modify(void *context, int64_t b, int64_t h, int64_t i, int64_t j, double s, double *slope)
+/* of_part: NULL, or the origin of what the indices count. */
+static double modify(void *of_part, int64_t b, int64_t h, int64_t i, int64_t j, double s, double *slope)
 {
+    const attn_origin *o = of_part;
+    if (o) b += o->batch, h += o->head, i += o->q, j += o->kv;
     const double c = 1 - 0.5 * (double)((b + h + i) % 3) / 2, flat = 1 + fabs(s) / MODIFIER_BEND;
-    (void)context;
     *slope = c / (flat * flat);
     return c * s / flat + MODIFIER_SHIFT * (double)((i + 2 * j) % 5 - 2) / 2;
 }
@@ -47,5 +49,5 @@ void combination_modify(combination *c)
 {
     c->call.modify_scores = scores;
     c->call.modify_slopes = slopes;
-    c->ref.modify = modify;
+    c->ref.modify = modify, c->ref.modify_context = &c->origin;
 }

@@ -21,14 +21,11 @@ static void draw_sparse(combination *c, random_source *r)
     if (once_in(r, 5)) mask->global_kv = c->ref.global_kv = random_below(r, 90), combination_say(c, "global-kv");
 }
 
-/* A range of keys for each query, or one for several. */
-static void draw_ranges(combination *c, random_source *r)
+void combination_ranges(combination *c, random_source *r)
 {
     int64_t stride[4] = {0, 0, 0, 1};
     const int64_t size[3] = {c->ref.B, c->ref.Hq, c->ref.Sq}, Skv = c->ref.Skv;
     int64_t count = 2, at = 0;
-    if (!once_in(r, 6)) return;
-    combination_say(c, "ranges");
     for (int axis = 2; axis >= 0; axis--) {
         int one = once_in(r, 3);
         stride[axis] = one ? ATTN_BROADCAST : count;
@@ -53,14 +50,13 @@ static void draw_ranges(combination *c, random_source *r)
     c->ref.ranges = c->ranges_of_ref;
 }
 
-/* A block mask as lists. */
-static void draw_block_lists(combination *c, random_source *r)
+void combination_block_lists(combination *c, random_source *r)
 {
     attn_mask *m = &c->problem.mask;
-    if (c->tensors.block_mask.data || !once_in(r, 6)) return;
-    combination_say(c, "block-lists");
     m->block_q = 1 + random_below(r, 40);
     m->block_kv = 1 + random_below(r, 80);
+    while (c->origin.q % m->block_q) m->block_q--; /* a part begins with a block */
+    while (c->origin.kv % m->block_kv) m->block_kv--;
     const int64_t lists = problem_blocks(c->ref.Sq, m->block_q), blocks = problem_blocks(c->ref.Skv, m->block_kv);
     const int64_t shape[4] = {1, 1, lists, blocks};
     tensor *mask = &c->of[TENSOR(block_mask)]; /* for ref/ alone */
@@ -79,14 +75,11 @@ static void draw_block_lists(combination *c, random_source *r)
     combination_apply_mask(c, mask, m->block_q, m->block_kv);
 }
 
-/* Dropout with a mask of the caller's. */
-static void draw_given(combination *c, random_source *r)
+void combination_given(combination *c, random_source *r)
 {
     const int64_t shape[4] = {c->ref.B, c->ref.Hq, c->ref.Sq, c->ref.Skv};
     const double p = c->problem.dropout.probability;
     unsigned one = 0;
-    if (p == 0 || !once_in(r, 3)) return;
-    combination_say(c, "given");
     for (int axis = 0; axis < 4; axis++) one |= (unsigned)once_in(r, 3) << axis;
     tensor *given = &c->of[TENSOR(dropout_given)];
     *given = tensor_make(ATTN_BOOL, shape, BY_HEAD, one, NULL);
@@ -97,10 +90,16 @@ static void draw_given(combination *c, random_source *r)
         c->Z[at] = given->value[at] != 0 && p < 1 ? 1 / (1 - p) : 0;
 }
 
+static int says(combination *c, int does, const char *name)
+{
+    if (does) combination_say(c, name);
+    return does;
+}
+
 void combination_more(combination *c, random_source *random)
 {
     draw_sparse(c, random);
-    draw_ranges(c, random);
-    draw_block_lists(c, random);
-    draw_given(c, random);
+    if (says(c, once_in(random, 6), "ranges")) combination_ranges(c, random);
+    if (says(c, !c->tensors.block_mask.data && once_in(random, 6), "block-lists")) combination_block_lists(c, random);
+    if (says(c, c->problem.dropout.probability != 0 && once_in(random, 3), "given")) combination_given(c, random);
 }

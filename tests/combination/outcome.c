@@ -18,11 +18,15 @@ static double *array(int64_t n)
 
 static int64_t size_of(const int64_t shape[4]) { return shape[0] * shape[1] * shape[2] * shape[3]; }
 
+int outcome_wants(const combination *c, int t) { return !c->chooses || c->wanted[t]; }
+
 output *outcome_add(combination *c, outcome *out, int t, tensor got)
 {
     assert_true(out->count < OUTCOME_MOST);
     output *o = &out->of[out->count++];
-    *o = (output){t, tensors_about(t)->name, got, array(size_of(got.shape)), array(size_of(got.shape))};
+    *o =
+        (output){t, t == OUTCOME_ROWS ? "rows" : tensors_about(t)->name, got, array(size_of(got.shape)), array(size_of(got.shape))};
+    if (t == OUTCOME_ROWS) return o;
     attn_output slot = {got.memory, got.layout.dtype, {0, 0, 0, 0}};
     memcpy(slot.stride, got.layout.stride, sizeof slot.stride);
     *tensors_slot(&c->tensors, t) = slot;
@@ -86,7 +90,9 @@ static void want_forward(combination *c, outcome *out)
     ref_bounds b = bounds_of_forward(p, combination_compute(c), out->unit);
     copy(o, NULL, b.O);
     copy(lse, NULL, b.lse);
-    if (c->statistics) outcome_want_statistics(c, out, S, P, lse->exact, b.lse);
+    int more = c->statistics || c->visits;
+    for (int t = 0; t < TENSORS; t++) more |= c->wanted[t];
+    if (more) outcome_want_statistics(c, out, S, P, lse->exact, b.lse);
     ref_bounds_free(&b);
     free(S), free(P);
 }
@@ -142,6 +148,8 @@ static void want_backward(combination *c, outcome *out)
     c->problem.op = ATTN_BACKWARD;
     for (size_t n = 0; n < sizeof gradients / sizeof *gradients; n++) {
         const int t = gradients[n].t; /* that of the scale is of whatever scale there is */
+        const int needed = t == TENSOR(grad_q) || t == TENSOR(grad_k) || t == TENSOR(grad_v);
+        if (!needed && !outcome_wants(c, t)) continue;
         if (t == TENSOR(grad_scale) || tensors_has(&c->tensors, tensors_about(t)->gradient_of))
             (void)add(c, out, t, gradients[n].exact, gradients[n].bound);
     }
@@ -174,6 +182,14 @@ static ref_second inputs(const combination *c)
                         .biasd = combination_flow(c, TENSOR(tan_bias))};
 }
 
+/* Of what is stored in 16 bits the bounds are those of ref/, which know what O has lost. */
+static void bounds_beyond(const combination *c, bounds *b, const ref_second *s, double unit)
+{
+    const double storage = combination_storage_unit(c);
+    if (storage > 0) *b = bounds_of_stored(&c->ref, s, combination_compute(c), unit, storage);
+    else bounds_make(b, &c->ref, s);
+}
+
 static void want_jvp(combination *c, outcome *out)
 {
     const ref_second in = inputs(c), sizes = {.Qd = in.Qd, .Kd = in.Kd, .Vd = in.Vd, .biasd = in.biasd};
@@ -182,7 +198,7 @@ static void want_jvp(combination *c, outcome *out)
     const ref_tangents t = {in.Qd, in.Kd, in.Vd, in.biasd, o->exact, lse->exact};
     if (out->bare) return;
     ref_jvp(&c->ref, &t);
-    bounds_make(&b, &c->ref, &sizes);
+    bounds_beyond(c, &b, &sizes, out->unit);
     copy(o, NULL, b.tan_o);
     copy(lse, NULL, b.tan_lse);
     bounds_free(&b);
@@ -192,7 +208,7 @@ static void want_second(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
     bounds b = {0};
-    combination_give(c, TENSOR(grad_lse));
+    if (outcome_wants(c, TENSOR(grad_lse))) combination_give(c, TENSOR(grad_lse));
     c->problem.op = ATTN_DOUBLE_BACKWARD;
     output *o = add(c, out, TENSOR(second_grad_o), NULL, NULL), *lse = add(c, out, TENSOR(second_grad_lse), NULL, NULL);
     output *q = add(c, out, TENSOR(second_q), NULL, NULL), *k = add(c, out, TENSOR(second_k), NULL, NULL),
@@ -202,11 +218,11 @@ static void want_second(combination *c, outcome *out)
     s.S2 = array(p->B * p->Hq * p->Sq * p->Skv);
     if (!out->bare) {
         ref_second_order(p, &s);
-        bounds_make(&b, p, &s);
+        bounds_beyond(c, &b, &s, out->unit);
     }
     const double *bound[] = {b.tan_o, b.tan_lse, b.q, b.k, b.v};
     for (int i = 0; i < out->count; i++) copy(&out->of[i], NULL, bound[i]);
-    if (c->tensors.bias.data) (void)add(c, out, TENSOR(second_bias), s.S2, b.bias);
+    if (c->tensors.bias.data && outcome_wants(c, TENSOR(second_bias))) (void)add(c, out, TENSOR(second_bias), s.S2, b.bias);
     bounds_free(&b);
     free(s.S2);
 }
@@ -236,10 +252,12 @@ static outcome make(combination *c, attn_op op, int bare)
 
 outcome outcome_make(combination *c, attn_op op) { return make(c, op, 0); }
 
+outcome outcome_make_bare(combination *c, attn_op op) { return make(c, op, 1); }
+
 void outcome_free(combination *c, outcome *out)
 {
     for (int i = 0; i < out->count; i++) {
-        combination_drop(c, out->of[i].tensor);
+        if (out->of[i].tensor != OUTCOME_ROWS) combination_drop(c, out->of[i].tensor);
         tensor_free(&out->of[i].got);
         free(out->of[i].exact);
         free(out->of[i].bound);
@@ -247,35 +265,54 @@ void outcome_free(combination *c, outcome *out)
     combination_give(c, TENSOR(o)), combination_give(c, TENSOR(lse)); /* inputs of the next operation */
 }
 
+/* Rows of weights that the library shows go to the output that has no slot. */
+void outcome_visit(void *context, const attn_rows *rows)
+{
+    const tensor *to = context;
+    const size_t size = attn_dtype_size(rows->dtype);
+    for (int64_t i = 0; i < rows->count; i++)
+        memcpy((char *)to->memory + (size_t)tensor_at(to, rows->batch, rows->head, rows->first + i, 0) * size,
+               (const char *)rows->values + (size_t)(i * rows->stride) * size, (size_t)rows->len_kv * size);
+}
+
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
 {
-    for (int i = 0; i < out->count; i++) tensor_fill_bytes(&out->of[i].got, 0xff);
+    for (int i = 0; i < out->count; i++) {
+        const int shown = out->of[i].tensor == OUTCOME_ROWS; /* padding is not */
+        tensor_fill_bytes(&out->of[i].got, shown ? 0 : 0xff);
+        if (shown) c->call.visit_context = &out->of[i].got;
+    }
     if (out->op != ATTN_FORWARD && !combination_forward(c, isa)) return 0;
     const int ran = combination_run(c, out->op, isa, threads);
     for (int i = 0; i < out->count && ran; i++) tensor_read(&out->of[i].got);
     return ran;
 }
 
-void outcome_same_bits(combination *c, attn_op op, const int *crews, int count)
+void outcome_compare_bits(combination *c, outcome *out, const int *crews, int count)
 {
-    outcome out = make(c, op, 1);
     void *one[OUTCOME_MOST];
     size_t bytes[OUTCOME_MOST];
-    assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, 1));
-    for (int i = 0; i < out.count; i++) {
-        const tensor *got = &out.of[i].got;
+    for (int i = 0; i < out->count; i++) {
+        const tensor *got = &out->of[i].got;
         bytes[i] = (size_t)got->count * attn_dtype_size(got->layout.dtype);
         assert_non_null(one[i] = malloc(bytes[i] + 1));
         memcpy(one[i], got->memory, bytes[i]);
     }
     for (int n = 0; n < count; n++) {
-        assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, crews[n]));
-        for (int i = 0; i < out.count; i++)
-            if (memcmp(one[i], out.of[i].got.memory, bytes[i]) != 0)
+        assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, crews[n]));
+        for (int i = 0; i < out->count; i++)
+            if (memcmp(one[i], out->of[i].got.memory, bytes[i]) != 0)
                 fail_msg("%s, score %d, normaliser %d: %s has other bits with %d threads", c->text, (int)c->problem.score.kind,
-                         (int)c->problem.score.normaliser, out.of[i].name, crews[n]);
+                         (int)c->problem.score.normaliser, out->of[i].name, crews[n]);
     }
-    for (int i = 0; i < out.count; i++) free(one[i]);
+    for (int i = 0; i < out->count; i++) free(one[i]);
+}
+
+void outcome_same_bits(combination *c, attn_op op, const int *crews, int count)
+{
+    outcome out = outcome_make_bare(c, op);
+    assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, 1));
+    outcome_compare_bits(c, &out, crews, count);
     outcome_free(c, &out);
 }
 

@@ -67,6 +67,8 @@ double tensor_get(const tensor *t, int64_t at)
         return of_bits(((const uint16_t *)t->memory)[at], 10, 15, 0x1p-24);
     case ATTN_BF16:
         return of_bits(((const uint16_t *)t->memory)[at], 7, 127, 0x1p-133);
+    case ATTN_I8:
+        return ((const signed char *)t->memory)[at];
     default:
         return ((const unsigned char *)t->memory)[at];
     }
@@ -84,6 +86,9 @@ void tensor_set(tensor *t, int64_t at, double x)
     case ATTN_F16:
     case ATTN_BF16: /* any rounding does: tensor_read sees what is stored */
         attn_convert((uint16_t *)t->memory + at, t->layout.dtype, &x, ATTN_F64, 1);
+        break;
+    case ATTN_I8: /* towards 0 */
+        ((signed char *)t->memory)[at] = (signed char)x;
         break;
     default:
         ((unsigned char *)t->memory)[at] = x != 0;

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ * stored.c - combinations whose keys and values are stored as caches have them: as integers with a scale for each row, in pages. */
+#include "test.h"
+
+#include "combination.h"
+
+#include <math.h>
+
+/* New numbers; the scale of a row that was poisoned is NaN. */
+static void quantise(combination *c, random_source *r, int t, int of_scale)
+{
+    tensor *x = &c->of[t], *scale = &c->of[of_scale];
+    const int64_t row[4] = {x->shape[0], x->shape[1], x->shape[2], 1};
+    tensor whole = tensor_make(ATTN_I8, x->shape, random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, x->start);
+    *scale = tensor_make(ATTN_F32, row, random_below(r, 2) ? BY_TOKEN : BY_HEAD, 0, x->start);
+    tensor_draw(&whole, r, 127);
+    tensor_draw(scale, r, 2.0 / 127);
+    for (int64_t at = 0, n = 0; at < row[0] * row[1] * row[2]; at++) {
+        const int64_t b = at / row[2] / row[1], h = at / row[2] % row[1], j = at % row[2];
+        if (x->shape[3] > 0 && isnan(x->value[n]) && tensor_has(scale, b, j)) {
+            tensor_set(scale, tensor_at(scale, b, h, j, 0), (double)NAN);
+            scale->value[at] = (double)NAN;
+        }
+        for (int64_t k = 0; k < x->shape[3]; k++, n++) whole.value[n] *= scale->value[at];
+    }
+    tensor_free(x);
+    *x = whole;
+    combination_give(c, t), combination_give(c, of_scale);
+}
+
+void combination_integers(combination *c, random_source *r)
+{
+    const int64_t which = random_below(r, 3);
+    if (which != 1) quantise(c, r, TENSOR(k), TENSOR(k_scale));
+    if (which != 2) quantise(c, r, TENSOR(v), TENSOR(v_scale));
+    c->ref.K = c->of[TENSOR(k)].value, c->ref.V = c->of[TENSOR(v)].value;
+}
+
+/* What lies in no page that a sequence has is NaN, or for integers -1. */
+static void lay_in_pages(combination *c, int t, void **memory)
+{
+    const tensor *x = &c->of[t];
+    const int64_t size = c->problem.paging.page_size, heads = x->shape[1], dim = x->shape[3], len = x->shape[2];
+    const size_t bytes = attn_dtype_size(x->layout.dtype);
+    const attn_output slot = {NULL, x->layout.dtype, {heads * size * dim, size * dim, dim, 1}};
+    char *pages = malloc((size_t)(c->problem.paging.pages * heads * size * dim) * bytes + 1);
+    assert_non_null(pages);
+    memset(pages, 0xff, (size_t)(c->problem.paging.pages * heads * size * dim) * bytes);
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t j = 0; j < c->length_kv[b]; j++) {
+                const int64_t page = c->page_table[b * problem_blocks(len, size) + j / size];
+                const int64_t to = page * slot.stride[0] + h * slot.stride[1] + j % size * dim;
+                memcpy(pages + (size_t)to * bytes, (char *)x->memory + (size_t)tensor_at(x, b, h, j, 0) * bytes,
+                       (size_t)dim * bytes);
+            }
+    *memory = pages;
+    *tensors_slot(&c->tensors, t) = slot;
+    tensors_slot(&c->tensors, t)->data = pages;
+}
+
+void combination_pages(combination *c, random_source *r)
+{
+    static const int stored[] = {TENSOR(k), TENSOR(v), TENSOR(k_scale), TENSOR(v_scale)};
+    attn_paging *g = &c->problem.paging;
+    g->page_size = 1 + random_below(r, 20);
+    const int64_t of_entry = problem_blocks(c->ref.Skv, g->page_size), count = c->ref.B * of_entry;
+    g->pages = count + 3;
+    c->page_table = malloc((size_t)(count + 1) * sizeof *c->page_table);
+    assert_non_null(c->page_table);
+    for (int64_t n = 0; n < count; n++) { /* in a drawn order */
+        const int64_t place = random_below(r, n + 1);
+        c->page_table[n] = c->page_table[place];
+        c->page_table[place] = n + 2;
+    }
+    for (int64_t n = 0; n < count; n++) /* entries past a sequence's end are not read */
+        if (n % of_entry * g->page_size >= c->length_kv[n / of_entry]) c->page_table[n] = -7;
+    for (size_t n = 0; n < sizeof stored / sizeof *stored; n++)
+        if (tensors_has(&c->tensors, stored[n])) lay_in_pages(c, stored[n], &c->paged[n]);
+    c->tensors.page_table = attn_in(c->page_table);
+}

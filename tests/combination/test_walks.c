@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_walks.c - every walk of walks.def with every feature of features.def, alone and in pairs, in problems of a size that the
+ * walk would take: it is taken where its row lists what the problem uses, and never where not; where no walk of the operation does,
+ * the error names what is missing; and whatever walk ran, the results are those of ref/ within the bound, with the same bits on 3
+ * threads.  A bit or a walk that is new is in these loops by itself, and fails until it has a row in features.c or `sizes`.
+ */
+#include "features.h"
+
+#include "test.h"
+
+#include "outcome.h"
+#include "plan/plan.h"
+
+#include <math.h>
+
+/* What each walk takes where the problem has all that its row lists.  exact: of problems in f32 and f64 alone, with vectors. */
+static const struct {
+    feature_sizes of;
+    attn_feature_set always; /* without which it has nothing to do */
+    int exact;
+    int least; /* so many bits it had when this was written: a walk that loses one is slower, and nothing else tells */
+} sizes[ATTN_WALKS] = {
+    [ATTN_WALK_DECODE] = {{"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 18},
+    [ATTN_WALK_SMALL_FORWARD] = {{"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, 0, 1, 8},
+    [ATTN_WALK_ROWS] = {{"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 12},
+    [ATTN_WALK_TILES] = {{"b2:hq2:sq33:skv20:d5:dv6", "b2:hq2:hkv1:sq49:skv20:d5:dv6"}, 0, 0, 33},
+    [ATTN_WALK_SMALL_BACKWARD] = {{"b2:hq2:sq13:skv25:d16", "b2:hq4:hkv2:sq13:skv25:d16"}, 0, 1, 8},
+    [ATTN_WALK_BACKWARD] = {{"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 32},
+    [ATTN_WALK_JVP] = {{"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
+    [ATTN_WALK_DOUBLE_BACKWARD] = {{"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
+};
+
+/* Pairs that rules of their own keep apart, in all operations or in one. */
+enum { EVERY_OPERATION = -1 };
+static const struct {
+    attn_feature_set one, other;
+    int op;
+} apart[] = {
+    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(DILATION) | ATTN_USES(GLOBAL) | ATTN_USES(COLUMNS),
+     ATTN_FORWARD},                                              /* whose sums depend on which queries share a tile */
+    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION}, /* one kind of score */
+    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION}, /* for dot products */
+    {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION}, /* of softmax */
+    {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION},                      /* who has all the weight */
+    {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION}, /* one way to lie */
+};
+
+typedef struct tally {
+    int singles[ATTN_FEATURES]; /* problems with this bit that the walk has run */
+    int ran, refused;
+    double worst;
+} tally;
+
+typedef struct task {
+    attn_walk_kind walk;
+    attn_dtype dtype;
+    int available; /* the walk takes a problem without features */
+    tally *all;
+} task;
+
+/* 1 if some walk of the operation lists all of them. */
+static int is_supported(attn_op op, attn_feature_set used)
+{
+    for (int kind = 0; kind < ATTN_WALKS; kind++)
+        if (attn_walk_rows[kind].op == op && !(used & ~attn_walk_rows[kind].supported)) return 1;
+    return 0;
+}
+
+static int is_apart(attn_op op, attn_feature_set used)
+{
+    for (size_t n = 0; n < sizeof apart / sizeof *apart; n++)
+        if ((apart[n].op == EVERY_OPERATION || apart[n].op == (int)op) && used & apart[n].one && used & apart[n].other) return 1;
+    return 0;
+}
+
+/* Plans it with all tensors that the ways have brought, those too that the operation has no use for. */
+static attn_status plan_all(combination *c, attn_op op, attn_plan **plan, attn_error *error)
+{
+    unsigned char others[TENSORS] = {0};
+    for (int t = 0; t < TENSORS; t++) {
+        const int drawn = t == TENSOR(grad_o) || t == TENSOR(lse) || (t >= TENSOR(tan_q) && t <= TENSOR(tan_bias));
+        if (c->wanted[t] && !tensors_has(&c->tensors, t)) tensors_ask(&c->tensors, t);
+        others[t] = !drawn && tensors_has(&c->tensors, t) && tensors_about(t)->role[op] == ATTN_ROLE_NONE;
+    }
+    return combination_plan(c, op, ATTN_ISA_DEFAULT, 1, others, plan, error);
+}
+
+/* The sentence of a bit, or what its way is called by. */
+static int names(const attn_error *error, const feature_way *way, attn_feature_set missing)
+{
+    const attn_feature_set bits = ((attn_feature_set)1 << way->bit | way->brings) & missing;
+    for (int bit = 0; bit < ATTN_FEATURES; bit++) {
+        const attn_feature_set one = (attn_feature_set)1 << bit;
+        if (bits & one && strstr(error->message, attn_feature_missing(one, 0))) return 1;
+        for (int n = 0; bits & one && n < feature_ways(bit); n++)
+            if (strstr(error->message, feature_at(bit, n)->names)) return 1;
+    }
+    return 0;
+}
+
+/* 1 where the error names a tensor that was wanted and is another operation's. */
+static int is_of_others(const combination *c, attn_op op, const attn_error *error)
+{
+    return error->tensor >= 0 && c->wanted[error->tensor] && tensors_about(error->tensor)->role[op] == ATTN_ROLE_NONE;
+}
+
+static void check_refusal(const task *t, const combination *c, attn_op op, attn_feature_set used, const feature_way *const *ways,
+                          int count, const attn_error *error)
+{
+    attn_feature_set least = ~(attn_feature_set)0; /* some of these no walk has */
+    for (int kind = 0; kind < ATTN_WALKS; kind++)
+        if (attn_walk_rows[kind].op == op) least &= ~attn_walk_rows[kind].supported;
+    for (int n = 0; n < count; n++)
+        if (names(error, ways[n], used & least) || is_apart(op, used) || is_of_others(c, op, error)) {
+            t->all->refused++;
+            return;
+        }
+    fail_msg("%s, operation %d: refused by '%s'", c->text, (int)op, error->message);
+}
+
+/* Which walks the plan has, held against what their rows list. */
+static int check_walks(const task *t, const combination *c, const attn_plan *plan, attn_feature_set used)
+{
+    const attn_feature_set features = attn_features_of(&plan->problem);
+    int taken = 0;
+    if (features != used) fail_msg("%s: uses bits %llx, not %llx", c->text, (unsigned long long)features, (unsigned long long)used);
+    for (int n = 0; n < plan->parts; n++) {
+        const attn_walk_row *row = &attn_walk_rows[plan->part[n].kind];
+        if (used & ~row->supported)
+            fail_msg("%s: taken by %s, which has not: %s", c->text, row->name, attn_feature_missing(used, row->supported));
+        taken |= plan->part[n].kind == t->walk;
+    }
+    const attn_feature_set wanted = attn_walk_rows[t->walk].supported;
+    if (t->available && !(used & ~wanted) && !(sizes[t->walk].always & ~used) && !taken)
+        fail_msg("%s: not taken by %s", c->text, attn_walk_rows[t->walk].name);
+    return taken;
+}
+
+static void compare(const task *t, combination *c, attn_op op)
+{
+    static const int crews[] = {3};
+    outcome out = outcome_make(c, op);
+    const char *name;
+    if (!outcome_run(c, &out, ATTN_ISA_DEFAULT, 1)) fail_msg("%s: this CPU cannot", c->text);
+    const double fraction = outcome_worst(&out, &name);
+    if (!(fraction < 1)) fail_msg("%s, operation %d: %s is %g of the bound", c->text, (int)op, name, fraction);
+    t->all->ran++;
+    t->all->worst = fmax(t->all->worst, fraction);
+    outcome_compare_bits(c, &out, crews, 1);
+    outcome_free(c, &out);
+}
+
+/* Whether the walk takes a problem of its size that uses nothing else. */
+static int is_available(const task *t, const feature_way *base, attn_error *error)
+{
+    combination c;
+    attn_plan *plan;
+    const attn_op op = attn_walk_rows[t->walk].op;
+    if (!feature_combination(&c, &sizes[t->walk].of, t->dtype, &base, base != NULL, 0, error)) fail_msg("%s", error->message);
+    outcome out = outcome_make_bare(&c, op);
+    if (plan_all(&c, op, &plan, error) != ATTN_OK) fail_msg("%s: %s", c.text, error->message);
+    const int taken = plan->part[0].kind == t->walk, scalar = plan->part[0].row->isa == ATTN_ISA_SCALAR;
+    if (!taken && !scalar && !(sizes[t->walk].exact && t->dtype != ATTN_F32 && t->dtype != ATTN_F64))
+        fail_msg("%s: not taken by %s", c.text, attn_walk_rows[t->walk].name);
+    attn_plan_destroy(plan);
+    outcome_free(&c, &out);
+    combination_free(&c);
+    return taken;
+}
+
+/* RAN: or refused as it should be.  APART: a rule says so.  FAILED: the error says why not. */
+typedef enum fate { RAN, APART, FAILED } fate;
+
+static fate check_ways(const task *t, const feature_way *const *ways, int count, uint64_t seed, attn_error *error)
+{
+    const attn_op op = attn_walk_rows[t->walk].op;
+    attn_feature_set used = 0;
+    combination c;
+    attn_plan *plan;
+    for (int n = 0; n < count; n++) used |= (attn_feature_set)1 << ways[n]->bit | ways[n]->brings;
+    if (!feature_combination(&c, &sizes[t->walk].of, t->dtype, ways, count, seed, error))
+        return is_apart(op, used) ? APART : FAILED;
+    outcome out = outcome_make_bare(&c, op);
+    const attn_status status = plan_all(&c, op, &plan, error);
+    outcome_free(&c, &out);
+    fate is = RAN;
+    if (status == ATTN_OK) {
+        const int taken = check_walks(t, &c, plan, used);
+        attn_plan_destroy(plan);
+        /* What the widest walk takes from the others is computed at a size of its own too. */
+        if (taken || t->walk == attn_walk_widest(op) || seed % 4 == 0) compare(t, &c, op);
+        for (int bit = 0; bit < ATTN_FEATURES && taken; bit++) t->all->singles[bit] += (int)(used >> bit & 1);
+    } else if (is_supported(op, used)) {
+        is = is_of_others(&c, op, error) || is_apart(op, used) ? APART : FAILED;
+    } else check_refusal(t, &c, op, used, ways, count, error);
+    combination_free(&c);
+    return is;
+}
+
+/* All ways of one bit. */
+static void check_bit(const task *t, const feature_way *base, int bit)
+{
+    for (int n = 0; n < feature_ways(bit); n++) {
+        const feature_way *ways[] = {feature_at(bit, n), base};
+        attn_error error;
+        if (check_ways(t, ways, base && base->bit != bit ? 2 : 1, (uint64_t)(bit + n), &error) == FAILED)
+            fail_msg("%s, %s by '%s': %s", attn_walk_rows[t->walk].name, feature_name(bit), ways[0]->words, error.message);
+    }
+}
+
+/* Some way of both that goes together. */
+static void check_pair(const task *t, const feature_way *base, int x, int y)
+{
+    const int nx = feature_ways(x), ny = feature_ways(y), first = 7 * x + 3 * y + (int)t->walk + (int)t->dtype;
+    attn_error error, failed;
+    int any = 0;
+    for (int n = 0; n < nx * ny; n++) {
+        const int way = (first + n) % (nx * ny);
+        const feature_way *ways[] = {feature_at(x, way % nx), feature_at(y, way / nx), base};
+        const fate is = check_ways(t, ways, base && base->bit != x && base->bit != y ? 3 : 2, (uint64_t)(first + 100 * n), &error);
+        if (is == RAN) return;
+        if (is == FAILED) any = 1, failed = error;
+    }
+    if (any) fail_msg("%s, %s and %s: %s", attn_walk_rows[t->walk].name, feature_name(x), feature_name(y), failed.message);
+}
+
+/* What f64 has not. */
+static int goes_with(attn_dtype dtype, int bit)
+{
+    return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_INTEGERS || dtype != ATTN_F64);
+}
+
+static void check_walk(attn_walk_kind walk, attn_dtype dtype)
+{
+    tally all = {{0}, 0, 0, 0};
+    const attn_walk_row *row = &attn_walk_rows[walk];
+    const feature_way *base = NULL;
+    task t = {walk, dtype, 0, &all};
+    attn_error error;
+    for (int bit = 0; bit < ATTN_FEATURES; bit++)
+        if (sizes[walk].always >> bit & 1) base = feature_at(bit, 0);
+    t.available = is_available(&t, base, &error);
+    for (int x = 0; x < ATTN_FEATURES; x++) {
+        if (!goes_with(dtype, x)) continue;
+        check_bit(&t, base, x);
+        for (int y = x + 1; y < ATTN_FEATURES; y += EVERY(1))
+            if (goes_with(dtype, y)) check_pair(&t, base, x, y);
+    }
+    int count = 0;
+    for (int bit = 0; bit < ATTN_FEATURES; bit++) {
+        if (!(row->supported >> bit & 1) || !feature_at(bit, 0)) continue;
+        count++;
+        if (t.available && goes_with(dtype, bit) && all.singles[bit] == 0)
+            fail_msg("%s has never run %s", row->name, feature_name(bit));
+    }
+    if (count < sizes[walk].least) fail_msg("%s supports %d features; it had %d", row->name, count, sizes[walk].least);
+    print_message("%s in %s: %d features, %d problems ran, at most %.3f of the bound, %d were refused\n", row->name,
+                  attn_dtype_name(dtype), count, all.ran, all.worst, all.refused);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (int bit = 0; bit < ATTN_FEATURES; bit++)
+        if (!feature_at(bit, 0) && bit != ATTN_FEATURE_NUMBER_FOLDED)
+            fail_msg("features.c has no way to use %s", feature_name(bit));
+    for (int walk = 0; walk < ATTN_WALKS; walk++)
+        if (!sizes[walk].of.plain) fail_msg("no sizes for %s", attn_walk_rows[walk].name);
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (int walk = 0; walk < ATTN_WALKS; walk++) {
+        check_walk((attn_walk_kind)walk, ATTN_F32);
+        check_walk((attn_walk_kind)walk, ATTN_F64);
+        check_walk((attn_walk_kind)walk, ATTN_BF16);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_pairs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
