@@ -1,44 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * cut.c - a random attention, and parts of it. */
+ * cut.c - a random attention. */
 #include "cut.h"
 
 #include <math.h>
 
-static size_t bytes_of(const array *a)
-{
-    return (size_t)(a->shape[0] * a->shape[1] * a->shape[2] * a->shape[3]) * attn_dtype_size(a->dtype);
-}
-
-static array array_make(attn_dtype dtype, int64_t b, int64_t h, int64_t i, int64_t c)
-{
-    array a = {.dtype = dtype, .shape = {b, h, i, c}, .stride = {h * i * c, i * c, c, 1}};
-    a.data = calloc(bytes_of(&a) + 8, 1);
-    assert_non_null(a.data);
-    return a;
-}
-
-static char *place(const array *a, int64_t b, int64_t h, int64_t i, int64_t c)
-{
-    return a->data +
-           (b * a->stride[0] + h * a->stride[1] + i * a->stride[2] + c * a->stride[3]) * (int64_t)attn_dtype_size(a->dtype);
-}
-
-double array_at(const array *a, int64_t b, int64_t h, int64_t i, int64_t c)
-{
-    const char *at = place(a, b, h, i, c);
-    double x = 0;
-    if (a->dtype == ATTN_BOOL) return *(const unsigned char *)at;
-    attn_convert(&x, ATTN_F64, at, a->dtype, 1);
-    return x;
-}
-
-static void put(const array *a, int64_t b, int64_t h, int64_t i, int64_t c, double x)
-{
-    if (a->dtype == ATTN_BOOL) *(unsigned char *)place(a, b, h, i, c) = x != 0;
-    else if (a->dtype == ATTN_I64) *(int64_t *)(void *)place(a, b, h, i, c) = (int64_t)x;
-    else attn_convert(place(a, b, h, i, c), a->dtype, &x, ATTN_F64, 1);
-}
-
+/* With b, h, i and c for each element. */
 #define EACH(a)                                                                                                                    \
     for (int64_t b = 0; b < (a)->shape[0]; b++)                                                                                    \
         for (int64_t h = 0; h < (a)->shape[1]; h++)                                                                                \
@@ -98,7 +64,7 @@ static void modify(void *context, const attn_score_tile *t)
         }
 }
 
-static void slopes(void *context, const attn_score_tile *t)
+void cut_slopes(void *context, const attn_score_tile *t)
 {
     (void)context;
     for (int64_t j = 0; j < t->keys; j++)
@@ -142,13 +108,17 @@ static void draw_masks(whole *w)
         m->block_q = 1 + below(w, 20), m->block_kv = 1 + below(w, 30);
         w->block_mask = bits(w, 3, B, H, (Sq + m->block_q - 1) / m->block_q, (Skv + m->block_kv - 1) / m->block_kv);
     }
+    if (!w->block_mask.data && option(w, 6, "lists")) {
+        m->block_q = 1 + below(w, 20), m->block_kv = 1 + below(w, 30);
+        w->lists = bits(w, 3, 1, 1, (Sq + m->block_q - 1) / m->block_q, (Skv + m->block_kv - 1) / m->block_kv);
+    }
     if (option(w, 5, "ranges")) {
         w->ranges = owned(w, array_make(ATTN_I64, B, H, Sq, 2));
-        EACH(&w->ranges) put(&w->ranges, b, h, i, c, (double)(c ? below(w, Skv + 5) : below(w, Skv / 2 + 1)));
+        EACH(&w->ranges) array_put(&w->ranges, b, h, i, c, (double)(c ? below(w, Skv + 5) : below(w, Skv / 2 + 1)));
     }
     if (option(w, 4, "bias")) {
         w->bias = numbers(w, 2, B, H, Sq, Skv);
-        EACH(&w->bias) if (below(w, 12) == 0) put(&w->bias, b, h, i, c, -(double)INFINITY);
+        EACH(&w->bias) if (below(w, 12) == 0) array_put(&w->bias, b, h, i, c, -(double)INFINITY);
     }
 }
 
@@ -174,6 +144,34 @@ static void draw_scores(whole *w)
     if (option(w, 4, "modifier")) w->call.modify_scores = modify;
 }
 
+static int is_dot(const whole *w) { return w->problem.score.kind == ATTN_SCORE_DOT; }
+
+/* The same keys and values in pages, which lie in another order; what no page has of a sequence is NaN. */
+static void draw_pages(whole *w)
+{
+    const attn_shape *s = &w->problem.shape;
+    const int64_t size = w->problem.mask.block_kv > 0 ? w->problem.mask.block_kv : 1 + below(w, 12), B = s->batch;
+    const int64_t count = (s->len_kv + size - 1) / size;
+    const array *dense[] = {&w->k, &w->v};
+    array *pages[] = {&w->k_pages, &w->v_pages};
+    w->page_size = size;
+    w->page_table = owned(w, array_make(ATTN_I64, B, 1, 1, count));
+    for (int n = 0; n < 2; n++) {
+        *pages[n] = owned(w, array_make(w->dtype, B * count + 1, s->heads_kv, size, dense[n]->shape[3]));
+        EACH(pages[n]) array_put(pages[n], b, h, i, c, (double)NAN);
+    }
+    EACH(&w->page_table)
+    {
+        const int64_t page = (b * count + c) * 7 % (B * count % 7 ? B * count : B * count + 1); /* each another one */
+        array_put(&w->page_table, b, h, i, c, (double)page);
+        for (int n = 0; n < 2; n++)
+            for (int64_t g = 0; g < s->heads_kv; g++)
+                for (int64_t j = c * size; j < (c + 1) * size && j < w->lengths_kv[b]; j++)
+                    for (int64_t x = 0; x < dense[n]->shape[3]; x++)
+                        array_put(pages[n], page, g, j % size, x, array_at(dense[n], b, g, j, x));
+    }
+}
+
 void whole_draw(whole *w, uint64_t seed, attn_dtype dtype)
 {
     memset(w, 0, sizeof *w);
@@ -190,115 +188,18 @@ void whole_draw(whole *w, uint64_t seed, attn_dtype dtype)
         (attn_call){.struct_size = sizeof w->call, .dropout_seed = seed * 0x9E3779B97F4A7C15u, .dropout_offset = (uint32_t)seed};
     w->q = numbers(w, 1, B, H, Sq, D), w->k = numbers(w, 1, B, Hkv, Skv, D), w->v = numbers(w, 1, B, Hkv, Skv, Dv);
     w->grad_o = numbers(w, 1, B, H, Sq, Dv);
-    w->o = owned(w, array_make(dtype, B, H, Sq, Dv)), w->lse = owned(w, array_make(dtype, B, H, Sq, 1));
-    w->keep = owned(w, array_make(ATTN_BOOL, B, H, Sq, Skv));
-    w->grad_q = owned(w, array_make(dtype, B, H, Sq, D));
-    w->grad_k = owned(w, array_make(dtype, B, Hkv, Skv, D)), w->grad_v = owned(w, array_make(dtype, B, Hkv, Skv, Dv));
+    w->tan_q = numbers(w, 1, B, H, Sq, D), w->tan_k = numbers(w, 1, B, Hkv, Skv, D), w->tan_v = numbers(w, 1, B, Hkv, Skv, Dv);
     draw_positions(w);
     draw_masks(w);
     draw_scores(w);
+    if (option(w, 2, "grad_lse")) w->grad_lse = numbers(w, 1, B, H, Sq, 1);
+    if (w->bias.data) w->tan_bias = numbers(w, 1, B, H, Sq, Skv);
+    if (is_dot(w) && option(w, 3, "pages")) draw_pages(w);
+    w->is = results_make(w, &(part){0, B, 0, Hkv, 0, Sq, 0, Skv});
 }
 
 void whole_free(whole *w)
 {
     for (int n = 0; n < w->count; n++) free(w->owned[n]);
-}
-
-/* ---- running ---- */
-
-static attn_input input_at(const array *a, int64_t b, int64_t h, int64_t i, int64_t c)
-{
-    attn_input slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-    if (!a->data) return slot;
-    slot = attn_in(place(a, b, h, i, c));
-    slot.dtype = a->dtype;
-    memcpy(slot.stride, a->stride, sizeof slot.stride);
-    return slot;
-}
-
-static attn_output output_of(const array *a)
-{
-    attn_output slot = attn_out(a->data);
-    slot.dtype = a->dtype;
-    memcpy(slot.stride, a->stride, sizeof slot.stride);
-    return slot;
-}
-
-static int64_t clamp(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
-
-static void run(whole *w, const part *p, const attn_origin *origin, attn_op op, const results *r)
-{
-    attn_problem problem = w->problem;
-    attn_shape *s = &problem.shape;
-    const int64_t group = s->heads_q / s->heads_kv, h = p->head * group;
-    int64_t lengths_q[8], lengths_kv[8];
-    attn_call call = w->call;
-    attn_error error;
-    problem.op = op;
-    *s = (attn_shape){p->entries, p->heads * group, p->heads, p->queries, p->keys, s->dim_qk, s->dim_v};
-    call.origin = origin;
-    if (call.modify_scores && op == ATTN_BACKWARD) call.modify_slopes = slopes;
-    attn_tensors t = {.struct_size = sizeof t, .call = &call, .q = input_at(&w->q, p->batch, h, p->q, 0)};
-    t.k = input_at(&w->k, p->batch, p->head, p->kv, 0), t.v = input_at(&w->v, p->batch, p->head, p->kv, 0);
-    t.mask = input_at(&w->mask, p->batch, h, p->q, p->kv), t.bias = input_at(&w->bias, p->batch, h, p->q, p->kv);
-    const attn_mask *m = &problem.mask;
-    if (w->block_mask.data) t.block_mask = input_at(&w->block_mask, p->batch, h, p->q / m->block_q, p->kv / m->block_kv);
-    t.ranges = input_at(&w->ranges, p->batch, h, p->q, 0);
-    t.alibi_slopes = input_at(&w->slopes, p->batch, h, 0, 0);
-    t.bias_table = input_at(&w->table, 0, h, 0, 0);
-    t.relative_keys = input_at(&w->relative_keys, 0, h, 0, 0), t.relative_values = input_at(&w->relative_values, 0, h, 0, 0);
-    t.relative_u = input_at(&w->relative_u, 0, h, 0, 0), t.relative_v = input_at(&w->relative_v, 0, h, 0, 0);
-    t.scale = input_at(&w->scale, 0, h, 0, 0);
-    for (int64_t b = 0; b < p->entries; b++) {
-        lengths_q[b] = clamp(w->lengths_q[p->batch + b] - p->q, p->queries);
-        lengths_kv[b] = clamp(w->lengths_kv[p->batch + b] - p->kv, p->keys);
-    }
-    if (w->has_lengths) t.lengths_q = attn_in(lengths_q), t.lengths_kv = attn_in(lengths_kv);
-    if (w->has_offset && (origin || !w->bottom_right)) t.offset_q = attn_in(w->offset_q + p->batch);
-    if (w->bottom_right && !origin) problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    t.o = output_of(&r->o), t.lse = output_of(&r->lse);
-    if (op == ATTN_FORWARD) {
-        if (problem.dropout.probability > 0) t.dropout_keep = output_of(&r->keep);
-    } else {
-        const attn_input o = input_at(&w->o, p->batch, h, p->q, 0), lse = input_at(&w->lse, p->batch, h, p->q, 0);
-        t.o = attn_saved(o.data), t.lse = attn_saved(lse.data);
-        memcpy(t.o.stride, o.stride, sizeof o.stride), memcpy(t.lse.stride, lse.stride, sizeof lse.stride);
-        t.grad_o = input_at(&w->grad_o, p->batch, h, p->q, 0);
-        t.grad_q = output_of(&r->grad_q), t.grad_k = output_of(&r->grad_k), t.grad_v = output_of(&r->grad_v);
-    }
-    if (attn_compute(&problem, &t, &error) != ATTN_OK) fail_msg("%s: %s", w->text, error.message);
-}
-
-void whole_run(whole *w, attn_op op)
-{
-    const attn_shape *s = &w->problem.shape;
-    const part all = {0, s->batch, 0, s->heads_kv, 0, s->len_q, 0, s->len_kv};
-    const results r = {w->o, w->lse, w->keep, w->grad_q, w->grad_k, w->grad_v};
-    run(w, &all, NULL, op, &r);
-}
-
-void part_run(whole *w, const part *p, attn_op op, results *r)
-{
-    const attn_shape *s = &w->problem.shape;
-    const attn_origin origin = {
-        .batch = p->batch, .head = p->head * (s->heads_q / s->heads_kv), .heads = s->heads_q, .q = p->q, .kv = p->kv};
-    run(w, p, &origin, op, r);
-}
-
-results results_make(const whole *w, const part *p)
-{
-    const attn_shape *s = &w->problem.shape;
-    const int64_t H = p->heads * (s->heads_q / s->heads_kv);
-    return (results){.o = array_make(w->dtype, p->entries, H, p->queries, s->dim_v),
-                     .lse = array_make(w->dtype, p->entries, H, p->queries, 1),
-                     .keep = array_make(ATTN_BOOL, p->entries, H, p->queries, p->keys),
-                     .grad_q = array_make(w->dtype, p->entries, H, p->queries, s->dim_qk),
-                     .grad_k = array_make(w->dtype, p->entries, p->heads, p->keys, s->dim_qk),
-                     .grad_v = array_make(w->dtype, p->entries, p->heads, p->keys, s->dim_v)};
-}
-
-void results_free(results *r)
-{
-    const array all[] = {r->o, r->lse, r->keep, r->grad_q, r->grad_k, r->grad_v};
-    for (int n = 0; n < 6; n++) free(all[n].data);
+    results_free(&w->is);
 }

@@ -1,23 +1,46 @@
 /* SPDX-License-Identifier: MIT
  *
  * cut.h - a random attention of many options, and parts of it: some batch entries, heads, queries and keys, each with its origin,
- * as devices of a ring or chunks of a prompt have them. */
+ * as devices of a ring or chunks of a prompt have them; and parts put together again. */
 #ifndef ATTN_TESTS_INTERFACE_CUT_H
 #define ATTN_TESTS_INTERFACE_CUT_H
 
 #include "test.h"
 
-#include "attn/attn.h"
+#include "array.h"
 #include "random.h"
 
-/* A dense array of the whole problem: element at[0..3] at the sum of at * stride; parts have its strides. */
-typedef struct array {
-    char *data;
-    attn_dtype dtype;
-    int64_t shape[4], stride[4];
-} array;
+enum { CUT_ARRAYS = 48 };
 
-enum { CUT_ARRAYS = 32 };
+/* What operations write, by number. */
+enum {
+    CUT_O,
+    CUT_LSE,
+    CUT_KEEP,
+    CUT_GRAD_Q,
+    CUT_GRAD_K,
+    CUT_GRAD_V,
+    CUT_TAN_O,
+    CUT_TAN_LSE,
+    CUT_SECOND_GRAD_O,
+    CUT_SECOND_GRAD_LSE,
+    CUT_SECOND_Q,
+    CUT_SECOND_K,
+    CUT_SECOND_V,
+    CUT_RESULTS
+};
+typedef enum cut_dim { CUT_ONE, CUT_DIM_QK, CUT_DIM_V, CUT_KEYS } cut_dim;
+typedef struct cut_result {
+    const char *name;
+    attn_op op;
+    int of_keys; /* 1: a row for each key, 0: for each query */
+    cut_dim dim;
+} cut_result;
+extern const cut_result cut_results[CUT_RESULTS];
+
+typedef struct results {
+    array of[CUT_RESULTS];
+} results;
 
 typedef struct whole {
     attn_problem problem;
@@ -25,9 +48,13 @@ typedef struct whole {
     random_source random;
     attn_call call;
     int bottom_right; /* offset_q has what bottom-right alignment would be */
+    int invariant;    /* attn_options.invariant in forward */
     array q, k, v, mask, bias, block_mask, ranges, slopes, table, relative_keys, relative_values, relative_u, relative_v, scale;
-    array grad_o;
-    array o, lse, keep, grad_q, grad_k, grad_v; /* results */
+    array grad_o, grad_lse, tan_q, tan_k, tan_v, tan_bias;
+    array page_table, k_pages, v_pages; /* forward's keys and values, where there is a table */
+    int64_t page_size;
+    array lists; /* block lists, as a mask of blocks */
+    results is;
     int64_t lengths_q[8], lengths_kv[8], offset_q[8];
     int has_lengths, has_offset;
     char text[300]; /* the options, for messages */
@@ -40,21 +67,57 @@ typedef struct part {
     int64_t batch, entries, head, heads, q, queries, kv, keys;
 } part;
 
-/* What a part is computed into, dense. */
-typedef struct results {
-    array o, lse, keep, grad_q, grad_k, grad_v;
-} results;
+/* What other operations read, of the part; NULL: what the whole has there. */
+typedef struct flows {
+    const array *o, *lse, *grad_o, *grad_lse;
+} flows;
 
 void whole_draw(whole *w, uint64_t seed, attn_dtype dtype);
 void whole_free(whole *w);
+/* 1 if the operation has all of its options. */
+int whole_has(const whole *w, attn_op op);
+/* Queries and keys may be cut at multiples of these. */
+int64_t whole_step_q(const whole *w);
+int64_t whole_step_kv(const whole *w);
 
-/* Computes all of it, or a part; ops that have been computed before it: forward before backward, whose o and lse are the whole's.
- */
+/* Computes all of it, or a part; forward before the others, whose o and lse are the whole's unless f says otherwise. */
 void whole_run(whole *w, attn_op op);
-void part_run(whole *w, const part *p, attn_op op, results *r);
+void part_run(const whole *w, const part *p, attn_op op, results *r, flows f);
 results results_make(const whole *w, const part *p);
 void results_free(results *r);
 
-double array_at(const array *a, int64_t b, int64_t h, int64_t i, int64_t c);
+/* Slopes of the modifier that some have. */
+void cut_slopes(void *context, const attn_score_tile *t);
+
+/* ---- parts put together ---- */
+
+enum { CUT_PARTS = 4 };
+
+/* Where each axis is cut: n parts, from at[k] to at[k + 1]. */
+typedef struct cut_axis {
+    int n;
+    int64_t at[CUT_PARTS + 1];
+} cut_axis;
+typedef struct cuts {
+    cut_axis batch, heads, q, kv;
+} cuts;
+
+/* most: parts of an axis. */
+cuts cuts_draw(whole *w, int most_batch, int most_heads, int most_q, int most_kv);
+part cuts_part(const cuts *c, int batch, int head, int q, int kv);
+
+/* Sums over parts, of the whole's shapes. */
+typedef struct sums {
+    double *of[CUT_RESULTS];
+} sums;
+sums sums_make(const whole *w);
+void sums_free(sums *s);
+void sums_add(sums *s, const whole *w, int result, const part *p, const array *x);
+/* Fails where a sum is not the whole's by more than tolerance (1 + |number|), and returns the largest fraction of that; tolerance
+ * 0: where it is another number. */
+double sums_compare(const sums *s, const whole *w, int result, double tolerance);
+
+/* o and lse of the same queries over `count` parts of the keys, by attn_merge. */
+void parts_merge(const whole *w, const part *p, const results *r, int count, results *into);
 
 #endif
