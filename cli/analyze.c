@@ -249,8 +249,8 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
     attn_problem problem = input->problem;
     attn_tensors tensors = tensors_of_op(&input->tensors, ATTN_BACKWARD);
     const attn_shape *s = &problem.shape;
-    attn_flow f = {0};
-    attn_verification v = {0};
+    attn_flow f = {.struct_size = sizeof f};
+    attn_verification v = {.struct_size = sizeof v};
     double *o = need_memory(s->batch * s->heads_q * s->len_q * s->dim_v, sizeof *o);
     problem.op = ATTN_FORWARD;
     problem.dropout.probability = 0;

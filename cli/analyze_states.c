@@ -47,7 +47,7 @@ static attn_status decompose(const attention_input *input, int with_output, deco
     if (!with_output) problem.shape.dim_v = 0; /* scores do not need values */
     problem.op = ATTN_FORWARD;
     problem.dropout.probability = 0;
-    *d = (decomposed){.len_q = s->len_q, .len_kv = s->len_kv, .heads = s->heads_q};
+    *d = (decomposed){.steps.struct_size = sizeof d->steps, .len_q = s->len_q, .len_kv = s->len_kv, .heads = s->heads_q};
     d->temperature = problem.score.temperature > 0 ? problem.score.temperature : 1;
     d->steps.scores = need_memory(pairs, sizeof(double));
     if (with_output) {
@@ -104,7 +104,7 @@ static head_states states_of(const decomposed *d, int64_t head)
     head_states all = {0};
     for (int64_t i = 0; i < d->len_q; i++) {
         const int64_t n = seen_scores(d, head, i);
-        attn_gibbs g;
+        attn_gibbs g = {.struct_size = sizeof g};
         if (n == 0 || attn_softmax(d->row, NULL, n, d->temperature, d->weights, &g, NULL) != ATTN_OK) continue;
         for (int64_t j = 0; j < n; j++) d->uniform[j] = 1 / (double)n;
         all.rows++;

@@ -56,7 +56,7 @@ static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_p
 
 static void json_cost(cJSON *object, const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
 {
-    attn_cost tiled, matrix;
+    attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
     if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
     cJSON *cost = json_object(object, "cost");
     json_number(cost, "pairs", tiled.pairs);
@@ -69,7 +69,7 @@ static void json_cost(cJSON *object, const attn_problem *problem, attn_dtype sto
 
 static void print_cost(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
 {
-    attn_cost tiled, matrix;
+    attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
     if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
     printf("traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it were %.4g MiB and %.3g\n",
            tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,

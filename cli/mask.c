@@ -254,7 +254,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     attn_pattern patterns[MOST_NAMES];
     attn_pattern_set *set = NULL;
     attn_archive *file = NULL;
-    attn_pattern_count count;
+    attn_pattern_count count = {.struct_size = sizeof count};
     attn_status status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
         status = pattern_parse(argv[k], common->seed, &named[k - first], error);
@@ -262,7 +262,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     }
     if (status == ATTN_OK) status = give_maps(patterns, argc - first, s, &file, error);
     if (status == ATTN_OK) status = attn_pattern_set_create(&set, patterns, argc - first, s->queries, s->keys, error);
-    if (status == ATTN_OK) attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count);
+    if (status == ATTN_OK) status = attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count, error);
     char *json = status == ATTN_OK && common->json ? compose_json(set, s, &count, argc, argv, first) : NULL;
     if (status == ATTN_OK && s->png) status = write_png(set, s, error);
     if (status == ATTN_OK && s->output) status = write_tensor(set, s, argc - first, argv + first, error);

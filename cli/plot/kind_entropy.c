@@ -136,7 +136,7 @@ static attn_status soften(const double *scores, int64_t n, double temperature, d
 {
     unsigned char *keep = need_memory(n, 1);
     double *finite = need_memory(n, sizeof *finite), *p = need_memory(n, sizeof *p);
-    attn_gibbs gibbs = {0};
+    attn_gibbs gibbs = {.struct_size = sizeof gibbs};
     int any = 0;
     for (int64_t j = 0; j < n; j++) keep[j] = isfinite(scores[j]) ? 1 : 0, any |= keep[j], finite[j] = keep[j] ? scores[j] : 0;
     attn_status status = any ? attn_softmax(finite, keep, n, temperature, p, &gibbs, error) : ATTN_OK;

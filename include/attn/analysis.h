@@ -20,6 +20,7 @@ extern "C" {
 
 /* Numbers of weights_j = exp(s_j / T) / Z.  Energies are -s_j. */
 typedef struct attn_gibbs {
+    size_t struct_size;      /* in: sizeof(attn_gibbs) */
     double log_partition;    /* log Z = log sum_j exp(s_j / T); Z itself overflows at scores above 709 T */
     double free_energy;      /* F = -T log Z = mean_energy - T entropy */
     double mean_energy;      /* -sum_j weights_j s_j */
@@ -36,8 +37,8 @@ typedef struct attn_gibbs {
  *  weights [out, may be NULL]  n numbers; may be scores
  *  gibbs   [out, may be NULL]
  *
- * Returns ATTN_ERR_ARGUMENT for NULL scores or a temperature that is not above 0 and finite, ATTN_ERR_SHAPE for a negative n, with
- * outputs untouched.
+ * Returns ATTN_ERR_ARGUMENT for NULL scores, a temperature that is not above 0 and finite, or gibbs->struct_size, ATTN_ERR_SHAPE
+ * for a negative n, with outputs untouched.
  */
 ATTN_API attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *weights,
                                   attn_gibbs *gibbs, attn_error *error);
@@ -81,6 +82,7 @@ ATTN_API void attn_head_entropy(const double *weights, int64_t heads, int64_t ro
 
 /* Dense arrays of the caller's; a NULL is left out.  [pairs] is [batch][heads_q][len_q][len_kv], [rows] [batch][heads_q][len_q]. */
 typedef struct attn_steps {
+    size_t struct_size;    /* sizeof(attn_steps) */
     double *raw;           /* [pairs] q.k */
     double *scores;        /* [pairs] scaled, capped, biased; -infinity where nothing is seen */
     double *weights;       /* [pairs] */
@@ -98,6 +100,7 @@ ATTN_API attn_status attn_decompose(const attn_problem *problem, const attn_tens
 
 /* Everything that a backward pass goes through; all norms are Frobenius norms. */
 typedef struct attn_flow {
+    size_t struct_size;   /* sizeof(attn_flow) */
     double *grad_weights; /* [pairs] dP = dO V^T where a key is seen, else 0; may be NULL, as all others */
     double *grad_scores;  /* [pairs] dS = P (dP - delta), each row of which sums to 0 */
     double *grad_q;       /* the shapes of q, k and v, dense */
@@ -115,11 +118,13 @@ ATTN_API attn_status attn_gradient_flow(const attn_problem *problem, const attn_
 
 /* What attn_verify_gradients found. */
 typedef struct attn_verification {
+    size_t struct_size;    /* in: sizeof(attn_verification) */
     int64_t checked;       /* elements of q, k and v */
     double max_error;      /* |difference quotient - gradient|, the largest */
     double relative_error; /* the largest, over the norm of its tensor's gradient per element */
     double limit;          /* what max_error stays below when the gradients are right */
     int correct;           /* max_error <= limit */
+    int reserved;          /* 0 */
 } attn_verification;
 
 /*

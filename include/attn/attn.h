@@ -56,8 +56,8 @@ typedef enum attn_op {
 
 /*
  * The sizes that the shapes of all tensors are made of.  Query head h reads key and value head h / (heads_q / heads_kv), so heads_q
- * must be a multiple of heads_kv.  Any size may be 0: then there is nothing to do, or the output is zeros.  len_q and len_kv are
- * the sizes of the tensors; shorter sequences in them are given by the tensors lengths_q, lengths_kv.
+ * must be a multiple of heads_kv.  Any size may be 0, but not all: then there is nothing to do, or the output is zeros.  len_q and
+ * len_kv are the sizes of the tensors; shorter sequences in them are given by the tensors lengths_q, lengths_kv.
  */
 typedef struct attn_shape {
     int64_t batch;
@@ -523,7 +523,7 @@ typedef struct attn_plan attn_plan;
  * On failure *plan is NULL.  Returns
  *      ATTN_ERR_ARGUMENT     NULL, struct_size too small, unknown enum value, a number out of its range, a tensor that is missing,
  *                            of no use, or excluded by another one
- *      ATTN_ERR_SHAPE        negative sizes, heads_q not a multiple of heads_kv, an overflowing product
+ *      ATTN_ERR_SHAPE        negative sizes, a shape of zeros, heads_q not a multiple of heads_kv, an overflowing product
  *      ATTN_ERR_STRIDE       last axis not contiguous, an output that overlaps itself
  *      ATTN_ERR_UNSUPPORTED  mixed f64 and other storage, an instruction set that this CPU or build lacks
  *      ATTN_ERR_MEMORY       the allocator returned NULL; options->workspace_limit is too small (the message says what is needed)
@@ -678,8 +678,9 @@ typedef struct attn_kernel_description {
     attn_op op;
     attn_isa isa;
     attn_dtype compute;
-    int usable; /* 1 if this CPU can run it */
-    int decode; /* 1: forward for few queries and many keys, which the plan chooses by itself (attn_plan_description.why) */
+    int usable;   /* 1 if this CPU can run it */
+    int decode;   /* 1: forward for few queries and many keys, which the plan chooses by itself (attn_plan_description.why) */
+    int reserved; /* 0 */
 } attn_kernel_description;
 
 /* Describes kernel number `index` (0, 1, ... in order of preference).  ATTN_ERR_ARGUMENT past the last one. */

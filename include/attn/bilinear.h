@@ -46,9 +46,11 @@ ATTN_API attn_status attn_metric_inverse_backward(int64_t dim, const double *inv
 
 /* What attn_metric_check found. */
 typedef struct attn_metric_properties {
+    size_t struct_size;    /* in: sizeof(attn_metric_properties) */
     int symmetric;         /* |g_ab - g_ba| <= tolerance max |g| for all a and b */
     int positive_definite; /* min_eigenvalue > dim 2^-52 max(|min_eigenvalue|, |max_eigenvalue|): above 0 by more than rounding */
     int valid;             /* both: g is a metric */
+    int reserved;          /* 0 */
     double min_eigenvalue; /* of (g + g^T) / 2, which decides v^T g v > 0 */
     double max_eigenvalue;
 } attn_metric_properties;

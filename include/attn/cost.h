@@ -42,6 +42,7 @@ typedef struct attn_cost_problem {
  *                   linear          q, k, v and o once
  */
 typedef struct attn_cost {
+    size_t struct_size;         /* in: sizeof(attn_cost) */
     double scores;              /* B Hq Sq Skv */
     double pairs;               /* of them, seen */
     double operations;          /* forward */

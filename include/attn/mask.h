@@ -41,7 +41,7 @@ typedef enum attn_pattern_kind {
     ATTN_PATTERN_BLOCK_MAP = 17
 } attn_pattern_kind;
 
-/* One rule.  Made by the functions below, which say what the sizes mean. */
+/* One rule.  Made by the functions below, which say what the sizes mean; a value, whose reserved words are for patterns to come. */
 typedef struct attn_pattern {
     attn_pattern_kind kind;
     int64_t size[4];
@@ -50,6 +50,7 @@ typedef struct attn_pattern {
     const int64_t *lengths_q;  /* of documents; borrowed until the set is destroyed, as is blocks */
     const int64_t *lengths_kv; /* NULL: lengths_q */
     const unsigned char *blocks;
+    int64_t reserved[2]; /* must be 0 */
 } attn_pattern;
 
 /* j <= p_i: top-left, the first query stands at the first key. */
@@ -116,6 +117,7 @@ ATTN_API int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64
 ATTN_API void attn_pattern_set_fill(const attn_pattern_set *set, unsigned char *keep, int64_t stride);
 
 typedef struct attn_pattern_count {
+    size_t struct_size;    /* in: sizeof(attn_pattern_count) */
     int64_t pairs;         /* that are seen */
     double sparsity;       /* 1 - pairs / (len_q len_kv); 0 where there are none */
     int64_t tiles;         /* of tile_q queries and tile_kv keys */
@@ -123,8 +125,9 @@ typedef struct attn_pattern_count {
     int64_t queries_empty; /* that see no key */
 } attn_pattern_count;
 
-/* Counts by going through all pairs.  tile_q, tile_kv >= 1. */
-ATTN_API void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count);
+/* Counts by going through all pairs.  tile_q, tile_kv >= 1, or ATTN_ERR_ARGUMENT. */
+ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count,
+                                            attn_error *error);
 
 /*
  * Makes attention see what the set sees, in memory that grows with len_q + len_kv and, with blocks, with their number: sets

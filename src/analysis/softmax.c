@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "attn/analysis.h"
 
 static attn_status check(const double *scores, int64_t n, double temperature, attn_error *error)
@@ -34,7 +34,7 @@ static double times(double x, double y) { return x > 0 || isnan(x) ? x * y : 0; 
 
 static attn_gibbs numbers_of(const double *s, const unsigned char *keep, int64_t n, double T, double log_Z)
 {
-    attn_gibbs g = {log_Z, log_Z == -INFINITY ? INFINITY : -T * log_Z, 0, 0, 0, 0};
+    attn_gibbs g = {.log_partition = log_Z, .free_energy = log_Z == -INFINITY ? INFINITY : -T * log_Z};
     double mean = 0, variance = 0;
     if (log_Z == -INFINITY) return g;
     for (int64_t j = 0; j < n; j++)
@@ -56,8 +56,12 @@ attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_
                          attn_gibbs *gibbs, attn_error *error)
 {
     TRY(check(scores, n, temperature, error));
+    if (gibbs) TRY(struct_writable(gibbs, sizeof *gibbs, "attn_gibbs", error));
     double log_Z = log_partition(scores, keep, n, temperature);
-    if (gibbs) *gibbs = numbers_of(scores, keep, n, temperature, log_Z);
+    if (gibbs) {
+        const attn_gibbs numbers = numbers_of(scores, keep, n, temperature, log_Z);
+        struct_fill(gibbs, &numbers, sizeof numbers);
+    }
     for (int64_t j = 0; weights && j < n; j++)
         weights[j] = kept(keep, j) && log_Z != -INFINITY ? exp(scores[j] / temperature - log_Z) : 0;
     return succeed(error);
@@ -80,7 +84,7 @@ attn_status attn_temperature_sweep(const double *scores, int64_t n, const double
     CHECK(count == 0 || (temperatures && weights), ATTN_ERR_ARGUMENT, "%s is NULL", temperatures ? "weights" : "temperatures");
     for (int64_t t = 0; t < count; t++) TRY(check(scores, n, temperatures[t], error));
     for (int64_t t = 0; t < count; t++) {
-        attn_gibbs gibbs;
+        attn_gibbs gibbs = {.struct_size = sizeof gibbs};
         TRY(attn_softmax(scores, NULL, n, temperatures[t], weights + t * n, &gibbs, error));
         if (entropy) entropy[t] = gibbs.entropy;
     }

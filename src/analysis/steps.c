@@ -13,7 +13,7 @@ attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors 
 {
     CHECK(problem && tensors, ATTN_ERR_ARGUMENT, "%s is NULL", problem ? "tensors" : "problem");
     TRY(struct_read(p, sizeof *p, sizeof *p, problem, "attn_problem", error));
-    TRY(struct_read(t, sizeof *t, sizeof *t, tensors, "attn_tensors", error));
+    TRY(slots_read(t, sizeof *t, sizeof *t, tensors, "attn_tensors", error));
     CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "op is not ATTN_FORWARD; the analysis makes the other passes itself");
     CHECK(t->q.dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "q is %s; the analysis is in f64", attn_dtype_name(t->q.dtype));
     CHECK(!t->cu_seqlens_q.data && !t->cu_seqlens_kv.data, ATTN_ERR_UNSUPPORTED,
@@ -49,13 +49,16 @@ static attn_output output_of(double *data) { return (attn_output){data, data ? A
 
 static const attn_input no_input;
 
-attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *steps, attn_error *error)
+attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *given, attn_error *error)
 {
     analysis_sizes n;
     attn_problem p;
     attn_tensors t;
+    attn_steps copy;
+    const attn_steps *const steps = &copy;
     TRY(attn_analysis_check(problem, tensors, &p, &t, &n, error));
-    CHECK(steps, ATTN_ERR_ARGUMENT, "steps is NULL");
+    CHECK(given, ATTN_ERR_ARGUMENT, "steps is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, given, "attn_steps", error));
     t.grad_o = no_input;
     if (steps->raw) { /* with scale 1 and no temperature; o is written again below */
         attn_problem raw = p;
@@ -92,7 +95,7 @@ attn_status attn_analysis_check_dense(const attn_tensors *t, attn_error *error)
     return ATTN_OK;
 }
 
-static double *room(int64_t n) { return malloc(((size_t)n + 1) * sizeof(double)); }
+double *attn_analysis_room(int64_t n) { return malloc(((size_t)n + 1) * sizeof(double)); }
 
 static double norm(const double *x, int64_t n)
 {
@@ -136,23 +139,27 @@ static void grad_pairs(const attn_shape *s, const double *weights, const double 
     }
 }
 
-attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *tensors, attn_flow *flow, attn_error *error)
+attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *tensors, attn_flow *given, attn_error *error)
 {
     analysis_sizes n;
     attn_problem p;
     attn_tensors t;
+    attn_flow copy, *const flow = &copy;
     TRY(attn_analysis_check(problem, tensors, &p, &t, &n, error));
     TRY(attn_analysis_check_dense(&t, error));
-    CHECK(flow, ATTN_ERR_ARGUMENT, "flow is NULL");
+    CHECK(given, ATTN_ERR_ARGUMENT, "flow is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, given, "attn_flow", error));
     CHECK(!(p.dropout.probability > 0), ATTN_ERR_UNSUPPORTED, "dropout.probability is %g; the flow is that without dropout",
           p.dropout.probability);
-    double *lse = room(n.rows), *weights = room(n.pairs), *dP = flow->grad_weights ? flow->grad_weights : room(n.pairs);
-    double *dS = flow->grad_scores ? flow->grad_scores : room(n.pairs), *dq = flow->grad_q ? flow->grad_q : room(n.q);
-    double *dk = flow->grad_k ? flow->grad_k : room(n.k), *dv = flow->grad_v ? flow->grad_v : room(n.v);
+    double *lse = attn_analysis_room(n.rows), *weights = attn_analysis_room(n.pairs),
+           *dP = flow->grad_weights ? flow->grad_weights : attn_analysis_room(n.pairs);
+    double *dS = flow->grad_scores ? flow->grad_scores : attn_analysis_room(n.pairs),
+           *dq = flow->grad_q ? flow->grad_q : attn_analysis_room(n.q);
+    double *dk = flow->grad_k ? flow->grad_k : attn_analysis_room(n.k), *dv = flow->grad_v ? flow->grad_v : attn_analysis_room(n.v);
     attn_status status = lse && weights && dP && dS && dq && dk && dv
                              ? ATTN_OK
                              : fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " weights and their gradients", n.pairs);
-    const attn_steps steps = {NULL, NULL, weights, NULL, NULL};
+    const attn_steps steps = {.struct_size = sizeof steps, .weights = weights};
     if (status == ATTN_OK) status = attn_decompose(problem, tensors, &steps, error);
     if (status == ATTN_OK) status = attn_analysis_backward(&p, &t, lse, dq, dk, dv, error);
     if (status == ATTN_OK) {
@@ -164,6 +171,7 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
         flow->norm_grad_q = norm(dq, n.q);
         flow->norm_grad_k = norm(dk, n.k);
         flow->norm_grad_v = norm(dv, n.v);
+        struct_fill(given, flow, sizeof *flow);
     }
     free(lse);
     free(weights);

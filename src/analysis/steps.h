@@ -13,6 +13,8 @@ typedef struct analysis_sizes {
 /* That the problem is one that the analysis takes, and valid; *p and *t are copies, plain. */
 attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors *tensors, attn_problem *p, attn_tensors *t,
                                 analysis_sizes *sizes, attn_error *error);
+/* Memory of n numbers, one at least; NULL where there is none. */
+double *attn_analysis_room(int64_t n);
 attn_status attn_analysis_check_dense(const attn_tensors *tensors, attn_error *error);
 /* Without outputs but o. */
 void attn_analysis_plain(attn_problem *p, attn_tensors *t);

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 #include "steps.h"
-
-static double *room(int64_t n) { return malloc(((size_t)n + 1) * sizeof(double)); }
 
 /* <grad_o, O>, or |O|^2 / 2 where there is no grad_o.  *size: the sum of the sizes of its terms. */
 static attn_status loss(const attn_problem *problem, const attn_tensors *tensors, int64_t n, double *value, double *size,
@@ -34,7 +32,7 @@ static attn_status verify_tensor(const attn_problem *problem, attn_tensors *tens
 {
     const int64_t count = most > 0 && most < n ? most : n;
     const double *given = *place;
-    double *x = room(n), norm = 0;
+    double *x = attn_analysis_room(n), norm = 0;
     attn_status status = x ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " numbers", n);
     for (int64_t i = 0; i < n; i++) norm += gradient[i] * gradient[i] / (double)n;
     if (x && n > 0) memcpy(x, given, (size_t)n * sizeof *x);
@@ -72,11 +70,13 @@ attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensor
     TRY(attn_analysis_check(problem, tensors, &plain, &t, &n, error));
     TRY(attn_analysis_check_dense(&t, error));
     CHECK(out, ATTN_ERR_ARGUMENT, "result is NULL");
+    TRY(struct_writable(out, sizeof *out, "attn_verification", error));
     CHECK(step >= 0 && step < 1, ATTN_ERR_ARGUMENT, "step is %g; it is above 0 and below 1 (0 for 1e-5)", step);
     CHECK(most >= 0, ATTN_ERR_ARGUMENT, "most is %" PRId64 "; it is at least 1, or 0 for all elements", most);
     if (step == 0) step = 1e-5;
     attn_verification result = {0};
-    double *lse = room(n.rows), *dq = room(n.q), *dk = room(n.k), *dv = room(n.v);
+    double *lse = attn_analysis_room(n.rows), *dq = attn_analysis_room(n.q), *dk = attn_analysis_room(n.k),
+           *dv = attn_analysis_room(n.v);
     attn_status status = lse && dq && dk && dv ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
     if (status == ATTN_OK) status = attn_analysis_backward(&plain, &t, lse, dq, dk, dv, error);
     const struct {
@@ -90,7 +90,7 @@ attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensor
     if (status == ATTN_OK) status = loss(&plain, &t, n.o, &value, &size, error); /* tensors->o as it was */
     if (status == ATTN_OK) {
         result.correct = result.max_error <= result.limit;
-        *out = result;
+        struct_fill(out, &result, sizeof result);
     }
     free(lse);
     free(dq);

@@ -184,7 +184,7 @@ attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tens
     CHECK_POINTER(tensors);
     CHECK_POINTER(g);
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
-    TRY(struct_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
+    TRY(slots_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
     CHECK(p.score.kind == ATTN_SCORE_DOT && !p.score.dim_k, ATTN_ERR_ARGUMENT,
           "score has a kind or dim_k of its own; bilinear attention sets them");
     TRY(slot_absent(&t.score_matrix, "score_matrix", "bilinear attention", error));

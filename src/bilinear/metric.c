@@ -215,6 +215,7 @@ attn_status attn_metric_check(int64_t dim, const double *g, double tolerance, at
     CHECK_POINTER(g);
     CHECK_POINTER(properties);
     CHECK(tolerance >= 0, ATTN_ERR_ARGUMENT, "tolerance is %g; it must be 0 or more", tolerance);
+    TRY(struct_writable(properties, sizeof *properties, "attn_metric_properties", error));
     TRY(check_finite(dim, g, error));
     double *m = malloc((size_t)(dim * (dim + 4)) * sizeof *m), largest = 0, skew = 0, low = 0, high = 0;
     CHECK(m, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
@@ -234,10 +235,10 @@ attn_status attn_metric_check(int64_t dim, const double *g, double tolerance, at
         high = eigenvalue(dim, d, e, reach * 1.5, dim - 1) * largest;
     }
     free(m);
-    properties->min_eigenvalue = low;
-    properties->max_eigenvalue = high;
-    properties->symmetric = skew <= (tolerance > 0 ? tolerance : 1e-6);
-    properties->positive_definite = low > (double)dim * DBL_EPSILON * fmax(fabs(low), fabs(high));
-    properties->valid = properties->symmetric && properties->positive_definite;
+    attn_metric_properties p = {.min_eigenvalue = low, .max_eigenvalue = high};
+    p.symmetric = skew <= (tolerance > 0 ? tolerance : 1e-6);
+    p.positive_definite = low > (double)dim * DBL_EPSILON * fmax(fabs(low), fabs(high));
+    p.valid = p.symmetric && p.positive_definite;
+    struct_fill(properties, &p, sizeof p);
     return succeed(error);
 }

@@ -151,7 +151,7 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
-    TRY(struct_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
+    TRY(slots_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
     TRY(attn_cache_resolve(cache, tokens, &c, &new_tokens, error));
     TRY(check_filled(c.heads_kv, &p, &t, error));
     describe(&c, &new_tokens, &p);

@@ -91,9 +91,8 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t room
     for (int i = 0; i < 2; i++) {
         const attn_input given = slot_of(both[i].slot);
         if (both[i].dtype != ATTN_I8) {
-            CHECK(!given.data && slot_is_dense(&given) && !given.dtype, ATTN_ERR_ARGUMENT,
-                  "cache: %s is there and %s is %s; scales are those of i8", both[i].name, both[i].of,
-                  attn_dtype_name(both[i].dtype));
+            CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: %s is there and %s is %s; scales are those of i8",
+                  both[i].name, both[i].of, attn_dtype_name(both[i].dtype));
             continue;
         }
         CHECK(given.data || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].of, both[i].name);
@@ -143,8 +142,8 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
 {
     CHECK(given, ATTN_ERR_ARGUMENT, "cache is NULL");
     CHECK(new_tokens, ATTN_ERR_ARGUMENT, "tokens is NULL");
-    TRY(struct_read(cache, sizeof *cache, sizeof *cache, given, "attn_cache", error));
-    TRY(struct_read(tokens, sizeof *tokens, sizeof *tokens, new_tokens, "attn_cache_tokens", error));
+    TRY(slots_read(cache, sizeof *cache, sizeof *cache, given, "attn_cache", error));
+    TRY(slots_read(tokens, sizeof *tokens, sizeof *tokens, new_tokens, "attn_cache_tokens", error));
     TRY(check_sizes(cache, error));
     CHECK(tokens->len >= 0, ATTN_ERR_SHAPE, "cache: len (%" PRId64 ") is negative", tokens->len);
 

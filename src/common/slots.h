@@ -1,46 +1,37 @@
 /* SPDX-License-Identifier: MIT
- * slots.h - how a module outside the core reads structs that may grow, and the slots of tensors in them. */
+ * slots.h - how a module outside the core reads the structs that it is given, and the slots of tensors in them. */
 #ifndef ATTN_COMMON_SLOTS_H
 #define ATTN_COMMON_SLOTS_H
 
 #include <inttypes.h>
-#include <string.h>
 
-#include "fail.h"
+#include "struct.h"
 
-/* No struct is larger than 1 MiB, and each is a whole number of words: other numbers are none. */
-static inline int struct_size_can_be(size_t given, size_t least)
-{
-    return given >= least && given <= (size_t)1 << 20 && given % sizeof given == 0;
-}
-
-/* Copies a struct of the caller's, which begins with its struct_size, into ours of `size` bytes: a shorter, older one, which has at
- * least the `least` bytes of version 1.0, is extended by zeros; what a longer one has beyond is zero, or refused.  The same rules
- * as attn_struct_read of the core, which is not seen from here. */
+/* Structs that end in fields, and those that end in slots: attn_tensors and all others that are not of words to their end. */
 static inline attn_status struct_read(void *ours, size_t size, size_t least, const void *theirs, const char *name,
                                       attn_error *error)
 {
-    size_t given;
-    memcpy(&given, theirs, sizeof given);
-    CHECK(struct_size_can_be(given, least), ATTN_ERR_ARGUMENT, "%s.struct_size is %zu; set it to sizeof(%s)", name, given, name);
-    for (size_t i = size; i < given; i++)
-        CHECK(((const unsigned char *)theirs)[i] == 0, ATTN_ERR_UNSUPPORTED,
-              "%s.struct_size is %zu and a field after byte %zu is set: this library is older than the header it was compiled with",
-              name, given, size);
-    memset(ours, 0, size);
-    memcpy(ours, theirs, given < size ? given : size);
-    memcpy(ours, &size, sizeof size);
-    return ATTN_OK;
+    return struct_read_as(STRUCT_OF_FIELDS, ours, size, least, theirs, name, error);
 }
 
-/* The other way: fills as much of the caller's struct as it has, and zeros what is beyond ours.  struct_size stays the caller's. */
-static inline attn_status struct_write(void *theirs, const void *ours, size_t size, const char *name, attn_error *error)
+static inline attn_status slots_read(void *ours, size_t size, size_t least, const void *theirs, const char *name, attn_error *error)
+{
+    return struct_read_as(STRUCT_OF_SLOTS, ours, size, least, theirs, name, error);
+}
+
+/* A struct of the caller's is one that struct_fill can write; asked before anything is computed. */
+static inline attn_status struct_writable(const void *theirs, size_t size, const char *name, attn_error *error)
 {
     size_t given;
     memcpy(&given, theirs, sizeof given);
-    CHECK(struct_size_can_be(given, size), ATTN_ERR_ARGUMENT, "%s.struct_size is %zu; set it to sizeof(%s)", name, given, name);
-    memcpy((char *)theirs + sizeof given, (const char *)ours + sizeof given, (given < size ? given : size) - sizeof given);
-    if (given > size) memset((char *)theirs + size, 0, given - size);
+    return struct_size_check(STRUCT_OF_FIELDS, given, size, size, name, error);
+}
+
+/* Both at once. */
+static inline attn_status struct_write(void *theirs, const void *ours, size_t size, const char *name, attn_error *error)
+{
+    TRY(struct_writable(theirs, size, name, error));
+    struct_fill(theirs, ours, size);
     return ATTN_OK;
 }
 
@@ -59,11 +50,14 @@ static inline int slot_is_dense(const attn_input *slot)
     return !s[0] && !s[1] && !s[2] && !s[3];
 }
 
+/* A slot of zeros. */
+static inline int slot_is_absent(const attn_input *slot) { return !slot->data && slot_is_blank(slot); }
+
 /* That what stands in a slot can be meant; `elements`: it has some, so that its memory is needed.  A slot that is not there passes.
  */
 static inline attn_status slot_check(const attn_input *slot, const char *name, int elements, attn_error *error)
 {
-    CHECK(slot->data || (slot_is_dense(slot) && !slot->dtype), ATTN_ERR_ARGUMENT,
+    CHECK(slot->data || slot_is_blank(slot), ATTN_ERR_ARGUMENT,
           "%s is NULL and has a type or a stride; a tensor that is not there is a slot of zeros", name);
     CHECK(slot->data != ATTN_MISSING, ATTN_ERR_ARGUMENT, "%s is NULL", name);
     CHECK(slot->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "%s is ATTN_LATER, and this call computes", name);
@@ -92,8 +86,7 @@ static inline attn_status slot_resolve(attn_input *slot, const char *name, const
 /* A slot that the function fills in itself, or has no use for. */
 static inline attn_status slot_absent(const attn_input *slot, const char *name, const char *who, attn_error *error)
 {
-    CHECK(!slot->data && slot_is_dense(slot) && !slot->dtype, ATTN_ERR_ARGUMENT,
-          "%s is there; %s has no such tensor of the caller's", name, who);
+    CHECK(slot_is_absent(slot), ATTN_ERR_ARGUMENT, "%s is there; %s has no such tensor of the caller's", name, who);
     return ATTN_OK;
 }
 

@@ -47,13 +47,14 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
     TRY(struct_read(&copy, sizeof copy, sizeof copy, problem, "attn_cost_problem", error));
     TRY(check(p, error));
     CHECK(cost, ATTN_ERR_ARGUMENT, "cost: cost is NULL");
+    TRY(struct_writable(cost, sizeof *cost, "attn_cost", error));
     const int linear = p->method == ATTN_COST_LINEAR;
     const attn_dtype dtype = p->dtype ? p->dtype : ATTN_F32;
     const double size = (double)attn_dtype_size(dtype), B = (double)p->shape.batch, D = (double)p->shape.dim_qk,
                  Dv = (double)p->shape.dim_v;
     const double queries = B * (double)p->shape.heads_q * (double)p->shape.len_q,
                  keys = B * (double)p->shape.heads_kv * (double)p->shape.len_kv, F = p->features ? (double)p->features : D;
-    attn_cost c = {.scores = queries * (double)p->shape.len_kv};
+    attn_cost c = {.struct_size = sizeof c, .scores = queries * (double)p->shape.len_kv};
     CHECK(p->pairs <= c.scores, ATTN_ERR_ARGUMENT, "cost: pairs (%.17g) are more than there are (%.17g)", p->pairs, c.scores);
     c.pairs = p->pairs > 0 ? p->pairs : c.scores;
     c.operations = linear ? 2 * F * Dv * (keys + queries) : 2 * (D + Dv) * c.pairs;
@@ -82,7 +83,7 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
         break;
     }
     c.intensity = c.traffic_bytes > 0 ? c.operations / c.traffic_bytes : 0;
-    *cost = c;
+    struct_fill(cost, &c, sizeof c);
     return succeed(error);
 }
 

@@ -50,7 +50,7 @@ static attn_status fill_positions(call *c, attn_error *error)
 attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given, attn_error *error)
 {
     CHECK(given, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
-    return struct_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error);
+    return slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error);
 }
 
 /* What the layer fills in is not the caller's to give. */
@@ -72,8 +72,8 @@ static attn_status check_options(const attn_tensors *t, attn_error *error)
                   {"k_scale", &t->k_scale},
                   {"v_scale", &t->v_scale}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
-        CHECK(!filled[i].slot->data && slot_is_dense(filled[i].slot) && !filled[i].slot->dtype, ATTN_ERR_ARGUMENT,
-              "layer: attention.%s is there; the layer fills it in", filled[i].name);
+        CHECK(slot_is_absent(filled[i].slot), ATTN_ERR_ARGUMENT, "layer: attention.%s is there; the layer fills it in",
+              filled[i].name);
     const attn_input lse = slot_of(&t->lse);
     CHECK(slot_is_dense(&lse), ATTN_ERR_STRIDE, "layer: attention.lse has strides; it is dense, [batch, heads_q, len_q]");
     CHECK(slot_is_dense(&t->grad_lse), ATTN_ERR_STRIDE, "layer: attention.grad_lse has strides; it is dense, like lse");
@@ -91,7 +91,7 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     CHECK(args->only_cached == 0 || args->only_cached == 1, ATTN_ERR_ARGUMENT, "layer: only_cached is %d; it is 0 or 1",
           args->only_cached);
     if (args->attention) {
-        TRY(struct_read(&c->attention, sizeof c->attention, sizeof c->attention, args->attention, "attn_tensors", error));
+        TRY(slots_read(&c->attention, sizeof c->attention, sizeof c->attention, args->attention, "attn_tensors", error));
         c->resolved.attention = &c->attention;
         TRY(check_options(&c->attention, error));
     }

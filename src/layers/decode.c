@@ -47,7 +47,7 @@ attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, 
     const attn_layer_tensors *args = c->args;
     const int64_t batch = args->batch, q = batch * args->len_q, kv = batch * args->len_kv;
     CHECK(cache, ATTN_ERR_ARGUMENT, "cache is NULL");
-    TRY(struct_read(&d->cache, sizeof d->cache, sizeof d->cache, cache, "attn_cache", error));
+    TRY(slots_read(&d->cache, sizeof d->cache, sizeof d->cache, cache, "attn_cache", error));
     TRY(check_cache(&c->l, &d->cache, batch, error));
     TRY(check_options(c->l.attention, args->attention, error));
     const int64_t *const lengths = d->cache.lengths.data;

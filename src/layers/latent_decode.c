@@ -35,7 +35,7 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     const latent *m = &lc->m;
     attn_cache cache;
     CHECK(given, ATTN_ERR_ARGUMENT, "cache is NULL");
-    TRY(struct_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", error));
+    TRY(slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", error));
     CHECK(!cache.v.data, ATTN_ERR_ARGUMENT, "latent: the cache has v; its values are the first channels of k, leave it NULL");
     const int64_t room = cache.page_table.data ? cache.page_size : cache.capacity, width = m->rank + m->rotary;
     const int64_t *s = cache.k.stride;

@@ -87,7 +87,7 @@ attn_status latent_bind(latent *m, const attn_latent_weights *given, int needed,
     static const char *const names[TENSORS] = {"query_down", "query", "down", "up", "output", "query_norm", "norm"};
     const char *what = needed ? "weights" : "gradients";
     CHECK(given, ATTN_ERR_ARGUMENT, "latent: %s is NULL", what);
-    TRY(struct_read(&ours, sizeof ours, sizeof ours, given, "attn_latent_weights", error));
+    TRY(slots_read(&ours, sizeof ours, sizeof ours, given, "attn_latent_weights", error));
     void *const all[TENSORS] = {weights->query_down, weights->query,      weights->down, weights->up,
                                 weights->output,     weights->query_norm, weights->norm};
     for (int i = 0; i < TENSORS; i++) {

@@ -145,7 +145,7 @@ attn_status layer_bind(layer *l, const attn_layer_weights *given, int needed, at
     const attn_layer_weights *weights = &ours;
     const char *what = needed ? "weights" : "gradients";
     CHECK(given, ATTN_ERR_ARGUMENT, "layer: %s is NULL", what);
-    TRY(struct_read(&ours, sizeof ours, sizeof ours, given, "attn_layer_weights", error));
+    TRY(slots_read(&ours, sizeof ours, sizeof ours, given, "attn_layer_weights", error));
     const attn_projection *all[PROJECTIONS] = {&weights->query, &weights->key, &weights->value, &weights->output};
     for (int i = 0; i < PROJECTIONS; i++) {
         projection *p = &l->projections[i];

@@ -48,7 +48,7 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is given; the memory is key and value");
     r->attention.struct_size = sizeof r->attention;
     if (args->attention) {
-        TRY(struct_read(&r->attention, sizeof r->attention, sizeof r->attention, args->attention, "attn_tensors", error));
+        TRY(slots_read(&r->attention, sizeof r->attention, sizeof r->attention, args->attention, "attn_tensors", error));
         TRY(check_filled(&r->attention, error));
     }
     if (m->w[SCORE_WEIGHT]) r->attention.score_matrix = (attn_input){m->w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};

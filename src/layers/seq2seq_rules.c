@@ -96,7 +96,7 @@ attn_status module_bind(module *m, const attn_seq2seq_weights *given, int needed
     static const char *const names[MODULE_TENSORS] = {"w", "state", "memory", "bias", "combine"};
     const char *what = needed ? "weights" : "gradients";
     CHECK(given, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", what);
-    TRY(struct_read(&ours, sizeof ours, sizeof ours, given, "attn_seq2seq_weights", error));
+    TRY(slots_read(&ours, sizeof ours, sizeof ours, given, "attn_seq2seq_weights", error));
     void *const all[MODULE_TENSORS] = {weights->w, weights->state, weights->memory, weights->bias, weights->combine};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;

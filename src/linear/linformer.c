@@ -43,7 +43,7 @@ static attn_status resolve(const attn_linformer_problem *problem, const attn_lin
     CHECK(problem, ATTN_ERR_ARGUMENT, "linformer: problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "linformer: tensors is NULL");
     TRY(struct_read(&l->p, sizeof l->p, sizeof l->p, problem, "attn_linformer_problem", error));
-    TRY(struct_read(&l->t, sizeof l->t, sizeof l->t, tensors, "attn_linformer_tensors", error));
+    TRY(slots_read(&l->t, sizeof l->t, sizeof l->t, tensors, "attn_linformer_tensors", error));
     TRY(check_sizes(&l->p, error));
     CHECK(!l->t.call, ATTN_ERR_ARGUMENT, "linformer: tensors.call is there; it must be NULL");
     CHECK(l->t.x.data, ATTN_ERR_ARGUMENT, "linformer: x is NULL");

@@ -4,7 +4,7 @@
 
 #define PATTERN(kind, ...)                                                                                                         \
     {                                                                                                                              \
-        attn_pattern pattern = {kind, {__VA_ARGS__}, 0, 0, 0, 0, 0};                                                               \
+        attn_pattern pattern = {kind, {__VA_ARGS__}, 0, 0, 0, 0, 0, {0, 0}};                                                       \
         return pattern;                                                                                                            \
     }
 
@@ -25,18 +25,18 @@ attn_pattern attn_pattern_causal(void) PATTERN(ATTN_PATTERN_CAUSAL, 0) attn_patt
 
         attn_pattern attn_pattern_bigbird(int64_t block, int64_t window, int64_t global, int64_t random, uint64_t seed)
 {
-    attn_pattern pattern = {ATTN_PATTERN_BIGBIRD, {block, window, global, random}, seed, 0, 0, 0, 0};
+    attn_pattern pattern = {ATTN_PATTERN_BIGBIRD, {block, window, global, random}, seed, 0, 0, 0, 0, {0, 0}};
     return pattern;
 }
 
 attn_pattern attn_pattern_documents(const int64_t *lengths_q, const int64_t *lengths_kv, int64_t count)
 {
-    attn_pattern pattern = {ATTN_PATTERN_DOCUMENTS, {0}, 0, count, lengths_q, lengths_kv, 0};
+    attn_pattern pattern = {ATTN_PATTERN_DOCUMENTS, {0}, 0, count, lengths_q, lengths_kv, 0, {0, 0}};
     return pattern;
 }
 
 attn_pattern attn_pattern_block_map(int64_t block_q, int64_t block_kv, const unsigned char *blocks)
 {
-    attn_pattern pattern = {ATTN_PATTERN_BLOCK_MAP, {block_q, block_kv}, 0, 0, 0, 0, blocks};
+    attn_pattern pattern = {ATTN_PATTERN_BLOCK_MAP, {block_q, block_kv}, 0, 0, 0, 0, blocks, {0, 0}};
     return pattern;
 }

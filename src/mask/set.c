@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/fail.h"
+#include "../common/slots.h"
 
 /* What the sizes of each kind are called, and the least that each may be. */
 typedef struct kind_row {
@@ -57,6 +57,9 @@ static attn_status check_pattern(const attn_pattern *p, int64_t len_q, int64_t l
     CHECK(p->kind >= ATTN_PATTERN_CAUSAL && p->kind <= ATTN_PATTERN_BLOCK_MAP, ATTN_ERR_ARGUMENT,
           "pattern kind is %d; known: 1 (causal) .. 17 (block map)", (int)p->kind);
     const kind_row *row = &kinds[p->kind];
+    for (int k = 0; k < 2; k++)
+        CHECK(p->reserved[k] == 0, ATTN_ERR_ARGUMENT, "%s: reserved[%d] is %" PRId64 "; it must be 0", row->name, k,
+              p->reserved[k]);
     for (int k = 0; k < 4 && row->sizes[k]; k++)
         CHECK(p->size[k] >= row->least[k] && p->size[k] <= MOST, ATTN_ERR_ARGUMENT,
               "%s: %s is %" PRId64 "; it is within %" PRId64 "..2^60", row->name, row->sizes[k], p->size[k], row->least[k]);
@@ -167,9 +170,14 @@ static int64_t count_pairs(const attn_pattern_set *set, int64_t i, int64_t i_end
     return pairs;
 }
 
-void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count)
+attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *theirs,
+                                   attn_error *error)
 {
-    memset(count, 0, sizeof *count);
+    attn_pattern_count ours = {0}, *const count = &ours;
+    CHECK(set && theirs, ATTN_ERR_ARGUMENT, "%s is NULL", set ? "count" : "set");
+    CHECK(tile_q >= 1 && tile_kv >= 1, ATTN_ERR_ARGUMENT, "%s (%" PRId64 ") is not at least 1", tile_q >= 1 ? "tile_kv" : "tile_q",
+          tile_q >= 1 ? tile_kv : tile_q);
+    TRY(struct_writable(theirs, sizeof ours, "attn_pattern_count", error));
     for (int64_t i = 0; i < set->len_q; i += tile_q)
         for (int64_t j = 0; j < set->len_kv; j += tile_kv) {
             int64_t pairs = count_pairs(set, i, i + tile_q, j, j + tile_kv);
@@ -184,15 +192,15 @@ void attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t
     }
     double all = (double)set->len_q * (double)set->len_kv;
     count->sparsity = all > 0 ? 1 - (double)count->pairs / all : 0;
+    struct_fill(theirs, count, sizeof *count);
+    return succeed(error);
 }
 
 attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_tensors *tensors, attn_error *error)
 {
     CHECK(set && problem && tensors, ATTN_ERR_ARGUMENT, "%s is NULL", !set ? "set" : !problem ? "problem" : "tensors");
-    CHECK(problem->struct_size >= sizeof *problem, ATTN_ERR_ARGUMENT,
-          "attn_problem.struct_size is %zu; set it to sizeof(attn_problem)", problem->struct_size);
-    CHECK(tensors->struct_size >= sizeof *tensors, ATTN_ERR_ARGUMENT,
-          "attn_tensors.struct_size is %zu; set it to sizeof(attn_tensors)", tensors->struct_size);
+    TRY(struct_check(STRUCT_OF_FIELDS, problem, sizeof *problem, sizeof *problem, "attn_problem", error));
+    TRY(struct_check(STRUCT_OF_SLOTS, tensors, sizeof *tensors, sizeof *tensors, "attn_tensors", error));
     attn_mask *m = &problem->mask;
     CHECK(problem->shape.len_q == set->len_q && problem->shape.len_kv == set->len_kv, ATTN_ERR_ARGUMENT,
           "the patterns are for %" PRId64 " x %" PRId64 " and the problem has %" PRId64 " queries and %" PRId64 " keys", set->len_q,

@@ -9,7 +9,7 @@
 
 static attn_gibbs gibbs_of(const double *s, int64_t n, double T, double *weights)
 {
-    attn_gibbs g;
+    attn_gibbs g = {.struct_size = sizeof g};
     assert_int_equal(attn_softmax(s, NULL, n, T, weights, &g, NULL), ATTN_OK);
     return g;
 }
@@ -129,7 +129,7 @@ static void test_edges(void **state)
     const double s[3] = {1, NAN, 3};
     const unsigned char some[3] = {1, 0, 1}, none[3] = {0, 0, 0};
     double w[3] = {9, 9, 9}, one[1] = {1};
-    attn_gibbs g;
+    attn_gibbs g = {.struct_size = sizeof g};
     assert_int_equal(attn_softmax(s, some, 3, 1, w, &g, NULL), ATTN_OK);
     assert_near(w[0], 1 / (1 + exp(2)), 1e-15);
     assert_true(w[1] == 0);

@@ -22,7 +22,7 @@ static void test_golden(void **state)
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 2, 3, 2, 2}};
     attn_tensors a = {
         .struct_size = sizeof a, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    const attn_steps steps = {raw, scores, weights, log_Z, Z};
+    const attn_steps steps = {sizeof steps, raw, scores, weights, log_Z, Z};
     assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
     const double want_raw[] = {1, 0, 1, 0, 1, 1}, want_S[] = {.707107, 0, .707107, 0, .707107, .707107};
     const double want_A[] = {.401112093, .197775815, .401112093, .197775815, .401112093, .401112093};
@@ -35,7 +35,7 @@ static void test_golden(void **state)
     assert_true(fabs(log_Z[0] - log(Z[0])) < 1e-14);
     assert_true(fabs(attn_entropy(weights, 3) - 1.053362978) < 1e-9);
 
-    attn_flow flow = {dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0}; /* of |O|^2 / 2 */
+    attn_flow flow = {sizeof flow, dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0}; /* of |O|^2 / 2 */
     assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
     const double want_dv[] = {.640233549, .557542265, .557542265, .640233549, .802224185, .802224185};
     const double want_dS[] = {.129952806, -.096784332, -.033168474, -.096784332, .129952806, -.033168474};
@@ -98,7 +98,7 @@ static void test_reference(void **state)
     const int64_t offset[B] = {-1, 2};
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
-    const attn_steps steps = {raw, S, P, lse, NULL};
+    const attn_steps steps = {sizeof steps, raw, S, P, lse, NULL};
     assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
     const ref_problem r = {.B = B,
                            .Hq = HQ,
@@ -122,7 +122,7 @@ static void test_reference(void **state)
         else assert_true(fabs(S[i] - want_S[i]) < 1e-14 && fabs(raw[i] - want_S[i] * sqrt(D) * 1.5) < 1e-13);
     }
     for (int i = 0; i < B * HQ * Q; i++) assert_true(lse[i] == want_lse[i] || fabs(lse[i] - want_lse[i]) < 1e-14);
-    attn_flow flow = {dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0};
+    attn_flow flow = {sizeof flow, dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0};
     assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
     const ref_gradients g = {.dO = dO, .dQ = want_dq, .dK = want_dk, .dV = want_dv, .P = want_P, .dS = want_dS, .dscale = scale};
     ref_backward(&r, &g);
@@ -144,7 +144,7 @@ static void test_verification(void **state)
     const int64_t offset[B] = {-1, 2};
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
-    attn_verification result;
+    attn_verification result = {.struct_size = sizeof result};
     assert_int_equal(attn_verify_gradients(&p, &a, 0, 0, &result, NULL), ATTN_OK);
     assert_int_equal(result.checked, B * HQ * Q * D + B * HKV * K * D + B * HKV * K * DV);
     assert_true(result.correct && result.max_error < 1e-8 && result.relative_error < 1e-6);
@@ -169,9 +169,9 @@ static void test_refused(void **state)
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
     attn_error error;
-    attn_verification result;
-    attn_flow flow = {0};
-    const attn_steps steps = {0};
+    attn_verification result = {.struct_size = sizeof result};
+    attn_flow flow = {.struct_size = sizeof flow};
+    attn_steps steps = {.struct_size = sizeof steps};
 #define REFUSED(call, status, text)                                                                                                \
     do {                                                                                                                           \
         assert_int_equal(call, status);                                                                                            \

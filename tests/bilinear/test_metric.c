@@ -88,7 +88,7 @@ static void test_inverse(void **state)
 
 static attn_metric_properties check(int64_t dim, const double *g)
 {
-    attn_metric_properties p;
+    attn_metric_properties p = {.struct_size = sizeof p};
     assert_int_equal(attn_metric_check(dim, g, 0, &p, NULL), ATTN_OK);
     return p;
 }
@@ -171,7 +171,7 @@ static void test_refused(void **state)
     const double half[4] = {1, 1, 1, 1}, near[4] = {1, 1, 1, 1 + 1e-15}, nan[4] = {1, 0, NAN, 1}, fine[4] = {1, 0, 0, 1};
     double out[4] = {7, 7, 7, 7};
     attn_error e;
-    attn_metric_properties p;
+    attn_metric_properties p = {.struct_size = sizeof p};
     (void)state;
     refused(attn_metric_inverse(2, half, out, &e), ATTN_ERR_ARGUMENT, &e, "metric is singular: no pivot for column 1");
     refused(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,

@@ -21,7 +21,7 @@ static attn_cost_problem heads_of(attn_cost_method method, int64_t batch, int64_
 
 static attn_cost estimate(attn_cost_problem p)
 {
-    attn_cost c;
+    attn_cost c = {.struct_size = sizeof c};
     assert_int_equal(attn_cost_estimate(&p, &c, NULL), ATTN_OK);
     return c;
 }
@@ -167,7 +167,7 @@ static void test_variance_of_scores(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    attn_cost c = {.scores = 7};
+    attn_cost c = {.struct_size = sizeof c, .scores = 7};
     attn_error e;
     attn_cost_problem p = heads_of(ATTN_COST_TILED, 1, 4, 8, 8, ATTN_F32);
 #define REFUSED(change, want, text)                                                                                                \

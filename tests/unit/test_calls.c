@@ -142,8 +142,9 @@ static void test_newer_caller(void **state)
     more.tensors.struct_size = sizeof more;
     more.future[1].dtype = ATTN_F32;
     (void)snprintf(text, sizeof text,
-                   "slot %d of attn_tensors is set: this library is older than the header it was compiled with, and has %d",
-                   ATTN_SLOTS + 1, ATTN_SLOTS);
+                   "attn_tensors.struct_size is %zu and a slot after byte %zu is set: this library is older than the header it was "
+                   "compiled with",
+                   sizeof more, sizeof(attn_tensors));
     FAILS(attn_compute(&s.problem, &more.tensors, &error), ATTN_ERR_UNSUPPORTED, text);
     assert_true(small_outputs_untouched(&s));
     more.future[1].dtype = ATTN_DTYPE_DEFAULT;

@@ -107,6 +107,8 @@ static void test_shape(void **state)
     REFUSED(s.problem.shape.len_kv = -5, ATTN_ERR_SHAPE, "len_kv (-5) is negative");
     REFUSED(s.problem.shape.dim_qk = -6, ATTN_ERR_SHAPE, "dim_qk (-6) is negative");
     REFUSED(s.problem.shape.dim_v = INT64_MIN, ATTN_ERR_SHAPE, "dim_v (-9223372036854775808) is negative");
+    REFUSED(s.problem.shape = (attn_shape){0}, ATTN_ERR_SHAPE,
+            "shape is all 0: it was not set (an empty batch has batch 0 and the sizes of its heads)");
     REFUSED(s.problem.shape.heads_kv = 0, ATTN_ERR_SHAPE, "heads_kv is 0 and heads_q is 4: query heads need a key head");
     REFUSED(s.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (4) is not a multiple of heads_kv (3)");
     REFUSED((s.problem.shape.heads_q = 30, s.problem.shape.heads_kv = 8), ATTN_ERR_SHAPE,

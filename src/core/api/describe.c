@@ -44,7 +44,7 @@ attn_status attn_cpu_describe(attn_cpu_description *description, attn_error *err
         if (!(row->needs & ~attn_cpu_features()) && row->isa > d.isa) d.isa = row->isa;
     TRY(attn_threads_choose(0, &d.threads, error));
     attn_cpu_caches(&d.cache_l1d, &d.cache_l2, &d.cache_l3);
-    attn_struct_write(description, description->struct_size, &d, sizeof d);
+    attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
 }
 
@@ -64,6 +64,6 @@ attn_status attn_kernel_describe(int index, attn_kernel_description *description
     d.compute = row->compute;
     d.usable = !(row->needs & ~attn_cpu_features());
     d.decode = row->decode != NULL;
-    attn_struct_write(description, description->struct_size, &d, sizeof d);
+    attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
 }

@@ -126,7 +126,7 @@ attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_
     d.threads = w->workers;
     d.workspace_bytes = attn_linear_workspace_size(plan);
     d.flops = (double)(w->tasks / w->parts) * attn_linear_walk_flops(w);
-    attn_struct_write(description, description->struct_size, &d, sizeof d);
+    attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
 }
 

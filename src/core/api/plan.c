@@ -97,6 +97,6 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     d.tiles_modified = count.modified;
     d.workspace_bytes = attn_plan_workspace_size(plan);
     d.flops = 2.0 * (double)(walk->problem.shape.dim_qk + walk->problem.shape.dim_v) * count.pairs;
-    attn_struct_write(description, description->struct_size, &d, sizeof d);
+    attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
 }

@@ -34,7 +34,7 @@ attn_status attn_tensor_describe(attn_family family, int index, attn_tensor_desc
     d.gradient_of = row->gradient_of;
     d.may_alias = row->may_alias;
     d.since = SINCE_FIRST;
-    attn_struct_write(description, description->struct_size, &d, sizeof d);
+    attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
 }
 
@@ -55,7 +55,7 @@ static attn_status tell(const attn_tensor_family *family, const attn_planned_ten
         memcpy(d.stride, t->at.stride, sizeof d.stride);
         d.bytes = t->high - t->low;
     }
-    attn_struct_write(tensor, tensor->struct_size, &d, sizeof d);
+    attn_struct_write(tensor, &d, sizeof d);
     return attn_succeed(error);
 }
 

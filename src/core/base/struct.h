@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * struct.h - structs of the caller's that may grow: struct_size, which is their first field, tells what they have. */
+ * struct.h - structs of the caller's that may grow: struct_size, which is their first field, tells what they have
+ * (src/common/struct.h). */
 #ifndef ATTN_BASE_STRUCT_H
 #define ATTN_BASE_STRUCT_H
 
@@ -15,7 +16,10 @@ attn_status attn_struct_read(void *ours, size_t size, size_t least, const void *
 /* Whether that can be the struct_size of a struct that has at least `least` bytes. */
 attn_status attn_struct_check(size_t given, size_t least, const char *name, attn_error *error);
 
+/* The same of a struct that ends in slots, before they are read one by one: also that those behind our `size` bytes are not set. */
+attn_status attn_slots_check(const void *theirs, size_t size, size_t least, const char *name, attn_error *error);
+
 /* The other way: fills as much of the caller's struct as it has. */
-void attn_struct_write(void *theirs, size_t given, const void *ours, size_t size);
+void attn_struct_write(void *theirs, const void *ours, size_t size);
 
 #endif

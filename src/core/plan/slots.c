@@ -6,6 +6,7 @@
 
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../base/struct.h"
 #include "plan.h"
 #include "tensors.h"
 
@@ -27,27 +28,10 @@ static int is_blank(const attn_input *slot)
     return !slot->dtype && !slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3];
 }
 
-/* Past what this library knows, slots are of tensors that it does not have; padding in them is nobody's. */
-static attn_status check_tail(const attn_tensor_family *family, const void *tensors, size_t given, attn_error *error)
-{
-    const size_t slots = (given - sizeof(attn_tensors_head)) / sizeof(attn_input);
-    for (size_t n = (size_t)family->count; n < slots; n++) {
-        const attn_input slot = attn_slot_of(tensors, (int)n);
-        CHECK(!slot.data && is_blank(&slot), ATTN_ERR_UNSUPPORTED,
-              "slot %zu of %s is set: this library is older than the header it was compiled with, and has %d", n, family->name,
-              family->count);
-    }
-    return ATTN_OK;
-}
-
 static attn_status check_size(const attn_tensor_family *family, const void *tensors, attn_error *error)
 {
-    const size_t least = sizeof(attn_tensors_head) + (size_t)family->count * sizeof(attn_input), most = 1 << 20;
-    size_t given;
-    memcpy(&given, tensors, sizeof given);
-    CHECK(given >= least && given <= most && (given - sizeof(attn_tensors_head)) % sizeof(attn_input) == 0, ATTN_ERR_ARGUMENT,
-          "%s.struct_size is %zu; set it to sizeof(%s)", family->name, given, family->name);
-    return given > least ? check_tail(family, tensors, given, error) : ATTN_OK;
+    const size_t size = sizeof(attn_tensors_head) + (size_t)family->count * sizeof(attn_input);
+    return attn_slots_check(tensors, size, size, family->name, error);
 }
 
 static attn_status is_there(const attn_tensor_family *family, int n, const attn_input *slot, unsigned char *has, attn_error *error)

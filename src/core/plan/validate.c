@@ -79,8 +79,12 @@ attn_status attn_shape_validate(const attn_shape *s, attn_error *error)
         {"batch", s->batch},   {"heads_q", s->heads_q}, {"heads_kv", s->heads_kv}, {"len_q", s->len_q},
         {"len_kv", s->len_kv}, {"dim_qk", s->dim_qk},   {"dim_v", s->dim_v},
     };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    int64_t any = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
+        any |= sizes[i].value;
+    }
+    CHECK(any, ATTN_ERR_SHAPE, "shape is all 0: it was not set (an empty batch has batch 0 and the sizes of its heads)");
     CHECK(s->heads_kv > 0 || s->heads_q == 0, ATTN_ERR_SHAPE,
           "heads_kv is 0 and heads_q is %" PRId64 ": query heads need a key head", s->heads_q);
     CHECK(s->heads_kv == 0 || s->heads_q % s->heads_kv == 0, ATTN_ERR_SHAPE,
