@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "numbered.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
@@ -78,13 +79,13 @@ void case_print(const api_case *c)
     }
 }
 
-static uint64_t seed, number; /* of the case, where the program draws them */
+static numbered run; /* where the program draws its cases */
 
 _Noreturn void case_fail(const api_case *c, const char *what, ...)
 {
     va_list arguments;
     va_start(arguments, what);
-    fprintf(stderr, "FINDING --seed=%" PRIu64 " --first=%" PRIu64 " --cases=1: ", seed, number);
+    fprintf(stderr, "FINDING --seed=%" PRIu64 " --first=%" PRIu64 " --cases=1: ", run.seed, run.number);
     vfprintf(stderr, what, arguments);
     va_end(arguments);
     fputc('\n', stderr);
@@ -113,31 +114,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 }
 
 #ifndef FUZZ_ENGINE
-static uint64_t value_of(const char *text, const char *name, uint64_t otherwise)
-{
-    const size_t n = strlen(name);
-    return strncmp(text, name, n) ? otherwise : strtoull(text + n, NULL, 10);
-}
-
 int main(int count, char **arguments)
 {
-    uint64_t seconds = 15, cases = UINT64_MAX, first = 0;
-    for (int i = 1; i < count; i++) {
-        seconds = value_of(arguments[i], "--seconds=", seconds);
-        seed = value_of(arguments[i], "--seed=", seed);
-        first = value_of(arguments[i], "--first=", first);
-        cases = value_of(arguments[i], "--cases=", cases);
-    }
-    const time_t begin = time(NULL);
-    for (number = first; number - first < cases && (uint64_t)(time(NULL) - begin) < seconds; number++) {
-        const uint64_t name[2] = {seed, number};
-        draws mixed = draws_from((const uint8_t *)name, sizeof name);
+    draws mixed;
+    numbered_begin(&run, 15, count, arguments);
+    while (numbered_next(&run, &mixed)) {
         uint64_t bytes[4];
         for (int i = 0; i < 4; i++) bytes[i] = draw_word(&mixed);
-        if (getenv("FUZZ_TRACE")) fprintf(stderr, "--seed=%" PRIu64 " --first=%" PRIu64 " --cases=1\n", seed, number);
+        if (getenv("FUZZ_TRACE")) fprintf(stderr, "--seed=%" PRIu64 " --first=%" PRIu64 " --cases=1\n", run.seed, run.number);
         LLVMFuzzerTestOneInput((const uint8_t *)bytes, sizeof bytes);
     }
-    printf("seed %" PRIu64 ": %ld problems, %ld ran, %ld refused, %ld too large\n", seed, planned, ran, refused, large);
+    printf("seed %" PRIu64 ": %ld problems, %ld ran, %ld refused, %ld too large\n", run.seed, planned, ran, refused, large);
     return 0;
 }
 #endif

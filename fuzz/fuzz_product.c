@@ -4,7 +4,7 @@
  * within the bound of attn/product.h, rows kept apart, the same bits for other threads, and room for what is no larger.
  *
  *      test_fuzz_product --seconds=S --seed=N [--first=I] [--cases=C] */
-#include "attn/product.h"
+#include "check/matrices.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -12,19 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "draws.h"
+#include "numbered.h"
 
-static uint64_t seed, number;
+static numbered cases;
 
-_Noreturn static void fail(const attn_product_problem *p, const char *what, const attn_error *error)
+_Noreturn static void fail(const ref_matrices *p, attn_dtype dtype, const char *what, const attn_error *error)
 {
     fprintf(stderr,
             "FINDING --seed=%" PRIu64 " --first=%" PRIu64 " --cases=1: %s (%s)\n%s rows %" PRId64 " columns %" PRId64
             " inner %" PRId64 " turned %d %d strides %" PRId64 " %" PRId64 " %" PRId64 " add %d\n",
-            seed, number, what, error ? error->message : "", attn_dtype_name(p->dtype), p->rows, p->columns, p->inner, p->a_turned,
-            p->b_turned, p->stride_a, p->stride_b, p->stride_c, p->add);
+            cases.seed, cases.number, what, error ? error->message : "", attn_dtype_name(dtype), p->rows, p->columns, p->inner,
+            p->a_turned, p->b_turned, p->stride_a, p->stride_b, p->stride_c, p->add);
     abort();
 }
 
@@ -55,91 +54,88 @@ static double at(const matrix *m, attn_dtype dtype, int64_t i, int64_t j)
     return x;
 }
 
-static void check(const attn_product_problem *p, const matrix *a, const matrix *b, const matrix *c, const matrix *before)
+static void check(const ref_matrices *p, attn_dtype dtype, const matrix *a, const matrix *b, const matrix *c, const matrix *before)
 {
-    const double u = p->dtype == ATTN_F64 ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2;
+    const double u = dtype == ATTN_F64 ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2;
     const double terms = 5 + fmin((double)p->inner, 256) + (double)(p->inner / 256) + p->add;
     for (int64_t i = 0; i < p->rows; i++)
         for (int64_t j = 0; j < p->columns; j++) {
-            double sum = p->add ? at(before, p->dtype, i, j) : 0, size = fabs(sum);
+            double sum = p->add ? at(before, dtype, i, j) : 0, size = fabs(sum);
             for (int64_t k = 0; k < p->inner; k++) {
-                const double x = (p->a_turned ? at(a, p->dtype, k, i) : at(a, p->dtype, i, k)) *
-                                 (p->b_turned ? at(b, p->dtype, j, k) : at(b, p->dtype, k, j));
+                const double x = (p->a_turned ? at(a, dtype, k, i) : at(a, dtype, i, k)) *
+                                 (p->b_turned ? at(b, dtype, j, k) : at(b, dtype, k, j));
                 sum += x, size += fabs(x);
             }
-            if (!(fabs(at(c, p->dtype, i, j) - sum) <= 2 * terms * u * size + FLT_MIN)) fail(p, "off by more than the bound", NULL);
+            if (!(fabs(at(c, dtype, i, j) - sum) <= 2 * terms * u * size + FLT_MIN))
+                fail(p, dtype, "off by more than the bound", NULL);
         }
-    const size_t element = attn_dtype_size(p->dtype);
+    const size_t element = attn_dtype_size(dtype);
     for (int64_t i = 0; i + 1 < p->rows && p->columns > 0; i++) {
         const size_t from = (size_t)(i * c->stride + c->columns) * element, n = (size_t)(c->stride - c->columns) * element;
-        if (memcmp(c->memory + from, before->memory + from, n) != 0) fail(p, "written between rows", NULL);
+        if (memcmp(c->memory + from, before->memory + from, n) != 0) fail(p, dtype, "written between rows", NULL);
     }
 }
 
 static int64_t draw_size(draws *d) { return draw_one_in(d, 5) ? draw_below(d, 700) : draw_below(d, 40); }
 
+/* Sizes and strides that nothing holds: refused, or nothing to do. */
+static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_options *options)
+{
+    size_t bytes;
+    attn_error error;
+    (&m.rows)[draw_below(d, 3)] = draw_hostile(d);
+    matrices_dense(&m);
+    if (draw_one_in(d, 2)) (&m.stride_a)[draw_below(d, 3)] = draw_hostile(d);
+    const attn_product_problem p = matrices_problem(&m, dtype);
+    const attn_product_tensors t = matrices_tensors(&m, NULL, NULL, NULL);
+    (void)attn_product_workspace_size(&p, options, &bytes, &error);
+    if (attn_product(&p, &t, options, &error) == ATTN_OK && m.rows && m.columns)
+        fail(&m, dtype, "what is not there is taken", NULL);
+}
+
 static void run(draws *d)
 {
-    attn_product_problem p = {.struct_size = sizeof p, .dtype = draw_one_in(d, 3) ? ATTN_F64 : ATTN_F32};
+    ref_matrices m = {0};
+    const attn_dtype dtype = draw_one_in(d, 3) ? ATTN_F64 : ATTN_F32;
     attn_options options = {.struct_size = sizeof options, .threads = 1 + (int)draw_below(d, 4), .isa = (attn_isa)draw_below(d, 4)};
     attn_error error;
-    p.rows = draw_size(d), p.columns = draw_size(d), p.inner = draw_size(d);
-    while (p.rows * p.columns * p.inner > 3000000) p.rows /= 2, p.inner /= 2;
-    p.a_turned = draw_one_in(d, 2), p.b_turned = draw_one_in(d, 2), p.add = draw_one_in(d, 3);
-    if (draw_one_in(d, 10)) { /* sizes that nothing holds: refused, or nothing to do */
-        attn_product_problem bad = p;
-        size_t bytes;
-        (&bad.rows)[draw_below(d, 3)] = draw_hostile(d);
-        if (draw_one_in(d, 2)) (&bad.stride_a)[draw_below(d, 3)] = draw_hostile(d);
-        (void)attn_product_workspace_size(&bad, &options, &bytes, &error);
-        if (attn_product(&bad, NULL, NULL, NULL, &options, &error) == ATTN_OK && bad.rows && bad.columns)
-            fail(&bad, "NULL is taken", NULL);
+    m.rows = draw_size(d), m.columns = draw_size(d), m.inner = draw_size(d);
+    while (m.rows * m.columns * m.inner > 3000000) m.rows /= 2, m.inner /= 2;
+    m.a_turned = draw_one_in(d, 2), m.b_turned = draw_one_in(d, 2), m.add = draw_one_in(d, 3);
+    if (draw_one_in(d, 10)) {
+        run_hostile(d, m, dtype, &options);
         return;
     }
-    matrix a = p.a_turned ? make(d, p.dtype, p.inner, p.rows, &p.stride_a) : make(d, p.dtype, p.rows, p.inner, &p.stride_a);
-    matrix b = p.b_turned ? make(d, p.dtype, p.columns, p.inner, &p.stride_b) : make(d, p.dtype, p.inner, p.columns, &p.stride_b);
-    matrix c = make(d, p.dtype, p.rows, p.columns, &p.stride_c), before = c, again = c;
+    matrix a = make(d, dtype, m.a_turned ? m.inner : m.rows, matrices_row_a(&m), &m.stride_a);
+    matrix b = make(d, dtype, m.b_turned ? m.columns : m.inner, matrices_row_b(&m), &m.stride_b);
+    matrix c = make(d, dtype, m.rows, m.columns, &m.stride_c), before = c, again = c;
     before.memory = malloc(c.bytes + 1), again.memory = malloc(c.bytes + 1);
     memcpy(before.memory, c.memory, c.bytes), memcpy(again.memory, c.memory, c.bytes);
-    if (attn_product(&p, a.memory, b.memory, c.memory, &options, &error)) fail(&p, "refused", &error);
-    check(&p, &a, &b, &c, &before);
+    matrices_dense(&m);
+    const attn_product_problem p = matrices_problem(&m, dtype);
+    attn_product_tensors t = matrices_tensors(&m, a.memory, b.memory, c.memory);
+    if (attn_product(&p, &t, &options, &error)) fail(&m, dtype, "refused", &error);
+    check(&m, dtype, &a, &b, &c, &before);
     attn_product_problem larger = p;
     larger.rows += draw_below(d, 50), larger.columns += draw_below(d, 50), larger.inner += draw_below(d, 50);
-    larger.stride_a = larger.stride_b = larger.stride_c = 0;
     options.threads = 1 + (int)draw_below(d, 6);
     size_t bytes;
-    if (attn_product_workspace_size(&larger, &options, &bytes, &error)) fail(&larger, "no size", &error);
+    if (attn_product_workspace_size(&larger, &options, &bytes, &error)) fail(&m, dtype, "no size of a larger one", &error);
     const size_t off = (size_t)draw_below(d, 64);
     unsigned char *workspace = malloc(bytes + off + 1);
     memset(workspace, 0xFF, bytes + off);
-    if (attn_product_in(&p, a.memory, b.memory, again.memory, workspace + off, bytes, &options, &error))
-        fail(&p, "refused in the workspace of a larger one", &error);
-    if (memcmp(again.memory, c.memory, c.bytes) != 0) fail(&p, "other bits with other threads", NULL);
+    t.c.data = again.memory;
+    if (attn_product_in(&p, &t, workspace + off, bytes, &options, &error))
+        fail(&m, dtype, "refused in the workspace of a larger one", &error);
+    if (memcmp(again.memory, c.memory, c.bytes) != 0) fail(&m, dtype, "other bits with other threads", NULL);
     free(workspace), free(a.memory), free(b.memory), free(c.memory), free(before.memory), free(again.memory);
-}
-
-static uint64_t value_of(const char *text, const char *name, uint64_t otherwise)
-{
-    const size_t n = strlen(name);
-    return strncmp(text, name, n) ? otherwise : strtoull(text + n, NULL, 10);
 }
 
 int main(int count, char **arguments)
 {
-    uint64_t seconds = 5, cases = UINT64_MAX, first = 0;
-    for (int i = 1; i < count; i++) {
-        seconds = value_of(arguments[i], "--seconds=", seconds);
-        seed = value_of(arguments[i], "--seed=", seed);
-        first = value_of(arguments[i], "--first=", first);
-        cases = value_of(arguments[i], "--cases=", cases);
-    }
-    const time_t begin = time(NULL);
-    for (number = first; number - first < cases && (uint64_t)(time(NULL) - begin) < seconds; number++) {
-        const uint64_t name[2] = {seed, number};
-        draws mixed = draws_from((const uint8_t *)name, sizeof name);
-        mixed.left = 0;
-        run(&mixed);
-    }
-    printf("seed %" PRIu64 ": %" PRIu64 " products\n", seed, number - first);
+    draws mixed;
+    numbered_begin(&cases, 5, count, arguments);
+    while (numbered_next(&cases, &mixed)) run(&mixed);
+    printf("seed %" PRIu64 ": %" PRIu64 " products\n", cases.seed, cases.done);
     return 0;
 }

@@ -221,15 +221,14 @@ static attn_status check_linear_on_all(checker *k, const problem_spec *spec, att
 /* Products of matrices, on every kernel that has them; their cases are always the same. */
 static attn_status check_products_on_all(checker *k, int step, attn_error *error)
 {
-    attn_product_problem problem;
+    ref_matrices product;
     for (int i = 0; i < k->count; i++) {
         kernel_row *row = &k->rows[i];
         if (!row->about.usable || row->about.op != ATTN_PRODUCT) continue;
-        for (int n = 0; product_case(n, &problem); n += step) {
+        for (int n = 0; product_case(n, &product); n += step) {
             product_verdict v;
-            problem.dtype = row->about.compute;
             const int threads = k->settings->threads ? k->settings->threads : 1 + n % 3;
-            const attn_status status = product_check(&problem, row->about.isa, threads, &v, error);
+            const attn_status status = product_check(&product, row->about.compute, row->about.isa, threads, &v, error);
             if (status != ATTN_OK) return status;
             const int passed = v.bound_fraction <= 1;
             row->cases++;

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "attn/product.h"
+#include "matrices.h"
 
 typedef struct product_verdict {
     double max_error, bound_fraction;
@@ -13,10 +13,10 @@ typedef struct product_verdict {
 } product_verdict;
 
 /* The cases, which cover the remainders of every tile; 0 behind the last. */
-int product_case(int index, attn_product_problem *problem);
+int product_case(int index, ref_matrices *product);
 
-/* Computes a case, of problem->dtype, by one instruction set, and measures its error. */
-attn_status product_check(const attn_product_problem *problem, attn_isa isa, int threads, product_verdict *verdict,
+/* Computes a case by one instruction set, and measures its error. */
+attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_isa isa, int threads, product_verdict *verdict,
                           attn_error *error);
 
 #endif

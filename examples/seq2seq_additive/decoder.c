@@ -166,49 +166,34 @@ const float *decoder_weights(const decoder *d) { return d->weights; }
 
 /* ---- matrices ---- */
 
-/* C [rows][columns] = A B, as attn_product has it.  It can fail for want of memory alone. */
-static void product(const attn_product_problem *p, const float *a, const float *b, float *c)
+/* C [rows][columns] = A B, or added to it.  It can fail for want of memory alone. */
+static void product(int64_t rows, int64_t columns, int64_t inner, attn_input a, attn_input b, attn_output c, int add)
 {
+    const attn_product_problem p = {.struct_size = sizeof p, .rows = rows, .columns = columns, .inner = inner, .add = add};
+    const attn_product_tensors t = {.struct_size = sizeof t, .a = a, .b = b, .c = c};
     attn_error error;
-    attn_product_problem problem = *p;
-    problem.struct_size = sizeof problem;
-    if (attn_product(&problem, a, b, c, NULL, &error) == ATTN_OK) return;
+    if (attn_product(&p, &t, NULL, &error) == ATTN_OK) return;
     (void)fprintf(stderr, "%s\n", error.message);
     exit(1);
 }
+
+/* Matrices whose rows are so many numbers apart. */
+static attn_input by_rows(const float *x, int64_t row) { return (attn_input){x, ATTN_F32, {0, 0, row, 1}}; }
+static attn_output written(float *x, int64_t row) { return (attn_output){x, ATTN_F32, {0, 0, row, 1}}; }
 
 /* y [rows][out] (+)= x [rows][in] w^T; the numbers between rows of x, w and y are given. */
 static void multiply(const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in, int64_t out, float *y,
                      int64_t y_row, int add)
 {
-    product(&(attn_product_problem){.rows = rows,
-                                    .columns = out,
-                                    .inner = in,
-                                    .b_turned = 1,
-                                    .stride_a = x_row,
-                                    .stride_b = w_row,
-                                    .stride_c = y_row,
-                                    .add = add},
-            x, w, y);
+    product(rows, out, in, by_rows(x, x_row), attn_turned(w, w_row), written(y, y_row), add);
 }
 
 /* dx [rows][in] += dy [rows][out] w, dw [out][in] += dy^T x. */
 static void multiply_backward(const float *x, int64_t x_row, const float *w, int64_t w_row, const float *dy, int64_t dy_row,
                               int64_t rows, int64_t in, int64_t out, float *dx, int64_t dx_row, float *dw)
 {
-    product(
-        &(attn_product_problem){
-            .rows = rows, .columns = in, .inner = out, .stride_a = dy_row, .stride_b = w_row, .stride_c = dx_row, .add = 1},
-        dy, w, dx);
-    product(&(attn_product_problem){.rows = out,
-                                    .columns = in,
-                                    .inner = rows,
-                                    .a_turned = 1,
-                                    .stride_a = dy_row,
-                                    .stride_b = x_row,
-                                    .stride_c = w_row,
-                                    .add = 1},
-            dy, x, dw);
+    product(rows, in, out, by_rows(dy, dy_row), by_rows(w, w_row), written(dx, dx_row), 1);
+    product(out, in, rows, attn_turned(dy, dy_row), by_rows(x, x_row), written(dw, w_row), 1);
 }
 
 /* ---- forward ---- */

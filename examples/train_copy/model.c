@@ -215,13 +215,13 @@ static void norm_backward(const float *x, const float *gain, const float *dh, in
     }
 }
 
-/* C [rows][columns] = A B, as attn_product has it, of dense matrices.  It can fail for want of memory alone. */
-static void multiply(const attn_product_problem *p, const float *a, const float *b, float *c)
+/* C [rows][columns] = A B, or added to it.  It can fail for want of memory alone. */
+static void multiply(int64_t rows, int64_t columns, int64_t inner, attn_input a, attn_input b, float *c, int add)
 {
+    const attn_product_problem p = {.struct_size = sizeof p, .rows = rows, .columns = columns, .inner = inner, .add = add};
+    const attn_product_tensors t = {.struct_size = sizeof t, .a = a, .b = b, .c = attn_out(c)};
     attn_error error;
-    attn_product_problem problem = *p;
-    problem.struct_size = sizeof problem;
-    if (attn_product(&problem, a, b, c, NULL, &error) == ATTN_OK) return;
+    if (attn_product(&p, &t, NULL, &error) == ATTN_OK) return;
     (void)fprintf(stderr, "%s\n", error.message);
     exit(1);
 }
@@ -229,7 +229,7 @@ static void multiply(const attn_product_problem *p, const float *a, const float 
 /* y [rows][out] = x [rows][in] w^T + b (b may be NULL); add: to y. */
 static void linear(const float *x, const float *w, const float *b, int64_t rows, int64_t in, int64_t out, float *y, int add)
 {
-    multiply(&(attn_product_problem){.rows = rows, .columns = out, .inner = in, .b_turned = 1, .add = add}, x, w, y);
+    multiply(rows, out, in, attn_in(x), attn_turned(w, in), y, add);
     for (int64_t r = 0; b && r < rows; r++)
         for (int64_t c = 0; c < out; c++) y[r * out + c] += b[c];
 }
@@ -238,8 +238,8 @@ static void linear(const float *x, const float *w, const float *b, int64_t rows,
 static void linear_backward(const float *x, const float *w, const float *dy, int64_t rows, int64_t in, int64_t out, float *dx,
                             float *dw, float *db)
 {
-    multiply(&(attn_product_problem){.rows = rows, .columns = in, .inner = out}, dy, w, dx);
-    multiply(&(attn_product_problem){.rows = out, .columns = in, .inner = rows, .a_turned = 1, .add = 1}, dy, x, dw);
+    multiply(rows, in, out, attn_in(dy), attn_in(w), dx, 0);
+    multiply(out, in, rows, attn_turned(dy, out), attn_in(x), dw, 1);
     for (int64_t r = 0; db && r < rows; r++)
         for (int64_t c = 0; c < out; c++) db[c] += dy[r * out + c];
 }

@@ -152,11 +152,13 @@ static void multiply(int ta, int tb, int64_t m, int64_t n, int64_t k, const real
                                     .add = add,
                                     .rows = m,
                                     .columns = n,
-                                    .inner = k,
-                                    .a_turned = ta,
-                                    .b_turned = tb};
+                                    .inner = k};
+    const attn_product_tensors t = {.struct_size = sizeof t,
+                                    .a = ta ? attn_turned(A, m) : attn_in(A),
+                                    .b = tb ? attn_turned(B, k) : attn_in(B),
+                                    .c = attn_out(C)};
     attn_error error;
-    if (attn_product(&p, A, B, C, NULL, &error) == ATTN_OK) return;
+    if (attn_product(&p, &t, NULL, &error) == ATTN_OK) return;
     (void)fprintf(stderr, "%s\n", error.message); /* memory alone can be wanting */
     exit(1);
 }

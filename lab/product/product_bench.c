@@ -36,15 +36,14 @@ static attn_options options = {.struct_size = sizeof options};
 
 static void ours(const product *p, const void *a, const void *b, void *c)
 {
-    attn_product_problem q = {.struct_size = sizeof q,
-                              .dtype = bits == 64 ? ATTN_F64 : ATTN_F32,
-                              .rows = p->m,
-                              .columns = p->n,
-                              .inner = p->k,
-                              .a_turned = p->ta,
-                              .b_turned = p->tb};
+    attn_product_problem q = {
+        .struct_size = sizeof q, .dtype = bits == 64 ? ATTN_F64 : ATTN_F32, .rows = p->m, .columns = p->n, .inner = p->k};
+    attn_product_tensors t = {.struct_size = sizeof t,
+                              .a = p->ta ? attn_turned(a, p->m) : attn_in(a),
+                              .b = p->tb ? attn_turned(b, p->k) : attn_in(b),
+                              .c = attn_out(c)};
     attn_error error;
-    if (attn_product(&q, a, b, c, &options, &error) != ATTN_OK) fprintf(stderr, "%s\n", error.message), exit(1);
+    if (attn_product(&q, &t, &options, &error) != ATTN_OK) fprintf(stderr, "%s\n", error.message), exit(1);
 }
 
 static void blas(const product *p, const void *a, const void *b, void *c)

@@ -15,24 +15,23 @@ typedef struct matrix {
     int turned;
 } matrix;
 
-static int64_t at_least(int64_t ld, int64_t columns) { return ld > columns ? ld : columns; }
+static const matrix nowhere = {ATTN_EMPTY, 1, 0};
+
+static attn_input slot_of_matrix(matrix m)
+{
+    return m.turned ? attn_turned(m.data, m.ld) : (attn_input){m.data, ATTN_DTYPE_DEFAULT, {0, 0, m.ld, 1}};
+}
 
 /* C[m, n] = A B, or is added to. */
 static attn_status multiply(const layer *l, int64_t m, int64_t n, int64_t k, matrix a, matrix b, char *c, int64_t ldc, int add,
                             attn_error *error)
 {
-    const attn_product_problem p = {.struct_size = sizeof p,
-                                    .dtype = l->dtype,
-                                    .add = add,
-                                    .rows = m,
-                                    .columns = n,
-                                    .inner = k,
-                                    .a_turned = a.turned,
-                                    .b_turned = b.turned,
-                                    .stride_a = at_least(a.ld, a.turned ? m : k),
-                                    .stride_b = at_least(b.ld, b.turned ? k : n),
-                                    .stride_c = at_least(ldc, n)};
-    return attn_product_in(&p, a.data, b.data, c, l->room.memory, (size_t)l->room.bytes, l->room.options, error);
+    const attn_product_problem p = {.struct_size = sizeof p, .dtype = l->dtype, .add = add, .rows = m, .columns = n, .inner = k};
+    const attn_product_tensors t = {.struct_size = sizeof t,
+                                    .a = slot_of_matrix(m && k ? a : nowhere),
+                                    .b = slot_of_matrix(k && n ? b : nowhere),
+                                    .c = {m && n ? c : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, ldc > n ? ldc : n, 1}}};
+    return attn_product_in(&p, &t, l->room.memory, (size_t)l->room.bytes, l->room.options, error);
 }
 
 attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)

@@ -32,7 +32,8 @@ static void call_everything(void)
         t.grad_q = attn_out(grad[0]), t.grad_k = attn_out(grad[1]), t.grad_v = attn_out(grad[2]);
         MUST(attn_compute(&problem, &t, NULL) == ATTN_OK);
     }
-    MUST(attn_product(&product, x, x, o, NULL, NULL) == ATTN_OK);
+    const attn_product_tensors matrices = {.struct_size = sizeof matrices, .a = attn_in(x), .b = attn_in(x), .c = attn_out(o)};
+    MUST(attn_product(&product, &matrices, NULL, NULL) == ATTN_OK);
 }
 
 static void test_cpuid(void **state)

@@ -7,16 +7,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "attn_ref.h"
 #include "random.h"
 
 attn_isa isa_at(int index, attn_dtype dtype)
 {
     static const attn_isa all[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const attn_product_problem p = {.struct_size = sizeof p, .dtype = dtype};
+        const ref_matrices nothing = {0};
+        const attn_product_problem p = matrices_problem(&nothing, dtype);
+        const attn_product_tensors t = matrices_tensors(&nothing, NULL, NULL, NULL);
         const attn_options options = {.struct_size = sizeof options, .isa = all[i]};
-        if (attn_product(&p, NULL, NULL, NULL, &options, NULL) == ATTN_OK && index-- == 0) return all[i];
+        if (attn_product(&p, &t, &options, NULL) == ATTN_OK && index-- == 0) return all[i];
     }
     return ATTN_ISA_DEFAULT;
 }
@@ -59,32 +60,24 @@ static double *copy(const double *from, int64_t count, int absolute)
     return to;
 }
 
-product_case *case_create(const attn_product_problem *problem, uint64_t seed)
+product_case *case_create(const ref_matrices *product, attn_dtype dtype, uint64_t seed)
 {
     product_case *c = calloc(1, sizeof *c);
     random_source random = random_from(seed);
     assert_non_null(c);
-    c->problem = *problem;
-    const attn_product_problem *p = &c->problem;
-    const int64_t a_rows = p->a_turned ? p->inner : p->rows, a_wide = p->a_turned ? p->rows : p->inner,
-                  b_rows = p->b_turned ? p->columns : p->inner, b_wide = p->b_turned ? p->inner : p->columns;
-    const ref_matrices by_definition = {.rows = p->rows,
-                                        .columns = p->columns,
-                                        .inner = p->inner,
-                                        .stride_a = p->stride_a ? p->stride_a : a_wide,
-                                        .stride_b = p->stride_b ? p->stride_b : b_wide,
-                                        .stride_c = p->stride_c ? p->stride_c : p->columns,
-                                        .a_turned = p->a_turned,
-                                        .b_turned = p->b_turned,
-                                        .add = p->add};
-    c->a = make(a_rows, a_wide, by_definition.stride_a, p->dtype, &random);
-    c->b = make(b_rows, b_wide, by_definition.stride_b, p->dtype, &random);
-    c->c = make(p->rows, p->columns, by_definition.stride_c, p->dtype, &random);
+    ref_matrices *const p = &c->by_definition;
+    *p = *product;
+    matrices_dense(p);
+    c->a = make(p->a_turned ? p->inner : p->rows, matrices_row_a(p), p->stride_a, dtype, &random);
+    c->b = make(p->b_turned ? p->columns : p->inner, matrices_row_b(p), p->stride_b, dtype, &random);
+    c->c = make(p->rows, p->columns, p->stride_c, dtype, &random);
+    c->problem = matrices_problem(p, dtype);
+    c->tensors = matrices_tensors(p, c->a.data, c->b.data, c->c.data);
     c->expected = copy(c->c.exact, c->c.elements, 0);
     c->bound = copy(c->c.exact, c->c.elements, 1);
-    ref_product(&by_definition, c->a.exact, c->b.exact, c->expected);
+    ref_product(p, c->a.exact, c->b.exact, c->expected);
     double *const a = copy(c->a.exact, c->a.elements, 1), *const b = copy(c->b.exact, c->b.elements, 1);
-    ref_product(&by_definition, a, b, c->bound);
+    ref_product(p, a, b, c->bound);
     free(a), free(b);
     return c;
 }
@@ -106,13 +99,14 @@ void case_reset(product_case *c)
 
 double case_error(const product_case *c)
 {
-    const attn_product_problem *p = &c->problem;
-    const int64_t stride = p->stride_c ? p->stride_c : p->columns;
-    const double unit = p->dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24,
+    const ref_matrices *p = &c->by_definition;
+    const int64_t stride = p->stride_c;
+    const attn_dtype dtype = c->problem.dtype;
+    const double unit = dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24,
                  roundings = 5 + fmin((double)p->inner, 256) + (double)p->inner / 256 + p->add;
     double most = 0;
     for (int64_t i = 0; i < c->c.elements; i++) {
-        const double got = get(&c->c, p->dtype, i), off = fabs(got - c->expected[i]);
+        const double got = get(&c->c, dtype, i), off = fabs(got - c->expected[i]);
         if (i % stride >= p->columns) {
             if (got != c->c.exact[i]) fail_msg("element %d, between the rows of C, was written", (int)i);
         } else {

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "attn/product.h"
+#include "check/matrices.h"
 
 /* A matrix in memory of which nothing is behind its last element but a page that cannot be touched. */
 typedef struct matrix {
@@ -16,7 +16,9 @@ typedef struct matrix {
 } matrix;
 
 typedef struct product_case {
+    ref_matrices by_definition; /* no stride is 0 */
     attn_product_problem problem;
+    attn_product_tensors tensors;
     matrix a, b, c;
     double *expected, *bound; /* of every element of C; what is between rows is as it was */
 } product_case;
@@ -24,8 +26,8 @@ typedef struct product_case {
 /* Instruction sets of this CPU, by options.isa, from 0 on; ATTN_ISA_DEFAULT behind the last. */
 attn_isa isa_at(int index, attn_dtype dtype);
 
-/* problem says sizes, strides (0: dense) and flags. */
-product_case *case_create(const attn_product_problem *problem, uint64_t seed);
+/* Strides of 0 are dense. */
+product_case *case_create(const ref_matrices *product, attn_dtype dtype, uint64_t seed);
 void case_free(product_case *c);
 /* C as it was before a product. */
 void case_reset(product_case *c);

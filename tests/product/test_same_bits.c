@@ -13,28 +13,22 @@ static const size sizes[] = {{1, 700, 600},  {4, 300, 600}, {5, 300, 600}, {8, 6
                              {64, 100, 600}, {520, 97, 70}, {300, 500, 3}, {2, 2, 2}};
 enum { SIZES = sizeof sizes / sizeof *sizes, WAYS = 8 };
 
-static attn_product_problem problem_of(const size *s, attn_dtype dtype, int way)
+static ref_matrices product_of(const size *s, int way)
 {
-    return (attn_product_problem){.struct_size = sizeof(attn_product_problem),
-                                  .dtype = dtype,
-                                  .rows = s->rows,
-                                  .columns = s->columns,
-                                  .inner = s->inner,
-                                  .a_turned = way & 1,
-                                  .b_turned = way >> 1 & 1,
-                                  .add = way >> 2};
+    return (ref_matrices){
+        .rows = s->rows, .columns = s->columns, .inner = s->inner, .a_turned = way & 1, .b_turned = way >> 1 & 1, .add = way >> 2};
 }
 
 static void compute(product_case *c, const attn_options *options)
 {
     attn_error error;
     case_reset(c);
-    if (attn_product(&c->problem, c->a.data, c->b.data, c->c.data, options, &error)) fail_msg("%s", error.message);
+    if (attn_product(&c->problem, &c->tensors, options, &error)) fail_msg("%s", error.message);
 }
 
 static void expect_same(const product_case *c, const void *kept, const char *what)
 {
-    const attn_product_problem *p = &c->problem;
+    const ref_matrices *p = &c->by_definition;
     if (memcmp(c->c.data, kept, case_bytes(c)) != 0)
         fail_msg("%s change a product of %d x %d x %d, turned %d %d", what, (int)p->rows, (int)p->columns, (int)p->inner,
                  p->a_turned, p->b_turned);
@@ -44,8 +38,8 @@ static void each_size(attn_dtype dtype, attn_isa isa)
 {
     for (int s = 0; s < SIZES; s++)
         for (int way = s % EVERY(1); way < WAYS; way += EVERY(1)) {
-            const attn_product_problem p = problem_of(&sizes[s], dtype, way);
-            product_case *c = case_create(&p, (uint64_t)s);
+            const ref_matrices p = product_of(&sizes[s], way);
+            product_case *c = case_create(&p, dtype, (uint64_t)s);
             attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = 1};
             void *kept = malloc(case_bytes(c));
             compute(c, &options);
@@ -64,14 +58,13 @@ static void each_size(attn_dtype dtype, attn_isa isa)
             size_t bytes;
             options.parallel_for = NULL;
             options.threads = 3;
-            attn_product_problem all = p; /* one workspace for products in any way of lying */
-            all.a_turned = all.b_turned = all.add = 0;
+            attn_product_problem all = c->problem; /* one workspace for products in any way of lying */
+            all.add = 0;
             assert_int_equal(attn_product_workspace_size(&all, &options, &bytes, NULL), ATTN_OK);
             char *workspace = malloc(bytes + 9);
             memset(workspace + bytes + 1, 0x5a, 8);
             case_reset(c);
-            assert_int_equal(attn_product_in(&c->problem, c->a.data, c->b.data, c->c.data, workspace + 1, bytes, &options, NULL),
-                             ATTN_OK);
+            assert_int_equal(attn_product_in(&c->problem, &c->tensors, workspace + 1, bytes, &options, NULL), ATTN_OK);
             expect_same(c, kept, "workspaces");
             for (int i = 0; i < 8; i++) assert_int_equal(workspace[bytes + 1 + (size_t)i], 0x5a);
             free(workspace), free(kept);
@@ -90,16 +83,17 @@ static void test_threads(void **state)
 /* Rows first .. first+rows-1 of the product alone; with strides of their own. */
 static void expect_rows(const product_case *c, const attn_options *options, int64_t first, int64_t rows)
 {
-    const attn_product_problem *whole = &c->problem;
+    const ref_matrices *whole = &c->by_definition;
     const int64_t wide = whole->columns + 3;
-    attn_product_problem p = *whole;
+    ref_matrices part = *whole;
     float *result = calloc((size_t)(rows * wide), sizeof *result);
     assert_non_null(result);
-    p.rows = rows;
-    p.stride_a = whole->a_turned ? whole->rows : whole->inner;
-    p.stride_c = wide;
+    part.rows = rows;
+    part.stride_c = wide;
     const float *a = (const float *)c->a.data + (whole->a_turned ? first : first * whole->inner);
-    assert_int_equal(attn_product(&p, a, c->b.data, result, options, NULL), ATTN_OK);
+    const attn_product_problem p = matrices_problem(&part, ATTN_F32);
+    const attn_product_tensors t = matrices_tensors(&part, a, c->b.data, result);
+    assert_int_equal(attn_product(&p, &t, options, NULL), ATTN_OK);
     for (int64_t i = 0; i < rows; i++)
         if (memcmp(result + i * wide, (float *)c->c.data + (first + i) * whole->columns, (size_t)whole->columns * sizeof(float)) !=
             0)
@@ -117,8 +111,8 @@ static void test_rows(void **state)
         for (size_t s = 0; s < sizeof all / sizeof *all; s++)
             for (int way = 0; way < 4; way++) {
                 const attn_options options = {.struct_size = sizeof options, .isa = isa_at(n, ATTN_F32)};
-                const attn_product_problem p = problem_of(&all[s], ATTN_F32, way);
-                product_case *c = case_create(&p, s);
+                const ref_matrices p = product_of(&all[s], way);
+                product_case *c = case_create(&p, ATTN_F32, s);
                 const int along = way == 2; /* few rows are multiplied along the sums */
                 compute(c, &options);
                 for (int64_t rows = 1; rows < p.rows; rows += EVERY(rows < 20 ? 1 : 37))

@@ -9,20 +9,20 @@ enum { ROWS = 3, COLUMNS = 5, INNER = 4 };
 
 typedef struct fixture {
     attn_product_problem problem;
+    attn_product_tensors tensors;
     attn_options options;
     float a[ROWS * INNER + 1], b[INNER * COLUMNS + 1], c[ROWS * COLUMNS + 1];
-    const void *A, *B;
-    void *C, *workspace;
+    void *workspace;
     size_t workspace_size, memory[100000];
 } fixture;
 
 static void init(fixture *f)
 {
     memset(f, 0, sizeof *f);
-    f->problem = (attn_product_problem){
-        .struct_size = sizeof f->problem, .rows = ROWS, .columns = COLUMNS, .inner = INNER, .a_turned = 1, .b_turned = 1};
+    f->problem = (attn_product_problem){.struct_size = sizeof f->problem, .rows = ROWS, .columns = COLUMNS, .inner = INNER};
+    f->tensors = (attn_product_tensors){
+        .struct_size = sizeof f->tensors, .a = attn_turned(f->a, ROWS), .b = attn_turned(f->b, INNER), .c = attn_out(f->c)};
     f->options.struct_size = sizeof f->options;
-    f->A = f->a, f->B = f->b, f->C = f->c;
     f->workspace = f->memory, f->workspace_size = sizeof f->memory;
     for (int i = 0; i <= ROWS * COLUMNS; i++) f->c[i] = 77;
 }
@@ -31,16 +31,27 @@ static void dtype(fixture *f) { f->problem.dtype = ATTN_BF16; }
 static void rows(fixture *f) { f->problem.rows = -1; }
 static void inner(fixture *f) { f->problem.inner = -4; }
 static void flag_add(fixture *f) { f->problem.add = 2; }
-static void flag_turned(fixture *f) { f->problem.b_turned = -1; }
 static void reserved(fixture *f) { f->problem.reserved[2] = 9; }
-static void stride_a(fixture *f) { f->problem.stride_a = ROWS - 1; }
-static void stride_c(fixture *f) { f->problem.stride_c = -5; }
-static void far(fixture *f) { f->problem.stride_b = INT64_MAX / 8; }
-static void null_a(fixture *f) { f->A = NULL; }
-static void null_c(fixture *f) { f->C = NULL; }
-static void odd_b(fixture *f) { f->B = (const char *)f->b + 1; }
-static void same(fixture *f) { f->C = f->b; }
-static void part(fixture *f) { f->A = f->c + ROWS * COLUMNS - 1; } /* the last element of C is the first of A */
+static void neither(fixture *f) { f->tensors.a.stride[2] = 2; }
+static void neither_b(fixture *f) { f->tensors.b.stride[2] = ATTN_BROADCAST; }
+static void turned_c(fixture *f) { f->tensors.c.stride[2] = 1, f->tensors.c.stride[3] = ROWS; }
+static void overlap_c(fixture *f) { f->tensors.c.stride[2] = 1 - COLUMNS, f->tensors.c.stride[3] = 1; }
+static void far(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 8; }
+static void far_back(fixture *f) { f->tensors.b.stride[3] = -INT64_MAX; }
+static void no_tensors_size(fixture *f) { f->tensors.struct_size = 16; }
+static void call(fixture *f) { f->tensors.call = (const attn_call *)(const void *)f; }
+static void absent(fixture *f) { f->tensors.a = (attn_input){0}; }
+static void null_a(fixture *f) { f->tensors.a = attn_in(NULL); }
+static void null_c(fixture *f) { f->tensors.c = attn_out(NULL); }
+static void null_strides(fixture *f) { f->tensors.b.data = NULL; }
+static void null_type(fixture *f) { f->tensors.c = (attn_output){NULL, ATTN_F32, {0, 0, 0, 0}}; }
+static void later(fixture *f) { f->tensors.a.data = ATTN_LATER; }
+static void empty(fixture *f) { f->tensors.b.data = ATTN_EMPTY; }
+static void odd_b(fixture *f) { f->tensors.b.data = (const char *)f->b + 1; }
+static void type_c(fixture *f) { f->tensors.c.dtype = ATTN_F64; }
+static void same(fixture *f) { f->tensors.c.data = f->b; }
+static void part(fixture *f) { f->tensors.a.data = f->c + ROWS * COLUMNS - 1; } /* the last element of C is the first of A */
+static void backwards(fixture *f) { f->tensors.b = (attn_input){f->c + ROWS * COLUMNS, 0, {0, 0, 1, -INNER}}; }
 static void options_size(fixture *f) { f->options.struct_size = 1; }
 static void threads(fixture *f) { f->options.threads = -2; }
 static void size(fixture *f) { f->problem.struct_size = 3; }
@@ -56,16 +67,28 @@ static const struct {
     {rows, ATTN_ERR_SHAPE, "product: rows (-1) is negative"},
     {inner, ATTN_ERR_SHAPE, "product: inner (-4) is negative"},
     {flag_add, ATTN_ERR_ARGUMENT, "product: add is 2; it is 0 or 1"},
-    {flag_turned, ATTN_ERR_ARGUMENT, "product: b_turned is -1; it is 0 or 1"},
     {reserved, ATTN_ERR_ARGUMENT, "product: reserved[2] is 9; it must be 0"},
-    {stride_a, ATTN_ERR_STRIDE, "product: stride_a is 2, and a row has 3 elements"},
-    {stride_c, ATTN_ERR_STRIDE, "product: stride_c is -5, and a row has 5 elements"},
-    {far, ATTN_ERR_SHAPE, "product: b has 5 rows 1152921504606846975 elements apart, which are too many"},
+    {neither, ATTN_ERR_STRIDE, "product: a.stride[2] is 2 and stride[3] 3; one of them must be 1"},
+    {neither_b, ATTN_ERR_STRIDE, "product: b.stride[2] is -9223372036854775808 and stride[3] 4; one of them must be 1"},
+    {turned_c, ATTN_ERR_STRIDE, "product: c.stride[2] is 1 and stride[3] 3; the last axis must be contiguous (1)"},
+    {overlap_c, ATTN_ERR_STRIDE, "product: c.stride[2] is -4 and stride[3] 1; rows of an output do not overlap"},
+    {far, ATTN_ERR_SHAPE, "product: b has 5 columns 1152921504606846975 elements apart, which are too many"},
+    {far_back, ATTN_ERR_SHAPE, "product: b has 5 columns 9223372036854775807 elements apart, which are too many"},
+    {no_tensors_size, ATTN_ERR_ARGUMENT, "attn_product_tensors.struct_size is 16; set it to sizeof(attn_product_tensors)"},
+    {call, ATTN_ERR_ARGUMENT, "product: call is there; a product has nothing else that changes from call to call"},
+    {absent, ATTN_ERR_ARGUMENT, "product: a is missing"},
     {null_a, ATTN_ERR_ARGUMENT, "product: a is NULL"},
     {null_c, ATTN_ERR_ARGUMENT, "product: c is NULL"},
+    {null_strides, ATTN_ERR_ARGUMENT,
+     "product: b is NULL and has a type or strides; a tensor that is not there is a slot of zeros"},
+    {null_type, ATTN_ERR_ARGUMENT, "product: c is NULL and has a type or strides; a tensor that is not there is a slot of zeros"},
+    {later, ATTN_ERR_ARGUMENT, "product: a is ATTN_LATER, and this call computes"},
+    {empty, ATTN_ERR_ARGUMENT, "product: b is ATTN_EMPTY and has elements"},
     {odd_b, ATTN_ERR_ARGUMENT, "product: b is not aligned to its elements of 4 bytes"},
+    {type_c, ATTN_ERR_UNSUPPORTED, "product: c is f64; the product is of f32"},
     {same, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell"},
     {part, ATTN_ERR_STRIDE, "product: c and a share elements, or strides too intricate to tell"},
+    {backwards, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell"},
     {options_size, ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)"},
     {threads, ATTN_ERR_ARGUMENT, "options.threads is -2; it is at least 1, or 0 for the default"},
     {size, ATTN_ERR_ARGUMENT, "attn_product_problem.struct_size is 3; set it to sizeof(attn_product_problem)"},
@@ -84,8 +107,8 @@ static void test_rules(void **state)
             init(&f);
             rules[i].spoil(&f);
             const attn_status status =
-                way ? attn_product_in(&f.problem, f.A, f.B, f.C, f.workspace, f.workspace_size, &f.options, &error)
-                    : attn_product(&f.problem, f.A, f.B, f.C, &f.options, &error);
+                way ? attn_product_in(&f.problem, &f.tensors, f.workspace, f.workspace_size, &f.options, &error)
+                    : attn_product(&f.problem, &f.tensors, &f.options, &error);
             const size_t told = strcspn(rules[i].message, "%"); /* how many bytes depends on the instruction set */
             if (status != rules[i].status || strncmp(error.message, rules[i].message, told + (rules[i].message[told] == 0)) != 0)
                 fail_msg("rule %zu: status %d, %s", i, (int)status, error.message);
@@ -101,12 +124,14 @@ static void test_null(void **state)
     size_t bytes;
     (void)state;
     init(&f);
-    assert_int_equal(attn_product(NULL, f.A, f.B, f.C, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_product(NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "problem is NULL");
+    assert_int_equal(attn_product(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "tensors is NULL");
     assert_int_equal(attn_product_workspace_size(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "bytes is NULL");
     assert_int_equal(attn_product_workspace_size(NULL, NULL, &bytes, &error), ATTN_ERR_ARGUMENT);
-    assert_int_equal(attn_product(&f.problem, f.A, f.B, f.C, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_product(&f.problem, &f.tensors, NULL, NULL), ATTN_OK);
     assert_true(f.c[0] == 0 && f.c[ROWS * COLUMNS] == 77);
 }
 
@@ -121,10 +146,12 @@ static void test_beside(void **state)
     init(&f);
     for (int k = 0; k < INNER * WIDE; k++) both[k] = 1;
     for (int k = 0; k < INNER * COLUMNS; k++) f.b[k] = 2;
-    f.problem.stride_a = f.problem.stride_c = WIDE;
-    assert_int_equal(attn_product(&f.problem, both + COLUMNS, f.b, both, &f.options, &error), ATTN_OK);
+    f.tensors.a = (attn_input){both + COLUMNS, 0, {0, 0, 1, WIDE}};
+    f.tensors.c = (attn_output){both, 0, {0, 0, WIDE, 1}};
+    assert_int_equal(attn_product(&f.problem, &f.tensors, &f.options, &error), ATTN_OK);
     for (int k = 0; k < INNER * WIDE; k++) assert_true(both[k] == (k / WIDE < ROWS && k % WIDE < COLUMNS ? 2 * INNER : 1));
-    assert_int_equal(attn_product(&f.problem, both + COLUMNS - 1, f.b, both, &f.options, &error), ATTN_ERR_STRIDE);
+    f.tensors.a.data = both + COLUMNS - 1;
+    assert_int_equal(attn_product(&f.problem, &f.tensors, &f.options, &error), ATTN_ERR_STRIDE);
 }
 
 static void *nothing(void *context, size_t bytes)
@@ -143,7 +170,7 @@ static void test_memory(void **state)
     init(&f);
     f.options.allocator.allocate = nothing;
     f.options.allocator.release = none;
-    assert_int_equal(attn_product(&f.problem, f.A, f.B, f.C, &f.options, &error), ATTN_ERR_MEMORY);
+    assert_int_equal(attn_product(&f.problem, &f.tensors, &f.options, &error), ATTN_ERR_MEMORY);
     assert_true(strncmp(error.message, "cannot allocate a workspace of ", 31) == 0);
     for (int k = 0; k <= ROWS * COLUMNS; k++) assert_true(f.c[k] == 77);
 }

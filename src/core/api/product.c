@@ -15,41 +15,49 @@ typedef struct made {
     int threads;
 } made;
 
-static attn_status make(made *m, const attn_product_problem *problem, const attn_options *options, attn_error *error)
+static attn_status read_options(attn_options *ours, const attn_options *given, attn_error *error)
+{
+    if (!given) return ATTN_OK;
+    TRY(attn_struct_read(ours, sizeof *ours, sizeof *ours, given, "attn_options", error));
+    return attn_options_validate(ours, error);
+}
+
+/* sizes_alone: there are no tensors. */
+static attn_status make(made *m, const attn_product_problem *problem, const attn_product_tensors *tensors, int sizes_alone,
+                        const attn_options *options, attn_error *error)
 {
     attn_options o = {0};
     attn_product_walk *w = &m->walk;
     const attn_kernel_row *row;
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
-    if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
-    TRY(attn_options_validate(&o, error));
-    TRY(attn_struct_read(&w->problem, sizeof w->problem, sizeof w->problem, problem, "attn_product_problem", error));
-    TRY(attn_product_resolve(&w->problem, error));
+    TRY(read_options(&o, options, error));
+    TRY(attn_product_resolve(problem, &w->problem, error));
+    if (!sizes_alone) TRY(attn_product_lie(tensors, &w->problem, error));
     TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, &o, &row, error));
     w->kernel = row->product;
     w->parallel_for = o.parallel_for;
     w->parallel_context = o.parallel_context;
-    TRY(attn_threads_choose(o.threads, &m->threads, error));
+    m->threads = 1;
+    if (!attn_product_is_small(&w->problem)) TRY(attn_threads_choose(o.threads, &m->threads, error));
     attn_product_walk_init(w, m->threads);
     m->allocator = attn_allocator_or_default(&o.allocator);
     m->need = w->bytes ? (size_t)(w->workers * w->bytes) + 63 : 0; /* room to align */
     return ATTN_OK;
 }
 
-static void execute(const made *m, const void *a, const void *b, void *c, void *workspace)
+static void execute(const made *m, void *workspace)
 {
-    attn_sched_product(&m->walk, a, b, c, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
+    attn_sched_product(&m->walk, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
 }
 
-attn_status attn_product(const attn_product_problem *problem, const void *a, const void *b, void *c, const attn_options *options,
+attn_status attn_product(const attn_product_problem *problem, const attn_product_tensors *tensors, const attn_options *options,
                          attn_error *error)
 {
     made m;
     void *workspace;
-    TRY(make(&m, problem, options, error));
-    TRY(attn_product_pointers(&m.walk.problem, a, b, c, error));
+    TRY(make(&m, problem, tensors, 0, options, error));
     TRY(attn_workspace_take(&m.allocator, m.need, &workspace, error));
-    execute(&m, a, b, c, workspace);
+    execute(&m, workspace);
     attn_workspace_give(&m.allocator, workspace);
     return attn_succeed(error);
 }
@@ -59,20 +67,19 @@ attn_status attn_product_workspace_size(const attn_product_problem *problem, con
 {
     made m;
     CHECK(bytes, ATTN_ERR_ARGUMENT, "bytes is NULL");
-    TRY(make(&m, problem, options, error));
+    TRY(make(&m, problem, NULL, 1, options, error));
     const int64_t most = attn_product_walk_most(&m.walk, m.threads);
     *bytes = most ? (size_t)most + 63 : 0;
     return attn_succeed(error);
 }
 
-attn_status attn_product_in(const attn_product_problem *problem, const void *a, const void *b, void *c, void *workspace,
+attn_status attn_product_in(const attn_product_problem *problem, const attn_product_tensors *tensors, void *workspace,
                             size_t workspace_size, const attn_options *options, attn_error *error)
 {
     made m;
-    TRY(make(&m, problem, options, error));
-    TRY(attn_product_pointers(&m.walk.problem, a, b, c, error));
+    TRY(make(&m, problem, tensors, 0, options, error));
     CHECK(m.need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes", m.need);
     CHECK(workspace_size >= m.need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the product needs %zu", workspace_size, m.need);
-    execute(&m, a, b, c, workspace);
+    execute(&m, workspace);
     return attn_succeed(error);
 }

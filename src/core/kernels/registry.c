@@ -3,7 +3,7 @@
  * registry.c - the table of kernels, expanded from kernels.def.
  */
 #include "../base/cpu.h"
-#include "kernel.h"
+#include "registry.h"
 
 #define FORWARD(symbol, type, set, features)                             extern const attn_fwd_kernel symbol;
 #define DECODE(symbol, tiles, type, set, features)                       extern const attn_dec_kernel symbol;
@@ -33,7 +33,12 @@ static const attn_kernel_row rows[] = {
 #include "kernels.def"
 };
 
-const attn_kernel_row *attn_kernel_at(int index)
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+const attn_kernel_row *attn_kernel_rows(int *count)
 {
-    return index >= 0 && index < (int)(sizeof rows / sizeof rows[0]) ? &rows[index] : NULL;
+    *count = ROWS;
+    return rows;
 }
+
+const attn_kernel_row *attn_kernel_at(int index) { return index >= 0 && index < ROWS ? &rows[index] : NULL; }

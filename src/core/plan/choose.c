@@ -7,6 +7,7 @@
 #include "../base/error.h"
 #include "../base/names.h"
 #include "../base/text.h"
+#include "../kernels/registry.h"
 #include "plan.h"
 
 static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
@@ -43,11 +44,11 @@ typedef struct search {
 static attn_status find(search *s, const attn_options *options, attn_error *error)
 {
     const uint32_t features = attn_cpu_features();
-    const attn_kernel_row *r;
     attn_isa cap = ATTN_ISA_DEFAULT;
-    int built = 0;
+    int built = 0, count;
+    const attn_kernel_row *const rows = attn_kernel_rows(&count);
     if (!options->isa) TRY(isa_from_environment(&cap, error));
-    for (int i = 0; (r = attn_kernel_at(i)); i++) {
+    for (const attn_kernel_row *r = rows; r < rows + count; r++) {
         if (r->op != s->op || r->compute != s->compute || !r->decode != !s->decode) continue;
         if (r->forward && r->forward->bf16 && !s->bf16) continue;
         if (options->isa && r->isa != options->isa) continue;

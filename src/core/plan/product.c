@@ -1,90 +1,164 @@
 /* SPDX-License-Identifier: MIT
  * product.c - every rule that a product of matrices must keep.  Each has a row with its exact message in
- * tests/unit/test_product_refused.c. */
+ * tests/unit/test_product_refused.c.  A small product takes as long as its rules, so they are in the order in which they cost
+ * least.
+ */
 #include "product.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../base/struct.h"
 #include "tensors.h"
 
-typedef struct matrix {
-    const char *name;
-    int64_t rows, columns; /* in memory */
-    int64_t *stride;
-} matrix;
-
-/* A, B and C as they lie in memory. */
-static void matrices(attn_product_problem *p, matrix *m)
+static attn_status check_size(const char *name, int64_t size, attn_error *error)
 {
-    m[0] = (matrix){"a", p->a_turned ? p->inner : p->rows, p->a_turned ? p->rows : p->inner, &p->stride_a};
-    m[1] = (matrix){"b", p->b_turned ? p->columns : p->inner, p->b_turned ? p->inner : p->columns, &p->stride_b};
-    m[2] = (matrix){"c", p->rows, p->columns, &p->stride_c};
-}
-
-attn_status attn_product_resolve(attn_product_problem *p, attn_error *error)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } sizes[] = {{"rows", p->rows}, {"columns", p->columns}, {"inner", p->inner}};
-    const struct {
-        const char *name;
-        int value;
-    } flags[] = {{"add", p->add}, {"a_turned", p->a_turned}, {"b_turned", p->b_turned}};
-    matrix m[3];
-    if (!p->dtype) p->dtype = ATTN_F32;
-    CHECK(p->dtype == ATTN_F32 || p->dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "product: dtype is %s; it must be f32 or f64",
-          attn_dtype_text(p->dtype));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "product: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "product: %s is %d; it is 0 or 1", flags[i].name,
-              flags[i].value);
-    for (int i = 0; i < 4; i++)
-        CHECK(p->reserved[i] == 0, ATTN_ERR_ARGUMENT, "product: reserved[%d] is %" PRId64 "; it must be 0", i, p->reserved[i]);
-    matrices(p, m);
-    for (int i = 0; i < 3; i++) {
-        int64_t elements, bytes;
-        if (*m[i].stride == 0) *m[i].stride = m[i].columns;
-        CHECK(*m[i].stride >= m[i].columns, ATTN_ERR_STRIDE,
-              "product: stride_%s is %" PRId64 ", and a row has %" PRId64 " elements", m[i].name, *m[i].stride, m[i].columns);
-        CHECK(attn_mul(m[i].rows, *m[i].stride, &elements) && attn_mul(elements, 16, &bytes), ATTN_ERR_SHAPE,
-              "product: %s has %" PRId64 " rows %" PRId64 " elements apart, which are too many", m[i].name, m[i].rows,
-              *m[i].stride);
-    }
+    CHECK(size >= 0, ATTN_ERR_SHAPE, "product: %s (%" PRId64 ") is negative", name, size);
     return ATTN_OK;
 }
 
-/* C shares no element with A or B. */
-static attn_status check_apart(const matrix *m, const void *c, const matrix *other, const void *base, size_t size,
-                               attn_error *error)
+attn_status attn_product_resolve(const attn_product_problem *given, attn_product_matrices *m, attn_error *error)
 {
-    const int64_t shape[2][4] = {{1, 1, m->rows, m->columns}, {1, 1, other->rows, other->columns}};
-    const int64_t stride[2][4] = {{0, 0, *m->stride, 1}, {0, 0, *other->stride, 1}};
-    const attn_elements x = {c, shape[0], stride[0], size}, y = {base, shape[1], stride[1], size};
-    const uintptr_t from = (uintptr_t)c, to = (uintptr_t)base;
-    const uint64_t bytes_c = (uint64_t)(m->rows * *m->stride) * size, bytes_other = (uint64_t)(other->rows * *other->stride) * size;
-    if (from >= to + bytes_other || to >= from + bytes_c) return ATTN_OK;
+    attn_product_problem copy;
+    const attn_product_problem *p = given;
+    if (given->struct_size != sizeof copy) {
+        TRY(attn_struct_read(&copy, sizeof copy, sizeof copy, given, "attn_product_problem", error));
+        p = &copy;
+    }
+    const attn_dtype dtype = p->dtype ? p->dtype : ATTN_F32;
+    CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "product: dtype is %s; it must be f32 or f64",
+          attn_dtype_text(dtype));
+    TRY(check_size("rows", p->rows, error));
+    TRY(check_size("columns", p->columns, error));
+    TRY(check_size("inner", p->inner, error));
+    CHECK(p->add == 0 || p->add == 1, ATTN_ERR_ARGUMENT, "product: add is %d; it is 0 or 1", p->add);
+    for (int i = 0; i < 4; i++)
+        CHECK(p->reserved[i] == 0, ATTN_ERR_ARGUMENT, "product: reserved[%d] is %" PRId64 "; it must be 0", i, p->reserved[i]);
+    *m = (attn_product_matrices){.dtype = dtype,
+                                 .add = p->add,
+                                 .rows = p->rows,
+                                 .columns = p->columns,
+                                 .inner = p->inner,
+                                 .stride_a = p->inner,
+                                 .stride_b = p->columns,
+                                 .stride_c = p->columns};
+    return ATTN_OK;
+}
+
+/* A matrix of the call: its slot, and what is known of it. */
+typedef struct matrix {
+    const char *name;
+    attn_input slot;
+    int64_t rows, columns;
+    int by_rows, by_columns; /* which of them are contiguous; of one that runs along neither, neither */
+    int64_t row, column;     /* strides */
+    size_t size;             /* bytes of an element */
+} matrix;
+
+static int has_elements(const matrix *m) { return m->rows > 0 && m->columns > 0; }
+
+static attn_status refuse_data(const matrix *m, attn_error *error)
+{
+    const attn_input *s = &m->slot;
+    CHECK(s->data || (!s->dtype && !s->stride[0] && !s->stride[1] && !s->stride[2] && !s->stride[3]), ATTN_ERR_ARGUMENT,
+          "product: %s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", m->name);
+    CHECK(s->data, ATTN_ERR_ARGUMENT, "product: %s is missing", m->name);
+    CHECK(s->data != ATTN_MISSING, ATTN_ERR_ARGUMENT, "product: %s is NULL", m->name);
+    CHECK(s->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "product: %s is ATTN_LATER, and this call computes", m->name);
+    CHECK(s->data != ATTN_EMPTY || !has_elements(m), ATTN_ERR_ARGUMENT, "product: %s is ATTN_EMPTY and has elements", m->name);
+    CHECK(((uintptr_t)s->data & (m->size - 1)) == 0 || !has_elements(m), ATTN_ERR_ARGUMENT,
+          "product: %s is not aligned to its elements of %zu bytes", m->name, m->size);
+    return ATTN_OK;
+}
+
+static int64_t meant(int64_t stride) { return stride == ATTN_BROADCAST ? 0 : stride; }
+
+/* Type, memory and strides of one matrix, whatever its role. */
+static attn_status lie(matrix *m, const attn_product_matrices *p, attn_error *error)
+{
+    const attn_input *s = &m->slot;
+    int64_t elements, bytes;
+    m->size = p->dtype == ATTN_F64 ? 8 : 4;
+    if ((uintptr_t)s->data <= (uintptr_t)ATTN_MISSING || ((uintptr_t)s->data & (m->size - 1))) TRY(refuse_data(m, error));
+    CHECK(!s->dtype || s->dtype == p->dtype, ATTN_ERR_UNSUPPORTED, "product: %s is %s; the product is of %s", m->name,
+          attn_dtype_text(s->dtype), attn_dtype_text(p->dtype));
+    m->row = m->columns;
+    m->column = m->by_rows = 1;
+    if (has_elements(m) && (s->stride[0] | s->stride[1] | s->stride[2] | s->stride[3])) {
+        m->column = m->columns > 1 ? meant(s->stride[3]) : 1;
+        m->by_rows = m->column == 1;
+        m->by_columns = m->rows == 1 || meant(s->stride[2]) == 1;
+        m->row = m->rows > 1 ? meant(s->stride[2]) : m->by_rows ? m->columns : 1;
+    } else m->by_columns = m->columns == 1 || m->rows <= 1;
+    const int64_t far = llabs(m->by_rows ? m->row : m->column), lines = m->by_rows ? m->rows : m->columns;
+    CHECK(attn_mul(attn_max(lines, 1), attn_max(far, m->by_rows ? m->columns : m->rows), &elements) &&
+              attn_mul(elements, 16, &bytes),
+          ATTN_ERR_SHAPE, "product: %s has %" PRId64 " %s %" PRId64 " elements apart, which are too many", m->name, lines,
+          m->by_rows ? "rows" : "columns", far);
+    return ATTN_OK;
+}
+
+static attn_status refuse_strides(const matrix *m, const char *why, attn_error *error)
+{
+    return attn_fail(error, ATTN_ERR_STRIDE, "product: %s.stride[2] is %" PRId64 " and stride[3] %" PRId64 "; %s", m->name,
+                     m->slot.stride[2], m->slot.stride[3], why);
+}
+
+static uintptr_t lowest(const matrix *m)
+{
+    const int64_t rows = m->row < 0 ? (m->rows - 1) * m->row : 0, columns = m->column < 0 ? (m->columns - 1) * m->column : 0;
+    return (uintptr_t)m->slot.data + (uintptr_t)((rows + columns) * (int64_t)m->size);
+}
+
+static uintptr_t end(const matrix *m)
+{
+    const int64_t rows = m->row > 0 ? (m->rows - 1) * m->row : 0, columns = m->column > 0 ? (m->columns - 1) * m->column : 0;
+    return (uintptr_t)m->slot.data + (uintptr_t)((rows + columns + 1) * (int64_t)m->size);
+}
+
+/* C shares no element with A or B. */
+static attn_status check_apart(const matrix *c, const matrix *other, attn_error *error)
+{
+    if (!has_elements(c) || !has_elements(other) || lowest(c) >= end(other) || lowest(other) >= end(c)) return ATTN_OK;
+    const int64_t shape[2][4] = {{1, 1, c->rows, c->columns}, {1, 1, other->rows, other->columns}};
+    const int64_t stride[2][4] = {{0, 0, c->row, c->column}, {0, 0, other->row, other->column}};
+    const attn_elements x = {c->slot.data, shape[0], stride[0], c->size}, y = {other->slot.data, shape[1], stride[1], c->size};
     CHECK(attn_elements_meet(&x, &y) == 0, ATTN_ERR_STRIDE, "product: c and %s share elements, or strides too intricate to tell",
           other->name);
     return ATTN_OK;
 }
 
-attn_status attn_product_pointers(const attn_product_problem *p, const void *a, const void *b, const void *c, attn_error *error)
+attn_status attn_product_lie(const attn_product_tensors *t, attn_product_matrices *p, attn_error *error)
 {
-    const void *const pointers[] = {a, b, c};
-    const size_t size = attn_dtype_bytes(p->dtype);
-    attn_product_problem copy = *p;
-    matrix m[3];
-    matrices(&copy, m);
-    for (int i = 0; i < 3; i++) {
-        CHECK(pointers[i] || m[i].rows == 0 || m[i].columns == 0, ATTN_ERR_ARGUMENT, "product: %s is NULL", m[i].name);
-        CHECK(((uintptr_t)pointers[i] & (size - 1)) == 0, ATTN_ERR_ARGUMENT,
-              "product: %s is not aligned to its elements of %zu bytes", m[i].name, size);
-    }
-    for (int i = 0; i < 2; i++) TRY(check_apart(&m[2], c, &m[i], pointers[i], size, error));
+    CHECK(t, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    if (t->struct_size != sizeof *t) TRY(attn_slots_check(t, sizeof *t, sizeof *t, "attn_product_tensors", error));
+    CHECK(!t->call, ATTN_ERR_ARGUMENT, "product: call is there; a product has nothing else that changes from call to call");
+    matrix a = {.name = "a", .slot = t->a, .rows = p->rows, .columns = p->inner},
+           b = {.name = "b", .slot = t->b, .rows = p->inner, .columns = p->columns},
+           c = {.name = "c", .rows = p->rows, .columns = p->columns};
+    c.slot.data = t->c.data;
+    c.slot.dtype = t->c.dtype;
+    for (int x = 0; x < 4; x++) c.slot.stride[x] = t->c.stride[x];
+    TRY(lie(&a, p, error));
+    TRY(lie(&b, p, error));
+    TRY(lie(&c, p, error));
+    if (!a.by_rows && !a.by_columns) return refuse_strides(&a, "one of them must be 1", error);
+    if (!b.by_rows && !b.by_columns) return refuse_strides(&b, "one of them must be 1", error);
+    if (!c.by_rows) return refuse_strides(&c, "the last axis must be contiguous (1)", error);
+    if (c.rows > 1 && llabs(c.row) < c.columns) return refuse_strides(&c, "rows of an output do not overlap", error);
+    TRY(check_apart(&c, &a, error));
+    TRY(check_apart(&c, &b, error));
+    p->a_turned = !a.by_rows;
+    /* One column lies both ways; a few rows are multiplied along it. */
+    p->b_turned = !b.by_rows || (b.columns == 1 && b.by_columns && a.by_rows && p->rows <= ATTN_PRODUCT_FEW);
+    p->stride_a = p->a_turned ? a.column : a.row;
+    p->stride_b = !p->b_turned ? b.row : b.by_rows ? b.rows : b.column;
+    p->stride_c = c.row;
+    p->a = a.slot.data;
+    p->b = b.slot.data;
+    p->c = t->c.data;
     return ATTN_OK;
 }

@@ -3,11 +3,11 @@
 #ifndef ATTN_PLAN_PRODUCT_H
 #define ATTN_PLAN_PRODUCT_H
 
-#include "attn/product.h"
+#include "../walk/product/product.h"
 
-/* On success no default type or stride is left. */
-attn_status attn_product_resolve(attn_product_problem *problem, attn_error *error);
-attn_status attn_product_pointers(const attn_product_problem *problem, const void *a, const void *b, const void *c,
-                                  attn_error *error);
+/* Sizes and type, of which no default is left; matrices are as if dense. */
+attn_status attn_product_resolve(const attn_product_problem *problem, attn_product_matrices *m, attn_error *error);
+/* And how the matrices lie, and that they can be computed with. */
+attn_status attn_product_lie(const attn_product_tensors *tensors, attn_product_matrices *m, attn_error *error);
 
 #endif

@@ -17,15 +17,17 @@ static int number_of(const char *text, const char **rest)
 
 attn_status attn_threads_choose(int given, int *threads, attn_error *error)
 {
+    const char *rest;
     *threads = given;
     if (given) return ATTN_OK;
-    const char *const ours = getenv("ATTN_THREADS"), *const openmp = getenv("OMP_NUM_THREADS"), *rest;
+    const char *const ours = getenv("ATTN_THREADS");
     if (ours && *ours) {
         *threads = number_of(ours, &rest);
         CHECK(*threads && !*rest, ATTN_ERR_ARGUMENT, "the environment variable ATTN_THREADS is '%s'; it is a number from 1 to %d",
               ours, ATTN_POOL_MOST);
         return ATTN_OK;
     }
+    const char *const openmp = getenv("OMP_NUM_THREADS");
     if (openmp) *threads = number_of(openmp, &rest); /* of a list, the first; what OpenMP would not take is no concern of ours */
     if (!*threads) *threads = attn_pool_cpus();
     return ATTN_OK;

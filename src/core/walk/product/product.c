@@ -14,8 +14,7 @@ enum {
     PART = 256,            /* terms of a part of a sum; a packed panel of B is then 48 KB */
     PACKED_A = 512 * 1024, /* bytes of A that are packed at once: the more, the less often B is packed */
     TASKS_PER_THREAD = 8,  /* where there are as many: threads are not equally fast */
-    FEW_ROWS = 8,          /* as many may be swept, */
-    FEW_DOTS = 4,          /* or multiplied along the sums */
+    FEW_ROWS = 8,          /* as many may be swept */
     SWEPT = 2048,          /* bytes of a row of C that are swept at once: with ATTN_SWEEP_STEPS rows of B, half a level 1 cache */
     SMALL = 64 * 1024,     /* bytes of matrices that need no packing, */
     SMALL_ROW = 128 * 1024 /* and of a B that few rows read in place, by columns */
@@ -23,18 +22,16 @@ enum {
 
 static int64_t round_up(int64_t x, int64_t unit) { return attn_ceil_div(x, unit) * unit; }
 
-/* A product that takes some microseconds is not worth waking others for. */
-static int workers_of(const attn_product_problem *p, int threads)
-{
-    return (double)p->rows * (double)p->columns * (double)p->inner < 3e5 ? 1 : threads;
-}
+int attn_product_is_small(const attn_product_matrices *p) { return (double)p->rows * (double)p->columns * (double)p->inner < 3e5; }
+
+static int workers_of(const attn_product_matrices *p, int threads) { return attn_product_is_small(p) ? 1 : threads; }
 
 static attn_product_way choose(const attn_product_walk *w)
 {
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const double a = (double)p->rows * (double)p->inner * (double)w->size,
                  b = (double)p->columns * (double)p->inner * (double)w->size;
-    if (p->b_turned) return p->rows <= FEW_DOTS && !p->a_turned ? ATTN_PRODUCT_DOTS : ATTN_PRODUCT_PACKED;
+    if (p->b_turned) return p->rows <= ATTN_PRODUCT_FEW && !p->a_turned ? ATTN_PRODUCT_DOTS : ATTN_PRODUCT_PACKED;
     if (p->inner <= ATTN_SWEEP_STEPS) return ATTN_PRODUCT_SWEEP;
     if (p->rows <= FEW_ROWS) return b <= SMALL_ROW ? ATTN_PRODUCT_IN_PLACE : ATTN_PRODUCT_SWEEP;
     return a <= SMALL && b <= SMALL ? ATTN_PRODUCT_IN_PLACE : ATTN_PRODUCT_PACKED;
@@ -52,7 +49,7 @@ static int64_t cut(int64_t size, int64_t unit, int64_t count, int64_t *block)
 
 void attn_product_walk_init(attn_product_walk *w, int threads)
 {
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const attn_product_kernel *k = w->kernel;
     const int64_t panel = k->lanes * k->vectors, steps = attn_min(PART, p->inner);
     w->size = p->dtype == ATTN_F64 ? 8 : 4;
@@ -81,7 +78,7 @@ void attn_product_walk_init(attn_product_walk *w, int threads)
 
 int64_t attn_product_walk_most(const attn_product_walk *w, int threads)
 {
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const attn_product_kernel *k = w->kernel;
     const int64_t steps = attn_min(PART, p->inner), most_rows = round_up(PACKED_A / (PART * w->size), k->group);
     const int64_t rows = attn_min(most_rows, round_up(attn_min(p->rows, most_rows), k->group));
@@ -92,8 +89,7 @@ int64_t attn_product_walk_most(const attn_product_walk *w, int threads)
 
 typedef struct job {
     const attn_product_walk *walk;
-    const char *a, *b;
-    char *c, *workspace;
+    char *workspace;
 } job;
 
 /* A task's block of C, and where its matrices begin. */
@@ -109,7 +105,7 @@ static const char *a_at(const block *b, int64_t row, int64_t k) { return b->a + 
 
 static const char *b_at(const block *b, int64_t k, int64_t column)
 {
-    const attn_product_problem *p = &b->walk->problem;
+    const attn_product_matrices *p = &b->walk->problem;
     return b->b + (p->b_turned ? column * p->stride_b + k : k * p->stride_b + column) * b->walk->size;
 }
 
@@ -123,7 +119,7 @@ static void clear(const block *b)
 static void run_packed(const block *b)
 {
     const attn_product_walk *w = b->walk;
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const int64_t panel = w->kernel->lanes * w->kernel->vectors, group = w->kernel->group;
     char *const packed_b = b->scratch + w->packed_a;
     for (int64_t k = 0; k < p->inner; k += PART) {
@@ -142,7 +138,7 @@ static void run_packed(const block *b)
 static void run_in_place(const block *b)
 {
     const attn_product_walk *w = b->walk;
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     for (int64_t k = 0; k < p->inner; k += PART)
         w->kernel->in_place(b->rows, b->columns, attn_min(PART, p->inner - k), a_at(b, 0, k), b->a_row, b->a_step, b_at(b, k, 0),
                             p->stride_b, p->add || k > 0, b->c, p->stride_c);
@@ -152,7 +148,7 @@ static void run_in_place(const block *b)
 static void run_sweep(const block *b)
 {
     const attn_product_walk *w = b->walk;
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const int64_t most = SWEPT / w->size;
     if (p->inner <= ATTN_SWEEP_STEPS) {
         for (int64_t j = 0; j < b->columns; j += most * 4)
@@ -176,7 +172,7 @@ static void run_sweep(const block *b)
 static void run_dots(const block *b)
 {
     const attn_product_walk *w = b->walk;
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const int64_t part = PART * w->kernel->lanes;
     for (int64_t k = 0; k < p->inner; k += part)
         w->kernel->dots(b->rows, b->columns, attn_min(part, p->inner - k), a_at(b, 0, k), p->stride_a, b_at(b, k, 0), p->stride_b,
@@ -188,26 +184,26 @@ static void run(void *context, int64_t worker, int64_t task)
     static void (*const ways[])(const block *) = {run_packed, run_in_place, run_sweep, run_dots};
     const job *j = context;
     const attn_product_walk *w = j->walk;
-    const attn_product_problem *p = &w->problem;
+    const attn_product_matrices *p = &w->problem;
     const int64_t by_row = w->column_blocks > 1 ? task / w->column_blocks : task;
     const int64_t row = by_row * w->block_rows, column = (task - by_row * w->column_blocks) * w->block_columns;
     block b = {.walk = w,
                .rows = attn_min(w->block_rows, p->rows - row),
                .columns = attn_min(w->block_columns, p->columns - column),
-               .a = j->a,
-               .b = j->b,
+               .a = p->a,
+               .b = p->b,
                .scratch = j->workspace + worker * w->bytes,
                .a_row = p->a_turned ? 1 : p->stride_a,
                .a_step = p->a_turned ? p->stride_a : 1};
-    b.c = j->c + (row * p->stride_c + column) * w->size;
+    b.c = (char *)p->c + (row * p->stride_c + column) * w->size;
     b.a = a_at(&b, row, 0);
     b.b = b_at(&b, 0, column);
     if (p->inner > 0) ways[w->way](&b);
     else if (!p->add) clear(&b);
 }
 
-void attn_sched_product(const attn_product_walk *walk, const void *a, const void *b, void *c, void *workspace)
+void attn_sched_product(const attn_product_walk *walk, void *workspace)
 {
-    job j = {walk, a, b, c, workspace};
+    job j = {walk, workspace};
     attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run, &j);
 }

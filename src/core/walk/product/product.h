@@ -6,6 +6,20 @@
 #include "../../kernels/kernel.h"
 #include "attn/product.h"
 
+/* A, B and C, of which every rule is checked: sizes, type, and how they lie. */
+typedef struct attn_product_matrices {
+    attn_dtype dtype;
+    int add;
+    int64_t rows, columns, inner;
+    int a_turned, b_turned;               /* 1: A lies in memory as [inner][rows], B as [columns][inner] */
+    int64_t stride_a, stride_b, stride_c; /* elements from one row in memory to the next */
+    const void *a, *b;
+    void *c;
+} attn_product_matrices;
+
+/* As many rows are multiplied along the sums. */
+enum { ATTN_PRODUCT_FEW = 4 };
+
 /* How a block of C is made. */
 typedef enum attn_product_way {
     ATTN_PRODUCT_PACKED,
@@ -15,7 +29,7 @@ typedef enum attn_product_way {
 } attn_product_way;
 
 typedef struct attn_product_walk {
-    attn_product_problem problem; /* no default types and strides left */
+    attn_product_matrices problem;
     const attn_product_kernel *kernel;
     attn_product_way way;
     int64_t size;                      /* bytes of an element */
@@ -27,6 +41,9 @@ typedef struct attn_product_walk {
     void *parallel_context;
 } attn_product_walk;
 
+/* A product that takes some microseconds is not worth waking others for. */
+int attn_product_is_small(const attn_product_matrices *problem);
+
 /* Sizes, from problem, kernel and threads.  The problem's matrices fit an address space. */
 void attn_product_walk_init(attn_product_walk *walk, int threads);
 
@@ -34,6 +51,6 @@ void attn_product_walk_init(attn_product_walk *walk, int threads);
 int64_t attn_product_walk_most(const attn_product_walk *walk, int threads);
 
 /* workspace: aligned to 64, workers * bytes. */
-void attn_sched_product(const attn_product_walk *walk, const void *a, const void *b, void *c, void *workspace);
+void attn_sched_product(const attn_product_walk *walk, void *workspace);
 
 #endif
