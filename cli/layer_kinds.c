@@ -36,12 +36,12 @@ static attn_status size_of(const layer_work *w, const char *end, int64_t *rows, 
 }
 
 /* A gradient as large as the weight of this name, "d" and its name; NULL where the layer has none. */
-static attn_status add_gradient(layer_work *w, const char *end, void *to, attn_error *error)
+static attn_status add_gradient(layer_work *w, const char *end, attn_output *to, attn_error *error)
 {
     const attn_archive_tensor *t = weight_named(w, end);
     char name[64];
     snprintf(name, sizeof name, "d%s", end);
-    return t ? layer_add(w, name, t->rank, t->shape, to, error) : ATTN_OK;
+    return t ? layer_add(w, name, t->rank, t->shape, &to->data, error) : ATTN_OK;
 }
 
 /* ---- multi-head ---- */
@@ -64,8 +64,9 @@ static attn_status multi_head_load(layer_work *w, int rotated, attn_error *error
                             .attention = &w->attention};
     w->layer.head_dim_v = s->head_dim_v ? s->head_dim_v : w->layer.head_dim;
     w->width = width;
+    w->weights.struct_size = sizeof w->weights;
     const attn_status status = attn_layer_load(&w->layer, weights_of(w), prefix_of(w), &w->weights, error);
-    w->extra = status == ATTN_OK && w->weights.extra_key;
+    w->extra = status == ATTN_OK && w->weights.extra_key.data;
     return status;
 }
 
@@ -82,8 +83,11 @@ static attn_status multi_head_forward(const layer_work *w, attn_error *error)
 static attn_status multi_head_add_gradients(layer_work *w, attn_error *error)
 {
     static const char *const names[2][4] = {{"dwq", "dwk", "dwv", "dwo"}, {"dbq", "dbk", "dbv", "dbo"}};
-    const attn_projection *from[] = {&w->weights.query, &w->weights.key, &w->weights.value, &w->weights.output};
-    attn_projection *to[] = {&w->gradients.query, &w->gradients.key, &w->gradients.value, &w->gradients.output};
+    const attn_layer_weights *from = &w->weights;
+    attn_layer_weights *g = &w->gradients;
+    const attn_output *biases[] = {&from->query_bias, &from->key_bias, &from->value_bias, &from->output_bias};
+    attn_output *to[2][4] = {{&g->query, &g->key, &g->value, &g->output},
+                             {&g->query_bias, &g->key_bias, &g->value_bias, &g->output_bias}};
     const attn_layer *l = &w->layer;
     const int64_t key = l->dim_key ? l->dim_key : l->dim_model,
                   key_dim = w->attention.score.dim_k ? w->attention.score.dim_k : l->head_dim, keys = l->heads_kv * key_dim,
@@ -93,12 +97,12 @@ static attn_status multi_head_add_gradients(layer_work *w, attn_error *error)
     attn_status status = ATTN_OK;
     w->gradients = (attn_layer_weights){.struct_size = sizeof w->gradients};
     for (int i = 0; i < 4 && status == ATTN_OK; i++) {
-        status = layer_add(w, names[0][i], 2, shape[i], &to[i]->weight, error);
-        if (status == ATTN_OK && from[i]->bias) status = layer_add(w, names[1][i], 1, shape[i], &to[i]->bias, error);
+        status = layer_add(w, names[0][i], 2, shape[i], &to[0][i]->data, error);
+        if (status == ATTN_OK && biases[i]->data) status = layer_add(w, names[1][i], 1, shape[i], &to[1][i]->data, error);
     }
-    if (!w->weights.extra_key) return status;
-    if (status == ATTN_OK) status = layer_add(w, "dbias_k", 1, &keys, &w->gradients.extra_key, error);
-    return status == ATTN_OK ? layer_add(w, "dbias_v", 1, &values, &w->gradients.extra_value, error) : status;
+    if (!w->weights.extra_key.data) return status;
+    if (status == ATTN_OK) status = layer_add(w, "dbias_k", 1, &keys, &w->gradients.extra_key.data, error);
+    return status == ATTN_OK ? layer_add(w, "dbias_v", 1, &values, &w->gradients.extra_value.data, error) : status;
 }
 
 static attn_status multi_head_backward(const layer_work *w, attn_error *error)
@@ -167,6 +171,7 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
                        .rope = rotary ? &w->rope : NULL,
                        .attention = &w->attention};
     w->width = output;
+    w->latent_weights.struct_size = sizeof w->latent_weights;
     return attn_latent_load(m, weights_of(w), prefix_of(w), &w->latent_weights, error);
 }
 
@@ -234,6 +239,7 @@ static attn_status module_load(layer_work *w, attn_score_kind score, int rotated
                                .dim_output = output,
                                .attention = &w->attention};
     w->width = output ? output : layer_width(w->context);
+    w->module_weights.struct_size = sizeof w->module_weights;
     return status == ATTN_OK ? attn_seq2seq_load(&w->module, weights_of(w), prefix_of(w), &w->module_weights, error) : status;
 }
 
@@ -270,7 +276,7 @@ static attn_status module_add_gradients(layer_work *w, attn_error *error)
     attn_status status = w->module.score == ATTN_SCORE_DOT ? ATTN_OK : add_gradient(w, "w", &g->w, error);
     if (status == ATTN_OK && additive) status = add_gradient(w, "state.weight", &g->state, error);
     if (status == ATTN_OK && additive) status = add_gradient(w, "memory.weight", &g->memory, error);
-    if (status == ATTN_OK && w->module_weights.bias) status = add_gradient(w, "bias", &g->bias, error);
+    if (status == ATTN_OK && w->module_weights.bias.data) status = add_gradient(w, "bias", &g->bias, error);
     return status == ATTN_OK ? add_gradient(w, "combine.weight", &g->combine, error) : status;
 }
 

@@ -75,7 +75,9 @@ static void set_layer(layer_run *r)
 static int set_weights(layer_run *r)
 {
     layer_case *c = r->c;
-    attn_projection *const to[] = {&r->weights.query, &r->weights.key, &r->weights.value, &r->weights.output};
+    attn_layer_weights *w = &r->weights;
+    attn_output *const to[] = {&w->query, &w->key, &w->value, &w->output}, *const biases[] = {&w->query_bias, &w->key_bias,
+                                                                                              &w->value_bias, &w->output_bias};
     attn_error error;
     r->weights.struct_size = sizeof r->weights;
     if (c->prefix) {
@@ -94,12 +96,13 @@ static int set_weights(layer_run *r)
         const case_projection *p = &c->projection[i];
         const char *weight = array(r, &p->weight), *bias = array(r, &p->bias);
         const int64_t size = (int64_t)attn_dtype_size(r->dtype);
-        *to[i] = (attn_projection){(void *)(uintptr_t)(weight + p->at * size),
-                                   bias ? (void *)(uintptr_t)(bias + p->bias_at * size) : NULL, p->stride[0], p->stride[1],
-                                   p->stride[2]};
+        const int64_t *by = p->stride; /* heads, channels, the model */
+        *to[i] = attn_saved(weight + p->at * size);
+        for (int x = 0; x < 3; x++) to[i]->stride[1 + (i == OUTPUT ? (x + 1) % 3 : x)] = by[x];
+        if (bias) *biases[i] = attn_saved(bias + p->bias_at * size);
     }
-    r->weights.extra_key = (void *)(uintptr_t)array(r, &c->extra[0]);
-    r->weights.extra_value = (void *)(uintptr_t)array(r, &c->extra[1]);
+    r->weights.extra_key.data = (void *)(uintptr_t)array(r, &c->extra[0]);
+    r->weights.extra_value.data = (void *)(uintptr_t)array(r, &c->extra[1]);
     return 1;
 }
 
@@ -164,7 +167,9 @@ static attn_status decode(layer_run *r, attn_error *error)
 static attn_status backward(layer_run *r, attn_error *error)
 {
     layer_case *c = r->c;
-    attn_projection *const to[] = {&r->gradients.query, &r->gradients.key, &r->gradients.value, &r->gradients.output};
+    attn_layer_weights *w = &r->gradients;
+    attn_output *const to[] = {&w->query, &w->key, &w->value, &w->output}, *const biases[] = {&w->query_bias, &w->key_bias,
+                                                                                              &w->value_bias, &w->output_bias};
     r->gradients.struct_size = sizeof r->gradients;
     r->args.grad_output.data = array(r, &c->grad_output);
     for (int g = 0; g < c->gradients; g++) {
@@ -172,8 +177,8 @@ static attn_status backward(layer_run *r, attn_error *error)
         r->grad[g] = pool_take(&c->pool, view_count(&x->expected), 8);
         if (x->of == OF_QUERY) r->args.grad_query.data = r->grad[g];
         if (x->of == OF_KEY) r->args.grad_key.data = r->grad[g];
-        if (x->of == OF_WEIGHT) to[x->projection]->weight = r->grad[g];
-        if (x->of == OF_BIAS) to[x->projection]->bias = r->grad[g];
+        if (x->of == OF_WEIGHT) to[x->projection]->data = r->grad[g];
+        if (x->of == OF_BIAS) biases[x->projection]->data = r->grad[g];
     }
     return attn_layer_backward(&r->layer, &r->weights, &r->args, &r->gradients, error);
 }
@@ -298,7 +303,8 @@ static void judge_projected(layer_run *r, int i)
     const int64_t heads = i == QUERY ? c->layer.heads_q : c->layer.heads_kv,
                   dim = i == VALUE ? c->layer.head_dim_v : c->layer.head_dim, tokens = i == QUERY ? c->len_q : c->len_kv,
                   room = i == QUERY ? c->len_q : e->keys, count = c->batch * heads * tokens * dim;
-    const attn_projection *const all[] = {&r->weights.query, &r->weights.key, &r->weights.value};
+    const attn_output *const all[] = {&r->weights.query, &r->weights.key, &r->weights.value};
+    const attn_output *const biases[] = {&r->weights.query_bias, &r->weights.key_bias, &r->weights.value_bias};
     const double *from = i == QUERY ? e->Q
                          : i == KEY ? e->K
                                     : e->V,
@@ -311,7 +317,13 @@ static void judge_projected(layer_run *r, int i)
                               .heads_q = heads,
                               .head_dim = dim,
                               .no_output = 1};
-    const attn_layer_weights weights = {.struct_size = sizeof weights, .query = *all[i], .key = *all[i], .value = *all[i]};
+    const attn_layer_weights weights = {.struct_size = sizeof weights,
+                                        .query = *all[i],
+                                        .key = *all[i],
+                                        .value = *all[i],
+                                        .query_bias = *biases[i],
+                                        .key_bias = *biases[i],
+                                        .value_bias = *biases[i]};
     int64_t *lengths = pool_take(&c->pool, c->batch, sizeof *lengths);
     void *k = pool_take(&c->pool, count, 8), *v = pool_take(&c->pool, count, 8);
     const attn_cache cache = {.struct_size = sizeof cache,

@@ -75,10 +75,11 @@ static int64_t count_parameters(const sizes *s)
 static attn_layer_weights layer_weights(const block *b)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query.weight = b->wq,
-                                .key.weight = b->wk,
-                                .value.weight = b->wv,
-                                .output = {.weight = b->wo, .bias = b->bo}};
+                                .query = attn_out(b->wq),
+                                .key = attn_out(b->wk),
+                                .value = attn_out(b->wv),
+                                .output = attn_out(b->wo),
+                                .output_bias = attn_out(b->bo)};
 }
 
 /* Uniform numbers for the matrices outside of attention; a generator of 64 bits (Knuth's MMIX). */

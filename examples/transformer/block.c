@@ -68,10 +68,14 @@ typedef struct attention {
 static attn_layer_weights weights_of(const part *p)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = p->w[0], .bias = p->bias[0]},
-                                .key = {.weight = p->w[1], .bias = p->bias[1]},
-                                .value = {.weight = p->w[2], .bias = p->bias[2]},
-                                .output = {.weight = p->w[3], .bias = p->bias[3]}};
+                                .query = attn_out(p->w[0]),
+                                .query_bias = attn_out(p->bias[0]),
+                                .key = attn_out(p->w[1]),
+                                .key_bias = attn_out(p->bias[1]),
+                                .value = attn_out(p->w[2]),
+                                .value_bias = attn_out(p->bias[2]),
+                                .output = attn_out(p->w[3]),
+                                .output_bias = attn_out(p->bias[3])};
 }
 
 /* a must stay where it is: its parts point to each other. */

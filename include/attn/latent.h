@@ -35,18 +35,19 @@ typedef struct attn_latent {
 } attn_latent;
 
 /*
- * Weights as [out, in], dense; the names are those of DeepSeek's models in files.  Read; as gradients they are written, and NULL
- * is not requested.
+ * Weights as [out, in], one slot a tensor, dense, of the layer's dtype; the names are those of DeepSeek's models in files.  Read;
+ * as gradients those that are there are written.
  */
 typedef struct attn_latent_weights {
-    size_t struct_size; /* sizeof(attn_latent_weights) */
-    void *query_down;   /* q_a_proj [rank_query, dim_model]; NULL without a latent for queries */
-    void *query;        /* q_b_proj, or q_proj: [heads * (head_dim + dim_rotary), rank_query or dim_model] */
-    void *down;         /* kv_a_proj_with_mqa [rank + dim_rotary, dim_model]: the latent, then the key that is rotated */
-    void *up;           /* kv_b_proj [heads * (head_dim + head_dim_v), rank]: of each head its key, then its value */
-    void *output;       /* o_proj [dim_output, heads * head_dim_v] */
-    void *query_norm; /* q_a_layernorm [rank_query] and kv_a_layernorm [rank]: the latents are divided by the root of their mean */
-    void *norm;       /* square and multiplied by these (Zhang and Sennrich 2019, "RMSNorm"); NULL: they are not */
+    size_t struct_size;     /* sizeof(attn_latent_weights) */
+    attn_output query_down; /* q_a_proj [1, 1, rank_query, dim_model]; not there without a latent for queries */
+    attn_output query;      /* q_b_proj, or q_proj: [1, heads, head_dim + dim_rotary, rank_query or dim_model] */
+    attn_output down;       /* kv_a_proj_with_mqa [1, 1, rank + dim_rotary, dim_model]: the latent, then the key that is rotated */
+    attn_output up;         /* kv_b_proj [1, heads, head_dim + head_dim_v, rank]: of each head its key, then its value */
+    attn_output output;     /* o_proj [1, dim_output, heads, head_dim_v] */
+    attn_output
+        query_norm;   /* q_a_layernorm [1, 1, 1, rank_query] and kv_a_layernorm [1, 1, 1, rank]: the latents are divided by the */
+    attn_output norm; /* root of their mean square and multiplied by these (Zhang and Sennrich 2019, "RMSNorm"); not there: not */
 } attn_latent_weights;
 
 /*

@@ -4,8 +4,8 @@
  * The library is libattn_layers.  Conventions of attn.h hold: statuses, errors, ownership, threads.
  *
  *      attn_layer layer = {.struct_size = sizeof layer, .dim_model = 384, .heads_q = 12};
- *      attn_layer_weights weights = {.struct_size = sizeof weights, .query = {.weight = wq, .bias = bq}, ...};
- *      attn_layer_tensors t = {.struct_size = sizeof t, .batch = 1, .len_q = 14, .query = {x}, .output = {y}};
+ *      attn_layer_weights weights = {.struct_size = sizeof weights, .query = attn_saved(wq), .query_bias = attn_saved(bq), ...};
+ *      attn_layer_tensors t = {.struct_size = sizeof t, .batch = 1, .len_q = 14, .query = attn_in(x), .output = attn_out(y)};
  *      attn_layer_forward(&layer, &weights, &t, &error);
  */
 #ifndef ATTN_LAYERS_H
@@ -54,38 +54,35 @@ typedef struct attn_layer {
 } attn_layer;
 
 /*
- * One projection: channel c of head h is  sum_m x[m] * weight[h*stride_head + c*stride_channel + m*stride_model] + bias[h*dim + c],
- * and the output projection goes the other way,  y[m] = sum_h,c a[h,c] * weight[the same place] + bias[m].
+ * The weights, one slot a tensor, of the layer's dtype.  They are read (attn_saved makes a slot of const memory); as gradients
+ * (attn_layer_backward) they are written, those that are there, with strides of their own.  Channel c of head h is
  *
- * All three strides 0: PyTorch's [out, in], {dim*in, in, 1} for query, key and value, {dim, 1, heads*dim} for the output.
- * Others: the rows of one fused [3*D, D] matrix are three pointers into it; x @ W with a fused [D, 3*D] matrix is {dim, 1, 3*D};
- * a [head, model, channel] array is {model*channel, 1, channel}.  stride_model or stride_channel must be 1.
- */
-typedef struct attn_projection {
-    void *weight;
-    void *bias; /* NULL: none */
-    int64_t stride_head;
-    int64_t stride_channel;
-    int64_t stride_model;
-} attn_projection;
-
-/*
- * The four projections.  Weights are read; as gradients (attn_layer_backward) they are written, with strides of their own.
+ *      sum_m x[m] query[0,h,c,m] + query_bias[0,h,c,0]             likewise keys and values
+ *      y[m] = sum_h,c a[h,c] output[0,m,h,c] + output_bias[0,0,0,m]
  *
- * The extra key stands after the last one of each entry.  It has no position: it is not rotated, not dropped, and no bias or ALiBi
+ * Dense are PyTorch's matrices [out, in].  The rows of one fused [3*D, D] matrix are three slots into it; x @ W with a fused
+ * [D, 3*D] matrix has the strides {0, dim, 1, 3*D}; a [head, model, channel] array {0, model*channel, 1, channel}.  The stride of
+ * model or that of channel is 1.
+ *
+ * The extra key stands after the last one of each entry: a learned key that every query sees, whatever the masks say, and its value
+ * (bias_k and bias_v of torch.nn.MultiheadAttention).  It has no position: it is not rotated, not dropped, and no bias or ALiBi
  * is added to its score.  attn_layer_tensors.weights_mean has a column more with it, the last; attn_tensors.weights
  * have not, and those of the other keys sum to 1 less what it gets.  The lse, row_max, entropy and effective_keys count it (the
  * last two not beside a sink); other outputs of the attention are not available with it.  (torch's add_zero_attn needs none of
  * this: a key and a value of 0 are a sink of 0, attn_tensors.sink.)
  */
 typedef struct attn_layer_weights {
-    size_t struct_size; /* sizeof(attn_layer_weights) */
-    attn_projection query;
-    attn_projection key;
-    attn_projection value;
-    attn_projection output;
-    void *extra_key;   /* NULL, or a learned key, [heads_kv * head_dim], that every query sees, whatever the masks say, and */
-    void *extra_value; /* its value, [heads_kv * head_dim_v]: bias_k and bias_v of torch.nn.MultiheadAttention */
+    size_t struct_size;      /* sizeof(attn_layer_weights) */
+    attn_output query;       /* [1, heads_q, head_dim, dim_model] */
+    attn_output key;         /* [1, heads_kv, head_dim (or dim_k of a general score), dim_key] */
+    attn_output value;       /* [1, heads_kv, head_dim_v, dim_value] */
+    attn_output output;      /* [1, dim_output, heads_q, head_dim_v] */
+    attn_output query_bias;  /* [1, heads_q, head_dim, 1], dense; not there: none.  Likewise the other biases */
+    attn_output key_bias;    /* [1, heads_kv, head_dim, 1], dense */
+    attn_output value_bias;  /* [1, heads_kv, head_dim_v, 1], dense */
+    attn_output output_bias; /* [1, 1, 1, dim_output], dense */
+    attn_output extra_key;   /* [1, heads_kv, head_dim, 1], dense; with its value, or neither */
+    attn_output extra_value; /* [1, heads_kv, head_dim_v, 1], dense */
 } attn_layer_weights;
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */
@@ -139,7 +136,8 @@ typedef struct attn_layer_tensors {
  *
  *      ATTN_ERR_ARGUMENT     NULL, struct_size, a dtype other than f32 and f64
  *      ATTN_ERR_SHAPE        sizes that do not fit each other, or that are larger than 2^31 - 1
- *      ATTN_ERR_STRIDE       a weight with neither stride_model nor stride_channel 1; rows that overlap
+ *      ATTN_ERR_STRIDE       a weight of which neither model nor channel is contiguous; rows that overlap; an output that shares
+ *                            elements with another tensor of the call (those of `attention` are held against each other)
  *      ATTN_ERR_MEMORY
  *
  * and what attn_compute returns.
@@ -148,7 +146,7 @@ ATTN_API attn_status attn_layer_forward(const attn_layer *layer, const attn_laye
                                         const attn_layer_tensors *tensors, attn_error *error);
 
 /*
- * All gradients in one call: of the inputs (tensors), of the weights and biases (gradients; a NULL pointer is not requested), and
+ * All gradients in one call: of the inputs (tensors), of the weights and biases (gradients, those that are there), and
  * of what tensors->attention has a gradient slot for (grad_bias, grad_alibi_slopes, grad_sink, grad_scale).  tensors->saved is what
  * forward left.
  * Gradients are overwritten, not added to.  A gradient of the lse is taken where attention->grad_lse is there.
@@ -188,7 +186,8 @@ typedef struct attn_layer_counts {
     double flops;            /* multiplications and additions of forward: projections, and the attention without its masks */
 } attn_layer_counts;
 
-/* weights says which biases there are; NULL: none.  Packed: a batch of 1, and the total of tokens. */
+/* weights says which biases there are, whatever is in the other slots; NULL: none.  Packed: a batch of 1, and the total of tokens.
+ */
 ATTN_API attn_status attn_layer_count(const attn_layer *layer, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
                                       int64_t len_kv, attn_layer_counts *counts, attn_error *error);
 
@@ -217,8 +216,8 @@ ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, const attn_
  * torch.nn.MultiheadAttention's in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias; out_proj.weight,
  * out_proj.bias; or NAME.weight and NAME.bias with q_proj, k_proj, v_proj, out_proj or o_proj; or wq wk wv wo, bq bk bv bo.  bias_k
  * and bias_v are the extra key and value.
- * Returns ATTN_ERR_ARGUMENT for a missing name or a NaN, ATTN_ERR_SHAPE (both shapes in the message), ATTN_ERR_UNSUPPORTED for a
- * type other than the layer's; `weights` is then unchanged.
+ * weights [out] has its struct_size.  Returns ATTN_ERR_ARGUMENT for a missing name or a NaN, ATTN_ERR_SHAPE (both shapes in the
+ * message), ATTN_ERR_UNSUPPORTED for a type other than the layer's; `weights` is then unchanged.
  */
 ATTN_API attn_status attn_layer_load(const attn_layer *layer, const attn_archive *archive, const char *prefix,
                                      attn_layer_weights *weights, attn_error *error);

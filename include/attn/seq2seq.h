@@ -36,14 +36,15 @@ typedef struct attn_seq2seq {
     int64_t reserved[4]; /* must be 0 */
 } attn_seq2seq;
 
-/* Dense, [out, in].  Read; as gradients they are written, and NULL is not requested.  What the module does not have is NULL. */
+/* One slot a tensor, [out, in], dense, of the module's dtype.  Read; as gradients those that are there are written.  What the
+ * module does not have is not there. */
 typedef struct attn_seq2seq_weights {
-    size_t struct_size; /* sizeof(attn_seq2seq_weights) */
-    void *w;            /* general: [dim_state, dim_memory]; additive: [dim_hidden] */
-    void *state;        /* [dim_hidden, dim_state] */
-    void *memory;       /* [dim_hidden, dim_memory] */
-    void *bias;         /* [dim_hidden], or NULL */
-    void *combine;      /* [dim_output, dim_memory + dim_state] */
+    size_t struct_size;  /* sizeof(attn_seq2seq_weights) */
+    attn_output w;       /* general: [1, 1, dim_state, dim_memory]; additive: [1, 1, 1, dim_hidden] */
+    attn_output state;   /* [1, 1, dim_hidden, dim_state] */
+    attn_output memory;  /* [1, 1, dim_hidden, dim_memory] */
+    attn_output bias;    /* [1, 1, 1, dim_hidden]; not there: none */
+    attn_output combine; /* [1, 1, dim_output, dim_memory + dim_state] */
 } attn_seq2seq_weights;
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * struct.h - how structs of the caller's are read that may grow: the only place that knows, in the core and outside it.  struct_size,
- * the first field, tells which version of them the caller was compiled with.
+ * struct.h - how structs of the caller's are read that may grow: the only place that knows, in the core and outside it.
+ * struct_size, the first field, tells which version of them the caller was compiled with.
  */
 #ifndef ATTN_COMMON_STRUCT_H
 #define ATTN_COMMON_STRUCT_H
@@ -15,8 +15,8 @@ typedef enum struct_tail { STRUCT_OF_FIELDS, STRUCT_OF_SLOTS } struct_tail;
 
 static inline size_t struct_unit(struct_tail tail) { return tail == STRUCT_OF_SLOTS ? sizeof(attn_input) : sizeof(size_t); }
 
-/* No struct is larger than 1 MiB, or smaller than the `least` bytes that version 1.0 has of it, and each is a whole number of words,
- * or of slots behind those of `size`. */
+/* No struct is larger than 1 MiB, or smaller than the `least` bytes that version 1.0 has of it, and each is a whole number of
+ * words, or of slots behind those of `size`. */
 static inline attn_status struct_size_check(struct_tail tail, size_t given, size_t size, size_t least, const char *name,
                                             attn_error *error)
 {

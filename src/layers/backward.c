@@ -11,14 +11,14 @@ typedef struct middle {
     layer wanted;        /* whose projections hold the gradients of the weights */
 } middle;
 
-static attn_status check(const call *c, const attn_layer_weights *gradients, middle *m, attn_error *error)
+static attn_status check(call *c, const attn_layer_weights *gradients, middle *m, attn_error *error)
 {
     const attn_layer_tensors *args = c->args;
     const attn_output *given[3] = {&args->grad_query, &args->grad_key, &args->grad_value};
     static const char *const names[] = {"grad_query", "grad_key", "grad_value"};
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "layer: tensors.saved is NULL; forward fills it for backward");
     m->wanted = c->l;
-    TRY(layer_bind(&m->wanted, gradients, 0, error));
+    TRY(layer_bind(&m->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
     TRY(layer_rows(c->l.dtype, &args->grad_output, "grad_output", c->extent.entries, c->extent.tokens_q, c->l.dim_output, 1,
                    &m->out, error));
     for (int i = QUERY; i <= VALUE; i++) {
@@ -30,7 +30,12 @@ static attn_status check(const call *c, const attn_layer_weights *gradients, mid
             TRY(layer_rows_out(c->l.dtype, given[i], names[i], c->extent.entries, c->in[i].tokens, c->in[i].channels, 0, &m->to[i],
                                error));
     }
-    return ATTN_OK;
+    call_place(c, c->l.weights, LAYER_WEIGHTS, c->saved.bytes, 0);
+    attn_places_add_rows(&c->places, "grad_output", &m->out, 0);
+    for (int i = QUERY; i <= VALUE; i++)
+        if (given[i]->data) attn_places_add_rows(&c->places, names[i], &m->to[i], 1);
+    attn_places_add_weights(&c->places, "gradients", m->wanted.weights, LAYER_WEIGHTS, 1);
+    return attn_places_check(&c->places, "layer", error);
 }
 
 static attn_status take(const call *c, middle *m, attn_error *error)

@@ -16,6 +16,7 @@ typedef struct call {
     extent extent;
     sequence in[3]; /* query, key, value; the same data where one is the other */
     sequence output;
+    places places; /* the tensors of the call, which share no elements with what is written */
     saved saved;
     attn_plan *plan;
     char *workspace, *taken; /* taken: `saved`, where the caller keeps none */
@@ -30,6 +31,10 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
 /* Checks layer, weights and inputs.  call_end follows, also if it fails. */
 attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
                        attn_error *error);
+/* Begins c->places with the inputs, the weights, and the caller's `saved`, which forward writes. */
+void call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward);
+/* Adds what forward writes, and checks. */
+attn_status call_place_outputs(call *c, const char *module, attn_error *error);
 /* Takes c->l.room for products with matrices that are at most `widest` wide. */
 attn_status call_room(call *c, int64_t widest, attn_error *error);
 /* What only decoding takes. */

@@ -114,13 +114,9 @@ attn_status attn_layer_load(const attn_layer *given, const attn_archive *tensors
     TRY(load_fused(&l, tensors, prefix, "in_proj_bias", 0, bias, error));
     for (int i = 0; i < PROJECTIONS - l.no_output; i++) TRY(load_apart(&l, tensors, prefix, i, &weight[i], &bias[i], error));
     TRY(load_extra(&l, tensors, prefix, learned, error));
-    *weights = (attn_layer_weights){sizeof *weights,
-                                    {weight[QUERY], bias[QUERY], 0, 0, 0},
-                                    {weight[KEY], bias[KEY], 0, 0, 0},
-                                    {weight[VALUE], bias[VALUE], 0, 0, 0},
-                                    {weight[OUTPUT], bias[OUTPUT], 0, 0, 0},
-                                    learned[0],
-                                    learned[1]};
+    char *const all[LAYER_WEIGHTS] = {weight[QUERY], weight[KEY], weight[VALUE], weight[OUTPUT], bias[QUERY],
+                                      bias[KEY],     bias[VALUE], bias[OUTPUT],  learned[0],     learned[1]};
+    TRY(attn_weights_write(weights, "attn_layer_weights", all, l.dtype, LAYER_WEIGHTS, error));
     return succeed(error);
 }
 
@@ -195,7 +191,7 @@ attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *
 {
     layer l;
     TRY(layer_resolve(given, &l, error));
-    TRY(layer_bind(&l, weights, 1, error));
+    TRY(layer_bind(&l, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     if (!prefix) prefix = "";
     TRY(store_weights(&l, tensors, prefix, error));

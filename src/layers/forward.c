@@ -136,6 +136,10 @@ attn_status attn_layer_forward(const attn_layer *given, const attn_layer_weights
     if (status == ATTN_OK)
         status = layer_rows_out(c.l.dtype, &c.args->output, "output", c.extent.entries, c.extent.tokens_q, c.l.dim_output, 1,
                                 &c.output, error);
+    if (status == ATTN_OK) {
+        call_place(&c, c.l.weights, LAYER_WEIGHTS, c.saved.bytes, 1);
+        status = call_place_outputs(&c, "layer", error);
+    }
     if (status == ATTN_OK && !c.args->saved) status = call_save(&c, error);
     if (status == ATTN_OK) status = run(&c, error);
     call_end(&c);

@@ -30,7 +30,7 @@ attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_l
     call *c = &lc->c;
     memset(lc, 0, sizeof *lc);
     TRY(latent_resolve(given, m, error));
-    TRY(latent_bind(m, weights, 1, error));
+    TRY(latent_bind(m, "weights", weights, WEIGHTS_READ, error));
     c->l = m->l;
     TRY(call_check(c, m->rotary > 0, args, error));
     args = c->args;
@@ -166,6 +166,10 @@ attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weig
     if (status == ATTN_OK)
         status = layer_rows_out(lc.m.l.dtype, &c->args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1,
                                 &c->output, error);
+    if (status == ATTN_OK) {
+        call_place(c, lc.m.weights, TENSORS, lc.at.bytes, 1);
+        status = call_place_outputs(c, "latent", error);
+    }
     if (status == ATTN_OK && !c->args->saved) status = memory_take(c->args->options, lc.at.bytes, &c->taken, error);
     if (status == ATTN_OK && !c->args->saved) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = run(&lc, error);

@@ -14,13 +14,14 @@ typedef struct latent {
     int64_t model, out, heads, dim, dim_v, rank, rank_query, rotary;
     attn_rope rope;
     double epsilon;
-    char *w[TENSORS]; /* weights, or gradients */
+    char *w[TENSORS];             /* weights, or gradients */
+    weight_slot weights[TENSORS]; /* where they are, in the order of attn_latent_weights */
 } latent;
 
 /* ---- latent_rules.c ---- */
 attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *error);
-/* Fills in w.  needed: those that the layer has must be there. */
-attn_status latent_bind(latent *m, const attn_latent_weights *weights, int needed, attn_error *error);
+/* Fills in w and weights; what: "weights", "gradients", for messages. */
+attn_status latent_bind(latent *m, const char *what, const attn_latent_weights *weights, weights_role role, attn_error *error);
 /* Rows and columns of matrix i, [out, in]; columns 0: a vector; rows 0: the layer has none. */
 void latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns);
 

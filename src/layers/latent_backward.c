@@ -15,9 +15,9 @@ typedef struct gradient {
     char *heads; /* [token][head][head_dim + head_dim_v]: of what `up` gives */
 } gradient;
 
-static attn_status check(const latent_call *lc, const attn_latent_weights *gradients, gradient *g, attn_error *error)
+static attn_status check(latent_call *lc, const attn_latent_weights *gradients, gradient *g, attn_error *error)
 {
-    const call *c = &lc->c;
+    call *c = &lc->c;
     const extent *e = &c->extent;
     const attn_layer_tensors *args = c->args;
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "latent: tensors.saved is NULL; forward fills it for backward");
@@ -25,12 +25,17 @@ static attn_status check(const latent_call *lc, const attn_latent_weights *gradi
           "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
     CHECK(!args->grad_value.data, ATTN_ERR_ARGUMENT, "latent: grad_value is given, and there is no value input");
     g->wanted = lc->m;
-    TRY(latent_bind(&g->wanted, gradients, 0, error));
+    TRY(latent_bind(&g->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
     TRY(layer_rows(lc->m.l.dtype, &args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
     TRY(layer_rows_out(lc->m.l.dtype, &args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
     TRY(layer_rows_out(lc->m.l.dtype, args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv,
                        lc->m.model, 0, &g->key, error));
-    return ATTN_OK;
+    call_place(c, lc->m.weights, TENSORS, lc->at.bytes, 0);
+    attn_places_add_rows(&c->places, "grad_output", &g->out, 0);
+    attn_places_add_rows(&c->places, "grad_query", &g->query, 1);
+    if (args->key.data) attn_places_add_rows(&c->places, "grad_key", &g->key, 1);
+    attn_places_add_weights(&c->places, "gradients", g->wanted.weights, TENSORS, 1);
+    return attn_places_check(&c->places, "latent", error);
 }
 
 static attn_status take(const latent_call *lc, gradient *g, attn_error *error)

@@ -111,6 +111,10 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
     attn_status status = latent_begin(&lc, given, weights, &plain, error);
     if (status == ATTN_OK && plain.len_q)
         status = layer_rows_out(lc.m.l.dtype, &plain.output, "output", plain.batch, plain.len_q, lc.m.out, 1, &c->output, error);
+    if (status == ATTN_OK) {
+        call_place(c, lc.m.weights, TENSORS, 0, 1);
+        status = call_place_outputs(c, "latent", error);
+    }
     if (status == ATTN_OK) status = memory_take(plain.options, lc.at.bytes, &c->taken, error);
     if (status == ATTN_OK) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = absorbed_begin(&lc, &a, cache, error);

@@ -80,22 +80,25 @@ attn_status latent_resolve(const attn_latent *theirs, latent *m, attn_error *err
     return ATTN_OK;
 }
 
-attn_status latent_bind(latent *m, const attn_latent_weights *given, int needed, attn_error *error)
+_Static_assert(sizeof(attn_latent_weights) == sizeof(size_t) + TENSORS * sizeof(attn_output), "struct_size, then slots");
+
+attn_status latent_bind(latent *m, const char *what, const attn_latent_weights *given, weights_role role, attn_error *error)
 {
-    attn_latent_weights ours;
-    const attn_latent_weights *weights = &ours;
-    static const char *const names[TENSORS] = {"query_down", "query", "down", "up", "output", "query_norm", "norm"};
-    const char *what = needed ? "weights" : "gradients";
-    CHECK(given, ATTN_ERR_ARGUMENT, "latent: %s is NULL", what);
-    TRY(slots_read(&ours, sizeof ours, sizeof ours, given, "attn_latent_weights", error));
-    void *const all[TENSORS] = {weights->query_down, weights->query,      weights->down, weights->up,
-                                weights->output,     weights->query_norm, weights->norm};
-    for (int i = 0; i < TENSORS; i++) {
-        int64_t rows, columns;
-        latent_shape(m, i, &rows, &columns);
-        CHECK(rows || !all[i], ATTN_ERR_ARGUMENT, "latent: %s.%s is given, and rank_query is 0", what, names[i]);
-        CHECK(all[i] || !needed || !rows || i >= MATRICES, ATTN_ERR_ARGUMENT, "latent: %s.%s is NULL", what, names[i]);
-        m->w[i] = all[i];
-    }
+    const int64_t in = m->rank_query ? m->rank_query : m->model, width = m->dim + m->rotary, both = m->dim + m->dim_v;
+    const attn_need low = m->rank_query ? ATTN_NEED_ALWAYS : ATTN_NEED_NEVER;
+    const weight_slot all[TENSORS] = {
+        [QUERY_DOWN] = {.name = "query_down", .shape = {1, 1, m->rank_query, m->model}, .need = low},
+        [QUERY_UP] = {.name = "query", .shape = {1, m->heads, width, in}, .need = ATTN_NEED_ALWAYS},
+        [DOWN] = {.name = "down", .shape = {1, 1, m->rank + m->rotary, m->model}, .need = ATTN_NEED_ALWAYS},
+        [UP] = {.name = "up", .shape = {1, m->heads, both, m->rank}, .need = ATTN_NEED_ALWAYS},
+        [OUT] = {.name = "output", .shape = {1, m->out, m->heads, m->dim_v}, .need = ATTN_NEED_ALWAYS},
+        [QUERY_NORM] = {.name = "query_norm",
+                        .shape = {1, 1, 1, m->rank_query},
+                        .need = m->rank_query ? ATTN_NEED_OPTIONAL : ATTN_NEED_NEVER},
+        [NORM] = {.name = "norm", .shape = {1, 1, 1, m->rank}, .need = ATTN_NEED_OPTIONAL}};
+    memcpy(m->weights, all, sizeof all);
+    for (int i = 0; i < TENSORS; i++) m->weights[i].dense = 1, m->weights[i].because = "rank_query is 0";
+    TRY(attn_weights_read("latent", what, role, "attn_latent_weights", given, m->l.dtype, m->weights, TENSORS, error));
+    for (int i = 0; i < TENSORS; i++) m->w[i] = m->weights[i].data;
     return ATTN_OK;
 }

@@ -25,7 +25,7 @@ attn_status attn_latent_count(const attn_latent *given, const attn_latent_weight
     CHECK(counts, ATTN_ERR_ARGUMENT, "latent: counts is NULL");
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "latent: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
-    if (weights) TRY(latent_bind(&m, weights, 0, error));
+    if (weights) TRY(latent_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
     TRY(latents_layout(&m, &e, NULL, &s, &at, error));
     ours.flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
     for (int i = 0; i < TENSORS; i++) {
@@ -53,8 +53,11 @@ attn_status attn_latent_initialise(const attn_latent *given, const attn_latent_w
 {
     latent m;
     TRY(latent_resolve(given, &m, error));
-    TRY(latent_bind(&m, weights, 1, error));
+    TRY(latent_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "latent: init (%d) is no attn_init", (int)init);
+    places written = {.size = (size_t)m.l.size};
+    attn_places_add_weights(&written, "weights", m.weights, TENSORS, 1);
+    TRY(attn_places_check(&written, "latent", error));
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
         latent_shape(&m, i, &rows, &columns);
@@ -79,7 +82,7 @@ attn_status attn_latent_load(const attn_latent *given, const attn_archive *tenso
         latent_shape(&m, i, &rows, &columns);
         if (rows) TRY(named_find(&m.l, tensors, prefix, name_of(&m, i), rows, columns, i < MATRICES, &m.w[i], error));
     }
-    *weights = (attn_latent_weights){sizeof *weights, m.w[0], m.w[1], m.w[2], m.w[3], m.w[4], m.w[5], m.w[6]};
+    TRY(attn_weights_write(weights, "attn_latent_weights", m.w, m.l.dtype, TENSORS, error));
     return succeed(error);
 }
 
@@ -88,7 +91,7 @@ attn_status attn_latent_store(const attn_latent *given, const attn_latent_weight
 {
     latent m;
     TRY(latent_resolve(given, &m, error));
-    TRY(latent_bind(&m, weights, 1, error));
+    TRY(latent_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;

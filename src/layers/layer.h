@@ -5,17 +5,34 @@
 
 #include "../common/slots.h"
 #include "attn/layers.h"
+#include "weights.h"
+
+/* A matrix and its bias in memory: channel c of head h and channel m of the model are at h*stride_head + c*stride_channel +
+ * m*stride_model, and one of the last two strides is 1. */
+typedef struct projection_memory {
+    void *weight, *bias; /* NULL: not there */
+    int64_t stride_head, stride_channel, stride_model;
+} projection_memory;
 
 /* One of the four projections: what stands between `heads` of `dim` channels and `model` channels. */
 typedef struct projection {
     const char *name;
-    attn_projection at; /* strides filled in; weight and bias as given */
+    projection_memory at;
     int64_t heads, dim, model;
     int to_model; /* 1: the output projection, whose bias is on the model's side */
     int none;     /* 1: rows pass as they are */
 } projection;
 
-enum { QUERY, KEY, VALUE, OUTPUT, PROJECTIONS };
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    OUTPUT,
+    PROJECTIONS,
+    EXTRA_KEY = 2 * PROJECTIONS,
+    EXTRA_VALUE,
+    LAYER_WEIGHTS
+}; /* after the projections their biases */
 
 /* What the products of a call work with: the caller's options, and memory that is enough for any of them. */
 typedef struct product_room {
@@ -36,6 +53,7 @@ typedef struct layer {
     attn_problem options;
     projection projections[PROJECTIONS]; /* without pointers until layer_bind */
     char *extra_key, *extra_value;       /* likewise */
+    weight_slot weights[LAYER_WEIGHTS];  /* in the order of attn_layer_weights */
     product_room room;                   /* none until room_take */
 } layer;
 
@@ -47,14 +65,16 @@ typedef struct sequence {
 
 /* ---- rules.c: everything that can be wrong ---- */
 attn_status layer_resolve(const attn_layer *given, layer *l, attn_error *error);
-/* Fills in the pointers and strides.  needed: the weights must be there. */
-attn_status layer_bind(layer *l, const attn_layer_weights *weights, int needed, attn_error *error);
+/* Fills in the pointers and strides; what: "weights", "gradients", for messages. */
+attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *weights, weights_role role, attn_error *error);
 attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *name, int64_t batch, int64_t tokens, int64_t channels,
                        int needed, sequence *r, attn_error *error);
 attn_status layer_rows_out(attn_dtype dtype, const attn_output *given, const char *name, int64_t batch, int64_t tokens,
                            int64_t channels, int needed, sequence *r, attn_error *error);
 /* *data of a dense array of this type, or NULL where the slot is not there. */
 attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error);
+/* Rows of a call among its tensors. */
+void attn_places_add_rows(places *p, const char *name, const sequence *r, int output);
 /* *bytes = size * a * b * c, or an error. */
 attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *bytes, attn_error *error);
 

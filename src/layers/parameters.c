@@ -17,7 +17,7 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
     CHECK(counts, ATTN_ERR_ARGUMENT, "layer: counts is NULL");
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "layer: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
-    if (weights) TRY(layer_bind(&l, weights, 0, error));
+    if (weights) TRY(layer_bind(&l, "weights", weights, WEIGHTS_COUNTED, error));
     TRY(saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
     ours.flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
     for (int i = 0; i < PROJECTIONS; i++) {
@@ -38,6 +38,19 @@ attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *
     return succeed(error);
 }
 
+/* What is written shares nothing with itself, or with what it is made of. */
+static attn_status check_apart(const layer *l, const layer *made, attn_error *error)
+{
+    places p = {.size = (size_t)l->size};
+    attn_places_add_weights(&p, "weights", l->weights, LAYER_WEIGHTS, !made);
+    if (made) { /* keys and values, and what belongs to them */
+        attn_places_add_weights(&p, "grouped", &made->weights[KEY], 2, 1);
+        attn_places_add_weights(&p, "grouped", &made->weights[PROJECTIONS + KEY], 2, 1);
+        attn_places_add_weights(&p, "grouped", &made->weights[EXTRA_KEY], 2, 1);
+    }
+    return attn_places_check(&p, "layer", error);
+}
+
 static double spread(const layer *l, const projection *p, attn_init init)
 {
     const double width = (double)(p->heads * p->dim), model = (double)p->model;
@@ -54,7 +67,8 @@ attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weig
     layer l;
     TRY(layer_resolve(given, &l, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is no attn_init", (int)init);
-    TRY(layer_bind(&l, weights, 1, error));
+    TRY(layer_bind(&l, "weights", weights, WEIGHTS_STARTED, error));
+    TRY(check_apart(&l, NULL, error));
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
         const double reach = spread(&l, p, init);
@@ -113,7 +127,7 @@ attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_wei
 {
     layer from, to;
     TRY(layer_resolve(given, &from, error));
-    TRY(layer_bind(&from, weights, 1, error));
+    TRY(layer_bind(&from, "weights", weights, WEIGHTS_READ, error));
     CHECK(groups >= 1 && from.heads_kv % groups == 0, ATTN_ERR_SHAPE,
           "layer: heads_kv (%" PRId64 ") is not a multiple of groups (%" PRId64 ")", from.heads_kv, groups);
     for (int i = KEY; i <= VALUE; i++)
@@ -121,9 +135,10 @@ attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_wei
               from.projections[i].name);
     to = from;
     to.projections[KEY].heads = to.projections[VALUE].heads = groups;
-    TRY(layer_bind(&to, grouped, 0, error));
+    TRY(layer_bind(&to, "grouped", grouped, WEIGHTS_WANTED, error));
     for (int i = KEY; i <= VALUE; i++)
-        CHECK(to.projections[i].at.weight, ATTN_ERR_ARGUMENT, "layer: grouped.%s.weight is NULL", to.projections[i].name);
+        CHECK(to.projections[i].at.weight, ATTN_ERR_ARGUMENT, "layer: grouped.%s is missing", to.projections[i].name);
+    TRY(check_apart(&from, &to, error));
     for (int i = KEY; i <= VALUE; i++) average_heads(&from, &from.projections[i], &to.projections[i]);
     average_extra(&from, from.extra_key, to.extra_key, from.heads_kv, groups, from.head_dim);
     average_extra(&from, from.extra_value, to.extra_value, from.heads_kv, groups, from.head_dim_v);

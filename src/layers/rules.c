@@ -113,57 +113,74 @@ attn_status layer_resolve(const attn_layer *theirs, layer *l, attn_error *error)
     return check_widths(l, error);
 }
 
-/* Strides filled in, and possible for a product of matrices. */
-static attn_status check_strides(projection *p, attn_error *error)
+/* What the ten tensors have to be. */
+static void describe_weights(layer *l)
 {
-    attn_projection *at = &p->at;
-    if (at->stride_head == 0 && at->stride_channel == 0 && at->stride_model == 0) {
-        at->stride_head = p->to_model ? p->dim : p->dim * p->model;
-        at->stride_channel = p->to_model ? 1 : p->model;
-        at->stride_model = p->to_model ? p->heads * p->dim : 1;
+    static const char *const names[PROJECTIONS][3] = {{"query", "query_bias", "no_query is set"},
+                                                      {"key", "key_bias", "no_key is set"},
+                                                      {"value", "value_bias", "no_value is set"},
+                                                      {"output", "output_bias", "no_output is set"}};
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const projection *p = &l->projections[i];
+        const weight_slot matrix = {.name = names[i][0],
+                                    .because = names[i][2],
+                                    .need = p->none ? ATTN_NEED_NEVER : ATTN_NEED_ALWAYS},
+                          bias = {.name = names[i][1],
+                                  .because = names[i][2],
+                                  .need = p->none && p->to_model ? ATTN_NEED_NEVER : ATTN_NEED_OPTIONAL,
+                                  .dense = 1};
+        const int64_t in[4] = {1, p->heads, p->dim, p->model}, out[4] = {1, p->model, p->heads, p->dim},
+                      of_heads[4] = {1, p->heads, p->dim, 1}, of_model[4] = {1, 1, 1, p->model};
+        l->weights[i] = matrix;
+        l->weights[PROJECTIONS + i] = bias;
+        memcpy(l->weights[i].shape, p->to_model ? out : in, sizeof in);
+        memcpy(l->weights[PROJECTIONS + i].shape, p->to_model ? of_model : of_heads, sizeof in);
     }
-    CHECK(at->stride_model == 1 || at->stride_channel == 1, ATTN_ERR_STRIDE,
-          "layer: %s.stride_channel is %" PRId64 " and stride_model %" PRId64 "; one of them must be 1", p->name,
-          at->stride_channel, at->stride_model);
-    const int by_row = at->stride_model == 1;
-    const int64_t far = by_row ? at->stride_channel : at->stride_model, near = by_row ? p->model : p->dim,
-                  count = by_row ? p->dim : p->model;
-    CHECK(count == 1 || far >= near, ATTN_ERR_STRIDE, "layer: %s.%s is %" PRId64 ", less than the %" PRId64 " numbers between",
-          p->name, by_row ? "stride_channel" : "stride_model", far, near);
-    CHECK(far <= largest && at->stride_head >= (p->heads > 1), ATTN_ERR_STRIDE,
-          "layer: %s.%s is %" PRId64 "; it must be within 1..%" PRId64, p->name,
-          far <= largest ? "stride_head"
-          : by_row       ? "stride_channel"
-                         : "stride_model",
-          far <= largest ? at->stride_head : far, largest);
+    const int64_t heads = l->projections[KEY].heads;
+    l->weights[EXTRA_KEY] =
+        (weight_slot){.name = "extra_key", .shape = {1, heads, l->head_dim, 1}, .need = ATTN_NEED_OPTIONAL, .dense = 1};
+    l->weights[EXTRA_VALUE] =
+        (weight_slot){.name = "extra_value", .shape = {1, heads, l->head_dim_v, 1}, .need = ATTN_NEED_OPTIONAL, .dense = 1};
+}
+
+/* A matrix that a product can read: of channels and model, one is contiguous. */
+static attn_status bind_projection(projection *p, const weight_slot *w, const weight_slot *bias, const char *what,
+                                   attn_error *error)
+{
+    const int64_t *s = w->stride;
+    p->at =
+        (projection_memory){w->data, bias->data, p->to_model ? s[2] : s[1], p->to_model ? s[3] : s[2], p->to_model ? s[1] : s[3]};
+    CHECK(!w->data || p->dim == 1 || p->model == 1 || p->at.stride_model == 1 || p->at.stride_channel == 1, ATTN_ERR_STRIDE,
+          "layer: %s.%s has a stride of %" PRId64 " for channels and of %" PRId64 " for the model; one of them must be 1", what,
+          w->name, p->at.stride_channel, p->at.stride_model);
+    /* An axis of size 1 has whatever stride makes the other one do, and heads of one channel are channels of one head. */
+    if (p->model == 1 && p->at.stride_channel != 1) p->at.stride_model = 1;
+    if (p->dim == 1) p->at.stride_channel = p->at.stride_model == 1 ? p->at.stride_head : 1;
     return ATTN_OK;
 }
 
-attn_status layer_bind(layer *l, const attn_layer_weights *given, int needed, attn_error *error)
+_Static_assert(sizeof(attn_layer_weights) == sizeof(size_t) + LAYER_WEIGHTS * sizeof(attn_output), "struct_size, then slots");
+
+attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *given, weights_role role, attn_error *error)
 {
-    attn_layer_weights ours;
-    const attn_layer_weights *weights = &ours;
-    const char *what = needed ? "weights" : "gradients";
-    CHECK(given, ATTN_ERR_ARGUMENT, "layer: %s is NULL", what);
-    TRY(slots_read(&ours, sizeof ours, sizeof ours, given, "attn_layer_weights", error));
-    const attn_projection *all[PROJECTIONS] = {&weights->query, &weights->key, &weights->value, &weights->output};
-    for (int i = 0; i < PROJECTIONS; i++) {
-        projection *p = &l->projections[i];
-        p->at = *all[i];
-        if (p->none) {
-            CHECK(!p->at.weight && (i != OUTPUT || !p->at.bias), ATTN_ERR_ARGUMENT, "layer: %s.%s is given and no_%s is set", what,
-                  p->name, p->name);
-            continue;
-        }
-        CHECK(!needed || p->at.weight, ATTN_ERR_ARGUMENT, "layer: weights.%s.weight is NULL", p->name);
-        TRY(check_strides(p, error));
-    }
-    CHECK(!needed || !weights->extra_key == !weights->extra_value, ATTN_ERR_ARGUMENT,
-          "layer: weights.extra_%s is NULL, and extra_%s is not", weights->extra_key ? "value" : "key",
-          weights->extra_key ? "key" : "value");
-    l->extra_key = weights->extra_key;
-    l->extra_value = weights->extra_value;
+    weight_slot *const w = l->weights;
+    describe_weights(l);
+    TRY(attn_weights_read("layer", what, role, "attn_layer_weights", given, l->dtype, w, LAYER_WEIGHTS, error));
+    for (int i = 0; i < PROJECTIONS; i++)
+        if (role == WEIGHTS_COUNTED) l->projections[i].at.bias = w[PROJECTIONS + i].data;
+        else TRY(bind_projection(&l->projections[i], &w[i], &w[PROJECTIONS + i], what, error));
+    CHECK(role == WEIGHTS_WANTED || !w[EXTRA_KEY].data == !w[EXTRA_VALUE].data, ATTN_ERR_ARGUMENT,
+          "layer: %s.%s is there, and %s is not", what, w[EXTRA_KEY].data ? "extra_key" : "extra_value",
+          w[EXTRA_KEY].data ? "extra_value" : "extra_key");
+    l->extra_key = w[EXTRA_KEY].data;
+    l->extra_value = w[EXTRA_VALUE].data;
     return ATTN_OK;
+}
+
+void attn_places_add_rows(places *p, const char *name, const sequence *r, int output)
+{
+    const int64_t shape[4] = {r->batch, 1, r->tokens, r->channels}, stride[4] = {r->stride_batch, 0, r->stride_token, 1};
+    attn_places_add(p, name, r->data, shape, stride, output);
 }
 
 attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)

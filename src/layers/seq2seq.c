@@ -13,8 +13,9 @@
 typedef struct reading {
     module m;
     attn_tensors attention;
-    attn_layer_tensors args;            /* of the layer between */
-    sequence joined, y, states, output; /* output: the caller's */
+    attn_layer_tensors args;                        /* of the layer between */
+    sequence joined, y, states, remembered, output; /* the last three are the caller's */
+    places places;                                  /* of the caller, of which the layer between does not see all */
     char *memory;
     int64_t layer_bytes;
 } reading;
@@ -42,7 +43,7 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     attn_layer_counts counts = {.struct_size = sizeof counts};
     memset(r, 0, sizeof *r);
     TRY(module_resolve(given, m, error));
-    TRY(module_bind(m, weights, 1, error));
+    TRY(module_bind(m, "weights", weights, WEIGHTS_READ, error));
     TRY(call_read(&r->args, args, error));
     args = &r->args;
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is given; the memory is key and value");
@@ -55,17 +56,24 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     r->args.attention = &r->attention;
     TRY(attn_layer_count(&m->between, NULL, args->batch, args->len_q, args->len_kv, &counts, error));
     r->layer_bytes = counts.saved_bytes;
-    return layer_rows(m->dtype, &args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error);
+    TRY(layer_rows(m->dtype, &args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error));
+    TRY(layer_rows(m->dtype, &args->key, "key", args->batch, args->len_kv, m->memory, 0, &r->remembered, error));
+    r->places.size = attn_dtype_size(m->dtype);
+    attn_places_add_rows(&r->places, "query", &r->states, 0);
+    attn_places_add_rows(&r->places, "key", &r->remembered, 0);
+    attn_places_add_weights(&r->places, "weights", m->weights, MODULE_TENSORS, 0);
+    return ATTN_OK;
 }
 
 /* Names what lies after the layer's own part of `saved`, which is memory of ours where keep is NULL. */
-static attn_status reading_place(reading *r, char *keep, attn_error *error)
+static attn_status reading_place(reading *r, char *keep, int forward, attn_error *error)
 {
     const module *m = &r->m;
     int64_t joined, y;
     TRY(module_bytes(m, r->args.batch, r->args.len_q, &joined, &y, error));
     if (!keep) TRY(memory_take(r->args.options, r->layer_bytes + joined + y, &r->memory, error));
     if (!keep) keep = r->memory;
+    attn_places_add_bytes(&r->places, "saved", r->memory ? NULL : keep, r->layer_bytes + joined + y, forward);
     r->joined = dense_rows(keep + r->layer_bytes, r->args.batch, r->args.len_q, m->memory + m->state);
     r->y = dense_rows(keep + r->layer_bytes + joined, r->args.batch, r->args.len_q, m->output);
     return ATTN_OK;
@@ -112,6 +120,8 @@ static attn_status aim(reading *r, const attn_layer_tensors *args, attn_error *e
     const module *m = &r->m;
     TRY(layer_rows_out(m->dtype, &args->output, "output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
                        &r->output, error));
+    attn_places_add_rows(&r->places, "output", &r->output, 1);
+    TRY(attn_places_check(&r->places, "seq2seq", error));
     if (m->output) r->args.output = (attn_output){r->joined.data, m->dtype, {r->joined.stride_batch, 0, r->joined.stride_token, 1}};
     return ATTN_OK;
 }
@@ -126,7 +136,7 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && !args->key.data)
         status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
-    if (status == ATTN_OK) status = reading_place(&r, args->saved, error);
+    if (status == ATTN_OK) status = reading_place(&r, args->saved, 1, error);
     if (status == ATTN_OK) status = aim(&r, args, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_forward(&r.m.between, &between, &r.args, error);
@@ -144,18 +154,25 @@ typedef struct gradient {
     sequence joined, y; /* their gradients */
 } gradient;
 
-static attn_status check_backward(const reading *r, const attn_layer_tensors *args, const attn_seq2seq_weights *gradients,
-                                  gradient *g, attn_error *error)
+static attn_status check_backward(reading *r, const attn_layer_tensors *args, const attn_seq2seq_weights *gradients, gradient *g,
+                                  attn_error *error)
 {
     const module *m = &r->m;
     int64_t joined, y;
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "seq2seq: tensors.saved is NULL; forward fills it for backward");
     CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
     g->wanted = *m;
-    TRY(module_bind(&g->wanted, gradients, 0, error));
+    TRY(module_bind(&g->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
     TRY(layer_rows(m->dtype, &args->grad_output, "grad_output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
                    &g->out, error));
     TRY(layer_rows_out(m->dtype, &args->grad_query, "grad_query", args->batch, args->len_q, m->state, 0, &g->query, error));
+    attn_places_add_rows(&r->places, "grad_output", &g->out, 0);
+    attn_places_add_rows(&r->places, "grad_query", &g->query, 1);
+    sequence grad_key;
+    TRY(layer_rows_out(m->dtype, &args->grad_key, "grad_key", args->batch, args->len_kv, m->memory, 0, &grad_key, error));
+    attn_places_add_rows(&r->places, "grad_key", &grad_key, 1);
+    attn_places_add_weights(&r->places, "gradients", g->wanted.weights, MODULE_TENSORS, 1);
+    TRY(attn_places_check(&r->places, "seq2seq", error));
     if (!m->output) return ATTN_OK;
     TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
     TRY(memory_take(args->options, joined + y, &g->memory, error));
@@ -191,8 +208,8 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
     TRY(call_read(&copy, args, error));
     args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
+    if (status == ATTN_OK && args->saved) status = reading_place(&r, args->saved, 0, error);
     if (status == ATTN_OK) status = check_backward(&r, args, gradients, &g, error);
-    if (status == ATTN_OK) status = reading_place(&r, args->saved, error);
     if (status == ATTN_OK) {
         module *m = &r.m;
         const layer l = type_of(m);
@@ -243,7 +260,7 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
     states_alone.len_kv = 0;
     states_alone.only_cached = 1;
     attn_status status = reading_begin(&r, given, weights, &states_alone, error);
-    if (status == ATTN_OK) status = reading_place(&r, NULL, error);
+    if (status == ATTN_OK) status = reading_place(&r, NULL, 1, error);
     if (status == ATTN_OK) status = aim(&r, &states_alone, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_decode(&r.m.between, &between, cache, &r.args, error);

@@ -16,11 +16,12 @@ typedef struct module {
     attn_problem attention;
     attn_layer between; /* attention points to the one above: a module stays where it is */
     char *w[MODULE_TENSORS];
+    weight_slot weights[MODULE_TENSORS]; /* where they are, in the order of attn_seq2seq_weights */
 } module;
 
 attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *error);
-/* Fills in w.  needed: those that the module has must be there, but for the bias. */
-attn_status module_bind(module *m, const attn_seq2seq_weights *weights, int needed, attn_error *error);
+/* Fills in w and weights; what: "weights", "gradients", for messages. */
+attn_status module_bind(module *m, const char *what, const attn_seq2seq_weights *weights, weights_role role, attn_error *error);
 /* Bytes of [context; state] and of y, of all rows; 0 where the output is the context. */
 attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error);
 /* Weights, or gradients, of the layer between. */

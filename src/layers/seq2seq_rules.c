@@ -89,30 +89,38 @@ attn_status module_resolve(const attn_seq2seq *theirs, module *m, attn_error *er
     return ATTN_OK;
 }
 
-attn_status module_bind(module *m, const attn_seq2seq_weights *given, int needed, attn_error *error)
+_Static_assert(sizeof(attn_seq2seq_weights) == sizeof(size_t) + MODULE_TENSORS * sizeof(attn_output), "struct_size, then slots");
+
+attn_status module_bind(module *m, const char *what, const attn_seq2seq_weights *given, weights_role role, attn_error *error)
 {
-    attn_seq2seq_weights ours;
-    const attn_seq2seq_weights *weights = &ours;
     static const char *const names[MODULE_TENSORS] = {"w", "state", "memory", "bias", "combine"};
-    const char *what = needed ? "weights" : "gradients";
-    CHECK(given, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", what);
-    TRY(slots_read(&ours, sizeof ours, sizeof ours, given, "attn_seq2seq_weights", error));
-    void *const all[MODULE_TENSORS] = {weights->w, weights->state, weights->memory, weights->bias, weights->combine};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         shape_of(m, i, &rows, &columns);
-        CHECK(rows || !all[i], ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is given, and the module has none", what, names[i]);
-        CHECK(all[i] || !needed || !rows || i == HIDDEN_BIAS, ATTN_ERR_ARGUMENT, "seq2seq: %s.%s is NULL", what, names[i]);
-        m->w[i] = all[i];
+        m->weights[i] = (weight_slot){.name = names[i],
+                                      .shape = {1, 1, columns ? rows : 1, columns ? columns : rows},
+                                      .need = !rows              ? ATTN_NEED_NEVER
+                                              : i == HIDDEN_BIAS ? ATTN_NEED_OPTIONAL
+                                                                 : ATTN_NEED_ALWAYS,
+                                      .because = "the module has none",
+                                      .dense = 1};
     }
+    TRY(attn_weights_read("seq2seq", what, role, "attn_seq2seq_weights", given, m->dtype, m->weights, MODULE_TENSORS, error));
+    for (int i = 0; i < MODULE_TENSORS; i++) m->w[i] = m->weights[i].data;
     return ATTN_OK;
+}
+
+static attn_output dense_of(const module *m, int i)
+{
+    return (attn_output){m->w[i], m->w[i] ? m->dtype : ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
 }
 
 attn_layer_weights module_weights(const module *m)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = m->w[STATE_WEIGHT], .bias = m->w[HIDDEN_BIAS]},
-                                .key.weight = m->w[MEMORY_WEIGHT]};
+                                .query = dense_of(m, STATE_WEIGHT),
+                                .query_bias = dense_of(m, HIDDEN_BIAS),
+                                .key = dense_of(m, MEMORY_WEIGHT)};
 }
 
 attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error)
@@ -131,7 +139,7 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_wei
     attn_layer_counts ours = {.struct_size = sizeof ours};
     TRY(module_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "seq2seq: counts is NULL");
-    if (weights) TRY(module_bind(&m, weights, 0, error));
+    if (weights) TRY(module_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
     TRY(attn_layer_count(&m.between, NULL, batch, len_q, len_kv, &ours, error));
     ours.parameters = 0;
     for (int i = 0; i < MODULE_TENSORS; i++) {
@@ -152,8 +160,11 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
 {
     module m;
     TRY(module_resolve(given, &m, error));
-    TRY(module_bind(&m, weights, 1, error));
+    TRY(module_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is no attn_init", (int)init);
+    places written = {.size = attn_dtype_size(m.dtype)};
+    attn_places_add_weights(&written, "weights", m.weights, MODULE_TENSORS, 1);
+    TRY(attn_places_check(&written, "seq2seq", error));
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
@@ -182,7 +193,7 @@ attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_archive *ten
         shape_of(&m, i, &rows, &columns);
         if (rows) TRY(named_find(&of_type, tensors, prefix, file_names[i], rows, columns, i != HIDDEN_BIAS, &m.w[i], error));
     }
-    *weights = (attn_seq2seq_weights){sizeof *weights, m.w[0], m.w[1], m.w[2], m.w[3], m.w[4]};
+    TRY(attn_weights_write(weights, "attn_seq2seq_weights", m.w, m.dtype, MODULE_TENSORS, error));
     return succeed(error);
 }
 
@@ -191,7 +202,7 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
 {
     module m;
     TRY(module_resolve(given, &m, error));
-    TRY(module_bind(&m, weights, 1, error));
+    TRY(module_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {

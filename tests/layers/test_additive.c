@@ -34,9 +34,10 @@ static void test_projected(void **state)
                               .no_output = 1,
                               .attention = &additive};
     const attn_layer_weights weights = {.struct_size = sizeof weights,
-                                        .query = {W, b, HIDDEN * WIDE, WIDE, 1},
-                                        .key = {W + OF_Q, NULL, HIDDEN * WIDE, WIDE, 1},
-                                        .value = {.weight = same}};
+                                        .query = {W, ATTN_F64, {0, HIDDEN * WIDE, WIDE, 1}},
+                                        .query_bias.data = b,
+                                        .key = {W + OF_Q, ATTN_F64, {0, HIDDEN * WIDE, WIDE, 1}},
+                                        .value.data = same};
     const attn_layer_tensors args = {.struct_size = sizeof args,
                                      .batch = B,
                                      .len_q = QUERIES,

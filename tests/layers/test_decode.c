@@ -26,12 +26,16 @@ static void draw(numbers *n)
 static attn_layer_weights weights_of(numbers *n, int extra)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = n->wq, .bias = n->bq},
-                                .key = {.weight = n->wk, .bias = n->bk},
-                                .value = {.weight = n->wv, .bias = n->bv},
-                                .output = {.weight = n->wo, .bias = n->bo},
-                                .extra_key = extra ? n->ek : NULL,
-                                .extra_value = extra ? n->ev : NULL};
+                                .query.data = n->wq,
+                                .query_bias.data = n->bq,
+                                .key.data = n->wk,
+                                .key_bias.data = n->bk,
+                                .value.data = n->wv,
+                                .value_bias.data = n->bv,
+                                .output.data = n->wo,
+                                .output_bias.data = n->bo,
+                                .extra_key.data = extra ? n->ek : NULL,
+                                .extra_value.data = extra ? n->ev : NULL};
 }
 
 typedef struct setting {
@@ -225,7 +229,7 @@ static void test_narrow_cache(void **state)
     draw(&n);
     layer.dtype = ATTN_F32;
     const attn_layer_weights weights = {
-        .struct_size = sizeof weights, .query.weight = w[0], .key.weight = w[1], .value.weight = w[2], .output.weight = w[3]};
+        .struct_size = sizeof weights, .query.data = w[0], .key.data = w[1], .value.data = w[2], .output.data = w[3]};
     assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 4, NULL), ATTN_OK);
     attn_convert(x, ATTN_F32, n.x, ATTN_F64, LEN * E);
     const attn_cache cache = {.struct_size = sizeof cache,

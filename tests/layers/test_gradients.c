@@ -254,15 +254,17 @@ static void drop(held *h)
 static attn_layer_weights weights_of(const sample *s, const held *h, int gradients)
 {
     attn_layer_weights w = {.struct_size = sizeof w};
-    attn_projection *all[] = {&w.query, &w.key, &w.value, &w.output};
+    attn_output *all[] = {&w.query, &w.key, &w.value, &w.output};
+    attn_output *biases[] = {&w.query_bias, &w.key_bias, &w.value_bias, &w.output_bias};
     for (int i = 0; i < 4; i++) {
         if (i == 3 && s->v->no_output) break;
-        const int64_t *stride = h->stride[WQ + i];
-        void *weight = s->count[WQ + i] ? (gradients ? h->grad : h->data)[WQ + i] : NULL;
-        *all[i] =
-            (attn_projection){weight, s->v->bias ? (gradients ? h->grad : h->data)[BQ + i] : NULL, stride[0], stride[1], stride[2]};
+        const int64_t *stride = h->stride[WQ + i]; /* of heads, channels and the model */
+        all[i]->data = s->count[WQ + i] ? (gradients ? h->grad : h->data)[WQ + i] : NULL;
+        for (int x = 0; all[i]->data && x < 3; x++) all[i]->stride[1 + (i == 3 ? (x + 1) % 3 : x)] = stride[x];
+        if (s->v->bias) biases[i]->data = (gradients ? h->grad : h->data)[BQ + i];
     }
-    if (s->v->extra) w.extra_key = (gradients ? h->grad : h->data)[EK], w.extra_value = (gradients ? h->grad : h->data)[EV];
+    if (s->v->extra)
+        w.extra_key.data = (gradients ? h->grad : h->data)[EK], w.extra_value.data = (gradients ? h->grad : h->data)[EV];
     return w;
 }
 

@@ -51,7 +51,7 @@ static attn_status draw_layer(float (*w)[LARGEST], attn_init init, uint64_t seed
 {
     const attn_layer layer = {.struct_size = sizeof layer, .dim_model = 256, .heads_q = 8};
     const attn_layer_weights weights = {
-        .struct_size = sizeof weights, .query.weight = w[0], .key.weight = w[1], .value.weight = w[2], .output.weight = w[3]};
+        .struct_size = sizeof weights, .query.data = w[0], .key.data = w[1], .value.data = w[2], .output.data = w[3]};
     return attn_layer_initialise(&layer, &weights, init, seed, NULL);
 }
 
@@ -80,7 +80,14 @@ static attn_status draw_latent(float (*w)[LARGEST], attn_init init, uint64_t see
                                 .rank = 64,
                                 .rank_query = 96,
                                 .dim_rotary = 16};
-    const attn_latent_weights weights = {sizeof weights, w[0], w[1], w[2], w[3], w[4], w[5], w[6]};
+    const attn_latent_weights weights = {.struct_size = sizeof weights,
+                                         .query_down = attn_out(w[0]),
+                                         .query = attn_out(w[1]),
+                                         .down = attn_out(w[2]),
+                                         .up = attn_out(w[3]),
+                                         .output = attn_out(w[4]),
+                                         .query_norm = attn_out(w[5]),
+                                         .norm = attn_out(w[6])};
     const attn_status status = attn_latent_initialise(&latent, &weights, init, seed, NULL);
     for (int i = 0; i < 96; i++) assert_true(w[5][i] == 1 && (i >= 64 || w[6][i] == 1));
     return status;
@@ -107,7 +114,12 @@ static attn_status draw_seq2seq(float (*w)[LARGEST], attn_init init, uint64_t se
                                  .dim_memory = 128,
                                  .dim_hidden = 160,
                                  .dim_output = 64};
-    const attn_seq2seq_weights weights = {sizeof weights, w[4], w[0], w[1], w[3], w[2]};
+    const attn_seq2seq_weights weights = {.struct_size = sizeof weights,
+                                          .w = attn_out(w[4]),
+                                          .state = attn_out(w[0]),
+                                          .memory = attn_out(w[1]),
+                                          .bias = attn_out(w[3]),
+                                          .combine = attn_out(w[2])};
     memset(w[3], 0x55, 160 * sizeof(float));
     const attn_status status = attn_seq2seq_initialise(&module, &weights, init, seed, NULL);
     for (int i = 0; i < 160; i++) assert_true(w[3][i] == 0); /* the bias */
@@ -126,7 +138,7 @@ static void test_seq2seq(void **state)
 static attn_status draw_general(float (*w)[LARGEST], attn_init init, uint64_t seed)
 {
     const attn_seq2seq module = {.struct_size = sizeof module, .score = ATTN_SCORE_GENERAL, .dim_state = 96, .dim_memory = 160};
-    const attn_seq2seq_weights weights = {.struct_size = sizeof weights, .w = w[0]};
+    const attn_seq2seq_weights weights = {.struct_size = sizeof weights, .w = attn_out(w[0])};
     return attn_seq2seq_initialise(&module, &weights, init, seed, NULL);
 }
 

@@ -166,8 +166,14 @@ static attn_latent_weights weights_of(const sample *s, double from[TENSORS][LARG
 {
     void *at[TENSORS];
     for (int t = 0; t < TENSORS; t++) at[t] = s->count[t] ? from[t] : NULL;
-    return (attn_latent_weights){
-        sizeof(attn_latent_weights), at[QUERY_DOWN], at[QUERY], at[DOWN], at[UP], at[OUTPUT], at[QUERY_NORM], at[NORM]};
+    return (attn_latent_weights){.struct_size = sizeof(attn_latent_weights),
+                                 .query_down.data = at[QUERY_DOWN],
+                                 .query.data = at[QUERY],
+                                 .down.data = at[DOWN],
+                                 .up.data = at[UP],
+                                 .output.data = at[OUTPUT],
+                                 .query_norm.data = at[QUERY_NORM],
+                                 .norm.data = at[NORM]};
 }
 
 static void run(sample *s, held *h, attn_dtype dtype, int threads)
@@ -353,11 +359,17 @@ static void test_weights(void **state)
     sample s;
     attn_archive *file = NULL;
     attn_error error;
-    attn_latent_weights back;
+    attn_latent_weights back = {.struct_size = sizeof back};
     (void)state;
     make(&s, &variants[3]);
-    const attn_latent_weights weights = {sizeof weights, w[QUERY_DOWN], w[QUERY],      w[DOWN],
-                                         w[UP],          w[OUTPUT],     w[QUERY_NORM], w[NORM]};
+    const attn_latent_weights weights = {.struct_size = sizeof weights,
+                                         .query_down = attn_out(w[QUERY_DOWN]),
+                                         .query = attn_out(w[QUERY]),
+                                         .down = attn_out(w[DOWN]),
+                                         .up = attn_out(w[UP]),
+                                         .output = attn_out(w[OUTPUT]),
+                                         .query_norm = attn_out(w[QUERY_NORM]),
+                                         .norm = attn_out(w[NORM])};
     assert_int_equal(attn_latent_initialise(&s.latent, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
     memcpy(again, w, sizeof w);
     assert_int_equal(attn_latent_initialise(&s.latent, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
@@ -381,7 +393,8 @@ static void test_weights(void **state)
     assert_int_equal(attn_latent_store(&s.latent, &weights, file, "a.", &error), ATTN_OK);
     assert_non_null(attn_archive_find(file, "a.kv_a_proj_with_mqa.weight"));
     assert_int_equal(attn_latent_load(&s.latent, file, "a.", &back, &error), ATTN_OK);
-    void *const at[] = {back.query_down, back.query, back.down, back.up, back.output, back.query_norm, back.norm};
+    void *const at[] = {back.query_down.data, back.query.data,      back.down.data, back.up.data,
+                        back.output.data,     back.query_norm.data, back.norm.data};
     for (int t = QUERY_DOWN; t < TENSORS; t++) assert_memory_equal(at[t - QUERY_DOWN], w[t], (size_t)s.count[t] * sizeof(float));
     attn_archive_destroy(file);
 }

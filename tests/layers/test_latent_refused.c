@@ -68,11 +68,11 @@ static void make_good(good *g)
                               .rank_query = 2,
                               .dim_rotary = 2};
     g->weights = (attn_latent_weights){.struct_size = sizeof g->weights,
-                                       .query_down = g->numbers,
-                                       .query = g->numbers,
-                                       .down = g->numbers,
-                                       .up = g->numbers,
-                                       .output = g->numbers};
+                                       .query_down = attn_out(g->numbers),
+                                       .query = attn_out(g->numbers),
+                                       .down = attn_out(g->numbers),
+                                       .up = attn_out(g->numbers),
+                                       .output = attn_out(g->numbers)};
     g->gradients.struct_size = sizeof g->gradients;
     g->rope.struct_size = sizeof g->rope;
     g->args = (attn_layer_tensors){.struct_size = sizeof g->args,
@@ -105,7 +105,7 @@ static void rope_width(good *g) { g->latent.rope = &g->rope, g->rope.dim_rotary 
 static void many(good *g) { g->latent.heads = 1 << 20, g->latent.head_dim = 1 << 20; }
 static void dtype(good *g) { g->latent.dtype = ATTN_F16; }
 static void weights_size(good *g) { g->weights.struct_size = 1; }
-static void no_weight(good *g) { g->weights.up = NULL; }
+static void no_weight(good *g) { g->weights.up.data = NULL; }
 static void no_rank(good *g) { g->latent.rank_query = 0; }
 static void args_size(good *g) { g->args.struct_size = 4; }
 static void value(good *g) { g->args.value.data = g->numbers; }
@@ -127,8 +127,8 @@ static const struct {
     {many, "latent: 1048576 heads of 2097152 channels are more than 2147483647"},
     {dtype, "layer: dtype is f16; it must be f32 or f64"},
     {weights_size, "attn_latent_weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
-    {no_weight, "latent: weights.up is NULL"},
-    {no_rank, "latent: weights.query_down is given, and rank_query is 0"},
+    {no_weight, "latent: weights.up is missing"},
+    {no_rank, "latent: weights.query_down is there, and rank_query is 0"},
     {args_size, "attn_layer_tensors.struct_size is 4; set it to sizeof(attn_layer_tensors)"},
     {value, "latent: value.data is given; keys and values come from the same latent"},
     {no_query, "layer: query.data is NULL"},
@@ -201,10 +201,31 @@ static void test_refused_by_some(void **state)
     FAILS(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
 }
 
+/* What is written lies apart from everything else. */
+static void test_overlap(void **state)
+{
+    good g;
+    (void)state;
+    make_good(&g);
+    g.args.output.data = g.numbers + 3;
+    FAILS(attn_latent_forward(&g.latent, &g.weights, &g.args, &error), ATTN_ERR_STRIDE,
+          "latent: output and query share elements; an output overlaps nothing");
+    FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_STRIDE,
+          "latent: output and query share elements; an output overlaps nothing");
+    make_good(&g);
+    g.gradients.norm = attn_out(g.y + 1);
+    FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
+          "latent: grad_query and gradients.norm share elements; an output overlaps nothing");
+    make_good(&g);
+    FAILS(attn_latent_initialise(&g.latent, &g.weights, ATTN_INIT_SMALL, 0, &error), ATTN_ERR_STRIDE,
+          "latent: weights.query_down and weights.query share elements; an output overlaps nothing");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_refused_by_some),
     };

@@ -29,23 +29,31 @@ static void draw(numbers *n)
 static attn_layer_weights weights_of(numbers *n)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = n->w[0], .bias = n->b[0]},
-                                .key = {.weight = n->w[1], .bias = n->b[1]},
-                                .value = {.weight = n->w[2], .bias = n->b[2]},
-                                .output = {.weight = n->w[3], .bias = n->b[3]},
-                                .extra_key = n->extra[0],
-                                .extra_value = n->extra[1]};
+                                .query.data = n->w[0],
+                                .query_bias.data = n->b[0],
+                                .key.data = n->w[1],
+                                .key_bias.data = n->b[1],
+                                .value.data = n->w[2],
+                                .value_bias.data = n->b[2],
+                                .output.data = n->w[3],
+                                .output_bias.data = n->b[3],
+                                .extra_key.data = n->extra[0],
+                                .extra_value.data = n->extra[1]};
 }
 
 static attn_layer_weights gradients_of(results *r)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = r->dw[0], .bias = r->db[0]},
-                                .key = {.weight = r->dw[1], .bias = r->db[1]},
-                                .value = {.weight = r->dw[2], .bias = r->db[2]},
-                                .output = {.weight = r->dw[3], .bias = r->db[3]},
-                                .extra_key = r->dextra[0],
-                                .extra_value = r->dextra[1]};
+                                .query.data = r->dw[0],
+                                .query_bias.data = r->db[0],
+                                .key.data = r->dw[1],
+                                .key_bias.data = r->db[1],
+                                .value.data = r->dw[2],
+                                .value_bias.data = r->db[2],
+                                .output.data = r->dw[3],
+                                .output_bias.data = r->db[3],
+                                .extra_key.data = r->dextra[0],
+                                .extra_value.data = r->dextra[1]};
 }
 
 /* Both directions of one call; `first` rows and counts are those of what it covers. */

@@ -25,8 +25,8 @@ static void make(good *g)
     memset(g, 0, sizeof *g);
     g->layer = (attn_layer){.struct_size = sizeof g->layer, .dim_model = 8, .heads_q = 4};
     g->weights.struct_size = g->gradients.struct_size = sizeof g->weights;
-    g->weights.query.weight = g->numbers[0], g->weights.key.weight = g->numbers[1];
-    g->weights.value.weight = g->numbers[2], g->weights.output.weight = g->numbers[3];
+    g->weights.query.data = g->numbers[0], g->weights.key.data = g->numbers[1];
+    g->weights.value.data = g->numbers[2], g->weights.output.data = g->numbers[3];
     g->args = (attn_layer_tensors){
         .struct_size = sizeof g->args, .batch = 2, .len_q = 3, .query = {.data = g->numbers[4]}, .output = {.data = g->out}};
     g->args.saved = g->saved;
@@ -46,7 +46,7 @@ static void too_large(good *g) { g->layer.dim_key = (int64_t)INT_MAX + 1; }
 static void heads(good *g) { g->layer.heads_kv = 3; }
 static void head_dim(good *g) { g->layer.heads_q = 3; }
 static void many(good *g) { g->layer.head_dim = INT_MAX; }
-static void output_width(good *g) { g->layer.no_output = 1, g->layer.dim_output = 9, g->weights.output.weight = NULL; }
+static void output_width(good *g) { g->layer.no_output = 1, g->layer.dim_output = 9, g->weights.output.data = NULL; }
 static void attention_size(good *g) { g->layer.attention = &g->attention, g->attention.struct_size = 7; }
 static void op(good *g) { g->layer.attention = &g->attention, g->attention.op = ATTN_BACKWARD; }
 static void shape(good *g) { g->layer.attention = &g->attention, g->attention.shape.batch = 1; }
@@ -73,8 +73,11 @@ static void packed_self(good *g)
     g->options.cu_seqlens_q = attn_in(g->begin), g->options.cu_seqlens_kv = attn_in(g->begin + 3);
     g->begin[2] = 3, g->begin[5] = 4;
 }
-static void extra_alone(good *g) { g->weights.extra_key = g->numbers[6]; }
-static void extra(good *g) { g->layer.attention = &g->attention, g->weights.extra_key = g->weights.extra_value = g->numbers[6]; }
+static void extra_alone(good *g) { g->weights.extra_key.data = g->numbers[6]; }
+static void extra(good *g)
+{
+    g->layer.attention = &g->attention, g->weights.extra_key.data = g->weights.extra_value.data = g->numbers[6];
+}
 static void extra_kind(good *g) { extra(g), g->attention.score.kind = ATTN_SCORE_COSINE; }
 static void extra_sigmoid(good *g) { extra(g), g->attention.score.normaliser = ATTN_NORMALISER_SIGMOID; }
 static void extra_empty(good *g) { extra(g), g->attention.mask.empty = ATTN_EMPTY_UNIFORM; }
@@ -97,12 +100,24 @@ static void entries(good *g) { g->args.lengths_q = attn_in(g->begin); }
 static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.pages = 1; }
 static void args_attention(good *g) { g->args.attention = &g->options, g->options.struct_size = 3; }
 static void weights_size(good *g) { g->weights.struct_size = 2; }
-static void no_weight(good *g) { g->weights.value.weight = NULL; }
+static void no_weight(good *g) { g->weights.value.data = NULL; }
 static void output_given(good *g) { g->layer.no_output = 1; }
-static void strides(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 16, 8, 2}; }
-static void near_rows(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 16, 7, 1}; }
-static void head_stride(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 0, 8, 1}; }
-static void far_rows(good *g) { g->weights.key = (attn_projection){g->numbers[1], NULL, 16, (int64_t)INT_MAX + 1, 1}; }
+static void key_strides(good *g, int64_t head, int64_t channel, int64_t model)
+{
+    g->weights.key = (attn_output){g->numbers[1], ATTN_F32, {0, head, channel, model}};
+}
+static void strides(good *g) { key_strides(g, 16, 8, 2); }
+static void far_rows(good *g) { key_strides(g, 16, (int64_t)INT_MAX + 1, 1); }
+static void null_weight(good *g) { g->weights.key = attn_saved(NULL); }
+static void later_weight(good *g) { g->weights.key = attn_out(ATTN_LATER); }
+static void typed_weight(good *g) { g->weights.key.dtype = ATTN_F64; }
+static void odd_weight(good *g) { g->weights.key.data = (char *)g->numbers[1] + 2; }
+static void null_typed(good *g) { g->weights.key_bias.dtype = ATTN_F32; }
+static void bias_strides(good *g)
+{
+    g->weights.key_bias = attn_out(g->numbers[6]);
+    g->weights.key_bias.stride[1] = 2, g->weights.key_bias.stride[2] = 2;
+}
 static void args_size(good *g) { g->args.struct_size = 0; }
 static void negative(good *g) { g->args.len_q = -1; }
 static void self_length(good *g) { g->args.len_kv = 4; }
@@ -143,7 +158,7 @@ static const struct {
     {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) is negative"},
     {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, and the key is the query"},
     {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache"},
-    {extra_alone, ATTN_ERR_ARGUMENT, "layer: weights.extra_value is NULL, and extra_key is not"},
+    {extra_alone, ATTN_ERR_ARGUMENT, "layer: weights.extra_key is there, and extra_value is not"},
     {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
     {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key no query sees none"},
     {extra_sigmoid, ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is 2"},
@@ -152,7 +167,7 @@ static const struct {
      "layer: attention.entropy is not available with an extra key beside a sink or another normaliser"},
     {extra_normaliser, ATTN_ERR_UNSUPPORTED,
      "layer: attention.effective_keys is not available with an extra key beside a sink or another normaliser"},
-    {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is given and no_key is set"},
+    {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is there, and no_key is set"},
     {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it is 4 heads of 2"},
     {dim_k, ATTN_ERR_SHAPE,
      "layer: attention.score.dim_k is 5 and head_dim 2; they may differ for the general score, without a rope"},
@@ -160,12 +175,17 @@ static const struct {
     {entries, ATTN_ERR_ARGUMENT, "layer: tensors.lengths_q is set; it is attn_layer_decode's"},
     {args_attention, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 3; set it to sizeof(attn_tensors)"},
     {weights_size, ATTN_ERR_ARGUMENT, "attn_layer_weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
-    {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value.weight is NULL"},
-    {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is given and no_output is set"},
-    {strides, ATTN_ERR_STRIDE, "layer: key.stride_channel is 8 and stride_model 2; one of them must be 1"},
-    {near_rows, ATTN_ERR_STRIDE, "layer: key.stride_channel is 7, less than the 8 numbers between"},
-    {head_stride, ATTN_ERR_STRIDE, "layer: key.stride_head is 0; it must be within 1..2147483647"},
-    {far_rows, ATTN_ERR_STRIDE, "layer: key.stride_channel is 2147483648; it must be within 1..2147483647"},
+    {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value is missing"},
+    {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is there, and no_output is set"},
+    {strides, ATTN_ERR_STRIDE, "layer: weights.key has a stride of 8 for channels and of 2 for the model; one of them must be 1"},
+    {far_rows, ATTN_ERR_STRIDE, "layer: weights.key.stride[2] is 2147483648; at most 2147483647 either way"},
+    {null_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is NULL"},
+    {later_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is ATTN_LATER, and this call computes"},
+    {typed_weight, ATTN_ERR_UNSUPPORTED, "layer: weights.key is f64; the layer is f32"},
+    {odd_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is not aligned to its elements of 4 bytes"},
+    {null_typed, ATTN_ERR_ARGUMENT,
+     "layer: weights.key_bias is NULL and has a type or a stride; a tensor that is not there is a slot of zeros"},
+    {bias_strides, ATTN_ERR_STRIDE, "layer: weights.key_bias.stride[2] is 2; it is dense, 1"},
     {args_size, ATTN_ERR_ARGUMENT, "attn_layer_tensors.struct_size is 0; set it to sizeof(attn_layer_tensors)"},
     {negative, ATTN_ERR_SHAPE, "layer: len_q (-1) is negative"},
     {self_length, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), and the key is the query"},
@@ -242,15 +262,59 @@ static void test_others(void **state)
     FAILS(attn_layer_group_heads(&g.layer, &g.weights, 3, &g.gradients, &error), ATTN_ERR_SHAPE,
           "layer: heads_kv (4) is not a multiple of groups (3)");
     FAILS(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "layer: grouped.key.weight is NULL");
+          "layer: grouped.key is missing");
     g.layer.no_key = 1;
-    g.weights.key.weight = NULL;
+    g.weights.key.data = NULL;
     FAILS(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "layer: no_key is set; there are no heads to be shared");
     g.layer.no_key = 0;
-    g.weights.key.weight = g.numbers[1];
+    g.weights.key.data = g.numbers[1];
     FAILS(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     FAILS(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+}
+
+/* What is written lies apart from itself, and from everything else. */
+static void test_overlap(void **state)
+{
+    good g;
+    (void)state;
+#define FORWARD(change, text)                                                                                                      \
+    do {                                                                                                                           \
+        make(&g);                                                                                                                  \
+        change;                                                                                                                    \
+        FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_STRIDE, text);                                   \
+    } while (0)
+#define BACKWARD(change, text)                                                                                                     \
+    do {                                                                                                                           \
+        make(&g);                                                                                                                  \
+        change;                                                                                                                    \
+        FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE, text);                    \
+    } while (0)
+    FORWARD(g.args.output.data = g.numbers[4], "layer: output and query share elements; an output overlaps nothing");
+    FORWARD(g.args.output.data = g.numbers[3] + 63, "layer: output and weights.output share elements; an output overlaps nothing");
+    FORWARD(g.args.output.data = g.saved + 3, "layer: saved and output share elements; an output overlaps nothing");
+    FORWARD(g.args.weights_mean = attn_out(g.out), "layer: output and weights_mean share elements; an output overlaps nothing");
+    BACKWARD(g.args.grad_query.data = g.numbers[5], "layer: grad_query and grad_output share elements; an output overlaps nothing");
+    BACKWARD(g.gradients.key = g.gradients.value = attn_out(g.numbers[6]),
+             "layer: gradients.key and gradients.value share elements; an output overlaps nothing");
+    BACKWARD(g.gradients.key_bias = attn_out(g.numbers[1]),
+             "layer: gradients.key_bias and weights.key share elements; an output overlaps nothing");
+    BACKWARD((g.gradients.key = (attn_output){g.numbers[6], 0, {0, 16, 7, 1}}),
+             "layer: gradients.key overlaps itself: stride[2] is 7 and the axes with smaller strides span 8 elements");
+    BACKWARD((g.gradients.key = (attn_output){g.numbers[6], 0, {0, 0, 8, 1}}),
+             "layer: gradients.key overlaps itself: stride[1] is 0 and the axes with smaller strides span 1 elements");
+    make(&g);
+    g.weights.value = g.weights.key;
+    FAILS(attn_layer_initialise(&g.layer, &g.weights, ATTN_INIT_SMALL, 0, &error), ATTN_ERR_STRIDE,
+          "layer: weights.key and weights.value share elements; an output overlaps nothing");
+    /* Three gradients in one matrix [D, 3 D] are apart; heads of weights that are read may be one. */
+    make(&g);
+    g.gradients.query = (attn_output){g.numbers[6], 0, {0, 2, 1, 24}};
+    g.gradients.key = (attn_output){g.numbers[6] + 8, 0, {0, 2, 1, 24}};
+    g.gradients.value = (attn_output){g.numbers[6] + 16, 0, {0, 2, 1, 24}};
+    g.weights.key = (attn_output){g.numbers[1], 0, {0, 0, 8, 1}};
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK, "");
+    FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_OK, "");
 }
 
 static void test_empty(void **state)
@@ -261,7 +325,7 @@ static void test_empty(void **state)
     make(&g);
     g.args.batch = 0;
     assert_int_equal(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK);
-    g.gradients.query.weight = g.numbers[6]; /* over no rows: zeros */
+    g.gradients.query.data = g.numbers[6]; /* over no rows: zeros */
     memset(g.numbers[6], 0xa5, sizeof g.numbers[6]);
     assert_int_equal(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_OK);
     for (int i = 0; i < 64; i++) assert_true(g.numbers[6][i] == 0);
@@ -270,6 +334,6 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages), cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_empty)};
+                                       cmocka_unit_test(test_overlap), cmocka_unit_test(test_empty)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

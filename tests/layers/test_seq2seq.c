@@ -121,7 +121,12 @@ static attn_seq2seq_weights weights_of(const sample *s, double from[TENSORS][LAR
 {
     void *at[TENSORS];
     for (int t = 0; t < TENSORS; t++) at[t] = s->count[t] ? from[t] : NULL;
-    return (attn_seq2seq_weights){sizeof(attn_seq2seq_weights), at[W], at[STATE], at[MEMORY_W], at[BIAS], at[COMBINE]};
+    return (attn_seq2seq_weights){.struct_size = sizeof(attn_seq2seq_weights),
+                                  .w.data = at[W],
+                                  .state.data = at[STATE],
+                                  .memory.data = at[MEMORY_W],
+                                  .bias.data = at[BIAS],
+                                  .combine.data = at[COMBINE]};
 }
 
 static void run(sample *s, held *h, attn_dtype dtype, int threads)
@@ -272,10 +277,15 @@ static void test_weights(void **state)
     static float w[TENSORS][LARGEST], again[TENSORS][LARGEST];
     sample s;
     attn_archive *file = NULL;
-    attn_seq2seq_weights back;
+    attn_seq2seq_weights back = {.struct_size = sizeof back};
     (void)state;
     make(&s, &variants[5]);
-    const attn_seq2seq_weights weights = {sizeof weights, w[W], w[STATE], w[MEMORY_W], w[BIAS], w[COMBINE]};
+    const attn_seq2seq_weights weights = {.struct_size = sizeof weights,
+                                          .w = attn_out(w[W]),
+                                          .state = attn_out(w[STATE]),
+                                          .memory = attn_out(w[MEMORY_W]),
+                                          .bias = attn_out(w[BIAS]),
+                                          .combine = attn_out(w[COMBINE])};
     assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
     memcpy(again, w, sizeof w);
     assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
@@ -285,7 +295,7 @@ static void test_weights(void **state)
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_store(&s.module, &weights, file, "attention.", NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_load(&s.module, file, "attention.", &back, NULL), ATTN_OK);
-    void *const at[] = {back.w, back.state, back.memory, back.bias, back.combine};
+    void *const at[] = {back.w.data, back.state.data, back.memory.data, back.bias.data, back.combine.data};
     for (int t = W; t < TENSORS; t++) assert_memory_equal(at[t - W], w[t], (size_t)s.count[t] * sizeof(float));
     attn_archive_destroy(file);
 }

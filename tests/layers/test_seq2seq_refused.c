@@ -59,7 +59,8 @@ static void make_good(good *g)
                                .dim_state = 3,
                                .dim_memory = 4,
                                .dim_output = 2};
-    g->weights = (attn_seq2seq_weights){.struct_size = sizeof g->weights, .w = g->numbers, .combine = g->numbers};
+    g->weights =
+        (attn_seq2seq_weights){.struct_size = sizeof g->weights, .w = attn_out(g->numbers), .combine = attn_out(g->numbers)};
     g->gradients.struct_size = sizeof g->gradients;
     g->attention.struct_size = sizeof g->attention;
     g->args = (attn_layer_tensors){.struct_size = sizeof g->args,
@@ -97,8 +98,11 @@ static void packed(good *g)
     g->pointers.cu_seqlens_q = attn_in(g->numbers);
 }
 static void weights_size(good *g) { g->weights.struct_size = 1; }
-static void no_weight(good *g) { g->weights.w = NULL; }
-static void extra_weight(good *g) { g->weights.state = g->numbers; }
+static void no_weight(good *g) { g->weights.w.data = NULL; }
+static void null_weight(good *g) { g->weights.w = attn_out(NULL); }
+static void typed_weight(good *g) { g->weights.w.dtype = ATTN_F32; }
+static void strides(good *g) { g->weights.w.stride[2] = 5, g->weights.w.stride[3] = 1; }
+static void extra_weight(good *g) { g->weights.state = attn_out(g->numbers); }
 static void args_size(good *g) { g->args.struct_size = 1; }
 static void value(good *g) { g->args.value.data = g->numbers; }
 static void pointers(good *g) { g->args.attention = &g->pointers; }
@@ -123,8 +127,11 @@ static const struct {
     {matrix, "seq2seq: attention.score_matrix is there; the module fills it in"},
     {packed, "seq2seq: attention.cu_seqlens_q is there; states are [batch, token, channel]"},
     {weights_size, "attn_seq2seq_weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
-    {no_weight, "seq2seq: weights.w is NULL"},
-    {extra_weight, "seq2seq: weights.state is given, and the module has none"},
+    {no_weight, "seq2seq: weights.w is missing"},
+    {null_weight, "seq2seq: weights.w is NULL"},
+    {typed_weight, "seq2seq: weights.w is f32; the layer is f64"},
+    {strides, "seq2seq: weights.w.stride[2] is 5; it is dense, 4"},
+    {extra_weight, "seq2seq: weights.state is there, and the module has none"},
     {args_size, "attn_layer_tensors.struct_size is 1; set it to sizeof(attn_layer_tensors)"},
     {value, "seq2seq: value.data is given; the memory is key and value"},
     {pointers, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)"},
@@ -180,10 +187,33 @@ static void test_refused_by_some(void **state)
           "seq2seq: tensors.saved is NULL; forward fills it for backward");
 }
 
+/* What is written lies apart from everything else. */
+static void test_overlap(void **state)
+{
+    good g;
+    (void)state;
+    make_good(&g);
+    g.args.output.data = g.numbers + 11;
+    FAILS(attn_seq2seq_forward(&g.module, &g.weights, &g.args, &error), ATTN_ERR_STRIDE,
+          "seq2seq: output and query share elements; an output overlaps nothing");
+    make_good(&g);
+    g.args.grad_key.data = g.y + 11;
+    FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
+          "seq2seq: grad_query and grad_key share elements; an output overlaps nothing");
+    make_good(&g);
+    g.gradients.combine = attn_out(g.saved + 40);
+    FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
+          "seq2seq: gradients.combine and saved share elements; an output overlaps nothing");
+    make_good(&g);
+    FAILS(attn_seq2seq_initialise(&g.module, &g.weights, ATTN_INIT_SMALL, 0, &error), ATTN_ERR_STRIDE,
+          "seq2seq: weights.w and weights.combine share elements; an output overlaps nothing");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_refused_by_some),
     };

@@ -28,10 +28,14 @@ static float *drawn(size_t count, uint64_t seed)
 static attn_layer_weights name(float *const *weights, float *const *biases)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = weights[0], .bias = biases[0]},
-                                .key = {.weight = weights[1], .bias = biases[1]},
-                                .value = {.weight = weights[2], .bias = biases[2]},
-                                .output = {.weight = weights[3], .bias = biases[3]}};
+                                .query.data = weights[0],
+                                .query_bias.data = biases[0],
+                                .key.data = weights[1],
+                                .key_bias.data = biases[1],
+                                .value.data = weights[2],
+                                .value_bias.data = biases[2],
+                                .output.data = weights[3],
+                                .output_bias.data = biases[3]};
 }
 
 static results compute(const attn_options *options, int64_t batch)

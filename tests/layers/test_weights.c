@@ -24,10 +24,14 @@ typedef struct room {
 static attn_layer_weights in_room(room *r)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
-                                .query = {.weight = r->q, .bias = r->bq},
-                                .key = {.weight = r->k, .bias = r->bk},
-                                .value = {.weight = r->v, .bias = r->bv},
-                                .output = {.weight = r->o, .bias = r->bo}};
+                                .query.data = r->q,
+                                .query_bias.data = r->bq,
+                                .key.data = r->k,
+                                .key_bias.data = r->bk,
+                                .value.data = r->v,
+                                .value_bias.data = r->bv,
+                                .output.data = r->o,
+                                .output_bias.data = r->bo};
 }
 
 static void test_counts(void **state)
@@ -46,7 +50,7 @@ static void test_counts(void **state)
         float some = 0;
         attn_layer_weights w = {.struct_size = sizeof w};
         attn_layer_counts counts = {.struct_size = sizeof counts};
-        if (cases[i].bias) w.query.bias = w.key.bias = w.value.bias = w.output.bias = &some;
+        if (cases[i].bias) w.query_bias.data = w.key_bias.data = w.value_bias.data = w.output_bias.data = &some;
         assert_int_equal(attn_layer_count(&layer, &w, 0, 0, 0, &counts, NULL), ATTN_OK);
         assert_int_equal(counts.parameters, cases[i].parameters);
     }
@@ -63,7 +67,7 @@ static void test_store_and_load(void **state)
     static room r, turned;
     static float extra[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
     attn_layer layer = layer_of(4, 2);
-    attn_layer_weights weights = in_room(&r), back;
+    attn_layer_weights weights = in_room(&r), back = {.struct_size = sizeof back};
     attn_archive *file = NULL;
     attn_error error;
     (void)state;
@@ -72,22 +76,22 @@ static void test_store_and_load(void **state)
     /* the query's matrix as [in, out] */
     for (int o = 0; o < 8; o++)
         for (int i = 0; i < 8; i++) turned.q[i * 8 + o] = r.q[o * 8 + i];
-    weights.query = (attn_projection){turned.q, r.bq, 2, 1, 8};
-    weights.extra_key = extra[0], weights.extra_value = extra[1];
+    weights.query = (attn_output){turned.q, ATTN_F32, {0, 2, 1, 8}};
+    weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_layer_store(&layer, &weights, file, "layers.3.", &error), ATTN_OK);
     assert_non_null(attn_archive_find(file, "layers.3.in_proj_weight"));
     assert_non_null(attn_archive_find(file, "layers.3.out_proj.bias"));
     assert_int_equal(attn_layer_load(&layer, file, "layers.3.", &back, &error), ATTN_OK);
-    assert_memory_equal(back.query.weight, r.q, 8 * 8 * sizeof(float));
-    assert_memory_equal(back.key.weight, r.k, 4 * 8 * sizeof(float));
-    assert_memory_equal(back.value.weight, r.v, 4 * 8 * sizeof(float));
-    assert_memory_equal(back.output.weight, r.o, 8 * 8 * sizeof(float));
-    assert_memory_equal(back.query.bias, r.bq, sizeof r.bq);
-    assert_memory_equal(back.key.bias, r.bk, 4 * sizeof(float));
-    assert_memory_equal(back.output.bias, r.bo, sizeof r.bo);
-    assert_memory_equal(back.extra_key, extra[0], sizeof extra[0]);
-    assert_memory_equal(back.extra_value, extra[1], sizeof extra[1]);
+    assert_memory_equal(back.query.data, r.q, 8 * 8 * sizeof(float));
+    assert_memory_equal(back.key.data, r.k, 4 * 8 * sizeof(float));
+    assert_memory_equal(back.value.data, r.v, 4 * 8 * sizeof(float));
+    assert_memory_equal(back.output.data, r.o, 8 * 8 * sizeof(float));
+    assert_memory_equal(back.query_bias.data, r.bq, sizeof r.bq);
+    assert_memory_equal(back.key_bias.data, r.bk, 4 * sizeof(float));
+    assert_memory_equal(back.output_bias.data, r.bo, sizeof r.bo);
+    assert_memory_equal(back.extra_key.data, extra[0], sizeof extra[0]);
+    assert_memory_equal(back.extra_value.data, extra[1], sizeof extra[1]);
     attn_archive_destroy(file);
 }
 
@@ -177,8 +181,8 @@ static void test_group_heads(void **state)
     }
     float extra[2][8], extra_few[2][4];
     for (int i = 0; i < 16; i++) extra[i / 8][i % 8] = (float)(i / 8 + i % 2 + i % 8 / 4); /* heads of a pair are alike */
-    weights.extra_key = extra[0], weights.extra_value = extra[1];
-    grouped.extra_key = extra_few[0], grouped.extra_value = extra_few[1];
+    weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
+    grouped.extra_key.data = extra_few[0], grouped.extra_value.data = extra_few[1];
     grouped.query = weights.query, grouped.output = weights.output;
     assert_int_equal(attn_layer_group_heads(&layer, &weights, 2, &grouped, NULL), ATTN_OK);
     for (int i = 0; i < 24; i++) x[i] = sinf((float)i);
@@ -195,10 +199,10 @@ static void p16_identity(void **state)
     static float identity[8 * 8], x[2 * 5 * 8], y[2 * 5 * 8], o[2 * 5 * 8];
     const attn_layer layer = layer_of(1, 0);
     const attn_layer_weights weights = {.struct_size = sizeof weights,
-                                        .query.weight = identity,
-                                        .key.weight = identity,
-                                        .value.weight = identity,
-                                        .output.weight = identity};
+                                        .query.data = identity,
+                                        .key.data = identity,
+                                        .value.data = identity,
+                                        .output.data = identity};
     const attn_problem problem = {.struct_size = sizeof problem, .shape = {2, 1, 1, 5, 5, 8, 8}};
     const attn_tensors core = {.struct_size = sizeof core, .q = attn_in(x), .k = attn_in(x), .v = attn_in(x), .o = attn_out(o)};
     const attn_layer_tensors args = {
@@ -218,17 +222,17 @@ static void p16_fused(void **state)
     static float rows[3 * 8 * 8], columns[8 * 3 * 8], x[5 * 8], y[3][5 * 8];
     const attn_layer layer = layer_of(4, 0);
     attn_layer_weights weights[3] = {in_room(&r), in_room(&r), in_room(&r)};
-    attn_projection *fused[2][3] = {{&weights[1].query, &weights[1].key, &weights[1].value},
-                                    {&weights[2].query, &weights[2].key, &weights[2].value}};
+    attn_output *fused[2][3] = {{&weights[1].query, &weights[1].key, &weights[1].value},
+                                {&weights[2].query, &weights[2].key, &weights[2].value}};
     const float *const apart[3] = {r.q, r.k, r.v};
     (void)state;
     assert_int_equal(attn_layer_initialise(&layer, &weights[0], ATTN_INIT_SMALL, 3, NULL), ATTN_OK);
     for (int p = 0; p < 3; p++) {
         for (int o = 0; o < 8; o++)
             for (int i = 0; i < 8; i++) rows[(p * 8 + o) * 8 + i] = columns[i * 24 + p * 8 + o] = apart[p][o * 8 + i];
-        *fused[0][p] = (attn_projection){.weight = rows + p * 64};
-        *fused[1][p] = (attn_projection){columns + p * 8, NULL, 2, 1, 24};
-        if (p == 0) weights[1].query.bias = weights[2].query.bias = r.bq;
+        *fused[0][p] = attn_out(rows + p * 64);
+        *fused[1][p] = (attn_output){columns + p * 8, ATTN_F32, {0, 2, 1, 24}};
+        if (p == 0) weights[1].query_bias.data = weights[2].query_bias.data = r.bq;
     }
     for (int i = 0; i < 40; i++) x[i] = cosf((float)i);
     for (int n = 0; n < 3; n++) {
@@ -285,12 +289,12 @@ static void test_extra_statistics(void **state)
     const attn_layer layer = {
         .struct_size = sizeof layer, .dtype = ATTN_F64, .dim_model = WIDE, .heads_q = 1, .attention = &options};
     const attn_layer_weights weights = {.struct_size = sizeof weights,
-                                        .query.weight = w[0],
-                                        .key.weight = w[1],
-                                        .value.weight = w[2],
-                                        .output.weight = w[3],
-                                        .extra_key = extra[0],
-                                        .extra_value = extra[1]};
+                                        .query.data = w[0],
+                                        .key.data = w[1],
+                                        .value.data = w[2],
+                                        .output.data = w[3],
+                                        .extra_key.data = extra[0],
+                                        .extra_value.data = extra[1]};
     const attn_layer_tensors args = {.struct_size = sizeof args,
                                      .batch = 2,
                                      .len_q = LEN,
@@ -332,7 +336,7 @@ static void test_real(void **state)
     attn_archive *file = NULL;
     attn_error error;
     attn_layer layer = {.struct_size = sizeof layer, .dim_model = 384, .heads_q = 12};
-    attn_layer_weights weights;
+    attn_layer_weights weights = {.struct_size = sizeof weights};
     double largest = 0, largest_weight = 0, scale = 0;
     (void)state;
     if (attn_archive_read(&file, "examples/data/animal_street_layer2.safetensors", &error) != ATTN_OK)

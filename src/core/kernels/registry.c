@@ -2,8 +2,8 @@
  *
  * registry.c - the table of kernels, expanded from kernels.def.
  */
-#include "../base/cpu.h"
 #include "registry.h"
+#include "../base/cpu.h"
 
 #define FORWARD(symbol, type, set, features)                             extern const attn_fwd_kernel symbol;
 #define DECODE(symbol, tiles, type, set, features)                       extern const attn_dec_kernel symbol;

@@ -143,25 +143,12 @@ attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *
 attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_planned_tensor *t, const int64_t shape[4],
                                      attn_error *error)
 {
-    const int64_t *strides = t->at.stride;
-    int order[4] = {0, 1, 2, 3};
-    int64_t span = 0;
-    if (t->role != ATTN_ROLE_OUTPUT || !has_elements(shape)) return ATTN_OK;
-    for (int i = 1; i < 4; i++)
-        for (int k = i; k > 0 && llabs(strides[order[k]]) < llabs(strides[order[k - 1]]); k--) {
-            const int swap = order[k];
-            order[k] = order[k - 1];
-            order[k - 1] = swap;
-        }
-    for (int i = 0; i < 4; i++) {
-        const int axis = order[i];
-        const int64_t stride = llabs(strides[axis]);
-        if (shape[axis] <= 1) continue;
-        CHECK_TENSOR(stride > span, t->number, ATTN_ERR_STRIDE,
-                     "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",
-                     row->name, axis, strides[axis], span + 1);
-        span += (shape[axis] - 1) * stride;
-    }
+    int64_t span;
+    if (t->role != ATTN_ROLE_OUTPUT) return ATTN_OK;
+    const int axis = elements_self_overlap(shape, t->at.stride, &span);
+    CHECK_TENSOR(axis < 0, t->number, ATTN_ERR_STRIDE,
+                 "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",
+                 row->name, axis, t->at.stride[axis], span);
     return ATTN_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 
+#include "../../common/overlap.h"
 #include "../base/layout.h"
 #include "attn/attn.h"
 
@@ -162,12 +163,6 @@ attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_plan
                                      attn_error *error);
 
 /* Whether elements of two tensors share bytes: 0 no, 1 yes, -1 undecided. */
-typedef struct attn_elements {
-    const void *base;
-    const int64_t *shape;
-    const int64_t *stride; /* in elements of */
-    size_t size;           /* bytes */
-} attn_elements;
 int attn_elements_meet(const attn_elements *a, const attn_elements *b);
 
 /* 1 if each element of one tensor lies where the same element of the other does; of equal shapes. */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ * weights.c - see weights.h. */
+#include "weights.h"
+
+#include <limits.h>
+
+static attn_status check_presence(const char *label, const attn_input *slot, const weight_slot *w, weights_role role,
+                                  attn_error *error)
+{
+    const int needed = (role == WEIGHTS_READ || role == WEIGHTS_STARTED) && w->need == ATTN_NEED_ALWAYS;
+    CHECK(w->need != ATTN_NEED_NEVER || slot_is_absent(slot), ATTN_ERR_ARGUMENT, "%s is there, and %s", label, w->because);
+    if (role == WEIGHTS_COUNTED && slot->data == ATTN_LATER) return ATTN_OK;
+    TRY(slot_check(slot, label, 1, error));
+    CHECK(slot->data || !needed, ATTN_ERR_ARGUMENT, "%s is missing", label);
+    return ATTN_OK;
+}
+
+static attn_status check_apart(const char *label, const weight_slot *w, attn_error *error)
+{
+    int64_t span;
+    const int axis = elements_self_overlap(w->shape, w->stride, &span);
+    CHECK(axis < 0, ATTN_ERR_STRIDE,
+          "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements", label, axis,
+          w->stride[axis], span);
+    return ATTN_OK;
+}
+
+static attn_status resolve(const char *label, attn_input slot, weight_slot *w, attn_dtype dtype, attn_error *error)
+{
+    const int implied = slot_is_dense(&slot);
+    const size_t size = attn_dtype_size(dtype);
+    int64_t dense = 1;
+    CHECK(!slot.dtype || slot.dtype == dtype, ATTN_ERR_UNSUPPORTED, "%s is %s; the layer is %s", label, attn_dtype_name(slot.dtype),
+          attn_dtype_name(dtype));
+    for (int x = 3; x >= 0; x--) {
+        w->stride[x] = implied || w->shape[x] <= 1 ? dense : slot.stride[x] == ATTN_BROADCAST ? 0 : slot.stride[x];
+        CHECK(llabs(w->stride[x]) <= INT_MAX || implied, ATTN_ERR_STRIDE, "%s.stride[%d] is %" PRId64 "; at most %d either way",
+              label, x, w->stride[x], INT_MAX);
+        CHECK(!w->dense || w->stride[x] == dense, ATTN_ERR_STRIDE, "%s.stride[%d] is %" PRId64 "; it is dense, %" PRId64, label, x,
+              w->stride[x], dense);
+        dense *= w->shape[x];
+    }
+    CHECK((uintptr_t)slot.data % size == 0, ATTN_ERR_ARGUMENT, "%s is not aligned to its elements of %zu bytes", label, size);
+    w->data = slot_written(&slot);
+    return ATTN_OK;
+}
+
+attn_status attn_weights_read(const char *module, const char *what, weights_role role, const char *type, const void *given,
+                              attn_dtype dtype, weight_slot *rows, int count, attn_error *error)
+{
+    struct {
+        size_t struct_size;
+        attn_input slots[16];
+    } ours;
+    const size_t size = sizeof ours.struct_size + (size_t)count * sizeof *ours.slots;
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", module, what);
+    TRY(slots_read(&ours, size, size, given, type, error));
+    for (int i = 0; i < count; i++) {
+        char label[80];
+        (void)snprintf(label, sizeof label, "%s: %s.%s", module, what, rows[i].name);
+        TRY(check_presence(label, &ours.slots[i], &rows[i], role, error));
+        rows[i].data = role == WEIGHTS_COUNTED ? slot_written(&ours.slots[i]) : NULL;
+        if (!ours.slots[i].data || role == WEIGHTS_COUNTED) continue;
+        TRY(resolve(label, ours.slots[i], &rows[i], dtype, error));
+        if (role != WEIGHTS_READ) TRY(check_apart(label, &rows[i], error));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_weights_write(void *theirs, const char *type, char *const *data, attn_dtype dtype, int count, attn_error *error)
+{
+    struct {
+        size_t struct_size;
+        attn_input slots[16];
+    } ours = {0};
+    size_t given;
+    const size_t size = sizeof ours.struct_size + (size_t)count * sizeof *ours.slots;
+    memcpy(&given, theirs, sizeof given);
+    TRY(struct_size_check(STRUCT_OF_SLOTS, given, size, size, type, error));
+    for (int i = 0; i < count; i++)
+        if (data[i]) ours.slots[i] = (attn_input){data[i], dtype, {0, 0, 0, 0}};
+    struct_fill(theirs, &ours, size);
+    return ATTN_OK;
+}
+
+/* ---- what a call reads and writes ---- */
+
+void attn_places_add(places *p, const char *name, const void *data, const int64_t shape[4], const int64_t stride[4], int output)
+{
+    if (!data) return;
+    place *at = &p->all[p->count++];
+    (void)snprintf(at->name, sizeof at->name, "%s", name);
+    at->data = data;
+    memcpy(at->shape, shape, sizeof at->shape);
+    memcpy(at->stride, stride, sizeof at->stride);
+    at->output = output;
+}
+
+void attn_places_add_bytes(places *p, const char *name, const void *data, int64_t bytes, int output)
+{
+    const int64_t shape[4] = {1, 1, 1, bytes / (int64_t)p->size}, stride[4] = {0, 0, 0, 1};
+    attn_places_add(p, name, data, shape, stride, output);
+}
+
+void attn_places_add_weights(places *p, const char *what, const weight_slot *rows, int count, int output)
+{
+    for (int i = 0; i < count; i++) {
+        char name[48];
+        (void)snprintf(name, sizeof name, "%s.%s", what, rows[i].name);
+        attn_places_add(p, name, rows[i].data, rows[i].shape, rows[i].stride, output);
+    }
+}
+
+attn_status attn_places_check(const places *p, const char *module, attn_error *error)
+{
+    for (int i = 0; i < p->count; i++)
+        for (int k = 0; k < p->count; k++) {
+            const place *a = &p->all[i], *b = &p->all[k];
+            if (!a->output || k == i || (b->output && k < i)) continue;
+            const attn_elements x = {a->data, a->shape, a->stride, p->size}, y = {b->data, b->shape, b->stride, p->size};
+            const int meet = elements_meet(&x, &y);
+            CHECK(meet <= 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output overlaps nothing", module, a->name, b->name);
+            CHECK(meet == 0, ATTN_ERR_STRIDE,
+                  "%s: whether %s and %s share elements cannot be decided from their strides; give them memory apart", module,
+                  a->name, b->name);
+        }
+    return ATTN_OK;
+}
