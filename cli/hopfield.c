@@ -109,13 +109,13 @@ static double number_at(const work *w, const void *array, int64_t i) { return nu
 static attn_status add_noise(work *w, attn_error *error)
 {
     const attn_hopfield *m = &w->memory;
-    w->count = m->patterns;
+    w->count = m->stored;
     w->noisy = need_memory(w->count * m->dim, attn_dtype_size(m->dtype));
     w->states = w->noisy;
     const attn_status status =
         attn_random_features(ATTN_ROWS_NORMAL, w->count, m->dim, w->settings->common.seed, 0, w->noisy, m->dtype, error);
     for (int64_t i = 0; status == ATTN_OK && i < w->count * m->dim; i++) {
-        const double x = number_at(w, m->data, i) + w->settings->noise * number_at(w, w->noisy, i);
+        const double x = number_at(w, m->patterns.data, i) + w->settings->noise * number_at(w, w->noisy, i);
         if (m->dtype == ATTN_F64) ((double *)w->noisy)[i] = x;
         else ((float *)w->noisy)[i] = (float)x;
     }
@@ -129,10 +129,10 @@ static attn_status prepare(work *w, attn_error *error)
     if (status != ATTN_OK) return status;
     w->memory = (attn_hopfield){.struct_size = sizeof(attn_hopfield),
                                 .dtype = patterns->dtype,
-                                .patterns = patterns->shape[0],
+                                .stored = patterns->shape[0],
                                 .dim = patterns->shape[1],
                                 .beta = w->settings->beta,
-                                .data = patterns->data};
+                                .patterns = attn_in(patterns->data)};
     if (!attn_archive_find(w->file, "states")) return add_noise(w, error);
     status = find_rows(w, "states", &states, error);
     if (status != ATTN_OK) return status;
@@ -148,19 +148,20 @@ static attn_status prepare(work *w, attn_error *error)
 static attn_status add_path(work *w, attn_error *error)
 {
     const attn_hopfield *m = &w->memory;
-    const int64_t most = w->settings->iterations, shapes[2][3] = {{w->count, most + 1, m->dim}, {m->patterns, m->dim}};
+    const int64_t most = w->settings->iterations, shapes[2][3] = {{w->count, most + 1, m->dim}, {m->stored, m->dim}};
     const size_t row = (size_t)m->dim * attn_dtype_size(m->dtype);
     void *path, *beta;
     attn_status status = attn_archive_allocate(w->out, "path", m->dtype, 3, shapes[0], &path, error);
     if (status == ATTN_OK) status = attn_archive_allocate(w->out, "beta", ATTN_F64, 0, NULL, &beta, error);
-    if (status == ATTN_OK) status = attn_archive_add(w->out, "patterns", m->dtype, 2, shapes[1], m->data, error);
+    if (status == ATTN_OK) status = attn_archive_add(w->out, "patterns", m->dtype, 2, shapes[1], m->patterns.data, error);
     if (status != ATTN_OK) return status;
     *(double *)beta = m->beta;
     for (int64_t i = 0; i < w->count && status == ATTN_OK; i++) {
         char *at = (char *)path + (size_t)(i * (most + 1)) * row;
         memcpy(at, (const char *)w->states + (size_t)i * row, row);
         for (int64_t k = 0; k < most && status == ATTN_OK; k++, at += row) {
-            if (k < w->iterations[i]) status = attn_hopfield_update(m, 1, at, at + row, NULL, error);
+            const attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(at), .updated = attn_out(at + row)};
+            if (k < w->iterations[i]) status = attn_hopfield_update(m, 1, &t, error);
             else memcpy(at + row, at, row);
         }
     }
@@ -178,8 +179,12 @@ static attn_status retrieve(work *w, attn_error *error)
     if (status == ATTN_OK) status = attn_archive_allocate(w->out, "energies", ATTN_F64, 2, shapes[2], &data[2], error);
     if (status != ATTN_OK) return status;
     w->found = data[0], w->iterations = data[1], w->energies = data[2];
-    status = attn_hopfield_retrieve(&w->memory, w->count, w->states, most, w->settings->tolerance, w->found, w->iterations,
-                                    w->energies, error);
+    const attn_hopfield_tensors t = {.struct_size = sizeof t,
+                                     .states = attn_in(w->states),
+                                     .updated = attn_out(w->found),
+                                     .iterations = attn_out(w->iterations),
+                                     .energies = attn_out(w->energies)};
+    status = attn_hopfield_retrieve(&w->memory, w->count, most, w->settings->tolerance, &t, error);
     if (status == ATTN_OK && w->settings->output) status = add_path(w, error);
     return status;
 }
@@ -189,10 +194,10 @@ static int64_t nearest_pattern(const work *w, int64_t state, double *distance)
     const int64_t dim = w->memory.dim;
     int64_t best = 0;
     *distance = INFINITY;
-    for (int64_t k = 0; k < w->memory.patterns; k++) {
+    for (int64_t k = 0; k < w->memory.stored; k++) {
         double sum = 0;
         for (int64_t c = 0; c < dim; c++) {
-            const double d = number_at(w, w->found, state * dim + c) - number_at(w, w->memory.data, k * dim + c);
+            const double d = number_at(w, w->found, state * dim + c) - number_at(w, w->memory.patterns.data, k * dim + c);
             sum += d * d;
         }
         if (sqrt(sum) < *distance) *distance = sqrt(sum), best = k;

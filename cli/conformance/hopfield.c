@@ -56,10 +56,19 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_archive
         for (int t = 0; t < INPUTS; t++) in[t] = view_convert(&pool, &given[t], type).data;
         for (int t = INPUTS; t < ALL; t++) out[t] = pool_take(&pool, view_count(&given[t]), 8);
         const attn_hopfield memory = {
-            .struct_size = sizeof memory, .dtype = type, .patterns = M, .dim = N, .beta = beta, .data = in[PATTERNS]};
-        if (attn_hopfield_update(&memory, count, in[STATE], out[OUTPUT], out[ENERGY], &error) != ATTN_OK ||
-            attn_hopfield_update_backward(&memory, count, in[STATE], in[GRAD_OUTPUT], in[GRAD_ENERGY], out[GRAD_STATE],
-                                          out[GRAD_PATTERNS], &error) != ATTN_OK) {
+            .struct_size = sizeof memory, .dtype = type, .stored = M, .dim = N, .beta = beta, .patterns = attn_in(in[PATTERNS])};
+        const attn_hopfield_tensors forward = {.struct_size = sizeof forward,
+                                               .states = attn_in(in[STATE]),
+                                               .updated = attn_out(out[OUTPUT]),
+                                               .energy = attn_out(out[ENERGY])};
+        const attn_hopfield_tensors backward = {.struct_size = sizeof backward,
+                                                .states = attn_in(in[STATE]),
+                                                .grad_updated = attn_in(in[GRAD_OUTPUT]),
+                                                .grad_energy = attn_in(in[GRAD_ENERGY]),
+                                                .grad_states = attn_out(out[GRAD_STATE]),
+                                                .grad_patterns = attn_out(out[GRAD_PATTERNS])};
+        if (attn_hopfield_update(&memory, count, &forward, &error) != ATTN_OK ||
+            attn_hopfield_update_backward(&memory, count, &backward, &error) != ATTN_OK) {
             end_if_out_of_memory(&error);
             conclude(e, CHECK_FAILED, "%s: %s", attn_dtype_name(type), error.message);
         }

@@ -164,9 +164,14 @@ static void draw_similarity(plot_task *task, const memory *m)
 
 static attn_status energies_of(const memory *m, int64_t count, const double *states, double *energies, attn_error *error)
 {
-    const attn_hopfield h = {
-        .struct_size = sizeof h, .dtype = ATTN_F64, .patterns = m->patterns, .dim = m->dim, .beta = m->beta, .data = m->pattern};
-    return attn_hopfield_update(&h, count, states, NULL, energies, error);
+    const attn_hopfield h = {.struct_size = sizeof h,
+                             .dtype = ATTN_F64,
+                             .stored = m->patterns,
+                             .dim = m->dim,
+                             .beta = m->beta,
+                             .patterns = attn_in(m->pattern)};
+    const attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(states), .energy = attn_out(energies)};
+    return attn_hopfield_update(&h, count, &t, error);
 }
 
 /* Between the first two patterns. */

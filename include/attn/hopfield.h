@@ -3,7 +3,9 @@
  * hopfield.h - associative memory: patterns are stored, and a state that is near one of them moves to it.  One update of the modern
  * network is an attention: states are queries, patterns are keys and values.  Conventions of attn.h hold.
  *
- * Arrays are dense, of f32 or f64: patterns [patterns][dim], states [count][dim], one energy for each state.
+ *      attn_hopfield memory = {.struct_size = sizeof memory, .stored = 10, .dim = 64, .beta = 4, .patterns = attn_in(patterns)};
+ *      attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(state), .updated = attn_out(found)};
+ *      attn_hopfield_retrieve(&memory, 1, 20, 1e-6, &t, &error);
  */
 #ifndef ATTN_HOPFIELD_H
 #define ATTN_HOPFIELD_H
@@ -16,14 +18,33 @@ extern "C" {
 
 /* What is stored.  The patterns are borrowed. */
 typedef struct attn_hopfield {
-    size_t struct_size; /* sizeof(attn_hopfield) */
-    attn_dtype dtype;   /* of every array: ATTN_F32 (default) or ATTN_F64 */
-    int64_t patterns;   /* M, at least 1 */
-    int64_t dim;        /* N, at least 1 */
-    double beta;        /* > 0: how sharp; 0: 1 */
-    const void *data;   /* [patterns][dim] */
-    int64_t reserved[4];
+    size_t struct_size;  /* sizeof(attn_hopfield) */
+    attn_dtype dtype;    /* of patterns, states and their gradients: ATTN_F32 (default) or ATTN_F64 */
+    int64_t stored;      /* M, how many patterns, at least 1 */
+    int64_t dim;         /* N, at least 1 */
+    double beta;         /* > 0: how sharp; 0: 1 */
+    int64_t reserved[4]; /* must be 0 */
+    attn_input patterns; /* [1, 1, stored, dim], dense */
 } attn_hopfield;
+
+/*
+ * States and what comes of them, one slot a tensor, all dense and but for the last two of the memory's dtype: which of them a
+ * function reads, and which it writes where they are there, stands beside it.  One that it has no use for is an error.  Outputs
+ * share elements with nothing.
+ */
+typedef struct attn_hopfield_tensors {
+    size_t struct_size;        /* sizeof(attn_hopfield_tensors) */
+    const attn_call *call;     /* must be NULL */
+    attn_input states;         /* [1, 1, count, dim]: needed by all of them */
+    attn_output updated;       /* [1, 1, count, dim] */
+    attn_output energy;        /* [1, 1, count, 1] */
+    attn_input grad_updated;   /* [1, 1, count, dim] */
+    attn_input grad_energy;    /* [1, 1, count, 1] */
+    attn_output grad_states;   /* [1, 1, count, dim] */
+    attn_output grad_patterns; /* [1, 1, stored, dim] */
+    attn_output iterations;    /* [1, 1, count, 1] of i64 */
+    attn_output energies;      /* [1, 1, count, most + 1] of f64 */
+} attn_hopfield_tensors;
 
 /*
  * The modern network (Ramsauer et al. 2020, equations 2 and 3, without the constant terms of the energy), for every state x, with X
@@ -31,26 +52,23 @@ typedef struct attn_hopfield {
  *
  *      energy = -log(sum_m exp(beta X_m.x)) / beta + |x|^2 / 2          updated = X^T softmax(beta X x)
  *
- * An update never raises the energy.  updated and energy may each be NULL; updated is not states.  Returns ATTN_ERR_ARGUMENT,
- * ATTN_ERR_SHAPE, ATTN_ERR_UNSUPPORTED or ATTN_ERR_MEMORY with outputs untouched; so do all functions here.
+ * An update never raises the energy.  Writes updated and energy.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE,
+ * ATTN_ERR_UNSUPPORTED or ATTN_ERR_MEMORY with outputs untouched; so do all functions here.
  */
-ATTN_API attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, const void *states, void *updated,
-                                          void *energy, attn_error *error);
+ATTN_API attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, const attn_hopfield_tensors *tensors,
+                                          attn_error *error);
 
-/* The gradient of attn_hopfield_update: from those of updated and of energy (each NULL: 0) to those of states and patterns (each
- * may be NULL). */
-ATTN_API attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t count, const void *states,
-                                                   const void *grad_updated, const void *grad_energy, void *grad_states,
-                                                   void *grad_patterns, attn_error *error);
+/* The gradient of attn_hopfield_update: from grad_updated and grad_energy (not there: 0) to grad_states and grad_patterns. */
+ATTN_API attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t count, const attn_hopfield_tensors *tensors,
+                                                   attn_error *error);
 
 /*
- * Updates every state until no number of it moves by `tolerance` or more, at most `most` times.  iterations [count] (NULL: not
- * wanted) counts updates, the one that moved nothing too.  energies [count][most + 1] (NULL: not wanted) has the energy before each
- * update and after the last; the places after it repeat it.  found is not states.
+ * Updates every state until no number of it moves by `tolerance` or more, at most `most` times.  updated, which is needed, has the
+ * states that were found.  iterations counts updates, the one that moved nothing too.  energies has the energy before each update
+ * and after the last; the places after it repeat it.
  */
-ATTN_API attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, const void *states, int64_t most,
-                                            double tolerance, void *found, int64_t *iterations, double *energies,
-                                            attn_error *error);
+ATTN_API attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, int64_t most, double tolerance,
+                                            const attn_hopfield_tensors *tensors, attn_error *error);
 
 /* How the classical network moves: all units from the old state, or one after the other, each seeing those before it. */
 typedef enum attn_hopfield_order { ATTN_HOPFIELD_SYNCHRONOUS = 0, ATTN_HOPFIELD_ASYNCHRONOUS = 1 } attn_hopfield_order;
@@ -60,11 +78,10 @@ typedef enum attn_hopfield_order { ATTN_HOPFIELD_SYNCHRONOUS = 0, ATTN_HOPFIELD_
  *
  *      energy = -x^T W x / 2          updated = sign(W x), sign(0) = 0
  *
- * Synchronous updates may cycle; asynchronous ones do not raise the energy of states of -1 and 1.  updated and energy may each be
- * NULL.
+ * Synchronous updates may cycle; asynchronous ones do not raise the energy of states of -1 and 1.  Writes updated and energy.
  */
 ATTN_API attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_order order, int64_t count,
-                                             const void *states, void *updated, void *energy, attn_error *error);
+                                             const attn_hopfield_tensors *tensors, attn_error *error);
 
 /* How many random patterns a network of `dim` units holds: 0.14 dim (classical; Amit et al. 1985), and of the order of exp(dim / 2)
  * (modern; Demircigil et al. 2017); infinity where a double ends. */

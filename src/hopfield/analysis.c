@@ -11,7 +11,7 @@ double attn_hopfield_classical_capacity(int64_t dim) { return 0.14 * (double)dim
 double attn_hopfield_modern_capacity(int64_t dim) { return exp((double)dim / 2); }
 
 /* Distance of rows a of x and b of y. */
-static double distance(const attn_hopfield *m, const void *x, int64_t a, const void *y, int64_t b)
+static double distance(const hopfield *m, const void *x, int64_t a, const void *y, int64_t b)
 {
     double sum = 0;
     for (int64_t c = 0; c < m->dim; c++) {
@@ -23,7 +23,7 @@ static double distance(const attn_hopfield *m, const void *x, int64_t a, const v
 
 attn_status attn_hopfield_separation(const attn_hopfield *memory, double *separation, attn_error *error)
 {
-    attn_hopfield m;
+    hopfield m;
     double least = INFINITY, lengths = 0;
     TRY(hopfield_resolve(memory, 0, &m, error));
     CHECK(separation, ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
@@ -41,7 +41,7 @@ attn_status attn_hopfield_separation(const attn_hopfield *memory, double *separa
 attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, int64_t points, double low, double high, double *x,
                                     double *energy, attn_error *error)
 {
-    attn_hopfield m;
+    hopfield m;
     CHECK(points >= 2, ATTN_ERR_ARGUMENT, "hopfield: points (%" PRId64 ") is not at least 2", points);
     TRY(hopfield_resolve(memory, points, &m, error));
     CHECK(axis >= 0 && axis < m.dim, ATTN_ERR_ARGUMENT, "hopfield: axis (%" PRId64 ") is not within 0..%" PRId64, axis, m.dim - 1);
@@ -53,7 +53,7 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     attn_status status;
     for (int64_t i = 0; states && i < points; i++)
         put_number(m.dtype, states, i * m.dim + axis, low + (double)i * (high - low) / (double)(points - 1));
-    if (states && found) status = attn_hopfield_update(&m, points, states, NULL, found, error);
+    if (states && found) status = hopfield_update(&m, points, states, NULL, found, error);
     else status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     for (int64_t i = 0; status == ATTN_OK && i < points; i++) {
         x[i] = low + (double)i * (high - low) / (double)(points - 1);
@@ -64,7 +64,7 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     return status;
 }
 
-static int64_t nearest(const attn_hopfield *m, const void *states, int64_t i)
+static int64_t nearest(const hopfield *m, const void *states, int64_t i)
 {
     int64_t best = 0;
     double least = INFINITY;
@@ -78,21 +78,23 @@ static int64_t nearest(const attn_hopfield *m, const void *states, int64_t i)
 attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int64_t samples, double noise, uint64_t seed,
                                 int64_t most, double tolerance, double *share, attn_error *error)
 {
-    attn_hopfield m;
+    hopfield m;
     CHECK(samples >= 1, ATTN_ERR_ARGUMENT, "hopfield: samples (%" PRId64 ") is not at least 1", samples);
     TRY(hopfield_resolve(memory, samples, &m, error));
     CHECK(index >= 0 && index < m.patterns, ATTN_ERR_ARGUMENT, "hopfield: index (%" PRId64 ") is not within 0..%" PRId64, index,
           m.patterns - 1);
     CHECK(noise >= 0 && isfinite(noise), ATTN_ERR_ARGUMENT, "hopfield: noise is %g; it must be at least 0 and finite", noise);
     CHECK(share, ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
+    TRY(hopfield_check_most(most, error));
     const size_t bytes = (size_t)(samples * m.dim) * attn_dtype_size(m.dtype);
     void *probes = malloc(bytes), *found = malloc(bytes);
+    const hopfield_arrays arrays = {.states = probes, .updated = found};
     attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     if (status == ATTN_OK) status = attn_random_features(ATTN_ROWS_NORMAL, samples, m.dim, seed, 0, probes, m.dtype, error);
     for (int64_t i = 0; status == ATTN_OK && i < samples * m.dim; i++)
         put_number(m.dtype, probes, i,
                    number_at(m.dtype, m.data, index * m.dim + i % m.dim) + noise * number_at(m.dtype, probes, i));
-    if (status == ATTN_OK) status = attn_hopfield_retrieve(&m, samples, probes, most, tolerance, found, NULL, NULL, error);
+    if (status == ATTN_OK) status = hopfield_retrieve(&m, samples, most, tolerance, &arrays, error);
     int64_t back = 0;
     for (int64_t i = 0; status == ATTN_OK && i < samples; i++) back += nearest(&m, found, i) == index;
     if (status == ATTN_OK) *share = (double)back / (double)samples;

@@ -5,7 +5,7 @@
 #include "internal.h"
 
 /* overlaps[m] = X_m.x */
-static void overlap(const attn_hopfield *m, const double *x, double *overlaps)
+static void overlap(const hopfield *m, const double *x, double *overlaps)
 {
     for (int64_t k = 0; k < m->patterns; k++) {
         overlaps[k] = 0;
@@ -13,7 +13,7 @@ static void overlap(const attn_hopfield *m, const double *x, double *overlaps)
     }
 }
 
-static double sign_of_field(const attn_hopfield *m, const double *overlaps, int64_t c)
+static double sign_of_field(const hopfield *m, const double *overlaps, int64_t c)
 {
     double field = 0;
     for (int64_t k = 0; k < m->patterns; k++) field += number_at(m->dtype, m->data, k * m->dim + c) * overlaps[k];
@@ -21,32 +21,33 @@ static double sign_of_field(const attn_hopfield *m, const double *overlaps, int6
 }
 
 /* One unit after the other; overlaps follow each change. */
-static void move_unit(const attn_hopfield *m, double *x, double *overlaps, int64_t c)
+static void move_unit(const hopfield *m, double *x, double *overlaps, int64_t c)
 {
     const double to = sign_of_field(m, overlaps, c), by = to - x[c];
     for (int64_t k = 0; by != 0 && k < m->patterns; k++) overlaps[k] += by * number_at(m->dtype, m->data, k * m->dim + c);
     x[c] = to;
 }
 
-attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_order order, int64_t count, const void *states,
-                                    void *updated, void *energy, attn_error *error)
+attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_order order, int64_t count,
+                                    const attn_hopfield_tensors *tensors, attn_error *error)
 {
-    attn_hopfield m;
+    hopfield m;
+    hopfield_arrays a;
     TRY(hopfield_resolve(memory, count, &m, error));
     CHECK(order == ATTN_HOPFIELD_SYNCHRONOUS || order == ATTN_HOPFIELD_ASYNCHRONOUS, ATTN_ERR_ARGUMENT,
           "hopfield: order is %d; known: 0 (synchronous), 1 (asynchronous)", (int)order);
-    CHECK(states || count == 0, ATTN_ERR_ARGUMENT, "hopfield: states is NULL");
+    TRY(hopfield_bind(&m, count, 0, HOPFIELD_CLASSICAL, tensors, &a, error));
     double *x = malloc((size_t)(m.dim + m.patterns) * sizeof *x), *overlaps = x ? x + m.dim : NULL;
     CHECK(x, ATTN_ERR_MEMORY, "hopfield: out of memory");
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
-        for (int64_t c = 0; c < m.dim; c++) x[c] = number_at(m.dtype, states, i * m.dim + c);
+        for (int64_t c = 0; c < m.dim; c++) x[c] = number_at(m.dtype, a.states, i * m.dim + c);
         overlap(&m, x, overlaps);
         for (int64_t k = 0; k < m.patterns; k++) sum += overlaps[k] * overlaps[k];
-        if (energy) put_number(m.dtype, energy, i, -sum / (2 * (double)m.dim));
-        for (int64_t c = 0; updated && c < m.dim; c++) {
+        if (a.energy) put_number(m.dtype, a.energy, i, -sum / (2 * (double)m.dim));
+        for (int64_t c = 0; a.updated && c < m.dim; c++) {
             if (order == ATTN_HOPFIELD_ASYNCHRONOUS) move_unit(&m, x, overlaps, c);
-            put_number(m.dtype, updated, i * m.dim + c,
+            put_number(m.dtype, a.updated, i * m.dim + c,
                        order == ATTN_HOPFIELD_ASYNCHRONOUS ? x[c] : sign_of_field(&m, overlaps, c));
         }
     }

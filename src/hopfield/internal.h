@@ -6,8 +6,41 @@
 #include "../common/slots.h"
 #include "attn/hopfield.h"
 
-/* A copy with defaults filled in; every rule of a memory and of a count of states is checked. */
-attn_status hopfield_resolve(const attn_hopfield *given, int64_t count, attn_hopfield *memory, attn_error *error);
+/* A memory of which every rule is checked, with its defaults filled in. */
+typedef struct hopfield {
+    attn_dtype dtype;
+    int64_t patterns, dim;
+    double beta;
+    const void *data;
+} hopfield;
+
+/* Also the rules of a count of states. */
+attn_status hopfield_resolve(const attn_hopfield *given, int64_t count, hopfield *memory, attn_error *error);
+
+/* What is done with the tensors of a call. */
+typedef enum hopfield_use { HOPFIELD_UPDATE, HOPFIELD_BACKWARD, HOPFIELD_RETRIEVE, HOPFIELD_CLASSICAL, HOPFIELD_USES } hopfield_use;
+
+/* The arrays of a call; NULL: not there. */
+typedef struct hopfield_arrays {
+    const void *states;
+    void *updated, *energy;
+    const void *grad_updated, *grad_energy;
+    void *grad_states, *grad_patterns;
+    int64_t *iterations;
+    double *energies;
+} hopfield_arrays;
+
+/* rules.c; most: what attn_hopfield_retrieve is given. */
+attn_status hopfield_bind(const hopfield *memory, int64_t count, int64_t most, hopfield_use use,
+                          const attn_hopfield_tensors *tensors, hopfield_arrays *arrays, attn_error *error);
+
+/* Of dense arrays; updated and energy may be NULL. */
+attn_status hopfield_update(const hopfield *memory, int64_t count, const void *states, void *updated, void *energy,
+                            attn_error *error);
+/* How many updates there may be. */
+attn_status hopfield_check_most(int64_t most, attn_error *error);
+attn_status hopfield_retrieve(const hopfield *memory, int64_t count, int64_t most, double tolerance, const hopfield_arrays *arrays,
+                              attn_error *error);
 
 static inline double number_at(attn_dtype dtype, const void *array, int64_t i)
 {

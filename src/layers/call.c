@@ -146,15 +146,15 @@ void call_place(call *c, const weight_slot *weights, int count, int64_t saved_by
     c->places.size = (size_t)c->l.size;
     for (int i = QUERY; i <= VALUE; i++) attn_places_add_rows(&c->places, names[i], &c->in[i], 0);
     attn_places_add_weights(&c->places, "weights", weights, count, 0);
-    attn_places_add_bytes(&c->places, "saved", c->args->saved, saved_bytes, forward);
+    places_add_bytes(&c->places, "saved", c->args->saved, saved_bytes, forward);
 }
 
 attn_status call_place_outputs(call *c, const char *module, attn_error *error)
 {
     const int64_t columns = c->extent.len_kv + (c->l.extra_key != NULL);
     attn_places_add_rows(&c->places, "output", &c->output, 1);
-    attn_places_add_bytes(&c->places, "weights_mean", c->weights_mean, c->extent.batch * c->extent.len_q * columns * c->l.size, 1);
-    return attn_places_check(&c->places, module, error);
+    places_add_bytes(&c->places, "weights_mean", c->weights_mean, c->extent.batch * c->extent.len_q * columns * c->l.size, 1);
+    return places_check(&c->places, module, error);
 }
 
 attn_status call_room(call *c, int64_t widest, attn_error *error)

@@ -35,7 +35,7 @@ static attn_status check(latent_call *lc, const attn_latent_weights *gradients, 
     attn_places_add_rows(&c->places, "grad_query", &g->query, 1);
     if (args->key.data) attn_places_add_rows(&c->places, "grad_key", &g->key, 1);
     attn_places_add_weights(&c->places, "gradients", g->wanted.weights, TENSORS, 1);
-    return attn_places_check(&c->places, "latent", error);
+    return places_check(&c->places, "latent", error);
 }
 
 static attn_status take(const latent_call *lc, gradient *g, attn_error *error)

@@ -57,7 +57,7 @@ attn_status attn_latent_initialise(const attn_latent *given, const attn_latent_w
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "latent: init (%d) is no attn_init", (int)init);
     places written = {.size = (size_t)m.l.size};
     attn_places_add_weights(&written, "weights", m.weights, TENSORS, 1);
-    TRY(attn_places_check(&written, "latent", error));
+    TRY(places_check(&written, "latent", error));
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
         latent_shape(&m, i, &rows, &columns);

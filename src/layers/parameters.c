@@ -48,7 +48,7 @@ static attn_status check_apart(const layer *l, const layer *made, attn_error *er
         attn_places_add_weights(&p, "grouped", &made->weights[PROJECTIONS + KEY], 2, 1);
         attn_places_add_weights(&p, "grouped", &made->weights[EXTRA_KEY], 2, 1);
     }
-    return attn_places_check(&p, "layer", error);
+    return places_check(&p, "layer", error);
 }
 
 static double spread(const layer *l, const projection *p, attn_init init)

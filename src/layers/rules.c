@@ -180,7 +180,7 @@ attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *giv
 void attn_places_add_rows(places *p, const char *name, const sequence *r, int output)
 {
     const int64_t shape[4] = {r->batch, 1, r->tokens, r->channels}, stride[4] = {r->stride_batch, 0, r->stride_token, 1};
-    attn_places_add(p, name, r->data, shape, stride, output);
+    places_add(p, name, r->data, shape, stride, output);
 }
 
 attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)

@@ -73,7 +73,7 @@ static attn_status reading_place(reading *r, char *keep, int forward, attn_error
     TRY(module_bytes(m, r->args.batch, r->args.len_q, &joined, &y, error));
     if (!keep) TRY(memory_take(r->args.options, r->layer_bytes + joined + y, &r->memory, error));
     if (!keep) keep = r->memory;
-    attn_places_add_bytes(&r->places, "saved", r->memory ? NULL : keep, r->layer_bytes + joined + y, forward);
+    places_add_bytes(&r->places, "saved", r->memory ? NULL : keep, r->layer_bytes + joined + y, forward);
     r->joined = dense_rows(keep + r->layer_bytes, r->args.batch, r->args.len_q, m->memory + m->state);
     r->y = dense_rows(keep + r->layer_bytes + joined, r->args.batch, r->args.len_q, m->output);
     return ATTN_OK;
@@ -121,7 +121,7 @@ static attn_status aim(reading *r, const attn_layer_tensors *args, attn_error *e
     TRY(layer_rows_out(m->dtype, &args->output, "output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
                        &r->output, error));
     attn_places_add_rows(&r->places, "output", &r->output, 1);
-    TRY(attn_places_check(&r->places, "seq2seq", error));
+    TRY(places_check(&r->places, "seq2seq", error));
     if (m->output) r->args.output = (attn_output){r->joined.data, m->dtype, {r->joined.stride_batch, 0, r->joined.stride_token, 1}};
     return ATTN_OK;
 }
@@ -172,7 +172,7 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     TRY(layer_rows_out(m->dtype, &args->grad_key, "grad_key", args->batch, args->len_kv, m->memory, 0, &grad_key, error));
     attn_places_add_rows(&r->places, "grad_key", &grad_key, 1);
     attn_places_add_weights(&r->places, "gradients", g->wanted.weights, MODULE_TENSORS, 1);
-    TRY(attn_places_check(&r->places, "seq2seq", error));
+    TRY(places_check(&r->places, "seq2seq", error));
     if (!m->output) return ATTN_OK;
     TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
     TRY(memory_take(args->options, joined + y, &g->memory, error));

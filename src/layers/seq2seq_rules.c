@@ -164,7 +164,7 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2se
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is no attn_init", (int)init);
     places written = {.size = attn_dtype_size(m.dtype)};
     attn_places_add_weights(&written, "weights", m.weights, MODULE_TENSORS, 1);
-    TRY(attn_places_check(&written, "seq2seq", error));
+    TRY(places_check(&written, "seq2seq", error));
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;

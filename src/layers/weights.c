@@ -83,46 +83,11 @@ attn_status attn_weights_write(void *theirs, const char *type, char *const *data
     return ATTN_OK;
 }
 
-/* ---- what a call reads and writes ---- */
-
-void attn_places_add(places *p, const char *name, const void *data, const int64_t shape[4], const int64_t stride[4], int output)
-{
-    if (!data) return;
-    place *at = &p->all[p->count++];
-    (void)snprintf(at->name, sizeof at->name, "%s", name);
-    at->data = data;
-    memcpy(at->shape, shape, sizeof at->shape);
-    memcpy(at->stride, stride, sizeof at->stride);
-    at->output = output;
-}
-
-void attn_places_add_bytes(places *p, const char *name, const void *data, int64_t bytes, int output)
-{
-    const int64_t shape[4] = {1, 1, 1, bytes / (int64_t)p->size}, stride[4] = {0, 0, 0, 1};
-    attn_places_add(p, name, data, shape, stride, output);
-}
-
 void attn_places_add_weights(places *p, const char *what, const weight_slot *rows, int count, int output)
 {
     for (int i = 0; i < count; i++) {
         char name[48];
         (void)snprintf(name, sizeof name, "%s.%s", what, rows[i].name);
-        attn_places_add(p, name, rows[i].data, rows[i].shape, rows[i].stride, output);
+        places_add(p, name, rows[i].data, rows[i].shape, rows[i].stride, output);
     }
-}
-
-attn_status attn_places_check(const places *p, const char *module, attn_error *error)
-{
-    for (int i = 0; i < p->count; i++)
-        for (int k = 0; k < p->count; k++) {
-            const place *a = &p->all[i], *b = &p->all[k];
-            if (!a->output || k == i || (b->output && k < i)) continue;
-            const attn_elements x = {a->data, a->shape, a->stride, p->size}, y = {b->data, b->shape, b->stride, p->size};
-            const int meet = elements_meet(&x, &y);
-            CHECK(meet <= 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output overlaps nothing", module, a->name, b->name);
-            CHECK(meet == 0, ATTN_ERR_STRIDE,
-                  "%s: whether %s and %s share elements cannot be decided from their strides; give them memory apart", module,
-                  a->name, b->name);
-        }
-    return ATTN_OK;
 }

@@ -4,7 +4,7 @@
 #ifndef ATTN_LAYERS_WEIGHTS_H
 #define ATTN_LAYERS_WEIGHTS_H
 
-#include "../common/overlap.h"
+#include "../common/places.h"
 #include "../common/slots.h"
 
 /* What is done with a struct of weights. */
@@ -33,26 +33,7 @@ attn_status attn_weights_read(const char *module, const char *what, weights_role
 /* The other way: a struct of the caller's is filled with dense tensors of this type. */
 attn_status attn_weights_write(void *theirs, const char *type, char *const *data, attn_dtype dtype, int count, attn_error *error);
 
-/* ---- what a call reads and writes ---- */
-
-typedef struct place {
-    char name[48];
-    const void *data;
-    int64_t shape[4], stride[4];
-    int output;
-} place;
-
-/* All tensors of a call, each of elements of `size` bytes. */
-typedef struct places {
-    place all[40];
-    int count;
-    size_t size;
-} places;
-
-void attn_places_add(places *p, const char *name, const void *data, const int64_t shape[4], const int64_t stride[4], int output);
-void attn_places_add_bytes(places *p, const char *name, const void *data, int64_t bytes, int output);
+/* Those that are there, among the tensors of a call. */
 void attn_places_add_weights(places *p, const char *what, const weight_slot *rows, int count, int output);
-/* No output shares an element with another tensor. */
-attn_status attn_places_check(const places *p, const char *module, attn_error *error);
 
 #endif

@@ -13,7 +13,46 @@ enum { M = 7, N = 10, COUNT = 4 };
 
 static double X[M][N], x[COUNT][N];
 static const attn_hopfield memory = {
-    .struct_size = sizeof memory, .dtype = ATTN_F64, .patterns = M, .dim = N, .beta = 1.3, .data = X};
+    .struct_size = sizeof memory, .dtype = ATTN_F64, .stored = M, .dim = N, .beta = 1.3, .patterns.data = X};
+
+/* Slots of the arrays that are there. */
+static attn_status update(const attn_hopfield *m, int64_t count, const void *states, void *updated, void *energy, attn_error *error)
+{
+    const attn_hopfield_tensors t = {
+        .struct_size = sizeof t, .states.data = states, .updated.data = updated, .energy.data = energy};
+    return attn_hopfield_update(m, count, &t, error);
+}
+
+static attn_status backward(const attn_hopfield *m, int64_t count, const void *states, const void *grad, const void *grad_energy,
+                            void *dx, void *dX, attn_error *error)
+{
+    const attn_hopfield_tensors t = {.struct_size = sizeof t,
+                                     .states.data = states,
+                                     .grad_updated.data = grad,
+                                     .grad_energy.data = grad_energy,
+                                     .grad_states.data = dx,
+                                     .grad_patterns.data = dX};
+    return attn_hopfield_update_backward(m, count, &t, error);
+}
+
+static attn_status retrieve(const attn_hopfield *m, int64_t count, const void *states, int64_t most, double tolerance, void *found,
+                            int64_t *iterations, double *energies, attn_error *error)
+{
+    const attn_hopfield_tensors t = {.struct_size = sizeof t,
+                                     .states.data = states,
+                                     .updated.data = found,
+                                     .iterations.data = iterations,
+                                     .energies.data = energies};
+    return attn_hopfield_retrieve(m, count, most, tolerance, &t, error);
+}
+
+static attn_status classical(const attn_hopfield *m, attn_hopfield_order order, int64_t count, const void *states, void *updated,
+                             void *energy, attn_error *error)
+{
+    const attn_hopfield_tensors t = {
+        .struct_size = sizeof t, .states.data = states, .updated.data = updated, .energy.data = energy};
+    return attn_hopfield_classical(m, order, count, &t, error);
+}
 
 static double uniform(void)
 {
@@ -39,8 +78,8 @@ static void test_definition(void **state)
     (void)state;
     for (int i = 0; i < COUNT * N; i++) grad[i / N][i % N] = uniform();
     for (int i = 0; i < COUNT; i++) grad_energy[i] = uniform();
-    assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
-    assert_int_equal(attn_hopfield_update_backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
+    assert_int_equal(update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
+    assert_int_equal(backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
     for (int i = 0; i < COUNT; i++) {
         const double want = ref_hopfield_update(M, N, memory.beta, X[0], x[i], p, out);
         ref_hopfield_backward(M, N, memory.beta, X[0], x[i], p, grad[i], grad_energy[i], want_dx, want_dX[0]);
@@ -53,7 +92,7 @@ static void test_definition(void **state)
 static double objective(const double *grad, const double *grad_energy)
 {
     double updated[COUNT][N], energy[COUNT], sum = 0;
-    assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
+    assert_int_equal(update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
     for (int i = 0; i < COUNT * N; i++) sum += grad[i] * updated[i / N][i % N];
     for (int i = 0; i < COUNT; i++) sum += grad_energy[i] * energy[i];
     return sum;
@@ -66,7 +105,7 @@ static void test_differences(void **state)
     (void)state;
     for (int i = 0; i < COUNT * N; i++) grad[i] = uniform();
     for (int i = 0; i < COUNT; i++) grad_energy[i] = uniform();
-    assert_int_equal(attn_hopfield_update_backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
+    assert_int_equal(backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
     for (int i = 0; i < COUNT * N + M * N; i++) {
         const int k = i - COUNT * N;
         double *at = k < 0 ? &x[i / N][i % N] : &X[k / N][k % N], kept = *at;
@@ -89,19 +128,19 @@ static void test_known(void **state)
     float to[2];
     (void)state;
     for (int k = 0; k < 2; k++) {
-        const attn_hopfield m = {.struct_size = sizeof m, .patterns = 3, .dim = 2, .beta = k ? 5 : 1, .data = patterns};
-        assert_int_equal(attn_hopfield_update(&m, 1, from, to, NULL, NULL), ATTN_OK);
+        const attn_hopfield m = {.struct_size = sizeof m, .stored = 3, .dim = 2, .beta = k ? 5 : 1, .patterns.data = patterns};
+        assert_int_equal(update(&m, 1, from, to, NULL, NULL), ATTN_OK);
         for (int c = 0; c < 2; c++) assert_true(fabs((double)to[c] - want[k][c]) < 5.1e-5);
     }
     static const double eye[4][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
-    attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .patterns = 4, .dim = 4, .data = eye};
+    attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .stored = 4, .dim = 4, .patterns.data = eye};
     assert_int_equal(attn_hopfield_separation(&m, &separation, NULL), ATTN_OK);
     assert_true(fabs(separation - sqrt(2)) < 1e-15);
-    m.patterns = 1;
+    m.stored = 1;
     assert_int_equal(attn_hopfield_separation(&m, &separation, NULL), ATTN_OK);
     assert_true(isinf(separation));
     static const double same[2][2] = {{1, 2}, {1, 2}};
-    m = (attn_hopfield){.struct_size = sizeof m, .dtype = ATTN_F64, .patterns = 2, .dim = 2, .data = same};
+    m = (attn_hopfield){.struct_size = sizeof m, .dtype = ATTN_F64, .stored = 2, .dim = 2, .patterns.data = same};
     assert_int_equal(attn_hopfield_separation(&m, &separation, NULL), ATTN_OK);
     assert_true(separation == 0);
     assert_true(attn_hopfield_classical_capacity(100) == 0.14 * 100 && fabs(attn_hopfield_modern_capacity(4) - exp(2)) < 1e-14);
@@ -117,7 +156,7 @@ static void test_retrieve(void **state)
     (void)state;
     sharp.beta = 12;
     for (int i = 0; i < M * N; i++) noisy[i / N][i % N] = X[i / N][i % N] + 0.2 * uniform();
-    assert_int_equal(attn_hopfield_retrieve(&sharp, M, noisy, MOST, 1e-10, found, taken, energies[0], NULL), ATTN_OK);
+    assert_int_equal(retrieve(&sharp, M, noisy, MOST, 1e-10, found, taken, energies[0], NULL), ATTN_OK);
     for (int i = 0; i < M; i++) {
         assert_in_range(taken[i], 1, MOST);
         for (int c = 0; c < N; c++) assert_true(fabs(found[i][c] - X[i][c]) < 0.1);
@@ -125,9 +164,9 @@ static void test_retrieve(void **state)
         for (int k = (int)taken[i]; k < MOST; k++) assert_true(energies[i][k + 1] == energies[i][k]);
     }
     /* One state alone goes the same way, and no update leaves it where it is. */
-    assert_int_equal(attn_hopfield_retrieve(&sharp, 1, noisy[3], MOST, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
+    assert_int_equal(retrieve(&sharp, 1, noisy[3], MOST, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
     for (int c = 0; c < N; c++) assert_true(fabs(again[3][c] - found[3][c]) <= 1e-9);
-    assert_int_equal(attn_hopfield_retrieve(&sharp, M, noisy, 0, 1e-10, again, taken, energies[0], NULL), ATTN_OK);
+    assert_int_equal(retrieve(&sharp, M, noisy, 0, 1e-10, again, taken, energies[0], NULL), ATTN_OK);
     assert_memory_equal(again, noisy, sizeof noisy);
     assert_int_equal(taken[0], 0);
 }
@@ -147,7 +186,7 @@ static void test_basin_and_landscape(void **state)
     for (int i = 0; i < POINTS; i++) {
         assert_true(axis[i] == -2 + i * 0.5);
         one[3] = axis[i];
-        assert_int_equal(attn_hopfield_update(&memory, 1, one, NULL, &want, NULL), ATTN_OK);
+        assert_int_equal(update(&memory, 1, one, NULL, &want, NULL), ATTN_OK);
         assert_true(fabs(want - energy[i]) <= bound * 4);
     }
 }
@@ -157,7 +196,7 @@ static void test_classical(void **state)
 {
     enum { UNITS = 40, STORED = 3 };
     static double patterns[STORED][UNITS], from[UNITS], to[UNITS];
-    const attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .patterns = STORED, .dim = UNITS, .data = patterns};
+    const attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .stored = STORED, .dim = UNITS, .patterns.data = patterns};
     double energy, after, want = 0;
     (void)state;
     for (int i = 0; i < STORED * UNITS; i++) patterns[i / UNITS][i % UNITS] = uniform() > 0 ? 1 : -1;
@@ -167,20 +206,20 @@ static void test_classical(void **state)
         for (int b = 0; b < UNITS; b++)
             for (int k = 0; k < STORED; k++) want -= from[a] * patterns[k][a] * patterns[k][b] * from[b] / UNITS / 2;
     for (int order = 0; order < 2; order++) {
-        assert_int_equal(attn_hopfield_classical(&m, (attn_hopfield_order)order, 1, from, to, &energy, NULL), ATTN_OK);
+        assert_int_equal(classical(&m, (attn_hopfield_order)order, 1, from, to, &energy, NULL), ATTN_OK);
         assert_memory_equal(to, patterns[1], sizeof to);
         assert_true(fabs(energy - want) < 1e-12);
-        assert_int_equal(attn_hopfield_classical(&m, (attn_hopfield_order)order, 1, to, NULL, &after, NULL), ATTN_OK);
+        assert_int_equal(classical(&m, (attn_hopfield_order)order, 1, to, NULL, &after, NULL), ATTN_OK);
         assert_true(after < energy);
     }
     for (int turn = 0; turn < 20; turn++) {
         for (int c = 0; c < UNITS; c++) from[c] = uniform() > 0 ? 1 : -1;
-        assert_int_equal(attn_hopfield_classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, from, to, &energy, NULL), ATTN_OK);
-        assert_int_equal(attn_hopfield_classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, to, NULL, &after, NULL), ATTN_OK);
+        assert_int_equal(classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, from, to, &energy, NULL), ATTN_OK);
+        assert_int_equal(classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, to, NULL, &after, NULL), ATTN_OK);
         assert_true(after <= energy + 1e-12);
     }
     memset(from, 0, sizeof from);
-    assert_int_equal(attn_hopfield_classical(&m, ATTN_HOPFIELD_SYNCHRONOUS, 1, from, to, NULL, NULL), ATTN_OK);
+    assert_int_equal(classical(&m, ATTN_HOPFIELD_SYNCHRONOUS, 1, from, to, NULL, NULL), ATTN_OK);
     for (int c = 0; c < UNITS; c++) assert_true(to[c] == 0);
 }
 
@@ -194,7 +233,7 @@ static void test_is_attention(void **state)
         .struct_size = sizeof t, .q = {x, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(X), .v = attn_in(X), .o = attn_out(o)};
     (void)state;
     assert_int_equal(attn_compute(&p, &t, NULL), ATTN_OK);
-    assert_int_equal(attn_hopfield_update(&memory, COUNT, x, updated, NULL, NULL), ATTN_OK);
+    assert_int_equal(update(&memory, COUNT, x, updated, NULL, NULL), ATTN_OK);
     assert_memory_equal(o, updated, sizeof o);
 }
 
@@ -206,7 +245,7 @@ static void test_is_attention(void **state)
         assert_string_equal(error.message, text);                                                                                  \
         for (int i = 0; i < COUNT * N; i++) assert_true(out[i / N][i % N] == 5);                                                   \
     } while (0)
-#define UPDATE attn_hopfield_update(&m, COUNT, x, out, NULL, &error)
+#define UPDATE update(&m, COUNT, x, out, NULL, &error)
 
 static void test_refused(void **state)
 {
@@ -215,28 +254,44 @@ static void test_refused(void **state)
     (void)state;
     for (int i = 0; i < COUNT * N; i++) out[i / N][i % N] = 5;
     REFUSED(m.struct_size = 3, UPDATE, ATTN_ERR_ARGUMENT, "attn_hopfield.struct_size is 3; set it to sizeof(attn_hopfield)");
-    REFUSED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: patterns are f16; they must be f32 or f64");
-    REFUSED(m.patterns = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: patterns (0) is not at least 1");
+    REFUSED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: dtype is f16; it must be f32 or f64");
+    REFUSED(m.stored = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: stored (0) is not at least 1");
     REFUSED(m.dim = -2, UPDATE, ATTN_ERR_SHAPE, "hopfield: dim (-2) is not at least 1");
     REFUSED(m.dim = INT64_MAX / 2, UPDATE, ATTN_ERR_SHAPE, "hopfield: the arrays have more bytes than 64 bits count");
     REFUSED(m.beta = -1, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: beta is -1; it must be above 0 and finite (0 for 1)");
-    REFUSED(m.data = NULL, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: the patterns are NULL");
+    REFUSED(m.patterns.data = NULL, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
     REFUSED(m.reserved[1] = 4, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: reserved[1] is 4; it must be 0");
-    REFUSED((void)m, attn_hopfield_update(NULL, COUNT, x, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
-    REFUSED((void)m, attn_hopfield_update(&m, -1, x, out, NULL, &error), ATTN_ERR_SHAPE, "hopfield: count (-1) is negative");
-    REFUSED((void)m, attn_hopfield_update(&m, 1, NULL, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: states is NULL");
-    REFUSED((void)m, attn_hopfield_update(&m, 1, out, out, NULL, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: updated is the array of states");
-    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, x, -1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: most (-1) is negative");
-    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, x, 1, -0.5, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED((void)m, update(NULL, COUNT, x, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
+    REFUSED((void)m, update(&m, -1, x, out, NULL, &error), ATTN_ERR_SHAPE, "hopfield: count (-1) is negative");
+    REFUSED((void)m, update(&m, 1, NULL, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: states is missing");
+    REFUSED((void)m, update(&m, 1, out, out, NULL, &error), ATTN_ERR_STRIDE,
+            "hopfield: updated and states share elements; an output overlaps nothing");
+    REFUSED((void)m, retrieve(&m, 1, x, -1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: most (-1) is negative");
+    REFUSED((void)m, retrieve(&m, 1, x, 1, -0.5, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
             "hopfield: tolerance is -0.5; it must be at least 0");
-    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, x, 1, 0, NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: found is NULL");
-    REFUSED((void)m, attn_hopfield_retrieve(&m, 1, out, 1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: found is the array of states");
-    REFUSED((void)m, attn_hopfield_classical(&m, (attn_hopfield_order)2, 1, x, out, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED((void)m, retrieve(&m, 1, x, 1, 0, NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: updated is missing");
+    REFUSED((void)m, retrieve(&m, 1, out, 1, 0, out, NULL, NULL, &error), ATTN_ERR_STRIDE,
+            "hopfield: updated and states share elements; an output overlaps nothing");
+    REFUSED((void)m, classical(&m, (attn_hopfield_order)2, 1, x, out, NULL, &error), ATTN_ERR_ARGUMENT,
             "hopfield: order is 2; known: 0 (synchronous), 1 (asynchronous)");
+    attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(x), .updated = attn_out(out)};
+#define WITH(change, status, text) REFUSED(change, attn_hopfield_update(&m, COUNT, &t, &error), status, text)
+    WITH(t.energy = attn_out(NULL), ATTN_ERR_ARGUMENT, "hopfield: energy is NULL");
+    WITH((t.energy = (attn_output){0}, t.iterations = attn_out(out)), ATTN_ERR_ARGUMENT,
+         "hopfield: iterations is there; attn_hopfield_update has no use for it");
+    WITH((t.iterations = (attn_output){0}, t.states.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+         "hopfield: states is f32; it must be f64");
+    WITH((t.states.dtype = ATTN_F64, t.states.stride[2] = N + 1, t.states.stride[3] = 1), ATTN_ERR_STRIDE,
+         "hopfield: states has strides; it is dense (all 0)");
+    WITH((t.states.stride[2] = N, t.updated.data = (char *)out + 4), ATTN_ERR_ARGUMENT,
+         "hopfield: updated is not aligned to its elements of 8 bytes");
+    WITH((t.updated.data = X), ATTN_ERR_STRIDE, "hopfield: updated and patterns share elements; an output overlaps nothing");
+    WITH((t.updated.data = out, t.states = attn_in(ATTN_EMPTY)), ATTN_ERR_ARGUMENT,
+         "hopfield: states is ATTN_EMPTY and has elements");
+    WITH((t.states = attn_in(ATTN_LATER)), ATTN_ERR_ARGUMENT, "hopfield: states is ATTN_LATER, and this call computes");
+    WITH((t.states = attn_in(x), t.call = (const attn_call *)(const void *)x), ATTN_ERR_ARGUMENT,
+         "hopfield: call is there; a memory has nothing else that changes from call to call");
+    REFUSED((void)m, attn_hopfield_update(&m, COUNT, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
     REFUSED((void)m, attn_hopfield_separation(&m, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
     REFUSED((void)m, attn_hopfield_landscape(&m, 0, 1, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
             "hopfield: points (1) is not at least 2");

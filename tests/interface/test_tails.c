@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_tails.c - every struct of libattn with struct_size, read by every module that reads it: expect_tails and expect_filled.
+ * (test_structs.c has the core's own; grows.py that none is left out.)
+ */
+#include "tails.h"
+
+#include "attn/analysis.h"
+#include "attn/bilinear.h"
+#include "attn/cache.h"
+#include "attn/cost.h"
+#include "attn/hopfield.h"
+#include "attn/linear.h"
+#include "attn/mask.h"
+#include "attn/merge.h"
+#include "attn/position.h"
+#include "attn/product.h"
+
+enum { D = 2, LEN = 3 };
+
+/* One head of LEN queries and keys of D channels, for all of them. */
+static double q[LEN * D], k[LEN * D], v[LEN * D], o[LEN * D], g[D * D] = {1, 0, 0, 1}, numbers[LEN * LEN], lse[LEN];
+static float cached_k[2 * LEN * D], cached_v[2 * LEN * D], new_k[LEN * D], new_v[LEN * D], new_q[LEN * D], new_o[LEN * D];
+static float bias[LEN * LEN], gates[LEN];
+static int64_t length;
+static const int64_t shape[4] = {1, 1, LEN, D};
+
+static const attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, LEN, LEN, D, D}};
+static const attn_problem one_head = {.struct_size = sizeof one_head, .shape.heads_q = 1};
+static attn_tensors tensors, attended, patterned;
+static attn_call call = {.struct_size = sizeof call};
+static attn_options options = {.struct_size = sizeof options};
+static attn_cache cache;
+static attn_cache_tokens tokens;
+static attn_rope rope = {.struct_size = sizeof rope};
+static attn_rope_scaling scaling = {.struct_size = sizeof scaling, .dim = 4, .factor = 2};
+static attn_distance_bias distance = {
+    .struct_size = sizeof distance, .heads = 1, .len_q = LEN, .len_kv = LEN, .kind = ATTN_DISTANCE_CLIPPED, .max_distance = 1};
+static attn_bias_gate gate;
+static attn_linear_problem linear = {
+    .struct_size = sizeof linear, .shape = {1, 1, 1, LEN, LEN, D, D}, .denominator = ATTN_DENOMINATOR_NONE};
+static attn_linear_tensors linear_tensors;
+static attn_linformer_problem linformer = {
+    .struct_size = sizeof linformer, .batch = 1, .heads = 1, .len = LEN, .rank = 1, .dim = D};
+static attn_linformer_tensors linformer_tensors;
+static attn_merge_problem merge = {.struct_size = sizeof merge, .parts = 1, .batch = 1, .heads = 1, .len_q = LEN, .dim_v = D};
+static attn_input merge_o, merge_lse;
+static attn_merge_tensors merge_tensors;
+static attn_product_problem product = {.struct_size = sizeof product, .dtype = ATTN_F64, .rows = LEN, .columns = LEN, .inner = D};
+static attn_product_tensors product_tensors;
+static attn_cost_problem cost = {.struct_size = sizeof cost, .shape = {1, 1, 1, LEN, LEN, D, D}};
+static attn_cost costs = {.struct_size = sizeof costs};
+static attn_gibbs gibbs = {.struct_size = sizeof gibbs};
+static attn_steps steps = {.struct_size = sizeof steps, .weights = numbers};
+static attn_flow flow = {.struct_size = sizeof flow};
+static attn_verification verification = {.struct_size = sizeof verification};
+static attn_metric_properties properties = {.struct_size = sizeof properties};
+static attn_pattern_count count = {.struct_size = sizeof count};
+static attn_hopfield memory;
+static attn_hopfield_tensors remembered;
+static attn_linear_description description = {.struct_size = sizeof description};
+static attn_tensor_plan tensor_plan = {.struct_size = sizeof tensor_plan};
+
+static void make(void)
+{
+    tensors = (attn_tensors){
+        .struct_size = sizeof tensors, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    attended = (attn_tensors){.struct_size = sizeof attended, .q = attn_in(new_q), .o = attn_out(new_o)};
+    patterned.struct_size = sizeof patterned;
+    length = 0;
+    cache = (attn_cache){.struct_size = sizeof cache,
+                         .batch = 1,
+                         .heads_kv = 1,
+                         .capacity = 2 * LEN,
+                         .dim_qk = D,
+                         .dim_v = D,
+                         .k = attn_out(cached_k),
+                         .v = attn_out(cached_v),
+                         .lengths = attn_out(&length)};
+    tokens = (attn_cache_tokens){.struct_size = sizeof tokens, .len = LEN, .k = attn_in(new_k), .v = attn_in(new_v)};
+    gate = (attn_bias_gate){
+        .struct_size = sizeof gate, .batch = 1, .heads = 1, .len_q = LEN, .dim = D, .width = 1, .w = bias, .b = bias, .a = bias};
+    linear_tensors = (attn_linear_tensors){
+        .struct_size = sizeof linear_tensors, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    linformer_tensors = (attn_linformer_tensors){
+        .struct_size = sizeof linformer_tensors, .x = {k, ATTN_F64, {0, 0, 0, 0}}, .projection = attn_in(v), .y = attn_out(o)};
+    merge_o = (attn_input){q, ATTN_F64, {0, 0, 0, 0}};
+    merge_lse = attn_in(lse);
+    merge_tensors =
+        (attn_merge_tensors){.struct_size = sizeof merge_tensors, .o_parts = &merge_o, .lse_parts = &merge_lse, .o = attn_out(o)};
+    memory = (attn_hopfield){.struct_size = sizeof memory, .dtype = ATTN_F64, .stored = LEN, .dim = D, .patterns = attn_in(k)};
+    remembered = (attn_hopfield_tensors){.struct_size = sizeof remembered, .states = attn_in(q), .updated = attn_out(o)};
+    product_tensors = (attn_product_tensors){
+        .struct_size = sizeof product_tensors, .a = attn_in(q), .b = attn_turned(k, D), .c = attn_out(numbers)};
+}
+
+static attn_status run_tokens(const void *x, attn_error *e) { return length = 0, attn_cache_append(&cache, x, e); }
+static attn_status run_cache(const void *x, attn_error *e) { return length = 0, attn_cache_append(x, &tokens, e); }
+static attn_status run_attend(const void *x, attn_error *e)
+{
+    return length = 0, attn_cache_attend(&cache, &tokens, &one_head, x, NULL, e);
+}
+static attn_status run_attend_problem(const void *x, attn_error *e)
+{
+    return length = 0, attn_cache_attend(&cache, &tokens, x, &attended, NULL, e);
+}
+static attn_status run_bilinear(const void *x, attn_error *e) { return attn_bilinear_attention(&problem, x, g, e); }
+static attn_status run_bilinear_problem(const void *x, attn_error *e) { return attn_bilinear_attention(x, &tensors, g, e); }
+static attn_status run_decompose(const void *x, attn_error *e) { return attn_decompose(&problem, x, &steps, e); }
+static attn_status run_decompose_problem(const void *x, attn_error *e) { return attn_decompose(x, &tensors, &steps, e); }
+static attn_status run_steps(const void *x, attn_error *e) { return attn_decompose(&problem, &tensors, x, e); }
+static attn_status run_flow(const void *x, attn_error *e)
+{
+    return attn_gradient_flow(&problem, &tensors, (attn_flow *)(uintptr_t)x, e);
+}
+static attn_status run_verify(const void *x, attn_error *e)
+{
+    return attn_verify_gradients(&problem, &tensors, 0, 1, (attn_verification *)(uintptr_t)x, e);
+}
+static attn_status run_gibbs(const void *x, attn_error *e)
+{
+    return attn_softmax(q, NULL, LEN, 1, NULL, (attn_gibbs *)(uintptr_t)x, e);
+}
+static attn_status run_metric(const void *x, attn_error *e)
+{
+    return attn_metric_check(D, g, 0, (attn_metric_properties *)(uintptr_t)x, e);
+}
+static attn_status run_cost(const void *x, attn_error *e) { return attn_cost_estimate(x, &costs, e); }
+static attn_status run_costs(const void *x, attn_error *e) { return attn_cost_estimate(&cost, (attn_cost *)(uintptr_t)x, e); }
+static attn_status run_rope(const void *x, attn_error *e)
+{
+    const attn_input from = attn_in(new_q);
+    const attn_output to = attn_out(new_o);
+    return attn_rope_apply(x, shape, &from, &to, NULL, e);
+}
+static attn_status run_scaling(const void *x, attn_error *e) { return attn_rope_frequencies(x, numbers, NULL, e); }
+static attn_status run_distance(const void *x, attn_error *e) { return attn_distance_bias_fill(x, ATTN_F32, gates, bias, e); }
+static attn_status run_gate(const void *x, attn_error *e)
+{
+    const attn_input from = attn_in(new_q);
+    return attn_bias_gate_forward(x, &from, gates, e);
+}
+static attn_status run_linear(const void *x, attn_error *e) { return attn_linear_compute(x, &linear_tensors, e); }
+static attn_status run_linear_tensors(const void *x, attn_error *e) { return attn_linear_compute(&linear, x, e); }
+static attn_status run_linformer(const void *x, attn_error *e) { return attn_linformer_project(x, &linformer_tensors, e); }
+static attn_status run_linformer_tensors(const void *x, attn_error *e) { return attn_linformer_project(&linformer, x, e); }
+static attn_status run_merge(const void *x, attn_error *e) { return attn_merge(x, &merge_tensors, NULL, e); }
+static attn_status run_merge_tensors(const void *x, attn_error *e) { return attn_merge(&merge, x, NULL, e); }
+static attn_status run_merge_options(const void *x, attn_error *e) { return attn_merge(&merge, &merge_tensors, x, e); }
+static attn_status run_memory(const void *x, attn_error *e) { return attn_hopfield_update(x, LEN, &remembered, e); }
+static attn_status run_remembered(const void *x, attn_error *e) { return attn_hopfield_update(&memory, LEN, x, e); }
+static attn_status run_product(const void *x, attn_error *e) { return attn_product(x, &product_tensors, NULL, e); }
+static attn_status run_product_tensors(const void *x, attn_error *e) { return attn_product(&product, x, NULL, e); }
+static attn_status run_product_options(const void *x, attn_error *e) { return attn_product(&product, &product_tensors, x, e); }
+static attn_status run_call(const void *x, attn_error *e)
+{
+    attn_tensors t = tensors;
+    t.call = x;
+    return attn_compute(&problem, &t, e);
+}
+
+static attn_pattern_set *a_set(void)
+{
+    static attn_pattern_set *set;
+    const attn_pattern causal = attn_pattern_causal();
+    if (!set) assert_int_equal(attn_pattern_set_create(&set, &causal, 1, LEN, LEN, NULL), ATTN_OK);
+    return set;
+}
+
+/* They are written in place: a copy each time. */
+static attn_status run_apply(const void *x, attn_error *e)
+{
+    attn_problem p = problem;
+    size_t given;
+    memcpy(&given, x, sizeof given);
+    return attn_pattern_set_apply(a_set(), &p, (attn_tensors *)(uintptr_t)x, e);
+}
+static attn_status run_apply_problem(const void *x, attn_error *e)
+{
+    attn_tensors t = patterned;
+    return attn_pattern_set_apply(a_set(), (attn_problem *)(uintptr_t)x, &t, e);
+}
+static attn_status run_count(const void *x, attn_error *e)
+{
+    return attn_pattern_set_count(a_set(), 1, 1, (attn_pattern_count *)(uintptr_t)x, e);
+}
+
+static attn_linear_plan *a_linear_plan(void)
+{
+    static attn_linear_plan *plan;
+    if (!plan) assert_int_equal(attn_linear_plan_create(&plan, &linear, &linear_tensors, NULL, NULL), ATTN_OK);
+    return plan;
+}
+static attn_status run_linear_plan(const void *x, attn_error *e)
+{
+    return attn_linear_plan_describe(a_linear_plan(), (attn_linear_description *)(uintptr_t)x, e);
+}
+static attn_status run_linear_tensor(const void *x, attn_error *e)
+{
+    return attn_linear_plan_tensor(a_linear_plan(), 0, (attn_tensor_plan *)(uintptr_t)x, e);
+}
+
+static void test_slots(void **state)
+{
+    (void)state;
+    TAILS(attn_tensors, attended, 1, run_attend);
+    TAILS(attn_tensors, tensors, 1, run_bilinear);
+    TAILS(attn_tensors, tensors, 1, run_decompose);
+    TAILS(attn_tensors, patterned, 1, run_apply);
+    TAILS(attn_cache, cache, 1, run_cache);
+    TAILS(attn_cache_tokens, tokens, 1, run_tokens);
+    TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_tensors);
+    TAILS(attn_linformer_tensors, linformer_tensors, 1, run_linformer_tensors);
+    TAILS(attn_hopfield, memory, 1, run_memory);
+    TAILS(attn_hopfield_tensors, remembered, 1, run_remembered);
+    TAILS(attn_product_tensors, product_tensors, 1, run_product_tensors);
+}
+
+static void test_fields(void **state)
+{
+    (void)state;
+    TAILS(attn_problem, one_head, 0, run_attend_problem);
+    TAILS(attn_problem, problem, 0, run_bilinear_problem);
+    TAILS(attn_problem, problem, 0, run_decompose_problem);
+    TAILS(attn_problem, problem, 0, run_apply_problem);
+    TAILS(attn_call, call, 0, run_call);
+    TAILS(attn_options, options, 0, run_merge_options);
+    TAILS(attn_options, options, 0, run_product_options);
+    TAILS(attn_rope, rope, 0, run_rope);
+    TAILS(attn_rope_scaling, scaling, 0, run_scaling);
+    TAILS(attn_distance_bias, distance, 0, run_distance);
+    TAILS(attn_bias_gate, gate, 0, run_gate);
+    TAILS(attn_linear_problem, linear, 0, run_linear);
+    TAILS(attn_linformer_problem, linformer, 0, run_linformer);
+    TAILS(attn_merge_problem, merge, 0, run_merge);
+    TAILS(attn_merge_tensors, merge_tensors, 0, run_merge_tensors);
+    TAILS(attn_product_problem, product, 0, run_product);
+    TAILS(attn_cost_problem, cost, 0, run_cost);
+    TAILS(attn_steps, steps, 0, run_steps);
+    TAILS(attn_flow, flow, 0, run_flow);
+}
+
+static void test_filled(void **state)
+{
+    (void)state;
+    FILLED(attn_cost, costs, run_costs);
+    FILLED(attn_gibbs, gibbs, run_gibbs);
+    FILLED(attn_verification, verification, run_verify);
+    FILLED(attn_metric_properties, properties, run_metric);
+    FILLED(attn_pattern_count, count, run_count);
+    FILLED(attn_linear_description, description, run_linear_plan);
+    FILLED(attn_tensor_plan, tensor_plan, run_linear_tensor);
+    attn_linear_plan_destroy(a_linear_plan());
+    attn_pattern_set_destroy(a_set());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots), cmocka_unit_test(test_fields), cmocka_unit_test(test_filled)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

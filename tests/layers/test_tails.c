@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ * test_tails.c - every struct of libattn_layers with struct_size (tests/interface/test_tails.c has those of libattn). */
+#include "tails.h"
+
+#include "attn/latent.h"
+#include "attn/layers.h"
+#include "attn/seq2seq.h"
+
+enum { D = 4, LEN = 3 };
+
+static float w[8][64], x[LEN * D], y[LEN * D], saved[1024];
+static attn_layer layer = {.struct_size = sizeof layer, .dim_model = D, .heads_q = 1};
+static attn_layer_weights weights;
+static attn_layer_tensors tensors;
+static attn_latent latent = {.struct_size = sizeof latent, .dim_model = D, .heads = 1};
+static attn_latent_weights latent_weights;
+static attn_seq2seq module = {.struct_size = sizeof module, .dim_state = D, .dim_memory = D, .score = ATTN_SCORE_GENERAL};
+static attn_seq2seq_weights module_weights;
+static attn_layer_counts counts = {.struct_size = sizeof counts};
+static attn_problem problem = {.struct_size = sizeof problem};
+static attn_tensors attention = {.struct_size = sizeof attention};
+static attn_rope rope = {.struct_size = sizeof rope};
+static attn_call call = {.struct_size = sizeof call};
+static attn_options options = {.struct_size = sizeof options};
+static attn_cache cache;
+static int64_t length;
+
+static void make(void)
+{
+    weights = (attn_layer_weights){.struct_size = sizeof weights,
+                                   .query = attn_out(w[0]),
+                                   .key = attn_out(w[1]),
+                                   .value = attn_out(w[2]),
+                                   .output = attn_out(w[3])};
+    latent_weights = (attn_latent_weights){.struct_size = sizeof latent_weights,
+                                           .query = attn_out(w[0]),
+                                           .down = attn_out(w[1]),
+                                           .up = attn_out(w[2]),
+                                           .output = attn_out(w[3])};
+    module_weights = (attn_seq2seq_weights){.struct_size = sizeof module_weights, .w = attn_out(w[0])};
+    tensors = (attn_layer_tensors){.struct_size = sizeof tensors,
+                                   .batch = 1,
+                                   .len_q = LEN,
+                                   .len_kv = LEN,
+                                   .query = attn_in(x),
+                                   .key = attn_in(w[7]),
+                                   .output = attn_out(y),
+                                   .saved = saved};
+    length = 0;
+    cache = (attn_cache){.struct_size = sizeof cache,
+                         .batch = 1,
+                         .heads_kv = 1,
+                         .capacity = LEN,
+                         .dim_qk = D,
+                         .dim_v = D,
+                         .k = attn_out(w[4]),
+                         .v = attn_out(w[5]),
+                         .lengths = attn_out(&length)};
+}
+
+static attn_status run_layer(const void *p, attn_error *e) { return attn_layer_forward(p, &weights, &tensors, e); }
+static attn_status run_weights(const void *p, attn_error *e) { return attn_layer_forward(&layer, p, &tensors, e); }
+static attn_status run_gradients(const void *p, attn_error *e)
+{
+    attn_layer_tensors t = tensors;
+    t.grad_output = attn_in(x);
+    (void)attn_layer_forward(&layer, &weights, &tensors, NULL);
+    return attn_layer_backward(&layer, &weights, &t, p, e);
+}
+static attn_status run_tensors(const void *p, attn_error *e) { return attn_layer_forward(&layer, &weights, p, e); }
+static attn_status run_latent_tensors(const void *p, attn_error *e) { return attn_latent_forward(&latent, &latent_weights, p, e); }
+static attn_status run_module_tensors(const void *p, attn_error *e) { return attn_seq2seq_forward(&module, &module_weights, p, e); }
+static attn_status run_latent(const void *p, attn_error *e) { return attn_latent_forward(p, &latent_weights, &tensors, e); }
+static attn_status run_latent_weights(const void *p, attn_error *e) { return attn_latent_forward(&latent, p, &tensors, e); }
+static attn_status run_module(const void *p, attn_error *e) { return attn_seq2seq_forward(p, &module_weights, &tensors, e); }
+static attn_status run_module_weights(const void *p, attn_error *e) { return attn_seq2seq_forward(&module, p, &tensors, e); }
+static attn_status run_cache(const void *p, attn_error *e)
+{
+    attn_layer_tensors t = tensors;
+    t.saved = NULL;
+    return length = 0, attn_layer_decode(&layer, &weights, p, &t, e);
+}
+
+static attn_status run_counts(const void *p, attn_error *e)
+{
+    return attn_layer_count(&layer, &weights, 1, 1, 1, (attn_layer_counts *)(uintptr_t)p, e);
+}
+
+/* What a layer, or its tensors, point to. */
+static attn_status run_attention(const void *p, attn_error *e)
+{
+    attn_layer_tensors t = tensors;
+    t.attention = p;
+    return attn_layer_forward(&layer, &weights, &t, e);
+}
+static attn_status run_module_attention(const void *p, attn_error *e)
+{
+    attn_layer_tensors t = tensors;
+    t.attention = p;
+    return attn_seq2seq_forward(&module, &module_weights, &t, e);
+}
+static attn_status run_call(const void *p, attn_error *e)
+{
+    attn_layer_tensors t = tensors;
+    t.call = p;
+    return attn_layer_forward(&layer, &weights, &t, e);
+}
+static attn_status run_options(const void *p, attn_error *e)
+{
+    attn_layer_tensors t = tensors;
+    t.options = p;
+    return attn_layer_forward(&layer, &weights, &t, e);
+}
+static attn_status run_problem(const void *p, attn_error *e)
+{
+    attn_layer l = layer;
+    l.attention = p;
+    return attn_layer_forward(&l, &weights, &tensors, e);
+}
+static attn_status run_rope(const void *p, attn_error *e)
+{
+    attn_layer l = layer;
+    l.rope = p;
+    return attn_layer_forward(&l, &weights, &tensors, e);
+}
+
+/* Weights that are loaded go into a struct of the caller's. */
+static attn_status run_load(const void *p, attn_error *e)
+{
+    static const int64_t square[2] = {D, D};
+    attn_archive *file;
+    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
+    static const char *const names[] = {"wq", "wk", "wv", "wo"};
+    for (int i = 0; i < 4; i++) assert_int_equal(attn_archive_add(file, names[i], ATTN_F32, 2, square, w[i], NULL), ATTN_OK);
+    const attn_status status = attn_layer_load(&layer, file, "", (attn_layer_weights *)(uintptr_t)p, e);
+    attn_archive_destroy(file);
+    return status;
+}
+
+static void test_slots(void **state)
+{
+    (void)state;
+    static attn_layer_weights gradients = {.struct_size = sizeof gradients};
+    TAILS(attn_layer_weights, weights, 1, run_weights);
+    TAILS(attn_layer_weights, gradients, 1, run_gradients);
+    TAILS(attn_layer_tensors, tensors, 1, run_tensors);
+    TAILS(attn_layer_tensors, tensors, 1, run_latent_tensors);
+    TAILS(attn_layer_tensors, tensors, 1, run_module_tensors);
+    TAILS(attn_latent_weights, latent_weights, 1, run_latent_weights);
+    TAILS(attn_seq2seq_weights, module_weights, 1, run_module_weights);
+    TAILS(attn_tensors, attention, 1, run_attention);
+    TAILS(attn_tensors, attention, 1, run_module_attention);
+    TAILS(attn_cache, cache, 1, run_cache);
+}
+
+static void test_fields(void **state)
+{
+    (void)state;
+    TAILS(attn_layer, layer, 0, run_layer);
+    TAILS(attn_latent, latent, 0, run_latent);
+    TAILS(attn_seq2seq, module, 0, run_module);
+    TAILS(attn_problem, problem, 0, run_problem);
+    TAILS(attn_rope, rope, 0, run_rope);
+    TAILS(attn_call, call, 0, run_call);
+    TAILS(attn_options, options, 0, run_options);
+}
+
+static void test_filled(void **state)
+{
+    (void)state;
+    FILLED(attn_layer_counts, counts, run_counts);
+    size_t given = sizeof weights;
+    attn_layer_weights loaded;
+    memset(&loaded, 0x5a, sizeof loaded);
+    memcpy(&loaded, &given, sizeof given);
+    assert_int_equal(run_load(&loaded, NULL), ATTN_OK);
+    assert_true(loaded.query.data == (void *)w[0] && !loaded.extra_value.data);
+    given += 8; /* no whole number of slots */
+    memcpy(&loaded, &given, sizeof given);
+    assert_int_equal(run_load(&loaded, NULL), ATTN_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots), cmocka_unit_test(test_fields), cmocka_unit_test(test_filled)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

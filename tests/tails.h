@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * tails.h - what every struct with struct_size keeps: sizes that are none are refused, what a newer program has beyond it is 0 or
+ * refused, and the padding in slots is nobody's. */
+#ifndef ATTN_TESTS_TAILS_H
+#define ATTN_TESTS_TAILS_H
+
+#include "test.h"
+
+#include "attn/types.h"
+
+typedef attn_status tails_run(const void *given, attn_error *error);
+
+enum { TAILS_ROOM = 8192, TAILS_PADDING = offsetof(attn_input, dtype) + sizeof(attn_dtype) };
+
+static inline void tails_refused(const char *name, tails_run *run, const void *given, attn_status expected, const char *what,
+                                 size_t n)
+{
+    attn_error error;
+    memset(&error, 0xa5, sizeof error);
+    const attn_status status = run(given, &error);
+    if (status != expected || error.status != status || error.tensor != -1 || !strstr(error.message, name))
+        fail_msg("%s, %s %zu: status %d: %s", name, what, n, (int)status, error.message);
+}
+
+/* `sound` is a struct of this size that the call takes; slots: it ends in slots. */
+static inline void expect_tails(const char *name, const void *sound, size_t size, int slots, tails_run *run)
+{
+    static _Alignas(16) unsigned char bytes[TAILS_ROOM];
+    const size_t wrong[] = {0, 1, 4, size - 8, size + 1, size + 4, size + (slots ? 8 : 7), SIZE_MAX, ((size_t)1 << 20) + 8};
+    const size_t longer = size + sizeof(attn_input);
+    attn_error error;
+    assert_true(longer + 8 <= sizeof bytes);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memset(bytes, 0, sizeof bytes);
+        memcpy(bytes, sound, size);
+        memcpy(bytes, &wrong[i], sizeof wrong[i]);
+        tails_refused(name, run, bytes, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
+    }
+    for (size_t at = size; at <= longer; at++) {
+        const size_t in_slot = at - size;
+        const int padding = slots && in_slot >= TAILS_PADDING && in_slot < offsetof(attn_input, stride);
+        memset(bytes, 0, sizeof bytes);
+        memcpy(bytes, sound, size);
+        memcpy(bytes, &longer, sizeof longer);
+        bytes[at] = 1;
+        if (at < longer && !padding) tails_refused(name, run, bytes, ATTN_ERR_UNSUPPORTED, "a tail at byte", at);
+        else if (run(bytes, &error) != ATTN_OK) fail_msg("%s, byte %zu: %s", name, at, error.message);
+    }
+}
+
+/* The same of one that is filled in: what is behind the caller's size is not touched, what he has beyond ours is 0. */
+static inline void expect_filled(const char *name, const void *sound, size_t size, tails_run *run)
+{
+    static _Alignas(16) unsigned char bytes[TAILS_ROOM];
+    const size_t wrong[] = {0, 1, 4, size - 8, size + 1, SIZE_MAX, ((size_t)1 << 20) + 8};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memset(bytes, 0x5a, sizeof bytes);
+        memcpy(bytes, sound, size);
+        memcpy(bytes, &wrong[i], sizeof wrong[i]);
+        tails_refused(name, run, bytes, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
+        assert_memory_equal(bytes + sizeof wrong[i], (const char *)sound + sizeof wrong[i], size - sizeof wrong[i]);
+    }
+    for (size_t given = size; given < size + 24; given += 8) {
+        attn_error error;
+        memset(bytes, 0x5a, sizeof bytes);
+        memcpy(bytes, sound, size);
+        memcpy(bytes, &given, sizeof given);
+        if (run(bytes, &error) != ATTN_OK) fail_msg("%s of %zu bytes: %s", name, given, error.message);
+        assert_memory_equal(bytes, &given, sizeof given);
+        for (size_t at = size; at < sizeof bytes; at++) assert_int_equal(bytes[at], at < given ? 0 : 0x5a);
+    }
+}
+
+/* One row of a test, which has a function make() that makes its sound structs anew. */
+#define TAILS(type, sound, slots, run)                                                                                             \
+    do {                                                                                                                           \
+        const type *const of = &(sound);                                                                                           \
+        make();                                                                                                                    \
+        expect_tails(#type, of, sizeof *of, slots, run);                                                                           \
+    } while (0)
+#define FILLED(type, sound, run)                                                                                                   \
+    do {                                                                                                                           \
+        const type *const of = &(sound);                                                                                           \
+        make();                                                                                                                    \
+        expect_filled(#type, of, sizeof *of, run);                                                                                 \
+    } while (0)
+
+#endif
