@@ -17,7 +17,7 @@ static const struct {
 } steps[] = {{MORE, combination_with_more}, {KIND, "kind"},    {TABLE, "table"},        {MODIFY, "modify"},
              {RELATIVE, "relative"},        {FULL, "+full"},   {DILATION, "+dilation"}, {GLOBAL, "+global"},
              {RANGES, "+ranges"},           {LISTS, "+lists"}, {GIVEN, "+given"},       {PART, "+part"},
-             {INTEGERS, "+integers"},       {PAGES, "+pages"}};
+             {INTEGERS, "+integers"},       {PAGES, "+pages"}, {TYPES, "+types"},       {STRIDED, "+strided"}};
 enum { STEPS = sizeof steps / sizeof *steps };
 
 int combination_step(const char *name)
@@ -37,7 +37,7 @@ typedef struct drawing {
     combination *c;
     const problem_spec *spec;
     int flags;
-    random_source random;
+    random_source random, stored; /* stored: of types and gaps */
     attn_dtype dtype, compute;
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
 } drawing;
@@ -144,10 +144,17 @@ static void draw_masks(drawing *d)
     }
 }
 
+/* The storage type of q, or with TYPES another one that goes with it. */
+static attn_dtype draw_type(drawing *d)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    return d->flags & TYPES && d->compute == ATTN_F32 ? types[random_below(&d->stored, 3)] : d->dtype;
+}
+
 static tensor draw_bias(drawing *d, unsigned one, double size, int with_infinity)
 {
     const int64_t shape[4] = {d->B, d->Hq, d->Sq, d->Skv};
-    tensor t = tensor_make(d->dtype, shape, BY_HEAD, one, NULL);
+    tensor t = tensor_make(draw_type(d), shape, BY_HEAD, one, NULL);
     tensor_draw(&t, &d->random, size);
     for (int64_t i = 0; with_infinity && i < t.count; i++)
         if (random_below(&d->random, 12) == 0) tensor_set(&t, i, -INFINITY);
@@ -212,7 +219,8 @@ attn_dtype combination_compute(const combination *c) { return tensors_compute(&c
 
 double combination_storage_unit(const combination *c)
 {
-    return c->tensors.q.dtype == ATTN_F16 ? 0x1p-11 : c->tensors.q.dtype == ATTN_BF16 ? 0x1p-8 : 0;
+    const attn_dtype dtype = c->of[TENSOR(o)].layout.dtype;
+    return dtype == ATTN_F16 ? 0x1p-11 : dtype == ATTN_BF16 ? 0x1p-8 : 0;
 }
 
 /* A tensor of tokens, in one of two orders, given or not. */
@@ -226,6 +234,7 @@ static void draw_tokens(drawing *d, int t, attn_dtype dtype, double size)
                            : tensors_of_keys(t)          ? c->start_kv
                                                          : c->start_q);
     tensor_draw(&c->of[t], &d->random, size);
+    if (d->flags & STRIDED) tensor_spread(&c->of[t], &d->stored);
 }
 
 static void draw_tensors(drawing *d)
@@ -237,7 +246,7 @@ static void draw_tensors(drawing *d)
     } drawn[] = {{TENSOR(q), 1, 2},      {TENSOR(k), 1, 2},     {TENSOR(v), 1, 1},     {TENSOR(o), 1, 0},
                  {TENSOR(grad_o), 1, 1}, {TENSOR(tan_q), 0, 1}, {TENSOR(tan_k), 0, 1}, {TENSOR(tan_v), 0, 1}};
     for (size_t n = 0; n < sizeof drawn / sizeof *drawn; n++) {
-        draw_tokens(d, drawn[n].t, d->dtype, drawn[n].size);
+        draw_tokens(d, drawn[n].t, drawn[n].t == TENSOR(q) ? d->dtype : draw_type(d), drawn[n].size);
         if (drawn[n].always || random_below(&d->random, 5) > 0) combination_give(c, drawn[n].t);
         else combination_drop(c, drawn[n].t);
     }
@@ -335,6 +344,7 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
                  .dtype = dtype,
                  .compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
     random_source origin = apart(&d, 6000011), stored = apart(&d, 7000003);
+    d.stored = apart(&d, 8000009);
     attn_error error;
     memset(c, 0, sizeof *c);
     (void)problem_print(spec, c->text, sizeof c->text);
@@ -407,6 +417,12 @@ tensor combination_like(const tensor *t)
     tensor made =
         tensor_make(t->layout.dtype, t->shape, t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD, 0, t->start);
     made.layout = t->layout;
+    if (t->count > made.count) { /* with gaps */
+        made.count = t->count;
+        free(made.memory);
+        made.memory = calloc((size_t)t->count + 1, attn_dtype_size(t->layout.dtype));
+        assert_non_null(made.memory);
+    }
     return made;
 }
 

@@ -45,7 +45,8 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
  * MODIFY: with a modifier.  RELATIVE: with relative keys and values, and u and v (not with KIND).
  * FULL: of a ragged batch, the first sequence is as long as the tensors.  One at a time what MORE draws: DILATION, GLOBAL, RANGES,
  * LISTS of blocks, a GIVEN dropout mask.  PART: the call has an origin.  INTEGERS: keys, values or both are of 8 bits.  PAGES: keys
- * and values lie in pages. */
+ * and values lie in pages.  TYPES: k, v, o, grad_o and bias have drawn types of 32 and 16 bits.  STRIDED: tensors of tokens have
+ * gaps. */
 enum {
     FINITE = 1,
     MORE = 2,
@@ -61,7 +62,9 @@ enum {
     GIVEN = 2048,
     PART = 4096,
     INTEGERS = 8192,
-    PAGES = 16384
+    PAGES = 16384,
+    TYPES = 32768,
+    STRIDED = 65536
 };
 
 /* The flag of a step by its name in the text of a combination; 0: there is none. */
@@ -102,7 +105,7 @@ void combination_free(combination *c);
 
 /* The type that numbers for each head, and lse, have. */
 attn_dtype combination_compute(const combination *c);
-/* The rounding unit of 16-bit storage; 0 for other types. */
+/* The rounding unit of o where it has 16 bits; 0 for other types. */
 double combination_storage_unit(const combination *c);
 
 /* Another tensor of the same shape, type and layout. */

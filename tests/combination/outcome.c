@@ -284,7 +284,11 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
     }
     if (out->op != ATTN_FORWARD && !combination_forward(c, isa)) return 0;
     const int ran = combination_run(c, out->op, isa, threads);
-    for (int i = 0; i < out->count && ran; i++) tensor_read(&out->of[i].got);
+    for (int i = 0; i < out->count && ran; i++) {
+        tensor_read(&out->of[i].got);
+        if (out->of[i].tensor != OUTCOME_ROWS && !tensor_gaps_hold(&out->of[i].got))
+            fail_msg("%s, operation %d: written between the elements of %s", c->text, (int)out->op, out->of[i].name);
+    }
     return ran;
 }
 

@@ -4,16 +4,21 @@
 
 #include "tensor.h"
 
+/* Axes from the outermost to the innermost. */
+static const int nesting[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
+
+static void sizes_of(const tensor *t, int64_t sizes[4])
+{
+    memcpy(sizes, t->shape, sizeof t->shape);
+    if (t->start) sizes[0] = 1, sizes[2] = t->start[t->shape[0]];
+}
+
 tensor tensor_make(attn_dtype dtype, const int64_t shape[4], axis_order order, unsigned broadcast, const int64_t *start)
 {
-    static const int nesting[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
     tensor t = {.layout.dtype = dtype, .start = start, .count = 1};
     int64_t sizes[4];
-    for (int axis = 0; axis < 4; axis++) sizes[axis] = t.shape[axis] = shape[axis];
-    if (start) {
-        sizes[0] = 1;
-        sizes[2] = start[shape[0]];
-    }
+    memcpy(t.shape, shape, sizeof t.shape);
+    sizes_of(&t, sizes);
     for (int place = 3; place >= 0; place--) {
         int axis = nesting[order][place];
         t.layout.stride[axis] = t.count;
@@ -24,6 +29,50 @@ tensor tensor_make(attn_dtype dtype, const int64_t shape[4], axis_order order, u
     t.value = calloc((size_t)(shape[0] * shape[1] * shape[2] * shape[3]) + 1, sizeof(double));
     assert_true(t.memory && t.value);
     return t;
+}
+
+void tensor_spread(tensor *t, random_source *random)
+{
+    const int *nested = nesting[t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD];
+    const size_t size = attn_dtype_size(t->layout.dtype);
+    int64_t sizes[4], n[4];
+    tensor spread = *t;
+    sizes_of(t, sizes);
+    spread.count = 1;
+    for (int place = 3; place >= 0; place--) {
+        const int axis = nested[place];
+        if (t->layout.stride[axis] == ATTN_BROADCAST) continue;
+        spread.layout.stride[axis] = spread.count;
+        spread.count = spread.count * sizes[axis] + random_below(random, 9);
+    }
+    spread.memory = malloc((size_t)(spread.count + 1) * size);
+    assert_non_null(spread.memory);
+    memset(spread.memory, 0xff, (size_t)(spread.count + 1) * size);
+    for (n[0] = 0; n[0] < t->shape[0]; n[0]++)
+        for (n[1] = 0; n[1] < t->shape[1]; n[1]++)
+            for (n[2] = 0; n[2] < t->shape[2] && tensor_has(t, n[0], n[2]); n[2]++)
+                for (n[3] = 0; n[3] < t->shape[3]; n[3]++)
+                    memcpy((char *)spread.memory + (size_t)tensor_at(&spread, n[0], n[1], n[2], n[3]) * size,
+                           (char *)t->memory + (size_t)tensor_at(t, n[0], n[1], n[2], n[3]) * size, size);
+    free(t->memory);
+    *t = spread;
+}
+
+int tensor_gaps_hold(const tensor *t)
+{
+    const size_t size = attn_dtype_size(t->layout.dtype);
+    unsigned char *is_element = calloc((size_t)t->count + 1, 1);
+    int64_t n[4];
+    int hold = 1;
+    assert_non_null(is_element);
+    for (n[0] = 0; n[0] < t->shape[0]; n[0]++)
+        for (n[1] = 0; n[1] < t->shape[1]; n[1]++)
+            for (n[2] = 0; n[2] < t->shape[2] && tensor_has(t, n[0], n[2]); n[2]++)
+                for (n[3] = 0; n[3] < t->shape[3]; n[3]++) is_element[tensor_at(t, n[0], n[1], n[2], n[3])] = 1;
+    for (int64_t i = 0; i < t->count; i++)
+        for (size_t k = 0; !is_element[i] && k < size; k++) hold &= ((unsigned char *)t->memory)[(size_t)i * size + k] == 0xff;
+    free(is_element);
+    return hold;
 }
 
 void tensor_free(tensor *t)

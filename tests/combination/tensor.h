@@ -34,6 +34,11 @@ int64_t tensor_at(const tensor *t, int64_t b, int64_t h, int64_t token, int64_t 
 double tensor_get(const tensor *t, int64_t at);
 void tensor_set(tensor *t, int64_t at, double x);
 
+/* Lays it out again with gaps behind tokens, heads and entries, of bytes 0xff, which are NaN. */
+void tensor_spread(tensor *t, random_source *random);
+/* 1 if these bytes are still there. */
+int tensor_gaps_hold(const tensor *t);
+
 void tensor_draw(tensor *t, random_source *random, double size);
 void tensor_fill_bytes(tensor *t, int byte);
 /* Values from what memory holds. */
