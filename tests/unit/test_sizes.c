@@ -122,7 +122,8 @@ static void test_scratch(void **state)
             const attn_scratch *s = &walk.scratch;
             walk.problem.at.k.dtype = walk.problem.at.v.dtype = half ? ATTN_BF16 : ATTN_F32;
             assert_true(attn_walk_init(&walk, 2));
-            const int64_t at[] = {s->Qt, s->Ot, s->m, s->l, s->S, s->block_max, s->low, s->high, s->scratch, s->K, s->V, s->bytes};
+            const int64_t at[] = {s->Qt,  s->Ot,   s->m,       s->l, s->S, s->block_max,
+                                  s->low, s->high, s->scratch, s->K, s->V, walk.worker_bytes};
             const int64_t lanes = 24, row = dims[d] * 4, group = walk.group;
             const int64_t least[] = {group * row * lanes, group * row * lanes, group * lanes * 4, group * lanes * 4,
                                      16 * lanes * 4,      lanes * 4,           lanes * 4,         lanes * 4,

@@ -20,17 +20,19 @@ static void run_part(const attn_plan_part *part, const attn_args *args, char *wo
     const attn_walk *walk = &part->walk;
     const attn_resolved *problem = &part->prepare.problem;
     attn_args prepared;
+    if (part->kind == ATTN_WALK_DECODE) {
+        attn_decode_run(walk, args, workspace);
+        return;
+    }
     char *rows = workspace + part->prepare.bytes, *tables = rows + part->rows.bytes;
     char *relative = tables + walk->tables.bytes, *rest = relative + walk->relative.bytes;
     attn_prepare_begin(&part->prepare, walk, args, workspace, &prepared);
     attn_rows_begin(&part->rows, walk, problem, args, rows, &prepared);
-    attn_tables_begin(walk, args, tables, &prepared);
+    attn_tables_begin(&walk->tables, walk, args, tables, &prepared);
     attn_relative_begin(walk, problem, args, relative, &prepared);
     switch (walk->problem.op) {
     case ATTN_FORWARD:
-        (walk->decode        ? attn_sched_decode
-         : walk->short_heads ? attn_sched_short_forward
-                             : attn_sched_forward)(walk, &prepared, rest);
+        (walk->short_heads ? attn_sched_short_forward : attn_sched_forward)(walk, &prepared, rest);
         break;
     case ATTN_BACKWARD:
         (walk->short_heads ? attn_sched_short_backward : attn_sched_backward)(walk, &prepared, rest);

@@ -90,7 +90,7 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     d.isa = part->row->isa;
     d.compute = part->row->compute;
     d.threads = walk->workers;
-    d.tile_q = walk->decode ? walk->problem.shape.len_q : walk->tile_q;
+    d.tile_q = walk->tile_q;
     d.block_kv = walk->block_kv;
     d.tiles_total = count.total;
     d.tiles_visited = count.visited;

@@ -172,7 +172,7 @@ static void run_step(const call *c, char *memory, int64_t key_head, int64_t numb
 static void run_key_head(void *context, int64_t worker, int64_t place)
 {
     const call *c = context;
-    char *memory = c->workers + worker * c->walk->scratch.bytes;
+    char *memory = c->workers + worker * c->walk->worker_bytes;
     for (int64_t number = 0; number < c->groups; number++)
         for (int64_t step = 0; step <= c->spans; step++) run_step(c, memory, c->first_key_head + place, number, step, place);
 }
@@ -181,7 +181,7 @@ static void run_key_head(void *context, int64_t worker, int64_t place)
 static void clear_key_head(void *context, int64_t worker, int64_t key_head)
 {
     const call *c = context;
-    const attn_task task = attn_task_of_key_head(c->walk, c->args, c->workers + worker * c->walk->scratch.bytes, key_head);
+    const attn_task task = attn_task_of_key_head(c->walk, c->args, c->workers + worker * c->walk->worker_bytes, key_head);
     const attn_shares to = shares_of(c, &task, 0);
     const attn_interval rows = rows_of(c, &task, 0);
     clear_rows(c->walk, &to, rows);
@@ -221,7 +221,7 @@ static enum place_state try_place(const call *c, int64_t place)
     if (!atomic_compare_exchange_strong_explicit(count_of(c, place), &count, count + 1, memory_order_acquire, memory_order_relaxed))
         return PLACE_WAITS;
     const int64_t key_head = number / c->groups, group = number % c->groups;
-    run_step(c, c->workers + place * w->scratch.bytes, key_head, group, step, 0);
+    run_step(c, c->workers + place * w->worker_bytes, key_head, group, step, 0);
     if (attn_grads_relative(&w->problem) && group == c->groups - 1 && step == c->spans)
         for (int64_t table = 0; table < w->relative.tables; table++) attn_relative_totals_add(w, c->shared, table, 0, key_head);
     atomic_store_explicit(count_of(c, place), count + 2, memory_order_release);
@@ -284,7 +284,7 @@ static void clear_totals(const call *c)
     if (!attn_grads_relative(&w->problem) || w->tasks == 0) return;
     attn_relative_totals_clear(w, c->shared);
     for (int worker = 0; worker < w->workers; worker++)
-        attn_relative_sums_begin(w, c->workers + worker * w->scratch.bytes + w->scratch.relative_sums);
+        attn_relative_sums_begin(w, c->workers + worker * w->worker_bytes + w->scratch.relative_sums);
 }
 
 void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspace, const attn_chain_steps *steps,

@@ -23,7 +23,7 @@ typedef struct attn_shares_target {
 /* What follows the workers' memory. */
 static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
 {
-    return (char *)workspace + walk->workers * walk->scratch.bytes;
+    return (char *)workspace + walk->workers * walk->worker_bytes;
 }
 
 /* Sums for w of a head (batch entry and head together); NULL where nobody asks. */

@@ -85,58 +85,55 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, const char
     return count;
 }
 
-/* Lays the walk out for so many threads.  fresh: without a layout; one_sum: as attn_walk has it.  Returns 0 if a size overflows. */
-static int lay_out(attn_plan_part *part, const attn_walk *fresh, int threads, int one_sum)
+/* Lays the walk out.  Returns 0 if a size overflows. */
+static int lay_out(attn_plan_part *part, const attn_setting *setting)
 {
     int64_t matrix[2];
-    attn_problem_matrix_shape(&part->prepare.problem, matrix);
-    part->walk = *fresh;
-    part->walk.one_sum = one_sum;
-    return attn_walk_init(&part->walk, threads) && attn_prepare_init(&part->prepare, &part->walk, matrix) &&
-           attn_walk_bytes(&part->walk) <= INT64_MAX - 64 - part->prepare.bytes - part->rows.bytes;
+    const attn_resolved *problem = setting->problem;
+    attn_walk *walk = &part->walk;
+    part->prepare = (attn_prepare){.problem = *problem};
+    part->rows = (attn_rows_plan){0};
+    memset(&part->decode, 0, sizeof part->decode);
+    attn_walk_begin(walk, setting);
+    if (part->kind == ATTN_WALK_DECODE) return attn_decode_init(walk, setting);
+    walk->short_heads = part->kind == ATTN_WALK_SMALL_FORWARD || part->kind == ATTN_WALK_SMALL_BACKWARD;
+    walk->one_sum = setting->saves_memory;
+    attn_problem_matrix_shape(problem, matrix);
+    if (!(part->kind == ATTN_WALK_ROWS ? attn_rows_problem(problem, &walk->problem, &part->rows)
+                                       : attn_prepare_problem(problem, &walk->problem)) ||
+        !attn_relative_problem(problem, &walk->problem))
+        return 0;
+    if (!attn_walk_init(walk, setting->threads) || !attn_prepare_init(&part->prepare, walk, matrix)) return 0;
+    if (walk->bytes > INT64_MAX - 64 - part->prepare.bytes - part->rows.bytes) return 0;
+    walk->bytes = walk->tasks == 0 && part->prepare.bytes == 0 ? 0 : walk->bytes + part->prepare.bytes + part->rows.bytes;
+    return 1;
 }
 
 size_t attn_plan_part_bytes(const attn_plan_part *part)
 {
-    if (part->walk.tasks == 0 && part->prepare.bytes == 0) return 0;
-    return (size_t)(part->prepare.bytes + part->rows.bytes + attn_walk_bytes(&part->walk)) + 63; /* for alignment */
+    return part->walk.bytes ? (size_t)part->walk.bytes + 63 : 0; /* for alignment */
 }
 
 /* The same within a limit, if there is one: as many threads as there is memory for. */
-static attn_status fit(attn_plan_part *part, int threads, size_t limit, attn_error *error)
+static attn_status make_part(attn_plan_part *part, const attn_resolved *problem, const attn_options *o, attn_error *error)
 {
-    const attn_walk fresh = part->walk;
-    int laid_out = lay_out(part, &fresh, threads, 0);
-    if (limit > 0 && laid_out && attn_plan_part_bytes(part) > limit) laid_out = lay_out(part, &fresh, threads, 1);
-    while (limit > 0 && laid_out && attn_plan_part_bytes(part) > limit && threads > 1)
-        laid_out = lay_out(part, &fresh, threads /= 2, 1);
+    const size_t limit = o->workspace_limit;
+    attn_setting s = {
+        .problem = problem, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context};
+    TRY(attn_threads_choose(o->threads, &s.threads, error));
+    int laid_out = lay_out(part, &s);
+    if (limit > 0 && laid_out && attn_plan_part_bytes(part) > limit) {
+        s.saves_memory = 1;
+        laid_out = lay_out(part, &s);
+    }
+    while (limit > 0 && laid_out && attn_plan_part_bytes(part) > limit && s.threads > 1) {
+        s.threads /= 2;
+        laid_out = lay_out(part, &s);
+    }
     CHECK(laid_out, ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
     CHECK(limit == 0 || attn_plan_part_bytes(part) <= limit, ATTN_ERR_MEMORY,
           "options.workspace_limit is %zu bytes; this problem needs %zu", limit, attn_plan_part_bytes(part));
     return ATTN_OK;
-}
-
-static attn_status make_part(attn_plan_part *part, const attn_resolved *problem, const attn_options *o, attn_error *error)
-{
-    attn_walk *walk = &part->walk;
-    int threads;
-    TRY(attn_threads_choose(o->threads, &threads, error));
-    walk->compute = part->row->compute;
-    walk->kernel = part->row->forward;
-    walk->backward = part->row->backward;
-    walk->jvp = part->row->jvp;
-    walk->second = part->row->second;
-    walk->decode = part->row->decode;
-    walk->short_heads = part->kind == ATTN_WALK_SMALL_FORWARD || part->kind == ATTN_WALK_SMALL_BACKWARD;
-    walk->parallel_for = o->parallel_for;
-    walk->parallel_context = o->parallel_context;
-    part->prepare.problem = *problem;
-    if (problem->has.bias_table) TRY(attn_bias_table_rule(&problem->bias_table, &walk->tables.rule, error));
-    CHECK((part->kind == ATTN_WALK_ROWS ? attn_rows_problem(problem, &walk->problem, &part->rows)
-                                        : attn_prepare_problem(problem, &walk->problem)) &&
-              attn_relative_problem(problem, &walk->problem),
-          ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
-    return fit(part, threads, o->workspace_limit, error);
 }
 
 static void tell(char *why, size_t size, const char *text, const char *more)
@@ -158,7 +155,6 @@ attn_status attn_plan_parts_make(const attn_resolved *problem, const attn_option
     for (int n = 0; n < *count; n++) {
         attn_plan_part *part = &parts[n];
         attn_resolved own = *problem;
-        memset(part, 0, sizeof *part);
         part->kind = shares[n].kind;
         part->row = tiles;
         if (part->kind == ATTN_WALK_DECODE)

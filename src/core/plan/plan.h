@@ -8,6 +8,7 @@
 #include "../kernels/kernel.h"
 #include "../prepare/prepare.h"
 #include "../task/walk.h"
+#include "../walk/decode/decode.h"
 #include "../walk/rows/rows.h"
 #include "../walk/walks.h"
 #include "tensors.h"
@@ -17,7 +18,10 @@ typedef struct attn_plan_part {
     attn_walk_kind kind;
     attn_prepare prepare; /* with the problem of these sequences in it */
     attn_rows_plan rows;
-    attn_walk walk; /* with the problem that prepare or rows make of it: dot products */
+    union {
+        attn_walk walk; /* with the problem that prepare or rows make of it: dot products */
+        attn_decode_walk decode;
+    };
     const attn_kernel_row *row;
 } attn_plan_part;
 

@@ -9,6 +9,7 @@
 #include "../base/problem.h"
 #include "../kernels/kernel.h"
 #include "attn/position.h"
+#include "layout.h"
 
 /*
  * One worker's memory, carved from the caller's workspace: offsets in bytes, all multiples of 64.  A part that a problem does not
@@ -21,9 +22,6 @@ typedef struct attn_scratch {
     int64_t S, block_max, low, high;        /* of the block at hand */
     int64_t scratch;                        /* for modifiers */
     int64_t spread;                         /* a mask, one byte a pair */
-    int64_t factors;                        /* decode: float[block_kv], where keys or values are i8 */
-    int64_t query_digits, weight_digits;    /* decode, where i8 is multiplied as such: rows of digits, */
-    int64_t digit_sums;                     /* and int32_t[rows][ATTN_DIGIT_SUMS(dim_v)] */
     int64_t K, V;                           /* keys and values, where they must be brought into compact rows of the compute type */
     int64_t K_pairs;                        /* keys as scores of bf16 take them; then K is for backward alone */
     int64_t dOt, dQt;                       /* backward, for each tile of a group: as Ot and Qt */
@@ -46,7 +44,6 @@ typedef struct attn_scratch {
     int64_t group, sums, dw;                /* backward: attn_gradient_group, and of each of its tiles attn_head_sums and, for */
                                             /* additive scores, double[2 * dim_qk] */
     int64_t relative_sums;                  /* of the group (relative.h) */
-    int64_t bytes;                          /* of one worker */
 } attn_scratch;
 
 /* What queries add to the gradients that are a number for each head. */
@@ -57,11 +54,9 @@ typedef struct attn_head_sums {
 /* What follows the workers' memory. */
 typedef struct attn_shared {
     int64_t states;      /* forward, [batch * heads_q][at_once + 1]: m, l, Ot and a flag of all parts so far, and of each at work */
-                         /* decode, [batch * heads_kv][parts]: O of each block */
     int64_t state_bytes; /* of one part */
     int64_t row_m, row_l;     /* forward, for column sums: of every row, each head's padded to whole vectors */
-                              /* decode, [batch * heads_q * len_q][parts]: of each block */
-    int64_t counters;         /* decode, [batch * heads_kv]: tasks that are not done; backward, [at_once]: steps */
+    int64_t counters;         /* backward, [at_once]: steps */
     int64_t row_empty;        /* likewise: 1 where it weighs all keys alike */
     int64_t dK, dV;           /* backward, of the key head at hand, where several tasks share it */
     int64_t sums;             /* attn_head_sums [batch * heads_q] */
@@ -70,7 +65,6 @@ typedef struct attn_shared {
     int64_t table_sums;       /* backward, with a bias by distance: double [batch * heads_q][tables.length] */
     int64_t table_totals;     /* double [tables][buckets] */
     int64_t relative_sums, relative_totals; /* of table gradients: [places][tables of a key head], and [tables] */
-    int64_t bytes;
 } attn_shared;
 
 /* A bias by distance (tables.h). */
@@ -97,8 +91,6 @@ typedef struct attn_relatives {
 
 /* The most tiles that a task of forward can have. */
 enum { ATTN_MOST_TILES = 8 };
-/* The most queries of one key head that are decoded: those of all its query heads. */
-enum { ATTN_MOST_DECODE_ROWS = 32 };
 
 typedef struct attn_walk {
     attn_resolved problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
@@ -107,11 +99,7 @@ typedef struct attn_walk {
     const attn_bwd_kernel *backward;
     const attn_jvp_kernel *jvp;
     const attn_second_kernel *second;
-    const attn_dec_kernel *decode; /* NULL: tiles.  Where it is set, group is blocks of one task, and parts blocks of a head */
-
-    int64_t decode_ldq, decode_ldo; /* decode: row lengths of queries and of O */
-    int digit_keys, digit_values;   /* decode: i8 is multiplied as whole numbers */
-    int far;                        /* decode: keys and values are more than the caches hold from call to call */
+    const attn_dec_kernel *decode; /* NULL where the row of kernels.def has none */
 
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
@@ -122,12 +110,11 @@ typedef struct attn_walk {
     int64_t joined;   /* backward: groups of a head that sum the gradients of tables together */
     int whole_heads;  /* forward: a task goes through all groups of a head, one after another */
     int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
-                      /* decode: tasks go from head to head over the same keys, which lie between those of other heads */
     int outputs;      /* forward: something is wanted of a tile beside O and lse */
     int64_t
         part_kv; /* forward: keys of a part, which is summed for itself, and merged in order: a multiple of block_kv that follows */
                  /* from the head sizes, since sums depend on it */
-    int64_t parts;     /* of len_kv; decode: its blocks */
+    int64_t parts;     /* of len_kv */
     int64_t at_once;   /* forward: parts of a head that are tasks of their own at the same time; 1: a task goes through all */
                        /* backward: tasks that follow each other over a key head's keys (chain.h); 1: a task has a key head */
     int one_sum;       /* backward, to keep to workspace_limit: key heads share the memory of one sum of dK and dV */
@@ -147,9 +134,21 @@ typedef struct attn_walk {
     attn_tables tables;
     attn_relatives relative;
     int workers;
-    attn_parallel_for *parallel_for; /* NULL: the library's own threads (pool.h) */
+    int64_t worker_bytes, shared_bytes; /* of the memory of each worker, and of what follows them */
+    int64_t bytes;                      /* of workspace in all, without room to align */
+    attn_parallel_for *parallel_for;    /* NULL: the library's own threads (pool.h) */
     void *parallel_context;
 } attn_walk;
+
+/* What a plan is made from. */
+typedef struct attn_setting {
+    const attn_resolved *problem; /* the caller's: of the sequences that are this walk's */
+    const attn_kernel_row *row;
+    int threads;      /* at least 1 */
+    int saves_memory; /* to keep to workspace_limit */
+    attn_parallel_for *parallel_for;
+    void *parallel_context;
+} attn_setting;
 
 static inline int attn_is_additive(const attn_resolved *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
 
@@ -178,33 +177,28 @@ static inline int64_t attn_topk_kept(const attn_resolved *p)
 
 static inline int attn_drops_weights(const attn_resolved *p) { return p->dropout.probability > 0 || p->has.dropout_given; }
 
+static inline int attn_has_relative(const attn_resolved *p) { return p->has.relative_keys || p->has.relative_values; }
+
 /* 1 if the operation sums over the queries of a key head. */
 static inline int attn_walk_sums(const attn_walk *walk)
 {
     return walk->problem.op == ATTN_BACKWARD || walk->problem.op == ATTN_DOUBLE_BACKWARD;
 }
 
-/* A part of a layout: `count` times `each` elements of `size` bytes, at an offset that goes to *at. */
-typedef struct attn_part_of {
-    int64_t *at;
-    int64_t count, each;
-    size_t size;
-} attn_part_of;
-/* Lays the parts one after the other from *end on, each on a multiple of 64; returns 0 if that overflows. */
-int attn_place(const attn_part_of *parts, size_t n, int64_t *end);
-
 /* Fills everything after the kernels from what is before them.  threads >= 1.  Returns 0 if a size overflows. */
 int attn_walk_init(attn_walk *walk, int threads);
 int attn_scratch_init(attn_walk *walk);
-int attn_decode_scratch_init(attn_walk *walk);
 int attn_shared_init(attn_walk *walk);
 
-/* Bytes of workspace, without room to align. */
-int64_t attn_walk_bytes(const attn_walk *walk);
+/* What every walk begins with: *walk is zeros but for what the setting says. */
+void attn_walk_begin(attn_walk *walk, const attn_setting *setting);
+/* 1 if the work is so little that it is done sooner than threads are awake. */
+int attn_is_brief(const attn_resolved *problem);
+/* Sets walk->bytes: `before`, all workers and what they share.  Returns 0 if that overflows. */
+int attn_walk_add_bytes(attn_walk *walk, int64_t before);
 
-/* workspace: attn_walk_bytes(walk) bytes, 64-byte aligned. */
+/* workspace: 64-byte aligned. */
 void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace);
-void attn_sched_decode(const attn_walk *walk, const attn_args *args, void *workspace);
 void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace);
 /* Sums for each key. */
 int64_t attn_column_heads(const attn_resolved *problem);

@@ -13,8 +13,6 @@
 enum { ATTN_KEPT_HEAD = 64 }; /* bytes before what is kept of a band, which say what it is */
 enum { ATTN_SUMS_HEAD = 64 }; /* bytes before sums of the tables' gradients */
 
-static inline int attn_has_relative(const attn_resolved *p) { return p->has.relative_keys || p->has.relative_values; }
-
 /* The problem that the walk solves: with u or v its queries are q + u.  Returns 0 if a size overflows. */
 int attn_relative_problem(const attn_resolved *problem, attn_resolved *prepared);
 /* Sizes the tables.  walk: with its tiles.  Returns 0 if a size overflows. */

@@ -117,7 +117,7 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
     const attn_walk *w = task->walk;
     const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
     const int64_t first = attn_add_saturate(tile->first, task->sight.offset);
-    const void *strip = attn_strip_at(task, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
+    const void *strip = attn_strip_at(&w->tables, task, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
     void *S = attn_part(task, w->scratch.S);
     if (!attn_tables_special(task)) {
         w->kernel->add_strip(tile->width, n, S, strip, attn_part(task, w->scratch.block_max));

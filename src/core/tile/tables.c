@@ -11,15 +11,19 @@
 
 enum { HEAD_BYTES = 64 }; /* before the strips: an int, 1 if a number is not finite */
 
-int attn_tables_init(attn_walk *walk)
+int attn_tables_init(attn_tables *t, const attn_walk *walk, int64_t span)
 {
     const attn_resolved *p = &walk->problem;
-    attn_tables *t = &walk->tables;
-    const int64_t beyond = walk->tile_q + walk->block_kv; /* what a tile can span */
+    const attn_bias_table *given = &p->bias_table;
     if (!p->has.bias_table) return 1;
+    t->rule = (attn_distance_bias){.struct_size = sizeof t->rule,
+                                   .kind = given->kind,
+                                   .buckets = given->buckets,
+                                   .max_distance = given->max_distance,
+                                   .causal = given->causal};
     t->count = attn_bias_table_shared(p) ? 1 : p->shape.heads_q;
-    t->first = -t->rule.max_distance - beyond;
-    t->length = 2 * (t->rule.max_distance + beyond) + 1;
+    t->first = -t->rule.max_distance - span;
+    t->length = 2 * (t->rule.max_distance + span) + 1;
     int64_t end = HEAD_BYTES, at;
     const attn_part_of strips = {&at, t->count, t->length, attn_dtype_bytes(walk->compute)};
     if (!attn_place(&strips, 1, &end)) return 0;
@@ -27,9 +31,8 @@ int attn_tables_init(attn_walk *walk)
     return 1;
 }
 
-void attn_tables_begin(const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared)
+void attn_tables_begin(const attn_tables *t, const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared)
 {
-    const attn_tables *t = &walk->tables;
     const attn_layout *layout = &walk->problem.at.bias_table;
     char *strips = (char *)memory + HEAD_BYTES;
     int special = 0;
@@ -53,9 +56,8 @@ static int64_t place_in_strip(const attn_tables *t, int64_t first, int64_t last,
     return attn_clamp(attn_add_saturate(distance, -t->first), 0, t->length - count);
 }
 
-const void *attn_strip_at(const attn_task *task, int64_t first, int64_t last, int64_t count)
+const void *attn_strip_at(const attn_tables *t, const attn_task *task, int64_t first, int64_t last, int64_t count)
 {
-    const attn_tables *t = &task->walk->tables;
     const int64_t at = (t->count > 1 ? task->h : 0) * t->length + place_in_strip(t, first, last, count);
     return (const char *)task->args->bias_table + HEAD_BYTES + at * (int64_t)attn_dtype_bytes(task->walk->compute);
 }

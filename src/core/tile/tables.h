@@ -9,16 +9,16 @@
 
 #include "steps.h"
 
-/* Sizes the strips, which stand before the workers' memory.  walk: with its tiles and blocks, and the rule.  Returns 0 if a size
- * overflows. */
-int attn_tables_init(attn_walk *walk);
+/* Sizes the strips, which stand before the workers' memory.  span: distances that a tile and a block of keys can have between
+ * them.  Returns 0 if a size overflows. */
+int attn_tables_init(attn_tables *tables, const attn_walk *walk, int64_t span);
 
-/* Spells the tables out.  *prepared are the walk's arguments; memory: walk->tables.bytes, 64-byte aligned. */
-void attn_tables_begin(const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared);
+/* Spells the tables out.  *prepared are the walk's arguments; memory: tables->bytes, 64-byte aligned. */
+void attn_tables_begin(const attn_tables *tables, const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared);
 
 /* The head's strip from the tile's smallest distance on, for `count` distances (at most a tile and a block together): `first` is
  * the position of the first query, `last` the last key. */
-const void *attn_strip_at(const attn_task *task, int64_t first, int64_t last, int64_t count);
+const void *attn_strip_at(const attn_tables *tables, const attn_task *task, int64_t first, int64_t last, int64_t count);
 
 /* 1 if a table holds an infinity or NaN, which must not meet a dropped score. */
 int attn_tables_special(const attn_task *task);

@@ -1,84 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * scratch.c - where everything lies in a worker's memory. */
-#include "../base/cpu.h"
+#include "../base/checked.h"
 #include "../base/names.h"
 #include "../gradient/gradient.h"
 #include "../task/tile.h"
 #include "../task/walk.h"
 #include "../tile/relative.h"
-
-int attn_place(const attn_part_of *parts, size_t n, int64_t *end)
-{
-    for (size_t i = 0; i < n; i++) {
-        int64_t bytes;
-        *parts[i].at = *end;
-        if (!attn_mul(parts[i].count, parts[i].each, &bytes) || !attn_mul(bytes, (int64_t)parts[i].size, &bytes)) return 0;
-        if (bytes > INT64_MAX - 64 || !attn_add(*end, attn_round_64(bytes), end)) return 0;
-    }
-    return 1;
-}
-
-/* Bytes of `count` times `each` elements, rounded up to a step that keeps its alignment; -1 if that overflows. */
-static int64_t step_bytes(int64_t count, int64_t each, size_t size)
-{
-    int64_t at, end = 0;
-    attn_part_of one = {&at, count, each, size};
-    return attn_place(&one, 1, &end) ? end : -1;
-}
-
-/* Rows of a key head, to a multiple of 4, as decode computes them. */
-static int64_t rows_of_group(const attn_walk *walk)
-{
-    const attn_shape *shape = &walk->problem.shape;
-    return attn_ceil_div(shape->heads_q / shape->heads_kv * shape->len_q, 4) * 4;
-}
-
-/* Whether keys and values come from memory: they are more than half of the last cache, which others use too.  No result depends on
- * it. */
-static int are_far(const attn_resolved *p)
-{
-    size_t l1d, l2, l3;
-    attn_cpu_caches(&l1d, &l2, &l3);
-    const double row = (double)p->shape.dim_qk * (double)attn_dtype_bytes(p->at.k.dtype) +
-                       (double)p->shape.dim_v * (double)attn_dtype_bytes(p->at.v.dtype);
-    return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
-}
-
-int attn_decode_scratch_init(attn_walk *walk)
-{
-    const size_t size = attn_dtype_bytes(walk->compute);
-    const attn_shape *shape = &walk->problem.shape;
-    const int64_t rows = rows_of_group(walk), lds = walk->block_kv + walk->decode->lanes;
-    attn_scratch *s = &walk->scratch;
-    attn_shared *all = &walk->shared;
-    const int64_t digit_rows_k = walk->digit_keys ? rows : 0, digit_rows_v = walk->digit_values ? rows : 0;
-    int64_t key_heads, numbers, states;
-    s->Qt_bytes = step_bytes(rows, walk->decode_ldq, size);
-    all->state_bytes = step_bytes(rows, walk->decode_ldo, size);
-    if (s->Qt_bytes < 0 || all->state_bytes < 0) return 0;
-    if (!attn_mul(shape->batch, shape->heads_kv, &key_heads) || !attn_mul(key_heads, walk->parts, &states)) return 0;
-    if (!attn_mul(states, rows, &numbers)) return 0;
-    walk->far = are_far(&walk->problem);
-    const attn_part_of own[] = {
-        {&s->Qt, s->Qt_bytes, 1, 1},
-        {&s->S, rows, lds, size},
-        {&s->scratch, rows, lds, size},
-        {&s->Ot, 2, walk->decode_ldo, size},
-        {&s->factors, walk->problem.at.k.dtype == ATTN_I8 || walk->problem.at.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1,
-         sizeof(float)},
-        {&s->query_digits, digit_rows_k, walk->digit_keys ? ATTN_DIGIT_BYTES(shape->dim_qk) : 0, 1},
-        {&s->weight_digits, digit_rows_v, ATTN_DIGIT_BYTES(walk->block_kv), 1},
-        {&s->digit_sums, digit_rows_v, walk->digit_values ? ATTN_DIGIT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
-    };
-    const attn_part_of shared[] = {
-        {&all->states, states, all->state_bytes, 1},
-        {&all->row_m, numbers, 1, size},
-        {&all->row_l, numbers, 1, size},
-        {&all->counters, key_heads, 1, sizeof(int64_t)},
-    };
-    s->bytes = all->bytes = 0;
-    return attn_place(own, sizeof own / sizeof *own, &s->bytes) && attn_place(shared, sizeof shared / sizeof *shared, &all->bytes);
-}
 
 int attn_scratch_init(attn_walk *walk)
 {
@@ -98,12 +25,12 @@ int attn_scratch_init(attn_walk *walk)
     const int64_t panels = attn_ceil_div(D, q) * q, panels_v = attn_ceil_div(Dv, q) * q;
 
     const int additive = attn_is_additive(p), bf16 = attn_scores_bf16(walk);
-    s->Qt_bytes = step_bytes(additive ? attn_additive_rows(D) : D, q, size);
+    s->Qt_bytes = attn_step_bytes(additive ? attn_additive_rows(D) : D, q, size);
     if (walk->relative.two) walk->relative.Qrt = s->Qt_bytes;
-    s->Ot_bytes = step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
-    s->lane_bytes = step_bytes(1, q, size);
-    s->panel_bytes = step_bytes(attn_max(panels, panels_v), q, size);
-    s->kept_bytes = ATTN_KEPT_HEAD + step_bytes(q, q, size);
+    s->Ot_bytes = attn_step_bytes(backward ? attn_max(D, Dv) : Dv, q, size);
+    s->lane_bytes = attn_step_bytes(1, q, size);
+    s->panel_bytes = attn_step_bytes(attn_max(panels, panels_v), q, size);
+    s->kept_bytes = ATTN_KEPT_HEAD + attn_step_bytes(q, q, size);
     if (s->Qt_bytes < 0 || s->Ot_bytes < 0 || s->lane_bytes < 0 || s->panel_bytes < 0) return 0;
     if (walk->relative.two) { /* after each slot's tile of q + u, that of q + v */
         if (!attn_add(s->Qt_bytes, s->Qt_bytes, &s->Qt_bytes)) return 0;
@@ -163,8 +90,8 @@ int attn_scratch_init(attn_walk *walk)
         {&s->dK, own_sums ? p->shape.len_kv : 0, walk->ld_dK, size},
         {&s->dV, own_sums ? p->shape.len_kv : 0, walk->ld_dV, size},
     };
-    s->bytes = 0;
-    return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
+    walk->worker_bytes = 0;
+    return attn_place(parts, sizeof parts / sizeof *parts, &walk->worker_bytes);
 }
 
 int attn_shared_init(attn_walk *walk)
@@ -174,7 +101,7 @@ int attn_shared_init(attn_walk *walk)
     attn_shared *s = &walk->shared;
     int64_t heads, states = 0, rows = 0, kept = 0;
     const int64_t lanes = walk->kernel->lanes, vectors = attn_ceil_div(p->shape.len_q, lanes);
-    s->bytes = 0;
+    walk->shared_bytes = 0;
     s->state_bytes = walk->scratch.Ot_bytes + 2 * walk->scratch.lane_bytes + 64;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;
     if (p->has.column_sum && (!attn_mul(vectors, lanes, &kept) || !attn_mul(heads, kept, &kept))) return 0;
@@ -204,5 +131,5 @@ int attn_shared_init(attn_walk *walk)
         {&s->dw, attn_sums_weights(p) ? heads : 0, 2 * p->shape.dim_qk, sizeof(double)},
         {&s->counters, walk->at_once > 1 ? walk->at_once : 0, 1, sizeof(int64_t)},
     };
-    return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
+    return attn_place(parts, sizeof parts / sizeof *parts, &walk->shared_bytes);
 }

@@ -2,8 +2,6 @@
  * walk.c - how a problem is cut into tiles, tasks and workers, and what memory a worker needs. */
 #include "../task/walk.h"
 
-#include <stdlib.h>
-
 #include "../base/checked.h"
 #include "../base/names.h"
 #include "../task/tile.h"
@@ -119,49 +117,15 @@ static int has_even_tiles(const attn_resolved *p)
 
 static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
 
-/* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
-static int is_brief(const attn_walk *walk)
+/* Returns 0 if it overflows. */
+static int whole_workspace(attn_walk *walk)
 {
-    const attn_shape *s = &walk->problem.shape;
-    double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;
-    return 2.0 * pairs * (double)(s->dim_qk + s->dim_v) < 1e6;
-}
-
-/* 1 if its size is no overflow. */
-static int whole_workspace(const attn_walk *walk)
-{
-    int64_t bytes;
-    return attn_mul(walk->scratch.bytes, walk->workers, &bytes) && attn_add(bytes, walk->shared.bytes, &bytes) &&
-           attn_add(bytes, walk->tables.bytes, &bytes) && attn_add(bytes, walk->relative.bytes, &bytes) && bytes <= INT64_MAX - 64;
-}
-
-/* Decode: blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
-static int decode_init(attn_walk *walk, int threads)
-{
-    const attn_shape *shape = &walk->problem.shape;
-    const int64_t lanes = walk->decode->lanes, most = 8;
-    int64_t key_heads;
-    walk->tile_q = walk->kernel->lanes * walk->kernel->vectors; /* a tile has them all: plan/parts.c */
-    walk->tiles = 1;
-    walk->block_kv = walk->decode->block_kv(shape->dim_qk, shape->dim_v);
-    walk->decode_ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
-    walk->decode_ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
-    walk->digit_keys = walk->decode->digits && walk->problem.at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
-    walk->digit_values = walk->decode->digits && walk->problem.at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
-    walk->parts = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
-    if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
-    walk->group = 1;
-    walk->by_heads = llabs(walk->problem.at.k.stride[2]) > llabs(walk->problem.at.k.stride[1]) && shape->heads_kv > 1;
-    while (!walk->by_heads && walk->group < most && (double)key_heads * (double)walk->parts > 16.0 * threads * (double)walk->group)
-        walk->group *= 2;
-    if (!attn_mul(key_heads, attn_ceil_div(walk->parts, walk->group), &walk->tasks)) return 0;
-    walk->workers = is_brief(walk) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
-    return attn_tables_init(walk) && attn_decode_scratch_init(walk) && whole_workspace(walk);
+    int64_t before;
+    return attn_add(walk->tables.bytes, walk->relative.bytes, &before) && attn_walk_add_bytes(walk, before);
 }
 
 int attn_walk_init(attn_walk *walk, int threads)
 {
-    if (walk->decode) return decode_init(walk, threads);
     const attn_resolved *p = &walk->problem;
     const int64_t lanes = walk->kernel->lanes;
     int64_t heads, key_heads;
@@ -177,14 +141,15 @@ int attn_walk_init(attn_walk *walk, int threads)
     walk->ld_dV = padded(walk, p->shape.dim_v);
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
-    walk->is_brief = is_brief(walk);
+    walk->is_brief = attn_is_brief(p);
     walk->even_tiles = has_even_tiles(p);
     walk->own_tiles = attn_walk_sums(walk) && !p->has.grad_bias && !p->has.second_bias; /* a bias is summed over tiles on a grid */
     const attn_resolved *want = p;
     walk->outputs = want->has.weights || want->has.scores || want->has.rows || want->has.row_max || want->has.entropy ||
                     want->has.effective_keys || want->has.column_sum || want->outputs.topk > 0;
     if (walk->short_heads)
-        return attn_short_init(walk, heads, threads) && attn_tables_init(walk) && attn_relative_init(walk) && whole_workspace(walk);
+        return attn_short_init(walk, heads, threads) && attn_tables_init(&walk->tables, walk, walk->tile_q + walk->block_kv) &&
+               attn_relative_init(walk) && whole_workspace(walk);
     walk->group = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;
@@ -211,88 +176,8 @@ int attn_walk_init(attn_walk *walk, int threads)
     }
     walk->workers = walk->is_brief ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
 
-    if (!attn_tables_init(walk) || !attn_relative_init(walk) || !attn_scratch_init(walk) || !attn_shared_init(walk)) return 0;
+    if (!attn_tables_init(&walk->tables, walk, walk->tile_q + walk->block_kv) || !attn_relative_init(walk) ||
+        !attn_scratch_init(walk) || !attn_shared_init(walk))
+        return 0;
     return whole_workspace(walk);
-}
-
-int64_t attn_walk_bytes(const attn_walk *walk)
-{
-    return walk->tables.bytes + walk->relative.bytes + walk->scratch.bytes * walk->workers + walk->shared.bytes;
-}
-
-/* A count that int64_t holds. */
-static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
-
-/* Blocks of the grid that hold keys of low .. high-1. */
-static int64_t blocks_of(const attn_walk *walk, int64_t low, int64_t high)
-{
-    return low < high ? (high - 1) / walk->block_kv - low / walk->block_kv + 1 : 0;
-}
-
-/* Of these, the ones whose keys are all within `all`.  The first and last block are cut to the tile's keys, so they may be whole
- * without being full. */
-static int64_t whole_blocks(const attn_walk *walk, const attn_interval *keys, const attn_interval *all)
-{
-    int64_t n = walk->block_kv;
-    if (all->low >= all->high || keys->low >= keys->high) return 0;
-    int64_t first = keys->low >= all->low ? keys->low / n : attn_ceil_div(all->low, n);
-    int64_t end = keys->high <= all->high ? attn_ceil_div(keys->high, n) : all->high / n;
-    return attn_max(0, end - first);
-}
-
-/* Blocks of a tile that are asked one by one whether a dilation leaves any of their keys, as the walk does; more count as visited.
- */
-enum { MOST_ASKED = 1 << 12 };
-
-/* Blocks that a tile visits, and those of them that it sees whole.  Global keys and the others may share a block. */
-static void count_tile(const attn_walk *walk, const attn_sight *sight, attn_tile *tile, double *visited, double *whole)
-{
-    attn_interval keys = attn_tile_look(sight, tile);
-    const attn_seen *any = &tile->view.any, *all = &tile->view.all;
-    if (any->far.low >= any->far.high || any->near.low / walk->block_kv <= (any->far.high - 1) / walk->block_kv) {
-        if (sight->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_ASKED) {
-            for (int64_t j = keys.low; j < keys.high; j = attn_block_end(walk, j, keys.high))
-                *visited += !attn_view_misses(sight, &tile->view, tile->first, tile->rows, j, attn_block_end(walk, j, keys.high));
-            return;
-        }
-        *visited += (double)blocks_of(walk, keys.low, keys.high);
-        if (sight->dilation == 1) *whole += (double)whole_blocks(walk, &keys, &all->near);
-        return;
-    }
-    *visited += (double)blocks_of(walk, any->far.low, any->far.high) + (double)blocks_of(walk, any->near.low, any->near.high);
-    *whole += sight->dilation > 1
-                  ? 0
-                  : (double)whole_blocks(walk, &any->far, &all->far) + (double)whole_blocks(walk, &any->near, &all->near);
-}
-
-/* How many keys query i sees. */
-static double count_keys(const attn_sight *sight, int64_t i)
-{
-    attn_seen seen = attn_keys_of_query(sight, i);
-    return (double)(seen.far.high - seen.far.low) + (double)attn_count_near(sight, &seen, i);
-}
-
-void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
-{
-    enum { MOST = 1 << 18 }; /* tiles that are looked at */
-    const attn_resolved *p = &walk->problem;
-    attn_sight sight = attn_sight_of(p, NULL, 0, 0);
-    double visited = 0, whole = 0, pairs = 0;
-    int64_t looked = attn_min(walk->tiles, MOST);
-
-    for (int64_t n = 0; n < looked; n++) {
-        int64_t t = walk->tiles <= MOST ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MOST));
-        attn_tile tile = attn_tile_at(walk, t);
-        for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&sight, i);
-        count_tile(walk, &sight, &tile, &visited, &whole);
-    }
-    if (p->has.mask || p->has.block_mask || p->has.block_starts || p->has.bias || p->has.alibi_slopes || p->has.bias_table ||
-        p->has.modifier || attn_has_relative(p) || p->score.softcap > 0 || attn_drops_weights(p))
-        whole = 0;
-    double heads = (double)p->shape.batch * (double)p->shape.heads_q;
-    double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;
-    count->total = countable(heads * (double)walk->tiles * (double)attn_ceil_div(p->shape.len_kv, walk->block_kv));
-    count->visited = countable(scale * visited);
-    count->modified = countable(scale * (visited - whole));
-    count->pairs = scale * pairs;
 }

@@ -128,7 +128,7 @@ static void run_region(void *context, int64_t worker, int64_t number)
     const attn_walk *w = c->walk;
     const attn_resolved *p = &w->problem;
     const attn_layout *layout = layout_of(p);
-    char *memory = c->workers + worker * w->scratch.bytes;
+    char *memory = c->workers + worker * w->worker_bytes;
     void *pairs = memory + w->scratch.pairs;
     region r = region_at(c, number);
     attn_task task;

@@ -22,13 +22,15 @@
 #include "../../task/task.h"
 #include "../../threads/threads.h"
 #include "../../tile/tables.h"
+#include "decode.h"
 
 /* Keys of a piece take about so many bytes: the piece after the one at hand is asked for while that is in the works, so memory has
  * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */
 enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
 
 typedef struct call {
-    const attn_walk *walk;
+    const attn_decode_walk *plan;
+    const attn_walk *walk; /* of it */
     const attn_args *args;
     char *workspace;
 } call;
@@ -52,7 +54,7 @@ typedef struct group {
     source keys, values;
 } group;
 
-static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
+static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->worker_bytes; }
 
 static source source_of(const void *base, const attn_layout *layout, int64_t dim)
 {
@@ -73,8 +75,8 @@ static void group_at(group *g, const call *c, char *memory, int64_t number)
     g->queries = attn_clamp(g->task->sight.len_q, 0, s->len_q);
     g->rows = g->heads * g->queries;
     g->most_rows = g->heads * s->len_q;
-    g->ldq = c->walk->decode_ldq;
-    g->ldo = c->walk->decode_ldo;
+    g->ldq = c->plan->ldq;
+    g->ldo = c->plan->ldo;
     g->lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
     g->size = (int64_t)attn_dtype_bytes(c->walk->compute);
     g->keys = source_of(c->args->k, &p->at.k, s->dim_qk);
@@ -89,20 +91,19 @@ static void *at(const group *g, void *base, int64_t numbers) { return (char *)ba
 /* O of a block: rows of ldo. */
 static void *state_O(const group *g, int64_t block)
 {
-    const attn_walk *w = g->call->walk;
-    return shared_of(g->call) + w->shared.states + (g->number * w->parts + block) * w->shared.state_bytes;
+    const attn_decode_walk *plan = g->call->plan;
+    return shared_of(g->call) + plan->shared.O + (g->number * plan->blocks + block) * plan->shared.O_bytes;
 }
 
 /* m or l of a row: a number for each block. */
 static void *state_row(const group *g, int64_t offset, int64_t row)
 {
-    const attn_walk *w = g->call->walk;
-    return at(g, shared_of(g->call) + offset, (g->number * g->most_rows + row) * w->parts);
+    return at(g, shared_of(g->call) + offset, (g->number * g->most_rows + row) * g->call->plan->blocks);
 }
 
 static atomic_llong *open_tasks(const call *c, int64_t number)
 {
-    return (atomic_llong *)(void *)(shared_of(c) + c->walk->shared.counters) + number;
+    return (atomic_llong *)(void *)(shared_of(c) + c->plan->shared.open_tasks) + number;
 }
 
 /* ---- pieces ---- */
@@ -167,15 +168,17 @@ typedef struct block {
 
 static void score_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
 {
+    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const block *b = context;
     const int64_t ldk = s->layout->stride[2], first = j - b->base;
     if (w->decode->bf16) {
-        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch, w->far);
+        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch, plan->streams);
         return;
     }
-    if (!w->digit_keys) {
-        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(g, b->S, first), g->lds, fetch, w->far);
+    if (!plan->integer_keys) {
+        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(g, b->S, first), g->lds, fetch,
+                        plan->streams);
         return;
     }
     w->decode->digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(g, b->S, first), g->lds,
@@ -183,17 +186,18 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
             w->decode->dots(1, n, s->dim, at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
-                            at(g, b->S, row * g->lds + first), g->lds, fetch, w->far);
+                            at(g, b->S, row * g->lds + first), g->lds, fetch, plan->streams);
 }
 
 static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
 {
+    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const block *b = context;
     const int64_t ldv = s->layout->stride[2], first = j - b->base;
-    if (!w->digit_values) {
+    if (!plan->integer_values) {
         w->decode->add_values(g->rows, n, s->dim, at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo, fetch,
-                              w->far);
+                              plan->streams);
         return;
     }
     w->decode->digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
@@ -201,7 +205,7 @@ static void value_piece(const group *g, const source *s, int64_t j, int64_t n, c
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
             w->decode->add_values(1, n, s->dim, at(g, b->S, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
-                                  at(g, b->O, row * g->ldo), g->ldo, fetch, w->far);
+                                  at(g, b->O, row * g->ldo), g->ldo, fetch, plan->streams);
 }
 
 /* n weights of each row, times their values' factors, as digits. */
@@ -259,7 +263,7 @@ static void ask_factors(const group *g, const block *b, int values)
 }
 
 /* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
-static int modify_row(const attn_task *task, int64_t i, const block *b, const float *factors, void *S)
+static int modify_row(const group *g, const attn_task *task, int64_t i, const block *b, const float *factors, void *S)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -278,7 +282,7 @@ static int modify_row(const attn_task *task, int64_t i, const block *b, const fl
         kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
     if (p->has.bias_table) {
         const int64_t position = attn_add_saturate(i, task->sight.offset);
-        const char *strip = attn_strip_at(task, position, b->high - 1, n);
+        const char *strip = attn_strip_at(&g->call->plan->tables, task, position, b->high - 1, n);
         kernel->bias_row(n, S, strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute), w->compute, -1);
         cut |= attn_tables_special(task);
     }
@@ -321,6 +325,7 @@ static void repeat_carefully(const group *g, const block *b, int64_t row)
 /* then: what this worker will read after the block. */
 static void run_block(const group *g, block *b, const char *then)
 {
+    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const int64_t before = b->low - b->base, n = b->high - b->base;
     unsigned dropped = 0; /* a bit for each row */
@@ -334,20 +339,20 @@ static void run_block(const group *g, block *b, const char *then)
         for (int64_t i = 0; i < g->queries; i++) {
             const int64_t row = k * g->queries + i;
             void *S = at(g, b->S, row * g->lds);
-            if (modify_row(&g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
+            if (modify_row(g, &g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
             w->decode->drop_outside(n, S, before, n);
             if (dropped >> row & 1) memcpy(at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
-            w->decode->weigh_row(n, S, at(g, state_row(g, w->shared.row_m, row), b->number),
-                                 at(g, state_row(g, w->shared.row_l, row), b->number));
+            w->decode->weigh_row(n, S, at(g, state_row(g, plan->shared.m, row), b->number),
+                                 at(g, state_row(g, plan->shared.l, row), b->number));
         }
     }
     factors = factors_of(g, b, 1);
     for (int64_t row = 0; factors && row < g->rows; row++)
         w->decode->scale_row(n - before, at(g, b->S, row * g->lds + before), factors);
-    memset(b->O, 0, (size_t)attn_min(w->shared.state_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
-    if (w->digit_values) cut_weights(g, b, n);
+    memset(b->O, 0, (size_t)attn_min(plan->shared.O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
+    if (plan->integer_values) cut_weights(g, b, n);
     each_piece(g, &g->values, b->low, b->high, then, value_piece, b);
-    if (w->digit_values) join_digits(g, b);
+    if (plan->integer_values) join_digits(g, b);
     for (int64_t row = 0; row < g->rows; row++)
         if (dropped >> row & 1) repeat_carefully(g, b, row);
 }
@@ -356,9 +361,10 @@ static void run_block(const group *g, block *b, const char *then)
 
 static void pack_queries(const group *g, block *b)
 {
+    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_resolved *p = &w->problem;
-    memset(b->Q, 0, (size_t)w->scratch.Qt_bytes);
+    memset(b->Q, 0, (size_t)plan->scratch.Q_bytes);
     for (int64_t k = 0; k < g->heads; k++) {
         const attn_task *task = &g->task[k];
         const char *q = attn_query_row(task, task->args->q, &p->at.q, 0);
@@ -368,7 +374,7 @@ static void pack_queries(const group *g, block *b)
             w->decode->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task),
                                  p->at.k.dtype, Q, g->ldq);
     }
-    for (int64_t row = 0; w->digit_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
+    for (int64_t row = 0; plan->integer_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
         if (!w->decode->digits->query_digits(p->shape.dim_qk, at(g, b->Q, row * g->ldq),
                                              b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
             b->odd_queries |= 1u << row;
@@ -393,15 +399,17 @@ static attn_interval keys_of_group(const group *g)
 /* A block that no row sees weighs nothing. */
 static void mark_unseen(const group *g, int64_t number)
 {
+    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     for (int64_t row = 0; row < g->rows; row++) {
-        attn_real_put(state_row(g, w->shared.row_m, row), w->compute, number, 0);
-        attn_real_put(state_row(g, w->shared.row_l, row), w->compute, number, 0);
+        attn_real_put(state_row(g, plan->shared.m, row), w->compute, number, 0);
+        attn_real_put(state_row(g, plan->shared.l, row), w->compute, number, 0);
     }
 }
 
 static void finish_group(const group *g)
 {
+    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_resolved *p = &w->problem;
     const attn_layout *lse = &p->at.lse;
@@ -413,9 +421,9 @@ static void finish_group(const group *g)
             const int is_there = i < g->queries;
             const int64_t row = is_there ? k * g->queries + i : 0;
             const double sink = is_there ? attn_task_sink(task) : -INFINITY;
-            w->decode->finish_row(is_there ? w->parts : 0, p->shape.dim_v, state_row(g, w->shared.row_m, row),
-                                  state_row(g, w->shared.row_l, row), at(g, state_O(g, 0), row * g->ldo),
-                                  w->shared.state_bytes / g->size, p->at.v.dtype, sink, attn_part(g->task, w->scratch.Ot),
+            w->decode->finish_row(is_there ? plan->blocks : 0, p->shape.dim_v, state_row(g, plan->shared.m, row),
+                                  state_row(g, plan->shared.l, row), at(g, state_O(g, 0), row * g->ldo),
+                                  plan->shared.O_bytes / g->size, p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
                                   attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
                                   p->has.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
         }
@@ -425,23 +433,24 @@ static void finish_group(const group *g)
 static void run_task(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
+    const attn_decode_walk *plan = c->plan;
     const attn_walk *w = c->walk;
-    const int64_t of_head = attn_ceil_div(w->parts, w->group), heads = w->tasks / of_head;
-    const int64_t first = (w->by_heads ? number / heads : number % of_head) * w->group;
-    const int64_t key_head = w->by_heads ? number % heads : number / of_head;
+    const int64_t of_head = attn_ceil_div(plan->blocks, plan->blocks_of_task), heads = w->tasks / of_head;
+    const int64_t first = (plan->by_block ? number / heads : number % of_head) * plan->blocks_of_task;
+    const int64_t key_head = plan->by_block ? number % heads : number / of_head;
     group g;
     if (w->problem.leaves_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
-    group_at(&g, c, c->workspace + worker * w->scratch.bytes, key_head);
+    group_at(&g, c, c->workspace + worker * w->worker_bytes, key_head);
     const attn_interval all = keys_of_group(&g);
-    block b = {.Q = attn_part(g.task, w->scratch.Qt),
-               .S = attn_part(g.task, w->scratch.S),
-               .kept = attn_part(g.task, w->scratch.scratch),
-               .factors = attn_part(g.task, w->scratch.factors),
-               .query_digits = attn_part(g.task, w->scratch.query_digits),
-               .weight_digits = attn_part(g.task, w->scratch.weight_digits),
-               .sums = attn_part(g.task, w->scratch.digit_sums)};
+    block b = {.Q = attn_part(g.task, plan->scratch.Q),
+               .S = attn_part(g.task, plan->scratch.S),
+               .kept = attn_part(g.task, plan->scratch.kept),
+               .factors = attn_part(g.task, plan->scratch.factors),
+               .query_digits = attn_part(g.task, plan->scratch.query_digits),
+               .weight_digits = attn_part(g.task, plan->scratch.weight_digits),
+               .sums = attn_part(g.task, plan->scratch.digit_sums)};
     int packed = 0;
-    for (int64_t n = first; n < attn_min(first + w->group, w->parts); n++) {
+    for (int64_t n = first; n < attn_min(first + plan->blocks_of_task, plan->blocks); n++) {
         const int64_t start = n * w->block_kv, lanes = w->decode->lanes;
         b.number = n;
         b.low = attn_max(all.low, start);
@@ -455,16 +464,20 @@ static void run_task(void *context, int64_t worker, int64_t number)
         /* Where a key's score stands follows from its place in the block alone. */
         b.base = b.low - (b.low - start) % lanes;
         b.O = state_O(&g, n);
-        const char *then = b.high < all.high && n + 1 < first + w->group ? row_at(&g, &g.keys, b.high) : NULL;
+        const char *then = b.high < all.high && n + 1 < first + plan->blocks_of_task ? row_at(&g, &g.keys, b.high) : NULL;
         run_block(&g, &b, then);
     }
     if (atomic_fetch_sub_explicit(open_tasks(c, g.number), 1, memory_order_acq_rel) == 1) finish_group(&g);
 }
 
-void attn_sched_decode(const attn_walk *walk, const attn_args *args, void *workspace)
+void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspace)
 {
-    call c = {walk, args, workspace};
+    const attn_decode_walk *plan = (const attn_decode_walk *)walk;
+    attn_args prepared = *args;
+    attn_tables_begin(&plan->tables, walk, args, workspace, &prepared);
+    call c = {plan, walk, &prepared, workspace + plan->tables.bytes};
     const attn_shape *s = &walk->problem.shape;
-    for (int64_t n = 0; n < s->batch * s->heads_kv; n++) atomic_init(open_tasks(&c, n), attn_ceil_div(walk->parts, walk->group));
+    for (int64_t n = 0; n < s->batch * s->heads_kv; n++)
+        atomic_init(open_tasks(&c, n), attn_ceil_div(plan->blocks, plan->blocks_of_task));
     attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
 }

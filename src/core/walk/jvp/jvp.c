@@ -25,7 +25,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const call *c = context;
     const attn_walk *w = c->walk;
     const attn_resolved *p = &w->problem;
-    attn_task task = attn_task_of_head(w, c->args, c->workers + worker * w->scratch.bytes, number / w->tiles);
+    attn_task task = attn_task_of_head(w, c->args, c->workers + worker * w->worker_bytes, number / w->tiles);
     attn_gradient_tile t;
 
     /* The last queries first, since under a causal mask they see the most keys. */

@@ -105,9 +105,9 @@ int attn_short_init(attn_walk *walk, int64_t heads, int threads)
         {&s->m, rows, 1, (size_t)size},
         {&s->l, rows, 1, (size_t)size},
     };
-    s->bytes = 0;
-    walk->shared.bytes = 0;
-    return attn_place(parts, sizeof parts / sizeof *parts, &s->bytes);
+    walk->worker_bytes = 0;
+    walk->shared_bytes = 0;
+    return attn_place(parts, sizeof parts / sizeof *parts, &walk->worker_bytes);
 }
 
 /* ---- a head ---- */
@@ -251,7 +251,7 @@ static void run_tiles(void *context, int64_t worker, int64_t number)
     const attn_layout *lse = &p->at.lse;
     const int64_t groups = w->group == w->tiles ? 1 : attn_ceil_div(w->tiles, w->group), dim_qk = p->shape.dim_qk;
     const int64_t head = groups == 1 ? number : number / groups, group = number - head * groups, first = group * w->group;
-    const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
+    const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     if (task.sight.of_others) return;
     const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv, tiles = tiles_of_queries(w, len_q);
     const int64_t end = group == groups - 1 ? tiles : attn_min(first + w->group, tiles);
@@ -289,7 +289,7 @@ static void run_forward(void *context, int64_t worker, int64_t number)
     const attn_short_kernel *k = &w->kernel->short_heads;
     const attn_layout *lse = &p->at.lse;
     const int64_t parts = attn_ceil_div(most_queries(w), w->task_q), head = number / parts, first = number % parts * w->task_q;
-    const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
+    const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv, dim_qk = p->shape.dim_qk;
     const int64_t rows = attn_min(w->task_q, len_q - first), seen = seen_by_first(&task) + first;
     if (task.sight.of_others || rows <= 0) return;
@@ -387,7 +387,7 @@ static void run_backward(void *context, int64_t worker, int64_t head)
     const attn_resolved *g = p;
     const attn_args *a = c->args;
     const attn_shape *shape = &p->shape;
-    const attn_task task = attn_task_of_head(w, a, c->workspace + worker * w->scratch.bytes, head);
+    const attn_task task = attn_task_of_head(w, a, c->workspace + worker * w->worker_bytes, head);
     const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv;
     double scale, one; /* of the compute type */
     if (task.sight.of_others) return;

@@ -99,7 +99,7 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
 {
     const attn_walk *w = c->walk;
     const attn_resolved *p = &w->problem;
-    const char *shared = c->workspace + w->workers * w->scratch.bytes;
+    const char *shared = c->workspace + w->workers * w->worker_bytes;
     const int64_t len_q = task->sight.len_q, last = p->outputs.column_queries;
     const int64_t from = last ? attn_max(0, len_q - last) : 0; /* query */
     int all = p->mask.empty == ATTN_EMPTY_UNIFORM && !p->has.cu_seqlens_q;
@@ -131,7 +131,7 @@ static void run_block(void *context, int64_t worker, int64_t number)
     const attn_shape *shape = &w->problem.shape;
     const int64_t block = number % c->blocks, head = number / c->blocks % c->heads, b = number / c->blocks / c->heads;
     const int64_t low = block * w->block_kv, high = attn_min(low + w->block_kv, shape->len_kv), share = shape->heads_q / c->heads;
-    char *memory = c->workspace + worker * w->scratch.bytes;
+    char *memory = c->workspace + worker * w->worker_bytes;
     double *sums = (double *)(void *)(memory + w->scratch.columns);
     attn_sight sight = attn_sight_of(&w->problem, c->args, b, 0);
 

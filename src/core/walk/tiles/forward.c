@@ -324,7 +324,7 @@ typedef struct call {
     char *workspace;
 } call;
 
-static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->scratch.bytes; }
+static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->worker_bytes; }
 
 /* Some query tiles of one head. */
 static int64_t open_tiles(const attn_task *task, int64_t group, slot *slots)
@@ -405,7 +405,7 @@ static void run_head(void *context, int64_t worker, int64_t number)
     const call *c = context;
     const attn_walk *w = c->walk;
     slot slots[ATTN_MOST_TILES];
-    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, number);
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number);
     attn_ahead ahead = ahead_of_head(c, &task, number + w->workers);
     task.ahead = &ahead;
     for (int64_t group = 0; group * w->group < w->tiles; group++) run_slots(c, slots, open_tiles(&task, group, slots));
@@ -425,7 +425,7 @@ static void run_group(void *context, int64_t worker, int64_t number)
     attn_task tasks[ATTN_MOST_TILES];
     slot slots[ATTN_MOST_TILES];
     if (is_of_others(c, number)) return;
-    run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->scratch.bytes, number, tasks, slots));
+    run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->worker_bytes, number, tasks, slots));
 }
 
 /* ---- few queries and heads, many keys: parts are tasks, some of them at once ---- */
@@ -461,7 +461,7 @@ static void run_part(void *context, int64_t worker, int64_t number)
     attn_task tasks[ATTN_MOST_TILES];
     slot slots[ATTN_MOST_TILES], own[ATTN_MOST_TILES];
     int *mark[ATTN_MOST_TILES], any = 0;
-    int64_t count = open_slots(c, c->workspace + worker * w->scratch.bytes, number / (r->end - r->first), tasks, slots);
+    int64_t count = open_slots(c, c->workspace + worker * w->worker_bytes, number / (r->end - r->first), tasks, slots);
     for (int64_t t = 0; t < count; t++) {
         const int seen = open_part(&slots[t], part, &own[t]);
         mark[t] = use_state(c, &own[t], state_of(r, part));
@@ -480,7 +480,7 @@ static void run_merge(void *context, int64_t worker, int64_t head)
     const some_parts *r = context;
     const call *c = r->call;
     const attn_walk *w = c->walk;
-    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, head);
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     slot s = slot_at(&task, 0, 0), other = s;
     if (!open_slot(&task, &s)) return;
     int *all = use_state(c, &s, 0);

@@ -32,7 +32,7 @@ static void run_tile(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->scratch.bytes, number / w->tiles);
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number / w->tiles);
     attn_tile tile = attn_tile_at(w, number % w->tiles);
     if (w->problem.has.dropout_keep) write_keep(&task, &tile);
     if (!w->problem.has.cu_seqlens_q) return;

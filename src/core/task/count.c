@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ * count.c - how many tiles a problem has, and how many of them are visited and modified: for attn_plan_describe. */
+#include "../base/checked.h"
+#include "../base/names.h"
+#include "tile.h"
+#include "walk.h"
+
+/* A count that int64_t holds. */
+static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
+
+/* Blocks of the grid that hold keys of low .. high-1. */
+static int64_t blocks_of(const attn_walk *walk, int64_t low, int64_t high)
+{
+    return low < high ? (high - 1) / walk->block_kv - low / walk->block_kv + 1 : 0;
+}
+
+/* Of these, the ones whose keys are all within `all`.  The first and last block are cut to the tile's keys, so they may be whole
+ * without being full. */
+static int64_t whole_blocks(const attn_walk *walk, const attn_interval *keys, const attn_interval *all)
+{
+    int64_t n = walk->block_kv;
+    if (all->low >= all->high || keys->low >= keys->high) return 0;
+    int64_t first = keys->low >= all->low ? keys->low / n : attn_ceil_div(all->low, n);
+    int64_t end = keys->high <= all->high ? attn_ceil_div(keys->high, n) : all->high / n;
+    return attn_max(0, end - first);
+}
+
+/* Blocks of a tile that are asked one by one whether a dilation leaves any of their keys, as the walk does; more count as visited.
+ */
+enum { MOST_ASKED = 1 << 12 };
+
+/* Blocks that a tile visits, and those of them that it sees whole.  Global keys and the others may share a block. */
+static void count_tile(const attn_walk *walk, const attn_sight *sight, attn_tile *tile, double *visited, double *whole)
+{
+    attn_interval keys = attn_tile_look(sight, tile);
+    const attn_seen *any = &tile->view.any, *all = &tile->view.all;
+    if (any->far.low >= any->far.high || any->near.low / walk->block_kv <= (any->far.high - 1) / walk->block_kv) {
+        if (sight->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_ASKED) {
+            for (int64_t j = keys.low; j < keys.high; j = attn_block_end(walk, j, keys.high))
+                *visited += !attn_view_misses(sight, &tile->view, tile->first, tile->rows, j, attn_block_end(walk, j, keys.high));
+            return;
+        }
+        *visited += (double)blocks_of(walk, keys.low, keys.high);
+        if (sight->dilation == 1) *whole += (double)whole_blocks(walk, &keys, &all->near);
+        return;
+    }
+    *visited += (double)blocks_of(walk, any->far.low, any->far.high) + (double)blocks_of(walk, any->near.low, any->near.high);
+    *whole += sight->dilation > 1
+                  ? 0
+                  : (double)whole_blocks(walk, &any->far, &all->far) + (double)whole_blocks(walk, &any->near, &all->near);
+}
+
+/* How many keys query i sees. */
+static double count_keys(const attn_sight *sight, int64_t i)
+{
+    attn_seen seen = attn_keys_of_query(sight, i);
+    return (double)(seen.far.high - seen.far.low) + (double)attn_count_near(sight, &seen, i);
+}
+
+void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
+{
+    enum { MOST = 1 << 18 }; /* tiles that are looked at */
+    const attn_resolved *p = &walk->problem;
+    attn_sight sight = attn_sight_of(p, NULL, 0, 0);
+    double visited = 0, whole = 0, pairs = 0;
+    int64_t looked = attn_min(walk->tiles, MOST);
+
+    for (int64_t n = 0; n < looked; n++) {
+        int64_t t = walk->tiles <= MOST ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MOST));
+        attn_tile tile = attn_tile_at(walk, t);
+        for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&sight, i);
+        count_tile(walk, &sight, &tile, &visited, &whole);
+    }
+    if (p->has.mask || p->has.block_mask || p->has.block_starts || p->has.bias || p->has.alibi_slopes || p->has.bias_table ||
+        p->has.modifier || attn_has_relative(p) || p->score.softcap > 0 || attn_drops_weights(p))
+        whole = 0;
+    double heads = (double)p->shape.batch * (double)p->shape.heads_q;
+    double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;
+    count->total = countable(heads * (double)walk->tiles * (double)attn_ceil_div(p->shape.len_kv, walk->block_kv));
+    count->visited = countable(scale * visited);
+    count->modified = countable(scale * (visited - whole));
+    count->pairs = scale * pairs;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * plan.c - how decoding is dealt to tasks, and what memory it needs. */
+#include <stdlib.h>
+
+#include "../../base/checked.h"
+#include "../../base/cpu.h"
+#include "../../base/names.h"
+#include "../../tile/tables.h"
+#include "decode.h"
+
+/* Rows of a key head, to a multiple of 4, as decode computes them. */
+static int64_t rows_of_group(const attn_walk *walk)
+{
+    const attn_shape *shape = &walk->problem.shape;
+    return attn_ceil_div(shape->heads_q / shape->heads_kv * shape->len_q, 4) * 4;
+}
+
+/* Whether keys and values come from memory: they are more than half of the last cache, which others use too.  No result depends on
+ * it. */
+static int come_from_memory(const attn_resolved *p)
+{
+    size_t l1d, l2, l3;
+    attn_cpu_caches(&l1d, &l2, &l3);
+    const double row = (double)p->shape.dim_qk * (double)attn_dtype_bytes(p->at.k.dtype) +
+                       (double)p->shape.dim_v * (double)attn_dtype_bytes(p->at.v.dtype);
+    return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
+}
+
+static int lay_out(attn_decode_walk *plan)
+{
+    attn_walk *walk = &plan->walk;
+    const attn_resolved *p = &walk->problem;
+    const attn_shape *shape = &p->shape;
+    const size_t size = attn_dtype_bytes(walk->compute);
+    const int64_t rows = rows_of_group(walk), lds = walk->block_kv + walk->decode->lanes;
+    attn_decode_scratch *s = &plan->scratch;
+    attn_decode_shared *all = &plan->shared;
+    const int64_t integer_rows_k = plan->integer_keys ? rows : 0, integer_rows_v = plan->integer_values ? rows : 0;
+    int64_t key_heads, numbers, states;
+    s->Q_bytes = attn_step_bytes(rows, plan->ldq, size);
+    all->O_bytes = attn_step_bytes(rows, plan->ldo, size);
+    if (s->Q_bytes < 0 || all->O_bytes < 0) return 0;
+    if (!attn_mul(shape->batch, shape->heads_kv, &key_heads) || !attn_mul(key_heads, plan->blocks, &states)) return 0;
+    if (!attn_mul(states, rows, &numbers)) return 0;
+    const attn_part_of own[] = {
+        {&s->Q, s->Q_bytes, 1, 1},
+        {&s->S, rows, lds, size},
+        {&s->kept, rows, lds, size},
+        {&s->O, 2, plan->ldo, size},
+        {&s->factors, p->at.k.dtype == ATTN_I8 || p->at.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1, sizeof(float)},
+        {&s->query_digits, integer_rows_k, plan->integer_keys ? ATTN_DIGIT_BYTES(shape->dim_qk) : 0, 1},
+        {&s->weight_digits, integer_rows_v, ATTN_DIGIT_BYTES(walk->block_kv), 1},
+        {&s->digit_sums, integer_rows_v, plan->integer_values ? ATTN_DIGIT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
+    };
+    const attn_part_of shared[] = {
+        {&all->O, states, all->O_bytes, 1},
+        {&all->m, numbers, 1, size},
+        {&all->l, numbers, 1, size},
+        {&all->open_tasks, key_heads, 1, sizeof(int64_t)},
+    };
+    return attn_place(own, sizeof own / sizeof *own, &walk->worker_bytes) &&
+           attn_place(shared, sizeof shared / sizeof *shared, &walk->shared_bytes);
+}
+
+/* Blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
+int attn_decode_init(attn_walk *walk, const attn_setting *setting)
+{
+    attn_decode_walk *plan = (attn_decode_walk *)walk;
+    const attn_resolved *p = &walk->problem;
+    const attn_shape *shape = &p->shape;
+    const attn_dec_kernel *kernel = walk->decode;
+    const int64_t lanes = kernel->lanes, most = 8;
+    int64_t key_heads;
+    walk->tile_q = shape->len_q; /* a tile has them all: plan/parts.c */
+    walk->tiles = 1;
+    walk->block_kv = kernel->block_kv(shape->dim_qk, shape->dim_v);
+    plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
+    plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
+    plan->integer_keys = kernel->digits && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
+    plan->integer_values = kernel->digits && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
+    plan->streams = come_from_memory(p);
+    plan->blocks = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
+    if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
+    plan->blocks_of_task = 1;
+    plan->by_block = llabs(p->at.k.stride[2]) > llabs(p->at.k.stride[1]) && shape->heads_kv > 1;
+    while (!plan->by_block && plan->blocks_of_task < most &&
+           (double)key_heads * (double)plan->blocks > 16.0 * setting->threads * (double)plan->blocks_of_task)
+        plan->blocks_of_task *= 2;
+    if (!attn_mul(key_heads, attn_ceil_div(plan->blocks, plan->blocks_of_task), &walk->tasks)) return 0;
+    walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
+    if (!attn_tables_init(&plan->tables, walk, walk->kernel->lanes * walk->kernel->vectors + walk->block_kv) || !lay_out(plan))
+        return 0;
+    if (!attn_walk_add_bytes(walk, plan->tables.bytes)) return 0;
+    if (walk->tasks == 0) walk->bytes = 0;
+    return 1;
+}
