@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_walks.c - every walk of walks.def with every feature of features.def, alone and in pairs, in problems of a size that the
- * walk would take: it is taken where its row lists what the problem uses, and never where not; where no walk of the operation does,
+ * walk would take: it is taken where it supports what the problem uses, and never where not; where no walk of the operation does,
  * the error names what is missing; and whatever walk ran, the results are those of ref/ within the bound, with the same bits on 3
  * threads.  A bit or a walk that is new is in these loops by itself, and fails until it has a row in features.c or `sizes`.
  */
@@ -14,22 +14,26 @@
 
 #include <math.h>
 
-/* What each walk takes where the problem has all that its row lists.  exact: of problems in f32 and f64 alone, with vectors. */
+/* What each walk takes where the problem has all that it supports.  exact: of problems in f32 and f64 alone, with vectors. */
 static const struct {
+    const attn_walk_type *type;
     feature_sizes of;
     attn_feature_set always; /* without which it has nothing to do */
     int exact;
     int least; /* so many bits it had when this was written: a walk that loses one is slower, and nothing else tells */
-} sizes[ATTN_WALKS] = {
-    [ATTN_WALK_DECODE] = {{"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 18},
-    [ATTN_WALK_SMALL_FORWARD] = {{"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, 0, 1, 8},
-    [ATTN_WALK_ROWS] = {{"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 12},
-    [ATTN_WALK_TILES] = {{"b2:hq2:sq33:skv20:d5:dv6", "b2:hq2:hkv1:sq49:skv20:d5:dv6"}, 0, 0, 33},
-    [ATTN_WALK_SMALL_BACKWARD] = {{"b2:hq2:sq13:skv25:d16", "b2:hq4:hkv2:sq13:skv25:d16"}, 0, 1, 8},
-    [ATTN_WALK_BACKWARD] = {{"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 32},
-    [ATTN_WALK_JVP] = {{"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
-    [ATTN_WALK_DOUBLE_BACKWARD] = {{"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
+} sizes[] = {
+    {&attn_walk_decode, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 18},
+    {&attn_walk_small_tiles, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, 0, 1, 6},
+    {&attn_walk_small_rows, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, ATTN_USES(CAUSAL), 1, 8},
+    {&attn_walk_rows, {"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 12},
+    {&attn_walk_tiles, {"b2:hq2:sq33:skv20:d5:dv6", "b2:hq2:hkv1:sq49:skv20:d5:dv6"}, 0, 0, 33},
+    {&attn_walk_small_backward, {"b2:hq2:sq13:skv25:d16", "b2:hq4:hkv2:sq13:skv25:d16"}, 0, 1, 8},
+    {&attn_walk_backward, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 32},
+    {&attn_walk_jvp, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
+    {&attn_walk_double_backward, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
 };
+
+enum { WALKS = sizeof sizes / sizeof *sizes };
 
 /* Pairs that rules of their own keep apart, in all operations or in one. */
 enum { EVERY_OPERATION = -1 };
@@ -53,7 +57,7 @@ typedef struct tally {
 } tally;
 
 typedef struct task {
-    attn_walk_kind walk;
+    int walk; /* of sizes */
     attn_dtype dtype;
     int available; /* the walk takes a problem without features */
     tally *all;
@@ -62,8 +66,9 @@ typedef struct task {
 /* 1 if some walk of the operation lists all of them. */
 static int is_supported(attn_op op, attn_feature_set used)
 {
-    for (int kind = 0; kind < ATTN_WALKS; kind++)
-        if (attn_walk_rows[kind].op == op && !(used & ~attn_walk_rows[kind].supported)) return 1;
+    const attn_walk_type *type;
+    for (int n = 0; (type = attn_walk_at(n)); n++)
+        if (type->op == op && !(used & ~type->supported)) return 1;
     return 0;
 }
 
@@ -109,8 +114,9 @@ static void check_refusal(const task *t, const combination *c, attn_op op, attn_
                           int count, const attn_error *error)
 {
     attn_feature_set least = ~(attn_feature_set)0; /* some of these no walk has */
-    for (int kind = 0; kind < ATTN_WALKS; kind++)
-        if (attn_walk_rows[kind].op == op) least &= ~attn_walk_rows[kind].supported;
+    const attn_walk_type *type;
+    for (int n = 0; (type = attn_walk_at(n)); n++)
+        if (type->op == op) least &= ~type->supported;
     for (int n = 0; n < count; n++)
         if (names(error, ways[n], used & least) || is_apart(op, used) || is_of_others(c, op, error)) {
             t->all->refused++;
@@ -119,21 +125,21 @@ static void check_refusal(const task *t, const combination *c, attn_op op, attn_
     fail_msg("%s, operation %d: refused by '%s'", c->text, (int)op, error->message);
 }
 
-/* Which walks the plan has, held against what their rows list. */
+/* Which walks the plan has, held against what they support. */
 static int check_walks(const task *t, const combination *c, const attn_plan *plan, attn_feature_set used)
 {
     const attn_feature_set features = attn_features_of(&plan->problem);
     int taken = 0;
     if (features != used) fail_msg("%s: uses bits %llx, not %llx", c->text, (unsigned long long)features, (unsigned long long)used);
     for (int n = 0; n < plan->parts; n++) {
-        const attn_walk_row *row = &attn_walk_rows[plan->part[n].kind];
+        const attn_walk_type *row = plan->part[n].type;
         if (used & ~row->supported)
             fail_msg("%s: taken by %s, which has not: %s", c->text, row->name, attn_feature_missing(used, row->supported));
-        taken |= plan->part[n].kind == t->walk;
+        taken |= plan->part[n].type == sizes[t->walk].type;
     }
-    const attn_feature_set wanted = attn_walk_rows[t->walk].supported;
+    const attn_feature_set wanted = sizes[t->walk].type->supported;
     if (t->available && !(used & ~wanted) && !(sizes[t->walk].always & ~used) && !taken)
-        fail_msg("%s: not taken by %s", c->text, attn_walk_rows[t->walk].name);
+        fail_msg("%s: not taken by %s", c->text, sizes[t->walk].type->name);
     return taken;
 }
 
@@ -156,13 +162,13 @@ static int is_available(const task *t, const feature_way *base, attn_error *erro
 {
     combination c;
     attn_plan *plan;
-    const attn_op op = attn_walk_rows[t->walk].op;
+    const attn_op op = sizes[t->walk].type->op;
     if (!feature_combination(&c, &sizes[t->walk].of, t->dtype, &base, base != NULL, 0, error)) fail_msg("%s", error->message);
     outcome out = outcome_make_bare(&c, op);
     if (plan_all(&c, op, &plan, error) != ATTN_OK) fail_msg("%s: %s", c.text, error->message);
-    const int taken = plan->part[0].kind == t->walk, scalar = plan->part[0].row->isa == ATTN_ISA_SCALAR;
+    const int taken = plan->part[0].type == sizes[t->walk].type, scalar = plan->part[0].row->isa == ATTN_ISA_SCALAR;
     if (!taken && !scalar && !(sizes[t->walk].exact && t->dtype != ATTN_F32 && t->dtype != ATTN_F64))
-        fail_msg("%s: not taken by %s", c.text, attn_walk_rows[t->walk].name);
+        fail_msg("%s: not taken by %s", c.text, sizes[t->walk].type->name);
     attn_plan_destroy(plan);
     outcome_free(&c, &out);
     combination_free(&c);
@@ -174,7 +180,7 @@ typedef enum fate { RAN, APART, FAILED } fate;
 
 static fate check_ways(const task *t, const feature_way *const *ways, int count, uint64_t seed, attn_error *error)
 {
-    const attn_op op = attn_walk_rows[t->walk].op;
+    const attn_op op = sizes[t->walk].type->op;
     attn_feature_set used = 0;
     combination c;
     attn_plan *plan;
@@ -189,7 +195,7 @@ static fate check_ways(const task *t, const feature_way *const *ways, int count,
         const int taken = check_walks(t, &c, plan, used);
         attn_plan_destroy(plan);
         /* What the widest walk takes from the others is computed at a size of its own too. */
-        if (taken || t->walk == attn_walk_widest(op) || seed % 4 == 0) compare(t, &c, op);
+        if (taken || !sizes[t->walk].type->limits || seed % 4 == 0) compare(t, &c, op);
         for (int bit = 0; bit < ATTN_FEATURES && taken; bit++) t->all->singles[bit] += (int)(used >> bit & 1);
     } else if (is_supported(op, used)) {
         is = is_of_others(&c, op, error) || is_apart(op, used) ? APART : FAILED;
@@ -205,14 +211,14 @@ static void check_bit(const task *t, const feature_way *base, int bit)
         const feature_way *ways[] = {feature_at(bit, n), base};
         attn_error error;
         if (check_ways(t, ways, base && base->bit != bit ? 2 : 1, (uint64_t)(bit + n), &error) == FAILED)
-            fail_msg("%s, %s by '%s': %s", attn_walk_rows[t->walk].name, feature_name(bit), ways[0]->words, error.message);
+            fail_msg("%s, %s by '%s': %s", sizes[t->walk].type->name, feature_name(bit), ways[0]->words, error.message);
     }
 }
 
 /* Some way of both that goes together. */
 static void check_pair(const task *t, const feature_way *base, int x, int y)
 {
-    const int nx = feature_ways(x), ny = feature_ways(y), first = 7 * x + 3 * y + (int)t->walk + (int)t->dtype;
+    const int nx = feature_ways(x), ny = feature_ways(y), first = 7 * x + 3 * y + t->walk + (int)t->dtype;
     attn_error error, failed;
     int any = 0;
     for (int n = 0; n < nx * ny; n++) {
@@ -222,7 +228,7 @@ static void check_pair(const task *t, const feature_way *base, int x, int y)
         if (is == RAN) return;
         if (is == FAILED) any = 1, failed = error;
     }
-    if (any) fail_msg("%s, %s and %s: %s", attn_walk_rows[t->walk].name, feature_name(x), feature_name(y), failed.message);
+    if (any) fail_msg("%s, %s and %s: %s", sizes[t->walk].type->name, feature_name(x), feature_name(y), failed.message);
 }
 
 /* What f64 has not. */
@@ -231,10 +237,10 @@ static int goes_with(attn_dtype dtype, int bit)
     return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_INTEGERS || dtype != ATTN_F64);
 }
 
-static void check_walk(attn_walk_kind walk, attn_dtype dtype)
+static void check_walk(int walk, attn_dtype dtype)
 {
     tally all = {{0}, 0, 0, 0};
-    const attn_walk_row *row = &attn_walk_rows[walk];
+    const attn_walk_type *row = sizes[walk].type;
     const feature_way *base = NULL;
     task t = {walk, dtype, 0, &all};
     attn_error error;
@@ -265,17 +271,21 @@ static void test_rows(void **state)
     for (int bit = 0; bit < ATTN_FEATURES; bit++)
         if (!feature_at(bit, 0) && bit != ATTN_FEATURE_NUMBER_FOLDED)
             fail_msg("features.c has no way to use %s", feature_name(bit));
-    for (int walk = 0; walk < ATTN_WALKS; walk++)
-        if (!sizes[walk].of.plain) fail_msg("no sizes for %s", attn_walk_rows[walk].name);
+    const attn_walk_type *type;
+    for (int n = 0; (type = attn_walk_at(n)); n++) {
+        int walk = 0;
+        while (walk < WALKS && sizes[walk].type != type) walk++;
+        if (walk == WALKS) fail_msg("no sizes for %s", type->name);
+    }
 }
 
 static void test_pairs(void **state)
 {
     (void)state;
-    for (int walk = 0; walk < ATTN_WALKS; walk++) {
-        check_walk((attn_walk_kind)walk, ATTN_F32);
-        check_walk((attn_walk_kind)walk, ATTN_F64);
-        check_walk((attn_walk_kind)walk, ATTN_BF16);
+    for (int walk = 0; walk < WALKS; walk++) {
+        check_walk(walk, ATTN_F32);
+        check_walk(walk, ATTN_F64);
+        check_walk(walk, ATTN_BF16);
     }
 }
 

@@ -2,9 +2,7 @@
  * execute.c - attn_execute and attn_compute. */
 #include "../base/error.h"
 #include "../plan/plan.h"
-#include "../tile/relative.h"
-#include "../tile/tables.h"
-#include "../walk/small/short.h"
+#include "../visible/visible.h"
 
 /* 1 if one of the sequences is this part's: parts of a ragged batch may have none, and are soon passed over. */
 static int has_work(const attn_resolved *p, const attn_args *args)
@@ -13,43 +11,6 @@ static int has_work(const attn_resolved *p, const attn_args *args)
     for (int64_t b = 0; b < p->shape.batch; b++)
         if (attn_has_entry(p, args, b)) return 1;
     return 0;
-}
-
-static void run_part(const attn_plan_part *part, const attn_args *args, char *workspace)
-{
-    const attn_walk *walk = &part->walk;
-    const attn_resolved *problem = &part->prepare.problem;
-    attn_args prepared;
-    if (part->kind == ATTN_WALK_DECODE) {
-        attn_decode_run(walk, args, workspace);
-        return;
-    }
-    char *rows = workspace + part->prepare.bytes, *tables = rows + part->rows.bytes;
-    char *relative = tables + walk->tables.bytes, *rest = relative + walk->relative.bytes;
-    attn_prepare_begin(&part->prepare, walk, args, workspace, &prepared);
-    attn_rows_begin(&part->rows, walk, problem, args, rows, &prepared);
-    attn_tables_begin(&walk->tables, walk, args, tables, &prepared);
-    attn_relative_begin(walk, problem, args, relative, &prepared);
-    switch (walk->problem.op) {
-    case ATTN_FORWARD:
-        (walk->short_heads ? attn_sched_short_forward : attn_sched_forward)(walk, &prepared, rest);
-        break;
-    case ATTN_BACKWARD:
-        (walk->short_heads ? attn_sched_short_backward : attn_sched_backward)(walk, &prepared, rest);
-        break;
-    case ATTN_JVP:
-        attn_sched_jvp(walk, &prepared, rest);
-        break;
-    case ATTN_DOUBLE_BACKWARD:
-        attn_sched_second(walk, &prepared, rest);
-        break;
-    case ATTN_LINEAR: /* no problem passes the rules with these */
-    case ATTN_PRODUCT:
-        break;
-    }
-    attn_relative_finish(walk, problem, args, &prepared);
-    attn_rows_finish(&part->rows, walk, problem, args, &prepared);
-    attn_prepare_finish(&part->prepare, walk, args, workspace);
 }
 
 attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
@@ -64,8 +25,10 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     char *aligned = (char *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     /* The last part first: where there are several it writes the padding of all, and the others write over theirs. */
-    for (int n = plan->parts - 1; n >= 0; n--)
-        if (has_work(&plan->part[n].prepare.problem, &args)) run_part(&plan->part[n], &args, aligned);
+    for (int n = plan->parts - 1; n >= 0; n--) {
+        const attn_plan_part *part = &plan->part[n];
+        if (has_work(&part->walk->problem, &args)) part->type->run(part->walk, &args, aligned);
+    }
     return attn_succeed(error);
 }
 

@@ -7,21 +7,26 @@
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../plan/plan.h"
-#include "../tile/relative.h"
 
-/* Everything of a plan but its memory; lists get its tensors and parts. */
-static attn_status make(attn_plan *plan, const attn_problem *problem, const attn_tensors *tensors, const attn_options *options,
-                        attn_planned_tensor *list, attn_plan_part *parts, attn_error *error)
+/* Everything of a plan but its memory and its walks; lists get its tensors and parts. */
+static attn_status choose(attn_plan *plan, const attn_problem *problem, const attn_tensors *tensors, const attn_options *options,
+                          attn_options *o, attn_planned_tensor *list, attn_plan_part *parts, attn_error *error)
 {
-    attn_options o = {0};
     memset(plan, 0, sizeof *plan);
-    if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
-    TRY(attn_options_validate(&o, error));
-    plan->allocator = attn_allocator_or_default(&o.allocator);
+    if (options) TRY(attn_struct_read(o, sizeof *o, sizeof *o, options, "attn_options", error));
+    TRY(attn_options_validate(o, error));
+    plan->allocator = attn_allocator_or_default(&o->allocator);
     TRY(attn_problem_read(&plan->problem, problem, tensors, error));
-    plan->problem.invariant = o.invariant;
+    plan->problem.invariant = o->invariant;
     TRY(attn_problem_resolve(&plan->problem, tensors, list, &plan->tensors, error));
-    return attn_plan_parts_make(&plan->problem, &o, parts, &plan->parts, plan->why, sizeof plan->why, error);
+    return attn_plan_parts_choose(&plan->problem, o, parts, &plan->parts, plan->why, sizeof plan->why, error);
+}
+
+static attn_status make_parts(const attn_plan *plan, const attn_options *o, attn_error *error)
+{
+    for (int n = 0; n < plan->parts; n++)
+        TRY(attn_plan_part_make(&plan->problem, o, &plan->part[n], n + 1 < plan->parts, plan->parts == 1, error));
+    return ATTN_OK;
 }
 
 static void say(const attn_plan *plan)
@@ -32,8 +37,10 @@ static void say(const attn_plan *plan)
     (void)fprintf(stderr, "libattn: %s (%s) b%lld hq%lld hkv%lld sq%lld skv%lld d%lld dv%lld: %lld tasks, %d threads\n",
                   plan->part->row->name, plan->why, (long long)s->batch, (long long)s->heads_q, (long long)s->heads_kv,
                   (long long)s->len_q, (long long)s->len_kv, (long long)s->dim_qk, (long long)s->dim_v,
-                  (long long)plan->part->walk.tasks, plan->part->walk.workers);
+                  (long long)plan->part->walk->tasks, plan->part->walk->workers);
 }
+
+static size_t round_up(size_t bytes) { return (size_t)attn_round_64((int64_t)bytes); }
 
 attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
                              const attn_options *options, attn_error *error)
@@ -41,19 +48,31 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
     attn_planned_tensor list[ATTN_SLOTS];
     attn_plan_part parts[ATTN_MOST_PLAN_PARTS];
     attn_plan made;
+    attn_options o = {0};
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     *plan = NULL;
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    TRY(make(&made, problem, tensors, options, list, parts, error));
-    const size_t head = (size_t)attn_round_64(sizeof made), of_parts = (size_t)made.parts * sizeof *parts;
-    const size_t of_tensors = (size_t)made.tensors * sizeof *list, bytes = head + of_parts + of_tensors;
+    TRY(choose(&made, problem, tensors, options, &o, list, parts, error));
+    const size_t head = round_up(sizeof made), of_parts = round_up((size_t)made.parts * sizeof *parts);
+    const size_t of_tensors = round_up((size_t)made.tensors * sizeof *list);
+    size_t bytes = head + of_parts + of_tensors;
+    for (int n = 0; n < made.parts; n++) bytes += round_up(parts[n].type->size);
     char *block = made.allocator.allocate(made.allocator.context, bytes);
     CHECK(block, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", bytes);
     *plan = (attn_plan *)(void *)block;
     **plan = made;
-    (*plan)->part = memcpy(block + head, parts, of_parts);
-    (*plan)->tensor = memcpy(block + head + of_parts, list, of_tensors);
+    (*plan)->part = memcpy(block + head, parts, (size_t)made.parts * sizeof *parts);
+    (*plan)->tensor = memcpy(block + head + of_parts, list, (size_t)made.tensors * sizeof *list);
+    char *walk = block + head + of_parts + of_tensors;
+    for (int n = 0; n < made.parts; n++, walk += round_up(parts[n - 1].type->size))
+        (*plan)->part[n].walk = (attn_walk *)(void *)walk;
+    const attn_status status = make_parts(*plan, &o, error);
+    if (status != ATTN_OK) {
+        attn_plan_destroy(*plan);
+        *plan = NULL;
+        return status;
+    }
     say(*plan);
     return attn_succeed(error);
 }
@@ -83,7 +102,7 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     TRY(attn_struct_check(description->struct_size, sizeof d, "attn_plan_description", error));
     /* Of a ragged batch, whose lengths are not known yet, the walk of its longest sequences. */
     const attn_plan_part *part = &plan->part[plan->parts - 1];
-    const attn_walk *walk = &part->walk;
+    const attn_walk *walk = part->walk;
     attn_walk_count(walk, &count);
     d.kernel = part->row->name;
     d.why = plan->why;

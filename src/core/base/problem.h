@@ -51,7 +51,7 @@ typedef struct attn_args {
     attn_origin origin; /* with `heads` */
 } attn_args;
 
-/* Which sequences are short enough for a walk that has all of a head at once (walk/small/short.h), by how many tokens they have. */
+/* Which sequences are short enough for a walk that has all of a head at once (walk/small/small.h), by how many tokens they have. */
 typedef struct attn_small {
     int64_t least_q, most_q; /* most_q 0: none */
     int64_t most_kv;         /* at least one key */
@@ -84,6 +84,22 @@ static inline attn_layout *attn_layout_at(attn_layouts *layouts, int slot) { ret
 /* Sequences lie one after the other. */
 static inline int attn_is_packed(const attn_resolved *p) { return p->has.cu_seqlens_q; }
 static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_table; }
+
+/* What the score kind needs: a matrix w, its rows and columns (0 without w), and the channels of a key. */
+static inline int attn_problem_has_matrix(const attn_resolved *p)
+{
+    return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC || p->score.kind == ATTN_SCORE_ADDITIVE;
+}
+
+static inline int64_t attn_problem_dim_k(const attn_resolved *p) { return p->score.dim_k ? p->score.dim_k : p->shape.dim_qk; }
+
+static inline void attn_problem_matrix_shape(const attn_resolved *p, int64_t shape[2])
+{
+    const int64_t D = p->shape.dim_qk;
+    shape[0] = !attn_problem_has_matrix(p) ? 0 : p->score.dim_metric ? p->score.dim_metric : D;
+    shape[1] = !attn_problem_has_matrix(p) ? 0 : attn_problem_dim_k(p);
+    if (p->score.kind == ATTN_SCORE_ADDITIVE) shape[0] = p->score.additive_bias ? 2 : 1;
+}
 
 /* Which tables each head has its own of. */
 static inline int attn_matrix_per_head(const attn_resolved *p) { return p->at.score_matrix.stride[1] != 0; }

@@ -6,28 +6,22 @@
 #include "../base/problem.h"
 #include "../base/struct.h"
 #include "../kernels/kernel.h"
-#include "../prepare/prepare.h"
-#include "../task/walk.h"
-#include "../walk/decode/decode.h"
-#include "../walk/rows/rows.h"
 #include "../walk/walks.h"
 #include "tensors.h"
 
-/* The sequences of a batch that one walk runs: all of them, or those with some numbers of queries (parts.c). */
+/* The sequences of a batch that one walk runs: all of them, or those of some lengths (parts.c). */
 typedef struct attn_plan_part {
-    attn_walk_kind kind;
-    attn_prepare prepare; /* with the problem of these sequences in it */
-    attn_rows_plan rows;
-    union {
-        attn_walk walk; /* with the problem that prepare or rows make of it: dot products */
-        attn_decode_walk decode;
-    };
+    const attn_walk_type *type;
     const attn_kernel_row *row;
+    int64_t least, most; /* queries of a sequence */
+    attn_small small;    /* where some sequences of so many queries are small; this part has them, or all others */
+    int small_alone;
+    attn_walk *walk; /* type->size bytes */
 } attn_plan_part;
 
 enum { ATTN_MOST_PLAN_PARTS = 4, ATTN_WHY_SIZE = 192 };
 
-/* One block of memory: parts and tensors follow it. */
+/* One block of memory: parts, tensors and walks follow it. */
 struct attn_plan {
     attn_resolved problem;
     char why[ATTN_WHY_SIZE];
@@ -65,11 +59,6 @@ void attn_workspace_give(const attn_allocator *allocator, void *workspace);
 /* The rule of a bias by distance. */
 attn_status attn_bias_table_rule(const attn_bias_table *table, attn_distance_bias *rule, attn_error *error);
 
-/* What the score kind needs: a matrix w, its rows and columns (0 without w), and the channels of a key. */
-int attn_problem_has_matrix(const attn_resolved *problem);
-void attn_problem_matrix_shape(const attn_resolved *problem, int64_t shape[2]);
-int64_t attn_problem_dim_k(const attn_resolved *problem);
-
 /* f64 where the storage is f64, else f32. */
 attn_dtype attn_resolved_compute(const attn_resolved *problem);
 
@@ -77,12 +66,15 @@ attn_dtype attn_resolved_compute(const attn_resolved *problem);
 attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options *options, int decode, const attn_kernel_row **row,
                                char *why, size_t why_size, attn_error *error);
 
+/* Which walks run the problem, for sequences of which lengths: fills parts[0 .. *count-1] but for their walks, and says why. */
+attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count,
+                                   char *why, size_t why_size, attn_error *error);
+/* Plans part n of so many, in part->walk. */
+attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int leaves_others,
+                                int is_one, attn_error *error);
+
 /* Bytes of workspace of a part, with room to align. */
 size_t attn_plan_part_bytes(const attn_plan_part *part);
-
-/* Which walks run the problem, by the number of queries of a sequence: fills parts[0 .. *count-1] and says why. */
-attn_status attn_plan_parts_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count, char *why,
-                                 size_t why_size, attn_error *error);
 
 /* The first row of kernels.def for an operation that is no attn_problem's. */
 attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options *options, const attn_kernel_row **row,

@@ -11,6 +11,7 @@
 #include "../base/distance.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../prepare/prepare.h"
 #include "../walk/walks.h"
 #include "plan.h"
 #include "tensors.h"
@@ -110,21 +111,6 @@ static attn_status check_score(const attn_resolved *p, attn_error *error)
     CHECK_TENSOR(score->scale_kind == ATTN_SCALE_DEFAULT || !p->has.scale, ATTN_SLOT_scale, ATTN_ERR_ARGUMENT,
                  "scale is there and score.scale_kind is ATTN_SCALE_VALUE; a scale is given in one form");
     return ATTN_OK;
-}
-
-int attn_problem_has_matrix(const attn_resolved *p)
-{
-    return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC || p->score.kind == ATTN_SCORE_ADDITIVE;
-}
-
-int64_t attn_problem_dim_k(const attn_resolved *p) { return p->score.dim_k ? p->score.dim_k : p->shape.dim_qk; }
-
-void attn_problem_matrix_shape(const attn_resolved *p, int64_t shape[2])
-{
-    const int64_t D = p->shape.dim_qk;
-    shape[0] = !attn_problem_has_matrix(p) ? 0 : p->score.dim_metric ? p->score.dim_metric : D;
-    shape[1] = !attn_problem_has_matrix(p) ? 0 : attn_problem_dim_k(p);
-    if (p->score.kind == ATTN_SCORE_ADDITIVE) shape[0] = p->score.additive_bias ? 2 : 1;
 }
 
 static const char *kind_text(attn_score_kind kind)

@@ -38,13 +38,12 @@ static inline attn_tile attn_tile_before_four(const attn_walk *walk, int64_t t, 
     return attn_tile_dealt(walk, t, tiles - 1, vectors, 0, len_q);
 }
 
-/* Tile t of a head.  Tiles lie on a grid, or are even where no sum depends on them (even_tiles).  What has_four leaves comes last.
- */
+/* Tile t of a head. */
 static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
 {
     const int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes, vectors = attn_ceil_div(len_q, lanes);
-    if (walk->has_four) return attn_tile_before_four(walk, t, walk->tiles, len_q);
-    if (walk->even_tiles) return attn_tile_dealt(walk, t, walk->tiles, vectors, 0, len_q);
+    if (walk->tiling == ATTN_TILING_FOUR) return attn_tile_before_four(walk, t, walk->tiles, len_q);
+    if (walk->tiling == ATTN_TILING_EVEN) return attn_tile_dealt(walk, t, walk->tiles, vectors, 0, len_q);
     const int64_t width = attn_clamp(vectors - t * walk->kernel->vectors, 0, walk->kernel->vectors);
     return (attn_tile){.first = t * walk->tile_q, .rows = attn_min(len_q - t * walk->tile_q, width * lanes), .width = (int)width};
 }
@@ -52,13 +51,13 @@ static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
 /* Tiles of a head where queries are summed: one more may be needed after a sequence that ends before its tensor. */
 static inline int64_t attn_tiles_of_sums(const attn_walk *walk)
 {
-    return walk->tiles + (walk->tiles > 0 && walk->own_tiles && walk->problem.has.lengths_q);
+    return walk->tiles + (walk->tiles > 0 && walk->tiling == ATTN_TILING_SEQUENCE && walk->problem.has.lengths_q);
 }
 
-/* The same of a sequence: with own_tiles its queries are even among themselves, and what follows them comes last. */
+/* The same of a sequence: there its queries are even among themselves, and what follows them comes last. */
 static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_sight *sight, int64_t t)
 {
-    if (!walk->own_tiles) return attn_tile_at(walk, t);
+    if (walk->tiling != ATTN_TILING_SEQUENCE) return attn_tile_at(walk, t);
     const int64_t lanes = walk->kernel->lanes, len_q = walk->problem.shape.len_q, len = attn_clamp(sight->len_q, 0, len_q);
     const int64_t vectors = attn_ceil_div(len, lanes), tiles = attn_ceil_div(vectors, walk->kernel->vectors);
     if (t < tiles) return attn_tile_dealt(walk, t, tiles, vectors, 0, walk->problem.has.cu_seqlens_q ? len : len_q);

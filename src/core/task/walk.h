@@ -92,6 +92,14 @@ typedef struct attn_relatives {
 /* The most tiles that a task of forward can have. */
 enum { ATTN_MOST_TILES = 8 };
 
+/* Which queries a tile of a head has. */
+typedef enum attn_tiling {
+    ATTN_TILING_GRID,     /* those of a grid: sums depend on which rows are in a tile */
+    ATTN_TILING_EVEN,     /* as many as the others */
+    ATTN_TILING_FOUR,     /* likewise, but for the last one, which has the few queries after whole vectors */
+    ATTN_TILING_SEQUENCE, /* as many as the others of a sequence's own length (attn_tile_of) */
+} attn_tiling;
+
 typedef struct attn_walk {
     attn_resolved problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
     attn_dtype compute;
@@ -104,13 +112,12 @@ typedef struct attn_walk {
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
-    int even_tiles;   /* forward and forward mode: no sum depends on which rows are in a tile */
-    int own_tiles;    /* backward: tiles are those of a sequence's own length */
-    int64_t group;    /* tiles that share each block of keys and values; forward: a task has as many */
-    int64_t joined;   /* backward: groups of a head that sum the gradients of tables together */
-    int whole_heads;  /* forward: a task goes through all groups of a head, one after another */
-    int by_heads;     /* forward: they are tiles of different heads that share a key head, else of one head */
-    int outputs;      /* forward: something is wanted of a tile beside O and lse */
+    attn_tiling tiling;
+    int64_t group;   /* tiles that share each block of keys and values; forward: a task has as many */
+    int64_t joined;  /* backward: groups of a head that sum the gradients of tables together */
+    int whole_heads; /* forward: a task goes through all groups of a head, one after another */
+    int by_heads;    /* forward: they are tiles of different heads that share a key head, else of one head */
+    int outputs;     /* forward: something is wanted of a tile beside O and lse */
     int64_t
         part_kv; /* forward: keys of a part, which is summed for itself, and merged in order: a multiple of block_kv that follows */
                  /* from the head sizes, since sums depend on it */
@@ -119,10 +126,7 @@ typedef struct attn_walk {
                        /* backward: tasks that follow each other over a key head's keys (chain.h); 1: a task has a key head */
     int one_sum;       /* backward, to keep to workspace_limit: key heads share the memory of one sum of dK and dV */
     int sums_in_place; /* backward: dK and dV are summed in the caller's tensors */
-    int short_heads;   /* short.h: a task has task_q queries of a head, and rows of ld_scores scores */
-    int64_t task_q, ld_scores;
-    int has_four; /* short heads: a head's last tile is the few queries after whole vectors, with steps of their own */
-    int is_brief; /* the work is done sooner than threads are awake */
+    int is_brief;      /* the work is done sooner than threads are awake */
     int64_t tasks;
     int64_t ld_dK, ld_dV; /* row lengths of the sums of dK and dV */
     int compact_k;        /* copy a block into compact rows before use */

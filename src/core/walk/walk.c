@@ -8,7 +8,6 @@
 #include "../tile/relative.h"
 #include "../tile/tables.h"
 #include "../visible/visible.h"
-#include "small/short.h"
 
 /* Keys and values of this shape are read in place only while they lie close together: rows that are strided apart touch a page
  * and a cache set each (measured: 75 % of the ceiling at a row stride of 8*dim, 85 % at dim, S2048 D64). */
@@ -142,14 +141,12 @@ int attn_walk_init(attn_walk *walk, int threads)
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
 
     walk->is_brief = attn_is_brief(p);
-    walk->even_tiles = has_even_tiles(p);
-    walk->own_tiles = attn_walk_sums(walk) && !p->has.grad_bias && !p->has.second_bias; /* a bias is summed over tiles on a grid */
+    walk->tiling = has_even_tiles(p) ? ATTN_TILING_EVEN : ATTN_TILING_GRID;
+    /* A bias is summed over tiles on a grid. */
+    if (attn_walk_sums(walk) && !p->has.grad_bias && !p->has.second_bias) walk->tiling = ATTN_TILING_SEQUENCE;
     const attn_resolved *want = p;
     walk->outputs = want->has.weights || want->has.scores || want->has.rows || want->has.row_max || want->has.entropy ||
                     want->has.effective_keys || want->has.column_sum || want->outputs.topk > 0;
-    if (walk->short_heads)
-        return attn_short_init(walk, heads, threads) && attn_tables_init(&walk->tables, walk, walk->tile_q + walk->block_kv) &&
-               attn_relative_init(walk) && whole_workspace(walk);
     walk->group = walk->at_once = 1;
     walk->by_heads = walk->whole_heads = 0;
     walk->sums_in_place = 0;

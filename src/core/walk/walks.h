@@ -1,33 +1,61 @@
 /* SPDX-License-Identifier: MIT
- * walks.h - the walks by name, and what each supports: walks.def, as numbers. */
+ * walks.h - what the rest of the library knows of a walk, and the list of all. */
 #ifndef ATTN_WALK_WALKS_H
 #define ATTN_WALK_WALKS_H
 
 #include "../base/features.h"
+#include "../task/walk.h"
 
-typedef enum attn_walk_kind {
-#define WALK(name, operation, supported) ATTN_WALK_##name,
+/* ---- what several walks support ---- */
+
+#define ATTN_USES_MASKS                                                                                                            \
+    (ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) |      \
+     ATTN_USES(PACKED) | ATTN_USES(MASK) | ATTN_USES(RANGES))
+#define ATTN_USES_TILE_MASKS                                                                                                       \
+    (ATTN_USES_MASKS | ATTN_USES(BLOCKS) | ATTN_USES(DILATION) | ATTN_USES(GLOBAL) | ATTN_USES(UNIFORM) | ATTN_USES(DROPOUT) |     \
+     ATTN_USES(GROUPS) | ATTN_USES(SCALES) | ATTN_USES(INVARIANT))
+#define ATTN_USES_BIASES (ATTN_USES(BIAS) | ATTN_USES(BIAS_TABLE) | ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP))
+#define ATTN_USES_SCORES                                                                                                           \
+    (ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED) | ATTN_USES(RELATIVE) | ATTN_USES(ELEMENTWISE) | ATTN_USES(MODIFIER))
+
+/* ---- a walk ---- */
+
+/* The sequences that a walk takes; it leaves the others to those after it. */
+typedef struct attn_walk_limits {
+    int64_t most_q;   /* queries */
+    attn_small small; /* where not 0, of these the small ones */
+} attn_walk_limits;
+
+typedef struct attn_walk_type {
+    const char *name;
+    attn_op op;
+    attn_feature_set
+        supported;   /* what is not listed it never gets, so a new feature is refused by every walk that does not list it */
+    int decodes;     /* its row of kernels.def is one with an attn_dec_kernel */
+    const char *why; /* of attn_plan_description.why, where it has all sequences; NULL: nothing */
+    /* By head sizes, types and options alone, not by the batch around a sequence, nor by threads; `tiles` is the row of kernels.def
+     * of walks over tiles.  Returns 0 if it takes none; NULL: it takes all. */
+    int (*limits)(const attn_resolved *problem, const attn_kernel_row *tiles, attn_walk_limits *limits);
+
+    size_t size; /* of its plan, a struct that begins with an attn_walk */
+    /* Fills in what attn_walk_begin left.  Returns 0 if a size overflows. */
+    int (*init)(attn_walk *walk, const attn_setting *setting);
+    /* args: the caller's; workspace: walk->bytes, 64-byte aligned.  Cannot fail. */
+    void (*run)(const attn_walk *walk, const attn_args *args, char *workspace);
+} attn_walk_type;
+
+#define WALK(name) extern const attn_walk_type attn_walk_##name;
 #include "walks.def"
 #undef WALK
-    ATTN_WALKS
-} attn_walk_kind;
 
-typedef struct attn_walk_row {
-    const char *name; /* "DECODE" */
-    attn_op op;
-    attn_feature_set supported;
-} attn_walk_row;
-
-extern const attn_walk_row attn_walk_rows[ATTN_WALKS];
+/* Walk number `index`, in the order of walks.def; NULL after the last one. */
+const attn_walk_type *attn_walk_at(int index);
 
 /* NULL, or the sentence of what keeps the problem from a walk of its operation. */
-static inline const char *attn_walk_refusal(attn_walk_kind kind, const attn_resolved *p)
+static inline const char *attn_walk_refusal(const attn_walk_type *type, const attn_resolved *p)
 {
-    return attn_feature_missing(attn_features_of(p), attn_walk_rows[kind].supported);
+    return attn_feature_missing(attn_features_of(p), type->supported);
 }
-
-/* The walk of the operation that takes what all others leave: the last of its rows. */
-attn_walk_kind attn_walk_widest(attn_op op);
 
 /* NULL where some walk of its operation has all that the problem uses; else the sentence of what the last and widest one lacks. */
 const char *attn_walks_refusal(const attn_resolved *p);

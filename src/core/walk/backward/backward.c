@@ -23,6 +23,7 @@
 #include "../../tile/relative.h"
 #include "../../tile/runs.h"
 #include "../../tile/tables.h"
+#include "../family.h"
 
 /* From dS of what the modifier and the softcap made to dS of what they were given. */
 static void derive_scores(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, int again)
@@ -336,3 +337,13 @@ void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *wor
     if (walk->problem.has.grad_bias_table) attn_tables_finish(walk, args, attn_shared_of(walk, workspace));
     if (g->has.grad_bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
 }
+
+const attn_walk_type attn_walk_backward = {
+    .name = "backward",
+    .op = ATTN_BACKWARD,
+    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(LSE_GRADIENT) | ATTN_USES(BIAS_GRADIENT) |
+                 ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(MATRIX_GRADIENT) | ATTN_USES(RELATIVE_GRADIENT),
+    .size = sizeof(attn_tile_family),
+    .init = attn_family_init,
+    .run = attn_family_run,
+};

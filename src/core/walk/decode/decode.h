@@ -38,7 +38,6 @@ typedef struct attn_decode_walk {
     attn_decode_shared shared;
 } attn_decode_walk;
 
-int attn_decode_init(attn_walk *walk, const attn_setting *setting);
 void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspace);
 
 #endif

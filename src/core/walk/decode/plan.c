@@ -6,6 +6,7 @@
 #include "../../base/cpu.h"
 #include "../../base/names.h"
 #include "../../tile/tables.h"
+#include "../walks.h"
 #include "decode.h"
 
 /* Rows of a key head, to a multiple of 4, as decode computes them. */
@@ -63,7 +64,7 @@ static int lay_out(attn_decode_walk *plan)
 }
 
 /* Blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
-int attn_decode_init(attn_walk *walk, const attn_setting *setting)
+static int init(attn_walk *walk, const attn_setting *setting)
 {
     attn_decode_walk *plan = (attn_decode_walk *)walk;
     const attn_resolved *p = &walk->problem;
@@ -71,7 +72,7 @@ int attn_decode_init(attn_walk *walk, const attn_setting *setting)
     const attn_dec_kernel *kernel = walk->decode;
     const int64_t lanes = kernel->lanes, most = 8;
     int64_t key_heads;
-    walk->tile_q = shape->len_q; /* a tile has them all: plan/parts.c */
+    walk->tile_q = shape->len_q; /* a tile has them all */
     walk->tiles = 1;
     walk->block_kv = kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
@@ -94,3 +95,32 @@ int attn_decode_init(attn_walk *walk, const attn_setting *setting)
     if (walk->tasks == 0) walk->bytes = 0;
     return 1;
 }
+
+/* Tiles pay for a whole vector of rows, and bring keys of 16 or 8 bits into the compute type; decode pays for each row, so it is
+ * ahead while a key head has few: of keys that are read as they are fewer, unless the tiles in question hold one head each
+ * (lab/rows/README.md). */
+enum { MOST_ROWS_OF_WIDE_KEYS = 8 };
+
+static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
+{
+    const attn_shape *s = &p->shape;
+    (void)tiles;
+    if (s->batch == 0 || s->heads_q == 0) return 0;
+    const int wide = attn_dtype_bytes(p->at.k.dtype) >= 4,
+              joined = s->heads_q == s->heads_kv || !attn_walk_refusal(&attn_walk_rows, p);
+    to->most_q = (wide && joined ? MOST_ROWS_OF_WIDE_KEYS : ATTN_MOST_DECODE_ROWS) / (s->heads_q / s->heads_kv);
+    return to->most_q > 0;
+}
+
+const attn_walk_type attn_walk_decode = {
+    .name = "decode",
+    .op = ATTN_FORWARD,
+    .supported =
+        ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS),
+    .decodes = 1,
+    .why = "decode, since a key head has few queries",
+    .limits = limits,
+    .size = sizeof(attn_decode_walk),
+    .init = init,
+    .run = attn_decode_run,
+};

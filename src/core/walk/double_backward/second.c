@@ -21,6 +21,7 @@
 #include "../../base/names.h"
 #include "../../gradient/chain.h"
 #include "../../tile/runs.h"
+#include "../family.h"
 
 /* mu and kappa of a tile, one after the other. */
 static char *rows_at(const attn_task *task, char *shared, int64_t number)
@@ -177,3 +178,12 @@ void attn_sched_second(const attn_walk *walk, const attn_args *args, void *works
     attn_chain_run(walk, args, workspace, &steps, &target);
     if (p->has.second_bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
 }
+
+const attn_walk_type attn_walk_double_backward = {
+    .name = "double backward",
+    .op = ATTN_DOUBLE_BACKWARD,
+    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES(LSE_GRADIENT) | ATTN_USES(BIAS_GRADIENT),
+    .size = sizeof(attn_tile_family),
+    .init = attn_family_init,
+    .run = attn_family_run,
+};

@@ -13,6 +13,7 @@
  */
 #include "../../gradient/tangent.h"
 #include "../../threads/threads.h"
+#include "../family.h"
 
 typedef struct call {
     const attn_walk *walk;
@@ -40,3 +41,12 @@ void attn_sched_jvp(const attn_walk *walk, const attn_args *args, void *workspac
     call c = {walk, args, workspace};
     attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
 }
+
+const attn_walk_type attn_walk_jvp = {
+    .name = "jvp",
+    .op = ATTN_JVP,
+    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES(MODIFIER),
+    .size = sizeof(attn_tile_family),
+    .init = attn_family_init,
+    .run = attn_family_run,
+};

@@ -8,6 +8,7 @@
 #include "../../base/names.h"
 #include "../../task/task.h"
 #include "../../threads/threads.h"
+#include "../family.h"
 
 /* Dense rows of each key head; returns 0 if their size overflows. */
 static int dense(attn_layout *layout, const attn_shape *s, int64_t dim, int64_t *elements)
@@ -119,3 +120,24 @@ void attn_rows_finish(const attn_rows_plan *rows, const attn_walk *walk, const a
     const call c = {rows, walk, problem, args, prepared};
     if (rows->heads) run(&c, scatter);
 }
+
+/* Heads of a group that have fewer queries than a tile. */
+static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
+{
+    if (p->shape.heads_q == p->shape.heads_kv || p->shape.heads_kv == 0) return 0;
+    to->most_q = tiles->forward->lanes * tiles->forward->vectors - 1;
+    return to->most_q > 0;
+}
+
+const attn_walk_type attn_walk_rows = {
+    .name = "rows",
+    .op = ATTN_FORWARD,
+    .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) |
+                 ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(SOFTCAP) | ATTN_USES(INTEGERS) |
+                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
+    .why = "query heads in one tile, since each has few queries",
+    .limits = limits,
+    .size = sizeof(attn_tile_family),
+    .init = attn_family_init_rows,
+    .run = attn_family_run,
+};

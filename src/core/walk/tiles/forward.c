@@ -19,6 +19,7 @@
 #include "../../threads/threads.h"
 #include "../../tile/relative.h"
 #include "../../tile/runs.h"
+#include "../family.h"
 #include "outputs.h"
 
 /* A query tile with its place in memory. */
@@ -517,3 +518,13 @@ void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *work
     if (want->has.dropout_keep || (walk->problem.has.cu_seqlens_q && (want->has.weights || want->has.scores)))
         attn_sched_pairs(walk, args, workspace);
 }
+
+const attn_walk_type attn_walk_tiles = {
+    .name = "tiles",
+    .op = ATTN_FORWARD,
+    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(PAGED) | ATTN_USES(INTEGERS) |
+                 ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) | ATTN_USES(KEEP) | ATTN_USES(FOLDED),
+    .size = sizeof(attn_tile_family),
+    .init = attn_family_init,
+    .run = attn_family_run,
+};
