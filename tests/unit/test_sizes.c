@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "task/tile.h"
+#include "walk/tiles/tiles.h"
 
 __extension__ typedef __int128 wide;
 
@@ -55,20 +56,31 @@ static int64_t sixteen(int64_t dim_qk, int64_t dim_v)
     return 16;
 }
 
-/* A walk over a kernel that is never run. */
-static attn_walk walk_of(attn_fwd_kernel *kernel, int lanes, int vectors, int64_t heads, int64_t len_q, int64_t len_kv, int64_t dim)
+/* A problem of forward, and a kernel that is never run. */
+typedef struct made {
+    attn_fwd_kernel kernel;
+    attn_resolved problem;
+    attn_forward_walk plan;
+} made;
+
+static void make(made *m, int lanes, int vectors, int64_t heads, int64_t len_q, int64_t len_kv, int64_t dim)
 {
-    attn_walk walk;
-    memset(&walk, 0, sizeof walk);
-    memset(kernel, 0, sizeof *kernel);
-    kernel->lanes = lanes, kernel->vectors = vectors, kernel->block_kv = sixteen;
-    walk.kernel = kernel;
-    walk.compute = ATTN_F32;
-    walk.problem.shape = (attn_shape){1, heads, heads, len_q, len_kv, dim, dim};
-    attn_layouts *at = &walk.problem.at;
+    attn_layouts *at = &m->problem.at;
+    memset(m, 0, sizeof *m);
+    m->kernel.lanes = lanes, m->kernel.vectors = vectors, m->kernel.block_kv = sixteen;
+    m->problem.shape = (attn_shape){1, heads, heads, len_q, len_kv, dim, dim};
     at->q.dtype = at->k.dtype = at->v.dtype = at->o.dtype = ATTN_F32;
     at->k.stride[2] = at->v.stride[2] = dim;
-    return walk;
+}
+
+/* The plan of the walk over tiles; returns 0 if a size overflows. */
+static int plan(made *m, int threads)
+{
+    const attn_kernel_row row = {.compute = ATTN_F32, .forward = &m->kernel};
+    const attn_setting setting = {.problem = &m->problem, .row = &row, .threads = threads};
+    memset(&m->plan, 0, sizeof m->plan);
+    attn_walk_begin(&m->plan.tiles.walk, &setting);
+    return attn_walk_tiles.init(&m->plan.tiles.walk, &setting);
 }
 
 /* Tiles follow each other without a gap, none is empty, and their widths differ by one vector at most. */
@@ -78,13 +90,14 @@ static void test_tiles(void **state)
     (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int64_t len_q = 0; len_q < 500; len_q++) {
-            attn_fwd_kernel kernel;
+            made m;
+            const attn_walk *walk = &m.plan.tiles.walk;
             int lanes = shapes[s][0], vectors = shapes[s][1], least = vectors, most = 1;
-            attn_walk walk = walk_of(&kernel, lanes, vectors, 2, len_q, 8, 4);
+            make(&m, lanes, vectors, 2, len_q, 8, 4);
             int64_t next = 0;
-            assert_true(attn_walk_init(&walk, 1));
-            for (int64_t t = 0; t < walk.tiles; t++) {
-                attn_tile tile = attn_tile_at(&walk, t);
+            assert_true(plan(&m, 1));
+            for (int64_t t = 0; t < walk->tiles; t++) {
+                attn_tile tile = attn_tile_at(walk, t);
                 assert_true(tile.first == next && tile.rows >= 1);
                 assert_true(tile.width >= 1 && tile.width <= vectors);
                 assert_true(tile.rows <= tile.width * lanes && tile.rows > (tile.width - 1) * lanes);
@@ -93,19 +106,20 @@ static void test_tiles(void **state)
                 next += tile.rows;
             }
             assert_true(next == len_q);
-            assert_true(walk.tiles <= 1 || most - least <= 1);
+            assert_true(walk->tiles <= 1 || most - least <= 1);
         }
 }
 
 static void test_blocks(void **state)
 {
-    attn_fwd_kernel kernel;
-    attn_walk walk = walk_of(&kernel, 8, 3, 1, 100, 100, 4);
+    made m;
+    const attn_walk *walk = &m.plan.tiles.walk;
     (void)state;
-    assert_true(attn_walk_init(&walk, 1));
+    make(&m, 8, 3, 1, 100, 100, 4);
+    assert_true(plan(&m, 1));
     for (int64_t j = 0; j < 100; j++)
         for (int64_t high = j + 1; high <= 100; high++) {
-            int64_t end = attn_block_end(&walk, j, high), grid = (j / 16 + 1) * 16;
+            int64_t end = attn_block_end(walk, j, high), grid = (j / 16 + 1) * 16;
             assert_true(end == (high < grid ? high : grid));
         }
 }
@@ -117,14 +131,16 @@ static void test_scratch(void **state)
     (void)state;
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (int half = 0; half < 2; half++) {
-            attn_fwd_kernel kernel;
-            attn_walk walk = walk_of(&kernel, 8, 3, 16, 1000, 1000, dims[d]);
-            const attn_scratch *s = &walk.scratch;
-            walk.problem.at.k.dtype = walk.problem.at.v.dtype = half ? ATTN_BF16 : ATTN_F32;
-            assert_true(attn_walk_init(&walk, 2));
-            const int64_t at[] = {s->Qt,  s->Ot,   s->m,       s->l, s->S, s->block_max,
-                                  s->low, s->high, s->scratch, s->K, s->V, walk.worker_bytes};
-            const int64_t lanes = 24, row = dims[d] * 4, group = walk.group;
+            made m;
+            const attn_walk *walk = &m.plan.tiles.walk;
+            const attn_forward_scratch *own = &m.plan.scratch;
+            const attn_tile_scratch *s = &m.plan.tiles.scratch;
+            make(&m, 8, 3, 16, 1000, 1000, dims[d]);
+            m.problem.at.k.dtype = m.problem.at.v.dtype = half ? ATTN_BF16 : ATTN_F32;
+            assert_true(plan(&m, 2));
+            const int64_t at[] = {s->Qt,  own->O,  own->m,       own->l, s->S, s->block_max,
+                                  s->low, s->high, s->modifiers, s->K,   s->V, walk->worker_bytes};
+            const int64_t lanes = 24, row = dims[d] * 4, group = m.plan.tiles.group;
             const int64_t least[] = {group * row * lanes, group * row * lanes, group * lanes * 4, group * lanes * 4,
                                      16 * lanes * 4,      lanes * 4,           lanes * 4,         lanes * 4,
                                      16 * lanes * 4,      half * 16 * row,     half * 16 * row};
@@ -133,8 +149,8 @@ static void test_scratch(void **state)
                 assert_true(at[i] % 64 == 0);
                 assert_true(at[i + 1] - at[i] >= least[i]);
             }
-            assert_int_equal(walk.compact_k, half);
-            assert_int_equal(walk.compact_v, half);
+            assert_int_equal(m.plan.tiles.compact_k, half);
+            assert_int_equal(m.plan.tiles.compact_v, half);
         }
 }
 
@@ -144,16 +160,17 @@ static void test_count(void **state)
     (void)state;
     for (int causal = 0; causal < 2; causal++)
         for (int64_t left = -1; left < 60; left += 20) {
-            attn_fwd_kernel kernel;
+            made m;
+            const attn_walk *walk = &m.plan.tiles.walk;
             attn_tile_count count;
-            attn_walk walk = walk_of(&kernel, 8, 2, 3, 70, 50, 4);
             int64_t visited = 0, whole = 0, pairs = 0;
-            walk.problem.mask.causal = causal;
-            walk.problem.mask.window = left >= 0, walk.problem.mask.window_left = left, walk.problem.mask.window_right = -1;
-            assert_true(attn_walk_init(&walk, 1));
-            attn_walk_count(&walk, &count);
-            for (int64_t t = 0; t < walk.tiles; t++) {
-                attn_tile tile = attn_tile_at(&walk, t);
+            make(&m, 8, 2, 3, 70, 50, 4);
+            m.problem.mask.causal = causal;
+            m.problem.mask.window = left >= 0, m.problem.mask.window_left = left, m.problem.mask.window_right = -1;
+            assert_true(plan(&m, 1));
+            attn_walk_count(walk, &count);
+            for (int64_t t = 0; t < walk->tiles; t++) {
+                attn_tile tile = attn_tile_at(walk, t);
                 for (int64_t j = 0; j < 50; j += 16) {
                     int64_t seen = 0, keys = 0; /* a block is whole if all see what one of them sees */
                     for (int64_t k = j; k < j + 16 && k < 50; k++) {
@@ -168,7 +185,7 @@ static void test_count(void **state)
                     pairs += seen;
                 }
             }
-            assert_int_equal(count.total, 3 * walk.tiles * 4);
+            assert_int_equal(count.total, 3 * walk->tiles * 4);
             assert_int_equal(count.visited, 3 * visited);
             assert_int_equal(count.modified, 3 * (visited - whole));
             assert_true(count.pairs == 3.0 * (double)pairs);
@@ -178,12 +195,12 @@ static void test_count(void **state)
 /* Sizes that no memory holds are seen while planning. */
 static void test_overflow(void **state)
 {
-    attn_fwd_kernel kernel;
+    made m;
     (void)state;
-    attn_walk walk = walk_of(&kernel, 8, 3, 1, 1, 1, INT64_C(1) << 57);
-    assert_false(attn_walk_init(&walk, 1));
-    walk = walk_of(&kernel, 8, 3, INT64_C(1) << 40, INT64_C(1) << 40, 1, 1);
-    assert_false(attn_walk_init(&walk, 1));
+    make(&m, 8, 3, 1, 1, 1, INT64_C(1) << 57);
+    assert_false(plan(&m, 1));
+    make(&m, 8, 3, INT64_C(1) << 40, INT64_C(1) << 40, 1, 1);
+    assert_false(plan(&m, 1));
 }
 
 int main(void)

@@ -112,6 +112,14 @@ static inline int attn_relative_shared(const attn_resolved *p)
     return (by_keys ? p->at.relative_keys : p->at.relative_values).stride[1] == 0;
 }
 
+/* Sums for each key. */
+static inline int64_t attn_column_heads(const attn_resolved *p)
+{
+    return p->outputs.column_heads == ATTN_COLUMNS_EACH    ? p->shape.heads_q
+           : p->outputs.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv
+                                                           : 1;
+}
+
 /* 1 if the gradient of a relative table, of u or of v is requested. */
 static inline int attn_grads_relative(const attn_resolved *p)
 {

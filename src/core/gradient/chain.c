@@ -10,11 +10,12 @@
 #include "../base/checked.h"
 #include "../base/names.h"
 #include "../threads/threads.h"
-#include "../tile/relative.h"
-#include "../tile/tables.h"
+#include "relative_sums.h"
+#include "table_sums.h"
 
 typedef struct call {
-    const attn_walk *walk;
+    const attn_sum_walk *plan;
+    const attn_walk *walk; /* of it */
     const attn_args *args;
     char *workers, *shared;
     const attn_chain_steps *steps;
@@ -42,7 +43,7 @@ static double *weights_of_tile(const attn_walk *w, const attn_shares *to, int64_
 static void clear_tiles(const attn_task *task, const attn_shares *to)
 {
     const attn_walk *w = task->walk;
-    for (int64_t place = 0; place < w->group; place++) {
+    for (int64_t place = 0; place < attn_tiles_of(w)->group; place++) {
         clear_numbers(w, &to->sums[place], weights_of_tile(w, to, place));
         if (w->problem.has.grad_bias_table) attn_table_sums_clear(task, place);
     }
@@ -58,9 +59,9 @@ static void *tables_at(const call *c, const attn_task *task, int64_t place)
 static int sums_tables_directly(const call *c)
 {
     const attn_shape *s = &c->walk->problem.shape;
-    if (c->walk->at_once > 1 || c->groups == 0) return 0;
+    if (c->plan->at_once > 1 || c->groups == 0) return 0;
     const int64_t heads = s->heads_q / s->heads_kv;
-    return (heads == 1 || !attn_relative_shares(c->walk)) && c->groups / heads <= c->walk->joined;
+    return (heads == 1 || !attn_relative_shares(c->walk)) && c->groups / heads <= c->plan->joined;
 }
 
 /* What the group's tiles have of their own joins their head, tile by tile: groups end in order.  number: of the head's groups. */
@@ -80,7 +81,7 @@ static void join_head(const call *c, const attn_task *task, const attn_gradient_
         for (int64_t n = 0; dw && n < 2 * w->problem.shape.dim_qk; n++) dw[n] += own[n];
         if (w->problem.has.grad_bias_table) attn_table_sums_keep(task, tile, c->shared);
     }
-    const int joins = (number + 1) % w->joined == 0 || (number + 1) * w->group >= attn_tiles_of_sums(w);
+    const int joins = (number + 1) % c->plan->joined == 0 || (number + 1) * attn_tiles_of(w)->group >= attn_tiles_of_sums(w);
     if (attn_grads_relative(&w->problem) && joins && !sums_tables_directly(c))
         attn_relative_join(w, to->relative, tables_at(c, task, place));
 }
@@ -91,17 +92,17 @@ static attn_shares shares_of(const call *c, const attn_task *task, int64_t place
 {
     const attn_walk *w = c->walk;
     const attn_shares_target *t = c->target;
-    attn_shares to = {.sums = attn_part(task, w->scratch.sums), .shared = c->shared};
-    if (w->sums_in_place) {
+    attn_shares to = {.sums = attn_part(task, c->plan->sums), .shared = c->shared};
+    if (c->plan->sums_in_place) {
         to.dK = attn_key_row(task, t->k, t->k_layout, 0);
         to.dV = attn_key_row(task, t->v, t->v_layout, 0);
     } else {
-        to.dK = w->at_once > 1 ? c->shared + w->shared.dK : attn_part(task, w->scratch.dK);
-        to.dV = w->at_once > 1 ? c->shared + w->shared.dV : attn_part(task, w->scratch.dV);
+        to.dK = c->plan->at_once > 1 ? c->shared + c->plan->shared.dK : attn_part(task, c->plan->dK);
+        to.dV = c->plan->at_once > 1 ? c->shared + c->plan->shared.dV : attn_part(task, c->plan->dV);
     }
-    if (attn_sums_weights(&w->problem)) to.dw = attn_part(task, w->scratch.dw);
+    if (attn_sums_weights(&w->problem)) to.dw = attn_part(task, c->plan->dw);
     if (attn_grads_relative(&w->problem))
-        to.relative = sums_tables_directly(c) ? tables_at(c, task, place) : attn_part(task, w->scratch.relative_sums);
+        to.relative = sums_tables_directly(c) ? tables_at(c, task, place) : attn_part(task, c->plan->relative_sums);
     return to;
 }
 
@@ -124,8 +125,8 @@ static void clear_rows(const attn_walk *w, const attn_shares *to, attn_interval 
 {
     const size_t count = (size_t)(rows.high - rows.low), size = attn_dtype_bytes(w->compute);
     if (count == 0) return;
-    memset(row_of(w, to->dK, rows.low, w->ld_dK), 0, count * (size_t)w->ld_dK * size);
-    memset(row_of(w, to->dV, rows.low, w->ld_dV), 0, count * (size_t)w->ld_dV * size);
+    memset(row_of(w, to->dK, rows.low, attn_sums_of(w)->ld_dK), 0, count * (size_t)attn_sums_of(w)->ld_dK * size);
+    memset(row_of(w, to->dV, rows.low, attn_sums_of(w)->ld_dV), 0, count * (size_t)attn_sums_of(w)->ld_dV * size);
 }
 
 static void store_rows(const call *c, const attn_task *task, const attn_shares *to, attn_interval rows)
@@ -134,10 +135,10 @@ static void store_rows(const call *c, const attn_task *task, const attn_shares *
     const attn_shape *s = &w->problem.shape;
     const attn_layout *k = c->target->k_layout, *v = c->target->v_layout;
     const int64_t n = rows.high - rows.low;
-    if (w->sums_in_place || n == 0) return;
-    w->backward->store_rows(n, s->dim_qk, 1, row_of(w, to->dK, rows.low, w->ld_dK), w->ld_dK,
+    if (c->plan->sums_in_place || n == 0) return;
+    w->backward->store_rows(n, s->dim_qk, 1, row_of(w, to->dK, rows.low, c->plan->ld_dK), c->plan->ld_dK,
                             attn_key_row(task, c->target->k, k, rows.low), k->dtype, k->stride[2]);
-    w->backward->store_rows(n, s->dim_v, 1, row_of(w, to->dV, rows.low, w->ld_dV), w->ld_dV,
+    w->backward->store_rows(n, s->dim_v, 1, row_of(w, to->dV, rows.low, c->plan->ld_dV), c->plan->ld_dV,
                             attn_key_row(task, c->target->v, v, rows.low), v->dtype, v->stride[2]);
 }
 
@@ -150,12 +151,13 @@ static void run_step(const call *c, char *memory, int64_t key_head, int64_t numb
     const int64_t heads = w->problem.shape.heads_q / w->problem.shape.heads_kv, of_head = c->groups / heads;
     const attn_task task = attn_task_of_head(w, c->args, memory, key_head * heads + number / of_head);
     const attn_shares to = shares_of(c, &task, place);
-    attn_gradient_group *group = attn_part(&task, w->scratch.group);
+    attn_gradient_group *group = attn_part(&task, c->plan->group);
     if (step == 0) {
-        const int64_t tile = number % of_head * w->group;
-        if (number == 0 && w->at_once == 1 && attn_grads_relative(&w->problem)) attn_relative_sums_clear(w, c->shared, place);
+        const int64_t tile = number % of_head * attn_tiles_of(w)->group;
+        if (number == 0 && c->plan->at_once == 1 && attn_grads_relative(&w->problem)) attn_relative_sums_clear(w, c->shared, place);
         clear_tiles(&task, &to);
-        c->steps->open(&task, tile, attn_min(w->group, attn_tiles_of_sums(w) - tile), w->at_once == 1, group, &to);
+        c->steps->open(&task, tile, attn_min(attn_tiles_of(w)->group, attn_tiles_of_sums(w) - tile), c->plan->at_once == 1, group,
+                       &to);
         return;
     }
     const attn_interval rows = rows_of(c, &task, step - 1);
@@ -164,7 +166,7 @@ static void run_step(const call *c, char *memory, int64_t key_head, int64_t numb
     if (number == c->groups - 1) store_rows(c, &task, &to, rows);
     if (step < c->spans) return;
     c->steps->finish(&task, group, &to);
-    if (number == 0 && w->at_once > 1 && attn_grads_relative(&w->problem)) attn_relative_sums_clear(w, c->shared, place);
+    if (number == 0 && c->plan->at_once > 1 && attn_grads_relative(&w->problem)) attn_relative_sums_clear(w, c->shared, place);
     join_head(c, &task, group, &to, number % of_head, place);
 }
 
@@ -195,17 +197,17 @@ static void clear_key_head(void *context, int64_t worker, int64_t key_head)
  */
 static atomic_llong *count_of(const call *c, int64_t place)
 {
-    return (atomic_llong *)(void *)(c->shared + c->walk->shared.counters) + place;
+    return (atomic_llong *)(void *)(c->shared + c->plan->shared.steps) + place;
 }
 
 /* 1 if the group before is beyond these keys, or adds to others. */
 static int is_free(const call *c, int64_t number, int64_t step)
 {
     const attn_walk *w = c->walk;
-    const int own_sums = w->sums_in_place && !attn_grads_relative(&w->problem); /* of each key head */
+    const int own_sums = c->plan->sums_in_place && !attn_grads_relative(&w->problem); /* of each key head */
     if (step == 0 || number == 0 || (own_sums && number % c->groups == 0)) return 1;
-    const int64_t before = number - 1, needed = before / w->at_once * (c->spans + 1) + step + 1;
-    return atomic_load_explicit(count_of(c, before % w->at_once), memory_order_acquire) / 2 >= needed;
+    const int64_t before = number - 1, needed = before / c->plan->at_once * (c->spans + 1) + step + 1;
+    return atomic_load_explicit(count_of(c, before % c->plan->at_once), memory_order_acquire) / 2 >= needed;
 }
 
 enum place_state { PLACE_ENDED, PLACE_WAITS, PLACE_MOVED };
@@ -215,7 +217,7 @@ static enum place_state try_place(const call *c, int64_t place)
 {
     const attn_walk *w = c->walk;
     long long count = atomic_load_explicit(count_of(c, place), memory_order_acquire);
-    const int64_t done = count / 2, number = done / (c->spans + 1) * w->at_once + place, step = done % (c->spans + 1);
+    const int64_t done = count / 2, number = done / (c->spans + 1) * c->plan->at_once + place, step = done % (c->spans + 1);
     if (number >= c->groups * c->key_heads) return PLACE_ENDED;
     if (count % 2 || !is_free(c, number, step)) return PLACE_WAITS;
     if (!atomic_compare_exchange_strong_explicit(count_of(c, place), &count, count + 1, memory_order_acquire, memory_order_relaxed))
@@ -223,7 +225,8 @@ static enum place_state try_place(const call *c, int64_t place)
     const int64_t key_head = number / c->groups, group = number % c->groups;
     run_step(c, c->workers + place * w->worker_bytes, key_head, group, step, 0);
     if (attn_grads_relative(&w->problem) && group == c->groups - 1 && step == c->spans)
-        for (int64_t table = 0; table < w->relative.tables; table++) attn_relative_totals_add(w, c->shared, table, 0, key_head);
+        for (int64_t table = 0; table < attn_tiles_of(w)->relative.tables; table++)
+            attn_relative_totals_add(w, c->shared, table, 0, key_head);
     atomic_store_explicit(count_of(c, place), count + 2, memory_order_release);
     return PLACE_MOVED;
 }
@@ -234,7 +237,7 @@ static void run_places(void *context, int64_t worker, int64_t own)
 {
     enum { PATIENCE = 1 << 10 };
     const call *c = context;
-    const int64_t places = c->walk->at_once;
+    const int64_t places = c->plan->at_once;
     (void)worker;
     for (int waited = 0;;) {
         enum place_state state = try_place(c, own);
@@ -264,11 +267,11 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
 static void run_rounds(call *c)
 {
     const attn_walk *w = c->walk;
-    const attn_relatives *r = &w->relative;
-    for (; c->first_key_head < c->key_heads; c->first_key_head += r->places) {
-        const int64_t count = attn_min(r->places, c->key_heads - c->first_key_head);
+    const int64_t places = c->plan->relative.places, tables = attn_tiles_of(w)->relative.tables;
+    for (; c->first_key_head < c->key_heads; c->first_key_head += places) {
+        const int64_t count = attn_min(places, c->key_heads - c->first_key_head);
         run(c, count, run_key_head);
-        for (int64_t table = 0; table < r->tables; table++)
+        for (int64_t table = 0; table < tables; table++)
             for (int64_t place = 0; place < count; place++)
                 attn_relative_totals_add(w, c->shared, table, place, c->first_key_head + place);
     }
@@ -284,7 +287,7 @@ static void clear_totals(const call *c)
     if (!attn_grads_relative(&w->problem) || w->tasks == 0) return;
     attn_relative_totals_clear(w, c->shared);
     for (int worker = 0; worker < w->workers; worker++)
-        attn_relative_sums_begin(w, c->workers + worker * w->worker_bytes + w->scratch.relative_sums);
+        attn_relative_sums_begin(w, c->workers + worker * w->worker_bytes + c->plan->relative_sums);
 }
 
 void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspace, const attn_chain_steps *steps,
@@ -292,18 +295,19 @@ void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspac
 {
     enum { SPANS = 8 }; /* for each place: at the begin and the end of a head, and under a causal mask, one waits for another */
     const attn_shape *shape = &walk->problem.shape;
-    call c = {.walk = walk, .args = args, .workers = workspace, .steps = steps, .target = target, .spans = 1};
+    call c = {
+        .plan = attn_sums_of(walk), .walk = walk, .args = args, .workers = workspace, .steps = steps, .target = target, .spans = 1};
     c.shared = attn_shared_of(walk, workspace);
     c.key_heads = shape->batch * shape->heads_kv;
     clear_totals(&c);
     if (c.key_heads == 0) return;
-    c.groups = shape->heads_q / shape->heads_kv * attn_ceil_div(attn_tiles_of_sums(walk), walk->group);
+    c.groups = shape->heads_q / shape->heads_kv * attn_ceil_div(attn_tiles_of_sums(walk), attn_tiles_of(walk)->group);
     if (c.groups == 0) {
         run(&c, c.key_heads, clear_key_head);
-    } else if (walk->at_once > 1) {
-        c.spans = attn_min(attn_ceil_div(shape->len_kv, walk->block_kv), SPANS * walk->at_once);
-        for (int64_t place = 0; place < walk->at_once; place++) atomic_init(count_of(&c, place), 0);
-        run(&c, walk->at_once, run_places);
+    } else if (attn_sums_of(walk)->at_once > 1) {
+        c.spans = attn_min(attn_ceil_div(shape->len_kv, walk->block_kv), SPANS * attn_sums_of(walk)->at_once);
+        for (int64_t place = 0; place < attn_sums_of(walk)->at_once; place++) atomic_init(count_of(&c, place), 0);
+        run(&c, attn_sums_of(walk)->at_once, run_places);
     } else if (attn_grads_relative(&walk->problem)) {
         run_rounds(&c);
     } else {

@@ -18,8 +18,9 @@ static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
 static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
+    const attn_gradient_scratch *own = &attn_gradient_of(w)->scratch;
     const attn_resolved *p = &w->problem;
-    int32_t *empty = (int32_t *)attn_part(task, w->scratch.empty) + slot * w->tile_q;
+    int32_t *empty = (int32_t *)attn_part(task, own->empty) + slot * w->tile_q;
     int64_t all = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
     int any = 0;
     for (int64_t i = 0; i < t->tile.width * w->kernel->lanes; i++) {
@@ -48,27 +49,14 @@ static void find_seen(const attn_task *task, attn_gradient_tile *t)
     }
 }
 
-/* Where the buffers of a slot lie. */
-static void place(const attn_task *task, int64_t slot, attn_gradient_tile *t)
-{
-    const attn_scratch *at = &task->walk->scratch;
-    t->Qt = (char *)attn_part(task, at->Qt) + slot * at->Qt_bytes;
-    t->dOt = (char *)attn_part(task, at->dOt) + slot * at->Ot_bytes;
-    t->dQt = (char *)attn_part(task, at->dQt) + slot * at->Qt_bytes;
-    t->lse = (char *)attn_part(task, at->m) + slot * at->lane_bytes;
-    t->delta = (char *)attn_part(task, at->l) + slot * at->lane_bytes;
-    t->Q_panels = (char *)attn_part(task, at->Q_panels) + slot * at->panel_bytes;
-    t->dO_panels = (char *)attn_part(task, at->dO_panels) + slot * at->panel_bytes;
-}
-
-int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
+/* The tile, its queries, its rows of O, and where its numbers lie. */
+static int open_rows(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
-    const attn_scratch *at = &w->scratch;
-    const attn_args *a = task->args;
-    const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v;
-
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    const attn_gradient_scratch *own = &attn_gradient_of(w)->scratch;
+    const attn_layout *o = &p->at.o;
     t->tile = attn_tile_of(w, &task->sight, number);
     t->tile.place = slot;
     if (p->has.cu_seqlens_q) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
@@ -76,30 +64,55 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     t->keys = attn_tile_look(&task->sight, &t->tile);
     t->dropped = 0;
     t->empty = NULL;
+    t->Qt = (char *)attn_part(task, at->Qt) + slot * at->Qt_bytes;
+    t->lse = (char *)attn_part(task, own->lse) + slot * at->lane_bytes;
+    t->delta = (char *)attn_part(task, own->delta) + slot * at->lane_bytes;
+    attn_task_pack(task, &t->tile, t->Qt);
+    w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_v, attn_query_row(task, task->args->o, o, t->tile.first),
+                          o->dtype, o->stride[2], 1, attn_part(task, own->O));
+    return 1;
+}
+
+int attn_gradient_tile_open_rows(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *lse = &p->at.lse;
+    if (!open_rows(task, number, slot, t)) return 0;
+    const void *O = attn_part(task, attn_gradient_of(w)->scratch.O);
+    const int64_t first = t->tile.first;
+    w->backward->delta(t->tile.width, t->tile.rows, 0, O, O, attn_query_row(task, task->args->lse, lse, first), lse->stride[2],
+                       NULL, 0, task->sight.len_q - first, t->delta, t->lse);
+    if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
+    return 1;
+}
+
+int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_sum_walk *plan = attn_sums_of(w);
+    const attn_args *a = task->args;
+    const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v;
+    if (!open_rows(task, number, slot, t)) return 0;
+    t->dOt = (char *)attn_part(task, plan->dOt) + slot * plan->dOt_bytes;
+    t->dQt = (char *)attn_part(task, plan->dQt) + slot * attn_tiles_of(w)->scratch.Qt_bytes;
+    t->Q_panels = (char *)attn_part(task, plan->Q_panels) + slot * plan->panel_bytes;
+    t->dO_panels = (char *)attn_part(task, plan->dO_panels) + slot * plan->panel_bytes;
 
     const int width = t->tile.width;
     const int64_t rows = t->tile.rows, first = t->tile.first;
     const attn_layout *lse = &p->at.lse, *grad_lse = &p->at.grad_lse, *dO = &p->at.grad_o;
-    const void *q = attn_query_row(task, a->q, &p->at.q, first), *o = attn_query_row(task, a->o, &p->at.o, first);
-    void *Ot = attn_part(task, at->Ot);
-
-    place(task, slot, t);
-    attn_task_pack(task, &t->tile, t->Qt);
-    w->kernel->pack_query(width, rows, Dv, o, p->at.o.dtype, p->at.o.stride[2], 1, Ot);
-    if (p->op == ATTN_JVP) {
-        w->backward->delta(width, rows, 0, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2], NULL, 0,
-                           task->sight.len_q - first, t->delta, t->lse);
-        if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
-        return 1;
-    }
+    const void *q = attn_query_row(task, a->q, &p->at.q, first);
+    void *Ot = attn_part(task, attn_gradient_of(w)->scratch.O);
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
     w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
     t->careful_queries = !attn_is_additive(p) &&
                          !w->backward->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task), t->Q_panels);
-    if (w->relative.two)
+    if (attn_tiles_of(w)->relative.two)
         t->careful_queries |=
             !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->at.q, first), p->at.q.dtype, p->at.q.stride[2],
-                                    attn_task_scale(task), t->Q_panels + w->relative.Qr_panels);
+                                    attn_task_scale(task), t->Q_panels + plan->relative.Q_panels);
     t->careful_queries |= !w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
     w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
                        p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
@@ -166,7 +179,7 @@ static void score_values(const attn_task *task, const attn_gradient_tile *t, con
     const attn_fwd_kernel *k = w->kernel;
     const int64_t n = keys->high - keys->low, Dv = w->problem.shape.dim_v;
     const attn_coming nothing = {0};
-    void *most = attn_part(task, w->scratch.block_max);
+    void *most = attn_part(task, attn_tiles_of(w)->scratch.block_max);
     if (k->bf16) k->bf16->score(t->tile.width, n, Dv, t->dOt, keys->V, 1, dP, most, keys->K_wide, keys->ldk_wide, &nothing);
     else k->score(t->tile.width, n, Dv, t->dOt, keys->V, keys->ldv, dP, most, keys->K_wide, keys->ldk_wide);
 }
@@ -175,21 +188,21 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
-    const attn_scratch *at = &w->scratch;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const int64_t n = keys->high - keys->low;
-    void *S = attn_part(task, at->S), *dP = attn_part(task, at->dP);
-    void *slope = p->score.softcap > 0 ? attn_part(task, at->slope) : NULL;
+    void *S = attn_part(task, at->S), *dP = attn_part(task, attn_sums_of(w)->dP);
+    void *slope = p->score.softcap > 0 ? attn_part(task, attn_gradient_of(w)->scratch.slope) : NULL;
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
     attn_drop room;
 
-    t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope);
+    t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope, NULL);
     if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
     score_values(task, t, keys, dP);
     if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
     if (attn_weighs_alone(p))
         w->kernel->alone.gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
-                                  attn_part(task, at->scratch));
-    else w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->scratch));
+                                  attn_part(task, at->modifiers));
+    else w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->modifiers));
     if (t->empty) w->kernel->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
 }

@@ -4,6 +4,7 @@
 #define ATTN_GRADIENT_GRADIENT_H
 
 #include "../tile/steps.h"
+#include "plan.h"
 
 enum { ATTN_MOST_VECTORS = 4 };
 
@@ -26,10 +27,12 @@ typedef struct attn_gradient_group {
 } attn_gradient_group;
 
 /*
- * Brings tile `number` into the worker's memory, at place `slot` of walk->group: Qt, dOt, Q_panels and dO_panels, lse, and delta =
- * dO.O - dlse.  Without dO (forward mode) only Qt, Ot and lse.  Returns 0 if the tile has no rows.
+ * Brings tile `number` into the worker's memory, at place `slot` of a group: Qt, dOt, Q_panels and dO_panels, lse, and delta =
+ * dO.O - dlse.  Returns 0 if the tile has no rows.
  */
 int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *tile);
+/* The same without dO, for forward mode: only Qt, O and lse. */
+int attn_gradient_tile_open_rows(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *tile);
 
 /*
  * Where a causal mask or a window cuts a tile, not all vectors of its queries see the same keys.  Fills *part with those from the
@@ -43,16 +46,8 @@ int attn_gradient_next(const attn_task *task, const attn_gradient_tile *tile, at
 /* The same below `high`, across blocks of the grid. */
 int attn_gradient_run(const attn_task *task, const attn_gradient_tile *tile, int64_t high, attn_interval *run);
 
-/* The block's weights after dropout in scratch.S, the gradient of its scores in scratch.dP, the softcap's derivative in
- * scratch.slope. */
+/* The block's weights after dropout in scratch.S, the gradient of its scores in dP, the softcap's derivative in
+ * slope. */
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *tile, const attn_keys *keys);
-
-/* 1 if several scores share an element of the bias. */
-int attn_bias_is_broadcast(const attn_resolved *problem);
-
-/* A tile of a bias gradient (in the second order, of second_bias) that is not broadcast: zeros, in all rows of the tensor, then the
- * blocks that are visited. */
-void attn_clear_bias_gradient(const attn_task *task, int64_t number);
-void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int64_t low, int64_t n, const void *dS);
 
 #endif

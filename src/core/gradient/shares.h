@@ -4,14 +4,15 @@
 #define ATTN_GRADIENT_SHARES_H
 
 #include "../task/task.h"
+#include "plan.h"
 
 /* What a group of query tiles adds to. */
 typedef struct attn_shares {
-    void *dK, *dV;        /* [len_kv][walk->ld_dK], [len_kv][walk->ld_dV]: of the key head */
-    attn_head_sums *sums; /* [walk->group]: of each tile, by its place */
+    void *dK, *dV;        /* [len_kv][ld_dK], [len_kv][ld_dV]: of the key head */
+    attn_head_sums *sums; /* [group]: of each tile, by its place */
     double *dw;           /* additive scores, likewise, each [2 * dim_qk]: for w and its biases; NULL where nobody asks */
     void *relative;       /* of the group (relative.h) */
-    char *shared;         /* the memory that walk->shared lays out */
+    char *shared;         /* the memory that follows the workers' */
 } attn_shares;
 
 /* Where the sums over all queries go: like k and v. */
@@ -30,13 +31,13 @@ static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
 static inline double *attn_weight_sums_at(const attn_walk *walk, char *shared, int64_t head)
 {
     if (!attn_sums_weights(&walk->problem)) return NULL;
-    return (double *)(void *)(shared + walk->shared.dw) + head * 2 * walk->problem.shape.dim_qk;
+    return (double *)(void *)(shared + attn_sums_of(walk)->shared.dw) + head * 2 * walk->problem.shape.dim_qk;
 }
 
 /* The numbers of a head, likewise. */
 static inline attn_head_sums *attn_head_sums_at(const attn_walk *walk, char *shared, int64_t head)
 {
-    return (attn_head_sums *)(void *)(shared + walk->shared.sums) + head;
+    return (attn_head_sums *)(void *)(shared + attn_sums_of(walk)->shared.sums) + head;
 }
 
 #endif

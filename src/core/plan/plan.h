@@ -56,9 +56,6 @@ attn_allocator attn_allocator_or_default(const attn_allocator *given);
 attn_status attn_workspace_take(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error);
 void attn_workspace_give(const attn_allocator *allocator, void *workspace);
 
-/* The rule of a bias by distance. */
-attn_status attn_bias_table_rule(const attn_bias_table *table, attn_distance_bias *rule, attn_error *error);
-
 /* f64 where the storage is f64, else f32. */
 attn_dtype attn_resolved_compute(const attn_resolved *problem);
 

@@ -248,13 +248,6 @@ static attn_status check_quantised(const attn_resolved *p, const attn_dtype type
     return ATTN_OK;
 }
 
-attn_status attn_bias_table_rule(const attn_bias_table *t, attn_distance_bias *rule, attn_error *error)
-{
-    const attn_distance_bias given = {
-        .struct_size = sizeof given, .kind = t->kind, .buckets = t->buckets, .max_distance = t->max_distance, .causal = t->causal};
-    return attn_distance_resolve(&given, rule, error);
-}
-
 static attn_status check_bias_table(attn_resolved *p, attn_error *error)
 {
     attn_bias_table *t = &p->bias_table;
@@ -266,7 +259,9 @@ static attn_status check_bias_table(attn_resolved *p, attn_error *error)
     }
     CHECK(t->max_distance <= 1 << 24, ATTN_ERR_ARGUMENT,
           "bias_table.max_distance is %" PRId64 "; in the walk over tiles it is at most 16777216", t->max_distance);
-    TRY(attn_bias_table_rule(t, &rule, error));
+    const attn_distance_bias given = {
+        .struct_size = sizeof given, .kind = t->kind, .buckets = t->buckets, .max_distance = t->max_distance, .causal = t->causal};
+    TRY(attn_distance_resolve(&given, &rule, error));
     t->buckets = rule.buckets;
     t->max_distance = rule.max_distance;
     return ATTN_OK;

@@ -61,7 +61,7 @@ int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared)
     return 1;
 }
 
-int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_t w_shape[2])
+int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk)
 {
     const attn_resolved *p = &prepare->problem;
     const attn_shape *s = &p->shape;
@@ -74,6 +74,8 @@ int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_
 
     *at = 0;
     if (!kind) return 1;
+    int64_t w_shape[2];
+    attn_problem_matrix_shape(p, w_shape);
     prepare->rows = w_shape[0];
     prepare->columns = w_shape[1];
     if (p->score.kind == ATTN_SCORE_ADDITIVE) {

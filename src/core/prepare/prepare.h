@@ -39,9 +39,9 @@ int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared);
  * this.  Returns 0 if a size overflows. */
 int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim);
 
-/* Sizes the workspace.  prepare->problem is set and the walk complete.  w_shape: rows and columns of w, 0 without.  Returns 0 if a
- * size overflows. */
-int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk, const int64_t w_shape[2]);
+/* Sizes the workspace.  prepare->problem is set and the walk has its grid,
+ * tasks and workers.  Returns 0 if a size overflows. */
+int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk);
 
 /*
  * Prepares what the walk reads: *prepared are its arguments, from the caller's.  attn_prepare_finish gives the caller's gradients

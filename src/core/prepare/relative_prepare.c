@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * relative_prepare.c - before the walk, tables with their ends repeated and the queries q + u and q + v; after it, the gradients
  * of q, u and v. */
-#include "../tile/relative.h"
+#include "relative_prepare.h"
 
 #include <string.h>
 
 #include "../base/names.h"
+#include "../task/task.h"
 #include "../threads/threads.h"
 #include "prepare.h"
 
@@ -19,18 +20,16 @@ int attn_relative_problem(const attn_resolved *problem, attn_resolved *prepared)
     return 1;
 }
 
-int attn_relative_init(attn_walk *walk)
+int attn_relative_init(attn_tile_walk *plan)
 {
+    const attn_walk *walk = &plan->walk;
     const attn_resolved *p = &walk->problem;
     const attn_relative *g = &p->relative;
     const attn_shape *s = &p->shape;
     const size_t size = attn_dtype_bytes(walk->compute);
-    attn_relatives *r = &walk->relative;
+    attn_relatives *r = &plan->relative;
     int64_t rows, of_keys, of_values, queries;
-    *r = (attn_relatives){0};
     if (!attn_has_relative(p)) return 1;
-    const int64_t lanes = walk->kernel->lanes, ld_k = attn_ceil_div(s->dim_qk, lanes) * lanes,
-                  ld_v = attn_ceil_div(s->dim_v, lanes) * lanes;
     const int two = p->has.relative_u || p->has.relative_v, backward = p->op == ATTN_BACKWARD;
     r->two = two;
     r->tables = attn_relative_shared(p) ? 1 : s->heads_q;
@@ -46,21 +45,12 @@ int attn_relative_init(attn_walk *walk)
         {&r->dQU, two && backward ? queries : 0, s->dim_qk, size},
         {&r->dQV, two && backward ? queries : 0, s->dim_qk, size},
     };
-    if (!attn_place(parts, sizeof parts / sizeof *parts, &r->bytes)) return 0;
-    if (!attn_grads_relative(p)) return 1;
-    r->ld_keys = ld_k;
-    r->ld_values = ld_v;
-    int64_t all;
-    if (!attn_mul(rows, ld_k, &of_keys) || !attn_mul(rows, ld_v, &of_values) || !attn_add(of_keys, of_values, &all)) return 0;
-    if (all > INT64_MAX / 16) return 0;
-    r->sum_values = p->has.relative_keys ? of_keys * (int64_t)size : 0;
-    r->sum_bytes = r->sum_values + (p->has.relative_values ? of_values * (int64_t)size : 0);
-    r->sum_bytes = (r->sum_bytes + 7) / 8 * 8; /* the head of the next ones has numbers of 8 bytes */
-    return 1;
+    return attn_place(parts, sizeof parts / sizeof *parts, &r->bytes);
 }
 
 typedef struct call {
-    const attn_walk *walk;
+    const attn_tile_walk *plan;
+    const attn_walk *walk;        /* of it */
     const attn_resolved *problem; /* the caller's */
     const attn_args *args;        /* the caller's, and */
     const attn_args *prepared;    /* the walk's */
@@ -71,7 +61,7 @@ typedef struct call {
 static void spell_out(const call *c, int64_t table, int64_t dim, const attn_layout *layout, const void *from, int64_t offset)
 {
     const attn_walk *w = c->walk;
-    const int64_t rows = w->problem.relative.rows, pad = w->relative.pad, bytes = dim * (int64_t)attn_dtype_bytes(w->compute);
+    const int64_t rows = w->problem.relative.rows, pad = c->plan->relative.pad, bytes = dim * (int64_t)attn_dtype_bytes(w->compute);
     char *to = c->memory + offset + table * (rows + 2 * pad) * bytes;
     const char *src = (const char *)from + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype);
     if (dim == 0) return;
@@ -88,9 +78,9 @@ static void prepare_table(void *context, int64_t worker, int64_t table)
     const attn_resolved *p = c->problem;
     (void)worker;
     if (p->has.relative_keys)
-        spell_out(c, table, p->shape.dim_qk, &p->at.relative_keys, c->args->relative_keys, c->walk->relative.keys);
+        spell_out(c, table, p->shape.dim_qk, &p->at.relative_keys, c->args->relative_keys, c->plan->relative.keys);
     if (p->has.relative_values)
-        spell_out(c, table, p->shape.dim_v, &p->at.relative_values, c->args->relative_values, c->walk->relative.values);
+        spell_out(c, table, p->shape.dim_v, &p->at.relative_values, c->args->relative_values, c->plan->relative.values);
 }
 
 /* y += x */
@@ -141,12 +131,12 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
     attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
-void attn_relative_begin(const attn_walk *walk, const attn_resolved *problem, const attn_args *args, void *memory,
+void attn_relative_begin(const attn_tile_walk *plan, const attn_resolved *problem, const attn_args *args, void *memory,
                          attn_args *prepared)
 {
-    const attn_relatives *r = &walk->relative;
-    const call c = {walk, problem, args, prepared, memory};
-    if (!attn_has_relative(problem) || walk->tasks == 0) return;
+    const attn_relatives *r = &plan->relative;
+    const call c = {plan, &plan->walk, problem, args, prepared, memory};
+    if (!attn_has_relative(problem) || plan->walk.tasks == 0) return;
     prepared->relative_keys = c.memory + r->keys;
     prepared->relative_values = c.memory + r->values;
     run(&c, r->tables, prepare_table);
@@ -186,9 +176,10 @@ static void finish_head(void *context, int64_t worker, int64_t h)
     }
 }
 
-void attn_relative_finish(const attn_walk *walk, const attn_resolved *problem, const attn_args *args, const attn_args *prepared)
+void attn_relative_finish(const attn_tile_walk *plan, const attn_resolved *problem, const attn_args *args,
+                          const attn_args *prepared)
 {
-    const call c = {walk, problem, args, prepared, NULL};
-    if (!walk->relative.two || problem->op != ATTN_BACKWARD) return;
+    const call c = {plan, &plan->walk, problem, args, prepared, NULL};
+    if (!plan->relative.two || problem->op != ATTN_BACKWARD) return;
     run(&c, problem->shape.heads_q, finish_head);
 }

@@ -26,9 +26,11 @@ int attn_is_brief(const attn_resolved *problem)
     return 2.0 * pairs * (double)(s->dim_qk + s->dim_v) < 1e6;
 }
 
-int attn_walk_add_bytes(attn_walk *walk, int64_t before)
+int attn_walk_add_bytes(attn_walk *walk, int64_t before, int works_without)
 {
     int64_t *bytes = &walk->bytes;
-    return attn_mul(walk->worker_bytes, walk->workers, bytes) && attn_add(*bytes, walk->shared_bytes, bytes) &&
-           attn_add(*bytes, before, bytes) && *bytes <= INT64_MAX - 64;
+    if (!attn_mul(walk->worker_bytes, walk->workers, bytes) || !attn_add(*bytes, walk->shared_bytes, bytes)) return 0;
+    if (!attn_add(*bytes, before, bytes) || *bytes > INT64_MAX - 64) return 0;
+    if (walk->tasks == 0 && !works_without) *bytes = 0;
+    return 1;
 }

@@ -4,18 +4,10 @@
 #include "relative.h"
 #include "steps.h"
 
-/* Keys, values or their tangents, with a scale for each row where they are i8. */
-typedef struct rows {
-    const void *base;
-    const attn_layout *layout;
-    const void *scales;
-    const attn_layout *scale_layout;
-    int pairs; /* brought into pairs of bf16, not the compute type */
-} rows;
-
 /* Rows low .. high-1 as rows of the compute type, or of pairs, with steps of ld; wherever their pages are, and times their scales.
  */
-static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, char *to, int64_t ld, int64_t low, int64_t high)
+static void *gather_rows(const attn_task *task, const attn_key_rows *from, int64_t dim, char *to, int64_t ld, int64_t low,
+                         int64_t high)
 {
     const attn_walk *w = task->walk;
     const attn_layout *layout = from->layout;
@@ -33,8 +25,8 @@ static void *gather_rows(const attn_task *task, const rows *from, int64_t dim, c
     return to;
 }
 
-static const void *rows_of(const attn_task *task, const rows *from, int64_t dim, int compact, int64_t copy_at, int64_t low,
-                           int64_t high, int64_t *ld)
+const void *attn_rows_of_keys(const attn_task *task, const attn_key_rows *from, int64_t dim, int compact, int64_t copy_at,
+                              int64_t low, int64_t high, int64_t *ld)
 {
     *ld = from->pairs ? attn_bf16_pairs(dim) : compact ? dim : from->layout->stride[2];
     if (!compact) return attn_key_row(task, from->base, from->layout, low);
@@ -44,12 +36,14 @@ static const void *rows_of(const attn_task *task, const rows *from, int64_t dim,
 static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_t high, int64_t *ld)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
-    const rows from = {task->args->k, &p->at.k, task->args->k_scale, &p->at.k_scale, pairs};
-    if (pairs) return rows_of(task, &from, p->shape.dim_qk, 1, w->scratch.K_pairs, low, high, ld);
-    if (!attn_is_additive(p)) return rows_of(task, &from, p->shape.dim_qk, w->compact_k, w->scratch.K, low, high, ld);
+    const attn_key_rows from = {task->args->k, &p->at.k, task->args->k_scale, &p->at.k_scale, pairs};
+    if (pairs) return attn_rows_of_keys(task, &from, p->shape.dim_qk, 1, at->K_pairs, low, high, ld);
+    if (!attn_is_additive(p))
+        return attn_rows_of_keys(task, &from, p->shape.dim_qk, attn_tiles_of(w)->compact_k, at->K, low, high, ld);
     *ld = attn_additive_key(p->shape.dim_qk); /* with room after each key for what the kernel makes of it */
-    void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, w->scratch.K), *ld, low, high);
+    void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, at->K), *ld, low, high);
     w->kernel->additive.prepare_keys(high - low, p->shape.dim_qk, K, *ld);
     return K;
 }
@@ -57,14 +51,15 @@ static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_
 attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     const int bf16 = attn_scores_bf16(w), both = bf16 && p->op == ATTN_BACKWARD;
-    const rows values = {task->args->v, &p->at.v, task->args->v_scale, &p->at.v_scale, both};
+    const attn_key_rows values = {task->args->v, &p->at.v, task->args->v_scale, &p->at.v_scale, both};
     attn_keys keys = {.low = low, .high = high};
     keys.K = keys.K_wide = keys_of(task, bf16, low, high, &keys.ldk);
     keys.ldk_wide = keys.ldk;
     if (both) keys.K_wide = keys_of(task, 0, low, high, &keys.ldk_wide);
-    keys.V = rows_of(task, &values, p->shape.dim_v, w->compact_v, w->scratch.V, low, high, &keys.ldv);
+    keys.V = attn_rows_of_keys(task, &values, p->shape.dim_v, attn_tiles_of(w)->compact_v, at->V, low, high, &keys.ldv);
     return keys;
 }
 
@@ -73,18 +68,6 @@ attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high)
     attn_keys keys = {.low = low, .high = high};
     keys.K = keys.V = keys_of(task, attn_scores_bf16(task->walk), low, high, &keys.ldk);
     keys.ldv = keys.ldk;
-    return keys;
-}
-
-attn_keys attn_task_tangents_of_keys(const attn_task *task, int64_t low, int64_t high)
-{
-    const attn_walk *w = task->walk;
-    const attn_resolved *p = &w->problem;
-    const int64_t D = w->problem.shape.dim_qk, Dv = w->problem.shape.dim_v;
-    attn_keys keys = {.low = low, .high = high};
-    const rows k = {task->args->tan_k, &p->at.tan_k, NULL, NULL, 0}, v = {task->args->tan_v, &p->at.tan_v, NULL, NULL, 0};
-    if (p->has.tan_k) keys.K = rows_of(task, &k, D, w->compact_tan_k, w->scratch.Kd, low, high, &keys.ldk);
-    if (p->has.tan_v) keys.V = rows_of(task, &v, Dv, w->compact_tan_v, w->scratch.Vd, low, high, &keys.ldv);
     return keys;
 }
 
@@ -115,7 +98,7 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
                           q->stride[2], scale, Qt);
     if (attn_is_additive(p)) w->kernel->additive.prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);
     if (attn_has_relative(p)) attn_relative_forget(task, tile);
-    if (!w->relative.two) return;
+    if (!attn_tiles_of(w)->relative.two) return;
     w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->relative_v, q, tile->first),
-                          q->dtype, q->stride[2], scale, (char *)Qt + w->relative.Qrt);
+                          q->dtype, q->stride[2], scale, (char *)Qt + attn_tiles_of(w)->relative.Qrt);
 }

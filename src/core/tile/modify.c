@@ -28,18 +28,20 @@ static attn_score_tile tile_of(const attn_task *task, const attn_tile *tile, con
 void attn_task_modify(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    void *S = attn_part(task, w->scratch.S);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    void *S = attn_part(task, at->S);
     const attn_score_tile given = tile_of(task, tile, keys, S);
-    if (w->problem.op != ATTN_FORWARD) memcpy(attn_part(task, w->scratch.unmodified), S, bytes_of(task, keys));
+    if (w->problem.op != ATTN_FORWARD) memcpy(attn_part(task, at->unmodified), S, bytes_of(task, keys));
     task->args->call.modify_scores(task->args->call.modify_context, &given);
-    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, w->scratch.block_max));
+    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
 }
 
 void attn_task_slopes(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS, int again)
 {
     const attn_walk *w = task->walk;
-    attn_score_tile given = tile_of(task, tile, keys, attn_part(task, w->scratch.unmodified));
-    given.slopes = attn_part(task, w->scratch.scratch);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    attn_score_tile given = tile_of(task, tile, keys, attn_part(task, at->unmodified));
+    given.slopes = attn_part(task, at->modifiers);
     given.gradients = dS;
     given.again = again;
     memset(given.slopes, 0, bytes_of(task, keys)); /* the lanes after the tile's queries */

@@ -18,19 +18,21 @@ static attn_block block_at(const attn_task *task, const void *base, const attn_l
     return block;
 }
 
-/* Drops where the tile's bytes in scratch.spread are 0. */
+/* Drops where the tile's bytes in scratch.expanded are 0. */
 static void keep_bytes(const attn_task *task, const attn_tile *tile, int64_t n)
 {
     const attn_walk *w = task->walk;
-    const attn_block mask = {attn_part(task, w->scratch.spread), ATTN_BOOL, n, 1};
-    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, w->scratch.S), attn_part(task, w->scratch.block_max), &mask,
-                         attn_part(task, w->scratch.scratch));
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    const attn_block mask = {attn_part(task, at->expanded), ATTN_BOOL, n, 1};
+    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, at->S), attn_part(task, at->block_max), &mask,
+                         attn_part(task, at->modifiers));
 }
 
 /* A tile where intervals do not say it all: a byte for each pair. */
 static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
-    unsigned char *bytes = attn_part(task, task->walk->scratch.spread);
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
+    unsigned char *bytes = attn_part(task, at->expanded);
     int64_t n = keys->high - keys->low;
     for (int64_t i = 0; i < tile->rows; i++) {
         attn_seen seen = attn_keys_of_query(&task->sight, tile->first + i);
@@ -44,7 +46,8 @@ static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_
 static int find_intervals(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    int32_t *low = attn_part(task, w->scratch.low), *high = attn_part(task, w->scratch.high);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     for (int64_t i = 0; i < tile->width * w->kernel->lanes; i++) {
         attn_seen seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
         int near = seen.near.low<keys->high, far = seen.far.high> keys->low; /* as far as they are not empty */
@@ -59,14 +62,14 @@ static int find_intervals(const attn_task *task, const attn_tile *tile, const at
 static void keep_visible(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     if (task->sight.dilation > 1 || !find_intervals(task, tile, keys)) {
         keep_pairs(task, tile, keys);
         return;
     }
-    void *S = attn_part(task, w->scratch.S);
-    w->kernel->keep_range(tile->width, keys->high - keys->low, S, attn_part(task, w->scratch.low),
-                          attn_part(task, w->scratch.high));
-    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, w->scratch.block_max));
+    void *S = attn_part(task, at->S);
+    w->kernel->keep_range(tile->width, keys->high - keys->low, S, attn_part(task, at->low), attn_part(task, at->high));
+    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
 }
 
 /* 1 if the tile's intervals move forward with the query: then they are stairs, and what lies beside them need not be computed. */
@@ -80,13 +83,14 @@ static int has_stairs(const attn_task *task, const attn_tile *tile)
 /* As find_intervals, for stairs: each lane stands one key further than the one before. */
 static void find_stairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     const attn_sight *sight = &task->sight;
     const int64_t far = 1 << 20, n = keys->high - keys->low; /* more than any block or tile has */
     if (sight->chunk || sight->rows_of_query > 1) {
         (void)find_intervals(task, tile, keys);
         return;
     }
-    int32_t *low = attn_part(task, task->walk->scratch.low), *high = attn_part(task, task->walk->scratch.high);
+    int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     int64_t position = attn_add_saturate(tile->first, sight->offset), from = attn_add_saturate(position, -sight->left);
     int64_t to = attn_add_saturate(attn_add_saturate(position, sight->right), 1);
     from = sight->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
@@ -104,7 +108,8 @@ static void find_stairs(const attn_task *task, const attn_tile *tile, const attn
 /* A tile that the block mask cuts: its entries are spread to a byte for each pair.  Returns 0 where every pair is kept. */
 static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
-    unsigned char *bytes = attn_part(task, task->walk->scratch.spread);
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
+    unsigned char *bytes = attn_part(task, at->expanded);
     int64_t n = keys->high - keys->low;
     if (attn_blocks_spread(task, tile, keys->low, keys->high, bytes)) return 0;
     keep_bytes(task, tile, n);
@@ -115,17 +120,18 @@ static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_
 static int add_bias_table(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
     const int64_t first = attn_add_saturate(tile->first, task->sight.offset);
-    const void *strip = attn_strip_at(&w->tables, task, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
-    void *S = attn_part(task, w->scratch.S);
+    const void *strip =
+        attn_strip_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
+    void *S = attn_part(task, at->S);
     if (!attn_tables_special(task)) {
-        w->kernel->add_strip(tile->width, n, S, strip, attn_part(task, w->scratch.block_max));
+        w->kernel->add_strip(tile->width, n, S, strip, attn_part(task, at->block_max));
         return 0;
     }
     const attn_block bias = {(const char *)strip + (n - 1) * size, w->compute, 1, -1};
-    w->kernel->add_bias(tile->width, tile->rows, n, S, attn_part(task, w->scratch.block_max), &bias,
-                        attn_part(task, w->scratch.scratch));
+    w->kernel->add_bias(tile->width, tile->rows, n, S, attn_part(task, at->block_max), &bias, attn_part(task, at->modifiers));
     return 1;
 }
 
@@ -148,10 +154,11 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
                   int64_t next_ld, const attn_coming *beside)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_fwd_kernel *k = w->kernel;
     const int64_t n = keys->high - keys->low, D = w->problem.shape.dim_qk;
-    void *S = attn_part(task, w->scratch.S), *most = attn_part(task, w->scratch.block_max);
-    const int32_t *low = attn_part(task, w->scratch.low), *high = attn_part(task, w->scratch.high);
+    void *S = attn_part(task, at->S), *most = attn_part(task, at->block_max);
+    const int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     if (attn_is_additive(&w->problem)) {
         const void *weights = attn_task_weights(task);
         const double scale = attn_task_scale(task);
@@ -174,14 +181,15 @@ void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const voi
     score(task, tile, Qt, keys, 0, keys->K, keys->ldk, &nothing);
 }
 
-int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope)
+int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope, void *bend)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     const attn_fwd_kernel *kernel = w->kernel;
     int64_t n = keys->high - keys->low;
-    void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
-    void *scratch = attn_part(task, w->scratch.scratch);
+    void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
+    void *room = attn_part(task, at->modifiers);
 
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
@@ -191,13 +199,13 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const attn_coming beside = caller_block(task, tile, keys);
     score(task, tile, Qt, keys, stairs, next, next_ld, &beside);
 
-    if (p->has.relative_keys) attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + w->relative.Qrt, S);
-    void *bend = slope && p->op == ATTN_DOUBLE_BACKWARD ? attn_part(task, w->scratch.bend) : NULL;
+    if (p->has.relative_keys)
+        attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + attn_tiles_of(w)->relative.Qrt, S);
     if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
     if (p->has.modifier) attn_task_modify(task, tile, keys);
     if (p->has.bias) {
         attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low);
-        kernel->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
+        kernel->add_bias(tile->width, tile->rows, n, S, block_max, &bias, room);
     }
     if (p->has.alibi_slopes) {
         double first = (double)tile->first + (double)task->sight.offset - (double)keys->low;
@@ -207,7 +215,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     if (p->has.bias_table) cut = add_bias_table(task, tile, keys);
     if (p->has.mask) {
         attn_block mask = block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
-        kernel->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, scratch);
+        kernel->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, room);
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
@@ -223,8 +231,9 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m, const void *l)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_score *how = &w->problem.score;
-    void *S = attn_part(task, w->scratch.S);
+    void *S = attn_part(task, at->S);
     if (attn_weighs_alone(&w->problem)) w->kernel->alone.weigh(how->normaliser, how->shift, width, n, S, l);
     else w->kernel->outputs.weigh(width, n, S, m, l);
 }

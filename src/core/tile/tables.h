@@ -7,7 +7,23 @@
 #ifndef ATTN_TILE_TABLES_H
 #define ATTN_TILE_TABLES_H
 
-#include "steps.h"
+#include "../base/checked.h"
+#include "../task/task.h"
+#include "attn/position.h"
+
+typedef struct attn_tables {
+    attn_distance_bias rule; /* resolved */
+    int64_t count;           /* strips: one for each query head, or one */
+    int64_t first, length;   /* the distance of a strip's first number, and how many it has */
+    int64_t bytes;           /* of the workspace, before all else */
+} attn_tables;
+
+/* Where in a strip a run of `count` distances begins: where it would pass an end, all are alike. */
+static inline int64_t attn_place_in_strip(const attn_tables *t, int64_t first, int64_t last, int64_t count)
+{
+    const int64_t distance = attn_add_saturate(first, -last);
+    return attn_clamp(attn_add_saturate(distance, -t->first), 0, t->length - count);
+}
 
 /* Sizes the strips, which stand before the workers' memory.  span: distances that a tile and a block of keys can have between
  * them.  Returns 0 if a size overflows. */
@@ -22,15 +38,5 @@ const void *attn_strip_at(const attn_tables *tables, const attn_task *task, int6
 
 /* 1 if a table holds an infinity or NaN, which must not meet a dropped score. */
 int attn_tables_special(const attn_task *task);
-
-/* Backward, for the gradient: the sums of a head by distance are 0 at first; those of a worker's tile are cleared, take in dS of
- * its blocks, and join them. */
-void attn_table_sums_begin(const attn_walk *walk, int64_t head, char *shared);
-void attn_table_sums_clear(const attn_task *task, int64_t place);
-void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS);
-void attn_table_sums_keep(const attn_task *task, int64_t place, char *shared);
-
-/* The gradient of every table, from the sums of all heads in order. */
-void attn_tables_finish(const attn_walk *walk, const attn_args *args, char *shared);
 
 #endif

@@ -16,26 +16,30 @@
 #include <math.h>
 #include <string.h>
 
+#include "../../base/checked.h"
 #include "../../base/names.h"
+#include "../../gradient/bias_gradient.h"
 #include "../../gradient/chain.h"
-#include "../../gradient/gradient.h"
+#include "../../gradient/relative_sums.h"
+#include "../../gradient/table_sums.h"
 #include "../../prepare/additive.h"
-#include "../../tile/relative.h"
+#include "../../prepare/prepare.h"
+#include "../../prepare/relative_prepare.h"
 #include "../../tile/runs.h"
-#include "../../tile/tables.h"
-#include "../family.h"
+#include "../walks.h"
 
 /* From dS of what the modifier and the softcap made to dS of what they were given. */
 static void derive_scores(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, int again)
 {
     const attn_walk *w = task->walk;
     const int64_t n = keys->high - keys->low;
-    void *dS = attn_part(task, w->scratch.dP);
+    void *dS = attn_part(task, attn_sums_of(w)->dP);
     if (w->problem.has.modifier) {
         attn_task_slopes(task, &t->tile, keys, dS, again);
-        w->backward->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.scratch));
+        w->backward->multiply(t->tile.width, n, dS, attn_part(task, attn_tiles_of(w)->scratch.modifiers));
     }
-    if (w->problem.score.softcap > 0) w->backward->multiply(t->tile.width, n, dS, attn_part(task, w->scratch.slope));
+    if (w->problem.score.softcap > 0)
+        w->backward->multiply(t->tile.width, n, dS, attn_part(task, attn_gradient_of(w)->scratch.slope));
 }
 
 /* What a tile adds to w and its biases. */
@@ -49,11 +53,12 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
                        attn_soon *soon)
 {
     const attn_walk *w = task->walk;
+    const attn_sum_walk *plan = attn_sums_of(w);
     const attn_resolved *p = &w->problem;
     const attn_bwd_kernel *k = w->backward;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
-    void *W = attn_part(task, w->scratch.S), *dS = attn_part(task, w->scratch.dP);
-    char *dK = (char *)to->dK + keys->low * w->ld_dK * size, *dV = (char *)to->dV + keys->low * w->ld_dV * size;
+    void *W = attn_part(task, attn_tiles_of(w)->scratch.S), *dS = attn_part(task, plan->dP);
+    char *dK = (char *)to->dK + keys->low * plan->ld_dK * size, *dV = (char *)to->dV + keys->low * plan->ld_dV * size;
 
     if (p->has.grad_alibi_slopes) {
         double first = (double)t->tile.first + (double)task->sight.offset - (double)keys->low;
@@ -63,18 +68,19 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
     derive_scores(task, t, keys, 0);
 
-    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, w->ld_dV, soon);
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, plan->ld_dV, soon);
     if (attn_is_additive(p)) {
         k->additive(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
-                    attn_task_scale(task), dS, t->dQt, dK, w->ld_dK, weights_of_tile(t, w, to));
+                    attn_task_scale(task), dS, t->dQt, dK, plan->ld_dK, weights_of_tile(t, w, to));
         return;
     }
-    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, w->ld_dK, soon);
+    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, plan->ld_dK, soon);
     k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
-    if (p->has.relative_keys) attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + w->relative.Qrt);
+    if (p->has.relative_keys)
+        attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + attn_tiles_of(w)->relative.Qrt);
     if (!attn_grads_relative(p)) return;
     if (p->has.relative_keys)
-        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, t->careful_queries, t->Q_panels + w->relative.Qr_panels,
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, t->careful_queries, t->Q_panels + plan->relative.Q_panels,
                           to->relative);
     if (p->has.relative_values)
         attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_VALUES, W, t->careful_queries, t->dO_panels, to->relative);
@@ -86,12 +92,12 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
     const attn_walk *w = task->walk;
     const attn_bwd_kernel *k = w->backward;
     const int64_t n = keys->high - keys->low;
-    void *dS = attn_part(task, w->scratch.dP);
+    void *dS = attn_part(task, attn_sums_of(w)->dP);
     derive_scores(task, t, keys, 1);
     (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K_wide,
                                                          keys->ldk_wide, t->dQt);
     if (w->problem.has.relative_keys)
-        attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + w->relative.Qrt);
+        attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + attn_tiles_of(w)->relative.Qrt);
 }
 
 /* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
@@ -128,16 +134,16 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
-    void *unscaled = attn_part(task, w->scratch.Ot);
+    void *unscaled = attn_part(task, attn_gradient_of(w)->scratch.O);
     w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
                           attn_query_row(task, task->args->q, &p->at.q, t->tile.first), p->at.q.dtype, p->at.q.stride[2], 1,
                           unscaled);
     double sum = w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt);
-    if (w->relative.two) {
+    if (attn_tiles_of(w)->relative.two) {
         w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
                               attn_query_row(task, task->args->relative_v, &p->at.q, t->tile.first), p->at.q.dtype,
                               p->at.q.stride[2], 1, unscaled);
-        sum += w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt + w->relative.Qrt);
+        sum += w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt + attn_tiles_of(w)->relative.Qrt);
     }
     return sum / p->score.temperature;
 }
@@ -146,7 +152,7 @@ static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
 {
     const size_t bytes = (size_t)(w->problem.shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute);
     memset(t->dQt, 0, bytes);
-    if (w->relative.two) memset(t->dQt + w->relative.Qrt, 0, bytes);
+    if (attn_tiles_of(w)->relative.two) memset(t->dQt + attn_tiles_of(w)->relative.Qrt, 0, bytes);
 }
 
 /* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
@@ -203,10 +209,11 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     /* A band has corners that no pair reads, and takes their rows times 0. */
     if (!attn_is_additive(p) && (t->dropped || p->has.relative_keys) &&
         (w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
-         w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + w->relative.Qrt)))
+         w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + attn_tiles_of(w)->relative.Qrt)))
         repeat_carefully(task, t);
-    if (w->relative.two)
-        w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt + w->relative.Qrt,
+    if (attn_tiles_of(w)->relative.two)
+        w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task),
+                                 t->dQt + attn_tiles_of(w)->relative.Qrt,
                                  attn_query_row(task, task->args->grad_relative_v, dq, t->tile.first), dq->dtype, dq->stride[2]);
     w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
                              attn_query_row(task, task->args->grad_q, &p->at.grad_q, t->tile.first), p->at.grad_q.dtype,
@@ -256,7 +263,7 @@ static attn_soon look_ahead(const attn_task *task, int64_t number)
     const attn_task keys = attn_task_of_head(w, a, task->memory, next_key_head);
     ask_for(&soon, attn_key_row(&keys, a->k, &p->at.k, first), rows, shape->dim_qk, &p->at.k);
     ask_for(&soon, attn_key_row(&keys, a->v, &p->at.v, first), rows, shape->dim_v, &p->at.v);
-    if (w->sums_in_place) return soon;
+    if (attn_sums_of(w)->sums_in_place) return soon;
     ask_for(&soon, attn_key_row(task, a->grad_k, &g->at.grad_k, first), rows, shape->dim_qk, &g->at.grad_k);
     ask_for(&soon, attn_key_row(task, a->grad_v, &g->at.grad_v, first), rows, shape->dim_v, &g->at.grad_v);
     return soon;
@@ -325,17 +332,73 @@ static void store_head_sums(const attn_walk *w, const attn_args *args, char *sha
     }
 }
 
-void attn_sched_backward(const attn_walk *walk, const attn_args *args, void *workspace)
+/* ---- the bias, where its gradient has a walk of its own ---- */
+
+static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *tile, const char *shared)
 {
-    const attn_resolved *g = &walk->problem;
-    const attn_shares_target target = {&g->at.grad_k, &g->at.grad_v, args->grad_k, args->grad_v};
+    (void)shared;
+    return attn_gradient_tile_open(task, number, 0, tile);
+}
+
+static const void *derive_block(const attn_task *task, attn_gradient_tile *tile, int64_t low, int64_t high)
+{
+    const attn_keys keys = attn_task_keys(task, low, high);
+    attn_gradient_block(task, tile, &keys);
+    return attn_part(task, attn_sums_of(task->walk)->dP);
+}
+
+static void walk_tiles(const attn_walk *walk, const attn_args *args, char *workspace)
+{
+    const attn_resolved *p = &walk->problem;
+    const attn_shares_target target = {&p->at.grad_k, &p->at.grad_v, args->grad_k, args->grad_v};
     const attn_chain_steps steps = {open_group, walk_keys, finish_group};
+    const attn_bias_steps of_bias = {open_tile, derive_block};
+    char *shared = attn_shared_of(walk, workspace);
     attn_chain_run(walk, args, workspace, &steps, &target);
-    if (attn_grads_relative(g)) attn_relative_totals_store(walk, args, attn_shared_of(walk, workspace));
-    if (attn_sums_weights(&walk->problem)) attn_additive_sum(walk, args, attn_shared_of(walk, workspace));
-    store_head_sums(walk, args, attn_shared_of(walk, workspace));
-    if (walk->problem.has.grad_bias_table) attn_tables_finish(walk, args, attn_shared_of(walk, workspace));
-    if (g->has.grad_bias && attn_bias_is_broadcast(&walk->problem)) attn_sched_bias_gradient(walk, args, workspace);
+    if (attn_grads_relative(p)) attn_relative_totals_store(walk, args, shared);
+    if (attn_sums_weights(p)) attn_additive_sum(walk, args, shared);
+    store_head_sums(walk, args, shared);
+    if (p->has.grad_bias_table) attn_tables_finish(walk, args, shared);
+    if (p->has.grad_bias && attn_bias_is_broadcast(p)) attn_sum_bias_gradient(walk, args, workspace, &of_bias);
+}
+
+/* ---- the plan ---- */
+
+typedef struct attn_backward_walk {
+    attn_sum_walk sums;
+    attn_prepare prepare;
+} attn_backward_walk;
+
+static int init(attn_walk *walk, const attn_setting *setting)
+{
+    attn_backward_walk *plan = (attn_backward_walk *)walk;
+    attn_tile_walk *tiles = &plan->sums.gradient.tiles;
+    const attn_resolved *p = &walk->problem;
+    int64_t before;
+    plan->prepare.problem = *setting->problem;
+    if (!attn_prepare_problem(setting->problem, &walk->problem) || !attn_relative_problem(setting->problem, &walk->problem))
+        return 0;
+    attn_tiles_begin(tiles);
+    return attn_sums_deal(&plan->sums, setting, &p->at.grad_k, &p->at.grad_v, ATTN_MOST_TILES) &&
+           attn_tables_init(&tiles->tables, walk, walk->tile_q + walk->block_kv) && attn_relative_init(tiles) &&
+           attn_relative_sums_init(&plan->sums) && attn_sums_lay_out(&plan->sums, NULL, 0, NULL, 0) &&
+           attn_prepare_init(&plan->prepare, walk) && attn_add(tiles->tables.bytes, tiles->relative.bytes, &before) &&
+           attn_add(before, plan->prepare.bytes, &before) && attn_walk_add_bytes(walk, before, plan->prepare.bytes > 0);
+}
+
+static void run(const attn_walk *walk, const attn_args *args, char *workspace)
+{
+    const attn_backward_walk *plan = (const attn_backward_walk *)walk;
+    const attn_tile_walk *tiles = &plan->sums.gradient.tiles;
+    const attn_resolved *problem = &plan->prepare.problem;
+    char *tables = workspace + plan->prepare.bytes, *relative = tables + tiles->tables.bytes;
+    attn_args prepared;
+    attn_prepare_begin(&plan->prepare, walk, args, workspace, &prepared);
+    attn_tables_begin(&tiles->tables, walk, args, tables, &prepared);
+    attn_relative_begin(tiles, problem, args, relative, &prepared);
+    walk_tiles(walk, &prepared, relative + tiles->relative.bytes);
+    attn_relative_finish(tiles, problem, args, &prepared);
+    attn_prepare_finish(&plan->prepare, walk, args, workspace);
 }
 
 const attn_walk_type attn_walk_backward = {
@@ -343,7 +406,7 @@ const attn_walk_type attn_walk_backward = {
     .op = ATTN_BACKWARD,
     .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(LSE_GRADIENT) | ATTN_USES(BIAS_GRADIENT) |
                  ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(MATRIX_GRADIENT) | ATTN_USES(RELATIVE_GRADIENT),
-    .size = sizeof(attn_tile_family),
-    .init = attn_family_init,
-    .run = attn_family_run,
+    .size = sizeof(attn_backward_walk),
+    .init = init,
+    .run = run,
 };

@@ -91,9 +91,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
     if (!attn_tables_init(&plan->tables, walk, walk->kernel->lanes * walk->kernel->vectors + walk->block_kv) || !lay_out(plan))
         return 0;
-    if (!attn_walk_add_bytes(walk, plan->tables.bytes)) return 0;
-    if (walk->tasks == 0) walk->bytes = 0;
-    return 1;
+    return attn_walk_add_bytes(walk, plan->tables.bytes, 0);
 }
 
 /* Tiles pay for a whole vector of rows, and bring keys of 16 or 8 bits into the compute type; decode pays for each row, so it is

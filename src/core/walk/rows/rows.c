@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: MIT
- * rows.c - rows gathered before the walk and scattered after it.  rows.h says what they are. */
-#include "rows.h"
-
+ *
+ * rows.c - query heads that share a key head, as rows of one tile.  A tile has a row for each query of one head, so few queries
+ * leave most of its lanes empty, and every head of the group walks over the same keys.  Here row i * heads + h of a key head is
+ * query i of the h-th query head of its group: rows are gathered before the walk, and what it wrote is scattered after it.  What a
+ * query sees is a matter of its position alone, so the walk is that of tiles, over a problem with one query head for each key head.
+ */
 #include <string.h>
 
 #include "../../base/checked.h"
 #include "../../base/names.h"
 #include "../../task/task.h"
 #include "../../threads/threads.h"
-#include "../family.h"
+#include "../tiles/tiles.h"
+
+typedef struct attn_rows_walk {
+    attn_forward_walk forward; /* over the folded problem */
+    int64_t heads;             /* of a group */
+    int64_t Q, O, lse;         /* offsets in the workspace: q, o and lse of the folded problem, dense */
+    int64_t bytes;
+} attn_rows_walk;
 
 /* Dense rows of each key head; returns 0 if their size overflows. */
 static int dense(attn_layout *layout, const attn_shape *s, int64_t dim, int64_t *elements)
@@ -20,7 +30,8 @@ static int dense(attn_layout *layout, const attn_shape *s, int64_t dim, int64_t 
            attn_mul(stride[0], s->batch, elements);
 }
 
-int attn_rows_problem(const attn_resolved *problem, attn_resolved *folded, attn_rows_plan *rows)
+/* The problem that the walk solves, and where its rows are.  Returns 0 if a size overflows. */
+static int fold(const attn_resolved *problem, attn_resolved *folded, attn_rows_walk *rows)
 {
     attn_shape *s = &folded->shape;
     int64_t q, o, lse;
@@ -36,12 +47,11 @@ int attn_rows_problem(const attn_resolved *problem, attn_resolved *folded, attn_
         {&rows->O, 1, o, attn_dtype_bytes(folded->at.o.dtype)},
         {&rows->lse, 1, folded->has.lse ? lse : 0, folded->has.lse ? attn_dtype_bytes(folded->at.lse.dtype) : 1},
     };
-    rows->bytes = 0;
     return attn_place(parts, sizeof parts / sizeof *parts, &rows->bytes);
 }
 
 typedef struct call {
-    const attn_rows_plan *rows;
+    const attn_rows_walk *rows;
     const attn_walk *walk;
     const attn_resolved *problem; /* the caller's */
     const attn_args *args;        /* the caller's, and */
@@ -102,23 +112,24 @@ static void run(const call *c, void (*task)(void *context, int64_t worker, int64
                      &copy);
 }
 
-void attn_rows_begin(const attn_rows_plan *rows, const attn_walk *walk, const attn_resolved *problem, const attn_args *args,
-                     void *memory, attn_args *prepared)
+static int init(attn_walk *walk, const attn_setting *setting)
 {
-    if (!rows->heads) return;
-    *prepared = *args;
-    prepared->q = (char *)memory + rows->Q;
-    prepared->o = (char *)memory + rows->O;
-    prepared->lse = (char *)memory + rows->lse;
-    const call c = {rows, walk, problem, args, prepared};
-    run(&c, gather);
+    attn_rows_walk *plan = (attn_rows_walk *)walk;
+    plan->forward.prepare.problem = *setting->problem;
+    return fold(setting->problem, &walk->problem, plan) && attn_forward_init(&plan->forward, setting, plan->bytes);
 }
 
-void attn_rows_finish(const attn_rows_plan *rows, const attn_walk *walk, const attn_resolved *problem, const attn_args *args,
-                      const attn_args *prepared)
+static void run_rows(const attn_walk *walk, const attn_args *args, char *workspace)
 {
-    const call c = {rows, walk, problem, args, prepared};
-    if (rows->heads) run(&c, scatter);
+    const attn_rows_walk *plan = (const attn_rows_walk *)walk;
+    attn_args folded = *args;
+    folded.q = workspace + plan->Q;
+    folded.o = workspace + plan->O;
+    folded.lse = workspace + plan->lse;
+    const call c = {plan, walk, &plan->forward.prepare.problem, args, &folded};
+    run(&c, gather);
+    attn_forward_run(&plan->forward, args, &folded, workspace + plan->bytes);
+    run(&c, scatter);
 }
 
 /* Heads of a group that have fewer queries than a tile. */
@@ -137,7 +148,7 @@ const attn_walk_type attn_walk_rows = {
                  ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
     .why = "query heads in one tile, since each has few queries",
     .limits = limits,
-    .size = sizeof(attn_tile_family),
-    .init = attn_family_init_rows,
-    .run = attn_family_run,
+    .size = sizeof(attn_rows_walk),
+    .init = init,
+    .run = run_rows,
 };

@@ -51,9 +51,7 @@ int64_t attn_small_row(const attn_walk *walk)
 int attn_small_finish(attn_walk *walk, int threads)
 {
     walk->workers = attn_is_brief(&walk->problem) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
-    if (!attn_walk_add_bytes(walk, 0)) return 0;
-    if (walk->tasks == 0) walk->bytes = 0;
-    return 1;
+    return attn_walk_add_bytes(walk, 0, 0);
 }
 
 /* ---- a head ---- */

@@ -26,20 +26,14 @@ static int64_t row_at(const attn_task *task, const attn_tile *tile)
 void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shared)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, f->tile);
     const size_t lanes = (size_t)(f->tile->width * w->kernel->lanes);
-    memcpy(shared + w->shared.row_m + at * size, f->m, lanes * (size_t)size);
-    memcpy(shared + w->shared.row_l + at * size, f->l, lanes * (size_t)size);
+    memcpy(shared + plan->shared.row_m + at * size, f->m, lanes * (size_t)size);
+    memcpy(shared + plan->shared.row_l + at * size, f->l, lanes * (size_t)size);
     if (w->problem.mask.empty != ATTN_EMPTY_UNIFORM) return;
-    int32_t *empty = (int32_t *)(void *)(shared + w->shared.row_empty) + at;
+    int32_t *empty = (int32_t *)(void *)(shared + plan->shared.row_empty) + at;
     for (size_t i = 0; i < lanes; i++) empty[i] = f->empty ? f->empty[i] : 0;
-}
-
-int64_t attn_column_heads(const attn_resolved *p)
-{
-    return p->outputs.column_heads == ATTN_COLUMNS_EACH    ? p->shape.heads_q
-           : p->outputs.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv
-                                                           : 1;
 }
 
 typedef struct call {
@@ -66,7 +60,8 @@ static void write_sums(const call *c, const attn_sight *sight, int64_t b, int64_
 static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
-    const int32_t *alike = (const int32_t *)(const void *)(shared + w->shared.row_empty) + row_at(task, tile);
+    const attn_forward_walk *plan = attn_forward_of(w);
+    const int32_t *alike = (const int32_t *)(const void *)(shared + plan->shared.row_empty) + row_at(task, tile);
     for (int64_t i = 0; w->problem.mask.empty == ATTN_EMPTY_UNIFORM && i < tile->width * w->kernel->lanes; i++)
         if (alike[i]) return alike;
     return NULL;
@@ -76,28 +71,32 @@ static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, con
 static void open_rows(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, tile);
     const size_t bytes = (size_t)(tile->width * w->kernel->lanes * size);
-    attn_task_pack(task, tile, attn_part(task, w->scratch.Qt));
-    memcpy(attn_part(task, w->scratch.m), shared + w->shared.row_m + at * size, bytes);
-    memcpy(attn_part(task, w->scratch.l), shared + w->shared.row_l + at * size, bytes);
+    attn_task_pack(task, tile, attn_part(task, attn_tiles_of(w)->scratch.Qt));
+    memcpy(attn_part(task, plan->scratch.m), shared + plan->shared.row_m + at * size, bytes);
+    memcpy(attn_part(task, plan->scratch.l), shared + plan->shared.row_l + at * size, bytes);
 }
 
 /* Weights of a tile and these keys in scratch.S. */
 static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const int32_t *alike)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const int64_t n = keys->high - keys->low;
-    void *S = attn_part(task, w->scratch.S);
-    attn_task_score(task, tile, attn_part(task, w->scratch.Qt), keys, NULL);
+    void *S = attn_part(task, at->S);
+    attn_task_score(task, tile, attn_part(task, at->Qt), keys, NULL, NULL);
     if (alike) w->kernel->revive(tile->width, n, S, alike);
-    attn_task_weigh(task, tile->width, n, attn_part(task, w->scratch.m), attn_part(task, w->scratch.l));
+    attn_task_weigh(task, tile->width, n, attn_part(task, plan->scratch.m), attn_part(task, plan->scratch.l));
 }
 
 /* What one head adds to the sums of keys low .. high-1. */
 static void add_head(const call *c, const attn_task *task, int64_t low, int64_t high, double *sums)
 {
     const attn_walk *w = c->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     const char *shared = c->workspace + w->workers * w->worker_bytes;
     const int64_t len_q = task->sight.len_q, last = p->outputs.column_queries;
@@ -119,7 +118,7 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
             attn_keys part = attn_keys_within(task, &keys, run.low, run.high);
             weigh(task, &tile, &part, alike);
             w->kernel->outputs.sum_columns(tile.width, attn_max(0, from - tile.first), tile.rows, run.high - run.low,
-                                           attn_part(task, w->scratch.S), sums + run.low - low);
+                                           attn_part(task, at->S), sums + run.low - low);
         }
     }
 }
@@ -128,11 +127,12 @@ static void run_block(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const attn_shape *shape = &w->problem.shape;
     const int64_t block = number % c->blocks, head = number / c->blocks % c->heads, b = number / c->blocks / c->heads;
     const int64_t low = block * w->block_kv, high = attn_min(low + w->block_kv, shape->len_kv), share = shape->heads_q / c->heads;
     char *memory = c->workspace + worker * w->worker_bytes;
-    double *sums = (double *)(void *)(memory + w->scratch.columns);
+    double *sums = (double *)(void *)(memory + plan->scratch.columns);
     attn_sight sight = attn_sight_of(&w->problem, c->args, b, 0);
 
     for (int64_t j = 0; j < high - low; j++) sums[j] = 0;
@@ -143,7 +143,7 @@ static void run_block(void *context, int64_t worker, int64_t number)
     write_sums(c, &sight, b, head, low, high, sums);
 }
 
-void attn_sched_columns(const attn_walk *walk, const attn_args *args, void *workspace)
+void attn_sum_columns(const attn_walk *walk, const attn_args *args, void *workspace)
 {
     const attn_shape *shape = &walk->problem.shape;
     call c = {walk, args, workspace, attn_column_heads(&walk->problem), attn_ceil_div(shape->len_kv, walk->block_kv)};

@@ -16,11 +16,12 @@
 #include <string.h>
 
 #include "../../base/names.h"
+#include "../../prepare/relative_prepare.h"
 #include "../../threads/threads.h"
 #include "../../tile/relative.h"
 #include "../../tile/runs.h"
-#include "../family.h"
 #include "outputs.h"
+#include "tiles.h"
 
 /* A query tile with its place in memory. */
 typedef struct slot {
@@ -35,7 +36,8 @@ typedef struct slot {
 
 static slot slot_at(const attn_task *task, int64_t t, int64_t number)
 {
-    const attn_scratch *at = &task->walk->scratch;
+    const attn_forward_walk *plan = attn_forward_of(task->walk);
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     slot s;
     s.task = task;
     s.tile = attn_tile_at(task->walk, t);
@@ -44,9 +46,9 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
     if (attn_is_packed(&task->walk->problem) || task->sight.of_others)
         s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
     s.Qt = attn_part(task, at->Qt + number * at->Qt_bytes);
-    s.Ot = attn_part(task, at->Ot + number * at->Ot_bytes);
-    s.m = attn_part(task, at->m + number * at->lane_bytes);
-    s.l = attn_part(task, at->l + number * at->lane_bytes);
+    s.Ot = attn_part(task, plan->scratch.O + number * plan->scratch.O_bytes);
+    s.m = attn_part(task, plan->scratch.m + number * at->lane_bytes);
+    s.l = attn_part(task, plan->scratch.l + number * at->lane_bytes);
     s.keys = attn_tile_look(&task->sight, &s.tile);
     s.dropped = 0;
     s.empty = NULL;
@@ -56,8 +58,9 @@ static slot slot_at(const attn_task *task, int64_t t, int64_t number)
 
 static void start_with(const attn_task *task, const slot *s, double sink)
 {
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     task->walk->kernel->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
-    if (attn_weighs_alone(&task->walk->problem)) memset(s->m, 0, (size_t)task->walk->scratch.lane_bytes); /* and stays */
+    if (attn_weighs_alone(&task->walk->problem)) memset(s->m, 0, (size_t)at->lane_bytes); /* and stays */
 }
 
 static void start(const attn_task *task, const slot *s) { start_with(task, s, attn_task_sink(task)); }
@@ -65,11 +68,12 @@ static void start(const attn_task *task, const slot *s) { start_with(task, s, at
 static int score(const attn_task *task, const slot *s, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    int found = attn_task_score(task, &s->tile, s->Qt, keys, NULL);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    int found = attn_task_score(task, &s->tile, s->Qt, keys, NULL, NULL);
     if (s->empty) {
         int64_t n = keys->high - keys->low;
-        w->kernel->revive(s->tile.width, n, attn_part(task, w->scratch.S), s->empty);
-        w->kernel->block_max(s->tile.width, n, attn_part(task, w->scratch.S), attn_part(task, w->scratch.block_max));
+        w->kernel->revive(s->tile.width, n, attn_part(task, at->S), s->empty);
+        w->kernel->block_max(s->tile.width, n, attn_part(task, at->S), attn_part(task, at->block_max));
     }
     return found;
 }
@@ -78,10 +82,11 @@ static int score(const attn_task *task, const slot *s, const attn_keys *keys)
 static void fold(const attn_task *task, const slot *s, const attn_keys *keys, int found, int careful)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_fwd_kernel *k = w->kernel;
     const attn_score *how = &w->problem.score;
-    void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
-    void *scratch = attn_part(task, w->scratch.scratch);
+    void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
+    void *scratch = attn_part(task, at->modifiers);
     const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v, ldv = keys->ldv;
     const int width = s->tile.width, alone = attn_weighs_alone(&w->problem);
     attn_drop room;
@@ -96,8 +101,8 @@ static void fold(const attn_task *task, const slot *s, const attn_keys *keys, in
     else if (alone) k->alone.fold(how->normaliser, how->shift, width, n, dim_v, S, drop, keys->V, ldv, s->l, s->Ot, next, next_ld);
     else if (careful) k->fold_careful(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, scratch);
     else if (found & ATTN_SCORE_STAIRS)
-        k->fold_seen(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, attn_part(task, w->scratch.low),
-                     attn_part(task, w->scratch.high), next, next_ld);
+        k->fold_seen(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, attn_part(task, at->low),
+                     attn_part(task, at->high), next, next_ld);
     else k->fold(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, next, next_ld);
     if (w->problem.has.relative_values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
 }
@@ -142,8 +147,9 @@ static int64_t beyond_gap(const slot *s, int64_t j) { return attn_beyond_gap(&s-
  * what it begins with, the sink.  Returns 0 if it sees none of them. */
 static int open_part(const slot *s, int64_t part, slot *own)
 {
-    const attn_scratch *at = &s->task->walk->scratch;
-    const int64_t part_kv = s->task->walk->part_kv, low = s->empty ? part * part_kv : beyond_gap(s, part * part_kv);
+    const attn_forward_walk *plan = attn_forward_of(s->task->walk);
+    const attn_tile_scratch *at = &attn_tiles_of(s->task->walk)->scratch;
+    const int64_t part_kv = plan->part_kv, low = s->empty ? part * part_kv : beyond_gap(s, part * part_kv);
     const int64_t high = attn_min((part + 1) * part_kv, s->keys.high);
     *own = *s;
     own->keys.low = own->keys.high = 0;
@@ -151,8 +157,8 @@ static int open_part(const slot *s, int64_t part, slot *own)
     own->keys.low = low;
     own->keys.high = high;
     if (!s->begun && (part == 0 || !attn_has_sink(&s->task->walk->problem))) return 1;
-    own->Ot = attn_part(s->task, at->part + s->tile.place * (at->Ot_bytes + 2 * at->lane_bytes));
-    own->m = (char *)own->Ot + at->Ot_bytes;
+    own->Ot = attn_part(s->task, plan->scratch.part + s->tile.place * (plan->scratch.O_bytes + 2 * at->lane_bytes));
+    own->m = (char *)own->Ot + plan->scratch.O_bytes;
     own->l = (char *)own->m + at->lane_bytes;
     start_with(s->task, own, -INFINITY);
     return 1;
@@ -173,9 +179,10 @@ static void close_part(slot *s, const slot *own)
 static void repeat_carefully(const attn_task *task, slot *s)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     start(task, s);
     s->begun = 0;
-    for (int64_t part = s->keys.low / w->part_kv; part * w->part_kv < s->keys.high; part++) {
+    for (int64_t part = s->keys.low / plan->part_kv; part * plan->part_kv < s->keys.high; part++) {
         slot own;
         if (!open_part(s, part, &own)) continue;
         attn_interval run = {own.keys.low, own.keys.low};
@@ -228,8 +235,9 @@ static void finish_slot(slot *s, char *shared)
 {
     const attn_task *task = s->task;
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const attn_resolved *p = &w->problem;
-    int32_t *empty = attn_part(task, w->scratch.empty);
+    int32_t *empty = attn_part(task, plan->scratch.empty);
     int repeat = 0;
     /* A band has corners that no pair reads, and takes their rows times 0. */
     if (s->dropped || attn_drops_weights(p) || p->has.relative_values)
@@ -245,7 +253,7 @@ static void finish_slot(slot *s, char *shared)
     if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel->alone.settle(s->tile.width, s->l);
     finish(task, s);
     if (s->empty || attn_has_sink(p)) mark_empty(task, s);
-    if (!w->outputs) return;
+    if (!plan->outputs) return;
     attn_finished done = {&s->tile, s->Qt, s->m, s->l, s->keys, s->empty};
     attn_outputs_of_tile(task, &done, shared);
 }
@@ -300,16 +308,17 @@ static void fold_all(slot *slots, int64_t count)
 static void fold_parts(slot *slots, int64_t count)
 {
     const attn_walk *w = slots[0].task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const int64_t high = last_of(slots, count);
     int64_t part;
-    if (w->parts == 1) {
+    if (plan->parts == 1) {
         fold_all(slots, count);
         return;
     }
-    for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, (part + 1) * w->part_kv)) {
+    for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, (part + 1) * plan->part_kv)) {
         slot own[ATTN_MOST_TILES];
         int open[ATTN_MOST_TILES];
-        part = j / w->part_kv;
+        part = j / plan->part_kv;
         for (int64_t t = 0; t < count; t++) open[t] = open_part(&slots[t], part, &own[t]);
         fold_all(own, count);
         for (int64_t t = 0; t < count; t++)
@@ -320,7 +329,8 @@ static void fold_parts(slot *slots, int64_t count)
 /* ---- tasks ---- */
 
 typedef struct call {
-    const attn_walk *walk;
+    const attn_forward_walk *plan;
+    const attn_walk *walk; /* of it */
     const attn_args *args;
     char *workspace;
 } call;
@@ -332,7 +342,7 @@ static int64_t open_tiles(const attn_task *task, int64_t group, slot *slots)
 {
     const attn_walk *w = task->walk;
     int64_t count = 0;
-    for (int64_t t = group * w->group; t < attn_min((group + 1) * w->group, w->tiles); t++) {
+    for (int64_t t = group * attn_tiles_of(w)->group; t < attn_min((group + 1) * attn_tiles_of(w)->group, w->tiles); t++) {
         slots[count] = slot_at(task, t, count);
         count += open_slot(task, &slots[count]);
     }
@@ -344,9 +354,9 @@ static int64_t open_heads(const call *c, char *memory, int64_t number, attn_task
 {
     const attn_walk *w = c->walk;
     const attn_shape *shape = &w->problem.shape;
-    int64_t heads = shape->heads_q / shape->heads_kv, groups = attn_ceil_div(heads, w->group), count = 0;
-    int64_t first = number % groups * w->group, key_head = number / groups;
-    for (int64_t h = first; h < attn_min(first + w->group, heads); h++) {
+    int64_t heads = shape->heads_q / shape->heads_kv, groups = attn_ceil_div(heads, attn_tiles_of(w)->group), count = 0;
+    int64_t first = number % groups * attn_tiles_of(w)->group, key_head = number / groups;
+    for (int64_t h = first; h < attn_min(first + attn_tiles_of(w)->group, heads); h++) {
         attn_task *task = &tasks[h - first];
         *task = attn_task_of_head(w, c->args, memory, key_head * heads + h);
         slots[count] = slot_at(task, 0, count);
@@ -360,8 +370,10 @@ static int64_t open_heads(const call *c, char *memory, int64_t number, attn_task
 static int64_t open_slots(const call *c, char *memory, int64_t number, attn_task *tasks, slot *slots)
 {
     const attn_walk *w = c->walk;
-    if (w->by_heads) return open_heads(c, memory, number, tasks, slots);
-    const int64_t groups = w->tiles == 1 ? 1 : attn_ceil_div(w->tiles, w->group), head = groups == 1 ? number : number / groups;
+    const attn_forward_walk *plan = attn_forward_of(w);
+    if (plan->by_heads) return open_heads(c, memory, number, tasks, slots);
+    const int64_t groups = w->tiles == 1 ? 1 : attn_ceil_div(w->tiles, attn_tiles_of(w)->group),
+                  head = groups == 1 ? number : number / groups;
     tasks[0] = attn_task_of_head(w, c->args, memory, head);
     return open_tiles(&tasks[0], groups - 1 - (number - head * groups), slots);
 }
@@ -387,8 +399,8 @@ static attn_ahead ahead_of_head(const call *c, const attn_task *before, int64_t 
         int64_t count;
     } tensors[] = {
         {&p->at.q, attn_query_row(&task, c->args->q, &p->at.q, 0), task.sight.len_q},
-        {&p->at.k, attn_key_row(&task, c->args->k, &p->at.k, 0), same_keys || w->compact_k ? 0 : task.sight.len_kv},
-        {&p->at.v, attn_key_row(&task, c->args->v, &p->at.v, 0), same_keys || w->compact_v ? 0 : task.sight.len_kv},
+        {&p->at.k, attn_key_row(&task, c->args->k, &p->at.k, 0), same_keys || attn_tiles_of(w)->compact_k ? 0 : task.sight.len_kv},
+        {&p->at.v, attn_key_row(&task, c->args->v, &p->at.v, 0), same_keys || attn_tiles_of(w)->compact_v ? 0 : task.sight.len_kv},
         {&p->at.o, attn_query_row(&task, c->args->o, &p->at.o, 0), task.sight.len_q},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
@@ -409,7 +421,8 @@ static void run_head(void *context, int64_t worker, int64_t number)
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number);
     attn_ahead ahead = ahead_of_head(c, &task, number + w->workers);
     task.ahead = &ahead;
-    for (int64_t group = 0; group * w->group < w->tiles; group++) run_slots(c, slots, open_tiles(&task, group, slots));
+    for (int64_t group = 0; group * attn_tiles_of(w)->group < w->tiles; group++)
+        run_slots(c, slots, open_tiles(&task, group, slots));
 }
 
 /* 1 if a task has nothing to do since its sequence is another walk's: there may be many, and this is soon known. */
@@ -443,12 +456,14 @@ typedef struct some_parts {
 static int *use_state(const call *c, slot *s, int64_t number)
 {
     const attn_walk *w = c->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     int64_t head = s->task->b * w->problem.shape.heads_q + s->task->h;
-    char *state = shared_of(c) + w->shared.states + (head * (w->at_once + 1) + number) * w->shared.state_bytes;
+    char *state = shared_of(c) + plan->shared.states + (head * (plan->at_once + 1) + number) * plan->shared.state_bytes;
     s->Ot = state;
-    s->m = state + w->scratch.Ot_bytes;
-    s->l = state + w->scratch.Ot_bytes + w->scratch.lane_bytes;
-    return (int *)(void *)(state + w->scratch.Ot_bytes + 2 * w->scratch.lane_bytes);
+    s->m = state + plan->scratch.O_bytes;
+    s->l = state + plan->scratch.O_bytes + at->lane_bytes;
+    return (int *)(void *)(state + plan->scratch.O_bytes + 2 * at->lane_bytes);
 }
 
 static int64_t state_of(const some_parts *r, int64_t part) { return r->first == 0 ? part : part - r->first + 1; }
@@ -481,6 +496,7 @@ static void run_merge(void *context, int64_t worker, int64_t head)
     const some_parts *r = context;
     const call *c = r->call;
     const attn_walk *w = c->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     slot s = slot_at(&task, 0, 0), other = s;
     if (!open_slot(&task, &s)) return;
@@ -492,39 +508,36 @@ static void run_merge(void *context, int64_t worker, int64_t head)
         close_part(&s, &other);
     }
     s.dropped = *all == PART_DROPPED;
-    if (r->end == w->parts) finish_slot(&s, shared_of(c));
+    if (r->end == plan->parts) finish_slot(&s, shared_of(c));
 }
 
 static void run_rounds(const call *c)
 {
     const attn_walk *w = c->walk;
-    const int64_t tasks = w->tasks / w->at_once, heads = w->problem.shape.batch * w->problem.shape.heads_q;
-    for (int64_t first = 0; first < w->parts; first += w->at_once) {
-        some_parts r = {c, first, attn_min(first + w->at_once, w->parts)};
+    const attn_forward_walk *plan = attn_forward_of(w);
+    const int64_t tasks = w->tasks / plan->at_once, heads = w->problem.shape.batch * w->problem.shape.heads_q;
+    for (int64_t first = 0; first < plan->parts; first += plan->at_once) {
+        some_parts r = {c, first, attn_min(first + plan->at_once, plan->parts)};
         attn_threads_run(w->parallel_for, w->parallel_context, w->workers, tasks * (r.end - r.first), run_part, &r);
         attn_threads_run(w->parallel_for, w->parallel_context, w->workers, heads, run_merge, &r);
     }
 }
 
-void attn_sched_forward(const attn_walk *walk, const attn_args *args, void *workspace)
+void attn_forward_run(const attn_forward_walk *plan, const attn_args *args, const attn_args *folded, char *workspace)
 {
-    call c = {walk, args, workspace};
-    if (walk->at_once > 1) run_rounds(&c);
+    const attn_tile_walk *tiles = &plan->tiles;
+    const attn_walk *walk = &tiles->walk;
+    const attn_resolved *p = &walk->problem;
+    char *relative = workspace + tiles->tables.bytes;
+    attn_args prepared = *folded;
+    attn_tables_begin(&tiles->tables, walk, args, workspace, &prepared);
+    attn_relative_begin(tiles, &plan->prepare.problem, args, relative, &prepared);
+    call c = {plan, walk, &prepared, relative + tiles->relative.bytes};
+    if (plan->at_once > 1) run_rounds(&c);
     else
         attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks,
-                         walk->whole_heads ? run_head : run_group, &c);
-    const attn_resolved *want = &walk->problem;
-    if (want->has.column_sum) attn_sched_columns(walk, args, workspace);
-    if (want->has.dropout_keep || (walk->problem.has.cu_seqlens_q && (want->has.weights || want->has.scores)))
-        attn_sched_pairs(walk, args, workspace);
+                         plan->whole_heads ? run_head : run_group, &c);
+    if (p->has.column_sum) attn_sum_columns(walk, &prepared, c.workspace);
+    if (p->has.dropout_keep || (p->has.cu_seqlens_q && (p->has.weights || p->has.scores)))
+        attn_write_pairs(walk, &prepared, c.workspace);
 }
-
-const attn_walk_type attn_walk_tiles = {
-    .name = "tiles",
-    .op = ATTN_FORWARD,
-    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(PAGED) | ATTN_USES(INTEGERS) |
-                 ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) | ATTN_USES(KEEP) | ATTN_USES(FOLDED),
-    .size = sizeof(attn_tile_family),
-    .init = attn_family_init,
-    .run = attn_family_run,
-};

@@ -38,7 +38,8 @@ int attn_pairs_wanted(const attn_task *task, int64_t first, attn_pairs pairs[ATT
 static attn_pairs viewed_pairs(const attn_task *task)
 {
     const attn_walk *w = task->walk;
-    attn_pairs pairs = {w->problem.outputs.rows_stage, attn_part(task, w->scratch.rows), w->compute, w->problem.shape.len_kv};
+    const attn_forward_walk *plan = attn_forward_of(w);
+    attn_pairs pairs = {w->problem.outputs.rows_stage, attn_part(task, plan->scratch.rows), w->compute, w->problem.shape.len_kv};
     return pairs;
 }
 
@@ -65,7 +66,8 @@ void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t ro
 /* n keys from key `first` on, as they stand in S. */
 static void store(const attn_task *task, const attn_finished *f, const attn_pairs *pairs, int64_t first, int64_t n)
 {
-    task->walk->kernel->store_columns(f->tile->width, f->tile->rows, n, 1, attn_part(task, task->walk->scratch.S),
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
+    task->walk->kernel->store_columns(f->tile->width, f->tile->rows, n, 1, attn_part(task, at->S),
                                       pairs->base + first * (int64_t)attn_dtype_bytes(pairs->dtype), pairs->dtype, pairs->stride);
 }
 
@@ -73,16 +75,17 @@ static void store(const attn_task *task, const attn_finished *f, const attn_pair
 static void store_undropped(const attn_task *task, const attn_finished *f, const attn_pairs *pairs)
 {
     const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     int64_t all = p->has.cu_seqlens_q || p->has.page_table ? task->sight.len_kv : p->shape.len_kv;
-    void *S = attn_part(task, w->scratch.S), *block_max = attn_part(task, w->scratch.block_max);
+    void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
     if (f->keys.low == f->keys.high) attn_task_pack(task, f->tile, f->Qt);
     for (int64_t j = 0; j < all;) {
         attn_keys keys = attn_task_keys_alone(task, j, attn_block_end(w, j, all));
         int64_t n = keys.high - keys.low;
         attn_task_score_raw(task, f->tile, f->Qt, &keys);
         if (p->has.relative_keys)
-            attn_relative_add(task, f->tile, &keys, ATTN_RELATIVE_KEYS, (const char *)f->Qt + w->relative.Qrt, S);
+            attn_relative_add(task, f->tile, &keys, ATTN_RELATIVE_KEYS, (const char *)f->Qt + attn_tiles_of(w)->relative.Qrt, S);
         if (pairs->stage == ATTN_STAGE_CAPPED && p->score.softcap > 0)
             w->kernel->softcap(f->tile->width, n, S, block_max, p->score.softcap, NULL, NULL);
         store(task, f, pairs, j, n);
@@ -100,13 +103,13 @@ static int wants_rows(const attn_resolved *want)
 static void start_rows(const attn_task *task)
 {
     const attn_walk *w = task->walk;
-    const attn_scratch *at = &w->scratch;
-    double *sums = attn_part(task, at->row_sums);
-    int64_t *index = attn_part(task, at->top_index);
-    for (int64_t i = 0; i < w->tile_q; i++) attn_real_put(attn_part(task, at->row_max), w->compute, i, -INFINITY);
+    const attn_forward_walk *plan = attn_forward_of(w);
+    double *sums = attn_part(task, plan->scratch.row_sums);
+    int64_t *index = attn_part(task, plan->scratch.top_index);
+    for (int64_t i = 0; i < w->tile_q; i++) attn_real_put(attn_part(task, plan->scratch.row_max), w->compute, i, -INFINITY);
     for (int64_t i = 0; i < 2 * w->tile_q; i++) sums[i] = 0;
     for (int64_t i = 0; i < attn_topk_kept(&w->problem) * w->tile_q; i++) {
-        attn_real_put(attn_part(task, at->top), w->compute, i, -1);
+        attn_real_put(attn_part(task, plan->scratch.top), w->compute, i, -1);
         index[i] = -1;
     }
 }
@@ -119,10 +122,11 @@ static void put_row(const attn_task *task, int wanted, const void *base, const a
 static void put_top(const attn_task *task, int64_t lane, int64_t i, double free)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const attn_resolved *want = &w->problem;
     const attn_layout *index_layout = &want->at.topk_index, *weight_layout = &want->at.topk_weight;
-    const int64_t *index = attn_part(task, w->scratch.top_index);
-    const void *top = attn_part(task, w->scratch.top);
+    const int64_t *index = attn_part(task, plan->scratch.top_index);
+    const void *top = attn_part(task, plan->scratch.top);
     void *indices = want->has.topk_index ? attn_query_row(task, task->args->topk_index, index_layout, i) : NULL;
     void *weights = want->has.topk_weight ? attn_query_row(task, task->args->topk_weight, weight_layout, i) : NULL;
     const int64_t kept = attn_topk_kept(want);
@@ -141,12 +145,14 @@ static void put_top(const attn_task *task, int64_t lane, int64_t i, double free)
 static void finish_rows(const attn_task *task, const attn_finished *f)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
     const attn_resolved *want = &w->problem;
     const attn_args *a = task->args;
-    const double *sums = attn_part(task, w->scratch.row_sums);
+    const double *sums = attn_part(task, plan->scratch.row_sums);
     for (int64_t lane = 0; lane < f->tile->rows; lane++) {
         int64_t i = f->tile->first + lane;
-        double most = attn_real_at(attn_part(task, w->scratch.row_max), w->compute, lane), l = attn_real_at(f->l, w->compute, lane);
+        double most = attn_real_at(attn_part(task, plan->scratch.row_max), w->compute, lane),
+               l = attn_real_at(f->l, w->compute, lane);
         int broken = isnan(l), sees = most > -INFINITY || (f->empty && f->empty[lane]);
         double entropy = broken ? l : 0;
         if (sees && !broken) entropy = fmax(0, (log(l) * sums[lane] - sums[w->tile_q + lane]) / l);
@@ -162,25 +168,28 @@ static void finish_rows(const attn_task *task, const attn_finished *f)
 static void use_block(const attn_task *task, const attn_finished *f, const attn_keys *keys, const attn_pairs *pairs, int count)
 {
     const attn_walk *w = task->walk;
+    const attn_forward_walk *plan = attn_forward_of(w);
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *want = &w->problem;
     const attn_out_kernel *kernel = &w->kernel->outputs;
     const double probability = w->problem.dropout.probability;
     const int width = f->tile->width;
     const int64_t n = keys->high - keys->low;
-    void *S = attn_part(task, w->scratch.S);
+    void *S = attn_part(task, at->S);
     int weights = 0;
 
-    attn_task_score(task, f->tile, f->Qt, keys, NULL);
-    if (wants_rows(want)) kernel->keep_max(width, attn_part(task, w->scratch.block_max), attn_part(task, w->scratch.row_max));
+    attn_task_score(task, f->tile, f->Qt, keys, NULL, NULL);
+    if (wants_rows(want)) kernel->keep_max(width, attn_part(task, at->block_max), attn_part(task, plan->scratch.row_max));
     for (int k = 0; k < count; k++) {
         if (pairs[k].stage == ATTN_STAGE_BIASED) store(task, f, &pairs[k], keys->low, n);
         weights |= pairs[k].stage == ATTN_STAGE_WEIGHTS;
     }
     if (f->empty) w->kernel->revive(width, n, S, f->empty);
-    if (want->has.entropy || want->has.effective_keys) kernel->add_entropy(width, n, S, f->m, attn_part(task, w->scratch.row_sums));
+    if (want->has.entropy || want->has.effective_keys)
+        kernel->add_entropy(width, n, S, f->m, attn_part(task, plan->scratch.row_sums));
     if (attn_topk_kept(want) > 0)
-        kernel->take_top(width, f->tile->rows, n, S, f->m, f->l, keys->low, attn_topk_kept(want), attn_part(task, w->scratch.top),
-                         attn_part(task, w->scratch.top_index));
+        kernel->take_top(width, f->tile->rows, n, S, f->m, f->l, keys->low, attn_topk_kept(want),
+                         attn_part(task, plan->scratch.top), attn_part(task, plan->scratch.top_index));
     if (!weights) return;
     attn_task_weigh(task, width, n, f->m, f->l);
     if (want->outputs.after_dropout && attn_drops_weights(&w->problem)) {

@@ -5,6 +5,7 @@
 #define ATTN_WALK_TILES_OUTPUTS_H
 
 #include "../../tile/steps.h"
+#include "tiles.h"
 
 /* A query tile that forward has finished. */
 typedef struct attn_finished {
@@ -29,6 +30,12 @@ int attn_pairs_wanted(const attn_task *task, int64_t first, attn_pairs pairs[ATT
 /* `rows` rows without any key: weights 0, scores -infinity. */
 void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t rows);
 
+/* Of the keys that top-k names, how many there can be; past them the outputs say that there is none. */
+static inline int64_t attn_topk_kept(const attn_resolved *p)
+{
+    return p->outputs.topk < p->shape.len_kv ? p->outputs.topk : p->shape.len_kv;
+}
+
 /* Everything that is requested of a tile.  shared: what follows the workers' memory. */
 void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *shared);
 
@@ -36,7 +43,7 @@ void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *s
 void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shared);
 
 /* After the tiles: column sums; the dropout mask and, in packed problems, the rows of pairs after a sequence's end. */
-void attn_sched_columns(const attn_walk *walk, const attn_args *args, void *workspace);
-void attn_sched_pairs(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_sum_columns(const attn_walk *walk, const attn_args *args, void *workspace);
+void attn_write_pairs(const attn_walk *walk, const attn_args *args, void *workspace);
 
 #endif

@@ -43,7 +43,7 @@ static void run_tile(void *context, int64_t worker, int64_t number)
     for (int k = 0; k < count; k++) attn_pairs_clear(&task, &pairs[k], rows);
 }
 
-void attn_sched_pairs(const attn_walk *walk, const attn_args *args, void *workspace)
+void attn_write_pairs(const attn_walk *walk, const attn_args *args, void *workspace)
 {
     const attn_shape *shape = &walk->problem.shape;
     call c = {walk, args, workspace};

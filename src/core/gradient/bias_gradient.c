@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * bias_gradient.c - the gradient of an additive bias is dS, and in the second order R.  Where each score has its own element of the
+ * bias_gradient.c - the gradient of an additive bias is dS, and in double backward R.  Where each score has its own element of the
  * bias, the walk of backward stores dS as it goes.  Where scores share elements, a walk of its own gives each task a region of the
  * bias and goes through all that shares it, in order: two products more, and no sum that depends on threads.
  */
+#include "bias_gradient.h"
+
 #include <string.h>
 
-#include "../../base/names.h"
-#include "../../gradient/shares.h"
-#include "../../threads/threads.h"
-#include "../../tile/runs.h"
-#include "../double_backward/second.h"
+#include "../base/names.h"
+#include "../threads/threads.h"
+#include "../tile/runs.h"
 
 static const attn_layout *layout_of(const attn_resolved *p)
 {
@@ -64,6 +64,7 @@ typedef struct region {
 typedef struct call {
     const attn_walk *walk;
     const attn_args *args;
+    const attn_bias_steps *steps;
     char *workers, *shared;
     int axes[4];
     int64_t blocks;
@@ -86,36 +87,16 @@ static region region_at(const call *c, int64_t number)
     return r;
 }
 
-/* A tile of backward or of the second order. */
-static int open_tile(const call *c, const attn_task *task, int64_t number, attn_gradient_tile *tile)
-{
-    if (task->walk->problem.op == ATTN_BACKWARD) return attn_gradient_tile_open(task, number, 0, tile);
-    return attn_second_tile_reopen(task, number, tile, c->shared);
-}
-
-/* The derivatives of a block's scores. */
-static const void *derive_block(const attn_task *task, attn_gradient_tile *tile, int64_t low, int64_t high)
-{
-    attn_keys keys = attn_task_keys(task, low, high);
-    if (task->walk->problem.op == ATTN_BACKWARD) {
-        attn_gradient_block(task, tile, &keys);
-        return attn_part(task, task->walk->scratch.dP);
-    }
-    attn_keys tangents = attn_task_tangents_of_keys(task, low, high);
-    attn_second_block(task, tile, &keys, &tangents);
-    return attn_part(task, task->walk->scratch.Sd);
-}
-
 /* All that one tile of one head adds to a region. */
 static void add_tile(const call *c, const attn_task *task, const region *r, int64_t t, void *pairs)
 {
     const attn_walk *w = c->walk;
     attn_gradient_tile tile;
-    if (!open_tile(c, task, t, &tile)) return;
+    if (!c->steps->open(task, t, &tile, c->shared)) return;
     int64_t low = attn_max(r->j_first, tile.keys.low), high = attn_min(r->j_end, tile.keys.high);
     int64_t size = (int64_t)attn_dtype_bytes(w->compute);
     for (attn_interval run = {low, low}; attn_task_next(task, &tile.tile, tile.empty != NULL, high, &run);) {
-        const void *dS = derive_block(task, &tile, run.low, run.high);
+        const void *dS = c->steps->derive(task, &tile, run.low, run.high);
         int64_t row = c->axes[3] ? 0 : run.low - r->j_first;
         w->backward->reduce_pairs(tile.tile.rows, run.high - run.low, dS, c->axes[2], c->axes[3],
                                   (char *)pairs + row * w->tile_q * size);
@@ -129,7 +110,7 @@ static void run_region(void *context, int64_t worker, int64_t number)
     const attn_resolved *p = &w->problem;
     const attn_layout *layout = layout_of(p);
     char *memory = c->workers + worker * w->worker_bytes;
-    void *pairs = memory + w->scratch.pairs;
+    void *pairs = memory + attn_sums_of(w)->pairs;
     region r = region_at(c, number);
     attn_task task;
 
@@ -164,10 +145,10 @@ static void store_zeros(const attn_resolved *p, const attn_args *args, const int
                        (size_t)(n[3] * size));
 }
 
-void attn_sched_bias_gradient(const attn_walk *walk, const attn_args *args, void *workspace)
+void attn_sum_bias_gradient(const attn_walk *walk, const attn_args *args, char *workspace, const attn_bias_steps *steps)
 {
     const attn_shape *s = &walk->problem.shape;
-    call c = {walk, args, workspace, attn_shared_of(walk, workspace), {0}, attn_ceil_div(s->len_kv, walk->block_kv)};
+    call c = {walk, args, steps, workspace, attn_shared_of(walk, workspace), {0}, attn_ceil_div(s->len_kv, walk->block_kv)};
     broadcast_axes(&walk->problem, c.axes);
     const int64_t counts[4] = {s->batch, s->heads_q, walk->tiles, c.blocks};
     int64_t regions = 1, tiles = 1;
