@@ -4,7 +4,7 @@
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
 include src/common.  Everything else sees the public headers and its own folder; the command and the tests also see ref/, and the
-tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault) all of src/core.  Tests share tests/ and
+tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/ and
 tests/combination.  ref/ sees nothing of ours.
 
 Usage: tools/check_layers.py [FOLDER]        (the tree to check; default: the one this script is in)
@@ -15,7 +15,7 @@ import sys
 
 # Each may include itself and what stands before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
-INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault"]
+INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
 SHARED_BY_TESTS = ["tests", "tests/combination"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 
