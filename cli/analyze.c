@@ -296,6 +296,7 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
     attn_archive *steps = NULL;
     const int values = settings->gradients || settings->states.steps;
     attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
+    if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
     if (status == ATTN_OK && common->json) {
         object = json_begin();

@@ -70,3 +70,11 @@ attn_status file_check(const char *path, attn_error *error)
     free(folder);
     return reason ? failure(error, ATTN_ERR_IO, "%.150s: cannot be written: %s", path, strerror(reason)) : ATTN_OK;
 }
+
+attn_status file_check_apart(const char *output, const char *input, attn_error *error)
+{
+    struct stat out, in;
+    if (!output || !input || stat(output, &out) != 0 || stat(input, &in) != 0) return ATTN_OK;
+    if (out.st_dev != in.st_dev || out.st_ino != in.st_ino || !S_ISREG(out.st_mode)) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%.150s: this output is an input, which would be replaced", output);
+}

@@ -19,4 +19,7 @@ attn_status file_write_text(const text_buffer *text, const char *path, attn_erro
 /* Before work whose result is to be written: ATTN_ERR_IO where this user cannot write `path`.  Touches nothing. */
 attn_status file_check(const char *path, attn_error *error);
 
+/* ATTN_ERR_ARGUMENT where both are one file, by whatever names: what is read would be replaced.  Either may be NULL. */
+attn_status file_check_apart(const char *output, const char *input, attn_error *error);
+
 #endif

@@ -245,6 +245,8 @@ int attn_cmd_hopfield(int argc, char **argv)
     if (operand == argc) return command_fail_missing("hopfield", "input file", "attn hopfield patterns.safetensors --beta=8");
     attn_status status = attn_archive_read(&w.file, argv[operand], &error);
     if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* which names the file */
+    status = file_check_apart(settings.output, argv[operand], &error);
+    if (status != ATTN_OK) return attn_archive_destroy(w.file), command_fail("hopfield", NULL, &error);
     status = prepare(&w, &error);
     if (status == ATTN_OK) status = retrieve(&w, &error);
     char *json = status == ATTN_OK ? show(&w) : NULL;

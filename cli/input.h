@@ -49,6 +49,9 @@ enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 void input_free(attention_input *input);
 
+/* A file that is written is none of those that the tensors are from; NULL is none. */
+attn_status input_check_output(const attention_input *input, const char *output, attn_error *error);
+
 /* With --rope: the gradients of q and k from those of their rotated copies, in place. */
 attn_status input_rotate_back(const attention_input *input, const attn_tensors *tensors, attn_error *error);
 

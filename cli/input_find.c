@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "failure.h"
+#include "file.h"
 #include "nearest.h"
 
 static int is_among(const char *const *list, const char *name)
@@ -122,5 +123,13 @@ attn_status input_find(attention_input *input, const char *path, const input_set
                 status = no_default_tensor(input, r, error);
         }
     }
+    return status;
+}
+
+attn_status input_check_output(const attention_input *input, const char *output, attn_error *error)
+{
+    attn_status status = input->file ? file_check_apart(output, input->path, error) : ATTN_OK;
+    for (int r = 0; r < ROLES && status == ATTN_OK; r++)
+        if (input->used[r].tensor) status = file_check_apart(output, input->used[r].path, error);
     return status;
 }

@@ -15,9 +15,11 @@
 #include "failure.h"
 #include "file.h"
 #include "json.h"
+#include "listed.h"
 #include "options.h"
 #include "progress.h"
 #include "shown.h"
+#include "tensors.h"
 
 static const command_usage usage = {
     .name = "layer",
@@ -104,9 +106,24 @@ static attn_status set_base(void *target, const char *name, const char *value, a
     return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0", name, value);
 }
 
+/* What a layer's attention may have of a file; a layer has its queries, keys and values itself. */
+static int is_option(int t)
+{
+    return t == TENSOR(mask) || t == TENSOR(bias) || t == TENSOR(alibi_slopes) || t == TENSOR(sink) || t == TENSOR(scale) ||
+           t == TENSOR(score_matrix) || t == TENSOR(bias_table) || (t >= TENSOR(relative_keys) && t <= TENSOR(relative_v));
+}
+
 static attn_status set_ignored(void *target, const char *name, const char *value, attn_error *error)
 {
     layer_settings *s = target;
+    char names[160] = "";
+    int known = 0;
+    for (int t = 0; t < TENSORS; t++) {
+        if (!is_option(t)) continue;
+        known |= strcmp(value, tensors_file_name(t)) == 0 || strcmp(value, tensors_about(t)->name) == 0;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", tensors_file_name(t));
+    }
+    if (!known) return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.30s' is none of %s", name, value, names);
     if (s->ignored_count + 1 == LAYER_IGNORED)
         return failure(error, ATTN_ERR_ARGUMENT, "%s: at most %d tensors", name, LAYER_IGNORED - 1);
     s->ignored[s->ignored_count++] = value;
@@ -124,7 +141,7 @@ static const option_row layer_options[] = {
     {"rope-base", 0, "B", "how fast the rotations slow down from pair to pair (default: 10000)", set_base},
     {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", set_text},
     {"prefix", 0, "TEXT", "what stands before the names of weights", set_text},
-    {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink or scale (may be repeated)", set_ignored},
+    {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", set_ignored},
     {"weights", 0, NULL, "write the attention weights of every head", set_flag},
     {"weights-mean", 0, NULL, "write them averaged over the heads", set_flag},
     {"backward", 0, NULL, "write gradients too; needs dy", set_flag},
@@ -165,6 +182,8 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     const layer_settings *s = w->settings;
     attn_status status = attn_archive_read(&w->file, path, error);
     if (status == ATTN_OK && s->weights_file) status = attn_archive_read(&w->weights_file, s->weights_file, error);
+    if (status == ATTN_OK) status = file_check_apart(s->output, path, error);
+    if (status == ATTN_OK) status = file_check_apart(s->output, s->weights_file, error);
     if (status != ATTN_OK) return status;
     status = layer_find_sequences(w, error);
     if (status == ATTN_OK) status = choose_kind(w, error);
@@ -206,9 +225,39 @@ static attn_status compare(layer_work *w, difference *list, int *count, attn_err
     return status;
 }
 
+/* 1 if slots of `count` of them point into the tensor. */
+static int slots_have(const attn_input *slots, int count, const attn_archive_tensor *t)
+{
+    for (int n = 0; n < count; n++) {
+        const uintptr_t at = (uintptr_t)slots[n].data, from = (uintptr_t)t->data;
+        if (slots[n].data && at >= from && at < from + t->bytes) return 1;
+    }
+    return 0;
+}
+
+/* A tensor that something of the call points into, or is a copy of. */
+static int is_used(const void *work, const attn_archive_tensor *t)
+{
+    const layer_work *w = work;
+    const struct {
+        const void *first;
+        size_t bytes;
+    } all[] = {{&w->tensors.q, sizeof w->tensors - offsetof(attn_tensors, q)},
+               {&w->args.query, sizeof w->args - offsetof(attn_layer_tensors, query)},
+               {&w->weights.query, sizeof w->weights - offsetof(attn_layer_weights, query)},
+               {&w->latent_weights.query_down, sizeof w->latent_weights - offsetof(attn_latent_weights, query_down)},
+               {&w->module_weights.w, sizeof w->module_weights - offsetof(attn_seq2seq_weights, w)}};
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+        if (slots_have(all[n].first, (int)(all[n].bytes / sizeof(attn_input)), t)) return 1;
+    for (int i = 0; i < LAYER_INDICES; i++)
+        if (w->index[i] && strcmp(t->name, layer_index_name(i)) == 0) return 1;
+    return 0;
+}
+
 static char *compose_json(const layer_work *w, const char *path, double seconds, const difference *list, int count)
 {
     cJSON *object = json_begin(), *written, *differences;
+    const attn_archive *const of[2] = {w->file, w->weights_file};
     json_text(object, "input", path);
     json_text(object, "output", w->settings->output);
     json_text(object, "kind", w->kind->name);
@@ -216,6 +265,11 @@ static char *compose_json(const layer_work *w, const char *path, double seconds,
     json_number(object, "flops", w->counts.flops);
     json_whole(object, "cache_per_token", w->counts.cache_per_token);
     json_number(object, "seconds", seconds);
+    cJSON *used = json_list(object, "used");
+    for (int f = 0; f < 2; f++)
+        for (int64_t k = 0; of[f] && k < attn_archive_count(of[f]); k++)
+            if (is_used(w, attn_archive_at(of[f], k))) listed_json(used, NULL, attn_archive_at(of[f], k));
+    listed_unused_json(json_list(object, "unused"), w->file, is_used, w);
     written = json_list(object, "written");
     for (int64_t k = 0; k < attn_archive_count(w->out); k++)
         cJSON_AddItemToArray(written, cJSON_CreateString(attn_archive_at(w->out, k)->name));
@@ -228,9 +282,16 @@ static char *compose_json(const layer_work *w, const char *path, double seconds,
     return json_compose(object);
 }
 
-static void print(const layer_work *w, double seconds, const difference *list, int count, const common_settings *common)
+static void print(const layer_work *w, const char *path, double seconds, const difference *list, int count,
+                  const common_settings *common)
 {
     if (!common->quiet && isatty(STDOUT_FILENO)) {
+        for (int64_t k = 0; k < attn_archive_count(w->file); k++)
+            if (is_used(w, attn_archive_at(w->file, k))) listed_print("used", NULL, attn_archive_at(w->file, k), path);
+        for (int64_t k = 0; w->weights_file && k < attn_archive_count(w->weights_file); k++)
+            if (is_used(w, attn_archive_at(w->weights_file, k)))
+                listed_print("used", NULL, attn_archive_at(w->weights_file, k), w->settings->weights_file);
+        listed_unused_print(w->file, is_used, w);
         printf("wrote ");
         put_shown(stdout, w->settings->output);
         printf(" in %.3g ms\n", 1e3 * seconds);
@@ -260,7 +321,7 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
     char *json = status == ATTN_OK && common->json ? compose_json(w, path, seconds, list, count) : NULL;
     if (status == ATTN_OK) status = file_write_archive(w->out, w->settings->output, error);
     if (status == ATTN_OK && common->json) json_print(json), json = NULL;
-    else if (status == ATTN_OK) print(w, seconds, list, count, common);
+    else if (status == ATTN_OK) print(w, path, seconds, list, count, common);
     free(json);
     return status;
 }

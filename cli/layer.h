@@ -81,6 +81,8 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error);
 attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error);
 /* The tensor of an option that the file has, by either of its names, and that is not ignored; NULL: there is none. */
 const attn_archive_tensor *layer_find_option(const layer_work *w, int t);
+/* Of layer_work.index. */
+const char *layer_index_name(int i);
 static inline int64_t layer_width(const attn_archive_tensor *t) { return t->shape[t->rank - 1]; }
 
 /* ---- layer_output.c ---- */

@@ -34,6 +34,8 @@ static int64_t tokens_of(const attn_archive_tensor *t) { return t->shape[t->rank
 enum { LENGTHS_Q, LENGTHS_KV, BEGINS_Q, BEGINS_KV };
 static const char *const index_names[] = {"lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv"};
 
+const char *layer_index_name(int i) { return index_names[i]; }
+
 /* Whole numbers as i64. */
 static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t, int64_t least, attn_error *error)
 {

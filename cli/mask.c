@@ -255,7 +255,8 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     attn_pattern_set *set = NULL;
     attn_archive *file = NULL;
     attn_pattern_count count = {.struct_size = sizeof count};
-    attn_status status = default_tiles(s, common, error);
+    attn_status status = file_check_apart(s->output, s->map, error);
+    if (status == ATTN_OK) status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
         status = pattern_parse(argv[k], common->seed, &named[k - first], error);
         patterns[k - first] = named[k - first].pattern;

@@ -10,6 +10,8 @@
 
 #include "commands.h"
 #include "failure.h"
+#include "linear_tensors.h"
+#include "nearest.h"
 
 /* What a flag says, in the order of --help. */
 static const struct {
@@ -99,10 +101,38 @@ static attn_status set_role(void *target, const char *name, const char *value, a
     return ATTN_OK;
 }
 
+/* By its name in files or its slot's, of either kind of attention. */
+static int is_role(const char *name)
+{
+    for (int r = 0; r < ROLES; r++)
+        if (role_flag(r) && (strcmp(name, role_name(r)) == 0 || (r < TENSORS && strcmp(name, tensors_about(r)->name) == 0)))
+            return 1;
+    for (int t = 0; t < LINEARS; t++)
+        if (strcmp(name, linear_file_name(t)) == 0 || strcmp(name, linear_about(t)->name) == 0)
+            return linear_about(t)->role[ATTN_FORWARD] == ATTN_ROLE_INPUT ||
+                   linear_about(t)->role[ATTN_BACKWARD] == ATTN_ROLE_INPUT;
+    return 0;
+}
+
+/* Nothing has that name: those that have one, nearest first. */
+static attn_status refuse_ignored(const char *value, attn_error *error)
+{
+    char hint[100], names[140] = "";
+    nearest near;
+    nearest_init(&near, value);
+    for (int n = 0; n < FLAGS; n++) nearest_offer(&near, role_name(table[n].role));
+    for (int t = LINEAR(feature_matrix); t <= LINEAR(initial_sum); t++) nearest_offer(&near, linear_file_name(t));
+    nearest_print(&near, "", hint, sizeof hint);
+    for (int n = 3; n < FLAGS && strlen(names) + 24 < sizeof names; n++) /* after q, k and v */
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 3 ? ", " : "", role_name(table[n].role));
+    return failure(error, ATTN_ERR_ARGUMENT, "ignore: no role is named '%.30s'%s; there are %s, ...", value, hint, names);
+}
+
 static attn_status set_ignore(void *target, const char *name, const char *value, attn_error *error)
 {
-    (void)name, (void)error;
+    (void)name;
     input_settings *settings = target;
+    if (!is_role(value)) return refuse_ignored(value, error);
     settings->ignored[settings->ignored_count++] = value;
     settings->ignored[settings->ignored_count] = NULL;
     return ATTN_OK;

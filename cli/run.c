@@ -14,8 +14,8 @@
 #include "failure.h"
 #include "file.h"
 #include "input.h"
-#include "json.h"
-#include "nearest.h"
+#include "linear_tensors.h"
+#include "listed.h"
 #include "options.h"
 #include "outputs.h"
 #include "progress.h"
@@ -145,21 +145,12 @@ typedef struct run_report {
     int differences_count;
 } run_report;
 
-static int is_used(const attention_input *input, const attn_archive_tensor *tensor)
+static int is_used(const void *report, const attn_archive_tensor *tensor)
 {
-    for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor == tensor) return 1;
-    return 0;
-}
-
-static void json_tensor(cJSON *list, const char *role, const attn_archive_tensor *tensor)
-{
-    char shape[SHAPE_TEXT];
-    cJSON *item = json_item(list);
-    if (role) json_text(item, "role", role);
-    json_text(item, "name", tensor->name);
-    json_text(item, "dtype", attn_dtype_name(tensor->dtype));
-    cJSON_AddRawToObject(item, "shape", shape_text(shape, tensor->rank, tensor->shape));
+    const run_report *r = report;
+    for (int role = 0; role < ROLES; role++)
+        if (r->input->used[role].tensor == tensor) return 1;
+    return linear_work_uses(r->linear, tensor);
 }
 
 static char *compose_json(const run_report *report)
@@ -170,15 +161,12 @@ static char *compose_json(const run_report *report)
     json_text(object, "output", report->output);
     cJSON *used = json_list(object, "used");
     for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor) json_tensor(used, role_name(r), input->used[r].tensor);
-    cJSON *unused = json_list(object, "unused");
-    for (int64_t k = 0; input->file && k < attn_archive_count(input->file); k++) {
-        const attn_archive_tensor *tensor = attn_archive_at(input->file, k);
-        if (!is_used(input, tensor) && !linear_work_uses(report->linear, tensor))
-            cJSON_AddItemToArray(unused, cJSON_CreateString(tensor->name));
-    }
+        if (input->used[r].tensor) listed_json(used, role_name(r), input->used[r].tensor);
+    for (int t = 0; t < LINEARS; t++)
+        if (report->linear->used[t]) listed_json(used, linear_file_name(t), report->linear->used[t]);
+    listed_unused_json(json_list(object, "unused"), input->file, is_used, report);
     cJSON *written = json_list(object, "written");
-    for (int64_t k = 0; k < attn_archive_count(report->out); k++) json_tensor(written, NULL, attn_archive_at(report->out, k));
+    for (int64_t k = 0; k < attn_archive_count(report->out); k++) listed_json(written, NULL, attn_archive_at(report->out, k));
     json_text(object, "version", attn_version());
     json_text(object, "problem", report->problem);
     json_text(object, "kernel", report->kernel);
@@ -192,38 +180,17 @@ static char *compose_json(const run_report *report)
     return json_compose(object);
 }
 
-static void print_tensor(const char *verb, const char *role, const attn_archive_tensor *tensor, const char *path)
-{
-    char shape[SHAPE_TEXT];
-    printf("%-8s%-11s %s %s", verb, role, attn_dtype_name(tensor->dtype), shape_text(shape, tensor->rank, tensor->shape));
-    if (strcmp(role, tensor->name) != 0) {
-        printf(" from '");
-        put_shown(stdout, tensor->name);
-        putchar('\'');
-    }
-    if (path) {
-        printf("  ");
-        put_shown(stdout, path);
-    }
-    putchar('\n');
-}
-
 static void print_text(const run_report *report)
 {
     const attention_input *input = report->input;
     for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor) print_tensor("used", role_name(r), input->used[r].tensor, input->used[r].path);
-    int unused = 0;
-    for (int64_t k = 0; input->file && k < attn_archive_count(input->file); k++) {
-        const attn_archive_tensor *tensor = attn_archive_at(input->file, k);
-        if (is_used(input, tensor) || linear_work_uses(report->linear, tensor)) continue;
-        printf("%s", unused++ ? ", " : "unused  ");
-        put_shown(stdout, tensor->name);
-    }
-    if (unused) putchar('\n');
+        if (input->used[r].tensor) listed_print("used", role_name(r), input->used[r].tensor, input->used[r].path);
+    for (int t = 0; t < LINEARS; t++)
+        if (report->linear->used[t]) listed_print("used", linear_file_name(t), report->linear->used[t], input->path);
+    listed_unused_print(input->file, is_used, report);
     printf("problem %s\nkernel  %s, %.3g ms\n", report->problem, report->kernel, 1e3 * report->seconds);
     for (int64_t k = 0; k < attn_archive_count(report->out); k++)
-        print_tensor("wrote", attn_archive_at(report->out, k)->name, attn_archive_at(report->out, k), report->output);
+        listed_print("wrote", NULL, attn_archive_at(report->out, k), report->output);
 }
 
 /* The answer to --compare, which goes to pipes too. */
@@ -277,6 +244,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     attn_status status = check_linear_flags(settings, linear, error);
     if (status != ATTN_OK) return status;
     status = input_load(&input, path, &plain, INPUT_VALUE, error);
+    if (status == ATTN_OK) status = input_check_output(&input, settings->output, error);
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
     if (status == ATTN_OK && !linear) outputs_want(&settings->outputs, &input);

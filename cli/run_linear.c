@@ -40,14 +40,9 @@ static void size_of(const attn_linear_problem *p, int t, int64_t size[4])
 {
     const attn_shape *s = &p->shape;
     const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
-    const int64_t sizes[] = {
-        [ATTN_AXIS_BATCH] = s->batch,         [ATTN_AXIS_HEAD_Q] = s->heads_q, [ATTN_AXIS_HEAD_KV] = s->heads_kv,
-        [ATTN_AXIS_QUERY] = s->len_q,         [ATTN_AXIS_KEY] = s->len_kv,     [ATTN_AXIS_DIM_QK] = s->dim_qk,
-        [ATTN_AXIS_DIM_K] = s->dim_qk,        [ATTN_AXIS_DIM_V] = s->dim_v,    [ATTN_AXIS_FEATURE] = features,
-        [ATTN_AXIS_LIST] = p->random_features};
     for (int axis = 0; axis < 4; axis++) {
         const attn_axis one = linear_about(t)->axes[axis];
-        size[axis] = one == ATTN_AXIS_ONE ? 1 : sizes[one];
+        size[axis] = one == ATTN_AXIS_FEATURE ? features : one == ATTN_AXIS_LIST ? p->random_features : tensors_axis(s, one);
     }
     if (t == LINEAR(decay)) size[3] = p->decay_kind == ATTN_DECAY_CHANNEL ? features : 1;
 }

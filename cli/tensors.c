@@ -130,9 +130,8 @@ static int64_t length_of_list(const attn_problem *p, int t)
     return t == TENSOR(ranges) ? 2 : 0;
 }
 
-static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
+int64_t tensors_axis(const attn_shape *s, attn_axis axis)
 {
-    const attn_shape *s = &p->shape;
     switch (axis) {
     case ATTN_AXIS_BATCH:
         return s->batch;
@@ -146,10 +145,19 @@ static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
         return s->len_kv;
     case ATTN_AXIS_DIM_QK:
         return s->dim_qk;
-    case ATTN_AXIS_DIM_K:
-        return problem_dim_k(p);
     case ATTN_AXIS_DIM_V:
         return s->dim_v;
+    default:
+        return 1;
+    }
+}
+
+static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
+{
+    const attn_shape *s = &p->shape;
+    switch (axis) {
+    case ATTN_AXIS_DIM_K:
+        return problem_dim_k(p);
     case ATTN_AXIS_BLOCK_Q:
         return problem_blocks(s->len_q, p->mask.block_q);
     case ATTN_AXIS_BLOCK_KV:
@@ -165,7 +173,7 @@ static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
     case ATTN_AXIS_LIST:
         return length_of_list(p, t);
     default:
-        return 1;
+        return tensors_axis(s, axis);
     }
 }
 

@@ -49,6 +49,8 @@ attn_dtype tensors_compute(const attn_tensors *all);
 /* The four sizes, whatever broadcasts; of a gradient that is written, 1 where its tensor broadcasts.  Packed tensors have an entry
  * of the greatest length for each sequence.  0: the axis is of a list whose length the problem does not say. */
 void tensors_shape(const attn_problem *problem, const attn_tensors *all, int t, int64_t shape[4]);
+/* The size of an axis that every kind of attention has; 1: it is none of them. */
+int64_t tensors_axis(const attn_shape *shape, attn_axis axis);
 /* 1 if the axis has one element for all of its indices. */
 int tensors_broadcasts(const attn_tensors *all, int t, int axis);
 /* The same with 1 where it broadcasts: what lies in memory, unless it is packed. */

@@ -321,6 +321,7 @@ static attn_status view(const char *path, const view_settings *settings, const i
     char *json = NULL;
     attn_status status = load(&g, path, in, error);
     if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
+    if (status == ATTN_OK) status = input_check_output(&g.input, settings->output, error);
     if (status == ATTN_OK) status = choose(&g, settings, error);
     if (status == ATTN_OK) status = check_size(&g, error);
     if (status == ATTN_OK) status = compute(&g, common, error);

@@ -9,6 +9,7 @@
 
 #include "../commands.h"
 #include "../failure.h"
+#include "../file.h"
 #include "../json.h"
 #include "../nearest.h"
 #include "../options.h"
@@ -134,6 +135,7 @@ static attn_status plot(const plot_kind *kind, char *const *paths, int count, co
     figure f;
     plot_task task = {.settings = settings, .sources = sources, .count = count, .figure = &f};
     attn_status status = check_output(settings->output, error);
+    for (int k = 0; k < count && status == ATTN_OK; k++) status = file_check_apart(settings->output, paths[k], error);
     if (status == ATTN_OK && count > kind->most)
         status = failure(error, ATTN_ERR_ARGUMENT, "%s takes %d file%s, not %d", kind->name, kind->most,
                          kind->most > 1 ? "s at most" : "", count);

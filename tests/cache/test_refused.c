@@ -142,30 +142,8 @@ static void test_attend_only(void **state)
     assert_int_equal(f.lengths[0], 6);
 }
 
-/* A caller that was compiled with a newer header: what it has behind ours is zero, or refused before anything is written. */
-static void test_newer_struct(void **state)
-{
-    union {
-        attn_cache cache;
-        unsigned char bytes[sizeof(attn_cache) + 48];
-    } newer = {0};
-    fixture f;
-    attn_error error;
-    (void)state;
-    init(&f);
-    newer.cache = f.cache;
-    newer.cache.struct_size = sizeof newer;
-    newer.bytes[sizeof(attn_cache) + 8] = 1;
-    assert_int_equal(attn_cache_append(&newer.cache, &f.tokens, &error), ATTN_ERR_UNSUPPORTED);
-    assert_int_equal(f.lengths[0], 4);
-    newer.bytes[sizeof(attn_cache) + 8] = 0;
-    assert_int_equal(attn_cache_append(&newer.cache, &f.tokens, &error), ATTN_OK);
-    assert_int_equal(f.lengths[0], 6);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only),
-                                       cmocka_unit_test(test_newer_struct)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,6 +138,15 @@ refused 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse
 refused 2 "attn run: --do is a gradient, which is for attn run --backward and --double-backward" run do.safetensors -o out.npz --do=do
 refused 2 "attn run: out.npy: a .npy file holds one tensor, and --backward asks for another" run dlse.safetensors -o out.npy --backward --ignore=dlse
 
+refused 2 "attn run: --ignore: no role is named 'slpoes' (nearest: slopes); there are mask, bias, lengths_q, lengths_kv, offset, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, ..." \
+    run a.safetensors -o out.npz --ignore=slpoes
+cp a.safetensors same.safetensors && ln same.safetensors other.safetensors
+refused 2 "attn run: same.safetensors: this output is an input, which would be replaced" run same.safetensors -o same.safetensors
+refused 2 "attn run: other.safetensors: this output is an input, which would be replaced" run same.safetensors -o other.safetensors
+refused 2 "attn analyze: other.safetensors: this output is an input, which would be replaced" analyze same.safetensors --steps=other.safetensors
+ok "what would have been replaced is as it was" cmp a.safetensors other.safetensors
+rm same.safetensors other.safetensors
+
 # run: packed sequences
 refused 2 "attn run: packq.safetensors: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=cu_seqlens_q --cu-seqlens-kv=cu_seqlens_q takes one for both" \
     run packq.safetensors -o out.npz

@@ -10,7 +10,7 @@ REAL=$ROOT/examples/data/animal_street_layer2.safetensors
 "$ATTN" layer "$REAL" -o real.safetensors --heads=12 --weights --compare --json >real.json 2>err.txt
 ok "a real layer: status 0" same "$?" 0
 ok "  nothing on standard error" same "$(cat err.txt)" ""
-ok "  y and weights" same "$(grep -oE '"(y|weights)"' real.json | wc -l)" 4
+ok "  y and weights" same "$(sed -n '/"written"/,$p' real.json | grep -oE '"(y|weights)"' | wc -l)" 4
 # sums of 384 products of numbers around 1, twice: 2 * 384 * 2^-24 = 4.6e-05 at the very worst
 ok "  equal to the model's own" same "$(grep -cE '"largest":[^0-9]*[0-9.]+e-0[67]' real.json)" 2
 
@@ -20,7 +20,7 @@ small='x:f32:2x5x8 wq:f32:8x8 wk:f32:4x8 wv:f32:4x8 wo:f32:8x8 bq:f32:8 bo:f32:8
 "$ATTN" layer small.safetensors -o y.safetensors --heads=4 --heads-kv=2 --causal --backward --weights-mean
 ok "gradients: status 0" same "$?" 0
 "$ATTN" layer small.safetensors -o y.npz --heads=4 --heads-kv=2 --causal --backward --json >y.json
-ok "  all that there are, and no more" same "$(grep -oE '"(y|d[a-z]+)"' y.json | sort | tr -d '\n')" '"dbo""dbq""dwk""dwo""dwq""dwv""dx""y"'
+ok "  all that there are, and no more" same "$(sed -n 's/.*"written"//p' y.json | grep -oE '"(y|d[a-z]+)"' | sort | tr -d '\n')" '"dbo""dbq""dwk""dwo""dwq""dwv""dx""y"'
 # shellcheck disable=SC2086
 "$MAKE" cross.safetensors $small context:f32:2x7x8
 "$ATTN" layer cross.safetensors -o y.safetensors --heads=4 --heads-kv=2 --quiet
@@ -39,14 +39,25 @@ ok "  and a column of the weights" grep -q '"weights_mean"' y.json
 # shellcheck disable=SC2086
 "$MAKE" whole.safetensors $small dy:f32:2x5x8 alibi_slopes:f32:4
 for names in short whole; do
-    "$ATTN" layer $names.safetensors -o $names.npz --heads=4 --heads-kv=2 --backward --json | grep -oE '"d[a-z]+"' | sort >$names.txt
+    "$ATTN" layer $names.safetensors -o $names.npz --heads=4 --heads-kv=2 --backward --json | sed -n 's/.*"written"//p' | grep -oE '"d[a-z]+"' | sort >$names.txt
 done
 ok "the name of the library's slot: the same gradients" cmp short.txt whole.txt
 ok "  that of the slopes among them" grep -q '"dslopes"' whole.txt
 "$ATTN" layer whole.safetensors -o y.npz --heads=4 --heads-kv=2 --backward --json --ignore=alibi_slopes >y.json
 ok "  but where it is ignored" same "$(grep -c '"dslopes"' y.json)" 0
+ok "  and is said to be left" grep -q '"unused":.\["alibi_slopes"\]' y.json
+# shellcheck disable=SC2086
+"$MAKE" more.safetensors $small dy:f32:2x5x8 other:f32:4
+"$ATTN" layer more.safetensors -o y.npz --heads=4 --heads-kv=2 --json | tr -d '\n\t ' >y.json
+ok "what is used is told" grep -q '"used":\[.*{"name":"wk","dtype":"f32","shape":\[4,8\]}.*"unused"' y.json
+ok "  and what is left" grep -q '"unused":\["dy","other"\]' y.json
 rm -f y.safetensors
 
+refused 2 "attn layer: --ignore: 'x' is none of mask, bias, scale, w, slopes, sink, bias_table, relative_keys, relative_values, relative_u, relative_v" \
+    layer small.safetensors -o out.npz --heads=4 --ignore=x
+cp small.safetensors same.safetensors
+refused 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
+    layer same.safetensors -o same.safetensors --heads=4 --heads-kv=2
 refused 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
 refused 2 "attn layer: no output file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
 refused 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N" layer small.safetensors -o out.npz

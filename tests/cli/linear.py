@@ -197,6 +197,10 @@ def main():
             assert done.returncode in (2, 3) and message in done.stderr, f"{words}: {done.returncode} {done.stderr}"
             assert not os.path.exists(os.path.join(folder, "none.safetensors")), words
 
+        write(path, {"decay": ([B, HKV, N], [-0.1] * (B * HKV * N)), "other": ([1], [0.0]), **{name: t[name] for name in "qkv"}})
+        says = json.loads(attn("run", path, "-o", os.path.join(folder, "some.safetensors"), "--linear", "--causal", "--json").stdout)
+        assert [one["role"] for one in says["used"]] == ["q", "k", "v", "decay"] and says["unused"] == ["other"], says
+
     done = attn("explain", "linear:f32:sq4096:d64:causal:phi=favor/256", "--json", "--isa=scalar")
     says = json.loads(done.stdout)
     assert (says["form"], says["features"], says["kernel"]) == ("chunked", 256, "attn_linear_f32_scalar"), says

@@ -86,6 +86,12 @@ void sound_use(sound *s, int n)
     if (strcmp(name, "relative_u") == 0 || strcmp(name, "relative_v") == 0) use_named(s, "relative_keys");
 }
 
+void sound_make_with(sound *s, attn_op op, int n)
+{
+    sound_make(s, op);
+    sound_use(s, n);
+}
+
 attn_status sound_plan(const sound *s, attn_plan **plan, attn_error *error)
 {
     *plan = (attn_plan *)(uintptr_t)s; /* must become NULL on failure */

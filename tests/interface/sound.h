@@ -30,6 +30,7 @@ typedef struct sound {
 /* A problem of this operation with the tensors that it needs; and what tensor n needs to be of use, and tensor n, as well. */
 void sound_make(sound *s, attn_op op);
 void sound_use(sound *s, int n);
+void sound_make_with(sound *s, attn_op op, int n); /* both */
 
 /* Slots by number. */
 attn_input slot_get(const attn_tensors *t, int n);

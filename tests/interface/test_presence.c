@@ -27,8 +27,7 @@ static void test_used(void **state)
     FOR_EACH_USE(op, n, 1)
     {
         attn_error error;
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         if (sound_compute(&s, &error) != ATTN_OK) fail_msg("op %d with %s: %s", op, table[n].name, error.message);
         for (int t = 0; t < tensors_of_table; t++) {
             const int written = memcmp(s.memory[t], s.before[t], SOUND_ROOM) != 0;
@@ -69,8 +68,7 @@ static void test_null(void **state)
     (void)state;
     FOR_EACH_USE(op, n, 1)
     {
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
             slot_set(&s.tensors, n, slots[i]);
             expect_no_plan(&s, ATTN_ERR_ARGUMENT, n, "NULL with a type or a stride");
@@ -91,8 +89,7 @@ static void test_other_presence(void **state)
     {
         attn_error error;
         attn_plan *plan;
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         changed = s;
         slot_clear(&changed, n);
         for (int with = 0; with < 2; with++) {
@@ -115,8 +112,7 @@ static void test_later(void **state)
     {
         attn_error error;
         attn_plan *plan;
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         slot_set(&s.tensors, n, (attn_input){ATTN_LATER, slot_get(&s.tensors, n).dtype, {0}});
         expect_no_execute(&s, ATTN_ERR_ARGUMENT, n, "ATTN_LATER");
         if (sound_plan(&s, &plan, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -135,8 +131,7 @@ static void test_empty(void **state)
     FOR_EACH_USE(op, n, 1)
     {
         attn_error error;
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         const attn_input slot = {ATTN_EMPTY, slot_get(&s.tensors, n).dtype, {0}};
         slot_set(&s.tensors, n, slot);
         if (sound_compute(&s, &error) != ATTN_ERR_ARGUMENT || error.tensor != n || !strstr(error.message, table[n].name))
@@ -164,8 +159,7 @@ static void test_types(void **state)
     FOR_EACH_USE(op, n, 1)
     {
         int accepted = 0;
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         const attn_input sound_slot = slot_get(&s.tensors, n);
         for (int dtype = -1; dtype <= ATTN_U64 + 2; dtype++) {
             attn_error error;
@@ -193,8 +187,7 @@ static void test_alignment(void **state)
         attn_error error;
         attn_plan *plan;
         attn_tensor_plan info = {.struct_size = sizeof info};
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         assert_int_equal(sound_plan(&s, &plan, &error), ATTN_OK);
         assert_int_equal(attn_plan_tensor(plan, n, &info, &error), ATTN_OK);
         attn_plan_destroy(plan);
@@ -216,8 +209,7 @@ static void test_gradient_of_nothing(void **state)
         if (of < 0 || table[of].need[op] == ATTN_NEED_ALWAYS || strcmp(table[n].name, "grad_scale") == 0) continue;
         if (strcmp(table[n].name, "second_grad_lse") == 0) continue;                                  /* grad_lse then is 0 */
         if (table[n].role[op] == ATTN_ROLE_INPUT && strcmp(table[n].name, "grad_lse") == 0) continue; /* lse is needed there */
-        sound_make(&s, (attn_op)op);
-        sound_use(&s, n);
+        sound_make_with(&s, (attn_op)op, n);
         slot_clear(&s, of);
         s.problem.score.kind = ATTN_SCORE_DOT;
         if (strncmp(table[of].name, "relative_", 9) == 0) { /* not keys alone: what goes with them would be in the way */

@@ -34,11 +34,7 @@ static void execute(const attn_plan *plan, const sound *of, int n, const char *w
         fail_msg("op %d, %s, %s: %s", (int)of->problem.op, table[n].name, what, error.message);
 }
 
-static void make(attn_op op, int n)
-{
-    sound_make(&s, op);
-    sound_use(&s, n);
-}
+static void make(attn_op op, int n) { sound_make_with(&s, op, n); }
 
 /* What attn_plan_tensor says is what the plan takes, spelled out; planned dense and executed so, and the reverse. */
 static void test_dense_and_explicit(void **state)
