@@ -30,7 +30,7 @@ static const struct {
     {&attn_walk_small_backward, {"b2:hq2:sq13:skv25:d16", "b2:hq4:hkv2:sq13:skv25:d16"}, 0, 1, 8},
     {&attn_walk_backward, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 32},
     {&attn_walk_jvp, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
-    {&attn_walk_double_backward, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
+    {&attn_walk_double_backward, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 24},
 };
 
 enum { WALKS = sizeof sizes / sizeof *sizes };
