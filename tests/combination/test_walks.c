@@ -204,13 +204,19 @@ static fate check_ways(const task *t, const feature_way *const *ways, int count,
     return is;
 }
 
+/* 1 if the base has to be added to a way: it is not there with it. */
+static int is_without(const feature_way *base, const feature_way *way)
+{
+    return base->bit != way->bit && !(way->brings >> base->bit & 1);
+}
+
 /* All ways of one bit. */
 static void check_bit(const task *t, const feature_way *base, int bit)
 {
     for (int n = 0; n < feature_ways(bit); n++) {
         const feature_way *ways[] = {feature_at(bit, n), base};
         attn_error error;
-        if (check_ways(t, ways, base && base->bit != bit ? 2 : 1, (uint64_t)(bit + n), &error) == FAILED)
+        if (check_ways(t, ways, base && is_without(base, ways[0]) ? 2 : 1, (uint64_t)(bit + n), &error) == FAILED)
             fail_msg("%s, %s by '%s': %s", sizes[t->walk].type->name, feature_name(bit), ways[0]->words, error.message);
     }
 }
@@ -224,7 +230,8 @@ static void check_pair(const task *t, const feature_way *base, int x, int y)
     for (int n = 0; n < nx * ny; n++) {
         const int way = (first + n) % (nx * ny);
         const feature_way *ways[] = {feature_at(x, way % nx), feature_at(y, way / nx), base};
-        const fate is = check_ways(t, ways, base && base->bit != x && base->bit != y ? 3 : 2, (uint64_t)(first + 100 * n), &error);
+        const int count = base && is_without(base, ways[0]) && is_without(base, ways[1]) ? 3 : 2;
+        const fate is = check_ways(t, ways, count, (uint64_t)(first + 100 * n), &error);
         if (is == RAN) return;
         if (is == FAILED) any = 1, failed = error;
     }
