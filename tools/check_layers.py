@@ -7,6 +7,9 @@ include src/common.  Everything else sees the public headers and its own folder;
 tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/ and
 tests/combination.  ref/ sees nothing of ours.
 
+Nothing includes a walk of attention, which is known by its type alone (walk/walks.h), but what is in its own folder, and rows, which
+is tiles of another problem.
+
 Usage: tools/check_layers.py [FOLDER]        (the tree to check; default: the one this script is in)
 """
 import pathlib
@@ -15,14 +18,18 @@ import sys
 
 # Each may include itself and what stands before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
+KNOWN_WALKS = ["linear", "merge", "product"]  # whose problems are their own
+WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
 SHARED_BY_TESTS = ["tests", "tests/combination"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 
 
 def area(path):
-    """The folder that a rule speaks of: src/core/plan, src/io, cli, ref, tests/unit ..."""
-    depth = 3 if path.parts[:2] == ("src", "core") else 2 if path.parts[0] in ("src", "tests") else 1
+    """The folder that a rule speaks of: src/core/plan, src/core/walk/tiles, src/io, cli, ref, tests/unit ..."""
+    depth = 2 if path.parts[0] in ("src", "tests") else 1
+    if path.parts[:2] == ("src", "core"):
+        depth = 4 if path.parts[2] == "walk" else 3
     return "/".join(path.parts[: min(depth, len(path.parts) - 1)])
 
 
@@ -35,6 +42,9 @@ def allowed(source, target):
         return False
     if source.startswith("src/core/"):
         if not target.startswith("src/core/"):
+            return False
+        walk = target.split("/")[3:]
+        if walk and walk[0] not in KNOWN_WALKS and (source, target) not in WALKS_OVER_WALKS:
             return False
         return CORE.index(target.split("/")[2]) <= CORE.index(source.split("/")[2])
     if source.startswith(("tests", "fuzz")):
