@@ -248,7 +248,7 @@ attn_status attn_merge(const attn_merge_problem *problem, const attn_merge_tenso
 {
     attn_merge_call call;
     TRY(begin(&call, problem, tensors, options, 0, error));
-    attn_sched_merge(&call);
+    attn_run_merge(&call);
     return attn_succeed(error);
 }
 
@@ -257,6 +257,6 @@ attn_status attn_merge_backward(const attn_merge_problem *problem, const attn_me
 {
     attn_merge_call call;
     TRY(begin(&call, problem, tensors, options, 1, error));
-    attn_sched_merge_backward(&call);
+    attn_run_merge_backward(&call);
     return attn_succeed(error);
 }

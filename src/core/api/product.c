@@ -47,7 +47,7 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
 
 static void execute(const made *m, void *workspace)
 {
-    attn_sched_product(&m->walk, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
+    attn_run_product(&m->walk, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
 }
 
 attn_status attn_product(const attn_product_problem *problem, const attn_product_tensors *tensors, const attn_options *options,

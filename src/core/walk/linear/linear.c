@@ -323,7 +323,7 @@ static void run(void *context, int64_t worker, int64_t task)
     if (has_decay_sums(w) && w->parts == 1) attn_linear_backward_decay(&head, head.decay, NULL);
 }
 
-void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace)
+void attn_run_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace)
 {
     job j = {walk, args, workspace};
     attn_linear_walk whole;

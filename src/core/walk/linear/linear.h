@@ -78,7 +78,7 @@ typedef struct attn_linear_head {
 int attn_linear_walk_init(attn_linear_walk *walk, int threads);
 double attn_linear_walk_flops(const attn_linear_walk *walk);
 
-void attn_sched_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace);
+void attn_run_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace);
 
 /* The walks of one task. */
 void attn_linear_forward_chunks(const attn_linear_head *head);

@@ -28,7 +28,7 @@ typedef struct attn_merge_call {
 /* Strides of [batch, heads, len_q, dim] with the defaults filled in. */
 void attn_merge_strides(const attn_merge_call *call, const int64_t given[4], int64_t dim, int64_t stride[4]);
 
-void attn_sched_merge(const attn_merge_call *call);
-void attn_sched_merge_backward(const attn_merge_call *call);
+void attn_run_merge(const attn_merge_call *call);
+void attn_run_merge_backward(const attn_merge_call *call);
 
 #endif

@@ -202,7 +202,7 @@ static void run(void *context, int64_t worker, int64_t task)
     else if (!p->add) clear(&b);
 }
 
-void attn_sched_product(const attn_product_walk *walk, void *workspace)
+void attn_run_product(const attn_product_walk *walk, void *workspace)
 {
     job j = {walk, workspace};
     attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run, &j);

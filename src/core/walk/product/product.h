@@ -51,6 +51,6 @@ void attn_product_walk_init(attn_product_walk *walk, int threads);
 int64_t attn_product_walk_most(const attn_product_walk *walk, int threads);
 
 /* workspace: aligned to 64, workers * bytes. */
-void attn_sched_product(const attn_product_walk *walk, void *workspace);
+void attn_run_product(const attn_product_walk *walk, void *workspace);
 
 #endif
