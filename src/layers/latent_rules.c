@@ -80,7 +80,8 @@ attn_status latent_resolve(const attn_latent *theirs, latent *m, attn_error *err
     return ATTN_OK;
 }
 
-_Static_assert(sizeof(attn_latent_weights) == sizeof(size_t) + TENSORS * sizeof(attn_output), "struct_size, then slots");
+_Static_assert(sizeof(attn_latent_weights) == offsetof(attn_latent_weights, query_down) + TENSORS * sizeof(attn_output),
+               "struct_size, then slots");
 
 attn_status latent_bind(latent *m, const char *what, const attn_latent_weights *given, weights_role role, attn_error *error)
 {

@@ -159,7 +159,8 @@ static attn_status bind_projection(projection *p, const weight_slot *w, const we
     return ATTN_OK;
 }
 
-_Static_assert(sizeof(attn_layer_weights) == sizeof(size_t) + LAYER_WEIGHTS * sizeof(attn_output), "struct_size, then slots");
+_Static_assert(sizeof(attn_layer_weights) == offsetof(attn_layer_weights, query) + LAYER_WEIGHTS * sizeof(attn_output),
+               "struct_size, then slots");
 
 attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *given, weights_role role, attn_error *error)
 {

@@ -89,7 +89,8 @@ attn_status module_resolve(const attn_seq2seq *theirs, module *m, attn_error *er
     return ATTN_OK;
 }
 
-_Static_assert(sizeof(attn_seq2seq_weights) == sizeof(size_t) + MODULE_TENSORS * sizeof(attn_output), "struct_size, then slots");
+_Static_assert(sizeof(attn_seq2seq_weights) == offsetof(attn_seq2seq_weights, w) + MODULE_TENSORS * sizeof(attn_output),
+               "struct_size, then slots");
 
 attn_status module_bind(module *m, const char *what, const attn_seq2seq_weights *given, weights_role role, attn_error *error)
 {

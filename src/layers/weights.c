@@ -4,6 +4,12 @@
 
 #include <limits.h>
 
+/* Any struct of weights. */
+typedef struct weights_struct {
+    size_t struct_size;
+    attn_input slots[16];
+} weights_struct;
+
 static attn_status check_presence(const char *label, const attn_input *slot, const weight_slot *w, weights_role role,
                                   attn_error *error)
 {
@@ -48,11 +54,8 @@ static attn_status resolve(const char *label, attn_input slot, weight_slot *w, a
 attn_status attn_weights_read(const char *module, const char *what, weights_role role, const char *type, const void *given,
                               attn_dtype dtype, weight_slot *rows, int count, attn_error *error)
 {
-    struct {
-        size_t struct_size;
-        attn_input slots[16];
-    } ours;
-    const size_t size = sizeof ours.struct_size + (size_t)count * sizeof *ours.slots;
+    weights_struct ours;
+    const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *ours.slots;
     CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", module, what);
     TRY(slots_read(&ours, size, size, given, type, error));
     for (int i = 0; i < count; i++) {
@@ -69,12 +72,9 @@ attn_status attn_weights_read(const char *module, const char *what, weights_role
 
 attn_status attn_weights_write(void *theirs, const char *type, char *const *data, attn_dtype dtype, int count, attn_error *error)
 {
-    struct {
-        size_t struct_size;
-        attn_input slots[16];
-    } ours = {0};
+    weights_struct ours = {0};
     size_t given;
-    const size_t size = sizeof ours.struct_size + (size_t)count * sizeof *ours.slots;
+    const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *ours.slots;
     memcpy(&given, theirs, sizeof given);
     TRY(struct_size_check(STRUCT_OF_SLOTS, given, size, size, type, error));
     for (int i = 0; i < count; i++)

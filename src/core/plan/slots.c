@@ -10,7 +10,8 @@
 #include "plan.h"
 #include "tensors.h"
 
-_Static_assert(sizeof(attn_input) == sizeof(attn_output) && sizeof(attn_input) == 48, "a slot has 48 bytes");
+_Static_assert(sizeof(attn_input) == sizeof(attn_output), "slots look alike");
+_Static_assert(sizeof(void *) != 8 || sizeof(attn_input) == 48, "a slot has 48 bytes where pointers have 8");
 
 attn_input attn_slot_of(const void *tensors, int number)
 {

@@ -19,7 +19,7 @@
 /* The most tensors that a family has. */
 enum { ATTN_MOST_TENSORS = 80 };
 
-/* What a struct of tensors begins with; slots of 48 bytes follow. */
+/* What a struct of tensors begins with; slots follow, of 48 bytes each (40 where pointers have 4). */
 typedef struct attn_tensors_head {
     size_t struct_size;
     const attn_call *call;
