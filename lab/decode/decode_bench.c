@@ -51,13 +51,14 @@ static void read_all(const char *p, size_t bytes)
 }
 
 typedef struct problem {
-    const attn_dec_kernel *kernel;
+    const attn_decode_part *kernel;
     attn_dtype dtype;
     int64_t size, keys, dim, rows, block, piece, mode, phases, lds;
     int pages, far;
     char *K, *V;
     float *Q, *S, *O, *m, *l;
-    const attn_digit_kernel *digits; /* NULL: i8 goes like all else */
+    const attn_decode_pairs_part *pairs;
+    const attn_digits_part *digits; /* NULL: i8 goes like all else */
     char *query_digits, *weight_digits;
     int32_t *sums;
 } problem;
@@ -73,8 +74,8 @@ static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t 
 {
     if (p->digits)
         p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
-    else if (p->dtype == ATTN_BF16 && p->kernel->bf16)
-        p->kernel->bf16->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dim, p->S + j, p->lds, fetch, p->far);
+    else if (p->dtype == ATTN_BF16 && p->pairs)
+        p->pairs->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dim, p->S + j, p->lds, fetch, p->far);
     else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, p->far);
 }
 
@@ -136,15 +137,17 @@ int main(int argc, char **argv)
         .keys = argc > 3 ? atoll(argv[3]) : 32768, .dim = argc > 4 ? atoll(argv[4]) : 128, .rows = argc > 5 ? atoll(argv[5]) : 4};
     const char *name = argc > 1 ? argv[1] : "attn_dec_f32";
     const attn_kernel_row *row;
+    attn_kernel kernel;
     for (int i = 0; (row = attn_kernel_at(i)); i++)
         if (row->decode && strstr(row->name, name)) break;
     if (!row) return 1;
-    p.kernel = row->decode;
+    attn_kernel_assemble(row, &kernel);
+    p.kernel = kernel.decode, p.pairs = kernel.decode_pairs;
     for (int t = 1; t < 7; t++)
         if (argc > 2 && strcmp(argv[2], types[t]) == 0) p.dtype = (attn_dtype)t;
     if (!p.dtype) p.dtype = ATTN_F32;
     p.size = p.dtype == ATTN_F32 ? 4 : p.dtype == ATTN_I8 ? 1 : 2;
-    p.digits = p.dtype == ATTN_I8 ? p.kernel->digits : NULL;
+    p.digits = p.dtype == ATTN_I8 ? kernel.digits : NULL;
     p.block = number("BLOCK", 512), p.piece = number("PIECE", 16384 / (p.dim * p.size)), p.mode = number("FETCH", 1);
     p.lds = p.block + 16, p.phases = number("PHASES", 3);
     p.pages = (int)number("PAGES", 1), p.far = (int)number("FAR", 1);

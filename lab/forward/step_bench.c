@@ -86,13 +86,15 @@ static void fill(void *p, int wide, long n)
 
 static void bench(const attn_kernel_row *row, long length, long dim)
 {
-    const attn_fwd_kernel *k = row->forward;
+    attn_kernel kernel;
+    attn_kernel_assemble(row, &kernel);
+    const attn_kernel *k = &kernel;
     const int wide = row->compute == ATTN_F64, zmm = row->isa == ATTN_ISA_AVX512, phases = (int)option("PHASES", 0),
               modify = (int)option("MODIFY", 0);
     const long size = wide ? 8 : 4, full = k->lanes * k->vectors, group = option("GROUP", 1), samples = option("SAMPLES", 400);
     const int width = (int)option("WIDTH", k->vectors) < k->vectors ? (int)option("WIDTH", k->vectors) : k->vectors;
     const long tile = (long)k->lanes * width, ld = dim * option("STRIDE", 1);
-    const long block = option("BLOCK", (long)k->block_kv(dim, dim)), tiles = length / tile;
+    const long block = option("BLOCK", (long)k->product->block_kv(dim, dim)), tiles = length / tile;
     char *q = memory((size_t)(length * dim * size)), *keys = memory((size_t)(length * ld * size));
     char *values = memory((size_t)(length * ld * size)), *o = memory((size_t)(length * dim * size));
     char *Qt = memory((size_t)(group * dim * full * size)), *Ot = memory((size_t)(group * dim * full * size));
@@ -108,9 +110,9 @@ static void bench(const attn_kernel_row *row, long length, long dim)
         double spent = 0, before = ceiling(zmm), start = now();
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
-            k->pack_query(width, tile, dim, q + (at + g) * tile * dim * size, row->compute, dim, 1 / sqrt((double)dim),
+            k->storage->pack_query(width, tile, dim, q + (at + g) * tile * dim * size, row->compute, dim, 1 / sqrt((double)dim),
                           Qt + g * dim * full * size);
-            k->start(width, dim, -INFINITY, m, m + 2048, Ot + g * dim * full * size);
+            k->softmax->start(width, dim, -INFINITY, m, m + 2048, Ot + g * dim * full * size);
         }
         for (long j = 0; j < length; j += block) {
             long n = length - j < block ? length - j : block;
@@ -118,20 +120,21 @@ static void bench(const attn_kernel_row *row, long length, long dim)
             for (long g = 0; g < group; g++) {
                 char *m = ml + g * 8192;
                 double t0 = phases ? now() : 0;
-                k->score(width, n, dim, Qt + g * dim * full * size, K, ld, S, m + 4096, g + 1 < group ? K : V, ld);
+                k->product->score(width, n, dim, Qt + g * dim * full * size, K, ld, S, m + 4096, g + 1 < group ? K : V, ld);
                 if (phases) spent += now() - t0;
                 if (modify) {
                     attn_block block_of = {(char *)extra + ((at + g) * tile * length + j) * (modify == 1 ? 1 : size),
                                            modify == 1 ? ATTN_BOOL : row->compute, length, 1};
-                    (modify == 1 ? k->keep_mask : k->add_bias)(width, tile, n, S, m + 4096, &block_of, scratch);
+                    (modify == 1 ? k->modify->keep_mask : k->modify->add_bias)(width, tile, n, S, m + 4096, &block_of, scratch);
                 }
-                k->fold(width, n, dim, S, m + 4096, NULL, V, ld, m, m + 2048, Ot + g * dim * full * size,
-                        g + 1 < group ? K : K + n * ld * size, ld);
+                k->softmax->weigh(width, n, S, m + 4096, NULL, m, m + 2048, m + 6144);
+                k->product->values(width, n, dim, S, V, ld, m + 6144, Ot + g * dim * full * size,
+                                   g + 1 < group ? K : K + n * ld * size, ld);
             }
         }
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
-            k->finish(width, tile, dim, 1, m, m + 2048, Ot + g * dim * full * size, o + (at + g) * tile * dim * size, row->compute,
+            k->softmax->finish(width, tile, dim, 1, m, m + 2048, Ot + g * dim * full * size, o + (at + g) * tile * dim * size, row->compute,
                       dim, lse, 1);
         }
         double seconds = now() - start, after = ceiling(zmm), flops = 4.0 * (double)(tile * group) * (double)length * (double)dim;
@@ -162,7 +165,7 @@ int main(int argc, char **argv)
     uint32_t has = attn_cpu_features();
     for (int r = 0; attn_kernel_at(r); r++) {
         const attn_kernel_row *row = attn_kernel_at(r);
-        if (row->op != ATTN_FORWARD || (row->needs & has) != row->needs || (argc > 1 && !strstr(row->name, argv[1]))) continue;
+        if (row->op != ATTN_FORWARD || row->needs & ~has || (argc > 1 && !strstr(row->name, argv[1]))) continue;
         if (argc > 3) {
             for (int i = 3; i < argc; i++) bench(row, length, atol(argv[i]));
         } else {

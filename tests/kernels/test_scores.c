@@ -38,7 +38,7 @@ void test_score(void **state)
                 int64_t n = lengths[k], dim = dims[d], ldk = dim + (k % 3) * 5, size = size_of(it.compute);
                 void *Qt = random_tile(width, dim, 1), *K = random_input(it.compute, n * ldk - (ldk - dim), 1);
                 void *S = output(n * it.tile * size), *block_max = output(it.tile * size);
-                it.kernel->score(width, n, dim, Qt, K, ldk, S, block_max, K, ldk);
+                it.kernel.product->score(width, n, dim, Qt, K, ldk, S, block_max, K, ldk);
                 for (int i = 0; i < width * it.lanes; i++) {
                     double most = -(double)INFINITY;
                     for (int64_t j = 0; j < n; j++) {
@@ -66,13 +66,13 @@ void test_score_same_bits(void **state)
         int64_t n = 31, dim = dims[d], size = size_of(it.compute);
         void *Qt = random_tile(it.vectors, dim, 1), *block_max = output(it.tile * size);
         char *K = random_input(it.compute, n * dim, 1), *S = output(n * it.tile * size);
-        it.kernel->score(it.vectors, n, dim, Qt, K, dim, S, block_max, K, dim);
+        it.kernel.product->score(it.vectors, n, dim, Qt, K, dim, S, block_max, K, dim);
         for (int width = 1; width <= it.vectors; width++)
             for (int64_t part = 1; part <= n; part += 3) {
                 char *again = output(n * it.tile * size);
                 for (int64_t j = 0; j < n; j += part)
-                    it.kernel->score(width, n - j < part ? n - j : part, dim, Qt, K + j * dim * size, dim,
-                                     again + j * it.tile * size, block_max, K, dim + 1);
+                    it.kernel.product->score(width, n - j < part ? n - j : part, dim, Qt, K + j * dim * size, dim,
+                                             again + j * it.tile * size, block_max, K, dim + 1);
                 for (int64_t j = 0; j < n; j++)
                     assert_memory_equal(again + j * it.tile * size, S + j * it.tile * size, (size_t)(width * it.lanes * size));
             }
@@ -88,7 +88,7 @@ void test_block_max(void **state)
             int64_t n = lengths[k], size = size_of(it.compute);
             void *S = random_tile(width, n, 7), *block_max = output(it.tile * size);
             for (int64_t j = 0; j < n; j += 3) put(it.compute, S, j * it.tile, -(double)INFINITY);
-            it.kernel->block_max(width, n, S, block_max);
+            it.kernel.modify->block_max(width, n, S, block_max);
             for (int i = 0; i < width * it.lanes; i++) {
                 double most = -(double)INFINITY;
                 for (int64_t j = 0; j < n; j++) most = fmax(most, get(it.compute, S, j * it.tile + i));
@@ -117,7 +117,7 @@ void test_keep_range(void **state)
                 }
                 put(it.compute, S, 0, (double)NAN);
                 for (int64_t at = 0; at < n * it.tile; at++) before[at] = get(it.compute, S, at);
-                it.kernel->keep_range(width, n, S, low, high);
+                it.kernel.modify->keep_range(width, n, S, low, high);
                 for (int64_t j = 0; j < n; j++)
                     for (int i = 0; i < used; i++)
                         assert_true(same(get(it.compute, S, j * it.tile + i),
@@ -152,10 +152,10 @@ void test_seen(void **state)
                 void *all = output(n * it.tile * size), *all_max = output(it.tile * size);
                 void *seen = output(n * it.tile * size), *seen_max = output(it.tile * size);
                 stairs(which, (int)used, n, low, high);
-                it.kernel->score(width, n, dim, Qt, K, dim, all, all_max, K, dim);
-                it.kernel->keep_range(width, n, all, low, high);
-                it.kernel->block_max(width, n, all, all_max);
-                it.kernel->score_seen(width, n, dim, Qt, K, dim, seen, seen_max, low, high, K, dim);
+                it.kernel.product->score(width, n, dim, Qt, K, dim, all, all_max, K, dim);
+                it.kernel.modify->keep_range(width, n, all, low, high);
+                it.kernel.modify->block_max(width, n, all, all_max);
+                it.kernel.product->score_seen(width, n, dim, Qt, K, dim, seen, seen_max, low, high, K, dim);
                 for (int64_t j = 0; j < n; j++)
                     assert_memory_equal((char *)seen + j * it.tile * size, (char *)all + j * it.tile * size, (size_t)(used * size));
                 assert_memory_equal(seen_max, all_max, (size_t)(used * size));
@@ -164,10 +164,10 @@ void test_seen(void **state)
                 void *m[2], *l[2], *Ot[2];
                 for (int t = 0; t < 2; t++) {
                     m[t] = output(it.tile * size), l[t] = output(it.tile * size), Ot[t] = output(dim * it.tile * size);
-                    it.kernel->start(width, dim, -INFINITY, m[t], l[t], Ot[t]);
+                    it.kernel.softmax->start(width, dim, -INFINITY, m[t], l[t], Ot[t]);
                 }
-                it.kernel->fold(width, n, dim, all, all_max, NULL, K, dim, m[0], l[0], Ot[0], K, dim);
-                it.kernel->fold_seen(width, n, dim, seen, seen_max, NULL, K, dim, m[1], l[1], Ot[1], low, high, K, dim);
+                fold(width, n, dim, all, all_max, K, m[0], l[0], Ot[0], NULL, NULL, 0);
+                fold(width, n, dim, seen, seen_max, K, m[1], l[1], Ot[1], low, high, 0);
                 assert_memory_equal(m[1], m[0], (size_t)(used * size));
                 assert_memory_equal(l[1], l[0], (size_t)(used * size));
                 for (int64_t c = 0; c < dim; c++)
@@ -223,7 +223,7 @@ static void *rows_of_bf16(int64_t n, int kind)
 void test_score_pairs(void **state)
 {
     static const double scales[] = {0.125, 1, -0.3};
-    const attn_bf16_kernel *bf16 = it.kernel->bf16;
+    const attn_pairs_part *bf16 = it.kernel.pairs;
     const attn_coming nothing = {0};
     (void)state;
     for (int width = 1; width <= it.vectors; width++)
@@ -257,7 +257,7 @@ void test_score_pairs(void **state)
 /* What is seen alone: the bits of all, and then the rest dropped. */
 void test_pairs_seen(void **state)
 {
-    const attn_bf16_kernel *bf16 = it.kernel->bf16;
+    const attn_pairs_part *bf16 = it.kernel.pairs;
     const attn_coming nothing = {0};
     (void)state;
     for (int width = 1; width <= it.vectors; width++)
@@ -274,8 +274,8 @@ void test_pairs_seen(void **state)
                 bf16->pack_query(width, used, dim, Q, dim, Qt);
                 bf16->load_rows(n, dim, K, dim, Kp);
                 bf16->score(width, n, dim, Qt, Kp, 0.5, all, all_max, Kp, pairs, &nothing);
-                it.kernel->keep_range(width, n, all, low, high);
-                it.kernel->block_max(width, n, all, all_max);
+                it.kernel.modify->keep_range(width, n, all, low, high);
+                it.kernel.modify->block_max(width, n, all, all_max);
                 bf16->score_seen(width, n, dim, Qt, Kp, 0.5, seen, seen_max, low, high, Kp, pairs);
                 for (int64_t j = 0; j < n; j++)
                     for (int64_t i = 0; i < used; i++) {
@@ -330,8 +330,8 @@ static void each_block(attn_dtype dtype, void (*fill)(attn_dtype dtype, void *p,
                 fill(dtype, memory, elements);
                 block.base = origin(&block, memory, rows, n);
                 for (int64_t at = 0; at < n * it.tile; at++) before[at] = get(it.compute, S, at);
-                if (dtype == ATTN_BOOL) it.kernel->keep_mask(width, rows, n, S, block_max, &block, scratch);
-                else it.kernel->add_bias(width, rows, n, S, block_max, &block, scratch);
+                if (dtype == ATTN_BOOL) it.kernel.modify->keep_mask(width, rows, n, S, block_max, &block, scratch);
+                else it.kernel.modify->add_bias(width, rows, n, S, block_max, &block, scratch);
                 for (int64_t j = 0; j < n; j++)
                     for (int64_t i = 0; i < used; i++) {
                         int64_t row = i < rows ? i : rows - 1;
@@ -412,7 +412,8 @@ void test_bias_overflow(void **state)
                 for (int64_t at = 0; at < n * it.tile; at++) put(it.compute, S, at, real(it.lowest));
                 for (int64_t at = 0; at < n * it.lanes * 2; at++) put(dtype, memory, at, huge[h]);
                 void *block_max = output(it.tile * size_of(it.compute));
-                it.kernel->add_bias(1, it.lanes, n, S, block_max, &block, output(it.tile * (n + it.lanes) * size_of(it.compute)));
+                it.kernel.modify->add_bias(1, it.lanes, n, S, block_max, &block,
+                                           output(it.tile * (n + it.lanes) * size_of(it.compute)));
                 for (int64_t j = 0; j < n; j++)
                     for (int i = 0; i < it.lanes; i++) {
                         double found = get(it.compute, S, j * it.tile + i);
@@ -446,7 +447,7 @@ void test_softcap(void **state)
                 put(it.compute, S, it.tile, before[it.tile] = (double)INFINITY);
                 put(it.compute, S, it.tile + width * it.lanes - 1, before[it.tile + width * it.lanes - 1] = 0);
             }
-            it.kernel->softcap(width, n, S, block_max, cap, slope, bend);
+            it.kernel.modify->softcap(width, n, S, block_max, cap, slope, bend);
             for (int64_t i = 0; i < width * it.lanes; i++) {
                 most[i] = -(double)INFINITY;
                 for (int64_t j = 0; j < n; j++) {

@@ -34,7 +34,7 @@ void test_pack_query(void **state)
                     char *first = q, *Qt = output((dim * it.tile + 1) * size);
                     if (which == 3) stride = 0;
                     if (which == 2) first = q + (rows - 1) * stride * size_of(types[t]), stride = -stride; /* rows run backwards */
-                    it.kernel->pack_query(width, rows, dim, first, types[t], stride, scale, Qt);
+                    it.kernel.storage->pack_query(width, rows, dim, first, types[t], stride, scale, Qt);
                     for (int64_t c = 0; c < dim; c++) {
                         for (int64_t i = 0; i < used; i++) {
                             double x = get(types[t], first, clamped(i, rows) * stride + c);
@@ -54,7 +54,7 @@ void test_load_rows(void **state)
             int64_t n = 5, dim = dims[d], stride = dim + 2, ld = dim + 1, size = size_of(it.compute);
             void *src = random_input(types[t], n * stride - 2, 100);
             char *dst = output(n * ld * size);
-            it.kernel->load_rows(n, dim, src, types[t], stride, dst, ld);
+            it.kernel.storage->load_rows(n, dim, src, types[t], stride, dst, ld);
             for (int64_t i = 0; i < n; i++) {
                 for (int64_t c = 0; c < dim; c++)
                     assert_true(get(it.compute, dst, i * ld + c) == real(get(types[t], src, i * stride + c)));
@@ -67,13 +67,13 @@ void test_load_rows(void **state)
         const int64_t n = 3, dim = dims[d], ld = dim + 1, size = size_of(it.compute);
         void *src = random_input(ATTN_I8, n * dim, 1), *factors = random_input(it.compute, n * 2 - 1, 1);
         char *dst = output(n * ld * size);
-        if (it.compute == ATTN_F32) it.kernel->load_rows(n, dim, src, ATTN_I8, dim, dst, ld);
+        if (it.compute == ATTN_F32) it.kernel.storage->load_rows(n, dim, src, ATTN_I8, dim, dst, ld);
         for (int64_t i = 0; i < n * dim; i++) {
             char *at = dst + (i / dim * ld + i % dim) * size;
             if (it.compute == ATTN_F32) assert_true(get(ATTN_F32, at, 0) == get(ATTN_I8, src, i));
             put(it.compute, at, 0, get(ATTN_I8, src, i));
         }
-        it.kernel->scale_rows(n, dim, factors, 2, dst, ld);
+        it.kernel.storage->scale_rows(n, dim, factors, 2, dst, ld);
         for (int64_t i = 0; i < n; i++) {
             for (int64_t c = 0; c < dim; c++)
                 assert_true(get(it.compute, dst, i * ld + c) ==
@@ -87,7 +87,7 @@ void test_load_rows(void **state)
         uint16_t *src = input(65536 * 2);
         void *dst = output(65536 * size_of(it.compute));
         for (int i = 0; i < 65536; i++) src[i] = (uint16_t)i;
-        it.kernel->load_rows(1, 65536, src, types[t], 0, dst, 65536);
+        it.kernel.storage->load_rows(1, 65536, src, types[t], 0, dst, 65536);
         for (int i = 0; i < 65536; i++) {
             double expected = get(types[t], src, i), found = get(it.compute, dst, i);
             assert_true(isnan(expected) ? isnan(found) : expected == found && !signbit(expected) == !signbit(found));
@@ -113,7 +113,7 @@ static void pair_is(const void *pair, const void *row, int64_t dim, int64_t p)
 /* Pairs of bf16: every bit as it is, NaN and numbers below the normal ones too, at addresses that are a multiple of 2. */
 void test_pairs(void **state)
 {
-    const attn_bf16_kernel *bf16 = it.kernel->bf16;
+    const attn_pairs_part *bf16 = it.kernel.pairs;
     (void)state;
     for (int d = 0; d < DIMS; d++)
         for (int width = 1; width <= it.vectors; width++)
@@ -162,7 +162,8 @@ void test_finish(void **state)
                         put(it.compute, l, i, none ? 0 : 1 + 40 * fabs(uniform()));
                         for (int64_t c = 0; c < dim; c++) put(it.compute, Ot, c * it.tile + i, none ? (double)NAN : uniform() * 9);
                     }
-                    it.kernel->finish(width, rows, dim, 1, m, l, Ot, o, types[t], stride, which == 3 ? NULL : lse, lse_stride);
+                    it.kernel.softmax->finish(width, rows, dim, 1, m, l, Ot, o, types[t], stride, which == 3 ? NULL : lse,
+                                              lse_stride);
                     for (int64_t i = 0; i < rows; i++) {
                         double sum = get(it.compute, l, i), most = get(it.compute, m, i);
                         for (int64_t c = 0; c < dim; c++) {
@@ -203,7 +204,7 @@ void test_store_all_patterns(void **state)
                 for (int lane = 0; lane < it.lanes; lane++)
                     put(it.compute, Ot, (int64_t)i * it.tile + lane, i & 1 ? -middle : middle);
             }
-            it.kernel->finish(1, 1, n, 1, m, l, Ot, o, types[t], n, NULL, 0);
+            it.kernel.softmax->finish(1, 1, n, 1, m, l, Ot, o, types[t], n, NULL, 0);
             for (int i = 0; i < n; i++) {
                 double x = get(it.compute, Ot, (int64_t)i * it.tile), expected = rounded(types[t], x), found = get(types[t], o, i);
                 assert_true(isnan(expected) ? isnan(found) && !signbit(x) == !signbit(found) : found == expected);
@@ -220,7 +221,7 @@ void test_store_all_patterns(void **state)
                 put(it.compute, m, i, 0), put(it.compute, l, i, 1);
                 memcpy(Ot + i * size, size == 8 ? (const void *)&wide : (const void *)&single, (size_t)size);
             }
-            it.kernel->finish(1, it.lanes, 1, 1, m, l, Ot, o, types[t], 1, NULL, 0);
+            it.kernel.softmax->finish(1, it.lanes, 1, 1, m, l, Ot, o, types[t], 1, NULL, 0);
             for (int i = 0; i < it.lanes; i++) assert_true(isnan(get(types[t], o, i)));
             release_all();
         }
@@ -246,8 +247,8 @@ void test_weigh(void **state)
                         scores[j * it.tile + i] = get(it.compute, S, j * it.tile + i);
                     }
                 }
-                it.kernel->outputs.weigh(width, n, S, m, l);
-                it.kernel->store_columns(width, rows, n, 1, S, w, types[t], stride);
+                it.kernel.outputs->weigh(width, n, S, m, l);
+                it.kernel.storage->store_columns(width, rows, n, 1, S, w, types[t], stride);
                 for (int64_t i = 0; i < rows; i++) {
                     for (int64_t j = 0; j < n; j++) {
                         double sum = get(it.compute, l, i), score = scores[j * it.tile + i],

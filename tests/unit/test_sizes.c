@@ -58,7 +58,7 @@ static int64_t sixteen(int64_t dim_qk, int64_t dim_v)
 
 /* A problem of forward, and a kernel that is never run. */
 typedef struct made {
-    attn_fwd_kernel kernel;
+    attn_product_part product;
     attn_resolved problem;
     attn_forward_walk plan;
 } made;
@@ -67,7 +67,8 @@ static void make(made *m, int lanes, int vectors, int64_t heads, int64_t len_q, 
 {
     attn_layouts *at = &m->problem.at;
     memset(m, 0, sizeof *m);
-    m->kernel.lanes = lanes, m->kernel.vectors = vectors, m->kernel.block_kv = sixteen;
+    m->product.shape = (attn_tile_shape){lanes, vectors, 1};
+    m->product.block_kv = sixteen;
     m->problem.shape = (attn_shape){1, heads, heads, len_q, len_kv, dim, dim};
     at->q.dtype = at->k.dtype = at->v.dtype = at->o.dtype = ATTN_F32;
     at->k.stride[2] = at->v.stride[2] = dim;
@@ -76,7 +77,9 @@ static void make(made *m, int lanes, int vectors, int64_t heads, int64_t len_q, 
 /* The plan of the walk over tiles; returns 0 if a size overflows. */
 static int plan(made *m, int threads)
 {
-    const attn_kernel_row row = {.compute = ATTN_F32, .forward = &m->kernel};
+    const attn_kernel given = {.product = &m->product};
+    const attn_kernel_set set = {.given = &given};
+    const attn_kernel_row row = {.compute = ATTN_F32, .set = &set};
     const attn_setting setting = {.problem = &m->problem, .row = &row, .threads = threads};
     memset(&m->plan, 0, sizeof m->plan);
     attn_walk_begin(&m->plan.tiles.walk, &setting);

@@ -63,7 +63,7 @@ attn_status attn_kernel_describe(int index, attn_kernel_description *description
     d.isa = row->isa;
     d.compute = row->compute;
     d.usable = !(row->needs & ~attn_cpu_features());
-    d.decode = row->decode != NULL;
+    d.decode = row->decode;
     attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
 }

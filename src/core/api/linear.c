@@ -43,9 +43,7 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
 
     plan->allocator = attn_allocator_or_default(&o.allocator);
     w->compute = plan->row->compute;
-    w->forward = plan->row->forward;
-    w->backward = plan->row->backward;
-    w->linear = plan->row->linear;
+    attn_kernel_assemble(plan->row, &w->kernel);
     w->dim_f = attn_features_count(w->problem.features, w->problem.shape.dim_qk, w->problem.random_features);
     w->parallel_for = o.parallel_for;
     w->parallel_context = o.parallel_context;

@@ -232,9 +232,9 @@ static attn_status begin(attn_merge_call *c, const attn_merge_problem *problem, 
                            .parallel_context = o.parallel_context};
     TRY(attn_threads_choose(o.threads, &c->threads, error));
     TRY(check_tensors(c, &t, backward, error));
-    const attn_resolved like = {.op = ATTN_LINEAR, .at.q.dtype = dtype}; /* whose kernels have those of forward beside them */
+    const attn_resolved like = {.op = ATTN_LINEAR, .at.q.dtype = dtype}; /* any operation's kernel has it */
     TRY(attn_kernel_choose(&like, &o, 0, &row, why, sizeof why, error));
-    c->kernel = row->forward;
+    c->kernel = attn_kernel_merge(row);
     const attn_input out = read_only(&t.o), lse = read_only(&t.lse);
     place(c, &c->o, &out, c->dim_v);
     place(c, &c->lse, &lse, 1);

@@ -51,9 +51,9 @@ void attn_store_bias_gradient(const attn_task *task, const attn_tile *tile, int6
 {
     const attn_resolved *p = &task->walk->problem;
     const attn_layout *layout = layout_of(p);
-    task->walk->kernel->store_columns(tile->width, tile->rows, n, 1, dS,
-                                      attn_pair_at(task, output_of(p, task->args), layout, tile->first, low), layout->dtype,
-                                      layout->stride[2]);
+    task->walk->kernel.storage->store_columns(tile->width, tile->rows, n, 1, dS,
+                                              attn_pair_at(task, output_of(p, task->args), layout, tile->first, low), layout->dtype,
+                                              layout->stride[2]);
 }
 
 /* One region of the bias: an entry, a head, a tile of queries and a block of keys, or all of an axis that is broadcast. */
@@ -98,8 +98,8 @@ static void add_tile(const call *c, const attn_task *task, const region *r, int6
     for (attn_interval run = {low, low}; attn_task_next(task, &tile.tile, tile.empty != NULL, high, &run);) {
         const void *dS = c->steps->derive(task, &tile, run.low, run.high);
         int64_t row = c->axes[3] ? 0 : run.low - r->j_first;
-        w->backward->reduce_pairs(tile.tile.rows, run.high - run.low, dS, c->axes[2], c->axes[3],
-                                  (char *)pairs + row * w->tile_q * size);
+        w->kernel.gradient->reduce_pairs(tile.tile.rows, run.high - run.low, dS, c->axes[2], c->axes[3],
+                                         (char *)pairs + row * w->tile_q * size);
     }
 }
 
@@ -125,9 +125,9 @@ static void run_region(void *context, int64_t worker, int64_t number)
     int64_t rows = c->axes[2] ? 1 : tile.rows, n = c->axes[3] ? 1 : r.j_end - r.j_first;
     int64_t at = (c->axes[0] ? 0 : r.b_first) * layout->stride[0] + (c->axes[1] ? 0 : r.h_first) * layout->stride[1] +
                  (c->axes[2] ? 0 : tile.first) * layout->stride[2] + (c->axes[3] ? 0 : r.j_first) * layout->stride[3];
-    w->kernel->store_columns(c->axes[2] ? 1 : tile.width, rows, n, 1, pairs,
-                             (char *)output_of(p, c->args) + at * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
-                             layout->stride[2]);
+    w->kernel.storage->store_columns(c->axes[2] ? 1 : tile.width, rows, n, 1, pairs,
+                                     (char *)output_of(p, c->args) + at * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
+                                     layout->stride[2]);
 }
 
 /* Where a broadcast axis has no scores, its one element has none to sum. */

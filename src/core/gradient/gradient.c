@@ -23,7 +23,7 @@ static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *
     int32_t *empty = (int32_t *)attn_part(task, own->empty) + slot * w->tile_q;
     int64_t all = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
     int any = 0;
-    for (int64_t i = 0; i < t->tile.width * w->kernel->lanes; i++) {
+    for (int64_t i = 0; i < t->tile.width * w->kernel.lanes; i++) {
         int64_t row = t->tile.first + attn_min(i, t->tile.rows - 1);
         const void *lse = attn_query_row(task, task->args->lse, &p->at.lse, row);
         empty[i] = row < task->sight.len_q && attn_real_at(lse, w->compute, 0) == -INFINITY;
@@ -40,7 +40,7 @@ static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *
 /* Vectors of a few lanes are not worth a part of their own. */
 static void find_seen(const attn_task *task, attn_gradient_tile *t)
 {
-    const int64_t lanes = task->walk->kernel->lanes, rows = t->tile.rows;
+    const int64_t lanes = task->walk->kernel.lanes, rows = t->tile.rows;
     for (int v = 0; v < t->tile.width; v++) {
         t->seen[v] = t->keys;
         if (lanes < 8 || t->empty) continue;
@@ -68,8 +68,9 @@ static int open_rows(const attn_task *task, int64_t number, int64_t slot, attn_g
     t->lse = (char *)attn_part(task, own->lse) + slot * at->lane_bytes;
     t->delta = (char *)attn_part(task, own->delta) + slot * at->lane_bytes;
     attn_task_pack(task, &t->tile, t->Qt);
-    w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_v, attn_query_row(task, task->args->o, o, t->tile.first),
-                          o->dtype, o->stride[2], 1, attn_part(task, own->O));
+    w->kernel.storage->pack_query(t->tile.width, t->tile.rows, p->shape.dim_v,
+                                  attn_query_row(task, task->args->o, o, t->tile.first), o->dtype, o->stride[2], 1,
+                                  attn_part(task, own->O));
     return 1;
 }
 
@@ -81,8 +82,8 @@ int attn_gradient_tile_open_rows(const attn_task *task, int64_t number, int64_t 
     if (!open_rows(task, number, slot, t)) return 0;
     const void *O = attn_part(task, attn_gradient_of(w)->scratch.O);
     const int64_t first = t->tile.first;
-    w->backward->delta(t->tile.width, t->tile.rows, 0, O, O, attn_query_row(task, task->args->lse, lse, first), lse->stride[2],
-                       NULL, 0, task->sight.len_q - first, t->delta, t->lse);
+    w->kernel.gradient->delta(t->tile.width, t->tile.rows, 0, O, O, attn_query_row(task, task->args->lse, lse, first),
+                              lse->stride[2], NULL, 0, task->sight.len_q - first, t->delta, t->lse);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     return 1;
 }
@@ -106,18 +107,18 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     const void *q = attn_query_row(task, a->q, &p->at.q, first);
     void *Ot = attn_part(task, attn_gradient_of(w)->scratch.O);
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
-    w->kernel->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
-    t->careful_queries = !attn_is_additive(p) &&
-                         !w->backward->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task), t->Q_panels);
+    w->kernel.storage->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
+    t->careful_queries = !attn_is_additive(p) && !w->kernel.outer->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2],
+                                                                             attn_task_scale(task), t->Q_panels);
     if (attn_tiles_of(w)->relative.two)
         t->careful_queries |=
-            !w->backward->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->at.q, first), p->at.q.dtype, p->at.q.stride[2],
-                                    attn_task_scale(task), t->Q_panels + plan->relative.Q_panels);
-    t->careful_queries |= !w->backward->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
-    w->backward->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
-                       p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
-                       task->sight.len_q - first, t->delta, t->lse);
-    if (w->kernel->bf16) w->kernel->bf16->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
+            !w->kernel.outer->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->at.q, first), p->at.q.dtype,
+                                        p->at.q.stride[2], attn_task_scale(task), t->Q_panels + plan->relative.Q_panels);
+    t->careful_queries |= !w->kernel.outer->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
+    w->kernel.gradient->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
+                              p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
+                              task->sight.len_q - first, t->delta, t->lse);
+    if (w->kernel.pairs) w->kernel.pairs->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     find_seen(task, t);
     return 1;
@@ -127,9 +128,9 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
 static void narrow(const attn_task *task, int first, int width, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
-    const int64_t lanes = first * w->kernel->lanes, size = (int64_t)attn_dtype_bytes(w->compute);
+    const int64_t lanes = first * w->kernel.lanes, size = (int64_t)attn_dtype_bytes(w->compute);
     t->tile.first += lanes;
-    t->tile.rows = attn_clamp(t->tile.rows - lanes, 0, width * w->kernel->lanes);
+    t->tile.rows = attn_clamp(t->tile.rows - lanes, 0, width * w->kernel.lanes);
     t->tile.width = width;
     attn_tile_look(&task->sight, &t->tile);
     char **buffers[] = {&t->Qt, &t->dOt, &t->lse, &t->delta, &t->dQt};
@@ -176,12 +177,12 @@ int attn_gradient_run(const attn_task *task, const attn_gradient_tile *t, int64_
 static void score_values(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, void *dP)
 {
     const attn_walk *w = task->walk;
-    const attn_fwd_kernel *k = w->kernel;
+    const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, Dv = w->problem.shape.dim_v;
     const attn_coming nothing = {0};
     void *most = attn_part(task, attn_tiles_of(w)->scratch.block_max);
-    if (k->bf16) k->bf16->score(t->tile.width, n, Dv, t->dOt, keys->V, 1, dP, most, keys->K_wide, keys->ldk_wide, &nothing);
-    else k->score(t->tile.width, n, Dv, t->dOt, keys->V, keys->ldv, dP, most, keys->K_wide, keys->ldk_wide);
+    if (k->pairs) k->pairs->score(t->tile.width, n, Dv, t->dOt, keys->V, 1, dP, most, keys->K_wide, keys->ldk_wide, &nothing);
+    else k->product->score(t->tile.width, n, Dv, t->dOt, keys->V, keys->ldv, dP, most, keys->K_wide, keys->ldk_wide);
 }
 
 void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys)
@@ -196,13 +197,13 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     attn_drop room;
 
     t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope, NULL);
-    if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
+    if (t->empty) w->kernel.modify->revive(t->tile.width, n, S, t->empty);
     score_values(task, t, keys, dP);
     if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
     if (attn_weighs_alone(p))
-        w->kernel->alone.gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
+        w->kernel.alone->gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
                                   attn_part(task, at->modifiers));
-    else w->backward->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->modifiers));
-    if (t->empty) w->kernel->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
+    else w->kernel.gradient->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->modifiers));
+    if (t->empty) w->kernel.modify->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
 }

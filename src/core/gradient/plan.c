@@ -32,7 +32,7 @@ static int64_t tasks_at_once(const attn_walk *walk, const attn_setting *setting,
     return attn_clamp(attn_min(threads, blocks), 1, tiles);
 }
 
-static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel->lanes) * walk->kernel->lanes; }
+static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel.lanes) * walk->kernel.lanes; }
 
 /* Where the caller's dK and dV can be what the sums are added in: the same type, rows of whole vectors one after the other. */
 static int can_sum_in_place(const attn_sum_walk *plan, const attn_layout *dK, const attn_layout *dV)
@@ -121,7 +121,7 @@ int attn_sums_lay_out(attn_sum_walk *plan, const attn_part_of *own, size_t n, co
     attn_tile_walk *tiles = &plan->gradient.tiles;
     attn_walk *walk = &tiles->walk;
     const attn_resolved *p = &walk->problem;
-    const int64_t lanes = walk->kernel->lanes, D = p->shape.dim_qk, Dv = p->shape.dim_v, block = walk->block_kv;
+    const int64_t lanes = walk->kernel.lanes, D = p->shape.dim_qk, Dv = p->shape.dim_v, block = walk->block_kv;
     const int64_t q = walk->tile_q, group = tiles->group, widest = attn_max(D, Dv);
     const int64_t own_rows = plan->at_once == 1 && !plan->sums_in_place ? p->shape.len_kv : 0;
     const size_t size = attn_dtype_bytes(walk->compute);

@@ -28,9 +28,9 @@ static void sum(const attn_band *v, int64_t row, int64_t count, void *context)
     attn_soon none = {0};
     *to->low = attn_min(*to->low, row);
     *to->high = attn_max(*to->high, row + count);
-    (to->careful ? v->w->backward->add_outer_careful
-                 : v->w->backward->add_outer)(count, to->rows, v->dim, v->band, to->panels,
-                                              to->sums + row * to->ld * (int64_t)attn_dtype_bytes(v->w->compute), to->ld, &none);
+    (to->careful ? v->w->kernel.outer->add_outer_careful : v->w->kernel.outer->add_outer)(
+        count, to->rows, v->dim, v->band, to->panels, to->sums + row * to->ld * (int64_t)attn_dtype_bytes(v->w->compute), to->ld,
+        &none);
 }
 
 void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *X,
@@ -77,7 +77,7 @@ void attn_relative_join(const attn_walk *w, void *sums, void *to)
         const int64_t at =
             (side == ATTN_RELATIVE_VALUES ? attn_sums_of(w)->relative.sum_values : 0) + rows->low[side] * ld * size_of(w);
         char *from = (char *)sums + ATTN_SUMS_HEAD + at;
-        w->backward->add(count * ld, from, (char *)to + ATTN_SUMS_HEAD + at);
+        w->kernel.outer->add(count * ld, from, (char *)to + ATTN_SUMS_HEAD + at);
         memset(from, 0, (size_t)(count * ld * size_of(w)));
     }
     *rows = no_rows;
@@ -111,8 +111,9 @@ void attn_relative_totals_add(const attn_walk *w, char *shared, int64_t table, i
 {
     const int64_t each = tables_of_key_head(w), g = key_head % w->problem.shape.heads_kv;
     if (!attn_relative_shared(&w->problem) && table / each != g) return;
-    w->backward->add(attn_sums_of(w)->relative.sum_bytes / size_of(w),
-                     (char *)attn_relative_sums_at(w, shared, place, table % each) + ATTN_SUMS_HEAD, totals_of(w, shared, table));
+    w->kernel.outer->add(attn_sums_of(w)->relative.sum_bytes / size_of(w),
+                         (char *)attn_relative_sums_at(w, shared, place, table % each) + ATTN_SUMS_HEAD,
+                         totals_of(w, shared, table));
 }
 
 /* Of a table whose rows are all the same memory the gradient has one. */
@@ -129,13 +130,13 @@ static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld,
                   stored = rows_of_gradient(w, layout);
     if (dim == 0) return;
     for (int64_t n = 0; n < pad; n++) {
-        w->backward->add(ld, sums + n * bytes, sums + pad * bytes);
-        w->backward->add(ld, sums + (pad + rows + n) * bytes, sums + (pad + rows - 1) * bytes);
+        w->kernel.outer->add(ld, sums + n * bytes, sums + pad * bytes);
+        w->kernel.outer->add(ld, sums + (pad + rows + n) * bytes, sums + (pad + rows - 1) * bytes);
     }
-    for (int64_t n = stored; n < rows; n++) w->backward->add(ld, sums + (pad + n) * bytes, sums + pad * bytes);
-    w->backward->store_rows(stored, dim, 1, sums + pad * bytes, ld,
-                            (char *)out + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
-                            layout->stride[2]);
+    for (int64_t n = stored; n < rows; n++) w->kernel.outer->add(ld, sums + (pad + n) * bytes, sums + pad * bytes);
+    w->kernel.outer->store_rows(stored, dim, 1, sums + pad * bytes, ld,
+                                (char *)out + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype), layout->dtype,
+                                layout->stride[2]);
 }
 
 static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *layout, void *out)
@@ -172,7 +173,7 @@ int attn_relative_sums_init(attn_sum_walk *plan)
     attn_relative_sums *r = &plan->relative;
     const attn_walk *walk = &plan->gradient.tiles.walk;
     const attn_resolved *p = &walk->problem;
-    const int64_t lanes = walk->kernel->lanes, size = (int64_t)attn_dtype_bytes(walk->compute);
+    const int64_t lanes = walk->kernel.lanes, size = (int64_t)attn_dtype_bytes(walk->compute);
     const int64_t rows = p->relative.rows + 2 * tables->pad;
     int64_t of_keys, of_values, all;
     if (!attn_grads_relative(p)) return 1;

@@ -48,8 +48,9 @@ void attn_tangent_open(const attn_tangents *plan, const attn_task *task, const a
     const attn_resolved *p = &w->problem;
     const attn_layout *q = &p->at.tan_q;
     if (!p->has.tan_q) return;
-    w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first),
-                          q->dtype, q->stride[2], attn_task_scale(task), attn_part(task, plan->Qt));
+    w->kernel.storage->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
+                                  attn_query_row(task, task->args->tan_q, q, t->tile.first), q->dtype, q->stride[2],
+                                  attn_task_scale(task), attn_part(task, plan->Qt));
 }
 
 void attn_tangent_scores(const attn_tangents *plan, const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys,
@@ -64,25 +65,25 @@ void attn_tangent_scores(const attn_tangents *plan, const attn_task *task, const
     void *Sd = attn_part(task, plan->S), *other = attn_part(task, plan->other), *stale = attn_part(task, at->block_max);
 
     if (p->has.tan_q)
-        w->kernel->score(t->tile.width, n, D, attn_part(task, plan->Qt), keys->K, keys->ldk, Sd, stale, keys->V, keys->ldv);
+        w->kernel.product->score(t->tile.width, n, D, attn_part(task, plan->Qt), keys->K, keys->ldk, Sd, stale, keys->V, keys->ldv);
     else memset(Sd, 0, bytes);
     if (p->has.tan_k) {
-        w->kernel->score(t->tile.width, n, D, attn_part(task, at->Qt), tangents->K, tangents->ldk, other, stale, keys->V,
-                         keys->ldv);
-        w->jvp->add_tangents(t->tile.width, n, Sd, other);
+        w->kernel.product->score(t->tile.width, n, D, attn_part(task, at->Qt), tangents->K, tangents->ldk, other, stale, keys->V,
+                                 keys->ldv);
+        w->kernel.tangent->add_tangents(t->tile.width, n, Sd, other);
     }
     if (before) memcpy(before, Sd, bytes);
-    if (p->score.softcap > 0) w->backward->multiply(t->tile.width, n, Sd, attn_part(task, own->slope));
+    if (p->score.softcap > 0) w->kernel.gradient->multiply(t->tile.width, n, Sd, attn_part(task, own->slope));
     if (p->has.modifier) {
         attn_task_slopes(task, &t->tile, keys, NULL, 0);
-        w->backward->multiply(t->tile.width, n, Sd, attn_part(task, at->modifiers));
+        w->kernel.gradient->multiply(t->tile.width, n, Sd, attn_part(task, at->modifiers));
     }
     if (p->has.tan_bias) {
         attn_block bias = {attn_pair_at(task, task->args->tan_bias, &p->at.tan_bias, t->tile.first, keys->low),
                            p->at.tan_bias.dtype, p->at.tan_bias.stride[2], p->at.tan_bias.stride[3]};
-        w->kernel->add_bias(t->tile.width, t->tile.rows, n, Sd, stale, &bias, attn_part(task, at->modifiers));
+        w->kernel.modify->add_bias(t->tile.width, t->tile.rows, n, Sd, stale, &bias, attn_part(task, at->modifiers));
     }
-    if (t->empty) w->kernel->revive(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
+    if (t->empty) w->kernel.modify->revive(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
 }
 
 /* At += X^T (rows of V), reading no row that X has 0 for where such a row may be poisoned. */
@@ -91,9 +92,9 @@ static void add_values(const attn_tangents *plan, const attn_task *task, const a
 {
     const attn_walk *w = task->walk;
     const int64_t Dv = w->problem.shape.dim_v;
-    int careful = (t->dropped || attn_drops_weights(&w->problem)) && w->backward->rows_not_finite(n, Dv, V, ldv);
-    (careful ? w->backward->add_values_careful : w->backward->add_values)(t->tile.width, n, Dv, X, V, ldv,
-                                                                          attn_part(task, plan->O));
+    int careful = (t->dropped || attn_drops_weights(&w->problem)) && w->kernel.outer->rows_not_finite(n, Dv, V, ldv);
+    (careful ? w->kernel.product->add_values_careful : w->kernel.product->add_values)(t->tile.width, n, Dv, X, V, ldv,
+                                                                                      attn_part(task, plan->O));
 }
 
 static void add_block(const attn_tangents *plan, const attn_task *task, attn_gradient_tile *t, const attn_keys *keys,
@@ -110,10 +111,10 @@ static void add_block(const attn_tangents *plan, const attn_task *task, attn_gra
 
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  p->score.softcap > 0 ? attn_part(task, own->slope) : NULL, NULL);
-    if (t->empty) w->kernel->revive(t->tile.width, n, S, t->empty);
+    if (t->empty) w->kernel.modify->revive(t->tile.width, n, S, t->empty);
     attn_tangent_scores(plan, task, t, keys, tangents, NULL);
-    w->jvp->tangent(t->tile.width, n, S, Sd, attn_part(task, own->lse), attn_task_drop(task, &t->tile, keys->low, &room), keep,
-                    attn_part(task, plan->mu));
+    w->kernel.tangent->tangent(t->tile.width, n, S, Sd, attn_part(task, own->lse), attn_task_drop(task, &t->tile, keys->low, &room),
+                               keep, attn_part(task, plan->mu));
     add_values(plan, task, t, n, Sd, keys->V, keys->ldv);
     if (tangents->V) add_values(plan, task, t, n, S, tangents->V, tangents->ldv);
 }
@@ -130,7 +131,7 @@ void attn_tangent_walk(const attn_tangents *plan, const attn_task *task, attn_gr
         attn_keys tangents = attn_tangents_of_keys(plan, task, run.low, run.high);
         add_block(plan, task, t, &keys, &tangents);
     }
-    w->jvp->center(t->tile.width, Dv, attn_part(task, plan->mu), attn_part(task, own->O), attn_part(task, plan->O));
+    w->kernel.tangent->center(t->tile.width, Dv, attn_part(task, plan->mu), attn_part(task, own->O), attn_part(task, plan->O));
 }
 
 void attn_tangent_store(const attn_tangents *plan, const attn_task *task, const attn_gradient_tile *t, const attn_layout *layout,
@@ -138,8 +139,8 @@ void attn_tangent_store(const attn_tangents *plan, const attn_task *task, const 
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
-    w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_v, 1, attn_part(task, plan->O),
-                             attn_query_row(task, o, layout, t->tile.first), layout->dtype, layout->stride[2]);
+    w->kernel.storage->store_columns(t->tile.width, t->tile.rows, p->shape.dim_v, 1, attn_part(task, plan->O),
+                                     attn_query_row(task, o, layout, t->tile.first), layout->dtype, layout->stride[2]);
     for (int64_t i = 0; lse && i < t->tile.rows; i++) {
         void *to = attn_query_row(task, lse, lse_layout, t->tile.first + i);
         double mu = attn_real_at(attn_part(task, plan->mu), w->compute, i);

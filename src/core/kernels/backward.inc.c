@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * backward.inc.c - the backward kernel, written once.  An instantiation (<isa>/bwd_<type>.c) says REAL_BITS, includes the
- * vocabulary of its instruction set and then this file, and defines its table as ATTN_BWD_KERNEL.
+ * vocabulary of its instruction set and then this file, and defines its parts as ATTN_BACKWARD_PARTS.
  */
 #ifdef VF_LANES
 
@@ -21,14 +21,25 @@
 
 #include "short_gradient_step.inc.c"
 
-#define ATTN_BWD_KERNEL                                                                                                            \
+#define ATTN_BACKWARD_PARTS                                                                                                        \
     {                                                                                                                              \
-        .pack_rows = step_pack_rows, .rows_not_finite = step_rows_not_finite, .delta = step_delta, .gradient = step_gradient,      \
-        .multiply = step_multiply, .add_outer = step_add_outer, .add_outer_careful = step_add_outer_careful,                       \
-        .add_values = step_absorb, .add_values_careful = step_absorb_careful, .store_rows = step_store_rows, .add = step_add,      \
-        .inner = step_inner, .sum_distances = step_sum_distances, .sum_strip = step_sum_strip, .reduce_pairs = step_reduce_pairs,  \
-        .additive = step_additive_gradient, .additive_finish = step_additive_finish, .short_delta = step_short_delta,              \
-        .short_gradient = step_short_gradient,                                                                                     \
+        .outer = {.shape = ATTN_TILE_SHAPE,                                                                                        \
+                  .pack_rows = step_pack_rows,                                                                                     \
+                  .rows_not_finite = step_rows_not_finite,                                                                         \
+                  .add_outer = step_add_outer,                                                                                     \
+                  .add_outer_careful = step_add_outer_careful,                                                                     \
+                  .store_rows = step_store_rows,                                                                                   \
+                  .add = step_add},                                                                                                \
+        .gradient = {.shape = ATTN_TILE_SHAPE,                                                                                     \
+                     .delta = step_delta,                                                                                          \
+                     .gradient = step_gradient,                                                                                    \
+                     .multiply = step_multiply,                                                                                    \
+                     .inner = step_inner,                                                                                          \
+                     .sum_distances = step_sum_distances,                                                                          \
+                     .sum_strip = step_sum_strip,                                                                                  \
+                     .reduce_pairs = step_reduce_pairs},                                                                           \
+        .additive = {ATTN_TILE_SHAPE, step_additive_gradient, step_additive_finish},                                               \
+        .small = {ATTN_TILE_SHAPE, step_short_delta, step_short_gradient},                                                         \
     }
 
 #endif

@@ -46,9 +46,9 @@ static void step_score_pairs_seen(int width, int64_t n, int64_t dim, const void 
     score_stairs(1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
 }
 
-#define ATTN_BF16_KERNEL                                                                                                           \
+#define ATTN_PAIRS_PART                                                                                                            \
     {                                                                                                                              \
-        step_pack_pairs, step_load_pairs, step_score_pairs, step_score_pairs_seen                                                  \
+        ATTN_TILE_SHAPE, step_pack_pairs, step_load_pairs, step_score_pairs, step_score_pairs_seen                                 \
     }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * decode.inc.c - the decode kernel, written once.  An instantiation (<isa>/dec_<type>.c) says REAL_BITS, includes the vocabulary of
- * its instruction set and then this file, and defines its table as ATTN_DEC_KERNEL.
+ * its instruction set and then this file, and defines its part as ATTN_DECODE_PART.
  */
 #ifdef VF_LANES
 
@@ -22,15 +22,13 @@ static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
     return 512;
 }
 
-/* For keys and values of i8, and for queries and keys of bf16; or NULL. */
-#define ATTN_DEC_KERNEL_WITH(digit_kernel, bf16_kernel)                                                                            \
+#define ATTN_DECODE_PART                                                                                                           \
     {                                                                                                                              \
-        .lanes = VF_LANES, .block_kv = step_block_of_rows, .pack_rows = step_pack_rows, .dots = step_dots,                         \
+        .shape = ATTN_TILE_SHAPE, .block_kv = step_block_of_rows, .pack_rows = step_pack_rows, .dots = step_dots,                  \
         .scale_row = step_scale_row, .drop_outside = step_drop_outside, .keep_row = step_keep_row, .bias_row = step_bias_row,      \
-        .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .weigh_row = step_weigh_row, .add_values = step_add_values,  \
-        .add_values_careful = step_add_values_careful, .row_not_finite = step_row_not_finite, .finish_row = step_finish_row,       \
-        .digits = (digit_kernel), .bf16 = (bf16_kernel),                                                                           \
+        .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .weigh_row = step_weigh_row,                                 \
+        .add_values = step_decode_values, .add_values_careful = step_decode_values_careful, .row_not_finite = step_row_not_finite, \
+        .finish_row = step_finish_row,                                                                                             \
     }
-#define ATTN_DEC_KERNEL ATTN_DEC_KERNEL_WITH(NULL, NULL)
 
 #endif

@@ -76,9 +76,9 @@ static void step_scale_pair_row(int64_t n, void *S, double scale)
     }
 }
 
-#define ATTN_DEC_BF16_KERNEL                                                                                                       \
+#define ATTN_DECODE_PAIRS_PART                                                                                                     \
     {                                                                                                                              \
-        step_pack_pair_rows, step_pair_dots, step_scale_pair_row                                                                   \
+        ATTN_TILE_SHAPE, step_pack_pair_rows, step_pair_dots, step_scale_pair_row                                                  \
     }
 
 #endif

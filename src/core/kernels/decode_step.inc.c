@@ -382,15 +382,15 @@ VF_INLINE void values_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_
     else EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 0);
 }
 
-static void step_add_values(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
-                            int64_t ldv, void *O, int64_t ldo, int64_t fetch, int far)
+static void step_decode_values(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
+                               int64_t ldv, void *O, int64_t ldo, int64_t fetch, int far)
 {
     EACH_KEYS(values_as, dtype, rows, n, dim_v, P, ldp, V, ldv, O, ldo, (uintptr_t)fetch, far);
 }
 
 /* The same for one row, without the keys whose scores are -infinity, whatever stands in their values. */
-static void step_add_values_careful(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
-                                    int64_t ldv, void *O)
+static void step_decode_values_careful(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
+                                       int64_t ldv, void *O)
 {
     for (int64_t j = 0; j < n; j++) {
         if (((const real *)S)[j] == -(real)INFINITY) continue;

@@ -224,9 +224,9 @@ static void step_digit_output(int64_t dim_v, const void *digits, const void *sum
     }
 }
 
-#define ATTN_DIGIT_KERNEL                                                                                                          \
+#define ATTN_DIGITS_PART                                                                                                           \
     {                                                                                                                              \
-        .query_digits = step_query_digits, .dots = step_digit_dots, .weight_digits = step_weight_digits,                           \
+        .shape = ATTN_TILE_SHAPE, .query_digits = step_query_digits, .dots = step_digit_dots, .weight_digits = step_weight_digits, \
         .add_values = step_digit_values, .output = step_digit_output,                                                              \
     }
 

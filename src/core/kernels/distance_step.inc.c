@@ -152,27 +152,4 @@ VF_INLINE void sum_keys_rows(const int width, int64_t n, const real *S, real *su
 
 static void step_sum_keys(int width, int64_t n, const void *S, void *sums) { VF_EACH_WIDTH(sum_keys_rows, width, n, S, sums); }
 
-/* ---- a product like that with values, without a softmax ---- */
-
-static void step_absorb(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt)
-{
-    ahead none = {.at = (uintptr_t)K, .rows = (uintptr_t)K, .ld = dim, .dim = dim};
-    add_values(width, n, dim, dS, K, ldk, dQt, &none);
-}
-
-static void step_absorb_careful(int width, int64_t n, int64_t dim, const void *dS, const void *K, int64_t ldk, void *dQt)
-{
-    for (int64_t c = 0; c < dim; c++)
-        for (int v = 0; v < width; v++) {
-            real *to = (real *)dQt + c * TILE + v * VF_LANES;
-            vf acc = vf_zero();
-            for (int64_t j = 0; j < n; j++) {
-                vf s = vf_load((const real *)dS + j * TILE + v * VF_LANES);
-                vf with = vf_fma(vf_set(((const real *)K)[j * ldk + c]), s, acc);
-                acc = vf_select(vf_eq(s, vf_zero()), acc, with);
-            }
-            vf_store(to, vf_add(vf_load(to), acc));
-        }
-}
-
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fold_step.inc.c - the online softmax: a block of scores and values is absorbed into m, l and Ot.  Included by forward.inc.c.
+ * fold_step.inc.c - the online softmax: a block of scores is absorbed into m and l.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
@@ -58,76 +58,11 @@ VF_INLINE void absorb_block(const int width, int64_t n, real *S, const real *blo
     for (int v = 0; v < width; v++) vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
 }
 
-static void absorb_scores(int width, int64_t n, real *S, const real *block_max, real *m, real *l, vf *factor)
+static void step_weigh_block(int width, int64_t n, void *S, const void *block_max, const attn_drop *drop, void *m, void *l,
+                             void *factor)
 {
     VF_EACH_WIDTH(absorb_block, width, n, S, block_max, m, l, factor);
-}
-
-static void fold_keys(int width, int64_t n, int64_t dim_v, real *S, const real *block_max, const attn_drop *drop, const real *V,
-                      int64_t ldv, real *m, real *l, real *Ot, const stair *stairs, int count, ahead *next)
-{
-    vf factor[VF_VECTORS];
-    absorb_scores(width, n, S, block_max, m, l, factor);
     if (drop) step_drop(width, n, S, drop);
-    absorb_values(width, n, dim_v, S, V, ldv, Ot, factor, stairs, count, next);
-}
-
-static void step_fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop, const void *V,
-                      int64_t ldv, void *m, void *l, void *Ot, const void *next, int64_t next_ld)
-{
-    ahead coming = ahead_of(next, next_ld, dim_v);
-    fold_keys(width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, NULL, 0, &coming);
-}
-
-static void step_fold_seen(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
-                           const void *V, int64_t ldv, void *m, void *l, void *Ot, const int32_t *low, const int32_t *high,
-                           const void *next, int64_t next_ld)
-{
-    ahead coming = ahead_of(next, next_ld, dim_v);
-    stair stairs[MOST_STAIRS];
-    int count = stairs_of(width, n, low, high, stairs);
-#ifdef VF_ASM_PRODUCT /* begins chains and does not go on with them */
-    count = level_stairs(width, count, stairs);
-#endif
-    fold_keys(width, n, dim_v, S, block_max, drop, V, ldv, m, l, Ot, stairs, count, &coming);
-}
-
-/* For careful folds: scores as they were tell which keys are dropped, when S has become weights. */
-static void keep_scores(int width, int64_t n, const void *S, real *scores)
-{
-    for (int64_t j = 0; j < n; j++)
-        for (int v = 0; v < width; v++)
-            vf_store(scores + j * TILE + v * VF_LANES, vf_load((const real *)S + j * TILE + v * VF_LANES));
-}
-
-/* Ot becomes Ot (times factor, where there is one) + sum_j S[j] V[j], in which keys that are dropped are not read. */
-static void add_kept_values(int width, int64_t n, int64_t dim_v, const void *S, const real *scores, const attn_drop *drop,
-                            const void *V, int64_t ldv, const vf *factor, void *Ot)
-{
-    const vf dropped = vf_set(-(real)INFINITY);
-    for (int64_t c = 0; c < dim_v; c++)
-        for (int v = 0; v < width; v++) {
-            real *o = (real *)Ot + c * TILE + v * VF_LANES;
-            vf acc = vf_zero();
-            for (int64_t j = 0; j < n; j++) {
-                int64_t at = j * TILE + v * VF_LANES;
-                vf p = vf_load((const real *)S + at), with = vf_fma(vf_set(((const real *)V)[j * ldv + c]), p, acc);
-                vm skip = vf_eq(vf_load(scores + at), dropped);
-                if (drop) skip = vm_or(skip, vf_eq(p, vf_zero()));
-                acc = vf_select(skip, acc, with);
-            }
-            vf_store(o, factor ? vf_fma(vf_load(o), factor[v], acc) : vf_add(vf_load(o), acc));
-        }
-}
-
-static void step_fold_careful(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const attn_drop *drop,
-                              const void *V, int64_t ldv, void *m, void *l, void *Ot, void *scratch)
-{
-    vf factor[VF_VECTORS];
-    keep_scores(width, n, S, scratch);
-    absorb_scores(width, n, S, block_max, m, l, factor);
-    if (drop) step_drop(width, n, S, drop);
-    add_kept_values(width, n, dim_v, S, scratch, drop, V, ldv, factor, Ot);
 }
 
 static void step_merge(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,

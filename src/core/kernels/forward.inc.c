@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the vocabulary
- * of its instruction set and then this file, and defines its table as ATTN_FWD_KERNEL.
+ * of its instruction set and then this file, and defines its parts as ATTN_FORWARD_PARTS.
  */
 #ifdef VF_LANES
 
@@ -30,6 +30,8 @@
 
 #include "product_step.inc.c"
 
+#include "value_step.inc.c"
+
 #include "exp_step.inc.c"
 
 #include "dropout_step.inc.c"
@@ -56,21 +58,45 @@
 
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
-#define ATTN_FWD_KERNEL ATTN_FWD_KERNEL_WITH(NULL)
-#define ATTN_FWD_KERNEL_WITH(bf16_kernel)                                                                                          \
+/* How parts begin: what they have to agree on. */
+#define ATTN_TILE_SHAPE                                                                                                            \
     {                                                                                                                              \
-        .lanes = VF_LANES, .vectors = VF_VECTORS, .block_kv = step_block_kv, .pack_query = step_pack_query,                        \
-        .load_rows = step_load_rows, .scale_rows = step_scale_rows, .score = step_score, .score_beside = step_score_beside,        \
-        .score_seen = step_score_seen, .keep_range = step_keep_range, .keep_mask = step_keep_mask, .add_bias = step_add_bias,      \
-        .block_max = step_block_max, .softcap = step_softcap, .add_alibi = step_add_alibi, .add_strip = step_add_strip,            \
-        .add_skewed = step_add_skewed, .skew = step_skew, .add_to_lanes = step_add_to_lanes, .sum_keys = step_sum_keys,            \
-        .add_values = step_absorb, .add_values_careful = step_absorb_careful, .revive = step_revive,                               \
-        .find_empty = step_find_empty, .start = step_start, .fold = step_fold, .fold_seen = step_fold_seen,                        \
-        .fold_careful = step_fold_careful, .merge = step_merge, .not_finite = step_not_finite, .finish = step_finish,              \
-        .store_columns = step_store_columns, .outputs = ATTN_OUT_KERNEL,                                                           \
-        .alone = {step_fold_alone, step_fold_alone_careful, step_settle, step_weigh_alone, step_gradient_alone},                   \
-        .additive = {step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},                      \
-        .short_heads = ATTN_SHORT_KERNEL, .parts = {step_part_weights, step_add_parts, step_part_inner}, .bf16 = (bf16_kernel),    \
+        VF_LANES, VF_VECTORS, VF_FUSED                                                                                             \
+    }
+
+#define ATTN_FORWARD_PARTS                                                                                                         \
+    {                                                                                                                              \
+        .storage = {ATTN_TILE_SHAPE, step_pack_query, step_load_rows, step_scale_rows, step_store_columns},                        \
+        .product = {.shape = ATTN_TILE_SHAPE,                                                                                      \
+                    .block_kv = step_block_kv,                                                                                     \
+                    .score = step_score,                                                                                           \
+                    .score_beside = step_score_beside,                                                                             \
+                    .score_seen = step_score_seen,                                                                                 \
+                    .values = step_values,                                                                                         \
+                    .values_seen = step_values_seen,                                                                               \
+                    .values_careful = step_values_careful,                                                                         \
+                    .add_values = step_add_values,                                                                                 \
+                    .add_values_careful = step_add_values_careful},                                                                \
+        .softmax = {.shape = ATTN_TILE_SHAPE,                                                                                      \
+                    .start = step_start,                                                                                           \
+                    .weigh = step_weigh_block,                                                                                     \
+                    .merge = step_merge,                                                                                           \
+                    .not_finite = step_not_finite,                                                                                 \
+                    .find_empty = step_find_empty,                                                                                 \
+                    .finish = step_finish},                                                                                        \
+        .modify = {.shape = ATTN_TILE_SHAPE,                                                                                       \
+                   .keep_range = step_keep_range,                                                                                  \
+                   .keep_mask = step_keep_mask,                                                                                    \
+                   .add_bias = step_add_bias,                                                                                      \
+                   .softcap = step_softcap,                                                                                        \
+                   .add_alibi = step_add_alibi,                                                                                    \
+                   .add_strip = step_add_strip,                                                                                    \
+                   .revive = step_revive,                                                                                          \
+                   .block_max = step_block_max},                                                                                   \
+        .relative = {ATTN_TILE_SHAPE, step_add_skewed, step_skew, step_add_to_lanes, step_sum_keys}, .outputs = ATTN_OUTPUTS_PART, \
+        .additive = {ATTN_TILE_SHAPE, step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},     \
+        .alone = {ATTN_TILE_SHAPE, step_weigh_alone, step_settle, step_weigh_alone_over, step_gradient_alone},                     \
+        .small = ATTN_SMALL_PART, .merge = {step_part_weights, step_add_parts, step_part_inner},                                   \
     }
 
 #endif

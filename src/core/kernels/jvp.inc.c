@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * jvp.inc.c - the forward mode kernel, written once.  An instantiation (<isa>/jvp_<type>.c) says REAL_BITS, includes the vocabulary
- * of its instruction set and then this file, and defines its table as ATTN_JVP_KERNEL.
+ * of its instruction set and then this file, and defines its part as ATTN_TANGENT_PART.
  */
 #ifdef VF_LANES
 
@@ -15,9 +15,9 @@
 
 #include "tangent_step.inc.c"
 
-#define ATTN_JVP_KERNEL                                                                                                            \
+#define ATTN_TANGENT_PART                                                                                                          \
     {                                                                                                                              \
-        .add_tangents = step_add_tangents, .tangent = step_tangent, .center = step_center,                                         \
+        .shape = ATTN_TILE_SHAPE, .add_tangents = step_add_tangents, .tangent = step_tangent, .center = step_center,               \
     }
 
 #endif

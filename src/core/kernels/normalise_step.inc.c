@@ -44,22 +44,10 @@ static void weigh_alone(attn_normaliser kind, double shift, int width, int64_t n
     else weigh_alone_block(ATTN_NORMALISER_SIGMOID, width, n, vf_set((real)shift), S, l);
 }
 
-static void step_fold_alone(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S, const attn_drop *drop,
-                            const void *V, int64_t ldv, void *l, void *Ot, const void *next, int64_t next_ld)
+static void step_weigh_alone(attn_normaliser kind, double shift, int width, int64_t n, void *S, const attn_drop *drop, void *l)
 {
-    ahead coming = ahead_of(next, next_ld, dim_v);
     weigh_alone(kind, shift, width, n, S, l);
     if (drop) step_drop(width, n, S, drop);
-    add_values(width, n, dim_v, S, V, ldv, Ot, &coming);
-}
-
-static void step_fold_alone_careful(attn_normaliser kind, double shift, int width, int64_t n, int64_t dim_v, void *S,
-                                    const attn_drop *drop, const void *V, int64_t ldv, void *l, void *Ot, void *scratch)
-{
-    keep_scores(width, n, S, scratch);
-    weigh_alone(kind, shift, width, n, S, l);
-    if (drop) step_drop(width, n, S, drop);
-    add_kept_values(width, n, dim_v, S, scratch, drop, V, ldv, NULL, Ot);
 }
 
 static void step_settle(int width, void *l)
@@ -70,7 +58,7 @@ static void step_settle(int width, void *l)
     }
 }
 
-static void step_weigh_alone(attn_normaliser kind, double shift, int width, int64_t n, void *S, const void *l)
+static void step_weigh_alone_over(attn_normaliser kind, double shift, int width, int64_t n, void *S, const void *l)
 {
     real ignored[TILE] = {0};
     weigh_alone(kind, shift, width, n, S, ignored);

@@ -138,10 +138,10 @@ static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *kee
     }
 }
 
-#define ATTN_OUT_KERNEL                                                                                                            \
+#define ATTN_OUTPUTS_PART                                                                                                          \
     {                                                                                                                              \
-        .weigh = step_weigh, .drop_weights = step_drop_weights, .keep_max = step_keep_max, .add_entropy = step_add_entropy,        \
-        .take_top = step_take_top, .sum_columns = step_sum_columns, .store_keep = step_store_keep                                  \
+        .shape = ATTN_TILE_SHAPE, .weigh = step_weigh, .drop_weights = step_drop_weights, .keep_max = step_keep_max,               \
+        .add_entropy = step_add_entropy, .take_top = step_take_top, .sum_columns = step_sum_columns, .store_keep = step_store_keep \
     }
 
 #endif

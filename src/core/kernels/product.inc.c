@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * product.inc.c - the kernel of matrix products, written once.  An instantiation (<isa>/product_<type>.c) says REAL_BITS, includes
- * the vocabulary of its instruction set and then this file, and defines its table as ATTN_PRODUCT_KERNEL.
+ * the vocabulary of its instruction set and then this file, and defines its part as ATTN_MATRIX_PART.
  */
 #ifdef VF_LANES
 
@@ -15,7 +15,7 @@
 
 #include "matrix_step.inc.c"
 
-#define ATTN_PRODUCT_KERNEL                                                                                                        \
+#define ATTN_MATRIX_PART                                                                                                           \
     {                                                                                                                              \
         .lanes = VF_LANES, .vectors = VF_VECTORS, .group = GROUP, .pack = step_pack, .multiply = step_multiply,                    \
         .in_place = step_in_place, .sweep = step_sweep, .join = step_join, .dots = step_dots,                                      \

@@ -1,35 +1,111 @@
 /* SPDX-License-Identifier: MIT
  *
- * registry.c - the table of kernels, expanded from kernels.def.
+ * registry.c - the sets of CPU features and the kernels on them, expanded from kernels.def.
  */
 #include "registry.h"
 #include "../base/cpu.h"
 
-#define FORWARD(symbol, type, set, features)                             extern const attn_fwd_kernel symbol;
-#define DECODE(symbol, tiles, type, set, features)                       extern const attn_dec_kernel symbol;
-#define BACKWARD(symbol, scores, type, set, features)                    extern const attn_bwd_kernel symbol;
-#define JVP(symbol, scores, gradients, type, set, features)              extern const attn_jvp_kernel symbol;
-#define SECOND(symbol, scores, gradients, tangents, type, set, features) extern const attn_second_kernel symbol;
-#define LINEAR(symbol, scores, gradients, type, set, features)           extern const attn_linear_kernel symbol;
-#define PRODUCT(symbol, type, set, features)                             extern const attn_product_kernel symbol;
-#include "kernels.def"
+/* ---- what files give ---- */
 
-#define ROW(symbol, operation, type, set, features, ...)                                                                           \
-    {.name = #symbol, .op = (operation), .compute = (type), .isa = (set), .needs = (features), __VA_ARGS__},
-#define FORWARD(symbol, type, set, features) ROW(symbol, ATTN_FORWARD, type, set, features, .forward = &(symbol))
-#define DECODE(symbol, tiles, type, set, features)                                                                                 \
-    ROW(symbol, ATTN_FORWARD, type, set, features, .forward = &(tiles), .decode = &(symbol))
-#define BACKWARD(symbol, scores, type, set, features)                                                                              \
-    ROW(symbol, ATTN_BACKWARD, type, set, features, .forward = &(scores), .backward = &(symbol))
-#define JVP(symbol, scores, gradients, type, set, features)                                                                        \
-    ROW(symbol, ATTN_JVP, type, set, features, .forward = &(scores), .backward = &(gradients), .jvp = &(symbol))
-#define SECOND(symbol, scores, gradients, tangents, type, set, features)                                                           \
-    ROW(symbol, ATTN_DOUBLE_BACKWARD, type, set, features, .forward = &(scores), .backward = &(gradients), .jvp = &(tangents),     \
-        .second = &(symbol))
-#define LINEAR(symbol, scores, gradients, type, set, features)                                                                     \
-    ROW(symbol, ATTN_LINEAR, type, set, features, .forward = &(scores), .backward = &(gradients), .linear = &(symbol))
-#define PRODUCT(symbol, type, set, features) ROW(symbol, ATTN_PRODUCT, type, set, features, .product = &(symbol))
+#define WHOLE(set, isa, features)
+#define SET(set, below, isa, features)
+#define KERNELS(type, set, operations, parts) parts
+#define PART(name, symbol)                    extern const attn_##name##_part symbol;
+#define FORWARD(symbol)                       extern const attn_forward_parts symbol;
+#define BACKWARD(symbol)                      extern const attn_backward_parts symbol;
+#define LINEAR(symbol)                        extern const attn_linear_parts symbol;
+#include "kernels.def"
+#undef PART
+#undef FORWARD
+#undef BACKWARD
+#undef LINEAR
+
+/* ---- sets ---- */
+
+enum {
+#define WHOLE(set, isa, features)      SET_##set,
+#define SET(set, below, isa, features) SET_##set,
+#define KERNELS(type, set, operations, parts)
+#include "kernels.def"
+    SETS
+};
+
+/* What is inherited is something that the CPU can do, since a set has the features of those below it. */
+enum {
+#define WHOLE(set, isa, features)      NEEDS_##set = (features),
+#define SET(set, below, isa, features) NEEDS_##set = NEEDS_##below | (features),
+#define KERNELS(type, set, operations, parts)
+#include "kernels.def"
+};
+
+enum { TYPE_f32, TYPE_f64, TYPES };
+
+static const attn_kernel given[SETS][TYPES] = {
+#define WHOLE(set, isa, features)
+#define SET(set, below, isa, features)
+#define KERNELS(type, set, operations, parts) [SET_##set][TYPE_##type] = {parts},
+#define PART(name, symbol)                    .name = &(symbol),
+#define FORWARD(symbol)                                                                                                            \
+    .storage = &(symbol).storage, .product = &(symbol).product, .softmax = &(symbol).softmax, .modify = &(symbol).modify,          \
+    .relative = &(symbol).relative, .outputs = &(symbol).outputs, .additive = &(symbol).additive, .alone = &(symbol).alone,        \
+    .small = &(symbol).small, .merge = &(symbol).merge,
+#define BACKWARD(symbol)                                                                                                           \
+    .outer = &(symbol).outer, .gradient = &(symbol).gradient, .additive_gradient = &(symbol).additive,                             \
+    .small_gradient = &(symbol).small,
+#define LINEAR(symbol) .features = &(symbol).features, .chunk = &(symbol).chunk, .token = &(symbol).token, .gate = &(symbol).gate,
+#include "kernels.def"
+#undef PART
+#undef FORWARD
+#undef BACKWARD
+#undef LINEAR
+};
+
+static const attn_kernel_set sets[SETS] = {
+#define WHOLE(set, isa, features)      [SET_##set] = {NULL, NEEDS_##set, given[SET_##set]},
+#define SET(set, below, isa, features) [SET_##set] = {&sets[SET_##below], NEEDS_##set, given[SET_##set]},
+#define KERNELS(type, set, operations, parts)
+#include "kernels.def"
+};
+
+/* ---- rows ---- */
+
+enum {
+#define WHOLE(set, isa, features)      ISA_##set = (isa),
+#define SET(set, below, isa, features) ISA_##set = (isa),
+#define KERNELS(type, set, operations, parts)
+#include "kernels.def"
+};
+
+enum { COMPUTE_f32 = ATTN_F32, COMPUTE_f64 = ATTN_F64 };
+
+#define ROW(operation, short_name, type, feature_set, ...)                                                                         \
+    {.name = "attn_" #short_name "_" #type "_" #feature_set,                                                                       \
+     .op = (operation),                                                                                                            \
+     .compute = (attn_dtype)COMPUTE_##type,                                                                                        \
+     .isa = (attn_isa)ISA_##feature_set,                                                                                           \
+     .needs = NEEDS_##feature_set,                                                                                                 \
+     .set = &sets[SET_##feature_set],                                                                                              \
+     __VA_ARGS__},
+#define DECODING(type, set) ROW(ATTN_FORWARD, dec, type, set, .decode = 1)
+#define TILES_OF_PAIRS(type, set)                                                                                                  \
+    ROW(ATTN_FORWARD, fwd, type, set, .pairs = 1)                                                                                  \
+    ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 1)
+#define PAIRS(type, set)                                                                                                           \
+    TILES_OF_PAIRS(type, set)                                                                                                      \
+    ROW(ATTN_FORWARD, dec, type, set, .decode = 1, .pairs = 1)
+#define ALL(type, set)                                                                                                             \
+    ROW(ATTN_FORWARD, fwd, type, set, .pairs = 0)                                                                                  \
+    DECODING(type, set)                                                                                                            \
+    ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 0)                                                                                 \
+    ROW(ATTN_JVP, jvp, type, set, .pairs = 0)                                                                                      \
+    ROW(ATTN_DOUBLE_BACKWARD, second, type, set, .pairs = 0)                                                                       \
+    ROW(ATTN_LINEAR, linear, type, set, .pairs = 0)                                                                                \
+    ROW(ATTN_PRODUCT, product, type, set, .pairs = 0)
+
 static const attn_kernel_row rows[] = {
+#define WHOLE(set, isa, features)
+#define SET(set, below, isa, features)
+#define KERNELS(type, set, operations, parts) operations(type, set)
 #include "kernels.def"
 };
 
@@ -42,3 +118,40 @@ const attn_kernel_row *attn_kernel_rows(int *count)
 }
 
 const attn_kernel_row *attn_kernel_at(int index) { return index >= 0 && index < ROWS ? &rows[index] : NULL; }
+
+/* ---- parts ---- */
+
+static int type_of(const attn_kernel_row *row) { return row->compute == ATTN_F64 ? TYPE_f64 : TYPE_f32; }
+
+static void take(const attn_kernel_set *set, int type, attn_kernel *kernel)
+{
+    const attn_kernel *own = &set->given[type];
+    if (!set->below) {
+        *kernel = *own;
+        return;
+    }
+    take(set->below, type, kernel);
+#define PART(name, struct_of_it)                                                                                                   \
+    if (own->name) kernel->name = own->name;
+#include "parts.def"
+}
+
+void attn_kernel_assemble(const attn_kernel_row *row, attn_kernel *kernel)
+{
+    take(row->set, type_of(row), kernel);
+    kernel->lanes = kernel->product->shape.lanes;
+    kernel->vectors = kernel->product->shape.vectors;
+}
+
+#define ALONE(name, struct_of_it)                                                                                                  \
+    const struct_of_it *attn_kernel_##name(const attn_kernel_row *row)                                                             \
+    {                                                                                                                              \
+        const int type = type_of(row);                                                                                             \
+        const attn_kernel_set *set = row->set;                                                                                     \
+        while (set->below && !set->given[type].name) set = set->below;                                                             \
+        return set->given[type].name;                                                                                              \
+    }
+#define PART(name, struct_of_it)
+#define SEPARATE ALONE
+#include "parts.def"
+ALONE(product, attn_product_part)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * second.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes the
- * vocabulary of its instruction set and then this file, and defines its table as ATTN_SECOND_KERNEL.
+ * vocabulary of its instruction set and then this file, and defines its part as ATTN_SECOND_PART.
  */
 #ifdef VF_LANES
 
@@ -17,9 +17,9 @@
 
 #include "second_step.inc.c"
 
-#define ATTN_SECOND_KERNEL                                                                                                         \
+#define ATTN_SECOND_PART                                                                                                           \
     {                                                                                                                              \
-        .dot = step_dot, .second = step_second, .through_softcap = step_through_softcap,                                           \
+        .shape = ATTN_TILE_SHAPE, .dot = step_dot, .second = step_second, .through_softcap = step_through_softcap,                 \
     }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * short_step.inc.c - the steps of short heads (attn_short_kernel of kernel.h): rows stay rows, and keys lie in the lanes, or,
+ * short_step.inc.c - the steps of short heads (attn_small_part): rows stay rows, and keys lie in the lanes, or,
  * without a mask, a tile of queries.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
@@ -11,9 +11,9 @@ VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x,
 
 /* Where there are no lanes short heads are left to tiles. */
 #if VF_LANES == 1
-#define ATTN_SHORT_KERNEL                                                                                                          \
+#define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
-        0                                                                                                                          \
+        .shape = ATTN_TILE_SHAPE,                                                                                                  \
     }
 #else
 
@@ -367,9 +367,9 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
 
 #include "short_four_step.inc.c"
 
-#define ATTN_SHORT_KERNEL                                                                                                          \
+#define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
-        step_short_score, step_short_weigh, step_short_product, step_short_product_careful,                                        \
+        ATTN_TILE_SHAPE, step_short_score, step_short_weigh, step_short_product, step_short_product_careful,                       \
             {step_score, step_short_weigh_lanes, step_short_values}, ATTN_FOUR_STEPS                                               \
     }
 

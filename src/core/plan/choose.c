@@ -49,8 +49,8 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
     const attn_kernel_row *const rows = attn_kernel_rows(&count);
     if (!options->isa) TRY(isa_from_environment(&cap, error));
     for (const attn_kernel_row *r = rows; r < rows + count; r++) {
-        if (r->op != s->op || r->compute != s->compute || !r->decode != !s->decode) continue;
-        if (r->forward && r->forward->bf16 && !s->bf16) continue;
+        if (r->op != s->op || r->compute != s->compute || r->decode != s->decode) continue;
+        if (r->pairs && !s->bf16) continue;
         if (options->isa && r->isa != options->isa) continue;
         built = 1;
         if (r->needs & ~features) continue;
@@ -96,6 +96,6 @@ attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options 
         attn_text_add_number(why, why_size, s.usable);
         attn_text_add(why, why_size, " usable on this CPU");
     }
-    if (s.first->forward->bf16) attn_text_add(why, why_size, "; scores are products of bf16");
+    if (s.first->pairs) attn_text_add(why, why_size, "; scores are products of bf16");
     return ATTN_OK;
 }

@@ -66,7 +66,7 @@ int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk)
     const attn_resolved *p = &prepare->problem;
     const attn_shape *s = &p->shape;
     const size_t size = attn_dtype_bytes(walk->compute);
-    const int64_t dim = walk->problem.shape.dim_qk, tile = walk->tile_q, lanes = walk->kernel->lanes;
+    const int64_t dim = walk->problem.shape.dim_qk, tile = walk->tile_q, lanes = walk->kernel.lanes;
     const int kind = p->score.kind != ATTN_SCORE_DOT, keys = attn_prepares_keys(p), linear = is_linear(p);
     const int backward = kind && p->op == ATTN_BACKWARD, sums = p->has.grad_score_matrix,
               metric = p->score.kind == ATTN_SCORE_METRIC;
@@ -181,7 +181,8 @@ static void load_w(const call *c)
 /* Y = M X for tiles X [columns] and Y [rows]: transposed, as queries are. */
 static void apply(const call *c, int64_t worker, int width, int64_t rows, int64_t columns, const void *M, const void *X, void *Y)
 {
-    if (rows) c->walk->kernel->score(width, rows, columns, X, M, columns, Y, of_worker(c, worker, c->prepare->lanes), M, columns);
+    if (rows)
+        c->walk->kernel.product->score(width, rows, columns, X, M, columns, Y, of_worker(c, worker, c->prepare->lanes), M, columns);
 }
 
 /* w q or w dq~ into Z, and what comes of it; general: w^T q, or w dq~. */
@@ -213,16 +214,16 @@ static const void *query_row(const call *c, const attn_task *task, int64_t t)
 static void load_tile(const call *c, const attn_task *task, const attn_tile *tile, void *X)
 {
     const attn_resolved *p = &c->prepare->problem;
-    c->walk->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, query_row(c, task, tile->first), p->at.q.dtype,
-                                p->at.q.stride[2], 1, X);
+    c->walk->kernel.storage->pack_query(tile->width, tile->rows, p->shape.dim_qk, query_row(c, task, tile->first), p->at.q.dtype,
+                                        p->at.q.stride[2], 1, X);
 }
 
 static void load_gradient(const call *c, const attn_task *task, const attn_tile *tile, void *Y)
 {
     const attn_walk *w = c->walk;
-    c->walk->kernel->pack_query(tile->width, tile->rows, w->problem.shape.dim_qk,
-                                prepared_row(task, part(c, c->prepare->dQ), tile->first), w->compute, w->problem.at.q.stride[2], 1,
-                                Y);
+    c->walk->kernel.storage->pack_query(tile->width, tile->rows, w->problem.shape.dim_qk,
+                                        prepared_row(task, part(c, c->prepare->dQ), tile->first), w->compute,
+                                        w->problem.at.q.stride[2], 1, Y);
 }
 
 /* ---- queries ---- */
@@ -243,10 +244,10 @@ static void prepare_queries(void *context, int64_t worker, int64_t number)
         void *X = of_worker(c, worker, c->prepare->X), *Y = of_worker(c, worker, c->prepare->Y);
         load_tile(c, &task, &tile, X);
         apply_w(c, worker, &task, tile.width, 0, X, Y);
-        w->kernel->store_columns(tile.width, tile.rows, dim, 1, Y, to, w->compute, dim);
+        w->kernel.storage->store_columns(tile.width, tile.rows, dim, 1, Y, to, w->compute, dim);
     } else {
         void *in = of_worker(c, worker, c->prepare->in);
-        w->kernel->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
+        w->kernel.storage->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
         attn_rows_prepare(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in, to);
     }
 }
@@ -266,13 +267,13 @@ static void finish_queries(void *context, int64_t worker, int64_t number)
         void *X = of_worker(c, worker, c->prepare->X), *Y = of_worker(c, worker, c->prepare->Y);
         load_gradient(c, &task, &tile, Y);
         apply_w(c, worker, &task, tile.width, 1, Y, X);
-        w->kernel->store_columns(tile.width, tile.rows, D, 1, X, to, dq->dtype, dq->stride[2]);
+        w->kernel.storage->store_columns(tile.width, tile.rows, D, 1, X, to, dq->dtype, dq->stride[2]);
     } else {
         void *in = of_worker(c, worker, c->prepare->in), *out = of_worker(c, worker, c->prepare->out);
-        w->kernel->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
+        w->kernel.storage->load_rows(tile.rows, D, query_row(c, &task, tile.first), p->at.q.dtype, p->at.q.stride[2], in, D);
         attn_rows_gradient(p->score.kind, ATTN_SIDE_Q, w->compute, tile.rows, D, in,
                            prepared_row(&task, part(c, c->prepare->dQ), tile.first), out);
-        w->backward->store_rows(tile.rows, D, 1, out, D, to, dq->dtype, dq->stride[2]);
+        w->kernel.outer->store_rows(tile.rows, D, 1, out, D, to, dq->dtype, dq->stride[2]);
     }
 }
 
@@ -290,11 +291,12 @@ static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *t
     keys->low = first;
     keys->high = attn_min(first + w->block_kv, p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv);
     if (keys->low >= keys->high) return 0;
-    w->kernel->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->at.k, first), p->at.k.dtype,
-                         p->at.k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
+    w->kernel.storage->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->at.k, first),
+                                 p->at.k.dtype, p->at.k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
     if (p->at.k.dtype == ATTN_I8)
-        w->kernel->scale_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k_scale, &p->at.k_scale, first),
-                              p->at.k_scale.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
+        w->kernel.storage->scale_rows(keys->high - keys->low, p->shape.dim_qk,
+                                      attn_key_row(task, c->args->k_scale, &p->at.k_scale, first), p->at.k_scale.stride[2],
+                                      of_worker(c, worker, c->prepare->in), p->shape.dim_qk);
     return 1;
 }
 
@@ -322,7 +324,8 @@ static void finish_keys(void *context, int64_t worker, int64_t number)
     void *out = of_worker(c, worker, c->prepare->out);
     attn_rows_gradient(p->score.kind, ATTN_SIDE_K, c->walk->compute, n, D, of_worker(c, worker, c->prepare->in),
                        attn_key_row(&task, part(c, c->prepare->dK), &c->walk->problem.at.k, keys.low), out);
-    c->walk->backward->store_rows(n, D, 1, out, D, attn_key_row(&task, c->args->grad_k, dk, keys.low), dk->dtype, dk->stride[2]);
+    c->walk->kernel.outer->store_rows(n, D, 1, out, D, attn_key_row(&task, c->args->grad_k, dk, keys.low), dk->dtype,
+                                      dk->stride[2]);
 }
 
 /* ---- the gradient of w ---- */
@@ -338,11 +341,11 @@ typedef struct rows {
 static void add_product(const call *c, int64_t worker, const attn_tile *tile, int64_t n, const void *A, rows B, void *sum,
                         int64_t ld)
 {
-    const attn_bwd_kernel *k = c->walk->backward;
+    const attn_kernel *k = &c->walk->kernel;
     void *panels = of_worker(c, worker, c->prepare->panels);
     attn_soon nothing = {0};
-    int finite = k->pack_rows(tile->rows, B.dim, B.first, B.dtype, B.stride, 1, panels);
-    (finite ? k->add_outer : k->add_outer_careful)(n, tile->rows, B.dim, A, panels, sum, ld, &nothing);
+    int finite = k->outer->pack_rows(tile->rows, B.dim, B.first, B.dtype, B.stride, 1, panels);
+    (finite ? k->outer->add_outer : k->outer->add_outer_careful)(n, tile->rows, B.dim, A, panels, sum, ld, &nothing);
 }
 
 /*
@@ -366,7 +369,7 @@ static void add_tile(const call *c, int64_t worker, const attn_task *task, const
     const rows u = {of_worker(c, worker, p->out), w->compute, p->rows, p->rows};
     load_tile(c, task, tile, X);
     apply(c, worker, tile->width, p->rows, p->columns, w_of_head(c, p->w, h), X, Z);
-    w->kernel->store_columns(tile->width, tile->rows, p->rows, 1, Z, of_worker(c, worker, p->out), w->compute, p->rows);
+    w->kernel.storage->store_columns(tile->width, tile->rows, p->rows, 1, Z, of_worker(c, worker, p->out), w->compute, p->rows);
     add_product(c, worker, tile, p->columns, Y, u, sum, p->ld_sum);
     apply(c, worker, tile->width, p->rows, p->columns, w_of_head(c, p->w, h), Y, Z);
     add_product(c, worker, tile, p->rows, Z, q, part(c, p->more_sums + h * p->more_sum_bytes), p->ld_more_sum);

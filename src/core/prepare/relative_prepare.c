@@ -65,7 +65,7 @@ static void spell_out(const call *c, int64_t table, int64_t dim, const attn_layo
     char *to = c->memory + offset + table * (rows + 2 * pad) * bytes;
     const char *src = (const char *)from + table * layout->stride[1] * (int64_t)attn_dtype_bytes(layout->dtype);
     if (dim == 0) return;
-    w->kernel->load_rows(rows, dim, src, layout->dtype, layout->stride[2], to + pad * bytes, dim);
+    w->kernel.storage->load_rows(rows, dim, src, layout->dtype, layout->stride[2], to + pad * bytes, dim);
     for (int64_t n = 0; n < pad; n++) {
         memcpy(to + n * bytes, to + pad * bytes, (size_t)bytes);
         memcpy(to + (pad + rows + n) * bytes, to + (pad + rows - 1) * bytes, (size_t)bytes);
@@ -110,7 +110,7 @@ static void prepare_rows(const call *c, const attn_task *task, const void *array
     const attn_walk *w = c->walk;
     const int64_t D = c->problem->shape.dim_qk, rows = rows_of(task), bytes = D * (int64_t)attn_dtype_bytes(w->compute);
     const attn_layout *q = &c->problem->at.q;
-    w->kernel->load_rows(rows, D, attn_query_row(task, c->args->q, q, 0), q->dtype, q->stride[2], to, D);
+    w->kernel.storage->load_rows(rows, D, attn_query_row(task, c->args->q, q, 0), q->dtype, q->stride[2], to, D);
     for (int64_t i = 0; array && i < rows; i++) add_row(w->compute, D, of_head(c, array, task->h), to + i * bytes);
 }
 
@@ -172,7 +172,7 @@ static void finish_head(void *context, int64_t worker, int64_t h)
             if (dv) add_row(w->compute, D, QV + i * bytes, dv);
             add_row(w->compute, D, QV + i * bytes, QU + i * bytes);
         }
-        w->backward->store_rows(rows, D, 1, QU, D, attn_query_row(&task, c->args->grad_q, dq, 0), dq->dtype, dq->stride[2]);
+        w->kernel.outer->store_rows(rows, D, 1, QU, D, attn_query_row(&task, c->args->grad_q, dq, 0), dq->dtype, dq->stride[2]);
     }
 }
 

@@ -20,7 +20,7 @@ typedef struct attn_tile {
 static inline attn_tile attn_tile_dealt(const attn_walk *walk, int64_t t, int64_t tiles, int64_t vectors, int64_t first,
                                         int64_t end)
 {
-    const int64_t lanes = walk->kernel->lanes;
+    const int64_t lanes = walk->kernel.lanes;
     int64_t each = vectors, more = 0; /* divisions are seen where heads are short */
     if (tiles > 1) each = vectors / tiles, more = vectors % tiles;
     attn_tile tile = {0};
@@ -33,7 +33,7 @@ static inline attn_tile attn_tile_dealt(const attn_walk *walk, int64_t t, int64_
 /* Tile t of so many, of which the last one has the few queries after whole vectors. */
 static inline attn_tile attn_tile_before_four(const attn_walk *walk, int64_t t, int64_t tiles, int64_t len_q)
 {
-    const int64_t lanes = walk->kernel->lanes, vectors = len_q / lanes;
+    const int64_t lanes = walk->kernel.lanes, vectors = len_q / lanes;
     if (t == tiles - 1) return (attn_tile){.first = vectors * lanes, .rows = len_q - vectors * lanes, .width = 1};
     return attn_tile_dealt(walk, t, tiles - 1, vectors, 0, len_q);
 }
@@ -41,10 +41,10 @@ static inline attn_tile attn_tile_before_four(const attn_walk *walk, int64_t t, 
 /* Tile t of a head. */
 static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
 {
-    const int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel->lanes, vectors = attn_ceil_div(len_q, lanes);
+    const int64_t len_q = walk->problem.shape.len_q, lanes = walk->kernel.lanes, vectors = attn_ceil_div(len_q, lanes);
     if (walk->tiling == ATTN_TILING_FOUR) return attn_tile_before_four(walk, t, walk->tiles, len_q);
     if (walk->tiling == ATTN_TILING_EVEN) return attn_tile_dealt(walk, t, walk->tiles, vectors, 0, len_q);
-    const int64_t width = attn_clamp(vectors - t * walk->kernel->vectors, 0, walk->kernel->vectors);
+    const int64_t width = attn_clamp(vectors - t * walk->kernel.vectors, 0, walk->kernel.vectors);
     return (attn_tile){.first = t * walk->tile_q, .rows = attn_min(len_q - t * walk->tile_q, width * lanes), .width = (int)width};
 }
 
@@ -58,8 +58,8 @@ static inline int64_t attn_tiles_of_sums(const attn_walk *walk)
 static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_sight *sight, int64_t t)
 {
     if (walk->tiling != ATTN_TILING_SEQUENCE) return attn_tile_at(walk, t);
-    const int64_t lanes = walk->kernel->lanes, len_q = walk->problem.shape.len_q, len = attn_clamp(sight->len_q, 0, len_q);
-    const int64_t vectors = attn_ceil_div(len, lanes), tiles = attn_ceil_div(vectors, walk->kernel->vectors);
+    const int64_t lanes = walk->kernel.lanes, len_q = walk->problem.shape.len_q, len = attn_clamp(sight->len_q, 0, len_q);
+    const int64_t vectors = attn_ceil_div(len, lanes), tiles = attn_ceil_div(vectors, walk->kernel.vectors);
     if (t < tiles) return attn_tile_dealt(walk, t, tiles, vectors, 0, walk->problem.has.cu_seqlens_q ? len : len_q);
     if (!walk->problem.has.lengths_q) return (attn_tile){0};
     return attn_tile_dealt(walk, t - tiles, attn_tiles_of_sums(walk) - tiles, attn_ceil_div(len_q, lanes) - vectors, vectors,

@@ -9,11 +9,7 @@ void attn_walk_begin(attn_walk *walk, const attn_setting *setting)
     const attn_kernel_row *row = setting->row;
     walk->problem = *setting->problem;
     walk->compute = row->compute;
-    walk->kernel = row->forward;
-    walk->backward = row->backward;
-    walk->jvp = row->jvp;
-    walk->second = row->second;
-    walk->decode = row->decode;
+    attn_kernel_assemble(row, &walk->kernel);
     walk->parallel_for = setting->parallel_for;
     walk->parallel_context = setting->parallel_context;
 }

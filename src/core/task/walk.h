@@ -21,11 +21,7 @@ typedef enum attn_tiling {
 typedef struct attn_walk {
     attn_resolved problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
     attn_dtype compute;
-    const attn_fwd_kernel *kernel;
-    const attn_bwd_kernel *backward;
-    const attn_jvp_kernel *jvp;
-    const attn_second_kernel *second;
-    const attn_dec_kernel *decode; /* NULL where the row of kernels.def has none */
+    attn_kernel kernel;
 
     int64_t tile_q;   /* lanes * vectors */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
@@ -51,8 +47,8 @@ typedef struct attn_setting {
 
 static inline int attn_is_additive(const attn_resolved *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
 
-/* 1 if scores, and in backward products of dO and V, are of bf16 as it is stored (attn_bf16_kernel). */
-static inline int attn_scores_bf16(const attn_walk *walk) { return walk->kernel->bf16 != NULL; }
+/* 1 if scores, and in backward products of dO and V, are of bf16 as it is stored (attn_pairs_part). */
+static inline int attn_scores_bf16(const attn_walk *walk) { return walk->kernel.pairs != NULL; }
 
 /* 1 if a weight is a function of its own score alone. */
 static inline int attn_weighs_alone(const attn_resolved *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }

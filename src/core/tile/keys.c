@@ -15,11 +15,11 @@ static void *gather_rows(const attn_task *task, const attn_key_rows *from, int64
         int64_t n = high - j;
         const void *run = attn_key_run(task, from->base, layout, j, &n);
         void *at = to + (j - low) * ld * (int64_t)attn_dtype_bytes(w->compute);
-        if (from->pairs) w->kernel->bf16->load_rows(n, dim, run, layout->stride[2], at);
-        else w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, ld);
+        if (from->pairs) w->kernel.pairs->load_rows(n, dim, run, layout->stride[2], at);
+        else w->kernel.storage->load_rows(n, dim, run, layout->dtype, layout->stride[2], at, ld);
         if (layout->dtype == ATTN_I8)
-            w->kernel->scale_rows(n, dim, attn_key_run(task, from->scales, from->scale_layout, j, &n),
-                                  from->scale_layout->stride[2], at, ld);
+            w->kernel.storage->scale_rows(n, dim, attn_key_run(task, from->scales, from->scale_layout, j, &n),
+                                          from->scale_layout->stride[2], at, ld);
         j += n;
     }
     return to;
@@ -44,7 +44,7 @@ static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_
         return attn_rows_of_keys(task, &from, p->shape.dim_qk, attn_tiles_of(w)->compact_k, at->K, low, high, ld);
     *ld = attn_additive_key(p->shape.dim_qk); /* with room after each key for what the kernel makes of it */
     void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, at->K), *ld, low, high);
-    w->kernel->additive.prepare_keys(high - low, p->shape.dim_qk, K, *ld);
+    w->kernel.additive->prepare_keys(high - low, p->shape.dim_qk, K, *ld);
     return K;
 }
 
@@ -90,15 +90,16 @@ void attn_task_pack(const attn_task *task, const attn_tile *tile, void *Qt)
     const attn_layout *q = &p->at.q;
     const double scale = attn_is_additive(p) ? 1 : attn_task_scale(task);
     if (attn_scores_bf16(w)) {
-        w->kernel->bf16->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
+        w->kernel.pairs->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
                                     q->stride[2], Qt);
         return;
     }
-    w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first), q->dtype,
-                          q->stride[2], scale, Qt);
-    if (attn_is_additive(p)) w->kernel->additive.prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);
+    w->kernel.storage->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->q, q, tile->first),
+                                  q->dtype, q->stride[2], scale, Qt);
+    if (attn_is_additive(p)) w->kernel.additive->prepare_queries(tile->width, p->shape.dim_qk, attn_task_weights(task), Qt);
     if (attn_has_relative(p)) attn_relative_forget(task, tile);
     if (!attn_tiles_of(w)->relative.two) return;
-    w->kernel->pack_query(tile->width, tile->rows, p->shape.dim_qk, attn_query_row(task, task->args->relative_v, q, tile->first),
-                          q->dtype, q->stride[2], scale, (char *)Qt + attn_tiles_of(w)->relative.Qrt);
+    w->kernel.storage->pack_query(tile->width, tile->rows, p->shape.dim_qk,
+                                  attn_query_row(task, task->args->relative_v, q, tile->first), q->dtype, q->stride[2], scale,
+                                  (char *)Qt + attn_tiles_of(w)->relative.Qrt);
 }

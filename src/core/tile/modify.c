@@ -33,7 +33,7 @@ void attn_task_modify(const attn_task *task, const attn_tile *tile, const attn_k
     const attn_score_tile given = tile_of(task, tile, keys, S);
     if (w->problem.op != ATTN_FORWARD) memcpy(attn_part(task, at->unmodified), S, bytes_of(task, keys));
     task->args->call.modify_scores(task->args->call.modify_context, &given);
-    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
+    w->kernel.modify->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
 }
 
 void attn_task_slopes(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS, int again)

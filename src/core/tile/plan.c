@@ -28,10 +28,10 @@ void attn_tiles_begin(attn_tile_walk *plan)
 {
     attn_walk *walk = &plan->walk;
     const attn_resolved *p = &walk->problem;
-    const int64_t lanes = walk->kernel->lanes;
-    walk->tile_q = lanes * walk->kernel->vectors;
-    walk->block_kv = walk->kernel->block_kv(p->shape.dim_qk, p->shape.dim_v);
-    walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel->vectors);
+    const int64_t lanes = walk->kernel.lanes;
+    walk->tile_q = lanes * walk->kernel.vectors;
+    walk->block_kv = walk->kernel.product->block_kv(p->shape.dim_qk, p->shape.dim_v);
+    walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel.vectors);
     walk->tiling = has_even_tiles(p) ? ATTN_TILING_EVEN : ATTN_TILING_GRID;
     plan->compact_k = attn_is_additive(p) || attn_must_compact(walk, &p->at.k, p->shape.dim_qk);
     plan->compact_v = attn_must_compact(walk, &p->at.v, p->shape.dim_v);
@@ -58,7 +58,7 @@ int attn_tiles_lay_out(attn_tile_walk *plan, const attn_part_of *beside, size_t 
     attn_tile_scratch *s = &plan->scratch;
     const attn_resolved *p = &walk->problem;
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = plan->group;
-    const int64_t padded = attn_ceil_div(n, walk->kernel->lanes) * walk->kernel->lanes;
+    const int64_t padded = attn_ceil_div(n, walk->kernel.lanes) * walk->kernel.lanes;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int pairs = p->has.block_mask || p->has.block_starts || p->mask.dilation > 1 || p->mask.global_kv > 0;
     const int additive = attn_is_additive(p), bf16 = attn_scores_bf16(walk), backward = p->op == ATTN_BACKWARD;

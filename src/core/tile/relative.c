@@ -41,7 +41,7 @@ attn_band attn_band_of(const attn_task *task, const attn_tile *tile, const attn_
     attn_band v = {.w = w,
                    .tiles = attn_tiles_of(w),
                    .width = tile->width,
-                   .lanes = tile->width * w->kernel->lanes,
+                   .lanes = tile->width * w->kernel.lanes,
                    .n = keys->high - keys->low};
     v.dim = side == ATTN_RELATIVE_KEYS ? w->problem.shape.dim_qk : w->problem.shape.dim_v;
     v.base = attn_add_saturate(attn_add_saturate(tile->first, task->sight.offset), -keys->low);
@@ -81,7 +81,7 @@ static int64_t next_keys(const attn_band *v, int64_t j) { return attn_min(MOST_K
 static void multiply(const attn_band *v, const void *Xt, int64_t row, int64_t count)
 {
     const void *next = (const void *)((uintptr_t)v->rows + (uintptr_t)((row - MOST_KEYS) * v->dim * size_of(v->w)));
-    v->w->kernel->score(v->width, count, v->dim, Xt, row_at(v, row), v->dim, v->band, v->stale, next, v->dim);
+    v->w->kernel.product->score(v->width, count, v->dim, Xt, row_at(v, row), v->dim, v->band, v->stale, next, v->dim);
 }
 
 /* The band of n keys, from its lowest row on; those that the band before it had too are taken from there. */
@@ -103,36 +103,36 @@ void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_
                        void *S)
 {
     const attn_band v = attn_band_of(task, tile, keys, side);
-    const attn_fwd_kernel *k = v.w->kernel;
+    const attn_kernel *k = &v.w->kernel;
     void *block_max = attn_part(task, v.tiles->scratch.block_max);
-    k->block_max(v.width, 0, S, block_max);
+    k->modify->block_max(v.width, 0, S, block_max);
     if (v.near > 0) {
         multiply(&v, Xt, end_row(&v, 1), 1);
-        k->add_to_lanes(v.width, v.near, S, v.band, block_max);
+        k->relative->add_to_lanes(v.width, v.near, S, v.band, block_max);
     }
     for (int64_t j = v.near, n; (n = next_keys(&v, j)) > 0; j += n) {
         make_band(&v, Xt, band_row(&v, j, n), n, tile, kept_of(task, tile, side));
-        k->add_skewed(v.width, n, v.band, key_at(&v, S, j), block_max);
+        k->relative->add_skewed(v.width, n, v.band, key_at(&v, S, j), block_max);
     }
     if (v.far < v.n) {
         multiply(&v, Xt, end_row(&v, 0), 1);
-        k->add_to_lanes(v.width, v.n - v.far, key_at(&v, S, v.far), v.band, block_max);
+        k->relative->add_to_lanes(v.width, v.n - v.far, key_at(&v, S, v.far), v.band, block_max);
     }
 }
 
 void attn_each_band(const attn_band *v, const void *X, attn_use_band *use, void *context)
 {
-    const attn_fwd_kernel *k = v->w->kernel;
+    const attn_kernel *k = &v->w->kernel;
     if (v->near > 0) {
-        k->sum_keys(v->width, v->near, X, v->band);
+        k->relative->sum_keys(v->width, v->near, X, v->band);
         use(v, end_row(v, 1), 1, context);
     }
     for (int64_t j = v->near, n; (n = next_keys(v, j)) > 0; j += n) {
-        k->skew(v->width, n, key_at(v, X, j), v->band);
+        k->relative->skew(v->width, n, key_at(v, X, j), v->band);
         use(v, band_row(v, j, n), n + v->lanes - 1, context);
     }
     if (v->far < v->n) {
-        k->sum_keys(v->width, v->n - v->far, key_at(v, X, v->far), v->band);
+        k->relative->sum_keys(v->width, v->n - v->far, key_at(v, X, v->far), v->band);
         use(v, end_row(v, 0), 1, context);
     }
 }
@@ -145,8 +145,8 @@ typedef struct absorbed {
 static void absorb(const attn_band *v, int64_t row, int64_t count, void *context)
 {
     const absorbed *to = context;
-    (to->careful ? v->w->kernel->add_values_careful : v->w->kernel->add_values)(v->width, count, v->dim, v->band, row_at(v, row),
-                                                                                v->dim, to->Yt);
+    (to->careful ? v->w->kernel.product->add_values_careful : v->w->kernel.product->add_values)(v->width, count, v->dim, v->band,
+                                                                                                row_at(v, row), v->dim, to->Yt);
 }
 
 void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,

@@ -24,8 +24,8 @@ static void keep_bytes(const attn_task *task, const attn_tile *tile, int64_t n)
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_block mask = {attn_part(task, at->expanded), ATTN_BOOL, n, 1};
-    w->kernel->keep_mask(tile->width, tile->rows, n, attn_part(task, at->S), attn_part(task, at->block_max), &mask,
-                         attn_part(task, at->modifiers));
+    w->kernel.modify->keep_mask(tile->width, tile->rows, n, attn_part(task, at->S), attn_part(task, at->block_max), &mask,
+                                attn_part(task, at->modifiers));
 }
 
 /* A tile where intervals do not say it all: a byte for each pair. */
@@ -48,7 +48,7 @@ static int find_intervals(const attn_task *task, const attn_tile *tile, const at
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
-    for (int64_t i = 0; i < tile->width * w->kernel->lanes; i++) {
+    for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
         attn_seen seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
         int near = seen.near.low<keys->high, far = seen.far.high> keys->low; /* as far as they are not empty */
         const attn_interval *part = far ? &seen.far : &seen.near;
@@ -68,8 +68,8 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
         return;
     }
     void *S = attn_part(task, at->S);
-    w->kernel->keep_range(tile->width, keys->high - keys->low, S, attn_part(task, at->low), attn_part(task, at->high));
-    w->kernel->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
+    w->kernel.modify->keep_range(tile->width, keys->high - keys->low, S, attn_part(task, at->low), attn_part(task, at->high));
+    w->kernel.modify->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
 }
 
 /* 1 if the tile's intervals move forward with the query: then they are stairs, and what lies beside them need not be computed. */
@@ -98,7 +98,7 @@ static void find_stairs(const attn_task *task, const attn_tile *tile, const attn
     /* Where empty rows are uniform, blocks after the sequence's end are visited too. */
     const int32_t most = (int32_t)attn_clamp(sight->len_kv - keys->low, 0, n);
     const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows;
-    for (int32_t i = 0; i < tile->width * task->walk->kernel->lanes; i++) {
+    for (int32_t i = 0; i < tile->width * task->walk->kernel.lanes; i++) {
         const int32_t lane = i < rows ? i : rows - 1, begin = first + lane, end = last + lane;
         low[i] = begin < 0 ? 0 : begin > most ? most : begin;
         high[i] = end < 0 ? 0 : end > most ? most : end;
@@ -124,14 +124,15 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
     const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
     const int64_t first = attn_add_saturate(tile->first, task->sight.offset);
     const void *strip =
-        attn_strip_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel->lanes - 1);
+        attn_strip_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
     void *S = attn_part(task, at->S);
     if (!attn_tables_special(task)) {
-        w->kernel->add_strip(tile->width, n, S, strip, attn_part(task, at->block_max));
+        w->kernel.modify->add_strip(tile->width, n, S, strip, attn_part(task, at->block_max));
         return 0;
     }
     const attn_block bias = {(const char *)strip + (n - 1) * size, w->compute, 1, -1};
-    w->kernel->add_bias(tile->width, tile->rows, n, S, attn_part(task, at->block_max), &bias, attn_part(task, at->modifiers));
+    w->kernel.modify->add_bias(tile->width, tile->rows, n, S, attn_part(task, at->block_max), &bias,
+                               attn_part(task, at->modifiers));
     return 1;
 }
 
@@ -155,23 +156,23 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    const attn_fwd_kernel *k = w->kernel;
+    const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, D = w->problem.shape.dim_qk;
     void *S = attn_part(task, at->S), *most = attn_part(task, at->block_max);
     const int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     if (attn_is_additive(&w->problem)) {
         const void *weights = attn_task_weights(task);
         const double scale = attn_task_scale(task);
-        if (stairs) k->additive.score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most, low, high);
-        else k->additive.score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
-    } else if (k->bf16) {
+        if (stairs) k->additive->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most, low, high);
+        else k->additive->score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
+    } else if (k->pairs) {
         const double scale = attn_task_scale(task);
-        if (stairs) k->bf16->score_seen(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next, next_ld);
-        else k->bf16->score(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
+        if (stairs) k->pairs->score_seen(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next, next_ld);
+        else k->pairs->score(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
     } else if (stairs) {
-        k->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high, next, next_ld);
+        k->product->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high, next, next_ld);
     } else {
-        k->score_beside(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next, next_ld, beside);
+        k->product->score_beside(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next, next_ld, beside);
     }
 }
 
@@ -186,7 +187,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
-    const attn_fwd_kernel *kernel = w->kernel;
+    const attn_kernel *kernel = &w->kernel;
     int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
     void *room = attn_part(task, at->modifiers);
@@ -201,21 +202,21 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 
     if (p->has.relative_keys)
         attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + attn_tiles_of(w)->relative.Qrt, S);
-    if (p->score.softcap > 0) kernel->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
+    if (p->score.softcap > 0) kernel->modify->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
     if (p->has.modifier) attn_task_modify(task, tile, keys);
     if (p->has.bias) {
         attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low);
-        kernel->add_bias(tile->width, tile->rows, n, S, block_max, &bias, room);
+        kernel->modify->add_bias(tile->width, tile->rows, n, S, block_max, &bias, room);
     }
     if (p->has.alibi_slopes) {
         double first = (double)tile->first + (double)task->sight.offset - (double)keys->low;
-        kernel->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
+        kernel->modify->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
     }
     int cut = 0;
     if (p->has.bias_table) cut = add_bias_table(task, tile, keys);
     if (p->has.mask) {
         attn_block mask = block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
-        kernel->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, room);
+        kernel->modify->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, room);
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
@@ -234,8 +235,8 @@ void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m,
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_score *how = &w->problem.score;
     void *S = attn_part(task, at->S);
-    if (attn_weighs_alone(&w->problem)) w->kernel->alone.weigh(how->normaliser, how->shift, width, n, S, l);
-    else w->kernel->outputs.weigh(width, n, S, m, l);
+    if (attn_weighs_alone(&w->problem)) w->kernel.alone->weigh_over(how->normaliser, how->shift, width, n, S, l);
+    else w->kernel.outputs->weigh(width, n, S, m, l);
 }
 
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)

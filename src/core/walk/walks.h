@@ -31,7 +31,7 @@ typedef struct attn_walk_type {
     attn_op op;
     attn_feature_set
         supported;   /* what is not listed it never gets, so a new feature is refused by every walk that does not list it */
-    int decodes;     /* its row of kernels.def is one with an attn_dec_kernel */
+    int decodes;     /* its row of kernels.def is one of decode */
     const char *why; /* of attn_plan_description.why, where it has all sequences; NULL: nothing */
     /* By head sizes, types and options alone, not by the batch around a sequence, nor by threads; `tiles` is the row of kernels.def
      * of walks over tiles.  Returns 0 if it takes none; NULL: it takes all. */

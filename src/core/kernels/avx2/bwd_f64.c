@@ -6,7 +6,7 @@
 
 #include "../backward.inc.c"
 
-const attn_bwd_kernel attn_bwd_f64_avx2 = ATTN_BWD_KERNEL;
+const attn_backward_parts attn_bwd_f64_avx2 = ATTN_BACKWARD_PARTS;
 
 #include "../vec/end.h"
 #endif

@@ -6,7 +6,7 @@
 
 #include "../decode.inc.c"
 
-const attn_dec_kernel attn_dec_f64_avx2 = ATTN_DEC_KERNEL;
+const attn_decode_part attn_dec_f64_avx2 = ATTN_DECODE_PART;
 
 #include "../vec/end.h"
 #endif

@@ -6,7 +6,7 @@
 
 #include "../forward.inc.c"
 
-const attn_fwd_kernel attn_fwd_f64_avx2 = ATTN_FWD_KERNEL;
+const attn_forward_parts attn_fwd_f64_avx2 = ATTN_FORWARD_PARTS;
 
 #include "../vec/end.h"
 #endif

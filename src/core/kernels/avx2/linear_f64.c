@@ -6,7 +6,7 @@
 
 #include "../linear.inc.c"
 
-const attn_linear_kernel attn_linear_f64_avx2 = ATTN_LINEAR_KERNEL;
+const attn_linear_parts attn_linear_f64_avx2 = ATTN_LINEAR_PARTS;
 
 #include "../vec/end.h"
 #endif

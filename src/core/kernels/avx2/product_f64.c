@@ -6,7 +6,7 @@
 
 #include "../product.inc.c"
 
-const attn_product_kernel attn_product_f64_avx2 = ATTN_PRODUCT_KERNEL;
+const attn_matrix_part attn_product_f64_avx2 = ATTN_MATRIX_PART;
 
 #include "../vec/end.h"
 #endif

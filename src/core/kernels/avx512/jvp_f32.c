@@ -6,7 +6,7 @@
 
 #include "../jvp.inc.c"
 
-const attn_jvp_kernel attn_jvp_f32_avx512 = ATTN_JVP_KERNEL;
+const attn_tangent_part attn_jvp_f32_avx512 = ATTN_TANGENT_PART;
 
 #include "../vec/end.h"
 #endif

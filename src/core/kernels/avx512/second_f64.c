@@ -6,7 +6,7 @@
 
 #include "../second.inc.c"
 
-const attn_second_kernel attn_second_f64_avx512 = ATTN_SECOND_KERNEL;
+const attn_second_part attn_second_f64_avx512 = ATTN_SECOND_PART;
 
 #include "../vec/end.h"
 #endif

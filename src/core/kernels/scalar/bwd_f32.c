@@ -5,4 +5,4 @@
 
 #include "../backward.inc.c"
 
-const attn_bwd_kernel attn_bwd_f32_scalar = ATTN_BWD_KERNEL;
+const attn_backward_parts attn_bwd_f32_scalar = ATTN_BACKWARD_PARTS;

@@ -5,4 +5,4 @@
 
 #include "../decode.inc.c"
 
-const attn_dec_kernel attn_dec_f64_scalar = ATTN_DEC_KERNEL;
+const attn_decode_part attn_dec_f64_scalar = ATTN_DECODE_PART;

@@ -5,4 +5,4 @@
 
 #include "../forward.inc.c"
 
-const attn_fwd_kernel attn_fwd_f32_scalar = ATTN_FWD_KERNEL;
+const attn_forward_parts attn_fwd_f32_scalar = ATTN_FORWARD_PARTS;

@@ -5,4 +5,4 @@
 
 #include "../jvp.inc.c"
 
-const attn_jvp_kernel attn_jvp_f32_scalar = ATTN_JVP_KERNEL;
+const attn_tangent_part attn_jvp_f32_scalar = ATTN_TANGENT_PART;

@@ -5,4 +5,4 @@
 
 #include "../linear.inc.c"
 
-const attn_linear_kernel attn_linear_f64_scalar = ATTN_LINEAR_KERNEL;
+const attn_linear_parts attn_linear_f64_scalar = ATTN_LINEAR_PARTS;

@@ -5,4 +5,4 @@
 
 #include "../product.inc.c"
 
-const attn_product_kernel attn_product_f64_scalar = ATTN_PRODUCT_KERNEL;
+const attn_matrix_part attn_product_f64_scalar = ATTN_MATRIX_PART;

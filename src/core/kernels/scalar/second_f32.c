@@ -5,4 +5,4 @@
 
 #include "../second.inc.c"
 
-const attn_second_kernel attn_second_f32_scalar = ATTN_SECOND_KERNEL;
+const attn_second_part attn_second_f32_scalar = ATTN_SECOND_PART;

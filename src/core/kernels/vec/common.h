@@ -13,7 +13,7 @@
  *      vf_add vf_sub vf_mul vf_div
  *      vf_fma(a, b, c)                            a*b + c; one rounding where VF_FUSED is 1
  *      vf_fma_pairs(a, b, c)                      where VF_PAIRS is defined: the same of pairs of bf16 in each lane, as
- *                                                 attn_bf16_kernel in kernel.h has it
+ *                                                 attn_pairs_part has it
  *      vf_max(a, b) vf_min(a, b)                  b where either is NaN
  *      vf_power(t)                                2^n, where 8 (n + bias) stands in the lowest bits of t; 0 where that is 0
  *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`): false where either is NaN; vf_bits: any bit set

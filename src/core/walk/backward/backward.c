@@ -36,10 +36,10 @@ static void derive_scores(const attn_task *task, const attn_gradient_tile *t, co
     void *dS = attn_part(task, attn_sums_of(w)->dP);
     if (w->problem.has.modifier) {
         attn_task_slopes(task, &t->tile, keys, dS, again);
-        w->backward->multiply(t->tile.width, n, dS, attn_part(task, attn_tiles_of(w)->scratch.modifiers));
+        w->kernel.gradient->multiply(t->tile.width, n, dS, attn_part(task, attn_tiles_of(w)->scratch.modifiers));
     }
     if (w->problem.score.softcap > 0)
-        w->backward->multiply(t->tile.width, n, dS, attn_part(task, attn_gradient_of(w)->scratch.slope));
+        w->kernel.gradient->multiply(t->tile.width, n, dS, attn_part(task, attn_gradient_of(w)->scratch.slope));
 }
 
 /* What a tile adds to w and its biases. */
@@ -55,27 +55,29 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     const attn_walk *w = task->walk;
     const attn_sum_walk *plan = attn_sums_of(w);
     const attn_resolved *p = &w->problem;
-    const attn_bwd_kernel *k = w->backward;
+    const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
     void *W = attn_part(task, attn_tiles_of(w)->scratch.S), *dS = attn_part(task, plan->dP);
     char *dK = (char *)to->dK + keys->low * plan->ld_dK * size, *dV = (char *)to->dV + keys->low * plan->ld_dV * size;
 
     if (p->has.grad_alibi_slopes) {
         double first = (double)t->tile.first + (double)task->sight.offset - (double)keys->low;
-        to->sums[t->tile.place].slope -= k->sum_distances(rows, n, dS, first);
+        to->sums[t->tile.place].slope -= k->gradient->sum_distances(rows, n, dS, first);
     }
     if (p->has.grad_bias_table) attn_table_sums_add(task, &t->tile, keys, dS);
     if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
     derive_scores(task, t, keys, 0);
 
-    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV, plan->ld_dV, soon);
+    (t->careful_queries ? k->outer->add_outer_careful : k->outer->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV,
+                                                                             plan->ld_dV, soon);
     if (attn_is_additive(p)) {
-        k->additive(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
-                    attn_task_scale(task), dS, t->dQt, dK, plan->ld_dK, weights_of_tile(t, w, to));
+        k->additive_gradient->add(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
+                                  attn_task_scale(task), dS, t->dQt, dK, plan->ld_dK, weights_of_tile(t, w, to));
         return;
     }
-    (t->careful_queries ? k->add_outer_careful : k->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK, plan->ld_dK, soon);
-    k->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
+    (t->careful_queries ? k->outer->add_outer_careful : k->outer->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK,
+                                                                             plan->ld_dK, soon);
+    k->product->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
     if (p->has.relative_keys)
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + attn_tiles_of(w)->relative.Qrt);
     if (!attn_grads_relative(p)) return;
@@ -90,12 +92,12 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
 static void accumulate_queries(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
-    const attn_bwd_kernel *k = w->backward;
+    const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low;
     void *dS = attn_part(task, attn_sums_of(w)->dP);
     derive_scores(task, t, keys, 1);
-    (t->dropped ? k->add_values_careful : k->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS, keys->K_wide,
-                                                         keys->ldk_wide, t->dQt);
+    (t->dropped ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS,
+                                                                           keys->K_wide, keys->ldk_wide, t->dQt);
     if (w->problem.has.relative_keys)
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + attn_tiles_of(w)->relative.Qrt);
 }
@@ -135,15 +137,15 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
     void *unscaled = attn_part(task, attn_gradient_of(w)->scratch.O);
-    w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
-                          attn_query_row(task, task->args->q, &p->at.q, t->tile.first), p->at.q.dtype, p->at.q.stride[2], 1,
-                          unscaled);
-    double sum = w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt);
+    w->kernel.storage->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
+                                  attn_query_row(task, task->args->q, &p->at.q, t->tile.first), p->at.q.dtype, p->at.q.stride[2], 1,
+                                  unscaled);
+    double sum = w->kernel.gradient->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt);
     if (attn_tiles_of(w)->relative.two) {
-        w->kernel->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
-                              attn_query_row(task, task->args->relative_v, &p->at.q, t->tile.first), p->at.q.dtype,
-                              p->at.q.stride[2], 1, unscaled);
-        sum += w->backward->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt + attn_tiles_of(w)->relative.Qrt);
+        w->kernel.storage->pack_query(t->tile.width, t->tile.rows, p->shape.dim_qk,
+                                      attn_query_row(task, task->args->relative_v, &p->at.q, t->tile.first), p->at.q.dtype,
+                                      p->at.q.stride[2], 1, unscaled);
+        sum += w->kernel.gradient->inner(t->tile.rows, p->shape.dim_qk, unscaled, t->dQt + attn_tiles_of(w)->relative.Qrt);
     }
     return sum / p->score.temperature;
 }
@@ -204,20 +206,20 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     const attn_resolved *p = &w->problem;
     const attn_layout *dq = &p->at.grad_q;
     if (attn_is_additive(p))
-        w->backward->additive_finish(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_weights(task), t->dQt,
-                                     to->dw ? weights_of_tile(t, w, to) + p->shape.dim_qk : NULL);
+        w->kernel.additive_gradient->finish(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_weights(task), t->dQt,
+                                            to->dw ? weights_of_tile(t, w, to) + p->shape.dim_qk : NULL);
     /* A band has corners that no pair reads, and takes their rows times 0. */
     if (!attn_is_additive(p) && (t->dropped || p->has.relative_keys) &&
-        (w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
-         w->kernel->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + attn_tiles_of(w)->relative.Qrt)))
+        (w->kernel.softmax->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
+         w->kernel.softmax->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + attn_tiles_of(w)->relative.Qrt)))
         repeat_carefully(task, t);
     if (attn_tiles_of(w)->relative.two)
-        w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task),
-                                 t->dQt + attn_tiles_of(w)->relative.Qrt,
-                                 attn_query_row(task, task->args->grad_relative_v, dq, t->tile.first), dq->dtype, dq->stride[2]);
-    w->kernel->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
-                             attn_query_row(task, task->args->grad_q, &p->at.grad_q, t->tile.first), p->at.grad_q.dtype,
-                             p->at.grad_q.stride[2]);
+        w->kernel.storage->store_columns(
+            t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt + attn_tiles_of(w)->relative.Qrt,
+            attn_query_row(task, task->args->grad_relative_v, dq, t->tile.first), dq->dtype, dq->stride[2]);
+    w->kernel.storage->store_columns(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt,
+                                     attn_query_row(task, task->args->grad_q, &p->at.grad_q, t->tile.first), p->at.grad_q.dtype,
+                                     p->at.grad_q.stride[2]);
     if (p->has.grad_scale && !attn_is_additive(p)) to->sums[t->tile.place].scale += scale_gradient(task, t);
     if (p->has.grad_sink) to->sums[t->tile.place].sink += sink_gradient(task, t);
 }

@@ -77,7 +77,7 @@ static void group_at(group *g, const call *c, char *memory, int64_t number)
     g->most_rows = g->heads * s->len_q;
     g->ldq = c->plan->ldq;
     g->ldo = c->plan->ldo;
-    g->lds = c->walk->block_kv + c->walk->decode->lanes; /* not a power of 2 */
+    g->lds = c->walk->block_kv + c->walk->kernel.decode->shape.lanes; /* not a power of 2 */
     g->size = (int64_t)attn_dtype_bytes(c->walk->compute);
     g->keys = source_of(c->args->k, &p->at.k, s->dim_qk);
     g->values = source_of(c->args->v, &p->at.v, s->dim_v);
@@ -172,21 +172,21 @@ static void score_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const attn_walk *w = g->call->walk;
     const block *b = context;
     const int64_t ldk = s->layout->stride[2], first = j - b->base;
-    if (w->decode->bf16) {
-        w->decode->bf16->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch, plan->streams);
+    if (w->kernel.decode_pairs) {
+        w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch, plan->streams);
         return;
     }
     if (!plan->integer_keys) {
-        w->decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(g, b->S, first), g->lds, fetch,
-                        plan->streams);
+        w->kernel.decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(g, b->S, first), g->lds, fetch,
+                               plan->streams);
         return;
     }
-    w->decode->digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(g, b->S, first), g->lds,
-                            fetch);
+    w->kernel.digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(g, b->S, first), g->lds,
+                           fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
-            w->decode->dots(1, n, s->dim, at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
-                            at(g, b->S, row * g->lds + first), g->lds, fetch, plan->streams);
+            w->kernel.decode->dots(1, n, s->dim, at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
+                                   at(g, b->S, row * g->lds + first), g->lds, fetch, plan->streams);
 }
 
 static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
@@ -196,16 +196,16 @@ static void value_piece(const group *g, const source *s, int64_t j, int64_t n, c
     const block *b = context;
     const int64_t ldv = s->layout->stride[2], first = j - b->base;
     if (!plan->integer_values) {
-        w->decode->add_values(g->rows, n, s->dim, at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo, fetch,
-                              plan->streams);
+        w->kernel.decode->add_values(g->rows, n, s->dim, at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo,
+                                     fetch, plan->streams);
         return;
     }
-    w->decode->digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
-                                  fetch);
+    w->kernel.digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
+                                 fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
-            w->decode->add_values(1, n, s->dim, at(g, b->S, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
-                                  at(g, b->O, row * g->ldo), g->ldo, fetch, plan->streams);
+            w->kernel.decode->add_values(1, n, s->dim, at(g, b->S, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
+                                         at(g, b->O, row * g->ldo), g->ldo, fetch, plan->streams);
 }
 
 /* n weights of each row, times their values' factors, as digits. */
@@ -215,7 +215,7 @@ static void cut_weights(const group *g, block *b, int64_t n)
     const int64_t bytes = ATTN_DIGIT_BYTES(w->block_kv), sums = ATTN_DIGIT_SUMS(w->problem.shape.dim_v);
     b->odd_weights = 0;
     for (int64_t row = 0; row < g->rows; row++)
-        if (!w->decode->digits->weight_digits(n, at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
+        if (!w->kernel.digits->weight_digits(n, at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
             b->odd_weights |= 1u << row;
     memset(b->sums, 0, (size_t)(g->rows * sums) * sizeof *b->sums);
 }
@@ -226,8 +226,8 @@ static void join_digits(const group *g, const block *b)
     const int64_t dim_v = w->problem.shape.dim_v;
     for (int64_t row = 0; row < g->rows; row++)
         if (!(b->odd_weights >> row & 1))
-            w->decode->digits->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
-                                      b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(g, b->O, row * g->ldo), g->ldo);
+            w->kernel.digits->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
+                                     b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(g, b->O, row * g->ldo), g->ldo);
 }
 
 /* What the block's keys (values) are to be multiplied by, one number after the other; NULL where they are what they are. */
@@ -267,10 +267,10 @@ static int modify_row(const group *g, const attn_task *task, int64_t i, const bl
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
-    const attn_dec_kernel *kernel = w->decode;
+    const attn_decode_part *kernel = w->kernel.decode;
     const int64_t n = b->high - b->low;
     int cut = 0;
-    if (kernel->bf16) kernel->bf16->scale_row(n, S, attn_task_scale(task));
+    if (w->kernel.decode_pairs) w->kernel.decode_pairs->scale_row(n, S, attn_task_scale(task));
     if (factors) kernel->scale_row(n, S, factors);
     if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
     if (p->has.bias) {
@@ -305,8 +305,8 @@ static void value_carefully(const group *g, const source *s, int64_t j, int64_t 
     const attn_walk *w = g->call->walk;
     const block *b = context; /* its S, kept and O are those of one row */
     (void)fetch;
-    w->decode->add_values_careful(n, s->dim, at(g, b->kept, j - b->base), at(g, b->S, j - b->base), rows, s->layout->dtype,
-                                  s->layout->stride[2], b->O);
+    w->kernel.decode->add_values_careful(n, s->dim, at(g, b->kept, j - b->base), at(g, b->S, j - b->base), rows, s->layout->dtype,
+                                         s->layout->stride[2], b->O);
 }
 
 /* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
@@ -317,7 +317,7 @@ static void repeat_carefully(const group *g, const block *b, int64_t row)
     one.S = at(g, b->S, row * g->lds);
     one.kept = at(g, b->kept, row * g->lds);
     one.O = at(g, b->O, row * g->ldo);
-    if (!w->decode->row_not_finite(g->ldo, one.O)) return;
+    if (!w->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
     each_piece(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
 }
@@ -340,15 +340,15 @@ static void run_block(const group *g, block *b, const char *then)
             const int64_t row = k * g->queries + i;
             void *S = at(g, b->S, row * g->lds);
             if (modify_row(g, &g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
-            w->decode->drop_outside(n, S, before, n);
+            w->kernel.decode->drop_outside(n, S, before, n);
             if (dropped >> row & 1) memcpy(at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
-            w->decode->weigh_row(n, S, at(g, state_row(g, plan->shared.m, row), b->number),
-                                 at(g, state_row(g, plan->shared.l, row), b->number));
+            w->kernel.decode->weigh_row(n, S, at(g, state_row(g, plan->shared.m, row), b->number),
+                                        at(g, state_row(g, plan->shared.l, row), b->number));
         }
     }
     factors = factors_of(g, b, 1);
     for (int64_t row = 0; factors && row < g->rows; row++)
-        w->decode->scale_row(n - before, at(g, b->S, row * g->lds + before), factors);
+        w->kernel.decode->scale_row(n - before, at(g, b->S, row * g->lds + before), factors);
     memset(b->O, 0, (size_t)attn_min(plan->shared.O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     if (plan->integer_values) cut_weights(g, b, n);
     each_piece(g, &g->values, b->low, b->high, then, value_piece, b);
@@ -369,14 +369,14 @@ static void pack_queries(const group *g, block *b)
         const attn_task *task = &g->task[k];
         const char *q = attn_query_row(task, task->args->q, &p->at.q, 0);
         void *Q = at(g, b->Q, k * g->queries * g->ldq);
-        if (w->decode->bf16) w->decode->bf16->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.stride[2], Q, g->ldq);
+        if (w->kernel.decode_pairs) w->kernel.decode_pairs->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.stride[2], Q, g->ldq);
         else
-            w->decode->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task),
-                                 p->at.k.dtype, Q, g->ldq);
+            w->kernel.decode->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task),
+                                        p->at.k.dtype, Q, g->ldq);
     }
     for (int64_t row = 0; plan->integer_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
-        if (!w->decode->digits->query_digits(p->shape.dim_qk, at(g, b->Q, row * g->ldq),
-                                             b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
+        if (!w->kernel.digits->query_digits(p->shape.dim_qk, at(g, b->Q, row * g->ldq),
+                                            b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
             b->odd_queries |= 1u << row;
 }
 
@@ -421,11 +421,11 @@ static void finish_group(const group *g)
             const int is_there = i < g->queries;
             const int64_t row = is_there ? k * g->queries + i : 0;
             const double sink = is_there ? attn_task_sink(task) : -INFINITY;
-            w->decode->finish_row(is_there ? plan->blocks : 0, p->shape.dim_v, state_row(g, plan->shared.m, row),
-                                  state_row(g, plan->shared.l, row), at(g, state_O(g, 0), row * g->ldo),
-                                  plan->shared.O_bytes / g->size, p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
-                                  attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
-                                  p->has.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
+            w->kernel.decode->finish_row(is_there ? plan->blocks : 0, p->shape.dim_v, state_row(g, plan->shared.m, row),
+                                         state_row(g, plan->shared.l, row), at(g, state_O(g, 0), row * g->ldo),
+                                         plan->shared.O_bytes / g->size, p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
+                                         attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
+                                         p->has.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
         }
     }
 }
@@ -451,7 +451,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
                .sums = attn_part(g.task, plan->scratch.digit_sums)};
     int packed = 0;
     for (int64_t n = first; n < attn_min(first + plan->blocks_of_task, plan->blocks); n++) {
-        const int64_t start = n * w->block_kv, lanes = w->decode->lanes;
+        const int64_t start = n * w->block_kv, lanes = w->kernel.decode->shape.lanes;
         b.number = n;
         b.low = attn_max(all.low, start);
         b.high = attn_min(all.high, start + w->block_kv);

@@ -33,7 +33,7 @@ static int lay_out(attn_decode_walk *plan)
     const attn_resolved *p = &walk->problem;
     const attn_shape *shape = &p->shape;
     const size_t size = attn_dtype_bytes(walk->compute);
-    const int64_t rows = rows_of_group(walk), lds = walk->block_kv + walk->decode->lanes;
+    const int64_t rows = rows_of_group(walk), lds = walk->block_kv + walk->kernel.decode->shape.lanes;
     attn_decode_scratch *s = &plan->scratch;
     attn_decode_shared *all = &plan->shared;
     const int64_t integer_rows_k = plan->integer_keys ? rows : 0, integer_rows_v = plan->integer_values ? rows : 0;
@@ -69,16 +69,16 @@ static int init(attn_walk *walk, const attn_setting *setting)
     attn_decode_walk *plan = (attn_decode_walk *)walk;
     const attn_resolved *p = &walk->problem;
     const attn_shape *shape = &p->shape;
-    const attn_dec_kernel *kernel = walk->decode;
-    const int64_t lanes = kernel->lanes, most = 8;
+    const attn_decode_part *kernel = walk->kernel.decode;
+    const int64_t lanes = kernel->shape.lanes, most = 8;
     int64_t key_heads;
     walk->tile_q = shape->len_q; /* a tile has them all */
     walk->tiles = 1;
     walk->block_kv = kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
-    plan->integer_keys = kernel->digits && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
-    plan->integer_values = kernel->digits && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
+    plan->integer_keys = walk->kernel.digits && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
+    plan->integer_values = walk->kernel.digits && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
     plan->streams = come_from_memory(p);
     plan->blocks = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
@@ -89,7 +89,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
         plan->blocks_of_task *= 2;
     if (!attn_mul(key_heads, attn_ceil_div(plan->blocks, plan->blocks_of_task), &walk->tasks)) return 0;
     walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
-    if (!attn_tables_init(&plan->tables, walk, walk->kernel->lanes * walk->kernel->vectors + walk->block_kv) || !lay_out(plan))
+    if (!attn_tables_init(&plan->tables, walk, walk->kernel.lanes * walk->kernel.vectors + walk->block_kv) || !lay_out(plan))
         return 0;
     return attn_walk_add_bytes(walk, plan->tables.bytes, 0);
 }

@@ -64,8 +64,8 @@ static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *
     attn_tangent_open(&plan_of(task)->tangents, task, t);
     if (!p->has.tan_q) return 1;
     t->careful_queries |=
-        !w->backward->pack_rows(t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first), q->dtype,
-                                q->stride[2], attn_task_scale(task), panels);
+        !w->kernel.outer->pack_rows(t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first),
+                                    q->dtype, q->stride[2], attn_task_scale(task), panels);
     return 1;
 }
 
@@ -100,17 +100,17 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  capped ? attn_part(task, plan->sums.gradient.scratch.slope) : NULL,
                                  capped ? attn_part(task, plan->bend) : NULL);
-    if (t->empty) w->kernel->revive(width, n, S, t->empty);
+    if (t->empty) w->kernel.modify->revive(width, n, S, t->empty);
     attn_tangent_scores(&plan_of(task)->tangents, task, t, keys, tangents, capped ? attn_part(task, plan->before) : NULL);
-    w->kernel->score(width, n, Dv, dOt, keys->V, keys->ldv, dP, stale, keys->K, keys->ldk);
-    if (h) w->kernel->score(width, n, Dv, dOt, tangents->V, tangents->ldv, h, stale, keys->K, keys->ldk);
-    w->second->second(width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
-                      attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu),
-                      attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &room), keep,
-                      attn_part(task, at->modifiers));
+    w->kernel.product->score(width, n, Dv, dOt, keys->V, keys->ldv, dP, stale, keys->K, keys->ldk);
+    if (h) w->kernel.product->score(width, n, Dv, dOt, tangents->V, tangents->ldv, h, stale, keys->K, keys->ldk);
+    w->kernel.second->second(width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
+                             attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu),
+                             attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &room), keep,
+                             attn_part(task, at->modifiers));
     if (!t->empty) return;
-    w->kernel->revive(width, n, dP, t->empty); /* their weights depend on nothing */
-    w->kernel->revive(width, n, Sd, t->empty);
+    w->kernel.modify->revive(width, n, dP, t->empty); /* their weights depend on nothing */
+    w->kernel.modify->revive(width, n, Sd, t->empty);
 }
 
 /* T, dS and R of one block, into every derivative. */
@@ -121,7 +121,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     const attn_resolved *p = &w->problem;
     const attn_double_backward_walk *plan = plan_of(task);
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    const attn_bwd_kernel *k = w->backward;
+    const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, D = p->shape.dim_qk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
     void *T = attn_part(task, at->S), *Y = attn_part(task, plan->sums.dP), *X = attn_part(task, plan->tangents.S);
@@ -129,23 +129,24 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     char *second_K = (char *)to->dK + keys->low * plan->sums.ld_dK * size,
          *second_V = (char *)to->dV + keys->low * plan->sums.ld_dV * size;
     void (*add_outer)(int64_t, int64_t, int64_t, const void *, const void *, void *, int64_t, attn_soon *) =
-        t->careful_queries ? k->add_outer_careful : k->add_outer;
+        t->careful_queries ? k->outer->add_outer_careful : k->outer->add_outer;
     attn_soon none = {0};
 
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
     if (p->score.softcap > 0)
-        w->second->through_softcap(t->tile.width, n, X, Y, attn_part(task, plan->sums.gradient.scratch.slope),
-                                   attn_part(task, plan->bend), attn_part(task, plan->before));
+        w->kernel.second->through_softcap(t->tile.width, n, X, Y, attn_part(task, plan->sums.gradient.scratch.slope),
+                                          attn_part(task, plan->bend), attn_part(task, plan->before));
 
     add_outer(n, rows, p->shape.dim_v, T, attn_part(task, plan->sums.dO_panels), second_V, plan->sums.ld_dV, &none);
     add_outer(n, rows, D, X, attn_part(task, plan->sums.Q_panels), second_K, plan->sums.ld_dK, &none);
     if (p->has.tan_q) add_outer(n, rows, D, Y, attn_part(task, plan->Q_panels), second_K, plan->sums.ld_dK, &none);
 
-    int careful = t->dropped && k->rows_not_finite(n, D, keys->K, keys->ldk);
-    (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);
+    int careful = t->dropped && k->outer->rows_not_finite(n, D, keys->K, keys->ldk);
+    (careful ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);
     if (!p->has.tan_k) return;
-    careful = t->dropped && k->rows_not_finite(n, D, tangents->K, tangents->ldk);
-    (careful ? k->add_values_careful : k->add_values)(t->tile.width, n, D, Y, tangents->K, tangents->ldk, second_Qt);
+    careful = t->dropped && k->outer->rows_not_finite(n, D, tangents->K, tangents->ldk);
+    (careful ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, D, Y, tangents->K, tangents->ldk,
+                                                                        second_Qt);
 }
 
 /* Up to the second walk. */
@@ -164,8 +165,8 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
     attn_tangent_walk(&plan_of(task)->tangents, task, t);
     attn_tangent_store(&plan_of(task)->tangents, task, t, &p->at.second_grad_o, task->args->second_grad_o, &p->at.second_grad_lse,
                        p->has.second_grad_lse ? task->args->second_grad_lse : NULL);
-    w->second->dot(t->tile.width, p->shape.dim_v, attn_part(task, plan->sums.dOt), attn_part(task, plan->tangents.O),
-                   attn_part(task, plan->kappa));
+    w->kernel.second->dot(t->tile.width, p->shape.dim_v, attn_part(task, plan->sums.dOt), attn_part(task, plan->tangents.O),
+                          attn_part(task, plan->kappa));
     if (p->has.second_bias) keep_rows(task, number, to->shared);
     memset(attn_part(task, plan->sums.dQt), 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
 }
@@ -190,9 +191,9 @@ static void finish_group(const attn_task *task, attn_gradient_group *group, cons
     const attn_layout *q = &w->problem.at.second_q;
     const attn_gradient_tile *t = &group->tiles[0];
     if (group->count == 0) return;
-    w->kernel->store_columns(t->tile.width, t->tile.rows, w->problem.shape.dim_qk, attn_task_scale(task),
-                             attn_part(task, plan_of(task)->sums.dQt), attn_query_row(task, task->args->second_q, q, t->tile.first),
-                             q->dtype, q->stride[2]);
+    w->kernel.storage->store_columns(t->tile.width, t->tile.rows, w->problem.shape.dim_qk, attn_task_scale(task),
+                                     attn_part(task, plan_of(task)->sums.dQt),
+                                     attn_query_row(task, task->args->second_q, q, t->tile.first), q->dtype, q->stride[2]);
 }
 
 /* ---- the bias, where its derivative has a walk of its own ---- */
@@ -212,7 +213,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     attn_double_backward_walk *plan = (attn_double_backward_walk *)walk;
     attn_tile_walk *tiles = &plan->sums.gradient.tiles;
     const attn_resolved *p = &walk->problem;
-    const int64_t q = walk->kernel->lanes * walk->kernel->vectors, panels = attn_ceil_div(p->shape.dim_qk, q) * q;
+    const int64_t q = walk->kernel.lanes * walk->kernel.vectors, panels = attn_ceil_div(p->shape.dim_qk, q) * q;
     const size_t size = attn_dtype_bytes(walk->compute);
     int64_t rows = 0;
     attn_tiles_begin(tiles);

@@ -31,7 +31,7 @@ static void note_decay(const attn_linear_head *head, int64_t first, int64_t rows
 {
     const attn_linear_walk *w = head->walk;
     void *sums = attn_linear_lanes(head, LANES_MAX);
-    w->linear->inner_lanes(width, w->dim_f, Xt, Yt, sums);
+    w->kernel.chunk->inner_lanes(width, w->dim_f, Xt, Yt, sums);
     for (int64_t i = 0; i < rows; i++) head->decay[first + i] += sign * attn_real_at(sums, w->compute, i);
 }
 
@@ -42,34 +42,34 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
     const int64_t dv = p->shape.dim_v, seen = at + rows;
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
     void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     void *G = part(head, w->scratch.G, 0), *F = part(head, w->scratch.Qf, at * w->ld_f), *terms = NULL;
 
-    w->forward->pack_query(width, rows, dv, part(head, w->scratch.A, at * w->ld_v), w->compute, w->ld_v, 1, At);
-    w->linear->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, soon);
+    w->kernel.storage->pack_query(width, rows, dv, part(head, w->scratch.A, at * w->ld_v), w->compute, w->ld_v, 1, At);
+    w->kernel.chunk->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, soon);
     if (w->normalised) {
         terms = attn_linear_lanes(head, LANES_TERM);
         attn_linear_spread(w, part(head, w->scratch.terms, in_group * w->chunk), at, rows, width, terms, 0, 1, 0);
-        w->linear->add_lanes(width, w->dim_f, part(head, w->scratch.sum, 0), terms, Gt);
+        w->kernel.chunk->add_lanes(width, w->dim_f, part(head, w->scratch.sum, 0), terms, Gt);
     }
     if (chunk) {
         void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
         if (chunk->logs) {
             attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
             attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
-            w->linear->scale_lanes(width, w->dim_f, factors, Gt);
+            w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Gt);
         }
-        w->linear->pairs(width, seen, dv, At, chunk->V, w->ld_v, S, soon);
-        w->linear->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
-        w->linear->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, soon);
+        w->kernel.chunk->pairs(width, seen, dv, At, chunk->V, w->ld_v, S, soon);
+        w->kernel.chunk->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
+        w->kernel.chunk->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, soon);
     }
     if (p->has.decay) {
         void *Qt = part(head, w->scratch.Qt, 0);
-        w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Qt);
+        w->kernel.storage->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Qt);
         note_decay(head, first + at, rows, width, Qt, Gt, 1);
     }
-    w->forward->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
+    w->kernel.storage->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
     attn_linear_store_query_gradient(head, h, first + at, rows, F, G);
 }
 
@@ -114,12 +114,12 @@ static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chu
         const void *F = part(head, w->scratch.Qf, (k * w->chunk + at) * w->ld_f);
         const void *A = part(head, w->scratch.A, (k * w->chunk + at) * w->ld_v);
         const void *terms = w->normalised ? part(head, w->scratch.terms, k * w->chunk + at) : NULL;
-        w->linear->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, soon);
-        w->linear->pairs(width, n, dv, Vt, A, w->ld_v, dS, soon);
-        w->linear->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
-        w->linear->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, NULL);
-        w->linear->read(width, n, dv, S, A, w->ld_v, 1, Ot, soon);
-        w->linear->read(width, n, w->dim_f, dS, F, w->ld_f, 1, Gt, soon);
+        w->kernel.chunk->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, soon);
+        w->kernel.chunk->pairs(width, n, dv, Vt, A, w->ld_v, dS, soon);
+        w->kernel.chunk->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
+        w->kernel.chunk->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, NULL);
+        w->kernel.chunk->read(width, n, dv, S, A, w->ld_v, 1, Ot, soon);
+        w->kernel.chunk->read(width, n, w->dim_f, dS, F, w->ld_f, 1, Gt, soon);
     }
 }
 
@@ -129,29 +129,29 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
     const int64_t dv = p->shape.dim_v, size = (int64_t)attn_dtype_bytes(w->compute);
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
     void *Kt = part(head, w->scratch.Qt, 0), *Vt = part(head, w->scratch.Vt, 0), *R = part(head, w->scratch.grad_state, 0);
     void *Gt = part(head, w->scratch.Gt, 0), *Ot = part(head, w->scratch.Ot, 0), *G = part(head, w->scratch.G, 0);
     void *F = (char *)chunk->Kf + at * w->ld_f * size;
 
-    w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Kt);
-    w->forward->pack_query(width, rows, dv, (const char *)chunk->V + at * w->ld_v * size, w->compute, w->ld_v, 1, Vt);
-    w->linear->read(width, w->dim_f, dv, Kt, R, w->ld_v, 0, Ot, soon);
-    w->linear->pairs(width, w->dim_f, dv, Vt, R, w->ld_v, Gt, soon);
-    if (w->normalised) w->linear->add_lanes(width, w->dim_f, part(head, w->scratch.grad_sum, 0), NULL, Gt);
+    w->kernel.storage->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Kt);
+    w->kernel.storage->pack_query(width, rows, dv, (const char *)chunk->V + at * w->ld_v * size, w->compute, w->ld_v, 1, Vt);
+    w->kernel.chunk->read(width, w->dim_f, dv, Kt, R, w->ld_v, 0, Ot, soon);
+    w->kernel.chunk->pairs(width, w->dim_f, dv, Vt, R, w->ld_v, Gt, soon);
+    if (w->normalised) w->kernel.chunk->add_lanes(width, w->dim_f, part(head, w->scratch.grad_sum, 0), NULL, Gt);
     if (chunk->logs) {
         void *factors = attn_linear_lanes(head, LANES_FACTOR);
         attn_linear_spread(w, chunk->logs, at, rows, width, factors, chunk->last, -1, 1);
-        w->linear->scale_lanes(width, dv, factors, Ot);
-        w->linear->scale_lanes(width, w->dim_f, factors, Gt);
+        w->kernel.chunk->scale_lanes(width, dv, factors, Ot);
+        w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Gt);
         attn_linear_spread(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
     }
     if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot, soon);
     if (p->has.decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
-    w->forward->store_columns(width, rows, dv, 1, Ot,
-                              attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, chunk->first + at),
-                              p->at.grad_v.dtype, p->at.grad_v.stride[2]);
-    w->forward->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
+    w->kernel.storage->store_columns(width, rows, dv, 1, Ot,
+                                     attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, chunk->first + at),
+                                     p->at.grad_v.dtype, p->at.grad_v.stride[2]);
+    w->kernel.storage->store_columns(width, rows, w->dim_f, 1, Gt, G, w->compute, w->ld_f);
     attn_linear_store_key_gradient(head, chunk->first + at, rows, F, G);
 }
 
@@ -164,8 +164,9 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, c
     const int decayed = chunk && chunk->logs;
     void *panels = part(head, w->scratch.panels, 0);
     const void *weights = decayed ? attn_linear_weights(head, chunk, 0) : NULL;
-    w->linear->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
-    w->linear->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v, soon);
+    w->kernel.chunk->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
+    w->kernel.chunk->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v,
+                                  soon);
     if (!w->normalised) return;
     const void *terms = part(head, w->scratch.terms, k * w->chunk);
     if (decayed) {
@@ -174,7 +175,7 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, c
             attn_real_put(both, w->compute, i, attn_real_at(weights, w->compute, i) * attn_real_at(terms, w->compute, i));
         terms = both;
     }
-    w->linear->add_columns(n, w->dim_f, F, w->ld_f, terms, part(head, w->scratch.grad_sum, 0));
+    w->kernel.chunk->add_columns(n, w->dim_f, F, w->ld_f, terms, part(head, w->scratch.grad_sum, 0));
 }
 
 /* Features and scaled gradients of the queries of a chunk. */

@@ -46,8 +46,8 @@ attn_linear_chunk attn_linear_chunk_at(const attn_linear_head *head, int64_t fir
     attn_linear_chunk c = {.first = first, .n = n, .Kf = attn_linear_part(head, w->scratch.Kf)};
     attn_linear_key_features(head, first, n, c.Kf);
     c.V = attn_linear_part(head, w->scratch.V);
-    c.finite = w->linear->take_rows(n, w->problem.shape.dim_v, attn_linear_row(head, head->args->v, v, head->g, first), v->dtype,
-                                    v->stride[2], c.V, w->ld_v);
+    c.finite = w->kernel.chunk->take_rows(n, w->problem.shape.dim_v, attn_linear_row(head, head->args->v, v, head->g, first),
+                                          v->dtype, v->stride[2], c.V, w->ld_v);
     if (w->problem.has.decay) attn_linear_chunk_logs(head, &c);
     return c;
 }
@@ -57,8 +57,8 @@ void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chu
     const attn_linear_walk *w = head->walk;
     if (!w->problem.has.decay) return;
     const double factor = exp(chunk->last);
-    w->backward->store_rows(w->dim_f, w->ld_v, factor, state, w->ld_v, state, w->compute, w->ld_v);
-    if (w->normalised) w->backward->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
+    w->kernel.outer->store_rows(w->dim_f, w->ld_v, factor, state, w->ld_v, state, w->compute, w->ld_v);
+    if (w->normalised) w->kernel.outer->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
 }
 
 void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_soon *soon)
@@ -69,9 +69,9 @@ void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *c
     void *panels = attn_linear_part(head, w->scratch.panels);
     const void *weights = chunk->logs ? attn_linear_weights(head, chunk, 1) : NULL;
     attn_linear_decay_state(head, chunk, state, sum);
-    w->linear->pack_panels(chunk->n, dv, chunk->V, w->ld_v, weights, panels);
-    w->linear->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v, soon);
-    if (w->normalised) w->linear->add_columns(chunk->n, w->dim_f, chunk->Kf, w->ld_f, weights, sum);
+    w->kernel.chunk->pack_panels(chunk->n, dv, chunk->V, w->ld_v, weights, panels);
+    w->kernel.chunk->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v, soon);
+    if (w->normalised) w->kernel.chunk->add_columns(chunk->n, w->dim_f, chunk->Kf, w->ld_f, weights, sum);
 }
 
 void attn_linear_absorb_all(const attn_linear_head *head)
@@ -89,7 +89,7 @@ void attn_linear_absorb_all(const attn_linear_head *head)
 void attn_linear_spread(const attn_linear_walk *w, const void *rows_of, int64_t at, int64_t rows, int width, void *lanes,
                         double shift, double sign, int exponential)
 {
-    for (int64_t i = 0; i < (int64_t)width * w->forward->lanes; i++) {
+    for (int64_t i = 0; i < (int64_t)width * w->kernel.lanes; i++) {
         double x = shift + sign * attn_real_at(rows_of, w->compute, at + attn_min(i, rows - 1));
         attn_real_put(lanes, w->compute, i, exponential ? exp(x) : x);
     }
@@ -107,8 +107,9 @@ void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, 
             attn_real_put(attn_linear_row_out(head, head->args->denominators, &p->at.denominators, h, first + i), w->compute, 0, n);
         attn_real_put(l, w->compute, i, attn_linear_guard(p, n, &clamped));
     }
-    w->forward->finish(width, rows, p->shape.dim_v, p->scale, l, l, attn_linear_part(head, w->scratch.Ot),
-                       attn_linear_row_out(head, head->args->o, &p->at.o, h, first), p->at.o.dtype, p->at.o.stride[2], NULL, 0);
+    w->kernel.softmax->finish(width, rows, p->shape.dim_v, p->scale, l, l, attn_linear_part(head, w->scratch.Ot),
+                              attn_linear_row_out(head, head->args->o, &p->at.o, h, first), p->at.o.dtype, p->at.o.stride[2], NULL,
+                              0);
 }
 
 /* What queries first + at .. of a chunk read, in scratch.Ot and the lanes LANES_L: chunk NULL where all keys are in the state
@@ -119,7 +120,7 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
 {
     const attn_linear_walk *w = head->walk;
     const int64_t dv = w->problem.shape.dim_v, seen = chunk ? at + rows : 0;
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes), careful = chunk && !chunk->finite;
+    const int width = (int)attn_ceil_div(rows, w->kernel.lanes), careful = chunk && !chunk->finite;
     void *Qt = attn_linear_part(head, w->scratch.Qt), *S = attn_linear_part(head, w->scratch.S);
     void *Ot = attn_linear_part(head, w->scratch.Ot), *l = attn_linear_lanes(head, LANES_L);
 
@@ -128,17 +129,18 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
     if (chunk) {
         void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
         if (chunk->logs) attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
-        w->linear->pairs(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, soon);
-        w->linear->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
+        w->kernel.chunk->pairs(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, soon);
+        w->kernel.chunk->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
         if (chunk->logs) {
             attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
-            w->linear->scale_lanes(width, w->dim_f, factors, Qt);
+            w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Qt);
         }
     }
-    if (w->normalised) w->linear->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
-    w->linear->read(width, w->dim_f + (careful ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot, soon);
+    if (w->normalised) w->kernel.chunk->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
+    w->kernel.chunk->read(width, w->dim_f + (careful ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot,
+                          soon);
     /* Pairs of weight 0 add nothing, even where the value is NaN or infinite: it may come after the query. */
-    if (careful) w->backward->add_values_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
+    if (careful) w->kernel.product->add_values_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
 /* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are asked for: of the next head, or after
@@ -155,7 +157,7 @@ static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk
         for (int64_t at = 0; at < n; at += w->tile_q) {
             const int64_t rows = attn_min(w->tile_q, n - at);
             read_tile(head, h, chunk, first, at, rows, soon);
-            attn_linear_finish(head, h, first + at, rows, (int)attn_ceil_div(rows, w->forward->lanes));
+            attn_linear_finish(head, h, first + at, rows, (int)attn_ceil_div(rows, w->kernel.lanes));
         }
     }
 }

@@ -20,8 +20,8 @@ static void *values(const attn_linear_head *head, int64_t first, int64_t n)
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
     char *V = attn_linear_part(head, w->scratch.V);
-    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->v, &p->at.v, head->g, first), p->at.v.dtype,
-                          p->at.v.stride[2], V, w->ld_v);
+    w->kernel.storage->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->v, &p->at.v, head->g, first), p->at.v.dtype,
+                                 p->at.v.stride[2], V, w->ld_v);
     for (int64_t j = 0; w->normalised && j < n; j++) attn_real_put(V, w->compute, j * w->ld_v + p->shape.dim_v, 1);
     return V;
 }
@@ -49,11 +49,11 @@ void attn_linear_gated_lanes(const attn_linear_head *head, const attn_linear_gat
                              double sign, int64_t dim, void *X)
 {
     const attn_linear_walk *w = head->walk;
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
     void *factors = attn_linear_lanes(head, LANES_FACTOR);
     if (!g->chunk.logs) return;
     attn_linear_spread(w, g->chunk.logs, at, rows, width, factors, shift, sign, 1);
-    w->linear->scale_lanes(width, dim, factors, X);
+    w->kernel.chunk->scale_lanes(width, dim, factors, X);
 }
 
 /* What a tile of readers gets, of the state and of the first `keys` keys, in scratch.Ot; P^T stays in scratch.S.  careful:
@@ -63,21 +63,22 @@ static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, 
 {
     const attn_linear_walk *w = head->walk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
-    const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+    const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
     void *Xt = part(head, w->scratch.Qt, 0), *Ot = part(head, w->scratch.Ot, 0), *S = part(head, w->scratch.S, 0);
     attn_soon none = {0};
-    w->forward->pack_query(width, rows, w->dim_f, (const char *)F + at * w->ld_f * size, w->compute, w->ld_f, 1, Xt);
+    w->kernel.storage->pack_query(width, rows, w->dim_f, (const char *)F + at * w->ld_f * size, w->compute, w->ld_f, 1, Xt);
     if (g->gates) {
-        w->linear->score_gated(width, seen, w->dim_f, Xt, g->chunk.Kf, g->gates, w->ld_f, at, strict, 0, S);
+        w->kernel.gate->score_gated(width, seen, w->dim_f, Xt, g->chunk.Kf, g->gates, w->ld_f, at, strict, 0, S);
     } else {
         void *logs = attn_linear_lanes(head, LANES_LOG);
         if (g->chunk.logs) attn_linear_spread(w, g->chunk.logs, at, rows, width, logs, 0, 1, 0);
-        w->forward->score(width, seen, w->dim_f, Xt, g->chunk.Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), g->U, w->ld_v);
-        w->linear->weigh(width, seen, S, at - strict, 0, NULL, NULL, logs, g->chunk.logs, NULL);
+        w->kernel.product->score(width, seen, w->dim_f, Xt, g->chunk.Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), g->U,
+                                 w->ld_v);
+        w->kernel.chunk->weigh(width, seen, S, at - strict, 0, NULL, NULL, logs, g->chunk.logs, NULL);
     }
-    w->linear->read(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, 0, Ot, &none);
+    w->kernel.chunk->read(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, 0, Ot, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_u, Ot);
-    (careful ? w->backward->add_values_careful : w->backward->add_values)(width, keys, w->dim_u, S, g->U, w->ld_v, Ot);
+    (careful ? w->kernel.product->add_values_careful : w->kernel.product->add_values)(width, keys, w->dim_u, S, g->U, w->ld_v, Ot);
 }
 
 void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g, const void *state)
@@ -89,20 +90,20 @@ void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g,
     for (int64_t at = 0; at < g->chunk.n; at += w->tile_q) {
         const int64_t rows = attn_min(w->tile_q, g->chunk.n - at);
         read_tile(head, g, state, g->chunk.Kf, at, rows, 1, at, 0);
-        w->forward->store_columns((int)attn_ceil_div(rows, w->forward->lanes), rows, dv, 1, part(head, w->scratch.Ot, 0), X,
-                                  w->compute, w->ld_v);
-        w->linear->solve(rows, dv, part(head, w->scratch.S, at * w->tile_q), X, (const char *)g->chunk.V + at * w->ld_v * size,
-                         w->ld_v, (char *)g->beta + at * size, part(head, w->scratch.W, at * w->ld_v),
-                         part(head, w->scratch.U, at * w->ld_v), w->ld_v);
+        w->kernel.storage->store_columns((int)attn_ceil_div(rows, w->kernel.lanes), rows, dv, 1, part(head, w->scratch.Ot, 0), X,
+                                         w->compute, w->ld_v);
+        w->kernel.gate->solve(rows, dv, part(head, w->scratch.S, at * w->tile_q), X, (const char *)g->chunk.V + at * w->ld_v * size,
+                              w->ld_v, (char *)g->beta + at * size, part(head, w->scratch.W, at * w->ld_v),
+                              part(head, w->scratch.U, at * w->ld_v), w->ld_v);
     }
 }
 
 void attn_linear_gated_decay(const attn_linear_head *head, const attn_linear_gated *g, void *state)
 {
     const attn_linear_walk *w = head->walk;
-    if (g->gates) w->linear->row_terms(w->dim_f, w->dim_u, state, w->ld_v, NULL, 0, part(head, w->scratch.total, 0), NULL);
+    if (g->gates) w->kernel.chunk->row_terms(w->dim_f, w->dim_u, state, w->ld_v, NULL, 0, part(head, w->scratch.total, 0), NULL);
     else if (g->chunk.logs)
-        w->backward->store_rows(w->dim_f, w->ld_v, exp(g->chunk.last), state, w->ld_v, state, w->compute, w->ld_v);
+        w->kernel.outer->store_rows(w->dim_f, w->ld_v, exp(g->chunk.last), state, w->ld_v, state, w->compute, w->ld_v);
 }
 
 void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_gated *g, void *state)
@@ -113,14 +114,14 @@ void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_ga
     attn_soon none = {0};
     if (g->gates) {
         void *decayed = part(head, w->scratch.decayed, 0);
-        w->linear->decay_rows(g->chunk.n, w->dim_f, K, g->gates, w->ld_f, 1, decayed, part(head, w->scratch.total, 0));
+        w->kernel.gate->decay_rows(g->chunk.n, w->dim_f, K, g->gates, w->ld_f, 1, decayed, part(head, w->scratch.total, 0));
         K = decayed;
     } else if (g->chunk.logs) {
         weights = attn_linear_weights(head, &g->chunk, 1);
     }
     attn_linear_gated_decay(head, g, state);
-    w->linear->pack_panels(g->chunk.n, w->dim_u, g->U, w->ld_v, weights, panels);
-    w->linear->update_state(g->chunk.n, w->dim_f, w->dim_u, K, w->ld_f, panels, state, w->ld_v, &none);
+    w->kernel.chunk->pack_panels(g->chunk.n, w->dim_u, g->U, w->ld_v, weights, panels);
+    w->kernel.chunk->update_state(g->chunk.n, w->dim_f, w->dim_u, K, w->ld_f, panels, state, w->ld_v, &none);
 }
 
 /* The last channel of a state, as a sum of its own: to the state, or from it. */
@@ -160,10 +161,10 @@ void attn_linear_forward_gated(const attn_linear_head *head)
             attn_linear_query_features(head, h, first, g.chunk.n, F);
             for (int64_t at = 0; at < g.chunk.n; at += w->tile_q) {
                 const int64_t rows = attn_min(w->tile_q, g.chunk.n - at);
-                const int width = (int)attn_ceil_div(rows, w->forward->lanes);
+                const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
                 read_tile(head, &g, state, F, at, rows, 0, at + rows, 0);
                 /* A value that is not finite may be one that comes after the query. */
-                if (w->forward->not_finite(width, rows, p->shape.dim_v, part(head, w->scratch.Ot, 0)))
+                if (w->kernel.softmax->not_finite(width, rows, p->shape.dim_v, part(head, w->scratch.Ot, 0)))
                     read_tile(head, &g, state, F, at, rows, 0, at + rows, 1);
                 memcpy(attn_linear_lanes(head, LANES_L), part(head, w->scratch.Ot, (w->dim_u - 1) * w->tile_q),
                        (size_t)w->tile_q * attn_dtype_bytes(w->compute));

@@ -38,7 +38,7 @@ static const void *row(const attn_linear_walk *w, const void *rows, int64_t at, 
     return (const char *)rows + at * ld * (int64_t)attn_dtype_bytes(w->compute);
 }
 
-static int width_of(const attn_linear_walk *w, int64_t rows) { return (int)attn_ceil_div(rows, w->forward->lanes); }
+static int width_of(const attn_linear_walk *w, int64_t rows) { return (int)attn_ceil_div(rows, w->kernel.lanes); }
 
 static reader query_reader(const attn_linear_head *head, int64_t k)
 {
@@ -66,7 +66,7 @@ static void weigh(const attn_linear_head *head, const attn_linear_gated *g, int6
     void *logs = attn_linear_lanes(head, LANES_LOG);
     const void *row_logs = g->chunk.logs && reverse ? row(w, g->chunk.logs, at, 1) : g->chunk.logs;
     if (g->chunk.logs) attn_linear_spread(w, g->chunk.logs, at, rows, width_of(w, rows), logs, 0, 1, 0);
-    w->linear->weigh(width_of(w, rows), n, S, reverse ? strict : at - strict, reverse, NULL, NULL, logs, row_logs, NULL);
+    w->kernel.chunk->weigh(width_of(w, rows), n, S, reverse ? strict : at - strict, reverse, NULL, NULL, logs, row_logs, NULL);
 }
 
 /* P_ij in S[i - at][lane j] for a tile of keys; scratch.Qt ends as k_j prod_(m>j) gate_m where a decay is per channel. */
@@ -76,14 +76,14 @@ static void scores_of_keys(const attn_linear_head *head, const attn_linear_gated
     const int64_t n = g->chunk.n - at;
     const int width = width_of(w, rows);
     void *Kt = part(head, w->scratch.Qt, 0), *S = part(head, w->scratch.S, 0);
-    w->forward->pack_query(width, rows, w->dim_f, row(w, g->chunk.Kf, at, w->ld_f), w->compute, w->ld_f, 1, Kt);
+    w->kernel.storage->pack_query(width, rows, w->dim_f, row(w, g->chunk.Kf, at, w->ld_f), w->compute, w->ld_f, 1, Kt);
     if (g->gates) {
-        w->linear->score_gated(width, n, w->dim_f, Kt, row(w, r->F, at, w->ld_f), row(w, g->gates, at, w->ld_f), w->ld_f, 0,
-                               r->strict, 1, S);
+        w->kernel.gate->score_gated(width, n, w->dim_f, Kt, row(w, r->F, at, w->ld_f), row(w, g->gates, at, w->ld_f), w->ld_f, 0,
+                                    r->strict, 1, S);
         return;
     }
-    w->forward->score(width, n, w->dim_f, Kt, row(w, r->F, at, w->ld_f), w->ld_f, S, attn_linear_lanes(head, LANES_MAX),
-                      row(w, r->A, at, w->ld_v), w->ld_v);
+    w->kernel.product->score(width, n, w->dim_f, Kt, row(w, r->F, at, w->ld_f), w->ld_f, S, attn_linear_lanes(head, LANES_MAX),
+                             row(w, r->A, at, w->ld_v), w->ld_v);
     weigh(head, g, at, rows, n, r->strict, 1, S);
 }
 
@@ -101,16 +101,16 @@ static void write_gradient(const attn_linear_head *head, const attn_linear_gated
         const int64_t known = r.strict ? rows : 0; /* keys of this tile are not yet */
         scores_of_keys(head, g, &r, at, rows);
         if (k == 0) {
-            w->linear->read(width, w->dim_f, w->dim_u, Kt, part(head, w->scratch.grad_state, 0), w->ld_v, 0, Ot, &none);
+            w->kernel.chunk->read(width, w->dim_f, w->dim_u, Kt, part(head, w->scratch.grad_state, 0), w->ld_v, 0, Ot, &none);
             attn_linear_gated_lanes(head, g, at, rows, g->chunk.last, -1, w->dim_u, Ot);
         }
         if (n > known)
-            w->backward->add_values(width, n - known, w->dim_u, row(w, S, known, w->tile_q), row(w, r.A, at + known, w->ld_v),
-                                    w->ld_v, Ot);
+            w->kernel.product->add_values(width, n - known, w->dim_u, row(w, S, known, w->tile_q), row(w, r.A, at + known, w->ld_v),
+                                          w->ld_v, Ot);
     }
-    w->forward->store_columns(width, rows, w->dim_u, 1, Ot, dU, w->compute, w->ld_v);
+    w->kernel.storage->store_columns(width, rows, w->dim_u, 1, Ot, dU, w->compute, w->ld_v);
     if (w->problem.rule == ATTN_RULE_DELTA)
-        w->linear->solve_back(rows, w->dim_u, S, dU, row(w, g->beta, at, 1), part(head, w->scratch.N, at * w->ld_v), w->ld_v);
+        w->kernel.gate->solve_back(rows, w->dim_u, S, dU, row(w, g->beta, at, 1), part(head, w->scratch.N, at * w->ld_v), w->ld_v);
 }
 
 /* df(F) of a tile of a reader, as rows in scratch.G. */
@@ -122,14 +122,14 @@ static void read_gradient(const attn_linear_head *head, const attn_linear_gated 
     const int width = width_of(w, rows);
     attn_soon none = {0};
     void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
-    w->forward->pack_query(width, rows, w->dim_u, row(w, r->A, at, w->ld_v), w->compute, w->ld_v, 1, At);
-    w->linear->pairs(width, w->dim_f, w->dim_u, At, state, w->ld_v, Gt, &none);
+    w->kernel.storage->pack_query(width, rows, w->dim_u, row(w, r->A, at, w->ld_v), w->compute, w->ld_v, 1, At);
+    w->kernel.chunk->pairs(width, w->dim_f, w->dim_u, At, state, w->ld_v, Gt, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_f, Gt);
-    w->forward->score(width, seen, w->dim_u, At, g->U, w->ld_v, S, attn_linear_lanes(head, LANES_MAX), g->chunk.Kf, w->ld_f);
+    w->kernel.product->score(width, seen, w->dim_u, At, g->U, w->ld_v, S, attn_linear_lanes(head, LANES_MAX), g->chunk.Kf, w->ld_f);
     weigh(head, g, at, rows, seen, r->strict, 0, S);
-    if (g->gates) w->linear->add_gated(width, seen, w->dim_f, S, g->chunk.Kf, g->gates, w->ld_f, at, 0, Gt);
-    else w->backward->add_values(width, seen, w->dim_f, S, g->chunk.Kf, w->ld_f, Gt);
-    w->forward->store_columns(width, rows, w->dim_f, 1, Gt, part(head, w->scratch.G, 0), w->compute, w->ld_f);
+    if (g->gates) w->kernel.gate->add_gated(width, seen, w->dim_f, S, g->chunk.Kf, g->gates, w->ld_f, at, 0, Gt);
+    else w->kernel.product->add_values(width, seen, w->dim_f, S, g->chunk.Kf, w->ld_f, Gt);
+    w->kernel.storage->store_columns(width, rows, w->dim_f, 1, Gt, part(head, w->scratch.G, 0), w->compute, w->ld_f);
 }
 
 /* df(k) of a tile of keys that write, as rows in scratch.G. */
@@ -141,24 +141,24 @@ static void key_gradient(const attn_linear_head *head, const attn_linear_gated *
     attn_soon none = {0};
     void *Ut = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     void *one = part(head, w->scratch.Qt, 0); /* of one reader */
-    w->forward->pack_query(width, rows, w->dim_u, row(w, g->U, at, w->ld_v), w->compute, w->ld_v, 1, Ut);
-    w->linear->pairs(width, w->dim_f, w->dim_u, Ut, part(head, w->scratch.grad_state, 0), w->ld_v, Gt, &none);
+    w->kernel.storage->pack_query(width, rows, w->dim_u, row(w, g->U, at, w->ld_v), w->compute, w->ld_v, 1, Ut);
+    w->kernel.chunk->pairs(width, w->dim_f, w->dim_u, Ut, part(head, w->scratch.grad_state, 0), w->ld_v, Gt, &none);
     attn_linear_gated_lanes(head, g, at, rows, g->chunk.last, -1, w->dim_f, Gt);
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
         const void *F = row(w, r.F, at, w->ld_f);
-        w->forward->score(width, n, w->dim_u, Ut, row(w, r.A, at, w->ld_v), w->ld_v, S, attn_linear_lanes(head, LANES_MAX), F,
-                          w->ld_f);
+        w->kernel.product->score(width, n, w->dim_u, Ut, row(w, r.A, at, w->ld_v), w->ld_v, S, attn_linear_lanes(head, LANES_MAX),
+                                 F, w->ld_f);
         weigh(head, g, at, rows, n, r.strict, 1, S);
         if (!g->gates) {
-            w->backward->add_values(width, n, w->dim_f, S, F, w->ld_f, Gt);
+            w->kernel.product->add_values(width, n, w->dim_f, S, F, w->ld_f, Gt);
             continue;
         }
         if (k > 0) memset(one, 0, (size_t)(tile * size)); /* the state's share is in the first reader's */
-        w->linear->add_gated(width, n, w->dim_f, S, F, row(w, g->gates, at, w->ld_f), w->ld_f, 0, 1, k > 0 ? one : Gt);
-        if (k > 0) w->backward->add(tile, one, Gt);
+        w->kernel.gate->add_gated(width, n, w->dim_f, S, F, row(w, g->gates, at, w->ld_f), w->ld_f, 0, 1, k > 0 ? one : Gt);
+        if (k > 0) w->kernel.outer->add(tile, one, Gt);
     }
-    w->forward->store_columns(width, rows, w->dim_f, 1, Gt, part(head, w->scratch.G, 0), w->compute, w->ld_f);
+    w->kernel.storage->store_columns(width, rows, w->dim_f, 1, Gt, part(head, w->scratch.G, 0), w->compute, w->ld_f);
 }
 
 /* The gradient of c_i of rows `at` ..: plus or minus F times df(F). */
@@ -166,8 +166,8 @@ static void note_decay(const attn_linear_head *head, const void *F, int64_t at, 
 {
     const attn_linear_walk *w = head->walk;
     if (w->problem.has.decay)
-        w->linear->add_multiplied(rows, w->dim_f, sign, row(w, F, at, w->ld_f), w->ld_f, part(head, w->scratch.G, 0), w->ld_f,
-                                  part(head, w->scratch.dlogs, at * w->ld_f), w->ld_f);
+        w->kernel.gate->add_multiplied(rows, w->dim_f, sign, row(w, F, at, w->ld_f), w->ld_f, part(head, w->scratch.G, 0), w->ld_f,
+                                       part(head, w->scratch.dlogs, at * w->ld_f), w->ld_f);
 }
 
 static void load_readers(const attn_linear_head *head, const attn_linear_gated *g)
@@ -191,9 +191,9 @@ static void store_decay(const attn_linear_head *head, const attn_linear_gated *g
     const attn_layout *layout = &w->problem.at.grad_decay;
     void *last = part(head, w->scratch.total, 0), *dlogs = part(head, w->scratch.dlogs, 0);
     if (!w->problem.has.decay) return;
-    w->linear->row_terms(w->dim_f, w->dim_u, part(head, w->scratch.grad_state, 0), w->ld_v, behind, w->ld_v, NULL, last);
-    w->backward->store_rows(1, w->dim_f, -1, last, w->ld_f, last, w->compute, w->ld_f); /* terms have the other sign */
-    w->linear->sums_from(g->chunk.n, w->dim_f, last, dlogs, w->ld_f);
+    w->kernel.chunk->row_terms(w->dim_f, w->dim_u, part(head, w->scratch.grad_state, 0), w->ld_v, behind, w->ld_v, NULL, last);
+    w->kernel.outer->store_rows(1, w->dim_f, -1, last, w->ld_f, last, w->compute, w->ld_f); /* terms have the other sign */
+    w->kernel.gate->sums_from(g->chunk.n, w->dim_f, last, dlogs, w->ld_f);
     for (int64_t i = 0; i < g->chunk.n; i++) {
         void *to = attn_linear_row_out(head, head->args->grad_decay, layout, head->g, g->chunk.first + i);
         double sum = 0;
@@ -212,11 +212,11 @@ static void store_values(const attn_linear_head *head, const attn_linear_gated *
     const attn_linear_resolved *p = &w->problem;
     const int delta = p->rule == ATTN_RULE_DELTA;
     const void *dU = part(head, w->scratch.dU, 0);
-    w->backward->store_rows(g->chunk.n, p->shape.dim_v, delta ? -1 : 1, delta ? part(head, w->scratch.N, 0) : dU, w->ld_v,
-                            attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, g->chunk.first),
-                            p->at.grad_v.dtype, p->at.grad_v.stride[2]);
+    w->kernel.outer->store_rows(g->chunk.n, p->shape.dim_v, delta ? -1 : 1, delta ? part(head, w->scratch.N, 0) : dU, w->ld_v,
+                                attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, g->chunk.first),
+                                p->at.grad_v.dtype, p->at.grad_v.stride[2]);
     if (!delta) return;
-    w->linear->row_terms(g->chunk.n, p->shape.dim_v, part(head, w->scratch.dU, 0), w->ld_v, g->W, w->ld_v, NULL, g->beta);
+    w->kernel.chunk->row_terms(g->chunk.n, p->shape.dim_v, part(head, w->scratch.dU, 0), w->ld_v, g->W, w->ld_v, NULL, g->beta);
     for (int64_t j = 0; j < g->chunk.n; j++)
         attn_element_put(attn_linear_row_out(head, head->args->grad_beta, &p->at.grad_beta, head->g, g->chunk.first + j),
                          p->at.grad_beta.dtype, 0, -attn_real_at(g->beta, w->compute, j));
@@ -233,11 +233,11 @@ static void absorb_readers(const attn_linear_head *head, const attn_linear_gated
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
         if (g->gates)
-            w->linear->decay_rows(g->chunk.n, w->dim_f, r.F, g->gates, w->ld_f, 0, decayed, part(head, w->scratch.total, 0));
+            w->kernel.gate->decay_rows(g->chunk.n, w->dim_f, r.F, g->gates, w->ld_f, 0, decayed, part(head, w->scratch.total, 0));
         if (k == 0) attn_linear_gated_decay(head, g, R);
         if (g->chunk.logs) weights = attn_linear_weights(head, &g->chunk, 0);
-        w->linear->pack_panels(g->chunk.n, w->dim_u, r.A, w->ld_v, weights, panels);
-        w->linear->update_state(g->chunk.n, w->dim_f, w->dim_u, g->gates ? decayed : r.F, w->ld_f, panels, R, w->ld_v, &none);
+        w->kernel.chunk->pack_panels(g->chunk.n, w->dim_u, r.A, w->ld_v, weights, panels);
+        w->kernel.chunk->update_state(g->chunk.n, w->dim_f, w->dim_u, g->gates ? decayed : r.F, w->ld_f, panels, R, w->ld_v, &none);
     }
 }
 
@@ -270,7 +270,7 @@ static void chunk_backward(const attn_linear_head *head, int64_t first, int64_t 
             memcpy(dK, G, (size_t)(rows * w->ld_f) * size);
             read_gradient(head, &g, &erase, state, at, rows);
             note_decay(head, g.chunk.Kf, at, rows, 1);
-            w->backward->add(rows * w->ld_f, dK, G);
+            w->kernel.outer->add(rows * w->ld_f, dK, G);
         }
         attn_linear_store_key_gradient(head, first + at, rows, row(w, g.chunk.Kf, at, w->ld_f), G);
     }

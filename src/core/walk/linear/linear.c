@@ -127,7 +127,7 @@ static void plan_scratch(attn_linear_walk *w)
 static void choose_parts(attn_linear_walk *w, int threads)
 {
     const attn_linear_resolved *p = &w->problem;
-    const int64_t least = 2 * w->forward->lanes, wanted = w->tasks > 0 ? threads / w->tasks : 1;
+    const int64_t least = 2 * w->kernel.lanes, wanted = w->tasks > 0 ? threads / w->tasks : 1;
     w->parts = 1;
     w->slice = p->shape.dim_v;
     if (p->op == ATTN_BACKWARD) {
@@ -136,7 +136,7 @@ static void choose_parts(attn_linear_walk *w, int threads)
     }
     const int64_t most = attn_min(wanted, p->shape.dim_v / least);
     if (most <= 1) return;
-    w->slice = attn_ceil_div(attn_ceil_div(p->shape.dim_v, most), w->forward->lanes) * w->forward->lanes;
+    w->slice = attn_ceil_div(attn_ceil_div(p->shape.dim_v, most), w->kernel.lanes) * w->kernel.lanes;
     w->parts = attn_ceil_div(p->shape.dim_v, w->slice);
 }
 
@@ -149,9 +149,9 @@ static int has_decay_sums(const attn_linear_walk *w)
 int attn_linear_walk_init(attn_linear_walk *w, int threads)
 {
     const attn_linear_resolved *p = &w->problem;
-    const int64_t lanes = w->forward->lanes;
+    const int64_t lanes = w->kernel.lanes;
     int64_t bytes;
-    w->tile_q = lanes * w->forward->vectors;
+    w->tile_q = lanes * w->kernel.vectors;
     w->group = p->shape.heads_kv ? p->shape.heads_q / p->shape.heads_kv : 1;
     w->normalised = p->denominator != ATTN_DENOMINATOR_NONE;
     if (p->shape.dim_v > INT64_MAX / 8 || w->dim_f > INT64_MAX / 8 || p->shape.dim_qk > INT64_MAX / 8) return 0;
@@ -182,7 +182,7 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
 static double pairs_of_chunk(const attn_linear_walk *w, int64_t n)
 {
     const double tile = (double)w->tile_q, full = (double)(n / w->tile_q);
-    const int64_t rest = attn_ceil_div(n % w->tile_q, w->forward->lanes) * w->forward->lanes;
+    const int64_t rest = attn_ceil_div(n % w->tile_q, w->kernel.lanes) * w->kernel.lanes;
     return tile * tile * full * (full + 1) / 2 + (double)rest * (double)n;
 }
 

@@ -42,9 +42,7 @@ enum { LANES_L, LANES_TERM, LANES_LOG, LANES_FACTOR, LANES_MAX, ATTN_LINEAR_LANE
 typedef struct attn_linear_walk {
     attn_linear_resolved problem; /* resolved: no default is left */
     attn_dtype compute;
-    const attn_fwd_kernel *forward;
-    const attn_bwd_kernel *backward;
-    const attn_linear_kernel *linear;
+    attn_kernel kernel;
     int64_t dim_f, ld_f, ld_v, ld_x, tile_q, chunk, group;
     int gated;                 /* chunks of gated.h */
     int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum where gated */

@@ -27,7 +27,7 @@ void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_l
 static int is_random(attn_features kind) { return kind >= ATTN_FEATURES_FAVOR; }
 
 /* How many vectors hold `rows` lanes. */
-static int width_of(const attn_linear_walk *w, int64_t rows) { return (int)attn_ceil_div(rows, w->forward->lanes); }
+static int width_of(const attn_linear_walk *w, int64_t rows) { return (int)attn_ceil_div(rows, w->kernel.lanes); }
 
 /* A tile's omega.x, and then its features. */
 static void random_tile(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t rows, char *F)
@@ -37,12 +37,12 @@ static void random_tile(const attn_linear_head *head, const void *src, const att
     const int width = width_of(w, rows);
     void *Xt = attn_linear_part(head, w->scratch.Xt), *X = attn_linear_part(head, w->scratch.X);
     void *Ut = attn_linear_part(head, w->scratch.Gt);
-    w->forward->pack_query(width, rows, p->shape.dim_qk, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
-    w->forward->store_columns(width, rows, p->shape.dim_qk, 1, Xt, X, w->compute, w->ld_x);
-    w->forward->score(width, p->random_features, p->shape.dim_qk, Xt, head->args->feature_matrix, p->shape.dim_qk, Ut,
-                      attn_linear_lanes(head, LANES_MAX), head->args->feature_matrix, p->shape.dim_qk);
-    w->forward->store_columns(width, rows, p->random_features, 1, Ut, F, w->compute, w->ld_f);
-    w->linear->random_features(p->features, rows, p->shape.dim_qk, p->random_features, X, w->ld_x, F, w->ld_f);
+    w->kernel.storage->pack_query(width, rows, p->shape.dim_qk, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
+    w->kernel.storage->store_columns(width, rows, p->shape.dim_qk, 1, Xt, X, w->compute, w->ld_x);
+    w->kernel.product->score(width, p->random_features, p->shape.dim_qk, Xt, head->args->feature_matrix, p->shape.dim_qk, Ut,
+                             attn_linear_lanes(head, LANES_MAX), head->args->feature_matrix, p->shape.dim_qk);
+    w->kernel.storage->store_columns(width, rows, p->random_features, 1, Ut, F, w->compute, w->ld_f);
+    w->kernel.features->random(p->features, rows, p->shape.dim_qk, p->random_features, X, w->ld_x, F, w->ld_f);
 }
 
 static void features(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t n, void *F)
@@ -51,8 +51,8 @@ static void features(const attn_linear_head *head, const void *src, const attn_l
     const attn_linear_resolved *p = &w->problem;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), stored = (int64_t)attn_dtype_bytes(layout->dtype);
     if (!is_random(p->features)) {
-        w->forward->load_rows(n, w->dim_f, src, layout->dtype, layout->stride[2], F, w->ld_f);
-        if (p->features != ATTN_FEATURES_IDENTITY) w->linear->features(p->features, n, w->dim_f, F, w->ld_f);
+        w->kernel.storage->load_rows(n, w->dim_f, src, layout->dtype, layout->stride[2], F, w->ld_f);
+        if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map(p->features, n, w->dim_f, F, w->ld_f);
         return;
     }
     for (int64_t i = 0; i < n; i += w->tile_q)
@@ -80,12 +80,12 @@ void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t fir
     if (is_random(p->features) || p->features == ATTN_FEATURES_SOFTMAX) {
         void *F = attn_linear_part(head, w->scratch.Qf);
         attn_linear_query_features(head, h, first, rows, F);
-        w->forward->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Xt);
+        w->kernel.storage->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Xt);
         return;
     }
-    w->forward->pack_query(width, rows, w->dim_f, attn_linear_row(head, head->args->q, &p->at.q, h, first), p->at.q.dtype,
-                           p->at.q.stride[2], 1, Xt);
-    if (p->features != ATTN_FEATURES_IDENTITY) w->linear->lane_features(p->features, width, w->dim_f, Xt);
+    w->kernel.storage->pack_query(width, rows, w->dim_f, attn_linear_row(head, head->args->q, &p->at.q, h, first), p->at.q.dtype,
+                                  p->at.q.stride[2], 1, Xt);
+    if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map_lanes(p->features, width, w->dim_f, Xt);
 }
 
 /* dx = feature_scale (sum_m G_m omega_m + sums x), with x scaled. */
@@ -101,13 +101,13 @@ static void store_random_gradient(const attn_linear_head *head, const void *src,
     memset(Xt, 0, (size_t)bytes);
     memset(dXt, 0, (size_t)bytes);
     memset(sums, 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
-    w->linear->random_features_backward(p->features, rows, p->random_features, F, G, w->ld_f, sums);
-    w->forward->pack_query(width, rows, p->random_features, G, w->compute, w->ld_f, 1, Gt);
-    w->backward->add_values(width, p->random_features, dim, Gt, head->args->feature_matrix, dim, dXt);
-    w->forward->pack_query(width, rows, dim, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
-    w->linear->scale_lanes(width, dim, sums, Xt);
-    w->backward->add(dim * w->tile_q, Xt, dXt);
-    w->forward->store_columns(width, rows, dim, p->feature_scale, dXt, dst, to->dtype, to->stride[2]);
+    w->kernel.features->random_backward(p->features, rows, p->random_features, F, G, w->ld_f, sums);
+    w->kernel.storage->pack_query(width, rows, p->random_features, G, w->compute, w->ld_f, 1, Gt);
+    w->kernel.product->add_values(width, p->random_features, dim, Gt, head->args->feature_matrix, dim, dXt);
+    w->kernel.storage->pack_query(width, rows, dim, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
+    w->kernel.chunk->scale_lanes(width, dim, sums, Xt);
+    w->kernel.outer->add(dim * w->tile_q, Xt, dXt);
+    w->kernel.storage->store_columns(width, rows, dim, p->feature_scale, dXt, dst, to->dtype, to->stride[2]);
 }
 
 static void store_gradient(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t n, const void *F,
@@ -119,8 +119,8 @@ static void store_gradient(const attn_linear_head *head, const void *src, const 
         store_random_gradient(head, src, layout, n, F, G, dst, to);
         return;
     }
-    if (p->features != ATTN_FEATURES_IDENTITY) w->linear->features_backward(p->features, n, w->dim_f, F, G, w->ld_f);
-    w->backward->store_rows(n, w->dim_f, 1, G, w->ld_f, dst, to->dtype, to->stride[2]);
+    if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map_backward(p->features, n, w->dim_f, F, G, w->ld_f);
+    w->kernel.outer->store_rows(n, w->dim_f, 1, G, w->ld_f, dst, to->dtype, to->stride[2]);
 }
 
 void attn_linear_store_query_gradient(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, const void *F, void *G)
@@ -168,7 +168,7 @@ const void *attn_linear_values(const attn_linear_head *head, int64_t first, int6
     *ld = layout->stride[2];
     if (layout->dtype == w->compute && *ld >= w->problem.shape.dim_v && *ld <= w->ld_v) return src;
     *ld = w->ld_v;
-    w->forward->load_rows(n, w->problem.shape.dim_v, src, layout->dtype, layout->stride[2], buffer, w->ld_v);
+    w->kernel.storage->load_rows(n, w->problem.shape.dim_v, src, layout->dtype, layout->stride[2], buffer, w->ld_v);
     return buffer;
 }
 
@@ -255,14 +255,14 @@ void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, v
     const attn_linear_walk *w = head->walk;
     const attn_layout *layout = &w->problem.at.decay;
     if (layout->stride[3] == 1) {
-        w->forward->load_rows(n, w->dim_f, attn_linear_row(head, head->args->decay, layout, head->g, first), layout->dtype,
-                              layout->stride[2], gates, w->ld_f);
+        w->kernel.storage->load_rows(n, w->dim_f, attn_linear_row(head, head->args->decay, layout, head->g, first), layout->dtype,
+                                     layout->stride[2], gates, w->ld_f);
     } else {
         for (int64_t j = 0; j < n; j++)
             for (int64_t c = 0; c < w->dim_f; c++)
                 attn_real_put(gates, w->compute, j * w->ld_f + c, attn_linear_log(head, first + j, c));
     }
-    w->linear->gates(n, w->dim_f, gates, w->ld_f);
+    w->kernel.gate->gates(n, w->dim_f, gates, w->ld_f);
 }
 
 double attn_linear_guard(const attn_linear_resolved *problem, double n, int *clamped)
@@ -288,12 +288,12 @@ void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_
         if (w->normalised) d = attn_real_at(attn_linear_row(head, ns, &p->at.denominators, h, first + i), w->compute, 0);
         attn_real_put(factors, w->compute, i, p->scale / attn_linear_guard(p, d, &clamped));
     }
-    w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->grad_o, &p->at.grad_o, h, first), p->at.grad_o.dtype,
-                          p->at.grad_o.stride[2], A, w->ld_v);
+    w->kernel.storage->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->grad_o, &p->at.grad_o, h, first),
+                                 p->at.grad_o.dtype, p->at.grad_o.stride[2], A, w->ld_v);
     if (w->normalised)
-        w->forward->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->o, &p->at.o, h, first), p->at.o.dtype,
-                              p->at.o.stride[2], Y, w->ld_v);
-    w->linear->row_terms(n, p->shape.dim_v, A, w->ld_v, Y, w->ld_v, factors, w->normalised ? terms : NULL);
+        w->kernel.storage->load_rows(n, p->shape.dim_v, attn_linear_row(head, head->args->o, &p->at.o, h, first), p->at.o.dtype,
+                                     p->at.o.stride[2], Y, w->ld_v);
+    w->kernel.chunk->row_terms(n, p->shape.dim_v, A, w->ld_v, Y, w->ld_v, factors, w->normalised ? terms : NULL);
     for (int64_t i = 0; w->normalised && i < n; i++) {
         (void)attn_linear_guard(p, attn_real_at(attn_linear_row(head, ns, &p->at.denominators, h, first + i), w->compute, 0),
                                 &clamped);

@@ -58,11 +58,11 @@ attn_linear_pair attn_linear_pair_at(const attn_linear_head *head, int64_t token
     char *own = (char *)attn_linear_part(head, w->scratch.token) + (2 * w->ld_v + w->ld_f) * size; /* after y, u and dlog */
     void *write = own, *recalled = own + 2 * w->ld_f * size;
     attn_linear_pair pair = {.first = *second, .erase = own + w->ld_f * size};
-    w->forward->load_rows(1, w->dim_f, attn_linear_row(head, head->args->write, &p->at.write, head->g, token), p->at.write.dtype, 0,
-                          write, w->ld_f);
-    w->forward->load_rows(1, w->dim_f, attn_linear_row(head, head->args->erase, &p->at.erase, head->g, token), p->at.erase.dtype, 0,
-                          pair.erase, w->ld_f);
-    w->linear->recall(w->dim_f, p->shape.dim_v, pair.erase, second->S, second->ld, recalled);
+    w->kernel.storage->load_rows(1, w->dim_f, attn_linear_row(head, head->args->write, &p->at.write, head->g, token),
+                                 p->at.write.dtype, 0, write, w->ld_f);
+    w->kernel.storage->load_rows(1, w->dim_f, attn_linear_row(head, head->args->erase, &p->at.erase, head->g, token),
+                                 p->at.erase.dtype, 0, pair.erase, w->ld_f);
+    w->kernel.token->recall(w->dim_f, p->shape.dim_v, pair.erase, second->S, second->ld, recalled);
     pair.first.k = write;
     pair.first.v = recalled;
     second->gate = NULL;
@@ -73,9 +73,9 @@ void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t
 {
     if (head->walk->problem.rule == ATTN_RULE_LOW_RANK) {
         const attn_linear_pair pair = attn_linear_pair_at(head, token, t);
-        head->walk->linear->token(&pair.first);
+        head->walk->kernel.token->step(&pair.first);
     }
-    head->walk->linear->token(t);
+    head->walk->kernel.token->step(t);
 }
 
 /* Token j's outputs, of every query head; the state and its sum are after it. */
@@ -88,13 +88,13 @@ static void store_outputs(const attn_linear_head *head, const attn_token *t, int
         const void *q = attn_linear_run_query(head, k, j);
         int clamped;
         double n = 0;
-        if (k) w->linear->recall(w->dim_f, p->shape.dim_v, q, t->S, t->ld, t->y);
+        if (k) w->kernel.token->recall(w->dim_f, p->shape.dim_v, q, t->S, t->ld, t->y);
         if (w->normalised)
-            n = p->scale * w->linear->token_sum(w->dim_f, q, k ? NULL : t->k, k ? NULL : t->gate, t->gate_channels, z);
+            n = p->scale * w->kernel.token->sum(w->dim_f, q, k ? NULL : t->k, k ? NULL : t->gate, t->gate_channels, z);
         if (p->has.denominators)
             attn_real_put(attn_linear_row_out(head, head->args->denominators, &p->at.denominators, h, token), w->compute, 0, n);
-        w->backward->store_rows(1, p->shape.dim_v, p->scale / attn_linear_guard(p, n, &clamped), t->y, w->ld_v,
-                                attn_linear_row_out(head, head->args->o, &p->at.o, h, token), p->at.o.dtype, p->at.o.stride[2]);
+        w->kernel.outer->store_rows(1, p->shape.dim_v, p->scale / attn_linear_guard(p, n, &clamped), t->y, w->ld_v,
+                                    attn_linear_row_out(head, head->args->o, &p->at.o, h, token), p->at.o.dtype, p->at.o.stride[2]);
     }
 }
 

@@ -27,7 +27,7 @@ static void advance(const attn_linear_head *head, const attn_linear_run *r, int6
     const attn_linear_walk *w = head->walk;
     attn_token t = attn_linear_token_at(head, r, j, S, w->ld_v);
     attn_linear_take(head, r->first + j, &t);
-    if (w->normalised) (void)w->linear->token_sum(w->dim_f, t.q, t.k, t.gate, t.gate_channels, z);
+    if (w->normalised) (void)w->kernel.token->sum(w->dim_f, t.q, t.k, t.gate, t.gate_channels, z);
 }
 
 static attn_linear_run segment_run(const attn_linear_head *head, int64_t number)
@@ -74,8 +74,8 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_run 
     void *R = part(head, w->scratch.grad_state, 0), *sum = part(head, w->scratch.grad_sum, 0), *G = part(head, w->scratch.G, 0);
     for (int64_t k = 0; k < w->group; k++) {
         const void *q = attn_linear_run_query(head, k, j);
-        w->linear->recall_backward(w->dim_f, p->shape.dim_v, q, part(head, w->scratch.A, (k * w->chunk + j) * w->ld_v), S, w->ld_v,
-                                   R, G);
+        w->kernel.token->recall_backward(w->dim_f, p->shape.dim_v, q, part(head, w->scratch.A, (k * w->chunk + j) * w->ld_v), S,
+                                         w->ld_v, R, G);
         if (w->normalised) {
             const double e = attn_real_at(part(head, w->scratch.terms, k * w->chunk), w->compute, j);
             for (int64_t c = 0; c < w->dim_f; c++) {
@@ -102,14 +102,16 @@ static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn
     copy(w, between, before, state_elements(w));
     t->S = between;
     const attn_linear_pair pair = attn_linear_pair_at(head, token, t);
-    w->linear->token(&pair.first);
-    w->linear->token_backward(t, between, R, dk, dv, &none, dlog);
-    w->linear->token_backward(&pair.first, before, R, dwrite, dy, &none, dlog);
-    w->linear->recall_backward(w->dim_f, p->shape.dim_v, pair.erase, dy, before, w->ld_v, R, derase);
-    w->backward->store_rows(1, w->dim_f, 1, dwrite, w->ld_f,
-                            attn_linear_row_out(head, a->grad_write, &p->at.grad_write, head->g, token), p->at.grad_write.dtype, 0);
-    w->backward->store_rows(1, w->dim_f, 1, derase, w->ld_f,
-                            attn_linear_row_out(head, a->grad_erase, &p->at.grad_erase, head->g, token), p->at.grad_erase.dtype, 0);
+    w->kernel.token->step(&pair.first);
+    w->kernel.token->backward(t, between, R, dk, dv, &none, dlog);
+    w->kernel.token->backward(&pair.first, before, R, dwrite, dy, &none, dlog);
+    w->kernel.token->recall_backward(w->dim_f, p->shape.dim_v, pair.erase, dy, before, w->ld_v, R, derase);
+    w->kernel.outer->store_rows(1, w->dim_f, 1, dwrite, w->ld_f,
+                                attn_linear_row_out(head, a->grad_write, &p->at.grad_write, head->g, token), p->at.grad_write.dtype,
+                                0);
+    w->kernel.outer->store_rows(1, w->dim_f, 1, derase, w->ld_f,
+                                attn_linear_row_out(head, a->grad_erase, &p->at.grad_erase, head->g, token), p->at.grad_erase.dtype,
+                                0);
 }
 
 /* dk, dv and those of beta and decay at token j; the gradients of the state and its sum move before it. */
@@ -127,7 +129,7 @@ static void key_gradients(const attn_linear_head *head, const attn_linear_run *r
     attn_token t = attn_linear_token_at(head, r, j, NULL, w->ld_v);
 
     if (p->rule == ATTN_RULE_LOW_RANK) low_rank_gradients(head, token, &t, before, dk, dv, dlog);
-    else w->linear->token_backward(&t, before, part(head, w->scratch.grad_state, 0), dk, dv, &dbeta, dlog);
+    else w->kernel.token->backward(&t, before, part(head, w->scratch.grad_state, 0), dk, dv, &dbeta, dlog);
     for (int64_t c = 0; c < w->dim_f; c++) {
         double x = attn_real_at(dlog, w->compute, c);
         if (w->normalised) {
@@ -148,8 +150,9 @@ static void key_gradients(const attn_linear_head *head, const attn_linear_run *r
     if (t.delta)
         attn_element_put(attn_linear_row_out(head, a->grad_beta, &p->at.grad_beta, head->g, token), p->at.grad_beta.dtype, 0,
                          dbeta);
-    w->backward->store_rows(1, p->shape.dim_v, 1, dv, w->ld_v, attn_linear_row_out(head, a->grad_v, &p->at.grad_v, head->g, token),
-                            p->at.grad_v.dtype, p->at.grad_v.stride[2]);
+    w->kernel.outer->store_rows(1, p->shape.dim_v, 1, dv, w->ld_v,
+                                attn_linear_row_out(head, a->grad_v, &p->at.grad_v, head->g, token), p->at.grad_v.dtype,
+                                p->at.grad_v.stride[2]);
     attn_linear_store_key_gradient(head, token, 1, t.k, dk);
 }
 

@@ -94,7 +94,7 @@ static void prepare_few(tile *t)
 {
     const attn_merge_call *c = t->call;
     load_lse(t, 0, c->parts, 0, t->rows);
-    c->kernel->parts.weights(c->parts, t->rows, t->W, ROWS, t->most, t->total);
+    c->kernel->weights(c->parts, t->rows, t->W, ROWS, t->most, t->total);
     for (int64_t r = 0; r < t->rows; r++) {
         const double total = attn_real_at(t->total, c->compute, r);
         t->lse[r] = total == 0 ? -INFINITY : attn_real_at(t->most, c->compute, r) + log(total);
@@ -156,8 +156,7 @@ static void merge_few(tile *t)
     const void *rows[MOST_PARTS];
     for (int64_t r = 0; r < t->rows; r++) {
         parts_of_row(t, r, 0, rows);
-        c->kernel->parts.add(c->parts, c->dim_v, rows, c->dtype, weight_at(t, 0, r), ROWS, NULL, row_of_slot(t, &c->o, c->dtype, r),
-                             1);
+        c->kernel->add(c->parts, c->dim_v, rows, c->dtype, weight_at(t, 0, r), ROWS, NULL, row_of_slot(t, &c->o, c->dtype, r), 1);
     }
 }
 
@@ -175,8 +174,8 @@ static void merge_many(tile *t)
                 const int last = part + MOST_PARTS >= c->parts;
                 weights_of(t, part, r, r + 1);
                 parts_of_row(t, r, first, rows);
-                c->kernel->parts.add(t->parts, n, rows, c->dtype, weight_at(t, part, r), ROWS, part ? sums : NULL,
-                                     last ? (void *)(row_of_slot(t, &c->o, c->dtype, r) + first * size) : sums, last);
+                c->kernel->add(t->parts, n, rows, c->dtype, weight_at(t, part, r), ROWS, part ? sums : NULL,
+                               last ? (void *)(row_of_slot(t, &c->o, c->dtype, r) + first * size) : sums, last);
             }
         }
 }
@@ -206,7 +205,7 @@ static void backward_tile(tile *t)
             for (int64_t p = 0; p < t->parts; p++) {
                 const attn_output *slot = &c->grad_lse_parts[part + p];
                 const double w = attn_real_at(weight_at(t, part + p, r), c->compute, 0),
-                             inner = w == 0 ? 0 : c->kernel->parts.inner(c->dim_v, grad_o, rows[p], c->dtype);
+                             inner = w == 0 ? 0 : c->kernel->inner(c->dim_v, grad_o, rows[p], c->dtype);
                 all[r] += w * inner;
                 attn_real_put(row_of_part(t, slot->data, slot->stride, 1, c->compute, r), c->compute, 0, inner);
             }
@@ -222,8 +221,8 @@ static void backward_tile(tile *t)
                 const double w = attn_real_at(weight_at(t, part + p, r), c->compute, 0),
                              up = c->grad_lse.data ? attn_real_at(row_of_slot(t, &c->grad_lse, c->compute, r), c->compute, 0) : 0;
                 attn_real_put(to, c->compute, 0, w == 0 ? 0 : w * (attn_real_at(to, c->compute, 0) - all[r] + up));
-                c->kernel->parts.add(1, c->dim_v, &grad_o, c->dtype, weight_at(t, part + p, r), ROWS, NULL,
-                                     row_of_part(t, o->data, o->stride, c->dim_v, c->dtype, r), 1);
+                c->kernel->add(1, c->dim_v, &grad_o, c->dtype, weight_at(t, part + p, r), ROWS, NULL,
+                               row_of_part(t, o->data, o->stride, c->dim_v, c->dtype, r), 1);
             }
     }
 }

@@ -15,7 +15,7 @@ typedef struct attn_merge_slot {
 typedef struct attn_merge_call {
     int64_t parts, batch, heads, len_q, dim_v;
     attn_dtype dtype, compute; /* of O, of lse */
-    const attn_fwd_kernel *kernel;
+    const attn_merge_part *kernel;
     const attn_input *o_parts, *lse_parts; /* as the caller gave them */
     attn_merge_slot o, lse;                /* of attn_merge */
     attn_merge_slot grad_o, grad_lse;      /* of its gradient */

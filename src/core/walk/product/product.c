@@ -50,7 +50,7 @@ static int64_t cut(int64_t size, int64_t unit, int64_t count, int64_t *block)
 void attn_product_walk_init(attn_product_walk *w, int threads)
 {
     const attn_product_matrices *p = &w->problem;
-    const attn_product_kernel *k = w->kernel;
+    const attn_matrix_part *k = w->kernel;
     const int64_t panel = k->lanes * k->vectors, steps = attn_min(PART, p->inner);
     w->size = p->dtype == ATTN_F64 ? 8 : 4;
     w->way = choose(w);
@@ -79,7 +79,7 @@ void attn_product_walk_init(attn_product_walk *w, int threads)
 int64_t attn_product_walk_most(const attn_product_walk *w, int threads)
 {
     const attn_product_matrices *p = &w->problem;
-    const attn_product_kernel *k = w->kernel;
+    const attn_matrix_part *k = w->kernel;
     const int64_t steps = attn_min(PART, p->inner), most_rows = round_up(PACKED_A / (PART * w->size), k->group);
     const int64_t rows = attn_min(most_rows, round_up(attn_min(p->rows, most_rows), k->group));
     const int64_t packed = attn_round_64(rows * steps * w->size) + attn_round_64(k->lanes * k->vectors * steps * w->size);

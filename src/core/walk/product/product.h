@@ -30,7 +30,7 @@ typedef enum attn_product_way {
 
 typedef struct attn_product_walk {
     attn_product_matrices problem;
-    const attn_product_kernel *kernel;
+    const attn_matrix_part *kernel;
     attn_product_way way;
     int64_t size;                      /* bytes of an element */
     int64_t block_rows, block_columns; /* of a task */

@@ -136,7 +136,8 @@ static void run_rows(const attn_walk *walk, const attn_args *args, char *workspa
 static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
 {
     if (p->shape.heads_q == p->shape.heads_kv || p->shape.heads_q == 0 || p->shape.heads_kv == 0) return 0;
-    to->most_q = tiles->forward->lanes * tiles->forward->vectors - 1;
+    const attn_tile_shape *shape = &attn_kernel_product(tiles)->shape;
+    to->most_q = shape->lanes * shape->vectors - 1;
     return to->most_q > 0;
 }
 

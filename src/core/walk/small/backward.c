@@ -21,10 +21,10 @@ static int init(attn_walk *walk, const attn_setting *setting)
     attn_small_backward *plan = (attn_small_backward *)walk;
     const attn_shape *shape = &walk->problem.shape;
     const size_t size = attn_dtype_bytes(walk->compute);
-    const int64_t lanes = walk->kernel->lanes, rows = attn_ceil_div(attn_small_queries(walk), lanes) * lanes;
+    const int64_t lanes = walk->kernel.lanes, rows = attn_ceil_div(attn_small_queries(walk), lanes) * lanes;
     plan->looks_ahead = !attn_is_brief(&walk->problem);
     plan->ld_scores = attn_small_row(walk);
-    walk->tile_q = lanes * walk->kernel->vectors;
+    walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = attn_small_keys(walk);
     walk->tiles = attn_ceil_div(shape->len_q, walk->tile_q);
     walk->tiling = ATTN_TILING_GRID;
@@ -64,16 +64,16 @@ static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_soo
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
     const attn_shape *shape = &p->shape;
-    const attn_short_kernel *k = &w->kernel->short_heads;
+    const attn_small_part *k = w->kernel.small;
     const int64_t seen = h->seen - tile->first, len_q = task->sight.len_q;
     void *dS = attn_small_element(w, h->dS, tile->first);
-    w->kernel->pack_query(tile->width, tile->rows, shape->dim_qk, attn_key_row(task, task->args->k, &p->at.k, tile->first),
-                          p->at.k.dtype, p->at.k.stride[2], attn_task_scale(task), h->Kt);
-    w->kernel->pack_query(tile->width, tile->rows, shape->dim_v, attn_key_row(task, task->args->v, &p->at.v, tile->first),
-                          p->at.v.dtype, p->at.v.stride[2], 1, h->Vt);
+    w->kernel.storage->pack_query(tile->width, tile->rows, shape->dim_qk, attn_key_row(task, task->args->k, &p->at.k, tile->first),
+                                  p->at.k.dtype, p->at.k.stride[2], attn_task_scale(task), h->Kt);
+    w->kernel.storage->pack_query(tile->width, tile->rows, shape->dim_v, attn_key_row(task, task->args->v, &p->at.v, tile->first),
+                                  p->at.v.dtype, p->at.v.stride[2], 1, h->Vt);
     k->score(tile->width, len_q, shape->dim_qk, h->Q, p->at.q.stride[2], h->Kt, seen, h->P, w->tile_q, soon);
     k->score(tile->width, len_q, shape->dim_v, h->dO, p->at.grad_o.stride[2], h->Vt, seen, dS, h->plan->ld_scores, soon);
-    w->backward->short_gradient(tile->width, len_q, seen, h->P, w->tile_q, dS, h->plan->ld_scores, h->lse, h->delta);
+    w->kernel.small_gradient->gradient(tile->width, len_q, seen, h->P, w->tile_q, dS, h->plan->ld_scores, h->lse, h->delta);
 
     attn_short_product dV = {.rows = tile->rows,
                              .steps = len_q,
@@ -130,10 +130,10 @@ static void run_task(void *context, int64_t worker, int64_t head)
     attn_real_put(&one, w->compute, 0, 1);
     attn_soon soon = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_soon){0};
     const attn_layout *lse = &p->at.lse;
-    w->backward->short_delta(len_q, shape->dim_v, h.dO, p->at.grad_o.stride[2], attn_query_row(&task, a->o, &p->at.o, 0),
-                             p->at.o.stride[2], attn_query_row(&task, a->lse, lse, 0), lse->stride[2],
-                             p->has.grad_lse ? attn_query_row(&task, a->grad_lse, &p->at.grad_lse, 0) : NULL,
-                             p->at.grad_lse.stride[2], h.delta, h.lse);
+    w->kernel.small_gradient->delta(len_q, shape->dim_v, h.dO, p->at.grad_o.stride[2], attn_query_row(&task, a->o, &p->at.o, 0),
+                                    p->at.o.stride[2], attn_query_row(&task, a->lse, lse, 0), lse->stride[2],
+                                    p->has.grad_lse ? attn_query_row(&task, a->grad_lse, &p->at.grad_lse, 0) : NULL,
+                                    p->at.grad_lse.stride[2], h.delta, h.lse);
     for (int64_t t = 0; t < attn_key_tiles(w, len_kv); t++) {
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
         run_keys(&h, &tile, &soon);

@@ -22,14 +22,14 @@ static int init(attn_walk *walk, const attn_setting *setting)
     attn_small_rows *plan = (attn_small_rows *)walk;
     const attn_shape *shape = &walk->problem.shape;
     const size_t size = attn_dtype_bytes(walk->compute);
-    const int64_t lanes = walk->kernel->lanes, len_q = attn_small_queries(walk), len_kv = attn_small_keys(walk);
+    const int64_t lanes = walk->kernel.lanes, len_q = attn_small_queries(walk), len_kv = attn_small_keys(walk);
     const int64_t rows = attn_ceil_div(len_q, lanes) * lanes, paged = attn_is_paged(&walk->problem) ? len_kv : 0;
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
     plan->looks_ahead = !attn_is_brief(&walk->problem);
     plan->task_q = attn_small_queries_of_task(walk, heads, setting->threads);
     plan->ld_scores = attn_small_row(walk);
-    walk->tile_q = lanes * walk->kernel->vectors;
+    walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = len_kv;
     walk->tiles = attn_ceil_div(shape->len_q, walk->tile_q);
     walk->tiling = ATTN_TILING_EVEN;
@@ -57,7 +57,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_small_rows *plan = c->plan;
     const attn_walk *w = &plan->walk;
     const attn_resolved *p = &w->problem;
-    const attn_short_kernel *k = &w->kernel->short_heads;
+    const attn_small_part *k = w->kernel.small;
     const attn_layout *lse = &p->at.lse;
     const int64_t parts = attn_ceil_div(attn_small_queries(w), plan->task_q), head = number / parts,
                   first = number % parts * plan->task_q;
@@ -73,7 +73,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
         if (tile.first >= seen + rows) break; /* after what the last of them sees */
         const char *K = (const char *)from.K + tile.first * from.ldk * (int64_t)attn_dtype_bytes(w->compute);
-        w->kernel->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, attn_task_scale(&task), Kt);
+        w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, attn_task_scale(&task), Kt);
         k->score(tile.width, rows, dim_qk, attn_query_row(&task, c->args->q, &p->at.q, first), p->at.q.stride[2], Kt,
                  seen - tile.first, attn_small_element(w, S, tile.first), plan->ld_scores, &soon);
     }

@@ -22,7 +22,7 @@ static int is_unconverted(const attn_resolved *p, attn_dtype t)
 int attn_small_limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_limits *to)
 {
     const attn_shape *s = &p->shape;
-    const int64_t lanes = row->forward->lanes;
+    const int64_t lanes = attn_kernel_product(row)->shape.lanes;
     if (lanes < LEAST_LANES || s->dim_qk % lanes || s->dim_v % lanes || s->dim_qk == 0 || s->dim_v == 0) return 0;
     if (!is_unconverted(p, row->compute)) return 0;
     /* Without tiles keys are transposed here, queries are in tiles: it pays for those of which there are fewer. */
@@ -44,7 +44,7 @@ int64_t attn_small_queries_of_task(const attn_walk *walk, int64_t heads, int thr
 /* A column of a head's scores is to have all sets of the cache. */
 int64_t attn_small_row(const attn_walk *walk)
 {
-    const int64_t lanes = walk->kernel->lanes, row = attn_ceil_div(attn_small_keys(walk), lanes) * lanes;
+    const int64_t lanes = walk->kernel.lanes, row = attn_ceil_div(attn_small_keys(walk), lanes) * lanes;
     return row * (int64_t)attn_dtype_bytes(walk->compute) % 256 == 0 ? row + lanes : row;
 }
 
@@ -60,7 +60,7 @@ int64_t attn_key_tiles(const attn_walk *w, int64_t len_kv) { return attn_ceil_di
 
 attn_key_tile attn_key_tile_at(const attn_walk *w, int64_t len, int64_t t)
 {
-    const int64_t lanes = w->kernel->lanes, tiles = attn_key_tiles(w, len);
+    const int64_t lanes = w->kernel.lanes, tiles = attn_key_tiles(w, len);
     const int64_t vectors = attn_ceil_div(len, lanes), each = vectors / tiles, more = vectors % tiles;
     attn_key_tile tile = {(t * each + attn_min(t, more)) * lanes, 0, (int)(each + (t < more))};
     tile.rows = attn_min(len - tile.first, tile.width * lanes);
@@ -80,8 +80,8 @@ static const void *gather(const attn_task *task, const void *base, const attn_la
     for (int64_t j = 0, n; j < task->sight.len_kv; j += n) {
         n = task->sight.len_kv - j;
         const void *run = attn_key_run(task, base, layout, j, &n);
-        w->kernel->load_rows(n, dim, run, layout->dtype, layout->stride[2], to + j * dim * (int64_t)attn_dtype_bytes(w->compute),
-                             dim);
+        w->kernel.storage->load_rows(n, dim, run, layout->dtype, layout->stride[2],
+                                     to + j * dim * (int64_t)attn_dtype_bytes(w->compute), dim);
     }
     return to;
 }
@@ -132,8 +132,8 @@ attn_soon attn_small_look_ahead(const attn_task *task, int64_t head)
 
 int attn_small_multiply(const attn_walk *w, const attn_short_product *p, attn_soon *soon)
 {
-    if (!w->kernel->short_heads.product(p, soon)) return 0;
-    w->kernel->short_heads.careful(p);
+    if (!w->kernel.small->product(p, soon)) return 0;
+    w->kernel.small->careful(p);
     return 1;
 }
 

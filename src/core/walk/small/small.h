@@ -4,7 +4,7 @@
  * mask.  Three walks:
  *
  *      tiles.c        forward without a mask: queries lie in the lanes, a tile at a time, and O is made in rows
- *      rows.c         forward with a causal mask: queries stay rows and keys lie in the lanes (attn_short_kernel in kernel.h says
+ *      rows.c         forward with a causal mask: queries stay rows and keys lie in the lanes (kernels/part/small.h says
  * why) backward.c     likewise
  *
  * This is what they share.

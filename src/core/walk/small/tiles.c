@@ -19,15 +19,15 @@ typedef struct attn_small_tiles {
 /* 1 if the last queries leave so much of a vector empty that steps of their own are faster. */
 static int leaves_four(const attn_walk *walk, int64_t len_q)
 {
-    const int64_t lanes = walk->kernel->lanes, left = len_q % lanes;
-    return walk->kernel->short_heads.four.score && left > 0 && left <= ATTN_SHORT_FOUR;
+    const int64_t lanes = walk->kernel.lanes, left = len_q % lanes;
+    return walk->kernel.small->four.score && left > 0 && left <= ATTN_SHORT_FOUR;
 }
 
 /* Of a sequence. */
 static int64_t tiles_of_queries(const attn_walk *walk, int64_t len_q)
 {
     const int four = leaves_four(walk, len_q);
-    return attn_ceil_div(attn_ceil_div(len_q, walk->kernel->lanes) - four, walk->kernel->vectors) + four;
+    return attn_ceil_div(attn_ceil_div(len_q, walk->kernel.lanes) - four, walk->kernel.vectors) + four;
 }
 
 static int init(attn_walk *walk, const attn_setting *setting)
@@ -35,13 +35,13 @@ static int init(attn_walk *walk, const attn_setting *setting)
     attn_small_tiles *plan = (attn_small_tiles *)walk;
     const attn_shape *shape = &walk->problem.shape;
     const size_t size = attn_dtype_bytes(walk->compute);
-    const int64_t lanes = walk->kernel->lanes, len_q = attn_small_queries(walk), len_kv = attn_small_keys(walk);
+    const int64_t lanes = walk->kernel.lanes, len_q = attn_small_queries(walk), len_kv = attn_small_keys(walk);
     const int64_t rows = attn_ceil_div(len_q, lanes) * lanes, paged = attn_is_paged(&walk->problem) ? len_kv : 0;
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
     const int64_t task_q = attn_small_queries_of_task(walk, heads, setting->threads);
     plan->looks_ahead = !attn_is_brief(&walk->problem);
-    walk->tile_q = lanes * walk->kernel->vectors;
+    walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = len_kv;
     walk->tiles = tiles_of_queries(walk, len_q);
     walk->tiling = leaves_four(walk, len_q) ? ATTN_TILING_FOUR : ATTN_TILING_EVEN;
@@ -84,7 +84,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_small_tiles *plan = c->plan;
     const attn_walk *w = &plan->walk;
     const attn_resolved *p = &w->problem;
-    const attn_short_kernel *k = &w->kernel->short_heads;
+    const attn_small_part *k = w->kernel.small;
     const attn_layout *lse = &p->at.lse;
     const int64_t groups = plan->tiles_of_task == w->tiles ? 1 : attn_ceil_div(w->tiles, plan->tiles_of_task),
                   dim_qk = p->shape.dim_qk;
@@ -103,10 +103,10 @@ static void run_task(void *context, int64_t worker, int64_t number)
 
     for (int64_t t = first; t < end; t++) {
         const attn_tile tile = four ? attn_tile_before_four(w, t, tiles, len_q)
-                                    : attn_tile_dealt(w, t, tiles, attn_ceil_div(len_q, w->kernel->lanes), 0, len_q);
+                                    : attn_tile_dealt(w, t, tiles, attn_ceil_div(len_q, w->kernel.lanes), 0, len_q);
         const attn_short_lanes *step = four && t == tiles - 1 ? &k->four : &k->tile;
-        w->kernel->pack_query(tile.width, tile.rows, dim_qk, attn_query_row(&task, c->args->q, &p->at.q, tile.first), p->at.q.dtype,
-                              p->at.q.stride[2], attn_task_scale(&task), Qt);
+        w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, attn_query_row(&task, c->args->q, &p->at.q, tile.first),
+                                      p->at.q.dtype, p->at.q.stride[2], attn_task_scale(&task), Qt);
         const void *next = from.V;
         int64_t next_ld = from.ldv;
         take_rows(&soon, len_kv, (int64_t)attn_dtype_bytes(w->compute), &next, &next_ld);
@@ -132,7 +132,8 @@ static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_
 {
     if (!attn_small_limits(p, row, to)) return 0;
     const int64_t value_bytes = p->shape.dim_v * (int64_t)attn_dtype_bytes(row->compute);
-    const int64_t most = attn_min(row->forward->block_kv(p->shape.dim_qk, p->shape.dim_v), MOST_VALUE_BYTES / value_bytes);
+    const int64_t most =
+        attn_min(attn_kernel_product(row)->block_kv(p->shape.dim_qk, p->shape.dim_v), MOST_VALUE_BYTES / value_bytes);
     to->small = (attn_small){1, ATTN_SMALL_TOKENS, attn_min(ATTN_SMALL_TOKENS, most), ATTN_SMALL_TOKENS};
     return to->small.most_kv > 0;
 }

@@ -19,7 +19,7 @@
 static int64_t row_at(const attn_task *task, const attn_tile *tile)
 {
     const attn_walk *w = task->walk;
-    int64_t lanes = w->kernel->lanes, rows = attn_ceil_div(w->problem.shape.len_q, lanes) * lanes;
+    int64_t lanes = w->kernel.lanes, rows = attn_ceil_div(w->problem.shape.len_q, lanes) * lanes;
     return (task->b * w->problem.shape.heads_q + task->h) * rows + tile->first;
 }
 
@@ -28,7 +28,7 @@ void attn_columns_keep(const attn_task *task, const attn_finished *f, char *shar
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, f->tile);
-    const size_t lanes = (size_t)(f->tile->width * w->kernel->lanes);
+    const size_t lanes = (size_t)(f->tile->width * w->kernel.lanes);
     memcpy(shared + plan->shared.row_m + at * size, f->m, lanes * (size_t)size);
     memcpy(shared + plan->shared.row_l + at * size, f->l, lanes * (size_t)size);
     if (w->problem.mask.empty != ATTN_EMPTY_UNIFORM) return;
@@ -62,7 +62,7 @@ static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, con
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
     const int32_t *alike = (const int32_t *)(const void *)(shared + plan->shared.row_empty) + row_at(task, tile);
-    for (int64_t i = 0; w->problem.mask.empty == ATTN_EMPTY_UNIFORM && i < tile->width * w->kernel->lanes; i++)
+    for (int64_t i = 0; w->problem.mask.empty == ATTN_EMPTY_UNIFORM && i < tile->width * w->kernel.lanes; i++)
         if (alike[i]) return alike;
     return NULL;
 }
@@ -73,7 +73,7 @@ static void open_rows(const attn_task *task, const attn_tile *tile, const char *
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), at = row_at(task, tile);
-    const size_t bytes = (size_t)(tile->width * w->kernel->lanes * size);
+    const size_t bytes = (size_t)(tile->width * w->kernel.lanes * size);
     attn_task_pack(task, tile, attn_part(task, attn_tiles_of(w)->scratch.Qt));
     memcpy(attn_part(task, plan->scratch.m), shared + plan->shared.row_m + at * size, bytes);
     memcpy(attn_part(task, plan->scratch.l), shared + plan->shared.row_l + at * size, bytes);
@@ -88,7 +88,7 @@ static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys 
     const int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S);
     attn_task_score(task, tile, attn_part(task, at->Qt), keys, NULL, NULL);
-    if (alike) w->kernel->revive(tile->width, n, S, alike);
+    if (alike) w->kernel.modify->revive(tile->width, n, S, alike);
     attn_task_weigh(task, tile->width, n, attn_part(task, plan->scratch.m), attn_part(task, plan->scratch.l));
 }
 
@@ -117,7 +117,7 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
             if (!open) open_rows(task, &tile, shared);
             attn_keys part = attn_keys_within(task, &keys, run.low, run.high);
             weigh(task, &tile, &part, alike);
-            w->kernel->outputs.sum_columns(tile.width, attn_max(0, from - tile.first), tile.rows, run.high - run.low,
+            w->kernel.outputs->sum_columns(tile.width, attn_max(0, from - tile.first), tile.rows, run.high - run.low,
                                            attn_part(task, at->S), sums + run.low - low);
         }
     }

@@ -67,8 +67,9 @@ void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t ro
 static void store(const attn_task *task, const attn_finished *f, const attn_pairs *pairs, int64_t first, int64_t n)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
-    task->walk->kernel->store_columns(f->tile->width, f->tile->rows, n, 1, attn_part(task, at->S),
-                                      pairs->base + first * (int64_t)attn_dtype_bytes(pairs->dtype), pairs->dtype, pairs->stride);
+    task->walk->kernel.storage->store_columns(f->tile->width, f->tile->rows, n, 1, attn_part(task, at->S),
+                                              pairs->base + first * (int64_t)attn_dtype_bytes(pairs->dtype), pairs->dtype,
+                                              pairs->stride);
 }
 
 /* Scores before anything is dropped: of all keys that there are. */
@@ -87,7 +88,7 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
         if (p->has.relative_keys)
             attn_relative_add(task, f->tile, &keys, ATTN_RELATIVE_KEYS, (const char *)f->Qt + attn_tiles_of(w)->relative.Qrt, S);
         if (pairs->stage == ATTN_STAGE_CAPPED && p->score.softcap > 0)
-            w->kernel->softcap(f->tile->width, n, S, block_max, p->score.softcap, NULL, NULL);
+            w->kernel.modify->softcap(f->tile->width, n, S, block_max, p->score.softcap, NULL, NULL);
         store(task, f, pairs, j, n);
         j = keys.high;
     }
@@ -171,7 +172,7 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
     const attn_forward_walk *plan = attn_forward_of(w);
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *want = &w->problem;
-    const attn_out_kernel *kernel = &w->kernel->outputs;
+    const attn_outputs_part *kernel = w->kernel.outputs;
     const double probability = w->problem.dropout.probability;
     const int width = f->tile->width;
     const int64_t n = keys->high - keys->low;
@@ -184,7 +185,7 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
         if (pairs[k].stage == ATTN_STAGE_BIASED) store(task, f, &pairs[k], keys->low, n);
         weights |= pairs[k].stage == ATTN_STAGE_WEIGHTS;
     }
-    if (f->empty) w->kernel->revive(width, n, S, f->empty);
+    if (f->empty) w->kernel.modify->revive(width, n, S, f->empty);
     if (want->has.entropy || want->has.effective_keys)
         kernel->add_entropy(width, n, S, f->m, attn_part(task, plan->scratch.row_sums));
     if (attn_topk_kept(want) > 0)

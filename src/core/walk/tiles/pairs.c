@@ -22,7 +22,7 @@ static void write_keep(const attn_task *task, const attn_tile *tile)
     char *keep = attn_pair_at(task, task->args->dropout_keep, layout, tile->first, 0);
     attn_drop drop;
     if (attn_task_drop(task, tile, 0, &drop)) {
-        w->kernel->outputs.store_keep(n, &drop, (unsigned char *)keep, layout->stride[2]);
+        w->kernel.outputs->store_keep(n, &drop, (unsigned char *)keep, layout->stride[2]);
     } else {
         for (int64_t i = 0; i < tile->rows && n; i++) memset(keep + i * layout->stride[2], 1, (size_t)n);
     }

@@ -97,7 +97,7 @@ static int lay_out_shared(attn_forward_walk *plan)
     attn_walk *walk = &plan->tiles.walk;
     const attn_resolved *p = &walk->problem;
     attn_forward_shared *s = &plan->shared;
-    const int64_t lanes = walk->kernel->lanes, vectors = attn_ceil_div(p->shape.len_q, lanes);
+    const int64_t lanes = walk->kernel.lanes, vectors = attn_ceil_div(p->shape.len_q, lanes);
     const size_t size = attn_dtype_bytes(walk->compute);
     int64_t heads, states = 0, rows = 0;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads)) return 0;

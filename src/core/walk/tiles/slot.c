@@ -38,7 +38,7 @@ attn_slot attn_slot_at(const attn_task *task, int64_t t, int64_t number)
 void attn_slot_start_with(const attn_task *task, const attn_slot *s, double sink)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
-    task->walk->kernel->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
+    task->walk->kernel.softmax->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
     if (attn_weighs_alone(&task->walk->problem)) memset(s->m, 0, (size_t)at->lane_bytes); /* and stays */
 }
 
@@ -51,8 +51,8 @@ static int score(const attn_task *task, const attn_slot *s, const attn_keys *key
     int found = attn_task_score(task, &s->tile, s->Qt, keys, NULL, NULL);
     if (s->empty) {
         int64_t n = keys->high - keys->low;
-        w->kernel->revive(s->tile.width, n, attn_part(task, at->S), s->empty);
-        w->kernel->block_max(s->tile.width, n, attn_part(task, at->S), attn_part(task, at->block_max));
+        w->kernel.modify->revive(s->tile.width, n, attn_part(task, at->S), s->empty);
+        w->kernel.modify->block_max(s->tile.width, n, attn_part(task, at->S), attn_part(task, at->block_max));
     }
     return found;
 }
@@ -62,27 +62,32 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    const attn_fwd_kernel *k = w->kernel;
+    const attn_kernel *k = &w->kernel;
     const attn_score *how = &w->problem.score;
-    void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
-    void *scratch = attn_part(task, at->modifiers);
+    void *S = attn_part(task, at->S), *scratch = attn_part(task, at->modifiers);
     const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v, ldv = keys->ldv;
-    const int width = s->tile.width, alone = attn_weighs_alone(&w->problem);
+    const int width = s->tile.width;
+    _Alignas(64) char room_of_factor[ATTN_MOST_LANES * sizeof(double)];
+    void *factor = NULL;
     attn_drop room;
     const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
     /* What comes next is the block of keys after this one; an address past the end is only a hint. */
     const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
     int64_t next_ld = keys->ldk;
     if (!careful) attn_task_look_ahead(task, n, &next, &next_ld);
+    else memcpy(scratch, S, (size_t)(n * w->tile_q) * attn_dtype_bytes(w->compute)); /* they tell which keys are dropped */
 
-    if (alone && careful)
-        k->alone.fold_careful(how->normaliser, how->shift, width, n, dim_v, S, drop, keys->V, ldv, s->l, s->Ot, scratch);
-    else if (alone) k->alone.fold(how->normaliser, how->shift, width, n, dim_v, S, drop, keys->V, ldv, s->l, s->Ot, next, next_ld);
-    else if (careful) k->fold_careful(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, scratch);
-    else if (found & ATTN_SCORE_STAIRS)
-        k->fold_seen(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, attn_part(task, at->low),
-                     attn_part(task, at->high), next, next_ld);
-    else k->fold(width, n, dim_v, S, block_max, drop, keys->V, ldv, s->m, s->l, s->Ot, next, next_ld);
+    if (attn_weighs_alone(&w->problem)) {
+        k->alone->weigh(how->normaliser, how->shift, width, n, S, drop, s->l);
+    } else {
+        factor = room_of_factor;
+        k->softmax->weigh(width, n, S, attn_part(task, at->block_max), drop, s->m, s->l, factor);
+    }
+    if (careful) k->product->values_careful(width, n, dim_v, S, scratch, drop != NULL, keys->V, ldv, factor, s->Ot);
+    else if (factor && found & ATTN_SCORE_STAIRS)
+        k->product->values_seen(width, n, dim_v, S, keys->V, ldv, factor, s->Ot, attn_part(task, at->low),
+                                attn_part(task, at->high), next, next_ld);
+    else k->product->values(width, n, dim_v, S, keys->V, ldv, factor, s->Ot, next, next_ld);
     if (w->problem.has.relative_values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
 }
 
@@ -97,7 +102,7 @@ static const attn_slot *slot_of_run(const attn_slot *s, const attn_interval *run
 {
     const attn_view *view = &s->tile.view;
     if (view->global_rows == 0 || (run->low < view->others.high && view->others.low < run->high)) return s;
-    const int64_t lanes = s->task->walk->kernel->lanes;
+    const int64_t lanes = s->task->walk->kernel.lanes;
     *room = *s;
     room->tile.width = (int)attn_ceil_div(view->global_rows, lanes);
     room->tile.rows = attn_min(room->tile.rows, room->tile.width * lanes);
@@ -146,7 +151,8 @@ void attn_slot_close_part(attn_slot *s, const attn_slot *own)
     const attn_walk *w = s->task->walk;
     s->dropped |= own->dropped;
     s->begun = 1;
-    if (own->Ot != s->Ot) w->kernel->merge(s->tile.width, w->problem.shape.dim_v, own->m, own->l, own->Ot, s->m, s->l, s->Ot);
+    if (own->Ot != s->Ot)
+        w->kernel.softmax->merge(s->tile.width, w->problem.shape.dim_v, own->m, own->l, own->Ot, s->m, s->l, s->Ot);
 }
 
 /* All of one tile's blocks again.  For a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; and
@@ -177,9 +183,9 @@ static void finish(const attn_task *task, const attn_slot *s)
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
     const attn_layout *lse_layout = &p->at.lse;
     void *lse = p->has.lse ? attn_query_row(task, task->args->lse, lse_layout, s->tile.first) : NULL;
-    w->kernel->finish(s->tile.width, s->tile.rows, p->shape.dim_v, keep, s->m, s->l, s->Ot,
-                      attn_query_row(task, task->args->o, &p->at.o, s->tile.first), p->at.o.dtype, p->at.o.stride[2], lse,
-                      lse_layout->stride[2]);
+    w->kernel.softmax->finish(s->tile.width, s->tile.rows, p->shape.dim_v, keep, s->m, s->l, s->Ot,
+                              attn_query_row(task, task->args->o, &p->at.o, s->tile.first), p->at.o.dtype, p->at.o.stride[2], lse,
+                              lse_layout->stride[2]);
 }
 
 /* lse is -infinity for an empty row, whatever it weighs, and after the sequence's end, where a sink would be in it. */
@@ -198,8 +204,8 @@ static void mark_empty(const attn_task *task, const attn_slot *s)
 static int find_empty(const attn_task *task, const attn_slot *s, int32_t *empty)
 {
     int any = 0;
-    if (!task->walk->kernel->find_empty(s->tile.width, s->tile.rows, s->l, empty)) return 0;
-    for (int64_t i = 0; i < s->tile.width * task->walk->kernel->lanes; i++) {
+    if (!task->walk->kernel.softmax->find_empty(s->tile.width, s->tile.rows, s->l, empty)) return 0;
+    for (int64_t i = 0; i < s->tile.width * task->walk->kernel.lanes; i++) {
         empty[i] = empty[i] && s->tile.first + i < task->sight.len_q;
         any |= empty[i];
     }
@@ -216,7 +222,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
     int repeat = 0;
     /* A band has corners that no pair reads, and takes their rows times 0. */
     if (s->dropped || attn_drops_weights(p) || p->has.relative_values)
-        repeat = w->kernel->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
+        repeat = w->kernel.softmax->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
         s->empty = empty;
         s->keys.low = 0;
@@ -225,7 +231,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
         repeat = 1;
     }
     if (repeat) repeat_carefully(task, s);
-    if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel->alone.settle(s->tile.width, s->l);
+    if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel.alone->settle(s->tile.width, s->l);
     finish(task, s);
     if (s->empty || attn_has_sink(p)) mark_empty(task, s);
     if (!plan->outputs) return;

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ * digits_f32.c - attn_digits_f32_avx512_vnni: decode over keys and values of i8 as whole numbers, with AVX512_VNNI. */
+#if defined(__x86_64__)
+#define REAL_BITS 32
+#include "../vec/avx512.h"
+
+/* Some steps of decode are only building blocks here. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+#include "../decode.inc.c"
+
+#pragma GCC diagnostic pop
+
+#include "../vec/end.h"
+
+#include "../vec/avx512_digits.h"
+
+#include "../digit_step.inc.c"
+
+const attn_digits_part attn_digits_f32_avx512_vnni = ATTN_DIGITS_PART;
+
+#include "../vec/end.h"
+#endif

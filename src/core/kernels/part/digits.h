@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * digits.h - a part of a kernel that few instruction sets have: decode over keys and values of i8 as whole numbers.
+ */
+#ifndef ATTN_KERNELS_PART_DIGITS_H
+#define ATTN_KERNELS_PART_DIGITS_H
+
+#include "tile.h"
+
+/*
+ * Keys and values of i8 as whole numbers: a row X of queries or weights becomes unit (65536 d2 + 256 d1 + d0), with a unit, a power
+ * of 2, that the largest of it chooses, so that products and sums of digits are exact in 32 bits, and blocks may be cut anywhere.
+ * A row of digits is ldd = ATTN_DIGIT_BYTES bytes, aligned to 16: the same for all rows, and for weights made for the whole block.
+ */
+enum { ATTN_DIGIT_HEAD = 64, ATTN_MOST_DIGIT_CHANNELS = 1 << 15 };
+#define ATTN_DIGIT_BYTES(n)    (ATTN_DIGIT_HEAD + 3 * (((int64_t)(n) + 3 + 63) / 64 * 64))
+#define ATTN_DIGIT_SUMS(dim_v) (3 * (((int64_t)(dim_v) + 63) / 64 * 64))
+
+typedef struct attn_digits_part {
+    attn_tile_shape shape;
+
+    /* One row of scaled queries or of weights; 0 if it cannot be: NaN, infinite, next to 0 throughout, or a weight below 0. */
+    int (*query_digits)(int64_t dim, const void *Q, void *digits);
+    int (*weight_digits)(int64_t n, const void *P, void *digits, int64_t ldd);
+    /* S[i][j] = sum_c Q[i][c] K[j][c].  Rows up to a multiple of 4 are there, and computed; n >= 1. */
+    void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *digits, int64_t ldd, const void *K, int64_t ldk, void *S,
+                 int64_t lds, int64_t fetch);
+    /* sums += products of the weights of keys first .. first + n-1 and n values: int32_t[rows][ATTN_DIGIT_SUMS(dim_v)]. */
+    void (*add_values)(int64_t rows, int64_t n, int64_t dim_v, const void *digits, int64_t ldd, int64_t first, const void *V,
+                       int64_t ldv, void *sums, int64_t fetch);
+    /* One row of O, ldo elements, from its sums. */
+    void (*output)(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo);
+} attn_digits_part;
+
+#endif

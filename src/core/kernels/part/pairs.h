@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pairs.h - parts of a kernel that few instruction sets have: scores of bf16 as it is stored, in a tile and in decode.
+ */
+#ifndef ATTN_KERNELS_PART_PAIRS_H
+#define ATTN_KERNELS_PART_PAIRS_H
+
+#include "tile.h"
+
+/*
+ * Scores of queries and keys that are stored in bf16, as they are: products of two channels at a time are added to sums in f32
+ * (vdpbf16ps), each rounded to nearest even, the odd channel's first.  Such a product is exact, so a score is a chain of fused
+ * multiply-adds as ever, but numbers below the smallest normal one count as 0, what is read and what is summed alike.
+ *
+ * In place of Qt and rows of keys there are pairs, of 32 bits: channels 2p and 2p+1, the even one in the lower half, and 0 behind
+ * the last channel.  A tile has attn_bf16_pairs(dim) rows of them, a key as many, and the next key follows at once.
+ */
+typedef struct attn_pairs_part {
+    attn_tile_shape shape;
+
+    /* Qt[p][lane] = channels 2p and 2p+1 of q[min(lane, rows-1)]; not scaled. */
+    void (*pack_query)(int width, int64_t rows, int64_t dim, const void *q, int64_t stride, void *Qt);
+    /* dst[i][p] = channels 2p and 2p+1 of src[i*stride]. */
+    void (*load_rows)(int64_t n, int64_t dim, const void *src, int64_t stride, void *dst);
+    /* S[j][lane] = (T)scale * sum_c K[j][c] Qt[c][lane], rounded once more; the rest as in score_beside and score_seen of
+     * attn_product_part. */
+    void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
+                  const void *next, int64_t next_ld, const attn_coming *beside);
+    void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
+                       const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+} attn_pairs_part;
+
+static inline int64_t attn_bf16_pairs(int64_t dim) { return dim / 2 + dim % 2; }
+
+/* Scores of queries and keys of bf16 as attn_pairs_part has them; rows of queries are pairs, attn_bf16_pairs(dim) of them. */
+typedef struct attn_decode_pairs_part {
+    attn_tile_shape shape;
+
+    /* Q[i] = the pairs of q[i], not scaled. */
+    void (*pack_rows)(int64_t rows, int64_t dim, const void *q, int64_t stride, void *Q, int64_t ldq);
+    /* S[i][j] = sum_c Q[i][c] K[j][c], as dots of attn_decode_part. */
+    void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S, int64_t lds,
+                 int64_t fetch, int far);
+    /* One row: S *= (T)scale, rounded once more. */
+    void (*scale_row)(int64_t n, void *S, double scale);
+} attn_decode_pairs_part;
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product.h - a part of a kernel: the two products of a tile, S = K Q^T and O^T = V^T P.
+ */
+#ifndef ATTN_KERNELS_PART_PRODUCT_H
+#define ATTN_KERNELS_PART_PRODUCT_H
+
+#include "tile.h"
+
+typedef struct attn_product_part {
+    attn_tile_shape shape;
+
+    /* Keys in a block for these head sizes: a function of the sizes alone, since results depend on it. */
+    int64_t (*block_kv)(int64_t dim_qk, int64_t dim_v);
+
+    /* S[j][lane] = sum_c K[j][c] * Qt[c][lane], and block_max[lane] = max_j S[j][lane] (a NaN score may or may not enter).
+     * n >= 1; dim may be 0.  `next` is what the caller will read soon (the block's values), n rows of next_ld: a hint for
+     * prefetching, never NULL, never dereferenced. */
+    void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                  const void *next, int64_t next_ld);
+
+    /* The same, and what lies beside it in the coming steps (a bias, a mask), which is read once and comes from far: a hint too. */
+    void (*score_beside)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                         const void *next, int64_t next_ld, const attn_coming *beside);
+
+    /* The same as score where each lane keeps the keys low[lane] <= j < high[lane] only, 0 <= low <= high <= n, both of which stay
+     * or move forward from lane to lane: S is -infinity outside, which block_max does not count, and what no lane of a vector keeps
+     * is not computed.  low and high have width*lanes entries; lanes past rows repeat the last real one. */
+    void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                       const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+
+    /*
+     * Ot[c][lane] = factor[lane] Ot[c][lane] + sum_j P[j][lane] V[j][c] over n keys, rounded once: the sum is a chain of its own.
+     * factor: T[tile_q], aligned like a tile buffer; NULL: 1.  `next` as in score.
+     */
+    void (*values)(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor, void *Ot,
+                   const void *next, int64_t next_ld);
+    /* The same where P is 0 outside low and high, which are as in score_seen: values there may be left out, or be taken times 0. */
+    void (*values_seen)(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor,
+                        void *Ot, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+    /* As values, with the same bits where it is finite, but a key that is dropped contributes nothing even where its value is NaN
+     * or infinite (0 * NaN in values): one whose score, as it was before it became P, is -infinity, or, with drops, whose P is 0.
+     * Slow; the scheduler repeats a tile with it when Ot came out not finite and keys were dropped inside visited blocks. */
+    void (*values_careful)(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
+                           int64_t ldv, const void *factor, void *Ot);
+
+    /* Ot[c][lane] += sum_j S[j][lane] V[j][c].  careful: what S has 0 for is not read. */
+    void (*add_values)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
+    void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
+} attn_product_part;
+
+#endif

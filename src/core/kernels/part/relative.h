@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * relative.h - a part of a kernel: terms of the scores that follow from distances, and their gradients.
+ */
+#ifndef ATTN_KERNELS_PART_RELATIVE_H
+#define ATTN_KERNELS_PART_RELATIVE_H
+
+#include "tile.h"
+
+typedef struct attn_relative_part {
+    attn_tile_shape shape;
+
+    /* Relative terms.  G [n + width*lanes - 1][tile_q] is a band: row i + n-1 - j has what lane i has of key j.  What is added may
+     * raise block_max, which has no part of these n rows before. */
+
+    /* S[j][i] += G[i + n-1 - j][i]. */
+    void (*add_skewed)(int width, int64_t n, const void *G, void *S, void *block_max);
+    /* G[i + n-1 - j][i] = S[j][i], and 0 elsewhere. */
+    void (*skew)(int width, int64_t n, const void *S, void *G);
+    /* S[j][i] += lanes[i]. */
+    void (*add_to_lanes)(int width, int64_t n, void *S, const void *lanes, void *block_max);
+    /* sums[i] = sum_j S[j][i]. */
+    void (*sum_keys)(int width, int64_t n, const void *S, void *sums);
+} attn_relative_part;
+
+#endif

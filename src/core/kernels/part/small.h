@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * small.h - parts of a kernel: heads whose scores all fit a cache, forward and backward.
+ */
+#ifndef ATTN_KERNELS_PART_SMALL_H
+#define ATTN_KERNELS_PART_SMALL_H
+
+#include "tile.h"
+
+/*
+ * The steps of short heads, whose scores all fit a cache.  Here rows stay rows and keys lie in the lanes, so that O, dQ, dK and dV
+ * come out as the caller has them, each as one chain of sums over all keys or queries, and of what a causal mask drops no more is
+ * computed than a few rows and a vector of keys beside the diagonal.
+ *
+ *      Kt [dim][tile_q]    a tile of keys (or values), as pack_query makes it of them
+ *      S  [rows][ld]       scores, a row for each query; ld is a multiple of lanes, and lanes past the last key may hold anything
+ *
+ * `sees` says what a causal mask leaves: row i sees the first sees + i keys, as far as there are as many and that is not negative.
+ * All elements are of T, and head sizes are multiples of lanes.
+ */
+typedef struct attn_short_product {
+    int64_t rows, steps, dim;
+    const void *A; /* element (m, k) at m*row + k*step, of which one is 1 */
+    int64_t row, step;
+    const void *B; /* rows of ldb elements */
+    int64_t ldb;
+    int64_t from, to;    /* row m has the steps m + from .. m + to - 1, as far as there are such */
+    const void *factors; /* of each row, factor_step apart, which may be 0 */
+    int64_t factor_step;
+    void *C; /* rows of ldc elements */
+    int64_t ldc;
+} attn_short_product;
+
+/* A head without a mask, with queries in the lanes, who see all n keys. */
+typedef struct attn_short_lanes {
+    /* S and block_max as `score` of attn_product_part makes them. */
+    void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                  const void *next, int64_t next_ld);
+    /* S becomes weights and block_max m, with factors and lse as in `weigh` below.  Returns 1 if some l is 0. */
+    int (*weigh)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
+    /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c]. */
+    void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
+                   int64_t ldo, attn_soon *soon);
+} attn_short_lanes;
+
+enum { ATTN_SHORT_FOUR = 4 };
+
+typedef struct attn_small_part {
+    attn_tile_shape shape;
+
+    /* S[i][lane] = sum_c X[i][c] Kt[c][lane], but in vectors of which row i sees nothing. */
+    void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
+                  int64_t ld, attn_soon *soon);
+    /* Rows of n scores become exp(S - m), m being the largest that the row sees, and 0 behind these for as many keys as a product
+     * may take with them;  factors[i] = 1 / l, l their sum, and 0 where that is 0 (both have rows up to a multiple of lanes);
+     * lse[i*lse_stride] = m + log(l) (NULL: skipped). */
+    void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *factors, void *lse, int64_t lse_stride);
+    /* C[m][c] = factor_m sum_k A[m][k] B[k][c].  May take more steps than row m has, where A is 0, the same for all rows of a few.
+     * Returns 1 if some of C is not finite; then `careful` repeats it, slowly and with the same bits where it was, but without
+     * those. */
+    int (*product)(const attn_short_product *p, attn_soon *soon);
+    void (*careful)(const attn_short_product *p);
+
+    attn_short_lanes tile;
+    /* The same numbers for at most ATTN_SHORT_FOUR queries, in the first lanes of Qt, with S [n up to a multiple of 4][4] and a
+     * vector each of block_max and factors.  NULL: they are not faster than a vector of a tile. */
+    attn_short_lanes four;
+} attn_small_part;
+
+/* Their gradients, with `sees` as above. */
+typedef struct attn_small_gradient_part {
+    attn_tile_shape shape;
+
+    /* As delta of attn_gradient_part, from rows. */
+    void (*delta)(int64_t rows, int64_t dim_v, const void *dO, int64_t lddo, const void *O, int64_t ldo, const void *lse,
+                  int64_t lse_stride, const void *grad_lse, int64_t grad_lse_stride, void *delta, void *lse_rows);
+    /* S becomes P = exp(S - lse), and dS, which holds dP, becomes P (dP - delta), and 0 where P is 0 whatever stands in dP; both
+     * are 0 behind what a row sees, as in weigh. */
+    void (*gradient)(int width, int64_t rows, int64_t sees, void *S, int64_t ld, void *dS, int64_t ldd, const void *lse,
+                     const void *delta);
+} attn_small_gradient_part;
+
+#endif

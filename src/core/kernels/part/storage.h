@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * storage.h - a part of a kernel: between rows of the caller's tensors and tile buffers.
+ */
+#ifndef ATTN_KERNELS_PART_STORAGE_H
+#define ATTN_KERNELS_PART_STORAGE_H
+
+#include "tile.h"
+
+typedef struct attn_storage_part {
+    attn_tile_shape shape;
+
+    /* Qt[c][lane] = (T)scale * q[min(lane, rows-1)][c], rounded once in T.  q: rows of `dtype` at `stride`. */
+    void (*pack_query)(int width, int64_t rows, int64_t dim, const void *q, attn_dtype dtype, int64_t stride, double scale,
+                       void *Qt);
+
+    /* dst[i*ld + c] = (T)src[i*stride + c] for n rows: brings 16-bit or badly strided keys and values into compact rows of T. */
+    void (*load_rows)(int64_t n, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, void *dst, int64_t ld);
+    /* X[i*ld + c] *= factors[i*stride] for n rows: what whole numbers stand for. */
+    void (*scale_rows)(int64_t n, int64_t dim, const void *factors, int64_t stride, void *X, int64_t ld);
+
+    /* dst[i*stride + j] = factor * X[j][i] for `rows` lanes i and n rows j of a tile buffer; rounded once to dtype. */
+    void (*store_columns)(int width, int64_t rows, int64_t n, double factor, const void *X, void *dst, attn_dtype dtype,
+                          int64_t stride);
+} attn_storage_part;
+
+#endif
