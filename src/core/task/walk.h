@@ -23,7 +23,7 @@ typedef struct attn_walk {
     attn_dtype compute;
     attn_kernel kernel;
 
-    int64_t tile_q;   /* lanes * vectors */
+    int64_t tile_q;   /* the most queries of a tile */
     int64_t block_kv; /* keys in a block; blocks lie on a grid that starts at key 0 */
     int64_t tiles;    /* query tiles of one head */
     attn_tiling tiling;
