@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * count.c - how many tiles a problem has, and how many of them are visited and modified: for attn_plan_describe. */
 #include "../base/checked.h"
+#include "../base/features.h"
 #include "../base/names.h"
 #include "tile.h"
 #include "walk.h"
+
+/* Features that leave the scores of a tile as they are where all of its pairs are visible.  What is not listed modifies every tile.
+ */
+static const attn_feature_set LEAVE_WHOLE =
+    ATTN_USES(INVARIANT) | ATTN_USES(FOLDED) | ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED) | ATTN_USES(ELEMENTWISE) |
+    ATTN_USES(DILATION) | ATTN_USES(GLOBAL) | ATTN_USES(UNIFORM) | ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) |
+    ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) |
+    ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(RANGES) | ATTN_USES(SINK) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) |
+    ATTN_USES(GROUPS) | ATTN_USES(LSE_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(MATRIX_GRADIENT);
 
 /* A count that int64_t holds. */
 static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
@@ -71,9 +81,7 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
         for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&sight, i);
         count_tile(walk, &sight, &tile, &visited, &whole);
     }
-    if (p->has.mask || p->has.block_mask || p->has.block_starts || p->has.bias || p->has.alibi_slopes || p->has.bias_table ||
-        p->has.modifier || attn_has_relative(p) || p->score.softcap > 0 || attn_drops_weights(p))
-        whole = 0;
+    if (attn_features_of(p) & ~LEAVE_WHOLE) whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
     double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;
     count->total = countable(heads * (double)walk->tiles * (double)attn_ceil_div(p->shape.len_kv, walk->block_kv));
