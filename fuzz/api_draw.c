@@ -88,6 +88,7 @@ static void draw_mask(api_case *c)
         m->window_right = draw_one_in(d, 9) ? INT64_MAX - draw_below(d, 3) : draw_below(d, 40) - 1;
     }
     if (draw_one_in(d, 9)) m->chunk = draw_one_in(d, 9) ? INT64_MAX : 1 + draw_below(d, 50);
+    if (draw_one_in(d, 9)) m->least_distance = draw_one_in(d, 9) ? INT64_MAX : draw_below(d, 5);
     if (draw_one_in(d, 9)) m->dilation = draw_one_in(d, 9) ? INT64_MAX : draw_below(d, 9);
     if (draw_one_in(d, 9)) m->global_q = draw_one_in(d, 9) ? INT64_MAX : draw_below(d, 9);
     if (draw_one_in(d, 9)) m->global_kv = draw_one_in(d, 9) ? INT64_MAX : draw_below(d, 9);

@@ -97,7 +97,8 @@ static int entry_masks(const api_case *c, entry *x, int64_t e)
     }
     r->causal = m->causal, r->window = m->window;
     r->window_left = clamped(m->window_left), r->window_right = clamped(m->window_right);
-    r->chunk = m->chunk, r->dilation = m->dilation, r->global_q = clamped(m->global_q), r->global_kv = clamped(m->global_kv);
+    r->chunk = m->chunk, r->dilation = m->dilation, r->least_distance = m->least_distance, r->global_q = clamped(m->global_q),
+    r->global_kv = clamped(m->global_kv);
     const buffer *ranges = tensor(c, "ranges"), *mask = tensor(c, "mask"), *blocks = tensor(c, "block_mask"),
                  *starts = tensor(c, "block_starts"), *index = tensor(c, "block_index");
     if (ranges) {

@@ -47,6 +47,7 @@ typedef struct ref_problem {
     int64_t window_left, window_right;
     int64_t chunk;               /* a query sees only keys of its own chunk of this many */
     int64_t dilation;            /* only keys at a multiple of this distance */
+    int64_t least_distance;      /* no key nearer than this */
     int64_t global_q, global_kv; /* the first queries and keys, which window and dilation do not bind */
     const int64_t *ranges;       /* [B][Hq][Sq][2]: the first key, and the one behind the last */
     const int64_t *offset;       /* [B]: query i stands at key i + offset[b] */

@@ -3,6 +3,7 @@
 #include "row.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i)
 {
@@ -78,6 +79,7 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
     if (!global && p->window && p->window_right >= 0 && j - pos > p->window_right) return 0;
     if (!global && p->dilation > 1 && (pos - j) % p->dilation != 0) return 0;
     if (p->ranges && (j < p->ranges[range] || j >= p->ranges[range + 1])) return 0;
+    if (llabs(pos - j) < p->least_distance) return 0;
     if (p->chunk && j / p->chunk != floor_div(pos, p->chunk)) return 0;
     if (p->keep && !p->keep[at]) return 0;
     if (p->bias && p->bias[at] == -INFINITY) return 0;

@@ -147,6 +147,7 @@ typedef enum attn_empty {
  *      p_i - window_left <= j <= p_i + window_right                if window; a bound of -1 is no bound    } or j < global_kv
  *      (p_i - j) mod dilation = 0                                  if dilation > 1                         } or 0 <= p_i < global_q
  *      floor(j / chunk) = floor(p_i / chunk)                       if chunk > 0
+ *      |p_i - j| >= least_distance                                 if least_distance > 0; 1: a query does not see its own key
  *      ranges[b,h,i,0] <= j < ranges[b,h,i,1]                      where it is there
  *      mask[b,h,i,j] != 0                                          where it is there
  *      block_mask[b,h,floor(i/block_q),floor(j/block_kv)] != 0     where it is there
@@ -155,8 +156,8 @@ typedef enum attn_empty {
  *
  * Global tokens are the first of a sequence: all queries see global_kv keys whatever window and dilation say, and global_q queries
  * see all keys (Beltagy et al. 2020, "Longformer").  The other rules bind them too.  What no query of a tile sees costs nothing,
- * but for a boolean mask, a bias, and a dilation below the tile's size, which hide keys without saving their work.  attn/mask.h
- * sets these fields by the names that masks go by.
+ * but for a boolean mask, a bias, a least distance and a dilation below the tile's size, which hide keys and save no work.
+ * attn/mask.h sets these fields by the names that masks go by.
  *
  * What a query does not see is not read into its result: NaN or Inf there reaches nothing.
  * A query that sees no key gets o = 0, weights 0 and lse = -infinity (the sink, where there is one), unless `empty` says otherwise.
@@ -175,7 +176,8 @@ typedef struct attn_mask {
     int64_t block_q; /* queries and keys that one entry of a block mask speaks for */
     int64_t block_kv;
     int64_t block_entries; /* how many numbers block_index has */
-    int64_t reserved[8];
+    int64_t least_distance;
+    int64_t reserved[7];
 } attn_mask;
 
 /*

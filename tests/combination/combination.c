@@ -14,10 +14,23 @@ const char combination_with_more[] = "more";
 static const struct {
     int flag;
     const char *name;
-} steps[] = {{MORE, combination_with_more}, {KIND, "kind"},    {TABLE, "table"},        {MODIFY, "modify"},
-             {RELATIVE, "relative"},        {FULL, "+full"},   {DILATION, "+dilation"}, {GLOBAL, "+global"},
-             {RANGES, "+ranges"},           {LISTS, "+lists"}, {GIVEN, "+given"},       {PART, "+part"},
-             {INTEGERS, "+integers"},       {PAGES, "+pages"}, {TYPES, "+types"},       {STRIDED, "+strided"}};
+} steps[] = {{MORE, combination_with_more},
+             {KIND, "kind"},
+             {TABLE, "table"},
+             {MODIFY, "modify"},
+             {RELATIVE, "relative"},
+             {FULL, "+full"},
+             {DILATION, "+dilation"},
+             {GLOBAL, "+global"},
+             {DISTANT, "+distant"},
+             {RANGES, "+ranges"},
+             {LISTS, "+lists"},
+             {GIVEN, "+given"},
+             {PART, "+part"},
+             {INTEGERS, "+integers"},
+             {PAGES, "+pages"},
+             {TYPES, "+types"},
+             {STRIDED, "+strided"}};
 enum { STEPS = sizeof steps / sizeof *steps };
 
 int combination_step(const char *name)
@@ -314,6 +327,7 @@ static void draw_chosen(drawing *d)
     random_source r = apart(d, 5000011);
     attn_mask *m = &c->problem.mask;
     if (d->flags & DILATION) m->dilation = c->ref.dilation = 2 + random_below(&r, 3);
+    if (d->flags & DISTANT) m->least_distance = c->ref.least_distance = 1 + random_below(&r, 4);
     if (d->flags & GLOBAL) m->global_q = c->ref.global_q = random_below(&r, 4), m->global_kv = c->ref.global_kv = 4;
     if (d->flags & RANGES) combination_ranges(c, &r);
     if (d->flags & LISTS) combination_block_lists(c, &r);

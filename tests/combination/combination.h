@@ -44,9 +44,9 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
  * KIND: with the score kind that the seed says.  TABLE: with a bias by distance.
  * MODIFY: with a modifier.  RELATIVE: with relative keys and values, and u and v (not with KIND).
  * FULL: of a ragged batch, the first sequence is as long as the tensors.  One at a time what MORE draws: DILATION, GLOBAL, RANGES,
- * LISTS of blocks, a GIVEN dropout mask.  PART: the call has an origin.  INTEGERS: keys, values or both are of 8 bits.  PAGES: keys
- * and values lie in pages.  TYPES: k, v, o, grad_o and bias have drawn types of 32 and 16 bits.  STRIDED: tensors of tokens have
- * gaps. */
+ * LISTS of blocks, a GIVEN dropout mask.  DISTANT: keys have a least distance.  PART: the call has an origin.  INTEGERS: keys,
+ * values or both are of 8 bits.  PAGES: keys and values lie in pages.  TYPES: k, v, o, grad_o and bias have drawn types of 32 and
+ * 16 bits. STRIDED: tensors of tokens have gaps. */
 enum {
     FINITE = 1,
     MORE = 2,
@@ -64,7 +64,8 @@ enum {
     INTEGERS = 8192,
     PAGES = 16384,
     TYPES = 32768,
-    STRIDED = 65536
+    STRIDED = 65536,
+    DISTANT = 131072
 };
 
 /* The flag of a step by its name in the text of a combination; 0: there is none. */

@@ -48,6 +48,7 @@ static const feature_way ways[] = {
     ON(WINDOW, 0, "window=6,9", "window"),
     ON(WINDOW, 0, "window=-1,4", "window"),
     ON(CHUNK, 0, "chunk=7", "chunk"),
+    ON(LEAST_DISTANCE, 0, "+distant", "least_distance"),
     ON(LENGTHS, 0, "lens +full", "lengths"),
     ON(LENGTHS, 0, "lens=kv +full", "lengths"),
     ON(PACKED, 0, "packed +full", "cu_seqlens"),

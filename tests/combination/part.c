@@ -23,6 +23,7 @@ void combination_place(combination *c)
                                        .window_right = p->window_right,
                                        .chunk = p->chunk,
                                        .dilation = p->dilation,
+                                       .least_distance = p->least_distance,
                                        .global_q = p->global_q,
                                        .global_kv = p->global_kv,
                                        .offset = p->offset,
@@ -35,7 +36,7 @@ void combination_place(combination *c)
                 for (int64_t j = 0; j < p->Skv; j++, at++) c->keep[at] &= ref_visible(&whole, b, h, o->q + i, o->kv + j) != 0;
     p->keep = c->keep;
     p->causal = p->window = 0;
-    p->chunk = p->dilation = p->global_q = p->global_kv = 0;
+    p->chunk = p->dilation = p->least_distance = p->global_q = p->global_kv = 0;
     for (int64_t n = 0; p->ranges && n < 2 * p->B * p->Hq * p->Sq; n++) c->ranges_of_ref[n] -= o->kv;
     c->offset_of_ref = calloc((size_t)p->B + 1, sizeof *c->offset_of_ref);
     assert_non_null(c->offset_of_ref);

@@ -109,7 +109,7 @@ void test_keep_range(void **state)
                 int used = width * it.lanes;
                 int32_t low[MOST_LANES], high[MOST_LANES];
                 double before[MOST_KEYS * MOST_LANES];
-                void *S = random_tile(width, n, 7);
+                void *S = random_tile(width, n, 7), *rest = random_tile(width, n, 7), *most = random_tile(width, 1, 8);
                 for (int i = 0; i < used; i++) { /* any; a causal staircase; all; none */
                     int a = (int)(fabs(uniform()) * (double)(n + 1)), b = (int)(fabs(uniform()) * (double)(n + 1));
                     low[i] = kind == 0 ? a : 0;
@@ -123,6 +123,20 @@ void test_keep_range(void **state)
                         assert_true(same(get(it.compute, S, j * it.tile + i),
                                          low[i] <= j && j < high[i] ? before[j * it.tile + i] : -(double)INFINITY));
                 other_lanes_untouched(width, n, S);
+                for (int64_t j = 0; j < n; j++)
+                    for (int i = 0; i < used; i++) put(it.compute, rest, j * it.tile + i, before[j * it.tile + i]);
+                it.kernel.modify->drop_range(width, n, rest, most, low, high);
+                for (int i = 0; i < used; i++) {
+                    double largest = -(double)INFINITY;
+                    for (int64_t j = 0; j < n; j++) {
+                        const double is = get(it.compute, rest, j * it.tile + i);
+                        const int dropped = low[i] <= j && j < high[i];
+                        assert_true(same(is, dropped ? -(double)INFINITY : before[j * it.tile + i]));
+                        if (is > largest) largest = is;
+                    }
+                    if (i > 0) assert_true(same(get(it.compute, most, i), largest)); /* lane 0 may have a NaN */
+                }
+                other_lanes_untouched(width, n, rest);
                 release_all();
             }
 }

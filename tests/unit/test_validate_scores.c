@@ -17,6 +17,7 @@ static void test_options_of_scores(void **state)
     REFUSED(s.problem.score.softcap = -0.5, ATTN_ERR_ARGUMENT,
             "score.softcap is -0.5; it must be above 0, and it and its reciprocal finite in the compute type (0 for none)");
     REFUSED(s.problem.mask.chunk = -3, ATTN_ERR_ARGUMENT, "mask.chunk is -3; it is at least 1, or 0 for none");
+    REFUSED(s.problem.mask.least_distance = -1, ATTN_ERR_ARGUMENT, "mask.least_distance is -1; it is at least 1, or 0 for none");
     REFUSED(s.problem.mask.dilation = -2, ATTN_ERR_ARGUMENT, "mask.dilation is -2; it is at least 1, or 0 for every key");
     REFUSED((s.problem.mask.global_q = 1, s.problem.mask.global_kv = -1), ATTN_ERR_ARGUMENT,
             "mask.global_q is 1 and mask.global_kv -1; both are at least 0");

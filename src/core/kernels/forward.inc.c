@@ -86,6 +86,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
                     .finish = step_finish},                                                                                        \
         .modify = {.shape = ATTN_TILE_SHAPE,                                                                                       \
                    .keep_range = step_keep_range,                                                                                  \
+                   .drop_range = step_drop_range,                                                                                  \
                    .keep_mask = step_keep_mask,                                                                                    \
                    .add_bias = step_add_bias,                                                                                      \
                    .softcap = step_softcap,                                                                                        \

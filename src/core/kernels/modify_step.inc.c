@@ -46,6 +46,20 @@ static void step_block_max(int width, int64_t n, const void *S, void *block_max)
     VF_EACH_WIDTH(block_max_rows, width, n, S, block_max);
 }
 
+static void step_drop_range(int width, int64_t n, void *S, void *block_max, const int32_t *low, const int32_t *high)
+{
+    const vf dropped = vf_set(-(real)INFINITY);
+    for (int v = 0; v < width; v++) {
+        const vf from = vf_of_i32(low + v * VF_LANES), to = vf_of_i32(high + v * VF_LANES);
+        for (int64_t j = 0; j < n; j++) {
+            real *s = (real *)S + j * TILE + v * VF_LANES;
+            const vf key = vf_set((real)j);
+            vf_store(s, vf_select(vm_and(vf_ge(key, from), vf_gt(to, key)), dropped, vf_load(s)));
+        }
+    }
+    step_block_max(width, n, S, block_max);
+}
+
 /* One vector of scores under the mask or bias b.  A sum that overflows downwards stays finite, so that only a bias of -infinity
  * drops. */
 VF_INLINE vf modified(const attn_dtype dtype, vf s, vf b)

@@ -194,6 +194,8 @@ static attn_status check_mask(const attn_resolved *p, attn_error *error)
     }
     CHECK(m->chunk >= 0, ATTN_ERR_ARGUMENT, "mask.chunk is %" PRId64 "; it is at least 1, or 0 for none", m->chunk);
     CHECK(m->dilation >= 0, ATTN_ERR_ARGUMENT, "mask.dilation is %" PRId64 "; it is at least 1, or 0 for every key", m->dilation);
+    CHECK(m->least_distance >= 0, ATTN_ERR_ARGUMENT, "mask.least_distance is %" PRId64 "; it is at least 1, or 0 for none",
+          m->least_distance);
     CHECK(m->global_q >= 0 && m->global_kv >= 0, ATTN_ERR_ARGUMENT,
           "mask.global_q is %" PRId64 " and mask.global_kv %" PRId64 "; both are at least 0", m->global_q, m->global_kv);
     const int blocks = p->has.block_mask || p->has.block_starts;

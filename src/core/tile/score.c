@@ -116,6 +116,25 @@ static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_
     return 1;
 }
 
+/* Drops the keys that are too near to their query.  Returns 0 where none is. */
+static int drop_near(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    const int64_t n = keys->high - keys->low, nearest = w->problem.mask.least_distance - 1;
+    int32_t low[ATTN_MOST_LANES], high[ATTN_MOST_LANES];
+    int any = 0;
+    for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
+        const int64_t query = tile->first + attn_min(i, tile->rows - 1) - keys->low;
+        const int64_t position = attn_add_saturate(query, task->sight.offset);
+        low[i] = (int32_t)attn_clamp(attn_add_saturate(position, -nearest), 0, n);
+        high[i] = (int32_t)attn_clamp(attn_add_saturate(attn_add_saturate(position, nearest), 1), 0, n);
+        any |= low[i] < high[i];
+    }
+    if (any) w->kernel.modify->drop_range(tile->width, n, attn_part(task, at->S), attn_part(task, at->block_max), low, high);
+    return any;
+}
+
 /* Returns 1 if it may have dropped a key. */
 static int add_bias_table(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
@@ -220,6 +239,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
+    if (p->mask.least_distance > 0) cut |= drop_near(task, tile, keys);
     const int revived = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
                         p->has.relative_keys; /* of -infinity they make something else */
     if (edge && (!stairs || revived)) {

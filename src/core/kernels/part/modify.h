@@ -16,6 +16,8 @@ typedef struct attn_modify_part {
     /* Keeps S[j][lane] iff low[lane] <= j < high[lane]; 0 <= low, high <= n.  Causal, window and lengths all come as this.
      * low and high have width*lanes entries; lanes past rows repeat the last real one. */
     void (*keep_range)(int width, int64_t n, void *S, const int32_t *low, const int32_t *high);
+    /* Drops S[j][lane] where low[lane] <= j < high[lane], as above. */
+    void (*drop_range)(int width, int64_t n, void *S, void *block_max, const int32_t *low, const int32_t *high);
     /* Drops where the byte is 0.  scratch: T[tile_q * (n rounded up to lanes)]. */
     void (*keep_mask)(int width, int64_t rows, int64_t n, void *S, void *block_max, const attn_block *mask, void *scratch);
     /* S += bias, one rounding; -infinity drops.  scratch as above. */
