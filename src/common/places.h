@@ -5,14 +5,14 @@
 
 #include "fail.h"
 #include "overlap.h"
-
-#include <string.h>
+#include "text.h"
 
 typedef struct place {
-    char name[48];
+    const char *of, *name; /* what it is a part of, or "" */
     const void *data;
     size_t size; /* bytes of an element */
     int64_t shape[4], stride[4];
+    double low, high; /* addresses from its first byte to after the last: beyond 2^53 they need not be exact */
     int output;
 } place;
 
@@ -22,24 +22,28 @@ typedef struct places {
     size_t size; /* of the elements of what is added */
 } places;
 
-/* NULL is not there. */
-static inline void places_add(places *p, const char *name, const void *data, const int64_t shape[4], const int64_t stride[4],
-                              int output)
+/* NULL is not there.  Names live as long as `p`. */
+static inline void places_add(places *p, const char *of, const char *name, const void *data, const int64_t shape[4],
+                              const int64_t stride[4], int output)
 {
     if (!data) return;
     place *at = &p->all[p->count++];
-    (void)snprintf(at->name, sizeof at->name, "%s", name);
-    at->data = data;
-    memcpy(at->shape, shape, sizeof at->shape);
-    memcpy(at->stride, stride, sizeof at->stride);
-    at->output = output;
-    at->size = p->size;
+    *at = (place){.of = of, .name = name, .data = data, .size = p->size, .output = output};
+    at->low = (double)(uintptr_t)data;
+    at->high = at->low + (double)p->size;
+    for (int x = 0; x < 4; x++) {
+        const double far = (double)(shape[x] - 1) * (double)stride[x] * (double)p->size;
+        at->shape[x] = shape[x];
+        at->stride[x] = stride[x];
+        if (shape[x] == 0) p->count = (int)(at - p->all); /* it has no elements */
+        *(far < 0 ? &at->low : &at->high) += far;
+    }
 }
 
 static inline void places_add_bytes(places *p, const char *name, const void *data, int64_t bytes, int output)
 {
     const int64_t shape[4] = {1, 1, 1, bytes / (int64_t)p->size}, stride[4] = {0, 0, 0, 1};
-    places_add(p, name, data, shape, stride, output);
+    places_add(p, "", name, data, shape, stride, output);
 }
 
 /* No output shares an element with another tensor. */
@@ -48,13 +52,18 @@ static inline attn_status places_check(const places *p, const char *module, attn
     for (int i = 0; i < p->count; i++)
         for (int k = 0; k < p->count; k++) {
             const place *a = &p->all[i], *b = &p->all[k];
-            if (!a->output || k == i || (b->output && k < i)) continue;
+            char names[2][64];
+            if (!a->output || k == i || (b->output && k < i) || a->low >= b->high || b->low >= a->high) continue;
             const attn_elements x = {a->data, a->shape, a->stride, a->size}, y = {b->data, b->shape, b->stride, b->size};
             const int meet = elements_meet(&x, &y);
-            CHECK(meet <= 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output overlaps nothing", module, a->name, b->name);
-            CHECK(meet == 0, ATTN_ERR_STRIDE,
-                  "%s: whether %s and %s share elements cannot be decided from their strides; give them memory apart", module,
-                  a->name, b->name);
+            if (meet == 0) continue;
+            text_join(names[0], sizeof names[0], a->of, *a->of ? "." : "", a->name);
+            text_join(names[1], sizeof names[1], b->of, *b->of ? "." : "", b->name);
+            CHECK(meet < 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output overlaps nothing", module, names[0],
+                  names[1]);
+            return fail(error, ATTN_ERR_STRIDE,
+                        "%s: whether %s and %s share elements cannot be decided from their strides; give them memory apart", module,
+                        names[0], names[1]);
         }
     return ATTN_OK;
 }

@@ -90,7 +90,7 @@ attn_status hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfie
     CHECK(theirs, ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
     TRY(slots_read(&given, sizeof given, sizeof given, theirs, "attn_hopfield_tensors", error));
     CHECK(!given.call, ATTN_ERR_ARGUMENT, "hopfield: call is there; a memory has nothing else that changes from call to call");
-    places_add(&all, "patterns", m->data, of_patterns, dense, 0);
+    places_add(&all, "", "patterns", m->data, of_patterns, dense, 0);
     for (int s = 0; s < SLOTS; s++) {
         attn_input slot;
         const attn_dtype dtype = s == ITERATIONS ? ATTN_I64 : s == ENERGIES ? ATTN_F64 : m->dtype;
@@ -105,7 +105,7 @@ attn_status hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfie
         CHECK(data[s] || rows[s].of[use] != NEEDED, ATTN_ERR_ARGUMENT, "hopfield: %s is missing", rows[s].name);
         const int64_t shape[4] = {1, 1, count_of, width}, stride[4] = {0, 0, width, 1};
         all.size = attn_dtype_size(dtype);
-        places_add(&all, rows[s].name, data[s], shape, stride, rows[s].output);
+        places_add(&all, "", rows[s].name, data[s], shape, stride, rows[s].output);
     }
     TRY(places_check(&all, "hopfield", error));
     *arrays = (hopfield_arrays){.states = data[STATES],

@@ -64,7 +64,7 @@ int64_t index_at(const attn_input *array, int64_t i)
 static attn_status packed_total(const char *name, const attn_input *begin, const extent *e, int64_t *total, attn_error *error)
 {
     char label[64];
-    (void)snprintf(label, sizeof label, "layer: attention.%s", name);
+    text_join(label, sizeof label, "layer: attention.", name, "");
     CHECK(begin->data, ATTN_ERR_ARGUMENT, "layer: attention.%s is NULL, and the other one is there", name);
     TRY(slot_check(begin, label, 1, error));
     CHECK(!begin->dtype || begin->dtype == ATTN_I32 || begin->dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED,

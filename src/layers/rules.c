@@ -181,13 +181,13 @@ attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *giv
 void attn_places_add_rows(places *p, const char *name, const sequence *r, int output)
 {
     const int64_t shape[4] = {r->batch, 1, r->tokens, r->channels}, stride[4] = {r->stride_batch, 0, r->stride_token, 1};
-    places_add(p, name, r->data, shape, stride, output);
+    places_add(p, "", name, r->data, shape, stride, output);
 }
 
 attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)
 {
     char label[64];
-    (void)snprintf(label, sizeof label, "layer: %s", name);
+    text_join(label, sizeof label, "layer: ", name, "");
     TRY(slot_check(slot, label, 0, error));
     CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; it must be %s", name,
           attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
@@ -208,7 +208,7 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
 {
     char label[64];
     const int some = batch > 0 && tokens > 0;
-    (void)snprintf(label, sizeof label, "layer: %s", name);
+    text_join(label, sizeof label, "layer: ", name, "");
     TRY(slot_check(given, label, some, error));
     *r = (sequence){slot_written(given), batch, tokens, channels, given->stride[0], given->stride[2]};
     CHECK(!needed || r->data || !some, ATTN_ERR_ARGUMENT, "layer: %s.data is NULL", name);

@@ -10,10 +10,9 @@ typedef struct weights_struct {
     attn_input slots[16];
 } weights_struct;
 
-static attn_status check_presence(const char *label, const attn_input *slot, const weight_slot *w, weights_role role,
+static attn_status check_presence(const char *label, const attn_input *slot, const weight_slot *w, weights_role role, int needed,
                                   attn_error *error)
 {
-    const int needed = (role == WEIGHTS_READ || role == WEIGHTS_STARTED) && w->need == ATTN_NEED_ALWAYS;
     CHECK(w->need != ATTN_NEED_NEVER || slot_is_absent(slot), ATTN_ERR_ARGUMENT, "%s is there, and %s", label, w->because);
     if (role == WEIGHTS_COUNTED && slot->data == ATTN_LATER) return ATTN_OK;
     TRY(slot_check(slot, label, 1, error));
@@ -56,13 +55,18 @@ attn_status attn_weights_read(const char *module, const char *what, weights_role
 {
     weights_struct ours;
     const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *ours.slots;
-    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", module, what);
+    char start[80];
+    text_join(start, sizeof start, module, ": ", what);
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s is NULL", start);
     TRY(slots_read(&ours, size, size, given, type, error));
     for (int i = 0; i < count; i++) {
+        const int needed = (role == WEIGHTS_READ || role == WEIGHTS_STARTED) && rows[i].need == ATTN_NEED_ALWAYS;
         char label[80];
-        (void)snprintf(label, sizeof label, "%s: %s.%s", module, what, rows[i].name);
-        TRY(check_presence(label, &ours.slots[i], &rows[i], role, error));
-        rows[i].data = role == WEIGHTS_COUNTED ? slot_written(&ours.slots[i]) : NULL;
+        rows[i].data = NULL;
+        if (slot_is_absent(&ours.slots[i]) && !needed) continue;
+        text_join(label, sizeof label, start, ".", rows[i].name);
+        TRY(check_presence(label, &ours.slots[i], &rows[i], role, needed, error));
+        if (role == WEIGHTS_COUNTED) rows[i].data = slot_written(&ours.slots[i]);
         if (!ours.slots[i].data || role == WEIGHTS_COUNTED) continue;
         TRY(resolve(label, ours.slots[i], &rows[i], dtype, error));
         if (role != WEIGHTS_READ) TRY(check_apart(label, &rows[i], error));
@@ -85,9 +89,5 @@ attn_status attn_weights_write(void *theirs, const char *type, char *const *data
 
 void attn_places_add_weights(places *p, const char *what, const weight_slot *rows, int count, int output)
 {
-    for (int i = 0; i < count; i++) {
-        char name[48];
-        (void)snprintf(name, sizeof name, "%s.%s", what, rows[i].name);
-        places_add(p, name, rows[i].data, rows[i].shape, rows[i].stride, output);
-    }
+    for (int i = 0; i < count; i++) places_add(p, what, rows[i].name, rows[i].data, rows[i].shape, rows[i].stride, output);
 }

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../common/text.h"
 #include "../base/cpu.h"
 #include "../base/error.h"
 #include "../base/names.h"
-#include "../base/text.h"
 #include "../kernels/registry.h"
 #include "plan.h"
 
@@ -87,15 +87,15 @@ attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options 
     *row = s.first;
     *why = '\0';
     if (options->isa) {
-        attn_text_add(why, why_size, "requested by options.isa");
+        text_add(why, why_size, "requested by options.isa");
     } else if (s.cap) {
-        attn_text_add(why, why_size, "capped by ATTN_ISA=");
-        attn_text_add(why, why_size, attn_isa_text(s.cap));
+        text_add(why, why_size, "capped by ATTN_ISA=");
+        text_add(why, why_size, attn_isa_text(s.cap));
     } else {
-        attn_text_add(why, why_size, "best of ");
-        attn_text_add_number(why, why_size, s.usable);
-        attn_text_add(why, why_size, " usable on this CPU");
+        text_add(why, why_size, "best of ");
+        text_add_number(why, why_size, s.usable);
+        text_add(why, why_size, " usable on this CPU");
     }
-    if (s.first->pairs) attn_text_add(why, why_size, "; scores are products of bf16");
+    if (s.first->pairs) text_add(why, why_size, "; scores are products of bf16");
     return ATTN_OK;
 }

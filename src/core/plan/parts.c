@@ -6,10 +6,10 @@
  */
 #include <string.h>
 
+#include "../../common/text.h"
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../base/names.h"
-#include "../base/text.h"
 #include "../visible/visible.h"
 #include "plan.h"
 
@@ -118,8 +118,8 @@ attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options
 
 static void tell(char *why, size_t size, const char *text, const char *more)
 {
-    attn_text_add(why, size, text);
-    attn_text_add(why, size, more);
+    text_add(why, size, text);
+    text_add(why, size, more);
 }
 
 attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count,
