@@ -215,10 +215,23 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
     return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
 }
 
+static attn_status set_invariant(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    *(int *)target = 1;
+    return ATTN_OK;
+}
+
+static const option_row own_options[] = {
+    {"invariant", 0, NULL, "as planned with options.invariant: the same bits for any chunks of queries", set_invariant},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
 int attn_cmd_explain(int argc, char **argv)
 {
     common_settings common = {0};
-    const option_group groups[] = {{"Options", common_options, &common}, {0}};
+    int invariant = 0;
+    const option_group groups[] = {{"Plan", own_options, &invariant}, {"Options", common_options, &common}, {0}};
     attn_error error;
     int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
@@ -230,6 +243,7 @@ int attn_cmd_explain(int argc, char **argv)
     explanation x = {.description.struct_size = sizeof x.description};
     attn_plan *plan = NULL;
     attn_options options = options_for_library(&common);
+    options.invariant = invariant;
     if (problem_parse(text, &spec, &error) != ATTN_OK) return command_fail(usage.name, text, &error);
     if (linear_problem_is(&spec)) return explain_linear(text, &spec, &common);
     if (problem_build(&spec, &x.problem, &x.tensors, &error) != ATTN_OK ||

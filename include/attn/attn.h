@@ -471,8 +471,9 @@ typedef struct attn_options {
      * else as many as there are CPUs that the calling thread may run on. */
     int threads;
     attn_isa isa; /* exactly this one, or an error */
-    /* 1: in ATTN_FORWARD a query's bits do not depend on how queries are cut into chunks either, so prefill equals decode: every
-     * query is computed in tiles, where few of them take longer.  Refused with relative terms, global tokens, block masks,
+    /* 1: in ATTN_FORWARD a query's bits do not depend on how queries are cut into chunks either, so prefill equals decode: few
+     * queries are decoded in the order in which tiles sum, or are in tiles, and either takes longer (lab/rows/README.md has how
+     * much).  Refused with relative terms, global tokens, block masks,
      * dilations and column sums, whose sums depend on which queries share a tile.  Other operations and headers do the same with
      * and without it. */
     int invariant;
@@ -643,8 +644,8 @@ typedef struct attn_plan_description {
     size_t struct_size; /* in: sizeof(attn_plan_description) */
     const char *kernel; /* "attn_fwd_f32_avx2" */
     /* Why this kernel: "best of 3 usable on this CPU", "requested by options.isa", ...; and which walk: "; decode, since ...",
-     * "; tiles, since ...", "; options.invariant keeps few queries in tiles", "; query heads in one tile, since ...",
-     * "; each sequence by its length, in 2 walks". */
+     * "; tiles, since ...", "; decode in the order of tiles, ...", "; options.invariant: walks in the order of tiles",
+     * "; query heads in one tile, since ...", "; each sequence by its length, in 2 walks". */
     const char *why;
     attn_isa isa;
     attn_dtype compute;

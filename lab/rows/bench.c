@@ -3,7 +3,7 @@
  * bench.c - few queries of many heads: decode, rows of several heads, and tiles beside each other, and a ragged batch against its
  * two halves.  Contenders take turns; CPU time of the process, best decile.
  *
- *      cc -O2 -Iinclude lab/rows/bench.c build/release/lib/libattn.a -lpthread -lm && ./a.out [few|ragged]
+ *      cc -O2 -Iinclude lab/rows/bench.c build/release/lib/libattn.a -lpthread -lm && ./a.out [few|ragged|order]
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -106,6 +106,29 @@ static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64
     free(q), free(k), free(v), free(o);
 }
 
+/* Decode, and what options.invariant takes for the same queries. */
+static void order(int64_t heads_q, int64_t n, int64_t len, int64_t dim, attn_dtype dtype)
+{
+    const int64_t heads_kv = 8;
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, heads_q, heads_kv, n, len, dim, dim}};
+    p.mask.causal = 1;
+    p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    void *q = numbers(heads_q * n * dim, dtype), *k = numbers(heads_kv * len * dim, dtype),
+         *v = numbers(heads_kv * len * dim, dtype);
+    void *o = malloc((size_t)(heads_q * n * dim) * 8);
+    const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    static contender c[MOST_CONTENDERS];
+    prepare(&c[0], &p, &t, 0);
+    prepare(&c[1], &p, &t, 1);
+    race(c, 2, 400);
+    const char *text = strrchr(c[0].why, ';'), *other = strrchr(c[1].why, ';');
+    printf("%s %2d/8 %5d keys D %3d n %2d: plan %8.3f  invariant %8.3f ms  ratio %.2f  %s / %s\n", attn_dtype_name(dtype),
+           (int)heads_q, (int)len, (int)dim, (int)n, c[0].best, c[1].best, c[1].best / c[0].best, text ? text + 2 : "",
+           other ? other + 2 : "");
+    fflush(stdout);
+    free(q), free(k), free(v), free(o);
+}
+
 /* 63 sequences that decode and one with a chunk, together and each for itself. */
 static void ragged(int64_t heads_q, int64_t heads_kv, int64_t dim, attn_dtype dtype, int paged)
 {
@@ -164,6 +187,15 @@ int main(int argc, char **argv)
     static const int64_t queries[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 32, 48, 63, 64};
     static const attn_dtype types[] = {ATTN_F32, ATTN_BF16};
     const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "order") == 0) {
+        static const attn_dtype stored[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+        for (int t = 0; t < 3; t++)
+            for (int64_t len = 4096; len <= 32768; len *= 8)
+                for (int64_t dim = 64; dim <= 128; dim *= 2)
+                    for (int64_t n = 1; n <= 8; n *= 2)
+                        for (int64_t heads = 8; heads <= 32; heads *= 4) order(heads, n, len, dim, stored[t]);
+        return 0;
+    }
     for (int t = 0; t < 2 && strcmp(what, "ragged") != 0; t++) {
         for (size_t n = 0; n < sizeof queries / sizeof *queries; n++) few(32, 8, queries[n], 128, 128, types[t]);
         for (int64_t n = 1; n <= 8; n++) few(32, 1, n, 128, 128, types[t]);

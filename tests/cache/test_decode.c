@@ -80,8 +80,8 @@ static void expect(const attn_rope *rope, attn_dtype stored)
     ref_forward(&p, &all.expected[0][0][0][0], lse, S, P);
 }
 
-/* Decodes in steps of 1 to 5 tokens, each entry as many as it likes. */
-static void decode(int paged, attn_dtype stored, const attn_rope *rope)
+/* Decodes in steps of 1 to 5 tokens, or of all, each entry as many as it likes. */
+static void decode(int paged, attn_dtype stored, const attn_rope *rope, int at_once, const attn_options *options)
 {
     static uint64_t k[PAGES * GROUPS * PAGE * DIM], v[PAGES * GROUPS * PAGE * DIM_V]; /* room for 8-byte elements */
     static float scales[2][PAGES * GROUPS * PAGE];
@@ -106,13 +106,14 @@ static void decode(int paged, attn_dtype stored, const attn_rope *rope)
 
     memset(all.o, 0xff, sizeof all.o);
     for (int more = 1; more;) {
-        int64_t new_tokens[B], len = 1 + draw(5);
-        static float step_q[B][HEADS][5][DIM], step_k[B][GROUPS][5][DIM], step_v[B][GROUPS][5][DIM_V], step_o[B][HEADS][5][DIM_V];
+        int64_t new_tokens[B], len = at_once ? TOKENS : 1 + draw(5);
+        static float step_q[B][HEADS][TOKENS][DIM], step_k[B][GROUPS][TOKENS][DIM], step_v[B][GROUPS][TOKENS][DIM_V],
+            step_o[B][HEADS][TOKENS][DIM_V];
         int64_t before[B];
         more = 0;
         for (int b = 0; b < B; b++) {
             before[b] = lengths[b];
-            new_tokens[b] = draw((uint32_t)len + 1);
+            new_tokens[b] = at_once ? len : draw((uint32_t)len + 1);
             if (new_tokens[b] > all.length[b] - before[b]) new_tokens[b] = all.length[b] - before[b];
             for (int64_t t = 0; t < new_tokens[b]; t++) {
                 for (int h = 0; h < HEADS; h++) memcpy(step_q[b][h][t], all.q[b][h][before[b] + t], sizeof step_q[b][h][t]);
@@ -123,14 +124,14 @@ static void decode(int paged, attn_dtype stored, const attn_rope *rope)
         attn_error error;
         attn_cache_tokens tokens = {.struct_size = sizeof tokens,
                                     .len = len,
-                                    .k = {step_k, ATTN_F32, {GROUPS * 5 * DIM, 5 * DIM, DIM, 1}},
-                                    .v = {step_v, ATTN_F32, {GROUPS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}},
+                                    .k = {step_k, ATTN_F32, {GROUPS * TOKENS * DIM, TOKENS * DIM, DIM, 1}},
+                                    .v = {step_v, ATTN_F32, {GROUPS * TOKENS * DIM_V, TOKENS * DIM_V, DIM_V, 1}},
                                     .lengths = attn_in(new_tokens)};
         attn_problem p = {.struct_size = sizeof p, .shape = {.heads_q = HEADS}};
         attn_tensors a = {.struct_size = sizeof a,
-                          .q = {step_q, ATTN_F32, {HEADS * 5 * DIM, 5 * DIM, DIM, 1}},
-                          .o = {step_o, ATTN_F32, {HEADS * 5 * DIM_V, 5 * DIM_V, DIM_V, 1}}};
-        if (attn_cache_attend(&cache, &tokens, &p, &a, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+                          .q = {step_q, ATTN_F32, {HEADS * TOKENS * DIM, TOKENS * DIM, DIM, 1}},
+                          .o = {step_o, ATTN_F32, {HEADS * TOKENS * DIM_V, TOKENS * DIM_V, DIM_V, 1}}};
+        if (attn_cache_attend(&cache, &tokens, &p, &a, options, &error) != ATTN_OK) fail_msg("%s", error.message);
         for (int b = 0; b < B; b++) {
             assert_int_equal(lengths[b], before[b] + new_tokens[b]);
             for (int64_t t = 0; t < new_tokens[b]; t++)
@@ -163,13 +164,35 @@ static void test_decode(void **state)
                 fill(&all.v[0][0][0][0], sizeof all.v / sizeof(float));
                 for (int b = 0; b < B; b++) all.length[b] = b == 0 ? TOKENS : 1 + draw(TOKENS);
                 expect(ropes[r], types[t]);
-                decode(0, types[t], ropes[r]);
-                decode(1, types[t], ropes[r]);
+                decode(0, types[t], ropes[r], 0, NULL);
+                decode(1, types[t], ropes[r], 0, NULL);
             }
+}
+
+/* With options.invariant a prompt that is decoded token by token has the bits of one that comes at once, whatever the cache. */
+static void test_prefill(void **state)
+{
+    const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
+    const attn_options invariant = {.struct_size = sizeof invariant, .invariant = 1};
+    static float prefill[B][HEADS][TOKENS][DIM_V];
+    (void)state;
+    fill(&all.q[0][0][0][0], sizeof all.q / sizeof(float));
+    fill(&all.k[0][0][0][0], sizeof all.k / sizeof(float));
+    fill(&all.v[0][0][0][0], sizeof all.v / sizeof(float));
+    for (int b = 0; b < B; b++) all.length[b] = b == 0 ? TOKENS : 1 + draw(TOKENS);
+    for (int t = 0; t < 4; t++) {
+        expect(NULL, types[t]);
+        for (int paged = 0; paged < 2; paged++) {
+            decode(paged, types[t], NULL, 1, &invariant);
+            memcpy(prefill, all.o, sizeof prefill);
+            decode(!paged, types[t], NULL, 0, &invariant);
+            assert_memory_equal(prefill, all.o, sizeof prefill);
+        }
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode), cmocka_unit_test(test_prefill)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

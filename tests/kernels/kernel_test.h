@@ -96,5 +96,7 @@ void test_digit_rows(void **state);
 void test_careful_row(void **state);
 void test_modify_row(void **state);
 void test_finish_row(void **state);
+void test_order(void **state);
+void test_order_edges(void **state);
 
 #endif

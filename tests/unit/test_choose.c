@@ -206,6 +206,8 @@ static void uniform(small *s) { s->problem.mask.empty = ATTN_EMPTY_UNIFORM; }
 static void weights(small *s) { s->tensors.weights.data = ATTN_LATER; }
 static void top(small *s) { s->problem.outputs.topk = 2, s->tensors.topk_index.data = ATTN_LATER; }
 static void backward(small *s) { small_backward(s); }
+static void invariant(small *s) { s->options.invariant = 1; }
+static void invariant_dropout(small *s) { s->options.invariant = 1, s->problem.dropout.probability = 0.5; }
 
 static void test_few(void **state)
 {
@@ -216,6 +218,9 @@ static void test_few(void **state)
         {nothing_more, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
         {everything, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
         {one_query, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
+        {invariant, "attn_dec_f32_scalar",
+         "; decode in the order of tiles, 1.0 to 1.4 times its time; options.invariant: walks in the order of tiles"},
+        {invariant_dropout, "attn_fwd_f32_scalar", "; options.invariant: walks in the order of tiles"},
         {many_heads, "attn_fwd_f32_scalar", "; each sequence by its length, in 2 walks"},
         {many_heads_of_full_length, "attn_fwd_f32_scalar", ""},
         {forty_queries, "attn_fwd_f32_scalar", "; each sequence by its length, in 2 walks"},

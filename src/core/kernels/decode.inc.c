@@ -16,6 +16,8 @@
 #include "decode_ask_step.inc.c"
 #include "decode_step.inc.c"
 
+#include "decode_order_step.inc.c"
+
 static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
 {
     (void)dim_qk, (void)dim_v;
@@ -28,7 +30,7 @@ static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
         .scale_row = step_scale_row, .drop_outside = step_drop_outside, .keep_row = step_keep_row, .bias_row = step_bias_row,      \
         .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .weigh_row = step_weigh_row,                                 \
         .add_values = step_decode_values, .add_values_careful = step_decode_values_careful, .row_not_finite = step_row_not_finite, \
-        .finish_row = step_finish_row,                                                                                             \
+        .finish_row = step_finish_row, .order = ATTN_DECODE_ORDER,                                                                 \
     }
 
 #endif

@@ -140,6 +140,6 @@ attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_opti
     else if (parts->type->why) tell(why, why_size, "; ", parts->type->why);
     else if (refusal && !problem->invariant) tell(why, why_size, "; tiles, since ", refusal);
     if (problem->invariant && problem->op == ATTN_FORWARD)
-        tell(why, why_size, "; options.invariant keeps few queries in tiles", "");
+        tell(why, why_size, "; options.invariant: walks in the order of tiles", "");
     return ATTN_OK;
 }

@@ -79,4 +79,12 @@ static inline int64_t attn_block_end(const attn_walk *walk, int64_t j, int64_t h
     return attn_min(high, j < walk->block_kv ? walk->block_kv : (j / walk->block_kv + 1) * walk->block_kv);
 }
 
+/* Forward: keys are summed in parts, which are merged in order.  A part is so long that merging costs nothing (1 / 300 of it), and
+ * begins at a key that neither lengths nor queries nor threads have a say in: sums depend on it. */
+static inline int64_t attn_keys_of_part(int64_t block_kv)
+{
+    const int64_t part = 1024;
+    return attn_max(1, part / block_kv) * block_kv;
+}
+
 #endif

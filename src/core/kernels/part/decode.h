@@ -8,6 +8,29 @@
 #include "tile.h"
 
 /*
+ * Decode in the order of tiles: the same numbers, bit by bit, that the parts of forward make of a query in a tile.  Rows, their
+ * lengths and the order of O's channels are those of attn_decode_part below; queries have the natural order of channels.
+ */
+typedef struct attn_decode_order {
+    /* S[i][j] = sum_c Q[i][c] K[j][c], a chain over the channels.  Rows up to a multiple of 4 are there, and computed, and scores
+     * up to a multiple of lanes written; n >= 1. */
+    void (*scores)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype, int64_t ldk,
+                   void *S, int64_t lds, int64_t fetch, int far);
+    /* One row: S[j] += last[-j]. */
+    void (*add_strip_row)(int64_t n, void *S, const void *last);
+    /* m and l of each row, ld numbers apart, absorb n scores, which become weights up to a multiple of lanes; factors[i] is what O
+     * of before is to be multiplied by. */
+    void (*absorb_rows)(int64_t rows, int64_t n, void *S, int64_t lds, void *m, void *l, int64_t ld, void *factors);
+    /* One row: O = factor O + sum. */
+    void (*join_row)(int64_t dim_v, const void *factor, const void *sum, void *O);
+    /* One row: m, l and O absorb the state of other keys. */
+    void (*merge_row)(int64_t dim_v, const void *m_other, const void *l_other, const void *O_other, void *m, void *l, void *O);
+    /* One row: o and lse (NULL: skipped) from m, l and O.  room: T[2 * (dim_v rounded up to lanes)]. */
+    void (*settle_row)(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
+                       attn_dtype dtype, void *lse);
+} attn_decode_order;
+
+/*
  * The steps of decode: few queries, many keys.  Rows stay rows of length ldq, lds or ldo, multiples of lanes and at least as long
  * as what they hold; channels lie in the lanes, and keys and values are read in place, in their storage type (f32, f16, bf16 or
  * i8; f64). Where a storage type is read as even and odd channels, a row that meets it has them in that order (`order` names the
@@ -64,6 +87,8 @@ typedef struct attn_decode_part {
      */
     void (*finish_row)(int64_t parts, int64_t dim_v, void *m, const void *l, const void *O, int64_t ldo, attn_dtype order,
                        double sink, void *room, void *o, attn_dtype dtype, void *lse);
+
+    attn_decode_order order;
 } attn_decode_part;
 
 #endif

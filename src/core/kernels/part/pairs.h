@@ -41,6 +41,9 @@ typedef struct attn_decode_pairs_part {
     /* S[i][j] = sum_c Q[i][c] K[j][c], as dots of attn_decode_part. */
     void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S, int64_t lds,
                  int64_t fetch, int far);
+    /* The same in the order of attn_pairs_part, as scores of attn_decode_order. */
+    void (*ordered_scores)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
+                           int64_t lds, int64_t fetch, int far);
     /* One row: S *= (T)scale, rounded once more. */
     void (*scale_row)(int64_t n, void *S, double scale);
 } attn_decode_pairs_part;

@@ -115,12 +115,22 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
 
 /* bf16: one shift and one mask for 16 elements. */
 #define VF_SPLITS(dtype) ((dtype) == ATTN_BF16)
+VF_INLINE void vf_split(vf pairs, vf *x)
+{
+    __m256i both = _mm256_castps_si256(pairs);
+    x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+    x[1] = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-65536)));
+}
+VF_INLINE vf vf_unzip(vf pairs)
+{
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6,
+                                           7, 10, 11, 14, 15);
+    return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_shuffle_epi8(_mm256_castps_si256(pairs), order), 0xd8));
+}
 VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
 {
     if (dtype == ATTN_BF16) {
-        __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)((const char *)base + 2 * index));
-        x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
-        x[1] = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-65536)));
+        vf_split(_mm256_loadu_ps((const float *)(const void *)((const char *)base + 2 * index)), x);
     } else {
         x[0] = vf_load_as(dtype, base, index);
         x[1] = vf_load_as(dtype, base, index + VF_LANES);
@@ -167,6 +177,31 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
         _mm256_storeu_pd((double *)(void *)p, _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
         _mm256_storeu_pd((double *)(void *)(p + 32), _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
         break;
+    }
+}
+
+/* Halves come together as they are read, which leaves 4x4 pieces. */
+VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
+{
+    vf a[4], b[4];
+    VF_UNROLL
+    for (int h = 0; h < 2; h++) {
+        VF_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const float *low = (const float *)(const void *)(p + i * stride + 16 * h);
+            const float *high = (const float *)(const void *)(p + (i + 4) * stride + 16 * h);
+            a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+        }
+        VF_UNROLL
+        for (int i = 0; i < 4; i += 2) {
+            b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+            b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+        }
+        VF_UNROLL
+        for (int i = 0; i < 2; i++) {
+            r[4 * h + 2 * i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+            r[4 * h + 2 * i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        }
     }
 }
 
@@ -308,6 +343,15 @@ VF_INLINE void vf_transpose(vf *r)
     r[2] = _mm256_permute2f128_pd(a, c, 0x31);
     r[3] = _mm256_permute2f128_pd(b, d, 0x31);
 }
+
+VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
+{
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++) r[i] = vf_load((const real *)(const void *)(p + i * stride));
+    vf_transpose(r);
+}
+VF_INLINE void vf_split(vf pairs, vf *x) { x[0] = x[1] = pairs; } /* there are none */
+VF_INLINE vf vf_unzip(vf pairs) { return pairs; }
 
 #endif
 

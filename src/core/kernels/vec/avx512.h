@@ -128,12 +128,22 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
 
 /* bf16: one shift and one mask for 32 elements. */
 #define VF_SPLITS(dtype) ((dtype) == ATTN_BF16)
+VF_INLINE void vf_split(vf pairs, vf *x)
+{
+    __m512i both = _mm512_castps_si512(pairs);
+    x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    x[1] = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
+}
+VF_INLINE vf vf_unzip(vf pairs)
+{
+    static const uint16_t order[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                       1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(_mm512_loadu_si512(order), _mm512_castps_si512(pairs)));
+}
 VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
 {
     if (dtype == ATTN_BF16) {
-        __m512i both = _mm512_loadu_si512((const char *)base + 2 * index);
-        x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
-        x[1] = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
+        vf_split(_mm512_loadu_ps((const char *)base + 2 * index), x);
     } else {
         x[0] = vf_load_as(dtype, base, index);
         x[1] = vf_load_as(dtype, base, index + VF_LANES);
@@ -193,6 +203,42 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
         _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 0))));
         _mm512_storeu_pd(p + 64, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
         break;
+    }
+}
+
+/* Rows 0 and 4, 1 and 5, ..., 8 and 12, ... come together as halves of 8 numbers as they are read; 4x4 pieces; and their quarters.
+ */
+VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
+{
+    VF_UNROLL
+    for (int h = 0; h < 2; h++) {
+        __m512d b[8];
+        vf c[8];
+        VF_UNROLL
+        for (int i = 0; i < 8; i += 2) {
+            vf a[2];
+            VF_UNROLL
+            for (int k = 0; k < 2; k++) {
+                const char *row = p + ((i + k) % 4 + (i + k) / 4 * 8) * stride + 32 * h;
+                __m256d low = _mm256_loadu_pd((const double *)(const void *)row);
+                __m256d high = _mm256_loadu_pd((const double *)(const void *)(row + 4 * stride));
+                a[k] = _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(low), high, 1));
+            }
+            b[i] = _mm512_castps_pd(_mm512_unpacklo_ps(a[0], a[1]));
+            b[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(a[0], a[1]));
+        }
+        VF_UNROLL
+        for (int i = 0; i < 8; i += 4) {
+            c[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(b[i], b[i + 2]));
+            c[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(b[i], b[i + 2]));
+            c[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b[i + 1], b[i + 3]));
+            c[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b[i + 1], b[i + 3]));
+        }
+        VF_UNROLL
+        for (int i = 0; i < 4; i++) {
+            r[8 * h + i] = _mm512_shuffle_f32x4(c[i], c[i + 4], 0x88);
+            r[8 * h + 4 + i] = _mm512_shuffle_f32x4(c[i], c[i + 4], 0xdd);
+        }
     }
 }
 
@@ -332,6 +378,15 @@ VF_INLINE void vf_transpose(vf *r)
         r[i + 6] = _mm512_shuffle_f64x2(low2, high2, 0xdd);
     }
 }
+
+VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
+{
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++) r[i] = vf_load((const real *)(const void *)(p + i * stride));
+    vf_transpose(r);
+}
+VF_INLINE void vf_split(vf pairs, vf *x) { x[0] = x[1] = pairs; } /* there are none */
+VF_INLINE vf vf_unzip(vf pairs) { return pairs; }
 
 #endif
 

@@ -87,4 +87,11 @@ VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return mask ? yes : no; }
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return *p >= t; }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return (real)*p; }
 VF_INLINE void vf_transpose(vf *r) { (void)r; }
+VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
+{
+    (void)stride;
+    memcpy(r, p, sizeof *r);
+}
+VF_INLINE void vf_split(vf pairs, vf *x) { x[0] = x[1] = pairs; } /* 16 bits are read as numbers */
+VF_INLINE vf vf_unzip(vf pairs) { return pairs; }
 #endif

@@ -19,219 +19,86 @@
 #include <string.h>
 
 #include "../../base/names.h"
-#include "../../task/task.h"
 #include "../../threads/threads.h"
-#include "../../tile/tables.h"
-#include "decode.h"
+#include "group.h"
 
-/* Keys of a piece take about so many bytes: the piece after the one at hand is asked for while that is in the works, so memory has
- * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */
-enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
-
-typedef struct call {
-    const attn_decode_walk *plan;
-    const attn_walk *walk; /* of it */
-    const attn_args *args;
-    char *workspace;
-} call;
-
-/* K or V. */
-typedef struct source {
-    const void *base;
-    const attn_layout *layout;
-    int64_t dim, row, stride; /* bytes of a row, and from one to the next */
-    int64_t piece;            /* rows of a piece */
-} source;
-
-/* A key head of a batch entry, with the rows of its query heads. */
-typedef struct group {
-    const call *call;
-    int64_t number;                        /* batch entry and key head */
-    int64_t heads, queries, rows;          /* queries: of this sequence, which may have fewer than others */
-    int64_t most_rows;                     /* that any sequence may have */
-    attn_task task[ATTN_MOST_DECODE_ROWS]; /* of each query head; the first is that of their keys */
-    int64_t ldq, ldo, lds, size;           /* size: bytes of a number of the compute type */
-    source keys, values;
-} group;
-
-static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->worker_bytes; }
-
-static source source_of(const void *base, const attn_layout *layout, int64_t dim)
+static atomic_llong *open_tasks(const attn_decode_call *c, int64_t number)
 {
-    const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
-    source s = {base, layout, dim, attn_max(1, dim * size), layout->stride[2] * size, 0};
-    s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / s.row / LEAST_PIECE * LEAST_PIECE);
-    return s;
-}
-
-static void group_at(group *g, const call *c, char *memory, int64_t number)
-{
-    const attn_resolved *p = &c->walk->problem;
-    const attn_shape *s = &p->shape;
-    g->call = c;
-    g->number = number;
-    g->heads = s->heads_q / s->heads_kv;
-    for (int64_t k = 0; k < g->heads; k++) g->task[k] = attn_task_of_head(c->walk, c->args, memory, number * g->heads + k);
-    g->queries = attn_clamp(g->task->sight.len_q, 0, s->len_q);
-    g->rows = g->heads * g->queries;
-    g->most_rows = g->heads * s->len_q;
-    g->ldq = c->plan->ldq;
-    g->ldo = c->plan->ldo;
-    g->lds = c->walk->block_kv + c->walk->kernel.decode->shape.lanes; /* not a power of 2 */
-    g->size = (int64_t)attn_dtype_bytes(c->walk->compute);
-    g->keys = source_of(c->args->k, &p->at.k, s->dim_qk);
-    g->values = source_of(c->args->v, &p->at.v, s->dim_v);
-}
-
-/* Numbers of the compute type. */
-static void *at(const group *g, void *base, int64_t numbers) { return (char *)base + numbers * g->size; }
-
-/* ---- what blocks leave behind ---- */
-
-/* O of a block: rows of ldo. */
-static void *state_O(const group *g, int64_t block)
-{
-    const attn_decode_walk *plan = g->call->plan;
-    return shared_of(g->call) + plan->shared.O + (g->number * plan->blocks + block) * plan->shared.O_bytes;
-}
-
-/* m or l of a row: a number for each block. */
-static void *state_row(const group *g, int64_t offset, int64_t row)
-{
-    return at(g, shared_of(g->call) + offset, (g->number * g->most_rows + row) * g->call->plan->blocks);
-}
-
-static atomic_llong *open_tasks(const call *c, int64_t number)
-{
-    return (atomic_llong *)(void *)(shared_of(c) + c->plan->shared.open_tasks) + number;
-}
-
-/* ---- pieces ---- */
-
-/* Where key or value j lies; *count, at least 1, is cut to those that follow it there. */
-static const char *run_at(const group *g, const source *s, int64_t j, int64_t *count)
-{
-    return attn_key_run(g->task, s->base, s->layout, j, count);
-}
-
-static const char *row_at(const group *g, const source *s, int64_t j)
-{
-    int64_t one = 1;
-    return run_at(g, s, j, &one);
-}
-
-/* A line of each page of a piece, before the kernels ask for all of them: so the translations of its pages are on their way
- * (3 to 6 ns a key of f32, lab/decode/README.md).  Inlined without fail: gcc takes a function that only prefetches for one without
- * effects, and at -O2 drops its calls. */
-static inline __attribute__((always_inline)) void ask_pages_of_piece(const source *s, const char *rows)
-{
-    if (s->stride != s->row) return; /* each row may have a page of its own */
-    for (int64_t at = 0; at < s->piece * s->row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
-}
-
-/* For each piece of rows low .. high-1: run(...) with what comes next, which is `then` after the last piece. */
-typedef void run_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context);
-
-static void each_piece(const group *g, const source *s, int64_t low, int64_t high, const char *then, run_piece *run, void *context)
-{
-    int64_t left = high - low, n; /* left: rows that lie one after the other, from the piece on */
-    const char *rows = run_at(g, s, low, &left);
-    for (int64_t j = low; j < high; j += n) {
-        n = attn_min(left, s->piece);
-        left -= n;
-        const char *next;
-        if (j + n == high) {
-            next = then ? then : rows;
-        } else if (left > 0) {
-            next = rows + n * s->stride;
-        } else {
-            left = high - j - n;
-            next = run_at(g, s, j + n, &left);
-        }
-        if (next != rows) ask_pages_of_piece(s, next);
-        run(g, s, j, n, rows, (int64_t)((uintptr_t)next - (uintptr_t)rows), context);
-        rows = next;
-    }
+    return (atomic_llong *)(void *)(attn_decode_behind_workers(c) + c->plan->shared.open_tasks) + number;
 }
 
 /* ---- one block ---- */
 
-typedef struct block {
-    int64_t number, base;               /* key `base` has the first score of a row */
-    int64_t low, high;                  /* keys that one of the rows sees */
-    void *Q, *S, *kept, *room, *O;      /* kept: the scores, where keys were dropped */
-    float *factors;                     /* of keys that are whole numbers, or of values */
-    char *query_digits, *weight_digits; /* rows of digits, of which some are no such numbers: a bit for each */
-    unsigned odd_queries, odd_weights;
-    int32_t *sums; /* of products of digits */
-} block;
-
-static void score_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
+static void score_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
+                        int64_t fetch, void *context)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
-    const block *b = context;
+    const attn_decode_block *b = context;
     const int64_t ldk = s->layout->stride[2], first = j - b->base;
     if (w->kernel.decode_pairs) {
-        w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, at(g, b->S, first), g->lds, fetch, plan->streams);
+        w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, attn_decode_at(g, b->S, first), g->lds, fetch,
+                                     plan->streams);
         return;
     }
     if (!plan->integer_keys) {
-        w->kernel.decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, at(g, b->S, first), g->lds, fetch,
-                               plan->streams);
+        w->kernel.decode->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, s->layout->dtype, ldk, attn_decode_at(g, b->S, first),
+                               g->lds, fetch, plan->streams);
         return;
     }
-    w->kernel.digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, at(g, b->S, first), g->lds,
-                           fetch);
+    w->kernel.digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, attn_decode_at(g, b->S, first),
+                           g->lds, fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
-            w->kernel.decode->dots(1, n, s->dim, at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
-                                   at(g, b->S, row * g->lds + first), g->lds, fetch, plan->streams);
+            w->kernel.decode->dots(1, n, s->dim, attn_decode_at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
+                                   attn_decode_at(g, b->S, row * g->lds + first), g->lds, fetch, plan->streams);
 }
 
-static void value_piece(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
+static void value_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
+                        int64_t fetch, void *context)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
-    const block *b = context;
+    const attn_decode_block *b = context;
     const int64_t ldv = s->layout->stride[2], first = j - b->base;
     if (!plan->integer_values) {
-        w->kernel.decode->add_values(g->rows, n, s->dim, at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O, g->ldo,
-                                     fetch, plan->streams);
+        w->kernel.decode->add_values(g->rows, n, s->dim, attn_decode_at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O,
+                                     g->ldo, fetch, plan->streams);
         return;
     }
     w->kernel.digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
                                  fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
-            w->kernel.decode->add_values(1, n, s->dim, at(g, b->S, row * g->lds + first), g->lds, rows, s->layout->dtype, ldv,
-                                         at(g, b->O, row * g->ldo), g->ldo, fetch, plan->streams);
+            w->kernel.decode->add_values(1, n, s->dim, attn_decode_at(g, b->S, row * g->lds + first), g->lds, rows,
+                                         s->layout->dtype, ldv, attn_decode_at(g, b->O, row * g->ldo), g->ldo, fetch,
+                                         plan->streams);
 }
 
 /* n weights of each row, times their values' factors, as digits. */
-static void cut_weights(const group *g, block *b, int64_t n)
+static void cut_weights(const attn_decode_group *g, attn_decode_block *b, int64_t n)
 {
     const attn_walk *w = g->call->walk;
     const int64_t bytes = ATTN_DIGIT_BYTES(w->block_kv), sums = ATTN_DIGIT_SUMS(w->problem.shape.dim_v);
     b->odd_weights = 0;
     for (int64_t row = 0; row < g->rows; row++)
-        if (!w->kernel.digits->weight_digits(n, at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
+        if (!w->kernel.digits->weight_digits(n, attn_decode_at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
             b->odd_weights |= 1u << row;
     memset(b->sums, 0, (size_t)(g->rows * sums) * sizeof *b->sums);
 }
 
-static void join_digits(const group *g, const block *b)
+static void join_digits(const attn_decode_group *g, const attn_decode_block *b)
 {
     const attn_walk *w = g->call->walk;
     const int64_t dim_v = w->problem.shape.dim_v;
     for (int64_t row = 0; row < g->rows; row++)
         if (!(b->odd_weights >> row & 1))
             w->kernel.digits->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
-                                     b->sums + row * ATTN_DIGIT_SUMS(dim_v), at(g, b->O, row * g->ldo), g->ldo);
+                                     b->sums + row * ATTN_DIGIT_SUMS(dim_v), attn_decode_at(g, b->O, row * g->ldo), g->ldo);
 }
 
 /* What the block's keys (values) are to be multiplied by, one number after the other; NULL where they are what they are. */
-static const float *factors_of(const group *g, const block *b, int values)
+static const float *factors_of(const attn_decode_group *g, const attn_decode_block *b, int values)
 {
     const attn_resolved *p = &g->call->walk->problem;
     const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
@@ -247,7 +114,7 @@ static const float *factors_of(const group *g, const block *b, int values)
 }
 
 /* They are needed after all products with the keys: memory has time until then. */
-static void ask_factors(const group *g, const block *b, int values)
+static void ask_factors(const attn_decode_group *g, const attn_decode_block *b, int values)
 {
     enum { FLOATS = 64 / sizeof(float) }; /* of a line */
     const attn_resolved *p = &g->call->walk->problem;
@@ -262,68 +129,31 @@ static void ask_factors(const group *g, const block *b, int values)
     }
 }
 
-/* What changes the scores of one row, over the block's keys.  Returns 1 if one may have been dropped. */
-static int modify_row(const group *g, const attn_task *task, int64_t i, const block *b, const float *factors, void *S)
-{
-    const attn_walk *w = task->walk;
-    const attn_resolved *p = &w->problem;
-    const attn_decode_part *kernel = w->kernel.decode;
-    const int64_t n = b->high - b->low;
-    int cut = 0;
-    if (w->kernel.decode_pairs) w->kernel.decode_pairs->scale_row(n, S, attn_task_scale(task));
-    if (factors) kernel->scale_row(n, S, factors);
-    if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
-    if (p->has.bias) {
-        const attn_layout *bias = &p->at.bias;
-        kernel->bias_row(n, S, attn_pair_at(task, task->args->bias, bias, i, b->low), bias->dtype, bias->stride[3]);
-        cut = 1;
-    }
-    if (p->has.alibi_slopes)
-        kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
-    if (p->has.bias_table) {
-        const int64_t position = attn_add_saturate(i, task->sight.offset);
-        const char *strip = attn_strip_at(&g->call->plan->tables, task, position, b->high - 1, n);
-        kernel->bias_row(n, S, strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute), w->compute, -1);
-        cut |= attn_tables_special(task);
-    }
-    if (p->has.mask) {
-        const attn_layout *mask = &p->at.mask;
-        kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
-        cut = 1;
-    }
-    attn_interval seen = attn_keys_of_query(&task->sight, i).near;
-    if (seen.low > b->low || seen.high < b->high) {
-        int64_t low = attn_clamp(seen.low, b->low, b->high), high = attn_clamp(seen.high, low, b->high);
-        kernel->drop_outside(n, S, low - b->low, high - b->low);
-        cut = 1;
-    }
-    return cut;
-}
-
-static void value_carefully(const group *g, const source *s, int64_t j, int64_t n, const char *rows, int64_t fetch, void *context)
+static void value_carefully(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
+                            int64_t fetch, void *context)
 {
     const attn_walk *w = g->call->walk;
-    const block *b = context; /* its S, kept and O are those of one row */
+    const attn_decode_block *b = context; /* its S, kept and O are those of one row */
     (void)fetch;
-    w->kernel.decode->add_values_careful(n, s->dim, at(g, b->kept, j - b->base), at(g, b->S, j - b->base), rows, s->layout->dtype,
-                                         s->layout->stride[2], b->O);
+    w->kernel.decode->add_values_careful(n, s->dim, attn_decode_at(g, b->kept, j - b->base), attn_decode_at(g, b->S, j - b->base),
+                                         rows, s->layout->dtype, s->layout->stride[2], b->O);
 }
 
 /* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
-static void repeat_carefully(const group *g, const block *b, int64_t row)
+static void repeat_carefully(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
 {
     const attn_walk *w = g->call->walk;
-    block one = *b;
-    one.S = at(g, b->S, row * g->lds);
-    one.kept = at(g, b->kept, row * g->lds);
-    one.O = at(g, b->O, row * g->ldo);
+    attn_decode_block one = *b;
+    one.S = attn_decode_at(g, b->S, row * g->lds);
+    one.kept = attn_decode_at(g, b->kept, row * g->lds);
+    one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!w->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
-    each_piece(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
+    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
 }
 
 /* then: what this worker will read after the block. */
-static void run_block(const group *g, block *b, const char *then)
+static void run_block(const attn_decode_group *g, attn_decode_block *b, const char *then)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -333,25 +163,25 @@ static void run_block(const group *g, block *b, const char *then)
 
     ask_factors(g, b, 0);
     ask_factors(g, b, 1);
-    each_piece(g, &g->keys, b->low, b->high, row_at(g, &g->values, b->low), score_piece, b);
+    attn_decode_pieces(g, &g->keys, b->low, b->high, attn_decode_row(g, &g->values, b->low), score_piece, b);
     factors = factors_of(g, b, 0);
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < g->queries; i++) {
             const int64_t row = k * g->queries + i;
-            void *S = at(g, b->S, row * g->lds);
-            if (modify_row(g, &g->task[k], i, b, factors, at(g, S, before))) dropped |= 1u << row;
+            void *S = attn_decode_at(g, b->S, row * g->lds);
+            if (attn_decode_modify(g, &g->task[k], i, b, factors, attn_decode_at(g, S, before))) dropped |= 1u << row;
             w->kernel.decode->drop_outside(n, S, before, n);
-            if (dropped >> row & 1) memcpy(at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
-            w->kernel.decode->weigh_row(n, S, at(g, state_row(g, plan->shared.m, row), b->number),
-                                        at(g, state_row(g, plan->shared.l, row), b->number));
+            if (dropped >> row & 1) memcpy(attn_decode_at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
+            w->kernel.decode->weigh_row(n, S, attn_decode_at(g, attn_decode_number(g, plan->shared.m, row), b->number),
+                                        attn_decode_at(g, attn_decode_number(g, plan->shared.l, row), b->number));
         }
     }
     factors = factors_of(g, b, 1);
     for (int64_t row = 0; factors && row < g->rows; row++)
-        w->kernel.decode->scale_row(n - before, at(g, b->S, row * g->lds + before), factors);
+        w->kernel.decode->scale_row(n - before, attn_decode_at(g, b->S, row * g->lds + before), factors);
     memset(b->O, 0, (size_t)attn_min(plan->shared.O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     if (plan->integer_values) cut_weights(g, b, n);
-    each_piece(g, &g->values, b->low, b->high, then, value_piece, b);
+    attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
     if (plan->integer_values) join_digits(g, b);
     for (int64_t row = 0; row < g->rows; row++)
         if (dropped >> row & 1) repeat_carefully(g, b, row);
@@ -359,7 +189,7 @@ static void run_block(const group *g, block *b, const char *then)
 
 /* ---- tasks ---- */
 
-static void pack_queries(const group *g, block *b)
+static void pack_queries(const attn_decode_group *g, attn_decode_block *b)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -368,20 +198,20 @@ static void pack_queries(const group *g, block *b)
     for (int64_t k = 0; k < g->heads; k++) {
         const attn_task *task = &g->task[k];
         const char *q = attn_query_row(task, task->args->q, &p->at.q, 0);
-        void *Q = at(g, b->Q, k * g->queries * g->ldq);
+        void *Q = attn_decode_at(g, b->Q, k * g->queries * g->ldq);
         if (w->kernel.decode_pairs) w->kernel.decode_pairs->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.stride[2], Q, g->ldq);
         else
             w->kernel.decode->pack_rows(g->queries, p->shape.dim_qk, q, p->at.q.dtype, p->at.q.stride[2], attn_task_scale(task),
-                                        p->at.k.dtype, Q, g->ldq);
+                                        plan->tile_kv ? w->compute : p->at.k.dtype, Q, g->ldq);
     }
     for (int64_t row = 0; plan->integer_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
-        if (!w->kernel.digits->query_digits(p->shape.dim_qk, at(g, b->Q, row * g->ldq),
+        if (!w->kernel.digits->query_digits(p->shape.dim_qk, attn_decode_at(g, b->Q, row * g->ldq),
                                             b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
             b->odd_queries |= 1u << row;
 }
 
 /* Keys that one of the rows sees. */
-static attn_interval keys_of_group(const group *g)
+static attn_interval keys_of_group(const attn_decode_group *g)
 {
     attn_interval all = {INT64_MAX, 0};
     for (int64_t k = 0; k < g->heads; k++) {
@@ -397,17 +227,17 @@ static attn_interval keys_of_group(const group *g)
 }
 
 /* A block that no row sees weighs nothing. */
-static void mark_unseen(const group *g, int64_t number)
+static void mark_unseen(const attn_decode_group *g, int64_t number)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     for (int64_t row = 0; row < g->rows; row++) {
-        attn_real_put(state_row(g, plan->shared.m, row), w->compute, number, 0);
-        attn_real_put(state_row(g, plan->shared.l, row), w->compute, number, 0);
+        attn_real_put(attn_decode_number(g, plan->shared.m, row), w->compute, number, 0);
+        attn_real_put(attn_decode_number(g, plan->shared.l, row), w->compute, number, 0);
     }
 }
 
-static void finish_group(const group *g)
+static void finish_group(const attn_decode_group *g)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -419,11 +249,16 @@ static void finish_group(const group *g)
         for (int64_t i = 0; i < rows; i++) {
             /* A row after its sequence's end has no blocks and no sink. */
             const int is_there = i < g->queries;
+            if (plan->tile_kv) {
+                attn_decode_settle(g, task, is_there ? k * g->queries + i : -1, i);
+                continue;
+            }
             const int64_t row = is_there ? k * g->queries + i : 0;
             const double sink = is_there ? attn_task_sink(task) : -INFINITY;
-            w->kernel.decode->finish_row(is_there ? plan->blocks : 0, p->shape.dim_v, state_row(g, plan->shared.m, row),
-                                         state_row(g, plan->shared.l, row), at(g, state_O(g, 0), row * g->ldo),
-                                         plan->shared.O_bytes / g->size, p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
+            w->kernel.decode->finish_row(is_there ? plan->blocks : 0, p->shape.dim_v, attn_decode_number(g, plan->shared.m, row),
+                                         attn_decode_number(g, plan->shared.l, row),
+                                         attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo), plan->shared.O_bytes / g->size,
+                                         p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
                                          attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
                                          p->has.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
         }
@@ -432,23 +267,23 @@ static void finish_group(const group *g)
 
 static void run_task(void *context, int64_t worker, int64_t number)
 {
-    const call *c = context;
+    const attn_decode_call *c = context;
     const attn_decode_walk *plan = c->plan;
     const attn_walk *w = c->walk;
     const int64_t of_head = attn_ceil_div(plan->blocks, plan->blocks_of_task), heads = w->tasks / of_head;
     const int64_t first = (plan->by_block ? number / heads : number % of_head) * plan->blocks_of_task;
     const int64_t key_head = plan->by_block ? number % heads : number / of_head;
-    group g;
+    attn_decode_group g;
     if (w->problem.leaves_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
-    group_at(&g, c, c->workspace + worker * w->worker_bytes, key_head);
+    attn_decode_group_at(&g, c, c->workspace + worker * w->worker_bytes, key_head);
     const attn_interval all = keys_of_group(&g);
-    block b = {.Q = attn_part(g.task, plan->scratch.Q),
-               .S = attn_part(g.task, plan->scratch.S),
-               .kept = attn_part(g.task, plan->scratch.kept),
-               .factors = attn_part(g.task, plan->scratch.factors),
-               .query_digits = attn_part(g.task, plan->scratch.query_digits),
-               .weight_digits = attn_part(g.task, plan->scratch.weight_digits),
-               .sums = attn_part(g.task, plan->scratch.digit_sums)};
+    attn_decode_block b = {.Q = attn_part(g.task, plan->scratch.Q),
+                           .S = attn_part(g.task, plan->scratch.S),
+                           .kept = attn_part(g.task, plan->scratch.kept),
+                           .factors = attn_part(g.task, plan->scratch.factors),
+                           .query_digits = attn_part(g.task, plan->scratch.query_digits),
+                           .weight_digits = attn_part(g.task, plan->scratch.weight_digits),
+                           .sums = attn_part(g.task, plan->scratch.digit_sums)};
     int packed = 0;
     for (int64_t n = first; n < attn_min(first + plan->blocks_of_task, plan->blocks); n++) {
         const int64_t start = n * w->block_kv, lanes = w->kernel.decode->shape.lanes;
@@ -456,16 +291,18 @@ static void run_task(void *context, int64_t worker, int64_t number)
         b.low = attn_max(all.low, start);
         b.high = attn_min(all.high, start + w->block_kv);
         if (b.low >= b.high) {
-            mark_unseen(&g, n);
+            if (plan->tile_kv) attn_decode_part_unseen(&g, n);
+            else mark_unseen(&g, n);
             continue;
         }
         if (!packed) pack_queries(&g, &b);
         packed = 1;
         /* Where a key's score stands follows from its place in the block alone. */
         b.base = b.low - (b.low - start) % lanes;
-        b.O = state_O(&g, n);
-        const char *then = b.high < all.high && n + 1 < first + plan->blocks_of_task ? row_at(&g, &g.keys, b.high) : NULL;
-        run_block(&g, &b, then);
+        b.O = attn_decode_state(&g, n);
+        const char *then = b.high < all.high && n + 1 < first + plan->blocks_of_task ? attn_decode_row(&g, &g.keys, b.high) : NULL;
+        if (plan->tile_kv) attn_decode_part_run(&g, &b, then);
+        else run_block(&g, &b, then);
     }
     if (atomic_fetch_sub_explicit(open_tasks(c, g.number), 1, memory_order_acq_rel) == 1) finish_group(&g);
 }
@@ -475,7 +312,7 @@ void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspa
     const attn_decode_walk *plan = (const attn_decode_walk *)walk;
     attn_args prepared = *args;
     attn_tables_begin(&plan->tables, walk, args, workspace, &prepared);
-    call c = {plan, walk, &prepared, workspace + plan->tables.bytes};
+    attn_decode_call c = {plan, walk, &prepared, workspace + plan->tables.bytes};
     const attn_shape *s = &walk->problem.shape;
     for (int64_t n = 0; n < s->batch * s->heads_kv; n++)
         atomic_init(open_tasks(&c, n), attn_ceil_div(plan->blocks, plan->blocks_of_task));

@@ -28,14 +28,13 @@ static int takes_whole_heads(const attn_forward_walk *plan, int64_t heads, int t
     return !plan->by_heads && walk->problem.shape.len_kv <= walk->block_kv && heads / threads >= 8;
 }
 
-/* Keys are summed in parts, which are merged in order.  A part is so long that merging costs nothing (1 / 300 of it), and
- * begins at a key that neither lengths nor queries nor threads have a say in: sums depend on it.  Where there are few tasks, parts
- * of a head are tasks of their own, some at once, since each needs a state. */
+/* Keys are summed in parts (attn_keys_of_part).  Where there are few tasks, parts of a head are tasks of their own, some at once,
+ * since each needs a state. */
 static int cut_keys(attn_forward_walk *plan, int threads)
 {
     attn_walk *walk = &plan->tiles.walk;
-    const int64_t part = 1024, most = 16;
-    plan->part_kv = attn_max(1, part / walk->block_kv) * walk->block_kv;
+    const int64_t most = 16;
+    plan->part_kv = attn_keys_of_part(walk->block_kv);
     plan->parts = attn_max(1, attn_ceil_div(walk->problem.shape.len_kv, plan->part_kv));
     if (walk->tiles == 1 && threads > 1 && !attn_is_brief(&walk->problem) && walk->tasks < 4 * (int64_t)threads)
         plan->at_once = attn_min(plan->parts, most);

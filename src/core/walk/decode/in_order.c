@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * in_order.c - decode in the order of tiles: few queries with the bits that forward.c gives them in a tile, so that it does not
+ * matter how many of them come at a time.  Rows, keys and tasks are those of decode.c; what is summed is cut as there:
+ *
+ *      a part of the keys is a task, or some are, and has m, l and O of its own      plan.c cuts both alike
+ *          for each block of tiles:
+ *              scores, what modifies them, m and l, O of the block, and O of the part absorbs it
+ *      whoever ends a key head's last task merges its parts, in ascending order
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "../../base/names.h"
+#include "group.h"
+
+/* Rows of keys or values, as a kernel takes them. */
+typedef struct rows {
+    const void *at;
+    attn_dtype dtype;
+    int64_t ld, fetch;
+} rows;
+
+/* n rows from j on: in place, or, of whole numbers, what they stand for, as tiles have them. */
+static rows usable(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at, int64_t fetch)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_args *args = g->call->args;
+    if (s->layout->dtype != ATTN_I8) return (rows){at, s->layout->dtype, s->layout->stride[2], fetch};
+    const int values = s == &g->values;
+    const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
+    void *to = attn_part(g->task, values ? plan->scratch.V : plan->scratch.K);
+    int64_t run = n;
+    const void *factors = attn_key_run(g->task, values ? args->v_scale : args->k_scale, layout, j, &run);
+    w->kernel.storage->load_rows(n, s->dim, at, ATTN_I8, s->layout->stride[2], to, s->dim);
+    w->kernel.storage->scale_rows(n, s->dim, factors, layout->stride[2], to, s->dim);
+    return (rows){to, w->compute, s->dim, 0};
+}
+
+static void score_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                        int64_t fetch, void *context)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const attn_decode_block *b = context;
+    const rows K = usable(g, s, j, n, at, fetch);
+    void *S = attn_decode_at(g, b->S, j - b->base);
+    if (w->kernel.decode_pairs)
+        w->kernel.decode_pairs->ordered_scores(g->rows, n, s->dim, b->Q, g->ldq, K.at, K.ld, S, g->lds, K.fetch, plan->streams);
+    else w->kernel.decode->order.scores(g->rows, n, s->dim, b->Q, g->ldq, K.at, K.dtype, K.ld, S, g->lds, K.fetch, plan->streams);
+}
+
+static void value_piece(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                        int64_t fetch, void *context)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const attn_decode_block *b = context;
+    const rows V = usable(g, s, j, n, at, fetch);
+    const void *P = attn_decode_at(g, b->S, j - b->base);
+    w->kernel.decode->add_values(g->rows, n, s->dim, P, g->lds, V.at, V.dtype, V.ld, b->O, g->ldo, V.fetch, plan->streams);
+}
+
+static void value_carefully(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                            int64_t fetch, void *context)
+{
+    const attn_decode_block *b = context; /* its S, kept and O are those of one row */
+    const rows V = usable(g, s, j, n, at, fetch);
+    g->call->walk->kernel.decode->add_values_careful(n, s->dim, attn_decode_at(g, b->kept, j - b->base),
+                                                     attn_decode_at(g, b->S, j - b->base), V.at, V.dtype, V.ld, b->O);
+}
+
+/* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
+static void repeat_carefully(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
+{
+    attn_decode_block one = *b;
+    one.S = attn_decode_at(g, b->S, row * g->lds);
+    one.kept = attn_decode_at(g, b->kept, row * g->lds);
+    one.O = attn_decode_at(g, b->O, row * g->ldo);
+    if (!g->call->walk->kernel.decode->row_not_finite(g->ldo, one.O)) return;
+    memset(one.O, 0, (size_t)(g->ldo * g->size));
+    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
+}
+
+/* One block of tiles, which m, l and O of the part absorb.  then: what this worker will read after it. */
+static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O, const char *then)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const attn_decode_order *order = &w->kernel.decode->order;
+    const int64_t n = b->high - b->low;
+    void *factors = attn_part(g->task, plan->scratch.row_factors);
+    unsigned dropped = 0; /* a bit for each row */
+
+    attn_decode_pieces(g, &g->keys, b->low, b->high, attn_decode_row(g, &g->values, b->low), score_piece, b);
+    for (int64_t k = 0; k < g->heads; k++) {
+        for (int64_t i = 0; i < g->queries; i++) {
+            const int64_t row = k * g->queries + i;
+            void *S = attn_decode_at(g, b->S, row * g->lds);
+            if (!attn_decode_modify(g, &g->task[k], i, b, NULL, S)) continue;
+            dropped |= 1u << row;
+            memcpy(attn_decode_at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
+        }
+    }
+    order->absorb_rows(g->rows, n, b->S, g->lds, attn_decode_at(g, attn_decode_number(g, plan->shared.m, 0), b->number),
+                       attn_decode_at(g, attn_decode_number(g, plan->shared.l, 0), b->number), plan->blocks, factors);
+    memset(b->O, 0, (size_t)(attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
+    attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
+    for (int64_t row = 0; row < g->rows; row++) {
+        if (dropped >> row & 1) repeat_carefully(g, b, row);
+        order->join_row(w->problem.shape.dim_v, attn_decode_at(g, factors, row), attn_decode_at(g, b->O, row * g->ldo),
+                        attn_decode_at(g, O, row * g->ldo));
+    }
+}
+
+/* m, l and O before any key: the first part has the sink. */
+void attn_decode_part_unseen(const attn_decode_group *g, int64_t number)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const double lowest = w->compute == ATTN_F64 ? -DBL_MAX : -(double)FLT_MAX;
+    for (int64_t row = 0; row < g->rows; row++) {
+        const double sink = number == 0 ? attn_task_sink(&g->task[row / g->queries]) : -INFINITY;
+        const int joins = sink > -INFINITY || sink != sink;
+        attn_real_put(attn_decode_number(g, plan->shared.m, row), w->compute, number, joins ? sink : lowest);
+        attn_real_put(attn_decode_number(g, plan->shared.l, row), w->compute, number, joins ? 1 : 0);
+    }
+    memset(attn_decode_state(g, number), 0, (size_t)(g->rows * g->ldo * g->size));
+}
+
+void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, const char *then)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    attn_decode_part_unseen(g, part->number);
+    for (int64_t low = part->low, high; low < part->high; low = high) {
+        high = attn_min(part->high, (low / plan->tile_kv + 1) * plan->tile_kv);
+        attn_decode_block b = *part;
+        b.low = b.base = low;
+        b.high = high;
+        b.O = attn_part(g->task, plan->scratch.block_O);
+        run_block(g, &b, part->O, high < part->high ? attn_decode_row(g, &g->keys, high) : then);
+    }
+}
+
+/* Row number `row` of the group, or -1 for one after its sequence's end, which has no keys and no sink. */
+void attn_decode_settle(const attn_decode_group *g, const attn_task *task, int64_t row, int64_t i)
+{
+    const attn_decode_walk *plan = g->call->plan;
+    const attn_walk *w = g->call->walk;
+    const attn_resolved *p = &w->problem;
+    const int64_t dim_v = p->shape.dim_v;
+    const double nothing = 0;
+    const void *m = &nothing, *l = &nothing, *O = attn_decode_state(g, 0);
+    if (row >= 0) {
+        void *most = attn_decode_number(g, plan->shared.m, row), *sum = attn_decode_number(g, plan->shared.l, row);
+        void *all = attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo);
+        for (int64_t part = 1; part < plan->blocks; part++)
+            if (attn_real_at(sum, w->compute, part) != 0) /* else it has nothing that the row sees */
+                w->kernel.decode->order.merge_row(dim_v, attn_decode_at(g, most, part), attn_decode_at(g, sum, part),
+                                                  attn_decode_at(g, attn_decode_state(g, part), row * g->ldo), most, sum, all);
+        m = most, l = sum, O = all;
+    }
+    w->kernel.decode->order.settle_row(dim_v, m, l, O, p->at.v.dtype, attn_part(g->task, plan->scratch.O),
+                                       attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
+                                       p->has.lse ? attn_query_row(task, task->args->lse, &p->at.lse, i) : NULL);
+}
