@@ -23,6 +23,7 @@ static const struct {
     int least; /* so many bits it had when this was written: a walk that loses one is slower, and nothing else tells */
 } sizes[] = {
     {&attn_walk_decode, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 18},
+    {&attn_walk_decode_in_order, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, ATTN_USES(INVARIANT), 0, 19},
     {&attn_walk_small_tiles, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, 0, 1, 6},
     {&attn_walk_small_rows, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, ATTN_USES(CAUSAL), 1, 8},
     {&attn_walk_rows, {"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 12},
