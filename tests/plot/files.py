@@ -60,8 +60,8 @@ def make_all():
     run("mask", "causal", "-n", "80", "-o", "large.safetensors")
     save("memory.safetensors", patterns=([4, 2], PATTERNS), states=([4, 2], STATES))
     run("hopfield", "memory.safetensors", "-o", "ways.safetensors", "--beta=4", "--iterations=6", "--json", out="ways.json")
-    save("close.safetensors", patterns=([2, 2], [1.0, 1.0, 1.01, 1.0]))  # energies that differ in the fifth digit
-    run("hopfield", "close.safetensors", "-o", "close.safetensors", "--noise=0.01")
+    save("close_patterns.safetensors", patterns=([2, 2], [1.0, 1.0, 1.01, 1.0]))  # energies that differ in the fifth digit
+    run("hopfield", "close_patterns.safetensors", "-o", "close.safetensors", "--noise=0.01")
     with open("bench.json", "w") as file:
         json.dump(bench([256, 512, 1024, 2048], {"fwd": lambda n: 1e-8 * n * n, "linear": lambda n: 2e-6 * n},
                         seconds_all=[0.001 * k for k in range(1, 11)]), file)
