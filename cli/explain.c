@@ -223,7 +223,7 @@ static attn_status set_invariant(void *target, const char *name, const char *val
 }
 
 static const option_row own_options[] = {
-    {"invariant", 0, NULL, "as planned with options.invariant: the same bits for any chunks of queries", set_invariant},
+    {"invariant", 0, NULL, "as options.invariant has it: the same bits for any chunks of queries", set_invariant},
     {NULL, 0, NULL, NULL, NULL},
 };
 
