@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 ALLOWED = re.compile(  # as gcc and clang call them
-    r"(pool\.c\.o: pool|cpu\.c\.o: (known(_caches)?\.\d+|attn_cpu_(features\.known|caches\.known_caches))|json\.c\.o: (turn\.\d+|\w+\.turn))$"
+    r"(pool\.c\.o: pool|cpu\.c\.o: (known(_caches)?\.\d+|attn_cpu_(features\.known|caches\.known_caches(\.\d+)?))|json\.c\.o: (turn\.\d+|\w+\.turn))$"
 )
 
 
