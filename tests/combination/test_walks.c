@@ -42,10 +42,9 @@ static const struct {
     attn_feature_set one, other;
     int op;
 } apart[] = {
-    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(DILATION) | ATTN_USES(GLOBAL) | ATTN_USES(COLUMNS),
-     ATTN_FORWARD},                                              /* whose sums depend on which queries share a tile */
-    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION}, /* one kind of score */
-    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION}, /* for dot products */
+    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), ATTN_FORWARD}, /* of tiles' own queries */
+    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION},                                       /* one kind of score */
+    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION},                 /* for dot products */
     {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION}, /* of softmax */
     {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION},                      /* who has all the weight */
     {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION}, /* one way to lie */

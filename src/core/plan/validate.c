@@ -371,9 +371,8 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
                       p->shape.dim_v == 0 || !p->at.relative_keys.stride[1] == !p->at.relative_values.stride[1],
                   ATTN_SLOT_relative_keys, ATTN_SLOT_relative_values, ATTN_ERR_UNSUPPORTED,
                   "one of relative_keys and relative_values is shared by the heads and the other is not");
-    /* Sums over the keys of a tile depend there on which rows share it. */
-    const attn_feature_set of_tiles =
-        ATTN_USES(RELATIVE) | ATTN_USES(GLOBAL) | ATTN_USES(BLOCKS) | ATTN_USES(DILATION) | ATTN_USES(COLUMNS);
+    /* Sums over the keys of a tile depend there on which rows share it: these share its runs of keys, or its bands. */
+    const attn_feature_set of_tiles = ATTN_USES(RELATIVE) | ATTN_USES(GLOBAL) | ATTN_USES(BLOCKS);
     const char *variant = p->invariant && p->op == ATTN_FORWARD ? attn_feature_missing(attn_features_of(p) & of_tiles, 0) : NULL;
     CHECK(!variant, ATTN_ERR_UNSUPPORTED, "options.invariant is set and %s; their bits depend on the chunk", variant);
     const char *refusal = attn_walks_refusal(p);

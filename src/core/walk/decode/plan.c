@@ -138,7 +138,7 @@ static int limits_in_order(const attn_resolved *p, const attn_kernel_row *tiles,
 
 /* What it costs was measured: lab/rows/README.md. */
 const attn_walk_type attn_walk_decode_in_order = {
-    .name = "decode_in_order",
+    .name = "decode in order",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) |
                  ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
