@@ -29,7 +29,8 @@
  *  - struct_size is sizeof the struct, as the caller was compiled.  A newer library takes what it does not find as zeros; an older
  *    one refuses a field that it does not know, unless it is zero.  Reserved words must be 0.
  *  - The library never aborts, exits or prints (but one line a plan to stderr, where the environment has ATTN_VERBOSE=1), and holds
- *    no mutable global state but its pool of threads.  Planning reads ATTN_ISA, ATTN_THREADS and OMP_NUM_THREADS (attn_options).
+ *    no mutable global state but its pool of threads and what it found of the CPU.  Planning reads ATTN_ISA, ATTN_THREADS and
+ *    OMP_NUM_THREADS (attn_options).
  *  - Every function may be called from any number of threads at once.
  */
 #ifndef ATTN_ATTN_H
