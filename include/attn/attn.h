@@ -473,7 +473,7 @@ typedef struct attn_options {
     int threads;
     attn_isa isa; /* exactly this one, or an error */
     /* 1: in ATTN_FORWARD a query's bits do not depend on how queries are cut into chunks either, so prefill equals decode: few
-     * queries are decoded in the order in which tiles sum, or are in tiles, and either takes longer (lab/rows/README.md has how
+     * queries are decoded, and short heads done, in the order in which tiles sum, which takes longer (lab/rows/README.md has how
      * much).  Column sums are of a call's queries either way.  Refused with relative terms, global tokens and block masks, whose
      * sums depend on which queries share a tile.  Other operations and headers do the same with and without it. */
     int invariant;

@@ -3,7 +3,7 @@
  * bench.c - few queries of many heads: decode, rows of several heads, and tiles beside each other, and a ragged batch against its
  * two halves.  Contenders take turns; CPU time of the process, best decile.
  *
- *      cc -O2 -Iinclude lab/rows/bench.c build/release/lib/libattn.a -lpthread -lm && ./a.out [few|ragged|order]
+ *      cc -O2 -Iinclude lab/rows/bench.c build/release/lib/libattn.a -lpthread -lm && ./a.out [few|ragged|order|short]
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -106,12 +106,11 @@ static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64
     free(q), free(k), free(v), free(o);
 }
 
-/* Decode, and what options.invariant takes for the same queries. */
-static void order(int64_t heads_q, int64_t n, int64_t len, int64_t dim, attn_dtype dtype)
+/* What the plan takes, and what it takes with options.invariant. */
+static void order(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t len, int64_t dim, attn_dtype dtype, int causal)
 {
-    const int64_t heads_kv = 8;
     attn_problem p = {.struct_size = sizeof p, .shape = {1, heads_q, heads_kv, n, len, dim, dim}};
-    p.mask.causal = 1;
+    p.mask.causal = causal;
     p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     void *q = numbers(heads_q * n * dim, dtype), *k = numbers(heads_kv * len * dim, dtype),
          *v = numbers(heads_kv * len * dim, dtype);
@@ -122,9 +121,9 @@ static void order(int64_t heads_q, int64_t n, int64_t len, int64_t dim, attn_dty
     prepare(&c[1], &p, &t, 1);
     race(c, 2, 400);
     const char *text = strrchr(c[0].why, ';'), *other = strrchr(c[1].why, ';');
-    printf("%s %2d/8 %5d keys D %3d n %2d: plan %8.3f  invariant %8.3f ms  ratio %.2f  %s / %s\n", attn_dtype_name(dtype),
-           (int)heads_q, (int)len, (int)dim, (int)n, c[0].best, c[1].best, c[1].best / c[0].best, text ? text + 2 : "",
-           other ? other + 2 : "");
+    printf("%s %2d/%d %5d keys D %3d n %2d%s: plan %8.3f  invariant %8.3f ms  ratio %.2f  %s / %s\n", attn_dtype_name(dtype),
+           (int)heads_q, (int)heads_kv, (int)len, (int)dim, (int)n, causal ? " causal" : "", c[0].best, c[1].best,
+           c[1].best / c[0].best, text ? text + 2 : "", other ? other + 2 : "");
     fflush(stdout);
     free(q), free(k), free(v), free(o);
 }
@@ -193,7 +192,14 @@ int main(int argc, char **argv)
             for (int64_t len = 4096; len <= 32768; len *= 8)
                 for (int64_t dim = 64; dim <= 128; dim *= 2)
                     for (int64_t n = 1; n <= 8; n *= 2)
-                        for (int64_t heads = 8; heads <= 32; heads *= 4) order(heads, n, len, dim, stored[t]);
+                        for (int64_t heads = 8; heads <= 32; heads *= 4) order(heads, 8, n, len, dim, stored[t], 1);
+        return 0;
+    }
+    if (strcmp(what, "short") == 0) {
+        static const int64_t lengths[] = {16, 32, 64, 100, 128, 200, 256};
+        for (int causal = 0; causal < 2; causal++)
+            for (int64_t dim = 64; dim <= 128; dim *= 2)
+                for (int n = 0; n < 7; n++) order(64, 64, lengths[n], lengths[n], dim, ATTN_F32, causal);
         return 0;
     }
     for (int t = 0; t < 2 && strcmp(what, "ragged") != 0; t++) {

@@ -145,7 +145,7 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 /* ---- the whole ---- */
 
-static void draw_sizes(whole *w, uint64_t seed)
+static void draw_any_sizes(whole *w, uint64_t seed)
 {
     static const int64_t heads[][2] = {{4, 1}, {2, 2}, {8, 2}, {1, 1}, {8, 1}}, dims[] = {16, 64, 20, 33};
     static const attn_dtype types[] = {ATTN_F32, ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_F64};
@@ -159,14 +159,27 @@ static void draw_sizes(whole *w, uint64_t seed)
                                           dims[random_below(r, 4)]}};
 }
 
-static void draw_keys(whole *w)
+/* Those of heads that are done at once. */
+static void draw_short_sizes(whole *w, uint64_t seed)
+{
+    static const int64_t heads[][2] = {{4, 1}, {2, 2}, {8, 2}, {1, 1}}, dims[] = {16, 32, 48, 64};
+    random_source *r = &w->random;
+    const int64_t *h = heads[random_below(r, 4)], len_q = 8 + random_below(r, random_below(r, 2) ? 120 : MOST_Q);
+    w->dtype = seed / 4 % 4 == 3 ? ATTN_F64 : ATTN_F32;
+    w->keys = seed / 16 % 2 ? PAGED : DENSE;
+    w->problem = (attn_problem){.struct_size = sizeof w->problem,
+                                .shape = {1 + random_below(r, MOST_BATCH), h[0], h[1], len_q, len_q + random_below(r, 40) - 7,
+                                          dims[random_below(r, 4)], dims[random_below(r, 4)]}};
+}
+
+static void draw_keys(whole *w, double size_of_values)
 {
     const attn_shape *s = &w->problem.shape;
     const attn_dtype dtype = w->keys == INTEGERS ? ATTN_I8 : w->dtype;
     const int64_t of_entry = (s->len_kv + PAGE - 1) / PAGE, pages = s->batch * of_entry;
     const int64_t rows = s->heads_kv * (w->keys == PAGED ? pages * PAGE : s->batch * s->len_kv);
     w->k = numbers(w, rows * s->dim_qk, dtype, 2);
-    w->v = numbers(w, rows * s->dim_v, dtype, 1);
+    w->v = numbers(w, rows * s->dim_v, dtype, size_of_values);
     w->tensors.k = (attn_input){w->k, dtype, {0}};
     w->tensors.v = (attn_input){w->v, dtype, {0}};
     if (w->keys == INTEGERS) {
@@ -181,7 +194,8 @@ static void draw_keys(whole *w)
     w->tensors.page_table = (attn_input){w->pages, ATTN_I32, {of_entry, 0, 0, 1}};
 }
 
-static whole *draw(uint64_t seed)
+/* Without options. */
+static whole *draw_plain(uint64_t seed, void (*draw_sizes)(whole *, uint64_t), double size_of_values)
 {
     whole *w = room(1, sizeof *w);
     w->random = random_from(seed);
@@ -192,18 +206,42 @@ static whole *draw(uint64_t seed)
     const attn_dtype compute = w->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     w->q = numbers(w, rows * s->dim_qk, w->dtype, 2);
     w->tensors.q = (attn_input){w->q, w->dtype, {0}};
-    draw_keys(w);
+    draw_keys(w, size_of_values);
     w->o = room(rows * s->dim_v, attn_dtype_size(w->dtype));
     w->lse = room(rows, attn_dtype_size(compute));
     w->tensors.o = (attn_output){w->o, w->dtype, {0}};
     w->tensors.lse = (attn_output){w->lse, compute, {0}};
+    return w;
+}
+
+/* Where query 0 of each entry stands. */
+static void place(whole *w, int64_t most)
+{
+    const attn_shape *s = &w->problem.shape;
+    const int bottom = w->problem.mask.align == ATTN_ALIGN_BOTTOM_RIGHT;
+    for (int b = 0; b < MOST_BATCH; b++) w->offset[b] = bottom ? s->len_kv - s->len_q : random_below(&w->random, most) - most / 5;
+    if (!bottom) w->tensors.offset_q = attn_in(w->offset);
+}
+
+static whole *draw(uint64_t seed)
+{
+    whole *w = draw_plain(seed, draw_any_sizes, 1);
     const int64_t first = random_below(&w->random, OPTIONS), second = random_below(&w->random, OPTIONS);
     if (seed % 4 > 0) options[first](w);
     if (seed % 4 > 1 && second != first && w->dtype != ATTN_F64) options[second](w);
     if (w->dtype == ATTN_F64) w->tensors.alibi_slopes.data = w->tensors.sink.data = NULL; /* which are of f32 here */
-    const int bottom = w->problem.mask.align == ATTN_ALIGN_BOTTOM_RIGHT;
-    for (int b = 0; b < MOST_BATCH; b++) w->offset[b] = bottom ? s->len_kv - s->len_q : random_below(&w->random, 100) - 20;
-    if (!bottom) w->tensors.offset_q = attn_in(w->offset);
+    place(w, 100);
+    return w;
+}
+
+/* Some with values that underflow. */
+static whole *draw_short(uint64_t seed)
+{
+    static void (*const masks[])(whole *) = {NULL, causal, causal_top, causal_top};
+    whole *w = draw_plain(seed, draw_short_sizes, seed % 5 == 0 ? 1e-44 : 1);
+    if (masks[seed % 4]) masks[seed % 4](w);
+    if (random_below(&w->random, 3) == 0) scales(w);
+    place(w, 10);
     return w;
 }
 
@@ -223,7 +261,7 @@ static void compute(const attn_problem *p, const attn_tensors *t, int threads, c
     if (attn_plan_create(&plan, p, t, &how, &error) != ATTN_OK) fail_msg("%s", error.message);
     attn_plan_description d = {.struct_size = sizeof d};
     assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
-    if (why) (void)snprintf(why, 200, "%s", d.why);
+    if (why) (void)snprintf(why, 200, "%s: %s", d.kernel, d.why);
     const size_t size = attn_plan_workspace_size(plan);
     char *workspace = room((int64_t)size, 1);
     if (attn_execute(plan, t, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -291,22 +329,38 @@ static void run_chunk(whole *w, int64_t first, int64_t count, int short_keys, in
     free(lse);
 }
 
+/* All of it, and then in chunks. */
+static void run_whole(whole *w, uint64_t seed, char *why)
+{
+    compute(&w->problem, &w->tensors, 2, why);
+    const int64_t len_q = w->problem.shape.len_q;
+    for (int64_t first = 0, count; first < len_q; first += count) {
+        static const int64_t most[] = {1, 8, 70}; /* the first two are mostly decode's */
+        count = 1 + random_below(&w->random, most[random_below(&w->random, 3)]);
+        if (count > len_q - first) count = len_q - first;
+        const int short_keys = w->problem.mask.causal && random_below(&w->random, 2);
+        run_chunk(w, first, count, short_keys, 1 + (int)random_below(&w->random, 3), seed);
+    }
+    destroy(w);
+}
+
 static void test_chunks(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= CASES(600); seed++) {
-        whole *w = draw(seed);
-        compute(&w->problem, &w->tensors, 2, NULL);
-        const int64_t len_q = w->problem.shape.len_q;
-        for (int64_t first = 0, count; first < len_q; first += count) {
-            static const int64_t most[] = {1, 8, 70}; /* the first two are mostly decode's */
-            count = 1 + random_below(&w->random, most[random_below(&w->random, 3)]);
-            if (count > len_q - first) count = len_q - first;
-            const int short_keys = w->problem.mask.causal && random_below(&w->random, 2);
-            run_chunk(w, first, count, short_keys, 1 + (int)random_below(&w->random, 3), seed);
-        }
-        destroy(w);
+    for (uint64_t seed = 1; seed <= CASES(600); seed++) run_whole(draw(seed), seed, NULL);
+}
+
+/* Heads that are done at once have the order of tiles, too.  (Without lanes there are no such walks.) */
+static void test_short(void **state)
+{
+    char why[200];
+    int found = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= CASES(300); seed++) {
+        run_whole(draw_short(seed), seed, why);
+        found += strstr(why, "; all of a head at once, since it is short; options.invariant") != NULL;
     }
+    if (!strstr(why, "scalar") && (uint64_t)found < CASES(300) / 2) fail_msg("only %d of these heads were done at once", found);
 }
 
 /* The plan says what few queries get: decode in the order of tiles. */
@@ -328,6 +382,6 @@ static void test_why(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks), cmocka_unit_test(test_why)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks), cmocka_unit_test(test_short), cmocka_unit_test(test_why)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

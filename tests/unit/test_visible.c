@@ -184,35 +184,35 @@ static void test_sight_of(void **state)
     (void)state;
     p.at.lengths_q.dtype = p.at.lengths_kv.dtype = p.at.offset_q.dtype = ATTN_I64;
 
-    s = attn_sight_of(&p, NULL, 1, 0);
+    attn_sight_of(&p, NULL, 1, 0, &s);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 0 && s.left == INT64_MAX && s.right == INT64_MAX);
 
     p.mask.window = 1, p.mask.window_left = 4, p.mask.window_right = 2;
-    s = attn_sight_of(&p, &args, 0, 0);
+    attn_sight_of(&p, &args, 0, 0, &s);
     assert_true(s.left == 4 && s.right == 2);
     p.mask.window_left = -1;
-    s = attn_sight_of(&p, &args, 0, 0);
+    attn_sight_of(&p, &args, 0, 0, &s);
     assert_true(s.left == INT64_MAX && s.right == 2);
     p.mask.causal = 1;
-    s = attn_sight_of(&p, &args, 0, 0);
+    attn_sight_of(&p, &args, 0, 0, &s);
     assert_true(s.right == 0);
 
     p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    s = attn_sight_of(&p, &args, 1, 0);
+    attn_sight_of(&p, &args, 1, 0, &s);
     assert_true(s.offset == 2); /* lengths are not in use */
     p.has.lengths_q = p.has.lengths_kv = 1;
-    s = attn_sight_of(&p, &args, 1, 0);
+    attn_sight_of(&p, &args, 1, 0, &s);
     assert_true(s.len_q == 2 && s.len_kv == 1 && s.offset == -1);
-    s = attn_sight_of(&p, NULL, 1, 0);
+    attn_sight_of(&p, NULL, 1, 0, &s);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 2);
 
     p.mask.align = ATTN_ALIGN_TOP_LEFT;
     p.has.offset_q = 1;
-    s = attn_sight_of(&p, &args, 1, 0);
+    attn_sight_of(&p, &args, 1, 0, &s);
     assert_true(s.offset == -4);
     p.has.lengths_q = p.has.lengths_kv = 0;
     p.at.offset_q.dtype = ATTN_I32, args.offset_q = offset32;
-    s = attn_sight_of(&p, &args, 1, 0);
+    attn_sight_of(&p, &args, 1, 0, &s);
     assert_true(s.offset == -6);
 }
 

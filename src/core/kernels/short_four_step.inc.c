@@ -71,11 +71,12 @@ static int step_four_weigh(int width, int64_t rows, int64_t n, void *S, void *bl
     const vf at = vf_max(vf_load(block_max), vf_set(REAL_LOWEST));
     real *P = S;
     vf sum = vf_zero();
+    (void)width;
     for (int64_t j = 0; j < n; j += FOUR) vf_store(P + j * FOUR, vf_exp(vf_sub(vf_load(P + j * FOUR), at)));
     for (int64_t j = 0; j < n; j++) sum = vf_add(sum, vf_load_four(P + j * FOUR));
     vf_store(block_max, at);
     vf_store(factors, sum);
-    return finish_lanes(width, rows, block_max, factors, lse, lse_stride);
+    return step_short_settle(rows, block_max, factors, lse, lse_stride);
 }
 
 VF_INLINE void four_value_strip(const int width, int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,
@@ -87,7 +88,7 @@ VF_INLINE void four_value_strip(const int width, int64_t rows, int64_t n, const 
     for (int i = 0; i < FOUR; i++) {
         if (i >= rows) continue;
         VF_UNROLL
-        for (int v = 0; v < width; v++) vf_store(O + i * ldo + v * VF_LANES, vf_mul(acc[i][v], VF_ELEMENT(factors + i)));
+        for (int v = 0; v < width; v++) vf_store(O + i * ldo + v * VF_LANES, times_factor(acc[i][v], VF_ELEMENT(factors + i)));
     }
 }
 

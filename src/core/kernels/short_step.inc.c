@@ -143,10 +143,26 @@ VF_INLINE void start_group(int64_t first, int64_t rows, int64_t n, int64_t sees,
     vf_store(g->m, top);
 }
 
-/* S = exp(S - m), and 0 for at least VF_MOST_ROWS keys behind what a row sees, as far as it goes; returns the sum of each row. */
-VF_INLINE vf weigh_group(const short_group *g, real *S, int64_t ld, vf lane)
+/* The sums of a group's weights, keys ascending from 0, which is the order of tiles. */
+VF_INLINE vf sums_in_order(const short_group *g, const real *S, int64_t ld)
 {
-    const int64_t last = least(g->end + VF_MOST_ROWS, ld);
+    vf sum = vf_zero();
+    VF_ROLLED
+    for (int64_t j = 0; j < g->end; j += VF_LANES) {
+        vf x[VF_LANES];
+        VF_UNROLL
+        for (int i = 0; i < VF_LANES; i++) x[i] = vf_load(S + least(i, g->rows - 1) * ld + j);
+        vf_transpose(x);
+        VF_UNROLL
+        for (int i = 0; i < VF_LANES; i++) sum = vf_add(sum, x[i]);
+    }
+    return sum;
+}
+
+/* S = exp(S - m), and 0 for at least VF_MOST_ROWS of the n keys behind what a row sees; returns the sum of each row. */
+VF_INLINE vf weigh_group(const short_group *g, int64_t n, const int in_order, real *S, int64_t ld, vf lane)
+{
+    const int64_t last = least(g->end + VF_MOST_ROWS, n);
     vf sum[VF_LANES];
     for (int i = g->rows; i < VF_LANES; i++) sum[i] = vf_zero();
     VF_ROLLED
@@ -175,29 +191,71 @@ VF_INLINE vf weigh_group(const short_group *g, real *S, int64_t ld, vf lane)
         VF_UNROLL
         for (int i = 0; i < SHORT_FOUR; i++) sum[k + i] = all[i];
     }
-    return vf_sums(sum);
+    return in_order ? sums_in_order(g, S, ld) : vf_sums(sum);
 }
 
-static void step_short_weigh(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *factors, void *lse,
-                             int64_t lse_stride)
+/* in_order: a block of keys is absorbed as tiles do, and `factors` are those of what was summed before. */
+VF_INLINE void weigh_short(const int in_order, int64_t rows, int64_t n, int64_t sees, real *S, int64_t ld, real *m, real *l,
+                           real *factors)
 {
     const vf lane = lane_index(0, VF_LANES);
     short_group groups[2]; /* maxima of the next one are found before this one fills the pipes: they take long */
     start_group(0, rows, n, sees, S, ld, lane, &groups[0]);
     for (int64_t first = 0, at = 0; first < rows; first += VF_LANES, at ^= 1) {
-        real l[VF_LANES];
+        short_group *g = &groups[at];
+        vf factor = vf_zero();
         if (first + VF_LANES < rows) start_group(first + VF_LANES, rows, n, sees, S, ld, lane, &groups[at ^ 1]);
-        const vf all = weigh_group(&groups[at], (real *)S + first * ld, ld, lane);
-        vf_store((real *)factors + first, vf_select(vf_eq(all, vf_zero()), vf_zero(), vf_div(vf_set(1), all)));
-        if (!lse) continue;
-        vf_store(l, all);
-        for (int64_t i = 0; i < least(rows - first, VF_LANES); i++)
-            ((real *)lse)[(first + i) * lse_stride] =
-                l[i] == 0 ? -(real)INFINITY : (real)((double)groups[at].m[i] + log((double)l[i]));
+        if (in_order) {
+            const vf old = vf_load(m + first), most = vf_load(g->m);
+            vf_store(g->m, vf_select(vf_gt(most, vf_add(old, vf_set(grow_limit))), most, old));
+            factor = vf_exp(vf_sub(old, vf_load(g->m)));
+        }
+        const vf sum = weigh_group(g, n, in_order, S + first * ld, ld, lane);
+        vf_store(m + first, vf_load(g->m));
+        vf_store(l + first, in_order ? vf_fma(vf_load(l + first), factor, sum) : sum);
+        if (in_order) vf_store(factors + first, factor);
     }
 }
 
+static void step_short_weigh(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l)
+{
+    weigh_short(0, rows, n, sees, S, ld, m, l, NULL);
+}
+
+static void step_short_absorb(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l, void *factors)
+{
+    weigh_short(1, rows, n, sees, S, ld, m, l, factors);
+}
+
+static void step_short_begin(int64_t rows, void *m, void *l)
+{
+    for (int64_t i = 0; i < rows; i += VF_LANES) {
+        vf_store((real *)m + i, vf_set(REAL_LOWEST));
+        vf_store((real *)l + i, vf_zero());
+    }
+}
+
+/* Returns 1 if some l is 0. */
+static int step_short_settle(int64_t rows, const void *most, void *sums, void *lse, int64_t lse_stride)
+{
+    int empty = 0;
+    const real *m = most;
+    real *l = sums;
+    for (int64_t i = 0; lse && i < rows; i++)
+        ((real *)lse)[i * lse_stride] = l[i] == 0 ? -(real)INFINITY : (real)((double)m[i] + log((double)l[i]));
+    for (int64_t i = 0; i < rows; i += VF_LANES) {
+        const vf all = vf_load(l + i);
+        const vm none = vf_eq(all, vf_zero());
+        vf_store(l + i, vf_select(none, vf_zero(), vf_div(vf_set(1), all)));
+        empty |= vm_any(none);
+    }
+    return empty;
+}
+
 /* ---- products with rows ---- */
+
+/* As tiles finish: what underflowed to -0 is 0. */
+VF_INLINE vf times_factor(vf x, vf factor) { return vf_fma(x, factor, vf_zero()); }
 
 VF_INLINE void short_product_rows(const int rows, const int width, const attn_short_product *p, int64_t m, int64_t c,
                                   attn_soon *soon, vf *bad)
@@ -214,7 +272,7 @@ VF_INLINE void short_product_rows(const int rows, const int width, const attn_sh
     for (int i = 0; i < rows; i++, C += p->ldc, factor += p->factor_step) {
         VF_UNROLL
         for (int v = 0; v < width; v++) {
-            vf x = vf_mul(acc[i][v], VF_ELEMENT(factor));
+            vf x = times_factor(acc[i][v], VF_ELEMENT(factor));
             bad[v] = vf_fma(x, vf_zero(), bad[v]); /* 0 times anything finite is 0, else NaN */
             vf_store(C + v * VF_LANES, x);
         }
@@ -276,7 +334,22 @@ static void step_short_product_careful(const attn_short_product *p)
             for (int64_t k = from; k < to; k++)
                 sum = vf_fma(vf_set(((const real *)p->A)[m * p->row + k * p->step]), vf_load((const real *)p->B + k * p->ldb + c),
                              sum);
-            vf_store((real *)p->C + m * p->ldc + c, vf_mul(sum, factor));
+            vf_store((real *)p->C + m * p->ldc + c, times_factor(sum, factor));
+        }
+    }
+}
+
+/* C = C factor + X, times 1 / l where that is given. */
+static void step_short_join(int64_t rows, int64_t dim, const void *factors, const void *inverse, const void *X, int64_t ldx,
+                            void *C, int64_t ldc)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        const vf factor = vf_set(((const real *)factors)[i]), last = inverse ? vf_set(((const real *)inverse)[i]) : vf_zero();
+        const real *x = (const real *)X + i * ldx;
+        real *c = (real *)C + i * ldc;
+        for (int64_t k = 0; k < dim; k += VF_LANES) {
+            const vf all = vf_fma(vf_load(c + k), factor, vf_load(x + k));
+            vf_store(c + k, inverse ? times_factor(all, last) : all);
         }
     }
 }
@@ -297,27 +370,11 @@ VF_INLINE void weigh_lanes_block(const int width, int64_t n, real *S, real *m, r
     }
 }
 
-/* From m, and l in place of factors; returns 1 if some l is 0. */
-VF_INLINE int finish_lanes(int width, int64_t rows, const void *most, void *factors, void *lse, int64_t lse_stride)
-{
-    int empty = 0;
-    const real *m = most, *l = factors;
-    for (int64_t i = 0; lse && i < rows; i++)
-        ((real *)lse)[i * lse_stride] = l[i] == 0 ? -(real)INFINITY : (real)((double)m[i] + log((double)l[i]));
-    for (int v = 0; v < width; v++) {
-        const vf all = vf_load(l + v * VF_LANES);
-        const vm none = vf_eq(all, vf_zero());
-        vf_store((real *)factors + v * VF_LANES, vf_select(none, vf_zero(), vf_div(vf_set(1), all)));
-        empty |= vm_any(none);
-    }
-    return empty;
-}
-
 static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
                                   int64_t lse_stride)
 {
     VF_EACH_WIDTH(weigh_lanes_block, width, n, S, block_max, factors);
-    return finish_lanes(width, rows, block_max, factors, lse, lse_stride);
+    return step_short_settle(rows, block_max, factors, lse, lse_stride);
 }
 
 VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv,
@@ -328,7 +385,7 @@ VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, cons
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
-        for (int v = 0; v < width; v++) vf_store(O + i * ldo + v * VF_LANES, vf_mul(acc[i][v], VF_ELEMENT(factors + i)));
+        for (int v = 0; v < width; v++) vf_store(O + i * ldo + v * VF_LANES, times_factor(acc[i][v], VF_ELEMENT(factors + i)));
     }
 }
 
@@ -369,8 +426,10 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
 
 #define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
-        ATTN_TILE_SHAPE, step_short_score, step_short_weigh, step_short_product, step_short_product_careful,                       \
-            {step_score, step_short_weigh_lanes, step_short_values}, ATTN_FOUR_STEPS                                               \
+        .shape = ATTN_TILE_SHAPE, .score = step_short_score, .weigh = step_short_weigh, .begin = step_short_begin,                 \
+        .absorb = step_short_absorb, .settle = step_short_settle, .product = step_short_product,                                   \
+        .careful = step_short_product_careful, .join = step_short_join,                                                            \
+        .tile = {step_score, step_short_weigh_lanes, step_short_values}, .four = ATTN_FOUR_STEPS                                   \
     }
 
 #endif

@@ -71,7 +71,8 @@ void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
     enum { MOST = 1 << 18 }; /* tiles that are looked at */
     const attn_resolved *p = &walk->problem;
-    attn_sight sight = attn_sight_of(p, NULL, 0, 0);
+    attn_sight sight;
+    attn_sight_of(p, NULL, 0, 0, &sight);
     double visited = 0, whole = 0, pairs = 0;
     int64_t looked = attn_min(walk->tiles, MOST);
 

@@ -15,7 +15,7 @@ static attn_task task_of(const attn_walk *walk, const attn_args *args, char *mem
     task.b = b;
     task.h = h;
     task.g = g;
-    task.sight = attn_sight_of(&walk->problem, args, b, h);
+    attn_sight_of(&walk->problem, args, b, h, &task.sight);
     task.ahead = NULL;
     return task;
 }

@@ -52,52 +52,56 @@ int attn_has_entry(const attn_resolved *p, const attn_args *args, int64_t b)
                                            p->has.lengths_kv ? args->lengths_kv : NULL, at->lengths_kv.dtype, b, p->shape.len_kv));
 }
 
-attn_sight attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h)
+/* In place, and field by field: the sight of a short head is read at once, and would wait for wider stores and copies. */
+void attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_sight *sight)
 {
     const attn_mask *mask = &problem->mask;
     const int64_t rows = attn_max(problem->rows_of_query, 1);
-    attn_sight sight = {.len_q = rows > 1 ? problem->shape.len_q / rows : problem->shape.len_q,
-                        .rows_of_query = rows,
-                        .len_kv = problem->shape.len_kv,
-                        .left = INT64_MAX,
-                        .right = INT64_MAX,
-                        .chunk = mask->chunk,
-                        .causal = mask->causal,
-                        .dilation = attn_max(mask->dilation, 1),
-                        .global_q = mask->global_q,
-                        .global_kv = mask->global_kv};
+    int64_t len_q = rows > 1 ? problem->shape.len_q / rows : problem->shape.len_q, len_kv = problem->shape.len_kv, offset = 0;
+    sight->of_others = 0;
+    sight->rows_of_query = rows;
+    sight->first_q = sight->first_kv = 0;
+    sight->origin_kv = 0;
+    sight->left = mask->window && mask->window_left >= 0 ? mask->window_left : INT64_MAX;
+    sight->right = mask->causal ? 0 : mask->window && mask->window_right >= 0 ? mask->window_right : INT64_MAX;
+    sight->chunk = mask->chunk;
+    sight->causal = mask->causal;
+    sight->dilation = attn_max(mask->dilation, 1);
+    sight->global_q = mask->global_q;
+    sight->global_kv = mask->global_kv;
+    sight->ranges = NULL;
+    sight->ranges_dtype = ATTN_DTYPE_DEFAULT;
+    sight->ranges_stride = sight->ranges_step = 0;
     if (args && attn_is_packed(problem)) {
-        sight.first_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b);
-        sight.first_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b);
-        sight.len_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b + 1) - sight.first_q;
-        sight.len_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b + 1) - sight.first_kv;
+        sight->first_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b);
+        sight->first_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b);
+        len_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b + 1) - sight->first_q;
+        len_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b + 1) - sight->first_kv;
     }
-    if (args && problem->has.lengths_q) sight.len_q = attn_index_at(args->lengths_q, problem->at.lengths_q.dtype, b);
-    if (args && problem->has.lengths_kv) sight.len_kv = attn_index_at(args->lengths_kv, problem->at.lengths_kv.dtype, b);
-    if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) sight.offset = sight.len_kv - sight.len_q;
-    if (args && problem->has.offset_q) sight.offset = attn_index_at(args->offset_q, problem->at.offset_q.dtype, b);
+    if (args && problem->has.lengths_q) len_q = attn_index_at(args->lengths_q, problem->at.lengths_q.dtype, b);
+    if (args && problem->has.lengths_kv) len_kv = attn_index_at(args->lengths_kv, problem->at.lengths_kv.dtype, b);
+    if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) offset = len_kv - len_q;
+    if (args && problem->has.offset_q) offset = attn_index_at(args->offset_q, problem->at.offset_q.dtype, b);
     if (args) { /* in the part's own numbers; absolute ones where a rule asks for them */
-        sight.origin_kv = args->origin.kv;
-        sight.offset = attn_add_saturate(sight.offset, args->origin.q - args->origin.kv);
-        sight.global_kv = attn_max(sight.global_kv - args->origin.kv, 0);
+        sight->origin_kv = args->origin.kv;
+        offset = attn_add_saturate(offset, args->origin.q - args->origin.kv);
+        sight->global_kv = attn_max(sight->global_kv - args->origin.kv, 0);
     }
-    if (args && !attn_is_of_walk(problem, sight.len_q, sight.len_kv)) {
-        sight.of_others = problem->leaves_others;
-        sight.len_q = 0;
+    if (args && !attn_is_of_walk(problem, len_q, len_kv)) {
+        sight->of_others = problem->leaves_others;
+        len_q = 0;
     }
-    sight.len_q *= rows;
-    if (mask->window && mask->window_left >= 0) sight.left = mask->window_left;
-    if (mask->window && mask->window_right >= 0) sight.right = mask->window_right;
-    if (mask->causal) sight.right = 0;
+    sight->len_q = len_q * rows;
+    sight->len_kv = len_kv;
+    sight->offset = offset;
     if (args && problem->has.ranges) {
         const attn_layout *layout = &problem->at.ranges;
         int64_t first = b * layout->stride[0] + h * layout->stride[1];
-        sight.ranges = (const char *)args->ranges + first * (int64_t)attn_dtype_bytes(layout->dtype);
-        sight.ranges_dtype = layout->dtype;
-        sight.ranges_stride = layout->stride[2];
-        sight.ranges_step = layout->stride[3];
+        sight->ranges = (const char *)args->ranges + first * (int64_t)attn_dtype_bytes(layout->dtype);
+        sight->ranges_dtype = layout->dtype;
+        sight->ranges_stride = layout->stride[2];
+        sight->ranges_step = layout->stride[3];
     }
-    return sight;
 }
 
 /* What all rules but window and dilation leave to query i. */

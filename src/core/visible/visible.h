@@ -47,7 +47,7 @@ typedef struct attn_view {
 } attn_view;
 
 /* args may be NULL: then lengths are full, an explicit offset is 0 and ranges have all keys. */
-attn_sight attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h);
+void attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_sight *sight);
 
 /* 1 if a sequence of so many tokens is the walk's: all are, unless a plan has several parts. */
 int attn_is_of_walk(const attn_resolved *problem, int64_t len_q, int64_t len_kv);

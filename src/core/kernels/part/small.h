@@ -36,7 +36,7 @@ typedef struct attn_short_lanes {
     /* S and block_max as `score` of attn_product_part makes them. */
     void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                   const void *next, int64_t next_ld);
-    /* S becomes weights and block_max m, with factors and lse as in `weigh` below.  Returns 1 if some l is 0. */
+    /* S becomes weights, block_max m, and factors what `settle` below makes of l.  Returns 1 if some l is 0. */
     int (*weigh)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
     /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c]. */
     void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
@@ -52,14 +52,22 @@ typedef struct attn_small_part {
     void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
                   int64_t ld, attn_soon *soon);
     /* Rows of n scores become exp(S - m), m being the largest that the row sees, and 0 behind these for as many keys as a product
-     * may take with them;  factors[i] = 1 / l, l their sum, and 0 where that is 0 (both have rows up to a multiple of lanes);
-     * lse[i*lse_stride] = m + log(l) (NULL: skipped). */
-    void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *factors, void *lse, int64_t lse_stride);
+     * may take with them; l is their sum, lane by lane.  m, l and factors have rows up to a multiple of lanes. */
+    void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l);
+    /* The same in the order of tiles, for n keys that are one of their blocks: m and l, which `begin` starts, absorb it, its
+     * weights are summed keys ascending, and factors[i] is what O of the blocks before it is multiplied by. */
+    void (*begin)(int64_t rows, void *m, void *l);
+    void (*absorb)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l, void *factors);
+    /* lse[i*lse_stride] = m + log(l) (NULL: skipped), and l becomes 1 / l, or 0 where it is 0; returns 1 if it is somewhere. */
+    int (*settle)(int64_t rows, const void *m, void *l, void *lse, int64_t lse_stride);
     /* C[m][c] = factor_m sum_k A[m][k] B[k][c].  May take more steps than row m has, where A is 0, the same for all rows of a few.
      * Returns 1 if some of C is not finite; then `careful` repeats it, slowly and with the same bits where it was, but without
      * those. */
     int (*product)(const attn_short_product *p, attn_soon *soon);
     void (*careful)(const attn_short_product *p);
+    /* C[i][c] = C[i][c] factors[i] + X[i][c], and all of it times inverse[i] unless that is NULL. */
+    void (*join)(int64_t rows, int64_t dim, const void *factors, const void *inverse, const void *X, int64_t ldx, void *C,
+                 int64_t ldc);
 
     attn_short_lanes tile;
     /* The same numbers for at most ATTN_SHORT_FOUR queries, in the first lanes of Qt, with S [n up to a multiple of 4][4] and a

@@ -13,8 +13,12 @@ typedef struct attn_small_rows {
     int64_t ld_scores; /* row length of scores */
     int looks_ahead;   /* what a worker's next head needs is prefetched */
     int64_t Kt, K, V;  /* offsets in a worker's memory: a tile of keys; keys and values out of their pages */
+    int64_t Q;         /* in the order of tiles: scaled queries */
+    int64_t block_kv;  /* keys that are summed at once: all, or as many as tiles have in a block */
     int64_t S;
-    int64_t factors; /* what rows of O are multiplied by */
+    int64_t m, l;    /* of each row */
+    int64_t factors; /* in the order of tiles: what a row's O of the keys before is multiplied by */
+    int64_t O;       /* of a block of keys, where there are some */
 } attn_small_rows;
 
 static int init(attn_walk *walk, const attn_setting *setting)
@@ -24,22 +28,28 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t lanes = walk->kernel.lanes, len_q = attn_small_queries(walk), len_kv = attn_small_keys(walk);
     const int64_t rows = attn_ceil_div(len_q, lanes) * lanes, paged = attn_is_paged(&walk->problem) ? len_kv : 0;
+    const int64_t in_order = walk->problem.invariant ? rows : 0;
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
     plan->looks_ahead = !attn_is_brief(&walk->problem);
     plan->task_q = attn_small_queries_of_task(walk, heads, setting->threads);
     plan->ld_scores = attn_small_row(walk);
     walk->tile_q = lanes * walk->kernel.vectors;
+    plan->block_kv = walk->problem.invariant ? walk->kernel.product->block_kv(shape->dim_qk, shape->dim_v) : attn_max(len_kv, 1);
     walk->block_kv = len_kv;
     walk->tiles = attn_ceil_div(shape->len_q, walk->tile_q);
     walk->tiling = ATTN_TILING_EVEN;
     if (!attn_mul(heads, attn_ceil_div(len_q, plan->task_q), &walk->tasks)) return 0;
     const attn_part_of parts[] = {
         {&plan->Kt, shape->dim_qk, walk->tile_q, size},
+        {&plan->Q, in_order, shape->dim_qk, size},
         {&plan->K, paged, shape->dim_qk, size},
         {&plan->V, paged, shape->dim_v, size},
         {&plan->S, rows, plan->ld_scores, size},
-        {&plan->factors, rows, 1, size},
+        {&plan->m, rows, 1, size},
+        {&plan->l, rows, 1, size},
+        {&plan->factors, in_order, 1, size},
+        {&plan->O, len_kv > plan->block_kv ? rows : 0, shape->dim_v, size},
     };
     return attn_place(parts, sizeof parts / sizeof *parts, &walk->worker_bytes) && attn_small_finish(walk, setting->threads);
 }
@@ -50,6 +60,85 @@ typedef struct call {
     char *workspace;
 } call;
 
+/* Queries as their scores are made of them, and what keys are to be scaled by. */
+typedef struct queries {
+    const void *X;
+    int64_t ld;
+    double key_scale;
+} queries;
+
+/* It is the keys that are scaled, since they are packed anyway; but tiles scale queries, and with options.invariant so does this.
+ */
+static queries queries_of(const attn_small_rows *plan, const attn_task *task, int64_t first, int64_t rows)
+{
+    const attn_walk *w = &plan->walk;
+    const attn_layout *q = &w->problem.at.q;
+    const int64_t dim = w->problem.shape.dim_qk;
+    const void *X = attn_query_row(task, task->args->q, q, first);
+    double factor;
+    if (!w->problem.invariant) return (queries){X, q->stride[2], attn_task_scale(task)};
+    void *Q = attn_part(task, plan->Q);
+    attn_real_put(&factor, w->compute, 0, attn_task_scale(task));
+    w->kernel.storage->load_rows(rows, dim, X, q->dtype, q->stride[2], Q, dim);
+    w->kernel.storage->scale_rows(rows, dim, &factor, 0, Q, dim);
+    return (queries){Q, dim, 1};
+}
+
+/* Some queries of a head, whose scores are there. */
+typedef struct scored {
+    const attn_task *task;
+    int64_t rows, seen; /* row i sees the first seen + i keys */
+    void *lse;          /* of the first row, or NULL */
+    attn_short_product out;
+} scored;
+
+/* Weights of all keys at once, and O. */
+static void sum_once(const attn_small_rows *plan, const scored *s, attn_soon *soon)
+{
+    const attn_walk *w = &plan->walk;
+    const attn_small_part *k = w->kernel.small;
+    void *m = attn_part(s->task, plan->m), *l = attn_part(s->task, plan->l);
+    k->weigh(s->rows, s->out.steps, s->seen, attn_part(s->task, plan->S), plan->ld_scores, m, l);
+    k->settle(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
+    if (attn_small_multiply(w, &s->out, soon)) attn_small_clear_empty(w, s->rows, l, s->out.C);
+}
+
+/* As tiles do: block by block, each of which m, l and O absorb. */
+static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_soon *soon)
+{
+    const attn_walk *w = &plan->walk;
+    const attn_small_part *k = w->kernel.small;
+    const int64_t len_kv = attn_min(s->out.steps, s->seen + s->rows - 1), size = (int64_t)attn_dtype_bytes(w->compute);
+    void *m = attn_part(s->task, plan->m), *l = attn_part(s->task, plan->l), *factors = attn_part(s->task, plan->factors);
+    double one;
+    int bad = 0;
+    attn_real_put(&one, w->compute, 0, 1);
+    k->begin(s->rows, m, l);
+    for (int64_t low = 0, high; low == 0 || low < len_kv; low = high) {
+        high = attn_min(s->out.steps, low + plan->block_kv);
+        const int is_first = low == 0, is_last = high >= len_kv;
+        void *S = attn_small_element(w, attn_part(s->task, plan->S), low);
+        attn_short_product of_block = s->out;
+        k->absorb(s->rows, high - low, s->seen - low, S, plan->ld_scores, m, l, factors);
+        if (is_last) k->settle(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
+        of_block.A = S;
+        of_block.steps = high - low;
+        of_block.to = s->seen - low;
+        of_block.B = (const char *)s->out.B + low * s->out.ldb * size;
+        if (!is_first || !is_last) {
+            of_block.factors = &one;
+            of_block.factor_step = 0;
+        }
+        if (!is_first) {
+            of_block.C = attn_part(s->task, plan->O);
+            of_block.ldc = s->out.dim;
+        }
+        bad |= attn_small_multiply(w, &of_block, soon);
+        if (!is_first) k->join(s->rows, s->out.dim, factors, is_last ? l : NULL, of_block.C, of_block.ldc, s->out.C, s->out.ldc);
+    }
+    if (bad) attn_small_clear_empty(w, s->rows, l, s->out.C);
+}
+
 /* O of some queries of a head. */
 static void run_task(void *context, int64_t worker, int64_t number)
 {
@@ -57,7 +146,6 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_small_rows *plan = c->plan;
     const attn_walk *w = &plan->walk;
     const attn_resolved *p = &w->problem;
-    const attn_small_part *k = w->kernel.small;
     const attn_layout *lse = &p->at.lse;
     const int64_t parts = attn_ceil_div(attn_small_queries(w), plan->task_q), head = number / parts,
                   first = number % parts * plan->task_q;
@@ -66,34 +154,38 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t rows = attn_min(plan->task_q, len_q - first), seen = attn_seen_by_first(&task) + first;
     if (task.sight.of_others || rows <= 0) return;
     attn_soon soon = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_soon){0};
-    void *Kt = attn_part(&task, plan->Kt), *S = attn_part(&task, plan->S), *factors = attn_part(&task, plan->factors);
+    void *Kt = attn_part(&task, plan->Kt), *S = attn_part(&task, plan->S);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
+    const queries of = queries_of(plan, &task, first, rows);
 
     for (int64_t t = 0; t < attn_key_tiles(w, len_kv); t++) {
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
         if (tile.first >= seen + rows) break; /* after what the last of them sees */
         const char *K = (const char *)from.K + tile.first * from.ldk * (int64_t)attn_dtype_bytes(w->compute);
-        w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, attn_task_scale(&task), Kt);
-        k->score(tile.width, rows, dim_qk, attn_query_row(&task, c->args->q, &p->at.q, first), p->at.q.stride[2], Kt,
-                 seen - tile.first, attn_small_element(w, S, tile.first), plan->ld_scores, &soon);
+        w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, of.key_scale, Kt);
+        w->kernel.small->score(tile.width, rows, dim_qk, of.X, of.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first),
+                               plan->ld_scores, &soon);
     }
-    k->weigh(rows, len_kv, seen, S, plan->ld_scores, factors, p->has.lse ? attn_query_row(&task, c->args->lse, lse, first) : NULL,
-             lse->stride[2]);
-    const attn_short_product out = {.rows = rows,
-                                    .steps = len_kv,
-                                    .dim = p->shape.dim_v,
-                                    .A = S,
-                                    .row = plan->ld_scores,
-                                    .step = 1,
-                                    .B = from.V,
-                                    .ldb = from.ldv,
-                                    .from = -len_q,
-                                    .to = seen,
-                                    .factors = factors,
-                                    .factor_step = 1,
-                                    .C = attn_query_row(&task, c->args->o, &p->at.o, first),
-                                    .ldc = p->at.o.stride[2]};
-    if (attn_small_multiply(w, &out, &soon)) attn_small_clear_empty(w, rows, factors, out.C);
+    const scored s = {.task = &task,
+                      .rows = rows,
+                      .seen = seen,
+                      .lse = p->has.lse ? attn_query_row(&task, c->args->lse, lse, first) : NULL,
+                      .out = {.rows = rows,
+                              .steps = len_kv,
+                              .dim = p->shape.dim_v,
+                              .A = S,
+                              .row = plan->ld_scores,
+                              .step = 1,
+                              .B = from.V,
+                              .ldb = from.ldv,
+                              .from = -len_q,
+                              .to = seen,
+                              .factors = attn_part(&task, plan->l),
+                              .factor_step = 1,
+                              .C = attn_query_row(&task, c->args->o, &p->at.o, first),
+                              .ldc = p->at.o.stride[2]}};
+    if (p->invariant) sum_in_order(plan, &s, &soon);
+    else sum_once(plan, &s, &soon);
 }
 
 static void run(const attn_walk *walk, const attn_args *args, char *workspace)
@@ -111,7 +203,7 @@ const attn_walk_type attn_walk_small_rows = {
     .name = "small rows",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) |
-                 ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS),
+                 ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
     .why = "all of a head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_rows),

@@ -133,7 +133,8 @@ static void run_block(void *context, int64_t worker, int64_t number)
     const int64_t low = block * w->block_kv, high = attn_min(low + w->block_kv, shape->len_kv), share = shape->heads_q / c->heads;
     char *memory = c->workspace + worker * w->worker_bytes;
     double *sums = (double *)(void *)(memory + plan->scratch.columns);
-    attn_sight sight = attn_sight_of(&w->problem, c->args, b, 0);
+    attn_sight sight;
+    attn_sight_of(&w->problem, c->args, b, 0, &sight);
 
     for (int64_t j = 0; j < high - low; j++) sums[j] = 0;
     for (int64_t h = head * share; h < (head + 1) * share; h++) {
@@ -153,7 +154,8 @@ void attn_sum_columns(const attn_walk *walk, const attn_args *args, void *worksp
         return;
     }
     for (int64_t b = 0; b < shape->batch; b++) { /* no queries, and no workspace */
-        attn_sight sight = attn_sight_of(&walk->problem, args, b, 0);
+        attn_sight sight;
+        attn_sight_of(&walk->problem, args, b, 0, &sight);
         for (int64_t head = 0; head < c.heads; head++) write_sums(&c, &sight, b, head, 0, shape->len_kv, NULL);
     }
 }
