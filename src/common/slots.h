@@ -53,6 +53,12 @@ static inline int slot_is_dense(const attn_input *slot)
 /* A slot of zeros. */
 static inline int slot_is_absent(const attn_input *slot) { return !slot->data && slot_is_blank(slot); }
 
+/* 1 if slot_check has nothing to say: who joins a name for it need not. */
+static inline int slot_is_address(const attn_input *slot)
+{
+    return slot->data && slot->data != ATTN_MISSING && slot->data != ATTN_LATER && slot->data != ATTN_EMPTY;
+}
+
 /* That what stands in a slot can be meant; `elements`: it has some, so that its memory is needed.  A slot that is not there passes.
  */
 static inline attn_status slot_check(const attn_input *slot, const char *name, int elements, attn_error *error)

@@ -112,7 +112,7 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
                        attn_error *error)
 {
     static const char *const names[] = {"query", "key", "value"};
-    memset(c, 0, sizeof *c);
+    memset(c, 0, offsetof(call, attention));
     TRY(layer_resolve(given, &c->l, error));
     TRY(layer_bind(&c->l, "weights", weights, WEIGHTS_READ, error));
     TRY(call_check(c, c->l.rope != NULL, args, error));

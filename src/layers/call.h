@@ -9,19 +9,20 @@ typedef struct call {
     layer l;
     const attn_layer_tensors *args; /* `resolved`: len_kv filled in, `attention` NULL or the one below */
     attn_layer_tensors resolved;
-    attn_tensors attention;
     const int64_t *positions_q, *positions_kv; /* NULL: 0, 1, 2 ... */
     const int64_t *lengths_q;                  /* of decoding; NULL: all tokens are real */
     void *weights_mean;
     extent extent;
     sequence in[3]; /* query, key, value; the same data where one is the other */
     sequence output;
-    places places; /* the tensors of the call, which share no elements with what is written */
     saved saved;
     attn_plan *plan;
     char *workspace, *taken; /* taken: `saved`, where the caller keeps none */
     char *positions;
     size_t workspace_size;
+    /* From here on call_begin leaves it as it is, since all of it takes longer to clear than a product of one token. */
+    attn_tensors attention; /* the caller's, if there are any */
+    places places;          /* the tensors of the call, which share no elements with what is written */
 } call;
 
 /* A copy of the caller's struct, as large as ours. */

@@ -184,11 +184,17 @@ void attn_places_add_rows(places *p, const char *name, const sequence *r, int ou
     places_add(p, "", name, r->data, shape, stride, output);
 }
 
-attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)
+static attn_status check_slot(const attn_input *slot, const char *name, int elements, attn_error *error)
 {
     char label[64];
+    if (slot_is_address(slot) || slot_is_absent(slot)) return ATTN_OK;
     text_join(label, sizeof label, "layer: ", name, "");
-    TRY(slot_check(slot, label, 0, error));
+    return slot_check(slot, label, elements, error);
+}
+
+attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)
+{
+    TRY(check_slot(slot, name, 0, error));
     CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; it must be %s", name,
           attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
     CHECK(slot_is_dense(slot), ATTN_ERR_STRIDE, "layer: %s has strides; it is dense (all 0)", name);
@@ -206,10 +212,8 @@ attn_status layer_rows_out(attn_dtype dtype, const attn_output *given, const cha
 attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *name, int64_t batch, int64_t tokens, int64_t channels,
                        int needed, sequence *r, attn_error *error)
 {
-    char label[64];
     const int some = batch > 0 && tokens > 0;
-    text_join(label, sizeof label, "layer: ", name, "");
-    TRY(slot_check(given, label, some, error));
+    TRY(check_slot(given, name, some, error));
     *r = (sequence){slot_written(given), batch, tokens, channels, given->stride[0], given->stride[2]};
     CHECK(!needed || r->data || !some, ATTN_ERR_ARGUMENT, "layer: %s.data is NULL", name);
     CHECK(!given->dtype || given->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; the layer is %s", name,

@@ -10,43 +10,61 @@ typedef struct weights_struct {
     attn_input slots[16];
 } weights_struct;
 
-static attn_status check_presence(const char *label, const attn_input *slot, const weight_slot *w, weights_role role, int needed,
+/* Whose tensors they are, in messages: a name is put together where there is something to say, for a layer has ten of them. */
+typedef struct owner {
+    const char *module, *what;
+} owner;
+
+#define LABEL          "%s: %s.%s"
+#define LABELLED(o, w) (o)->module, (o)->what, (w)->name
+
+static attn_status check_slot(const owner *o, const attn_input *slot, const weight_slot *w, attn_error *error)
+{
+    char label[80];
+    if (slot_is_address(slot)) return ATTN_OK;
+    (void)snprintf(label, sizeof label, LABEL, LABELLED(o, w));
+    return slot_check(slot, label, 1, error);
+}
+
+static attn_status check_presence(const owner *o, const attn_input *slot, const weight_slot *w, weights_role role, int needed,
                                   attn_error *error)
 {
-    CHECK(w->need != ATTN_NEED_NEVER || slot_is_absent(slot), ATTN_ERR_ARGUMENT, "%s is there, and %s", label, w->because);
+    CHECK(w->need != ATTN_NEED_NEVER || slot_is_absent(slot), ATTN_ERR_ARGUMENT, LABEL " is there, and %s", LABELLED(o, w),
+          w->because);
     if (role == WEIGHTS_COUNTED && slot->data == ATTN_LATER) return ATTN_OK;
-    TRY(slot_check(slot, label, 1, error));
-    CHECK(slot->data || !needed, ATTN_ERR_ARGUMENT, "%s is missing", label);
+    TRY(check_slot(o, slot, w, error));
+    CHECK(slot->data || !needed, ATTN_ERR_ARGUMENT, LABEL " is missing", LABELLED(o, w));
     return ATTN_OK;
 }
 
-static attn_status check_apart(const char *label, const weight_slot *w, attn_error *error)
+static attn_status check_apart(const owner *o, const weight_slot *w, attn_error *error)
 {
     int64_t span;
     const int axis = elements_self_overlap(w->shape, w->stride, &span);
     CHECK(axis < 0, ATTN_ERR_STRIDE,
-          "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements", label, axis,
-          w->stride[axis], span);
+          LABEL " overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",
+          LABELLED(o, w), axis, w->stride[axis], span);
     return ATTN_OK;
 }
 
-static attn_status resolve(const char *label, attn_input slot, weight_slot *w, attn_dtype dtype, attn_error *error)
+static attn_status resolve(const owner *o, const attn_input *slot, weight_slot *w, attn_dtype dtype, attn_error *error)
 {
-    const int implied = slot_is_dense(&slot);
+    const int implied = slot_is_dense(slot);
     const size_t size = attn_dtype_size(dtype);
     int64_t dense = 1;
-    CHECK(!slot.dtype || slot.dtype == dtype, ATTN_ERR_UNSUPPORTED, "%s is %s; the layer is %s", label, attn_dtype_name(slot.dtype),
-          attn_dtype_name(dtype));
+    CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, LABEL " is %s; the layer is %s", LABELLED(o, w),
+          attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
     for (int x = 3; x >= 0; x--) {
-        w->stride[x] = implied || w->shape[x] <= 1 ? dense : slot.stride[x] == ATTN_BROADCAST ? 0 : slot.stride[x];
-        CHECK(llabs(w->stride[x]) <= INT_MAX || implied, ATTN_ERR_STRIDE, "%s.stride[%d] is %" PRId64 "; at most %d either way",
-              label, x, w->stride[x], INT_MAX);
-        CHECK(!w->dense || w->stride[x] == dense, ATTN_ERR_STRIDE, "%s.stride[%d] is %" PRId64 "; it is dense, %" PRId64, label, x,
-              w->stride[x], dense);
+        w->stride[x] = implied || w->shape[x] <= 1 ? dense : slot->stride[x] == ATTN_BROADCAST ? 0 : slot->stride[x];
+        CHECK(llabs(w->stride[x]) <= INT_MAX || implied, ATTN_ERR_STRIDE, LABEL ".stride[%d] is %" PRId64 "; at most %d either way",
+              LABELLED(o, w), x, w->stride[x], INT_MAX);
+        CHECK(!w->dense || w->stride[x] == dense, ATTN_ERR_STRIDE, LABEL ".stride[%d] is %" PRId64 "; it is dense, %" PRId64,
+              LABELLED(o, w), x, w->stride[x], dense);
         dense *= w->shape[x];
     }
-    CHECK((uintptr_t)slot.data % size == 0, ATTN_ERR_ARGUMENT, "%s is not aligned to its elements of %zu bytes", label, size);
-    w->data = slot_written(&slot);
+    CHECK((uintptr_t)slot->data % size == 0, ATTN_ERR_ARGUMENT, LABEL " is not aligned to its elements of %zu bytes",
+          LABELLED(o, w), size);
+    w->data = slot_written(slot);
     return ATTN_OK;
 }
 
@@ -54,22 +72,21 @@ attn_status attn_weights_read(const char *module, const char *what, weights_role
                               attn_dtype dtype, weight_slot *rows, int count, attn_error *error)
 {
     weights_struct ours;
+    const owner o = {module, what};
     const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *ours.slots;
-    char start[80];
-    text_join(start, sizeof start, module, ": ", what);
-    CHECK(given, ATTN_ERR_ARGUMENT, "%s is NULL", start);
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", module, what);
     TRY(slots_read(&ours, size, size, given, type, error));
     for (int i = 0; i < count; i++) {
-        const int needed = (role == WEIGHTS_READ || role == WEIGHTS_STARTED) && rows[i].need == ATTN_NEED_ALWAYS;
-        char label[80];
-        rows[i].data = NULL;
-        if (slot_is_absent(&ours.slots[i]) && !needed) continue;
-        text_join(label, sizeof label, start, ".", rows[i].name);
-        TRY(check_presence(label, &ours.slots[i], &rows[i], role, needed, error));
-        if (role == WEIGHTS_COUNTED) rows[i].data = slot_written(&ours.slots[i]);
-        if (!ours.slots[i].data || role == WEIGHTS_COUNTED) continue;
-        TRY(resolve(label, ours.slots[i], &rows[i], dtype, error));
-        if (role != WEIGHTS_READ) TRY(check_apart(label, &rows[i], error));
+        const attn_input *slot = &ours.slots[i];
+        weight_slot *w = &rows[i];
+        const int needed = (role == WEIGHTS_READ || role == WEIGHTS_STARTED) && w->need == ATTN_NEED_ALWAYS;
+        w->data = NULL;
+        if (slot_is_absent(slot) && !needed) continue;
+        TRY(check_presence(&o, slot, w, role, needed, error));
+        if (role == WEIGHTS_COUNTED) w->data = slot_written(slot);
+        if (!slot->data || role == WEIGHTS_COUNTED) continue;
+        TRY(resolve(&o, slot, w, dtype, error));
+        if (role != WEIGHTS_READ) TRY(check_apart(&o, w, error));
     }
     return ATTN_OK;
 }

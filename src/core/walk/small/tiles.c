@@ -141,9 +141,8 @@ static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_
 const attn_walk_type attn_walk_small_tiles = {
     .name = "small tiles",
     .op = ATTN_FORWARD,
-    .supported =
-        ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) |
-        ATTN_USES(INVARIANT),
+    .supported = ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
+                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
     .why = "all of a head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_tiles),
