@@ -71,9 +71,10 @@ static void print_cost(const attn_problem *problem, attn_dtype stored, const att
 {
     attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
     if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
-    printf("traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it were %.4g MiB and %.3g\n",
-           tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
-           matrix.intensity);
+    printf(
+        "traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it would be %.4g MiB and %.3g\n",
+        tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
+        matrix.intensity);
 }
 
 static void json_options(cJSON *object, const option_cost *costs, int count)
@@ -164,7 +165,7 @@ static void print_text(const char *text, const explanation *x)
 
 static const char *const forms[] = {"", "chunked", "recurrent", "quadratic"};
 
-static void json_linear(const char *text, const attn_linear_description *d)
+static void json_linear(const char *text, const attn_linear_plan_description *d)
 {
     cJSON *object = json_begin();
     json_text(object, "problem", text);
@@ -180,7 +181,7 @@ static void json_linear(const char *text, const attn_linear_description *d)
     json_end(object);
 }
 
-static void print_linear(const char *text, const attn_linear_problem *p, const attn_linear_description *d)
+static void print_linear(const char *text, const attn_linear_problem *p, const attn_linear_plan_description *d)
 {
     const double state = (double)d->dim_features * (double)p->shape.dim_v * (double)attn_dtype_size(d->compute);
     printf("problem    %s\n", text);
@@ -201,7 +202,7 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
     attn_linear_problem problem;
     attn_linear_tensors tensors;
     attn_linear_plan *plan = NULL;
-    attn_linear_description description = {.struct_size = sizeof description};
+    attn_linear_plan_description description = {.struct_size = sizeof description};
     attn_options options = options_for_library(common);
     attn_error error;
     attn_status status = linear_problem_build(spec, &problem, &tensors, &error);

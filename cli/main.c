@@ -38,8 +38,9 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(void)
 {
-    printf("usage: attn COMMAND [options]\n\nAttention over tensors in files, the same on every CPU, in memory that grows with the "
-           "sequence.\n\n");
+    printf(
+        "usage: attn COMMAND [options]\n\nAttention over tensors in files, exact but for rounding, in memory that grows with the "
+        "sequence.\n\n");
     for (int k = 0; k < COMMANDS; k++) printf("  attn %-8s %-21s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
     printf("\n`attn COMMAND --help` has the options of one; `man attn` has everything.\n");
 }

@@ -48,7 +48,7 @@ printed "  and that it stays in the walk" '^fused      all options are done insi
 printed "  or which does not" '^fused      all but the gradient of the bias' explain bwd:sq100:d64:hq2:bias=h1:dbias
 printed "  a mask of 100 x 100 bytes is 9.8 KiB" 'mask .*\(9\.8 KiB\)' explain sq100:d64:mask=0.5
 printed explain '^kernel     attn_fwd_f64_scalar \(computes in f64\)' explain f64:sq100:d64 --isa=scalar
-printed "explain says what would move with a matrix of scores" 'traffic .* with a matrix of 1 MiB it were 2\.5 MiB' explain sq512:d64
+printed "explain says what would move with a matrix of scores" 'traffic .* with a matrix of 1 MiB it would be 2\.5 MiB' explain sq512:d64
 printed "explain --json has the same" '"matrix_bytes":[^0-9]*1048576' explain sq512:d64 --json
 printed "explain --threads" '^threads    1$' explain sq100:d64 --threads 1
 printed "run --json" '"problem":.*"fwd:f32:b6:hq12:sq14:d32:causal:lse"' run "$STREET" -o o.safetensors --causal --lse --json
