@@ -110,8 +110,8 @@ static void test_packed(void **state)
     (s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}, s.tensors.cu_seqlens_q = attn_in(q),                            \
      s.tensors.cu_seqlens_kv = attn_in(kv))
     REFUSED(PACKED(late, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
-    REFUSED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not within 0..5 after its predecessor (2)");
-    REFUSED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not within 0..3 after its predecessor (1)");
+    REFUSED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not 0..5 (len_kv) more than cu_seqlens_kv[1] (2)");
+    REFUSED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not 0..3 (len_q) more than cu_seqlens_q[1] (1)");
     REFUSED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q is NULL");
     REFUSED((PACKED(sound, sound), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
              s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
@@ -175,7 +175,8 @@ static void test_block_lists(void **state)
     REFUSED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "block_index is NULL");
     REFUSED(s.tensors.ranges = attn_in(NULL), ATTN_ERR_ARGUMENT, "ranges is NULL");
     REFUSED(s.problem.mask.block_entries = 2, ATTN_ERR_ARGUMENT, "mask.block_entries is 2 and block_index is not there");
-    REFUSED(s.problem.mask.block_q = 2, ATTN_ERR_ARGUMENT, "mask.block_q is 2 and mask.block_kv 0 but there is no block mask");
+    REFUSED(s.problem.mask.block_q = 2, ATTN_ERR_ARGUMENT,
+            "mask.block_q is 2 and mask.block_kv 0 but neither block_mask nor block_starts is there");
 }
 
 int main(void)

@@ -127,7 +127,7 @@ static void test_outputs(void **state)
             "outputs.column_queries is -1; it is at least 1, or 0 for all");
     REFUSED(s.problem.outputs.topk = -2, ATTN_ERR_ARGUMENT, "outputs.topk is -2; it is at least 1, or 0 for none");
     REFUSED(s.problem.outputs.topk = 3, ATTN_ERR_ARGUMENT, "outputs.topk is 3 but neither topk_index nor topk_weight is there");
-    REFUSED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is there and outputs.topk is 0");
+    REFUSED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is there and outputs.topk is 0; set it to the number of keys");
     REFUSED((TOP(1), s.problem.shape.len_kv = INT64_C(1) << 31, s.tensors.topk_index.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
             "topk_index.dtype is i32 and len_kv (2147483648) is more than it holds");
     REFUSED((TOP(1), s.tensors.topk_index.dtype = ATTN_U8), ATTN_ERR_UNSUPPORTED, "topk_index.dtype is u8; it must be i32 or i64");

@@ -206,7 +206,8 @@ static attn_status check_mask(const attn_resolved *p, attn_error *error)
           "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 "; with a block mask both are at least 1", m->block_q,
           m->block_kv);
     CHECK(blocks || (m->block_q == 0 && m->block_kv == 0), ATTN_ERR_ARGUMENT,
-          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but there is no block mask", m->block_q, m->block_kv);
+          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but neither block_mask nor block_starts is there", m->block_q,
+          m->block_kv);
     CHECK_TENSOR(m->empty == ATTN_EMPTY_ZERO || !p->has.sink, ATTN_SLOT_sink, ATTN_ERR_ARGUMENT,
                  "mask.empty is uniform and sink is there; with a sink an empty row has all its weight on the sink");
     CHECK_TENSOR(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.offset_q, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
@@ -337,7 +338,8 @@ static attn_status check_outputs(const attn_resolved *p, attn_dtype index, attn_
     CHECK(o->topk == 0 || top, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 " but neither topk_index nor topk_weight is there",
           o->topk);
     CHECK_TENSOR(o->topk > 0 || !top, p->has.topk_index ? ATTN_SLOT_topk_index : ATTN_SLOT_topk_weight, ATTN_ERR_ARGUMENT,
-                 "%s is there and outputs.topk is 0", p->has.topk_index ? "topk_index" : "topk_weight");
+                 "%s is there and outputs.topk is 0; set it to the number of keys",
+                 p->has.topk_index ? "topk_index" : "topk_weight");
     CHECK_TENSOR(p->shape.len_kv <= INT32_MAX || index != ATTN_I32, ATTN_SLOT_topk_index, ATTN_ERR_UNSUPPORTED,
                  "topk_index.dtype is i32 and len_kv (%" PRId64 ") is more than it holds", p->shape.len_kv);
     return ATTN_OK;

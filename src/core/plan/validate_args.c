@@ -46,8 +46,8 @@ static attn_status check_cu_seqlens(int slot, const void *array, attn_dtype dtyp
     for (int64_t b = 0; b < batch; b++) {
         int64_t end = attn_index_at(array, dtype, b + 1);
         CHECK_TENSOR(end >= start && end - start <= most, slot, ATTN_ERR_ARGUMENT,
-                     "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64 " after its predecessor (%" PRId64 ")", name, b + 1,
-                     end, most, start);
+                     "%s[%" PRId64 "] (%" PRId64 ") is not 0..%" PRId64 " (%s) more than %s[%" PRId64 "] (%" PRId64 ")", name,
+                     b + 1, end, most, slot == ATTN_SLOT_cu_seqlens_q ? "len_q" : "len_kv", name, b, start);
         start = end;
     }
     return ATTN_OK;
