@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn/io.h - named tensors in files: .safetensors, .npz and .npy.  The library is libattn_io.
+ * io.h - named tensors in files: .safetensors, .npz and .npy.  The library is libattn_io.
  *
  *      attn_archive *file = NULL;
  *      if (attn_archive_read(&file, "layer.safetensors", &error) != ATTN_OK) ...
@@ -21,7 +21,7 @@
 #ifndef ATTN_IO_H
 #define ATTN_IO_H
 
-#include "attn.h"
+#include "attn/attn.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,6 +8,10 @@
 
 #include "attn/types.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A tile of queries and keys of one head, all numbered as in the whole problem where the call has an origin.  Query first_q + i and
  * key first_kv + j have element [j*stride + i] of each array; i below `queries` and j below `keys` are all that may be touched. */
 typedef struct attn_score_tile {
@@ -42,5 +46,9 @@ typedef struct attn_score_tile {
  * bits depend on the order; with a place for each (batch, head, first_q) they do not.
  */
 typedef void attn_modify_tile(void *context, const attn_score_tile *tile);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -9,6 +9,10 @@
 
 #include "attn/types.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum attn_distance_kind {
     ATTN_DISTANCE_T5 = 0,     /* buckets, exact near 0 and logarithmic beyond (Raffel et al. 2020, section 2.1, and its code) */
     ATTN_DISTANCE_CLIPPED = 1 /* one number for each distance up to max_distance, which those beyond share (Shaw et al. 2018) */
@@ -53,5 +57,9 @@ typedef struct attn_relative {
     int64_t rows;  /* at least 1 */
     int64_t reserved[4];
 } attn_relative;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
