@@ -31,7 +31,8 @@ ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const void *src, a
  * one entry's row of the table can hold.  Where keys (values) are i8, k_scale (v_scale) has a number for each of their rows, and
  * appending quantises as attn_quantise.  Dense, strides are those of the shape that stands beside a slot.
  *
- * The only thing in libattn that is written in place: appending writes k, v, their scales and lengths.
+ * The only thing in libattn that is written in place: appending writes k, v, their scales and lengths.  So calls on one cache come
+ * one after the other; calls on different ones may run at once.
  */
 typedef struct attn_cache {
     size_t struct_size; /* sizeof(attn_cache) */

@@ -45,9 +45,10 @@ typedef struct attn_latent_weights {
     attn_output down;       /* kv_a_proj_with_mqa [1, 1, rank + dim_rotary, dim_model]: the latent, then the key that is rotated */
     attn_output up;         /* kv_b_proj [1, heads, head_dim + head_dim_v, rank]: of each head its key, then its value */
     attn_output output;     /* o_proj [1, dim_output, heads, head_dim_v] */
-    attn_output
-        query_norm;   /* q_a_layernorm [1, 1, 1, rank_query] and kv_a_layernorm [1, 1, 1, rank]: the latents are divided by the */
-    attn_output norm; /* root of their mean square and multiplied by these (Zhang and Sennrich 2019, "RMSNorm"); not there: not */
+    /* The latents are divided by the root of their mean square and multiplied by these (Zhang and Sennrich 2019, "RMSNorm"), where
+     * they are there. */
+    attn_output query_norm; /* q_a_layernorm [1, 1, 1, rank_query] */
+    attn_output norm;       /* kv_a_layernorm [1, 1, 1, rank] */
 } attn_latent_weights;
 
 /*

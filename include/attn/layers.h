@@ -43,10 +43,9 @@ typedef struct attn_layer {
     int64_t heads_kv;   /* 0: heads_q */
     int64_t head_dim;   /* channels of a query and of a key; 0: dim_model / heads_q, which must then divide */
     int64_t head_dim_v; /* channels of a value; 0: head_dim */
-    int no_query; /* 1: there is no projection of queries: the input has the heads side by side, heads_q * head_dim channels; a bias
-                   */
-    int no_key;   /* is added all the same.  Likewise keys and values */
-    int no_value;
+    /* 1: there is no projection of queries (keys, values): the input has the heads side by side, heads_q * head_dim channels
+     * (heads_kv * head_dim, heads_kv * head_dim_v); a bias is added all the same. */
+    int no_query, no_key, no_value;
     int no_output;         /* 1: there is no output projection: the output is the heads side by side, heads_q * head_dim_v */
     const attn_rope *rope; /* NULL, or the rotation of projected queries and keys */
     const attn_problem *attention;
@@ -111,15 +110,15 @@ typedef struct attn_layer_tensors {
     attn_input value;         /* [batch, 1, len_kv, dim_value]; not there: the key */
     attn_output output;       /* [batch, 1, len_q, dim_output]: written by forward, not used by backward */
     attn_output weights_mean; /* [batch, 1, len_q, len_kv], dense: the weights, averaged over the heads; forward */
-    attn_input positions_q;  /* of the rotation, dense, of i64: [batch, 1, len_q, 1]; packed: [1, 1, total tokens, 1]; not there: 0,
-                                1, 2 ... of each entry */
-    attn_input positions_kv; /* [batch, 1, len_kv, 1], the same */
+    /* Where tokens stand, for the rotation, dense, of i64; packed [1, 1, total tokens, 1]; not there: 0, 1, 2 ... of each entry. */
+    attn_input positions_q;  /* [batch, 1, len_q, 1] */
+    attn_input positions_kv; /* [batch, 1, len_kv, 1] */
     attn_input lengths_q;    /* attn_layer_decode: [batch], dense, of i64: how many of the len_q tokens are real; not there: all */
 
     attn_input grad_output; /* backward: [batch, 1, len_q, dim_output] */
-    attn_output grad_query; /* like query; not there: not requested.  Where key is the query, its gradient joins here, */
-    attn_output grad_key;   /* and where value is the key, its gradient joins grad_key */
-    attn_output grad_value;
+    /* Like query, key and value; not there: not requested.  Where key is the query, its gradient is part of grad_query, and where
+     * value is the key, its gradient is part of grad_key. */
+    attn_output grad_query, grad_key, grad_value;
 } attn_layer_tensors;
 
 /*

@@ -29,9 +29,9 @@ typedef struct attn_rope {
     int64_t reserved[4];       /* must be 0 */
     const double *frequencies; /* [dim_rotary / 2], such as attn_rope_frequencies gives; NULL: base^(-2i / dim_rotary) */
     double magnitude;          /* what is rotated is multiplied by this too (YaRN); 0: 1 */
-    const double
-        *cosines; /* [table_rows][dim_rotary / 2], with sines: cos a and sin a of position p stand in row p, whatever base, */
-    const double *sines; /* stretch, frequencies and magnitude say (the caches of ONNX); NULL: computed */
+    /* Both [table_rows][dim_rotary / 2]: cos a and sin a of position p stand in row p, whatever base, stretch, frequencies and
+     * magnitude say (the caches of ONNX); NULL: computed.  These arrays and the frequencies are borrowed for the call. */
+    const double *cosines, *sines;
     int64_t table_rows;
 } attn_rope;
 
