@@ -94,7 +94,7 @@ static attn_status execute(linear_check *c, const attn_linear_problem *p, drawin
     attn_status status = linear_plan(&plan, p, &c->tensors, options, take, d, error);
     if (status == ATTN_OK) {
         const attn_linear_tensors tensors = linear_of_op(p, &c->tensors);
-        const size_t size = attn_linear_workspace_size(plan);
+        const size_t size = attn_linear_plan_workspace_size(plan);
         void *workspace = need_memory((int64_t)size + 1, 1);
         memset(workspace, 0xff, size); /* NaN: nothing is read before it is written */
         status = attn_linear_execute(plan, &tensors, workspace, size, error);

@@ -223,7 +223,7 @@ static attn_status execute(const linear_work *work, attn_op op, const attn_linea
     attn_linear_problem p = work->problem;
     p.op = op;
     const attn_linear_tensors tensors = linear_of_op(&p, &work->tensors);
-    const size_t size = attn_linear_workspace_size(plan);
+    const size_t size = attn_linear_plan_workspace_size(plan);
     void *workspace = need_memory((int64_t)size + 1, 1);
     const attn_status status = attn_linear_execute(plan, &tensors, workspace, size, error);
     free(workspace);

@@ -14,7 +14,7 @@ typedef struct linear_work {
     attn_linear_problem problem;
     attn_linear_tensors tensors; /* of forward and backward */
     attn_linear_plan *plan, *backward;
-    attn_linear_description description;
+    attn_linear_plan_description description;
     void *weights; /* [batch, head, query, key]; NULL: not wanted */
     const attn_archive_tensor *used[LINEARS];
     attn_archive *out;

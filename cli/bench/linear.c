@@ -152,7 +152,7 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
 
 static attn_status run(const attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_error *error)
 {
-    const size_t size = attn_linear_workspace_size(plan);
+    const size_t size = attn_linear_plan_workspace_size(plan);
     void *workspace = fresh_memory(size);
     const attn_status status = attn_linear_execute(plan, tensors, workspace, size, error);
     fresh_release(workspace, size);
@@ -175,7 +175,7 @@ static attn_status run_forward(struct linear_contender *l, drawing *d, const att
 attn_status linear_contender_create(contender *c, const problem_spec *spec, const attn_options *options, attn_error *error)
 {
     struct linear_contender *l = need_memory(1, sizeof *l);
-    attn_linear_description says = {.struct_size = sizeof says};
+    attn_linear_plan_description says = {.struct_size = sizeof says};
     drawing d = {l, {spec->seed}, spec->seed};
     c->linear = l;
     attn_status status = linear_problem_build(spec, &l->problem, &l->tensors, error);

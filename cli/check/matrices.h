@@ -29,7 +29,7 @@ static inline attn_product_problem matrices_problem(const ref_matrices *m, attn_
 static inline attn_input matrices_slot(const void *data, int turned, int64_t stride, int64_t row)
 {
     attn_input slot = attn_in(data ? data : ATTN_EMPTY);
-    if (turned) return attn_turned(slot.data, stride);
+    if (turned) return attn_transposed(slot.data, stride);
     if (stride != row) slot.stride[2] = stride, slot.stride[3] = 1;
     return slot;
 }

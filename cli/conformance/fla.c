@@ -217,7 +217,7 @@ static void linear(fla_case *c, int64_t heads_q, int64_t features, int64_t dim_v
     attn_error error;
     attn_status status = attn_linear_plan_create(&plan, &p, &a, &c->options, &error);
     if (status == ATTN_OK) {
-        const size_t size = attn_linear_workspace_size(plan);
+        const size_t size = attn_linear_plan_workspace_size(plan);
         status = attn_linear_execute(plan, &a, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         attn_linear_plan_destroy(plan);
     }

@@ -97,7 +97,7 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
         attn_status status = linear_plan(&plan, &p, &all, &options, take, &with, &error);
         if (status == ATTN_OK) {
             const attn_linear_tensors tensors = linear_of_op(&p, &all);
-            const size_t size = attn_linear_workspace_size(plan);
+            const size_t size = attn_linear_plan_workspace_size(plan);
             status = attn_linear_execute(plan, &tensors, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         }
         attn_linear_plan_destroy(plan);

@@ -185,7 +185,7 @@ static attn_output written(float *x, int64_t row) { return (attn_output){x, ATTN
 static void multiply(const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in, int64_t out, float *y,
                      int64_t y_row, int add)
 {
-    product(rows, out, in, by_rows(x, x_row), attn_turned(w, w_row), written(y, y_row), add);
+    product(rows, out, in, by_rows(x, x_row), attn_transposed(w, w_row), written(y, y_row), add);
 }
 
 /* dx [rows][in] += dy [rows][out] w, dw [out][in] += dy^T x. */
@@ -193,7 +193,7 @@ static void multiply_backward(const float *x, int64_t x_row, const float *w, int
                               int64_t rows, int64_t in, int64_t out, float *dx, int64_t dx_row, float *dw)
 {
     product(rows, in, out, by_rows(dy, dy_row), by_rows(w, w_row), written(dx, dx_row), 1);
-    product(out, in, rows, attn_turned(dy, dy_row), by_rows(x, x_row), written(dw, w_row), 1);
+    product(out, in, rows, attn_transposed(dy, dy_row), by_rows(x, x_row), written(dw, w_row), 1);
 }
 
 /* ---- forward ---- */

@@ -230,7 +230,7 @@ static void multiply(int64_t rows, int64_t columns, int64_t inner, attn_input a,
 /* y [rows][out] = x [rows][in] w^T + b (b may be NULL); add: to y. */
 static void linear(const float *x, const float *w, const float *b, int64_t rows, int64_t in, int64_t out, float *y, int add)
 {
-    multiply(rows, out, in, attn_in(x), attn_turned(w, in), y, add);
+    multiply(rows, out, in, attn_in(x), attn_transposed(w, in), y, add);
     for (int64_t r = 0; b && r < rows; r++)
         for (int64_t c = 0; c < out; c++) y[r * out + c] += b[c];
 }
@@ -240,7 +240,7 @@ static void linear_backward(const float *x, const float *w, const float *dy, int
                             float *dw, float *db)
 {
     multiply(rows, in, out, attn_in(dy), attn_in(w), dx, 0);
-    multiply(out, in, rows, attn_turned(dy, out), attn_in(x), dw, 1);
+    multiply(out, in, rows, attn_transposed(dy, out), attn_in(x), dw, 1);
     for (int64_t r = 0; db && r < rows; r++)
         for (int64_t c = 0; c < out; c++) db[c] += dy[r * out + c];
 }

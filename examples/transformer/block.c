@@ -158,8 +158,8 @@ static void multiply(int ta, int tb, int64_t m, int64_t n, int64_t k, const real
                                     .columns = n,
                                     .inner = k};
     const attn_product_tensors t = {.struct_size = sizeof t,
-                                    .a = ta ? attn_turned(A, m) : attn_in(A),
-                                    .b = tb ? attn_turned(B, k) : attn_in(B),
+                                    .a = ta ? attn_transposed(A, m) : attn_in(A),
+                                    .b = tb ? attn_transposed(B, k) : attn_in(B),
                                     .c = attn_out(C)};
     attn_error error;
     if (attn_product(&p, &t, NULL, &error) == ATTN_OK) return;

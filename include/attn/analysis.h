@@ -56,7 +56,7 @@ ATTN_API double attn_entropy(const double *p, int64_t n);
 /* log n; 0 for n <= 1. */
 ATTN_API double attn_max_entropy(int64_t n);
 /* attn_entropy / log n, within 0 .. 1; 0 for n <= 1 (some libraries give NaN). */
-ATTN_API double attn_normalized_entropy(const double *p, int64_t n);
+ATTN_API double attn_normalised_entropy(const double *p, int64_t n);
 /* exp(attn_entropy): how many keys a query looks at, within 1 .. n. */
 ATTN_API double attn_effective_states(const double *p, int64_t n);
 /* sum_j p_j log(p_j / q_j); infinity where q_j = 0 < p_j. */

@@ -26,21 +26,22 @@ extern "C" {
 #endif
 
 /*
- * f(x).  The random ones read feature_matrix, `features` rows w of dim_qk numbers (see attn_random_features), and x is first
+ * f(x).  The random ones read feature_matrix, `random_features` rows w of dim_qk numbers (see attn_random_features), and x is first
  * multiplied by feature_scale, by default dim_qk^(-1/4), which makes f(q).f(k) estimate exp(q.k / sqrt(dim_qk)), as softmax
  * attention has it.
  */
 typedef enum attn_features {
-    ATTN_FEATURES_ELU1 = 0,          /* max(x, 0) + exp(min(x, 0)) (Katharopoulos et al. 2020) */
-    ATTN_FEATURES_IDENTITY = 1,      /* x: also for features that the caller computed */
-    ATTN_FEATURES_RELU = 2,          /* max(x, 0) */
-    ATTN_FEATURES_SOFTMAX = 3,       /* exp(x_c) / sum_d exp(x_d), over the features */
-    ATTN_FEATURES_FAVOR = 4,         /* exp(w.x - |x|^2/2) / sqrt(features), positive (Choromanski et al. 2020, lemma 1) */
-    ATTN_FEATURES_FOURIER = 5,       /* cos(w.x), then sin(w.x), / sqrt(features): of exp(-|q-k|^2/2) (Rahimi and Recht 2007) */
-    ATTN_FEATURES_TRIGONOMETRIC = 6, /* the same times exp(|x|^2/2): of exp(q.k), unbiased and not positive */
+    ATTN_FEATURES_ELU1 = 0,         /* max(x, 0) + exp(min(x, 0)) (Katharopoulos et al. 2020) */
+    ATTN_FEATURES_IDENTITY = 1,     /* x: also for features that the caller computed */
+    ATTN_FEATURES_RELU = 2,         /* max(x, 0) */
+    ATTN_FEATURES_SOFTMAX = 3,      /* exp(x_c) / sum_d exp(x_d), over the features */
+    ATTN_FEATURES_FAVOR = 4,        /* exp(w.x - |x|^2/2) / sqrt(features), positive (Choromanski et al. 2020, lemma 1) */
+    ATTN_FEATURES_FOURIER = 5,      /* cos(w.x), then sin(w.x), / sqrt(features): of exp(-|q-k|^2/2) (Rahimi and Recht 2007) */
+    ATTN_FEATURES_TRIGONOMETRIC = 6 /* the same times exp(|x|^2/2): of exp(q.k), unbiased and not positive */
 } attn_features;
 
-/* How many features f has: dim_qk, `features`, or twice that for cosines and sines; 0 for values that are none of these. */
+/* dim_features, how many features f has: dim_qk, `features` (random_features of a problem), or twice that for cosines and sines; 0
+ * for values that are none of these. */
 ATTN_API int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features);
 
 /* The denominator.  Published code has both guards; they differ in value and gradient where n is small. */
@@ -98,7 +99,7 @@ typedef struct attn_linear_problem {
 
 /*
  * One slot a tensor, as in attn_tensors: one that is there is used.  B batch, Hq heads_q, Hkv heads_kv, Sq len_q, Skv len_kv, D
- * dim_qk, Dv dim_v, F dim_features.
+ * dim_qk, Dv dim_v, F dim_features (attn_features_count).
  *
  * q, k, v and o are f32, f16 and bf16 in any mixture, or all f64; by default q is f32 and the others are of its type.  decay, beta,
  * erase and write are of any float type, by default the compute type (f32, or f64 where q is); feature_matrix, denominators and
@@ -159,7 +160,7 @@ ATTN_API attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn
 /* Bytes of workspace for attn_linear_execute: chunks and states for each thread, however long the sequence is.  But backward with
  * one decay per head adds a double or two for each token, and, recurrent or with a decay per channel or the delta rule, about
  * 2 sqrt(n) states, n the tokens, or the chunks. */
-ATTN_API size_t attn_linear_workspace_size(const attn_linear_plan *plan);
+ATTN_API size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan);
 
 /*
  * Forward: o, and on request final states and denominators.  Backward: every gradient of the loop at the top of this file.
@@ -179,8 +180,8 @@ ATTN_API attn_status attn_linear_compute(const attn_linear_problem *problem, con
 ATTN_API attn_status attn_linear_plan_tensor(const attn_linear_plan *plan, int index, attn_tensor_plan *tensor, attn_error *error);
 
 /* What a plan does.  Texts belong to the plan. */
-typedef struct attn_linear_description {
-    size_t struct_size; /* in: sizeof(attn_linear_description) */
+typedef struct attn_linear_plan_description {
+    size_t struct_size; /* in: sizeof(attn_linear_plan_description) */
     const char *kernel; /* "attn_linear_f32_avx2" */
     const char *why;
     attn_isa isa;
@@ -191,9 +192,9 @@ typedef struct attn_linear_description {
     int threads;
     size_t workspace_bytes;
     double flops; /* of the products that this form multiplies out, 2 for each multiply-add; features are not counted */
-} attn_linear_description;
+} attn_linear_plan_description;
 
-ATTN_API attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_description *description,
+ATTN_API attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_plan_description *description,
                                                attn_error *error);
 
 /* How the rows of a feature_matrix are drawn. */

@@ -4,7 +4,7 @@
  * hold: statuses, errors, slots, ownership, threads.
  *
  *      attn_product_problem p = {.struct_size = sizeof p, .rows = tokens, .columns = out, .inner = in};
- *      attn_product_tensors t = {.struct_size = sizeof t, .a = attn_in(x), .b = attn_turned(weight, in), .c = attn_out(y)};
+ *      attn_product_tensors t = {.struct_size = sizeof t, .a = attn_in(x), .b = attn_transposed(weight, in), .c = attn_out(y)};
  *      attn_product(&p, &t, NULL, &error);                        y[tokens][out] = x[tokens][in] weight[out][in]^T
  *
  * The same bits come out for any number of threads, any strides, any alignment, and for a row whatever rows are beside it, with one
@@ -22,8 +22,9 @@
 extern "C" {
 #endif
 
-/* A matrix whose columns lie in memory as rows, each `stride` elements after the one before: [columns][rows], turned. */
-static inline attn_input attn_turned(const void *data, int64_t stride)
+/* A matrix whose columns lie in memory as rows, each `stride` elements after the one before: [columns][rows],
+ * transposed without a copy. */
+static inline attn_input attn_transposed(const void *data, int64_t stride)
 {
     attn_input slot = attn_in(data);
     slot.stride[2] = 1;

@@ -58,7 +58,7 @@ static runner make(const char *name, const attn_linear_problem *p, attn_linear_a
 {
     runner r = {.args = args, .name = name};
     attn_error error;
-    attn_linear_description d = {.struct_size = sizeof d};
+    attn_linear_plan_description d = {.struct_size = sizeof d};
     const attn_options o = {.struct_size = sizeof o, .threads = 1};
     if (attn_linear_plan_create(&r.plan, p, &o, &error)) {
         (void)fprintf(stderr, "%s\n", error.message);

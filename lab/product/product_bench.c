@@ -39,8 +39,8 @@ static void ours(const product *p, const void *a, const void *b, void *c)
     attn_product_problem q = {
         .struct_size = sizeof q, .dtype = bits == 64 ? ATTN_F64 : ATTN_F32, .rows = p->m, .columns = p->n, .inner = p->k};
     attn_product_tensors t = {.struct_size = sizeof t,
-                              .a = p->ta ? attn_turned(a, p->m) : attn_in(a),
-                              .b = p->tb ? attn_turned(b, p->k) : attn_in(b),
+                              .a = p->ta ? attn_transposed(a, p->m) : attn_in(a),
+                              .b = p->tb ? attn_transposed(b, p->k) : attn_in(b),
                               .c = attn_out(c)};
     attn_error error;
     if (attn_product(&q, &t, &options, &error) != ATTN_OK) fprintf(stderr, "%s\n", error.message), exit(1);

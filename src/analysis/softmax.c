@@ -100,7 +100,7 @@ double attn_entropy(const double *p, int64_t n)
 
 double attn_max_entropy(int64_t n) { return n > 1 ? log((double)n) : 0; }
 
-double attn_normalized_entropy(const double *p, int64_t n) { return n > 1 ? attn_entropy(p, n) / attn_max_entropy(n) : 0; }
+double attn_normalised_entropy(const double *p, int64_t n) { return n > 1 ? attn_entropy(p, n) / attn_max_entropy(n) : 0; }
 
 double attn_effective_states(const double *p, int64_t n) { return exp(attn_entropy(p, n)); }
 

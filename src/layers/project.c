@@ -19,7 +19,7 @@ static const matrix nowhere = {ATTN_EMPTY, 1, 0};
 
 static attn_input slot_of_matrix(matrix m)
 {
-    return m.turned ? attn_turned(m.data, m.ld) : (attn_input){m.data, ATTN_DTYPE_DEFAULT, {0, 0, m.ld, 1}};
+    return m.turned ? attn_transposed(m.data, m.ld) : (attn_input){m.data, ATTN_DTYPE_DEFAULT, {0, 0, m.ld, 1}};
 }
 
 /* C[m, n] = A B, or is added to. */

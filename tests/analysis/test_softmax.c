@@ -67,7 +67,7 @@ static void test_temperature(void **state)
         assert_near(sum, 1, 1e-14);
         assert_true(entropy[t] >= 0 && entropy[t] <= attn_max_entropy(5));
         assert_true(t == 0 || entropy[t] > entropy[t - 1] || entropy[t] - log(2) < 1e-12);
-        assert_near(attn_normalized_entropy(w + t * 5, 5), entropy[t] / log(5), 1e-14);
+        assert_near(attn_normalised_entropy(w + t * 5, 5), entropy[t] / log(5), 1e-14);
     }
     assert_near(w[2], 0.5, 1e-12), assert_near(w[3], 0.5, 1e-12); /* the limit is uniform over the largest, not one of them */
     for (int j = 0; j < 5; j++) shifted[j] = s[j] + 1000;
@@ -136,7 +136,7 @@ static void test_edges(void **state)
     assert_int_equal(attn_softmax(s, none, 3, 1, w, &g, NULL), ATTN_OK);
     assert_true(w[0] == 0 && w[1] == 0 && w[2] == 0 && g.log_partition == -INFINITY && g.free_energy == INFINITY);
     assert_true(g.entropy == 0 && g.mean_energy == 0 && g.effective_states == 0 && g.heat_capacity == 0);
-    assert_true(attn_normalized_entropy(one, 1) == 0 && attn_max_entropy(1) == 0 && attn_max_entropy(0) == 0);
+    assert_true(attn_normalised_entropy(one, 1) == 0 && attn_max_entropy(1) == 0 && attn_max_entropy(0) == 0);
     assert_true(attn_entropy(one, 1) == 0 && attn_effective_states(one, 1) == 1);
     assert_true(attn_head_diversity(w, 1, 3) == 0 && attn_head_diversity(w, 0, 3) == 0);
     assert_true(attn_mutual_information(w, 0, 3) == 0);

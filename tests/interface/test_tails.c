@@ -58,7 +58,7 @@ static attn_metric_properties properties = {.struct_size = sizeof properties};
 static attn_pattern_count count = {.struct_size = sizeof count};
 static attn_hopfield memory;
 static attn_hopfield_tensors remembered;
-static attn_linear_description description = {.struct_size = sizeof description};
+static attn_linear_plan_description description = {.struct_size = sizeof description};
 static attn_tensor_plan tensor_plan = {.struct_size = sizeof tensor_plan};
 
 static void make(void)
@@ -91,7 +91,7 @@ static void make(void)
     memory = (attn_hopfield){.struct_size = sizeof memory, .dtype = ATTN_F64, .stored = LEN, .dim = D, .patterns = attn_in(k)};
     remembered = (attn_hopfield_tensors){.struct_size = sizeof remembered, .states = attn_in(q), .updated = attn_out(o)};
     product_tensors = (attn_product_tensors){
-        .struct_size = sizeof product_tensors, .a = attn_in(q), .b = attn_turned(k, D), .c = attn_out(numbers)};
+        .struct_size = sizeof product_tensors, .a = attn_in(q), .b = attn_transposed(k, D), .c = attn_out(numbers)};
 }
 
 static attn_status run_tokens(const void *x, attn_error *e) { return length = 0, attn_cache_append(&cache, x, e); }
@@ -193,7 +193,7 @@ static attn_linear_plan *a_linear_plan(void)
 }
 static attn_status run_linear_plan(const void *x, attn_error *e)
 {
-    return attn_linear_plan_describe(a_linear_plan(), (attn_linear_description *)(uintptr_t)x, e);
+    return attn_linear_plan_describe(a_linear_plan(), (attn_linear_plan_description *)(uintptr_t)x, e);
 }
 static attn_status run_linear_tensor(const void *x, attn_error *e)
 {
@@ -248,7 +248,7 @@ static void test_filled(void **state)
     FILLED(attn_verification, verification, run_verify);
     FILLED(attn_metric_properties, properties, run_metric);
     FILLED(attn_pattern_count, count, run_count);
-    FILLED(attn_linear_description, description, run_linear_plan);
+    FILLED(attn_linear_plan_description, description, run_linear_plan);
     FILLED(attn_tensor_plan, tensor_plan, run_linear_tensor);
     attn_linear_plan_destroy(a_linear_plan());
     attn_pattern_set_destroy(a_set());

@@ -170,7 +170,7 @@ static void execute(const linear_case *c, const attn_linear_problem *problem, in
     attn_linear_plan *plan;
     attn_error error;
     if (attn_linear_plan_create(&plan, problem, &tensors, &options, &error)) fail_msg("%s", error.message);
-    const size_t size = attn_linear_workspace_size(plan);
+    const size_t size = attn_linear_plan_workspace_size(plan);
     unsigned char *workspace = malloc(size + 64);
     assert_non_null(workspace);
     memset(workspace, 0xff, size + 64); /* NaN everywhere: nothing may be read before it is written */

@@ -69,7 +69,7 @@ static void check_threads(linear_case c, int kind)
         const attn_options options = {.struct_size = sizeof options, .threads = ON_THREADS, .parallel_for = on_threads};
         attn_linear_plan *plan;
         assert_int_equal(attn_linear_plan_create(&plan, &problem, &tensors, &options, NULL), ATTN_OK);
-        const size_t size = attn_linear_workspace_size(plan);
+        const size_t size = attn_linear_plan_workspace_size(plan);
         void *workspace = malloc(size);
         assert_int_equal(attn_linear_execute(plan, &tensors, workspace, size, NULL), ATTN_OK);
         free(workspace);
@@ -96,7 +96,7 @@ static void test_one_head(void **state)
     for (int kind = 0; kind < KINDS; kind++) {
         linear_case c = {.problem = kinds[kind].problem, .decays = kinds[kind].decays, .lengths = lengths};
         const attn_options options = {.struct_size = sizeof options, .threads = 4};
-        attn_linear_description d = {.struct_size = sizeof d};
+        attn_linear_plan_description d = {.struct_size = sizeof d};
         attn_linear_plan *plan;
         c.problem.shape = (attn_shape){1, 2, 1, 700, 700, 24, 134};
         linear_case_draw(&c, ATTN_F32, 2);
@@ -295,7 +295,7 @@ static size_t backward_bytes(attn_linear_problem p, attn_linear_form form, int d
                                    .grad_decay = decay ? out : nothing,
                                    .grad_beta = rule ? out : nothing};
     assert_int_equal(attn_linear_plan_create(&plan, &p, &t, &options, NULL), ATTN_OK);
-    const size_t bytes = attn_linear_workspace_size(plan);
+    const size_t bytes = attn_linear_plan_workspace_size(plan);
     attn_linear_plan_destroy(plan);
     return bytes;
 }
@@ -304,7 +304,7 @@ static size_t backward_bytes(attn_linear_problem p, attn_linear_form form, int d
 static void test_memory(void **state)
 {
     size_t forward[2], recurrent[2], chunked[2], decayed[2], delta[2];
-    attn_linear_description d[2] = {{.struct_size = sizeof *d}, {.struct_size = sizeof *d}};
+    attn_linear_plan_description d[2] = {{.struct_size = sizeof *d}, {.struct_size = sizeof *d}};
     (void)state;
     for (int i = 0; i < 2; i++) {
         attn_linear_problem p = {
@@ -314,7 +314,7 @@ static void test_memory(void **state)
         const attn_input in = attn_in(ATTN_LATER);
         const attn_linear_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = attn_out(ATTN_LATER)};
         assert_int_equal(attn_linear_plan_create(&plan, &p, &t, &options, NULL), ATTN_OK);
-        forward[i] = attn_linear_workspace_size(plan);
+        forward[i] = attn_linear_plan_workspace_size(plan);
         assert_int_equal(attn_linear_plan_describe(plan, &d[i], NULL), ATTN_OK);
         attn_linear_plan_destroy(plan);
         recurrent[i] = backward_bytes(p, ATTN_LINEAR_RECURRENT, 0, ATTN_RULE_ADD);

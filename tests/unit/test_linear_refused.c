@@ -58,7 +58,7 @@ static attn_status attempt(fixture *f, attn_error *error)
         assert_null(plan);
         return status;
     }
-    const size_t size = attn_linear_workspace_size(plan);
+    const size_t size = attn_linear_plan_workspace_size(plan);
     void *workspace = malloc(size + 1);
     status = attn_linear_execute(plan, &f->tensors, workspace, size, error);
     free(workspace);
@@ -200,7 +200,7 @@ static void test_planned(void **state)
     (void)state;
     init(&f);
     assert_int_equal(attn_linear_plan_create(&plan, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
-    const size_t need = attn_linear_workspace_size(plan);
+    const size_t need = attn_linear_plan_workspace_size(plan);
     void *workspace = malloc(need + 1);
 #define DIFFERS(change, number, code, text)                                                                                        \
     do {                                                                                                                           \
@@ -227,7 +227,7 @@ static void test_planned(void **state)
 
 static void test_calls(void **state)
 {
-    attn_linear_description d = {.struct_size = sizeof d};
+    attn_linear_plan_description d = {.struct_size = sizeof d};
     attn_linear_plan *plan;
     attn_error error;
     fixture f;
@@ -240,7 +240,7 @@ static void test_calls(void **state)
     assert_int_equal(attn_linear_plan_create(&plan, NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "problem is NULL");
     assert_int_equal(attn_linear_plan_create(&plan, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
-    const size_t need = attn_linear_workspace_size(plan);
+    const size_t need = attn_linear_plan_workspace_size(plan);
     char text[80];
     assert_int_equal(attn_linear_execute(plan, NULL, few, 8, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "tensors is NULL");
@@ -259,7 +259,8 @@ static void test_calls(void **state)
     assert_true(d.flops > 0 && d.workspace_bytes == need && strncmp(d.kernel, "attn_linear_f32_", 16) == 0);
     d.struct_size = 0;
     assert_int_equal(attn_linear_plan_describe(plan, &d, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "attn_linear_description.struct_size is 0; set it to sizeof(attn_linear_description)");
+    assert_string_equal(error.message,
+                        "attn_linear_plan_description.struct_size is 0; set it to sizeof(attn_linear_plan_description)");
     attn_linear_plan_destroy(plan);
     attn_linear_plan_destroy(NULL);
     assert_int_equal(attn_random_features((attn_random_rows)2, 1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_ARGUMENT);

@@ -21,7 +21,7 @@ static void init(fixture *f)
     memset(f, 0, sizeof *f);
     f->problem = (attn_product_problem){.struct_size = sizeof f->problem, .rows = ROWS, .columns = COLUMNS, .inner = INNER};
     f->tensors = (attn_product_tensors){
-        .struct_size = sizeof f->tensors, .a = attn_turned(f->a, ROWS), .b = attn_turned(f->b, INNER), .c = attn_out(f->c)};
+        .struct_size = sizeof f->tensors, .a = attn_transposed(f->a, ROWS), .b = attn_transposed(f->b, INNER), .c = attn_out(f->c)};
     f->options.struct_size = sizeof f->options;
     f->workspace = f->memory, f->workspace_size = sizeof f->memory;
     for (int i = 0; i <= ROWS * COLUMNS; i++) f->c[i] = 77;

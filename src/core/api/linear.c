@@ -69,7 +69,7 @@ attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_p
     return attn_succeed(error);
 }
 
-size_t attn_linear_workspace_size(const attn_linear_plan *plan)
+size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)
 {
     if (!plan || plan->walk.tasks == 0) return 0;
     return (size_t)plan->walk.bytes + 63; /* room to align */
@@ -82,7 +82,7 @@ attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(attn_linear_args_read(plan, tensors, &a, error));
-    size_t need = attn_linear_workspace_size(plan);
+    size_t need = attn_linear_plan_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     attn_run_linear(&plan->walk, &a, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
@@ -98,7 +98,7 @@ attn_status attn_linear_compute(const attn_linear_problem *problem, const attn_l
 {
     attn_linear_plan *plan;
     TRY(attn_linear_plan_create(&plan, problem, tensors, NULL, error));
-    const size_t need = attn_linear_workspace_size(plan);
+    const size_t need = attn_linear_plan_workspace_size(plan);
     void *workspace;
     attn_status status = attn_workspace_take(&plan->allocator, need, &workspace, error);
     if (status == ATTN_OK) status = attn_linear_execute(plan, tensors, workspace, need, error);
@@ -107,12 +107,12 @@ attn_status attn_linear_compute(const attn_linear_problem *problem, const attn_l
     return status;
 }
 
-attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_description *description, attn_error *error)
+attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_plan_description *description, attn_error *error)
 {
-    attn_linear_description d = {0};
+    attn_linear_plan_description d = {0};
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
-    TRY(attn_struct_check(description->struct_size, sizeof d, "attn_linear_description", error));
+    TRY(attn_struct_check(description->struct_size, sizeof d, "attn_linear_plan_description", error));
     const attn_linear_walk *w = &plan->walk;
     d.kernel = plan->row->name;
     d.why = plan->why;
@@ -122,7 +122,7 @@ attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_
     d.chunk = w->problem.form == ATTN_LINEAR_RECURRENT ? 1 : w->chunk;
     d.dim_features = w->dim_f;
     d.threads = w->workers;
-    d.workspace_bytes = attn_linear_workspace_size(plan);
+    d.workspace_bytes = attn_linear_plan_workspace_size(plan);
     d.flops = (double)(w->tasks / w->parts) * attn_linear_walk_flops(w);
     attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
