@@ -68,8 +68,8 @@ typedef struct attn_cache_tokens {
     attn_input lengths; /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; not there: all */
 } attn_cache_tokens;
 
-/* Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE (an entry would pass its capacity), ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with the
- * cache untouched. */
+/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE (an entry would pass its capacity), ATTN_ERR_STRIDE or
+ * ATTN_ERR_UNSUPPORTED with the cache untouched. */
 ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 
 /*
@@ -82,8 +82,8 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  *                are filled in and must not be there
  *  options  [in] as in attn_plan_create; may be NULL
  *
- * Plans and allocates for the call; a loop that must not allocate appends by attn_cache_append and keeps a plan with lengths_kv and
- * lengths_q for the longest sequence.
+ * Plans and allocates for the call, with options->allocator (or malloc); a loop that must not allocate appends by attn_cache_append
+ * and keeps a plan with lengths_kv and lengths_q for the longest sequence.
  * Returns what attn_cache_append and attn_compute return; on an error of the problem nothing was appended.
  */
 ATTN_API attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *problem,

@@ -6,18 +6,34 @@
 
 #include "cache.h"
 
-/* What one call allocates: lengths, and queries rotated where there is a rotation. */
+/* What one call allocates: lengths, queries rotated where there is a rotation, and a workspace. */
 typedef struct room {
+    const attn_allocator *allocator;
     int64_t *lengths_q, *lengths_kv, *positions;
-    void *q;
+    void *q, *workspace;
 } room;
+
+/* Half an allocator is refused with the plan. */
+static int is_theirs(const attn_allocator *a) { return a->allocate && a->release; }
+
+static void *take(const room *r, size_t bytes)
+{
+    return is_theirs(r->allocator) ? r->allocator->allocate(r->allocator->context, bytes + 1) : malloc(bytes + 1);
+}
+
+static void give(const room *r, void *memory)
+{
+    if (!is_theirs(r->allocator)) free(memory);
+    else if (memory) r->allocator->release(r->allocator->context, memory);
+}
 
 static void free_room(room *r)
 {
-    free(r->lengths_q);
-    free(r->lengths_kv);
-    free(r->positions);
-    free(r->q);
+    give(r, r->workspace);
+    give(r, r->positions);
+    give(r, r->q);
+    give(r, r->lengths_kv);
+    give(r, r->lengths_q);
 }
 
 /* The problem over the cache as it will be. */
@@ -53,8 +69,8 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
                                 room *r, attn_error *error)
 {
     const size_t entries = (size_t)cache->batch + 1;
-    r->lengths_q = malloc(entries * sizeof *r->lengths_q);
-    r->lengths_kv = malloc(entries * sizeof *r->lengths_kv);
+    r->lengths_q = take(r, entries * sizeof *r->lengths_q);
+    r->lengths_kv = take(r, entries * sizeof *r->lengths_kv);
     CHECK(r->lengths_q && r->lengths_kv, ATTN_ERR_MEMORY, "cache: cannot allocate the lengths of %" PRId64 " entries",
           cache->batch);
     for (int64_t b = 0; b < cache->batch; b++) {
@@ -79,8 +95,10 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
               "cache: the queries have more bytes than memory has addresses");
         size *= (size_t)shape[axis];
     }
-    r->q = malloc(size + 1);
-    r->positions = calloc(entries * sizeof *r->positions, (size_t)tokens->len + 1); /* which checks the product */
+    const size_t places = entries * sizeof *r->positions;
+    CHECK((size_t)tokens->len < SIZE_MAX / places, ATTN_ERR_SHAPE, "cache: the queries are more than memory has addresses");
+    r->q = take(r, size);
+    r->positions = take(r, places * (size_t)tokens->len);
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
         for (int64_t i = 0; i < tokens->len; i++) r->positions[b * tokens->len + i] = attn_cache_lengths(cache)[b] + i;
@@ -97,18 +115,17 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
     TRY(fill_tensors(cache, tokens, p, t, r, error));
     TRY(attn_plan_create(&plan, p, t, options, error));
     size_t size = attn_plan_workspace_size(plan);
-    void *workspace = malloc(size + 1);
+    r->workspace = take(r, size);
     attn_status status;
-    if (!workspace) {
+    if (!r->workspace) {
         status = fail(error, ATTN_ERR_MEMORY, "cache: cannot allocate a workspace of %zu bytes", size);
     } else {
         /* Nothing that the plan or the tensors can get wrong is left but what execution checks first, and that is undone. */
         attn_cache_write(cache, tokens);
-        status = attn_execute(plan, t, workspace, size, error);
+        status = attn_execute(plan, t, r->workspace, size, error);
         for (int64_t b = 0; status != ATTN_OK && b < cache->batch; b++)
             attn_cache_lengths(cache)[b] -= attn_cache_new_tokens(tokens, b);
     }
-    free(workspace);
     attn_plan_destroy(plan);
     return status;
 }
@@ -147,15 +164,17 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     attn_cache_tokens new_tokens;
     attn_problem p;
     attn_tensors t;
-    room r = {0};
+    attn_options o = {0};
+    room r = {.allocator = &o.allocator};
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
     TRY(slots_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
+    if (options) TRY(struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
     TRY(attn_cache_resolve(cache, tokens, &c, &new_tokens, error));
     TRY(check_filled(c.heads_kv, &p, &t, error));
     describe(&c, &new_tokens, &p);
-    attn_status status = attend(&c, &new_tokens, &p, &t, options, &r, error);
+    attn_status status = attend(&c, &new_tokens, &p, &t, options ? &o : NULL, &r, error);
     free_room(&r);
     return status;
 }
