@@ -49,8 +49,15 @@ static attn_status fill_positions(call *c, attn_error *error)
 
 attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given, attn_error *error)
 {
+    attn_options o;
     CHECK(given, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
-    return slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error);
+    TRY(slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error));
+    if (!ours->options) return ATTN_OK;
+    /* The core checks options too, but memory is taken before it is asked. */
+    TRY(struct_read(&o, sizeof o, sizeof o, ours->options, "attn_options", error));
+    CHECK(!o.allocator.allocate == !o.allocator.release, ATTN_ERR_ARGUMENT, "options.allocator has %s and no %s; give both or none",
+          o.allocator.allocate ? "allocate" : "release", o.allocator.allocate ? "release" : "allocate");
+    return ATTN_OK;
 }
 
 /* What the layer fills in is not the caller's to give. */

@@ -47,6 +47,7 @@ typedef struct good {
     attn_layer_tensors args;
     attn_problem attention;
     attn_tensors pointers;
+    attn_options options;
     double y[64], numbers[512], saved[512];
 } good;
 
@@ -104,6 +105,17 @@ static void typed_weight(good *g) { g->weights.w.dtype = ATTN_F32; }
 static void strides(good *g) { g->weights.w.stride[2] = 5, g->weights.w.stride[3] = 1; }
 static void extra_weight(good *g) { g->weights.state = attn_out(g->numbers); }
 static void args_size(good *g) { g->args.struct_size = 1; }
+static void *allocate(void *context, size_t bytes)
+{
+    (void)context;
+    return malloc(bytes);
+}
+static void half_an_allocator(good *g)
+{
+    g->options = (attn_options){.struct_size = sizeof g->options, .allocator = {.allocate = allocate}};
+    g->args.options = &g->options, g->args.saved = NULL;
+}
+static void options_size(good *g) { g->args.options = &g->options; }
 static void value(good *g) { g->args.value.data = g->numbers; }
 static void pointers(good *g) { g->args.attention = &g->pointers; }
 static void no_states(good *g) { g->args.query.data = NULL; }
@@ -133,6 +145,8 @@ static const struct {
     {strides, "seq2seq: weights.w.stride[2] is 5; it is dense, 4"},
     {extra_weight, "seq2seq: weights.state is there, and the module has none"},
     {args_size, "attn_layer_tensors.struct_size is 1; set it to sizeof(attn_layer_tensors)"},
+    {half_an_allocator, "options.allocator has allocate and no release; give both or none"},
+    {options_size, "attn_options.struct_size is 0; set it to sizeof(attn_options)"},
     {value, "seq2seq: value.data is given; the memory is key and value"},
     {pointers, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)"},
     {no_states, "layer: query.data is NULL"},
