@@ -659,6 +659,7 @@ typedef struct attn_plan_description {
     double flops; /* 2*(dim_qk + dim_v) for each visible (query, key) pair; boolean masks are not counted out */
 } attn_plan_description;
 
+/* Fills in *description, which has its struct_size.  ATTN_ERR_ARGUMENT: NULL, or a struct_size that cannot be. */
 ATTN_API attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *description, attn_error *error);
 
 typedef struct attn_cpu_description {
@@ -672,6 +673,8 @@ typedef struct attn_cpu_description {
     size_t cache_l3;
 } attn_cpu_description;
 
+/* Fills in *description, which has its struct_size.  ATTN_ERR_ARGUMENT: NULL, a struct_size that cannot be, or an ATTN_THREADS that
+ * attn_options refuses. */
 ATTN_API attn_status attn_cpu_describe(attn_cpu_description *description, attn_error *error);
 
 typedef struct attn_kernel_description {

@@ -144,6 +144,7 @@ ATTN_API void attn_unfinished_remove(attn_unfinished *unfinished);
 
 /* ---- what is in a container ------------------------------------------------------------------------------------ */
 
+/* How many tensors; 0 for NULL. */
 ATTN_API int64_t attn_archive_count(const attn_archive *archive);
 
 /* Tensor number `index`, in order of name; NULL outside 0 .. count-1.  Pointers to tensors hold until the container is
@@ -153,6 +154,7 @@ ATTN_API const attn_archive_tensor *attn_archive_at(const attn_archive *archive,
 /* The tensor of this name, or NULL. */
 ATTN_API const attn_archive_tensor *attn_archive_find(const attn_archive *archive, const char *name);
 
+/* How many metadata; 0 for NULL. */
 ATTN_API int64_t attn_archive_metadata_count(const attn_archive *archive);
 
 /* Metadata number `index`, in order of key; NULL outside 0 .. count-1.  Holds until that key is set again. */

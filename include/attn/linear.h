@@ -171,6 +171,7 @@ ATTN_API size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan);
 ATTN_API attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_tensors *tensors, void *workspace,
                                          size_t workspace_size, attn_error *error);
 
+/* Frees a plan; NULL is a no-op. */
 ATTN_API void attn_linear_plan_destroy(attn_linear_plan *plan);
 
 /* Plans, allocates a workspace, runs and frees. */
@@ -194,6 +195,7 @@ typedef struct attn_linear_plan_description {
     double flops; /* of the products that this form multiplies out, 2 for each multiply-add; features are not counted */
 } attn_linear_plan_description;
 
+/* As attn_plan_describe. */
 ATTN_API attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_plan_description *description,
                                                attn_error *error);
 
