@@ -388,7 +388,7 @@ typedef struct attn_tensors {
     attn_input lengths_kv;    /* [B], dense: 0 .. Skv; keys past them are not read */
     attn_input cu_seqlens_q;  /* [B + 1], dense: the first 0, never falling; with cu_seqlens_kv, without lengths */
     attn_input cu_seqlens_kv; /* [B + 1], dense */
-    attn_input offset_q;      /* [B], dense: where query 0 of each batch entry stands among the keys; negative is legal */
+    attn_input offset_q;      /* [B], dense: where query 0 of each batch entry stands among the keys, within +-2^60 */
     attn_input ranges;        /* [B, Hq, Sq, 2]: the first key that a query may see, and the one after the last; any numbers */
     attn_input block_mask;    /* [B, Hq, ceil(Sq/block_q), ceil(Skv/block_kv)] */
     attn_input block_starts;  /* [ceil(Sq/block_q) + 1], dense: from 0, where each list starts, for all heads and entries alike */

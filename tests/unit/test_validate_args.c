@@ -98,7 +98,10 @@ static void test_lengths(void **state)
              s.tensors.lengths_kv.data = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
              s.tensors.lengths_q.data = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
             ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not within 0..5");
-    ACCEPTED((s.lengths_q[0] = 0, s.lengths_kv[1] = 0, s.offset[0] = INT64_MIN, s.offset[1] = INT64_MAX));
+    ACCEPTED((s.lengths_q[0] = 0, s.lengths_kv[1] = 0, s.offset[0] = -(INT64_C(1) << 60), s.offset[1] = INT64_C(1) << 60));
+    REFUSED(s.offset[0] = -(INT64_C(1) << 60) - 1, ATTN_ERR_ARGUMENT,
+            "offset_q[0] (-1152921504606846977) is not within -2^60..2^60");
+    REFUSED(s.offset[1] = INT64_MAX, ATTN_ERR_ARGUMENT, "offset_q[1] (9223372036854775807) is not within -2^60..2^60");
 }
 
 static void test_packed(void **state)

@@ -23,6 +23,18 @@ static attn_status check_lengths(int slot, const void *array, attn_dtype dtype, 
     return ATTN_OK;
 }
 
+/* Sums of places are far from the ends of int64_t, as those of an origin are. */
+static attn_status check_offsets(const attn_resolved *p, const attn_args *args, attn_error *error)
+{
+    const int64_t most = (int64_t)1 << 60;
+    for (int64_t b = 0; b < p->shape.batch; b++) {
+        const int64_t offset = attn_index_at(args->offset_q, p->at.offset_q.dtype, b);
+        CHECK_TENSOR(offset >= -most && offset <= most, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
+                     "offset_q[%" PRId64 "] (%" PRId64 ") is not within -2^60..2^60", b, offset);
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_pages(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_paging *g = &p->paging;
@@ -151,6 +163,7 @@ attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, at
     if (p->has.lengths_q) TRY(check_lengths(ATTN_SLOT_lengths_q, args->lengths_q, at->lengths_q.dtype, B, p->shape.len_q, error));
     if (p->has.lengths_kv)
         TRY(check_lengths(ATTN_SLOT_lengths_kv, args->lengths_kv, at->lengths_kv.dtype, B, p->shape.len_kv, error));
+    if (p->has.offset_q) TRY(check_offsets(p, args, error));
     if (attn_is_paged(p)) TRY(check_pages(p, args, error));
     if (p->has.block_starts) TRY(check_block_lists(p, args, error));
     if (attn_is_packed(p)) {
