@@ -49,7 +49,12 @@ attn_status attn_quantise(int64_t rows, int64_t dim, const void *src, attn_dtype
           attn_dtype_name(dtype));
     CHECK(rows == 0 || scales, ATTN_ERR_ARGUMENT, "quantise: scales is NULL");
     CHECK(rows == 0 || dim == 0 || (src && whole), ATTN_ERR_ARGUMENT, "quantise: %s is NULL", src ? "whole" : "src");
-    const int64_t size = (int64_t)attn_dtype_size(dtype);
+    const int64_t size = (int64_t)attn_dtype_size(dtype), shape[4] = {1, 1, rows, dim}, read[4] = {0, 0, stride, 1};
+    CHECK(sizes_fit(size, shape, 4) && sizes_fit((int64_t)sizeof *scales, &rows, 1), ATTN_ERR_SHAPE,
+          "quantise: %" PRId64 " rows of %" PRId64 " have more bytes than 64 bits count", rows, dim);
+    CHECK(dim == 0 || strides_beyond(size, shape, read) < 0, ATTN_ERR_SHAPE,
+          "quantise: stride (%" PRId64 ") times %" PRId64 " rows overflows 64-bit addresses", stride, rows);
+    if (dim == 0) stride = 0;
     for (int64_t i = 0; i < rows; i++)
         attn_quantise_row(dim, (const char *)src + i * stride * size, dtype, whole + i * dim, scales + i);
     return succeed(error);

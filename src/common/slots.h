@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "sizes.h"
 #include "struct.h"
 
 /* Structs that end in fields, and those that end in slots: attn_tensors and all others that are not of words to their end. */
@@ -71,6 +72,14 @@ static inline attn_status slot_check(const attn_input *slot, const char *name, i
     return ATTN_OK;
 }
 
+/* Its memory can be read as elements of `size` bytes.  A tensor that is not there, or has no elements, passes. */
+static inline attn_status slot_aligned(const attn_input *slot, const char *name, size_t size, attn_error *error)
+{
+    CHECK(slot->data == ATTN_EMPTY || !size || (uintptr_t)slot->data % size == 0, ATTN_ERR_ARGUMENT,
+          "%s is not aligned to its elements of %zu bytes", name, size);
+    return ATTN_OK;
+}
+
 /* slot_check, and the default type and strides filled in; natural 0: there is none. */
 static inline attn_status slot_resolve(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural,
                                        attn_error *error)
@@ -86,6 +95,11 @@ static inline attn_status slot_resolve(attn_input *slot, const char *name, const
               name);
         dense *= shape[axis];
     }
+    const size_t size = attn_dtype_size(slot->dtype);
+    TRY(slot_aligned(slot, name, size, error));
+    const int beyond = strides_beyond(size ? (int64_t)size : 8, shape, slot->stride);
+    CHECK(beyond < 0, ATTN_ERR_SHAPE, "%s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", name,
+          beyond, slot->stride[beyond < 0 ? 0 : beyond], shape[beyond < 0 ? 0 : beyond]);
     return ATTN_OK;
 }
 

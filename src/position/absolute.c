@@ -30,6 +30,9 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
     CHECK(table, ATTN_ERR_ARGUMENT, "sinusoidal: table is NULL");
     attn_input to = slot_of(table);
     TRY(resolve_table(&to, "sinusoidal: table", tokens, channels, error));
+    const int64_t shape[4] = {1, 1, tokens, channels};
+    const attn_rows_places places = {.y = &to, .shape = shape, .positions = positions, .count = tokens};
+    TRY(attn_rows_apart(&places, "sinusoidal", "table", "", error));
     const double b = base > 0 ? base : 10000;
     const int64_t sines = (channels + 1) / 2;
     for (int64_t t = 0; t < tokens; t++) {
@@ -53,6 +56,9 @@ static attn_status check_table(int64_t rows, attn_input *table, const char *name
         CHECK(shape[axis] >= 0, ATTN_ERR_SHAPE, "position table: shape[%d] (%" PRId64 ") is negative", axis, shape[axis]);
     CHECK(rows >= 0, ATTN_ERR_SHAPE, "position table: rows (%" PRId64 ") is negative", rows);
     TRY(resolve_table(table, name, rows, shape[3], error));
+    const int64_t places[2] = {shape[0], shape[2]};
+    CHECK(!positions || sizes_fit((int64_t)sizeof *positions, places, 2), ATTN_ERR_SHAPE,
+          "positions of %" PRId64 " entries of %" PRId64 " tokens have more bytes than 64 bits count", shape[0], shape[2]);
     CHECK(positions || shape[0] == 0 || shape[2] <= rows, ATTN_ERR_ARGUMENT,
           "%" PRId64 " tokens and a position table of %" PRId64 " rows", shape[2], rows);
     for (int64_t n = 0; positions && n < shape[0] * shape[2]; n++)
@@ -81,6 +87,8 @@ attn_status attn_position_add(int64_t rows, const attn_input *given, const int64
     TRY(attn_rows_resolve(&to, "position table: y", shape, from.dtype, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "position table: %s is NULL", from.data ? "y" : "x");
+    const attn_rows_places places = {&to, &from, &table, shape, shape, rows, shape[3], positions, shape[0] * shape[2]};
+    TRY(attn_rows_apart(&places, "position table", "y", "x", error));
     for (int64_t b = 0; b < shape[0] && !empty; b++)
         for (int64_t h = 0; h < shape[1]; h++)
             for (int64_t t = 0; t < shape[2]; t++) {
@@ -105,7 +113,9 @@ attn_status attn_position_add_backward(int64_t rows, const attn_output *grad_tab
     TRY(attn_rows_resolve(&from, "position table: grad_y", shape, ATTN_F32, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || from.data, ATTN_ERR_ARGUMENT, "position table: grad_y is NULL");
-    const int64_t channels = shape[3];
+    const int64_t channels = shape[3], written[4] = {1, 1, rows, channels};
+    const attn_rows_places places = {&table, &from, NULL, written, shape, 0, 0, positions, shape[0] * shape[2]};
+    TRY(attn_rows_apart(&places, "position table", "grad_table", "grad_y", error));
     CHECK(channels == 0 || rows < INT64_MAX / 16 / channels, ATTN_ERR_SHAPE,
           "position table: grad_table has more bytes than 64 bits count");
     double *sums = calloc((size_t)(rows * channels) + 1, sizeof *sums);

@@ -65,6 +65,8 @@ attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, double *freq
     CHECK(scaling, ATTN_ERR_ARGUMENT, "scaling is NULL");
     TRY(struct_read(&copy, sizeof copy, sizeof copy, scaling, "attn_rope_scaling", error));
     TRY(check_scaling(s, error));
+    CHECK(sizes_fit((int64_t)sizeof *frequencies, &s->dim, 1), ATTN_ERR_SHAPE,
+          "rope: dim (%" PRId64 ") has more frequencies than 64 bits count bytes", s->dim);
     CHECK(frequencies || s->dim == 0, ATTN_ERR_ARGUMENT, "frequencies is NULL");
     double base = s->base > 0 ? s->base : 10000, original = base, dim = (double)s->dim;
     if (s->kind == ATTN_ROPE_NTK) base = ntk_base(base, s->factor, dim);

@@ -22,6 +22,9 @@ static attn_status resolve(const attn_bias_gate *given, attn_input *q, attn_bias
         {"batch", rule->batch}, {"heads", rule->heads}, {"len_q", rule->len_q}, {"dim", rule->dim}, {"width", rule->width}};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         CHECK(sizes[k].size >= 0, ATTN_ERR_SHAPE, "bias gate: %s (%" PRId64 ") is negative", sizes[k].name, sizes[k].size);
+    const int64_t gates[3] = {rule->batch, rule->heads, rule->len_q}, w[2] = {rule->dim, rule->width}, most = INT64_MAX / 64;
+    CHECK(rule->heads < most && rule->dim < most && rule->width < most && sizes_fit(8, gates, 3) && sizes_fit(16, w, 2),
+          ATTN_ERR_SHAPE, "bias gate: the arrays have more bytes than 64 bits count");
     const int64_t shape[4] = {rule->batch, rule->heads, rule->len_q, rule->dim};
     TRY(slot_resolve(q, "bias gate: q", shape, rule->dtype, error));
     CHECK(q->dtype == rule->dtype, ATTN_ERR_UNSUPPORTED, "bias gate: q is %s and dtype is %s", attn_dtype_name(q->dtype),

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../common/fail.h"
+#include "../common/sizes.h"
 #include "attn/position.h"
 #include "rows.h"
 
@@ -15,6 +16,10 @@ static attn_status check(attn_dtype dtype, int64_t channels, int64_t rows, const
     CHECK(channels >= 0 && rows >= 0 && rows_y >= 0, ATTN_ERR_SHAPE,
           "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64, channels, rows, rows_y);
     CHECK(rows > 0 || rows_y == 0, ATTN_ERR_SHAPE, "position resize: no rows to make %" PRId64 " of", rows_y);
+    const int64_t x[2] = {rows, channels}, y[2] = {rows_y, channels}, size = (int64_t)attn_dtype_size(dtype);
+    CHECK(sizes_fit(size, x, 2) && sizes_fit(size, y, 2), ATTN_ERR_SHAPE,
+          "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64 ": more bytes than 64 bits count", channels, rows,
+          rows_y);
     CHECK((in && out) || channels == 0, ATTN_ERR_ARGUMENT, "position resize: %s is NULL", in ? "the output" : "the input");
     return ATTN_OK;
 }

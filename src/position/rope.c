@@ -74,6 +74,11 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "rope: %s is NULL", from.data ? "y" : "x");
     if (empty) return succeed(error);
+    const int64_t tokens[2] = {shape[0], shape[2]};
+    CHECK(!positions || sizes_fit((int64_t)sizeof *positions, tokens, 2), ATTN_ERR_SHAPE,
+          "rope: positions of %" PRId64 " entries of %" PRId64 " tokens have more bytes than 64 bits count", shape[0], shape[2]);
+    const attn_rows_places places = {&to, &from, NULL, shape, shape, 0, 0, positions, shape[0] * shape[2]};
+    TRY(attn_rows_apart(&places, "rope", "y", "x", error));
     for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
         int64_t p = positions ? positions[n] : n % shape[2];
         CHECK(p >= 0 && p < rope->table_rows, ATTN_ERR_ARGUMENT,

@@ -2,6 +2,7 @@
  * rows.c - what slots of rows must keep. */
 #include "rows.h"
 
+#include "../common/places.h"
 #include "../common/slots.h"
 
 attn_status attn_rows_resolve(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, attn_error *error)
@@ -12,4 +13,32 @@ attn_status attn_rows_resolve(attn_input *slot, const char *name, const int64_t 
     CHECK(slot->stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
           "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, slot->stride[3]);
     return ATTN_OK;
+}
+
+static void add(places *p, const char *name, const attn_input *slot, const int64_t shape[4], int output)
+{
+    if (!slot) return;
+    p->size = attn_dtype_size(slot->dtype);
+    places_add(p, "", name, slot->data, shape, slot->stride, output);
+}
+
+attn_status attn_rows_apart(const attn_rows_places *of, const char *module, const char *y, const char *x, attn_error *error)
+{
+    const int64_t table[4] = {1, 1, of->rows, of->channels}, numbers[4] = {1, 1, 1, of->count}, dense[4] = {0, 0, 0, 1};
+    const attn_elements to = {of->y->data, of->shape, of->y->stride, attn_dtype_size(of->y->dtype)};
+    places p = {.count = 0};
+    int64_t span;
+    const int axis = elements_self_overlap(of->shape, of->y->stride, &span);
+    CHECK(axis < 0, ATTN_ERR_STRIDE,
+          "%s: %s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements", module,
+          y, axis, of->y->stride[axis < 0 ? 0 : axis], span);
+    add(&p, y, of->y, of->shape, 1);
+    if (of->x) {
+        const attn_elements from = {of->x->data, of->shape_x, of->x->stride, attn_dtype_size(of->x->dtype)};
+        if (of->x->dtype != of->y->dtype || !elements_coincide(&to, &from)) add(&p, x, of->x, of->shape_x, 0);
+    }
+    add(&p, "table", of->table, table, 0);
+    p.size = sizeof *of->positions;
+    places_add(&p, "", "positions", of->positions, numbers, dense, 0);
+    return places_check(&p, module, error);
 }

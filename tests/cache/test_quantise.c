@@ -73,6 +73,10 @@ static void test_refused(void **state)
         assert_true(whole[0] == 7 && scales[0] == 7);                                                                              \
     } while (0)
     REFUSED(attn_quantise(-1, 2, x, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_SHAPE, "quantise: rows (-1) is negative");
+    REFUSED(attn_quantise(INT64_MAX, 2, x, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_SHAPE,
+            "quantise: 9223372036854775807 rows of 2 have more bytes than 64 bits count");
+    REFUSED(attn_quantise(2, 2, x, ATTN_F32, INT64_MAX, whole, scales, &error), ATTN_ERR_SHAPE,
+            "quantise: stride (9223372036854775807) times 2 rows overflows 64-bit addresses");
     REFUSED(attn_quantise(2, -2, x, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_SHAPE, "quantise: dim (-2) is negative");
     REFUSED(attn_quantise(2, 2, x, ATTN_I8, 2, whole, scales, &error), ATTN_ERR_UNSUPPORTED,
             "quantise: src is i8; it must be f32, f64, f16 or bf16");

@@ -56,6 +56,51 @@ static void test_scaling(void **state)
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
 }
 
+/* Sizes of which no memory is, places that no number counts, and what is written sharing elements with what is read. */
+static void test_beyond(void **state)
+{
+    (void)state;
+    double f[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    int64_t places[2] = {0, 1};
+    const int64_t most = INT64_MAX, shape[4] = {1, 1, 2, 2}, wide[4] = {most / 2, 1, 4, 0};
+    const attn_input from = {f, ATTN_F64, {0, 0, 0, 0}}, far = {f, ATTN_F64, {0, 0, most / 4, 1}};
+    const attn_output to = {f + 4, ATTN_F64, {0, 0, 0, 0}}, over = {f + 1, ATTN_F64, {0, 0, 0, 0}},
+                      on_places = {places, ATTN_F64, {0, 0, 0, 0}}, one = {f + 4, ATTN_F64, {0, 0, ATTN_BROADCAST, 1}};
+    const attn_rope rope = {.struct_size = sizeof rope};
+    const attn_rope_scaling scaling = {.struct_size = sizeof scaling, .dim = most - 1, .factor = 1};
+    attn_distance_bias d = {.struct_size = sizeof d, .kind = ATTN_DISTANCE_CLIPPED, .heads = 2, .max_distance = 1, .len_q = 1};
+    d.len_kv = most;
+    REFUSED(attn_distance_bias_fill(&d, ATTN_F64, f, f, &error), ATTN_ERR_SHAPE,
+            "distance bias: the bias has 2 heads, 1 queries and 9223372036854775807 keys: more bytes than 64 bits count");
+    d.len_kv = 1, d.offset_q = most;
+    REFUSED(attn_distance_bias_backward(&d, ATTN_F64, f, f, &error), ATTN_ERR_ARGUMENT,
+            "distance bias: offset_q is 9223372036854775807; it is within -2^60..2^60");
+    d.offset_q = 0, d.max_distance = most / 8;
+    REFUSED(attn_distance_bias_fill(&d, ATTN_F64, f, f, &error), ATTN_ERR_SHAPE,
+            "distance bias: the table has 2 heads of 2305843009213693951 buckets: more bytes than 64 bits count");
+    REFUSED(attn_position_resize(ATTN_F64, most, 3, f, 5, f, &error), ATTN_ERR_SHAPE,
+            "position resize: 9223372036854775807 channels, 3 rows to 5: more bytes than 64 bits count");
+    REFUSED(attn_alibi_slopes(most, ATTN_F64, f, &error), ATTN_ERR_SHAPE,
+            "alibi: heads (9223372036854775807) have more bytes than 64 bits count");
+    REFUSED(attn_rope_frequencies(&scaling, f, NULL, &error), ATTN_ERR_SHAPE,
+            "rope: dim (9223372036854775806) has more frequencies than 64 bits count bytes");
+    REFUSED(attn_position_add(2, &from, wide, &from, &to, places, &error), ATTN_ERR_SHAPE,
+            "positions of 4611686018427387903 entries of 4 tokens have more bytes than 64 bits count");
+    REFUSED(attn_rope_apply(&rope, shape, &far, &to, NULL, &error), ATTN_ERR_SHAPE,
+            "rope: x.stride[2] (2305843009213693951) times its size (2) overflows 64-bit addresses");
+    REFUSED(attn_rope_apply(&rope, shape, &from, &over, NULL, &error), ATTN_ERR_STRIDE,
+            "rope: y and x share elements; an output overlaps nothing");
+    REFUSED(attn_rope_apply(&rope, shape, &from, &one, NULL, &error), ATTN_ERR_STRIDE,
+            "rope: y overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
+    REFUSED(attn_position_add(2, &from, shape, &from, &over, NULL, &error), ATTN_ERR_STRIDE,
+            "position table: y and x share elements; an output overlaps nothing");
+    REFUSED(attn_position_add_backward(2, &over, shape, &from, places, &error), ATTN_ERR_STRIDE,
+            "position table: grad_table and grad_y share elements; an output overlaps nothing");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 2, 1, 0, places, &on_places, &error), ATTN_ERR_STRIDE,
+            "sinusoidal: table and positions share elements; an output overlaps nothing");
+    for (int k = 0; k < 8; k++) assert_true(f[k] == -1);
+}
+
 static void test_absolute(void **state)
 {
     (void)state;
@@ -159,7 +204,8 @@ static void test_resize_and_gate(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_absolute),
-                                       cmocka_unit_test(test_distance), cmocka_unit_test(test_resize_and_gate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_beyond),
+                                       cmocka_unit_test(test_absolute), cmocka_unit_test(test_distance),
+                                       cmocka_unit_test(test_resize_and_gate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

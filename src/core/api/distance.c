@@ -2,6 +2,7 @@
  * distance.c - biases by distance as plain functions: the bucket of a distance, a bias from a table, the gradient of the table. */
 #include <inttypes.h>
 
+#include "../base/checked.h"
 #include "../base/distance.h"
 #include "../base/element.h"
 #include "../base/error.h"
@@ -26,6 +27,17 @@ static attn_status check_arrays(attn_dtype dtype, const void *table, const void 
           attn_dtype_text(dtype));
     CHECK(table || r->heads == 0, ATTN_ERR_ARGUMENT, "distance bias: the table is NULL");
     CHECK(bias || r->heads == 0 || r->len_q == 0 || r->len_kv == 0, ATTN_ERR_ARGUMENT, "distance bias: the bias is NULL");
+    const int64_t size = (int64_t)attn_dtype_bytes(dtype), most = (int64_t)1 << 60;
+    int64_t rows = 0, numbers = 0, bytes = 0;
+    CHECK(attn_mul(r->heads, r->buckets, &numbers) && attn_mul(numbers, size, &bytes), ATTN_ERR_SHAPE,
+          "distance bias: the table has %" PRId64 " heads of %" PRId64 " buckets: more bytes than 64 bits count", r->heads,
+          r->buckets);
+    CHECK(attn_mul(r->heads, r->len_q, &rows) && attn_mul(rows, r->len_kv, &numbers) && attn_mul(numbers, size, &bytes),
+          ATTN_ERR_SHAPE,
+          "distance bias: the bias has %" PRId64 " heads, %" PRId64 " queries and %" PRId64 " keys: more bytes than 64 bits count",
+          r->heads, r->len_q, r->len_kv);
+    CHECK(r->offset_q >= -most && r->offset_q <= most, ATTN_ERR_ARGUMENT,
+          "distance bias: offset_q is %" PRId64 "; it is within -2^60..2^60", r->offset_q);
     return ATTN_OK;
 }
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * sizes.h - whether an array of the caller's can be: its bytes are a number that 64 bits hold.  (src/core has base/checked.h.) */
+#ifndef ATTN_COMMON_SIZES_H
+#define ATTN_COMMON_SIZES_H
+
+#include <stdint.h>
+
+/* Of sizes that are not negative; `bytes` are those of one number. */
+static inline int sizes_fit(int64_t bytes, const int64_t *sizes, int count)
+{
+    int64_t product = bytes;
+    for (int n = 0; n < count; n++)
+        if (sizes[n] == 0) return 1;
+    for (int n = 0; n < count; n++) {
+        if (sizes[n] > INT64_MAX / product) return 0;
+        product *= sizes[n];
+    }
+    return 1;
+}
+
+/* The axis with which a tensor reaches further than addresses do; -1: none. */
+static inline int strides_beyond(int64_t bytes, const int64_t shape[4], const int64_t stride[4])
+{
+    const int64_t most = INT64_MAX / bytes - 1;
+    int64_t span = 0;
+    for (int axis = 0; axis < 4; axis++)
+        if (shape[axis] == 0) return -1;
+    for (int axis = 0; axis < 4; axis++) {
+        if (shape[axis] == 1 || stride[axis] == 0) continue;
+        if (stride[axis] < -most || stride[axis] > most) return axis;
+        const int64_t step = stride[axis] < 0 ? -stride[axis] : stride[axis];
+        if (shape[axis] - 1 > (most - span) / step) return axis;
+        span += (shape[axis] - 1) * step;
+    }
+    return -1;
+}
+
+#endif
