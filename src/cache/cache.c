@@ -2,6 +2,8 @@
  * cache.c - attn_cache_append: its rules, and where new tokens go. */
 #include "cache.h"
 
+#include "../common/places.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -137,6 +139,38 @@ static attn_status check_lengths(attn_cache *cache, attn_error *error)
     return resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
 }
 
+static void add_slot(places *p, const char *of, const char *name, const attn_input *slot, const int64_t shape[4], int output)
+{
+    p->size = attn_dtype_size(slot->dtype);
+    places_add(p, of, name, slot->data, shape, slot->stride, output);
+}
+
+/* What appending writes shares elements with nothing.  Values that are the first channels of the keys are written as one. */
+static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens *tokens, const int64_t k_shape[4],
+                               const int64_t v_shape[4], const int64_t new_k[4], const int64_t new_v[4], attn_error *error)
+{
+    const int64_t columns = is_paged(cache) ? cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0) : 0;
+    const int64_t k_rows[4] = {k_shape[0], k_shape[1], k_shape[2], 1}, each[4] = {cache->batch, 1, 1, 1},
+                  table[4] = {cache->batch, 1, 1, columns};
+    const attn_input k = slot_of(&cache->k), v = slot_of(&cache->v), k_scale = slot_of(&cache->k_scale),
+                     v_scale = slot_of(&cache->v_scale);
+    attn_input lengths = slot_of(&cache->lengths);
+    const int shared = k.data == v.data && k.dtype == v.dtype && memcmp(k.stride, v.stride, sizeof k.stride) == 0;
+    places p = {.count = 0};
+    lengths.dtype = ATTN_I64;
+    lengths.stride[0] = 1;
+    add_slot(&p, "", "k", &k, k_shape, 1);
+    if (!shared) add_slot(&p, "", "v", &v, v_shape, 1);
+    add_slot(&p, "", "lengths", &lengths, each, 1);
+    add_slot(&p, "", "k_scale", &k_scale, k_rows, 1);
+    add_slot(&p, "", "v_scale", &v_scale, k_rows, 1);
+    add_slot(&p, "", "page_table", &cache->page_table, table, 0);
+    add_slot(&p, "tokens", "k", &tokens->k, new_k, 0);
+    add_slot(&p, "tokens", "v", &tokens->v, new_v, 0);
+    add_slot(&p, "tokens", "lengths", &tokens->lengths, each, 0);
+    return places_check(&p, "cache", error);
+}
+
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
                                attn_cache_tokens *tokens, attn_error *error)
 {
@@ -162,6 +196,7 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     int some = cache->batch > 0 && cache->heads_kv > 0 && tokens->len > 0;
     CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
     CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
+    TRY(check_apart(cache, tokens, k_shape, v_shape, new_k, new_v, error));
     TRY(check_room(cache, tokens, error));
     if (cache->rope) { /* its own rules, before anything is written */
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};
@@ -191,12 +226,12 @@ static const char *row_of(const attn_input *slot, int64_t b, int64_t h, int64_t 
 }
 
 /* A new row into its place j. */
-typedef struct place {
+typedef struct token_place {
     const attn_cache *cache;
     int64_t b, h, j;
-} place;
+} token_place;
 
-static void write_row(const place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
+static void write_row(const token_place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
                       attn_dtype dtype)
 {
     char *to = place_of(at->cache, slot, at->b, at->h, at->j);
@@ -205,7 +240,7 @@ static void write_row(const place *at, const attn_output *slot, const attn_outpu
     else attn_convert(to, slot->dtype, row, dtype, dim);
 }
 
-static void write_key(const place *at, const void *row, attn_dtype dtype)
+static void write_key(const token_place *at, const void *row, attn_dtype dtype)
 {
     const attn_cache *c = at->cache;
     const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
@@ -232,7 +267,7 @@ void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens)
         int64_t count = attn_cache_new_tokens(tokens, b);
         for (int64_t h = 0; h < cache->heads_kv; h++)
             for (int64_t t = 0; t < count; t++) {
-                const place at = {cache, b, h, lengths[b] + t};
+                const token_place at = {cache, b, h, lengths[b] + t};
                 if (cache->dim_qk > 0) write_key(&at, row_of(&tokens->k, b, h, t), tokens->k.dtype);
                 if (cache->dim_v > 0)
                     write_row(&at, &cache->v, &cache->v_scale, cache->dim_v, row_of(&tokens->v, b, h, t), tokens->v.dtype);

@@ -103,6 +103,12 @@ static void test_refused(void **state)
     REFUSED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: the new v is ATTN_LATER, and this call computes");
     REFUSED((f.tokens.lengths.data = NULL, f.tokens.lengths.dtype = ATTN_I64), ATTN_ERR_ARGUMENT,
             "cache: tokens.lengths is NULL and has a type or a stride; a tensor that is not there is a slot of zeros");
+    REFUSED(f.cache.v.data = f.k, ATTN_ERR_STRIDE, "cache: k and v share elements; an output overlaps nothing");
+    REFUSED(f.cache.k.data = f.lengths, ATTN_ERR_STRIDE, "cache: k and lengths share elements; an output overlaps nothing");
+    REFUSED(f.tokens.k.data = f.k, ATTN_ERR_STRIDE, "cache: k and tokens.k share elements; an output overlaps nothing");
+    REFUSED((f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table), f.cache.v.data = f.table),
+            ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output overlaps nothing");
+    REFUSED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: the new v is not aligned to its elements of 4 bytes");
     REFUSED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
