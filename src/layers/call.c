@@ -27,8 +27,8 @@ static attn_status fill_positions(call *c, attn_error *error)
     const extent *e = &c->extent;
     const attn_layer_tensors *a = c->args;
     const void *given_q, *given_kv;
-    TRY(layer_dense(ATTN_I64, &a->positions_q, "positions_q", &given_q, error));
-    TRY(layer_dense(ATTN_I64, &a->positions_kv, "positions_kv", &given_kv, error));
+    TRY(layer_dense(ATTN_I64, &a->positions_q, "positions_q", e->tokens_q > 0, &given_q, error));
+    TRY(layer_dense(ATTN_I64, &a->positions_kv, "positions_kv", e->tokens_kv > 0, &given_kv, error));
     c->positions_q = given_q;
     c->positions_kv = given_kv;
     if (!e->packed) return ATTN_OK;
@@ -105,8 +105,8 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     TRY(slot_check(&args->key, "layer: key", 0, error));
     TRY(slot_check(&args->value, "layer: value", 0, error));
     const attn_input weights_mean = slot_of(&args->weights_mean);
-    TRY(layer_dense(c->l.dtype, &weights_mean, "weights_mean", &mean, error));
-    TRY(layer_dense(ATTN_I64, &args->lengths_q, "lengths_q", &lengths, error));
+    TRY(layer_dense(c->l.dtype, &weights_mean, "weights_mean", args->batch > 0 && args->len_q > 0, &mean, error));
+    TRY(layer_dense(ATTN_I64, &args->lengths_q, "lengths_q", args->batch > 0, &lengths, error));
     c->weights_mean = (void *)(uintptr_t)mean;
     c->lengths_q = lengths;
     TRY(check_lengths(&c->resolved, error));

@@ -17,9 +17,24 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].has == sizes[i].needs, ATTN_ERR_SHAPE, "layer: the cache's %s is %" PRId64 "; the layer has %" PRId64,
               sizes[i].name, sizes[i].has, sizes[i].needs);
+    /* Of float numbers, at most 8 bytes each; what is dense is laid out before attn_cache_append looks at it. */
+    const int paged = cache->page_table.data != NULL;
+    const int64_t entries = paged ? cache->pages : batch, room = paged ? cache->page_size : cache->capacity;
+    const int64_t numbers[4] = {entries, cache->heads_kv, room, cache->dim_qk > cache->dim_v ? cache->dim_qk : cache->dim_v};
+    CHECK(cache->capacity >= 0 && cache->page_size >= 0 && cache->pages >= 0, ATTN_ERR_SHAPE,
+          "layer: the cache's capacity (%" PRId64 "), page_size (%" PRId64 ") or pages (%" PRId64 ") is negative", cache->capacity,
+          cache->page_size, cache->pages);
+    CHECK(sizes_fit(8, numbers, 4), ATTN_ERR_SHAPE, "layer: the cache has more bytes than 64 bits count");
     CHECK(!cache->rope, ATTN_ERR_ARGUMENT, "layer: the cache has a rope; the layer's own rotates, leave it NULL");
-    CHECK(batch == 0 || cache->lengths.data, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
-    return ATTN_OK;
+    /* They are read before attn_cache_append looks at them, or without it. */
+    const attn_input lengths = slot_of(&cache->lengths);
+    CHECK(batch == 0 || lengths.data, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
+    TRY(slot_check(&lengths, "cache: lengths", batch > 0, error));
+    CHECK(!lengths.dtype || lengths.dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED, "cache: lengths is %s; it must be i64",
+          attn_dtype_name(lengths.dtype));
+    CHECK(slot_is_dense(&lengths) || lengths.stride[0] == 1 || batch <= 1, ATTN_ERR_STRIDE,
+          "cache: lengths.stride[0] is %" PRId64 "; it is dense (1)", lengths.stride[0]);
+    return slot_aligned(&lengths, "cache: lengths", sizeof(int64_t), error);
 }
 
 /* What the cache says of the attention must not be said twice. */

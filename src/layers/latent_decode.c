@@ -38,7 +38,9 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     TRY(slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", error));
     CHECK(!cache.v.data, ATTN_ERR_ARGUMENT, "latent: the cache has v; its values are the first channels of k, leave it NULL");
     const int64_t room = cache.page_table.data ? cache.page_size : cache.capacity, width = m->rank + m->rotary;
-    const int64_t *s = cache.k.stride;
+    const int64_t *s = cache.k.stride, numbers[2] = {room, width};
+    CHECK(room >= 0 && sizes_fit(8, numbers, 2), ATTN_ERR_SHAPE,
+          "latent: the cache has room for %" PRId64 " tokens; none may be negative, nor more than 64 bits count bytes", room);
     if (!cache.k.dtype) cache.k.dtype = ATTN_F32;
     if (!s[0] && !s[1] && !s[2] && !s[3])
         cache.k = (attn_output){cache.k.data, cache.k.dtype, {room * width, room * width, width, 1}};

@@ -72,7 +72,8 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
 attn_status layer_rows_out(attn_dtype dtype, const attn_output *given, const char *name, int64_t batch, int64_t tokens,
                            int64_t channels, int needed, sequence *r, attn_error *error);
 /* *data of a dense array of this type, or NULL where the slot is not there. */
-attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error);
+attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, int elements, const void **data,
+                        attn_error *error);
 /* Rows of a call among its tensors. */
 void attn_places_add_rows(places *p, const char *name, const sequence *r, int output);
 /* *bytes = size * a * b * c, or an error. */

@@ -184,6 +184,7 @@ void attn_places_add_rows(places *p, const char *name, const sequence *r, int ou
     places_add(p, "", name, r->data, shape, stride, output);
 }
 
+/* Names are put together where there is something to say. */
 static attn_status check_slot(const attn_input *slot, const char *name, int elements, attn_error *error)
 {
     char label[64];
@@ -192,11 +193,21 @@ static attn_status check_slot(const attn_input *slot, const char *name, int elem
     return slot_check(slot, label, elements, error);
 }
 
-attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, const void **data, attn_error *error)
+static attn_status check_alignment(const attn_input *slot, const char *name, size_t size, attn_error *error)
 {
-    TRY(check_slot(slot, name, 0, error));
+    char label[64];
+    if ((uintptr_t)slot->data % size == 0) return ATTN_OK;
+    text_join(label, sizeof label, "layer: ", name, "");
+    return slot_aligned(slot, label, size, error);
+}
+
+attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, int elements, const void **data,
+                        attn_error *error)
+{
+    TRY(check_slot(slot, name, elements, error));
     CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; it must be %s", name,
           attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
+    TRY(check_alignment(slot, name, attn_dtype_size(dtype), error));
     CHECK(slot_is_dense(slot), ATTN_ERR_STRIDE, "layer: %s has strides; it is dense (all 0)", name);
     *data = slot->data;
     return ATTN_OK;
@@ -218,6 +229,7 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
     CHECK(!needed || r->data || !some, ATTN_ERR_ARGUMENT, "layer: %s.data is NULL", name);
     CHECK(!given->dtype || given->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; the layer is %s", name,
           attn_dtype_name(given->dtype), attn_dtype_name(dtype));
+    TRY(check_alignment(given, name, attn_dtype_size(dtype), error));
     if (slot_is_dense(given)) {
         r->stride_token = channels;
         r->stride_batch = tokens * channels;

@@ -264,8 +264,8 @@ static void test_refused(void **state)
     attn_error error;
     draw(&n);
     (void)state;
-    for (int i = 0; i < 14; i++) {
-        static const char *const messages[14] = {"cache is NULL",
+    for (int i = 0; i < 18; i++) {
+        static const char *const messages[18] = {"cache is NULL",
                                                  "attn_cache.struct_size is 3; set it to sizeof(attn_cache)",
                                                  "layer: the cache's batch is 1; the layer has 2",
                                                  "layer: the cache's heads_kv is 4; the layer has 2",
@@ -278,7 +278,11 @@ static void test_refused(void **state)
                                                  "cache: entry 0 holds 11 of 12 tokens; 2 more do not fit",
                                                  "layer: attention.paging is set; attn_layer_decode fills it in from its cache",
                                                  "bias is NULL",
-                                                 "layer: tensors is NULL"};
+                                                 "layer: tensors is NULL",
+                                                 "cache: lengths is ATTN_LATER, and this call computes",
+                                                 "cache: lengths is i32; it must be i64",
+                                                 "layer: the cache has more bytes than 64 bits count",
+                                                 "layer: lengths_q is ATTN_EMPTY and has elements"};
         double y[B * 2 * E];
         unsigned char before[sizeof y];
         int64_t lengths[B] = {0, 0};
@@ -298,6 +302,10 @@ static void test_refused(void **state)
         if (i == 2) h.cache.batch = 1;
         if (i == 3) h.cache.heads_kv = 4;
         if (i == 4) h.cache.dim_v = 4;
+        if (i == 14) h.cache.lengths.data = ATTN_LATER;
+        if (i == 15) h.cache.lengths.dtype = ATTN_I32, args.only_cached = 1;
+        if (i == 16) h.cache.capacity = INT64_MAX;
+        if (i == 17) args.lengths_q = attn_in(ATTN_EMPTY);
         if (i == 5) h.cache.rope = &rope;
         if (i == 6) memset(&h.cache.lengths, 0, sizeof h.cache.lengths);
         if (i == 7) options.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;

@@ -293,6 +293,12 @@ static void test_overlap(void **state)
     FORWARD(g.args.output.data = g.numbers[4], "layer: output and query share elements; an output overlaps nothing");
     FORWARD(g.args.output.data = g.numbers[3] + 63, "layer: output and weights.output share elements; an output overlaps nothing");
     FORWARD(g.args.output.data = g.saved + 3, "layer: saved and output share elements; an output overlaps nothing");
+    make(&g), g.args.weights_mean = attn_out(ATTN_EMPTY);
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "layer: weights_mean is ATTN_EMPTY and has elements");
+    make(&g), g.args.query.data = (char *)g.numbers[4] + 1;
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "layer: query is not aligned to its elements of 4 bytes");
     FORWARD(g.args.weights_mean = attn_out(g.out), "layer: output and weights_mean share elements; an output overlaps nothing");
     BACKWARD(g.args.grad_query.data = g.numbers[5], "layer: grad_query and grad_output share elements; an output overlaps nothing");
     BACKWARD(g.gradients.key = g.gradients.value = attn_out(g.numbers[6]),
