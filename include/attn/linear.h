@@ -166,7 +166,8 @@ ATTN_API size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan);
  * Forward: o, and on request final states and denominators.  Backward: every gradient of the loop at the top of this file.
  * Allocates nothing; the workspace rules are those of attn_execute.  Results have the same bits for any number of threads and any
  * batch.  NaN or infinity in a key or value reaches the outputs of its head that come after it (all of them if not causal), and
- * forward no other; backward the gradients of its chunk too.  Returns what attn_execute returns, with outputs untouched.
+ * forward changes no bit of others; backward it reaches the gradients of its chunk too.  Returns what attn_execute returns, with
+ * outputs untouched.
  */
 ATTN_API attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_tensors *tensors, void *workspace,
                                          size_t workspace_size, attn_error *error);

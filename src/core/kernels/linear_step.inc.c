@@ -126,6 +126,20 @@ static void step_read(int width, int64_t n, int64_t dim, const void *Xt, const v
     else VF_EACH_WIDTH(read_block, width, 0, n, dim, Xt, V, ldv, Ot, soon);
 }
 
+static void step_read_careful(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot)
+{
+    for (int64_t c = 0; c < dim; c++)
+        for (int v = 0; v < width; v++) {
+            real *to = (real *)Ot + c * TILE + v * VF_LANES;
+            vf acc = vf_load(to);
+            for (int64_t j = 0; j < n; j++) {
+                const vf x = vf_load((const real *)Xt + j * TILE + v * VF_LANES);
+                acc = vf_select(vf_eq(x, vf_zero()), acc, vf_fma(vf_set(((const real *)V)[j * ldv + c]), x, acc));
+            }
+            vf_store(to, acc);
+        }
+}
+
 /* Rows as they are, in the compute type; 0 if one of them has NaN or an infinity. */
 VF_INLINE void take_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, const void *src, int64_t stride, real *dst, int64_t ld,
                             vf *sum)

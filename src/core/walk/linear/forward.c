@@ -140,7 +140,7 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
     w->kernel.chunk->read(width, w->dim_f + (careful ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot,
                           soon);
     /* Pairs of weight 0 add nothing, even where the value is NaN or infinite: it may come after the query. */
-    if (careful) w->kernel.product->add_values_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
+    if (careful) w->kernel.chunk->read_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
 /* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are asked for: of the next head, or after

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ * linear_case.h - one drawn problem of linear attention with its tensors.  fuzz_linear.c judges, linear_draw.c draws,
+ * linear_reference.c holds it against ref/. */
+#ifndef ATTN_FUZZ_LINEAR_CASE_H
+#define ATTN_FUZZ_LINEAR_CASE_H
+
+#include "attn/linear.h"
+#include "block.h"
+#include "draws.h"
+#include "target.h"
+
+/* As attn_tensor_describe counts them; linear_draw checks it. */
+enum {
+    L_Q,
+    L_K,
+    L_V,
+    L_O,
+    L_N,
+    L_OMEGA,
+    L_DECAY,
+    L_BETA,
+    L_ERASE,
+    L_WRITE,
+    L_LENGTHS,
+    L_S0,
+    L_Z0,
+    L_S1,
+    L_Z1, /* clang-format off */
+    L_DO, L_DS1, L_DZ1, L_DQ, L_DK, L_DV, L_DDECAY, L_DBETA, L_DERASE, L_DWRITE, L_DS0, L_DZ0, L_TENSORS /* clang-format on */
+};
+
+typedef struct linear_case {
+    draws *from;
+    attn_tensor_description about[L_TENSORS];
+    block of[L_TENSORS];
+    attn_linear_problem problem;
+    attn_linear_tensors tensors;
+    attn_options options;
+    int gentle;  /* sizes and numbers whose sums do not grow without end: held against ref/ */
+    int special; /* NaN, infinities and huge numbers are among the inputs */
+    int hostile; /* something was replaced by what is wrong or huge */
+    int saved;   /* backward: o and denominators are those of a forward */
+} linear_case;
+
+attn_output *linear_slot(attn_linear_tensors *tensors, const linear_case *c, int t);
+static inline int linear_has(const linear_case *c, int t) { return c->of[t].name != NULL; }
+/* Tokens of entry e. */
+int64_t linear_length(const linear_case *c, int64_t e);
+
+/* Draws all of it, and memory with numbers; returns the plan, or NULL where it was refused or is too large. */
+attn_linear_plan *linear_draw(linear_case *c);
+attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
+                              const attn_options *options, attn_error *error);
+
+/* After a run: every output against ref/. */
+void linear_reference(const linear_case *c);
+
+#endif
