@@ -38,7 +38,7 @@ static attn_error last; /* of the last call */
 static int run(const attn_linear_plan *plan, const attn_linear_tensors *tensors, unsigned char workspace_byte, size_t off,
                unsigned char canary)
 {
-    const size_t need = attn_linear_workspace_size(plan);
+    const size_t need = attn_linear_plan_workspace_size(plan);
     unsigned char *workspace = malloc(need + off + (need + off == 0));
     if (!workspace) abort();
     memset(workspace, workspace_byte, need + off);
@@ -86,7 +86,7 @@ static void refuse(const attn_linear_plan *plan)
     attn_linear_tensors tensors = c.tensors;
     const int t = (int)draw_below(d, L_TENSORS), other = (int)draw_below(d, L_TENSORS);
     attn_output *slot = linear_slot(&tensors, &c, t);
-    const size_t need = attn_linear_workspace_size(plan);
+    const size_t need = attn_linear_plan_workspace_size(plan);
     const char *must = NULL;
     switch (draw_below(d, 6)) {
     case 0:
@@ -130,7 +130,7 @@ static void refuse(const attn_linear_plan *plan)
         }
         return;
     default:
-        if (!linear_has(&c, t) || c.of[t].shape[2] < 2 || c.of[t].bytes == 0) return;
+        if (!linear_has(&c, t) || t == L_OMEGA || c.of[t].shape[2] < 2 || c.of[t].bytes == 0) return;
         slot->stride[2] += 1 + draw_below(d, 9);
         must = "strides are not those of the plan";
         break;
@@ -256,7 +256,7 @@ static void without_memory(void)
 static int judge(const attn_linear_plan *plan)
 {
     draws *d = c.from;
-    if (attn_linear_workspace_size(plan) > WORKSPACE_MOST) return 0;
+    if (attn_linear_plan_workspace_size(plan) > WORKSPACE_MOST) return 0;
     save_forward();
     if (!run(plan, &c.tensors, 0xFF, (size_t)draw_below(d, 64), 0xA5)) {
         if (!c.hostile) finding("a plan's own tensors are refused: %s", last.message);

@@ -68,8 +68,8 @@ typedef struct attn_cache_tokens {
     attn_input lengths; /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; not there: all */
 } attn_cache_tokens;
 
-/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE (an entry would pass its capacity), ATTN_ERR_STRIDE or
- * ATTN_ERR_UNSUPPORTED with the cache untouched. */
+/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE (an entry would pass its capacity), ATTN_ERR_STRIDE (also for
+ * what shares elements with what is written) or ATTN_ERR_UNSUPPORTED with the cache untouched. */
 ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 
 /*

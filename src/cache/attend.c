@@ -85,7 +85,7 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
     t->lengths_kv = attn_in(r->lengths_kv);
     if (cache->page_table.data)
         t->page_table = (attn_input){cache->page_table.data, cache->page_table.dtype, {cache->page_table.stride[0], 0, 0, 1}};
-    if (!cache->rope) return ATTN_OK;
+    if (!cache->rope || !t->q.data) return ATTN_OK; /* (planning says that q is missing) */
 
     const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
     const attn_dtype dtype = t->q.dtype ? t->q.dtype : ATTN_F32;
@@ -101,7 +101,7 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
     r->positions = take(r, places * (size_t)tokens->len);
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
-        for (int64_t i = 0; i < tokens->len; i++) r->positions[b * tokens->len + i] = attn_cache_lengths(cache)[b] + i;
+        for (int64_t i = 0; i < r->lengths_q[b]; i++) r->positions[b * tokens->len + i] = attn_cache_lengths(cache)[b] + i;
     const attn_output rotated = {r->q, dtype, {0, 0, 0, 0}};
     TRY(attn_rope_apply(cache->rope, shape, &t->q, &rotated, r->positions, error));
     t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}};
@@ -114,9 +114,13 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
     attn_plan *plan = NULL;
     TRY(fill_tensors(cache, tokens, p, t, r, error));
     TRY(attn_plan_create(&plan, p, t, options, error));
+    attn_status status = attn_cache_check_attend(cache, plan, t, error);
+    if (status != ATTN_OK) {
+        attn_plan_destroy(plan);
+        return status;
+    }
     size_t size = attn_plan_workspace_size(plan);
     r->workspace = take(r, size);
-    attn_status status;
     if (!r->workspace) {
         status = fail(error, ATTN_ERR_MEMORY, "cache: cannot allocate a workspace of %zu bytes", size);
     } else {

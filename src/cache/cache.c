@@ -2,8 +2,6 @@
  * cache.c - attn_cache_append: its rules, and where new tokens go. */
 #include "cache.h"
 
-#include "../common/places.h"
-
 #include <inttypes.h>
 #include <string.h>
 
@@ -59,8 +57,9 @@ static attn_status resolve_own(attn_output *slot, const char *name, const int64_
 {
     attn_input s = slot_of(slot);
     TRY(resolve_rows(&s, name, shape, natural, whole, error));
+    const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
     for (int axis = 0; axis < 4; axis++)
-        CHECK(s.stride[axis] != 0 || shape[axis] <= 1, ATTN_ERR_STRIDE,
+        CHECK(s.stride[axis] != 0 || shape[axis] <= 1 || !some, ATTN_ERR_STRIDE,
               "%s.stride[%d] is 0; a cache is written, and cannot broadcast", name, axis);
     slot->dtype = s.dtype;
     memcpy(slot->stride, s.stride, sizeof s.stride);
@@ -129,6 +128,18 @@ static attn_status check_room(const attn_cache *cache, const attn_cache_tokens *
     return ATTN_OK;
 }
 
+/* Every new key stands in the tables of the rope, where it has some. */
+static attn_status check_angles(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+{
+    for (int64_t b = 0; cache->rope->cosines && b < cache->batch; b++) {
+        const int64_t more = attn_cache_new_tokens(tokens, b), last = attn_cache_lengths(cache)[b] + more - 1;
+        CHECK(more == 0 || last < cache->rope->table_rows, ATTN_ERR_ARGUMENT,
+              "cache: the last token of entry %" PRId64 " stands at %" PRId64 "; the tables of the rope have %" PRId64 " rows", b,
+              last, cache->rope->table_rows);
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_lengths(attn_cache *cache, attn_error *error)
 {
     attn_input lengths = slot_of(&cache->lengths);
@@ -137,38 +148,6 @@ static attn_status check_lengths(attn_cache *cache, attn_error *error)
     if (!is_paged(cache)) return ATTN_OK;
     const int64_t columns = cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0);
     return resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
-}
-
-static void add_slot(places *p, const char *of, const char *name, const attn_input *slot, const int64_t shape[4], int output)
-{
-    p->size = attn_dtype_size(slot->dtype);
-    places_add(p, of, name, slot->data, shape, slot->stride, output);
-}
-
-/* What appending writes shares elements with nothing.  Values that are the first channels of the keys are written as one. */
-static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens *tokens, const int64_t k_shape[4],
-                               const int64_t v_shape[4], const int64_t new_k[4], const int64_t new_v[4], attn_error *error)
-{
-    const int64_t columns = is_paged(cache) ? cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0) : 0;
-    const int64_t k_rows[4] = {k_shape[0], k_shape[1], k_shape[2], 1}, each[4] = {cache->batch, 1, 1, 1},
-                  table[4] = {cache->batch, 1, 1, columns};
-    const attn_input k = slot_of(&cache->k), v = slot_of(&cache->v), k_scale = slot_of(&cache->k_scale),
-                     v_scale = slot_of(&cache->v_scale);
-    attn_input lengths = slot_of(&cache->lengths);
-    const int shared = k.data == v.data && k.dtype == v.dtype && memcmp(k.stride, v.stride, sizeof k.stride) == 0;
-    places p = {.count = 0};
-    lengths.dtype = ATTN_I64;
-    lengths.stride[0] = 1;
-    add_slot(&p, "", "k", &k, k_shape, 1);
-    if (!shared) add_slot(&p, "", "v", &v, v_shape, 1);
-    add_slot(&p, "", "lengths", &lengths, each, 1);
-    add_slot(&p, "", "k_scale", &k_scale, k_rows, 1);
-    add_slot(&p, "", "v_scale", &v_scale, k_rows, 1);
-    add_slot(&p, "", "page_table", &cache->page_table, table, 0);
-    add_slot(&p, "tokens", "k", &tokens->k, new_k, 0);
-    add_slot(&p, "tokens", "v", &tokens->v, new_v, 0);
-    add_slot(&p, "tokens", "lengths", &tokens->lengths, each, 0);
-    return places_check(&p, "cache", error);
 }
 
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
@@ -196,15 +175,15 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     int some = cache->batch > 0 && cache->heads_kv > 0 && tokens->len > 0;
     CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
     CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
-    TRY(check_apart(cache, tokens, k_shape, v_shape, new_k, new_v, error));
     TRY(check_room(cache, tokens, error));
     if (cache->rope) { /* its own rules, before anything is written */
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};
         const attn_output to = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         const attn_input from = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         TRY(attn_rope_apply(cache->rope, none, &from, &to, NULL, error));
+        TRY(check_angles(cache, tokens, error));
     }
-    return ATTN_OK;
+    return attn_cache_check_append(cache, tokens, error);
 }
 
 /* Where token j of entry b and head h lies. */
@@ -226,12 +205,12 @@ static const char *row_of(const attn_input *slot, int64_t b, int64_t h, int64_t 
 }
 
 /* A new row into its place j. */
-typedef struct token_place {
+typedef struct place {
     const attn_cache *cache;
     int64_t b, h, j;
-} token_place;
+} place;
 
-static void write_row(const token_place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
+static void write_row(const place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
                       attn_dtype dtype)
 {
     char *to = place_of(at->cache, slot, at->b, at->h, at->j);
@@ -240,7 +219,14 @@ static void write_row(const token_place *at, const attn_output *slot, const attn
     else attn_convert(to, slot->dtype, row, dtype, dim);
 }
 
-static void write_key(const token_place *at, const void *row, attn_dtype dtype)
+/* A row of no channels has a scale all the same: 0, which is read. */
+static void write_no_row(const place *at, const attn_output *slot, const attn_output *scale)
+{
+    const float none = 0;
+    if (slot->dtype == ATTN_I8) memcpy(place_of(at->cache, scale, at->b, at->h, at->j), &none, sizeof none);
+}
+
+static void write_key(const place *at, const void *row, attn_dtype dtype)
 {
     const attn_cache *c = at->cache;
     const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
@@ -267,10 +253,12 @@ void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens)
         int64_t count = attn_cache_new_tokens(tokens, b);
         for (int64_t h = 0; h < cache->heads_kv; h++)
             for (int64_t t = 0; t < count; t++) {
-                const token_place at = {cache, b, h, lengths[b] + t};
+                const place at = {cache, b, h, lengths[b] + t};
                 if (cache->dim_qk > 0) write_key(&at, row_of(&tokens->k, b, h, t), tokens->k.dtype);
+                else write_no_row(&at, &cache->k, &cache->k_scale);
                 if (cache->dim_v > 0)
                     write_row(&at, &cache->v, &cache->v_scale, cache->dim_v, row_of(&tokens->v, b, h, t), tokens->v.dtype);
+                else write_no_row(&at, &cache->v, &cache->v_scale);
             }
         lengths[b] += count;
     }

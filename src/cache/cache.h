@@ -10,6 +10,10 @@
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
                                attn_cache_tokens *tokens, attn_error *error);
 
+/* What appending writes shares elements with nothing: the tokens, and what a plan's attention writes. */
+attn_status attn_cache_check_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
+attn_status attn_cache_check_attend(const attn_cache *cache, const attn_plan *plan, const attn_tensors *tensors, attn_error *error);
+
 /* Writes the new tokens into their places, keys rotated, and adds to the lengths. */
 void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens);
 

@@ -109,6 +109,13 @@ static void test_refused(void **state)
     REFUSED((f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table), f.cache.v.data = f.table),
             ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output overlaps nothing");
     REFUSED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: the new v is not aligned to its elements of 4 bytes");
+    static const double table[5 * 2];
+    REFUSED((f.rope.cosines = f.rope.sines = table, f.rope.table_rows = 5), ATTN_ERR_ARGUMENT,
+            "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
+    REFUSED((f.lengths[0] = 1, f.tokens.lengths = attn_in(f.lengths)), ATTN_ERR_STRIDE,
+            "cache: lengths and tokens.lengths share elements; an output overlaps nothing");
+    REFUSED((f.cache.k.stride[0] = 48, f.cache.k.stride[1] = 24, f.cache.k.stride[2] = f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
+            "cache: k.stride[3] is 1; its elements overlap");
     REFUSED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
@@ -134,6 +141,8 @@ static void test_attend_only(void **state)
     assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, error.tensor, &about, NULL), ATTN_OK);
     assert_string_equal(about.name, "k");
     ATTEND_REFUSED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
+    ATTEND_REFUSED(f.tensors.o = attn_out(f.k[1]), "cache: k and o share elements; an output overlaps nothing");
+    for (int i = 0; i < (int)(sizeof f.k / sizeof(float)); i++) assert_int_equal(((const int *)f.k)[i], 0x55555555);
     ATTEND_REFUSED(f.tensors.o.data = NULL, "o is missing; ATTN_FORWARD needs it");
     ATTEND_REFUSED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
     ATTEND_REFUSED(f.tensors.struct_size = 0, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)");
@@ -148,8 +157,43 @@ static void test_attend_only(void **state)
     assert_int_equal(f.lengths[0], 6);
 }
 
+/* Tokens that are not real stand nowhere, so no table has to have their angles. */
+static void test_padding(void **state)
+{
+    static const double ones[4] = {1, 1, 1, 1}, zeros[4];
+    fixture f;
+    attn_error error;
+    (void)state;
+    init(&f);
+    f.lengths[0] = f.lengths[1] = 0, f.new_tokens[0] = f.new_tokens[1] = 2;
+    f.rope.cosines = ones, f.rope.sines = zeros, f.rope.table_rows = 2;
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
+    assert_int_equal(f.lengths[1], 2);
+}
+
+/* Keys of no channels have the scale 0, and not what happened to stand there. */
+static void test_no_channels(void **state)
+{
+    fixture f;
+    attn_error error;
+    float scale[2][2][6];
+    (void)state;
+    init(&f);
+    memset(scale, 0xff, sizeof scale);
+    f.lengths[0] = f.lengths[1] = 0;
+    f.cache.rope = NULL, f.cache.dim_qk = 0;
+    f.cache.k = (attn_output){ATTN_EMPTY, ATTN_I8, {0, 0, 0, 0}}, f.cache.k_scale = attn_out(scale);
+    f.cache.v.dtype = ATTN_F32;
+    f.tokens.k = f.tensors.q = attn_in(ATTN_EMPTY);
+    for (int i = 0; i < 2 * 2 * 3 * 3; i++) (&f.new_v[0][0][0][0])[i] = 1;
+    if (attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error)) fail_msg("%s", error.message);
+    assert_true(scale[1][1][0] == 0);
+    assert_true(f.o[0][0][0][0] == 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_padding), cmocka_unit_test(test_no_channels),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

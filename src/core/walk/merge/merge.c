@@ -44,7 +44,8 @@ void attn_merge_strides(const attn_merge_call *c, const int64_t given[4], int64_
 static char *row_at(const tile *t, const void *data, const int64_t stride[4], attn_dtype dtype, int64_t row)
 {
     const int64_t at = t->b * stride[0] + t->h * stride[1] + (t->first + row) * stride[2];
-    return (char *)(uintptr_t)data + at * (int64_t)attn_dtype_bytes(dtype);
+    /* As a number: where there are no elements there may be no address to count from. */
+    return (char *)((uintptr_t)data + (uintptr_t)(at * (int64_t)attn_dtype_bytes(dtype)));
 }
 
 static char *row_of_slot(const tile *t, const attn_merge_slot *slot, attn_dtype dtype, int64_t row)

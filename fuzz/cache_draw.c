@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ * cache_draw.c - random caches, and steps of tokens for them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn_ref.h"
+#include "cache_case.h"
+
+static attn_dtype draw_float(draws *d, int wide)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    return wide ? ATTN_F64 : types[draw_below(d, 3)];
+}
+
+static void draw_rope(cache_case *c)
+{
+    draws *d = c->from;
+    attn_rope *r = &c->rope;
+    r->struct_size = sizeof *r;
+    r->pairs = draw_one_in(d, 2) ? ATTN_ROPE_HALVES : ATTN_ROPE_INTERLEAVED;
+    r->dim_rotary = c->cache.dim_qk % 2 || draw_one_in(d, 2) ? c->cache.dim_qk / 2 / 2 * 2 : 0;
+    const int64_t rotary = r->dim_rotary ? r->dim_rotary : c->cache.dim_qk;
+    if (rotary == 0 || rotary % 2 || rotary > ROTARY_MOST) return;
+    c->cache.rope = r;
+    if (!draw_one_in(d, 3)) return;
+    r->cosines = c->tables[0], r->sines = c->tables[1], r->table_rows = 1 + draw_below(d, CAPACITY_MOST);
+    for (int64_t i = 0; i < r->table_rows * rotary / 2; i++) {
+        const double angle = draw_real(d, -4, 4);
+        c->tables[0][i] = cos(angle), c->tables[1][i] = sin(angle);
+    }
+}
+
+static void make(cache_case *c, int at, block b, int strides)
+{
+    block_free(&c->of[at]);
+    c->of[at] = b;
+    if (strides && draw_one_in(c->from, 2)) block_draw_strides(&c->of[at], c->from, 1);
+    if (!block_allocate(&c->of[at])) finding("%s is too large", b.name);
+}
+
+static void draw_pages(cache_case *c)
+{
+    attn_cache *k = &c->cache;
+    draws *d = c->from;
+    k->page_size = 1 + draw_below(d, 17);
+    const int64_t columns = (k->capacity + k->page_size - 1) / k->page_size;
+    k->pages = k->batch * columns + draw_below(d, 4);
+    const attn_dtype type = draw_one_in(d, 2) ? ATTN_I32 : ATTN_I64;
+    block wider = block_of("page_table", type, 0, k->batch, 1, 1, columns > 0 ? columns : 1);
+    if (draw_one_in(d, 2)) wider.stride[0] += draw_below(d, 5);
+    make(c, C_TABLE, wider, 0);
+    const block *table = &c->of[C_TABLE];
+    /* A permutation: no page belongs to two. */
+    const int64_t step = 1 + 2 * draw_below(d, 4), first = draw_below(d, k->pages > 0 ? k->pages : 1);
+    int64_t free_page = first;
+    unsigned char *taken = calloc((size_t)k->pages + 1, 1);
+    for (int64_t b = 0; taken && b < k->batch; b++)
+        for (int64_t i = 0; i < columns; i++) {
+            for (free_page = (free_page + step) % k->pages; taken[free_page];) free_page = (free_page + 1) % k->pages;
+            taken[free_page] = 1;
+            block_put(table, b, 0, 0, i, (double)free_page);
+        }
+    free(taken);
+}
+
+void cache_draw(cache_case *c)
+{
+    static const int64_t dims[] = {1, 2, 3, 4, 7, 8, 12, 16, 17, 20, 32, 33, 64, 0};
+    draws *d = c->from;
+    attn_cache *k = &c->cache;
+    const int wide = draw_one_in(d, 5);
+    k->struct_size = sizeof *k;
+    k->batch = 1 + draw_below(d, BATCH_MOST), k->heads_kv = 1 + draw_below(d, 2);
+    k->capacity = draw_one_in(d, 4) ? draw_below(d, CAPACITY_MOST + 1) : draw_below(d, 40);
+    k->dim_qk = dims[draw_below(d, 14)], k->dim_v = dims[draw_below(d, 14)];
+    const attn_dtype key = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide),
+                     value = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide);
+    if (draw_one_in(d, 3)) draw_rope(c);
+    if (draw_one_in(d, 2)) draw_pages(c);
+    const int64_t entries = k->page_size ? k->pages : k->batch, room = k->page_size ? k->page_size : k->capacity;
+    make(c, C_K, block_of("k", key, 1, entries, k->heads_kv, room, k->dim_qk), 1);
+    make(c, C_V, block_of("v", value, 1, entries, k->heads_kv, room, k->dim_v), 1);
+    if (key == ATTN_I8) make(c, C_K_SCALE, block_of("k_scale", ATTN_F32, 1, entries, k->heads_kv, room, 1), 1);
+    if (value == ATTN_I8) make(c, C_V_SCALE, block_of("v_scale", ATTN_F32, 1, entries, k->heads_kv, room, 1), 1);
+    make(c, C_LENGTHS, block_of("lengths", ATTN_I64, 1, k->batch, 1, 1, 1), 0);
+    blocks_canary(c->of, C_OWN, 0xFF); /* NaN wherever no token was written */
+    memset(c->of[C_LENGTHS].memory, 0, c->of[C_LENGTHS].bytes);
+    for (int t = 0; t < C_OWN; t++) {
+        c->shadow[t] = malloc(c->of[t].bytes + 1);
+        if (!c->shadow[t]) abort();
+        if (c->of[t].memory) memcpy(c->shadow[t], c->of[t].memory, c->of[t].bytes);
+    }
+    k->k = block_out(&c->of[C_K]), k->v = block_out(&c->of[C_V]);
+    k->k_scale = block_out(&c->of[C_K_SCALE]), k->v_scale = block_out(&c->of[C_V_SCALE]);
+    k->lengths = attn_out(c->of[C_LENGTHS].memory);
+    if (k->dim_qk == 0 && draw_one_in(d, 2)) memset(k->k.stride, 0, sizeof k->k.stride);
+    if (k->page_size)
+        k->page_table = (attn_input){c->of[C_TABLE].memory, c->of[C_TABLE].dtype, {c->of[C_TABLE].stride[0], 0, 0, 1}};
+}
+
+void cache_place(cache_case *c, int64_t first, int64_t count, const int64_t *added)
+{
+    attn_cache_tokens *t = &c->tokens;
+    *t =
+        (attn_cache_tokens){.struct_size = sizeof *t, .len = count, .k = block_in(&c->of[C_NEW_K]), .v = block_in(&c->of[C_NEW_V])};
+    c->tensors = (attn_tensors){
+        .struct_size = sizeof c->tensors, .q = block_in(&c->of[C_Q]), .o = block_out(&c->of[C_O]), .lse = block_out(&c->of[C_LSE])};
+    if (c->of[C_NEW_K].bytes) t->k.data = block_at(&c->of[C_NEW_K], 0, 0, first, 0);
+    if (c->of[C_NEW_V].bytes) t->v.data = block_at(&c->of[C_NEW_V], 0, 0, first, 0);
+    if (c->of[C_Q].bytes) c->tensors.q.data = block_at(&c->of[C_Q], 0, 0, first, 0);
+    if (c->of[C_O].bytes) c->tensors.o.data = block_at(&c->of[C_O], 0, 0, first, 0);
+    if (c->of[C_LSE].bytes) c->tensors.lse.data = block_at(&c->of[C_LSE], 0, 0, first, 0);
+    for (int64_t b = 0; b < c->cache.batch; b++) block_put(&c->of[C_NEW_LENGTHS], b, 0, 0, 0, (double)added[b]);
+    t->lengths = (attn_input){c->of[C_NEW_LENGTHS].memory, c->of[C_NEW_LENGTHS].dtype, {0, 0, 0, 0}};
+}
+
+void cache_draw_step(cache_case *c)
+{
+    draws *d = c->from;
+    const attn_cache *k = &c->cache;
+    const int wide = c->of[C_K].dtype == ATTN_F64;
+    const int64_t len = draw_one_in(d, 3) ? 1 : draw_one_in(d, 4) ? draw_below(d, 40) : draw_below(d, 8);
+    const int64_t heads = k->heads_kv * (1 + draw_below(d, 4));
+    const attn_dtype q = draw_float(d, wide);
+    make(c, C_NEW_K, block_of("the new k", draw_float(d, wide), 0, k->batch, k->heads_kv, len, k->dim_qk), 1);
+    make(c, C_NEW_V, block_of("the new v", draw_float(d, wide), 0, k->batch, k->heads_kv, len, k->dim_v), 1);
+    make(c, C_NEW_LENGTHS, block_of("tokens.lengths", draw_one_in(d, 2) ? ATTN_I32 : ATTN_I64, 0, k->batch, 1, 1, 1), 0);
+    make(c, C_Q, block_of("q", q, 0, k->batch, heads, len, k->dim_qk), 1);
+    make(c, C_O, block_of("o", draw_float(d, wide), 1, k->batch, heads, len, k->dim_v), 1);
+    block_free(&c->of[C_LSE]);
+    if (draw_one_in(d, 2)) make(c, C_LSE, block_of("lse", wide ? ATTN_F64 : ATTN_F32, 1, k->batch, heads, len, 1), 1);
+    block_fill(&c->of[C_NEW_K], d, -2, 2, 0), block_fill(&c->of[C_NEW_V], d, -2, 2, 0), block_fill(&c->of[C_Q], d, -2, 2, 0);
+    for (int64_t b = 0; b < k->batch; b++) {
+        c->lengths[b] = (int64_t)block_get(&c->of[C_LENGTHS], b, 0, 0, 0);
+        c->added[b] = draw_one_in(d, 2) ? len : draw_below(d, len + 1);
+        if (c->added[b] > k->capacity - c->lengths[b]) c->added[b] = k->capacity - c->lengths[b];
+        /* NaN in tokens that are not real. */
+        for (int which = C_NEW_K; which <= C_NEW_V; which++)
+            for (int64_t t = c->added[b]; t < len && !block_crowded(&c->of[which]); t++)
+                for (int64_t h = 0; h < k->heads_kv; h++)
+                    for (int64_t x = 0; x < c->of[which].shape[3]; x++) block_put(&c->of[which], b, h, t, x, NAN);
+    }
+    c->problem = (attn_problem){.struct_size = sizeof c->problem, .shape = {.heads_q = heads}};
+    if (draw_one_in(d, 4))
+        c->problem.mask.window = 1, c->problem.mask.window_left = draw_below(d, 20), c->problem.mask.window_right = -1;
+    if (draw_one_in(d, 4)) c->problem.score.softcap = 3;
+    c->options =
+        (attn_options){.struct_size = sizeof c->options, .threads = 1 + (int)draw_below(d, 3), .invariant = draw_one_in(d, 2)};
+    cache_place(c, 0, len, c->added);
+}
+
+const char *cache_spoil(cache_case *c, int *attend)
+{
+    draws *d = c->from;
+    attn_cache *k = &c->cache;
+    attn_cache_tokens *t = &c->tokens;
+    const int64_t b = draw_below(d, k->batch),
+                  pages = k->page_size ? (c->lengths[b] + c->added[b] + k->page_size - 1) / k->page_size : 0;
+    attn_output *const own[] = {&k->k, &k->v, &k->lengths};
+    attn_output *slot = own[draw_below(d, 3)];
+    *attend = 0;
+    switch (draw_below(d, 18)) {
+    case 0:
+        (&k->batch)[draw_below(d, 7)] = -1 - draw_below(d, 2) * INT64_MAX;
+        return "a negative size";
+    case 1:
+        t->len = INT64_MIN;
+        return "a negative number of tokens";
+    case 2:
+        k->reserved[draw_below(d, 3)] = draw_hostile(d) | 1;
+        return "a reserved word";
+    case 3:
+        *(draw_one_in(d, 2) ? &k->struct_size : &t->struct_size) = (size_t)draw_hostile(d) | 1 << 22;
+        return "a struct of megabytes";
+    case 4:
+        memset(slot, 0, sizeof *slot);
+        return "a tensor of the cache is missing";
+    case 5:
+        slot->data = draw_one_in(d, 2) ? ATTN_MISSING : ATTN_LATER;
+        return "ATTN_MISSING or ATTN_LATER";
+    case 6:
+        slot->dtype = ATTN_BOOL;
+        return "a type that no cache has";
+    case 7:
+        for (int axis = 0; axis < 3; axis++)
+            if (c->of[C_K].shape[axis] > 1 && c->of[C_K].bytes > 0) {
+                k->k.stride[axis] = draw_one_in(d, 2) ? 0 : ATTN_BROADCAST;
+                return "a cache that broadcasts";
+            }
+        return NULL;
+    case 8:
+    case 9:
+        block_put(&c->of[C_LENGTHS], b, 0, 0, 0, draw_one_in(d, 3) ? -1 : draw_one_in(d, 2) ? (double)(k->capacity + 1) : 0x1p62);
+        return "a length outside of the cache";
+    case 10:
+        block_put(&c->of[C_NEW_LENGTHS], b, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)(t->len + 1));
+        return "more tokens than there are";
+    case 11:
+        if (pages < 1) return NULL;
+        block_put(&c->of[C_TABLE], b, 0, 0, draw_below(d, pages), draw_one_in(d, 2) ? -1 : (double)k->pages);
+        return "a page that does not exist";
+    case 12:
+        if (c->lengths[b] + c->added[b] < 1) return NULL;
+        k->capacity = c->lengths[b] + c->added[b] - 1;
+        return "no room";
+    case 13:
+        *attend = 1,
+        c->problem.shape.heads_q = c->problem.shape.heads_q * k->heads_kv + (k->heads_kv > 1 ? 1 : -c->problem.shape.heads_q);
+        return "a number of heads that does not fit";
+    case 14:
+        *attend = 1, c->problem.op = ATTN_BACKWARD;
+        return "another operation";
+    case 15:
+        *attend = 1, c->tensors.lengths_kv = attn_in(c->lengths);
+        return "lengths of the caller's";
+    case 16:
+        *attend = 1, memset(draw_one_in(d, 2) ? (void *)&c->tensors.o : (void *)&c->tensors.q, 0, sizeof(attn_output));
+        return "o or q is missing";
+    default: /* written where it is read */
+        if (c->of[C_K].bytes == 0 || c->of[C_O].bytes == 0 || c->of[C_O].element != c->of[C_K].element) return NULL;
+        *attend = 1, c->tensors.o.data = k->k.data;
+        return "o is the cache";
+    }
+}
+
+/* ---- what is expected ---- */
+
+void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2])
+{
+    const int64_t size = c->cache.page_size;
+    at[0] = size ? (int64_t)block_get(&c->of[C_TABLE], b, 0, 0, j / size) : b;
+    at[1] = size ? j % size : j;
+}
+
+/* A row of the shadow: numbers as the type of the cache has them. */
+static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h, const double *x, int64_t dim)
+{
+    const block *b = &c->of[which], *scales = &c->of[which + C_K_SCALE - C_K];
+    double whole[ROTARY_MOST + 1];
+    if (dim == 0 && b->dtype != ATTN_I8) return;
+    if (b->dtype != ATTN_I8) {
+        attn_convert(c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, x, ATTN_F64, dim);
+        return;
+    }
+    const float scale = (float)ref_quantise(dim, x, whole);
+    memcpy(c->shadow[which + C_K_SCALE - C_K] + (block_at(scales, at[0], h, at[1], 0) - scales->memory), &scale, sizeof scale);
+    for (int64_t i = 0; i < dim; i++)
+        *(int8_t *)(c->shadow[which] + (block_at(b, at[0], h, at[1], i) - b->memory)) = (int8_t)whole[i];
+}
+
+void cache_expect(cache_case *c)
+{
+    const attn_cache *k = &c->cache;
+    double x[ROTARY_MOST + 1];
+    for (int64_t b = 0; b < k->batch; b++) {
+        for (int64_t t = 0; t < c->added[b]; t++) {
+            int64_t at[2], place = c->lengths[b] + t;
+            cache_where(c, b, place, at);
+            for (int64_t h = 0; h < k->heads_kv; h++) {
+                for (int64_t i = 0; i < k->dim_v; i++) x[i] = block_get(&c->of[C_NEW_V], b, h, t, i);
+                expect_row(c, C_V, at, h, x, k->dim_v);
+                for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->of[C_NEW_K], b, h, t, i);
+                if (k->rope && k->dim_qk > 0) { /* into the type that the cache has it rotated in, and exactly back */
+                    const attn_dtype type = c->of[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->of[C_K].dtype;
+                    const int64_t shape[4] = {1, 1, 1, k->dim_qk};
+                    const attn_input from = {block_at(&c->of[C_NEW_K], b, h, t, 0), c->of[C_NEW_K].dtype, {0, 0, 0, 0}};
+                    double rotated[ROTARY_MOST + 1];
+                    const attn_output to = {rotated, type, {0, 0, 0, 0}};
+                    if (attn_rope_apply(k->rope, shape, &from, &to, &place, NULL)) finding("a key is not rotated, and appended");
+                    attn_convert(x, ATTN_F64, rotated, type, k->dim_qk);
+                }
+                expect_row(c, C_K, at, h, x, k->dim_qk);
+            }
+        }
+        const int64_t now = c->lengths[b] + c->added[b];
+        memcpy(c->shadow[C_LENGTHS] + b * 8, &now, 8);
+    }
+}

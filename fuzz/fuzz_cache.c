@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_cache.c - fuzzes attn_cache_append, attn_cache_attend and attn_quantise (target.h; cache_case.h): steps of tokens into a
+ * cache whose every byte is known, which attention reads as a dense copy of it is read, whatever the threads, pages and entries
+ * beside. */
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn_bound.h"
+#include "attn_ref.h"
+#include "cache_case.h"
+
+const char *const target_cases = "caches";
+
+static cache_case c;
+static attn_error last;
+
+void target_print(void)
+{
+    const attn_cache *k = &c.cache;
+    fprintf(stderr,
+            "B %" PRId64 " Hkv %" PRId64 " Hq %" PRId64 " capacity %" PRId64 " D %" PRId64 " Dv %" PRId64 " pages %" PRId64
+            " of %" PRId64 " rope %d table %" PRId64 " len %" PRId64 " threads %d invariant %d window %d %" PRId64 " softcap %g\n",
+            k->batch, k->heads_kv, c.problem.shape.heads_q, k->capacity, k->dim_qk, k->dim_v, k->pages, k->page_size,
+            k->rope != NULL, c.rope.table_rows, c.tokens.len, c.options.threads, c.options.invariant, c.problem.mask.window,
+            c.problem.mask.window_left, c.problem.score.softcap);
+    for (int64_t b = 0; b < k->batch && b < BATCH_MOST; b++) fprintf(stderr, "  %" PRId64 " + %" PRId64, c.lengths[b], c.added[b]);
+    fputc('\n', stderr);
+    blocks_print(c.of, C_BLOCKS);
+}
+
+/* The cache is, byte by byte, what it must be. */
+static void check_cache(const char *what)
+{
+    for (int t = 0; t < C_OWN; t++)
+        for (size_t i = 0; i < c.of[t].bytes; i++)
+            if (c.of[t].memory[i] != c.shadow[t][i])
+                finding("%s: byte %zu of %s is %d, should be %d", what, i, c.of[t].name, c.of[t].memory[i], c.shadow[t][i]);
+}
+
+static int append(void)
+{
+    memset(&last, 0x55, sizeof last);
+    const attn_status status = attn_cache_append(&c.cache, &c.tokens, &last);
+    check_error(status, &last);
+    return status == ATTN_OK;
+}
+
+static int attend(const attn_options *options, unsigned char canary)
+{
+    memset(&last, 0x55, sizeof last);
+    if (canary) blocks_canary(c.of + C_OWN, C_BLOCKS - C_OWN, canary);
+    const attn_status status = attn_cache_attend(&c.cache, &c.tokens, &c.problem, &c.tensors, options, &last);
+    check_error(status, &last);
+    if (status != ATTN_OK) blocks_untouched(c.of + C_OWN, C_BLOCKS - C_OWN, canary, last.message);
+    return status == ATTN_OK;
+}
+
+/* Tokens that are in the rope's tables. */
+static int has_angles(void)
+{
+    int all = 1;
+    for (int64_t b = 0; c.cache.rope && c.rope.table_rows && b < c.cache.batch; b++)
+        all &= c.added[b] == 0 || c.lengths[b] + c.added[b] <= c.rope.table_rows;
+    return all;
+}
+
+/* The lengths as before the step, so that it can be done again. */
+static void take_back(void) { memcpy(c.of[C_LENGTHS].memory, c.lengths, c.of[C_LENGTHS].bytes); }
+
+/* ---- the same attention over a dense copy ---- */
+
+static double *of_rows(const block *b, const block *scale, int64_t entry, int64_t heads, int64_t rows, int through_pages)
+{
+    double *all = malloc((size_t)(heads * rows * b->shape[3] + 1) * sizeof *all), *to = all;
+    if (!all) abort();
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t j = 0; j < rows; j++) {
+            int64_t at[2] = {entry, j};
+            if (through_pages) cache_where(&c, entry, j, at);
+            for (int64_t x = 0; x < b->shape[3]; x++) {
+                *to = block_get(b, at[0], h, at[1], x);
+                if (scale && scale->name) *to *= block_get(scale, at[0], h, at[1], 0);
+                to++;
+            }
+        }
+    return all;
+}
+
+/* Rows of the cache as they lie there, one after the other. */
+static void *copy_rows(const block *b, int64_t entry, int64_t rows)
+{
+    unsigned char *all = malloc((size_t)(b->shape[1] * rows * b->shape[3]) * b->element + 1), *to = all;
+    if (!all) abort();
+    for (int64_t h = 0; h < b->shape[1]; h++)
+        for (int64_t j = 0; j < rows; j++) {
+            int64_t at[2];
+            cache_where(&c, entry, j, at);
+            for (int64_t x = 0; x < b->shape[3]; x++, to += b->element) memcpy(to, block_at(b, at[0], h, at[1], x), b->element);
+        }
+    return all;
+}
+
+static void hold(const block *b, int64_t e, int64_t h, int64_t t, int64_t x, double exact, double bound)
+{
+    const attn_dtype y = b->dtype;
+    const double unit = y == ATTN_F64 ? 0x1p-53 : y == ATTN_F16 ? 0x1p-11 : y == ATTN_BF16 ? 0x1p-8 : 0x1p-24;
+    const double got = block_get(b, e, h, t, x), most = bound + unit * (fabs(exact) + bound) + (y == ATTN_F16 ? 0x1p-24 : 0x1p-126);
+    if (!(fabs(got - exact) <= most) && got != exact)
+        finding("ref: %s[%lld,%lld,%lld,%lld] is %.9g, should be %.9g, bound %.3g", b->name, (long long)e, (long long)h,
+                (long long)t, (long long)x, got, exact, most);
+}
+
+/* Entry e by definition. */
+static void hold_entry(int64_t e, const double *q, int64_t count, int64_t total)
+{
+    const attn_cache *k = &c.cache;
+    const int64_t heads = c.problem.shape.heads_q, offset = total - count;
+    const int wide = c.of[C_Q].dtype == ATTN_F64;
+    if (heads * count * total > 20000) return;
+    double *K = of_rows(&c.of[C_K], &c.of[C_K_SCALE], e, k->heads_kv, total, 1),
+           *V = of_rows(&c.of[C_V], &c.of[C_V_SCALE], e, k->heads_kv, total, 1);
+    const size_t pairs = (size_t)(heads * count * total) + 1, rows = (size_t)(heads * count);
+    double *o = calloc(rows * (size_t)k->dim_v + 1, sizeof *o), *lse = calloc(rows + 1, sizeof *lse), *s = calloc(pairs, sizeof *s),
+           *w = calloc(pairs, sizeof *w);
+    const ref_problem r = {.B = 1,
+                           .Hq = heads,
+                           .Hkv = k->heads_kv,
+                           .Sq = count,
+                           .Skv = total,
+                           .D = k->dim_qk,
+                           .Dv = k->dim_v,
+                           .Q = q,
+                           .K = K,
+                           .V = V,
+                           .scale = k->dim_qk > 0 ? 1 / sqrt((double)k->dim_qk) : 1,
+                           .causal = 1,
+                           .offset = &offset,
+                           .window = c.problem.mask.window,
+                           .window_left = c.problem.mask.window_left,
+                           .window_right = c.problem.mask.window_right,
+                           .softcap = c.problem.score.softcap};
+    const ref_arithmetic a = {.unit = wide ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2,
+                              .normal = wide ? DBL_MIN : (double)FLT_MIN,
+                              .denormal = wide ? DBL_TRUE_MIN : (double)FLT_TRUE_MIN,
+                              .flushed = wide ? DBL_MIN : (double)FLT_MIN};
+    ref_bounds bounds;
+    ref_forward(&r, o, lse, s, w);
+    if (!ref_bound_forward(&bounds, &r, &a)) abort();
+    for (int64_t at = 0; at < heads * count; at++) {
+        for (int64_t x = 0; x < k->dim_v; x++)
+            hold(&c.of[C_O], e, at / count, at % count, x, o[at * k->dim_v + x], bounds.O[at * k->dim_v + x]);
+        if (c.of[C_LSE].name) hold(&c.of[C_LSE], e, at / count, at % count, 0, lse[at], bounds.lse[at]);
+    }
+    ref_bounds_free(&bounds);
+    free(K), free(V), free(o), free(lse), free(s), free(w);
+}
+
+/* Entry e by itself over dense keys: the same bits.  Rows that are not real are 0. */
+static void check_entry(int64_t e)
+{
+    const attn_cache *k = &c.cache;
+    const int64_t heads = c.problem.shape.heads_q, count = c.added[e], total = c.lengths[e] + count;
+    const block *o = &c.of[C_O];
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t t = count; t < c.tokens.len; t++)
+            for (int64_t x = 0; x < k->dim_v; x++)
+                if (block_get(o, e, h, t, x) != 0)
+                    finding("o[%d,%d,%d] of a token that is not real is not 0", (int)e, (int)h, (int)t);
+    if (count == 0) return;
+    double *q = of_rows(&c.of[C_Q], NULL, e, heads, count, 0);
+    unsigned char *queries = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1),
+                  *got = malloc((size_t)(heads * count * k->dim_v) * 8 + 1);
+    int64_t positions[64];
+    if (!queries || !got) abort();
+    attn_convert(queries, c.of[C_Q].dtype, q, ATTN_F64, heads * count * k->dim_qk);
+    if (k->rope) {
+        const int64_t shape[4] = {1, heads, count, k->dim_qk};
+        unsigned char *rotated = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1);
+        const attn_input from = {queries, c.of[C_Q].dtype, {0, 0, 0, 0}};
+        const attn_output to = {rotated, c.of[C_Q].dtype, {0, 0, 0, 0}};
+        for (int64_t t = 0; t < count; t++) positions[t] = c.lengths[e] + t;
+        if (!rotated || attn_rope_apply(k->rope, shape, &from, &to, positions, &last))
+            finding("queries are not rotated: %s", last.message);
+        attn_convert(q, ATTN_F64, rotated, c.of[C_Q].dtype, heads * count * k->dim_qk);
+        free(queries);
+        queries = rotated;
+    }
+    void *copies[4];
+    for (int t = C_K; t <= C_V_SCALE; t++) copies[t] = c.of[t].name ? copy_rows(&c.of[t], e, total) : NULL;
+    attn_problem p = c.problem;
+    p.shape = (attn_shape){1, heads, k->heads_kv, count, total, k->dim_qk, k->dim_v};
+    p.mask.causal = 1, p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    attn_tensors t = {.struct_size = sizeof t,
+                      .q = {k->dim_qk ? queries : ATTN_EMPTY, c.of[C_Q].dtype, {0, 0, 0, 0}},
+                      .k = {k->dim_qk ? copies[C_K] : ATTN_EMPTY, c.of[C_K].dtype, {0, 0, 0, 0}},
+                      .v = {k->dim_v ? copies[C_V] : ATTN_EMPTY, c.of[C_V].dtype, {0, 0, 0, 0}},
+                      .o = {k->dim_v ? got : ATTN_EMPTY, o->dtype, {0, 0, 0, 0}}};
+    if (copies[C_K_SCALE]) t.k_scale = attn_in(copies[C_K_SCALE]);
+    if (copies[C_V_SCALE]) t.v_scale = attn_in(copies[C_V_SCALE]);
+    attn_plan *plan = NULL;
+    if (attn_plan_create(&plan, &p, &t, &c.options, &last)) finding("over a dense copy: refused: %s", last.message);
+    const size_t need = attn_plan_workspace_size(plan);
+    void *workspace = malloc(need + 1);
+    if (!workspace || attn_execute(plan, &t, workspace, need, &last)) finding("over a dense copy: refused: %s", last.message);
+    const unsigned char *was = got;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t x = 0; x < k->dim_v; x++, was += o->element)
+                if (memcmp(block_at(o, e, h, i, x), was, o->element) != 0)
+                    finding("o[%d,%d,%d,%d] is %.17g, and has other bits over a dense copy", (int)e, (int)h, (int)i, (int)x,
+                            block_get(o, e, h, i, x));
+    hold_entry(e, q, count, total);
+    attn_plan_destroy(plan);
+    for (int i = C_K; i <= C_V_SCALE; i++) free(copies[i]);
+    free(workspace), free(q), free(queries), free(got);
+}
+
+/* The step in two, which with options.invariant has the same bits. */
+static void in_two(void)
+{
+    const int64_t len = c.tokens.len, first = draw_below(c.from, len + 1);
+    int64_t now[BATCH_MOST] = {0}, then[BATCH_MOST] = {0};
+    for (int64_t b = 0; b < c.cache.batch; b++) now[b] = c.added[b] < first ? c.added[b] : first, then[b] = c.added[b] - now[b];
+    take_back();
+    blocks_canary(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42);
+    cache_place(&c, 0, first, now);
+    if (!attend(&c.options, 0)) finding("the first %d tokens are refused: %s", (int)first, last.message);
+    cache_place(&c, first, len - first, then);
+    if (!attend(&c.options, 0)) finding("the tokens behind %d are refused: %s", (int)first, last.message);
+    cache_place(&c, 0, len, c.added);
+    check_cache("in two steps");
+    blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42, "in two steps");
+}
+
+static void spoiled(void)
+{
+    const attn_cache cache = c.cache;
+    const attn_cache_tokens tokens = c.tokens;
+    const attn_problem problem = c.problem;
+    const attn_tensors tensors = c.tensors;
+    int only_attend;
+    unsigned char lengths[8 * BATCH_MOST], *table = malloc(c.of[C_TABLE].bytes + 1);
+    if (!table) abort();
+    memcpy(lengths, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
+    if (c.of[C_TABLE].memory) memcpy(table, c.of[C_TABLE].memory, c.of[C_TABLE].bytes);
+    const char *what = cache_spoil(&c, &only_attend);
+    const int64_t heads = c.problem.shape.heads_q;
+    unsigned char wrong[8 * BATCH_MOST];
+    memcpy(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
+    if (what && !only_attend && append()) finding("%s, and attn_cache_append runs", what);
+    if (what && attend(&c.options, 0x21)) finding("%s, and attn_cache_attend runs (heads %d)", what, (int)heads);
+    if (memcmp(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes) != 0) finding("%s: refused, and lengths are changed", what);
+    c.cache = cache, c.tokens = tokens, c.problem = problem, c.tensors = tensors;
+    memcpy(c.of[C_LENGTHS].memory, lengths, c.of[C_LENGTHS].bytes);
+    if (c.of[C_TABLE].memory) memcpy(c.of[C_TABLE].memory, table, c.of[C_TABLE].bytes);
+    free(table);
+    cache_place(&c, 0, tokens.len, c.added);
+    check_cache(what ? what : "nothing");
+}
+
+static void step(void)
+{
+    draws *d = c.from;
+    cache_draw_step(&c);
+    target_drawn();
+    if (!has_angles()) {
+        if (append()) finding("a token behind the rope's tables is appended");
+        if (attend(&c.options, 0x13)) finding("a token behind the rope's tables attends");
+        check_cache("behind the rope's tables");
+        target_refused++;
+        return;
+    }
+    if (draw_one_in(d, 4)) spoiled();
+    cache_expect(&c);
+    if (draw_one_in(d, 3)) {
+        if (!append()) finding("append: what keeps the rules is refused: %s", last.message);
+        check_cache("append");
+        return;
+    }
+    if (!attend(&c.options, 0xA5)) finding("attend: what keeps the rules is refused: %s", last.message);
+    target_ran++;
+    check_cache("attend");
+    blocks_keep(c.of + C_OWN, C_BLOCKS - C_OWN);
+    for (int64_t e = 0; e < c.cache.batch; e++) check_entry(e);
+    attn_options other = c.options;
+    other.threads = c.options.threads % 3 + 1;
+    take_back();
+    if (!attend(&other, 0x5A)) finding("other threads: refused: %s", last.message);
+    check_cache("other threads");
+    blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
+    if (c.options.invariant) in_two();
+}
+
+/* Rows as whole numbers, with what is no number among them. */
+static void quantise(void)
+{
+    draws *d = c.from;
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+    const int64_t rows = draw_below(d, 5), dim = draw_below(d, 70), stride = dim + draw_below(d, 4);
+    block from = block_of("src", types[draw_below(d, 4)], 0, 1, 1, rows, dim),
+          whole = block_of("whole", ATTN_I8, 1, 1, 1, rows, dim), scales = block_of("scales", ATTN_F32, 1, 1, 1, 1, rows);
+    double x[80], exact[80];
+    from.stride[2] = stride;
+    if (!block_allocate(&from) || !block_allocate(&whole) || !block_allocate(&scales)) abort();
+    block_fill(&from, d, -3, 3, draw_one_in(d, 3));
+    const attn_status status =
+        attn_quantise(rows, dim, from.memory, from.dtype, stride, (int8_t *)whole.memory, (float *)(void *)scales.memory, &last);
+    check_error(status, &last);
+    if (status != ATTN_OK) finding("attn_quantise refuses: %s", last.message);
+    for (int64_t i = 0; i < rows && dim > 0; i++) {
+        for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k);
+        const double scale = ref_quantise(dim, x, exact), got = block_get(&scales, 0, 0, 0, i);
+        if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %d is %g, not %g", (int)i, got, scale);
+        for (int64_t k = 0; k < dim && !isnan(scale); k++)
+            if (block_get(&whole, 0, 0, i, k) != exact[k]) finding("number %d of row %d is quantised to another", (int)k, (int)i);
+    }
+    block_free(&from), block_free(&whole), block_free(&scales);
+}
+
+void target_run(draws *from)
+{
+    memset(&c, 0, sizeof c);
+    c.from = from;
+    quantise();
+    cache_draw(&c);
+    for (int64_t steps = 1 + draw_below(from, 5); steps > 0; steps--) step();
+    blocks_free(c.of, C_BLOCKS);
+    for (int t = 0; t < C_OWN; t++) free(c.shadow[t]);
+}
