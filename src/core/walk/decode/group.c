@@ -11,7 +11,9 @@ enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
 static attn_decode_source source_of(const void *base, const attn_layout *layout, int64_t dim)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
-    attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), layout->stride[2] * size, 0};
+    /* Unsigned: where there are no keys the stride may be any number. */
+    const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
+    attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0};
     s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / s.row / LEAST_PIECE * LEAST_PIECE);
     return s;
 }

@@ -36,16 +36,17 @@ void attn_merge_strides(const attn_merge_call *c, const int64_t given[4], int64_
     int64_t dense = 1;
     for (int axis = 3; axis >= 0; axis--) {
         stride[axis] = implied ? dense : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
-        dense *= shape[axis];
+        dense = (int64_t)((uint64_t)dense * (uint64_t)shape[axis]); /* of a tensor without elements it may be too large */
     }
 }
 
 /* Row `row` of the tile in a tensor. */
 static char *row_at(const tile *t, const void *data, const int64_t stride[4], attn_dtype dtype, int64_t row)
 {
-    const int64_t at = t->b * stride[0] + t->h * stride[1] + (t->first + row) * stride[2];
-    /* As a number: where there are no elements there may be no address to count from. */
-    return (char *)((uintptr_t)data + (uintptr_t)(at * (int64_t)attn_dtype_bytes(dtype)));
+    /* In unsigned numbers: where there are no elements, strides may be anything and no address is there to count from. */
+    const uint64_t at = (uint64_t)t->b * (uint64_t)stride[0] + (uint64_t)t->h * (uint64_t)stride[1] +
+                        (uint64_t)(t->first + row) * (uint64_t)stride[2];
+    return (char *)((uintptr_t)data + (uintptr_t)(at * attn_dtype_bytes(dtype)));
 }
 
 static char *row_of_slot(const tile *t, const attn_merge_slot *slot, attn_dtype dtype, int64_t row)
@@ -69,7 +70,7 @@ static void place_parts(tile *t)
         int64_t stride[4];
         attn_merge_strides(c, slot->stride, c->dim_v, stride);
         t->row[p] = row_at(t, slot->data, stride, c->dtype, 0);
-        t->step[p] = stride[2] * (int64_t)attn_dtype_bytes(c->dtype);
+        t->step[p] = (int64_t)((uint64_t)stride[2] * attn_dtype_bytes(c->dtype));
     }
 }
 
@@ -85,9 +86,9 @@ static void load_lse(tile *t, int64_t part, int64_t parts, int64_t first, int64_
         const attn_input *slot = &c->lse_parts[part + p];
         int64_t stride[4];
         attn_merge_strides(c, slot->stride, 1, stride);
-        const char *from = row_at(t, slot->data, stride, c->compute, 0);
         char *to = (char *)t->W + (size_t)(p * ROWS) * size;
-        for (int64_t r = first; r < end; r++) memcpy(to + (size_t)r * size, from + r * stride[2] * (int64_t)size, size);
+        for (int64_t r = first; r < end; r++)
+            memcpy(to + (size_t)r * size, (const char *)row_at(t, slot->data, stride, c->compute, r), size);
     }
 }
 
@@ -147,8 +148,9 @@ static const void *weight_at(const tile *t, int64_t part, int64_t row)
 
 static void parts_of_row(const tile *t, int64_t row, int64_t channel, const void **rows)
 {
-    const int64_t skip = channel * (int64_t)attn_dtype_bytes(t->call->dtype);
-    for (int64_t p = 0; p < t->parts; p++) rows[p] = t->row[p] + row * t->step[p] + skip;
+    const uint64_t skip = (uint64_t)channel * attn_dtype_bytes(t->call->dtype);
+    for (int64_t p = 0; p < t->parts; p++)
+        rows[p] = (const void *)((uintptr_t)t->row[p] + (uintptr_t)((uint64_t)row * (uint64_t)t->step[p] + skip));
 }
 
 static void merge_few(tile *t)
@@ -253,10 +255,10 @@ static void run_task(void *context, int64_t worker, int64_t task)
 
 static void each_tile(const attn_merge_call *c, void (*run)(tile *t))
 {
+    if (c->batch == 0 || c->heads == 0 || c->len_q == 0) return; /* whatever the other sizes are */
     const double numbers = (double)c->batch * (double)c->heads * (double)c->len_q * (double)c->dim_v * (double)(c->parts + 1);
     job j = {c, run, c->batch * c->heads * attn_ceil_div(c->len_q, ROWS), 1};
     const int workers = numbers < SERIAL ? 1 : (int)attn_clamp(j.tiles, 1, c->threads);
-    if (j.tiles == 0) return;
     if (workers > 1) j.tasks = attn_min(j.tiles, 4 * (int64_t)workers);
     attn_threads_run(c->parallel_for, c->parallel_context, workers, j.tasks, run_task, &j);
 }
