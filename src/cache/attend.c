@@ -102,9 +102,7 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
         for (int64_t i = 0; i < r->lengths_q[b]; i++) r->positions[b * tokens->len + i] = attn_cache_lengths(cache)[b] + i;
-    const attn_output rotated = {r->q, dtype, {0, 0, 0, 0}};
-    TRY(attn_rope_apply(cache->rope, shape, &t->q, &rotated, r->positions, error));
-    t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}};
+    t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* as they will be */
     return ATTN_OK;
 }
 
@@ -112,9 +110,15 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
                           const attn_options *options, room *r, attn_error *error)
 {
     attn_plan *plan = NULL;
+    const attn_input q = t->q;
     TRY(fill_tensors(cache, tokens, p, t, r, error));
     TRY(attn_plan_create(&plan, p, t, options, error));
     attn_status status = attn_cache_check_attend(cache, plan, t, error);
+    if (status == ATTN_OK && r->q) { /* queries are read when it is known that there are so many */
+        const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
+        const attn_output rotated = {r->q, t->q.dtype, {0, 0, 0, 0}};
+        status = attn_rope_apply(cache->rope, shape, &q, &rotated, r->positions, error);
+    }
     if (status != ATTN_OK) {
         attn_plan_destroy(plan);
         return status;
