@@ -53,11 +53,11 @@ static attn_status weights_average(const call *c, const attn_problem *problem, c
     visit.visit_context = (void *)(uintptr_t)&m;
     a.call = &visit;
     if (c->args->options) one.isa = c->args->options->isa, one.allocator = c->args->options->allocator;
-    memset(m.sum, 0, (size_t)(e->batch * m.len_q * m.columns * c->l.size));
     attn_status status = attn_plan_create(&plan, &only_rows, &a, &one, error);
     if (status == ATTN_OK) {
         size_t size = attn_plan_workspace_size(plan);
         status = memory_take(c->args->options, (int64_t)size, &workspace, error);
+        if (status == ATTN_OK) memset(m.sum, 0, (size_t)(e->batch * m.len_q * m.columns * c->l.size));
         if (status == ATTN_OK) status = attn_execute(plan, &a, workspace, size, error);
     }
     memory_give(c->args->options, workspace);

@@ -10,9 +10,10 @@ typedef struct gradient {
     latent wanted; /* whose w are the gradients of the weights */
     sequence out, query, key;
     char *memory;
-    saved s;     /* of q, k, v and a */
-    latents at;  /* of the latents; query_normed and normed as forward has them */
-    char *heads; /* [token][head][head_dim + head_dim_v]: of what `up` gives */
+    saved s;      /* of q, k, v and a */
+    latents at;   /* of the latents; query_normed and normed as forward has them */
+    double *sums; /* of the gradient of a norm */
+    char *heads;  /* [token][head][head_dim + head_dim_v]: of what `up` gives */
 } gradient;
 
 static attn_status check(latent_call *lc, const attn_latent_weights *gradients, gradient *g, attn_error *error)
@@ -44,8 +45,10 @@ static attn_status take(const latent_call *lc, gradient *g, attn_error *error)
     const extent *e = &lc->c.extent;
     int64_t heads;
     TRY(layer_bytes(m->l.size, e->entries * e->tokens_kv, m->heads, m->dim + m->dim_v, &heads, error));
-    TRY(memory_take(lc->c.args->options, lc->at.bytes + heads, &g->memory, error));
+    const int64_t most = m->rank > m->rank_query ? m->rank : m->rank_query, sums = (lc->at.bytes + heads + 7) / 8 * 8;
+    TRY(memory_take(lc->c.args->options, sums + most * (int64_t)sizeof(double), &g->memory, error));
     g->heads = g->memory + lc->at.bytes;
+    g->sums = (double *)(void *)(g->memory + sums);
     return latents_layout(m, e, g->memory, &g->s, &g->at, error);
 }
 
@@ -90,17 +93,14 @@ static void collect(const latent_call *lc, const gradient *g)
  * Through y = w x / s, s = sqrt(mean(x^2) + epsilon):  dx = (w dy - x sum(w dy x) / (n s^2)) / s,  dw = sum over rows of dy x / s.
  * x and dx have rows `stride` apart; without a norm dx = dy.
  */
-static attn_status norm_backward(const latent_call *lc, const char *weight, char *grad_weight, const char *x, int64_t stride,
-                                 int64_t channels, int64_t rows, const char *dy, char *dx, attn_error *error)
+static void norm_backward(const latent_call *lc, double *dw, const char *weight, char *grad_weight, const char *x, int64_t stride,
+                          int64_t channels, int64_t rows, const char *dy, char *dx)
 {
     const layer *l = &lc->m.l;
-    char *memory;
     if (!weight) {
         for (int64_t n = 0; n < rows * channels; n++) number_put(l, dx, n / channels * stride + n % channels, number_get(l, dy, n));
-        return ATTN_OK;
+        return;
     }
-    TRY(memory_take(lc->c.args->options, channels * (int64_t)sizeof(double), &memory, error));
-    double *const dw = (double *)memory;
     memset(dw, 0, (size_t)channels * sizeof *dw);
     for (int64_t r = 0; r < rows; r++) {
         double square = 0, along = 0;
@@ -117,8 +117,6 @@ static attn_status norm_backward(const latent_call *lc, const char *weight, char
         }
     }
     for (int64_t k = 0; grad_weight && k < channels; k++) number_put(l, grad_weight, k, dw[k]);
-    memory_give(lc->c.args->options, memory);
-    return ATTN_OK;
 }
 
 /* y = x w^T: the gradients of w, where it is wanted, and of x, where x->data is there. */
@@ -146,8 +144,11 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
                    dnormed = dense_rows(g->at.normed, e->entries, e->tokens_kv, m->rank),
                    dheads = dense_rows(g->heads, e->entries, e->tokens_kv, m->heads * (m->dim + m->dim_v)),
                    dkv = dense_rows(g->at.kv, e->entries, e->tokens_kv, wide);
-    TRY(through(lc, g, OUT, &a, &g->out, &da, 0, error));
+    /* Memory is taken before the first gradient is written. */
+    const projection to_heads = latent_matrix(m, OUT), of_heads = latent_matrix(&g->wanted, OUT);
+    TRY(project_to_model(&c->l, &to_heads, &g->out, &da, 0, error));
     TRY(attend(lc, g, error));
+    if (of_heads.at.weight) TRY(project_gradient(&c->l, &of_heads, &g->out, &a, error));
     collect(lc, g);
     TRY(latent_rotate(m, g->s.q, m->heads, width, m->dim, e->entries, e->tokens_q, c->positions_q, 1, error));
     TRY(latent_rotate(m, g->at.kv, 1, wide, m->rank, e->entries, e->tokens_kv, c->positions_kv, 1, error));
@@ -157,13 +158,13 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
                        dlatent = dense_rows(g->at.query, e->entries, e->tokens_q, m->rank_query),
                        dlatent_normed = dense_rows(g->at.query_normed, e->entries, e->tokens_q, m->rank_query);
         TRY(through(lc, g, QUERY_UP, &low, &dq, &dlatent_normed, 0, error));
-        TRY(norm_backward(lc, m->w[QUERY_NORM], g->wanted.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
-                          dlatent_normed.data, dlatent.data, error));
+        norm_backward(lc, g->sums, m->w[QUERY_NORM], g->wanted.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
+                      dlatent_normed.data, dlatent.data);
         TRY(through(lc, g, QUERY_DOWN, &c->in[QUERY], &dlatent, &g->query, 0, error));
     } else TRY(through(lc, g, QUERY_UP, &c->in[QUERY], &dq, &g->query, 0, error));
 
     TRY(through(lc, g, UP, &normed, &dheads, &dnormed, 0, error));
-    TRY(norm_backward(lc, m->w[NORM], g->wanted.w[NORM], lc->at.kv, wide, m->rank, rows_kv, dnormed.data, dkv.data, error));
+    norm_backward(lc, g->sums, m->w[NORM], g->wanted.w[NORM], lc->at.kv, wide, m->rank, rows_kv, dnormed.data, dkv.data);
     return through(lc, g, DOWN, &c->in[KEY], &dkv, &g->key, !args->key.data, error);
 }
 

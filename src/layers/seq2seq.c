@@ -95,19 +95,16 @@ static projection combine_of(const module *m)
 }
 
 /* y = tanh(combine [context; state]), to the caller too. */
-static attn_status combine(const reading *r, attn_error *error)
+static attn_status combine(const reading *r, const layer *room, attn_error *error)
 {
     const module *m = &r->m;
     const projection p = combine_of(m);
-    layer l = type_of(m);
+    const layer l = *room;
     sequence behind = r->joined;
     behind.data += m->memory * l.size;
     behind.channels = m->state;
     move_rows(&l, &r->states, &behind, 0);
-    attn_status status = combine_room(r, &l, error);
-    if (status == ATTN_OK) status = project_to_heads(&l, &p, &r->joined, &r->y, error);
-    room_give(&l);
-    TRY(status);
+    TRY(project_to_heads(&l, &p, &r->joined, &r->y, error));
     for (int64_t n = 0; n < r->y.batch * r->y.tokens * m->output; n++)
         number_put(&l, r->y.data, n, tanh(number_get(&l, r->y.data, n)));
     move_rows(&l, &r->y, &r->output, 0);
@@ -138,9 +135,12 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
         status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
     if (status == ATTN_OK) status = reading_place(&r, args->saved, 1, error);
     if (status == ATTN_OK) status = aim(&r, args, error);
+    layer room = {0}; /* taken before the first output is written */
+    if (status == ATTN_OK && r.m.output) room = type_of(&r.m), status = combine_room(&r, &room, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_forward(&r.m.between, &between, &r.args, error);
-    if (status == ATTN_OK && r.m.output) status = combine(&r, error);
+    if (status == ATTN_OK && r.m.output) status = combine(&r, &room, error);
+    room_give(&room);
     if (r.memory) memory_give(r.args.options, r.memory);
     return status;
 }
@@ -182,20 +182,15 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
 }
 
 /* Through the tanh and the matrix, to the gradients of context and state. */
-static attn_status uncombine(const reading *r, gradient *g, attn_error *error)
+static attn_status uncombine(const reading *r, const layer *l, gradient *g, attn_error *error)
 {
-    layer l = type_of(&r->m);
-    const projection p = combine_of(&r->m), dp = combine_of(&g->wanted);
-    move_rows(&l, &g->out, &g->y, 0);
+    const projection p = combine_of(&r->m);
+    move_rows(l, &g->out, &g->y, 0);
     for (int64_t n = 0; n < g->y.batch * g->y.tokens * r->m.output; n++) {
-        const double y = number_get(&l, r->y.data, n);
-        number_put(&l, g->y.data, n, number_get(&l, g->y.data, n) * (1 - y * y));
+        const double y = number_get(l, r->y.data, n);
+        number_put(l, g->y.data, n, number_get(l, g->y.data, n) * (1 - y * y));
     }
-    attn_status status = combine_room(r, &l, error);
-    if (status == ATTN_OK && dp.at.weight) status = project_gradient(&l, &dp, &g->y, &r->joined, error);
-    if (status == ATTN_OK) status = project_to_model(&l, &p, &g->y, &g->joined, 0, error);
-    room_give(&l);
-    return status;
+    return project_to_model(l, &p, &g->y, &g->joined, 0, error);
 }
 
 attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_layer_tensors *args,
@@ -212,21 +207,25 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
     if (status == ATTN_OK) status = check_backward(&r, args, gradients, &g, error);
     if (status == ATTN_OK) {
         module *m = &r.m;
-        const layer l = type_of(m);
-        if (m->output) {
-            status = uncombine(&r, &g, error);
+        layer l = type_of(m);
+        if (m->output) { /* memory is taken before the first gradient is written */
+            status = combine_room(&r, &l, error);
+            if (status == ATTN_OK) status = uncombine(&r, &l, &g, error);
             r.args.grad_output = (attn_input){g.joined.data, m->dtype, {g.joined.stride_batch, 0, g.joined.stride_token, 1}};
         }
         if (g.wanted.w[SCORE_WEIGHT])
             r.attention.grad_score_matrix = (attn_output){g.wanted.w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
         const attn_layer_weights between = module_weights(m), wanted = module_weights(&g.wanted);
         if (status == ATTN_OK) status = attn_layer_backward(&m->between, &between, &r.args, &wanted, error);
+        const projection dp = combine_of(&g.wanted);
+        if (status == ATTN_OK && m->output && dp.at.weight) status = project_gradient(&l, &dp, &g.y, &r.joined, error);
         if (status == ATTN_OK && m->output && g.query.data) {
             sequence behind = g.joined;
             behind.data += m->memory * l.size;
             behind.channels = m->state;
             move_rows(&l, &behind, &g.query, 1);
         }
+        room_give(&l);
     }
     if (g.memory) memory_give(r.args.options, g.memory);
     return status == ATTN_OK ? succeed(error) : status;
@@ -262,9 +261,12 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
     attn_status status = reading_begin(&r, given, weights, &states_alone, error);
     if (status == ATTN_OK) status = reading_place(&r, NULL, 1, error);
     if (status == ATTN_OK) status = aim(&r, &states_alone, error);
+    layer room = {0}; /* taken before the first output is written */
+    if (status == ATTN_OK && r.m.output) room = type_of(&r.m), status = combine_room(&r, &room, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
-    if (status == ATTN_OK && r.m.output) status = combine(&r, error);
+    if (status == ATTN_OK && r.m.output) status = combine(&r, &room, error);
+    room_give(&room);
     if (r.memory) memory_give(r.args.options, r.memory);
     return status;
 }
