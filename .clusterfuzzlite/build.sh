@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Builds the fuzz targets of fuzz/CMakeLists.txt into $OUT, with the compiler, the flags and the engine that ClusterFuzzLite sets.
 # Its runner has none of the packages of its builder, so the shared libraries come along.
-targets="fuzz_api fuzz_problem fuzz_safetensors fuzz_npy fuzz_npz"
+targets="fuzz_api fuzz_linear fuzz_merge fuzz_cache fuzz_layers fuzz_problem fuzz_safetensors fuzz_npy fuzz_npz"
 cmake -S . -B build/clusterfuzz -G Ninja -DCMAKE_BUILD_TYPE=None -DATTN_TESTS=ON -DATTN_HARDEN=OFF \
     -DATTN_FUZZ_ENGINE="$LIB_FUZZING_ENGINE" -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath,\\\$ORIGIN/lib"
 # shellcheck disable=SC2086

@@ -115,6 +115,37 @@ static void hold(const block *b, int64_t e, int64_t h, int64_t t, int64_t x, dou
                 (long long)t, (long long)x, got, exact, most);
 }
 
+/* What decode may lose where i8 meets whole numbers (docs/numerics.md): of a score, and of channel x of O.  K and V as they are
+ * meant. */
+static double lost_score(const double *q, const double *k, int64_t total)
+{
+    const int64_t dim = c.cache.dim_qk;
+    double most_q = 0, most = 0;
+    if (c.of[C_K].dtype != ATTN_I8 || dim == 0) return 0;
+    for (int64_t x = 0; x < dim; x++) most_q = fmax(most_q, fabs(q[x]));
+    for (int64_t j = 0; j < total; j++) {
+        double sum = 0;
+        for (int64_t x = 0; x < dim; x++) sum += fabs(k[j * dim + x]);
+        most = fmax(most, sum);
+    }
+    return 2.01 * 0x1p-24 / sqrt((double)dim) * most_q * most;
+}
+
+static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const double *v, int64_t total, double score)
+{
+    const int64_t dim = c.cache.dim_v;
+    double most = 0, whole = 0, size = 0;
+    for (int64_t j = 0; j < total; j++) {
+        int64_t at[2];
+        cache_where(&c, e, j, at);
+        size += w[j] * fabs(v[j * dim + x]);
+        if (c.of[C_V].dtype != ATTN_I8) continue;
+        most = fmax(most, w[j] * block_get(&c.of[C_V_SCALE], at[0], g, at[1], 0));
+        whole += fabs(block_get(&c.of[C_V], at[0], g, at[1], x));
+    }
+    return 2 * score * size + 1.01 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
+}
+
 /* Entry e by definition. */
 static void hold_entry(int64_t e, const double *q, int64_t count, int64_t total)
 {
@@ -152,9 +183,12 @@ static void hold_entry(int64_t e, const double *q, int64_t count, int64_t total)
     ref_forward(&r, o, lse, s, w);
     if (!ref_bound_forward(&bounds, &r, &a)) abort();
     for (int64_t at = 0; at < heads * count; at++) {
+        const int64_t h = at / count, g = h / (heads / k->heads_kv), row = at % count;
+        const double *values = V + g * total * k->dim_v, lost = lost_score(q + at * k->dim_qk, K + g * total * k->dim_qk, total);
         for (int64_t x = 0; x < k->dim_v; x++)
-            hold(&c.of[C_O], e, at / count, at % count, x, o[at * k->dim_v + x], bounds.O[at * k->dim_v + x]);
-        if (c.of[C_LSE].name) hold(&c.of[C_LSE], e, at / count, at % count, 0, lse[at], bounds.lse[at]);
+            hold(&c.of[C_O], e, h, row, x, o[at * k->dim_v + x],
+                 bounds.O[at * k->dim_v + x] + lost_value(e, g, x, w + at * total, values, total, lost));
+        if (c.of[C_LSE].name) hold(&c.of[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
     }
     ref_bounds_free(&bounds);
     free(K), free(V), free(o), free(lse), free(s), free(w);

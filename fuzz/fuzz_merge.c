@@ -119,6 +119,7 @@ static void draw_case(void)
     c.options =
         (attn_options){.struct_size = sizeof c.options, .threads = 1 + (int)draw_below(d, 3), .isa = (attn_isa)draw_below(d, 4)};
     if (c.options.isa > cpu.isa) c.options.isa = ATTN_ISA_DEFAULT;
+    const uint64_t empty = draw_word(d); /* rows that no part has keys for */
     for (int i = 0; i < p->parts; i++) {
         make(O_PARTS + i, "o_parts", 1, 0), make(LSE_PARTS + i, "lse_parts", 0, 0);
         block_fill(&c.of[O_PARTS + i], d, -2, 2, c.special);
@@ -127,7 +128,7 @@ static void draw_case(void)
         for (int64_t b = 0; b < p->batch; b++) /* parts without keys */
             for (int64_t h = 0; h < p->heads; h++)
                 for (int64_t t = 0; t < p->len_q; t++)
-                    if (draw_word(d) % 5 == 0) {
+                    if (draw_word(d) % 5 == 0 || (empty >> (b * 3 + h * 7 + t) % 61 & 7) == 0) {
                         block_put(lse, b, h, t, 0, -INFINITY);
                         for (int64_t x = 0; !block_crowded(lse) && !block_crowded(o) && x < p->dim_v; x++)
                             block_put(o, b, h, t, x, NAN);
@@ -196,6 +197,13 @@ static void refuse(void)
         break;
     }
     c.hostile = 1;
+    /* Without channels the rows of lse are all that a size counts, and the library is told that they are there. */
+    for (int i = 0; i < 3; i++)
+        if (p.dim_v == 0 && p.batch && p.heads && p.len_q && (&p.batch)[i] > (&c.problem.batch)[i]) {
+            c.hostile = 0;
+            place(0);
+            return;
+        }
     /* Sizes that the memory does not have are taken by a library that is told so. */
     for (int i = 0; i < 4; i++)
         if ((&p.batch)[i] > (&c.problem.batch)[i] && !must) {

@@ -47,6 +47,15 @@ static void hold(const entry *x, int t)
     const double unit = compute_of(c) == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     const double rounding = b->dtype == ATTN_F16 ? 0x1p-11 : b->dtype == ATTN_BF16 ? 0x1p-8 : b->dtype == ATTN_F32 ? 0x1p-24 : 0;
     const double least = b->dtype == ATTN_F16 ? 0x1p-24 : 0x1p-126;
+    if (t >= L_DQ && x->of[L_N]) { /* gradients through 1 / n */
+        double least_n = 1;
+        for (int64_t i = 0; i < c->of[L_N].shape[1] * (x->tokens[L_N] < c->of[L_N].shape[2] ? x->tokens[L_N] : c->of[L_N].shape[2]);
+             i++) {
+            const double epsilon = p->epsilon > 0 ? p->epsilon : 1e-6, n = x->of[L_N][i];
+            least_n = fmin(least_n, p->denominator == ATTN_DENOMINATOR_ADD ? n + epsilon : fmax(n, epsilon));
+        }
+        terms /= least_n > 0 ? least_n : 1;
+    }
     for (int64_t i = 0; i < b->shape[1] * most * b->shape[3]; i++) largest = fmax(largest, fabs(x->of[t][i]));
     for (int64_t h = 0; h < b->shape[1]; h++)
         for (int64_t i = 0; i < b->shape[2]; i++)
@@ -127,7 +136,8 @@ static void hold_entry(const linear_case *c, int64_t e)
                                         .dz0 = x.of[L_DZ0]};
         if (!ref_linear_backward(&r, &g)) abort();
     }
-    for (int t = 0; t < L_TENSORS; t++) hold(&x, t), free(x.of[t]);
+    for (int t = 0; t < L_TENSORS; t++) hold(&x, t);
+    for (int t = 0; t < L_TENSORS; t++) free(x.of[t]);
 }
 
 void linear_reference(const linear_case *c)
