@@ -101,7 +101,8 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
     r->positions = take(r, places * (size_t)tokens->len);
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
-        for (int64_t i = 0; i < r->lengths_q[b]; i++) r->positions[b * tokens->len + i] = attn_cache_lengths(cache)[b] + i;
+        for (int64_t i = 0; i < tokens->len; i++) /* padding stands anywhere, so within the rope's tables */
+            r->positions[b * tokens->len + i] = i < r->lengths_q[b] ? attn_cache_lengths(cache)[b] + i : 0;
     t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* as they will be */
     return ATTN_OK;
 }
