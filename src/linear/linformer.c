@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common/places.h"
 #include "../common/slots.h"
 #include "attn/linear.h"
 
@@ -102,6 +103,37 @@ attn_status attn_linformer_project(const attn_linformer_problem *problem, const 
     return attn_linear_compute(&p, &t, error);
 }
 
+/* A slot that cannot be is refused by attn_linear_compute, in its words. */
+static void add_place(places *p, const char *name, const attn_input *slot, const int64_t shape[4], attn_dtype natural, int output)
+{
+    attn_input s = *slot;
+    if (slot_resolve(&s, name, shape, natural, NULL) != ATTN_OK || !slot_is_address(&s)) return;
+    p->size = attn_dtype_size(s.dtype);
+    if (p->size) places_add(p, "", name, s.data, shape, s.stride, output);
+}
+
+/* grad_projection, which attn_linear_compute does not see, shares elements with nothing. */
+static attn_status check_apart(const linformer *l, const attn_input *total, const int64_t shape[4], attn_error *error)
+{
+    const attn_linformer_problem *n = &l->p;
+    const int64_t x[4] = {n->batch, n->heads, n->len, n->dim}, y[4] = {n->batch, n->heads, n->rank, n->dim},
+                  projection[4] = {1, n->heads, n->len, n->rank};
+    const attn_input grad_x = slot_of(&l->t.grad_x);
+    places p = {.count = 0};
+    int64_t span;
+    const int axis = elements_self_overlap(shape, total->stride, &span);
+    CHECK(axis < 0, ATTN_ERR_STRIDE,
+          "linformer: grad_projection overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64
+          " elements",
+          axis, total->stride[axis < 0 ? 0 : axis], span);
+    add_place(&p, "grad_projection", total, shape, l->compute, 1);
+    add_place(&p, "projection", &l->t.projection, projection, l->compute, 0);
+    add_place(&p, "x", &l->t.x, x, l->t.x.dtype, 0);
+    add_place(&p, "grad_y", &l->t.grad_y, y, l->compute, 0);
+    add_place(&p, "grad_x", &grad_x, x, l->compute, 1);
+    return places_check(&p, "linformer", error);
+}
+
 /* What the gradients of all batch entries, and of all heads where they share, add up to. */
 static void sum_projections(const linformer *l, const void *each, const attn_input *total)
 {
@@ -138,6 +170,7 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
     for (int axis = 1; axis < 4; axis++)
         CHECK(shape[axis] <= 1 || total.stride[axis] != 0, ATTN_ERR_STRIDE,
               "linformer: grad_projection.stride[%d] is 0; an output cannot broadcast", axis);
+    TRY(check_apart(&l, &total, shape, error));
     const size_t bytes = (size_t)(n->batch * n->heads * n->len * n->rank) * attn_dtype_size(l.compute);
     void *each = malloc(bytes + 1);
     CHECK(each, ATTN_ERR_MEMORY, "linformer: cannot allocate %zu bytes", bytes);
