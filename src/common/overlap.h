@@ -42,8 +42,9 @@ typedef struct overlap_search {
 static inline void overlap_add_axes(overlap_search *s, const attn_elements *e, int sign, int64_t *distance)
 {
     for (int x = 0; x < 4; x++) {
-        const int64_t step = e->stride[x] * (int64_t)e->size, last = e->shape[x] - 1;
-        if (last <= 0 || step == 0) continue;
+        const int64_t last = e->shape[x] - 1;
+        if (last <= 0 || e->stride[x] == 0) continue; /* the stride of one element can be anything */
+        const int64_t step = e->stride[x] * (int64_t)e->size;
         if (step < 0) *distance += sign * step * last;
         int at = 0;
         while (at < s->count && s->axes[at].step != llabs(step)) at++;
@@ -92,7 +93,7 @@ static inline int overlap_reaches(overlap_search *s, int x, int64_t sum)
 static inline int overlap_is_small(const attn_elements *e)
 {
     double bytes = 0;
-    for (int x = 0; x < 4; x++) bytes += fabs((double)e->stride[x]) * (double)e->shape[x] * (double)e->size;
+    for (int x = 0; x < 4; x++) bytes += e->shape[x] > 1 ? fabs((double)e->stride[x]) * (double)e->shape[x] * (double)e->size : 0;
     return bytes < 1e18;
 }
 

@@ -35,7 +35,7 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
     TRY(attn_rows_apart(&places, "sinusoidal", "table", "", error));
     const double b = base > 0 ? base : 10000;
     const int64_t sines = (channels + 1) / 2;
-    for (int64_t t = 0; t < tokens; t++) {
+    for (int64_t t = 0; t < tokens && channels > 0; t++) {
         char *row = (char *)slot_written(&to) + t * to.stride[2] * (int64_t)attn_dtype_size(to.dtype);
         double position = positions ? (double)positions[t] : (double)t;
         for (int64_t c = 0; c < channels; c++) {
@@ -87,7 +87,15 @@ attn_status attn_position_add(int64_t rows, const attn_input *given, const int64
     TRY(attn_rows_resolve(&to, "position table: y", shape, from.dtype, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "position table: %s is NULL", from.data ? "y" : "x");
-    const attn_rows_places places = {&to, &from, &table, shape, shape, rows, shape[3], positions, shape[0] * shape[2]};
+    const attn_rows_places places = {.y = &to,
+                                     .x = &from,
+                                     .table = &table,
+                                     .shape = shape,
+                                     .shape_x = shape,
+                                     .rows = rows,
+                                     .channels = shape[3],
+                                     .positions = positions,
+                                     .count = shape[0] * shape[2]};
     TRY(attn_rows_apart(&places, "position table", "y", "x", error));
     for (int64_t b = 0; b < shape[0] && !empty; b++)
         for (int64_t h = 0; h < shape[1]; h++)
@@ -114,7 +122,8 @@ attn_status attn_position_add_backward(int64_t rows, const attn_output *grad_tab
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || from.data, ATTN_ERR_ARGUMENT, "position table: grad_y is NULL");
     const int64_t channels = shape[3], written[4] = {1, 1, rows, channels};
-    const attn_rows_places places = {&table, &from, NULL, written, shape, 0, 0, positions, shape[0] * shape[2]};
+    const attn_rows_places places = {
+        .y = &table, .x = &from, .shape = written, .shape_x = shape, .positions = positions, .count = shape[0] * shape[2]};
     TRY(attn_rows_apart(&places, "position table", "grad_table", "grad_y", error));
     CHECK(channels == 0 || rows < INT64_MAX / 16 / channels, ATTN_ERR_SHAPE,
           "position table: grad_table has more bytes than 64 bits count");

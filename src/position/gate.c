@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../common/slots.h"
 #include "attn/position.h"
@@ -27,6 +28,7 @@ static attn_status resolve(const attn_bias_gate *given, attn_input *q, attn_bias
           ATTN_ERR_SHAPE, "bias gate: the arrays have more bytes than 64 bits count");
     const int64_t shape[4] = {rule->batch, rule->heads, rule->len_q, rule->dim};
     TRY(slot_resolve(q, "bias gate: q", shape, rule->dtype, error));
+    if (rule->dim == 0) memset(q->stride, 0, sizeof q->stride); /* queries without channels are nowhere */
     CHECK(q->dtype == rule->dtype, ATTN_ERR_UNSUPPORTED, "bias gate: q is %s and dtype is %s", attn_dtype_name(q->dtype),
           attn_dtype_name(rule->dtype));
     CHECK(q->data && rule->w && rule->b && rule->a, ATTN_ERR_ARGUMENT, "bias gate: %s is NULL",

@@ -77,13 +77,22 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
     const int64_t tokens[2] = {shape[0], shape[2]};
     CHECK(!positions || sizes_fit((int64_t)sizeof *positions, tokens, 2), ATTN_ERR_SHAPE,
           "rope: positions of %" PRId64 " entries of %" PRId64 " tokens have more bytes than 64 bits count", shape[0], shape[2]);
-    const attn_rows_places places = {&to, &from, NULL, shape, shape, 0, 0, positions, shape[0] * shape[2]};
-    TRY(attn_rows_apart(&places, "rope", "y", "x", error));
     for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
         int64_t p = positions ? positions[n] : n % shape[2];
         CHECK(p >= 0 && p < rope->table_rows, ATTN_ERR_ARGUMENT,
               "rope: token %" PRId64 " stands at %" PRId64 "; the tables have %" PRId64 " rows", n, p, rope->table_rows);
     }
+    const int64_t pairs = (rope->dim_rotary ? rope->dim_rotary : shape[3]) / 2;
+    const attn_rows_places places = {.y = &to,
+                                     .x = &from,
+                                     .shape = shape,
+                                     .shape_x = shape,
+                                     .positions = positions,
+                                     .count = shape[0] * shape[2],
+                                     .read = {{"cosines", rope->cosines, rope->table_rows, pairs},
+                                              {"sines", rope->sines, rope->table_rows, pairs},
+                                              {"frequencies", rope->frequencies, 1, pairs}}};
+    TRY(attn_rows_apart(&places, "rope", "y", "x", error));
 
     for (int64_t b = 0; b < shape[0]; b++)
         for (int64_t h = 0; h < shape[1]; h++)

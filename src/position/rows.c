@@ -40,5 +40,11 @@ attn_status attn_rows_apart(const attn_rows_places *of, const char *module, cons
     add(&p, "table", of->table, table, 0);
     p.size = sizeof *of->positions;
     places_add(&p, "", "positions", of->positions, numbers, dense, 0);
+    p.size = sizeof(double);
+    for (int i = 0; i < 3; i++) {
+        const attn_rows_read *r = &of->read[i];
+        const int64_t shape[4] = {1, 1, r->rows, r->columns}, stride[4] = {0, 0, r->columns, 1};
+        if (r->rows > 0) places_add(&p, "", r->name, r->data, shape, stride, 0);
+    }
     return places_check(&p, module, error);
 }

@@ -8,13 +8,21 @@
 /* Fills in the dense strides and the default type, which is `natural`; name is for messages. */
 attn_status attn_rows_resolve(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, attn_error *error);
 
-/* y shares elements neither with x (not there: NULL; y may be x, element for element), nor with the table nor the positions. */
+/* Dense numbers that are read; data NULL: none. */
+typedef struct attn_rows_read {
+    const char *name;
+    const double *data;
+    int64_t rows, columns;
+} attn_rows_read;
+
+/* y shares elements neither with x (not there: NULL; y may be x, element for element), nor with what else is read. */
 typedef struct attn_rows_places {
     const attn_input *y, *x, *table;
     const int64_t *shape, *shape_x; /* of y and of x */
     int64_t rows, channels;         /* of the table */
     const int64_t *positions;
     int64_t count;
+    attn_rows_read read[3];
 } attn_rows_places;
 
 attn_status attn_rows_apart(const attn_rows_places *places, const char *module, const char *y, const char *x, attn_error *error);

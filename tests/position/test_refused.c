@@ -98,7 +98,40 @@ static void test_beyond(void **state)
             "position table: grad_table and grad_y share elements; an output overlaps nothing");
     REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 2, 1, 0, places, &on_places, &error), ATTN_ERR_STRIDE,
             "sinusoidal: table and positions share elements; an output overlaps nothing");
+    attn_rope tables = {.struct_size = sizeof tables, .cosines = f + 4, .sines = f + 7, .table_rows = 1};
+    const int64_t at_0[2] = {0, 0};
+    REFUSED(attn_rope_apply(&tables, shape, &from, &to, at_0, &error), ATTN_ERR_STRIDE,
+            "rope: y and cosines share elements; an output overlaps nothing");
+    tables.cosines = f + 3;
+    REFUSED(attn_rope_apply(&tables, shape, &from, &to, at_0, &error), ATTN_ERR_STRIDE,
+            "rope: y and sines share elements; an output overlaps nothing");
+    tables = (attn_rope){.struct_size = sizeof tables, .frequencies = f + 5};
+    REFUSED(attn_rope_apply(&tables, shape, &from, &to, NULL, &error), ATTN_ERR_STRIDE,
+            "rope: y and frequencies share elements; an output overlaps nothing");
     for (int k = 0; k < 8; k++) assert_true(f[k] == -1);
+}
+
+/* Strides of what has no elements, or one, are no numbers to count with: UBSan says so where they are. */
+static void test_unused_strides(void **state)
+{
+    (void)state;
+    const int64_t far = (int64_t)1 << 62;
+    double x[4] = {1, 1, 1, 1}, gates[8], w[1] = {0};
+    attn_bias_gate r = {
+        .struct_size = sizeof r, .dtype = ATTN_F64, .batch = 2, .heads = 2, .len_q = 2, .width = 1, .w = w, .b = x, .a = x};
+    const attn_input q = {x, ATTN_F64, {far, far, far, far}};
+    assert_int_equal(attn_bias_gate_forward(&r, &q, gates, NULL), ATTN_OK);
+    for (int i = 1; i < 8; i++) assert_true(gates[i] == gates[0]);
+    assert_int_equal(attn_bias_gate_backward(&r, &q, gates, NULL, NULL, NULL, NULL, NULL), ATTN_OK);
+    const attn_output nothing = {x, ATTN_F64, {0, 0, INT64_MAX / 2, 1}};
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_HALVES, 9, 0, 0, NULL, &nothing, NULL), ATTN_OK);
+    /* One of y and the one of x: they share it or not whatever the strides are. */
+    const int64_t shape[4] = {1, 1, 1, 2};
+    const attn_input from = {x, ATTN_F64, {far, far, far, 1}};
+    const attn_output over = {x + 1, ATTN_F64, {far, far, far, 1}};
+    const attn_rope rope = {.struct_size = sizeof rope};
+    REFUSED(attn_rope_apply(&rope, shape, &from, &over, NULL, &error), ATTN_ERR_STRIDE,
+            "rope: y and x share elements; an output overlaps nothing");
 }
 
 static void test_absolute(void **state)
@@ -204,8 +237,8 @@ static void test_resize_and_gate(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_beyond),
-                                       cmocka_unit_test(test_absolute), cmocka_unit_test(test_distance),
-                                       cmocka_unit_test(test_resize_and_gate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling),        cmocka_unit_test(test_beyond),
+                                       cmocka_unit_test(test_unused_strides), cmocka_unit_test(test_absolute),
+                                       cmocka_unit_test(test_distance),       cmocka_unit_test(test_resize_and_gate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
