@@ -230,9 +230,11 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
     CHECK(!given->dtype || given->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; the layer is %s", name,
           attn_dtype_name(given->dtype), attn_dtype_name(dtype));
     TRY(check_alignment(given, name, attn_dtype_size(dtype), error));
+    const int64_t shape[4] = {batch, 1, tokens, channels};
+    CHECK(sizes_fit(8, shape, 4), ATTN_ERR_SHAPE, "layer: %s has more bytes than 64 bits count", name);
     if (slot_is_dense(given)) {
         r->stride_token = channels;
-        r->stride_batch = tokens * channels;
+        r->stride_batch = some ? tokens * channels : 0;
     } else
         CHECK(given->stride[3] == 1 || channels == 1, ATTN_ERR_STRIDE,
               "layer: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, given->stride[3]);
@@ -240,12 +242,17 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
           "layer: %s has strides %" PRId64 " and %" PRId64 "; the one of tokens must be within 0..%" PRId64
           ", the other not negative",
           name, r->stride_batch, r->stride_token, largest);
+    const int64_t strides[4] = {r->stride_batch, 0, r->stride_token, 1};
+    const int beyond = strides_beyond(8, shape, strides);
+    CHECK(beyond < 0, ATTN_ERR_SHAPE, "layer: %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses",
+          name, beyond, strides[beyond < 0 ? 0 : beyond], shape[beyond < 0 ? 0 : beyond]);
+    if (!some) return ATTN_OK;
     /* either an entry's tokens lie together, or a token's entries do */
     const int by_entry = (tokens <= 1 || r->stride_token >= channels) &&
                          (batch <= 1 || r->stride_batch >= (tokens - 1) * r->stride_token + channels),
               by_token = (batch <= 1 || r->stride_batch >= channels) &&
                          (tokens <= 1 || r->stride_token >= (batch - 1) * r->stride_batch + channels);
-    CHECK(batch == 0 || tokens == 0 || by_entry || by_token, ATTN_ERR_STRIDE,
+    CHECK(by_entry || by_token, ATTN_ERR_STRIDE,
           "layer: %s: rows of %" PRId64 " channels overlap with strides %" PRId64 " and %" PRId64, name, channels, r->stride_batch,
           r->stride_token);
     return ATTN_OK;

@@ -273,6 +273,23 @@ static void test_others(void **state)
     FAILS(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
 }
 
+/* Rows beyond addresses. */
+static void test_beyond(void **state)
+{
+    good g;
+    (void)state;
+    make(&g), g.args.query.stride[0] = INT64_MAX / 4, g.args.query.stride[2] = 8, g.args.query.stride[3] = 1;
+    g.args.batch = 2;
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: query.stride[0] (2305843009213693951) times its size (2) overflows 64-bit addresses");
+    g.args.batch = 5;
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: query.stride[0] (2305843009213693951) times its size (5) overflows 64-bit addresses");
+    make(&g), g.args.len_q = INT64_MAX / 64;
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: 2 x 144115188075855871 x 144115188075855871 numbers have more bytes than 64 bits count");
+}
+
 /* What is written lies apart from itself, and from everything else. */
 static void test_overlap(void **state)
 {
@@ -340,6 +357,6 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages), cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_overlap), cmocka_unit_test(test_empty)};
+                                       cmocka_unit_test(test_beyond), cmocka_unit_test(test_overlap), cmocka_unit_test(test_empty)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
