@@ -68,8 +68,9 @@ typedef struct attn_cache_tokens {
     attn_input lengths; /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; not there: all */
 } attn_cache_tokens;
 
-/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE (an entry would pass its capacity), ATTN_ERR_STRIDE (also for
- * what shares elements with what is written) or ATTN_ERR_UNSUPPORTED with the cache untouched. */
+/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT (also where tables of the rope end before the new tokens), ATTN_ERR_SHAPE (an entry
+ * would pass its capacity), ATTN_ERR_STRIDE (also for what shares elements with what is written) or ATTN_ERR_UNSUPPORTED with the
+ * cache untouched. */
 ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 
 /*
@@ -84,7 +85,7 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  *
  * Plans and allocates for the call, with options->allocator (or malloc); a loop that must not allocate appends by attn_cache_append
  * and keeps a plan with lengths_kv and lengths_q for the longest sequence.
- * Returns what attn_cache_append and attn_compute return; on an error of the problem nothing was appended.
+ * Returns what attn_cache_append and attn_compute return; on an error nothing was written.
  */
 ATTN_API attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *problem,
                                        const attn_tensors *tensors, const attn_options *options, attn_error *error);

@@ -95,16 +95,44 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
               "cache: the queries have more bytes than memory has addresses");
         size *= (size_t)shape[axis];
     }
-    const size_t places = entries * sizeof *r->positions;
-    CHECK((size_t)tokens->len < SIZE_MAX / places, ATTN_ERR_SHAPE, "cache: the queries are more than memory has addresses");
+    const size_t each = entries * sizeof *r->positions;
+    CHECK((size_t)tokens->len < SIZE_MAX / each, ATTN_ERR_SHAPE, "cache: the queries are more than memory has addresses");
     r->q = take(r, size);
-    r->positions = take(r, places * (size_t)tokens->len);
+    r->positions = take(r, each * (size_t)tokens->len);
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
         for (int64_t i = 0; i < tokens->len; i++) /* padding stands anywhere, so within the rope's tables */
             r->positions[b * tokens->len + i] = i < r->lengths_q[b] ? attn_cache_lengths(cache)[b] + i : 0;
     t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* as they will be */
     return ATTN_OK;
+}
+
+/* Everything that an execution can refuse, before anything is written.  It looks at its workspace last, and one of no bytes is the
+ * one thing that is wrong here; a plan that needs none writes nothing. */
+static attn_status check_execution(const attn_plan *plan, const attn_tensors *t, const room *r, attn_error *error)
+{
+    attn_error refused;
+    const attn_status status = attn_plan_workspace_size(plan) ? attn_execute(plan, t, r->workspace, 0, &refused) : ATTN_OK;
+    if (status == ATTN_OK || status == ATTN_ERR_MEMORY) return ATTN_OK;
+    if (error) *error = refused;
+    return status;
+}
+
+/* What is appended shares elements with nothing that the attention reads, nor what it writes with what is appended; q is the
+ * caller's. */
+static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_plan *plan,
+                               const attn_tensors *t, const attn_input *q, int64_t heads_q, attn_error *error)
+{
+    places p;
+    attn_tensors given = *t;
+    attn_cache_places(&p, cache, tokens);
+    if (cache->rope) { /* the plan knows the rotated ones */
+        const int64_t shape[4] = {cache->batch, heads_q, tokens->len, cache->dim_qk};
+        given.q = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+        places_add_slot(&p, "", "q", q, shape, ATTN_F32, 0);
+    }
+    places_add_attention(&p, "", plan, &given);
+    return places_check(&p, "cache", error);
 }
 
 static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
@@ -114,26 +142,20 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
     const attn_input q = t->q;
     TRY(fill_tensors(cache, tokens, p, t, r, error));
     TRY(attn_plan_create(&plan, p, t, options, error));
-    attn_status status = attn_cache_check_attend(cache, plan, t, error);
+    size_t size = attn_plan_workspace_size(plan);
+    attn_status status;
+    r->workspace = take(r, size);
+    if (!r->workspace) status = fail(error, ATTN_ERR_MEMORY, "cache: cannot allocate a workspace of %zu bytes", size);
+    else status = check_execution(plan, t, r, error);
+    if (status == ATTN_OK) status = check_apart(cache, tokens, plan, t, &q, p->shape.heads_q, error);
     if (status == ATTN_OK && r->q) { /* queries are read when it is known that there are so many */
         const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
         const attn_output rotated = {r->q, t->q.dtype, {0, 0, 0, 0}};
         status = attn_rope_apply(cache->rope, shape, &q, &rotated, r->positions, error);
     }
-    if (status != ATTN_OK) {
-        attn_plan_destroy(plan);
-        return status;
-    }
-    size_t size = attn_plan_workspace_size(plan);
-    r->workspace = take(r, size);
-    if (!r->workspace) {
-        status = fail(error, ATTN_ERR_MEMORY, "cache: cannot allocate a workspace of %zu bytes", size);
-    } else {
-        /* Nothing that the plan or the tensors can get wrong is left but what execution checks first, and that is undone. */
+    if (status == ATTN_OK) {
         attn_cache_write(cache, tokens);
         status = attn_execute(plan, t, r->workspace, size, error);
-        for (int64_t b = 0; status != ATTN_OK && b < cache->batch; b++)
-            attn_cache_lengths(cache)[b] -= attn_cache_new_tokens(tokens, b);
     }
     attn_plan_destroy(plan);
     return status;

@@ -150,6 +150,41 @@ static attn_status check_lengths(attn_cache *cache, attn_error *error)
     return resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
 }
 
+void attn_cache_places(places *p, const attn_cache *cache, const attn_cache_tokens *tokens)
+{
+    const int64_t k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
+                  v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v}, each[4] = {cache->batch, 1, 1, 1};
+    p->count = p->group = 0;
+    places_add_cache(p, "", cache, 1);
+    places_add_slot(p, "tokens", "k", &tokens->k, k, ATTN_F32, 0);
+    places_add_slot(p, "tokens", "v", &tokens->v, v, ATTN_F32, 0);
+    places_add_slot(p, "tokens", "lengths", &tokens->lengths, each, ATTN_I64, 0);
+    if (cache->rope) places_add_rope(p, cache->rope, cache->dim_qk);
+}
+
+static attn_status check_itself(const char *name, const attn_output *slot, const int64_t shape[4], attn_error *error)
+{
+    int64_t span;
+    const int axis = slot->data ? elements_self_overlap(shape, slot->stride, &span) : -1;
+    CHECK(axis < 0, ATTN_ERR_STRIDE, "cache: %s.stride[%d] is %" PRId64 "; its elements overlap", name, axis, slot->stride[axis]);
+    return ATTN_OK;
+}
+
+/* What appending writes shares elements with nothing. */
+static attn_status check_apart(const attn_cache *c, const attn_cache_tokens *tokens, attn_error *error)
+{
+    const int64_t entries = is_paged(c) ? c->pages : c->batch, room = is_paged(c) ? c->page_size : c->capacity;
+    const int64_t k[4] = {entries, c->heads_kv, room, c->dim_qk}, v[4] = {entries, c->heads_kv, room, c->dim_v},
+                  scale[4] = {entries, c->heads_kv, room, 1};
+    places p;
+    TRY(check_itself("k", &c->k, k, error));
+    TRY(check_itself("v", &c->v, v, error));
+    TRY(check_itself("k_scale", &c->k_scale, scale, error));
+    TRY(check_itself("v_scale", &c->v_scale, scale, error));
+    attn_cache_places(&p, c, tokens);
+    return places_check(&p, "cache", error);
+}
+
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
                                attn_cache_tokens *tokens, attn_error *error)
 {
@@ -183,7 +218,7 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
         TRY(attn_rope_apply(cache->rope, none, &from, &to, NULL, error));
         TRY(check_angles(cache, tokens, error));
     }
-    return attn_cache_check_append(cache, tokens, error);
+    return check_apart(cache, tokens, error);
 }
 
 /* Where token j of entry b and head h lies. */
@@ -205,12 +240,12 @@ static const char *row_of(const attn_input *slot, int64_t b, int64_t h, int64_t 
 }
 
 /* A new row into its place j. */
-typedef struct place {
+typedef struct token_place {
     const attn_cache *cache;
     int64_t b, h, j;
-} place;
+} token_place;
 
-static void write_row(const place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
+static void write_row(const token_place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
                       attn_dtype dtype)
 {
     char *to = place_of(at->cache, slot, at->b, at->h, at->j);
@@ -220,13 +255,13 @@ static void write_row(const place *at, const attn_output *slot, const attn_outpu
 }
 
 /* A row of no channels has a scale all the same: 0, which is read. */
-static void write_no_row(const place *at, const attn_output *slot, const attn_output *scale)
+static void write_no_row(const token_place *at, const attn_output *slot, const attn_output *scale)
 {
     const float none = 0;
     if (slot->dtype == ATTN_I8) memcpy(place_of(at->cache, scale, at->b, at->h, at->j), &none, sizeof none);
 }
 
-static void write_key(const place *at, const void *row, attn_dtype dtype)
+static void write_key(const token_place *at, const void *row, attn_dtype dtype)
 {
     const attn_cache *c = at->cache;
     const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
@@ -253,7 +288,7 @@ void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens)
         int64_t count = attn_cache_new_tokens(tokens, b);
         for (int64_t h = 0; h < cache->heads_kv; h++)
             for (int64_t t = 0; t < count; t++) {
-                const place at = {cache, b, h, lengths[b] + t};
+                const token_place at = {cache, b, h, lengths[b] + t};
                 if (cache->dim_qk > 0) write_key(&at, row_of(&tokens->k, b, h, t), tokens->k.dtype);
                 else write_no_row(&at, &cache->k, &cache->k_scale);
                 if (cache->dim_v > 0)

@@ -3,16 +3,14 @@
 #ifndef ATTN_CACHE_CACHE_H
 #define ATTN_CACHE_CACHE_H
 
-#include "../common/slots.h"
-#include "attn/cache.h"
+#include "../common/decoding.h"
 
 /* Copies of what the caller gave with default types and strides filled in; every rule is checked. */
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
                                attn_cache_tokens *tokens, attn_error *error);
 
-/* What appending writes shares elements with nothing: the tokens, and what a plan's attention writes. */
-attn_status attn_cache_check_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
-attn_status attn_cache_check_attend(const attn_cache *cache, const attn_plan *plan, const attn_tensors *tensors, attn_error *error);
+/* What is appended, to what, and what is read for it; both are resolved. */
+void attn_cache_places(places *p, const attn_cache *cache, const attn_cache_tokens *tokens);
 
 /* Writes the new tokens into their places, keys rotated, and adds to the lengths. */
 void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens);

@@ -14,11 +14,13 @@ typedef struct place {
     int64_t shape[4], stride[4];
     double low, high; /* addresses from its first byte to after the last: beyond 2^53 they need not be exact */
     int output;
+    int group; /* above 0: those of the same number are held against each other elsewhere */
 } place;
 
 typedef struct places {
-    place all[40];
+    place all[96];
     int count;
+    int group;   /* of what is added */
     size_t size; /* of the elements of what is added */
 } places;
 
@@ -28,7 +30,7 @@ static inline void places_add(places *p, const char *of, const char *name, const
 {
     if (!data) return;
     place *at = &p->all[p->count++];
-    *at = (place){.of = of, .name = name, .data = data, .size = p->size, .output = output};
+    *at = (place){.of = of, .name = name, .data = data, .size = p->size, .output = output, .group = p->group};
     at->low = (double)(uintptr_t)data;
     at->high = at->low + (double)p->size;
     for (int x = 0; x < 4; x++) {
@@ -53,6 +55,7 @@ static inline attn_status places_check(const places *p, const char *module, attn
         for (int k = 0; k < p->count; k++) {
             const place *a = &p->all[i], *b = &p->all[k];
             char names[2][64];
+            if (a->group && a->group == b->group) continue;
             if (!a->output || k == i || (b->output && k < i) || a->low >= b->high || b->low >= a->high) continue;
             const attn_elements x = {a->data, a->shape, a->stride, a->size}, y = {b->data, b->shape, b->stride, b->size};
             const int meet = elements_meet(&x, &y);

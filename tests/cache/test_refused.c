@@ -119,6 +119,61 @@ static void test_refused(void **state)
     REFUSED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
+/* What only attention can refuse is refused before anything is appended: not a byte of the cache is written. */
+static void test_attend_writes_nothing(void **state)
+{
+    attn_error error;
+    (void)state;
+#define UNTOUCHED(change, text)                                                                                                    \
+    do {                                                                                                                           \
+        fixture f;                                                                                                                 \
+        init(&f);                                                                                                                  \
+        change;                                                                                                                    \
+        const fixture before = f;                                                                                                  \
+        assert_int_not_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);               \
+        assert_string_equal(error.message, text);                                                                                  \
+        assert_memory_equal(&f, &before, sizeof f);                                                                                \
+    } while (0)
+    UNTOUCHED(f.tensors.o = attn_out(ATTN_LATER), "o is ATTN_LATER; an execution needs its pointer");
+    UNTOUCHED(f.tensors.bias = attn_in(ATTN_LATER), "bias is ATTN_LATER; an execution needs its pointer");
+    UNTOUCHED(f.tensors.o = attn_out(ATTN_EMPTY), "o is ATTN_EMPTY and has elements");
+    UNTOUCHED(f.tensors.o.data = (char *)f.o + 2, "o is not aligned to its elements of 4 bytes");
+    UNTOUCHED(f.tensors.o = attn_out(f.v), "o and v share elements; an output overlaps nothing");
+    UNTOUCHED((f.cache.rope = NULL, f.tensors.q = attn_in(f.k)), "cache: k and q share elements; an output overlaps nothing");
+    UNTOUCHED(f.tensors.q = attn_in(f.k), "cache: k and q share elements; an output overlaps nothing");
+    UNTOUCHED((f.tensors.bias = (attn_input){f.v, 0, {0, 0, 0, 1}}),
+              "cache: v and bias share elements; an output overlaps nothing");
+    UNTOUCHED(f.tensors.o = attn_out(f.new_k), "cache: o and tokens.k share elements; an output overlaps nothing");
+    UNTOUCHED(f.tensors.lse = attn_out(f.lengths), "cache: lengths and lse share elements; an output overlaps nothing");
+    UNTOUCHED(f.tensors.o = attn_out(f.new_tokens), "cache: o and tokens.lengths share elements; an output overlaps nothing");
+    UNTOUCHED((f.rope.frequencies = (double *)(void *)f.o, f.tensors.o = attn_out(f.o)),
+              "cache: o and rope.frequencies share elements; an output overlaps nothing");
+    UNTOUCHED((f.rope.frequencies = (double *)(void *)f.k),
+              "cache: k and rope.frequencies share elements; an output overlaps nothing");
+}
+
+/* Tables of a rope that are shorter than the sequence: no token is dropped in silence, and padding needs no row. */
+static void test_rope_rows(void **state)
+{
+    static double cosines[6][2], sines[6][2];
+    attn_error error;
+    fixture f;
+    (void)state;
+    init(&f);
+    f.rope.cosines = cosines[0], f.rope.sines = sines[0], f.rope.table_rows = 5;
+    fixture before = f;
+    for (int attend = 0; attend < 2; attend++) {
+        const attn_status status = attend ? attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error)
+                                          : attn_cache_append(&f.cache, &f.tokens, &error);
+        assert_int_equal(status, ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
+        assert_memory_equal(&f, &before, sizeof f);
+    }
+    f.rope.table_rows = 6; /* as many as the entry of 4 tokens and 2 more: its third new one is padding */
+    assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
+    assert_int_equal(f.lengths[0], 6);
+}
+
 static void test_attend_only(void **state)
 {
     fixture f;
@@ -141,7 +196,7 @@ static void test_attend_only(void **state)
     assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, error.tensor, &about, NULL), ATTN_OK);
     assert_string_equal(about.name, "k");
     ATTEND_REFUSED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
-    ATTEND_REFUSED(f.tensors.o = attn_out(f.k[1]), "cache: k and o share elements; an output overlaps nothing");
+    ATTEND_REFUSED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output overlaps nothing");
     for (int i = 0; i < (int)(sizeof f.k / sizeof(float)); i++) assert_int_equal(((const int *)f.k)[i], 0x55555555);
     ATTEND_REFUSED(f.tensors.o.data = NULL, "o is missing; ATTN_FORWARD needs it");
     ATTEND_REFUSED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
@@ -193,7 +248,8 @@ static void test_no_channels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_padding), cmocka_unit_test(test_no_channels),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_attend_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),   cmocka_unit_test(test_attend_only),
+                                       cmocka_unit_test(test_padding),   cmocka_unit_test(test_no_channels),
+                                       cmocka_unit_test(test_rope_rows), cmocka_unit_test(test_attend_writes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

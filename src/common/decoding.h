@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decoding.h - the tensors of an attention, of a cache and of a rope among those of a call that has more: nothing that the call
+ * writes shares elements with another one.  What cannot be is passed over, since another one refuses it in its own words.
+ */
+#ifndef ATTN_COMMON_DECODING_H
+#define ATTN_COMMON_DECODING_H
+
+#include "attn/cache.h"
+#include "places.h"
+#include "slots.h"
+
+static inline void places_add_slot(places *p, const char *of, const char *name, const attn_input *slot, const int64_t shape[4],
+                                   attn_dtype natural, int output)
+{
+    const size_t size = p->size;
+    attn_input s = *slot;
+    if (slot_resolve(&s, name, shape, natural, NULL) != ATTN_OK || !slot_is_address(&s)) return;
+    p->size = attn_dtype_size(s.dtype);
+    if (p->size) places_add(p, of, name, s.data, shape, s.stride, output);
+    p->size = size;
+}
+
+/* The numbers that a rotation of `channels` reads. */
+static inline void places_add_rope(places *p, const attn_rope *rope, int64_t channels)
+{
+    const int64_t pairs = (rope->dim_rotary ? rope->dim_rotary : channels) / 2;
+    const int64_t table[4] = {1, 1, rope->table_rows, pairs}, one[4] = {1, 1, 1, pairs}, dense[4] = {0, 0, pairs, 1};
+    const size_t size = p->size;
+    p->size = sizeof(double);
+    if (rope->table_rows > 0 && pairs > 0) {
+        places_add(p, "rope", "cosines", rope->cosines, table, dense, 0);
+        places_add(p, "rope", "sines", rope->sines, table, dense, 0);
+    }
+    if (pairs > 0) places_add(p, "rope", "frequencies", rope->frequencies, one, dense, 0);
+    p->size = size;
+}
+
+/* A cache as it was given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys are one
+ * place with them. */
+static inline void places_add_cache(places *p, const char *of, const attn_cache *c, int written)
+{
+    const int paged = c->page_table.data != NULL, whole = paged && c->page_size > 0;
+    const int64_t entries = paged ? c->pages : c->batch, room = paged ? c->page_size : c->capacity,
+                  columns = whole ? c->capacity / c->page_size + (c->capacity % c->page_size != 0) : 0;
+    const int64_t k[4] = {entries, c->heads_kv, room, c->dim_qk}, v[4] = {entries, c->heads_kv, room, c->dim_v},
+                  rows[4] = {entries, c->heads_kv, room, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
+    const attn_input slots[] = {slot_of(&c->k), slot_of(&c->v), slot_of(&c->lengths), slot_of(&c->k_scale), slot_of(&c->v_scale)};
+    const attn_dtype type = slots[0].dtype ? slots[0].dtype : ATTN_F32;
+    const int shared = slots[0].data == slots[1].data && (!slots[1].dtype || slots[1].dtype == type) &&
+                       memcmp(slots[0].stride, slots[1].stride, sizeof slots[0].stride) == 0;
+    attn_input lengths = slots[2];
+    if (slot_is_dense(&lengths)) lengths.stride[0] = 1;
+    places_add_slot(p, of, "k", &slots[0], k, ATTN_F32, written);
+    if (!shared) places_add_slot(p, of, "v", &slots[1], v, type, written);
+    places_add_slot(p, of, "lengths", &lengths, each, ATTN_I64, written);
+    places_add_slot(p, of, "k_scale", &slots[3], rows, ATTN_F32, written);
+    places_add_slot(p, of, "v_scale", &slots[4], rows, ATTN_F32, written);
+    if (columns > 0) places_add_slot(p, of, "page_table", &c->page_table, table, ATTN_I64, 0);
+}
+
+/* The tensors of `t` that the plan knows, but for those that a cache stands for; an execution holds them against each other. */
+static inline void places_add_attention(places *p, const char *of, const attn_plan *plan, const attn_tensors *t)
+{
+    const size_t first = offsetof(attn_tensors, q);
+    const size_t cached[] = {offsetof(attn_tensors, k),          offsetof(attn_tensors, v),
+                             offsetof(attn_tensors, k_scale),    offsetof(attn_tensors, v_scale),
+                             offsetof(attn_tensors, page_table), offsetof(attn_tensors, lengths_kv)};
+    const size_t size = p->size;
+    p->group = 1;
+    for (size_t at = first; at < sizeof *t; at += sizeof(attn_input)) {
+        attn_input s;
+        attn_tensor_plan planned = {.struct_size = sizeof planned};
+        attn_tensor_description about = {.struct_size = sizeof about};
+        const int index = (int)((at - first) / sizeof s);
+        int skip = 0;
+        memcpy(&s, (const char *)t + at, sizeof s);
+        for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) skip |= at == cached[i];
+        if (skip || !slot_is_address(&s) || attn_plan_tensor(plan, index, &planned, NULL) != ATTN_OK ||
+            planned.role == ATTN_ROLE_NONE || attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &about, NULL) != ATTN_OK)
+            continue;
+        /* What forward left for backward may be here too, and is left alone. */
+        if (planned.role == ATTN_ROLE_INPUT && about.role[ATTN_FORWARD] == ATTN_ROLE_OUTPUT) continue;
+        p->size = attn_dtype_size(planned.dtype);
+        places_add(p, of, about.name, s.data, planned.shape, planned.stride, planned.role == ATTN_ROLE_OUTPUT);
+    }
+    p->group = 0;
+    p->size = size;
+}
+
+#endif
