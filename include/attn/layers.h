@@ -136,7 +136,7 @@ typedef struct attn_layer_tensors {
  *      ATTN_ERR_ARGUMENT     NULL, struct_size, a dtype other than f32 and f64
  *      ATTN_ERR_SHAPE        sizes that do not fit each other, or that are larger than 2^31 - 1
  *      ATTN_ERR_STRIDE       a weight of which neither model nor channel is contiguous; rows that overlap; an output that shares
- *                            elements with another tensor of the call (those of `attention` are held against each other)
+ *                            elements with another tensor of the call, those of `attention` and the cache among them
  *      ATTN_ERR_MEMORY
  *
  * and what attn_compute returns.

@@ -35,7 +35,8 @@ static attn_status check(call *c, const attn_layer_weights *gradients, middle *m
     for (int i = QUERY; i <= VALUE; i++)
         if (given[i]->data) attn_places_add_rows(&c->places, names[i], &m->to[i], 1);
     attn_places_add_weights(&c->places, "gradients", m->wanted.weights, LAYER_WEIGHTS, 1);
-    return places_check(&c->places, "layer", error);
+    c->module = "layer";
+    return places_check(&c->places, c->module, error);
 }
 
 static attn_status take(const call *c, middle *m, attn_error *error)

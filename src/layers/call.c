@@ -149,15 +149,28 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
 void call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward)
 {
     static const char *const names[] = {"query", "key", "value"};
-    c->places.count = 0;
+    c->places.count = c->places.group = 0;
     c->places.size = (size_t)c->l.size;
     for (int i = QUERY; i <= VALUE; i++) attn_places_add_rows(&c->places, names[i], &c->in[i], 0);
     attn_places_add_weights(&c->places, "weights", weights, count, 0);
     places_add_bytes(&c->places, "saved", c->args->saved, saved_bytes, forward);
+    const extent *e = &c->extent;
+    const struct {
+        const char *name;
+        const attn_input *slot;
+        int64_t count;
+    } numbers[] = {{"positions_q", &c->args->positions_q, e->entries * e->tokens_q},
+                   {"positions_kv", &c->args->positions_kv, e->entries * e->tokens_kv},
+                   {"lengths_q", &c->args->lengths_q, e->batch}};
+    for (int i = 0; i < 3; i++)
+        if (slot_is_address(numbers[i].slot))
+            places_add_bytes(&c->places, numbers[i].name, numbers[i].slot->data, numbers[i].count * (int64_t)sizeof(int64_t), 0);
+    if (c->l.rope) places_add_rope(&c->places, c->l.rope, c->l.head_dim);
 }
 
 attn_status call_place_outputs(call *c, const char *module, attn_error *error)
 {
+    c->module = module;
     const int64_t columns = c->extent.len_kv + (c->l.extra_key != NULL);
     attn_places_add_rows(&c->places, "output", &c->output, 1);
     places_add_bytes(&c->places, "weights_mean", c->weights_mean, c->extent.batch * c->extent.len_q * columns * c->l.size, 1);
@@ -189,6 +202,10 @@ attn_status call_save(call *c, attn_error *error)
 attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     TRY(attn_plan_create(&c->plan, problem, core, c->args->options, error));
+    if (c->args->attention) {
+        places_add_attention(&c->places, "attention", c->plan, c->args->attention);
+        TRY(places_check(&c->places, c->module, error));
+    }
     c->workspace_size = attn_plan_workspace_size(c->plan);
     return memory_take(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
 }

@@ -22,6 +22,7 @@ typedef struct call {
     size_t workspace_size;
     /* From here on call_begin leaves it as it is, since all of it takes longer to clear than a product of one token. */
     attn_tensors attention; /* the caller's, if there are any */
+    const char *module;     /* "layer", for messages */
     places places;          /* the tensors of the call, which share no elements with what is written */
 } call;
 
@@ -34,7 +35,7 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
                        attn_error *error);
 /* Begins c->places with the inputs, the weights, and the caller's `saved`, which forward writes. */
 void call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward);
-/* Adds what forward writes, and checks. */
+/* Adds what forward writes, and checks; call_plan adds the tensors of the attention. */
 attn_status call_place_outputs(call *c, const char *module, attn_error *error);
 /* Takes c->l.room for products with matrices that are at most `widest` wide. */
 attn_status call_room(call *c, int64_t widest, attn_error *error);

@@ -187,6 +187,7 @@ attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights 
         status = layer_rows_out(c.l.dtype, &plain.output, "output", plain.batch, plain.len_q, c.l.dim_output, 1, &c.output, error);
     if (status == ATTN_OK) {
         call_place(&c, c.l.weights, LAYER_WEIGHTS, 0, 1);
+        places_add_cache(&c.places, "cache", &d.cache, !plain.only_cached);
         status = call_place_outputs(&c, "layer", error);
     }
     if (status == ATTN_OK) status = call_save(&c, error);

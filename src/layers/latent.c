@@ -51,6 +51,12 @@ attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_l
     return call_room(c, widest, error);
 }
 
+void latent_place(latent_call *lc, int64_t saved_bytes, int forward)
+{
+    call_place(&lc->c, lc->m.weights, TENSORS, saved_bytes, forward);
+    if (lc->m.rotary) places_add_rope(&lc->c.places, &lc->m.rope, lc->m.rotary);
+}
+
 projection latent_matrix(const latent *m, int i)
 {
     int64_t rows, columns;
@@ -167,7 +173,7 @@ attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weig
         status = layer_rows_out(lc.m.l.dtype, &c->args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1,
                                 &c->output, error);
     if (status == ATTN_OK) {
-        call_place(c, lc.m.weights, TENSORS, lc.at.bytes, 1);
+        latent_place(&lc, lc.at.bytes, 1);
         status = call_place_outputs(c, "latent", error);
     }
     if (status == ATTN_OK && !c->args->saved) status = memory_take(c->args->options, lc.at.bytes, &c->taken, error);

@@ -43,6 +43,8 @@ typedef struct latent_call {
 /* As call_begin. */
 attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
                          const attn_layer_tensors *args, attn_error *error);
+/* As call_place. */
+void latent_place(latent_call *lc, int64_t saved_bytes, int forward);
 /* Matrix i as a projection of one head, which takes `in` channels to `out`. */
 projection latent_matrix(const latent *m, int i);
 /* The latents and the queries of the inputs, rotated. */

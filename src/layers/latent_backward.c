@@ -31,12 +31,13 @@ static attn_status check(latent_call *lc, const attn_latent_weights *gradients, 
     TRY(layer_rows_out(lc->m.l.dtype, &args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
     TRY(layer_rows_out(lc->m.l.dtype, args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv,
                        lc->m.model, 0, &g->key, error));
-    call_place(c, lc->m.weights, TENSORS, lc->at.bytes, 0);
+    latent_place(lc, lc->at.bytes, 0);
     attn_places_add_rows(&c->places, "grad_output", &g->out, 0);
     attn_places_add_rows(&c->places, "grad_query", &g->query, 1);
     if (args->key.data) attn_places_add_rows(&c->places, "grad_key", &g->key, 1);
     attn_places_add_weights(&c->places, "gradients", g->wanted.weights, TENSORS, 1);
-    return places_check(&c->places, "latent", error);
+    c->module = "latent";
+    return places_check(&c->places, c->module, error);
 }
 
 static attn_status take(const latent_call *lc, gradient *g, attn_error *error)

@@ -100,6 +100,14 @@ static attn_status run(latent_call *lc, absorbed *a, attn_error *error)
     return project_to_heads(l, &out, &heads, &lc->c.output, error);
 }
 
+/* The cache as it was given; what is wrong with it absorbed_begin says. */
+static void place_cache(call *c, const attn_cache *given)
+{
+    attn_cache cache;
+    if (given && slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", NULL) == ATTN_OK)
+        places_add_cache(&c->places, "cache", &cache, !c->args->only_cached);
+}
+
 attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weights *weights, const attn_cache *cache,
                                const attn_layer_tensors *args, attn_error *error)
 {
@@ -114,7 +122,8 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
     if (status == ATTN_OK && plain.len_q)
         status = layer_rows_out(lc.m.l.dtype, &plain.output, "output", plain.batch, plain.len_q, lc.m.out, 1, &c->output, error);
     if (status == ATTN_OK) {
-        call_place(c, lc.m.weights, TENSORS, 0, 1);
+        latent_place(&lc, 0, 1);
+        place_cache(c, cache);
         status = call_place_outputs(c, "latent", error);
     }
     if (status == ATTN_OK) status = memory_take(plain.options, lc.at.bytes, &c->taken, error);

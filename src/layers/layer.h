@@ -3,6 +3,7 @@
 #ifndef ATTN_LAYERS_LAYER_H
 #define ATTN_LAYERS_LAYER_H
 
+#include "../common/decoding.h"
 #include "../common/slots.h"
 #include "attn/layers.h"
 #include "weights.h"

@@ -235,6 +235,14 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
 
 static const attn_input no_input;
 
+/* The cache as it was given; what is wrong with it the layer between says. */
+static void place_cache(reading *r, const attn_cache *given, int written)
+{
+    attn_cache cache;
+    if (given && slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", NULL) == ATTN_OK)
+        places_add_cache(&r->places, "cache", &cache, written);
+}
+
 attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_cache *cache,
                                   const attn_layer_tensors *args, attn_error *error)
 {
@@ -245,6 +253,8 @@ attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_
     memory_alone.query = no_input;
     TRY(reading_begin(&r, given, weights, &memory_alone, error));
     CHECK(memory_alone.key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
+    place_cache(&r, cache, 1);
+    TRY(places_check(&r.places, "seq2seq", error));
     const attn_layer_weights between = module_weights(&r.m);
     return attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
 }
@@ -260,6 +270,7 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
     states_alone.only_cached = 1;
     attn_status status = reading_begin(&r, given, weights, &states_alone, error);
     if (status == ATTN_OK) status = reading_place(&r, NULL, 1, error);
+    if (status == ATTN_OK) place_cache(&r, cache, 0);
     if (status == ATTN_OK) status = aim(&r, &states_alone, error);
     layer room = {0}; /* taken before the first output is written */
     if (status == ATTN_OK && r.m.output) room = type_of(&r.m), status = combine_room(&r, &room, error);
