@@ -74,12 +74,16 @@ static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor
     return ATTN_OK;
 }
 
+static int broadcasts_by_default(const attn_tensor_row *row, int axis)
+{
+    return (axis == 0 && row->flags & ATTN_BROADCAST_BATCH) || (axis == 1 && row->flags & ATTN_BROADCAST_HEAD);
+}
+
 int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_tensor *t, int64_t stride[4])
 {
     int64_t dense = 1;
     for (int axis = 3; axis >= 0; axis--) {
-        const int broadcasts = (axis == 0 && row->flags & ATTN_BROADCAST_BATCH) || (axis == 1 && row->flags & ATTN_BROADCAST_HEAD);
-        stride[axis] = broadcasts ? 0 : dense;
+        stride[axis] = broadcasts_by_default(row, axis) ? 0 : dense;
         if (!attn_mul(dense, t->shape[axis], &dense)) return 0;
     }
     if (!t->packed) return 1;
@@ -152,7 +156,14 @@ attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_plan
     return ATTN_OK;
 }
 
-static int broadcasts(const attn_planned_tensor *t, int axis) { return t->at.stride[axis] == 0 && t->shape[axis] != 1; }
+static int broadcasts(const attn_tensor_row *row, const attn_planned_tensor *t, int axis)
+{
+    const int64_t *given = t->given.stride;
+    const int implied = !given[0] && !given[1] && !given[2] && !given[3];
+    if (t->shape[axis] == 1) return 0;
+    /* Dense strides are 0 too where a smaller axis has no elements. */
+    return implied ? broadcasts_by_default(row, axis) : t->at.stride[axis] == 0;
+}
 
 attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, attn_planned_tensor *t,
                                 const attn_planned_tensor *of, attn_error *error)
@@ -164,11 +175,11 @@ attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_ten
     /* The gradient of a tensor has size 1, and stride 0, where the tensor broadcasts: also a sum of nothing. */
     const int shrinks = of && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_WHOLE));
     for (int axis = 0; shrinks && axis < 4; axis++)
-        if (broadcasts(of, axis)) t->shape[axis] = 1;
+        if (broadcasts(&family->rows[of->number], of, axis)) t->shape[axis] = 1;
     TRY(resolve_dtype(row, t, &allowed, error));
     TRY(resolve_strides(row, t, error));
     for (int axis = 0; shrinks && axis < 4; axis++)
-        if (broadcasts(of, axis)) t->at.stride[axis] = 0;
+        if (broadcasts(&family->rows[of->number], of, axis)) t->at.stride[axis] = 0;
     TRY(attn_tensor_extent(row, t, t->shape, error));
     return t->packed ? ATTN_OK : attn_tensor_self_overlap(row, t, t->shape, error);
 }
