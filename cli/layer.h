@@ -39,6 +39,7 @@ typedef struct layer_work {
     attn_call call;
     attn_options options;
     attn_rope rope;
+    int rotates; /* tokens have places */
     attn_layer_tensors args;
     attn_layer_counts counts;
     void *saved;

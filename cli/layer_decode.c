@@ -118,7 +118,7 @@ static attn_status step(layer_work *w, const stepping *s, int64_t t, int64_t n, 
     }
     args.lengths_q.data = s->real;
     for (int64_t r = 0; r < w->batch * n && w->context; r++) s->places[r] = t + r % n;
-    args.positions_q.data = w->context ? s->places : NULL;
+    args.positions_q.data = w->context && w->rotates ? s->places : NULL;
     if (weights) w->tensors.weights.data = (char *)weights + t * w->len_kv * (int64_t)attn_dtype_size(w->x->dtype);
     const attn_status status = w->kind->step(w, &s->cache, &args, error);
     if (status == ATTN_OK && args.weights_mean.data) place_mean(w, s, t, n);

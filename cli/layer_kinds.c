@@ -62,6 +62,7 @@ static attn_status multi_head_load(layer_work *w, int rotated, attn_error *error
                             .head_dim = s->head_dim ? s->head_dim : width / s->heads,
                             .rope = rotated ? &w->rope : NULL,
                             .attention = &w->attention};
+    w->rotates = rotated;
     w->layer.head_dim_v = s->head_dim_v ? s->head_dim_v : w->layer.head_dim;
     w->width = width;
     w->weights.struct_size = sizeof w->weights;
@@ -171,6 +172,7 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
                        .rope = rotary ? &w->rope : NULL,
                        .attention = &w->attention};
     w->width = output;
+    w->rotates = rotary > 0;
     w->latent_weights.struct_size = sizeof w->latent_weights;
     return attn_latent_load(m, weights_of(w), prefix_of(w), &w->latent_weights, error);
 }

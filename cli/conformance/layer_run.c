@@ -126,8 +126,8 @@ static void set_args(layer_run *r)
                                    .value.data = c->only_cached ? NULL : in[2],
                                    .output.data = r->y,
                                    .weights_mean.data = view_given(&c->weights_mean) ? r->mean : NULL,
-                                   .positions_q.data = c->positions,
-                                   .positions_kv.data = c->positions,
+                                   .positions_q.data = c->rotated ? c->positions : NULL,
+                                   .positions_kv.data = c->rotated ? c->positions : NULL,
                                    .only_cached = c->only_cached,
                                    .attention = &r->core,
                                    .options = &c->options};

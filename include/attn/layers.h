@@ -110,7 +110,8 @@ typedef struct attn_layer_tensors {
     attn_input value;         /* [batch, 1, len_kv, dim_value]; not there: the key */
     attn_output output;       /* [batch, 1, len_q, dim_output]: written by forward, not used by backward */
     attn_output weights_mean; /* [batch, 1, len_q, len_kv], dense: the weights, averaged over the heads; forward */
-    /* Where tokens stand, for the rotation, dense, of i64; packed [1, 1, total tokens, 1]; not there: 0, 1, 2 ... of each entry. */
+    /* Where tokens stand, for the rotation, without which they are not there; dense, of i64; packed [1, 1, total tokens, 1]; not
+     * there: 0, 1, 2 ... of each entry. */
     attn_input positions_q;  /* [batch, 1, len_q, 1] */
     attn_input positions_kv; /* [batch, 1, len_kv, 1] */
     attn_input lengths_q;    /* attn_layer_decode: [batch], dense, of i64: how many of the len_q tokens are real; not there: all */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../common/slots.h"
+#include "../common/decoding.h"
 #include "attn/analysis.h"
 #include "steps.h"
 
@@ -49,6 +49,38 @@ static attn_output output_of(double *data) { return (attn_output){data, data ? A
 
 static const attn_input no_input;
 
+/* Arrays of the caller's beside the tensors of the core. */
+typedef struct array {
+    const char *name;
+    double *data;
+    int64_t count;
+} array;
+
+/* Everything that a forward call can refuse, and that arrays share elements with nothing, before any of them is written.  An
+ * execution looks at its workspace last, and one of no bytes is the one thing that is wrong here. */
+static attn_status check_written(const attn_problem *p, const attn_tensors *t, const array *arrays, int count,
+                                 const attn_input *grad_o, int64_t grad_o_count, attn_error *error)
+{
+    attn_plan *plan;
+    attn_error refused;
+    char nothing[1];
+    places all = {.count = 0};
+    TRY(attn_plan_create(&plan, p, t, NULL, error));
+    attn_status status = attn_plan_workspace_size(plan) ? attn_execute(plan, t, nothing, 0, &refused) : ATTN_OK;
+    if (status == ATTN_ERR_MEMORY) status = ATTN_OK;
+    if (status != ATTN_OK && error) *error = refused;
+    if (status == ATTN_OK) {
+        places_add_attention(&all, "", plan, t, 0);
+        all.size = sizeof(double);
+        for (int i = 0; i < count; i++)
+            places_add_bytes(&all, arrays[i].name, arrays[i].data, arrays[i].count * (int64_t)sizeof(double), 1);
+        if (slot_is_address(grad_o)) places_add_bytes(&all, "grad_o", grad_o->data, grad_o_count * (int64_t)sizeof(double), 0);
+        status = places_check(&all, "analysis", error);
+    }
+    attn_plan_destroy(plan);
+    return status;
+}
+
 attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *given, attn_error *error)
 {
     analysis_sizes n;
@@ -60,9 +92,17 @@ attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tens
     CHECK(given, ATTN_ERR_ARGUMENT, "steps is NULL");
     TRY(struct_read(&copy, sizeof copy, sizeof copy, given, "attn_steps", error));
     t.grad_o = no_input;
+    double *lse = steps->log_partition ? steps->log_partition : steps->partition;
+    if (steps->scores) p.outputs.scores_stage = ATTN_STAGE_BIASED;
+    t.scores = output_of(steps->scores);
+    t.weights = output_of(steps->weights);
+    t.lse = output_of(lse);
+    const array arrays[] = {{"raw", steps->raw, n.pairs}, {"partition", lse == steps->partition ? NULL : steps->partition, n.rows}};
+    TRY(check_written(&p, &t, arrays, 2, &no_input, 0, error));
     if (steps->raw) { /* with scale 1 and no temperature; o is written again below */
         attn_problem raw = p;
         attn_tensors r = t;
+        attn_analysis_plain(&raw, &r);
         const attn_score dot = {.scale_kind = ATTN_SCALE_VALUE, .scale = 1};
         raw.score = dot;
         raw.outputs.scores_stage = ATTN_STAGE_RAW;
@@ -70,11 +110,6 @@ attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tens
         r.scores = output_of(steps->raw);
         TRY(attn_compute(&raw, &r, error));
     }
-    double *lse = steps->log_partition ? steps->log_partition : steps->partition;
-    if (steps->scores) p.outputs.scores_stage = ATTN_STAGE_BIASED;
-    t.scores = output_of(steps->scores);
-    t.weights = output_of(steps->weights);
-    t.lse = output_of(lse);
     TRY(attn_compute(&p, &t, error));
     for (int64_t i = 0; steps->partition && i < n.rows; i++) steps->partition[i] = exp(lse[i]);
     return succeed(error);
@@ -151,6 +186,16 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
     TRY(struct_read(&copy, sizeof copy, sizeof copy, given, "attn_flow", error));
     CHECK(!(p.dropout.probability > 0), ATTN_ERR_UNSUPPORTED, "dropout.probability is %g; the flow is that without dropout",
           p.dropout.probability);
+    const array arrays[] = {{"grad_weights", flow->grad_weights, n.pairs},
+                            {"grad_scores", flow->grad_scores, n.pairs},
+                            {"grad_q", flow->grad_q, n.q},
+                            {"grad_k", flow->grad_k, n.k},
+                            {"grad_v", flow->grad_v, n.v}};
+    attn_tensors forward = t;
+    forward.grad_o = no_input;
+    TRY(slot_check(&t.grad_o, "grad_o", n.o > 0, error));
+    TRY(slot_aligned(&t.grad_o, "grad_o", sizeof(double), error));
+    TRY(check_written(&p, &forward, arrays, 5, &t.grad_o, n.o, error));
     double *lse = attn_analysis_room(n.rows), *weights = attn_analysis_room(n.pairs),
            *dP = flow->grad_weights ? flow->grad_weights : attn_analysis_room(n.pairs);
     double *dS = flow->grad_scores ? flow->grad_scores : attn_analysis_room(n.pairs),

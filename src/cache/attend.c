@@ -131,7 +131,7 @@ static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens 
         given.q = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         places_add_slot(&p, "", "q", q, shape, ATTN_F32, 0);
     }
-    places_add_attention(&p, "", plan, &given);
+    places_add_attention(&p, "", plan, &given, 1);
     return places_check(&p, "cache", error);
 }
 

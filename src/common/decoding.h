@@ -60,7 +60,7 @@ static inline void places_add_cache(places *p, const char *of, const attn_cache 
 }
 
 /* The tensors of `t` that the plan knows, but for those that a cache stands for; an execution holds them against each other. */
-static inline void places_add_attention(places *p, const char *of, const attn_plan *plan, const attn_tensors *t)
+static inline void places_add_attention(places *p, const char *of, const attn_plan *plan, const attn_tensors *t, int has_cache)
 {
     const size_t first = offsetof(attn_tensors, q);
     const size_t cached[] = {offsetof(attn_tensors, k),          offsetof(attn_tensors, v),
@@ -75,7 +75,7 @@ static inline void places_add_attention(places *p, const char *of, const attn_pl
         const int index = (int)((at - first) / sizeof s);
         int skip = 0;
         memcpy(&s, (const char *)t + at, sizeof s);
-        for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) skip |= at == cached[i];
+        for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) skip |= has_cache && at == cached[i];
         if (skip || !slot_is_address(&s) || attn_plan_tensor(plan, index, &planned, NULL) != ATTN_OK ||
             planned.role == ATTN_ROLE_NONE || attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &about, NULL) != ATTN_OK)
             continue;

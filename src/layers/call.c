@@ -112,7 +112,11 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     TRY(check_lengths(&c->resolved, error));
     TRY(extent_of(&c->l, c->args, &c->extent, error));
     TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
-    return rotated ? fill_positions(c, error) : ATTN_OK;
+    if (rotated) return fill_positions(c, error);
+    CHECK(slot_is_absent(&args->positions_q) && slot_is_absent(&args->positions_kv), ATTN_ERR_ARGUMENT,
+          "layer: %s is there; nothing is rotated without a rope",
+          slot_is_absent(&args->positions_q) ? "positions_kv" : "positions_q");
+    return ATTN_OK;
 }
 
 attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
@@ -203,7 +207,7 @@ attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *
 {
     TRY(attn_plan_create(&c->plan, problem, core, c->args->options, error));
     if (c->args->attention) {
-        places_add_attention(&c->places, "attention", c->plan, c->args->attention);
+        places_add_attention(&c->places, "attention", c->plan, c->args->attention, 1);
         TRY(places_check(&c->places, c->module, error));
     }
     c->workspace_size = attn_plan_workspace_size(c->plan);

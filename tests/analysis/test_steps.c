@@ -203,9 +203,53 @@ static void test_refused(void **state)
     REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_ARGUMENT, "mask.chunk is -1; it is at least 1, or 0 for none");
 }
 
+/* Refused is refused before o or an array is written. */
+static void test_apart(void **state)
+{
+    enum { PAIRS = B * HQ * Q * K };
+    static double raw[PAIRS + 8], held[PAIRS + 8];
+    const int64_t offset[B] = {0, 0};
+    attn_tensors a;
+    attn_error error;
+    attn_flow flow = {.struct_size = sizeof flow};
+    attn_steps steps = {.struct_size = sizeof steps};
+    attn_problem p;
+    (void)state;
+    for (int i = 0; i < PAIRS + 8; i++) raw[i] = held[i] = 7;
+#define APART(change, call, text)                                                                                                  \
+    do {                                                                                                                           \
+        p = drawn(&a, offset);                                                                                                     \
+        double before = *(double *)a.o.data = 5;                                                                                   \
+        steps = (attn_steps){.struct_size = sizeof steps, .raw = raw};                                                             \
+        flow = (attn_flow){.struct_size = sizeof flow, .grad_q = raw};                                                             \
+        double *const at_o = a.o.data;                                                                                             \
+        change;                                                                                                                    \
+        assert_int_not_equal(call, ATTN_OK);                                                                                       \
+        assert_string_equal(error.message, text);                                                                                  \
+        assert_true(*at_o == before);                                                                                              \
+        assert_memory_equal(raw, held, sizeof raw);                                                                                \
+    } while (0)
+#define STEPS(change, text) APART(change, attn_decompose(&p, &a, &steps, &error), text)
+#define FLOW(change, text)  APART(change, attn_gradient_flow(&p, &a, &flow, &error), text)
+    STEPS(steps.weights = at_o, "o and weights share elements; an output overlaps nothing");
+    STEPS(steps.scores = steps.log_partition = raw, "lse and scores share elements; an output overlaps nothing");
+    STEPS(steps.weights = raw + 5, "analysis: weights and raw share elements; an output overlaps nothing");
+    STEPS(steps.raw = at_o, "analysis: o and raw share elements; an output overlaps nothing");
+    STEPS((steps.log_partition = raw + PAIRS, steps.partition = raw),
+          "analysis: raw and partition share elements; an output overlaps nothing");
+    STEPS(a.v.data = ATTN_LATER, "v is ATTN_LATER; an execution needs its pointer");
+    STEPS(a.v.data = raw, "analysis: raw and v share elements; an output overlaps nothing");
+    FLOW(flow.grad_k = at_o, "analysis: o and grad_k share elements; an output overlaps nothing");
+    FLOW(flow.grad_scores = raw + 1, "analysis: grad_scores and grad_q share elements; an output overlaps nothing");
+    FLOW(a.grad_o = attn_in(raw), "analysis: grad_q and grad_o share elements; an output overlaps nothing");
+    FLOW(a.grad_o = attn_in(ATTN_LATER), "grad_o is ATTN_LATER, and this call computes");
+    FLOW(a.k.data = ATTN_LATER, "k is ATTN_LATER; an execution needs its pointer");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_reference),
-                                       cmocka_unit_test(test_verification), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_verification), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,6 +273,24 @@ static void test_others(void **state)
     FAILS(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
 }
 
+/* Places of tokens are of no use without a rotation. */
+static void test_positions(void **state)
+{
+    static const int64_t places[6];
+    good g;
+    (void)state;
+    make(&g), g.args.positions_q = attn_in(places);
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "layer: positions_q is there; nothing is rotated without a rope");
+    FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+          "layer: positions_q is there; nothing is rotated without a rope");
+    make(&g), g.args.positions_kv = attn_in(ATTN_LATER);
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
+          "layer: positions_kv is there; nothing is rotated without a rope");
+    make(&g), g.args.positions_q = attn_in(places), g.layer.rope = &g.rope;
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK, "");
+}
+
 /* Rows beyond addresses. */
 static void test_beyond(void **state)
 {
@@ -357,6 +375,7 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_messages), cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_beyond), cmocka_unit_test(test_overlap), cmocka_unit_test(test_empty)};
+                                       cmocka_unit_test(test_beyond),   cmocka_unit_test(test_positions),
+                                       cmocka_unit_test(test_overlap),  cmocka_unit_test(test_empty)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
