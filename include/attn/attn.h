@@ -305,7 +305,7 @@ typedef struct attn_problem {
  * query i, key j, head h and batch entry b of the part are query q + i, key kv + j, head head + h, entry batch + b of the whole
  * in every rule of attn_mask, in distances and slopes, in dropout's counters and in attn_score_tile.  `heads` is the whole's
  * heads_q, for those counters.  Tensors are those of the part (a block mask begins with the block that has its first query and
- * key); lengths too, so ATTN_ALIGN_BOTTOM_RIGHT is refused beside an origin, and offset_q takes its place.
+ * key), and lengths: ATTN_ALIGN_BOTTOM_RIGHT is refused, and offset_q takes its place; numbers in `ranges` are keys of the whole.
  */
 typedef struct attn_origin {
     int64_t batch;
@@ -426,7 +426,7 @@ typedef struct attn_tensors {
     attn_output grad_q, grad_k, grad_v;
     attn_output grad_bias;  /* reduced over the axes that bias broadcasts */
     attn_output grad_scale; /* [Hq], dense: of the scale of each head, whatever its kind */
-    attn_output grad_score_matrix, grad_alibi_slopes, grad_sink, grad_bias_table;
+    attn_output grad_score_matrix, grad_alibi_slopes, grad_sink, grad_bias_table; /* those of slopes and of the sink are dense */
     attn_output grad_relative_keys, grad_relative_values, grad_relative_u, grad_relative_v;
 
     /* ATTN_JVP and ATTN_DOUBLE_BACKWARD: tangents of the shapes of their tensors. */
