@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Compile options that every target of the project shares: link attn_options (never installed).
 add_library(attn_options INTERFACE)
-target_compile_options(attn_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -fno-math-errno)
+target_compile_options(attn_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wdate-time -fno-math-errno)
 if(ATTN_WERROR)
   target_compile_options(attn_options INTERFACE -Werror)
 endif()
@@ -10,9 +10,21 @@ if(ATTN_SANITIZE)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
 endif()
 
+# The same bytes wherever it is built: no folder of the build in debugging information or __FILE__.  (-ffile-prefix-map would move
+# the files of gcov too; while debugging, and in reports of sanitizers, whole names are of more use.)
+include(CheckCCompilerFlag)
+foreach(flag -fdebug-prefix-map -fmacro-prefix-map)
+  string(MAKE_C_IDENTIFIER "ATTN_HAVE${flag}" have)
+  check_c_compiler_flag(${flag}=/a=. ${have})
+  if(${have} AND NOT ATTN_SANITIZE)
+    foreach(folder ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+      target_compile_options(attn_options INTERFACE "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:${flag}=${folder}=.>")
+    endforeach()
+  endif()
+endforeach()
+
 # What makes a mistake of ours harder to exploit, for all that is installed: link attn_harden.  (It is apart from attn_options so that
 # a program of somebody else's that takes the static library from the build tree keeps its own flags.)
-include(CheckCCompilerFlag)
 include(CheckLinkerFlag)
 add_library(attn_harden INTERFACE)
 if(ATTN_HARDEN)
