@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Two builds of the libraries, in other folders, at other times, in other time zones, have the same bytes, with debugging information,
+# which names folders most.  (Nothing is optimised: that takes long and names no folder.)
+# usage: same_bytes.sh CC LIBRARY...     (LIBRARY: core, io, layers, as built)
+. tests/install/library.sh
+cc=$1
+shift
+libraries=$*
+has() { [[ " $libraries " = *" $1 "* ]]; }
+parts=(-DATTN_CLI=OFF -DATTN_IO="$(has io && echo ON || echo OFF)" -DATTN_LAYERS="$(has layers && echo ON || echo OFF)")
+
+build() { # SOURCE BUILD TZ
+    mkdir -p "$1"
+    cp -R CMakeLists.txt cmake include src "$1" # (with new times)
+    quietly env TZ="$3" cmake -S "$1" -B "$2" -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="-O0 -g" \
+        -DATTN_TESTS=OFF -DATTN_INSTALL=OFF -DATTN_HARDEN=OFF "${parts[@]}"
+    quietly env TZ="$3" CCACHE_DISABLE=1 ninja -C "$2"
+}
+build "$dir/one" "$dir/one/build" UTC
+build "$dir/a longer name/two" "$dir/of-another-build" Asia/Tokyo
+number=0
+for file in "$dir"/one/build/lib/*; do
+    [ ! -L "$file" ] || continue
+    cmp "$file" "$dir/of-another-build/lib/$(basename "$file")" || {
+        strings "$file" | grep -F "$dir" | sort -u | head -n 5
+        fail "$(basename "$file") depends on where or when it is built"
+    }
+    number=$((number + 1))
+done
+[ $number -ge 2 ] || fail "only $number files were built"
+echo "$number files have the same bytes"
