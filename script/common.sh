@@ -13,6 +13,7 @@ PAGE_PACKAGES="chromium"
 FORMAT_PACKAGES="clang-format-14"
 MAN_PACKAGES="man-db"
 ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
+DEBIAN_PACKAGES="debhelper dpkg-dev fakeroot lintian" # for script/release --debian alone
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
