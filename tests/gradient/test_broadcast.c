@@ -157,9 +157,45 @@ static void test_no_elements(void **state)
     }
 }
 
+/* Nor does one table that all heads would share give a gradient to the other, of which there are none, or take its own away. */
+static void test_one_shared_of_no_heads(void **state)
+{
+    static const double numbers[MOST];
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        const int shared = n % 2, key_heads = n / 2; /* keys without queries are work that is nobody's */
+        attn_problem p = {.struct_size = sizeof p,
+                          .op = ATTN_BACKWARD,
+                          .shape = {B, 0, key_heads, SQ, SKV, D, D},
+                          .relative = {.first = -2, .rows = ROWS}};
+        double grad[2][ROWS * D + 1];
+        attn_error error;
+        attn_tensors all = {.struct_size = sizeof all,
+                            .q = {.data = ATTN_EMPTY, .dtype = ATTN_F64},
+                            .k = key_heads ? attn_in(k) : (attn_input){.data = ATTN_EMPTY},
+                            .v = key_heads ? attn_in(v) : (attn_input){.data = ATTN_EMPTY},
+                            .o = {.data = ATTN_EMPTY},
+                            .lse = {.data = ATTN_EMPTY},
+                            .grad_o = {.data = ATTN_EMPTY},
+                            .grad_q = {.data = ATTN_EMPTY},
+                            .grad_k = key_heads ? attn_out(grad_k) : (attn_output){.data = ATTN_EMPTY},
+                            .grad_v = key_heads ? attn_out(grad_v) : (attn_output){.data = ATTN_EMPTY},
+                            .relative_keys = attn_in(numbers),
+                            .relative_values = attn_in(numbers),
+                            .grad_relative_keys = attn_out(grad[0]),
+                            .grad_relative_values = attn_out(grad[1])};
+        attn_input *of = shared ? &all.relative_values : &all.relative_keys;
+        of->stride[0] = of->stride[1] = ATTN_BROADCAST, of->stride[2] = D, of->stride[3] = 1;
+        for (int i = 0; i <= ROWS * D; i++) grad[0][i] = grad[1][i] = 1e9;
+        if (attn_compute(&p, &all, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int t = 0; t < 2; t++)
+            for (int i = 0; i <= ROWS * D; i++) assert_true(grad[t][i] == (t == shared && i < ROWS * D ? 0 : 1e9));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_elements), cmocka_unit_test(test_tables),
-                                       cmocka_unit_test(test_no_heads)};
+                                       cmocka_unit_test(test_no_heads), cmocka_unit_test(test_one_shared_of_no_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

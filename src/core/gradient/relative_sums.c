@@ -139,9 +139,11 @@ static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld,
                                 layout->stride[2]);
 }
 
-static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *layout, void *out)
+/* of: the table, whose own strides say how many its gradient has.  Without heads one may be shared and the other have none. */
+static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *of, const attn_layout *layout, void *out)
 {
-    for (int64_t table = 0; table < attn_tiles_of(w)->relative.tables; table++)
+    const int64_t tables = of->stride[1] == 0 ? 1 : w->problem.shape.heads_q;
+    for (int64_t table = 0; table < tables; table++)
         for (int64_t row = 0; row < rows_of_gradient(w, layout); row++)
             for (int64_t c = 0; c < dim; c++)
                 attn_element_put(out, layout->dtype, table * layout->stride[1] + row * layout->stride[2] + c, 0);
@@ -152,9 +154,11 @@ void attn_relative_totals_store(const attn_walk *w, const attn_args *args, char 
     const attn_resolved *g = &w->problem;
     const attn_relative_sums *r = &attn_sums_of(w)->relative;
     const attn_shape *s = &w->problem.shape;
-    if (w->tasks == 0) { /* no memory, and nothing to sum */
-        if (g->has.grad_relative_keys) store_zeros(w, s->dim_qk, &g->at.grad_relative_keys, args->grad_relative_keys);
-        if (g->has.grad_relative_values) store_zeros(w, s->dim_v, &g->at.grad_relative_values, args->grad_relative_values);
+    if (w->tasks == 0 || s->heads_q == 0) { /* no memory, and nothing to sum */
+        if (g->has.grad_relative_keys)
+            store_zeros(w, s->dim_qk, &g->at.relative_keys, &g->at.grad_relative_keys, args->grad_relative_keys);
+        if (g->has.grad_relative_values)
+            store_zeros(w, s->dim_v, &g->at.relative_values, &g->at.grad_relative_values, args->grad_relative_values);
         return;
     }
     for (int64_t table = 0; table < attn_tiles_of(w)->relative.tables; table++) {
