@@ -73,22 +73,30 @@ CASES = [
 # ---- the environment ----
 
 
-def install():
+def install(home, packages):
     """Makes the environment; what cannot be had is left out, and why is remembered."""
-    python, notes = HOME / "bin" / "python", HOME / "notes.json"
+    python, notes = home / "bin" / "python", home / "notes.json"
     done = json.loads(notes.read_text()) if notes.exists() else {}
-    if done.get("packages") == PACKAGES and not done["missing"]:
+    if done.get("packages") == packages and not done["missing"]:
         return python, {}
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(HOME)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     missing = {}
-    for name, words in PACKAGES.items():
-        print(f"installing {' '.join(word for word in words if '==' in word)} into {HOME.relative_to(TOP)}", file=sys.stderr)
+    for name, words in packages.items():
+        print(f"installing {' '.join(word for word in words if '==' in word)} into {home.relative_to(TOP)}", file=sys.stderr)
         pip = subprocess.run([str(python), "-m", "pip", "install", "-q", "--retries", "0", *words], capture_output=True, text=True, check=False)
         if pip.returncode:
             missing[name] = (pip.stderr.strip().splitlines() or ["pip failed"])[-1]
-    notes.write_text(json.dumps({"packages": PACKAGES, "missing": missing}))
+    notes.write_text(json.dumps({"packages": packages, "missing": missing}))
     return python, missing
+
+
+def enter(home, packages, script):
+    """Goes on in the environment, as the same script with the same words.  Returns what is missing there."""
+    python, missing = install(home, packages)
+    if pathlib.Path(sys.prefix) != home:
+        os.execv(python, [str(python), script, *sys.argv[1:]])
+    return missing
 
 
 def bind(threads):
@@ -415,9 +423,7 @@ def arguments():
 
 def main():
     chosen = arguments()
-    python, missing = install()
-    if pathlib.Path(sys.prefix) != HOME:
-        os.execv(python, [str(python), __file__, *sys.argv[1:]])
+    missing = enter(HOME, PACKAGES, __file__)
     if "numpy" in missing:
         print(f"peers.py: numpy could not be installed: {missing['numpy']}", file=sys.stderr)
         return 2

@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""How far libattn and PyTorch are from attention in double, on the same numbers: forward and backward, f32, f16 and bf16, on this CPU.
+
+    bench/errors.py                                       300 problems, a table
+    bench/errors.py --problems 50 --types bf16 --json     fewer, as JSON
+    bench/errors.py --against definition                  libattn alone against loops in double; needs numpy and nothing else
+
+Problems are drawn from seeds.  Each is computed by libattn, by PyTorch's scaled_dot_product_attention in the storage type, and in
+double from the same stored numbers.  An error is the largest difference from double in a tensor, or the root of the mean of its
+squares, in units of the last place of the storage type at the tensor's largest number: 0.5 is what one rounding leaves.  It ends with
+1 where the median of libattn's errors over PyTorch's is above 1, by more than chance (a sign test at 5 %), or a result of libattn is
+off by more than the bound of docs/numerics.md.  The packages are installed into build/errors, unless --here.
+"""
+import argparse
+import importlib
+import json
+import math
+import pathlib
+import platform
+import sys
+
+import libattn
+import peers
+
+TOP = peers.TOP
+HOME = TOP / "build" / "errors"
+PACKAGES = {name: peers.PACKAGES[name] for name in ("numpy", "torch")}
+TENSORS = ("o", "grad_q", "grad_k", "grad_v")
+DIGITS = {"f32": 24, "f16": 11, "bf16": 8}
+SMALLEST = {"f32": -126, "f16": -14, "bf16": -126}  # exponents of the smallest normal numbers
+U, NORMAL = 2.0**-24, 2.0**-126
+
+
+class Problem:
+    """One problem: its sizes, choices and numbers follow from the seed, and its numbers are rounded to the storage type."""
+
+    def __init__(self, seed, dtype):
+        draw = np.random.default_rng(seed)
+        self.seed, self.dtype = seed, dtype
+        self.batch, self.heads_kv, self.group = (int(draw.integers(1, most + 1)) for most in (2, 2, 3))
+        self.heads = self.heads_kv * self.group
+        self.len_q, self.len_kv = (1 + int(most * draw.random() ** 2) for most in (300, 600))
+        self.dim = int(draw.integers(8, 193))
+        self.kind = ("none", "causal", "mask", "bias")[draw.integers(4)]
+        self.scale = None if draw.integers(2) else float(draw.choice([0.03, 0.1, 0.25, 1.0])) / math.sqrt(self.dim / 64)
+        size = float(draw.choice([0.3, 1.0, 1.0, 2.0]))
+        query = (self.batch, self.heads, self.len_q, self.dim)
+        keys = (self.batch, self.heads_kv, self.len_kv, self.dim)
+        self.stored = {}
+        for name, shape, by in (("q", query, size), ("k", keys, size), ("v", keys, 1), ("grad_o", query, 1)):
+            self.stored[name] = peers.rounded(draw.standard_normal(shape, dtype=np.float32) * np.float32(by), dtype)
+        shape = ((self.batch, self.heads), (self.batch, 1), (1, 1))[draw.integers(3)] + (self.len_q, self.len_kv)
+        if self.kind == "mask":  # every query sees the first key, since PyTorch has NaN where it sees none
+            self.stored["mask"] = (draw.random(shape) < draw.choice([0.1, 0.5, 0.9])) | (np.arange(self.len_kv) == 0)
+        if self.kind == "bias":
+            self.stored["bias"] = peers.rounded(draw.standard_normal(shape, dtype=np.float32), dtype)
+
+    def __str__(self):
+        scale = "" if self.scale is None else f", scale {self.scale:.3g}"
+        sizes = f"B{self.batch} Hq{self.heads} Hkv{self.heads_kv} {self.len_q} x {self.len_kv} D{self.dim}"
+        return f"seed {self.seed}, {self.dtype} {sizes}, {self.kind}{scale}"
+
+    def factor(self):
+        return 1 / math.sqrt(self.dim) if self.scale is None else self.scale
+
+    def wide(self, name):
+        """What is stored, in double, with key heads as often as query heads read them."""
+        array = self.stored[name].astype(bool) if name == "mask" else peers.widened(self.stored[name]).astype(np.float64)
+        return np.repeat(array, self.group, axis=1) if name in ("k", "v") else array
+
+    def unseen(self):
+        """Of each pair, whether the query does not see the key; None where all are seen."""
+        if self.kind == "causal":
+            return np.arange(self.len_kv) > np.arange(self.len_q)[:, None]
+        return ~self.wide("mask") if self.kind == "mask" else None
+
+    def by_key_head(self, array):
+        """Sums of the query heads of each key head."""
+        return array.reshape(self.batch, self.heads_kv, self.group, *array.shape[2:]).sum(2)
+
+
+# ---- who computes ----
+
+
+def by_libattn(problem, library, threads):
+    """A dictionary of o and gradients, in the storage type."""
+    kinds, stored = library.values, dict(problem.stored)
+    made = {"o": np.zeros_like(stored["q"]), **{f"grad_{name}": np.zeros_like(stored[name]) for name in "qkv"}}
+    made["lse"] = np.zeros((problem.batch, problem.heads, problem.len_q), np.float32)
+    for backward in (False, True):
+        described, slots = library.new("attn_problem"), library.new("attn_tensors")
+        shape = described.shape
+        shape.batch, shape.heads_q, shape.heads_kv = problem.batch, problem.heads, problem.heads_kv
+        shape.len_q, shape.len_kv, shape.dim_qk, shape.dim_v = problem.len_q, problem.len_kv, problem.dim, problem.dim
+        described.op = kinds["ATTN_BACKWARD" if backward else "ATTN_FORWARD"]
+        described.mask.causal = problem.kind == "causal"
+        if problem.scale is not None:
+            described.score.scale_kind, described.score.scale = kinds["ATTN_SCALE_VALUE"], problem.scale
+        for name, array in {**stored, **made}.items():
+            if not backward and name.startswith("grad_"):
+                continue
+            slot = getattr(slots, name)
+            slot.data = array.ctypes.data
+            slot.dtype = kinds["ATTN_BOOL" if name == "mask" else "ATTN_F32" if name == "lse" else f"ATTN_{problem.dtype.upper()}"]
+            if name in ("mask", "bias"):
+                slot.stride[:] = [0 if size == 1 else step // array.itemsize for size, step in zip(array.shape, array.strides)]
+                slot.stride[3] = 1
+        library.plan(described, slots, threads).run(slots)
+    return {name: made[name] for name in TENSORS}
+
+
+def by_torch(problem, double):
+    """The same by scaled_dot_product_attention, in the storage type or in double, and whether a flash kernel took it."""
+    torch = importlib.import_module("torch")
+
+    def tensor(name):
+        array = problem.stored[name]
+        if name == "mask":
+            return torch.from_numpy(array)
+        kept = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == np.uint16 else torch.from_numpy(array)
+        return kept.double() if double else kept
+
+    q, k, v = (tensor(name).requires_grad_(True) for name in "qkv")
+    words = {"is_causal": problem.kind == "causal", "scale": problem.scale, "enable_gqa": problem.group > 1}
+    if problem.kind in ("mask", "bias"):
+        words["attn_mask"] = tensor(problem.kind)
+    flash = torch._fused_sdp_choice(q, k, v, **words) == 1  # pylint: disable=protected-access
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, **words)
+    results = dict(zip(TENSORS, (o.detach(), *torch.autograd.grad(o, (q, k, v), tensor("grad_o")))))
+    return {name: (x if double else x.float()).numpy() for name, x in results.items()}, flash
+
+
+def by_definition(problem):
+    """In double, straight from the formulas, and what the bound is made of."""
+    q, k, v, grad_o = (problem.wide(name) for name in ("q", "k", "v", "grad_o"))
+    score = problem.factor() * (q @ k.swapaxes(2, 3))
+    if problem.kind == "bias":
+        score = score + problem.wide("bias")
+    unseen = problem.unseen()
+    if unseen is not None:
+        score = np.where(unseen, -np.inf, score)
+    most = score.max(-1, keepdims=True)
+    weights = np.exp(score - most)
+    total = weights.sum(-1, keepdims=True)
+    weights /= total
+    o = weights @ v
+    slope = weights * (grad_o @ v.swapaxes(2, 3) - (grad_o * o).sum(-1, keepdims=True))
+    return {
+        "o": o,
+        "grad_q": problem.factor() * (slope @ k),
+        "grad_k": problem.by_key_head(problem.factor() * (slope.swapaxes(2, 3) @ q)),
+        "grad_v": problem.by_key_head(weights.swapaxes(2, 3) @ grad_o),
+        "weights": weights,
+        "below": np.where(weights > 0, most - score, 0),
+        "lse": most + np.log(total),
+    }
+
+
+# ---- errors ----
+
+
+def gamma(n):
+    return n * U / (1 - n * U)
+
+
+def bounds(problem, exact):
+    """docs/numerics.md for dot products, from what by_definition returns, a little coarser: |v - O| counts as |v| + |O|."""
+    q, k, v, grad_o = (np.abs(problem.wide(name)) for name in ("q", "k", "v", "grad_o"))
+    dim, seen, weights, below, o = problem.dim, problem.len_kv, exact["weights"], exact["below"], np.abs(exact["o"])
+    reach = abs(problem.factor()) * (q @ k.swapaxes(2, 3))
+    off = gamma(dim + 2) * reach
+    extra = np.abs(problem.wide("bias")) if problem.kind == "bias" else 0
+    if problem.kind == "bias":
+        off = off + U * (2 * extra + reach + off)
+    off = np.where(weights > 0, off, 0)
+    blocks = math.ceil(seen / 16)
+    far = below + 2 * off.max(-1, keepdims=True)
+    eps = off + U * (4 + 1.1 * np.maximum(5.5, far)) + U * (4 * np.minimum(blocks, far / 5.5 + 1 + blocks / 4) + 1.1 * (far + 5.5))
+    least, n = (weights * np.exp(-eps)).sum(-1, keepdims=True), seen + 2 * blocks
+    moved = weights * np.expm1(eps)
+    largest = v.max(2, keepdims=True)
+    summed = (2 * gamma(n) + gamma(2)) * (1 + 2 * gamma(n)) * ((weights * np.exp(eps)) @ v)
+    flushed = 2 * (n + 2) * NORMAL * largest
+    of = {"o": (moved @ v + moved.sum(-1, keepdims=True) * o + summed) / least + flushed}
+
+    chains = 8 + dim + seen + problem.len_q * problem.group + np.abs(exact["lse"])
+    chains = 2 * U * (chains + ((dim + 2) * reach + extra).max(-1, keepdims=True))
+    digits = DIGITS[problem.dtype]
+    kept = 0 if digits == 24 else (grad_o * (2.0**-digits * o + of["o"])).sum(-1, keepdims=True)  # what O lost when it was stored
+    lost = weights * chains + np.minimum(weights, NORMAL)  # a weight below the smallest normal number may be lost whole
+    slope = lost * (grad_o @ v.swapaxes(2, 3) + (grad_o * o).sum(-1, keepdims=True)) + weights * kept
+    of["grad_q"] = abs(problem.factor()) * (slope @ k)
+    of["grad_k"] = problem.by_key_head(abs(problem.factor()) * (slope.swapaxes(2, 3) @ q))
+    of["grad_v"] = problem.by_key_head(lost.swapaxes(2, 3) @ grad_o)
+    return of
+
+
+def rounding(dtype, stored):
+    """What storing may have lost of each number: half a unit in its last place."""
+    exponent = np.maximum(np.frexp(stored)[1] - 1, SMALLEST[dtype])
+    return np.exp2(exponent - DIGITS[dtype])
+
+
+def last_place(dtype, array):
+    """The unit in the last place of the largest number."""
+    most = float(np.max(np.abs(array)))
+    exponent = math.floor(math.log2(most)) if most > 0 else SMALLEST[dtype]
+    return 2.0 ** (max(exponent, SMALLEST[dtype]) - DIGITS[dtype] + 1)
+
+
+def errors(problem, results, exact, bound):
+    """For each tensor, the largest error and the root mean square, in units, and of the bound the largest fraction, less what storing
+    lost.  A tensor that is nothing but sums that cancel (gradients of the scores of a single key) has no unit, and the fraction alone."""
+    found = {}
+    for name in TENSORS:
+        stored = peers.widened(results[name]).astype(np.float64)
+        away, unit = np.abs(stored - exact[name]), last_place(problem.dtype, exact[name])
+        beyond = np.maximum(away - rounding(problem.dtype, stored), 0)
+        with np.errstate(divide="ignore", invalid="ignore"):  # what has no bound, such as the gradient of a key that nobody sees, is exact
+            fraction = float(np.where(beyond == 0, 0, beyond / bound[name]).max())
+        found[name] = {"largest": None, "rms": None, "fraction": fraction}
+        if np.max(np.abs(exact[name])) > 1e-6 * np.max(bound[name]):
+            found[name].update(largest=float(away.max()) / unit, rms=math.sqrt(float((away * away).mean())) / unit)
+    return found
+
+
+def judge(problem, chosen, library):
+    """One row: errors of libattn, and of PyTorch where it is asked."""
+    definition = by_definition(problem)
+    row, exact, bound = {"problem": str(problem), "dtype": problem.dtype}, definition, bounds(problem, definition)
+    if chosen.against == "torch":
+        exact = by_torch(problem, True)[0]
+        for name in TENSORS:  # the two doubles: that all were asked the same
+            if not np.all(np.abs(exact[name] - definition[name]) <= 1e-6 * bound[name]):
+                raise SystemExit(f"errors.py: {name} of PyTorch in double is not the definition's: {problem}")
+        results, row["flash"] = by_torch(problem, False)
+        row["torch_errors"] = errors(problem, results, exact, bound)
+    row["libattn_errors"] = errors(problem, by_libattn(problem, library, chosen.threads), exact, bound)
+    return row
+
+
+# ---- the table ----
+
+
+def spread(values):
+    ordered = sorted(values)
+    return {"median": float(np.median(ordered)), "95 %": ordered[math.ceil(0.95 * len(ordered)) - 1], "worst": ordered[-1]}
+
+
+def contenders(against):
+    return ("libattn", "torch") if against == "torch" else ("libattn",)
+
+
+def over(ours, theirs):
+    """A ratio.  What is right to a thousandth of a unit is right."""
+    return max(ours, 1e-3) / max(theirs, 1e-3)
+
+
+def summary(rows, against):
+    """A line for each type, tensor and measure."""
+    lines = []
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        for name in TENSORS:
+            found = {who: [row[f"{who}_errors"][name] for row in rows if row["dtype"] == dtype] for who in contenders(against)}
+            for measure in ("largest", "rms"):
+                line = {"dtype": dtype, "tensor": name, "measure": measure}
+                kept = {who: [error[measure] for error in all_of if error[measure] is not None] for who, all_of in found.items()}
+                for who, values in kept.items():
+                    line[who] = spread(values)
+                    line[f"{who} fraction"] = max(error["fraction"] for error in found[who])
+                if against == "torch":
+                    ratios = [over(ours, theirs) for ours, theirs in zip(kept["libattn"], kept["torch"], strict=True)]
+                    line["ratio"], line["above"] = spread(ratios), sum(ratio > 1.05 for ratio in ratios) / len(ratios)
+                    line["larger"], line["smaller"] = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
+                lines.append(line)
+    return lines
+
+
+def print_table(lines, against):
+    def three(spreads):
+        return " / ".join(f"{spreads[key]:.3g}" for key in ("median", "95 %", "worst"))
+
+    print("| type | tensor | error | libattn | of the bound |" + (" PyTorch | ratio | libattn above |" if against == "torch" else ""))
+    print("|---|---|---|---|--:|" + ("---|---|--:|" if against == "torch" else ""))
+    for line in lines:
+        cells = [line["dtype"], line["tensor"], line["measure"], three(line["libattn"]), f"{line['libattn fraction']:.2g}"]
+        if against == "torch":
+            cells += [three(line["torch"]), three(line["ratio"]), f"{100 * line['above']:.0f} %"]
+        print("| " + " | ".join(cells) + " |")
+
+
+def faults(rows, lines):
+    """What ends the program with 1, in words."""
+    said = []
+    for row in rows:
+        for name, found in row["libattn_errors"].items():
+            if not found["fraction"] <= 1:
+                said.append(f"{name} is off by {found['fraction']:.3g} of its bound: {row['problem']}")
+    for line in lines:
+        if "ratio" in line and line["ratio"]["median"] > 1 and line["larger"] - line["smaller"] > 1.65 * math.sqrt(line["larger"] + line["smaller"]):
+            where = f"{line['dtype']} {line['tensor']}, {line['measure']}"
+            said.append(f"{where}: the median of libattn's error over PyTorch's is {line['ratio']['median']:.4f}")
+    return said
+
+
+def cpu():
+    """What the CPU calls itself."""
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    names = {words[0].strip(): words[-1].strip() for words in (line.partition(":") for line in text.splitlines())}
+    return f"{names.get('model name', platform.machine())}, family {names.get('cpu family', '?')} model {names.get('model', '?')}"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Hold libattn's errors against PyTorch's.")
+    parser.add_argument("--problems", type=int, default=300, help="for each type (default 300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first problem; the others follow")
+    parser.add_argument("--types", default="f32,f16,bf16")
+    parser.add_argument("--against", choices=("torch", "definition"), default="torch")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--library", default=peers.find_library(), help="libattn.so (default: the newest in build/*/lib)")
+    parser.add_argument("--here", action="store_true", help="install nothing: this Python has the packages")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    chosen = parser.parse_args()
+    unknown = set(chosen.types.split(",")) - set(DIGITS)
+    if unknown:
+        parser.error(f"unknown type: {', '.join(sorted(unknown))}; known: {', '.join(DIGITS)}")
+    if chosen.problems < 1:
+        parser.error("--problems is at least 1")
+    if not chosen.library:
+        parser.error("no libattn.so in build/*/lib; build it, or say --library")
+    return chosen
+
+
+def main():
+    chosen = arguments()
+    if chosen.against == "torch" and not chosen.here:
+        for name, why in peers.enter(HOME, PACKAGES, __file__).items():
+            raise SystemExit(f"errors.py: {name} could not be installed: {why}")
+    globals()["np"] = peers.np = importlib.import_module("numpy")
+    library = libattn.Library(str(chosen.library), str(TOP / "include/attn/attn.h"))
+    versions = {"libattn": library.version, "numpy": np.__version__}
+    if chosen.against == "torch":
+        torch = importlib.import_module("torch")
+        torch.set_num_threads(chosen.threads)
+        versions["torch"] = torch.__version__
+
+    rows = []
+    for dtype in chosen.types.split(","):
+        for seed in range(chosen.seed, chosen.seed + chosen.problems):
+            rows.append(judge(Problem(seed, dtype), chosen, library))
+    lines = summary(rows, chosen.against)
+    said = faults(rows, lines)
+    if chosen.json:
+        print(json.dumps({"versions": versions, "cpu": cpu(), "summary": lines, "faults": said, "problems": rows}, indent=1))
+    else:
+        print(f"{', '.join(f'{name} {version}' for name, version in versions.items())}; {cpu()}")
+        print(f"{chosen.problems} problems of each type, seeds from {chosen.seed}: median / 95 % / worst, in units of the last place")
+        if chosen.against == "torch":
+            print(f"PyTorch took its flash kernels in {sum(row['flash'] for row in rows)} of {len(rows)}.")
+        print()
+        print_table(lines, chosen.against)
+        print("".join(f"\nerrors.py: {line}" for line in said), end="\n" if said else "")
+    return 1 if said else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
