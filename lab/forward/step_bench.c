@@ -111,7 +111,7 @@ static void bench(const attn_kernel_row *row, long length, long dim)
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
             k->storage->pack_query(width, tile, dim, q + (at + g) * tile * dim * size, row->compute, dim, 1 / sqrt((double)dim),
-                          Qt + g * dim * full * size);
+                                   Qt + g * dim * full * size);
             k->softmax->start(width, dim, -INFINITY, m, m + 2048, Ot + g * dim * full * size);
         }
         for (long j = 0; j < length; j += block) {
@@ -134,8 +134,8 @@ static void bench(const attn_kernel_row *row, long length, long dim)
         }
         for (long g = 0; g < group; g++) {
             char *m = ml + g * 8192;
-            k->softmax->finish(width, tile, dim, 1, m, m + 2048, Ot + g * dim * full * size, o + (at + g) * tile * dim * size, row->compute,
-                      dim, lse, 1);
+            k->softmax->finish(width, tile, dim, 1, m, m + 2048, Ot + g * dim * full * size, o + (at + g) * tile * dim * size,
+                               row->compute, dim, lse, 1);
         }
         double seconds = now() - start, after = ceiling(zmm), flops = 4.0 * (double)(tile * group) * (double)length * (double)dim;
         at += group;

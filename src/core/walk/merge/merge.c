@@ -36,7 +36,7 @@ void attn_merge_strides(const attn_merge_call *c, const int64_t given[4], int64_
     int64_t dense = 1;
     for (int axis = 3; axis >= 0; axis--) {
         stride[axis] = implied ? dense : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
-        if (shape[axis] == 1 || dim == 0) stride[axis] = 0; /* it does not count, and may be anything */
+        if (shape[axis] == 1 || dim == 0) stride[axis] = 0;         /* it does not count, and may be anything */
         dense = (int64_t)((uint64_t)dense * (uint64_t)shape[axis]); /* of a tensor without elements it may be too large */
     }
 }
