@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * soak.h - what the threads of the soak do, over and over: plans, a cache, a layer.  soak.c is the program, soak_work.c the work.
+ */
+#ifndef ATTN_TESTS_SOAK_H
+#define ATTN_TESTS_SOAK_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { REMEMBERED = 64 };
+
+/* Shared by all threads. */
+typedef struct soak_totals {
+    atomic_llong plans, refused, tokens, evictions, layers, short_of_memory, too_large, compared;
+    atomic_llong blocks;             /* that the allocator has given and not got back */
+    uint64_t first_bits[REMEMBERED]; /* of the problems 0, 1, ...: as they were at the start */
+    uint64_t first_layer;            /* of the layer */
+    int limited;                     /* address space has a limit: what is larger must be refused */
+    uint64_t seed;
+} soak_totals;
+
+typedef struct soak_worker soak_worker;
+
+soak_worker *soak_worker_new(soak_totals *totals, int number);
+void soak_worker_step(soak_worker *w); /* one problem, some tokens, and now and then a layer; ends the program where one is wrong */
+void soak_worker_free(soak_worker *w);
+
+/* Computes what is remembered. */
+void soak_remember(soak_totals *totals);
+
+/* Runs one problem, and returns its bits; 0 where it was refused. */
+uint64_t soak_problem(soak_totals *totals, uint64_t number);
+
+#endif
