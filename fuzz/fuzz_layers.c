@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tests/purse.h"
 #include "layers_case.h"
 
 const char *const target_cases = "layers";
@@ -98,30 +99,12 @@ static void spoiled(void)
     c.tensors.saved = c.saved;
 }
 
-typedef struct purse {
-    int left, held;
-} purse;
-
-static void *take(void *context, size_t bytes)
-{
-    purse *p = context;
-    if (p->left-- <= 0) return NULL;
-    p->held++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-}
-
-static void give_back(void *context, void *memory)
-{
-    ((purse *)context)->held--;
-    free(memory);
-}
-
 static void without_memory(void)
 {
     const attn_options was = c.options;
     for (int left = 0; left < 8; left++) {
         purse p = {left, 0};
-        c.options.allocator = (attn_allocator){take, give_back, &p};
+        c.options.allocator = (attn_allocator){purse_take, purse_give, &p};
         for (int backward = 0; backward < 2; backward++) {
             p.left = left;
             blocks_canary(c.of, Y_BLOCKS, 0x32);

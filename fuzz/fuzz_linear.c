@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tests/purse.h"
 #include "linear_case.h"
 
 enum { WORKSPACE_MOST = 1 << 26 };
@@ -220,30 +221,12 @@ static void in_place(void)
                 }
 }
 
-typedef struct purse {
-    int left, held;
-} purse;
-
-static void *take(void *context, size_t bytes)
-{
-    purse *p = context;
-    if (p->left-- <= 0) return NULL;
-    p->held++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-}
-
-static void give_back(void *context, void *memory)
-{
-    ((purse *)context)->held--;
-    free(memory);
-}
-
 static void without_memory(void)
 {
     for (int left = 0; left < 3; left++) {
         purse p = {left, 0};
         attn_options options = c.options;
-        options.allocator = (attn_allocator){take, give_back, &p};
+        options.allocator = (attn_allocator){purse_take, purse_give, &p};
         attn_linear_plan *plan = NULL;
         const attn_status status = attn_linear_plan_create(&plan, &c.problem, &c.tensors, &options, &last);
         check_error(status, &last);

@@ -8,26 +8,9 @@
 
 #include "attn/latent.h"
 #include "attn/seq2seq.h"
+#include "purse.h"
 
 enum { B = 2, LEN = 5, DIM = 4, ROOM = 200, SAVED = 1 << 16 };
-
-typedef struct purse {
-    int left, held;
-} purse;
-
-static void *take(void *context, size_t bytes)
-{
-    purse *p = context;
-    if (p->left-- <= 0) return NULL;
-    p->held++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-}
-
-static void give_back(void *context, void *memory)
-{
-    ((purse *)context)->held--;
-    free(memory);
-}
 
 static float inputs[3][ROOM], weights[7][ROOM], outputs[9][ROOM];
 static unsigned char saved[SAVED];
@@ -39,7 +22,7 @@ static void start(void)
 {
     for (int i = 0; i < 3 * ROOM; i++) (&inputs[0][0])[i] = (float)(i % 7) * 0.25f - 0.5f;
     for (int i = 0; i < 7 * ROOM; i++) (&weights[0][0])[i] = (float)(i % 5) * 0.25f - 0.25f;
-    options = (attn_options){.struct_size = sizeof options, .allocator = {take, give_back, &money}};
+    options = (attn_options){.struct_size = sizeof options, .allocator = {purse_take, purse_give, &money}};
     tensors = (attn_layer_tensors){.struct_size = sizeof tensors,
                                    .batch = B,
                                    .len_q = LEN,
