@@ -81,8 +81,8 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     for (int64_t i = 0; i < count; i++) c->exact[t][i] = drawn(c, t, &d->random);
     attn_convert(memory, about->dtype, c->exact[t], ATTN_F64, count);
     if (t == LINEAR(feature_matrix) && count)
-        (void)attn_random_features(ATTN_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0, memory,
-                                   about->dtype, NULL);
+        (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0,
+                                   memory, about->dtype, NULL);
     attn_convert(c->exact[t], ATTN_F64, memory, about->dtype, count);
     return memory;
 }
@@ -207,8 +207,9 @@ attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, li
     c.stored = c.tensors.q.dtype, c.compute = c.stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     ask_for_states(&c, backward);
     for (int form = 0; form < 4 && status == ATTN_OK; form++) {
-        if (form == ATTN_LINEAR_RECURRENT && !p->causal) continue;
-        if (p->rule == ATTN_RULE_LOW_RANK && (form == ATTN_LINEAR_CHUNKED || form == ATTN_LINEAR_QUADRATIC)) continue;
+        if (form == ATTN_LINEAR_FORM_RECURRENT && !p->causal) continue;
+        if (p->rule == ATTN_LINEAR_RULE_LOW_RANK && (form == ATTN_LINEAR_FORM_CHUNKED || form == ATTN_LINEAR_FORM_QUADRATIC))
+            continue;
         attn_linear_problem one = *p;
         one.form = (attn_linear_form)form;
         one.op = ATTN_FORWARD;

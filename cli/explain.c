@@ -50,7 +50,7 @@ static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_p
     if (!(p.pairs <= pairs)) p.pairs = pairs; /* counted from a sample of rows */
     p.fast_elements = (int64_t)(cpu.cache_l2 / attn_dtype_size(d->compute));
     if (attn_cost_estimate(&p, tiled, NULL) != ATTN_OK) return 0;
-    p.method = ATTN_COST_MATRIX;
+    p.method = ATTN_COST_METHOD_MATRIX;
     return attn_cost_estimate(&p, matrix, NULL) == ATTN_OK;
 }
 
@@ -187,7 +187,7 @@ static void print_linear(const char *text, const attn_linear_problem *p, const a
     printf("problem    %s\n", text);
     printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
     printf("why        %s\n", d->why);
-    if (d->form == ATTN_LINEAR_RECURRENT) printf("form       recurrent: token by token through the state\n");
+    if (d->form == ATTN_LINEAR_FORM_RECURRENT) printf("form       recurrent: token by token through the state\n");
     else printf("form       %s: %" PRId64 " tokens at a time, as matrix products\n", forms[d->form], d->chunk);
     printf("state      %" PRId64 " features x %" PRId64 " channels for each head (%.1f KiB)\n", d->dim_features, p->shape.dim_v,
            state / 1024);

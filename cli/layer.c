@@ -92,7 +92,7 @@ static attn_status set_pairs(void *target, const char *name, const char *value, 
 {
     layer_settings *s = target;
     const int halves = strcmp(value, "halves") == 0;
-    s->rope_pairs = halves ? ATTN_ROPE_HALVES : ATTN_ROPE_INTERLEAVED;
+    s->rope_pairs = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
     if (halves || strcmp(value, "interleaved") == 0) return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not interleaved or halves", name, value);
 }

@@ -169,7 +169,7 @@ static attn_status set_rope(void *target, const char *name, const char *value, a
     if (strcmp(name, "rope-pairs") == 0) {
         if (!halves && strcmp(value, "interleaved") != 0)
             return failure(error, ATTN_ERR_ARGUMENT, "rope-pairs: '%.40s' is not interleaved or halves", value);
-        rope->pairs = halves ? ATTN_ROPE_HALVES : ATTN_ROPE_INTERLEAVED;
+        rope->pairs = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
         return ATTN_OK;
     }
     rope->base = strtod(value, &end);
@@ -189,9 +189,9 @@ static attn_status set_scaling(void *target, const char *name, const char *value
     int kind = 0;
     settings->rope_word = name + strlen("rope-");
     while (kind < 5 && (strlen(kinds[kind]) != length || strncmp(kinds[kind], value, length) != 0)) kind++;
-    *s = (attn_rope_scaling){.struct_size = sizeof *s, .kind = (attn_rope_stretching)kind};
+    *s = (attn_rope_scaling){.struct_size = sizeof *s, .kind = (attn_rope_scaling_kind)kind};
     if (slash) s->factor = strtod(slash + 1, &end);
-    const int needs_length = kind >= ATTN_ROPE_NTK_DYNAMIC, has_length = slash && *end == '/';
+    const int needs_length = kind >= ATTN_ROPE_SCALING_NTK_DYNAMIC, has_length = slash && *end == '/';
     if (has_length) s->original_length = strtoll(end + 1, &end, 10);
     if (kind < 5 && slash && !*end && s->factor >= 1 && s->factor < HUGE_VAL && has_length == needs_length &&
         (!has_length || s->original_length > 0))

@@ -106,7 +106,7 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
         if (status != ATTN_OK) return status;
         if (rows[k].needed && !linear_slot(all, rows[k].t)->data)
             return failure(error, ATTN_ERR_ARGUMENT, "%.100s: rule=%s needs a tensor '%s'", work->input->path,
-                           p->rule == ATTN_RULE_DELTA ? "delta" : "low-rank", linear_file_name(rows[k].t));
+                           p->rule == ATTN_LINEAR_RULE_DELTA ? "delta" : "low-rank", linear_file_name(rows[k].t));
     }
     if (all->initial_state.data && !all->initial_sum.data && sum)
         return failure(error, ATTN_ERR_ARGUMENT, "%.100s: initial_state is there, and initial_sum, its sum of features, is not",
@@ -119,7 +119,7 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
     if (p->random_features == 0 || all->feature_matrix.data) return ATTN_OK;
     void *omega = own(work, p->random_features * p->shape.dim_qk, 8);
     all->feature_matrix = attn_in(omega);
-    return attn_random_features(ATTN_ROWS_ORTHOGONAL, p->random_features, p->shape.dim_qk, work->spec.seed, 0, omega,
+    return attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, p->random_features, p->shape.dim_qk, work->spec.seed, 0, omega,
                                 all->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, error);
 }
 

@@ -18,7 +18,7 @@ static void draw_rope(cache_case *c)
     draws *d = c->from;
     attn_rope *r = &c->rope;
     r->struct_size = sizeof *r;
-    r->pairs = draw_one_in(d, 2) ? ATTN_ROPE_HALVES : ATTN_ROPE_INTERLEAVED;
+    r->pairs = draw_one_in(d, 2) ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
     r->dim_rotary = c->cache.dim_qk % 2 || draw_one_in(d, 2) ? c->cache.dim_qk / 2 / 2 * 2 : 0;
     const int64_t rotary = r->dim_rotary ? r->dim_rotary : c->cache.dim_qk;
     if (rotary == 0 || rotary % 2 || rotary > ROTARY_MOST) return;

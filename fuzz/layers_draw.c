@@ -152,7 +152,8 @@ void layers_draw(layers_case *c)
     c->len_kv = c->kind == OF_A_MEMORY || draw_one_in(d, 3) ? 1 + draw_below(d, draw_one_in(d, 4) ? 40 : 12) : 0;
     c->options = (attn_options){.struct_size = sizeof c->options, .threads = 1 + (int)draw_below(d, 3)};
     c->call = (attn_call){.struct_size = sizeof c->call, .dropout_seed = draw_word(d)};
-    c->rope = (attn_rope){.struct_size = sizeof c->rope, .pairs = draw_one_in(d, 2) ? ATTN_ROPE_HALVES : ATTN_ROPE_INTERLEAVED};
+    c->rope = (attn_rope){.struct_size = sizeof c->rope,
+                          .pairs = draw_one_in(d, 2) ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED};
     c->attention = (attn_problem){.struct_size = sizeof c->attention};
     c->attention.mask.causal = c->kind != OF_A_MEMORY && draw_one_in(d, 2);
     if (draw_one_in(d, 5)) c->attention.score.softcap = 4;

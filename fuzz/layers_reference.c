@@ -39,8 +39,8 @@ static void rotate(const layers_case *c, double *rows, int64_t heads, int64_t to
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t i = 0; i < dim / 2; i++) {
                 double *row = rows + (h * stride + t) * dim, angle = (double)t * pow(10000, -2 * (double)i / (double)dim);
-                const int64_t a = c->rope.pairs == ATTN_ROPE_HALVES ? i : 2 * i,
-                              b = c->rope.pairs == ATTN_ROPE_HALVES ? i + dim / 2 : a + 1;
+                const int64_t a = c->rope.pairs == ATTN_ROPE_PAIRS_HALVES ? i : 2 * i,
+                              b = c->rope.pairs == ATTN_ROPE_PAIRS_HALVES ? i + dim / 2 : a + 1;
                 const double x = row[a], y = row[b];
                 row[a] = x * cos(angle) - y * sin(angle), row[b] = x * sin(angle) + y * cos(angle);
             }

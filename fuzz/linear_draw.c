@@ -39,10 +39,10 @@ static void draw_problem(linear_case *c)
     if (s->len_kv > 130) s->dim_qk %= 20, s->dim_v %= 20;
     if (p->features >= ATTN_FEATURES_FAVOR) p->random_features = 1 + draw_size(d, 60);
     if (p->causal) p->rule = (attn_linear_rule)draw_below(d, 3);
-    p->denominator = p->rule != ATTN_RULE_ADD ? ATTN_DENOMINATOR_NONE : (attn_denominator)draw_below(d, 3);
+    p->denominator = p->rule != ATTN_LINEAR_RULE_ADD ? ATTN_DENOMINATOR_NONE : (attn_denominator)draw_below(d, 3);
     p->form = (attn_linear_form)draw_below(d, 4);
-    if (p->form == ATTN_LINEAR_RECURRENT && !p->causal) p->form = ATTN_LINEAR_AUTO;
-    if (p->rule == ATTN_RULE_LOW_RANK && p->form != ATTN_LINEAR_RECURRENT) p->form = ATTN_LINEAR_AUTO;
+    if (p->form == ATTN_LINEAR_FORM_RECURRENT && !p->causal) p->form = ATTN_LINEAR_FORM_AUTO;
+    if (p->rule == ATTN_LINEAR_RULE_LOW_RANK && p->form != ATTN_LINEAR_FORM_RECURRENT) p->form = ATTN_LINEAR_FORM_AUTO;
     if (draw_one_in(d, 2)) p->chunk = draw_one_in(d, 20) ? INT64_MAX : 1 + draw_below(d, 60);
     if (draw_one_in(d, 3)) p->scale_kind = ATTN_SCALE_VALUE, p->scale = 0.7;
     if (draw_one_in(d, 3)) p->epsilon = (double)(1 + draw_below(d, 300)) / 10;
@@ -56,11 +56,11 @@ static void make_gentle(linear_case *c, int decays)
     c->gentle = 1;
     const int positive = p->features != ATTN_FEATURES_IDENTITY && p->features < ATTN_FEATURES_FOURIER;
     if (!positive) p->denominator = ATTN_DENOMINATOR_NONE;
-    if (p->rule == ATTN_RULE_DELTA) p->features = ATTN_FEATURES_SOFTMAX, p->random_features = 0;
+    if (p->rule == ATTN_LINEAR_RULE_DELTA) p->features = ATTN_FEATURES_SOFTMAX, p->random_features = 0;
     if (s->dim_qk == 0) s->dim_qk = 1;
     if (p->denominator != ATTN_DENOMINATOR_NONE || p->features == ATTN_FEATURES_SOFTMAX) s->dim_qk += 8;
     if (p->denominator != ATTN_DENOMINATOR_NONE && p->random_features) p->random_features += 8;
-    if (p->rule != ATTN_RULE_LOW_RANK) return;
+    if (p->rule != ATTN_LINEAR_RULE_LOW_RANK) return;
     if (!decays) s->len_kv = s->len_q = s->len_kv % 12;
     s->dim_qk = 1 + s->dim_qk % 9;
     if (p->features == ATTN_FEATURES_SOFTMAX) s->dim_qk += 8;
@@ -79,8 +79,8 @@ static void draw_presence(linear_case *c, int decays)
     there[L_N] = sum && (back || draw_one_in(d, 2));
     there[L_OMEGA] = p->features >= ATTN_FEATURES_FAVOR;
     there[L_DECAY] = decays;
-    there[L_BETA] = p->rule == ATTN_RULE_DELTA;
-    there[L_ERASE] = there[L_WRITE] = p->rule == ATTN_RULE_LOW_RANK;
+    there[L_BETA] = p->rule == ATTN_LINEAR_RULE_DELTA;
+    there[L_ERASE] = there[L_WRITE] = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
     there[L_LENGTHS] = draw_one_in(d, 3);
     there[L_S0] = draw_one_in(d, 2);
     there[L_S1] = !back && draw_one_in(d, 2);

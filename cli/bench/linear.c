@@ -48,7 +48,7 @@ static attn_linear_tensors ask(const problem_spec *spec, const attn_linear_probl
 {
     attn_linear_tensors all = {.struct_size = sizeof all, .q.dtype = problem_dtype(spec)};
     const int backward = p->op == ATTN_BACKWARD, divided = p->denominator != ATTN_DENOMINATOR_NONE;
-    const int delta = p->rule == ATTN_RULE_DELTA, low_rank = p->rule == ATTN_RULE_LOW_RANK;
+    const int delta = p->rule == ATTN_LINEAR_RULE_DELTA, low_rank = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
     /* One token decodes: its state is read and written in place. */
     const int decodes = p->causal && p->shape.len_kv == 1 && !backward;
     const struct {
@@ -144,8 +144,8 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     l->block[l->blocks] = memory;
     l->bytes[l->blocks++] = bytes;
     if (t == LINEAR(feature_matrix))
-        (void)attn_random_features(ATTN_ROWS_ORTHOGONAL, l->problem.random_features, l->problem.shape.dim_qk, d->seed, 0, memory,
-                                   about->dtype, NULL);
+        (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, l->problem.random_features, l->problem.shape.dim_qk, d->seed, 0,
+                                   memory, about->dtype, NULL);
     else if (about->role == ATTN_ROLE_INPUT && !state) fill(&l->problem, t, about->dtype, memory, bytes, &d->random);
     return memory;
 }

@@ -69,7 +69,7 @@ static void rotate(const layer_case *c, side s, int64_t heads, int64_t dim, int6
 {
     const int64_t width = c->rope.dim_rotary ? c->rope.dim_rotary : dim, pairs = width / 2;
     const double base = c->rope.base > 0 ? c->rope.base : 10000;
-    const int halves = c->rope.pairs == ATTN_ROPE_HALVES;
+    const int halves = c->rope.pairs == ATTN_ROPE_PAIRS_HALVES;
     for (int64_t n = 0; n < c->batch * heads; n++)
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t i = 0; i < pairs; i++) {

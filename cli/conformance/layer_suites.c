@@ -258,7 +258,7 @@ static void of_ort_attention(layer_case *c)
     c->causal = number(c, "unidirectional", 0) != 0;
     if (number(c, "do_rotary", 0) != 0) {
         c->rotated = 1;
-        c->rope = (attn_rope){.struct_size = sizeof c->rope, .pairs = ATTN_ROPE_HALVES};
+        c->rope = (attn_rope){.struct_size = sizeof c->rope, .pairs = ATTN_ROPE_PAIRS_HALVES};
     }
     split_state(&past, c->past), split_state(&present, c->present);
     if ((view_given(&past) && past.rank != 5) || (view_given(&present) && present.rank != 5)) {

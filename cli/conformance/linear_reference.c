@@ -70,8 +70,8 @@ void linear_define(linear_case *c, double *exact[ALL])
     r.Q = linear_doubles(c, IN_Q), r.K = linear_doubles(c, IN_K), r.V = linear_doubles(c, IN_V);
     r.omega = linear_doubles(c, IN_OMEGA), r.S0 = linear_doubles(c, IN_STATE);
     if (c->decays) r.log_decay = linear_doubles(c, IN_DECAY);
-    if (p->rule == ATTN_RULE_DELTA) r.beta = linear_doubles(c, IN_BETA);
-    if (p->rule == ATTN_RULE_LOW_RANK) r.erase = linear_doubles(c, IN_ERASE), r.write = linear_doubles(c, IN_WRITE);
+    if (p->rule == ATTN_LINEAR_RULE_DELTA) r.beta = linear_doubles(c, IN_BETA);
+    if (p->rule == ATTN_LINEAR_RULE_LOW_RANK) r.erase = linear_doubles(c, IN_ERASE), r.write = linear_doubles(c, IN_WRITE);
     if (!ref_linear_forward(&r, exact[OUT_O], n, exact[OUT_STATE], z)) end_out_of_memory("the reference");
     if (sum && p->features == ATTN_FEATURES_IDENTITY) c->size_of_o = measure_rows(c, &r, n, exact[OUT_O]);
     const ref_linear_gradients g = {.dO = linear_doubles(c, IN_DO), .dQ = exact[OUT_DQ], .dK = exact[OUT_DK], .dV = exact[OUT_DV]};

@@ -37,17 +37,17 @@ typedef struct recurrence {
 static const recurrence *recurrence_of(const char *function)
 {
     static const recurrence known[] = {
-        {"naive_recurrent_linear_attn", 0, ATTN_RULE_ADD, 0},
-        {"naive_retention", 0, ATTN_RULE_ADD, 1},
-        {"naive_recurrent_simple_gla", 0, ATTN_RULE_ADD, 1},
-        {"delta_rule_recurrence", 0, ATTN_RULE_DELTA, 0},
-        {"naive_recurrent_gated_delta_rule", 0, ATTN_RULE_DELTA, 1},
-        {"naive_parallel_based", 1, ATTN_RULE_ADD, 0},
-        {"naive_parallel_rebased", 1, ATTN_RULE_ADD, 0},
-        {"naive_recurrent_hgrn", 0, ATTN_RULE_ADD, 1},
-        {"dplr_recurrence", 0, ATTN_RULE_LOW_RANK, 1},
-        {"iplr_recurrence", 0, ATTN_RULE_LOW_RANK, 0},
-        {"naive_recurrent_comba", 0, ATTN_RULE_LOW_RANK, 1},
+        {"naive_recurrent_linear_attn", 0, ATTN_LINEAR_RULE_ADD, 0},
+        {"naive_retention", 0, ATTN_LINEAR_RULE_ADD, 1},
+        {"naive_recurrent_simple_gla", 0, ATTN_LINEAR_RULE_ADD, 1},
+        {"delta_rule_recurrence", 0, ATTN_LINEAR_RULE_DELTA, 0},
+        {"naive_recurrent_gated_delta_rule", 0, ATTN_LINEAR_RULE_DELTA, 1},
+        {"naive_parallel_based", 1, ATTN_LINEAR_RULE_ADD, 0},
+        {"naive_parallel_rebased", 1, ATTN_LINEAR_RULE_ADD, 0},
+        {"naive_recurrent_hgrn", 0, ATTN_LINEAR_RULE_ADD, 1},
+        {"dplr_recurrence", 0, ATTN_LINEAR_RULE_LOW_RANK, 1},
+        {"iplr_recurrence", 0, ATTN_LINEAR_RULE_LOW_RANK, 0},
+        {"naive_recurrent_comba", 0, ATTN_LINEAR_RULE_LOW_RANK, 1},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(function, known[i].function) == 0) return &known[i];
@@ -89,7 +89,7 @@ static int of_onnx(linear_case *c, const cJSON *json)
     c->problem.causal = 1;
     if (scale != 0) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale; /* 0: 1/sqrt(d) */
     if (!rule[0]) rule = "gated_delta";
-    if (strstr(rule, "delta")) c->problem.rule = ATTN_RULE_DELTA;
+    if (strstr(rule, "delta")) c->problem.rule = ATTN_LINEAR_RULE_DELTA;
     if (strstr(rule, "gated")) c->decays = 1; /* or per channel, as the tensor says */
     return 1;
 }
@@ -176,7 +176,8 @@ static int of_fla(linear_case *c, const cJSON *json)
     if (cJSON_IsNumber(scale)) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale->valuedouble;
     if (normalised && !known->normalised)
         c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = 1 / sqrt((double)c->tensor[IN_K].size[3]);
-    if (known->rule == ATTN_RULE_LOW_RANK && view_given(&c->tensor[IN_BETA]) && c->tensor[IN_BETA].rank == 4) take_low_rank(c);
+    if (known->rule == ATTN_LINEAR_RULE_LOW_RANK && view_given(&c->tensor[IN_BETA]) && c->tensor[IN_BETA].rank == 4)
+        take_low_rank(c);
     return 1;
 }
 

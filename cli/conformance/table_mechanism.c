@@ -256,7 +256,7 @@ static void rotary(table_case *c)
     }
     if (!mechanism_begin(c, &m, NULL)) return;
     const attn_rope rope = {.struct_size = sizeof rope,
-                            .pairs = case_flag(c, "interleaved") ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALVES,
+                            .pairs = case_flag(c, "interleaved") ? ATTN_ROPE_PAIRS_INTERLEAVED : ATTN_ROPE_PAIRS_HALVES,
                             .dim_rotary = (int64_t)case_param(c, "rotary_dim", 0),
                             .base = case_param(c, "base", 0)};
     const int64_t *at_q = positions_of(c, &m.q, m.k.size[2] - m.q.size[2]), *at_k = positions_of(c, &m.k, 0);

@@ -32,7 +32,7 @@ static void rotary_caches(table_case *c, const char *name_of_x, const char *name
                        : view_count(&ids) == batch * tokens ? (int64_t)view_get(&ids, n)
                                                             : (int64_t)view_get(&ids, 0) + n % tokens;
     const attn_rope rope = {.struct_size = sizeof rope,
-                            .pairs = case_param(c, "interleaved", 0) > 0 ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALVES,
+                            .pairs = case_param(c, "interleaved", 0) > 0 ? ATTN_ROPE_PAIRS_INTERLEAVED : ATTN_ROPE_PAIRS_HALVES,
                             .dim_rotary = rotary_dim > 0 ? rotary_dim : 2 * pairs,
                             .cosines = case_doubles(c, &cosines),
                             .sines = case_doubles(c, &sines),
@@ -75,10 +75,10 @@ static void rotary(table_case *c, attn_rope_pairs pairs)
     case_compare(c, "out.sin", table[1], all);
 }
 
-static void rotary_interleaved(table_case *c) { rotary(c, ATTN_ROPE_INTERLEAVED); }
-static void rotary_halves(table_case *c) { rotary(c, ATTN_ROPE_HALVES); }
+static void rotary_interleaved(table_case *c) { rotary(c, ATTN_ROPE_PAIRS_INTERLEAVED); }
+static void rotary_halves(table_case *c) { rotary(c, ATTN_ROPE_PAIRS_HALVES); }
 
-static double *frequencies(table_case *c, attn_rope_stretching kind, const char *dim, const char *base, const char *length)
+static double *frequencies(table_case *c, attn_rope_scaling_kind kind, const char *dim, const char *base, const char *length)
 {
     attn_error error;
     const attn_rope_scaling s = {.struct_size = sizeof s,
@@ -95,22 +95,22 @@ static double *frequencies(table_case *c, attn_rope_stretching kind, const char 
     return f;
 }
 
-static void stretched(table_case *c, attn_rope_stretching kind)
+static void stretched(table_case *c, attn_rope_scaling_kind kind)
 {
     case_need(c, "in.dim_index"); /* 0, 1, ...: a frequency for each pair */
     const double *f = frequencies(c, kind, "head_dim", "rope_theta", "max_position_embeddings");
     case_compare(c, "out.inv_freq", f, (int64_t)case_param(c, "head_dim", 0) / 2);
 }
 
-static void stretched_ntk(table_case *c) { stretched(c, ATTN_ROPE_NTK_DYNAMIC); }
-static void stretched_yarn(table_case *c) { stretched(c, ATTN_ROPE_YARN); }
+static void stretched_ntk(table_case *c) { stretched(c, ATTN_ROPE_SCALING_NTK_DYNAMIC); }
+static void stretched_yarn(table_case *c) { stretched(c, ATTN_ROPE_SCALING_YARN); }
 
 /* [position][pair][cos, sin] */
 static void llama3_table(table_case *c)
 {
     const view at = case_need(c, "in.positions");
     if (!view_given(&at)) return;
-    const double *f = frequencies(c, ATTN_ROPE_LLAMA3, "dim", "theta", "old_context_len");
+    const double *f = frequencies(c, ATTN_ROPE_SCALING_LLAMA3, "dim", "theta", "old_context_len");
     const int64_t pairs = (int64_t)case_param(c, "dim", 0) / 2, tokens = view_count(&at);
     double *got = pool_take(&c->pool, 2 * pairs * tokens, sizeof *got);
     for (int64_t t = 0; t < tokens; t++)
@@ -189,7 +189,8 @@ static void sine_table(table_case *c)
     double *got = pool_take(&c->pool, tokens * dim, sizeof *got);
     attn_error error;
     case_need(c, "in.token_ids"); /* which words they are changes nothing */
-    case_take(c, attn_sinusoidal(ATTN_ROPE_HALVES, tokens, dim, theta_of(c), NULL, &(attn_output){got, ATTN_F64, {0}}, &error),
+    case_take(c,
+              attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, tokens, dim, theta_of(c), NULL, &(attn_output){got, ATTN_F64, {0}}, &error),
               &error);
     case_compare(c, "out.ref", got, tokens * dim);
 }
@@ -198,7 +199,7 @@ static void yarn_frequencies(table_case *c)
 {
     const double before = case_param(c, "original_max_len", 1), after = case_param(c, "new_max_len", 1);
     const attn_rope_scaling s = {.struct_size = sizeof s,
-                                 .kind = ATTN_ROPE_YARN,
+                                 .kind = ATTN_ROPE_SCALING_YARN,
                                  .dim = (int64_t)case_param(c, "dim", 0),
                                  .base = case_param(c, "theta", 0),
                                  .factor = after / before,

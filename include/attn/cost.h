@@ -13,9 +13,9 @@ extern "C" {
 #endif
 
 typedef enum attn_cost_method {
-    ATTN_COST_TILED = 0,  /* softmax attention in tiles (Dao et al. 2022, "FlashAttention"): what ATTN_FORWARD does */
-    ATTN_COST_MATRIX = 1, /* softmax attention that writes the matrix of scores and reads it again */
-    ATTN_COST_LINEAR = 2  /* linear attention through its state (attn/linear.h) */
+    ATTN_COST_METHOD_TILED = 0,  /* softmax attention in tiles (Dao et al. 2022, "FlashAttention"): what ATTN_FORWARD does */
+    ATTN_COST_METHOD_MATRIX = 1, /* softmax attention that writes the matrix of scores and reads it again */
+    ATTN_COST_METHOD_LINEAR = 2  /* linear attention through its state (attn/linear.h) */
 } attn_cost_method;
 
 typedef struct attn_cost_problem {

@@ -71,7 +71,7 @@ ATTN_API attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t
                                             const attn_hopfield_tensors *tensors, attn_error *error);
 
 /* How the classical network moves: all units from the old state, or one after the other, each seeing those before it. */
-typedef enum attn_hopfield_order { ATTN_HOPFIELD_SYNCHRONOUS = 0, ATTN_HOPFIELD_ASYNCHRONOUS = 1 } attn_hopfield_order;
+typedef enum attn_hopfield_order { ATTN_HOPFIELD_ORDER_SYNCHRONOUS = 0, ATTN_HOPFIELD_ORDER_ASYNCHRONOUS = 1 } attn_hopfield_order;
 
 /*
  * The classical network (Hopfield 1982), with W = sum_m X_m X_m^T / dim, its diagonal kept:

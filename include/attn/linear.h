@@ -53,9 +53,10 @@ typedef enum attn_denominator {
 
 /* How a key enters the state. */
 typedef enum attn_linear_rule {
-    ATTN_RULE_ADD = 0,     /* u = v */
-    ATTN_RULE_DELTA = 1,   /* u = beta (v - S^T f(k)): what the state already returns for this key is replaced; no denominator */
-    ATTN_RULE_LOW_RANK = 2 /* u = v, and write_t times what the state returns for erase_t is added; no denominator */
+    ATTN_LINEAR_RULE_ADD = 0, /* u = v */
+    ATTN_LINEAR_RULE_DELTA =
+        1, /* u = beta (v - S^T f(k)): what the state already returns for this key is replaced; no denominator */
+    ATTN_LINEAR_RULE_LOW_RANK = 2 /* u = v, and write_t times what the state returns for erase_t is added; no denominator */
 } attn_linear_rule;
 
 /* Which channels of a state share a decay, where the tensor decay is there. */
@@ -66,15 +67,16 @@ typedef enum attn_decay_kind {
 
 /* Three ways to the same numbers (within rounding). */
 typedef enum attn_linear_form {
-    ATTN_LINEAR_AUTO = 0,      /* what takes the least time for these sizes */
-    ATTN_LINEAR_CHUNKED = 1,   /* matrix products over chunks of tokens; not with ATTN_RULE_LOW_RANK */
-    ATTN_LINEAR_RECURRENT = 2, /* token by token; causal only */
-    ATTN_LINEAR_QUADRATIC = 3  /* one chunk of all tokens, every pair multiplied out: for checking; as ATTN_LINEAR_CHUNKED */
+    ATTN_LINEAR_FORM_AUTO = 0,      /* what takes the least time for these sizes */
+    ATTN_LINEAR_FORM_CHUNKED = 1,   /* matrix products over chunks of tokens; not with ATTN_LINEAR_RULE_LOW_RANK */
+    ATTN_LINEAR_FORM_RECURRENT = 2, /* token by token; causal only */
+    ATTN_LINEAR_FORM_QUADRATIC =
+        3 /* one chunk of all tokens, every pair multiplied out: for checking; as ATTN_LINEAR_FORM_CHUNKED */
 } attn_linear_form;
 
 /*
  * What to compute: sizes, choices and numbers.  The query heads of a group read one state.  causal needs len_q = len_kv; a decay,
- * the rules but ATTN_RULE_ADD, and ATTN_LINEAR_RECURRENT need causal.
+ * the rules but ATTN_LINEAR_RULE_ADD, and ATTN_LINEAR_FORM_RECURRENT need causal.
  */
 typedef struct attn_linear_problem {
     size_t struct_size; /* sizeof(attn_linear_problem) */
@@ -188,7 +190,7 @@ typedef struct attn_linear_plan_description {
     const char *why;
     attn_isa isa;
     attn_dtype compute;
-    attn_linear_form form; /* never ATTN_LINEAR_AUTO */
+    attn_linear_form form; /* never ATTN_LINEAR_FORM_AUTO */
     int64_t chunk;         /* tokens; 1 where recurrent */
     int64_t dim_features;
     int threads;
@@ -202,8 +204,8 @@ ATTN_API attn_status attn_linear_plan_describe(const attn_linear_plan *plan, att
 
 /* How the rows of a feature_matrix are drawn. */
 typedef enum attn_random_rows {
-    ATTN_ROWS_ORTHOGONAL = 0, /* blocks of dim_qk rows that are orthogonal, each as long as a normal vector: less variance */
-    ATTN_ROWS_NORMAL = 1      /* independent standard normal numbers */
+    ATTN_RANDOM_ROWS_ORTHOGONAL = 0, /* blocks of dim_qk rows that are orthogonal, each as long as a normal vector: less variance */
+    ATTN_RANDOM_ROWS_NORMAL = 1      /* independent standard normal numbers */
 } attn_random_rows;
 
 /*

@@ -15,8 +15,8 @@ extern "C" {
 
 /* Which channels form a pair.  The two are different functions: a model needs the one that it was trained with. */
 typedef enum attn_rope_pairs {
-    ATTN_ROPE_INTERLEAVED = 0, /* channels 2i and 2i+1 (the paper, GPT-J) */
-    ATTN_ROPE_HALVES = 1       /* channels i and i + dim_rotary/2 (GPT-NeoX, Llama in Hugging Face's layout) */
+    ATTN_ROPE_PAIRS_INTERLEAVED = 0, /* channels 2i and 2i+1 (the paper, GPT-J) */
+    ATTN_ROPE_PAIRS_HALVES = 1       /* channels i and i + dim_rotary/2 (GPT-NeoX, Llama in Hugging Face's layout) */
 } attn_rope_pairs;
 
 typedef struct attn_rope {
@@ -36,18 +36,18 @@ typedef struct attn_rope {
 } attn_rope;
 
 /* How a model that was trained on `original_length` tokens is stretched to more. */
-typedef enum attn_rope_stretching {
-    ATTN_ROPE_LINEAR = 0,      /* frequencies / factor: interpolated positions (Chen et al. 2023) */
-    ATTN_ROPE_NTK = 1,         /* base * factor^(dim / (dim - 2)): the lowest frequency is divided by factor, the highest stays */
-    ATTN_ROPE_NTK_DYNAMIC = 2, /* the same with factor * length / original_length - (factor - 1) for factor, once length is above
-                                  original_length */
-    ATTN_ROPE_YARN = 3,        /* Peng et al. 2023, section 3.2: fast frequencies stay, slow ones are divided by factor */
-    ATTN_ROPE_LLAMA3 = 4       /* Llama 3.1: by wavelength, smooth between original_length / high and original_length / low */
-} attn_rope_stretching;
+typedef enum attn_rope_scaling_kind {
+    ATTN_ROPE_SCALING_LINEAR = 0, /* frequencies / factor: interpolated positions (Chen et al. 2023) */
+    ATTN_ROPE_SCALING_NTK = 1, /* base * factor^(dim / (dim - 2)): the lowest frequency is divided by factor, the highest stays */
+    ATTN_ROPE_SCALING_NTK_DYNAMIC = 2, /* the same with factor * length / original_length - (factor - 1) for factor, once length is
+                                  above original_length */
+    ATTN_ROPE_SCALING_YARN = 3,        /* Peng et al. 2023, section 3.2: fast frequencies stay, slow ones are divided by factor */
+    ATTN_ROPE_SCALING_LLAMA3 = 4 /* Llama 3.1: by wavelength, smooth between original_length / high and original_length / low */
+} attn_rope_scaling_kind;
 
 typedef struct attn_rope_scaling {
     size_t struct_size; /* sizeof(attn_rope_scaling) */
-    attn_rope_stretching kind;
+    attn_rope_scaling_kind kind;
     int64_t dim;             /* rotated channels: even; above 2 for NTK */
     double base;             /* 0: 10000 */
     double factor;           /* at least 1 */
@@ -100,8 +100,8 @@ ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[
  *
  *      a = position[t] * base^(-2i / channels)      table[t][2i] = sin a      table[t][2i+1] = cos a
  *
- * in double, rounded once.  With ATTN_ROPE_HALVES sines lie in the first half of the channels and cosines in the second (fairseq,
- * tensor2tensor but for their exponent).  An odd number of channels has one more sine.
+ * in double, rounded once.  With ATTN_ROPE_PAIRS_HALVES sines lie in the first half of the channels and cosines in the second
+ * (fairseq, tensor2tensor but for their exponent).  An odd number of channels has one more sine.
  *
  *  table      [out] [1, 1, tokens, channels] of f32 (default), f64, f16 or bf16
  *  positions  [in]  [tokens]; NULL: position t for token t

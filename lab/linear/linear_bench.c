@@ -140,7 +140,7 @@ int main(int count, char **words)
     p.shape.len_q = p.shape.len_kv = 1, p.initial_state = p.final_state = 1;
     runner token = make("one token", &p, args);
     report(&token, seconds / 4, 1);
-    p.rule = ATTN_RULE_DELTA, p.denominator = ATTN_DENOMINATOR_NONE;
+    p.rule = ATTN_LINEAR_RULE_DELTA, p.denominator = ATTN_DENOMINATOR_NONE;
     runner delta = make("one token, delta rule", &p, args);
     report(&delta, seconds / 4, 1);
     return 0;

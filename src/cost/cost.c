@@ -8,7 +8,7 @@
 
 static attn_status check(const attn_cost_problem *p, attn_error *error)
 {
-    CHECK(p->method >= ATTN_COST_TILED && p->method <= ATTN_COST_LINEAR, ATTN_ERR_ARGUMENT,
+    CHECK(p->method >= ATTN_COST_METHOD_TILED && p->method <= ATTN_COST_METHOD_LINEAR, ATTN_ERR_ARGUMENT,
           "cost: method is %d; known: 0 (tiled), 1 (matrix), 2 (linear)", (int)p->method);
     CHECK(p->dtype >= ATTN_DTYPE_DEFAULT && p->dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
           "cost: dtype is %s; it must be f32, f64, f16 or bf16", attn_dtype_name(p->dtype));
@@ -48,7 +48,7 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
     TRY(check(p, error));
     CHECK(cost, ATTN_ERR_ARGUMENT, "cost: cost is NULL");
     TRY(struct_writable(cost, sizeof *cost, "attn_cost", error));
-    const int linear = p->method == ATTN_COST_LINEAR;
+    const int linear = p->method == ATTN_COST_METHOD_LINEAR;
     const attn_dtype dtype = p->dtype ? p->dtype : ATTN_F32;
     const double size = (double)attn_dtype_size(dtype), B = (double)p->shape.batch, D = (double)p->shape.dim_qk,
                  Dv = (double)p->shape.dim_v;
@@ -68,17 +68,17 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
     c.state_bytes = size * B * (double)p->shape.heads_kv * F * Dv;
     c.traffic_bytes = c.qkv_bytes + c.output_bytes;
     switch (p->method) {
-    case ATTN_COST_MATRIX:
+    case ATTN_COST_METHOD_MATRIX:
         c.extra_bytes = c.matrix_bytes;
         c.traffic_bytes += 2 * c.matrix_bytes;
         break;
-    case ATTN_COST_TILED:
+    case ATTN_COST_METHOD_TILED:
         c.extra_bytes = c.lse_bytes;
         c.traffic_bytes += c.lse_bytes;
         if (passes(p) > 1) /* each query head for itself */
             c.traffic_bytes += size * (D + Dv) * (passes(p) * B * (double)p->shape.heads_q * (double)p->shape.len_kv - keys);
         break;
-    case ATTN_COST_LINEAR:
+    case ATTN_COST_METHOD_LINEAR:
         c.extra_bytes = c.state_bytes;
         break;
     }

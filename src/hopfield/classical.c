@@ -34,7 +34,7 @@ attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_o
     hopfield m;
     hopfield_arrays a;
     TRY(hopfield_resolve(memory, count, &m, error));
-    CHECK(order == ATTN_HOPFIELD_SYNCHRONOUS || order == ATTN_HOPFIELD_ASYNCHRONOUS, ATTN_ERR_ARGUMENT,
+    CHECK(order == ATTN_HOPFIELD_ORDER_SYNCHRONOUS || order == ATTN_HOPFIELD_ORDER_ASYNCHRONOUS, ATTN_ERR_ARGUMENT,
           "hopfield: order is %d; known: 0 (synchronous), 1 (asynchronous)", (int)order);
     TRY(hopfield_bind(&m, count, 0, HOPFIELD_CLASSICAL, tensors, &a, error));
     double *x = malloc((size_t)(m.dim + m.patterns) * sizeof *x), *overlaps = x ? x + m.dim : NULL;
@@ -46,9 +46,9 @@ attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_o
         for (int64_t k = 0; k < m.patterns; k++) sum += overlaps[k] * overlaps[k];
         if (a.energy) put_number(m.dtype, a.energy, i, -sum / (2 * (double)m.dim));
         for (int64_t c = 0; a.updated && c < m.dim; c++) {
-            if (order == ATTN_HOPFIELD_ASYNCHRONOUS) move_unit(&m, x, overlaps, c);
+            if (order == ATTN_HOPFIELD_ORDER_ASYNCHRONOUS) move_unit(&m, x, overlaps, c);
             put_number(m.dtype, a.updated, i * m.dim + c,
-                       order == ATTN_HOPFIELD_ASYNCHRONOUS ? x[c] : sign_of_field(&m, overlaps, c));
+                       order == ATTN_HOPFIELD_ORDER_ASYNCHRONOUS ? x[c] : sign_of_field(&m, overlaps, c));
         }
     }
     free(x);

@@ -22,7 +22,7 @@ static attn_status resolve_table(attn_input *table, const char *name, int64_t ro
 attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t channels, double base, const int64_t *positions,
                             const attn_output *table, attn_error *error)
 {
-    CHECK(order == ATTN_ROPE_INTERLEAVED || order == ATTN_ROPE_HALVES, ATTN_ERR_ARGUMENT,
+    CHECK(order == ATTN_ROPE_PAIRS_INTERLEAVED || order == ATTN_ROPE_PAIRS_HALVES, ATTN_ERR_ARGUMENT,
           "sinusoidal: order is %d; known: 0 (interleaved), 1 (halves)", (int)order);
     CHECK(tokens >= 0 && channels >= 0, ATTN_ERR_SHAPE, "sinusoidal: %" PRId64 " tokens of %" PRId64 " channels", tokens, channels);
     CHECK(base >= 0 && isfinite(base), ATTN_ERR_ARGUMENT, "sinusoidal: base is %g; it must be above 0 and finite (0 for 10000)",
@@ -39,8 +39,8 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
         char *row = (char *)slot_written(&to) + t * to.stride[2] * (int64_t)attn_dtype_size(to.dtype);
         double position = positions ? (double)positions[t] : (double)t;
         for (int64_t c = 0; c < channels; c++) {
-            int64_t i = order == ATTN_ROPE_INTERLEAVED ? c / 2 : c < sines ? c : c - sines;
-            int is_sine = order == ATTN_ROPE_INTERLEAVED ? c % 2 == 0 : c < sines;
+            int64_t i = order == ATTN_ROPE_PAIRS_INTERLEAVED ? c / 2 : c < sines ? c : c - sines;
+            int is_sine = order == ATTN_ROPE_PAIRS_INTERLEAVED ? c % 2 == 0 : c < sines;
             double angle = position * pow(b, -2.0 * (double)i / (double)channels);
             attn_rows_put(row, to.dtype, c, is_sine ? sin(angle) : cos(angle));
         }

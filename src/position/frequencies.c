@@ -10,15 +10,15 @@ static const double TWO_PI = 6.283185307179586476925286766559;
 
 static attn_status check_scaling(const attn_rope_scaling *s, attn_error *error)
 {
-    CHECK(s->kind >= ATTN_ROPE_LINEAR && s->kind <= ATTN_ROPE_LLAMA3, ATTN_ERR_ARGUMENT,
+    CHECK(s->kind >= ATTN_ROPE_SCALING_LINEAR && s->kind <= ATTN_ROPE_SCALING_LLAMA3, ATTN_ERR_ARGUMENT,
           "scaling.kind is %d; known: 0 (linear), 1 (NTK), 2 (dynamic NTK), 3 (YaRN), 4 (Llama 3)", (int)s->kind);
-    const int ntk = s->kind == ATTN_ROPE_NTK || s->kind == ATTN_ROPE_NTK_DYNAMIC;
+    const int ntk = s->kind == ATTN_ROPE_SCALING_NTK || s->kind == ATTN_ROPE_SCALING_NTK_DYNAMIC;
     CHECK(s->dim >= (ntk ? 4 : 0) && s->dim % 2 == 0, ATTN_ERR_ARGUMENT, "scaling.dim is %" PRId64 "; it is even%s", s->dim,
           ntk ? " and above 2 for NTK" : "");
     CHECK(s->base >= 0 && (s->base > 1 || s->base == 0) && isfinite(s->base), ATTN_ERR_ARGUMENT,
           "scaling.base is %g; it must be above 1 and finite (0 for 10000)", s->base);
     CHECK(s->factor >= 1 && isfinite(s->factor), ATTN_ERR_ARGUMENT, "scaling.factor is %g; it is at least 1", s->factor);
-    CHECK(s->kind < ATTN_ROPE_NTK_DYNAMIC || s->original_length > 0, ATTN_ERR_ARGUMENT,
+    CHECK(s->kind < ATTN_ROPE_SCALING_NTK_DYNAMIC || s->original_length > 0, ATTN_ERR_ARGUMENT,
           "scaling.original_length is %" PRId64 "; it is at least 1", s->original_length);
     CHECK(s->length >= 0, ATTN_ERR_ARGUMENT, "scaling.length is %" PRId64 "; it is at least 0", s->length);
     CHECK(s->fast >= 0 && s->slow >= 0 && isfinite(s->fast) && isfinite(s->slow) && (s->fast == 0 || s->fast > s->slow),
@@ -69,15 +69,15 @@ attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, double *freq
           "rope: dim (%" PRId64 ") has more frequencies than 64 bits count bytes", s->dim);
     CHECK(frequencies || s->dim == 0, ATTN_ERR_ARGUMENT, "frequencies is NULL");
     double base = s->base > 0 ? s->base : 10000, original = base, dim = (double)s->dim;
-    if (s->kind == ATTN_ROPE_NTK) base = ntk_base(base, s->factor, dim);
-    if (s->kind == ATTN_ROPE_NTK_DYNAMIC && s->length > s->original_length)
+    if (s->kind == ATTN_ROPE_SCALING_NTK) base = ntk_base(base, s->factor, dim);
+    if (s->kind == ATTN_ROPE_SCALING_NTK_DYNAMIC && s->length > s->original_length)
         base = ntk_base(base, s->factor * (double)s->length / (double)s->original_length - (s->factor - 1), dim);
     for (int64_t i = 0; i < s->dim / 2; i++) {
         frequencies[i] = pow(base, -2.0 * (double)i / dim);
-        if (s->kind == ATTN_ROPE_LINEAR) frequencies[i] /= s->factor;
+        if (s->kind == ATTN_ROPE_SCALING_LINEAR) frequencies[i] /= s->factor;
     }
-    if (s->kind == ATTN_ROPE_YARN) yarn(s, original, frequencies);
-    if (s->kind == ATTN_ROPE_LLAMA3) llama3(s, frequencies);
-    if (magnitude) *magnitude = s->kind == ATTN_ROPE_YARN ? 0.1 * log(s->factor) + 1 : 1;
+    if (s->kind == ATTN_ROPE_SCALING_YARN) yarn(s, original, frequencies);
+    if (s->kind == ATTN_ROPE_SCALING_LLAMA3) llama3(s, frequencies);
+    if (magnitude) *magnitude = s->kind == ATTN_ROPE_SCALING_YARN ? 0.1 * log(s->factor) + 1 : 1;
     return succeed(error);
 }

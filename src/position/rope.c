@@ -9,7 +9,7 @@
 
 static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_error *error)
 {
-    CHECK(rope->pairs == ATTN_ROPE_INTERLEAVED || rope->pairs == ATTN_ROPE_HALVES, ATTN_ERR_ARGUMENT,
+    CHECK(rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED || rope->pairs == ATTN_ROPE_PAIRS_HALVES, ATTN_ERR_ARGUMENT,
           "rope.pairs is %d; known: 0 (interleaved), 1 (halves)", (int)rope->pairs);
     CHECK(rope->dim_rotary >= 0 && rope->dim_rotary <= channels, ATTN_ERR_SHAPE,
           "rope.dim_rotary is %" PRId64 "; it is within 0..%" PRId64 ", the channels", rope->dim_rotary, channels);
@@ -36,8 +36,8 @@ static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, a
     double base = rope->base > 0 ? rope->base : 10000, stretch = rope->stretch > 0 ? rope->stretch : 1;
     double magnitude = rope->magnitude > 0 ? rope->magnitude : 1;
     for (int64_t i = 0; i < dim / 2; i++) {
-        int64_t first = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i : i;
-        int64_t second = rope->pairs == ATTN_ROPE_INTERLEAVED ? 2 * i + 1 : i + dim / 2;
+        int64_t first = rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED ? 2 * i : i;
+        int64_t second = rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED ? 2 * i + 1 : i + dim / 2;
         double c, s;
         if (rope->cosines) {
             int64_t at = (int64_t)position * (dim / 2) + i;

@@ -151,7 +151,7 @@ static void decode(int paged, attn_dtype stored, const attn_rope *rope, int at_o
 static void test_decode(void **state)
 {
     static const attn_rope interleaved = {.struct_size = sizeof interleaved};
-    static const attn_rope partial = {.struct_size = sizeof partial, .pairs = ATTN_ROPE_HALVES, .dim_rotary = 8, .base = 500};
+    static const attn_rope partial = {.struct_size = sizeof partial, .pairs = ATTN_ROPE_PAIRS_HALVES, .dim_rotary = 8, .base = 500};
     const attn_rope *ropes[] = {NULL, &interleaved, &partial};
     const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
     (void)state;

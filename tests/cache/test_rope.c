@@ -28,7 +28,7 @@ static void test_vectors(void **state)
     for (int c = 0; c < 4; c++) assert_true(fabs(y[c] - usual[c]) < 5e-5);
     /* Halves are interleaved pairs in another order. */
     const double halves[4] = {1, 1, 0, 0};
-    rope.pairs = ATTN_ROPE_HALVES;
+    rope.pairs = ATTN_ROPE_PAIRS_HALVES;
     apply(&rope, 4, halves, y, 2);
     for (int c = 0; c < 4; c++) assert_true(fabs(y[c] - usual[c % 2 * 2 + c / 2]) < 5e-5);
 }

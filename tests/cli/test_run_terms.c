@@ -197,7 +197,7 @@ static void rotary_positions(void **state)
     static const int64_t of_q[] = {7, 1, 30}, of_kv[] = {0, 5, 2, 90, 11};
     double frequencies[2], magnitude;
     const attn_rope_scaling yarn = {
-        .struct_size = sizeof yarn, .kind = ATTN_ROPE_YARN, .dim = 4, .base = 500, .factor = 4, .original_length = 64};
+        .struct_size = sizeof yarn, .kind = ATTN_ROPE_SCALING_YARN, .dim = 4, .base = 500, .factor = 4, .original_length = 64};
     (void)state;
     assert_int_equal(attn_rope_frequencies(&yarn, frequencies, &magnitude, NULL), ATTN_OK);
     const struct {
@@ -206,7 +206,7 @@ static void rotary_positions(void **state)
         int bottom_right, given;
     } rows[] = {
         {"--rope", {0}, 0, 0},
-        {"--rope --rope-pairs=halves --rope-base=100 --causal=bottom-right", {.pairs = ATTN_ROPE_HALVES, .base = 100}, 1, 0},
+        {"--rope --rope-pairs=halves --rope-base=100 --causal=bottom-right", {.pairs = ATTN_ROPE_PAIRS_HALVES, .base = 100}, 1, 0},
         {"--rope --rope-channels=2 --positions-q=at_q --positions-kv=at_kv", {.dim_rotary = 2}, 0, 1},
         {"--rope --rope-base=500 --rope-scaling=yarn/4/64",
          {.base = 500, .frequencies = frequencies, .magnitude = magnitude},

@@ -28,7 +28,7 @@ static attn_cost estimate(attn_cost_problem p)
 
 static attn_cost matrix(int64_t batch, int64_t heads, int64_t tokens, int64_t dim, attn_dtype dtype)
 {
-    return estimate(heads_of(ATTN_COST_MATRIX, batch, heads, tokens, dim, dtype));
+    return estimate(heads_of(ATTN_COST_METHOD_MATRIX, batch, heads, tokens, dim, dtype));
 }
 
 /* 14.1, 14.2: scores cost B H n^2 d, weights B H n^2; time and memory of the plain algorithm. */
@@ -44,7 +44,7 @@ static void test_growth(void **state)
     assert_true(longer.output_bytes == 2 * one.output_bytes && wider.output_bytes == 2 * one.output_bytes);
     assert_true(one.backward_operations == 2.5 * one.operations);
     /* A causal mask sees n (n + 1) / 2 pairs of each head. */
-    attn_cost_problem causal = heads_of(ATTN_COST_TILED, 2, 3, 100, 8, ATTN_F32);
+    attn_cost_problem causal = heads_of(ATTN_COST_METHOD_TILED, 2, 3, 100, 8, ATTN_F32);
     causal.pairs = 6.0 * 100 * 101 / 2;
     assert_true(estimate(causal).operations == 4.0 * 8 * 6 * 5050);
 }
@@ -75,9 +75,9 @@ static void test_linear_saving(void **state)
 {
     (void)state;
     const attn_cost softmax = matrix(1, 1, 65536, 64, ATTN_F16),
-                    linear = estimate(heads_of(ATTN_COST_LINEAR, 1, 1, 65536, 64, ATTN_F16));
+                    linear = estimate(heads_of(ATTN_COST_METHOD_LINEAR, 1, 1, 65536, 64, ATTN_F16));
     assert_true(softmax.operations / linear.operations == 1024);
-    attn_cost_problem features = heads_of(ATTN_COST_LINEAR, 1, 1, 65536, 64, ATTN_F16);
+    attn_cost_problem features = heads_of(ATTN_COST_METHOD_LINEAR, 1, 1, 65536, 64, ATTN_F16);
     features.features = 256;
     assert_true(estimate(features).operations == 4 * linear.operations && estimate(features).extra_bytes == 4 * linear.extra_bytes);
 }
@@ -99,7 +99,7 @@ static void test_traffic(void **state)
 {
     (void)state;
     enum { N = 65536, D = 64, FAST = 192 * 1024 / 2 };
-    attn_cost_problem p = heads_of(ATTN_COST_TILED, 1, 1, N, D, ATTN_F16), other = p;
+    attn_cost_problem p = heads_of(ATTN_COST_METHOD_TILED, 1, 1, N, D, ATTN_F16), other = p;
     p.fast_elements = other.fast_elements = FAST;
     const double one = estimate(p).traffic_bytes, plain = matrix(1, 1, N, D, ATTN_F16).traffic_bytes;
     assert_true(fabs(one / 2 / (8.0 * N * N * D * D / FAST) - 1) < .02);
@@ -123,7 +123,7 @@ static void test_memory(void **state)
 {
     (void)state;
     const double B = 2, n = 1024, H = 12, d = 64, model = 768;
-    attn_cost_problem p = heads_of(ATTN_COST_TILED, 2, 12, 1024, 64, ATTN_F16);
+    attn_cost_problem p = heads_of(ATTN_COST_METHOD_TILED, 2, 12, 1024, 64, ATTN_F16);
     attn_cost c = estimate(p);
     assert_true(c.qkv_bytes == 3 * B * n * model * 2 && c.output_bytes == B * n * model * 2);
     assert_true(c.matrix_bytes == B * H * n * n * 2 && c.lse_bytes == B * H * n * 4 && c.extra_bytes == c.lse_bytes);
@@ -169,7 +169,7 @@ static void test_refused(void **state)
     (void)state;
     attn_cost c = {.struct_size = sizeof c, .scores = 7};
     attn_error e;
-    attn_cost_problem p = heads_of(ATTN_COST_TILED, 1, 4, 8, 8, ATTN_F32);
+    attn_cost_problem p = heads_of(ATTN_COST_METHOD_TILED, 1, 4, 8, 8, ATTN_F32);
 #define REFUSED(change, want, text)                                                                                                \
     do {                                                                                                                           \
         attn_cost_problem was = p;                                                                                                 \

@@ -214,12 +214,12 @@ static void test_classical(void **state)
     }
     for (int turn = 0; turn < 20; turn++) {
         for (int c = 0; c < UNITS; c++) from[c] = uniform() > 0 ? 1 : -1;
-        assert_int_equal(classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, from, to, &energy, NULL), ATTN_OK);
-        assert_int_equal(classical(&m, ATTN_HOPFIELD_ASYNCHRONOUS, 1, to, NULL, &after, NULL), ATTN_OK);
+        assert_int_equal(classical(&m, ATTN_HOPFIELD_ORDER_ASYNCHRONOUS, 1, from, to, &energy, NULL), ATTN_OK);
+        assert_int_equal(classical(&m, ATTN_HOPFIELD_ORDER_ASYNCHRONOUS, 1, to, NULL, &after, NULL), ATTN_OK);
         assert_true(after <= energy + 1e-12);
     }
     memset(from, 0, sizeof from);
-    assert_int_equal(classical(&m, ATTN_HOPFIELD_SYNCHRONOUS, 1, from, to, NULL, NULL), ATTN_OK);
+    assert_int_equal(classical(&m, ATTN_HOPFIELD_ORDER_SYNCHRONOUS, 1, from, to, NULL, NULL), ATTN_OK);
     for (int c = 0; c < UNITS; c++) assert_true(to[c] == 0);
 }
 

@@ -49,8 +49,8 @@ static void count_elements(linear_case *c)
     n[T_N] = sum ? q : 0;
     n[T_OMEGA] = p->random_features * s->dim_qk;
     n[T_DECAY] = n[T_DDECAY] = !c->decays ? 0 : k * (p->decay_kind == ATTN_DECAY_CHANNEL ? f : 1);
-    n[T_BETA] = n[T_DBETA] = p->rule == ATTN_RULE_DELTA ? k : 0;
-    n[T_ERASE] = n[T_DERASE] = n[T_WRITE] = n[T_DWRITE] = p->rule == ATTN_RULE_LOW_RANK ? k * f : 0;
+    n[T_BETA] = n[T_DBETA] = p->rule == ATTN_LINEAR_RULE_DELTA ? k : 0;
+    n[T_ERASE] = n[T_DERASE] = n[T_WRITE] = n[T_DWRITE] = p->rule == ATTN_LINEAR_RULE_LOW_RANK ? k * f : 0;
     n[T_S0] = n[T_DS1] = n[T_S1] = n[T_DS0] = heads * f * s->dim_v;
     n[T_Z0] = n[T_DZ1] = n[T_Z1] = n[T_DZ0] = sum ? heads * f : 0;
 }
@@ -79,12 +79,12 @@ static void *there(const linear_case *c, int tensor)
         return c->decays ? c->data[tensor] : NULL;
     case T_BETA:
     case T_DBETA:
-        return p->rule == ATTN_RULE_DELTA ? c->data[tensor] : NULL;
+        return p->rule == ATTN_LINEAR_RULE_DELTA ? c->data[tensor] : NULL;
     case T_ERASE:
     case T_WRITE:
     case T_DERASE:
     case T_DWRITE:
-        return p->rule == ATTN_RULE_LOW_RANK ? c->data[tensor] : NULL;
+        return p->rule == ATTN_LINEAR_RULE_LOW_RANK ? c->data[tensor] : NULL;
     case T_N:
     case T_Z0:
     case T_DZ0:
@@ -222,9 +222,9 @@ void linear_case_define(linear_case *c)
                     .causal = p->causal,
                     .log_decay = c->decays ? x[T_DECAY] : NULL,
                     .decay_channels = p->decay_kind == ATTN_DECAY_CHANNEL,
-                    .beta = p->rule == ATTN_RULE_DELTA ? x[T_BETA] : NULL,
-                    .erase = p->rule == ATTN_RULE_LOW_RANK ? x[T_ERASE] : NULL,
-                    .write = p->rule == ATTN_RULE_LOW_RANK ? x[T_WRITE] : NULL,
+                    .beta = p->rule == ATTN_LINEAR_RULE_DELTA ? x[T_BETA] : NULL,
+                    .erase = p->rule == ATTN_LINEAR_RULE_LOW_RANK ? x[T_ERASE] : NULL,
+                    .write = p->rule == ATTN_LINEAR_RULE_LOW_RANK ? x[T_WRITE] : NULL,
                     .S0 = x[T_S0],
                     .z0 = sum ? x[T_Z0] : NULL};
     ref_linear_gradients g = {.dO = x[T_DO],

@@ -47,40 +47,40 @@ static const row rows[] = {
     {"gated elu1", {SHAPE(1, 1, 1, 39, 39, 9, 8), .causal = 1, .decay_kind = ATTN_DECAY_CHANNEL}, 1},
     {"delta",
      {SHAPE(1, 2, 2, 40, 40, 8, 37), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA},
+      .rule = ATTN_LINEAR_RULE_DELTA},
      0},
     {"gated delta",
      {SHAPE(2, 2, 1, 33, 33, 8, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA},
+      .rule = ATTN_LINEAR_RULE_DELTA},
      1},
     {"gated delta channels",
      {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA, .decay_kind = ATTN_DECAY_CHANNEL},
+      .rule = ATTN_LINEAR_RULE_DELTA, .decay_kind = ATTN_DECAY_CHANNEL},
      1},
     {"gated d40",
      {SHAPE(1, 2, 1, 90, 90, 40, 70), .causal = 1, .denominator = ATTN_DENOMINATOR_ADD, .decay_kind = ATTN_DECAY_CHANNEL},
      1},
     {"gated delta d64",
      {SHAPE(1, 2, 1, 110, 110, 64, 72), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_DELTA},
+      .rule = ATTN_LINEAR_RULE_DELTA},
      1},
     {"low rank",
      {SHAPE(1, 2, 2, 41, 41, 9, 37), .features = ATTN_FEATURES_IDENTITY, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_LOW_RANK},
+      .rule = ATTN_LINEAR_RULE_LOW_RANK},
      0},
     {"low rank gated",
      {SHAPE(2, 4, 2, 35, 35, 8, 6), .features = ATTN_FEATURES_ELU1, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_LOW_RANK, .decay_kind = ATTN_DECAY_CHANNEL, .scale_kind = ATTN_SCALE_VALUE, .scale = 0.2},
+      .rule = ATTN_LINEAR_RULE_LOW_RANK, .decay_kind = ATTN_DECAY_CHANNEL, .scale_kind = ATTN_SCALE_VALUE, .scale = 0.2},
      1},
     {"low rank retained",
      {SHAPE(1, 1, 1, 34, 34, 7, 6), .features = ATTN_FEATURES_SOFTMAX, .causal = 1, .denominator = ATTN_DENOMINATOR_NONE,
-      .rule = ATTN_RULE_LOW_RANK},
+      .rule = ATTN_LINEAR_RULE_LOW_RANK},
      1},
     {"one token", {SHAPE(2, 2, 1, 1, 1, 8, 6), .causal = 1}, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int has_chunks(const attn_linear_problem *p) { return p->rule != ATTN_RULE_LOW_RANK; }
+static int has_chunks(const attn_linear_problem *p) { return p->rule != ATTN_LINEAR_RULE_LOW_RANK; }
 
 static double compare(const row *r, linear_case *c, const char *how)
 {
@@ -115,13 +115,13 @@ static void test_rows(void **state)
     (void)state;
     for (int i = 0; i < ROWS; i++)
         for (int t = 0; t < 4; t++) {
-            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_AUTO, 0));
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_FORM_AUTO, 0));
             if (t > 1) continue;
-            if (rows[i].problem.causal) worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_RECURRENT, 0));
+            if (rows[i].problem.causal) worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_FORM_RECURRENT, 0));
             if (!has_chunks(&rows[i].problem)) continue;
-            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_QUADRATIC, 0));
-            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_CHUNKED, 1));
-            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_CHUNKED, 37));
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_FORM_QUADRATIC, 0));
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_FORM_CHUNKED, 1));
+            worst = fmax(worst, check_row(&rows[i], types[t], ATTN_LINEAR_FORM_CHUNKED, 37));
         }
     print_message("worst error: %.3f of the bound\n", worst);
 }
@@ -133,7 +133,7 @@ static void test_strong_decay(void **state)
     static const attn_linear_problem kinds[] = {
         {.causal = 1, .decay_kind = ATTN_DECAY_CHANNEL},
         {.causal = 1,
-         .rule = ATTN_RULE_DELTA,
+         .rule = ATTN_LINEAR_RULE_DELTA,
          .decay_kind = ATTN_DECAY_CHANNEL,
          .features = ATTN_FEATURES_SOFTMAX,
          .denominator = ATTN_DENOMINATOR_NONE},
@@ -145,7 +145,7 @@ static void test_strong_decay(void **state)
             linear_case c = {.problem = kinds[kind], .decays = 1};
             const row r = {.name = "strong decay", .decays = 1};
             c.problem.shape = (attn_shape){1, 1, 1, 200, 200, 12, 9};
-            c.problem.form = ATTN_LINEAR_CHUNKED;
+            c.problem.form = ATTN_LINEAR_FORM_CHUNKED;
             c.problem.chunk = chunks[k];
             linear_case_draw(&c, ATTN_F32, 3);
             for (int64_t i = 0; i < c.count[T_DECAY]; i++) {

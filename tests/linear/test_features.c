@@ -10,9 +10,9 @@ static void test_orthogonal(void **state)
 {
     double w[ROWS_OF][DIM], again[ROWS_OF][DIM], other[ROWS_OF][DIM];
     (void)state;
-    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, w, ATTN_F64, NULL), ATTN_OK);
-    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, again, ATTN_F64, NULL), ATTN_OK);
-    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 1, other, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, w, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, again, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 1, other, ATTN_F64, NULL), ATTN_OK);
     assert_memory_equal(w, again, sizeof w);
     assert_memory_not_equal(w, other, sizeof w);
     for (int a = 0; a < ROWS_OF; a++)
@@ -29,7 +29,7 @@ static void test_normal(void **state)
     static double w[MANY][DIM];
     double mean = 0, square = 0;
     (void)state;
-    assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, MANY, DIM, 5, 0, w, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, MANY, DIM, 5, 0, w, ATTN_F64, NULL), ATTN_OK);
     for (int i = 0; i < MANY; i++)
         for (int c = 0; c < DIM; c++) mean += w[i][c], square += w[i][c] * w[i][c];
     assert_true(fabs(mean) < 6 * sqrt((double)(MANY * DIM)));
@@ -45,7 +45,8 @@ static void test_estimates_softmax(void **state)
     double o[LEN][3];
     (void)state;
     linear_case_draw(&c, ATTN_F64, 2);
-    assert_int_equal(attn_random_features(ATTN_ROWS_ORTHOGONAL, FEATURES, DIM, 9, 0, c.data[T_OMEGA], ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, FEATURES, DIM, 9, 0, c.data[T_OMEGA], ATTN_F64, NULL),
+                     ATTN_OK);
     static const attn_input none;
     c.args.initial_state = c.args.initial_sum = none;
     linear_case_forward(&c, 0);

@@ -16,27 +16,27 @@ static const struct kind {
     {{.causal = 1}, 0},
     {{.causal = 1, .features = ATTN_FEATURES_RELU}, 1},
     {{.causal = 1,
-      .rule = ATTN_RULE_DELTA,
+      .rule = ATTN_LINEAR_RULE_DELTA,
       .decay_kind = ATTN_DECAY_CHANNEL,
       .denominator = ATTN_DENOMINATOR_NONE,
       .features = ATTN_FEATURES_SOFTMAX},
      1},
-    {{.causal = 1, .decay_kind = ATTN_DECAY_CHANNEL, .form = ATTN_LINEAR_CHUNKED}, 1},
+    {{.causal = 1, .decay_kind = ATTN_DECAY_CHANNEL, .form = ATTN_LINEAR_FORM_CHUNKED}, 1},
     {{.causal = 1,
-      .rule = ATTN_RULE_DELTA,
+      .rule = ATTN_LINEAR_RULE_DELTA,
       .denominator = ATTN_DENOMINATOR_NONE,
       .features = ATTN_FEATURES_SOFTMAX,
-      .form = ATTN_LINEAR_CHUNKED,
+      .form = ATTN_LINEAR_FORM_CHUNKED,
       .chunk = 29},
      1},
     {{.causal = 1,
-      .rule = ATTN_RULE_DELTA,
+      .rule = ATTN_LINEAR_RULE_DELTA,
       .decay_kind = ATTN_DECAY_CHANNEL,
       .denominator = ATTN_DENOMINATOR_NONE,
       .features = ATTN_FEATURES_SOFTMAX,
-      .form = ATTN_LINEAR_QUADRATIC},
+      .form = ATTN_LINEAR_FORM_QUADRATIC},
      1},
-    {{.causal = 1, .rule = ATTN_RULE_LOW_RANK, .denominator = ATTN_DENOMINATOR_NONE, .features = ATTN_FEATURES_SOFTMAX}, 0},
+    {{.causal = 1, .rule = ATTN_LINEAR_RULE_LOW_RANK, .denominator = ATTN_DENOMINATOR_NONE, .features = ATTN_FEATURES_SOFTMAX}, 0},
     {{.features = ATTN_FEATURES_FAVOR, .random_features = 20}, 0}, /* the last one is not causal */
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, CAUSAL = KINDS - 1 };
@@ -317,10 +317,10 @@ static void test_memory(void **state)
         forward[i] = attn_linear_plan_workspace_size(plan);
         assert_int_equal(attn_linear_plan_describe(plan, &d[i], NULL), ATTN_OK);
         attn_linear_plan_destroy(plan);
-        recurrent[i] = backward_bytes(p, ATTN_LINEAR_RECURRENT, 0, ATTN_RULE_ADD);
-        chunked[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, 0, ATTN_RULE_ADD);
-        decayed[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, 1, ATTN_RULE_ADD);
-        delta[i] = backward_bytes(p, ATTN_LINEAR_CHUNKED, 2, ATTN_RULE_DELTA);
+        recurrent[i] = backward_bytes(p, ATTN_LINEAR_FORM_RECURRENT, 0, ATTN_LINEAR_RULE_ADD);
+        chunked[i] = backward_bytes(p, ATTN_LINEAR_FORM_CHUNKED, 0, ATTN_LINEAR_RULE_ADD);
+        decayed[i] = backward_bytes(p, ATTN_LINEAR_FORM_CHUNKED, 1, ATTN_LINEAR_RULE_ADD);
+        delta[i] = backward_bytes(p, ATTN_LINEAR_FORM_CHUNKED, 2, ATTN_LINEAR_RULE_DELTA);
     }
     assert_int_equal(forward[0], forward[1]);
     assert_true(recurrent[1] < 5 * recurrent[0]);

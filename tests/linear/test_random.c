@@ -47,18 +47,19 @@ static attn_linear_problem draw(uint64_t number, attn_dtype *dtype, int *decays)
     }
     /* Features of either sign sum to anything; and the other rules have no denominator. */
     const int positive = p.features != ATTN_FEATURES_IDENTITY && p.features < ATTN_FEATURES_FOURIER;
-    p.denominator = positive && p.rule == ATTN_RULE_ADD ? (attn_denominator)below(&state, 3) : ATTN_DENOMINATOR_NONE;
+    p.denominator = positive && p.rule == ATTN_LINEAR_RULE_ADD ? (attn_denominator)below(&state, 3) : ATTN_DENOMINATOR_NONE;
     /* With few features the denominator takes all of the numerator back, and gradients of order 1 cancel to nothing. */
     if (p.denominator != ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8, p.random_features += p.random_features ? 8 : 0;
     /* What a key erases of itself stays bounded where its features are short: with the others the state may grow without end. */
-    if (p.rule == ATTN_RULE_DELTA && p.features != ATTN_FEATURES_SOFTMAX) p.features = ATTN_FEATURES_SOFTMAX, p.random_features = 0;
-    if (p.rule == ATTN_RULE_LOW_RANK && !*decays) p.shape.len_kv = p.shape.len_q = p.shape.len_kv % 12;
-    if (p.rule == ATTN_RULE_LOW_RANK)
+    if (p.rule == ATTN_LINEAR_RULE_DELTA && p.features != ATTN_FEATURES_SOFTMAX)
+        p.features = ATTN_FEATURES_SOFTMAX, p.random_features = 0;
+    if (p.rule == ATTN_LINEAR_RULE_LOW_RANK && !*decays) p.shape.len_kv = p.shape.len_q = p.shape.len_kv % 12;
+    if (p.rule == ATTN_LINEAR_RULE_LOW_RANK)
         p.shape.dim_qk = 1 + p.shape.dim_qk % 9, p.random_features = p.random_features > 9 ? 9 : p.random_features;
     if (p.features == ATTN_FEATURES_SOFTMAX && p.denominator == ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8; /* they sum to 1 */
     p.form = (attn_linear_form)below(&state, 4);
-    if (p.form == ATTN_LINEAR_RECURRENT && !p.causal) p.form = ATTN_LINEAR_AUTO;
-    if (p.rule == ATTN_RULE_LOW_RANK && p.form != ATTN_LINEAR_RECURRENT) p.form = ATTN_LINEAR_AUTO;
+    if (p.form == ATTN_LINEAR_FORM_RECURRENT && !p.causal) p.form = ATTN_LINEAR_FORM_AUTO;
+    if (p.rule == ATTN_LINEAR_RULE_LOW_RANK && p.form != ATTN_LINEAR_FORM_RECURRENT) p.form = ATTN_LINEAR_FORM_AUTO;
     if (below(&state, 2)) p.chunk = 1 + below(&state, 60);
     if (below(&state, 3) == 0) p.scale_kind = ATTN_SCALE_VALUE, p.scale = 0.7;
     if (below(&state, 3) == 0) p.epsilon = (double)(1 + below(&state, 300)) / 10; /* many denominators are below it */

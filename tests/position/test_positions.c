@@ -14,7 +14,7 @@ static void assert_near(double x, double y, double rtol)
     if (fabs(x - y) > rtol * fmax(fabs(y), 1e-300)) fail_msg("%.17g is not %.17g", x, y);
 }
 
-static attn_rope_scaling scaling(attn_rope_stretching kind, int64_t dim, double factor, int64_t original)
+static attn_rope_scaling scaling(attn_rope_scaling_kind kind, int64_t dim, double factor, int64_t original)
 {
     attn_rope_scaling s = {.struct_size = sizeof s, .kind = kind, .dim = dim, .factor = factor, .original_length = original};
     return s;
@@ -32,19 +32,19 @@ static void test_frequencies(void **state)
     (void)state;
     enum { D = 128 };
     double plain[D / 2], f[D / 2], magnitude;
-    frequencies_of(scaling(ATTN_ROPE_LINEAR, D, 1, 0), plain, &magnitude);
+    frequencies_of(scaling(ATTN_ROPE_SCALING_LINEAR, D, 1, 0), plain, &magnitude);
     assert_true(magnitude == 1);
     for (int i = 0; i < D / 2; i++) assert_near(plain[i], pow(10000, -2.0 * i / D), 1e-15);
 
-    frequencies_of(scaling(ATTN_ROPE_LINEAR, D, 4, 0), f, NULL);
+    frequencies_of(scaling(ATTN_ROPE_SCALING_LINEAR, D, 4, 0), f, NULL);
     for (int i = 0; i < D / 2; i++) assert_near(f[i], plain[i] / 4, 1e-15);
 
-    frequencies_of(scaling(ATTN_ROPE_NTK, D, 8, 0), f, &magnitude);
+    frequencies_of(scaling(ATTN_ROPE_SCALING_NTK, D, 8, 0), f, &magnitude);
     assert_true(f[0] == 1 && magnitude == 1);
     assert_near(f[D / 2 - 1], plain[D / 2 - 1] / 8, 1e-13); /* the lowest: exactly interpolated */
     for (int i = 1; i < D / 2; i++) assert_true(f[i] < plain[i] && f[i] > plain[i] / 8.0000001);
 
-    attn_rope_scaling dynamic = scaling(ATTN_ROPE_NTK_DYNAMIC, D, 10, 2048);
+    attn_rope_scaling dynamic = scaling(ATTN_ROPE_SCALING_NTK_DYNAMIC, D, 10, 2048);
     dynamic.length = 2048;
     frequencies_of(dynamic, f, NULL);
     for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]); /* not longer than it was trained for */
@@ -52,7 +52,7 @@ static void test_frequencies(void **state)
     frequencies_of(dynamic, f, NULL);
     assert_near(f[D / 2 - 1], plain[D / 2 - 1] / (10.0 * 8 - 9), 1e-13);
 
-    frequencies_of(scaling(ATTN_ROPE_YARN, D, 10, 2048), f, &magnitude);
+    frequencies_of(scaling(ATTN_ROPE_SCALING_YARN, D, 10, 2048), f, &magnitude);
     assert_near(magnitude, 0.1 * log(10) + 1, 1e-15);
     const struct {
         int i;
@@ -66,11 +66,11 @@ static void test_frequencies(void **state)
                 {50, 7.4989420933245586e-05}};
     for (size_t k = 0; k < sizeof yarn / sizeof *yarn; k++) assert_near(f[yarn[k].i], yarn[k].f, 1e-12);
     for (int i = 46; i < D / 2; i++) assert_near(f[i], plain[i] / 10, 1e-13);
-    frequencies_of(scaling(ATTN_ROPE_YARN, D, 10, 4), f,
+    frequencies_of(scaling(ATTN_ROPE_SCALING_YARN, D, 10, 4), f,
                    NULL); /* 4 tokens: no channel turns once, and all stay, as its authors have it */
     for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]);
 
-    attn_rope_scaling llama = scaling(ATTN_ROPE_LLAMA3, 8, 8, 8192);
+    attn_rope_scaling llama = scaling(ATTN_ROPE_SCALING_LLAMA3, 8, 8, 8192);
     double low[4];
     frequencies_of(llama, low, NULL);
     assert_true(low[0] == 1 && fabs(low[1] - 0.1) < 1e-16 && fabs(low[2] - 0.01) < 1e-17);
@@ -92,7 +92,7 @@ static void test_scaled_rope(void **state)
     (void)state;
     enum { D = 12 };
     double f[D / 2], magnitude, q[D], k[D], a[D], b[D], c[D], d[D], near = 0, far = 0, there = 0, back = 0;
-    frequencies_of(scaling(ATTN_ROPE_YARN, D, 4, 32), f, &magnitude);
+    frequencies_of(scaling(ATTN_ROPE_SCALING_YARN, D, 4, 32), f, &magnitude);
     for (int pairs = 0; pairs < 2; pairs++) {
         attn_rope rope = {.struct_size = sizeof rope, .pairs = (attn_rope_pairs)pairs, .frequencies = f, .magnitude = magnitude};
         for (int i = 0; i < D; i++) q[i] = sin(i + 1.0), k[i] = cos(3.0 * i);
@@ -138,7 +138,8 @@ static void test_sinusoidal(void **state)
     double table[T * D], halves[T * 5], moved[D];
     const int64_t positions[T] = {0, 1, 5, 100, 105, -3, 2};
     assert_int_equal(
-        attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, &(attn_output){table, ATTN_F64, {0, 0, D, 1}}, NULL), ATTN_OK);
+        attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, T, D, 0, positions, &(attn_output){table, ATTN_F64, {0, 0, D, 1}}, NULL),
+        ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < D / 2; i++) {
             double angle = (double)positions[t] / pow(10000, 2.0 * i / D);
@@ -152,7 +153,7 @@ static void test_sinusoidal(void **state)
         assert_true(fabs(moved[2 * i + 1] - table[4 * D + 2 * i + 1]) < 1e-13);
     }
     /* An odd width: one more sine; sines first. */
-    assert_int_equal(attn_sinusoidal(ATTN_ROPE_HALVES, T, 5, 100, NULL, &(attn_output){halves, ATTN_F64, {0, 0, 0, 0}}, NULL),
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, T, 5, 100, NULL, &(attn_output){halves, ATTN_F64, {0, 0, 0, 0}}, NULL),
                      ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int c = 0; c < 5; c++) {
@@ -161,7 +162,8 @@ static void test_sinusoidal(void **state)
         }
     float single[T * 8];
     assert_int_equal(
-        attn_sinusoidal(ATTN_ROPE_INTERLEAVED, T, D, 0, positions, &(attn_output){single, ATTN_F32, {0, 0, 8, 1}}, NULL), ATTN_OK);
+        attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, T, D, 0, positions, &(attn_output){single, ATTN_F32, {0, 0, 8, 1}}, NULL),
+        ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int c = 0; c < D; c++) assert_true(single[t * 8 + c] == (float)table[t * D + c]);
 }

@@ -26,14 +26,14 @@ static void test_scaling(void **state)
         s = was;                                                                                                                   \
     } while (0)
     SCALING(s.struct_size = 3, "attn_rope_scaling.struct_size is 3; set it to sizeof(attn_rope_scaling)");
-    SCALING(s.kind = (attn_rope_stretching)9,
+    SCALING(s.kind = (attn_rope_scaling_kind)9,
             "scaling.kind is 9; known: 0 (linear), 1 (NTK), 2 (dynamic NTK), 3 (YaRN), 4 (Llama 3)");
     SCALING(s.dim = 7, "scaling.dim is 7; it is even");
-    SCALING((s.dim = 2, s.kind = ATTN_ROPE_NTK), "scaling.dim is 2; it is even and above 2 for NTK");
+    SCALING((s.dim = 2, s.kind = ATTN_ROPE_SCALING_NTK), "scaling.dim is 2; it is even and above 2 for NTK");
     SCALING(s.base = 1, "scaling.base is 1; it must be above 1 and finite (0 for 10000)");
     SCALING(s.factor = 0.5, "scaling.factor is 0.5; it is at least 1");
     SCALING(s.factor = NAN, "scaling.factor is nan; it is at least 1");
-    SCALING((s.original_length = 0, s.kind = ATTN_ROPE_YARN), "scaling.original_length is 0; it is at least 1");
+    SCALING((s.original_length = 0, s.kind = ATTN_ROPE_SCALING_YARN), "scaling.original_length is 0; it is at least 1");
     SCALING(s.length = -1, "scaling.length is -1; it is at least 0");
     SCALING((s.fast = 1, s.slow = 2), "scaling.fast is 1 and slow 2; fast is above slow (0 for the defaults)");
     REFUSED(attn_rope_frequencies(NULL, f, NULL, &error), ATTN_ERR_ARGUMENT, "scaling is NULL");
@@ -96,7 +96,7 @@ static void test_beyond(void **state)
             "position table: y and x share elements; an output overlaps nothing");
     REFUSED(attn_position_add_backward(2, &over, shape, &from, places, &error), ATTN_ERR_STRIDE,
             "position table: grad_table and grad_y share elements; an output overlaps nothing");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 2, 1, 0, places, &on_places, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 2, 1, 0, places, &on_places, &error), ATTN_ERR_STRIDE,
             "sinusoidal: table and positions share elements; an output overlaps nothing");
     attn_rope tables = {.struct_size = sizeof tables, .cosines = f + 4, .sines = f + 7, .table_rows = 1};
     const int64_t at_0[2] = {0, 0};
@@ -124,7 +124,7 @@ static void test_unused_strides(void **state)
     for (int i = 1; i < 8; i++) assert_true(gates[i] == gates[0]);
     assert_int_equal(attn_bias_gate_backward(&r, &q, gates, NULL, NULL, NULL, NULL, NULL), ATTN_OK);
     const attn_output nothing = {x, ATTN_F64, {0, 0, INT64_MAX / 2, 1}};
-    assert_int_equal(attn_sinusoidal(ATTN_ROPE_HALVES, 9, 0, 0, NULL, &nothing, NULL), ATTN_OK);
+    assert_int_equal(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 9, 0, 0, NULL, &nothing, NULL), ATTN_OK);
     /* One of y and the one of x: they share it or not whatever the strides are. */
     const int64_t shape[4] = {1, 1, 1, 2};
     const attn_input from = {x, ATTN_F64, {far, far, far, 1}};
@@ -145,14 +145,15 @@ static void test_absolute(void **state)
                       narrow_out = {x, ATTN_F64, {0, 0, 3, 1}}, none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     REFUSED(attn_sinusoidal((attn_rope_pairs)5, 1, 4, 0, NULL, &out, &error), ATTN_ERR_ARGUMENT,
             "sinusoidal: order is 5; known: 0 (interleaved), 1 (halves)");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, -1, 4, 0, NULL, &out, &error), ATTN_ERR_SHAPE, "sinusoidal: -1 tokens of 4 channels");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, -3, NULL, &out, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, -1, 4, 0, NULL, &out, &error), ATTN_ERR_SHAPE,
+            "sinusoidal: -1 tokens of 4 channels");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 1, 4, -3, NULL, &out, &error), ATTN_ERR_ARGUMENT,
             "sinusoidal: base is -3; it must be above 0 and finite (0 for 10000)");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, &bytes, &error), ATTN_ERR_UNSUPPORTED,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 1, 4, 0, NULL, &bytes, &error), ATTN_ERR_UNSUPPORTED,
             "sinusoidal: table is u8; it must be f32, f64, f16 or bf16");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 2, 4, 0, NULL, &narrow_out, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 2, 4, 0, NULL, &narrow_out, &error), ATTN_ERR_STRIDE,
             "sinusoidal: table.stride[2] (3) is below the channels (4)");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_HALVES, 1, 4, 0, NULL, &none, &error), ATTN_ERR_ARGUMENT, "sinusoidal: table is NULL");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 1, 4, 0, NULL, &none, &error), ATTN_ERR_ARGUMENT, "sinusoidal: table is NULL");
 
 #define ADD(rows, table, shape, from, positions) attn_position_add(rows, table, shape, from, &out, positions, &error)
     REFUSED(ADD(2, NULL, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table: table is NULL");

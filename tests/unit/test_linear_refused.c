@@ -122,7 +122,7 @@ static void test_numbers(void **state)
     REFUSED(f.problem.shape.dim_v = -1, ATTN_ERR_SHAPE, "dim_v (-1) is negative");
     REFUSED(f.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (2) is not a multiple of heads_kv (3)");
     REFUSED((f.problem.shape.len_q = f.problem.shape.len_kv = INT64_MAX / 256, f.problem.shape.batch = 1,
-             f.problem.form = ATTN_LINEAR_QUADRATIC),
+             f.problem.form = ATTN_LINEAR_FORM_QUADRATIC),
             ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
 }
 
@@ -130,15 +130,16 @@ static void test_fit(void **state)
 {
     (void)state;
     REFUSED(f.problem.shape.len_q = 2, ATTN_ERR_SHAPE, "causal needs len_q (2) equal to len_kv (3)");
-    UNSUPPORTED((f.problem.causal = 0, f.problem.rule = ATTN_RULE_DELTA), "the delta rule is causal; set causal");
+    UNSUPPORTED((f.problem.causal = 0, f.problem.rule = ATTN_LINEAR_RULE_DELTA), "the delta rule is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.tensors.decay = attn_in(f.decay)), "a decay is causal; set causal");
-    UNSUPPORTED((f.problem.causal = 0, f.problem.form = ATTN_LINEAR_RECURRENT), "the recurrent form is causal; set causal");
-    UNSUPPORTED(f.problem.rule = ATTN_RULE_DELTA, "the delta rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
-    UNSUPPORTED(f.problem.rule = ATTN_RULE_LOW_RANK,
+    UNSUPPORTED((f.problem.causal = 0, f.problem.form = ATTN_LINEAR_FORM_RECURRENT), "the recurrent form is causal; set causal");
+    UNSUPPORTED(f.problem.rule = ATTN_LINEAR_RULE_DELTA,
+                "the delta rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
+    UNSUPPORTED(f.problem.rule = ATTN_LINEAR_RULE_LOW_RANK,
                 "the low-rank rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
-    UNSUPPORTED(
-        (f.problem.rule = ATTN_RULE_LOW_RANK, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.problem.form = ATTN_LINEAR_CHUNKED),
-        "the low-rank rule has the recurrent form only");
+    UNSUPPORTED((f.problem.rule = ATTN_LINEAR_RULE_LOW_RANK, f.problem.denominator = ATTN_DENOMINATOR_NONE,
+                 f.problem.form = ATTN_LINEAR_FORM_CHUNKED),
+                "the low-rank rule has the recurrent form only");
 }
 
 static void test_tensors(void **state)
@@ -167,8 +168,9 @@ static void test_tensors(void **state)
     ARGUMENT(f.tensors.feature_matrix = attn_in(f.matrix), "feature_matrix is there; it is of use with the random maps alone");
     ARGUMENT(f.tensors.beta = attn_in(f.beta), "beta is there; it is of use with the delta rule alone");
     ARGUMENT(f.tensors.erase = attn_in(f.decay), "erase is there; it is of use with the low-rank rule alone");
-    ARGUMENT((f.problem.rule = ATTN_RULE_DELTA, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.final_sum = nothing),
-             "beta is missing; it is needed with the delta rule");
+    ARGUMENT(
+        (f.problem.rule = ATTN_LINEAR_RULE_DELTA, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.final_sum = nothing),
+        "beta is missing; it is needed with the delta rule");
     ARGUMENT(f.tensors.grad_o = attn_in(f.v), "grad_o is there; ATTN_FORWARD has no use for it");
     REFUSED(f.tensors.o = attn_out(f.q), ATTN_ERR_STRIDE, "o and q share elements; an output overlaps nothing");
     REFUSED((f.tensors.initial_state = attn_in(f.extra), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
@@ -254,7 +256,7 @@ static void test_calls(void **state)
     assert_int_equal(attn_linear_plan_describe(plan, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "description is NULL");
     assert_int_equal(attn_linear_plan_describe(plan, &d, &error), ATTN_OK);
-    assert_int_equal(d.form, ATTN_LINEAR_CHUNKED);
+    assert_int_equal(d.form, ATTN_LINEAR_FORM_CHUNKED);
     assert_int_equal(d.dim_features, 4);
     assert_true(d.flops > 0 && d.workspace_bytes == need && strncmp(d.kernel, "attn_linear_f32_", 16) == 0);
     d.struct_size = 0;
@@ -265,11 +267,11 @@ static void test_calls(void **state)
     attn_linear_plan_destroy(NULL);
     assert_int_equal(attn_random_features((attn_random_rows)2, 1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "rows is 2; known: 0 (orthogonal), 1 (normal)");
-    assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, -1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_SHAPE);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, -1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_SHAPE);
     assert_string_equal(error.message, "matrix cannot have -1 rows of 1 numbers");
-    assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, 1, 1, 0, 0, &omega, ATTN_F16, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 1, 1, 0, 0, &omega, ATTN_F16, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message, "matrix is f16; it must be f32 or f64");
-    assert_int_equal(attn_random_features(ATTN_ROWS_NORMAL, 1, 1, 0, 0, NULL, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 1, 1, 0, 0, NULL, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "matrix is NULL");
 }
 

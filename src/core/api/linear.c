@@ -119,7 +119,7 @@ attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_
     d.isa = plan->row->isa;
     d.compute = w->compute;
     d.form = w->problem.form;
-    d.chunk = w->problem.form == ATTN_LINEAR_RECURRENT ? 1 : w->chunk;
+    d.chunk = w->problem.form == ATTN_LINEAR_FORM_RECURRENT ? 1 : w->chunk;
     d.dim_features = w->dim_f;
     d.threads = w->workers;
     d.workspace_bytes = attn_linear_plan_workspace_size(plan);
@@ -162,7 +162,7 @@ attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_
                                  void *matrix, attn_dtype dtype, attn_error *error)
 {
     int64_t count;
-    CHECK(rows == ATTN_ROWS_ORTHOGONAL || rows == ATTN_ROWS_NORMAL, ATTN_ERR_ARGUMENT,
+    CHECK(rows == ATTN_RANDOM_ROWS_ORTHOGONAL || rows == ATTN_RANDOM_ROWS_NORMAL, ATTN_ERR_ARGUMENT,
           "rows is %d; known: 0 (orthogonal), 1 (normal)", (int)rows);
     CHECK(features >= 0 && dim_qk >= 0 && features <= UINT32_MAX && dim_qk <= UINT32_MAX && attn_mul(features, dim_qk, &count),
           ATTN_ERR_SHAPE, "matrix cannot have %" PRId64 " rows of %" PRId64 " numbers", features, dim_qk);
@@ -171,7 +171,7 @@ attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_
     CHECK(matrix || count == 0, ATTN_ERR_ARGUMENT, "matrix is NULL");
     for (int64_t i = 0; i < count; i++)
         attn_real_put(matrix, dtype, i, normal_at(seed, draw, (uint32_t)(i / dim_qk), (uint32_t)(i % dim_qk), 0));
-    if (rows == ATTN_ROWS_NORMAL || count == 0) return attn_succeed(error);
+    if (rows == ATTN_RANDOM_ROWS_NORMAL || count == 0) return attn_succeed(error);
     for (int64_t row = 0; row < features; row++) make_orthogonal(matrix, dtype, row / dim_qk * dim_qk, row, dim_qk);
     for (int64_t row = 0; row < features; row++) {
         double square = 0;

@@ -25,13 +25,13 @@ static attn_status check_enums(const attn_linear_resolved *p, attn_error *error)
           "scale_kind is %d; known: 0 (default), 1 (value)", (int)p->scale_kind);
     CHECK(p->denominator >= ATTN_DENOMINATOR_CLAMP && p->denominator <= ATTN_DENOMINATOR_NONE, ATTN_ERR_ARGUMENT,
           "denominator is %d; known: 0 (clamp), 1 (add), 2 (none)", (int)p->denominator);
-    CHECK(p->rule >= ATTN_RULE_ADD && p->rule <= ATTN_RULE_LOW_RANK, ATTN_ERR_ARGUMENT,
+    CHECK(p->rule >= ATTN_LINEAR_RULE_ADD && p->rule <= ATTN_LINEAR_RULE_LOW_RANK, ATTN_ERR_ARGUMENT,
           "rule is %d; known: 0 (add), 1 (delta), 2 (low rank)", (int)p->rule);
     CHECK(p->decay_kind == ATTN_DECAY_HEAD || p->decay_kind == ATTN_DECAY_CHANNEL, ATTN_ERR_ARGUMENT,
           "decay_kind is %d; known: 0 (per head), 1 (per channel)", (int)p->decay_kind);
     CHECK(p->has.decay || p->decay_kind == ATTN_DECAY_HEAD, ATTN_ERR_ARGUMENT, "decay_kind is %d and decay is not there",
           (int)p->decay_kind);
-    CHECK(p->form >= ATTN_LINEAR_AUTO && p->form <= ATTN_LINEAR_QUADRATIC, ATTN_ERR_ARGUMENT,
+    CHECK(p->form >= ATTN_LINEAR_FORM_AUTO && p->form <= ATTN_LINEAR_FORM_QUADRATIC, ATTN_ERR_ARGUMENT,
           "form is %d; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)", (int)p->form);
     CHECK(p->causal == 0 || p->causal == 1, ATTN_ERR_ARGUMENT, "causal is %d; it is 0 or 1", p->causal);
     return ATTN_OK;
@@ -62,14 +62,14 @@ static attn_status check_fit(const attn_linear_resolved *p, attn_error *error)
     const attn_shape *s = &p->shape;
     CHECK(!p->causal || s->len_q == s->len_kv, ATTN_ERR_SHAPE, "causal needs len_q (%" PRId64 ") equal to len_kv (%" PRId64 ")",
           s->len_q, s->len_kv);
-    const char *rule = p->rule == ATTN_RULE_DELTA ? "delta" : "low-rank";
-    CHECK(p->causal || p->rule == ATTN_RULE_ADD, ATTN_ERR_UNSUPPORTED, "the %s rule is causal; set causal", rule);
+    const char *rule = p->rule == ATTN_LINEAR_RULE_DELTA ? "delta" : "low-rank";
+    CHECK(p->causal || p->rule == ATTN_LINEAR_RULE_ADD, ATTN_ERR_UNSUPPORTED, "the %s rule is causal; set causal", rule);
     CHECK_TENSOR(p->causal || !p->has.decay, ATTN_LINEAR_SLOT_decay, ATTN_ERR_UNSUPPORTED, "a decay is causal; set causal");
-    CHECK(p->causal || p->form != ATTN_LINEAR_RECURRENT, ATTN_ERR_UNSUPPORTED, "the recurrent form is causal; set causal");
-    CHECK(p->rule == ATTN_RULE_ADD || !has_sum(p), ATTN_ERR_UNSUPPORTED,
+    CHECK(p->causal || p->form != ATTN_LINEAR_FORM_RECURRENT, ATTN_ERR_UNSUPPORTED, "the recurrent form is causal; set causal");
+    CHECK(p->rule == ATTN_LINEAR_RULE_ADD || !has_sum(p), ATTN_ERR_UNSUPPORTED,
           "the %s rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE", rule);
-    const int chunked = p->form == ATTN_LINEAR_CHUNKED || p->form == ATTN_LINEAR_QUADRATIC;
-    CHECK(!chunked || p->rule != ATTN_RULE_LOW_RANK, ATTN_ERR_UNSUPPORTED, "the low-rank rule has the recurrent form only");
+    const int chunked = p->form == ATTN_LINEAR_FORM_CHUNKED || p->form == ATTN_LINEAR_FORM_QUADRATIC;
+    CHECK(!chunked || p->rule != ATTN_LINEAR_RULE_LOW_RANK, ATTN_ERR_UNSUPPORTED, "the low-rank rule has the recurrent form only");
     return ATTN_OK;
 }
 
@@ -97,7 +97,7 @@ static attn_status check_presence(const attn_linear_resolved *p, attn_error *err
 {
     const attn_linear_presence *has = &p->has;
     const int backward = p->op == ATTN_BACKWARD, sum = has_sum(p), random = p->features >= ATTN_FEATURES_FAVOR,
-              delta = p->rule == ATTN_RULE_DELTA, low = p->rule == ATTN_RULE_LOW_RANK;
+              delta = p->rule == ATTN_LINEAR_RULE_DELTA, low = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
     static const char *with_sum = "with a denominator", *with_delta = "with the delta rule", *with_low = "with the low-rank rule",
                       *both = "with the state that it belongs to, where there is a denominator";
 #define SLOT(name) ATTN_LINEAR_SLOT_##name, has->name

@@ -38,7 +38,7 @@ attn_linear_gated attn_linear_gated_at(const attn_linear_head *head, int64_t fir
         g.gates = part(head, w->scratch.gates, 0);
         attn_linear_gates(head, first, n, g.gates);
     }
-    if (p->rule != ATTN_RULE_DELTA) return g;
+    if (p->rule != ATTN_LINEAR_RULE_DELTA) return g;
     g.W = part(head, w->scratch.W, 0), g.U = part(head, w->scratch.U, 0);
     g.beta = part(head, w->scratch.beta, 0);
     for (int64_t j = 0; j < n; j++) attn_real_put(g.beta, w->compute, j, attn_linear_beta(head, first + j));
@@ -86,7 +86,7 @@ void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g,
     const attn_linear_walk *w = head->walk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), dv = w->dim_u;
     void *X = part(head, w->scratch.Y, 0);
-    if (w->problem.rule != ATTN_RULE_DELTA) return;
+    if (w->problem.rule != ATTN_LINEAR_RULE_DELTA) return;
     for (int64_t at = 0; at < g->chunk.n; at += w->tile_q) {
         const int64_t rows = attn_min(w->tile_q, g->chunk.n - at);
         read_tile(head, g, state, g->chunk.Kf, at, rows, 1, at, 0);

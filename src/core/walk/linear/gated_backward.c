@@ -51,7 +51,7 @@ static reader key_reader(const attn_linear_head *head, const attn_linear_gated *
     return (reader){g->chunk.Kf, part(head, head->walk->scratch.N, 0), 1};
 }
 
-static int64_t readers_of(const attn_linear_walk *w) { return w->group + (w->problem.rule == ATTN_RULE_DELTA); }
+static int64_t readers_of(const attn_linear_walk *w) { return w->group + (w->problem.rule == ATTN_LINEAR_RULE_DELTA); }
 
 static reader reader_at(const attn_linear_head *head, const attn_linear_gated *g, int64_t k)
 {
@@ -109,7 +109,7 @@ static void write_gradient(const attn_linear_head *head, const attn_linear_gated
                                           w->ld_v, Ot);
     }
     w->kernel.storage->store_columns(width, rows, w->dim_u, 1, Ot, dU, w->compute, w->ld_v);
-    if (w->problem.rule == ATTN_RULE_DELTA)
+    if (w->problem.rule == ATTN_LINEAR_RULE_DELTA)
         w->kernel.gate->solve_back(rows, w->dim_u, S, dU, row(w, g->beta, at, 1), part(head, w->scratch.N, at * w->ld_v), w->ld_v);
 }
 
@@ -210,7 +210,7 @@ static void store_values(const attn_linear_head *head, const attn_linear_gated *
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
-    const int delta = p->rule == ATTN_RULE_DELTA;
+    const int delta = p->rule == ATTN_LINEAR_RULE_DELTA;
     const void *dU = part(head, w->scratch.dU, 0);
     w->kernel.outer->store_rows(g->chunk.n, p->shape.dim_v, delta ? -1 : 1, delta ? part(head, w->scratch.N, 0) : dU, w->ld_v,
                                 attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, g->chunk.first),
@@ -266,7 +266,7 @@ static void chunk_backward(const attn_linear_head *head, int64_t first, int64_t 
         const int64_t rows = attn_min(w->tile_q, n - at);
         key_gradient(head, &g, at, rows);
         note_decay(head, g.chunk.Kf, at, rows, -1);
-        if (w->problem.rule == ATTN_RULE_DELTA) {
+        if (w->problem.rule == ATTN_LINEAR_RULE_DELTA) {
             memcpy(dK, G, (size_t)(rows * w->ld_f) * size);
             read_gradient(head, &g, &erase, state, at, rows);
             note_decay(head, g.chunk.Kf, at, rows, 1);

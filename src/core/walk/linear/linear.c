@@ -17,20 +17,20 @@ enum { CHUNK = 48 };
  * 1680). */
 enum { CHUNK_GATED = 24, STATE_IN_CACHE = 24576 };
 
-static int is_gated(const attn_linear_resolved *p) { return p->rule == ATTN_RULE_DELTA || attn_decays_channels(p); }
+static int is_gated(const attn_linear_resolved *p) { return p->rule == ATTN_LINEAR_RULE_DELTA || attn_decays_channels(p); }
 
 static void choose_form(attn_linear_walk *w)
 {
     attn_linear_resolved *p = &w->problem;
     const int64_t most = attn_max(1, attn_max(p->shape.len_q, p->shape.len_kv));
     const double state = (double)w->dim_f * (double)p->shape.dim_v * (double)attn_dtype_bytes(w->compute);
-    const int tokens = p->rule == ATTN_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) ||
+    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) ||
                        (is_gated(p) && p->op == ATTN_FORWARD && state <= STATE_IN_CACHE);
-    if (p->form == ATTN_LINEAR_AUTO) p->form = tokens ? ATTN_LINEAR_RECURRENT : ATTN_LINEAR_CHUNKED;
-    if (is_gated(p) && p->shape.heads_q == 0) p->form = ATTN_LINEAR_RECURRENT; /* nobody reads */
-    w->gated = is_gated(p) && p->form != ATTN_LINEAR_RECURRENT;
+    if (p->form == ATTN_LINEAR_FORM_AUTO) p->form = tokens ? ATTN_LINEAR_FORM_RECURRENT : ATTN_LINEAR_FORM_CHUNKED;
+    if (is_gated(p) && p->shape.heads_q == 0) p->form = ATTN_LINEAR_FORM_RECURRENT; /* nobody reads */
+    w->gated = is_gated(p) && p->form != ATTN_LINEAR_FORM_RECURRENT;
     w->chunk = p->chunk ? p->chunk : attn_ceil_div(w->gated ? CHUNK_GATED : CHUNK, w->tile_q) * w->tile_q;
-    if (p->form == ATTN_LINEAR_QUADRATIC) w->chunk = most;
+    if (p->form == ATTN_LINEAR_FORM_QUADRATIC) w->chunk = most;
     w->chunk = attn_min(w->chunk, most);
 }
 
@@ -68,8 +68,8 @@ static void plan_scratch(attn_linear_walk *w)
 {
     const attn_linear_resolved *p = &w->problem;
     attn_linear_scratch *s = &w->scratch;
-    const int backward = p->op == ATTN_BACKWARD, tokens = p->form == ATTN_LINEAR_RECURRENT;
-    const int gated = w->gated, delta = p->rule == ATTN_RULE_DELTA, kept = backward && (tokens || gated);
+    const int backward = p->op == ATTN_BACKWARD, tokens = p->form == ATTN_LINEAR_FORM_RECURRENT;
+    const int gated = w->gated, delta = p->rule == ATTN_LINEAR_RULE_DELTA, kept = backward && (tokens || gated);
     const int random = p->features >= ATTN_FEATURES_FAVOR;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), tile = w->tile_q, dv = w->dim_u, most = attn_max(w->dim_f, dv);
     const int64_t state = times(w->dim_f, w->ld_v), panels = attn_ceil_div(dv, tile) * tile;
@@ -131,7 +131,7 @@ static void choose_parts(attn_linear_walk *w, int threads)
     w->parts = 1;
     w->slice = p->shape.dim_v;
     if (p->op == ATTN_BACKWARD) {
-        if (wanted > 1 && !w->gated && p->form != ATTN_LINEAR_RECURRENT) w->parts = 2;
+        if (wanted > 1 && !w->gated && p->form != ATTN_LINEAR_FORM_RECURRENT) w->parts = 2;
         return;
     }
     const int64_t most = attn_min(wanted, p->shape.dim_v / least);
@@ -143,7 +143,7 @@ static void choose_parts(attn_linear_walk *w, int threads)
 static int has_decay_sums(const attn_linear_walk *w)
 {
     const attn_linear_resolved *p = &w->problem;
-    return p->op == ATTN_BACKWARD && p->has.decay && !w->gated && p->form != ATTN_LINEAR_RECURRENT;
+    return p->op == ATTN_BACKWARD && p->has.decay && !w->gated && p->form != ATTN_LINEAR_FORM_RECURRENT;
 }
 
 int attn_linear_walk_init(attn_linear_walk *w, int threads)
@@ -162,7 +162,7 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     w->ld_v = attn_ceil_div(w->dim_u, lanes) * lanes;
     const int64_t steps = w->gated ? attn_ceil_div(p->shape.len_kv, w->chunk) : p->shape.len_kv;
     w->segment = integer_root(attn_max(1, steps));
-    if (p->form == ATTN_LINEAR_RECURRENT && p->op == ATTN_BACKWARD) w->chunk = w->segment;
+    if (p->form == ATTN_LINEAR_FORM_RECURRENT && p->op == ATTN_BACKWARD) w->chunk = w->segment;
     w->segments = attn_ceil_div(steps, w->segment);
     if (!attn_mul(p->shape.batch, p->shape.heads_kv, &w->tasks)) return 0;
     const double work = attn_linear_walk_flops(w) * (double)w->tasks;
@@ -197,13 +197,13 @@ double attn_linear_walk_flops(const attn_linear_walk *w)
     const attn_linear_resolved *p = &w->problem;
     const double df = (double)w->dim_f, dv = (double)p->shape.dim_v, group = (double)w->group;
     const double nq = (double)p->shape.len_q, nk = (double)p->shape.len_kv, state = df * dv;
-    const double delta = p->rule == ATTN_RULE_DELTA ? 1 : p->rule == ATTN_RULE_LOW_RANK ? 2 : 0;
+    const double delta = p->rule == ATTN_LINEAR_RULE_DELTA ? 1 : p->rule == ATTN_LINEAR_RULE_LOW_RANK ? 2 : 0;
     double sum;
-    if (p->form == ATTN_LINEAR_RECURRENT) {
+    if (p->form == ATTN_LINEAR_FORM_RECURRENT) {
         sum = nk * state * (1 + delta + group);
         if (p->op == ATTN_BACKWARD) sum = 2 * nk * state * (2 + delta) + nk * state * (2 * group + 2 + 4 * delta);
     } else if (w->gated) {
-        const double solve = p->rule == ATTN_RULE_DELTA ? 1 : 0, pairs = pairs_of(w) * (df + dv);
+        const double solve = p->rule == ATTN_LINEAR_RULE_DELTA ? 1 : 0, pairs = pairs_of(w) * (df + dv);
         const double once = (1 + solve) * nk * state + solve * pairs; /* what moves the state */
         if (p->op == ATTN_FORWARD) sum = once + group * (nk * state + pairs);
         else sum = (2 + solve) * once + 2 * nk * state + (group + solve) * (2 * nk * state + 3 * pairs);
@@ -240,8 +240,9 @@ static void clear_rest(const attn_linear_head *head)
     if (p->has.decay)
         attn_linear_clear(head, a->grad_decay, &p->at.grad_decay, head->g, head->len_kv, s->len_kv,
                           attn_decays_channels(p) ? w->dim_f : 1);
-    if (p->rule == ATTN_RULE_DELTA) attn_linear_clear(head, a->grad_beta, &p->at.grad_beta, head->g, head->len_kv, s->len_kv, 1);
-    if (p->rule != ATTN_RULE_LOW_RANK) return;
+    if (p->rule == ATTN_LINEAR_RULE_DELTA)
+        attn_linear_clear(head, a->grad_beta, &p->at.grad_beta, head->g, head->len_kv, s->len_kv, 1);
+    if (p->rule != ATTN_LINEAR_RULE_LOW_RANK) return;
     attn_linear_clear(head, a->grad_erase, &p->at.grad_erase, head->g, head->len_kv, s->len_kv, w->dim_f);
     attn_linear_clear(head, a->grad_write, &p->at.grad_write, head->g, head->len_kv, s->len_kv, w->dim_f);
 }
@@ -266,7 +267,7 @@ static void walk_head(const attn_linear_head *head)
     static void (*const walks[2][3])(const attn_linear_head *) = {
         {attn_linear_forward_chunks, attn_linear_forward_gated, attn_linear_forward_tokens},
         {attn_linear_backward_chunks, attn_linear_backward_gated, attn_linear_backward_tokens}};
-    walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_RECURRENT ? 2 : head->walk->gated](head);
+    walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_FORM_RECURRENT ? 2 : head->walk->gated](head);
 }
 
 /* The pointer of channel `first` of a tensor; those that nobody uses stay as they are. */

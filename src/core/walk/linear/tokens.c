@@ -45,7 +45,7 @@ attn_token attn_linear_token_at(const attn_linear_head *head, const attn_linear_
     t.v = (const char *)r->V + j * r->ldv * size;
     t.gate_channels = r->gate_channels;
     if (r->gates) t.gate = (const char *)r->gates + j * (r->gate_channels ? w->ld_f : 1) * size;
-    t.delta = p->rule == ATTN_RULE_DELTA;
+    t.delta = p->rule == ATTN_LINEAR_RULE_DELTA;
     if (t.delta) t.beta = attn_linear_beta(head, r->first + j);
     return t;
 }
@@ -71,7 +71,7 @@ attn_linear_pair attn_linear_pair_at(const attn_linear_head *head, int64_t token
 
 void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t)
 {
-    if (head->walk->problem.rule == ATTN_RULE_LOW_RANK) {
+    if (head->walk->problem.rule == ATTN_LINEAR_RULE_LOW_RANK) {
         const attn_linear_pair pair = attn_linear_pair_at(head, token, t);
         head->walk->kernel.token->step(&pair.first);
     }

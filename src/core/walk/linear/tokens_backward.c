@@ -128,7 +128,7 @@ static void key_gradients(const attn_linear_head *head, const attn_linear_run *r
     double dbeta = 0, whole = 0;
     attn_token t = attn_linear_token_at(head, r, j, NULL, w->ld_v);
 
-    if (p->rule == ATTN_RULE_LOW_RANK) low_rank_gradients(head, token, &t, before, dk, dv, dlog);
+    if (p->rule == ATTN_LINEAR_RULE_LOW_RANK) low_rank_gradients(head, token, &t, before, dk, dv, dlog);
     else w->kernel.token->backward(&t, before, part(head, w->scratch.grad_state, 0), dk, dv, &dbeta, dlog);
     for (int64_t c = 0; c < w->dim_f; c++) {
         double x = attn_real_at(dlog, w->compute, c);
