@@ -238,7 +238,7 @@ static attn_status make_steps(const attention_input *input, const decomposed *d,
         void *data;
         for (int axis = 0; axis < all[k].rank; axis++) count *= all[k].shape[axis];
         status = attn_archive_allocate(*out, all[k].name, ATTN_F64, all[k].rank, all[k].shape, &data, error);
-        if (status == ATTN_OK) attn_convert(data, ATTN_F64, all[k].from, ATTN_F64, count);
+        if (status == ATTN_OK) (void)attn_convert(data, ATTN_F64, all[k].from, ATTN_F64, count, NULL);
     }
     if (status == ATTN_OK) status = attn_archive_set_metadata(*out, "attn_version", attn_version(), error);
     return status;

@@ -240,7 +240,7 @@ static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h,
     double whole[ROTARY_MOST + 1];
     if (dim == 0 && b->dtype != ATTN_I8) return;
     if (b->dtype != ATTN_I8) {
-        attn_convert(c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, x, ATTN_F64, dim);
+        (void)attn_convert(c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, x, ATTN_F64, dim, NULL);
         return;
     }
     const float scale = (float)ref_quantise(dim, x, whole);
@@ -268,7 +268,7 @@ void cache_expect(cache_case *c)
                     double rotated[ROTARY_MOST + 1];
                     const attn_output to = {rotated, type, {0, 0, 0, 0}};
                     if (attn_rope_apply(k->rope, shape, &from, &to, &place, NULL)) finding("a key is not rotated, and appended");
-                    attn_convert(x, ATTN_F64, rotated, type, k->dim_qk);
+                    (void)attn_convert(x, ATTN_F64, rotated, type, k->dim_qk, NULL);
                 }
                 expect_row(c, C_K, at, h, x, k->dim_qk);
             }

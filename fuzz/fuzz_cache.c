@@ -211,7 +211,7 @@ static void check_entry(int64_t e)
                   *got = malloc((size_t)(heads * count * k->dim_v) * 8 + 1);
     int64_t positions[64];
     if (!queries || !got) abort();
-    attn_convert(queries, c.of[C_Q].dtype, q, ATTN_F64, heads * count * k->dim_qk);
+    (void)attn_convert(queries, c.of[C_Q].dtype, q, ATTN_F64, heads * count * k->dim_qk, NULL);
     if (k->rope) {
         const int64_t shape[4] = {1, heads, count, k->dim_qk};
         unsigned char *rotated = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1);
@@ -220,7 +220,7 @@ static void check_entry(int64_t e)
         for (int64_t t = 0; t < count; t++) positions[t] = c.lengths[e] + t;
         if (!rotated || attn_rope_apply(k->rope, shape, &from, &to, positions, &last))
             finding("queries are not rotated: %s", last.message);
-        attn_convert(q, ATTN_F64, rotated, c.of[C_Q].dtype, heads * count * k->dim_qk);
+        (void)attn_convert(q, ATTN_F64, rotated, c.of[C_Q].dtype, heads * count * k->dim_qk, NULL);
         free(queries);
         queries = rotated;
     }

@@ -42,7 +42,7 @@ static matrix make(draws *d, attn_dtype dtype, int64_t rows, int64_t columns, in
     m.memory = malloc(m.bytes + (m.bytes == 0));
     for (int64_t i = 0; i < count; i++) {
         const double x = (double)(int64_t)(draw_word(d) >> 11) / 4503599627370496.0 * 2 - 2;
-        attn_convert(m.memory + (size_t)i * attn_dtype_size(dtype), dtype, &x, ATTN_F64, 1);
+        (void)attn_convert(m.memory + (size_t)i * attn_dtype_size(dtype), dtype, &x, ATTN_F64, 1, NULL);
     }
     return m;
 }
@@ -50,7 +50,7 @@ static matrix make(draws *d, attn_dtype dtype, int64_t rows, int64_t columns, in
 static double at(const matrix *m, attn_dtype dtype, int64_t i, int64_t j)
 {
     double x;
-    attn_convert(&x, ATTN_F64, m->memory + (size_t)(i * m->stride + j) * attn_dtype_size(dtype), dtype, 1);
+    (void)attn_convert(&x, ATTN_F64, m->memory + (size_t)(i * m->stride + j) * attn_dtype_size(dtype), dtype, 1, NULL);
     return x;
 }
 

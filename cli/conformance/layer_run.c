@@ -40,7 +40,7 @@ static const void *array(layer_run *r, const view *v) { return view_given(v) ? v
 static double *taken(layer_run *r, const void *from, int64_t count)
 {
     double *x = pool_take(&r->c->pool, count, sizeof *x);
-    attn_convert(x, ATTN_F64, from, r->dtype, count);
+    (void)attn_convert(x, ATTN_F64, from, r->dtype, count, NULL);
     return x;
 }
 

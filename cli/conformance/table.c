@@ -57,14 +57,14 @@ int64_t *case_wholes(table_case *c, const view *v)
 void *case_give(table_case *c, const double *x, int64_t count)
 {
     void *to = case_room(c, count);
-    attn_convert(to, c->dtype, x, ATTN_F64, count);
+    (void)attn_convert(to, c->dtype, x, ATTN_F64, count, NULL);
     return to;
 }
 
 double *case_read(table_case *c, const void *x, int64_t count)
 {
     double *to = pool_take(&c->pool, count, sizeof *to);
-    attn_convert(to, ATTN_F64, x, c->dtype, count);
+    (void)attn_convert(to, ATTN_F64, x, c->dtype, count, NULL);
     return to;
 }
 

@@ -507,7 +507,6 @@ typedef struct attn_options {
  *
  *  problem  [in]  what to compute
  *  tensors  [in]  its tensors
- *  error    [out] may be NULL
  *
  * Returns ATTN_OK, or, with outputs untouched, what attn_plan_create and attn_execute return.
  */
@@ -561,9 +560,10 @@ ATTN_API void attn_plan_destroy(attn_plan *plan);
 
 /* ---- converting ----------------------------------------------------------------------------------------------------- */
 
-/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  Does nothing for other types.  dst
- * may be src where the types are the same size. */
-ATTN_API void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count);
+/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src where the types are
+ * the same size.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE or ATTN_ERR_ARGUMENT with dst untouched. */
+ATTN_API attn_status attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count,
+                                  attn_error *error);
 
 /* ---- asking: tensors ------------------------------------------------------------------------------------------- */
 

@@ -251,7 +251,7 @@ static void write_row(const token_place *at, const attn_output *slot, const attn
     char *to = place_of(at->cache, slot, at->b, at->h, at->j);
     if (slot->dtype == ATTN_I8)
         attn_quantise_row(dim, row, dtype, (int8_t *)to, (float *)(void *)place_of(at->cache, scale, at->b, at->h, at->j));
-    else attn_convert(to, slot->dtype, row, dtype, dim);
+    else (void)attn_convert(to, slot->dtype, row, dtype, dim, NULL);
 }
 
 /* A row of no channels has a scale all the same: 0, which is read. */

@@ -12,5 +12,6 @@ void attn_mask_bias_from_keep(void *bias, attn_dtype dtype, const unsigned char 
     const double none = 0;
     const size_t size = attn_dtype_size(dtype);
     if (dtype < ATTN_F32 || dtype > ATTN_BF16) return;
-    for (int64_t n = 0; n < count; n++) attn_convert((char *)bias + (size_t)n * size, dtype, keep[n] ? &none : &fill, ATTN_F64, 1);
+    for (int64_t n = 0; n < count; n++)
+        (void)attn_convert((char *)bias + (size_t)n * size, dtype, keep[n] ? &none : &fill, ATTN_F64, 1, NULL);
 }

@@ -34,13 +34,13 @@ static inline int attn_rows_is_float(attn_dtype dtype) { return dtype >= ATTN_F3
 static inline double attn_rows_get(const void *row, attn_dtype dtype, int64_t c)
 {
     double value;
-    attn_convert(&value, ATTN_F64, (const char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, 1);
+    (void)attn_convert(&value, ATTN_F64, (const char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, 1, NULL);
     return value;
 }
 
 static inline void attn_rows_put(void *row, attn_dtype dtype, int64_t c, double value)
 {
-    attn_convert((char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, 1);
+    (void)attn_convert((char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, 1, NULL);
 }
 
 #endif

@@ -32,13 +32,13 @@ static void as_stored(attn_dtype stored, int64_t rows, int64_t dim, const float 
     static uint16_t half[B * GROUPS * TOKENS * DIM_V];
     static double scale[B * GROUPS * TOKENS];
     assert_true(rows <= B * GROUPS * TOKENS && dim <= DIM_V);
-    attn_convert(y, ATTN_F64, x, ATTN_F32, rows * dim);
+    (void)attn_convert(y, ATTN_F64, x, ATTN_F32, rows * dim, NULL);
     if (stored == ATTN_I8) {
         for (int64_t i = 0; i < rows; i++) scale[i] = ref_quantise(dim, y + i * dim, y + i * dim);
         ref_dequantise(rows, dim, y, scale, y);
     } else if (stored != ATTN_F32) {
-        attn_convert(half, stored, x, ATTN_F32, rows * dim);
-        attn_convert(y, ATTN_F64, half, stored, rows * dim);
+        (void)attn_convert(half, stored, x, ATTN_F32, rows * dim, NULL);
+        (void)attn_convert(y, ATTN_F64, half, stored, rows * dim, NULL);
     }
 }
 
@@ -59,10 +59,10 @@ static void expect(const attn_rope *rope, attn_dtype stored)
         const int whole = stored == ATTN_I8; /* rotated in f32 first, the others straight into the cache */
         const attn_output to_k = {k, whole ? ATTN_F32 : stored, {0, 0, 0, 0}};
         assert_int_equal(attn_rope_apply(rope, shape_k, &from_k, &to_k, NULL, NULL), ATTN_OK);
-        if (!whole) attn_convert(K, ATTN_F64, k, stored, B * GROUPS * TOKENS * DIM);
+        if (!whole) (void)attn_convert(K, ATTN_F64, k, stored, B * GROUPS * TOKENS * DIM, NULL);
         keys = whole ? k : NULL;
     }
-    attn_convert(Q, ATTN_F64, q, ATTN_F32, B * HEADS * TOKENS * DIM);
+    (void)attn_convert(Q, ATTN_F64, q, ATTN_F32, B * HEADS * TOKENS * DIM, NULL);
     if (keys) as_stored(stored, B * GROUPS * TOKENS, DIM, keys, K);
     as_stored(stored, B * GROUPS * TOKENS, DIM_V, &all.v[0][0][0][0], V);
     ref_problem p = {.B = B,

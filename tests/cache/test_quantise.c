@@ -30,8 +30,8 @@ static void test_equals_ref(void **state)
     for (int t = 0; t < 4; t++)
         for (int64_t dim = 0; dim <= DIM; dim += dim < 3 ? 1 : 49) {
             fill(x);
-            attn_convert(stored, types[t], x, ATTN_F64, ROWS * STRIDE);
-            attn_convert(x, ATTN_F64, stored, types[t], ROWS * STRIDE);
+            (void)attn_convert(stored, types[t], x, ATTN_F64, ROWS * STRIDE, NULL);
+            (void)attn_convert(x, ATTN_F64, stored, types[t], ROWS * STRIDE, NULL);
             memset(whole, 0x55, sizeof whole);
             scales[ROWS] = 77;
             assert_int_equal(attn_quantise(ROWS, dim, stored, types[t], STRIDE, whole, scales, NULL), ATTN_OK);

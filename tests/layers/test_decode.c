@@ -231,7 +231,7 @@ static void test_narrow_cache(void **state)
     const attn_layer_weights weights = {
         .struct_size = sizeof weights, .query.data = w[0], .key.data = w[1], .value.data = w[2], .output.data = w[3]};
     assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 4, NULL), ATTN_OK);
-    attn_convert(x, ATTN_F32, n.x, ATTN_F64, LEN * E);
+    (void)attn_convert(x, ATTN_F32, n.x, ATTN_F64, LEN * E, NULL);
     const attn_cache cache = {.struct_size = sizeof cache,
                               .batch = 1,
                               .heads_kv = HEADS_KV,

@@ -183,8 +183,8 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     const attn_options options = {.struct_size = sizeof options, .threads = threads};
     memset(h, 0, sizeof *h);
     s->latent.dtype = dtype;
-    for (int t = 0; t < TENSORS; t++) attn_convert(h->data[t], dtype, s->x[t], ATTN_F64, s->count[t]);
-    attn_convert(h->grad_y, dtype, s->grad_y, ATTN_F64, B * SQ * OUT);
+    for (int t = 0; t < TENSORS; t++) (void)attn_convert(h->data[t], dtype, s->x[t], ATTN_F64, s->count[t], NULL);
+    (void)attn_convert(h->grad_y, dtype, s->grad_y, ATTN_F64, B * SQ * OUT, NULL);
     const attn_latent_weights w = weights_of(s, h->data), g = weights_of(s, h->grad);
     assert_int_equal(attn_latent_count(&s->latent, &w, B, SQ, s->len_kv, &counts, &error), ATTN_OK);
     int64_t parameters = 0;

@@ -84,10 +84,10 @@ static case_of open_case(int64_t parts, int64_t heads, int64_t len, int64_t dim,
     for (int64_t p = 0; p < parts; p++)
         for (int64_t r = 0; r < rows; r++)
             if (r % 11 == 5) c.lse[p * rows + r] = -INFINITY; /* whole rows without keys */
-    attn_convert(c.stored, dtype, c.o, ATTN_F64, n);
-    attn_convert(c.o, ATTN_F64, c.stored, dtype, n);
-    attn_convert(c.stored_lse, c.compute, c.lse, ATTN_F64, parts * rows);
-    attn_convert(c.lse, ATTN_F64, c.stored_lse, c.compute, parts * rows);
+    (void)attn_convert(c.stored, dtype, c.o, ATTN_F64, n, NULL);
+    (void)attn_convert(c.o, ATTN_F64, c.stored, dtype, n, NULL);
+    (void)attn_convert(c.stored_lse, c.compute, c.lse, ATTN_F64, parts * rows, NULL);
+    (void)attn_convert(c.lse, ATTN_F64, c.stored_lse, c.compute, parts * rows, NULL);
     for (int64_t r = 0; r < rows; r++) {
         double most = -INFINITY, sum = 0;
         for (int64_t p = 0; p < parts; p++) most = fmax(most, c.lse[p * rows + r]);
@@ -154,7 +154,7 @@ static double worst_error(const case_of *c)
     double worst = 0;
     for (int64_t i = 0; i < c->heads * c->len * c->dim; i++) {
         double x;
-        attn_convert(&x, ATTN_F64, (char *)c->got + (size_t)i * attn_dtype_size(c->dtype), c->dtype, 1);
+        (void)attn_convert(&x, ATTN_F64, (char *)c->got + (size_t)i * attn_dtype_size(c->dtype), c->dtype, 1, NULL);
         const double bound =
             unit * (double)(c->parts + 8) * c->size[i] + rounding * fabs(c->exact[i]) + (c->dtype == ATTN_F16 ? 0x1p-25 : 0);
         const double error = fabs(x - c->exact[i]);
@@ -162,7 +162,7 @@ static double worst_error(const case_of *c)
     }
     for (int64_t r = 0; r < c->heads * c->len; r++) {
         double x;
-        attn_convert(&x, ATTN_F64, (char *)c->got_lse + (size_t)r * attn_dtype_size(c->compute), c->compute, 1);
+        (void)attn_convert(&x, ATTN_F64, (char *)c->got_lse + (size_t)r * attn_dtype_size(c->compute), c->compute, 1, NULL);
         const double bound = unit * ((double)c->parts + 8 + fabs(c->exact_lse[r])),
                      error = x == c->exact_lse[r] ? 0 : fabs(x - c->exact_lse[r]);
         if (error != 0 && !(error <= worst * bound)) worst = error / bound;

@@ -282,12 +282,35 @@ static void test_names(void **state)
     assert_string_equal(attn_version(), version);
 }
 
+/* Rows of numbers from type to type: what cannot be is refused, and nothing is written. */
+static void test_convert(void **state)
+{
+    double from[2] = {1, -2.5};
+    float to[2] = {7, 7};
+    uint16_t half[2];
+    (void)state;
+    FAILS(attn_convert(to, ATTN_I32, from, ATTN_F64, 2, &error), ATTN_ERR_UNSUPPORTED,
+          "convert: dst is i32; it must be f32, f64, f16 or bf16");
+    FAILS(attn_convert(to, ATTN_F32, from, ATTN_DTYPE_DEFAULT, 2, &error), ATTN_ERR_UNSUPPORTED,
+          "convert: src is default; it must be f32, f64, f16 or bf16");
+    FAILS(attn_convert(to, ATTN_F32, from, ATTN_F64, -1, &error), ATTN_ERR_SHAPE, "convert: count (-1) is negative");
+    FAILS(attn_convert(NULL, ATTN_F32, from, ATTN_F64, 2, &error), ATTN_ERR_ARGUMENT, "convert: dst is NULL");
+    FAILS(attn_convert(to, ATTN_F32, NULL, ATTN_F64, 2, &error), ATTN_ERR_ARGUMENT, "convert: src is NULL");
+    assert_true(to[0] == 7 && to[1] == 7);
+    assert_int_equal(attn_convert(NULL, ATTN_F32, NULL, ATTN_F64, 0, NULL), ATTN_OK);
+    assert_int_equal(attn_convert(to, ATTN_F32, from, ATTN_F64, 2, NULL), ATTN_OK);
+    assert_true(to[0] == 1 && to[1] == -2.5F);
+    assert_int_equal(attn_convert(half, ATTN_BF16, to, ATTN_F32, 2, NULL), ATTN_OK);
+    assert_true(half[0] == 0x3f80 && half[1] == 0xc020);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_null),         cmocka_unit_test(test_struct_size),       cmocka_unit_test(test_older_caller),
         cmocka_unit_test(test_newer_caller), cmocka_unit_test(test_description_sizes), cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_plan_memory),  cmocka_unit_test(test_kernels),           cmocka_unit_test(test_names),
+        cmocka_unit_test(test_convert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

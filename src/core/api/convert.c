@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * convert.c - attn_convert. */
-#include "../base/element.h"
+#include <inttypes.h>
 
-void attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count)
+#include "../base/element.h"
+#include "../base/error.h"
+#include "../base/names.h"
+
+attn_status attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count, attn_error *error)
 {
-    if (!attn_is_float(dst_dtype) || !attn_is_float(src_dtype)) return;
+    CHECK(attn_is_float(dst_dtype), ATTN_ERR_UNSUPPORTED, "convert: dst is %s; it must be f32, f64, f16 or bf16",
+          attn_dtype_text(dst_dtype));
+    CHECK(attn_is_float(src_dtype), ATTN_ERR_UNSUPPORTED, "convert: src is %s; it must be f32, f64, f16 or bf16",
+          attn_dtype_text(src_dtype));
+    CHECK(count >= 0, ATTN_ERR_SHAPE, "convert: count (%" PRId64 ") is negative", count);
+    CHECK(dst || count == 0, ATTN_ERR_ARGUMENT, "convert: dst is NULL");
+    CHECK(src || count == 0, ATTN_ERR_ARGUMENT, "convert: src is NULL");
     for (int64_t i = 0; i < count; i++) attn_element_put(dst, dst_dtype, i, attn_element_get(src, src_dtype, i));
+    return attn_succeed(error);
 }
