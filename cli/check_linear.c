@@ -82,7 +82,7 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     (void)attn_convert(memory, about->dtype, c->exact[t], ATTN_F64, count, NULL);
     if (t == LINEAR(feature_matrix) && count)
         (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0,
-                                   memory, about->dtype, NULL);
+                                   &(attn_output){memory, about->dtype, {0, 0, 0, 0}}, NULL);
     (void)attn_convert(c->exact[t], ATTN_F64, memory, about->dtype, count, NULL);
     return memory;
 }

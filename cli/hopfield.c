@@ -112,8 +112,9 @@ static attn_status add_noise(work *w, attn_error *error)
     w->count = m->stored;
     w->noisy = need_memory(w->count * m->dim, attn_dtype_size(m->dtype));
     w->states = w->noisy;
+    const attn_output noise = {w->noisy, m->dtype, {0, 0, 0, 0}};
     const attn_status status =
-        attn_random_features(ATTN_RANDOM_ROWS_NORMAL, w->count, m->dim, w->settings->common.seed, 0, w->noisy, m->dtype, error);
+        attn_random_features(ATTN_RANDOM_ROWS_NORMAL, w->count, m->dim, w->settings->common.seed, 0, &noise, error);
     for (int64_t i = 0; status == ATTN_OK && i < w->count * m->dim; i++) {
         const double x = number_at(w, m->patterns.data, i) + w->settings->noise * number_at(w, w->noisy, i);
         if (m->dtype == ATTN_F64) ((double *)w->noisy)[i] = x;

@@ -128,7 +128,7 @@ static const void *published_slopes(attention_input *input)
     const int64_t heads = input->spec.shape.heads_q;
     const attn_dtype compute = input_compute_dtype(input);
     void *slopes = input_own(input, heads, attn_dtype_size(compute));
-    (void)attn_alibi_slopes(heads, compute, slopes, NULL); /* a type that it takes, and room */
+    (void)attn_alibi_slopes(heads, &(attn_output){slopes, compute, {0, 0, 0, 0}}, NULL); /* a type that it takes, and room */
     return slopes;
 }
 

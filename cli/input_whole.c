@@ -56,7 +56,9 @@ static const void *quantise(attention_input *input, const attn_archive_tensor *t
     const int64_t dim = t->shape[t->rank - 1], rows = dim ? (int64_t)(t->bytes / attn_dtype_size(t->dtype)) / dim : 0;
     int8_t *whole = input_own(input, rows * dim, 1);
     float *scale = input_own(input, rows, sizeof *scale);
-    (void)attn_quantise(rows, dim, t->data, t->dtype, dim, whole, scale, NULL); /* sizes and types are those of a sound file */
+    const attn_input from = {t->data, t->dtype, {0, 0, 0, 0}};
+    const attn_output to = attn_out(whole), scales_to = attn_out(scale);
+    if (rows * dim > 0) (void)attn_quantise(rows, dim, &from, &to, &scales_to, NULL); /* sizes and types are a sound file's */
     *scales = scale;
     return whole;
 }

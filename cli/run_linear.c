@@ -118,9 +118,10 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
     if (!all->grad_final_state.data) all->grad_final_sum = (attn_input){0};
     if (p->random_features == 0 || all->feature_matrix.data) return ATTN_OK;
     void *omega = own(work, p->random_features * p->shape.dim_qk, 8);
+    const attn_output drawn = {omega, all->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, {0, 0, 0, 0}};
     all->feature_matrix = attn_in(omega);
-    return attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, p->random_features, p->shape.dim_qk, work->spec.seed, 0, omega,
-                                all->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, error);
+    return attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, p->random_features, p->shape.dim_qk, work->spec.seed, 0, &drawn,
+                                error);
 }
 
 /* Outputs beside o and the gradients of what is there. */

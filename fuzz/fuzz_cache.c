@@ -337,18 +337,19 @@ static void quantise(void)
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     const int64_t rows = draw_below(d, 5), dim = draw_below(d, 70), stride = dim + draw_below(d, 4);
     block from = block_of("src", types[draw_below(d, 4)], 0, 1, 1, rows, dim),
-          whole = block_of("whole", ATTN_I8, 1, 1, 1, rows, dim), scales = block_of("scales", ATTN_F32, 1, 1, 1, 1, rows);
+          whole = block_of("whole", ATTN_I8, 1, 1, 1, rows, dim), scales = block_of("scales", ATTN_F32, 1, 1, 1, rows, 1);
     double x[80], exact[80];
     from.stride[2] = stride;
     if (!block_allocate(&from) || !block_allocate(&whole) || !block_allocate(&scales)) abort();
     block_fill(&from, d, -3, 3, draw_one_in(d, 3));
-    const attn_status status =
-        attn_quantise(rows, dim, from.memory, from.dtype, stride, (int8_t *)whole.memory, (float *)(void *)scales.memory, &last);
+    const attn_input src = block_in(&from);
+    const attn_output to = block_out(&whole), to_scales = block_out(&scales);
+    const attn_status status = attn_quantise(rows, dim, &src, &to, &to_scales, &last);
     check_error(status, &last);
     if (status != ATTN_OK) finding("attn_quantise refuses: %s", last.message);
     for (int64_t i = 0; i < rows && dim > 0; i++) {
         for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k);
-        const double scale = ref_quantise(dim, x, exact), got = block_get(&scales, 0, 0, 0, i);
+        const double scale = ref_quantise(dim, x, exact), got = block_get(&scales, 0, 0, i, 0);
         if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %d is %g, not %g", (int)i, got, scale);
         for (int64_t k = 0; k < dim && !isnan(scale); k++)
             if (block_get(&whole, 0, 0, i, k) != exact[k]) finding("number %d of row %d is quantised to another", (int)k, (int)i);

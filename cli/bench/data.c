@@ -119,7 +119,8 @@ static void draw(data *d, const problem_spec *spec, const attn_problem *p, int t
     } else if (t == TENSOR(k_scale) || t == TENSOR(v_scale)) {
         for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, WHOLE_SCALE);
     } else if (t == TENSOR(alibi_slopes)) { /* of Press et al. 2022 */
-        for (size_t at = 0; at < bytes; at += heads) (void)attn_alibi_slopes(p->shape.heads_q, dtype, memory + at, NULL);
+        for (size_t at = 0; at < bytes; at += heads)
+            (void)attn_alibi_slopes(p->shape.heads_q, &(attn_output){memory + at, dtype, {0, 0, 0, 0}}, NULL);
     } else {
         draw_normals(&d->random, dtype, memory, bytes);
         if (t == TENSOR(score_matrix)) shrink_matrix(d, p, dtype, memory, bytes);

@@ -145,7 +145,7 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     l->bytes[l->blocks++] = bytes;
     if (t == LINEAR(feature_matrix))
         (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, l->problem.random_features, l->problem.shape.dim_qk, d->seed, 0,
-                                   memory, about->dtype, NULL);
+                                   &(attn_output){memory, about->dtype, {0, 0, 0, 0}}, NULL);
     else if (about->role == ATTN_ROLE_INPUT && !state) fill(&l->problem, t, about->dtype, memory, bytes, &d->random);
     return memory;
 }

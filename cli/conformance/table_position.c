@@ -129,7 +129,7 @@ static void alibi_keys(table_case *c)
     const int64_t heads = scores.size[1], queries = scores.size[2], keys = scores.size[3], count = view_count(&scores);
     double *got = case_doubles(c, &scores), *slopes = pool_take(&c->pool, heads, sizeof *slopes);
     attn_error error;
-    case_take(c, attn_alibi_slopes(heads, ATTN_F64, slopes, &error), &error);
+    case_take(c, attn_alibi_slopes(heads, &(attn_output){slopes, ATTN_F64, {0}}, &error), &error);
     for (int64_t n = 0; n < count; n++) got[n] -= slopes[n / keys / queries % heads] * (double)(keys - 1 - n % keys);
     case_compare(c, "out.output", got, count);
 }
@@ -298,7 +298,8 @@ static void relative_bias(table_case *c)
     const int64_t count = rule.heads * rule.len_q * rule.len_kv;
     double *got = pool_take(&c->pool, count, sizeof *got);
     attn_error error;
-    case_take(c, attn_distance_bias_fill(&rule, ATTN_F64, case_doubles(c, &table), got, &error), &error);
+    const attn_input from = {case_doubles(c, &table), ATTN_F64, {0}};
+    case_take(c, attn_distance_bias_fill(&rule, &from, &(attn_output){got, ATTN_F64, {0}}, &error), &error);
     case_compare(c, "out.output", got, count);
 }
 
@@ -317,22 +318,23 @@ static void gated_bias(table_case *c)
         return;
     }
     const attn_bias_gate rule = {.struct_size = sizeof rule,
-                                 .dtype = ATTN_F64,
                                  .batch = x.size[0],
                                  .heads = heads,
                                  .len_q = x.size[1],
                                  .dim = w.size[0],
-                                 .width = w.size[1] / 2,
-                                 .w = case_doubles(c, &w),
-                                 .b = case_doubles(c, &b),
-                                 .a = case_doubles(c, &a)};
+                                 .width = w.size[1] / 2};
     const int64_t keys = bias.size[3], count = x.size[0] * heads * rule.len_q * keys;
     double *q = case_doubles(c, &x), *gates = pool_take(&c->pool, x.size[0] * heads * rule.len_q, sizeof *gates);
     double *got = pool_take(&c->pool, count, sizeof *got);
-    const attn_input slot = {q, ATTN_F64, {x.size[1] * x.size[2], w.size[0], x.size[2], 1}};
+    const attn_bias_gate_tensors tensors = {.struct_size = sizeof tensors,
+                                            .q = {q, ATTN_F64, {x.size[1] * x.size[2], w.size[0], x.size[2], 1}},
+                                            .w = attn_in(case_doubles(c, &w)),
+                                            .b = attn_in(case_doubles(c, &b)),
+                                            .a = attn_in(case_doubles(c, &a)),
+                                            .gates = attn_out(gates)};
     attn_error error;
     for (int64_t n = 0; n < view_count(&x); n++) q[n] += view_get(&of_x, n % x.size[2]);
-    case_take(c, attn_bias_gate_forward(&rule, &slot, gates, &error), &error);
+    case_take(c, attn_bias_gate_forward(&rule, &tensors, &error), &error);
     for (int64_t n = 0; n < count; n++) got[n] = gates[n / keys] * view_get(&bias, n % (heads * rule.len_q * keys));
     case_compare(c, "out.output", got, count);
 }
@@ -354,7 +356,8 @@ static void resized_table(table_case *c)
            *got = pool_take(&c->pool, pairs * dim, sizeof *got);
     int64_t *at = pool_take(&c->pool, pairs, sizeof *at);
     attn_error error;
-    case_take(c, attn_position_resize(ATTN_F64, dim, table.size[0], given, rows, made, &error), &error);
+    const attn_input before = {given, ATTN_F64, {0}};
+    case_take(c, attn_position_resize(dim, table.size[0], &before, rows, &(attn_output){made, ATTN_F64, {0}}, &error), &error);
     for (int64_t n = 0; n < pairs * dim; n++) got[n] = 0;
     for (int64_t n = 0; n < pairs; n++)
         at[n] = (int64_t)((double)(n / keys) * step_q - (double)(n % keys) * step_k + (double)(keys - 1) * step_k);

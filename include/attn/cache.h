@@ -20,10 +20,13 @@ extern "C" {
  *      whole[i, c] = x_ic / scales[i] to the nearest, ties to even; 0 where the scale is 0
  *
  * so that a number is off by at most half a scale.  NaN or an infinity makes its row's scale NaN, which is then all of the row.
- * src: rows x dim of any float type, dense, read at `stride` elements from row to row; whole likewise at dim.
+ *
+ *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
+ *  whole   [out] [1, 1, rows, dim] of i8, the same
+ *  scales  [out] [1, 1, rows, 1] of f32
  */
-ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, int8_t *whole,
-                                   float *scales, attn_error *error);
+ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *whole,
+                                   const attn_output *scales, attn_error *error);
 
 /*
  * A cache: its sizes, and its tensors, one slot each.  Keys and values are of f32, f16, bf16 or i8, or all f64, f32 by default.  In

@@ -209,12 +209,13 @@ typedef enum attn_random_rows {
 } attn_random_rows;
 
 /*
- * Fills matrix [features][dim_qk], dense, f32 or f64, from a seed (Choromanski et al. 2020, section 3: Gram-Schmidt on normal rows,
- * lengths drawn apart).  Numbers come from Philox4x32-10 with key = seed and counter = (draw, row, column / 2, block), so they do
- * not depend on the machine beyond rounding; draw counts redraws.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_UNSUPPORTED.
+ * Fills matrix, [1, 1, features, dim_qk] of f32 (default) or f64, from a seed (Choromanski et al. 2020, section 3: Gram-Schmidt on
+ * normal rows, lengths drawn apart).  Numbers come from Philox4x32-10 with key = seed and counter = (draw, row, column / 2, block),
+ * so they do not depend on the machine beyond rounding; draw counts redraws.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
+ * ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with matrix untouched.
  */
 ATTN_API attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_t dim_qk, uint64_t seed, uint32_t draw,
-                                          void *matrix, attn_dtype dtype, attn_error *error);
+                                          const attn_output *matrix, attn_error *error);
 
 /* ---- Linformer --------------------------------------------------------------------------------------------------- */
 

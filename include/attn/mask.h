@@ -148,9 +148,11 @@ ATTN_API attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_pr
  * may be drop. */
 ATTN_API void attn_mask_keep_from_drop(unsigned char *keep, const unsigned char *drop, int64_t count);
 
-/* bias[n] = 0 where keep[n] is not 0, else `fill`, for `count` elements of f32, f64, f16 or bf16: -infinity drops, a finite fill
- * such as -1e9 is only a number (and -infinity in f16, which ends at 65504).  Does nothing for other types. */
-ATTN_API void attn_mask_bias_from_keep(void *bias, attn_dtype dtype, const unsigned char *keep, int64_t count, double fill);
+/* bias[n] = 0 where keep[n] is not 0, else `fill`: -infinity drops, a finite fill such as -1e9 is only a number (and -infinity in
+ * f16, which ends at 65504).  bias is [1, 1, 1, count] of f32 (default), f64, f16 or bf16.  Returns ATTN_ERR_ARGUMENT,
+ * ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with bias untouched. */
+ATTN_API attn_status attn_mask_bias_from_keep(const unsigned char *keep, int64_t count, double fill, const attn_output *bias,
+                                              attn_error *error);
 
 #ifdef __cplusplus
 }

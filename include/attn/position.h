@@ -126,19 +126,26 @@ ATTN_API attn_status attn_position_add_backward(int64_t rows, const attn_output 
 /*
  * y = x [rows][channels] brought to rows_y rows by linear interpolation, as vision models stretch a learned table to other sizes:
  * row t of y stands at s = max((t + 1/2) rows / rows_y - 1/2, 0) of x, between rows floor(s) and floor(s) + 1, or at the last one
- * (as PyTorch's interpolate without align_corners).  Dense, f32 or f64, computed in double.  rows at least 1 where rows_y is.
+ * (as PyTorch's interpolate without align_corners).  Computed in double.  rows at least 1 where rows_y is.
+ *
+ *  x  [in]  [1, 1, rows, channels] of f32 (default) or f64
+ *  y  [out] [1, 1, rows_y, channels] of f32 or f64, by default of x's type
  */
-ATTN_API attn_status attn_position_resize(attn_dtype dtype, int64_t channels, int64_t rows, const void *x, int64_t rows_y, void *y,
+ATTN_API attn_status attn_position_resize(int64_t channels, int64_t rows, const attn_input *x, int64_t rows_y, const attn_output *y,
                                           attn_error *error);
-/* Its gradient: grad_x [rows][channels], summed over the rows of grad_y in their order. */
-ATTN_API attn_status attn_position_resize_backward(attn_dtype dtype, int64_t channels, int64_t rows, int64_t rows_y,
-                                                   const void *grad_y, void *grad_x, attn_error *error);
+/* Its gradient: grad_x like x, summed over the rows of grad_y in their order; grad_y is of f32 by default, grad_x of its type. */
+ATTN_API attn_status attn_position_resize_backward(int64_t channels, int64_t rows, int64_t rows_y, const attn_input *grad_y,
+                                                   const attn_output *grad_x, attn_error *error);
 
 /* ---- biases by distance ---- */
 
-/* attn_tensors.alibi_slopes by the published rule (Press et al. 2022, section 3 and its code): 2^(-8 (h+1) / heads) where heads
- * is a power of two; otherwise those of the next lower power of two, then every other one of the next higher.  f32 or f64. */
-ATTN_API attn_status attn_alibi_slopes(int64_t heads, attn_dtype dtype, void *slopes, attn_error *error);
+/*
+ * attn_tensors.alibi_slopes by the published rule (Press et al. 2022, section 3 and its code): 2^(-8 (h+1) / heads) where heads
+ * is a power of two; otherwise those of the next lower power of two, then every other one of the next higher.
+ *
+ *  slopes  [out] [1, heads, 1, 1] of f32 (default) or f64
+ */
+ATTN_API attn_status attn_alibi_slopes(int64_t heads, const attn_output *slopes, attn_error *error);
 
 /*
  * A bias that depends on the distance d = p_i - j of a query and a key alone, b[h][bucket(d)] (attn_bias_table has it inside the
@@ -165,38 +172,54 @@ ATTN_API int64_t attn_distance_bucket(const attn_distance_bias *rule, int64_t d)
 /* How many buckets its table has for each head; -1 likewise. */
 ATTN_API int64_t attn_distance_buckets(const attn_distance_bias *rule);
 
-/* bias[h][i][j] = table[h][bucket(i + offset_q - j)], dense arrays of f32 or f64: for those who want to see it, and for
- * attn_tensors.bias with batch broadcast. */
-ATTN_API attn_status attn_distance_bias_fill(const attn_distance_bias *rule, attn_dtype dtype, const void *table, void *bias,
+/*
+ * bias[h][i][j] = table[h][bucket(i + offset_q - j)]: for those who want to see it, and for attn_tensors.bias with batch broadcast.
+ *
+ *  table  [in]  [1, heads, buckets, 1] of f32 (default) or f64, as attn_tensors.bias_table
+ *  bias   [out] [1, heads, len_q, len_kv] of f32 or f64, by default of the table's type
+ */
+ATTN_API attn_status attn_distance_bias_fill(const attn_distance_bias *rule, const attn_input *table, const attn_output *bias,
                                              attn_error *error);
-/* grad_table[h][n] = sum of grad_bias[h][i][j] over all pairs in bucket n, in double, for all buckets. */
-ATTN_API attn_status attn_distance_bias_backward(const attn_distance_bias *rule, attn_dtype dtype, const void *grad_bias,
-                                                 void *grad_table, attn_error *error);
+/* grad_table[h][n] = sum of grad_bias[h][i][j] over all pairs in bucket n, in double, for all buckets; grad_bias is of f32 by
+ * default, grad_table of its type. */
+ATTN_API attn_status attn_distance_bias_backward(const attn_distance_bias *rule, const attn_input *grad_bias,
+                                                 const attn_output *grad_table, attn_error *error);
 
 /*
  * A gate that each query puts on a bias (WavLM: Chen et al. 2022, equations 5 to 8): with z = q w + b,
  *
  *      u = sigmoid(sum of the first `width` of z)      r = sigmoid(sum of the others)      gate = u (r a_h - 1) + 2
  *
- * and the bias of a pair is gate[b,h,i] * bias[h,i,j].  All arrays dense but q, of `dtype`, computed in double.
+ * and the bias of a pair is gate[b,h,i] * bias[h,i,j].  Computed in double.
  */
 typedef struct attn_bias_gate {
     size_t struct_size; /* sizeof(attn_bias_gate) */
-    attn_dtype dtype;   /* f32 (default) or f64 */
     int64_t batch, heads, len_q, dim;
     int64_t width;
-    const void *w; /* [dim][2 width] */
-    const void *b; /* [2 width] */
-    const void *a; /* [heads] */
 } attn_bias_gate;
 
-/* gates [batch][heads][len_q], from q [batch, heads, len_q, dim] of that dtype.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE or
- * ATTN_ERR_UNSUPPORTED with outputs untouched. */
-ATTN_API attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_input *q, void *gates, attn_error *error);
-/* Its gradient from that of the gates: grad_q [batch][heads][len_q][dim], and those of w, b and a; each may be NULL.  Also
- * ATTN_ERR_MEMORY. */
-ATTN_API attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_input *q, const void *grad_gates, void *grad_q,
-                                             void *grad_w, void *grad_b, void *grad_a, attn_error *error);
+/* One slot a tensor, with any strides: each is of f32 or f64, q by default of f32 and the others of its type.  A tensor that a
+ * function has no use for is an error. */
+typedef struct attn_bias_gate_tensors {
+    size_t struct_size;    /* sizeof(attn_bias_gate_tensors) */
+    const attn_call *call; /* must be NULL */
+    attn_input q;          /* [batch, heads, len_q, dim] */
+    attn_input w;          /* [1, 1, dim, 2 width] */
+    attn_input b;          /* [1, 1, 1, 2 width] */
+    attn_input a;          /* [1, heads, 1, 1] */
+    attn_output gates;     /* [batch, heads, len_q, 1]: attn_bias_gate_forward */
+    attn_input grad_gates; /* [batch, heads, len_q, 1]: attn_bias_gate_backward, as all that follow */
+    attn_output grad_q;    /* like q, as the next three like theirs; not there: not requested */
+    attn_output grad_w;
+    attn_output grad_b;
+    attn_output grad_a;
+} attn_bias_gate_tensors;
+
+/* gates from q, w, b and a.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with outputs
+ * untouched. */
+ATTN_API attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_bias_gate_tensors *tensors, attn_error *error);
+/* Its gradient from that of the gates.  Also ATTN_ERR_MEMORY. */
+ATTN_API attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_bias_gate_tensors *tensors, attn_error *error);
 
 #ifdef __cplusplus
 }

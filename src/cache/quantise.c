@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * quantise.c - attn_quantise: rows as whole numbers of 8 bits, each row with its scale. */
-#include <inttypes.h>
 #include <math.h>
 
+#include "../common/bound.h"
 #include "cache.h"
 
 enum { SOME = 64 }; /* numbers at a time, as doubles */
@@ -40,22 +40,23 @@ void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *w
     }
 }
 
-attn_status attn_quantise(int64_t rows, int64_t dim, const void *src, attn_dtype dtype, int64_t stride, int8_t *whole,
-                          float *scales, attn_error *error)
+attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *whole, const attn_output *scales,
+                          attn_error *error)
 {
+    bound_call call = {.module = "quantise"};
+    bound_tensor from, to, scale;
     CHECK(rows >= 0 && dim >= 0, ATTN_ERR_SHAPE, "quantise: %s (%" PRId64 ") is negative", rows < 0 ? "rows" : "dim",
           rows < 0 ? rows : dim);
-    CHECK(dtype >= ATTN_F32 && dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED, "quantise: src is %s; it must be f32, f64, f16 or bf16",
-          attn_dtype_name(dtype));
-    CHECK(rows == 0 || scales, ATTN_ERR_ARGUMENT, "quantise: scales is NULL");
-    CHECK(rows == 0 || dim == 0 || (src && whole), ATTN_ERR_ARGUMENT, "quantise: %s is NULL", src ? "whole" : "src");
-    const int64_t size = (int64_t)attn_dtype_size(dtype), shape[4] = {1, 1, rows, dim}, read[4] = {0, 0, stride, 1};
-    CHECK(sizes_fit(size, shape, 4) && sizes_fit((int64_t)sizeof *scales, &rows, 1), ATTN_ERR_SHAPE,
-          "quantise: %" PRId64 " rows of %" PRId64 " have more bytes than 64 bits count", rows, dim);
-    CHECK(dim == 0 || strides_beyond(size, shape, read) < 0, ATTN_ERR_SHAPE,
-          "quantise: stride (%" PRId64 ") times %" PRId64 " rows overflows 64-bit addresses", stride, rows);
-    if (dim == 0) stride = 0;
+    const bound_rule of_src = {"src", {1, 1, rows, dim}, ATTN_F32, BOUND_FLOAT, 0, 1},
+                     of_whole = {"whole", {1, 1, rows, dim}, ATTN_I8, BOUND_I8, 0, 1},
+                     of_scales = {"scales", {1, 1, rows, 1}, ATTN_F32, BOUND_F32, 0, 0};
+    TRY(bound_input(&call, of_src, src, &from, error));
+    TRY(bound_output(&call, of_whole, whole, &to, error));
+    TRY(bound_output(&call, of_scales, scales, &scale, error));
+    TRY(bound_apart(&call, error));
     for (int64_t i = 0; i < rows; i++)
-        attn_quantise_row(dim, (const char *)src + i * stride * size, dtype, whole + i * dim, scales + i);
+        attn_quantise_row(dim, (const char *)from.data + bound_at(&from, 0, 0, i, 0) * (int64_t)attn_dtype_size(from.dtype),
+                          from.dtype, (int8_t *)to.data + bound_at(&to, 0, 0, i, 0),
+                          (float *)scale.data + bound_at(&scale, 0, 0, i, 0));
     return succeed(error);
 }

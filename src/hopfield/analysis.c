@@ -90,7 +90,8 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     void *probes = malloc(bytes), *found = malloc(bytes);
     const hopfield_arrays arrays = {.states = probes, .updated = found};
     attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
-    if (status == ATTN_OK) status = attn_random_features(ATTN_RANDOM_ROWS_NORMAL, samples, m.dim, seed, 0, probes, m.dtype, error);
+    const attn_output drawn = {probes, m.dtype, {0, 0, 0, 0}};
+    if (status == ATTN_OK) status = attn_random_features(ATTN_RANDOM_ROWS_NORMAL, samples, m.dim, seed, 0, &drawn, error);
     for (int64_t i = 0; status == ATTN_OK && i < samples * m.dim; i++)
         put_number(m.dtype, probes, i,
                    number_at(m.dtype, m.data, index * m.dim + i % m.dim) + noise * number_at(m.dtype, probes, i));

@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: MIT
  * resize.c - a learned table of positions, brought to another number of rows. */
-#include <inttypes.h>
 #include <math.h>
 
-#include "../common/fail.h"
-#include "../common/sizes.h"
+#include "../common/bound.h"
 #include "attn/position.h"
-#include "rows.h"
 
-static attn_status check(attn_dtype dtype, int64_t channels, int64_t rows, const void *in, int64_t rows_y, const void *out,
-                         attn_error *error)
+static attn_status check_sizes(int64_t channels, int64_t rows, int64_t rows_y, attn_error *error)
 {
-    CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "position resize: %s; it must be f32 or f64",
-          attn_dtype_name(dtype));
     CHECK(channels >= 0 && rows >= 0 && rows_y >= 0, ATTN_ERR_SHAPE,
           "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64, channels, rows, rows_y);
     CHECK(rows > 0 || rows_y == 0, ATTN_ERR_SHAPE, "position resize: no rows to make %" PRId64 " of", rows_y);
-    const int64_t x[2] = {rows, channels}, y[2] = {rows_y, channels}, size = (int64_t)attn_dtype_size(dtype);
-    CHECK(sizes_fit(size, x, 2) && sizes_fit(size, y, 2), ATTN_ERR_SHAPE,
-          "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64 ": more bytes than 64 bits count", channels, rows,
-          rows_y);
-    CHECK((in && out) || channels == 0, ATTN_ERR_ARGUMENT, "position resize: %s is NULL", in ? "the output" : "the input");
     return ATTN_OK;
 }
+
+static bound_rule table(const char *name, int64_t rows, int64_t channels, attn_dtype natural)
+{
+    return (bound_rule){.name = name, .shape = {1, 1, rows, channels}, .natural = natural, .types = BOUND_REAL};
+}
+
+static double get(const bound_tensor *t, int64_t row, int64_t c) { return bound_get(t, bound_at(t, 0, 0, row, c)); }
 
 /* Where row t of rows_y stands in x: after row `first` by `part` of the way to row `second`. */
 typedef struct between {
@@ -30,7 +26,7 @@ typedef struct between {
     double part;
 } between;
 
-static between place(int64_t t, int64_t rows, int64_t rows_y)
+static between between_rows(int64_t t, int64_t rows, int64_t rows_y)
 {
     const double at = fmax(((double)t + 0.5) * (double)rows / (double)rows_y - 0.5, 0);
     between b = {(int64_t)at, 0, at - floor(at)};
@@ -39,33 +35,41 @@ static between place(int64_t t, int64_t rows, int64_t rows_y)
     return b;
 }
 
-attn_status attn_position_resize(attn_dtype dtype, int64_t channels, int64_t rows, const void *x, int64_t rows_y, void *y,
+attn_status attn_position_resize(int64_t channels, int64_t rows, const attn_input *x, int64_t rows_y, const attn_output *y,
                                  attn_error *error)
 {
-    TRY(check(dtype, channels, rows, x, rows_y, y, error));
+    bound_call call = {.module = "position resize"};
+    bound_tensor from, to;
+    TRY(check_sizes(channels, rows, rows_y, error));
+    TRY(bound_input(&call, table("x", rows, channels, ATTN_F32), x, &from, error));
+    TRY(bound_output(&call, table("y", rows_y, channels, from.dtype), y, &to, error));
+    TRY(bound_apart(&call, error));
     for (int64_t t = 0; t < rows_y; t++) {
-        const between at = place(t, rows, rows_y);
+        const between at = between_rows(t, rows, rows_y);
         for (int64_t c = 0; c < channels; c++)
-            attn_rows_put(y, dtype, t * channels + c,
-                          (1 - at.part) * attn_rows_get(x, dtype, at.first * channels + c) +
-                              at.part * attn_rows_get(x, dtype, at.second * channels + c));
+            bound_put(&to, bound_at(&to, 0, 0, t, c), (1 - at.part) * get(&from, at.first, c) + at.part * get(&from, at.second, c));
     }
     return succeed(error);
 }
 
-attn_status attn_position_resize_backward(attn_dtype dtype, int64_t channels, int64_t rows, int64_t rows_y, const void *grad_y,
-                                          void *grad_x, attn_error *error)
+attn_status attn_position_resize_backward(int64_t channels, int64_t rows, int64_t rows_y, const attn_input *grad_y,
+                                          const attn_output *grad_x, attn_error *error)
 {
-    TRY(check(dtype, channels, rows, grad_y, rows_y, grad_x, error));
+    bound_call call = {.module = "position resize"};
+    bound_tensor from, to;
+    TRY(check_sizes(channels, rows, rows_y, error));
+    TRY(bound_input(&call, table("grad_y", rows_y, channels, ATTN_F32), grad_y, &from, error));
+    TRY(bound_output(&call, table("grad_x", rows, channels, from.dtype), grad_x, &to, error));
+    TRY(bound_apart(&call, error));
     for (int64_t p = 0; p < rows; p++)
         for (int64_t c = 0; c < channels; c++) {
             double sum = 0;
             for (int64_t t = 0; t < rows_y; t++) {
-                const between at = place(t, rows, rows_y);
+                const between at = between_rows(t, rows, rows_y);
                 const double part = (at.first == p ? 1 - at.part : 0) + (at.second == p ? at.part : 0);
-                if (part > 0) sum += part * attn_rows_get(grad_y, dtype, t * channels + c);
+                if (part > 0) sum += part * get(&from, t, c);
             }
-            attn_rows_put(grad_x, dtype, p * channels + c, sum);
+            bound_put(&to, bound_at(&to, 0, 0, p, c), sum);
         }
     return succeed(error);
 }

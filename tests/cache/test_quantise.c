@@ -34,7 +34,9 @@ static void test_equals_ref(void **state)
             (void)attn_convert(x, ATTN_F64, stored, types[t], ROWS * STRIDE, NULL);
             memset(whole, 0x55, sizeof whole);
             scales[ROWS] = 77;
-            assert_int_equal(attn_quantise(ROWS, dim, stored, types[t], STRIDE, whole, scales, NULL), ATTN_OK);
+            const attn_input src = {stored, types[t], {0, 0, STRIDE, 1}};
+            const attn_output to = attn_out(whole), to_scales = attn_out(scales);
+            assert_int_equal(attn_quantise(ROWS, dim, &src, &to, &to_scales, NULL), ATTN_OK);
             for (int64_t i = 0; i < ROWS; i++) {
                 double expected[DIM + 1], scale = ref_quantise(dim, x + i * STRIDE, expected);
                 assert_true(isnan(scale) ? isnan(scales[i]) : (double)scales[i] == scale);
@@ -56,8 +58,24 @@ static void test_too_large(void **state)
     int8_t whole[2];
     float scale;
     (void)state;
-    assert_int_equal(attn_quantise(1, 2, x, ATTN_F64, 2, whole, &scale, NULL), ATTN_OK);
+    const attn_input src = {x, ATTN_F64, {0, 0, 0, 0}};
+    const attn_output to = attn_out(whole), to_scale = attn_out(&scale);
+    assert_int_equal(attn_quantise(1, 2, &src, &to, &to_scale, NULL), ATTN_OK);
     assert_true(isinf(scale) && whole[0] == 0);
+}
+
+/* Rows of src that run backwards, and outputs with gaps, which are left alone. */
+static void test_strides(void **state)
+{
+    const float x[4] = {2, 127, -254, 1};
+    int8_t whole[6] = {7, 7, 7, 7, 7, 7};
+    float scales[4] = {7, 7, 7, 7};
+    (void)state;
+    const attn_input src = {x + 2, ATTN_DTYPE_DEFAULT, {0, 0, -2, 1}};
+    const attn_output to = {whole, ATTN_I8, {0, 0, 3, 1}}, to_scales = {scales, ATTN_F32, {0, 0, 2, 1}};
+    assert_int_equal(attn_quantise(2, 2, &src, &to, &to_scales, NULL), ATTN_OK);
+    assert_true(whole[0] == -127 && whole[1] == 0 && whole[2] == 7 && whole[3] == 2 && whole[4] == 127 && whole[5] == 7);
+    assert_true(scales[0] == 2 && scales[1] == 7 && scales[2] == 1 && scales[3] == 7);
 }
 
 static void test_refused(void **state)
@@ -72,22 +90,41 @@ static void test_refused(void **state)
         assert_string_equal(error.message, text);                                                                                  \
         assert_true(whole[0] == 7 && scales[0] == 7);                                                                              \
     } while (0)
-    REFUSED(attn_quantise(-1, 2, x, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_SHAPE, "quantise: rows (-1) is negative");
-    REFUSED(attn_quantise(INT64_MAX, 2, x, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_SHAPE,
-            "quantise: 9223372036854775807 rows of 2 have more bytes than 64 bits count");
-    REFUSED(attn_quantise(2, 2, x, ATTN_F32, INT64_MAX, whole, scales, &error), ATTN_ERR_SHAPE,
-            "quantise: stride (9223372036854775807) times 2 rows overflows 64-bit addresses");
-    REFUSED(attn_quantise(2, -2, x, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_SHAPE, "quantise: dim (-2) is negative");
-    REFUSED(attn_quantise(2, 2, x, ATTN_I8, 2, whole, scales, &error), ATTN_ERR_UNSUPPORTED,
+#define QUANTISE(rows, dim, src, to, to_scales) attn_quantise(rows, dim, src, to, to_scales, &error)
+    const attn_input in = attn_in(x), integers = {x, ATTN_I8, {0, 0, 0, 0}}, far = {x, ATTN_F32, {0, 0, INT64_MAX, 1}},
+                     apart = {x, ATTN_F32, {0, 0, 1, 2}}, none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    const attn_output to = attn_out(whole), to_scales = attn_out(scales), over = attn_out(x),
+                      wide = {scales, ATTN_F64, {0, 0, 0, 0}}, one = {whole, ATTN_I8, {0, 0, 1, 1}},
+                      unsigned_to = {whole, ATTN_U8, {0, 0, 0, 0}}, missing = attn_out(NULL);
+    REFUSED(QUANTISE(-1, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: rows (-1) is negative");
+    REFUSED(QUANTISE(2, -2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: dim (-2) is negative");
+    REFUSED(QUANTISE(INT64_MAX, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: src has more bytes than 64 bits count");
+    REFUSED(QUANTISE(2, 2, &far, &to, &to_scales), ATTN_ERR_SHAPE,
+            "quantise: src.stride[2] (9223372036854775807) times its size (2) overflows 64-bit addresses");
+    REFUSED(QUANTISE(2, 2, &integers, &to, &to_scales), ATTN_ERR_UNSUPPORTED,
             "quantise: src is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(attn_quantise(2, 2, x, ATTN_F32, 2, whole, NULL, &error), ATTN_ERR_ARGUMENT, "quantise: scales is NULL");
-    REFUSED(attn_quantise(2, 2, NULL, ATTN_F32, 2, whole, scales, &error), ATTN_ERR_ARGUMENT, "quantise: src is NULL");
-    REFUSED(attn_quantise(2, 2, x, ATTN_F32, 2, NULL, scales, &error), ATTN_ERR_ARGUMENT, "quantise: whole is NULL");
+    REFUSED(QUANTISE(2, 2, &in, &unsigned_to, &to_scales), ATTN_ERR_UNSUPPORTED, "quantise: whole is u8; it must be i8");
+    REFUSED(QUANTISE(2, 2, &in, &to, &wide), ATTN_ERR_UNSUPPORTED, "quantise: scales is f64; it must be f32");
+    REFUSED(QUANTISE(2, 2, &apart, &to, &to_scales), ATTN_ERR_STRIDE,
+            "quantise: src.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED(QUANTISE(2, 2, &in, &one, &to_scales), ATTN_ERR_STRIDE,
+            "quantise: whole overlaps itself: stride[3] is 1 and the axes with smaller strides span 2 elements");
+    REFUSED(QUANTISE(2, 2, &in, &over, &to_scales), ATTN_ERR_STRIDE,
+            "quantise: whole and src share elements; an output overlaps nothing");
+    REFUSED(QUANTISE(2, 2, NULL, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is NULL");
+    REFUSED(QUANTISE(2, 2, &none, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is missing");
+    REFUSED(QUANTISE(2, 2, &in, NULL, &to_scales), ATTN_ERR_ARGUMENT, "quantise: whole is NULL");
+    REFUSED(QUANTISE(2, 2, &in, &to, &missing), ATTN_ERR_ARGUMENT, "quantise: scales is NULL");
+    const attn_input nothing = attn_in(ATTN_EMPTY);
+    const attn_output nowhere = attn_out(ATTN_EMPTY);
+    REFUSED(QUANTISE(2, 2, &nothing, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is ATTN_EMPTY and has elements");
+    assert_int_equal(attn_quantise(2, 0, &nothing, &nowhere, &to_scales, NULL), ATTN_OK); /* rows without numbers have a scale */
+    assert_true(scales[0] == 0 && scales[1] == 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_equals_ref), cmocka_unit_test(test_too_large),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_strides), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

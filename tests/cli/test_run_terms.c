@@ -254,7 +254,7 @@ static void published_slopes(void **state)
     double own[6];
     (void)state;
     draw();
-    assert_int_equal(attn_alibi_slopes(6, ATTN_F64, own, NULL), ATTN_OK);
+    assert_int_equal(attn_alibi_slopes(6, &(attn_output){own, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
     attn_archive *file = new_file();
     add_floats(file, "q", 3, (int64_t[]){6, 3, 4}, e.Q);
     add_floats(file, "k", 3, (int64_t[]){2, 5, 4}, e.K);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Public names follow docs/conventions.md: a constant is its enum's name and a word, and a function that can fail ends in an
-error.
+"""Public names follow docs/conventions.md: a constant is its enum's name and a word, a function that can fail ends in an error, and
+one tensor is one argument: a slot, not a type beside a pointer.
 
 Usage: names.py ABI        (tests/install/abi.txt)
 """
@@ -10,6 +10,7 @@ import re
 import sys
 
 OWN = {"attn_op", "attn_status", "attn_dtype"}  # these have a grammar of their own, which docs/conventions.md says
+BLOCKS = {"attn_convert", "attn_archive_add", "attn_archive_allocate"}  # a row of numbers, of any rank: no slot
 
 
 def constants(text):
@@ -33,6 +34,8 @@ def main():
     for kind, name, args in calls:
         if (kind.strip() == "attn_status") != (args[-1] == "attn_error *"):
             wrong.append(f"{name} returns {kind.strip()} and its last argument is {args[-1]}")
+        if name not in BLOCKS and "attn_dtype" in args and any(re.fullmatch(r"(const )?void \*+", arg) for arg in args):
+            wrong.append(f"{name} takes a type beside a pointer; a slot has both")
     print("\n".join(wrong) or f"{len(enums)} enums, {len(calls)} functions")
     return 1 if wrong else 0
 

@@ -21,7 +21,7 @@ enum { D = 2, LEN = 3 };
 /* One head of LEN queries and keys of D channels, for all of them. */
 static double q[LEN * D], k[LEN * D], v[LEN * D], o[LEN * D], g[D * D] = {1, 0, 0, 1}, numbers[LEN * LEN], lse[LEN];
 static float cached_k[2 * LEN * D], cached_v[2 * LEN * D], new_k[LEN * D], new_v[LEN * D], new_q[LEN * D], new_o[LEN * D];
-static float bias[LEN * LEN], gates[LEN];
+static float bias[LEN * LEN], gates[LEN], table[LEN];
 static int64_t length;
 static const int64_t shape[4] = {1, 1, LEN, D};
 
@@ -36,7 +36,8 @@ static attn_rope rope = {.struct_size = sizeof rope};
 static attn_rope_scaling scaling = {.struct_size = sizeof scaling, .dim = 4, .factor = 2};
 static attn_distance_bias distance = {
     .struct_size = sizeof distance, .heads = 1, .len_q = LEN, .len_kv = LEN, .kind = ATTN_DISTANCE_CLIPPED, .max_distance = 1};
-static attn_bias_gate gate;
+static attn_bias_gate gate = {.struct_size = sizeof gate, .batch = 1, .heads = 1, .len_q = LEN, .dim = D, .width = 1};
+static attn_bias_gate_tensors gate_tensors;
 static attn_linear_problem linear = {
     .struct_size = sizeof linear, .shape = {1, 1, 1, LEN, LEN, D, D}, .denominator = ATTN_DENOMINATOR_NONE};
 static attn_linear_tensors linear_tensors;
@@ -78,8 +79,12 @@ static void make(void)
                          .v = attn_out(cached_v),
                          .lengths = attn_out(&length)};
     tokens = (attn_cache_tokens){.struct_size = sizeof tokens, .len = LEN, .k = attn_in(new_k), .v = attn_in(new_v)};
-    gate = (attn_bias_gate){
-        .struct_size = sizeof gate, .batch = 1, .heads = 1, .len_q = LEN, .dim = D, .width = 1, .w = bias, .b = bias, .a = bias};
+    gate_tensors = (attn_bias_gate_tensors){.struct_size = sizeof gate_tensors,
+                                            .q = attn_in(new_q),
+                                            .w = attn_in(bias),
+                                            .b = attn_in(bias),
+                                            .a = attn_in(bias),
+                                            .gates = attn_out(gates)};
     linear_tensors = (attn_linear_tensors){
         .struct_size = sizeof linear_tensors, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
     linformer_tensors = (attn_linformer_tensors){
@@ -134,12 +139,14 @@ static attn_status run_rope(const void *x, attn_error *e)
     return attn_rope_apply(x, shape, &from, &to, NULL, e);
 }
 static attn_status run_scaling(const void *x, attn_error *e) { return attn_rope_frequencies(x, numbers, NULL, e); }
-static attn_status run_distance(const void *x, attn_error *e) { return attn_distance_bias_fill(x, ATTN_F32, gates, bias, e); }
-static attn_status run_gate(const void *x, attn_error *e)
+static attn_status run_distance(const void *x, attn_error *e)
 {
-    const attn_input from = attn_in(new_q);
-    return attn_bias_gate_forward(x, &from, gates, e);
+    const attn_input from = attn_in(table);
+    const attn_output to = attn_out(bias);
+    return attn_distance_bias_fill(x, &from, &to, e);
 }
+static attn_status run_gate(const void *x, attn_error *e) { return attn_bias_gate_forward(x, &gate_tensors, e); }
+static attn_status run_gate_tensors(const void *x, attn_error *e) { return attn_bias_gate_forward(&gate, x, e); }
 static attn_status run_linear(const void *x, attn_error *e) { return attn_linear_compute(x, &linear_tensors, e); }
 static attn_status run_linear_tensors(const void *x, attn_error *e) { return attn_linear_compute(&linear, x, e); }
 static attn_status run_linformer(const void *x, attn_error *e) { return attn_linformer_project(x, &linformer_tensors, e); }
@@ -209,6 +216,7 @@ static void test_slots(void **state)
     TAILS(attn_tensors, patterned, 1, run_apply);
     TAILS(attn_cache, cache, 1, run_cache);
     TAILS(attn_cache_tokens, tokens, 1, run_tokens);
+    TAILS(attn_bias_gate_tensors, gate_tensors, 1, run_gate_tensors);
     TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_tensors);
     TAILS(attn_linformer_tensors, linformer_tensors, 1, run_linformer_tensors);
     TAILS(attn_hopfield, memory, 1, run_memory);

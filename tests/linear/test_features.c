@@ -6,13 +6,18 @@
 
 enum { ROWS_OF = 8, DIM = 5, MANY = 4096 };
 
+static attn_status rows_into(attn_random_rows rows, int64_t features, uint64_t seed, uint32_t draw, void *matrix)
+{
+    return attn_random_features(rows, features, DIM, seed, draw, &(attn_output){matrix, ATTN_F64, {0, 0, 0, 0}}, NULL);
+}
+
 static void test_orthogonal(void **state)
 {
     double w[ROWS_OF][DIM], again[ROWS_OF][DIM], other[ROWS_OF][DIM];
     (void)state;
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, w, ATTN_F64, NULL), ATTN_OK);
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 0, again, ATTN_F64, NULL), ATTN_OK);
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, DIM, 1, 1, other, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(rows_into(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, 1, 0, w), ATTN_OK);
+    assert_int_equal(rows_into(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, 1, 0, again), ATTN_OK);
+    assert_int_equal(rows_into(ATTN_RANDOM_ROWS_ORTHOGONAL, ROWS_OF, 1, 1, other), ATTN_OK);
     assert_memory_equal(w, again, sizeof w);
     assert_memory_not_equal(w, other, sizeof w);
     for (int a = 0; a < ROWS_OF; a++)
@@ -23,13 +28,35 @@ static void test_orthogonal(void **state)
         }
 }
 
+/* The same numbers wherever they lie: column by column, with gaps, which stay as they are. */
+static void test_strides(void **state)
+{
+    enum { GAP = ROWS_OF + 3 };
+    double w[ROWS_OF][DIM], columns[DIM][GAP];
+    float single[ROWS_OF][DIM];
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        const attn_random_rows rows = (attn_random_rows)kind;
+        for (int c = 0; c < DIM; c++)
+            for (int i = 0; i < GAP; i++) columns[c][i] = 77;
+        assert_int_equal(rows_into(rows, ROWS_OF, 3, 0, w), ATTN_OK);
+        assert_int_equal(attn_random_features(rows, ROWS_OF, DIM, 3, 0, &(attn_output){columns, ATTN_F64, {0, 0, 1, GAP}}, NULL),
+                         ATTN_OK);
+        assert_int_equal(attn_random_features(rows, ROWS_OF, DIM, 3, 0, &(attn_output){single, 0, {0, 0, 0, 0}}, NULL), ATTN_OK);
+        for (int c = 0; c < DIM; c++)
+            for (int i = 0; i < GAP; i++) assert_true(columns[c][i] == (i < ROWS_OF ? w[i][c] : 77));
+        for (int i = 0; i < ROWS_OF; i++)
+            for (int c = 0; c < DIM; c++) assert_true(fabs((double)single[i][c] - w[i][c]) < 1e-5);
+    }
+}
+
 /* Mean and variance of normal numbers: 6 standard deviations of 20480 of them. */
 static void test_normal(void **state)
 {
     static double w[MANY][DIM];
     double mean = 0, square = 0;
     (void)state;
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, MANY, DIM, 5, 0, w, ATTN_F64, NULL), ATTN_OK);
+    assert_int_equal(rows_into(ATTN_RANDOM_ROWS_NORMAL, MANY, 5, 0, w), ATTN_OK);
     for (int i = 0; i < MANY; i++)
         for (int c = 0; c < DIM; c++) mean += w[i][c], square += w[i][c] * w[i][c];
     assert_true(fabs(mean) < 6 * sqrt((double)(MANY * DIM)));
@@ -45,8 +72,7 @@ static void test_estimates_softmax(void **state)
     double o[LEN][3];
     (void)state;
     linear_case_draw(&c, ATTN_F64, 2);
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, FEATURES, DIM, 9, 0, c.data[T_OMEGA], ATTN_F64, NULL),
-                     ATTN_OK);
+    assert_int_equal(rows_into(ATTN_RANDOM_ROWS_ORTHOGONAL, FEATURES, 9, 0, c.data[T_OMEGA]), ATTN_OK);
     static const attn_input none;
     c.args.initial_state = c.args.initial_sum = none;
     linear_case_forward(&c, 0);
@@ -87,7 +113,8 @@ static void test_guard(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orthogonal), cmocka_unit_test(test_normal),
-                                       cmocka_unit_test(test_estimates_softmax), cmocka_unit_test(test_guard)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orthogonal), cmocka_unit_test(test_strides),
+                                       cmocka_unit_test(test_normal), cmocka_unit_test(test_estimates_softmax),
+                                       cmocka_unit_test(test_guard)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

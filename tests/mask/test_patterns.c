@@ -184,20 +184,35 @@ static void test_forms(void **state)
 {
     (void)state;
     const unsigned char drop[] = {0, 1, 0, 255};
-    unsigned char keep[4];
+    _Alignas(4) unsigned char keep[4];
     float single[4];
     double wide[4];
     uint16_t half[4];
     attn_mask_keep_from_drop(keep, drop, 4);
     assert_true(keep[0] == 1 && keep[1] == 0 && keep[2] == 1 && keep[3] == 0);
-    attn_mask_bias_from_keep(single, ATTN_F32, keep, 4, -INFINITY);
+    const attn_output to_single = attn_out(single), to_wide = {wide, ATTN_F64, {0, 0, 0, 0}},
+                      to_half = {half, ATTN_F16, {0, 0, 0, 0}}, integers = {half, ATTN_I16, {0, 0, 0, 0}},
+                      apart = {single, ATTN_F32, {0, 0, 0, 2}}, over = {keep, ATTN_F32, {0, 0, 0, 0}};
+    attn_error error;
+    assert_int_equal(attn_mask_bias_from_keep(keep, 4, -INFINITY, &to_single, NULL), ATTN_OK);
     assert_true(single[0] == 0 && single[1] == -INFINITY && single[2] == 0 && single[3] == -INFINITY);
-    attn_mask_bias_from_keep(wide, ATTN_F64, keep, 4, -1e9);
+    assert_int_equal(attn_mask_bias_from_keep(keep, 4, -1e9, &to_wide, NULL), ATTN_OK);
     assert_true(wide[0] == 0 && wide[1] == -1e9);
-    attn_mask_bias_from_keep(half, ATTN_F16, keep, 4, -1e9); /* section 16, 2: f16 cannot hold it */
+    assert_int_equal(attn_mask_bias_from_keep(keep, 4, -1e9, &to_half, NULL), ATTN_OK); /* section 16, 2: f16 cannot hold it */
     assert_true(half[0] == 0 && half[1] == 0xfc00);
-    attn_mask_bias_from_keep(half, ATTN_I16, drop, 4, 1);
-    assert_true(half[0] == 0 && half[1] == 0xfc00);
+    assert_int_equal(attn_mask_bias_from_keep(keep + 1, 2, 5, &apart, NULL), ATTN_OK);
+    assert_true(single[0] == 5 && single[1] == -INFINITY && single[2] == 0 && single[3] == -INFINITY);
+    assert_int_equal(attn_mask_bias_from_keep(drop, 4, 1, &integers, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message, "mask: bias is i16; it must be f32, f64, f16 or bf16");
+    assert_int_equal(attn_mask_bias_from_keep(drop, -1, 1, &to_half, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "mask: count (-1) is negative");
+    assert_int_equal(attn_mask_bias_from_keep(NULL, 4, 1, &to_half, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "mask: keep is NULL");
+    assert_int_equal(attn_mask_bias_from_keep(drop, 4, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "mask: bias is NULL");
+    assert_int_equal(attn_mask_bias_from_keep(keep, 1, 1, &over, &error), ATTN_ERR_STRIDE);
+    assert_string_equal(error.message, "mask: bias and keep share elements; an output overlaps nothing");
+    assert_true(half[0] == 0 && half[1] == 0xfc00 && keep[0] == 1 && keep[1] == 0);
 }
 
 static void refused(attn_pattern pattern, int64_t len_q, int64_t len_kv, const char *message)

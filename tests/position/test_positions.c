@@ -202,18 +202,22 @@ static void test_alibi(void **state)
 {
     (void)state;
     double slopes[16];
-    assert_int_equal(attn_alibi_slopes(8, ATTN_F64, slopes, NULL), ATTN_OK);
+    const attn_output to = output(slopes);
+    assert_int_equal(attn_alibi_slopes(8, &to, NULL), ATTN_OK);
     for (int h = 0; h < 8; h++) assert_true(slopes[h] == ldexp(1, -(h + 1))); /* 1/2 .. 1/256 */
-    assert_int_equal(attn_alibi_slopes(16, ATTN_F64, slopes, NULL), ATTN_OK);
+    assert_int_equal(attn_alibi_slopes(16, &to, NULL), ATTN_OK);
     assert_near(slopes[0], sqrt(0.5), 1e-15);
-    assert_int_equal(attn_alibi_slopes(12, ATTN_F64, slopes, NULL), ATTN_OK);
+    assert_int_equal(attn_alibi_slopes(12, &to, NULL), ATTN_OK);
     for (int h = 0; h < 8; h++) assert_true(slopes[h] == ldexp(1, -(h + 1)));
     for (int h = 8; h < 12; h++) assert_near(slopes[h], pow(2, -0.5 * (2 * (h - 8) + 1)), 1e-15); /* 2^-0.5, 2^-1.5, ... */
-    assert_int_equal(attn_alibi_slopes(1, ATTN_F64, slopes, NULL), ATTN_OK);
+    assert_int_equal(attn_alibi_slopes(1, &to, NULL), ATTN_OK);
     assert_true(slopes[0] == ldexp(1, -8));
-    float single[3];
-    assert_int_equal(attn_alibi_slopes(3, ATTN_F32, single, NULL), ATTN_OK);
-    assert_true(single[0] == 0x1p-4f && single[1] == 0x1p-8f && single[2] == 0x1p-2f);
+    float single[6] = {7, 7, 7, 7, 7, 7};
+    const attn_output dense = attn_out(single), backwards = {single + 4, ATTN_F32, {0, -2, 0, 0}};
+    assert_int_equal(attn_alibi_slopes(3, &dense, NULL), ATTN_OK);
+    assert_true(single[0] == 0x1p-4f && single[1] == 0x1p-8f && single[2] == 0x1p-2f && single[3] == 7);
+    assert_int_equal(attn_alibi_slopes(3, &backwards, NULL), ATTN_OK);
+    assert_true(single[4] == 0x1p-4f && single[2] == 0x1p-8f && single[0] == 0x1p-2f && single[1] == 0x1p-8f && single[3] == 7);
 
     /* Weights under -m (i - j), causal, equal those under +m j. */
     enum { S = 9, D = 3 };
@@ -270,15 +274,28 @@ static void test_distance_bias(void **state)
         const int64_t n = attn_distance_buckets(&rule);
         for (int i = 0; i < H * n; i++) table[i] = sin(i + 0.5);
         for (int i = 0; i < H * Q * K; i++) grad_bias[i] = cos(i * 1.1);
-        assert_int_equal(attn_distance_bias_fill(&rule, ATTN_F64, table, bias, NULL), ATTN_OK);
+        const attn_input from = input(table), grad_from = input(grad_bias);
+        const attn_output to = output(bias), grad_to = output(grad);
+        assert_int_equal(attn_distance_bias_fill(&rule, &from, &to, NULL), ATTN_OK);
         for (int h = 0; h < H; h++)
             for (int i = 0; i < Q; i++)
                 for (int j = 0; j < K; j++)
                     assert_true(bias[(h * Q + i) * K + j] == table[h * n + attn_distance_bucket(&rule, i + 3 - j)]);
-        assert_int_equal(attn_distance_bias_backward(&rule, ATTN_F64, grad_bias, grad, NULL), ATTN_OK);
+        assert_int_equal(attn_distance_bias_backward(&rule, &grad_from, &grad_to, NULL), ATTN_OK);
         for (int i = 0; i < H * Q * K; i++) there += bias[i] * grad_bias[i];
         for (int i = 0; i < H * n; i++) back += table[i] * grad[i];
         assert_near(there, back, 1e-12);
+        /* As in T5's files, [bucket][head], and the bias [query][key][head]: other strides and types, the same numbers. */
+        double turned[9 * H], grad_turned[9 * H];
+        float flat[Q * K * H];
+        for (int i = 0; i < H * n; i++) turned[i % n * H + i / n] = table[i];
+        const attn_input from_turned = {turned, ATTN_F64, {0, 1, H, 0}}, from_flat = {flat, ATTN_F32, {0, 1, K * H, H}};
+        const attn_output to_flat = {flat, ATTN_F32, {0, 1, K * H, H}}, to_turned = {grad_turned, ATTN_F64, {0, 1, H, 0}};
+        assert_int_equal(attn_distance_bias_fill(&rule, &from_turned, &to_flat, NULL), ATTN_OK);
+        for (int i = 0; i < H * Q * K; i++) assert_true(flat[i % (Q * K) * H + i / (Q * K)] == (float)bias[i]);
+        for (int i = 0; i < H * Q * K; i++) flat[i % (Q * K) * H + i / (Q * K)] = (float)grad_bias[i];
+        assert_int_equal(attn_distance_bias_backward(&rule, &from_flat, &to_turned, NULL), ATTN_OK);
+        for (int i = 0; i < H * n; i++) assert_near(grad_turned[i % n * H + i / n], grad[i], 1e-5);
     }
 }
 

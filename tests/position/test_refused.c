@@ -70,18 +70,17 @@ static void test_beyond(void **state)
     const attn_rope_scaling scaling = {.struct_size = sizeof scaling, .dim = most - 1, .factor = 1};
     attn_distance_bias d = {.struct_size = sizeof d, .kind = ATTN_DISTANCE_CLIPPED, .heads = 2, .max_distance = 1, .len_q = 1};
     d.len_kv = most;
-    REFUSED(attn_distance_bias_fill(&d, ATTN_F64, f, f, &error), ATTN_ERR_SHAPE,
-            "distance bias: the bias has 2 heads, 1 queries and 9223372036854775807 keys: more bytes than 64 bits count");
+    REFUSED(attn_distance_bias_fill(&d, &from, &to, &error), ATTN_ERR_SHAPE,
+            "distance bias: bias has more bytes than 64 bits count");
     d.len_kv = 1, d.offset_q = most;
-    REFUSED(attn_distance_bias_backward(&d, ATTN_F64, f, f, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_distance_bias_backward(&d, &from, &to, &error), ATTN_ERR_ARGUMENT,
             "distance bias: offset_q is 9223372036854775807; it is within -2^60..2^60");
     d.offset_q = 0, d.max_distance = most / 8;
-    REFUSED(attn_distance_bias_fill(&d, ATTN_F64, f, f, &error), ATTN_ERR_SHAPE,
-            "distance bias: the table has 2 heads of 2305843009213693951 buckets: more bytes than 64 bits count");
-    REFUSED(attn_position_resize(ATTN_F64, most, 3, f, 5, f, &error), ATTN_ERR_SHAPE,
-            "position resize: 9223372036854775807 channels, 3 rows to 5: more bytes than 64 bits count");
-    REFUSED(attn_alibi_slopes(most, ATTN_F64, f, &error), ATTN_ERR_SHAPE,
-            "alibi: heads (9223372036854775807) have more bytes than 64 bits count");
+    REFUSED(attn_distance_bias_fill(&d, &from, &to, &error), ATTN_ERR_SHAPE,
+            "distance bias: table has more bytes than 64 bits count");
+    REFUSED(attn_position_resize(most, 3, &from, 5, &to, &error), ATTN_ERR_SHAPE,
+            "position resize: x has more bytes than 64 bits count");
+    REFUSED(attn_alibi_slopes(most, &to, &error), ATTN_ERR_SHAPE, "alibi: slopes has more bytes than 64 bits count");
     REFUSED(attn_rope_frequencies(&scaling, f, NULL, &error), ATTN_ERR_SHAPE,
             "rope: dim (9223372036854775806) has more frequencies than 64 bits count bytes");
     REFUSED(attn_position_add(2, &from, wide, &from, &to, places, &error), ATTN_ERR_SHAPE,
@@ -117,12 +116,17 @@ static void test_unused_strides(void **state)
     (void)state;
     const int64_t far = (int64_t)1 << 62;
     double x[4] = {1, 1, 1, 1}, gates[8], w[1] = {0};
-    attn_bias_gate r = {
-        .struct_size = sizeof r, .dtype = ATTN_F64, .batch = 2, .heads = 2, .len_q = 2, .width = 1, .w = w, .b = x, .a = x};
-    const attn_input q = {x, ATTN_F64, {far, far, far, far}};
-    assert_int_equal(attn_bias_gate_forward(&r, &q, gates, NULL), ATTN_OK);
+    attn_bias_gate r = {.struct_size = sizeof r, .batch = 2, .heads = 2, .len_q = 2, .width = 1};
+    attn_bias_gate_tensors g = {.struct_size = sizeof g,
+                                .q = {x, ATTN_F64, {far, far, far, far}},
+                                .w = {w, ATTN_F64, {far, far, far, far}},
+                                .b = attn_in(x),
+                                .a = attn_in(x),
+                                .gates = attn_out(gates)};
+    assert_int_equal(attn_bias_gate_forward(&r, &g, NULL), ATTN_OK);
     for (int i = 1; i < 8; i++) assert_true(gates[i] == gates[0]);
-    assert_int_equal(attn_bias_gate_backward(&r, &q, gates, NULL, NULL, NULL, NULL, NULL), ATTN_OK);
+    g.grad_gates = attn_in(gates), g.gates = (attn_output){0};
+    assert_int_equal(attn_bias_gate_backward(&r, &g, NULL), ATTN_OK);
     const attn_output nothing = {x, ATTN_F64, {0, 0, INT64_MAX / 2, 1}};
     assert_int_equal(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 9, 0, 0, NULL, &nothing, NULL), ATTN_OK);
     /* One of y and the one of x: they share it or not whatever the strides are. */
@@ -180,11 +184,15 @@ static void test_distance(void **state)
     (void)state;
     double x[64] = {0};
     attn_distance_bias r = {.struct_size = sizeof r, .heads = 1, .len_q = 2, .len_kv = 2};
+    const attn_input table = {x, ATTN_F64, {0, 0, 0, 0}}, half = {x, ATTN_F16, {0, 0, 0, 0}}, none = {0};
+    const attn_output bias = {x + 32, ATTN_F64, {0, 0, 0, 0}}, half_bias = {x + 32, ATTN_BF16, {0, 0, 0, 0}},
+                      over = {x + 31, ATTN_F64, {0, 0, 0, 0}}, later = attn_out(ATTN_LATER), missing = attn_out(NULL),
+                      row = {x + 32, ATTN_F64, {0, 0, 0, 1}}, odd = {(char *)x + 257, ATTN_F64, {0, 0, 0, 0}};
 #define RULE(change, status, text)                                                                                                 \
     do {                                                                                                                           \
         attn_distance_bias was = r;                                                                                                \
         change;                                                                                                                    \
-        REFUSED(attn_distance_bias_fill(&r, ATTN_F64, x, x, &error), status, text);                                                \
+        REFUSED(attn_distance_bias_fill(&r, &table, &bias, &error), status, text);                                                 \
         assert_int_equal(attn_distance_bucket(&r, 3), -1);                                                                         \
         assert_int_equal(attn_distance_buckets(&r), -1);                                                                           \
         r = was;                                                                                                                   \
@@ -199,47 +207,100 @@ static void test_distance(void **state)
     RULE(r.max_distance = 8, ATTN_ERR_ARGUMENT, "distance bias: max_distance is 8; it is above 8, the exact buckets");
     RULE((r.kind = ATTN_DISTANCE_CLIPPED, r.max_distance = 3, r.buckets = 8), ATTN_ERR_ARGUMENT,
          "distance bias: buckets is 8; clipped at 3 there are 7");
-    REFUSED(attn_distance_bias_fill(NULL, ATTN_F64, x, x, &error), ATTN_ERR_ARGUMENT, "distance bias: rule is NULL");
-    REFUSED(attn_distance_bias_fill(&r, ATTN_F16, x, x, &error), ATTN_ERR_UNSUPPORTED,
-            "distance bias: numbers are f16; they must be f32 or f64");
-    REFUSED(attn_distance_bias_fill(&r, ATTN_F64, NULL, x, &error), ATTN_ERR_ARGUMENT, "distance bias: the table is NULL");
-    REFUSED(attn_distance_bias_backward(&r, ATTN_F64, NULL, x, &error), ATTN_ERR_ARGUMENT, "distance bias: the bias is NULL");
-    REFUSED(attn_alibi_slopes(-1, ATTN_F64, x, &error), ATTN_ERR_SHAPE, "alibi: heads (-1) is negative");
-    REFUSED(attn_alibi_slopes(1, ATTN_BF16, x, &error), ATTN_ERR_UNSUPPORTED, "alibi: slopes are bf16; they must be f32 or f64");
-    REFUSED(attn_alibi_slopes(1, ATTN_F64, NULL, &error), ATTN_ERR_ARGUMENT, "alibi: slopes is NULL");
+    REFUSED(attn_distance_bias_fill(NULL, &table, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: rule is NULL");
+    REFUSED(attn_distance_bias_fill(&r, NULL, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: table is NULL");
+    REFUSED(attn_distance_bias_fill(&r, &none, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: table is missing");
+    REFUSED(attn_distance_bias_fill(&r, &half, &bias, &error), ATTN_ERR_UNSUPPORTED,
+            "distance bias: table is f16; it must be f32 or f64");
+    REFUSED(attn_distance_bias_fill(&r, &table, &half_bias, &error), ATTN_ERR_UNSUPPORTED,
+            "distance bias: bias is bf16; it must be f32 or f64");
+    REFUSED(attn_distance_bias_fill(&r, &table, &later, &error), ATTN_ERR_ARGUMENT,
+            "distance bias: bias is ATTN_LATER, and this call computes");
+    REFUSED(attn_distance_bias_fill(&r, &table, &odd, &error), ATTN_ERR_ARGUMENT,
+            "distance bias: bias is not aligned to its elements of 8 bytes");
+    REFUSED(attn_distance_bias_fill(&r, &table, &row, &error), ATTN_ERR_STRIDE,
+            "distance bias: bias overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
+    REFUSED(attn_distance_bias_fill(&r, &table, &over, &error), ATTN_ERR_STRIDE,
+            "distance bias: bias and table share elements; an output overlaps nothing");
+    REFUSED(attn_distance_bias_backward(&r, &table, &missing, &error), ATTN_ERR_ARGUMENT, "distance bias: grad_table is NULL");
+    REFUSED(attn_distance_bias_backward(&r, NULL, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: grad_bias is NULL");
+    REFUSED(attn_distance_bias_backward(&r, &table, &(attn_output){x + 3, 0, {0}}, &error), ATTN_ERR_STRIDE,
+            "distance bias: grad_table and grad_bias share elements; an output overlaps nothing");
+    REFUSED(attn_alibi_slopes(-1, &bias, &error), ATTN_ERR_SHAPE, "alibi: heads (-1) is negative");
+    REFUSED(attn_alibi_slopes(1, &half_bias, &error), ATTN_ERR_UNSUPPORTED, "alibi: slopes is bf16; it must be f32 or f64");
+    REFUSED(attn_alibi_slopes(1, NULL, &error), ATTN_ERR_ARGUMENT, "alibi: slopes is NULL");
+    REFUSED(attn_alibi_slopes(2, &(attn_output){x, ATTN_F64, {0, 0, 0, 1}}, &error), ATTN_ERR_STRIDE,
+            "alibi: slopes overlaps itself: stride[1] is 0 and the axes with smaller strides span 1 elements");
+    for (int k = 0; k < 64; k++) assert_true(x[k] == 0);
 }
 
-static void test_resize_and_gate(void **state)
+static void test_resize(void **state)
 {
     (void)state;
     double x[4] = {7, 7, 7, 7}, y[4] = {1, 1, 1, 1};
-    const attn_input q = {x, ATTN_F64, {0, 0, 0, 0}};
-    attn_bias_gate r = {.struct_size = sizeof r, .dtype = ATTN_F64, .batch = 1, .heads = 1, .len_q = 1, .dim = 1, .width = 1};
-    REFUSED(attn_position_resize(ATTN_F16, 1, 2, x, 2, y, &error), ATTN_ERR_UNSUPPORTED,
-            "position resize: f16; it must be f32 or f64");
-    REFUSED(attn_position_resize(ATTN_F64, 1, -1, x, 2, y, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
-    REFUSED(attn_position_resize(ATTN_F64, 1, 0, x, 2, y, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
-    REFUSED(attn_position_resize_backward(ATTN_F64, 1, 2, 2, NULL, y, &error), ATTN_ERR_ARGUMENT,
-            "position resize: the input is NULL");
-    REFUSED(attn_bias_gate_forward(NULL, &q, y, &error), ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
-    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_ARGUMENT, "bias gate: w is NULL");
-    r.w = r.b = r.a = x;
-    REFUSED(attn_bias_gate_forward(&r, &q, NULL, &error), ATTN_ERR_ARGUMENT, "bias gate: gates is NULL");
-    REFUSED(attn_bias_gate_backward(&r, &q, NULL, y, y, y, y, &error), ATTN_ERR_ARGUMENT, "bias gate: grad_gates is NULL");
-    r.heads = -1;
-    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_SHAPE, "bias gate: heads (-1) is negative");
-    r.dtype = ATTN_BF16;
-    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_UNSUPPORTED, "bias gate: dtype is bf16; it must be f32 or f64");
-    r.struct_size = 1;
-    REFUSED(attn_bias_gate_forward(&r, &q, y, &error), ATTN_ERR_ARGUMENT,
-            "attn_bias_gate.struct_size is 1; set it to sizeof(attn_bias_gate)");
-    for (int i = 0; i < 4; i++) assert_true(y[i] == 1);
+    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}}, half = {x, ATTN_F16, {0, 0, 0, 0}};
+    const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}}, over = {x + 1, ATTN_F64, {0, 0, 0, 0}}, none = {0};
+    REFUSED(attn_position_resize(1, 2, &half, 2, &to, &error), ATTN_ERR_UNSUPPORTED,
+            "position resize: x is f16; it must be f32 or f64");
+    REFUSED(attn_position_resize(1, -1, &from, 2, &to, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
+    REFUSED(attn_position_resize(1, 0, &from, 2, &to, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
+    REFUSED(attn_position_resize(1, 2, &from, 2, &over, &error), ATTN_ERR_STRIDE,
+            "position resize: y and x share elements; an output overlaps nothing");
+    REFUSED(attn_position_resize(1, 2, &from, 2, &none, &error), ATTN_ERR_ARGUMENT, "position resize: y is missing");
+    REFUSED(attn_position_resize_backward(1, 2, 2, NULL, &to, &error), ATTN_ERR_ARGUMENT, "position resize: grad_y is NULL");
+    REFUSED(attn_position_resize_backward(1, 2, 2, &from, &over, &error), ATTN_ERR_STRIDE,
+            "position resize: grad_x and grad_y share elements; an output overlaps nothing");
+    for (int i = 0; i < 4; i++) assert_true(y[i] == 1 && x[i] == 7);
+}
+
+static void test_gate(void **state)
+{
+    (void)state;
+    double x[4] = {7, 7, 7, 7}, y[4] = {1, 1, 1, 1};
+    attn_bias_gate r = {.struct_size = sizeof r, .batch = 1, .heads = 1, .len_q = 1, .dim = 1, .width = 1};
+    const attn_bias_gate_tensors sound = {.struct_size = sizeof sound,
+                                          .q = {x, ATTN_F64, {0, 0, 0, 0}},
+                                          .w = attn_in(x),
+                                          .b = attn_in(x),
+                                          .a = attn_in(x),
+                                          .gates = attn_out(y)};
+    attn_bias_gate_tensors t = sound;
+    const attn_call call = {.struct_size = sizeof call};
+#define GATE(change, direction, status, text)                                                                                      \
+    do {                                                                                                                           \
+        const attn_bias_gate was = r;                                                                                              \
+        change;                                                                                                                    \
+        REFUSED(attn_bias_gate_##direction(&r, &t, &error), status, text);                                                         \
+        r = was, t = sound;                                                                                                        \
+    } while (0)
+    REFUSED(attn_bias_gate_forward(NULL, &t, &error), ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
+    REFUSED(attn_bias_gate_forward(&r, NULL, &error), ATTN_ERR_ARGUMENT, "bias gate: tensors is NULL");
+    GATE(t.w = (attn_input){0}, forward, ATTN_ERR_ARGUMENT, "bias gate: w is missing");
+    GATE(t.a = attn_in(NULL), forward, ATTN_ERR_ARGUMENT, "bias gate: a is NULL");
+    GATE(t.gates = (attn_output){0}, forward, ATTN_ERR_ARGUMENT, "bias gate: gates is missing");
+    GATE(t.grad_q = attn_out(y), forward, ATTN_ERR_ARGUMENT,
+         "bias gate: grad_q is there; attn_bias_gate_forward has no use for it");
+    GATE(t.grad_gates = attn_in(x), backward, ATTN_ERR_ARGUMENT,
+         "bias gate: gates is there; attn_bias_gate_backward has no use for it");
+    GATE(t.gates = (attn_output){0}, backward, ATTN_ERR_ARGUMENT, "bias gate: grad_gates is missing");
+    GATE((t.gates = (attn_output){0}, t.grad_gates = attn_in(x), t.grad_a = attn_out(y), t.grad_w = attn_out(y)), backward,
+         ATTN_ERR_STRIDE, "bias gate: grad_w and grad_a share elements; an output overlaps nothing");
+    GATE(t.gates = attn_out(x), forward, ATTN_ERR_STRIDE, "bias gate: gates and q share elements; an output overlaps nothing");
+    GATE(t.call = &call, forward, ATTN_ERR_ARGUMENT, "bias gate: call is there; it must be NULL");
+    GATE(t.struct_size = 8, forward, ATTN_ERR_ARGUMENT,
+         "attn_bias_gate_tensors.struct_size is 8; set it to sizeof(attn_bias_gate_tensors)");
+    GATE(t.b.dtype = ATTN_BF16, forward, ATTN_ERR_UNSUPPORTED, "bias gate: b is bf16; it must be f32 or f64");
+    GATE(r.heads = -1, forward, ATTN_ERR_SHAPE, "bias gate: heads (-1) is negative");
+    GATE(r.width = INT64_MAX / 8, forward, ATTN_ERR_SHAPE, "bias gate: the arrays have more bytes than 64 bits count");
+    GATE(r.struct_size = 1, forward, ATTN_ERR_ARGUMENT, "attn_bias_gate.struct_size is 1; set it to sizeof(attn_bias_gate)");
+    for (int i = 0; i < 4; i++) assert_true(y[i] == 1 && x[i] == 7);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling),        cmocka_unit_test(test_beyond),
-                                       cmocka_unit_test(test_unused_strides), cmocka_unit_test(test_absolute),
-                                       cmocka_unit_test(test_distance),       cmocka_unit_test(test_resize_and_gate)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scaling),  cmocka_unit_test(test_beyond),   cmocka_unit_test(test_unused_strides),
+        cmocka_unit_test(test_absolute), cmocka_unit_test(test_distance), cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_gate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

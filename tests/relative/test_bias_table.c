@@ -116,7 +116,8 @@ static void test_as_a_bias(void **state)
                 a.bias_table = attn_in(table), a.o = attn_out(o[0]);
                 memcpy(a.o.stride, a.q.stride, sizeof a.o.stride);
                 assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
-                assert_int_equal(attn_distance_bias_fill(&rule, ATTN_F32, table, bias, NULL), ATTN_OK);
+                assert_int_equal(attn_distance_bias_fill(&rule, &a.bias_table, &(attn_output){bias, ATTN_F32, {0, 0, 0, 0}}, NULL),
+                                 ATTN_OK);
                 p.bias_table = (attn_bias_table){0};
                 a.bias_table = (attn_input){0}, a.bias = attn_in(bias), a.o.data = o[1];
                 assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);

@@ -265,14 +265,18 @@ static void test_calls(void **state)
                         "attn_linear_plan_description.struct_size is 0; set it to sizeof(attn_linear_plan_description)");
     attn_linear_plan_destroy(plan);
     attn_linear_plan_destroy(NULL);
-    assert_int_equal(attn_random_features((attn_random_rows)2, 1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "rows is 2; known: 0 (orthogonal), 1 (normal)");
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, -1, 1, 0, 0, &omega, ATTN_F32, &error), ATTN_ERR_SHAPE);
-    assert_string_equal(error.message, "matrix cannot have -1 rows of 1 numbers");
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 1, 1, 0, 0, &omega, ATTN_F16, &error), ATTN_ERR_UNSUPPORTED);
-    assert_string_equal(error.message, "matrix is f16; it must be f32 or f64");
-    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 1, 1, 0, 0, NULL, ATTN_F32, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "matrix is NULL");
+    const attn_output row = attn_out(&omega), half = {&omega, ATTN_F16, {0, 0, 0, 0}}, one = {&omega, ATTN_F32, {0, 0, 0, 1}};
+    assert_int_equal(attn_random_features((attn_random_rows)2, 1, 1, 0, 0, &row, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "random features: rows is 2; known: 0 (orthogonal), 1 (normal)");
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, -1, 1, 0, 0, &row, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "random features: matrix cannot have -1 rows of 1 numbers");
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 1, 1, 0, 0, &half, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message, "random features: matrix is f16; it must be f32 or f64");
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 2, 1, 0, 0, &one, &error), ATTN_ERR_STRIDE);
+    assert_string_equal(error.message, "random features: matrix overlaps itself: stride[2] is 0 and the axes with smaller strides "
+                                       "span 1 elements");
+    assert_int_equal(attn_random_features(ATTN_RANDOM_ROWS_NORMAL, 1, 1, 0, 0, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "random features: matrix is NULL");
 }
 
 int main(void)

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * distance.c - biases by distance as plain functions: the bucket of a distance, a bias from a table, the gradient of the table. */
-#include <inttypes.h>
-
-#include "../base/checked.h"
 #include "../base/distance.h"
-#include "../base/element.h"
-#include "../base/error.h"
-#include "../base/names.h"
+#include "../../common/bound.h"
 
 int64_t attn_distance_bucket(const attn_distance_bias *rule, int64_t d)
 {
@@ -20,48 +15,55 @@ int64_t attn_distance_buckets(const attn_distance_bias *rule)
     return attn_distance_resolve(rule, &r, NULL) == ATTN_OK ? r.buckets : -1;
 }
 
-static attn_status check_arrays(attn_dtype dtype, const void *table, const void *bias, const attn_distance_bias *r,
-                                attn_error *error)
+static bound_rule table_of(const attn_distance_bias *r, const char *name, attn_dtype natural)
 {
-    CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "distance bias: numbers are %s; they must be f32 or f64",
-          attn_dtype_text(dtype));
-    CHECK(table || r->heads == 0, ATTN_ERR_ARGUMENT, "distance bias: the table is NULL");
-    CHECK(bias || r->heads == 0 || r->len_q == 0 || r->len_kv == 0, ATTN_ERR_ARGUMENT, "distance bias: the bias is NULL");
-    const int64_t size = (int64_t)attn_dtype_bytes(dtype), most = (int64_t)1 << 60;
-    int64_t rows = 0, numbers = 0, bytes = 0;
-    CHECK(attn_mul(r->heads, r->buckets, &numbers) && attn_mul(numbers, size, &bytes), ATTN_ERR_SHAPE,
-          "distance bias: the table has %" PRId64 " heads of %" PRId64 " buckets: more bytes than 64 bits count", r->heads,
-          r->buckets);
-    CHECK(attn_mul(r->heads, r->len_q, &rows) && attn_mul(rows, r->len_kv, &numbers) && attn_mul(numbers, size, &bytes),
-          ATTN_ERR_SHAPE,
-          "distance bias: the bias has %" PRId64 " heads, %" PRId64 " queries and %" PRId64 " keys: more bytes than 64 bits count",
-          r->heads, r->len_q, r->len_kv);
+    return (bound_rule){.name = name, .shape = {1, r->heads, r->buckets, 1}, .natural = natural, .types = BOUND_REAL};
+}
+
+static bound_rule bias_of(const attn_distance_bias *r, const char *name, attn_dtype natural)
+{
+    return (bound_rule){.name = name, .shape = {1, r->heads, r->len_q, r->len_kv}, .natural = natural, .types = BOUND_REAL};
+}
+
+static attn_status check_offset(const attn_distance_bias *r, attn_error *error)
+{
+    const int64_t most = (int64_t)1 << 60;
     CHECK(r->offset_q >= -most && r->offset_q <= most, ATTN_ERR_ARGUMENT,
           "distance bias: offset_q is %" PRId64 "; it is within -2^60..2^60", r->offset_q);
     return ATTN_OK;
 }
 
-attn_status attn_distance_bias_fill(const attn_distance_bias *rule, attn_dtype dtype, const void *table, void *bias,
+attn_status attn_distance_bias_fill(const attn_distance_bias *rule, const attn_input *table, const attn_output *bias,
                                     attn_error *error)
 {
     attn_distance_bias r = {0};
+    bound_call call = {.module = "distance bias"};
+    bound_tensor from, to;
     TRY(attn_distance_resolve(rule, &r, error));
-    TRY(check_arrays(dtype, table, bias, &r, error));
+    TRY(bound_input(&call, table_of(&r, "table", ATTN_F32), table, &from, error));
+    TRY(bound_output(&call, bias_of(&r, "bias", from.dtype), bias, &to, error));
+    TRY(check_offset(&r, error));
+    TRY(bound_apart(&call, error));
     for (int64_t h = 0; h < r.heads; h++)
         for (int64_t i = 0; i < r.len_q; i++)
             for (int64_t j = 0; j < r.len_kv; j++)
-                attn_element_put(bias, dtype, (h * r.len_q + i) * r.len_kv + j,
-                                 attn_element_get(table, dtype, h * r.buckets + attn_distance_bucket_of(&r, i + r.offset_q - j)));
-    return attn_succeed(error);
+                bound_put(&to, bound_at(&to, 0, h, i, j),
+                          bound_get(&from, bound_at(&from, 0, h, attn_distance_bucket_of(&r, i + r.offset_q - j), 0)));
+    return succeed(error);
 }
 
-attn_status attn_distance_bias_backward(const attn_distance_bias *rule, attn_dtype dtype, const void *grad_bias, void *grad_table,
+attn_status attn_distance_bias_backward(const attn_distance_bias *rule, const attn_input *grad_bias, const attn_output *grad_table,
                                         attn_error *error)
 {
     enum { MOST = 2048 }; /* buckets of one pass over the pairs */
     attn_distance_bias r = {0};
+    bound_call call = {.module = "distance bias"};
+    bound_tensor from, to;
     TRY(attn_distance_resolve(rule, &r, error));
-    TRY(check_arrays(dtype, grad_table, grad_bias, &r, error));
+    TRY(bound_input(&call, bias_of(&r, "grad_bias", ATTN_F32), grad_bias, &from, error));
+    TRY(bound_output(&call, table_of(&r, "grad_table", from.dtype), grad_table, &to, error));
+    TRY(check_offset(&r, error));
+    TRY(bound_apart(&call, error));
     for (int64_t h = 0; h < r.heads; h++)
         for (int64_t first = 0; first < r.buckets; first += MOST) {
             const int64_t count = r.buckets - first < MOST ? r.buckets - first : MOST;
@@ -69,9 +71,9 @@ attn_status attn_distance_bias_backward(const attn_distance_bias *rule, attn_dty
             for (int64_t i = 0; i < r.len_q; i++)
                 for (int64_t j = 0; j < r.len_kv; j++) {
                     const int64_t n = attn_distance_bucket_of(&r, i + r.offset_q - j) - first;
-                    if (n >= 0 && n < count) sums[n] += attn_element_get(grad_bias, dtype, (h * r.len_q + i) * r.len_kv + j);
+                    if (n >= 0 && n < count) sums[n] += bound_get(&from, bound_at(&from, 0, h, i, j));
                 }
-            for (int64_t n = 0; n < count; n++) attn_element_put(grad_table, dtype, h * r.buckets + first + n, sums[n]);
+            for (int64_t n = 0; n < count; n++) bound_put(&to, bound_at(&to, 0, h, first + n, 0), sums[n]);
         }
-    return attn_succeed(error);
+    return succeed(error);
 }

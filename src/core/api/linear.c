@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * linear.c - the public functions of attn/linear.h. */
-#include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
-#include "../base/checked.h"
 #include "../base/error.h"
-#include "../base/names.h"
-#include "../base/philox.h"
 #include "../plan/linear.h"
 #include "../plan/plan.h"
 
@@ -125,62 +120,5 @@ attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_
     d.workspace_bytes = attn_linear_plan_workspace_size(plan);
     d.flops = (double)(w->tasks / w->parts) * attn_linear_walk_flops(w);
     attn_struct_write(description, &d, sizeof d);
-    return attn_succeed(error);
-}
-
-/* ---- random rows ---- */
-
-/* Number `column` of row `row`: standard normal (Box and Muller 1958), of 32 bits each. */
-static double normal_at(uint64_t seed, uint32_t draw, uint32_t row, uint32_t column, uint32_t block)
-{
-    const uint32_t counter[4] = {draw, row, column / 2, block};
-    uint32_t x[4];
-    attn_philox(seed, counter, x);
-    double radius = sqrt(-2 * log(((double)x[0] + 1) / 4294967296.0)), angle = 6.283185307179586 * ((double)x[1] / 4294967296.0);
-    return column % 2 ? radius * sin(angle) : radius * cos(angle);
-}
-
-static double get(const void *matrix, attn_dtype dtype, int64_t i) { return attn_real_at(matrix, dtype, i); }
-
-/* Row `row` less its parts along the rows first .. row-1 of its block, twice for the digits; then of length 1. */
-static void make_orthogonal(void *matrix, attn_dtype dtype, int64_t first, int64_t row, int64_t dim)
-{
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t other = first; other < row; other++) {
-            double inner = 0;
-            for (int64_t c = 0; c < dim; c++) inner += get(matrix, dtype, row * dim + c) * get(matrix, dtype, other * dim + c);
-            for (int64_t c = 0; c < dim; c++)
-                attn_real_put(matrix, dtype, row * dim + c,
-                              get(matrix, dtype, row * dim + c) - inner * get(matrix, dtype, other * dim + c));
-        }
-    double square = 0;
-    for (int64_t c = 0; c < dim; c++) square += get(matrix, dtype, row * dim + c) * get(matrix, dtype, row * dim + c);
-    for (int64_t c = 0; c < dim; c++) attn_real_put(matrix, dtype, row * dim + c, get(matrix, dtype, row * dim + c) / sqrt(square));
-}
-
-attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_t dim_qk, uint64_t seed, uint32_t draw,
-                                 void *matrix, attn_dtype dtype, attn_error *error)
-{
-    int64_t count;
-    CHECK(rows == ATTN_RANDOM_ROWS_ORTHOGONAL || rows == ATTN_RANDOM_ROWS_NORMAL, ATTN_ERR_ARGUMENT,
-          "rows is %d; known: 0 (orthogonal), 1 (normal)", (int)rows);
-    CHECK(features >= 0 && dim_qk >= 0 && features <= UINT32_MAX && dim_qk <= UINT32_MAX && attn_mul(features, dim_qk, &count),
-          ATTN_ERR_SHAPE, "matrix cannot have %" PRId64 " rows of %" PRId64 " numbers", features, dim_qk);
-    CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "matrix is %s; it must be f32 or f64",
-          attn_dtype_text(dtype));
-    CHECK(matrix || count == 0, ATTN_ERR_ARGUMENT, "matrix is NULL");
-    for (int64_t i = 0; i < count; i++)
-        attn_real_put(matrix, dtype, i, normal_at(seed, draw, (uint32_t)(i / dim_qk), (uint32_t)(i % dim_qk), 0));
-    if (rows == ATTN_RANDOM_ROWS_NORMAL || count == 0) return attn_succeed(error);
-    for (int64_t row = 0; row < features; row++) make_orthogonal(matrix, dtype, row / dim_qk * dim_qk, row, dim_qk);
-    for (int64_t row = 0; row < features; row++) {
-        double square = 0;
-        for (int64_t c = 0; c < dim_qk; c++) {
-            double x = normal_at(seed, draw, (uint32_t)row, (uint32_t)c, 1);
-            square += x * x;
-        }
-        for (int64_t c = 0; c < dim_qk; c++)
-            attn_real_put(matrix, dtype, row * dim_qk + c, sqrt(square) * get(matrix, dtype, row * dim_qk + c));
-    }
     return attn_succeed(error);
 }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ * bound.h - the tensors of a function that takes a few of them, slot by slot: each is checked, its type and strides are filled in,
+ * and what is written shares elements with nothing. */
+#ifndef ATTN_COMMON_BOUND_H
+#define ATTN_COMMON_BOUND_H
+
+#include "places.h"
+#include "slots.h"
+
+typedef struct bound_tensor {
+    void *data; /* NULL: not there; of an input never written */
+    attn_dtype dtype;
+    int64_t stride[4]; /* all 0 where there are no elements */
+} bound_tensor;
+
+/* Types that a tensor may have. */
+enum {
+    BOUND_REAL = 1 << ATTN_F32 | 1 << ATTN_F64,
+    BOUND_FLOAT = BOUND_REAL | 1 << ATTN_F16 | 1 << ATTN_BF16,
+    BOUND_F32 = 1 << ATTN_F32,
+    BOUND_I8 = 1 << ATTN_I8
+};
+
+/* What a tensor must be. */
+typedef struct bound_rule {
+    const char *name;
+    int64_t shape[4];
+    attn_dtype natural;
+    int types;
+    int optional;
+    int contiguous; /* the last axis is */
+} bound_rule;
+
+typedef struct bound_call {
+    const char *module; /* messages begin with it */
+    places places;
+} bound_call;
+
+static inline const char *bound_types(int types)
+{
+    return types == BOUND_REAL ? "f32 or f64" : types == BOUND_F32 ? "f32" : types == BOUND_I8 ? "i8" : "f32, f64, f16 or bf16";
+}
+
+/* *t is empty before. */
+static inline attn_status bound_add(bound_call *call, const bound_rule *rule, const attn_input *given, int output, bound_tensor *t,
+                                    attn_error *error)
+{
+    const int64_t *const shape = rule->shape;
+    const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
+    char label[64];
+    int64_t span;
+    attn_input slot = *given;
+    text_join(label, sizeof label, call->module, ": ", rule->name);
+    TRY(slot_check(&slot, label, some, error));
+    CHECK(slot.data || rule->optional, ATTN_ERR_ARGUMENT, "%s is missing", label);
+    if (!slot.data) return ATTN_OK;
+    TRY(slot_resolve(&slot, label, shape, rule->natural, error));
+    CHECK(slot.dtype > 0 && slot.dtype < 31 && (rule->types >> slot.dtype & 1), ATTN_ERR_UNSUPPORTED, "%s is %s; it must be %s",
+          label, attn_dtype_name(slot.dtype), bound_types(rule->types));
+    CHECK(!rule->contiguous || shape[3] <= 1 || slot.stride[3] == 1, ATTN_ERR_STRIDE,
+          "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", label, slot.stride[3]);
+    const int axis = output ? elements_self_overlap(shape, slot.stride, &span) : -1;
+    CHECK(axis < 0, ATTN_ERR_STRIDE,
+          "%s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements", label, axis,
+          slot.stride[axis < 0 ? 0 : axis], span);
+    t->data = slot_written(&slot);
+    t->dtype = slot.dtype;
+    if (!some) return ATTN_OK;
+    memcpy(t->stride, slot.stride, sizeof t->stride);
+    call->places.size = attn_dtype_size(slot.dtype);
+    places_add(&call->places, "", rule->name, slot.data, shape, slot.stride, output);
+    return ATTN_OK;
+}
+
+static inline attn_status bound_input(bound_call *call, bound_rule rule, const attn_input *given, bound_tensor *t,
+                                      attn_error *error)
+{
+    *t = (bound_tensor){.data = NULL};
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", call->module, rule.name);
+    return bound_add(call, &rule, given, 0, t, error);
+}
+
+static inline attn_status bound_output(bound_call *call, bound_rule rule, const attn_output *given, bound_tensor *t,
+                                       attn_error *error)
+{
+    *t = (bound_tensor){.data = NULL};
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", call->module, rule.name);
+    const attn_input slot = slot_of(given);
+    return bound_add(call, &rule, &slot, 1, t, error);
+}
+
+/* After the last of them, before anything is written. */
+static inline attn_status bound_apart(const bound_call *call, attn_error *error)
+{
+    return places_check(&call->places, call->module, error);
+}
+
+/* Number of an element, in elements. */
+static inline int64_t bound_at(const bound_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c)
+{
+    return b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + c * t->stride[3];
+}
+
+/* Element `at` of a tensor of a float type. */
+static inline double bound_get(const bound_tensor *t, int64_t at)
+{
+    double x = 0;
+    if (t->dtype == ATTN_F64) return ((const double *)t->data)[at];
+    if (t->dtype == ATTN_F32) return (double)((const float *)t->data)[at];
+    (void)attn_convert(&x, ATTN_F64, (const char *)t->data + at * (int64_t)attn_dtype_size(t->dtype), t->dtype, 1, NULL);
+    return x;
+}
+
+/* Rounds once. */
+static inline void bound_put(const bound_tensor *t, int64_t at, double x)
+{
+    if (t->dtype == ATTN_F64) ((double *)t->data)[at] = x;
+    else if (t->dtype == ATTN_F32) ((float *)t->data)[at] = (float)x;
+    else (void)attn_convert((char *)t->data + at * (int64_t)attn_dtype_size(t->dtype), t->dtype, &x, ATTN_F64, 1, NULL);
+}
+
+#endif
