@@ -255,8 +255,8 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
     problem.op = ATTN_FORWARD;
     problem.dropout.probability = 0;
     tensors.o = (attn_output){o, ATTN_F64, {0, 0, 0, 0}};
-    attn_status status = attn_gradient_flow(&problem, &tensors, &f, error);
-    if (status == ATTN_OK) status = attn_verify_gradients(&problem, &tensors, 0, CHECKED, &v, error);
+    attn_status status = attn_gradient_flow(&problem, &tensors, &f, NULL, error);
+    if (status == ATTN_OK) status = attn_verify_gradients(&problem, &tensors, 0, CHECKED, &v, NULL, error);
     const struct {
         const char *name;
         double norm;

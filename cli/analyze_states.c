@@ -63,7 +63,7 @@ static attn_status decompose(const attention_input *input, int with_output, deco
     d->uniform = need_memory(d->len_kv, sizeof(double));
     d->sweep = need_memory(MOST_TEMPERATURES * d->len_kv, sizeof(double));
     d->entropy = need_memory(MOST_TEMPERATURES, sizeof(double));
-    return attn_decompose(&problem, &tensors, &d->steps, error);
+    return attn_decompose(&problem, &tensors, &d->steps, NULL, error);
 }
 
 static void release(decomposed *d)

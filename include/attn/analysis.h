@@ -78,7 +78,7 @@ ATTN_API double attn_head_diversity(const double *weights, int64_t heads, int64_
 /* entropy[h] = the mean entropy of the rows of head h, weights [heads][rows][n]. */
 ATTN_API void attn_head_entropy(const double *weights, int64_t heads, int64_t rows, int64_t n, double *entropy);
 
-/* ---- one attention, step by step ---- */
+/* ---- one attention, step by step; options (threads, instruction set, allocator) may be NULL ---- */
 
 /* Dense arrays of the caller's; a NULL is left out.  [pairs] is [batch][heads_q][len_q][len_kv], [rows] [batch][heads_q][len_q]. */
 typedef struct attn_steps {
@@ -91,12 +91,12 @@ typedef struct attn_steps {
 } attn_steps;
 
 /*
- * Runs attn_compute and keeps what is between its inputs and its output, which goes to tensors->o.  Any ATTN_FORWARD problem in f64
+ * Computes and keeps what is between its inputs and its output, which goes to tensors->o.  Any ATTN_FORWARD problem in f64
  * that is not packed; problem->outputs and the output slots but o are not used.  Returns what attn_compute returns, and
  * ATTN_ERR_UNSUPPORTED for other types and packed sequences.
  */
 ATTN_API attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *steps,
-                                    attn_error *error);
+                                    const attn_options *options, attn_error *error);
 
 /* Everything that a backward pass goes through; all norms are Frobenius norms. */
 typedef struct attn_flow {
@@ -114,7 +114,7 @@ typedef struct attn_flow {
  * attn_decompose; without dropout (ATTN_ERR_UNSUPPORTED).  q, k, v, o and grad_o are dense.  tensors->o is written.
  */
 ATTN_API attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *tensors, attn_flow *flow,
-                                        attn_error *error);
+                                        const attn_options *options, attn_error *error);
 
 /* What attn_verify_gradients found. */
 typedef struct attn_verification {
@@ -133,7 +133,7 @@ typedef struct attn_verification {
  * mask does not move.  step 0 is 1e-5.  Each element takes two forward passes.
  */
 ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensors *tensors, double step, int64_t most,
-                                           attn_verification *result, attn_error *error);
+                                           attn_verification *result, const attn_options *options, attn_error *error);
 
 #ifdef __cplusplus
 }

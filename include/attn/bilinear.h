@@ -109,11 +109,11 @@ ATTN_API attn_status attn_inner_product(int64_t count, int64_t dim, const double
  * attn_compute with s_ij = B(q_i, k_j) in the place of the dot product, g [dim_qk][dim_qk]: `problem` with ATTN_SCORE_GENERAL,
  * score_matrix = g of double and, unless scale_kind says otherwise, scale 1.  Every option, output (Q g K^T itself: the tensor
  * scores), storage type and derivative of that kind is there; with ATTN_BACKWARD, grad_score_matrix, where it is there, gets the
- * gradient of g.  Returns what attn_compute returns, and ATTN_ERR_ARGUMENT where problem->score has a kind or dim_k of its own or
- * tensors have a score_matrix.
+ * gradient of g.  options may be NULL.  Returns what attn_compute returns, and ATTN_ERR_ARGUMENT where problem->score has a kind or
+ * dim_k of its own or tensors have a score_matrix.
  */
 ATTN_API attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tensors *tensors, const double *g,
-                                             attn_error *error);
+                                             const attn_options *options, attn_error *error);
 
 #ifdef __cplusplus
 }

@@ -16,15 +16,16 @@
 extern "C" {
 #endif
 
-/* What is stored.  The patterns are borrowed. */
+/* What is stored, and how to compute with it.  Patterns and options are borrowed. */
 typedef struct attn_hopfield {
-    size_t struct_size;  /* sizeof(attn_hopfield) */
-    attn_dtype dtype;    /* of patterns, states and their gradients: ATTN_F32 (default) or ATTN_F64 */
-    int64_t stored;      /* M, how many patterns, at least 1 */
-    int64_t dim;         /* N, at least 1 */
-    double beta;         /* > 0: how sharp; 0: 1 */
-    int64_t reserved[4]; /* must be 0 */
-    attn_input patterns; /* [1, 1, stored, dim], dense */
+    size_t struct_size;          /* sizeof(attn_hopfield) */
+    attn_dtype dtype;            /* of patterns, states and their gradients: ATTN_F32 (default) or ATTN_F64 */
+    int64_t stored;              /* M, how many patterns, at least 1 */
+    int64_t dim;                 /* N, at least 1 */
+    double beta;                 /* > 0: how sharp; 0: 1 */
+    const attn_options *options; /* threads, instruction set and allocator of all functions with this memory; may be NULL */
+    int64_t reserved[4];         /* must be 0 */
+    attn_input patterns;         /* [1, 1, stored, dim], dense */
 } attn_hopfield;
 
 /*

@@ -253,11 +253,11 @@ typedef struct attn_linformer_tensors {
 /*
  *      y[b,h,r,c] = sum_j projection[h,j,r] x[b,h,j,c]
  *
- * Allocates a workspace.  Returns what attn_linear_compute returns, with outputs untouched on an error; so does
- * attn_linformer_backward.
+ * Plans and allocates for the call, with options, which may be NULL.  Returns what attn_linear_compute returns, with outputs
+ * untouched on an error; so does attn_linformer_backward.
  */
 ATTN_API attn_status attn_linformer_project(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors,
-                                            attn_error *error);
+                                            const attn_options *options, attn_error *error);
 
 /*
  *      grad_x[b,h,j,c] = sum_r projection[h,j,r] grad_y[b,h,r,c]      grad_projection[h,j,r] = sum_(b,c) x[b,h,j,c] grad_y[b,h,r,c]
@@ -265,7 +265,7 @@ ATTN_API attn_status attn_linformer_project(const attn_linformer_problem *proble
  * summed over heads too where they share.
  */
 ATTN_API attn_status attn_linformer_backward(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors,
-                                             attn_error *error);
+                                             const attn_options *options, attn_error *error);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common/options.h"
 #include "internal.h"
 
 /* to[i] = factor[i] g x_i, or g^T x_i; factor may be NULL. */
@@ -176,13 +177,16 @@ attn_status attn_inner_product(int64_t count, int64_t dim, const double *u, cons
     return succeed(error);
 }
 
-attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tensors *tensors, const double *g, attn_error *error)
+attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tensors *tensors, const double *g,
+                                    const attn_options *options, attn_error *error)
 {
+    attn_options o;
     attn_problem p;
     attn_tensors t;
     CHECK_POINTER(problem);
     CHECK_POINTER(tensors);
     CHECK_POINTER(g);
+    TRY(options_read(&o, options, error));
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
     TRY(slots_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
     CHECK(p.score.kind == ATTN_SCORE_DOT && !p.score.dim_k, ATTN_ERR_ARGUMENT,
@@ -190,5 +194,5 @@ attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tens
     TRY(slot_absent(&t.score_matrix, "score_matrix", "bilinear attention", error));
     p.score.kind = ATTN_SCORE_GENERAL;
     t.score_matrix = (attn_input){g, ATTN_F64, {0, 0, 0, 0}};
-    return attn_compute(&p, &t, error);
+    return options_compute(&p, &t, &o, error);
 }

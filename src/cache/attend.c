@@ -1,39 +1,28 @@
 /* SPDX-License-Identifier: MIT
  * attend.c - attn_cache_attend: append, rotate the queries, and one forward call over the cache. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "../common/options.h"
 #include "cache.h"
 
-/* What one call allocates: lengths, queries rotated where there is a rotation, and a workspace. */
+/* What one call allocates: lengths, queries rotated where there is a rotation, a plan and its workspace. */
 typedef struct room {
-    const attn_allocator *allocator;
+    attn_options options; /* read */
     int64_t *lengths_q, *lengths_kv, *positions;
-    void *q, *workspace;
+    void *q;
+    execution run;
 } room;
 
-/* Half an allocator is refused with the plan. */
-static int is_theirs(const attn_allocator *a) { return a->allocate && a->release; }
-
-static void *take(const room *r, size_t bytes)
-{
-    return is_theirs(r->allocator) ? r->allocator->allocate(r->allocator->context, bytes + 1) : malloc(bytes + 1);
-}
-
-static void give(const room *r, void *memory)
-{
-    if (!is_theirs(r->allocator)) free(memory);
-    else if (memory) r->allocator->release(r->allocator->context, memory);
-}
+static void *take(const room *r, size_t bytes) { return options_take(&r->options, bytes); }
 
 static void free_room(room *r)
 {
-    give(r, r->workspace);
-    give(r, r->positions);
-    give(r, r->q);
-    give(r, r->lengths_kv);
-    give(r, r->lengths_q);
+    execution_end(&r->run, &r->options);
+    options_give(&r->options, r->positions);
+    options_give(&r->options, r->q);
+    options_give(&r->options, r->lengths_kv);
+    options_give(&r->options, r->lengths_q);
 }
 
 /* The problem over the cache as it will be. */
@@ -107,17 +96,6 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
     return ATTN_OK;
 }
 
-/* Everything that an execution can refuse, before anything is written.  It looks at its workspace last, and one of no bytes is the
- * one thing that is wrong here; a plan that needs none writes nothing. */
-static attn_status check_execution(const attn_plan *plan, const attn_tensors *t, const room *r, attn_error *error)
-{
-    attn_error refused;
-    const attn_status status = attn_plan_workspace_size(plan) ? attn_execute(plan, t, r->workspace, 0, &refused) : ATTN_OK;
-    if (status == ATTN_OK || status == ATTN_ERR_MEMORY) return ATTN_OK;
-    if (error) *error = refused;
-    return status;
-}
-
 /* What is appended shares elements with nothing that the attention reads, nor what it writes with what is appended; q is the
  * caller's. */
 static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_plan *plan,
@@ -135,30 +113,21 @@ static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens 
     return places_check(&p, "cache", error);
 }
 
-static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
-                          const attn_options *options, room *r, attn_error *error)
+static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t, room *r,
+                          attn_error *error)
 {
-    attn_plan *plan = NULL;
     const attn_input q = t->q;
     TRY(fill_tensors(cache, tokens, p, t, r, error));
-    TRY(attn_plan_create(&plan, p, t, options, error));
-    size_t size = attn_plan_workspace_size(plan);
-    attn_status status;
-    r->workspace = take(r, size);
-    if (!r->workspace) status = fail(error, ATTN_ERR_MEMORY, "cache: cannot allocate a workspace of %zu bytes", size);
-    else status = check_execution(plan, t, r, error);
-    if (status == ATTN_OK) status = check_apart(cache, tokens, plan, t, &q, p->shape.heads_q, error);
-    if (status == ATTN_OK && r->q) { /* queries are read when it is known that there are so many */
+    TRY(execution_begin(&r->run, p, t, &r->options, error));
+    TRY(execution_try(&r->run, t, error));
+    TRY(check_apart(cache, tokens, r->run.plan, t, &q, p->shape.heads_q, error));
+    if (r->q) { /* queries are read when it is known that there are so many */
         const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
         const attn_output rotated = {r->q, t->q.dtype, {0, 0, 0, 0}};
-        status = attn_rope_apply(cache->rope, shape, &q, &rotated, r->positions, error);
+        TRY(attn_rope_apply(cache->rope, shape, &q, &rotated, r->positions, error));
     }
-    if (status == ATTN_OK) {
-        attn_cache_write(cache, tokens);
-        status = attn_execute(plan, t, r->workspace, size, error);
-    }
-    attn_plan_destroy(plan);
-    return status;
+    attn_cache_write(cache, tokens);
+    return execution_run(&r->run, t, error);
 }
 
 /* What follows from the cache and the tokens is not the caller's to say. */
@@ -195,17 +164,16 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     attn_cache_tokens new_tokens;
     attn_problem p;
     attn_tensors t;
-    attn_options o = {0};
-    room r = {.allocator = &o.allocator};
+    room r = {.q = NULL};
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
     TRY(slots_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
-    if (options) TRY(struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
+    TRY(options_read(&r.options, options, error));
     TRY(attn_cache_resolve(cache, tokens, &c, &new_tokens, error));
     TRY(check_filled(c.heads_kv, &p, &t, error));
     describe(&c, &new_tokens, &p);
-    attn_status status = attend(&c, &new_tokens, &p, &t, options ? &o : NULL, &r, error);
+    attn_status status = attend(&c, &new_tokens, &p, &t, &r, error);
     free_room(&r);
     return status;
 }

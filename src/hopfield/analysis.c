@@ -2,7 +2,6 @@
  * analysis.c - capacity, separation, energy along an axis, and how far noise may carry a pattern. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "attn/linear.h"
 #include "internal.h"
@@ -48,9 +47,9 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     CHECK(isfinite(low) && isfinite(high), ATTN_ERR_ARGUMENT, "hopfield: low and high are %g and %g; they must be finite", low,
           high);
     CHECK(x && energy, ATTN_ERR_ARGUMENT, "hopfield: %s is NULL", x ? "energy" : "x");
-    void *states = calloc((size_t)(points * m.dim), attn_dtype_size(m.dtype)),
-         *found = malloc((size_t)points * attn_dtype_size(m.dtype));
+    void *states = hopfield_take(&m, points * m.dim), *found = hopfield_take(&m, points);
     attn_status status;
+    if (states) memset(states, 0, (size_t)(points * m.dim) * attn_dtype_size(m.dtype));
     for (int64_t i = 0; states && i < points; i++)
         put_number(m.dtype, states, i * m.dim + axis, low + (double)i * (high - low) / (double)(points - 1));
     if (states && found) status = hopfield_update(&m, points, states, NULL, found, error);
@@ -59,8 +58,8 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
         x[i] = low + (double)i * (high - low) / (double)(points - 1);
         energy[i] = number_at(m.dtype, found, i);
     }
-    free(states);
-    free(found);
+    hopfield_give(&m, states);
+    hopfield_give(&m, found);
     return status;
 }
 
@@ -86,8 +85,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     CHECK(noise >= 0 && isfinite(noise), ATTN_ERR_ARGUMENT, "hopfield: noise is %g; it must be at least 0 and finite", noise);
     CHECK(share, ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
     TRY(hopfield_check_most(most, error));
-    const size_t bytes = (size_t)(samples * m.dim) * attn_dtype_size(m.dtype);
-    void *probes = malloc(bytes), *found = malloc(bytes);
+    void *probes = hopfield_take(&m, samples * m.dim), *found = hopfield_take(&m, samples * m.dim);
     const hopfield_arrays arrays = {.states = probes, .updated = found};
     attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     const attn_output drawn = {probes, m.dtype, {0, 0, 0, 0}};
@@ -99,7 +97,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     int64_t back = 0;
     for (int64_t i = 0; status == ATTN_OK && i < samples; i++) back += nearest(&m, found, i) == index;
     if (status == ATTN_OK) *share = (double)back / (double)samples;
-    free(probes);
-    free(found);
+    hopfield_give(&m, probes);
+    hopfield_give(&m, found);
     return status;
 }

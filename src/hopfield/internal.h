@@ -3,7 +3,7 @@
 #ifndef ATTN_HOPFIELD_INTERNAL_H
 #define ATTN_HOPFIELD_INTERNAL_H
 
-#include "../common/slots.h"
+#include "../common/options.h"
 #include "attn/hopfield.h"
 
 /* A memory of which every rule is checked, with its defaults filled in. */
@@ -12,6 +12,7 @@ typedef struct hopfield {
     int64_t patterns, dim;
     double beta;
     const void *data;
+    attn_options options; /* read */
 } hopfield;
 
 /* Also the rules of a count of states. */
@@ -41,6 +42,13 @@ attn_status hopfield_update(const hopfield *memory, int64_t count, const void *s
 attn_status hopfield_check_most(int64_t most, attn_error *error);
 attn_status hopfield_retrieve(const hopfield *memory, int64_t count, int64_t most, double tolerance, const hopfield_arrays *arrays,
                               attn_error *error);
+
+/* Memory for so many numbers; NULL: there is none. */
+static inline void *hopfield_take(const hopfield *m, int64_t count)
+{
+    return options_take(&m->options, (size_t)count * attn_dtype_size(m->dtype));
+}
+static inline void hopfield_give(const hopfield *m, void *memory) { options_give(&m->options, memory); }
 
 static inline double number_at(attn_dtype dtype, const void *array, int64_t i)
 {

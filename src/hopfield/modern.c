@@ -2,7 +2,6 @@
  * modern.c - the modern Hopfield network, by the attention of the core: lse is the energy's first term. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
@@ -34,8 +33,6 @@ static attn_tensors tensors_of(const hopfield *m, const void *states, void *upda
                           .lse = write_to(m, lse)};
 }
 
-static void *make_array(const hopfield *m, int64_t count) { return malloc((size_t)count * attn_dtype_size(m->dtype) + 1); }
-
 static void finish_energy(const hopfield *m, int64_t count, const void *states, const void *lse, void *energy)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -48,20 +45,44 @@ static void finish_energy(const hopfield *m, int64_t count, const void *states, 
     }
 }
 
-attn_status hopfield_update(const hopfield *m, int64_t count, const void *states, void *updated, void *energy, attn_error *error)
+/* The update of `count` states, planned once: after that nothing fails.  With memory for what the caller does not want. */
+typedef struct update {
+    execution run;
+    void *lse, *spare;
+} update;
+
+/* update_end follows, also if it fails. */
+static attn_status update_begin(update *u, const hopfield *m, int64_t count, int has_updated, attn_error *error)
 {
     const attn_problem problem = problem_of(m, count);
-    void *lse = make_array(m, count), *spare = updated ? NULL : make_array(m, count * m->dim);
-    attn_status status;
-    if (!lse || !(updated || spare)) {
-        status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
-    } else {
-        const attn_tensors tensors = tensors_of(m, states, updated ? updated : spare, lse);
-        status = attn_compute(&problem, &tensors, error);
-        if (status == ATTN_OK && energy) finish_energy(m, count, states, lse, energy);
-    }
-    free(lse);
-    free(spare);
+    *u = (update){.lse = hopfield_take(m, count), .spare = has_updated ? NULL : hopfield_take(m, count * m->dim)};
+    CHECK(u->lse && (has_updated || u->spare), ATTN_ERR_MEMORY, "hopfield: out of memory");
+    const attn_tensors tensors = tensors_of(m, ATTN_LATER, ATTN_LATER, u->lse);
+    return execution_begin(&u->run, &problem, &tensors, &m->options, error);
+}
+
+static attn_status update_run(const update *u, const hopfield *m, int64_t count, const void *states, void *updated, void *energy,
+                              attn_error *error)
+{
+    const attn_tensors tensors = tensors_of(m, states, updated ? updated : u->spare, u->lse);
+    TRY(execution_run(&u->run, &tensors, error));
+    if (energy) finish_energy(m, count, states, u->lse, energy);
+    return ATTN_OK;
+}
+
+static void update_end(update *u, const hopfield *m)
+{
+    execution_end(&u->run, &m->options);
+    hopfield_give(m, u->spare);
+    hopfield_give(m, u->lse);
+}
+
+attn_status hopfield_update(const hopfield *m, int64_t count, const void *states, void *updated, void *energy, attn_error *error)
+{
+    update u;
+    attn_status status = update_begin(&u, m, count, updated != NULL, error);
+    if (status == ATTN_OK) status = update_run(&u, m, count, states, updated, energy, error);
+    update_end(&u, m);
     return status;
 }
 
@@ -81,7 +102,7 @@ static attn_status backward(const hopfield *m, int64_t count, const void *states
 {
     attn_problem problem = problem_of(m, count);
     attn_tensors tensors = tensors_of(m, states, parts[0], parts[1]);
-    TRY(attn_compute(&problem, &tensors, error));
+    TRY(options_compute(&problem, &tensors, &m->options, error));
     for (int64_t i = 0; i < count; i++)
         put_number(m->dtype, parts[2], i, grad_energy ? -number_at(m->dtype, grad_energy, i) / m->beta : 0);
     problem.op = ATTN_BACKWARD;
@@ -93,7 +114,7 @@ static attn_status backward(const hopfield *m, int64_t count, const void *states
     if (!grad_states && !grad_patterns) return ATTN_OK;
     if (!grad_patterns) tensors.grad_k.data = (char *)parts[4] + (size_t)(count * m->dim) * attn_dtype_size(m->dtype);
     tensors.grad_v = write_to(m, parts[5]);
-    TRY(attn_compute(&problem, &tensors, error));
+    TRY(options_compute(&problem, &tensors, &m->options, error));
     for (int64_t i = 0; grad_states && grad_energy && i < count * m->dim; i++)
         put_number(m->dtype, grad_states, i,
                    number_at(m->dtype, grad_states, i) +
@@ -111,14 +132,14 @@ attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t c
     TRY(hopfield_resolve(memory, count, &m, error));
     TRY(hopfield_bind(&m, count, 0, HOPFIELD_BACKWARD, tensors, &a, error));
     const int64_t all = count * m.dim, stored = m.patterns * m.dim;
-    void *parts[6] = {make_array(&m, all), make_array(&m, count),        make_array(&m, count),
-                      make_array(&m, all), make_array(&m, all + stored), make_array(&m, stored)};
+    const int64_t sizes[6] = {all, count, count, all, all + stored, stored};
+    void *parts[6];
     attn_status status = ATTN_OK;
     for (int k = 0; k < 6; k++)
-        if (!parts[k]) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+        if (!(parts[k] = hopfield_take(&m, sizes[k]))) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     if (status == ATTN_OK)
         status = backward(&m, count, a.states, a.grad_updated, a.grad_energy, parts, a.grad_states, a.grad_patterns, error);
-    for (int k = 0; k < 6; k++) free(parts[k]);
+    for (int k = 0; k < 6; k++) hopfield_give(&m, parts[k]);
     return status;
 }
 
@@ -136,13 +157,13 @@ static double move_of(const hopfield *m, int64_t i, const void *a, const void *b
 }
 
 /* States settle one by one: a settled one stays as it is, and later updates of it are not taken. */
-static attn_status settle(const hopfield *m, int64_t count, int64_t most, double tolerance, void *now, void *next, void *energy,
-                          int64_t *taken, double *energies, attn_error *error)
+static attn_status settle(const update *u, const hopfield *m, int64_t count, int64_t most, double tolerance, void *now, void *next,
+                          void *energy, int64_t *taken, double *energies, attn_error *error)
 {
     const size_t row = (size_t)m->dim * attn_dtype_size(m->dtype);
     int64_t moving = count;
     for (int64_t step = 0; step <= most; step++) {
-        TRY(hopfield_update(m, count, now, next, energy, error));
+        TRY(update_run(u, m, count, now, next, energy, error));
         for (int64_t i = 0; energies && i < count; i++) energies[i * (most + 1) + step] = number_at(m->dtype, energy, i);
         if (step == most || moving == 0) {
             for (int64_t later = step + 1; energies && later <= most; later++)
@@ -172,24 +193,26 @@ attn_status hopfield_retrieve(const hopfield *m, int64_t count, int64_t most, do
 {
     CHECK(tolerance >= 0, ATTN_ERR_ARGUMENT, "hopfield: tolerance is %g; it must be at least 0", tolerance);
     const size_t bytes = (size_t)(count * m->dim) * attn_dtype_size(m->dtype);
-    void *now = make_array(m, count * m->dim), *next = make_array(m, count * m->dim), *energy = make_array(m, count);
-    int64_t *taken = calloc((size_t)count + 1, sizeof *taken);
-    attn_status status;
-    if (!now || !next || !energy || !taken) {
-        status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
-    } else {
+    void *now = hopfield_take(m, count * m->dim), *next = hopfield_take(m, count * m->dim), *energy = hopfield_take(m, count);
+    int64_t *taken = options_take(&m->options, (size_t)count * sizeof *taken);
+    update u;
+    attn_status status = update_begin(&u, m, count, 1, error);
+    if (status == ATTN_OK && !(now && next && energy && taken)) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+    if (status == ATTN_OK) {
+        memset(taken, 0, (size_t)count * sizeof *taken);
         if (bytes) memcpy(now, arrays->states, bytes);
-        status = settle(m, count, most, tolerance, now, next, energy, taken, arrays->energies, error);
+        status = settle(&u, m, count, most, tolerance, now, next, energy, taken, arrays->energies, error);
     }
     if (status == ATTN_OK) {
         if (bytes) memcpy(arrays->updated, now, bytes);
         for (int64_t i = 0; arrays->iterations && i < count; i++) arrays->iterations[i] = taken[i] < 0 ? -taken[i] : taken[i];
         status = succeed(error);
     }
-    free(now);
-    free(next);
-    free(energy);
-    free(taken);
+    update_end(&u, m);
+    hopfield_give(m, now);
+    hopfield_give(m, next);
+    hopfield_give(m, energy);
+    hopfield_give(m, taken);
     return status;
 }
 

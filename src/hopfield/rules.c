@@ -45,7 +45,8 @@ attn_status hopfield_resolve(const attn_hopfield *theirs, int64_t count, hopfiel
     for (int k = 0; k < 4; k++)
         CHECK(given.reserved[k] == 0, ATTN_ERR_ARGUMENT, "hopfield: reserved[%d] is %" PRId64 "; it must be 0", k,
               given.reserved[k]);
-    *m = (hopfield){dtype, given.stored, given.dim, given.beta > 0 ? given.beta : 1, NULL};
+    *m = (hopfield){.dtype = dtype, .patterns = given.stored, .dim = given.dim, .beta = given.beta > 0 ? given.beta : 1};
+    TRY(options_read(&m->options, given.options, error));
     TRY(bind("patterns", given.patterns, dtype, given.stored, given.dim, &m->data, error));
     CHECK(m->data, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
     return ATTN_OK;

@@ -3,12 +3,8 @@
  * linformer.c - projections along the tokens.  sum_j projection[j] x[j]^T is the final state of a linear attention whose keys are
  * the projection's rows, whose values are x, and which nobody queries; so its gradients are those too.
  */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "../common/options.h"
 #include "../common/places.h"
-#include "../common/slots.h"
 #include "attn/linear.h"
 
 /* The caller's structs with types and strides filled in. */
@@ -83,9 +79,27 @@ static attn_linear_tensors tensors_of(const linformer *l)
                                  .v = l->t.x};
 }
 
-attn_status attn_linformer_project(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors, attn_error *error)
+/* attn_linear_compute with options. */
+static attn_status compute(const attn_linear_problem *problem, const attn_linear_tensors *tensors, const attn_options *options,
+                           attn_error *error)
+{
+    attn_linear_plan *plan;
+    TRY(attn_linear_plan_create(&plan, problem, tensors, options, error));
+    const size_t size = attn_linear_plan_workspace_size(plan);
+    void *workspace = options_take(options, size);
+    attn_status status = workspace ? attn_linear_execute(plan, tensors, workspace, size, error)
+                                   : fail(error, ATTN_ERR_MEMORY, "linformer: cannot allocate a workspace of %zu bytes", size);
+    options_give(options, workspace);
+    attn_linear_plan_destroy(plan);
+    return status;
+}
+
+attn_status attn_linformer_project(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors,
+                                   const attn_options *options, attn_error *error)
 {
     linformer l;
+    attn_options o;
+    TRY(options_read(&o, options, error));
     TRY(resolve(problem, tensors, &l, error));
     TRY(check_type(&l, "y", l.t.y.dtype, error));
     const attn_output *const others[] = {&l.t.grad_x, &l.t.grad_projection};
@@ -100,7 +114,7 @@ attn_status attn_linformer_project(const attn_linformer_problem *problem, const 
     attn_linear_tensors t = tensors_of(&l);
     t.o = attn_out(ATTN_EMPTY);
     t.final_state = l.t.y;
-    return attn_linear_compute(&p, &t, error);
+    return compute(&p, &t, &o, error);
 }
 
 /* A slot that cannot be is refused by attn_linear_compute, in its words. */
@@ -152,9 +166,12 @@ static void sum_projections(const linformer *l, const void *each, const attn_inp
     }
 }
 
-attn_status attn_linformer_backward(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors, attn_error *error)
+attn_status attn_linformer_backward(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors,
+                                    const attn_options *options, attn_error *error)
 {
     linformer l;
+    attn_options o;
+    TRY(options_read(&o, options, error));
     TRY(resolve(problem, tensors, &l, error));
     TRY(check_type(&l, "grad_y", l.t.grad_y.dtype, error));
     const attn_linformer_problem *n = &l.p;
@@ -172,7 +189,7 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
               "linformer: grad_projection.stride[%d] is 0; an output cannot broadcast", axis);
     TRY(check_apart(&l, &total, shape, error));
     const size_t bytes = (size_t)(n->batch * n->heads * n->len * n->rank) * attn_dtype_size(l.compute);
-    void *each = malloc(bytes + 1);
+    void *each = options_take(&o, bytes);
     CHECK(each, ATTN_ERR_MEMORY, "linformer: cannot allocate %zu bytes", bytes);
     attn_linear_problem p = problem_of(n);
     attn_linear_tensors t = tensors_of(&l);
@@ -182,8 +199,8 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
     t.grad_final_state = l.t.grad_y;
     t.grad_k = (attn_output){each, l.compute, {0, 0, 0, 0}};
     t.grad_v = l.t.grad_x;
-    const attn_status status = attn_linear_compute(&p, &t, error);
+    const attn_status status = compute(&p, &t, &o, error);
     if (status == ATTN_OK) sum_projections(&l, each, &total);
-    free(each);
+    options_give(&o, each);
     return status;
 }

@@ -23,7 +23,7 @@ static void test_golden(void **state)
     attn_tensors a = {
         .struct_size = sizeof a, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
     const attn_steps steps = {sizeof steps, raw, scores, weights, log_Z, Z};
-    assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
+    assert_int_equal(attn_decompose(&p, &a, &steps, NULL, NULL), ATTN_OK);
     const double want_raw[] = {1, 0, 1, 0, 1, 1}, want_S[] = {.707107, 0, .707107, 0, .707107, .707107};
     const double want_A[] = {.401112093, .197775815, .401112093, .197775815, .401112093, .401112093};
     const double want_O[] = {1.203336278, .796663722, .796663722, 1.203336278}, want_Z[] = {5.0562, 5.0562};
@@ -36,7 +36,7 @@ static void test_golden(void **state)
     assert_true(fabs(attn_entropy(weights, 3) - 1.053362978) < 1e-9);
 
     attn_flow flow = {sizeof flow, dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0}; /* of |O|^2 / 2 */
-    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL, NULL), ATTN_OK);
     const double want_dv[] = {.640233549, .557542265, .557542265, .640233549, .802224185, .802224185};
     const double want_dS[] = {.129952806, -.096784332, -.033168474, -.096784332, .129952806, -.033168474};
     const double want_dq[] = {.068436858, -.09189051, -.09189051, .068436858};
@@ -49,7 +49,7 @@ static void test_golden(void **state)
 
     const double dO[] = {1, 2, -1, 3};
     a.grad_o = attn_in(dO);
-    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL, NULL), ATTN_OK);
     const double other_dv[] = {.203336278, 1.395551629, -.203336278, 1.598887907, 0, 2.005560463};
     const double other_dq[] = {-.168284918, .225956999, -.903827997, .67313967};
     const double other_dk[] = {-.225956999, -.67313967, .168284918, .903827997, .057672082, -.230688326};
@@ -61,7 +61,7 @@ static void test_golden(void **state)
     /* 16.13: values whose rows have equal sums, and L = sum O, leave no gradient for q and k. */
     const double flat[] = {1, 0, 0, 1, .5, .5}, ones[] = {1, 1, 1, 1};
     a.v = attn_in(flat), a.grad_o = attn_in(ones);
-    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL, NULL), ATTN_OK);
     assert_true(flow.norm_grad_q < 1e-15 && flow.norm_grad_k < 1e-15 && flow.norm_grad_v > 1);
 }
 
@@ -99,7 +99,7 @@ static void test_reference(void **state)
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
     const attn_steps steps = {sizeof steps, raw, S, P, lse, NULL};
-    assert_int_equal(attn_decompose(&p, &a, &steps, NULL), ATTN_OK);
+    assert_int_equal(attn_decompose(&p, &a, &steps, NULL, NULL), ATTN_OK);
     const ref_problem r = {.B = B,
                            .Hq = HQ,
                            .Hkv = HKV,
@@ -123,7 +123,7 @@ static void test_reference(void **state)
     }
     for (int i = 0; i < B * HQ * Q; i++) assert_true(lse[i] == want_lse[i] || fabs(lse[i] - want_lse[i]) < 1e-14);
     attn_flow flow = {sizeof flow, dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0};
-    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL), ATTN_OK);
+    assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL, NULL), ATTN_OK);
     const ref_gradients g = {.dO = dO, .dQ = want_dq, .dK = want_dk, .dV = want_dv, .P = want_P, .dS = want_dS, .dscale = scale};
     ref_backward(&r, &g);
     SAME(dS, want_dS, 1e-14);
@@ -145,20 +145,20 @@ static void test_verification(void **state)
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
     attn_verification result = {.struct_size = sizeof result};
-    assert_int_equal(attn_verify_gradients(&p, &a, 0, 0, &result, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, &a, 0, 0, &result, NULL, NULL), ATTN_OK);
     assert_int_equal(result.checked, B * HQ * Q * D + B * HKV * K * D + B * HKV * K * DV);
     assert_true(result.correct && result.max_error < 1e-8 && result.relative_error < 1e-6);
-    assert_int_equal(attn_verify_gradients(&p, &a, 0, 10, &result, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, &a, 0, 10, &result, NULL, NULL), ATTN_OK);
     assert_true(result.correct && result.checked == 30);
     a.grad_o = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     p.dropout.probability = 0.3;
     const attn_call call = {.struct_size = sizeof call, .dropout_seed = 5};
     a.call = &call;
-    assert_int_equal(attn_verify_gradients(&p, &a, 1e-4, 0, &result, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, &a, 1e-4, 0, &result, NULL, NULL), ATTN_OK);
     assert_true(result.correct && result.limit < 1e-2);
     /* A step that leaves the third order in is told from a limit that knows of it. */
     a.grad_o = attn_in(dO);
-    assert_int_equal(attn_verify_gradients(&p, &a, 1e-9, 0, &result, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, &a, 1e-9, 0, &result, NULL, NULL), ATTN_OK);
     assert_true(result.max_error > 1e-9);
 }
 
@@ -177,30 +177,31 @@ static void test_refused(void **state)
         assert_int_equal(call, status);                                                                                            \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
-    REFUSED(attn_decompose(NULL, &a, &steps, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
-    REFUSED(attn_decompose(&p, &a, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
-    REFUSED(attn_gradient_flow(&p, &a, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
-    REFUSED(attn_verify_gradients(&p, &a, 0, 0, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
-    REFUSED(attn_verify_gradients(&p, &a, 2, 0, &result, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_decompose(NULL, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    REFUSED(attn_decompose(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
+    REFUSED(attn_gradient_flow(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
+    REFUSED(attn_verify_gradients(&p, &a, 0, 0, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
+    REFUSED(attn_verify_gradients(&p, &a, 2, 0, &result, NULL, &error), ATTN_ERR_ARGUMENT,
             "step is 2; it is above 0 and below 1 (0 for 1e-5)");
-    REFUSED(attn_verify_gradients(&p, &a, 0, -1, &result, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_verify_gradients(&p, &a, 0, -1, &result, NULL, &error), ATTN_ERR_ARGUMENT,
             "most is -1; it is at least 1, or 0 for all elements");
     a.q.dtype = ATTN_F32;
-    REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");
+    REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");
     p = drawn(&a, offset), a.cu_seqlens_q = attn_in(offset);
-    REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_UNSUPPORTED,
+    REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED,
             "cu_seqlens_q is there; the analysis takes padded sequences");
     p = drawn(&a, offset), p.op = ATTN_BACKWARD;
-    REFUSED(attn_decompose(&p, &a, &steps, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT,
             "op is not ATTN_FORWARD; the analysis makes the other passes itself");
     p = drawn(&a, offset), p.dropout.probability = 0.5;
-    REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_UNSUPPORTED,
+    REFUSED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
             "dropout.probability is 0.5; the flow is that without dropout");
     p = drawn(&a, offset), a.k.stride[0] = HKV * K * D, a.k.stride[1] = K * D, a.k.stride[2] = D, a.k.stride[3] = 1;
-    REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_UNSUPPORTED,
+    REFUSED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
             "k has strides; gradient analysis takes dense tensors (all 0)");
     p = drawn(&a, offset), p.mask.chunk = -1; /* a rule of the core */
-    REFUSED(attn_gradient_flow(&p, &a, &flow, &error), ATTN_ERR_ARGUMENT, "mask.chunk is -1; it is at least 1, or 0 for none");
+    REFUSED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_ARGUMENT,
+            "mask.chunk is -1; it is at least 1, or 0 for none");
 }
 
 /* Refused is refused before o or an array is written. */
@@ -229,8 +230,8 @@ static void test_apart(void **state)
         assert_true(*at_o == before);                                                                                              \
         assert_memory_equal(raw, held, sizeof raw);                                                                                \
     } while (0)
-#define STEPS(change, text) APART(change, attn_decompose(&p, &a, &steps, &error), text)
-#define FLOW(change, text)  APART(change, attn_gradient_flow(&p, &a, &flow, &error), text)
+#define STEPS(change, text) APART(change, attn_decompose(&p, &a, &steps, NULL, &error), text)
+#define FLOW(change, text)  APART(change, attn_gradient_flow(&p, &a, &flow, NULL, &error), text)
     STEPS(steps.weights = at_o, "o and weights share elements; an output overlaps nothing");
     STEPS(steps.scores = steps.log_partition = raw, "lse and scores share elements; an output overlaps nothing");
     STEPS(steps.weights = raw + 5, "analysis: weights and raw share elements; an output overlaps nothing");

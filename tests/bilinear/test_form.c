@@ -183,7 +183,7 @@ static void p22_attention(void **state)
         assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
         assert_int_equal(attn_metric_scaled(D, unscaled, metric, NULL), ATTN_OK);
         a.o = attn_out(o);
-        assert_int_equal(attn_bilinear_attention(&with, &a, metric, NULL), ATTN_OK);
+        assert_int_equal(attn_bilinear_attention(&with, &a, metric, NULL, NULL), ATTN_OK);
         for (int i = 0; i < N * DV; i++) assert_near(o[i], plain[i], off);
     }
 }
@@ -207,7 +207,7 @@ static void test_attention(void **state)
         (void)attn_convert(rounded_k, ATTN_F64, stored[1], types[t], M * D, NULL);
         attn_tensors a = tensors_of(types[t], stored[0], stored[1], stored[2], out);
         a.scores = attn_out(found);
-        assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
+        assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, NULL), ATTN_OK);
         (void)attn_convert(got, ATTN_F64, found, compute, N * M, NULL);
         assert_int_equal(attn_bilinear_form_batch(N, M, D, rounded_q, rounded_k, g, scores, NULL), ATTN_OK);
         for (int i = 0; i < N * M; i++) assert_near(got[i], scores[i], compute == ATTN_F64 ? bound : bound / DBL_EPSILON * 0x1p-23);
@@ -216,12 +216,12 @@ static void test_attention(void **state)
     attn_problem p = problem;
     attn_tensors a = tensors_of(ATTN_F64, q, k, v, o);
     a.lse = attn_out(lse), a.weights = attn_out(weights);
-    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, NULL), ATTN_OK);
     p.op = ATTN_BACKWARD;
     a.weights = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     a.grad_o = attn_in(dO), a.grad_q = attn_out(dq), a.grad_k = attn_out(dk), a.grad_v = attn_out(dv);
     a.grad_score_matrix = attn_out(dg);
-    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL), ATTN_OK);
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, NULL), ATTN_OK);
     for (int i = 0; i < N; i++)
         for (int j = 0; j < M; j++) {
             double dP = 0;
@@ -255,17 +255,17 @@ static void test_refused(void **state)
     refused(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e,
             "len_q 1099511627776 times len_kv 1099511627776 is more than memory holds");
     refused(attn_index_backward(1, D, q, g, NULL, out, out, &e), ATTN_ERR_ARGUMENT, &e, "grad is NULL");
-    refused(attn_bilinear_attention(&p, &a, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
+    refused(attn_bilinear_attention(&p, &a, NULL, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
     p.score.kind = ATTN_SCORE_COSINE;
-    refused(attn_bilinear_attention(&p, &a, g, &e), ATTN_ERR_ARGUMENT, &e,
+    refused(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
             "score has a kind or dim_k of its own; bilinear attention sets them");
     p.score.kind = ATTN_SCORE_DOT;
     attn_tensors with = a;
     with.score_matrix = attn_in(g);
-    refused(attn_bilinear_attention(&p, &with, g, &e), ATTN_ERR_ARGUMENT, &e,
+    refused(attn_bilinear_attention(&p, &with, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
             "score_matrix is there; bilinear attention has no such tensor of the caller's");
     p.struct_size = 8;
-    assert_int_equal(attn_bilinear_attention(&p, &a, g, &e), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT);
     assert_true(out[0] == 7);
 }
 

@@ -109,18 +109,18 @@ static attn_status run_attend_problem(const void *x, attn_error *e)
 {
     return length = 0, attn_cache_attend(&cache, &tokens, x, &attended, NULL, e);
 }
-static attn_status run_bilinear(const void *x, attn_error *e) { return attn_bilinear_attention(&problem, x, g, e); }
-static attn_status run_bilinear_problem(const void *x, attn_error *e) { return attn_bilinear_attention(x, &tensors, g, e); }
-static attn_status run_decompose(const void *x, attn_error *e) { return attn_decompose(&problem, x, &steps, e); }
-static attn_status run_decompose_problem(const void *x, attn_error *e) { return attn_decompose(x, &tensors, &steps, e); }
-static attn_status run_steps(const void *x, attn_error *e) { return attn_decompose(&problem, &tensors, x, e); }
+static attn_status run_bilinear(const void *x, attn_error *e) { return attn_bilinear_attention(&problem, x, g, NULL, e); }
+static attn_status run_bilinear_problem(const void *x, attn_error *e) { return attn_bilinear_attention(x, &tensors, g, NULL, e); }
+static attn_status run_decompose(const void *x, attn_error *e) { return attn_decompose(&problem, x, &steps, NULL, e); }
+static attn_status run_decompose_problem(const void *x, attn_error *e) { return attn_decompose(x, &tensors, &steps, NULL, e); }
+static attn_status run_steps(const void *x, attn_error *e) { return attn_decompose(&problem, &tensors, x, NULL, e); }
 static attn_status run_flow(const void *x, attn_error *e)
 {
-    return attn_gradient_flow(&problem, &tensors, (attn_flow *)(uintptr_t)x, e);
+    return attn_gradient_flow(&problem, &tensors, (attn_flow *)(uintptr_t)x, NULL, e);
 }
 static attn_status run_verify(const void *x, attn_error *e)
 {
-    return attn_verify_gradients(&problem, &tensors, 0, 1, (attn_verification *)(uintptr_t)x, e);
+    return attn_verify_gradients(&problem, &tensors, 0, 1, (attn_verification *)(uintptr_t)x, NULL, e);
 }
 static attn_status run_gibbs(const void *x, attn_error *e)
 {
@@ -149,13 +149,32 @@ static attn_status run_gate(const void *x, attn_error *e) { return attn_bias_gat
 static attn_status run_gate_tensors(const void *x, attn_error *e) { return attn_bias_gate_forward(&gate, x, e); }
 static attn_status run_linear(const void *x, attn_error *e) { return attn_linear_compute(x, &linear_tensors, e); }
 static attn_status run_linear_tensors(const void *x, attn_error *e) { return attn_linear_compute(&linear, x, e); }
-static attn_status run_linformer(const void *x, attn_error *e) { return attn_linformer_project(x, &linformer_tensors, e); }
-static attn_status run_linformer_tensors(const void *x, attn_error *e) { return attn_linformer_project(&linformer, x, e); }
+static attn_status run_linformer(const void *x, attn_error *e) { return attn_linformer_project(x, &linformer_tensors, NULL, e); }
+static attn_status run_linformer_tensors(const void *x, attn_error *e) { return attn_linformer_project(&linformer, x, NULL, e); }
 static attn_status run_merge(const void *x, attn_error *e) { return attn_merge(x, &merge_tensors, NULL, e); }
 static attn_status run_merge_tensors(const void *x, attn_error *e) { return attn_merge(&merge, x, NULL, e); }
 static attn_status run_merge_options(const void *x, attn_error *e) { return attn_merge(&merge, &merge_tensors, x, e); }
 static attn_status run_memory(const void *x, attn_error *e) { return attn_hopfield_update(x, LEN, &remembered, e); }
 static attn_status run_remembered(const void *x, attn_error *e) { return attn_hopfield_update(&memory, LEN, x, e); }
+static attn_status run_decompose_options(const void *x, attn_error *e) { return attn_decompose(&problem, &tensors, &steps, x, e); }
+static attn_status run_bilinear_options(const void *x, attn_error *e)
+{
+    return attn_bilinear_attention(&problem, &tensors, g, x, e);
+}
+static attn_status run_linformer_options(const void *x, attn_error *e)
+{
+    return attn_linformer_project(&linformer, &linformer_tensors, x, e);
+}
+static attn_status run_memory_options(const void *x, attn_error *e)
+{
+    attn_hopfield m = memory;
+    m.options = x;
+    return attn_hopfield_update(&m, LEN, &remembered, e);
+}
+static attn_status run_attend_options(const void *x, attn_error *e)
+{
+    return length = 0, attn_cache_attend(&cache, &tokens, &one_head, &attended, x, e);
+}
 static attn_status run_product(const void *x, attn_error *e) { return attn_product(x, &product_tensors, NULL, e); }
 static attn_status run_product_tensors(const void *x, attn_error *e) { return attn_product(&product, x, NULL, e); }
 static attn_status run_product_options(const void *x, attn_error *e) { return attn_product(&product, &product_tensors, x, e); }
@@ -234,6 +253,11 @@ static void test_fields(void **state)
     TAILS(attn_call, call, 0, run_call);
     TAILS(attn_options, options, 0, run_merge_options);
     TAILS(attn_options, options, 0, run_product_options);
+    TAILS(attn_options, options, 0, run_decompose_options);
+    TAILS(attn_options, options, 0, run_bilinear_options);
+    TAILS(attn_options, options, 0, run_linformer_options);
+    TAILS(attn_options, options, 0, run_memory_options);
+    TAILS(attn_options, options, 0, run_attend_options);
     TAILS(attn_rope, rope, 0, run_rope);
     TAILS(attn_rope_scaling, scaling, 0, run_scaling);
     TAILS(attn_distance_bias, distance, 0, run_distance);

@@ -49,12 +49,12 @@ static void check(attn_dtype dtype, int shared)
     t.projection = attn_in(E_);
     if (shared) t.projection.stride[2] = RANK, t.projection.stride[3] = 1;
     t.y = attn_out(Y_);
-    if (attn_linformer_project(&l, &t, &error)) fail_msg("%s", error.message);
+    if (attn_linformer_project(&l, &t, NULL, &error)) fail_msg("%s", error.message);
     t.y = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     t.grad_y = attn_in(dY);
     t.grad_x = attn_out(dX);
     t.grad_projection = attn_out(dE);
-    if (attn_linformer_backward(&l, &t, &error)) fail_msg("%s", error.message);
+    if (attn_linformer_backward(&l, &t, NULL, &error)) fail_msg("%s", error.message);
     ref_linformer(B, H, LEN, RANK, DIM, shared, e, x, y);
     ref_linformer_backward(B, H, LEN, RANK, DIM, shared, e, x, dy, dx, de);
     expect_near(Y_, compute, y, Y, LEN, "y");
@@ -87,11 +87,11 @@ static void test_strides(void **state)
     t.x = attn_in(X_);
     t.projection = (attn_input){dense, ATTN_F32, {0, 0, RANK, 1}};
     t.y = attn_out(y[0]);
-    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL, NULL), ATTN_OK);
     t.x = (attn_input){swapped, ATTN_F32, {LEN * H * DIM, DIM, H * DIM, 1}};
     t.projection = (attn_input){E_, ATTN_F32, {0, 0, RANK + 3, 1}};
     t.y = attn_out(y[1]);
-    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL, NULL), ATTN_OK);
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     free(X_), free(E_);
 }
@@ -109,10 +109,10 @@ static void test_attention(void **state)
     attn_linformer_problem l = {.struct_size = sizeof l, .batch = 1, .heads = 1, .len = N, .rank = N, .dim = DIM};
     attn_linformer_tensors t = {
         .struct_size = sizeof t, .x = {k, ATTN_F64, {0, 0, 0, 0}}, .projection = attn_in(one), .y = attn_out(kept)};
-    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL, NULL), ATTN_OK);
     l.dim = DIM_V;
     t.x.data = v, t.y.data = projected_v;
-    assert_int_equal(attn_linformer_project(&l, &t, NULL), ATTN_OK);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL, NULL), ATTN_OK);
     const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, N, N, DIM, DIM_V}};
     attn_tensors a = {
         .struct_size = sizeof a, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o[0])};
@@ -130,7 +130,7 @@ static const attn_linformer_tensors good_tensors = {
 static void refused(attn_linformer_problem l, attn_linformer_tensors t, attn_status status, const char *message)
 {
     attn_error error;
-    assert_int_equal(attn_linformer_project(&l, &t, &error), status);
+    assert_int_equal(attn_linformer_project(&l, &t, NULL, &error), status);
     assert_string_equal(error.message, message);
 }
 
@@ -140,10 +140,10 @@ static void test_refused(void **state)
     attn_linformer_problem l;
     attn_linformer_tensors t = good_tensors;
     (void)state;
-    assert_int_equal(attn_linformer_project(&good, &t, &error), ATTN_OK);
-    assert_int_equal(attn_linformer_project(NULL, &t, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_linformer_project(&good, &t, NULL, &error), ATTN_OK);
+    assert_int_equal(attn_linformer_project(NULL, &t, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: problem is NULL");
-    assert_int_equal(attn_linformer_project(&good, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_linformer_project(&good, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: tensors is NULL");
     l = good, l.struct_size = 8;
     refused(l, t, ATTN_ERR_ARGUMENT, "attn_linformer_problem.struct_size is 8; set it to sizeof(attn_linformer_problem)");
@@ -162,7 +162,7 @@ static void test_refused(void **state)
     t = good_tensors, t.grad_x = attn_out(x);
     refused(good, t, ATTN_ERR_ARGUMENT, "linformer: grad_x is there; attn_linformer_project has no such tensor of the caller's");
     t = good_tensors, t.y = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, t.grad_y = attn_in(y), t.grad_x = attn_out(y);
-    assert_int_equal(attn_linformer_backward(&good, &t, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_linformer_backward(&good, &t, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: grad_projection is NULL");
 }
 
@@ -189,12 +189,12 @@ static void test_overlap(void **state)
         attn_error error;
         attn_linformer_tensors t = good_tensors;
         t.y = none, t.grad_y = attn_in(y), t.grad_x = attn_out(gx), t.grad_projection = attn_out(gp);
-        assert_int_equal(attn_linformer_backward(&good, &t, &error), ATTN_OK);
+        assert_int_equal(attn_linformer_backward(&good, &t, NULL, &error), ATTN_OK);
         memset(e, 0x3f, sizeof e);
         float before[64];
         memcpy(before, e, sizeof e);
         t.grad_x = cases[i].grad_x, t.grad_projection = cases[i].grad_projection;
-        assert_int_equal(attn_linformer_backward(&good, &t, &error), ATTN_ERR_STRIDE);
+        assert_int_equal(attn_linformer_backward(&good, &t, NULL, &error), ATTN_ERR_STRIDE);
         assert_string_equal(error.message, cases[i].message);
         assert_memory_equal(e, before, sizeof e);
     }

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ * options.h - attn_options in a module outside the core: read, the memory that a call takes and gives, and what is computed with
+ * both.  (src/core has plan/read.c and plan/allocator.c, layers have copies of their own.) */
+#ifndef ATTN_COMMON_OPTIONS_H
+#define ATTN_COMMON_OPTIONS_H
+
+#include <stdlib.h>
+
+#include "slots.h"
+
+/* A copy; NULL is all defaults.  What else they must be, a plan that is made with them says. */
+static inline attn_status options_read(attn_options *ours, const attn_options *theirs, attn_error *error)
+{
+    *ours = (attn_options){.struct_size = sizeof *ours};
+    if (theirs) TRY(struct_read(ours, sizeof *ours, sizeof *ours, theirs, "attn_options", error));
+    CHECK(!ours->allocator.allocate == !ours->allocator.release, ATTN_ERR_ARGUMENT,
+          "options.allocator has %s and no %s; give both or none", ours->allocator.allocate ? "allocate" : "release",
+          ours->allocator.allocate ? "release" : "allocate");
+    return ATTN_OK;
+}
+
+/* Aligned to 64, a byte at least; NULL: there is none.  Of options that were read. */
+static inline void *options_take(const attn_options *options, size_t bytes)
+{
+    if (bytes > SIZE_MAX - 64) return NULL;
+    const size_t size = bytes / 64 * 64 + 64;
+    return options->allocator.allocate ? options->allocator.allocate(options->allocator.context, size) : aligned_alloc(64, size);
+}
+
+static inline void options_give(const attn_options *options, void *memory)
+{
+    if (!options->allocator.allocate) free(memory);
+    else if (memory) options->allocator.release(options->allocator.context, memory);
+}
+
+/* ---- computing ---- */
+
+/* A plan with its workspace, for calls in which all that can fail comes before all that writes. */
+typedef struct execution {
+    attn_plan *plan;
+    void *workspace;
+    size_t size;
+} execution;
+
+/* execution_end follows, also if it fails. */
+static inline attn_status execution_begin(execution *p, const attn_problem *problem, const attn_tensors *tensors,
+                                          const attn_options *options, attn_error *error)
+{
+    *p = (execution){.plan = NULL};
+    TRY(attn_plan_create(&p->plan, problem, tensors, options, error));
+    p->size = attn_plan_workspace_size(p->plan);
+    p->workspace = options_take(options, p->size);
+    CHECK(p->workspace, ATTN_ERR_MEMORY, "cannot allocate a workspace of %zu bytes", p->size);
+    return ATTN_OK;
+}
+
+static inline void execution_end(execution *p, const attn_options *options)
+{
+    options_give(options, p->workspace);
+    attn_plan_destroy(p->plan);
+}
+
+/* Everything that an execution can refuse, before anything is written.  It looks at its workspace last, and one of no bytes is the
+ * one thing that is wrong here; a plan that needs none writes nothing. */
+static inline attn_status execution_try(const execution *p, const attn_tensors *tensors, attn_error *error)
+{
+    attn_error refused;
+    const attn_status status = p->size ? attn_execute(p->plan, tensors, p->workspace, 0, &refused) : ATTN_OK;
+    if (status == ATTN_OK || status == ATTN_ERR_MEMORY) return ATTN_OK;
+    if (error) *error = refused;
+    return status;
+}
+
+static inline attn_status execution_run(const execution *p, const attn_tensors *tensors, attn_error *error)
+{
+    return attn_execute(p->plan, tensors, p->workspace, p->size, error);
+}
+
+/* attn_compute with options. */
+static inline attn_status options_compute(const attn_problem *problem, const attn_tensors *tensors, const attn_options *options,
+                                          attn_error *error)
+{
+    execution p;
+    attn_status status = execution_begin(&p, problem, tensors, options, error);
+    if (status == ATTN_OK) status = execution_run(&p, tensors, error);
+    execution_end(&p, options);
+    return status;
+}
+
+#endif

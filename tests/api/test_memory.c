@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_memory.c - functions that plan and compute for one call live on options.allocator: when it runs out, whichever block it is,
+ * nothing that they write is touched and nothing is kept; without it they ask for memory of their own.
+ */
+#include "test.h"
+
+#include "attn/analysis.h"
+#include "attn/bilinear.h"
+#include "attn/cache.h"
+#include "attn/hopfield.h"
+#include "attn/linear.h"
+#include "purse.h"
+
+enum { HEADS = 2, LEN = 5, DIM = 4, ROOM = HEADS * LEN * LEN };
+
+static double in[6][ROOM], out[8][ROOM];
+static purse money;
+static attn_options options;
+
+static attn_input from(int n) { return (attn_input){in[n], ATTN_F64, {0, 0, 0, 0}}; }
+static attn_output to(int n) { return (attn_output){out[n], ATTN_F64, {0, 0, 0, 0}}; }
+
+static const attn_problem problem = {.struct_size = sizeof problem, .shape = {1, HEADS, HEADS, LEN, LEN, DIM, DIM}};
+static attn_tensors attention(void)
+{
+    return (attn_tensors){.struct_size = sizeof(attn_tensors), .q = from(0), .k = from(1), .v = from(2), .o = to(0)};
+}
+
+/* ---- one call each ---- */
+
+static attn_status decompose(attn_error *error)
+{
+    const attn_tensors t = attention();
+    const attn_steps steps = {sizeof steps, out[1], out[2], out[3], out[4], out[5]};
+    return attn_decompose(&problem, &t, &steps, &options, error);
+}
+
+static attn_status weights_alone(attn_error *error)
+{
+    const attn_tensors t = attention();
+    const attn_steps steps = {.struct_size = sizeof steps, .weights = out[3]};
+    return attn_decompose(&problem, &t, &steps, &options, error);
+}
+
+static attn_flow flow;
+static attn_status gradient_flow(attn_error *error)
+{
+    const attn_tensors t = attention();
+    flow = (attn_flow){.struct_size = sizeof flow, .grad_scores = out[1], .grad_q = out[2], .norm_grad_o = -7};
+    const attn_status status = attn_gradient_flow(&problem, &t, &flow, &options, error);
+    assert_true(status == ATTN_OK || flow.norm_grad_o == -7);
+    return status;
+}
+
+static attn_status verify_gradients(attn_error *error)
+{
+    const attn_tensors t = attention();
+    attn_verification result = {.struct_size = sizeof result, .checked = -7};
+    const attn_status status = attn_verify_gradients(&problem, &t, 0, 2, &result, &options, error);
+    assert_true(status == ATTN_OK ? result.correct : result.checked == -7);
+    return status;
+}
+
+static attn_status bilinear(attn_error *error)
+{
+    const attn_tensors t = attention();
+    return attn_bilinear_attention(&problem, &t, in[3], &options, error);
+}
+
+static const attn_linformer_problem linformer = {
+    .struct_size = sizeof linformer, .batch = 1, .heads = HEADS, .len = LEN, .rank = 3, .dim = DIM};
+static attn_status linformer_project(attn_error *error)
+{
+    const attn_linformer_tensors t = {.struct_size = sizeof t, .x = from(0), .projection = from(1), .y = to(0)};
+    return attn_linformer_project(&linformer, &t, &options, error);
+}
+
+static attn_status linformer_backward(attn_error *error)
+{
+    const attn_linformer_tensors t = {
+        .struct_size = sizeof t, .x = from(0), .projection = from(1), .grad_y = from(2), .grad_x = to(0), .grad_projection = to(1)};
+    return attn_linformer_backward(&linformer, &t, &options, error);
+}
+
+static attn_hopfield memory(void)
+{
+    return (attn_hopfield){
+        .struct_size = sizeof(attn_hopfield), .dtype = ATTN_F64, .stored = 3, .dim = DIM, .options = &options, .patterns = from(0)};
+}
+
+static attn_status hopfield_update(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    const attn_hopfield_tensors t = {.struct_size = sizeof t, .states = from(1), .updated = to(0), .energy = to(1)};
+    return attn_hopfield_update(&m, LEN, &t, error);
+}
+
+static attn_status hopfield_energy(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    const attn_hopfield_tensors t = {.struct_size = sizeof t, .states = from(1), .energy = to(1)};
+    return attn_hopfield_update(&m, LEN, &t, error);
+}
+
+static attn_status hopfield_backward(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    const attn_hopfield_tensors t = {.struct_size = sizeof t,
+                                     .states = from(1),
+                                     .grad_updated = from(2),
+                                     .grad_energy = from(3),
+                                     .grad_states = to(0),
+                                     .grad_patterns = to(1)};
+    return attn_hopfield_update_backward(&m, LEN, &t, error);
+}
+
+static attn_status hopfield_retrieve(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    const attn_hopfield_tensors t = {.struct_size = sizeof t,
+                                     .states = from(1),
+                                     .updated = to(0),
+                                     .iterations = {out[1], ATTN_I64, {0, 0, 0, 0}},
+                                     .energies = to(2)};
+    return attn_hopfield_retrieve(&m, LEN, 6, 1e-12, &t, error);
+}
+
+static attn_status hopfield_classical(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    const attn_hopfield_tensors t = {.struct_size = sizeof t, .states = from(1), .updated = to(0), .energy = to(1)};
+    return attn_hopfield_classical(&m, ATTN_HOPFIELD_ORDER_ASYNCHRONOUS, LEN, &t, error);
+}
+
+static attn_status hopfield_separation(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    return attn_hopfield_separation(&m, out[0], error);
+}
+
+static attn_status hopfield_landscape(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    return attn_hopfield_landscape(&m, 1, LEN, -1, 1, out[0], out[1], error);
+}
+
+static attn_status hopfield_basin(attn_error *error)
+{
+    const attn_hopfield m = memory();
+    return attn_hopfield_basin(&m, 1, LEN, 0.1, 1, 3, 1e-6, out[0], error);
+}
+
+/* A cache is written in place: lengths are 0 again before each call. */
+static attn_status cache_attend(attn_error *error)
+{
+    static int64_t length;
+    const attn_rope rope = {.struct_size = sizeof rope};
+    attn_cache cache = {.struct_size = sizeof cache,
+                        .batch = 1,
+                        .heads_kv = HEADS,
+                        .capacity = LEN,
+                        .dim_qk = DIM,
+                        .dim_v = DIM,
+                        .rope = &rope,
+                        .k = to(1),
+                        .v = to(2),
+                        .lengths = attn_out(&length)};
+    const attn_cache_tokens tokens = {.struct_size = sizeof tokens, .len = LEN, .k = from(1), .v = from(2)};
+    const attn_problem heads = {.struct_size = sizeof heads, .shape.heads_q = HEADS};
+    const attn_tensors t = {.struct_size = sizeof t, .q = from(0), .o = to(0)};
+    length = 0;
+    const attn_status status = attn_cache_attend(&cache, &tokens, &heads, &t, &options, error);
+    assert_int_equal(length, status == ATTN_OK ? LEN : 0);
+    return status;
+}
+
+static const struct row {
+    const char *name;
+    attn_status (*call)(attn_error *error);
+    int blocks; /* what it takes from the allocator, exactly */
+} rows[] = {
+    {"attn_decompose", decompose, 5}, /* plans: of the checks, of products, of weights; two workspaces */
+    {"attn_decompose of weights", weights_alone, 3},
+    {"attn_gradient_flow", gradient_flow, 10},       /* plan of the checks; 5 arrays that are not the caller's; two plans */
+    {"attn_verify_gradients", verify_gradients, 10}, /* the same, 5 arrays */
+    {"attn_bilinear_attention", bilinear, 2},
+    {"attn_linformer_project", linformer_project, 2},
+    {"attn_linformer_backward", linformer_backward, 3},
+    {"attn_hopfield_update", hopfield_update, 3},
+    {"attn_hopfield_update of energies", hopfield_energy, 4},
+    {"attn_hopfield_update_backward", hopfield_backward, 10},
+    {"attn_hopfield_retrieve", hopfield_retrieve, 7},
+    {"attn_hopfield_classical", hopfield_classical, 1},
+    {"attn_hopfield_separation", hopfield_separation, 0},
+    {"attn_hopfield_landscape", hopfield_landscape, 6},
+    {"attn_hopfield_basin", hopfield_basin, 9},
+    {"attn_cache_attend", cache_attend, 6},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static void start(void)
+{
+    for (int i = 0; i < 6 * ROOM; i++) (&in[0][0])[i] = (i * 7 % 11) * 0.25 - 1.25;
+    memset(out, 0x55, sizeof out);
+}
+
+static int is_touched(void)
+{
+    for (size_t i = 0; i < sizeof out; i++)
+        if (((const unsigned char *)out)[i] != 0x55) return 1;
+    return 0;
+}
+
+static void test_each_block_fails(void **state)
+{
+    (void)state;
+    for (int r = 0; r < ROWS; r++)
+        for (int left = 0; left <= rows[r].blocks; left++) {
+            attn_error error;
+            start();
+            money = (purse){left, 0};
+            options = (attn_options){.struct_size = sizeof options, .allocator = {purse_take, purse_give, &money}};
+            const attn_status status = rows[r].call(&error);
+            if (money.held) fail_msg("%s: %d blocks are kept after %d", rows[r].name, money.held, left);
+            if (left == rows[r].blocks && (status != ATTN_OK || money.left))
+                fail_msg("%s: %d of %d blocks are left: %s", rows[r].name, money.left, left, error.message);
+            if (left == rows[r].blocks) continue;
+            if (status != ATTN_ERR_MEMORY || error.status != status)
+                fail_msg("%s after %d blocks: status %d: %s", rows[r].name, left, (int)status, error.message);
+            if (is_touched()) fail_msg("%s after %d blocks has written", rows[r].name, left);
+        }
+}
+
+/* The same bits with memory of the caller's, of the library's, on one thread, on two, and without options at all. */
+static void test_same_bits(void **state)
+{
+    static double kept[8][ROOM];
+    (void)state;
+    for (int r = 0; r < ROWS; r++)
+        for (int kind = 0; kind < 4; kind++) {
+            attn_error error;
+            start();
+            money = (purse){1000, 0};
+            options = (attn_options){.struct_size = sizeof options, .threads = kind};
+            if (kind == 3) options.allocator = (attn_allocator){purse_take, purse_give, &money};
+            if (rows[r].call(&error) != ATTN_OK) fail_msg("%s: %s", rows[r].name, error.message);
+            if (kind == 0) memcpy(kept, out, sizeof out);
+            if (memcmp(kept, out, sizeof out) != 0) fail_msg("%s differs with options %d", rows[r].name, kind);
+        }
+}
+
+/* Options are read before anything is taken: half an allocator, an unknown instruction set, a size that is none. */
+static void test_refused(void **state)
+{
+    (void)state;
+    for (int r = 0; r < ROWS; r++) {
+        attn_error error;
+        start();
+        money = (purse){1000, 0};
+        options = (attn_options){.struct_size = sizeof options, .allocator = {purse_take, NULL, &money}};
+        assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, "options.allocator has allocate and no release; give both or none");
+        options.allocator = (attn_allocator){NULL, purse_give, &money};
+        assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, "options.allocator has release and no allocate; give both or none");
+        options = (attn_options){.struct_size = 1};
+        assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, "attn_options.struct_size is 1; set it to sizeof(attn_options)");
+        options = (attn_options){.struct_size = sizeof options, .isa = (attn_isa)9};
+        if (rows[r].call != hopfield_separation && rows[r].call != hopfield_classical) { /* these two make no plan */
+            assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
+            assert_string_equal(error.message, "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)");
+        }
+        assert_int_equal(money.left, 1000);
+        assert_true(!is_touched());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_block_fails), cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
