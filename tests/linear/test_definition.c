@@ -159,6 +159,90 @@ static void test_strong_decay(void **state)
         }
 }
 
+/* Tokens that write nothing, beta 0: what the state would have got from them is what the gradient of beta is of. */
+static void test_beta_zero(void **state)
+{
+    static const attn_linear_form forms[] = {ATTN_LINEAR_RECURRENT, ATTN_LINEAR_CHUNKED, ATTN_LINEAR_QUADRATIC};
+    static const attn_dtype types[] = {ATTN_F64, ATTN_F32};
+    (void)state;
+    for (int i = 0; i < ROWS; i++)
+        for (int how = 0; rows[i].problem.rule == ATTN_RULE_DELTA && how < 6; how++) {
+            linear_case c = {.problem = rows[i].problem, .decays = rows[i].decays};
+            c.problem.form = forms[how / 2];
+            linear_case_draw(&c, types[how % 2], 5);
+            for (int64_t b = 0; b < c.count[T_BETA]; b++) {
+                if (b % 3 != 1) continue;
+                c.exact[T_BETA][b] = 0;
+                memset((char *)c.data[T_BETA] + b * (int64_t)attn_dtype_size(c.dtype), 0, attn_dtype_size(c.dtype));
+            }
+            linear_case_run(&c, 0);
+            linear_case_define(&c);
+            (void)compare(&rows[i], &c, "a beta of 0");
+            linear_case_free(&c);
+        }
+}
+
+/* Moves the elements of a dense tensor apart. */
+enum { STEP = 3 };
+
+static void spread(linear_case *c, int tensor, attn_input *slot, const int64_t extent[4])
+{
+    const attn_dtype type = linear_case_type(c, tensor);
+    const size_t size = attn_dtype_size(type);
+    char *apart = calloc((size_t)c->count[tensor] * STEP + 1, size);
+    assert_non_null(apart);
+    for (int64_t i = 0; i < c->count[tensor]; i++)
+        memcpy(apart + (size_t)(i * STEP) * size, (char *)c->data[tensor] + (size_t)i * size, size);
+    *slot =
+        (attn_input){apart, type, {extent[1] * extent[2] * extent[3] * STEP, extent[2] * extent[3] * STEP, extent[3] * STEP, STEP}};
+}
+
+static void gather(linear_case *c, int tensor, const attn_input *slot)
+{
+    const size_t size = attn_dtype_size(linear_case_type(c, tensor));
+    for (int64_t i = 0; i < c->count[tensor]; i++)
+        memcpy((char *)c->data[tensor] + (size_t)i * size, (const char *)slot->data + (size_t)(i * STEP) * size, size);
+}
+
+/* Decays of channels, and sums of features, whose last axis is not contiguous. */
+static void test_spread(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROWS; i++)
+        for (int token = 0; token <= rows[i].problem.causal; token++) {
+            linear_case c = {.problem = rows[i].problem, .decays = rows[i].decays};
+            const attn_shape *s = &c.problem.shape;
+            const int of_channels = rows[i].decays && rows[i].problem.decay_kind == ATTN_DECAY_CHANNEL;
+            c.problem.form = token ? ATTN_LINEAR_RECURRENT : ATTN_LINEAR_AUTO;
+            linear_case_draw(&c, ATTN_F32, 9);
+            const int64_t features = attn_features_count(c.problem.features, s->dim_qk, c.problem.random_features);
+            const int64_t of_decay[4] = {s->batch, s->heads_kv, s->len_kv, features},
+                          of_sum[4] = {s->batch, s->heads_kv, features, 1};
+            const struct {
+                int tensor, there;
+                attn_input *slot;
+                const int64_t *extent;
+            } all[] = {{T_DECAY, of_channels, &c.args.decay, of_decay},
+                       {T_DDECAY, of_channels, (attn_input *)&c.args.grad_decay, of_decay},
+                       {T_Z0, c.count[T_Z0] > 0, &c.args.initial_sum, of_sum},
+                       {T_Z1, c.count[T_Z0] > 0, (attn_input *)&c.args.final_sum, of_sum},
+                       {T_DZ1, c.count[T_Z0] > 0, &c.args.grad_final_sum, of_sum},
+                       {T_DZ0, c.count[T_Z0] > 0, (attn_input *)&c.args.grad_initial_sum, of_sum}};
+            enum { ALL = sizeof all / sizeof *all };
+            for (int t = 0; t < ALL; t++)
+                if (all[t].there) spread(&c, all[t].tensor, all[t].slot, all[t].extent);
+            linear_case_run(&c, 0);
+            linear_case_define(&c);
+            for (int t = 0; t < ALL; t++)
+                if (all[t].there && all[t].tensor != T_DECAY && all[t].tensor != T_Z0 && all[t].tensor != T_DZ1)
+                    gather(&c, all[t].tensor, all[t].slot);
+            (void)compare(&rows[i], &c, "spread");
+            for (int t = 0; t < ALL; t++)
+                if (all[t].there) free((void *)(uintptr_t)all[t].slot->data);
+            linear_case_free(&c);
+        }
+}
+
 /* What the outputs and the final state weigh, which the gradients are of. */
 static double objective(linear_case *c)
 {
@@ -203,6 +287,7 @@ static void test_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_strong_decay),
+                                       cmocka_unit_test(test_beta_zero), cmocka_unit_test(test_spread),
                                        cmocka_unit_test(test_differences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

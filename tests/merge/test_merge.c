@@ -312,6 +312,98 @@ static void test_gradient(void **state)
     }
 }
 
+/* What the gradients of a case are by definition, in *o and *lse, as the largest fraction of a bound that any of them is off. */
+static double worst_gradient_error(const case_of *c, const double *grad_o, const double *grad_lse, const void *got_o,
+                                   const void *got_lse)
+{
+    const double unit = c->compute == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    const double rounding = c->dtype == ATTN_F16    ? 0x1p-11
+                            : c->dtype == ATTN_BF16 ? 0x1p-8
+                                                    : 0,
+                 least = c->dtype == ATTN_F16 ? 0x1p-25 : 0;
+    const int64_t rows = c->heads * c->len;
+    const double terms =
+        (double)(c->parts + 8 + 2 * 12); /* lse less its maximum, up to 12, is rounded before exp, there and here */
+    double worst = 0, x;
+    for (int64_t r = 0; r < rows; r++) {
+        double all = 0, size = 0;
+        for (int64_t d = 0; d < c->dim; d++) {
+            all += grad_o[r * c->dim + d] * c->exact[r * c->dim + d];
+            size += fabs(grad_o[r * c->dim + d]) * c->size[r * c->dim + d];
+        }
+        for (int64_t p = 0; p < c->parts; p++) {
+            const int64_t row = p * rows + r;
+            const double w = c->lse[row] > -INFINITY ? exp(c->lse[row] - c->exact_lse[r]) : 0;
+            double inner = 0, inner_size = 0, error, bound;
+            for (int64_t d = 0; d < c->dim; d++) {
+                const double g = grad_o[r * c->dim + d], exact = w * g;
+                inner += g * c->o[row * c->dim + d], inner_size += fabs(g * c->o[row * c->dim + d]);
+                attn_convert(&x, ATTN_F64, (const char *)got_o + (size_t)(row * c->dim + d) * attn_dtype_size(c->dtype), c->dtype,
+                             1);
+                error = fabs(x - exact), bound = (unit * terms + rounding) * fabs(exact) + least;
+                if (error != 0 && !(error <= worst * bound)) worst = error / bound;
+            }
+            attn_convert(&x, ATTN_F64, (const char *)got_lse + (size_t)row * attn_dtype_size(c->compute), c->compute, 1);
+            error = fabs(x - (w > 0 ? w * (inner - all + grad_lse[r]) : 0));
+            bound = unit * (terms + (double)c->dim) * w * (inner_size + size + fabs(grad_lse[r]));
+            if (error != 0 && !(error <= worst * bound)) worst = error / bound;
+        }
+    }
+    return worst;
+}
+
+/* The gradients in every type, by every instruction set; parts that weigh nothing get 0 whatever they hold. */
+static void test_gradient_types(void **state)
+{
+    static const int64_t parts[] = {1, 5, 33}, dims[] = {0, 1, 33, 130};
+    static const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    (void)state;
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    for (int isa = ATTN_ISA_SCALAR; isa <= (int)cpu.isa; isa++)
+        for (int i = 0; i < 3 * 4 * 4; i++) {
+            case_of c = open_case(parts[i / 16], 2, 37, dims[i / 4 % 4], types[i % 4]);
+            const attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)isa, .threads = 1};
+            const attn_merge_problem p = problem_of(&c);
+            const int64_t rows = c.heads * c.len, n = rows * c.dim;
+            double *grad_o = calloc((size_t)n + 1, 8), *grad_lse = calloc((size_t)rows, 8);
+            void *stored = calloc((size_t)n + 1, 8), *stored_lse = calloc((size_t)rows, 8);
+            char *got_o = malloc((size_t)(c.parts * n) * 8 + 8), *got_lse = malloc((size_t)(c.parts * rows) * 8);
+            attn_input os[33], lses[33];
+            attn_output gos[33], glses[33];
+            attn_error error;
+            for (int64_t e = 0; e < n; e++) grad_o[e] = 2 * draw();
+            for (int64_t r = 0; r < rows; r++) grad_lse[r] = draw();
+            attn_convert(stored, c.dtype, grad_o, ATTN_F64, n), attn_convert(grad_o, ATTN_F64, stored, c.dtype, n);
+            attn_convert(stored_lse, c.compute, grad_lse, ATTN_F64, rows),
+                attn_convert(grad_lse, ATTN_F64, stored_lse, c.compute, rows);
+            parts_of(&c, os, lses);
+            for (int64_t part_number = 0; part_number < c.parts; part_number++) {
+                gos[part_number] =
+                    (attn_output){got_o + (size_t)(part_number * n) * attn_dtype_size(c.dtype), c.dtype, {0, 0, 0, 0}};
+                glses[part_number] = attn_out(got_lse + (size_t)(part_number * rows) * attn_dtype_size(c.compute));
+            }
+            attn_merge_tensors t = {.struct_size = sizeof t,
+                                    .o_parts = os,
+                                    .lse_parts = lses,
+                                    .grad_o = {stored, c.dtype, {0, 0, 0, 0}},
+                                    .grad_o_parts = gos,
+                                    .grad_lse_parts = glses};
+            for (int with_lse = 1; with_lse >= 0; with_lse--) {
+                t.grad_lse = with_lse ? attn_in(stored_lse) : (attn_input){0};
+                for (int64_t r = 0; !with_lse && r < rows; r++) grad_lse[r] = 0;
+                if (attn_merge_backward(&p, &t, &options, &error)) fail_msg("%s", error.message);
+                const double worst = worst_gradient_error(&c, grad_o, grad_lse, got_o, got_lse);
+                if (!(worst <= 1))
+                    fail_msg("%s, isa %d, %d parts, dim %d: %g of the bound", attn_dtype_name(c.dtype), isa, (int)c.parts,
+                             (int)c.dim, worst);
+            }
+            void *all[] = {grad_o, grad_lse, stored, stored_lse, got_o, got_lse};
+            for (size_t a = 0; a < sizeof all / sizeof *all; a++) free(all[a]);
+            close_case(&c);
+        }
+}
+
 static void test_refused(void **state)
 {
     static double o[2], lse[2], out[2];
@@ -422,9 +514,9 @@ static void test_unused_strides(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_undecided),     cmocka_unit_test(test_split),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_in_place), cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_gradient),      cmocka_unit_test(test_refused),  cmocka_unit_test(test_gradient_refused),
-        cmocka_unit_test(test_unused_strides)};
+        cmocka_unit_test(test_undecided),        cmocka_unit_test(test_split),          cmocka_unit_test(test_types),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_in_place),       cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_gradient),         cmocka_unit_test(test_gradient_types), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_gradient_refused), cmocka_unit_test(test_unused_strides)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
