@@ -10,6 +10,10 @@ if(ATTN_SANITIZE)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
 endif()
 
+if(ATTN_COVERAGE)
+  target_link_options(attn_options INTERFACE --coverage)
+endif()
+
 # The same bytes wherever it is built: no folder of the build in debugging information or __FILE__.  (-ffile-prefix-map would move
 # the files of gcov too; while debugging, and in reports of sanitizers, whole names are of more use.)
 include(CheckCCompilerFlag)
