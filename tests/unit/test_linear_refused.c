@@ -244,6 +244,11 @@ static void test_calls(void **state)
     assert_int_equal(attn_linear_plan_create(&plan, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
     const size_t need = attn_linear_plan_workspace_size(plan);
     char text[80];
+    assert_int_equal(attn_linear_plan_workspace_size(NULL), 0);
+    assert_int_equal(attn_linear_execute(NULL, &f.tensors, few, 8, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "plan is NULL");
+    assert_int_equal(attn_linear_compute(&f.problem, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "tensors is NULL");
     assert_int_equal(attn_linear_execute(plan, NULL, few, 8, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "tensors is NULL");
     assert_int_equal(attn_linear_execute(plan, &f.tensors, NULL, 0, &error), ATTN_ERR_ARGUMENT);
