@@ -330,11 +330,44 @@ static void test_memory(void **state)
     assert_true(fabs(d[1].flops / d[0].flops - 16) < 0.1); /* work grows with n */
 }
 
+/* What a form multiplies out, counted by hand for 12 tokens of 5 features and 3 values, two queries a key: a state is 15. */
+static void test_flops(void **state)
+{
+    static const struct {
+        attn_linear_form form;
+        attn_op op;
+        int causal;
+        double multiply_adds;
+    } rows[] = {
+        {ATTN_LINEAR_RECURRENT, ATTN_FORWARD, 1, 12 * 15 * (1 + 2)},          /* written, read twice */
+        {ATTN_LINEAR_RECURRENT, ATTN_BACKWARD, 1, 12 * 15 * (4 + 2 * 2 + 2)}, /* states made twice, and their gradients */
+        {ATTN_LINEAR_CHUNKED, ATTN_FORWARD, 0, 12 * 15 + 2 * 12 * 15},        /* the sum over all keys, read */
+        {ATTN_LINEAR_CHUNKED, ATTN_BACKWARD, 0, 12 * 15 * (1 + 2 + 2 + 2)},   /* that, for dQ, for dK and dV */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        linear_case c = {.problem = {.shape = {1, 2, 1, 12, 12, 5, 3}, .causal = rows[i].causal, .form = rows[i].form}};
+        attn_linear_plan_description d = {.struct_size = sizeof d};
+        attn_linear_tensors tensors;
+        attn_linear_plan *plan;
+        attn_error error;
+        linear_case_draw(&c, ATTN_F32, 1);
+        c.problem.op = rows[i].op;
+        linear_case_tensors(&c, rows[i].op, &tensors);
+        if (attn_linear_plan_create(&plan, &c.problem, &tensors, NULL, &error)) fail_msg("%s", error.message);
+        assert_int_equal(attn_linear_plan_describe(plan, &d, NULL), ATTN_OK);
+        if (d.flops != 2 * rows[i].multiply_adds) fail_msg("row %d: %g flops, not %g", (int)i, d.flops, 2 * rows[i].multiply_adds);
+        attn_linear_plan_destroy(plan);
+        linear_case_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads), cmocka_unit_test(test_one_head), cmocka_unit_test(test_one_head_in_place),
         cmocka_unit_test(test_batch),   cmocka_unit_test(test_split),    cmocka_unit_test(test_causal),
-        cmocka_unit_test(test_lengths), cmocka_unit_test(test_memory),   cmocka_unit_test(test_last_row)};
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_memory),   cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_last_row)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,22 @@ static inline attn_status attempt(small *s, attn_error *error)
     return status;
 }
 
+/* A message that begins with a tensor, as in `v.dtype is ...`, says to programs too that it is about that one.  (mask.causal is
+ * none.) */
+static inline void expect_tensor(const attn_error *error, int line)
+{
+    static const char *const after[] = {".dtype ", ".stride[", "[", " is there", " is missing", " is NULL", " overlaps "};
+    attn_tensor_description d = {.struct_size = sizeof d};
+    for (int i = 0; attn_tensor_describe(ATTN_FAMILY_ATTENTION, i, &d, NULL) == ATTN_OK; i++) {
+        const char *rest = error->message + strlen(d.name);
+        int begins = 0;
+        if (strncmp(error->message, d.name, strlen(d.name)) != 0) continue;
+        for (size_t n = 0; n < sizeof after / sizeof *after; n++) begins |= strncmp(rest, after[n], strlen(after[n])) == 0;
+        if (begins && error->tensor != i)
+            fail_msg("line %d: the error's tensor is %d, not that of: %s", line, error->tensor, error->message);
+    }
+}
+
 static inline void expect(small *s, attn_status status, const char *message, int line)
 {
     static const attn_options defaults = {.struct_size = sizeof(attn_options)};
@@ -31,6 +47,7 @@ static inline void expect(small *s, attn_status status, const char *message, int
     attn_status got = attempt(s, &error);
     if (got != status || error.status != status || strcmp(error.message, message) != 0)
         fail_msg("line %d:\n  expected status %d: %s\n  got status %d: %s", line, (int)status, message, (int)got, error.message);
+    expect_tensor(&error, line);
     assert_int_equal(attempt(s, NULL), status);
     if (memcmp(&s->options, &defaults, sizeof defaults) == 0) {
         assert_int_equal(attn_compute(&s->problem, &s->tensors, &error), status);
