@@ -176,8 +176,8 @@ static attn_status read_sizes(contraction *c, const char *text, attn_error *erro
         c->size[(unsigned char)letter] = size;
         text = *end ? end + 1 : end;
     }
-    for (const char *list = c->free_indices, *at = list; list; list = list == c->free_indices ? c->summed : NULL)
-        for (at = list; *at; at++)
+    for (const char *list = c->free_indices; list; list = list == c->free_indices ? c->summed : NULL)
+        for (const char *at = list; *at; at++)
             if (!c->size[(unsigned char)*at]) return failure(error, ATTN_ERR_ARGUMENT, "sizes do not name %c", *at);
     return ATTN_OK;
 }

@@ -12,16 +12,14 @@
 #include "commands.h"
 #include "shown.h"
 
-attn_status failure(attn_error *error, attn_status status, const char *format, ...)
+void failure_say(attn_error *error, attn_status status, const char *format, ...)
 {
-    if (error) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(error->message, sizeof error->message, format, arguments);
-        va_end(arguments);
-        error->status = status;
-    }
-    return status;
+    va_list arguments;
+    if (!error) return;
+    va_start(arguments, format);
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    error->status = status;
 }
 
 attn_status failure_about(attn_error *error, const char *subject)

@@ -6,15 +6,18 @@
 
 #include "attn/attn.h"
 
-/* Fills *error (which may be NULL) and returns status. */
-__attribute__((format(printf, 3, 4))) attn_status failure(attn_error *error, attn_status status, const char *format, ...);
+/* Fills *error (which may be NULL) and returns status.  (A macro, so that who reads one file, compilers and analysers too, knows
+ * that what comes back is no success.) */
+#define failure(error, status, ...) (failure_say(error, status, __VA_ARGS__), failure_status(status))
+static inline attn_status failure_status(attn_status status) { return status; }
+__attribute__((format(printf, 3, 4))) void failure_say(attn_error *error, attn_status status, const char *format, ...);
 
 /* Puts "SUBJECT: " in front of the message. */
 attn_status failure_about(attn_error *error, const char *subject);
 
 /* count zeroed elements of `size` bytes; never NULL: prints "attn: out of memory" and exits with EXIT_USAGE where there is none.
  * Only for the command line, which has written nothing at that moment. */
-void *need_memory(int64_t count, size_t size);
+__attribute__((returns_nonnull)) void *need_memory(int64_t count, size_t size);
 
 /* Ends the program in the same way: "attn: out of memory: WHAT". */
 _Noreturn void end_out_of_memory(const char *what);

@@ -146,10 +146,11 @@ static void read_layer_numbers(labels *l, const attention_input *input)
     l->layer_number = need_memory(l->layers, sizeof *l->layer_number);
     const char *text = metadata(input, "layers") ? metadata(input, "layers") : l->layers == 1 ? metadata(input, "layer") : NULL;
     cJSON *json = text ? cJSON_Parse(text) : NULL;
-    const cJSON *item = cJSON_IsArray(json) ? json->child : json;
-    int good = json && (cJSON_IsArray(json) ? cJSON_GetArraySize(json) == l->layers : l->layers == 1);
+    const int is_list = json && cJSON_IsArray(json);
+    const cJSON *item = is_list ? json->child : json;
+    int good = item && (is_list ? cJSON_GetArraySize(json) == l->layers : l->layers == 1);
     for (int64_t k = 0; good && k < l->layers; k++, item = item->next) {
-        good = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e9 &&
+        good = item && cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e9 &&
                (k == 0 || item->valuedouble > (double)l->layer_number[k - 1]);
         if (good) l->layer_number[k] = (int64_t)item->valuedouble;
     }

@@ -251,7 +251,7 @@ static attn_status give_maps(attn_pattern *patterns, int count, const mask_setti
 static attn_status show(int argc, char **argv, int first, mask_settings *s, const common_settings *common, attn_error *error)
 {
     static named_pattern named[MOST_NAMES];
-    attn_pattern patterns[MOST_NAMES];
+    attn_pattern patterns[MOST_NAMES] = {{0}};
     attn_pattern_set *set = NULL;
     attn_archive *file = NULL;
     attn_pattern_count count = {.struct_size = sizeof count};

@@ -105,7 +105,7 @@ static int by_weight(const void *one, const void *two)
 
 static void sort_links(link_list *l)
 {
-    qsort(l->list, (size_t)l->count, sizeof *l->list, by_weight);
+    if (l->count) qsort(l->list, (size_t)l->count, sizeof *l->list, by_weight);
     if (l->count > l->keep) l->count = l->keep;
 }
 

@@ -11,6 +11,7 @@
 #include "row.h"
 
 #include <math.h>
+#include <stddef.h>
 
 int64_t dim_k(const ref_problem *p) { return p->Dk ? p->Dk : p->D; }
 
@@ -24,6 +25,9 @@ int64_t weights_of_head(const ref_problem *p) { return p->W ? rows_of_W(p) * dim
 
 /* Where the head's W starts, in numbers. */
 static int64_t weights_at(const ref_problem *p, const row *r) { return p->W_of_each_head ? r->h * weights_of_head(p) : 0; }
+
+/* The head's W, in kinds that have one. */
+static const double *weights_of(const ref_problem *p, const row *r) { return p->W + weights_at(p, r); }
 
 /* u.k + (q + v).row, as far as the problem has them. */
 static double relative_score(const ref_problem *p, const row *r, const double *k, int64_t j)
@@ -54,15 +58,17 @@ static void relative_gradient(const ref_problem *p, const ref_gradients *G, cons
 double row_raw_score(const ref_problem *p, const row *r, int64_t j)
 {
     const int64_t D = p->D, Dk = dim_k(p);
-    const double *q = r->q, *k = r->K + j * Dk, *W = p->W ? p->W + weights_at(p, r) : 0;
+    const double *q = r->q, *k = r->K + j * Dk, *W = NULL;
     double x = 0;
     switch (p->kind) {
     case REF_DOT:
         return dot(q, k, D) + relative_score(p, r, k, j);
     case REF_GENERAL:
+        W = weights_of(p, r);
         for (int64_t a = 0; a < D; a++) x += q[a] * dot(W + a * Dk, k, Dk);
         return x;
     case REF_METRIC:
+        W = weights_of(p, r);
         for (int64_t a = 0; a < rows_of_W(p); a++) x += dot(W + a * D, q, D) * dot(W + a * D, k, D);
         return x;
     case REF_COSINE:
@@ -72,6 +78,7 @@ double row_raw_score(const ref_problem *p, const row *r, int64_t j)
         for (int64_t a = 0; a < D; a++) x -= (q[a] - k[a]) * (q[a] - k[a]);
         return x;
     case REF_ADDITIVE:
+        W = weights_of(p, r);
         for (int64_t a = 0; a < D; a++) x += W[a] * tanh(q[a] + k[a] + (rows_of_W(p) == 2 ? W[D + a] : 0));
         return x;
     }
@@ -90,7 +97,7 @@ static void cosine_gradient(const double *x, const double *y, int64_t D, double 
 void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double dx)
 {
     const int64_t D = p->D, Dk = dim_k(p), at = weights_at(p, r);
-    const double *q = r->q, *k = r->K + j * Dk, *W = p->W ? p->W + at : 0;
+    const double *q = r->q, *k = r->K + j * Dk, *W = NULL;
     double *dq = G->dQ + r->index * D, *dk = G->dK + ((r->b * p->Hkv + r->g) * p->Skv + j) * Dk, *dW = G->dW ? G->dW + at : 0;
     switch (p->kind) {
     case REF_DOT:
@@ -101,6 +108,7 @@ void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r
         relative_gradient(p, G, r, j, dx);
         break;
     case REF_GENERAL:
+        W = weights_of(p, r);
         for (int64_t a = 0; a < D; a++)
             for (int64_t c = 0; c < Dk; c++) {
                 dq[a] += dx * W[a * Dk + c] * k[c];
@@ -109,6 +117,7 @@ void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r
             }
         break;
     case REF_METRIC:
+        W = weights_of(p, r);
         for (int64_t a = 0; a < rows_of_W(p); a++) {
             double Wq = dot(W + a * D, q, D), Wk = dot(W + a * D, k, D);
             for (int64_t c = 0; c < D; c++) {
@@ -129,6 +138,7 @@ void row_raw_gradient(const ref_problem *p, const ref_gradients *G, const row *r
         }
         break;
     case REF_ADDITIVE:
+        W = weights_of(p, r);
         for (int64_t a = 0; a < D; a++) {
             const int bias = rows_of_W(p) == 2;
             double t = tanh(q[a] + k[a] + (bias ? W[D + a] : 0)), dz = dx * W[a] * (1 - t * t);

@@ -65,7 +65,7 @@ int team_create(int threads)
 
 team_time team_run(void (*work)(void *context, int thread), void *context)
 {
-    member alone, *members = team.members ? team.members : &alone;
+    member alone = {0}, *members = team.members ? team.members : &alone;
     (void)pthread_mutex_lock(&team.mutex);
     team.work = work;
     team.context = context;

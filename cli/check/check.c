@@ -298,8 +298,8 @@ static int check_problems(checker *k, int count, char **texts)
 
 int attn_cmd_check(int argc, char **argv)
 {
-    static checker k; /* large, for a stack */
-    common_settings settings = {0};
+    static checker k;                /* large, for a stack */
+    static common_settings settings; /* k keeps its address */
     check_options own = {0};
     attn_error error;
     int first;

@@ -55,9 +55,7 @@ static void report_fault(int number)
 {
     (void)number;
     static const char what[] = ": read or wrote outside of a tensor\n";
-    ssize_t done = write(STDERR_FILENO, fault_text, strlen(fault_text));
-    done = write(STDERR_FILENO, what, sizeof what - 1);
-    (void)done;
+    if (write(STDERR_FILENO, fault_text, strlen(fault_text)) < 0 || write(STDERR_FILENO, what, sizeof what - 1) < 0) _exit(1);
     _exit(1);
 }
 

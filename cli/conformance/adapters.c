@@ -328,7 +328,7 @@ static void param_flex_rule(translation *t, const param_rule *rule, const cJSON 
 static void param_flex_bias(translation *t, const param_rule *rule, const cJSON *value)
 {
     const char *text = cJSON_IsString(value) ? value->valuestring : "";
-    char end[8];
+    char end[8] = "";
     if (sscanf(text, "%lf*(%6s", &t->bias_slope, end) == 2 && strcmp(end, "q-k)") == 0) t->bias_slope = -t->bias_slope;
     else if (strcmp(end, "k-q)") != 0) unknown_value(t, rule, value);
 }

@@ -245,7 +245,8 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
     const int64_t rows = s->batch * s->heads_q * s->len_q;
     triple all[3];
     int count = 0, wide = 1;
-    if (view_given(&t->o)) {
+    const int has_o = view_given(&t->o);
+    if (has_o) {
         all[count++] = (triple){"o", numbers_of(t->pool, &t->o), r->expected.O, r->O, rows * s->dim_v, r->tensors.o.dtype};
         wide &= t->o.dtype == ATTN_F64;
     }
@@ -266,7 +267,7 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
                  all[i].reference[n], all[i].expected[n]);
         exact &= first_apart(all[i].reference, all[i].expected, all[i].count, 1e-5, 1e-6, ATTN_F64) < 0;
     }
-    for (int64_t n = 0; view_given(&t->o) && n < all[0].count; n++) {
+    for (int64_t n = 0; has_o && n < all[0].count; n++) {
         const double error = fabs(all[0].got[n] - all[0].expected[n]);
         if (error > e->max_error && r->tensors.o.dtype == t->q.dtype) e->max_error = error;
     }

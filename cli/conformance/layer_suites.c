@@ -48,7 +48,7 @@ static double number(layer_case *c, const char *name, double otherwise)
 {
     const cJSON *p = param(c, name);
     if (cJSON_IsBool(p)) return cJSON_IsTrue(p);
-    return cJSON_IsNumber(p) ? p->valuedouble : otherwise;
+    return p && cJSON_IsNumber(p) ? p->valuedouble : otherwise;
 }
 
 static void check_all_taken(layer_case *c)
@@ -342,7 +342,7 @@ static void of_keras(layer_case *c)
                                                                                                              "in.k_bias",
                                                                                                              "in.v_bias",
                                                                                                              "in.out_bias"};
-    view w[4];
+    view w[4] = {{0}};
     (void)param(c, "num_heads"), (void)param(c, "key_dim"), (void)param(c, "scale"), (void)param(c, "kernel_layout"); /* as usual */
     for (int i = 0; i < 4; i++) w[i] = need(c, kernels[i], 3);
     const view query = need(c, "in.query", 3), key = need(c, "in.key", 3), value = need(c, "in.value", 3);
@@ -378,7 +378,7 @@ static void of_mechanism(layer_case *c)
     const cJSON *causal = param(c, "causal"), *scale = param(c, "scale");
     const int64_t heads = (int64_t)number(c, "heads", 1), heads_kv = (int64_t)number(c, "heads_kv", (double)heads);
     (void)param(c, "weights"); /* how they lie: as torch's */
-    view w[4];
+    view w[4] = {{0}};
     for (int i = 0; i < 4; i++) w[i] = need(c, weights[i], 2);
     const view x = need(c, "in.x", 3), context = given(c, "in.context"), lengths = given(c, "in.lengths_kv");
     c->output = need(c, "out.y", 3);
@@ -413,7 +413,7 @@ static void of_misc(layer_case *c)
                              *const projected[] = {"out.q_proj", "out.k_proj", "out.v_proj"};
     const int64_t heads = (int64_t)number(c, "num_heads", 1);
     (void)param(c, "scale"), (void)param(c, "weight_layout"); /* as usual */
-    view w[4];
+    view w[4] = {{0}};
     for (int i = 0; i < 4; i++) w[i] = need(c, weights[i], 2);
     const view query = need(c, "in.query", 3), key = need(c, "in.key", 3), value = need(c, "in.value", 3);
     c->output = need(c, "out.output", 3);

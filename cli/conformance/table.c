@@ -176,6 +176,10 @@ void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, co
                     .notes = text_in(json, "notes"),
                     .params = cJSON_GetObjectItemCaseSensitive(json, "params"),
                     .tensors = tensors};
+    if (!row) {
+        conclude(e, CHECK_SKIPPED, "the operation is not known");
+        return;
+    }
     if (!c.params) c.params = cJSON_GetObjectItemCaseSensitive(json, "attributes");
     c.known = pool_take(&pool, attn_archive_count(tensors), 1);
     memset(c.known, 0, (size_t)attn_archive_count(tensors));

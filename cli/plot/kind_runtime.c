@@ -49,7 +49,7 @@ static group *group_of(group *groups, int *count, const char *name)
 attn_status find_results(const source *from, const cJSON **list, attn_error *error)
 {
     *list = from->json ? cJSON_GetObjectItemCaseSensitive(from->json, "results") : NULL;
-    if (cJSON_IsArray(*list) && (*list)->child) return ATTN_OK;
+    if (*list && cJSON_IsArray(*list) && (*list)->child) return ATTN_OK;
     return failure(error, ATTN_ERR_FORMAT, "%.100s: no 'results'; `attn bench --json` or --csv writes them", from->path);
 }
 

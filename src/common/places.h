@@ -54,19 +54,18 @@ static inline attn_status places_check(const places *p, const char *module, attn
     for (int i = 0; i < p->count; i++)
         for (int k = 0; k < p->count; k++) {
             const place *a = &p->all[i], *b = &p->all[k];
-            char names[2][64];
+            char both[2][64];
             if (a->group && a->group == b->group) continue;
             if (!a->output || k == i || (b->output && k < i) || a->low >= b->high || b->low >= a->high) continue;
             const attn_elements x = {a->data, a->shape, a->stride, a->size}, y = {b->data, b->shape, b->stride, b->size};
             const int meet = elements_meet(&x, &y);
             if (meet == 0) continue;
-            text_join(names[0], sizeof names[0], a->of, *a->of ? "." : "", a->name);
-            text_join(names[1], sizeof names[1], b->of, *b->of ? "." : "", b->name);
-            CHECK(meet < 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output overlaps nothing", module, names[0],
-                  names[1]);
+            text_join(both[0], sizeof both[0], a->of, *a->of ? "." : "", a->name);
+            text_join(both[1], sizeof both[1], b->of, *b->of ? "." : "", b->name);
+            CHECK(meet < 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output overlaps nothing", module, both[0], both[1]);
             return fail(error, ATTN_ERR_STRIDE,
                         "%s: whether %s and %s share elements cannot be decided from their strides; give them memory apart", module,
-                        names[0], names[1]);
+                        both[0], both[1]);
         }
     return ATTN_OK;
 }

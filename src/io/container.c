@@ -196,8 +196,7 @@ attn_status attn_archive_set_metadata(attn_archive *tensors, const char *key, co
     }
     metadata_item *item = new_metadata(key, value);
     if (!item) return attn_io_fail_memory(&context);
-    free(tensors->metadata.items[position]);
-    tensors->metadata.items[position] = item;
+    attn_io_list_replace(&tensors->metadata, position, item);
     return attn_io_succeed(&context);
 }
 

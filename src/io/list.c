@@ -41,6 +41,12 @@ bool attn_io_list_insert(attn_io_list *list, size_t position, void *item)
     return true;
 }
 
+void attn_io_list_replace(attn_io_list *list, size_t position, void *item)
+{
+    free(list->items[position]);
+    list->items[position] = item;
+}
+
 static int compare(const void *left, const void *right)
 {
     return strcmp(item_name(*(void *const *)left), item_name(*(void *const *)right));

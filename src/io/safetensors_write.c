@@ -23,7 +23,7 @@ enum { WIDTHS = sizeof widths / sizeof widths[0] };
 static const attn_archive_tensor **file_order(const attn_archive *tensors)
 {
     int64_t count = attn_archive_count(tensors), placed = 0;
-    const attn_archive_tensor **order = malloc(((size_t)count + 1) * sizeof(const attn_archive_tensor *));
+    const attn_archive_tensor **order = calloc((size_t)count + 1, sizeof(const attn_archive_tensor *));
     for (int w = 0; order && w < WIDTHS; w++)
         for (int64_t i = 0; i < count; i++)
             if (attn_dtype_size(attn_archive_at(tensors, i)->dtype) == widths[w]) order[placed++] = attn_archive_at(tensors, i);
@@ -79,7 +79,8 @@ static attn_status write_header(const attn_io_context *context, const char *text
 static attn_status write_file(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output)
 {
     const attn_archive_tensor **order = file_order(tensors);
-    char *text = order ? header_text(tensors, order) : NULL;
+    if (!order) return attn_io_fail_memory(context);
+    char *text = header_text(tensors, order);
     attn_status status = text ? write_header(context, text, output) : attn_io_fail_memory(context);
     for (int64_t i = 0; i < attn_archive_count(tensors) && !status; i++)
         status = attn_io_output_write(context, output, order[i]->data, order[i]->bytes);

@@ -56,8 +56,10 @@ void attn_additive_weigh(const attn_resolved *p, attn_dtype compute, const void 
 static double sum_of_head(const attn_walk *walk, char *shared, int64_t h, int64_t k)
 {
     double sum = 0;
-    for (int64_t b = 0; b < walk->problem.shape.batch; b++)
-        sum += attn_weight_sums_at(walk, shared, b * walk->problem.shape.heads_q + h)[k];
+    for (int64_t b = 0; b < walk->problem.shape.batch; b++) {
+        const double *own = attn_weight_sums_at(walk, shared, b * walk->problem.shape.heads_q + h);
+        sum += own ? own[k] : 0;
+    }
     return sum;
 }
 

@@ -42,7 +42,7 @@ void attn_tables_begin(const attn_tables *t, const attn_walk *walk, const attn_a
         for (int64_t h = 0; h < t->count; h++) {
             double x = attn_element_get(args->bias_table, layout->dtype, h * layout->stride[1] + bucket * layout->stride[2]);
             attn_real_put(strips, walk->compute, h * t->length + n, x);
-            special |= !isfinite(attn_real_at(strips, walk->compute, h * t->length + n));
+            if (!isfinite(attn_real_at(strips, walk->compute, h * t->length + n))) special = 1;
         }
     }
     memcpy(memory, &special, sizeof special);
