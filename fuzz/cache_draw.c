@@ -51,6 +51,7 @@ static void draw_pages(cache_case *c)
     if (draw_one_in(d, 2)) wider.stride[0] += draw_below(d, 5);
     make(c, C_TABLE, wider, 0);
     const block *table = &c->of[C_TABLE];
+    if (table->memory) memset(table->memory, 0xFF, table->bytes); /* what lies between rows is compared too */
     /* A permutation: no page belongs to two. */
     const int64_t step = 1 + 2 * draw_below(d, 4), first = draw_below(d, k->pages > 0 ? k->pages : 1);
     int64_t free_page = first;
