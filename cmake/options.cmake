@@ -9,6 +9,14 @@ if(ATTN_SANITIZE)
   target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
 endif()
+# The memory sanitizer does not see what assembly writes (the products of AVX2), nor what masked loads and stores leave alone, so it
+# gets the kernels in plain C: they are the same *.inc.c, and all around them is the same.  valgrind, which sees instructions, has the
+# others.  It shows where memory was made, too.
+if(ATTN_SANITIZE MATCHES "memory")
+  target_compile_definitions(attn_options INTERFACE ATTN_SCALAR_ONLY)
+  target_compile_options(attn_options INTERFACE -fsanitize-memory-track-origins)
+  target_link_options(attn_options INTERFACE -fsanitize-memory-track-origins)
+endif()
 
 if(ATTN_COVERAGE)
   target_link_options(attn_options INTERFACE --coverage)
