@@ -118,6 +118,8 @@ attn_status attn_pattern_set_create(attn_pattern_set **out, const attn_pattern *
         set->len_kv = len_kv;
         set->rules = rules;
         set->count = rules ? count : 0;
+    } else {
+        free(rules);
     }
     for (int64_t k = 0; k < count && whole; k++) {
         rules[k].pattern = patterns[k];

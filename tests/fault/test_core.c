@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_core.c - attn_plan_create and attn_compute when any one allocation fails. */
+#include "attn/mask.h"
 #include "fault.h"
 #include "small.h"
 
@@ -65,8 +66,28 @@ static void test_each_allocation(void **state)
     assert_int_equal(each(forward, texts), 2); /* and a workspace */
 }
 
+/* A set of masks by name: whichever allocation fails, nothing is left. */
+static void test_pattern_set(void **state)
+{
+    const attn_pattern patterns[] = {{.kind = ATTN_PATTERN_CAUSAL}, {.kind = ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT}};
+    int failed = 1, n = 0;
+    (void)state;
+    while (failed) {
+        attn_pattern_set *set;
+        attn_error error;
+        const long before = fault_live();
+        fault_arm(++n);
+        const attn_status status = attn_pattern_set_create(&set, patterns, 2, 8, 8, &error);
+        failed = fault_disarm();
+        assert_int_equal(status, failed ? ATTN_ERR_MEMORY : ATTN_OK);
+        attn_pattern_set_destroy(set);
+        assert_int_equal(fault_live(), before);
+    }
+    assert_true(n > 2);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation), cmocka_unit_test(test_pattern_set)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
