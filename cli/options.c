@@ -136,6 +136,7 @@ options_result options_parse(const command_usage *usage, const option_group *gro
         }
         int k = index_of(&flat, id);
         attn_error why;
+        if (k < 0) continue; /* getopt_long gives what it was given */
         if (flat.row[k]->set(flat.target[k], flat.row[k]->name, optarg, &why) != ATTN_OK) {
             failure(error, why.status, "--%.230s", why.message);
             return OPTIONS_WRONG;

@@ -119,8 +119,8 @@ typedef struct one_head {
 
 static void head_close(one_head *h)
 {
-    double *all[] = {h->f, h->S, h->z, h->q, h->dS, h->dz, h->dk, h->dv, h->dq};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    free(h->f), free(h->S), free(h->z), free(h->q), free(h->dS);
+    free(h->dz), free(h->dk), free(h->dv), free(h->dq);
 }
 
 /* 0 where memory is out. */

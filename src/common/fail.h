@@ -25,6 +25,12 @@ fail(attn_error *error, attn_status status, const char *format, ...)
     return status;
 }
 
+/* clang's analyser does not go into functions of so many arguments, and so not see that what comes back is no success. */
+#if defined(__clang_analyzer__)
+static inline attn_status fail_status(attn_status status) { return status; }
+#define fail(error, status, ...) (fail(error, status, __VA_ARGS__), fail_status(status))
+#endif
+
 /* In a function with a parameter `attn_error *error`: leave unless `condition` holds; pass a failure on. */
 #define CHECK(condition, status, ...)                                                                                              \
     do {                                                                                                                           \

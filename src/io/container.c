@@ -136,7 +136,7 @@ static attn_status check_tensor(attn_io_context *context, const attn_archive *te
     if (!attn_io_shape_bytes(tensor->dtype, tensor->rank, shape, &tensor->bytes))
         return attn_io_fail(context, ATTN_ERR_SHAPE, "no tensor of %s can have the shape %s", attn_dtype_name(tensor->dtype),
                             attn_io_shape_text(text, tensor->rank, shape));
-    if (tensor->rank) memcpy(tensor->shape, shape, (size_t)tensor->rank * sizeof *shape);
+    if (shape) memcpy(tensor->shape, shape, (size_t)tensor->rank * sizeof *shape);
     *position = attn_io_list_search(&tensors->tensors, tensor->name, &taken);
     return taken ? attn_io_fail(context, ATTN_ERR_ARGUMENT, "the name is taken") : ATTN_OK;
 }

@@ -11,6 +11,10 @@
 
 #include "text.h"
 
+#undef attn_io_fail
+#undef attn_io_fail_errno
+#undef attn_io_fail_memory
+
 static void put_prefix(const attn_io_context *context, char *message, size_t room)
 {
     char path[ATTN_IO_EXCERPT], name[ATTN_IO_EXCERPT];

@@ -25,6 +25,14 @@ attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing
 /* ATTN_ERR_MEMORY, `PATH: out of memory`. */
 attn_status attn_io_fail_memory(const attn_io_context *context);
 
+/* clang's analyser sees one file, and so not that what comes back is no success. */
+#if defined(__clang_analyzer__)
+static inline attn_status attn_io_fail_status(attn_status status) { return status; }
+#define attn_io_fail(context, status, ...) (attn_io_fail(context, status, __VA_ARGS__), attn_io_fail_status(status))
+#define attn_io_fail_errno(context, doing) (attn_io_fail_errno(context, doing), attn_io_fail_status(ATTN_ERR_IO))
+#define attn_io_fail_memory(context)       (attn_io_fail_memory(context), attn_io_fail_status(ATTN_ERR_MEMORY))
+#endif
+
 /* Clears the error; returns ATTN_OK. */
 attn_status attn_io_succeed(const attn_io_context *context);
 

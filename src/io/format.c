@@ -16,7 +16,7 @@ static const attn_io_format *format_of_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *dot = strrchr(slash ? slash : path, '.');
-    for (int i = 0; dot && i < FORMATS; i++)
+    for (int i = 0; dot && i < FORMATS; i++) /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no entry is NULL */
         if (!strcmp(dot, formats[i]->extension)) return formats[i];
     return NULL;
 }

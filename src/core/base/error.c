@@ -5,6 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#undef attn_fail
+#undef attn_fail_tensor
+
 static void fill(attn_error *error, attn_status status, int tensor, int other, const char *format, va_list list)
 {
     error->status = status;

@@ -18,6 +18,14 @@ attn_status attn_fail(attn_error *error, attn_status status, const char *format,
 attn_status attn_fail_tensor(attn_error *error, int tensor, int other, attn_status status, const char *format, ...)
     ATTN_PRINTF(5, 6);
 
+/* clang's analyser sees one file, and so not that what comes back is no success. */
+#if defined(__clang_analyzer__)
+static inline attn_status attn_fail_status(attn_status status) { return status; }
+#define attn_fail(error, status, ...) (attn_fail(error, status, __VA_ARGS__), attn_fail_status(status))
+#define attn_fail_tensor(error, tensor, other, status, ...)                                                                        \
+    (attn_fail_tensor(error, tensor, other, status, __VA_ARGS__), attn_fail_status(status))
+#endif
+
 /* Sets *error (may be NULL) to ATTN_OK with an empty message and returns ATTN_OK. */
 attn_status attn_succeed(attn_error *error);
 
