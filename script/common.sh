@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# What script/build, script/test and script/demo share.  They work from any folder, without a terminal, as root or with sudo.
+# What the scripts share.  They work from any folder, without a terminal, as root or with sudo.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
@@ -12,6 +12,10 @@ CLANG_PACKAGES="clang"
 PAGE_PACKAGES="chromium"
 FORMAT_PACKAGES="clang-format-14"
 MAN_PACKAGES="man-db"
+CPPCHECK_PACKAGES="cppcheck"
+VALGRIND_PACKAGES="valgrind"
+MSAN_PACKAGES="libclang-rt-dev llvm" # what clang links for it, and names of functions in what it says
+TIDY_PACKAGES="clang-tidy" # for script/analyze alone
 ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
 DEBIAN_PACKAGES="debhelper dpkg-dev fakeroot lintian" # for script/release --debian alone
 
