@@ -12,7 +12,7 @@
 static attn_status choose(attn_plan *plan, const attn_problem *problem, const attn_tensors *tensors, const attn_options *options,
                           attn_options *o, attn_planned_tensor *list, attn_plan_part *parts, attn_error *error)
 {
-    memset(plan, 0, sizeof *plan);
+    plan->tensors = plan->parts = 0;
     if (options) TRY(attn_struct_read(o, sizeof *o, sizeof *o, options, "attn_options", error));
     TRY(attn_options_validate(o, error));
     plan->allocator = attn_allocator_or_default(&o->allocator);

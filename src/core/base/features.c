@@ -23,7 +23,8 @@ static const char *const sentences[] = {
 
 const char *attn_feature_missing(attn_feature_set used, attn_feature_set supported)
 {
-    for (int n = 0; n < ATTN_FEATURES; n++)
-        if (used & ~supported & (attn_feature_set)1 << n) return sentences[n];
+    const attn_feature_set missing = used & ~supported;
+    for (int n = 0; missing && n < ATTN_FEATURES; n++)
+        if (missing & (attn_feature_set)1 << n) return sentences[n];
     return NULL;
 }

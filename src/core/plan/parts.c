@@ -39,6 +39,7 @@ static int may_take(const attn_resolved *p, const attn_walk_limits *limits, int6
 static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_part *parts, const char **refusal)
 {
     const int64_t n = p->shape.len_q;
+    const attn_feature_set used = attn_features_of(p);
     const attn_walk_type *type;
     attn_plan_part rest = {0};
     int count = 0, seen = 0;
@@ -48,7 +49,7 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_
         if (type->op != p->op) continue;
         const int is_first = seen++ == 0, is_last = !type->limits;
         if (!is_last && !type->limits(p, tiles, &limits)) continue;
-        const char *missing = attn_walk_refusal(type, p);
+        const char *missing = attn_feature_missing(used, type->supported);
         if (missing && is_first && limits.most_q < INT64_MAX && n > 0 && n <= limits.most_q) *refusal = missing;
         if (missing || (!is_last && !may_take(p, &limits, rest.least))) continue;
         attn_plan_part *part = &parts[count++];
@@ -67,10 +68,13 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_
     return count;
 }
 
+_Static_assert(offsetof(attn_walk, problem) == 0, "a walk begins with its problem");
+
 /* Lays the walk out.  Returns 0 if a size overflows. */
 static int lay_out(const attn_plan_part *part, const attn_setting *setting)
 {
-    memset(part->walk, 0, part->type->size);
+    const size_t problem = sizeof part->walk->problem; /* which is several KB, and copied */
+    memset((char *)part->walk + problem, 0, part->type->size - problem);
     attn_walk_begin(part->walk, setting);
     return part->type->init(part->walk, setting);
 }
@@ -101,17 +105,21 @@ static attn_status fit(const attn_plan_part *part, attn_setting *setting, size_t
 attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int leaves_others,
                                 int is_one, attn_error *error)
 {
-    attn_resolved own = *problem;
+    attn_resolved own;
     attn_setting setting = {
-        .problem = &own, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context};
-    own.shape.len_q = attn_min(own.shape.len_q, part->most);
-    if (!is_one) {
-        own.least_q = part->least;
-        own.most_q = part->most;
-        own.leaves_others = (unsigned char)leaves_others;
+        .problem = problem, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context};
+    if (!is_one || part->small.most_q || part->most < problem->shape.len_q) {
+        own = *problem;
+        own.shape.len_q = attn_min(own.shape.len_q, part->most);
+        if (!is_one) {
+            own.least_q = part->least;
+            own.most_q = part->most;
+            own.leaves_others = (unsigned char)leaves_others;
+        }
+        own.small = part->small;
+        own.small_alone = (unsigned char)part->small_alone;
+        setting.problem = &own;
     }
-    own.small = part->small;
-    own.small_alone = (unsigned char)part->small_alone;
     TRY(attn_threads_choose(o->threads, &setting.threads, error));
     return fit(part, &setting, o->workspace_limit, error);
 }

@@ -123,6 +123,7 @@ static int has_elements(const int64_t shape[4]) { return shape[0] && shape[1] &&
 attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(t->at.dtype);
+    const int shift = (size >= 2) + (size >= 4) + (size >= 8); /* sizes are powers of 2, and divisions slow */
     int64_t span = 0, below = 0, step;
     t->low = t->high = 0;
     if (!has_elements(shape)) return ATTN_OK;
@@ -130,10 +131,10 @@ attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *
         const int64_t stride = t->at.stride[axis];
         /* The stride of a size of 1 can be anything, but tokens of sequences one after the other may be more, or hinted at. */
         if (shape[axis] == 1 && !(t->packed && axis == 2)) continue;
-        const int64_t most = shape[axis] == 1 ? INT64_MAX / 64 / size : INT64_MAX;
+        const int64_t most = shape[axis] == 1 ? INT64_MAX >> 6 >> shift : INT64_MAX;
         int fits = stride > -INT64_MAX && llabs(stride) <= most;
         fits = fits && attn_mul(shape[axis] - 1, llabs(stride), &step) && attn_add(span, step, &span);
-        CHECK_TENSOR(fits && span <= INT64_MAX / size - 1, t->number, ATTN_ERR_SHAPE,
+        CHECK_TENSOR(fits && span <= (INT64_MAX >> shift) - 1, t->number, ATTN_ERR_SHAPE,
                      "%s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", row->name, axis, stride,
                      shape[axis]);
         if (stride < 0) below += step;
@@ -193,8 +194,8 @@ attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_te
         const attn_tensor_row *row = &family->rows[n];
         CHECK_TENSOR(has[n] || row->need[facts->op] != ATTN_NEED_ALWAYS, n, ATTN_ERR_ARGUMENT, "%s is missing; %s needs it",
                      row->name, family->operations[facts->op]);
-        place[n] = *count;
         if (!has[n]) continue;
+        place[n] = *count;
         CHECK_TENSOR(row->role[facts->op] != ATTN_ROLE_NONE, n, ATTN_ERR_ARGUMENT, "%s is there; %s has no use for it", row->name,
                      family->operations[facts->op]);
         const int of = row->gradient_of;

@@ -35,7 +35,15 @@ static attn_status check_enums(const attn_resolved *p, attn_error *error)
 
 #define LENGTH(array) (int)(sizeof(array) / sizeof *(array))
 
-static attn_status check_flags(const attn_resolved *p, attn_error *error)
+/* 1 if one of these words is not 0. */
+static int any_set(const int64_t *words, int count)
+{
+    int64_t any = 0;
+    for (int k = 0; k < count; k++) any |= words[k];
+    return any != 0;
+}
+
+static attn_status refuse_flags(const attn_resolved *p, attn_error *error)
 {
     const struct {
         const char *name;
@@ -69,6 +77,17 @@ static attn_status check_flags(const attn_resolved *p, attn_error *error)
             CHECK(reserved[i].words[k] == 0, ATTN_ERR_ARGUMENT, "%s.reserved[%d] is %" PRId64 "; it must be 0", reserved[i].name, k,
                   reserved[i].words[k]);
     return ATTN_OK;
+}
+
+/* Which one it is that is wrong is found where one is, since making the lists takes longer. */
+static attn_status check_flags(const attn_resolved *p, attn_error *error)
+{
+#define SET(group) any_set(p->group.reserved, LENGTH(p->group.reserved))
+    const unsigned flags = (unsigned)p->mask.causal | (unsigned)p->mask.window | (unsigned)p->outputs.after_dropout |
+                           (unsigned)p->score.additive_bias | (unsigned)p->bias_table.causal;
+    const int reserved = SET(score) | SET(mask) | SET(dropout) | SET(outputs) | SET(paging) | SET(bias_table) | SET(relative);
+#undef SET
+    return flags > 1 || reserved ? refuse_flags(p, error) : ATTN_OK;
 }
 
 attn_status attn_shape_validate(const attn_shape *s, attn_error *error)

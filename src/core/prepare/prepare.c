@@ -43,7 +43,6 @@ int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared)
 {
     const attn_shape *s = &problem->shape;
     const attn_dtype compute = problem->at.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    *prepared = *problem;
     if (problem->score.kind == ATTN_SCORE_DOT) return 1;
     attn_score *score = &prepared->score;
     if (score->kind == ATTN_SCORE_ADDITIVE) return attn_additive_problem(prepared, compute);

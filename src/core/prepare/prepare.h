@@ -32,7 +32,8 @@ typedef struct attn_prepare {
 /* 1 if the kind has prepared keys. */
 int attn_prepares_keys(const attn_resolved *problem);
 
-/* The problem that the walk solves, from one that was resolved; a copy for dot products.  Returns 0 if a size overflows. */
+/* The problem that the walk solves, from one that was resolved: *prepared is a copy of it, and stays one for dot products.  Returns
+ * 0 if a size overflows. */
 int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared);
 
 /* Dense rows of `heads` heads; those of packed sequences lie by head too, since how many there are in all is known to be at most

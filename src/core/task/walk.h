@@ -19,7 +19,7 @@ typedef enum attn_tiling {
 } attn_tiling;
 
 typedef struct attn_walk {
-    attn_resolved problem; /* resolved: no default types, no implied strides, no ATTN_BROADCAST */
+    attn_resolved problem; /* the first of them.  Resolved: no default types, no implied strides, no ATTN_BROADCAST */
     attn_dtype compute;
     attn_kernel kernel;
 

@@ -27,11 +27,14 @@ void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, i
                       void (*run)(void *context, int64_t worker, int64_t task), void *context)
 {
     crew c;
+    if (workers <= 1) { /* without the counter, which takes as long as a task of a small call */
+        for (int64_t task = 0; task < tasks; task++) run(context, 0, task);
+        return;
+    }
     atomic_init(&c.next, 0);
     c.tasks = tasks;
     c.run = run;
     c.context = context;
-    if (workers <= 1) work(&c, 0);
-    else if (parallel_for) parallel_for(parallel_context, workers, work, &c);
+    if (parallel_for) parallel_for(parallel_context, workers, work, &c);
     else attn_pool_run(workers, work, &c);
 }

@@ -150,11 +150,24 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
     return sum / p->score.temperature;
 }
 
+/* The vectors that a tile has: of few queries it has few, and the cache lines of the others are left alone. */
+static void clear_lanes(const attn_walk *w, int width, char *Qt)
+{
+    enum { STEP = 32 }; /* bytes; what the compiler writes without a call */
+    const int64_t D = w->problem.shape.dim_qk, size = (int64_t)attn_dtype_bytes(w->compute);
+    const int64_t row = w->tile_q * size, used = width * w->kernel.lanes * size;
+    if (used >= row || used % STEP) {
+        memset(Qt, 0, (size_t)(D * row));
+        return;
+    }
+    for (int64_t c = 0; c < D; c++)
+        for (int64_t at = 0; at < used; at += STEP) memset(Qt + c * row + at, 0, STEP);
+}
+
 static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
 {
-    const size_t bytes = (size_t)(w->problem.shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute);
-    memset(t->dQt, 0, bytes);
-    if (attn_tiles_of(w)->relative.two) memset(t->dQt + attn_tiles_of(w)->relative.Qrt, 0, bytes);
+    clear_lanes(w, t->tile.width, t->dQt);
+    if (attn_tiles_of(w)->relative.two) clear_lanes(w, t->tile.width, t->dQt + attn_tiles_of(w)->relative.Qrt);
 }
 
 /* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
