@@ -10,14 +10,17 @@
 /* A checked product, with the memory that it needs (0: none). */
 typedef struct made {
     attn_product_walk walk;
-    attn_allocator allocator;
+    attn_options options;
     size_t need;
     int threads;
 } made;
 
 static attn_status read_options(attn_options *ours, const attn_options *given, attn_error *error)
 {
-    if (!given) return ATTN_OK;
+    if (!given) {
+        *ours = (attn_options){0};
+        return ATTN_OK;
+    }
     TRY(attn_struct_read(ours, sizeof *ours, sizeof *ours, given, "attn_options", error));
     return attn_options_validate(ours, error);
 }
@@ -26,21 +29,20 @@ static attn_status read_options(attn_options *ours, const attn_options *given, a
 static attn_status make(made *m, const attn_product_problem *problem, const attn_product_tensors *tensors, int sizes_alone,
                         const attn_options *options, attn_error *error)
 {
-    attn_options o = {0};
+    attn_options *const o = &m->options;
     attn_product_walk *w = &m->walk;
     const attn_kernel_row *row;
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
-    TRY(read_options(&o, options, error));
+    TRY(read_options(o, options, error));
     TRY(attn_product_resolve(problem, &w->problem, error));
     if (!sizes_alone) TRY(attn_product_lie(tensors, &w->problem, error));
-    TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, &o, &row, error));
+    TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, o, &row, error));
     w->kernel = attn_kernel_matrix(row);
-    w->parallel_for = o.parallel_for;
-    w->parallel_context = o.parallel_context;
+    w->parallel_for = o->parallel_for;
+    w->parallel_context = o->parallel_context;
     m->threads = 1;
-    if (!attn_product_is_small(&w->problem)) TRY(attn_threads_choose(o.threads, &m->threads, error));
+    if (!attn_product_is_small(&w->problem)) TRY(attn_threads_choose(o->threads, &m->threads, error));
     attn_product_walk_init(w, m->threads);
-    m->allocator = attn_allocator_or_default(&o.allocator);
     m->need = w->bytes ? (size_t)(w->workers * w->bytes) + 63 : 0; /* room to align */
     return ATTN_OK;
 }
@@ -56,9 +58,10 @@ attn_status attn_product(const attn_product_problem *problem, const attn_product
     made m;
     void *workspace;
     TRY(make(&m, problem, tensors, 0, options, error));
-    TRY(attn_workspace_take(&m.allocator, m.need, &workspace, error));
+    const attn_allocator allocator = attn_allocator_or_default(&m.options.allocator);
+    TRY(attn_workspace_take(&allocator, m.need, &workspace, error));
     execute(&m, workspace);
-    attn_workspace_give(&m.allocator, workspace);
+    attn_workspace_give(&allocator, workspace);
     return attn_succeed(error);
 }
 

@@ -254,9 +254,48 @@ VF_INLINE void sweep_row(const int steps, int64_t columns, const real *A, int64_
     }
 }
 
+/* Vectors of B at once, and the most that there may be: longer rows of C are far apart, and better written one by one. */
+enum { ATTN_SPREAD = 4, ATTN_SPREAD_MOST = 32 };
+
+/* One step: B stays in registers, and each row of C is its vectors times a number. */
+VF_INLINE void spread_columns(const int width, int64_t rows, const real *A, int64_t row, const real *B, int add, real *C,
+                              int64_t ldc)
+{
+    vf b[ATTN_SPREAD];
+    VF_UNROLL
+    for (int v = 0; v < width; v++) b[v] = vf_load(B + v * VF_LANES);
+    for (int64_t i = 0; i < rows; i++) {
+        const vf x = vf_set(A[i * row]);
+        real *c = C + i * ldc;
+        VF_UNROLL
+        for (int v = 0; v < width; v++) {
+            const vf s = vf_fma(x, b[v], vf_zero());
+            vf_store(c + v * VF_LANES, add ? vf_add(vf_load(c + v * VF_LANES), s) : s);
+        }
+    }
+}
+
+/* Returns how many columns are done: whole vectors. */
+static int64_t spread(int64_t rows, int64_t columns, const real *A, int64_t row, const real *B, int add, real *C, int64_t ldc)
+{
+    int64_t j = 0;
+    for (; columns - j >= ATTN_SPREAD * VF_LANES; j += ATTN_SPREAD * VF_LANES)
+        if (add) spread_columns(ATTN_SPREAD, rows, A, row, B + j, 1, C + j, ldc);
+        else spread_columns(ATTN_SPREAD, rows, A, row, B + j, 0, C + j, ldc);
+    for (; columns - j >= VF_LANES; j += VF_LANES) spread_columns(1, rows, A, row, B + j, add, C + j, ldc);
+    return j;
+}
+
 static void step_sweep(int64_t rows, int64_t columns, int64_t steps, const void *A, int64_t row, int64_t step, const void *B,
                        int64_t ldb, int go_on, int add, void *S, int64_t lds)
 {
+    if (steps == 1 && !go_on && columns <= ATTN_SPREAD_MOST * VF_LANES) {
+        const int64_t done = spread(rows, columns, A, row, B, add, S, lds);
+        if (done == columns) return;
+        columns -= done;
+        B = (const real *)B + done;
+        S = (real *)S + done;
+    }
     for (int64_t k = 0; k < steps;) {
         const real *a = (const real *)A + k * step, *b = (const real *)B + k * ldb;
         const int n = (int)least(ATTN_SWEEP_STEPS, steps - k);

@@ -51,18 +51,19 @@ attn_status attn_product_resolve(const attn_product_problem *given, attn_product
 /* A matrix of the call: its slot, and what is known of it. */
 typedef struct matrix {
     const char *name;
-    attn_input slot;
+    const attn_input *slot;
     int64_t rows, columns;
     int by_rows, by_columns; /* which of them are contiguous; of one that runs along neither, neither */
     int64_t row, column;     /* strides */
     size_t size;             /* bytes of an element */
+    uintptr_t low, end;      /* of its elements; the same where it has none */
 } matrix;
 
 static int has_elements(const matrix *m) { return m->rows > 0 && m->columns > 0; }
 
 static attn_status refuse_data(const matrix *m, attn_error *error)
 {
-    const attn_input *s = &m->slot;
+    const attn_input *s = m->slot;
     CHECK(s->data || (!s->dtype && !s->stride[0] && !s->stride[1] && !s->stride[2] && !s->stride[3]), ATTN_ERR_ARGUMENT,
           "product: %s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", m->name);
     CHECK(s->data, ATTN_ERR_ARGUMENT, "product: %s is missing", m->name);
@@ -76,11 +77,25 @@ static attn_status refuse_data(const matrix *m, attn_error *error)
 
 static int64_t meant(int64_t stride) { return stride == ATTN_BROADCAST ? 0 : stride; }
 
-/* Type, memory and strides of one matrix, whatever its role. */
-static attn_status lie(matrix *m, const attn_product_matrices *p, attn_error *error)
+/* From its lowest element to after its highest; of strides that were checked. */
+static void reach(matrix *m)
 {
-    const attn_input *s = &m->slot;
+    const int64_t size = (int64_t)m->size, rows = (m->rows - 1) * m->row * size, columns = (m->columns - 1) * m->column * size;
+    m->low = m->end = (uintptr_t)m->slot->data;
+    if (!has_elements(m)) return;
+    m->low += (uintptr_t)(attn_min(rows, 0) + attn_min(columns, 0));
+    m->end += (uintptr_t)(attn_max(rows, 0) + attn_max(columns, 0) + size);
+}
+
+/* Type, memory and strides of one matrix, whatever its role. */
+static attn_status lie(matrix *m, const char *name, const attn_input *s, int64_t rows, int64_t columns,
+                       const attn_product_matrices *p, attn_error *error)
+{
     int64_t elements, bytes;
+    m->name = name;
+    m->slot = s;
+    m->rows = rows;
+    m->columns = columns;
     m->size = p->dtype == ATTN_F64 ? 8 : 4;
     if ((uintptr_t)s->data <= (uintptr_t)ATTN_MISSING || ((uintptr_t)s->data & (m->size - 1))) TRY(refuse_data(m, error));
     CHECK(!s->dtype || s->dtype == p->dtype, ATTN_ERR_UNSUPPORTED, "product: %s is %s; the product is of %s", m->name,
@@ -104,28 +119,16 @@ static attn_status lie(matrix *m, const attn_product_matrices *p, attn_error *er
 static attn_status refuse_strides(const matrix *m, const char *why, attn_error *error)
 {
     return attn_fail(error, ATTN_ERR_STRIDE, "product: %s.stride[2] is %" PRId64 " and stride[3] %" PRId64 "; %s", m->name,
-                     m->slot.stride[2], m->slot.stride[3], why);
-}
-
-static uintptr_t lowest(const matrix *m)
-{
-    const int64_t rows = m->row < 0 ? (m->rows - 1) * m->row : 0, columns = m->column < 0 ? (m->columns - 1) * m->column : 0;
-    return (uintptr_t)m->slot.data + (uintptr_t)((rows + columns) * (int64_t)m->size);
-}
-
-static uintptr_t end(const matrix *m)
-{
-    const int64_t rows = m->row > 0 ? (m->rows - 1) * m->row : 0, columns = m->column > 0 ? (m->columns - 1) * m->column : 0;
-    return (uintptr_t)m->slot.data + (uintptr_t)((rows + columns + 1) * (int64_t)m->size);
+                     m->slot->stride[2], m->slot->stride[3], why);
 }
 
 /* C shares no element with A or B. */
 static attn_status check_apart(const matrix *c, const matrix *other, attn_error *error)
 {
-    if (!has_elements(c) || !has_elements(other) || lowest(c) >= end(other) || lowest(other) >= end(c)) return ATTN_OK;
+    if (c->low >= other->end || other->low >= c->end || c->low == c->end || other->low == other->end) return ATTN_OK;
     const int64_t shape[2][4] = {{1, 1, c->rows, c->columns}, {1, 1, other->rows, other->columns}};
     const int64_t stride[2][4] = {{0, 0, c->row, c->column}, {0, 0, other->row, other->column}};
-    const attn_elements x = {c->slot.data, shape[0], stride[0], c->size}, y = {other->slot.data, shape[1], stride[1], c->size};
+    const attn_elements x = {c->slot->data, shape[0], stride[0], c->size}, y = {other->slot->data, shape[1], stride[1], c->size};
     CHECK(attn_elements_meet(&x, &y) == 0, ATTN_ERR_STRIDE, "product: c and %s share elements, or strides too intricate to tell",
           other->name);
     return ATTN_OK;
@@ -136,19 +139,18 @@ attn_status attn_product_lie(const attn_product_tensors *t, attn_product_matrice
     CHECK(t, ATTN_ERR_ARGUMENT, "tensors is NULL");
     if (t->struct_size != sizeof *t) TRY(attn_slots_check(t, sizeof *t, sizeof *t, "attn_product_tensors", error));
     CHECK(!t->call, ATTN_ERR_ARGUMENT, "product: call is there; a product has nothing else that changes from call to call");
-    matrix a = {.name = "a", .slot = t->a, .rows = p->rows, .columns = p->inner},
-           b = {.name = "b", .slot = t->b, .rows = p->inner, .columns = p->columns},
-           c = {.name = "c", .rows = p->rows, .columns = p->columns};
-    c.slot.data = t->c.data;
-    c.slot.dtype = t->c.dtype;
-    for (int x = 0; x < 4; x++) c.slot.stride[x] = t->c.stride[x];
-    TRY(lie(&a, p, error));
-    TRY(lie(&b, p, error));
-    TRY(lie(&c, p, error));
+    const attn_input written = {t->c.data, t->c.dtype, {t->c.stride[0], t->c.stride[1], t->c.stride[2], t->c.stride[3]}};
+    matrix a, b, c;
+    TRY(lie(&a, "a", &t->a, p->rows, p->inner, p, error));
+    TRY(lie(&b, "b", &t->b, p->inner, p->columns, p, error));
+    TRY(lie(&c, "c", &written, p->rows, p->columns, p, error));
     if (!a.by_rows && !a.by_columns) return refuse_strides(&a, "one of them must be 1", error);
     if (!b.by_rows && !b.by_columns) return refuse_strides(&b, "one of them must be 1", error);
     if (!c.by_rows) return refuse_strides(&c, "the last axis must be contiguous (1)", error);
     if (c.rows > 1 && llabs(c.row) < c.columns) return refuse_strides(&c, "rows of an output do not overlap", error);
+    reach(&a);
+    reach(&b);
+    reach(&c);
     TRY(check_apart(&c, &a, error));
     TRY(check_apart(&c, &b, error));
     p->a_turned = !a.by_rows;
@@ -157,8 +159,8 @@ attn_status attn_product_lie(const attn_product_tensors *t, attn_product_matrice
     p->stride_a = p->a_turned ? a.column : a.row;
     p->stride_b = !p->b_turned ? b.row : b.by_rows ? b.rows : b.column;
     p->stride_c = c.row;
-    p->a = a.slot.data;
-    p->b = b.slot.data;
+    p->a = t->a.data;
+    p->b = t->b.data;
     p->c = t->c.data;
     return ATTN_OK;
 }
