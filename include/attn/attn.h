@@ -488,6 +488,14 @@ typedef struct attn_options {
     size_t workspace_limit;
 } attn_options;
 
+/*
+ * Decides what options (NULL: all 0) leave open: *resolved, which has its struct_size, are the same with the threads and the
+ * instruction set that a call would choose now.  Calls with these look at no environment variable and ask the operating system
+ * nothing, and compute what they would have computed; for many small ones, of products of matrices above all.  Returns
+ *      ATTN_ERR_ARGUMENT     resolved is NULL, a struct_size that cannot be, an option, ATTN_ISA or ATTN_THREADS out of its range
+ */
+ATTN_API attn_status attn_options_resolve(const attn_options *options, attn_options *resolved, attn_error *error);
+
 /* ---- computing ------------------------------------------------------------------------------------------------- */
 
 /*

@@ -39,6 +39,7 @@ static void test_null(void **state)
     FAILS(attn_tensor_describe((attn_family)7, 0, &description, &error), ATTN_ERR_ARGUMENT,
           "family is 7; known: 0 (attention), 1 (linear)");
     FAILS(attn_cpu_describe(NULL, &error), ATTN_ERR_ARGUMENT, "description is NULL");
+    FAILS(attn_options_resolve(NULL, NULL, &error), ATTN_ERR_ARGUMENT, "resolved is NULL");
     FAILS(attn_kernel_describe(0, NULL, &error), ATTN_ERR_ARGUMENT, "description is NULL");
     assert_int_equal(attn_plan_workspace_size(NULL), 0);
     attn_plan_destroy(NULL);

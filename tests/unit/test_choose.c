@@ -77,12 +77,30 @@ static const choice choices[] = {
 #endif
 };
 
+/* Resolved options choose the same, whatever the environment has later. */
+static void check_resolved(size_t row, const choice *c, small *s, const attn_options *resolved)
+{
+    attn_plan_description description = {.struct_size = sizeof description};
+    attn_error error;
+    attn_plan *plan;
+    setenv("ATTN_ISA", "sse9", 1), setenv("ATTN_THREADS", "none", 1);
+    const attn_status status = attn_plan_create(&plan, &s->problem, &s->tensors, resolved, &error);
+    unsetenv("ATTN_ISA"), unsetenv("ATTN_THREADS");
+    if (status != c->status || (status != ATTN_OK && strcmp(error.message, c->kernel) != 0))
+        fail_msg("row %zu, resolved: status %d: %s", row, (int)status, error.message);
+    if (status != ATTN_OK) return;
+    assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
+    assert_string_equal(description.kernel, c->kernel);
+    attn_plan_destroy(plan);
+}
+
 static void test_choice(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         const choice *c = &choices[i];
         attn_plan_description description = {.struct_size = sizeof description};
+        attn_options resolved = {.struct_size = sizeof resolved};
         attn_error error;
         attn_plan *plan;
         small s;
@@ -94,9 +112,12 @@ static void test_choice(void **state)
         features = c->features;
         hidden = c->hidden;
         if (c->variable) setenv("ATTN_ISA", c->variable, 1);
+        const attn_status settled = attn_options_resolve(&s.options, &resolved, NULL);
         attn_status status = attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error);
         unsetenv("ATTN_ISA");
 
+        assert_int_equal(settled, c->isa ? ATTN_OK : c->status);
+        if (settled == ATTN_OK) check_resolved(i, c, &s, &resolved);
         if (status != c->status || (status != ATTN_OK && strcmp(error.message, c->kernel) != 0))
             fail_msg("row %zu: status %d: %s", i, (int)status, error.message);
         if (status != ATTN_OK) continue;
@@ -144,7 +165,8 @@ static void test_threads(void **state)
         small s;
         small_init(&s);
         set("ATTN_THREADS", rows[i].ours), set("OMP_NUM_THREADS", rows[i].openmp);
-        const attn_status status = attn_cpu_describe(&cpu, &error),
+        attn_options resolved = {.struct_size = sizeof resolved};
+        const attn_status settled = attn_options_resolve(NULL, &resolved, NULL), status = attn_cpu_describe(&cpu, &error),
                           planned = attn_plan_create(&plan, &s.problem, &s.tensors, NULL, NULL);
         attn_plan_destroy(plan);
         if (rows[i].threads < 0) {
@@ -152,12 +174,17 @@ static void test_threads(void **state)
                            rows[i].ours);
             assert_int_equal(planned, ATTN_ERR_ARGUMENT);
             assert_int_equal(status, ATTN_ERR_ARGUMENT);
+            assert_int_equal(settled, ATTN_ERR_ARGUMENT);
+            assert_int_equal(resolved.threads, 0); /* untouched */
             assert_string_equal(error.message, message);
             s.options.threads = 2; /* then nobody reads it */
             assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, NULL), ATTN_OK);
             attn_plan_destroy(plan);
         } else if (status != ATTN_OK || planned != ATTN_OK || cpu.threads != (rows[i].threads ? rows[i].threads : cpus_now())) {
             fail_msg("row %zu: %d threads: %s", i, cpu.threads, error.message);
+        } else {
+            assert_int_equal(settled, ATTN_OK);
+            assert_int_equal(resolved.threads, cpu.threads);
         }
     }
     set("ATTN_THREADS", NULL), set("OMP_NUM_THREADS", NULL);
