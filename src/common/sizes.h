@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+/* 1 if their product is far from what 64 bits hold: asked first, since a division takes as long as the rest of a rule. */
+static inline int sizes_are_small(int64_t a, int64_t b) { return (uint64_t)(a | b) >> 31 == 0; }
+
 /* Of sizes that are not negative; `bytes` are those of one number. */
 static inline int sizes_fit(int64_t bytes, const int64_t *sizes, int count)
 {
@@ -12,7 +15,7 @@ static inline int sizes_fit(int64_t bytes, const int64_t *sizes, int count)
     for (int n = 0; n < count; n++)
         if (sizes[n] == 0) return 1;
     for (int n = 0; n < count; n++) {
-        if (sizes[n] > INT64_MAX / product) return 0;
+        if (!sizes_are_small(product, sizes[n]) && sizes[n] > INT64_MAX / product) return 0;
         product *= sizes[n];
     }
     return 1;
@@ -29,8 +32,9 @@ static inline int strides_beyond(int64_t bytes, const int64_t shape[4], const in
         if (shape[axis] == 1 || stride[axis] == 0) continue;
         if (stride[axis] < -most || stride[axis] > most) return axis;
         const int64_t step = stride[axis] < 0 ? -stride[axis] : stride[axis];
-        if (shape[axis] - 1 > (most - span) / step) return axis;
-        span += (shape[axis] - 1) * step;
+        const int64_t last = shape[axis] - 1;
+        if (sizes_are_small(last, step) ? last * step > most - span : last > (most - span) / step) return axis;
+        span += last * step;
     }
     return -1;
 }

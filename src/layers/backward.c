@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * backward.c - attn_layer_backward: the chain rule through one projection, the attention, and three projections. */
+#include <stddef.h>
 #include <string.h>
 
 #include "call.h"
 
 /* Gradients on the heads' side, dense like `saved`. */
 typedef struct middle {
-    char *memory, *a, *in[3];
+    char *a, *in[3];
     sequence out, to[3]; /* grad_output; where the gradients of the inputs go */
     layer wanted;        /* whose projections hold the gradients of the weights */
+    attn_problem problem;
+    attn_tensors core;
+    attn_call of_core;
 } middle;
 
 static attn_status check(call *c, const attn_layer_weights *gradients, middle *m, attn_error *error)
@@ -17,7 +21,7 @@ static attn_status check(call *c, const attn_layer_weights *gradients, middle *m
     const attn_output *given[3] = {&args->grad_query, &args->grad_key, &args->grad_value};
     static const char *const names[] = {"grad_query", "grad_key", "grad_value"};
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "layer: tensors.saved is NULL; forward fills it for backward");
-    m->wanted = c->l;
+    memcpy(&m->wanted, &c->l, offsetof(layer, weights));
     TRY(layer_bind(&m->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
     TRY(layer_rows(c->l.dtype, &args->grad_output, "grad_output", c->extent.entries, c->extent.tokens_q, c->l.dim_output, 1,
                    &m->out, error));
@@ -39,33 +43,26 @@ static attn_status check(call *c, const attn_layer_weights *gradients, middle *m
     return places_check(&c->places, c->module, error);
 }
 
-static attn_status take(const call *c, middle *m, attn_error *error)
+/* The attention, and the memory of the call. */
+static attn_status plan(call *c, middle *m, attn_error *error)
 {
-    const saved *s = &c->saved;
-    TRY(memory_take(c->args->options, s->bytes, &m->memory, error));
-    m->in[QUERY] = m->memory;
-    m->in[KEY] = m->memory + (s->k - s->q);
-    m->in[VALUE] = m->memory + (s->v - s->q);
-    m->a = m->memory + (s->a - s->q);
-    return ATTN_OK;
-}
-
-static attn_status attend(call *c, const middle *m, attn_error *error)
-{
-    attn_problem problem;
-    attn_tensors core;
-    attn_call of_core;
     const layer *l = &c->l;
     const extent *e = &c->extent;
-    TRY(middle_problem(l, c->args, e, ATTN_BACKWARD, &c->saved, &problem, &core, &of_core, error));
-    core.grad_o = input_by_token(l, m->a, e->tokens_q, l->heads_q, l->head_dim_v);
-    core.grad_q = output_by_token(l, m->in[QUERY], e->tokens_q, l->heads_q, l->head_dim);
-    core.grad_k = output_by_token(l, m->in[KEY], e->tokens_kv, l->heads_kv, l->head_dim_k);
-    core.grad_v = output_by_token(l, m->in[VALUE], e->tokens_kv, l->heads_kv, l->head_dim_v);
-    TRY(call_plan(c, &problem, &core, error));
-    TRY(call_execute(c, &core, error));
-    return extra_backward(&c->l, c->args, &c->extent, &problem, &core, &c->saved, m->wanted.extra_key, m->wanted.extra_value,
-                          error);
+    const saved *s = &c->saved;
+    attn_tensors *core = &m->core;
+    char *memory;
+    TRY(middle_problem(l, c->args, e, ATTN_BACKWARD, s, &m->problem, core, &m->of_core, error));
+    core->grad_o = input_by_token(l, ATTN_LATER, e->tokens_q, l->heads_q, l->head_dim_v);
+    core->grad_q = output_by_token(l, ATTN_LATER, e->tokens_q, l->heads_q, l->head_dim);
+    core->grad_k = output_by_token(l, ATTN_LATER, e->tokens_kv, l->heads_kv, l->head_dim_k);
+    core->grad_v = output_by_token(l, ATTN_LATER, e->tokens_kv, l->heads_kv, l->head_dim_v);
+    TRY(call_choose(c, &m->problem, core, error));
+    TRY(call_take(c, s->bytes, &memory, error));
+    core->grad_q.data = m->in[QUERY] = memory;
+    core->grad_k.data = m->in[KEY] = memory + (s->k - s->q);
+    core->grad_v.data = m->in[VALUE] = memory + (s->v - s->q);
+    core->grad_o.data = m->a = memory + (s->a - s->q);
+    return ATTN_OK;
 }
 
 static attn_status weight_gradients(const layer *l, const projection *p, const sequence *heads_side, const sequence *model_side,
@@ -85,7 +82,8 @@ static attn_status run(call *c, middle *m, attn_error *error)
                    a = dense_rows(c->saved.a, e->entries, e->tokens_q, width);
     if (l->no_output) move_rows(l, &m->out, &grad_a, 0);
     else TRY(project_to_heads(l, &l->projections[OUTPUT], &m->out, &grad_a, error));
-    TRY(attend(c, m, error));
+    TRY(call_execute(c, &m->core, error));
+    TRY(extra_backward(l, c->args, e, &m->problem, &m->core, &c->saved, m->wanted.extra_key, m->wanted.extra_value, error));
     TRY(middle_rotate(l, m->in[QUERY], l->heads_q, e->entries, e->tokens_q, c->positions_q, 1, error));
     TRY(middle_rotate(l, m->in[KEY], l->heads_kv, e->entries, e->tokens_kv, c->positions_kv, 1, error));
 
@@ -106,13 +104,11 @@ attn_status attn_layer_backward(const attn_layer *given, const attn_layer_weight
 {
     call c;
     middle m;
-    memset(&m, 0, sizeof m);
     attn_status status = call_begin(&c, given, weights, args, error);
     if (status == ATTN_OK) status = call_refuse_cached(&c, error);
     if (status == ATTN_OK) status = check(&c, gradients, &m, error);
-    if (status == ATTN_OK) status = take(&c, &m, error);
+    if (status == ATTN_OK) status = plan(&c, &m, error);
     if (status == ATTN_OK) status = run(&c, &m, error);
-    if (m.memory) memory_give(c.args->options, m.memory);
     call_end(&c);
     return status == ATTN_OK ? succeed(error) : status;
 }

@@ -119,11 +119,18 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     return ATTN_OK;
 }
 
+/* Rows on the model's side of a product. */
+static int64_t call_rows(const call *c)
+{
+    const extent *e = &c->extent;
+    return e->entries * (e->tokens_q > e->tokens_kv ? e->tokens_q : e->tokens_kv);
+}
+
 attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
                        attn_error *error)
 {
     static const char *const names[] = {"query", "key", "value"};
-    memset(c, 0, offsetof(call, attention));
+    memset(c, 0, offsetof(call, l));
     TRY(layer_resolve(given, &c->l, error));
     TRY(layer_bind(&c->l, "weights", weights, WEIGHTS_READ, error));
     TRY(call_check(c, c->l.rope != NULL, args, error));
@@ -147,7 +154,7 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
         const int64_t wide = p->heads * p->dim > p->model ? p->heads * p->dim : p->model;
         if (!p->none && wide > widest) widest = wide;
     }
-    return call_room(c, widest, error);
+    return room_measure(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
 void call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward)
@@ -183,9 +190,7 @@ attn_status call_place_outputs(call *c, const char *module, attn_error *error)
 
 attn_status call_room(call *c, int64_t widest, attn_error *error)
 {
-    const extent *e = &c->extent;
-    const int64_t tokens = e->tokens_q > e->tokens_kv ? e->tokens_q : e->tokens_kv;
-    return room_take(&c->l, c->args->options, e->entries * tokens, widest, error);
+    return room_take(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
 attn_status call_refuse_cached(const call *c, attn_error *error)
@@ -203,7 +208,7 @@ attn_status call_save(call *c, attn_error *error)
     return saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
 }
 
-attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
+attn_status call_choose(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     TRY(attn_plan_create(&c->plan, problem, core, c->args->options, error));
     if (c->args->attention) {
@@ -211,6 +216,25 @@ attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *
         TRY(places_check(&c->places, c->module, error));
     }
     c->workspace_size = attn_plan_workspace_size(c->plan);
+    return ATTN_OK;
+}
+
+attn_status call_take(call *c, int64_t bytes, char **more, attn_error *error)
+{
+    const int64_t most = INT64_MAX / 4, room = c->l.room.bytes, workspace = (int64_t)c->workspace_size; /* none is beyond */
+    const int64_t at[] = {room, workspace, bytes};
+    int64_t all = 0;
+    for (int i = 0; i < 3; i++) all += at[i] < most ? (at[i] + 63) / 64 * 64 : most;
+    TRY(memory_take(c->args->options, all, &c->memory, error));
+    c->workspace = c->memory + (room + 63) / 64 * 64;
+    c->l.room.memory = c->memory;
+    if (more) *more = c->workspace + (workspace + 63) / 64 * 64;
+    return ATTN_OK;
+}
+
+attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
+{
+    TRY(call_choose(c, problem, core, error));
     return memory_take(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
 }
 
@@ -222,10 +246,13 @@ attn_status call_execute(call *c, const attn_tensors *core, attn_error *error)
 void call_end(call *c)
 {
     if (!c->args) return;
-    memory_give(c->args->options, c->workspace);
+    if (c->memory) memory_give(c->args->options, c->memory);
+    else {
+        memory_give(c->args->options, c->workspace);
+        room_give(&c->l);
+    }
     memory_give(c->args->options, c->taken);
     memory_give(c->args->options, c->positions);
-    room_give(&c->l);
     attn_plan_destroy(c->plan);
 }
 

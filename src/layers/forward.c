@@ -114,7 +114,8 @@ static attn_status run(call *c, attn_error *error)
     attn_tensors core;
     attn_call of_core;
     TRY(middle_problem(l, args, e, ATTN_FORWARD, s, &problem, &core, &of_core, error));
-    TRY(call_plan(c, &problem, &core, error));
+    TRY(call_choose(c, &problem, &core, error));
+    TRY(call_take(c, 0, NULL, error));
     for (int i = QUERY; i <= VALUE; i++) {
         const projection *p = &l->projections[i];
         const sequence heads = dense_rows(heads_side[i], e->entries, c->in[i].tokens, p->heads * p->dim);

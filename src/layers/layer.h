@@ -35,9 +35,9 @@ enum {
     LAYER_WEIGHTS
 }; /* after the projections their biases */
 
-/* What the products of a call work with: the caller's options, and memory that is enough for any of them. */
+/* What the products of a call work with: the caller's options, resolved once, and memory that is enough for any of them. */
 typedef struct product_room {
-    const attn_options *options;
+    attn_options options;
     char *memory;
     int64_t bytes;
 } product_room;
@@ -50,12 +50,12 @@ typedef struct layer {
     int64_t inputs[3], dim_output;                               /* channels of query, key and value */
     int no_output;
     const attn_rope *rope;
-    const attn_problem *attention; /* NULL, or `options` */
-    attn_problem options;
+    const attn_problem *attention;       /* NULL, or `options` */
     projection projections[PROJECTIONS]; /* without pointers until layer_bind */
     char *extra_key, *extra_value;       /* likewise */
-    weight_slot weights[LAYER_WEIGHTS];  /* in the order of attn_layer_weights */
-    product_room room;                   /* none until room_take */
+    product_room room;                   /* none until room_measure */
+    weight_slot weights[LAYER_WEIGHTS];  /* in the order of attn_layer_weights; none until layer_bind */
+    attn_problem options;                /* none where there are none */
 } layer;
 
 /* [batch, tokens, channels] anywhere in memory. */
@@ -82,9 +82,11 @@ attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *
 
 /* ---- project.c: the products; both sides have the same entries and tokens, and the heads' side heads * dim channels ---- */
 
-/* Takes memory for products of matrices no side of which is longer than `rows` and `widest`; room_give gives it back. */
+/* Measures the room of products of matrices no side of which is longer than `rows` and `widest`, and resolves the options. */
+attn_status room_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
+/* And takes the memory; room_give gives it back. */
 attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
-void room_give(layer *l);
+void room_give(const layer *l);
 
 attn_status project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, attn_error *error);
 /* add: to what is there. */

@@ -31,22 +31,29 @@ static attn_status multiply(const layer *l, int64_t m, int64_t n, int64_t k, mat
                                     .a = slot_of_matrix(m && k ? a : nowhere),
                                     .b = slot_of_matrix(k && n ? b : nowhere),
                                     .c = {m && n ? c : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, ldc > n ? ldc : n, 1}}};
-    return attn_product_in(&p, &t, l->room.memory, (size_t)l->room.bytes, l->room.options, error);
+    return attn_product_in(&p, &t, l->room.memory, (size_t)l->room.bytes, &l->room.options, error);
+}
+
+attn_status room_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
+{
+    const int64_t most = rows > widest ? rows : widest;
+    const attn_product_problem p = {.struct_size = sizeof p, .dtype = l->dtype, .rows = most, .columns = most, .inner = most};
+    attn_options *const resolved = &l->room.options;
+    size_t bytes;
+    resolved->struct_size = sizeof *resolved;
+    TRY(attn_options_resolve(options, resolved, error));
+    TRY(attn_product_workspace_size(&p, resolved, &bytes, error));
+    l->room.bytes = (int64_t)bytes;
+    return ATTN_OK;
 }
 
 attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
 {
-    const int64_t most = rows > widest ? rows : widest;
-    const attn_product_problem p = {.struct_size = sizeof p, .dtype = l->dtype, .rows = most, .columns = most, .inner = most};
-    size_t bytes;
-    TRY(attn_product_workspace_size(&p, options, &bytes, error));
-    TRY(memory_take(options, (int64_t)bytes, &l->room.memory, error));
-    l->room.bytes = (int64_t)bytes;
-    l->room.options = options;
-    return ATTN_OK;
+    TRY(room_measure(l, options, rows, widest, error));
+    return memory_take(options, l->room.bytes, &l->room.memory, error);
 }
 
-void room_give(layer *l) { memory_give(l->room.options, l->room.memory); }
+void room_give(const layer *l) { memory_give(&l->room.options, l->room.memory); }
 
 /* How many heads one product may take: all where their channels follow each other at one distance. */
 static int64_t heads_at_once(const projection *p)

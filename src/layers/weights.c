@@ -62,7 +62,7 @@ static attn_status resolve(const owner *o, const attn_input *slot, weight_slot *
               LABELLED(o, w), x, w->stride[x], dense);
         dense *= w->shape[x];
     }
-    CHECK((uintptr_t)slot->data % size == 0, ATTN_ERR_ARGUMENT, LABEL " is not aligned to its elements of %zu bytes",
+    CHECK(((uintptr_t)slot->data & (size - 1)) == 0, ATTN_ERR_ARGUMENT, LABEL " is not aligned to its elements of %zu bytes",
           LABELLED(o, w), size);
     w->data = slot_written(slot);
     return ATTN_OK;
