@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * layer_bench.c - a layer of dim_model channels, 64 a head, forward or backward: the best decile of one call, in us.  To hold two
- * builds against each other run theirs by turns; -DBEFORE_SLOTS is for those up to 7ceb6ab, which projected with a BLAS.
+ * builds against each other run theirs by turns; -DBEFORE_SLOTS is for those up to 7ceb6ab, which projected with a BLAS, and
+ * -DREAL=double for f64.
  *
  *      cc -O2 -Iinclude lab/product/layer_bench.c -L build/release/lib -lattn_layers -lattn -o layer_bench
  *      layer_bench DIM_MODEL TOKENS forward|backward [THREADS [SECONDS]]          OPENBLAS_NUM_THREADS=THREADS
@@ -28,6 +29,10 @@ typedef attn_layer_args tensors;
 typedef attn_layer_tensors tensors;
 #endif
 
+#ifndef REAL
+#define REAL float
+#endif
+
 enum { MOST = 4000 };
 
 static double now(void)
@@ -37,10 +42,10 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static float *drawn(int64_t n)
+static REAL *drawn(int64_t n)
 {
-    float *x = aligned_alloc(64, ((size_t)n * sizeof *x + 63) / 64 * 64);
-    for (int64_t i = 0; i < n; i++) x[i] = ((float)rand() / (float)RAND_MAX - 0.5f) / 8;
+    REAL *x = aligned_alloc(64, ((size_t)n * sizeof *x + 63) / 64 * 64);
+    for (int64_t i = 0; i < n; i++) x[i] = ((REAL)rand() / (REAL)RAND_MAX - (REAL)0.5) / 8;
     return x;
 }
 
@@ -58,11 +63,12 @@ int main(int argc, char **argv)
     const attn_options options = {.struct_size = sizeof options, .threads = argc > 4 ? atoi(argv[4]) : 1};
     const double seconds = argc > 5 ? atof(argv[5]) : 1;
     static double sample[MOST];
-    float *w[8];
+    REAL *w[8];
     attn_error error;
     attn_layer_counts counts = {.struct_size = sizeof counts};
     for (int k = 0; k < 8; k++) w[k] = drawn(dim * dim);
-    const attn_layer layer = {.struct_size = sizeof layer, .dim_model = dim, .heads_q = dim / 64};
+    const attn_layer layer = {
+        .struct_size = sizeof layer, .dtype = sizeof(REAL) == 8 ? ATTN_F64 : ATTN_F32, .dim_model = dim, .heads_q = dim / 64};
     const attn_layer_weights weights = {.struct_size = sizeof weights,
                                         .query = MATRIX(w[0]),
                                         .key = MATRIX(w[1]),
