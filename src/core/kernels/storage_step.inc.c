@@ -111,10 +111,9 @@ static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t
     for (int64_t i = 0; i < n; i++) {
         const vf factor = vf_set(((const real *)factors)[i * stride]);
         real *row = (real *)X + i * ld;
-        for (int64_t c = 0; c < dim; c += VF_LANES) {
-            int64_t count = least(dim - c, VF_LANES);
-            vf_store_part(row + c, vf_mul(factor, vf_load_part(row + c, count)), count);
-        }
+        int64_t c = 0;
+        for (; c + VF_LANES <= dim; c += VF_LANES) vf_store(row + c, vf_mul(factor, vf_load(row + c)));
+        if (c < dim) vf_store_part(row + c, vf_mul(factor, vf_load_part(row + c, dim - c)), dim - c);
     }
 }
 
