@@ -14,23 +14,53 @@ static REAL NAME(multiply_add)(REAL a, REAL b, REAL c)
 static int64_t NAME(lanes)(int width) { return (int64_t)width * on.shape.lanes; }
 static int64_t NAME(tile_q)(void) { return (int64_t)on.shape.lanes * on.shape.vectors; }
 
-static void NAME(score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                             void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+/* chains: of the channels c mod chains, whose ends are added to 0 one after the other; 0: one, and nothing is added. */
+static void NAME(score_chains)(int64_t chains, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
+                               void *S, void *block_max, const int32_t *low, const int32_t *high)
 {
-    (void)next, (void)next_ld;
-    on.scores++;
+    const int64_t step = chains ? chains : 1;
+    if (chains) on.in_order++;
+    else on.scores++;
     for (int64_t i = 0; i < NAME(lanes)(width); i++) {
         REAL most = -(REAL)INFINITY;
         for (int64_t j = 0; j < n; j++) {
             const int seen = !low || (low[i] <= j && j < high[i]);
             REAL s = seen ? 0 : -(REAL)INFINITY;
-            for (int64_t c = 0; c < dim && seen; c++)
-                s = NAME(multiply_add)(((const REAL *)K)[j * ldk + c], ((const REAL *)Qt)[c * NAME(tile_q)() + i], s);
+            for (int64_t first = 0; first < step && seen; first++) {
+                REAL chain = 0;
+                for (int64_t c = first; c < dim; c += step)
+                    chain = NAME(multiply_add)(((const REAL *)K)[j * ldk + c], ((const REAL *)Qt)[c * NAME(tile_q)() + i], chain);
+                s = chains ? s + chain : chain;
+            }
             ((REAL *)S)[j * NAME(tile_q)() + i] = s;
             if (s > most) most = s;
         }
         ((REAL *)block_max)[i] = most;
     }
+}
+
+static void NAME(score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                             void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+{
+    (void)next, (void)next_ld;
+    NAME(score_chains)(0, width, n, dim, Qt, K, ldk, S, block_max, low, high);
+}
+
+/* In order: as many chains as 256 bits have numbers. */
+static int64_t NAME(chains)(void) { return on.shape.lanes > 1 ? 32 / (int64_t)sizeof(REAL) : 1; }
+
+static void NAME(score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                      void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+{
+    (void)next, (void)next_ld;
+    NAME(score_chains)(NAME(chains)(), width, n, dim, Qt, K, ldk, S, block_max, low, high);
+}
+
+static void NAME(score_beside_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                        void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+{
+    (void)next, (void)next_ld, (void)beside;
+    NAME(score_chains)(NAME(chains)(), width, n, dim, Qt, K, ldk, S, block_max, NULL, NULL);
 }
 
 static void NAME(score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
@@ -90,6 +120,16 @@ static void NAME(add_values_careful)(int width, int64_t n, int64_t dim, const vo
 
 static attn_product_part NAME(part)(const attn_product_part *of)
 {
-    return (attn_product_part){of->shape,    of->block_kv,      NAME(score),          NAME(score_beside), NAME(score_seen),
-                               NAME(values), NAME(values_seen), NAME(values_careful), NAME(add_values),   NAME(add_values_careful)};
+    return (attn_product_part){.shape = of->shape,
+                               .block_kv = of->block_kv,
+                               .score = NAME(score),
+                               .score_beside = NAME(score_beside),
+                               .score_seen = NAME(score_seen),
+                               .score_beside_in_order = NAME(score_beside_in_order),
+                               .score_seen_in_order = NAME(score_seen_in_order),
+                               .values = NAME(values),
+                               .values_seen = NAME(values_seen),
+                               .values_careful = NAME(values_careful),
+                               .add_values = NAME(add_values),
+                               .add_values_careful = NAME(add_values_careful)};
 }

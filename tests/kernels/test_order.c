@@ -36,22 +36,23 @@ static attn_dtype type_of_queries(const sample *s) { return in_pairs(s) ? ATTN_B
 static char *key(const sample *s, int64_t j) { return (char *)s->k + j * s->ldk * size_of(s->dtype); }
 static char *value(const sample *s, int64_t j) { return (char *)s->v + j * s->ldv * size_of(s->dtype); }
 
-/* Scores of keys low .. high-1, [key][tile], of query i alone. */
+/* Scores of keys low .. high-1, [key][tile], of query i alone, in each lane of a tile that is as wide as may be. */
 static void score_tile(const sample *s, int64_t i, int64_t low, int64_t high, void *S, void *block_max)
 {
     const int64_t n = high - low;
+    const int width = 1 + (int)(i + n) % it.vectors;
     const char *q = (const char *)s->q + i * s->dim * size_of(type_of_queries(s));
     void *Qt = zeros((s->dim + 1) * it.tile), *K = zeros(n * s->dim + 1);
     const attn_coming nothing = {0};
     if (in_pairs(s)) {
-        it.kernel.pairs->pack_query(1, 1, s->dim, q, s->dim, Qt);
+        it.kernel.pairs->pack_query(width, 1, s->dim, q, s->dim, Qt);
         it.kernel.pairs->load_rows(n, s->dim, key(s, low), s->ldk, K);
-        it.kernel.pairs->score(1, n, s->dim, Qt, K, 0.3, S, block_max, K, s->dim, &nothing);
+        it.kernel.pairs->score_in_order(width, n, s->dim, Qt, K, 0.3, S, block_max, K, s->dim, &nothing);
         return;
     }
-    it.kernel.storage->pack_query(1, 1, s->dim, q, it.compute, s->dim, 0.3, Qt);
+    it.kernel.storage->pack_query(width, 1, s->dim, q, it.compute, s->dim, 0.3, Qt);
     it.kernel.storage->load_rows(n, s->dim, key(s, low), s->dtype, s->ldk, K, s->dim);
-    it.kernel.product->score(1, n, s->dim, Qt, K, s->dim, S, block_max, K, s->dim);
+    it.kernel.product->score_beside_in_order(width, n, s->dim, Qt, K, s->dim, S, block_max, K, s->dim, &nothing);
 }
 
 static void fold_tile(const sample *s, int64_t i, int64_t low, int64_t high, const softmax *to)

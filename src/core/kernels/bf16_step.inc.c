@@ -36,19 +36,35 @@ static void step_score_pairs(int width, int64_t n, int64_t dim, const void *Qt, 
                              void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
 {
     const int64_t pairs = attn_bf16_pairs(dim);
-    score_beside(1, width, n, pairs, Qt, K, pairs, scale, S, block_max, next, next_ld, beside);
+    score_beside(0, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, next, next_ld, beside);
 }
 
 static void step_score_pairs_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
                                   void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
     const int64_t pairs = attn_bf16_pairs(dim);
-    score_stairs(1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
+    score_stairs(0, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
+}
+
+static void step_score_pairs_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
+                                      void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+{
+    const int64_t pairs = attn_bf16_pairs(dim);
+    score_beside(1, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, next, next_ld, beside);
+}
+
+static void step_score_pairs_seen_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
+                                           void *block_max, const int32_t *low, const int32_t *high, const void *next,
+                                           int64_t next_ld)
+{
+    const int64_t pairs = attn_bf16_pairs(dim);
+    score_stairs(1, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
 }
 
 #define ATTN_PAIRS_PART                                                                                                            \
     {                                                                                                                              \
-        ATTN_TILE_SHAPE, step_pack_pairs, step_load_pairs, step_score_pairs, step_score_pairs_seen                                 \
+        ATTN_TILE_SHAPE, step_pack_pairs, step_load_pairs, step_score_pairs, step_score_pairs_seen, step_score_pairs_in_order,     \
+            step_score_pairs_seen_in_order                                                                                         \
     }
 
 #endif

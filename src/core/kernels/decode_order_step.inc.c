@@ -3,199 +3,131 @@
  * decode_order_step.inc.c - decode in the order of tiles: few queries get the bits that forward.inc.c gives them in a tile.
  * Included by decode.inc.c.
  *
- * A tile has queries in its lanes and takes a score for one chain of multiply-adds over the channels.  Few queries would leave
- * those lanes empty, so here keys lie in them: a square of keys and channels is transposed in registers, once for all rows, and
- * then each score is that chain too.  Sums over keys are chains in both, and what else there is goes number by number.
+ * A score is VF_CHAINS chains of multiply-adds, of the channels c mod VF_CHAINS, whose ends are added in ascending order
+ * (product_step.inc.c). So the chains of a key lie in the lanes here, as keys and queries lie in memory.  Sums over keys are chains
+ * in both, and what else there is goes number by number.
  */
 #ifdef VF_LANES
 
-/* Vectors of keys that share what is read of a query, and whose chains run side by side, so that none waits for itself. */
-enum { KEY_VECTORS = 2, STRIP_LANES = KEY_VECTORS * VF_LANES };
-
-/*
- * What a number of a transposed square is: a channel; or, of 16 bits, two neighbouring channels as they lie in memory, for which
- * half the shuffles will do.  Those of bf16 are multiplied as they are (vf_fma_pairs), or come apart when they are stored; those of
- * f16 come apart too and stay what they are until they are multiplied.
- */
-typedef enum square { SQUARE_CHANNELS, SQUARE_PAIRS, SQUARE_BF16, SQUARE_F16 } square;
-
-/* Numbers u .. u+count-1 of a key, and 0 behind them. */
-VF_INLINE vf load_numbers(const square kind, const attn_dtype dtype, const char *key, int64_t dim, int64_t u, int64_t count)
+/* Numbers u .. u+VF_CHAINS-1 of a key, all there.  pairs: a number is two neighbouring channels of bf16, as they lie in memory. */
+VF_INLINE hf load_chains(const int pairs, const attn_dtype dtype, const char *key, int64_t u)
 {
-    if (kind == SQUARE_CHANNELS) return load_some(dtype, key, u, count);
-    if (2 * (u + VF_LANES) <= dim) return vf_load_as(ATTN_F32, key, u);
-    uint16_t part[2 * VF_LANES] = {0};
-    memcpy(part, key + 4 * u, (size_t)(2 * (dim - 2 * u)));
-    return vf_load_as(ATTN_F32, part, 0);
+    return hf_load_as(pairs ? ATTN_F32 : dtype, key, u);
 }
 
-/* To vector v of T: rows of a strip of keys, one for each channel or pair, of T; or, of f16, two rows side by side for each v. */
-VF_INLINE void store_square(const square kind, const vf *x, real *T, int v)
+/* The same where the row ends before, and 0 behind its last channel. */
+VF_INLINE hf load_last_chains(const int pairs, const attn_dtype dtype, const char *key, int64_t dim, int64_t u)
 {
+    double part[VF_CHAINS] = {0}; /* room for any type */
+    const int64_t size = bytes_of(dtype), c = pairs ? 2 * u : u;
+    memcpy(part, key + c * size, (size_t)((dim - c) * size));
+    return load_chains(pairs, dtype, (const char *)part, 0);
+}
+
+VF_INLINE hf chains_add(const int pairs, hf a, hf b, hf c)
+{
+#ifdef VF_PAIRS
+    if (pairs) return hf_fma_pairs(a, b, c);
+#endif
+    (void)pairs;
+    return hf_fma(a, b, c);
+}
+
+/* Lane i is the sum of 0 and the lanes of x[i], one after the other. */
+VF_INLINE hf chain_ends(const hf *x)
+{
+    hf r[VF_CHAINS], sum = hf_zero();
     VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) {
-        if (kind == SQUARE_BF16) {
-            vf y[2];
-            vf_split(x[i], y);
-            vf_store(T + (2 * i * KEY_VECTORS + v) * VF_LANES, y[0]);
-            vf_store(T + ((2 * i + 1) * KEY_VECTORS + v) * VF_LANES, y[1]);
-        } else {
-            vf_store(T + (i * KEY_VECTORS + v) * VF_LANES, kind == SQUARE_F16 ? vf_unzip(x[i]) : x[i]);
+    for (int i = 0; i < VF_CHAINS; i++) r[i] = x[i];
+    hf_transpose(r);
+    VF_UNROLL
+    for (int i = 0; i < VF_CHAINS; i++) sum = hf_add(sum, r[i]);
+    return sum;
+}
+
+/* As dot_tile and, of pairs, pair_tile: what is asked for and when, too. */
+VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim,
+                          const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const ask_order *next)
+{
+    const int n = VF_DOT_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
+    const int64_t stride = ldk * bytes_of(dtype), size = pairs ? 4 : bytes_of(dtype), numbers = pairs ? attn_bf16_pairs(dim) : dim;
+    const int64_t there = pairs ? dim / 2 : dim; /* numbers of which all is */
+    hf acc[VF_DOT_SUMS];
+    int64_t u = 0;
+    VF_UNROLL
+    for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = hf_zero();
+#define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * stride)
+    if (rows == 1) VF_UNROLL
+    for (int k = 0; k < n; k++) {
+        VF_ROLLED
+        for (u = 0; u + step <= there; u += step) {
+            ask_step(next, KEY(k), u * size, 1, (int)(step * size), 0, 1);
+            VF_UNROLL
+            for (int h = 0; h < at_once; h++) {
+                const int64_t at = u + h * VF_CHAINS;
+                acc[k] = chains_add(pairs, load_chains(pairs, dtype, KEY(k), at), hf_load(Q + at), acc[k]);
+            }
         }
     }
-}
-
-/* Vector v of row i. */
-VF_INLINE vf load_stored(const square kind, const real *T, int64_t i, int v)
-{
-    if (kind == SQUARE_F16) return vf_load_as(ATTN_F16, T, ((i / 2 * KEY_VECTORS + v) * 2 + i % 2) * VF_LANES);
-    return vf_load(T + (i * KEY_VECTORS + v) * VF_LANES);
-}
-
-/* All of a square, from p on, with bytes from key to key.  Functions of their own, since the addresses of all its rows would not
- * fit the registers of the loop around them. */
-#define WHOLE_SQUARE(name, kind)                                                                                                   \
-    static VF_APART void name(const char *p, int64_t stride, real *T, int v)                                                       \
-    {                                                                                                                              \
-        vf x[VF_LANES];                                                                                                            \
-        vf_load_square(p, stride, x);                                                                                              \
-        store_square(kind, x, T, v);                                                                                               \
-    }
-WHOLE_SQUARE(whole_square, SQUARE_CHANNELS)
-WHOLE_SQUARE(whole_bf16_square, SQUARE_BF16)
-WHOLE_SQUARE(whole_f16_square, SQUARE_F16)
-#undef WHOLE_SQUARE
-
-/* A square of which not all is there: the last of its keys is repeated, and numbers u .. u+count-1 are there. */
-VF_INLINE void load_rest(const square kind, const attn_dtype dtype, int64_t keys, int64_t dim, int64_t u, int64_t count,
-                         const char *K, int64_t stride, real *T, int v)
-{
-    vf x[VF_LANES];
-    for (int i = 0; i < VF_LANES; i++) x[i] = load_numbers(kind, dtype, K + least(i, keys - 1) * stride, dim, u, count);
-    vf_transpose(x);
-    store_square(kind, x, T, v);
-}
-
-/* Row i of T. */
-VF_INLINE void multiply_row(const square kind, const int rows, const int vectors, int64_t i, const real *T, const real *Q,
-                            int64_t ldq, vf (*acc)[KEY_VECTORS])
-{
-    vf x[KEY_VECTORS];
-    VF_UNROLL
-    for (int v = 0; v < vectors; v++) {
-        x[v] = load_stored(kind, T, i, v);
-        VF_PIN(x[v]);
-    }
-    VF_UNROLL
-    for (int r = 0; r < rows; r++) {
-        const vf q = vf_set(Q[r * ldq + i]);
+    if (rows > 1) VF_ROLLED
+    for (; u + step <= there; u += step) {
         VF_UNROLL
-        for (int v = 0; v < vectors; v++) acc[r][v] = multiply_add(kind == SQUARE_PAIRS, x[v], q, acc[r][v]);
-    }
-}
-
-/* S[r][lanes] goes on, by `count` rows of T. */
-VF_INLINE void multiply_rows(const square kind, const int rows, const int vectors, int64_t count, const real *T, const real *Q,
-                             int64_t ldq, real *S, int64_t lds)
-{
-    vf acc[4][KEY_VECTORS];
-    VF_UNROLL
-    for (int r = 0; r < rows; r++) {
-        VF_UNROLL
-        for (int v = 0; v < vectors; v++) acc[r][v] = vf_load(S + r * lds + v * VF_LANES);
-    }
-    enum { AT_ONCE = 4 };
-    VF_ROLLED
-    for (; count >= AT_ONCE; count -= AT_ONCE) {
-        VF_UNROLL
-        for (int i = 0; i < AT_ONCE; i++) multiply_row(kind, rows, vectors, i, T, Q, ldq, acc);
-        T += AT_ONCE * STRIP_LANES / (kind == SQUARE_F16 ? 2 : 1);
-        Q += AT_ONCE;
-    }
-    VF_ROLLED
-    for (int64_t i = 0; i < count; i++) multiply_row(kind, rows, vectors, i, T, Q, ldq, acc);
-    VF_UNROLL
-    for (int r = 0; r < rows; r++) {
-        VF_UNROLL
-        for (int v = 0; v < vectors; v++) vf_store(S + r * lds + v * VF_LANES, acc[r][v]);
-    }
-}
-
-#define MULTIPLY_STRIP(name, kind)                                                                                                 \
-    static VF_APART void name(int64_t rows, int vectors, int64_t count, const real *T, const real *Q, int64_t ldq, real *S,        \
-                              int64_t lds)                                                                                         \
-    {                                                                                                                              \
-        if (vectors == KEY_VECTORS) EACH_ROWS(MULTIPLY, rows, kind, KEY_VECTORS);                                                  \
-        else EACH_ROWS(MULTIPLY, rows, kind, 1);                                                                                   \
-    }
-#define MULTIPLY(rows, first, kind, vectors)                                                                                       \
-    multiply_rows(kind, rows, vectors, count, T, Q + (first)*ldq, ldq, S + (first)*lds, lds)
-MULTIPLY_STRIP(multiply_strip, SQUARE_CHANNELS)
-MULTIPLY_STRIP(multiply_f16_strip, SQUARE_F16)
-#ifdef VF_PAIRS
-MULTIPLY_STRIP(multiply_pairs_strip, SQUARE_PAIRS)
-#endif
-#undef MULTIPLY
-#undef MULTIPLY_STRIP
-
-/* Scores of up to STRIP_LANES keys. */
-VF_INLINE void score_strip(const square kind, const attn_dtype dtype, const int full, int64_t keys, int64_t rows, int64_t dim,
-                           const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const ask_order *next)
-{
-    const int64_t size = bytes_of(dtype) * (kind == SQUARE_CHANNELS ? 1 : 2), stride = ldk * bytes_of(dtype);
-    const int64_t numbers = kind == SQUARE_CHANNELS ? dim : attn_bf16_pairs(dim), all = dim * bytes_of(dtype) / size;
-    const int vectors = full ? KEY_VECTORS : 1, apart = kind == SQUARE_BF16 || kind == SQUARE_F16;
-    real T[2 * VF_LANES * STRIP_LANES];
-    VF_ROLLED
-    for (int64_t u = 0; u < numbers; u += VF_LANES) {
-        const int64_t left = least(numbers - u, VF_LANES);
-        VF_UNROLL
-        for (int v = 0; v < vectors; v++) {
-            const char *at = K + v * VF_LANES * stride, *p = at + u * size;
-            ask_step(next, at, u * size, VF_LANES, (int)(VF_LANES * size), 0, 1);
-            if (u + VF_LANES > all || keys < VF_LANES || (kind == SQUARE_CHANNELS && dtype != REAL_DTYPE))
-                load_rest(kind, dtype, full ? VF_LANES : keys, dim, u, left, at, stride, T, v);
-            else if (kind == SQUARE_BF16) whole_bf16_square(p, stride, T, v);
-            else if (kind == SQUARE_F16) whole_f16_square(p, stride, T, v);
-            else whole_square(p, stride, T, v);
+        for (int h = 0; h < at_once; h++) {
+            const int64_t at = u + h * VF_CHAINS;
+            hf x[VF_DOT_SUMS];
+            VF_UNROLL
+            for (int k = 0; k < n; k++) {
+                x[k] = load_chains(pairs, dtype, KEY(k), at);
+                VF_PIN(x[k]);
+            }
+            VF_UNROLL
+            for (int r = 0; r < rows; r++) {
+                hf y = hf_load(Q + r * ldq + at);
+                VF_PIN(y);
+                VF_UNROLL
+                for (int k = 0; k < n; k++) acc[r * n + k] = chains_add(pairs, x[k], y, acc[r * n + k]);
+                ask_step(next, K, u * size, n, (int)(step * size), h * rows + r, at_once * rows);
+            }
         }
-        const real *query = Q + (apart ? 2 * u : u);
-        const int64_t count = apart ? least(dim - 2 * u, 2 * VF_LANES) : left;
-        if (kind == SQUARE_F16) multiply_f16_strip(rows, vectors, count, T, query, ldq, S, lds);
-        else if (kind != SQUARE_PAIRS) multiply_strip(rows, vectors, count, T, query, ldq, S, lds);
-#ifdef VF_PAIRS
-        else multiply_pairs_strip(rows, vectors, count, T, query, ldq, S, lds);
-#endif
     }
+    VF_ROLLED
+    for (; u < numbers; u += VF_CHAINS) {
+        VF_UNROLL
+        for (int k = 0; k < n; k++) {
+            const hf x =
+                u + VF_CHAINS <= there ? load_chains(pairs, dtype, KEY(k), u) : load_last_chains(pairs, dtype, KEY(k), dim, u);
+            VF_UNROLL
+            for (int r = 0; r < rows; r++) acc[r * n + k] = chains_add(pairs, x, hf_load(Q + r * ldq + u), acc[r * n + k]);
+        }
+    }
+#undef KEY
+    real sums[VF_DOT_SUMS];
+    VF_UNROLL
+    for (int i = 0; i < VF_DOT_SUMS; i += VF_CHAINS) hf_store(sums + i, chain_ends(acc + i));
+    store_sums(rows, whole, keys, sums, S, lds);
 }
 
-VF_INLINE void score_lanes(const square kind, const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q,
-                           int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
+VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const attn_dtype dtype, int64_t n, int64_t dim,
+                           const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
+                           const int far)
 {
-    const int64_t size = bytes_of(dtype);
-    const int twice = far && few_between(dtype, 4);
-    const ask_order next = ask_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
-    const int64_t padded = (rows + 3) / 4 * 4;
-    for (int64_t r = 0; r < padded; r++)
-        for (int64_t j = 0; j < n; j += VF_LANES) vf_store(S + r * lds + j, vf_zero());
+    const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
+    const int twice = far && (pairs ? rows <= 2 : few_between(dtype, rows));
+    const ask_order next = ask_order_of(pairs ? far : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
+    Q += first * ldq;
+    S += first * lds;
     int64_t j = 0;
     VF_ROLLED
-    for (; j + STRIP_LANES <= n; j += STRIP_LANES)
-        score_strip(kind, dtype, 1, STRIP_LANES, rows, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
-    VF_ROLLED
-    for (; j < n; j += VF_LANES)
-        score_strip(kind, dtype, 0, least(n - j, VF_LANES), rows, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
+    for (; j + each <= n; j += each)
+        chain_tile(pairs, rows, dtype, 1, each, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
+    if (j < n) chain_tile(pairs, rows, dtype, 0, n - j, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
 }
 
 VF_INLINE void ordered_scores_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq,
                                  const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int far)
 {
-    const square kind = !VF_SPLITS(ATTN_BF16) ? SQUARE_CHANNELS
-                        : dtype == ATTN_BF16  ? SQUARE_BF16
-                        : dtype == ATTN_F16   ? SQUARE_F16
-                                              : SQUARE_CHANNELS;
-    if (far && heeds_far(dtype)) score_lanes(kind, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else score_lanes(kind, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    if (far && heeds_far(dtype)) EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    else EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_ordered_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,

@@ -79,8 +79,8 @@ static void step_scale_pair_row(int64_t n, void *S, double scale)
 static void step_ordered_pair_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk,
                                      void *S, int64_t lds, int64_t fetch, int far)
 {
-    if (far) score_lanes(SQUARE_PAIRS, ATTN_BF16, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else score_lanes(SQUARE_PAIRS, ATTN_BF16, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    if (far) EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    else EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 
 #define ATTN_DECODE_PAIRS_PART                                                                                                     \

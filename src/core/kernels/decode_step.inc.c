@@ -92,19 +92,25 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
 
 /* ---- scores ---- */
 
-/* The sums of a tile's lanes are its scores. */
-VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
+/* What a register tile has summed up are its scores. */
+VF_INLINE void store_sums(const int rows, const int whole, int64_t keys, const real *sums, real *S, int64_t lds)
 {
     const int n = VF_DOT_SUMS / rows;
-    real sums[VF_DOT_SUMS];
-    VF_UNROLL
-    for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
     if (whole) {
         VF_UNROLL
         for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)n * sizeof(real));
     } else {
         for (int r = 0; r < rows; r++) memcpy(S + r * lds, sums + r * n, (size_t)keys * sizeof(real));
     }
+}
+
+/* The sums of a tile's lanes. */
+VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
+{
+    real sums[VF_DOT_SUMS];
+    VF_UNROLL
+    for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
+    store_sums(rows, whole, keys, sums, S, lds);
 }
 
 /* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */

@@ -72,6 +72,8 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
                     .score = step_score,                                                                                           \
                     .score_beside = step_score_beside,                                                                             \
                     .score_seen = step_score_seen,                                                                                 \
+                    .score_beside_in_order = step_score_beside_in_order,                                                           \
+                    .score_seen_in_order = step_score_seen_in_order,                                                               \
                     .values = step_values,                                                                                         \
                     .values_seen = step_values_seen,                                                                               \
                     .values_careful = step_values_careful,                                                                         \

@@ -149,12 +149,43 @@ VF_INLINE void product_rows(const int rows, const int width, int64_t steps, cons
 
 /* ---- scores ---- */
 
+/*
+ * In order (options.invariant) a score has VF_CHAINS chains, of the channels c mod VF_CHAINS (of pairs, the pairs p), whose ends
+ * are added to 0 in ascending order (so that no -0 is left, which would tell what is behind the last channel): chains that decode
+ * has in its lanes, at the price of a few sums here.  Sums and chains together are to fit the registers.
+ */
+#define ORDERED_ROWS(width) (VF_CHAINS == 1 ? VF_ROWS(width) : (width) == 3 ? 4 : (width) == 2 ? 6 : 12)
+
+VF_INLINE void product_in_order(const int pairs, const int rows, const int width, int64_t dim, const real *A, int64_t row,
+                                const real *B, ahead *next, vf (*sum)[VF_VECTORS])
+{
+    product_zero(rows, width, sum);
+    VF_ROLLED
+    for (int chain = 0; chain < VF_CHAINS; chain++) {
+        const int64_t steps = (dim - chain + VF_CHAINS - 1) / VF_CHAINS;
+        vf acc[VF_MOST_ROWS][VF_VECTORS];
+#ifdef VF_ASM_PRODUCT_CHAIN
+        if (!pairs && VF_ASM_PRODUCT_CHAIN(rows, width, steps, A + chain, row, B + chain * TILE, &next->at, next->hop, sum))
+            continue;
+#endif
+        product_zero(rows, width, acc);
+        product_chains(pairs, rows, 0, width, steps, A + chain, row, VF_CHAINS, B + chain * TILE, VF_CHAINS * TILE, next, acc);
+        VF_UNROLL
+        for (int i = 0; i < rows; i++) {
+            VF_UNROLL
+            for (int v = 0; v < width; v++) sum[i][v] = vf_add(sum[i][v], acc[i][v]);
+        }
+    }
+}
+
 /* pairs: dim counts pairs of bf16, and the queries are not scaled yet. */
-VF_INLINE void score_rows(const int pairs, const int rows, const int width, int64_t dim, const real *Qt, const real *K, int64_t ldk,
-                          real scale, real *S, real *block_max, ahead *next)
+VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, const int width, int64_t dim, const real *Qt,
+                          const real *K, int64_t ldk, real scale, real *S, real *block_max, ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    if (pairs) {
+    if (in_order) {
+        product_in_order(pairs, rows, width, dim, K, ldk, Qt, next, acc);
+    } else if (pairs) {
         product_zero(rows, width, acc);
         product_chains(1, rows, 0, width, dim, K, ldk, 1, Qt, TILE, next, acc);
     } else {
@@ -174,50 +205,53 @@ VF_INLINE void score_rows(const int pairs, const int rows, const int width, int6
 }
 
 /* block_max, which is there already, grows. */
-VF_INLINE void score_block(const int width, const int pairs, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk,
-                           real scale, real *S, real *block_max, ahead *next)
+VF_INLINE void score_block(const int width, const int in_order, const int pairs, int64_t n, int64_t dim, const real *Qt,
+                           const real *K, int64_t ldk, real scale, real *S, real *block_max, ahead *next)
 {
+    const int most = in_order ? ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t j = 0;
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
         ahead_rows(next, j, j + (rows));                                                                                           \
         ahead_beside(next, rows);                                                                                                  \
-        score_rows(pairs, rows, width, dim, Qt, K + j * ldk, ldk, scale, S + j * TILE, block_max, next);                           \
+        score_rows(in_order, pairs, rows, width, dim, Qt, K + j * ldk, ldk, scale, S + j * TILE, block_max, next);                 \
         j += (rows);                                                                                                               \
     } while (0)
-    while (j + VF_ROWS(width) <= n && (VF_ROWS(width) != 6 || n - j != 8)) SCORE_ROWS(VF_ROWS(width)); /* 8 are 4 + 4 */
-    if (VF_ROWS(width) > 8 && n - j >= 8) SCORE_ROWS(8);
-    while (VF_ROWS(width) > 4 && n - j >= 4) SCORE_ROWS(4);
+    while (j + most <= n && (most != 6 || n - j != 8)) SCORE_ROWS(most); /* 8 are 4 + 4 */
+    if (most > 8 && n - j >= 8) SCORE_ROWS(8);
+    while (most > 4 && n - j >= 4) SCORE_ROWS(4);
     if (n - j >= 2) SCORE_ROWS(2);
     if (n - j >= 1) SCORE_ROWS(1);
 #undef SCORE_ROWS
 }
 
-static void score_keys(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real *S, real *block_max,
-                       ahead *next)
-{
-    VF_EACH_WIDTH(score_block, width, 0, n, dim, Qt, K, ldk, 1, S, block_max, next);
-}
-
+#define SCORE_KEYS(name, in_order, pairs)                                                                                          \
+    static void name(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real scale, real *S,           \
+                     real *block_max, ahead *next)                                                                                 \
+    {                                                                                                                              \
+        VF_EACH_WIDTH(score_block, width, in_order, pairs, n, dim, Qt, K, ldk, scale, S, block_max, next);                         \
+    }
+SCORE_KEYS(score_keys, 0, 0)
+SCORE_KEYS(score_keys_in_order, 1, 0)
 #ifdef VF_PAIRS
-static void score_pairs(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real scale, real *S,
-                        real *block_max, ahead *next)
-{
-    VF_EACH_WIDTH(score_block, width, 1, n, dim, Qt, K, ldk, scale, S, block_max, next);
-}
+SCORE_KEYS(score_pairs, 0, 1)
+SCORE_KEYS(score_pairs_in_order, 1, 1)
 #endif
+#undef SCORE_KEYS
 
-VF_INLINE void score_either(const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
-                            double scale, void *S, void *block_max, ahead *next)
+VF_INLINE void score_either(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
+                            int64_t ldk, double scale, void *S, void *block_max, ahead *next)
 {
 #ifdef VF_PAIRS
     if (pairs) {
-        score_pairs(width, n, dim, Qt, K, ldk, (real)scale, S, block_max, next);
+        if (in_order) score_pairs_in_order(width, n, dim, Qt, K, ldk, (real)scale, S, block_max, next);
+        else score_pairs(width, n, dim, Qt, K, ldk, (real)scale, S, block_max, next);
         return;
     }
 #endif
     (void)pairs, (void)scale;
-    score_keys(width, n, dim, Qt, K, ldk, S, block_max, next);
+    if (in_order) score_keys_in_order(width, n, dim, Qt, K, ldk, 1, S, block_max, next);
+    else score_keys(width, n, dim, Qt, K, ldk, 1, S, block_max, next);
 }
 
 static void start_max(int width, real *block_max)
@@ -230,24 +264,31 @@ static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const 
 {
     ahead coming = ahead_of(next, next_ld, dim);
     start_max(width, block_max);
-    score_keys(width, n, dim, Qt, K, ldk, S, block_max, &coming);
+    score_keys(width, n, dim, Qt, K, ldk, 1, S, block_max, &coming);
 }
 
-VF_INLINE void score_beside(const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
-                            double scale, void *S, void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+VF_INLINE void score_beside(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
+                            int64_t ldk, double scale, void *S, void *block_max, const void *next, int64_t next_ld,
+                            const attn_coming *beside)
 {
     ahead coming = ahead_of(next, next_ld, pairs ? next_ld : dim);
     coming.beside = *beside;
     coming.keys = n;
     coming.lines = beside->rows * ((beside->bytes + 63) / 64);
     start_max(width, block_max);
-    score_either(pairs, width, n, dim, Qt, K, ldk, scale, S, block_max, &coming);
+    score_either(in_order, pairs, width, n, dim, Qt, K, ldk, scale, S, block_max, &coming);
 }
 
 static void step_score_beside(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
                               void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
 {
-    score_beside(0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
+    score_beside(0, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
+}
+
+static void step_score_beside_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                       void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+{
+    score_beside(1, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
 }
 
 /* Keys from .. end-1 of one vector, of which its lanes keep low .. high-1; most: the largest score of the keys before them. */
@@ -283,9 +324,9 @@ static void keep_stair(int width, const stair *at, int64_t j, const int32_t *low
 }
 
 /* Each stair is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
-VF_INLINE void score_stairs(const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
-                            double scale, void *S, void *block_max, const int32_t *low, const int32_t *high, const void *next,
-                            int64_t next_ld)
+VF_INLINE void score_stairs(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
+                            int64_t ldk, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high,
+                            const void *next, int64_t next_ld)
 {
     ahead coming = ahead_of(next, next_ld, pairs ? next_ld : dim);
     stair stairs[MOST_STAIRS];
@@ -297,8 +338,8 @@ VF_INLINE void score_stairs(const int pairs, int width, int64_t n, int64_t dim, 
         vf before[VF_VECTORS];
         for (int v = first; v < last; v++) before[v] = vf_load((real *)block_max + v * VF_LANES);
         if (first < last)
-            score_either(pairs, last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk, scale,
-                         (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
+            score_either(in_order, pairs, last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk,
+                         scale, (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
         keep_stair(width, &stairs[s], j, low, high, before, S, block_max);
     }
 }
@@ -306,7 +347,13 @@ VF_INLINE void score_stairs(const int pairs, int width, int64_t n, int64_t dim, 
 static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                             const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
-    score_stairs(0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
+    score_stairs(0, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
+}
+
+static void step_score_seen_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                     void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
+{
+    score_stairs(1, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
 }
 
 #endif

@@ -43,27 +43,82 @@ VF_INLINE vf four_scores(const int vectors, int64_t dim, const real *Qt, const r
     return most;
 }
 
-static void step_four_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
-                            const void *next, int64_t next_ld)
+/* The same in order. */
+VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt, const real *K, int64_t ldk, const int64_t *at,
+                                  real *S, vf most, ahead *next)
 {
-    ahead coming = ahead_of(next, next_ld, dim);
-    vf most = vf_set(-(real)INFINITY), all = most;
-    real lanes[VF_LANES];
-    (void)width;
-#define FOUR_SCORES(vectors)                                                                                                       \
+    vf acc[FOUR_VECTORS][VF_CHAINS];
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        VF_UNROLL
+        for (int i = 0; i < VF_CHAINS; i++) acc[v][i] = vf_zero();
+    }
+    VF_ROLLED
+    for (int64_t c = 0; c < dim; c += VF_CHAINS) {
+        VF_UNROLL
+        for (int h = 0; h < VF_CHAINS; h += FOUR) {
+            vf q[FOUR];
+            VF_UNROLL
+            for (int i = 0; i < FOUR; i++) {
+                q[i] = vf_load_four(Qt + (c + h + i) * TILE);
+                VF_PIN(q[i]);
+            }
+            VF_UNROLL
+            for (int v = 0; v < vectors; v++, next->at += (uintptr_t)next->hop) {
+                const vf k = vf_load_fours(K + v * FOUR * ldk + c + h, at);
+                __builtin_prefetch((const void *)next->at);
+                acc[v][h] = vf_fma(vf_of_fours(k, 0), q[0], acc[v][h]);
+                acc[v][h + 1] = vf_fma(vf_of_fours(k, 1), q[1], acc[v][h + 1]);
+                acc[v][h + 2] = vf_fma(vf_of_fours(k, 2), q[2], acc[v][h + 2]);
+                acc[v][h + 3] = vf_fma(vf_of_fours(k, 3), q[3], acc[v][h + 3]);
+            }
+        }
+    }
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        vf sum = vf_zero();
+        VF_UNROLL
+        for (int i = 0; i < VF_CHAINS; i++) sum = vf_add(sum, acc[v][i]);
+        vf_store(S + v * VF_LANES, sum);
+        most = vf_max(sum, most);
+    }
+    return most;
+}
+
+/* `vectors` vectors at a time; behind the last key the last one again. */
+#define FOUR_SCORES(scores, vectors)                                                                                               \
+    do {                                                                                                                           \
+        ahead coming = ahead_of(next, next_ld, dim);                                                                               \
+        vf most = vf_set(-(real)INFINITY), all = most;                                                                             \
+        real lanes[VF_LANES];                                                                                                      \
+        int64_t j = 0;                                                                                                             \
+        (void)width;                                                                                                               \
+        for (; j + (vectors)*FOUR <= n; j += (vectors)*FOUR) FOUR_KEYS(scores, vectors);                                           \
+        for (; j < n; j += FOUR) FOUR_KEYS(scores, 1);                                                                             \
+        vf_store(lanes, most);                                                                                                     \
+        for (int i = 0; i < VF_LANES; i += FOUR) all = vf_max(vf_load_four(lanes + i), all);                                       \
+        vf_store(block_max, all);                                                                                                  \
+    } while (0)
+#define FOUR_KEYS(scores, vectors)                                                                                                 \
     do {                                                                                                                           \
         const int64_t last = n - 1 - j, at[FOUR] = {0, least(1, last) * ldk, least(2, last) * ldk, least(3, last) * ldk};          \
         ahead_rows(&coming, j, least(j + (vectors)*FOUR, n));                                                                      \
-        most = four_scores(vectors, dim, Qt, (const real *)K + j * ldk, ldk, at, (real *)S + j * FOUR, most, &coming);             \
+        most = scores(vectors, dim, Qt, (const real *)K + j * ldk, ldk, at, (real *)S + j * FOUR, most, &coming);                  \
     } while (0)
-    int64_t j = 0;
-    for (; j + FOUR_VECTORS * FOUR <= n; j += FOUR_VECTORS * FOUR) FOUR_SCORES(FOUR_VECTORS);
-    for (; j < n; j += FOUR) FOUR_SCORES(1); /* behind the last key the last one again */
-#undef FOUR_SCORES
-    vf_store(lanes, most);
-    for (int i = 0; i < VF_LANES; i += FOUR) all = vf_max(vf_load_four(lanes + i), all);
-    vf_store(block_max, all);
+
+static void step_four_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                            const void *next, int64_t next_ld)
+{
+    FOUR_SCORES(four_scores, FOUR_VECTORS);
 }
+
+static void step_four_score_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                     void *block_max, const void *next, int64_t next_ld)
+{
+    FOUR_SCORES(four_scores_in_order, 2);
+}
+#undef FOUR_SCORES
+#undef FOUR_KEYS
 
 static int step_four_weigh(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
                            int64_t lse_stride)
@@ -105,7 +160,7 @@ static void step_four_values(int64_t rows, int64_t n, int64_t dim, const void *P
 
 #define ATTN_FOUR_STEPS                                                                                                            \
     {                                                                                                                              \
-        step_four_score, step_four_weigh, step_four_values                                                                         \
+        step_four_score, step_four_score_in_order, step_four_weigh, step_four_values                                               \
     }
 #else
 #define ATTN_FOUR_STEPS                                                                                                            \

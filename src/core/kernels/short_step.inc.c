@@ -18,20 +18,20 @@ VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x,
 #else
 
 /*
- * STEP(rows) for register tiles of a width that together have n rows, i being the next one.  Where fewer than 4 are left the last
- * 4 are done, some of them again: a row's numbers do not depend on those beside it.
+ * STEP(rows) for register tiles of at most `most` rows that together have n, i being the next one.  Where fewer than 4 are left the
+ * last 4 are done, some of them again: a row's numbers do not depend on those beside it.
  */
-#define SHORT_TILES(width, n, i, STEP)                                                                                             \
+#define SHORT_TILES(most, n, i, STEP)                                                                                              \
     do {                                                                                                                           \
-        while ((n) - (i) >= VF_ROWS(width) && (VF_ROWS(width) != 6 || (n) - (i) != 8) && /* 8 are 4 + 4 */                         \
-               (VF_ROWS(width) != 12 || (n) - (i) == 12 || (n) - (i) > 14))              /* 13 and 14 are 8 + 6 */                 \
-            STEP(VF_ROWS(width));                                                                                                  \
-        if (VF_ROWS(width) > 8 && (n) - (i) >= 8) STEP(8);                                                                         \
-        if (VF_ROWS(width) > 6 && (n) >= 6 && ((n) - (i) == 5 || (n) - (i) == 6)) {                                                \
+        while ((n) - (i) >= (most) && ((most) != 6 || (n) - (i) != 8) && /* 8 are 4 + 4 */                                         \
+               ((most) != 12 || (n) - (i) == 12 || (n) - (i) > 14))      /* 13 and 14 are 8 + 6 */                                 \
+            STEP(most);                                                                                                            \
+        if ((most) > 8 && (n) - (i) >= 8) STEP(8);                                                                                 \
+        if ((most) > 6 && (n) >= 6 && ((n) - (i) == 5 || (n) - (i) == 6)) {                                                        \
             (i) = (n)-6;                                                                                                           \
             STEP(6);                                                                                                               \
         }                                                                                                                          \
-        while (VF_ROWS(width) > 4 && (n) - (i) >= 4) STEP(4);                                                                      \
+        while ((most) > 4 && (n) - (i) >= 4) STEP(4);                                                                              \
         if ((i) < (n) && (n) >= 4) {                                                                                               \
             (i) = (n)-4;                                                                                                           \
             STEP(4);                                                                                                               \
@@ -41,12 +41,13 @@ VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x,
 
 /* ---- scores ---- */
 
-VF_INLINE void short_scores(const int rows, const int width, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,
-                            int64_t ld)
+VF_INLINE void short_scores(const int in_order, const int rows, const int width, int64_t dim, const real *X, int64_t ldx,
+                            const real *Kt, real *S, int64_t ld)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     ahead none = {.at = (uintptr_t)X};
-    product(rows, width, dim, X, ldx, 1, Kt, &none, acc);
+    if (in_order) product_in_order(0, rows, width, dim, X, ldx, Kt, &none, acc);
+    else product(rows, width, dim, X, ldx, 1, Kt, &none, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
@@ -54,17 +55,18 @@ VF_INLINE void short_scores(const int rows, const int width, int64_t dim, const 
     }
 }
 
-VF_INLINE void short_score_block(const int width, int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,
-                                 int64_t ld, attn_soon *soon)
+VF_INLINE void short_score_block(const int width, const int in_order, int64_t n, int64_t dim, const real *X, int64_t ldx,
+                                 const real *Kt, real *S, int64_t ld, attn_soon *soon)
 {
+    const int most = in_order ? ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t i = 0;
 #define SCORE(rows)                                                                                                                \
     do {                                                                                                                           \
         ask_while(soon, (rows)*width, dim);                                                                                        \
-        short_scores(rows, width, dim, X + i * ldx, ldx, Kt, S + i * ld, ld);                                                      \
+        short_scores(in_order, rows, width, dim, X + i * ldx, ldx, Kt, S + i * ld, ld);                                            \
         i += (rows);                                                                                                               \
     } while (0)
-    SHORT_TILES(width, n, i, SCORE);
+    SHORT_TILES(most, n, i, SCORE);
 #undef SCORE
 }
 
@@ -72,21 +74,38 @@ VF_INLINE void short_score_block(const int width, int64_t n, int64_t dim, const 
     static VF_APART void short_score_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,          \
                                              int64_t ld, attn_soon *soon)                                                          \
     {                                                                                                                              \
-        short_score_block(width, n, dim, X, ldx, Kt, S, ld, soon);                                                                 \
+        short_score_block(width, 0, n, dim, X, ldx, Kt, S, ld, soon);                                                              \
+    }                                                                                                                              \
+    static VF_APART void short_score_in_order_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S, \
+                                                      int64_t ld, attn_soon *soon)                                                 \
+    {                                                                                                                              \
+        short_score_block(width, 1, n, dim, X, ldx, Kt, S, ld, soon);                                                              \
     }
 VF_WIDTHS(SHORT_SCORE)
+
+/* Of w vectors of keys, rows first .. end-1: the first row that sees lane l is l - sees + 1. */
+#define SHORT_SCORES(score)                                                                                                        \
+    do {                                                                                                                           \
+        ask_pages(soon);                                                                                                           \
+        for (int w = 1; w <= width; w++) {                                                                                         \
+            const int64_t first = clamped((w - 1) * VF_LANES - sees + 1, rows);                                                    \
+            const int64_t end = w < width ? clamped(w * VF_LANES - sees + 1, rows) : rows;                                         \
+            VF_CALL_WIDTH(score, w, end - first, dim, (const real *)X + first * ldx, ldx, Kt, (real *)S + first * ld, ld, soon);   \
+        }                                                                                                                          \
+    } while (0)
 
 static void step_short_score(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees,
                              void *S, int64_t ld, attn_soon *soon)
 {
-    /* The first row that sees lane l is l - sees + 1. */
-    ask_pages(soon);
-    for (int w = 1; w <= width; w++) {
-        const int64_t first = clamped((w - 1) * VF_LANES - sees + 1, rows);
-        const int64_t end = w < width ? clamped(w * VF_LANES - sees + 1, rows) : rows;
-        VF_CALL_WIDTH(short_score, w, end - first, dim, (const real *)X + first * ldx, ldx, Kt, (real *)S + first * ld, ld, soon);
-    }
+    SHORT_SCORES(short_score);
 }
+
+static void step_short_score_in_order(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt,
+                                      int64_t sees, void *S, int64_t ld, attn_soon *soon)
+{
+    SHORT_SCORES(short_score_in_order);
+}
+#undef SHORT_SCORES
 
 /* ---- weights ---- */
 
@@ -292,7 +311,7 @@ VF_INLINE int short_product_strip(const int width, const attn_short_product *pro
         short_product_rows(rows, width, &p, m, c, soon, bad);                                                                      \
         m += (rows);                                                                                                               \
     } while (0)
-    SHORT_TILES(width, p.rows, m, PRODUCT);
+    SHORT_TILES(VF_ROWS(width), p.rows, m, PRODUCT);
 #undef PRODUCT
     VF_UNROLL
     for (int v = 1; v < width; v++) bad[0] = vf_add(bad[0], bad[v]);
@@ -370,6 +389,13 @@ VF_INLINE void weigh_lanes_block(const int width, int64_t n, real *S, real *m, r
     }
 }
 
+static void step_lanes_score_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                      void *block_max, const void *next, int64_t next_ld)
+{
+    const attn_coming nothing = {0};
+    step_score_beside_in_order(width, n, dim, Qt, K, ldk, S, block_max, next, next_ld, &nothing);
+}
+
 static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
                                   int64_t lse_stride)
 {
@@ -399,7 +425,7 @@ VF_INLINE void short_value_strip(const int width, int64_t n_rows, int64_t n, con
         short_value_rows(rows, width, n, P + m, V, ldv, factors + m, O + m * ldo, ldo);                                            \
         m += (rows);                                                                                                               \
     } while (0)
-    SHORT_TILES(width, n_rows, m, VALUES);
+    SHORT_TILES(VF_ROWS(width), n_rows, m, VALUES);
 #undef VALUES
 }
 
@@ -426,10 +452,10 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
 
 #define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
-        .shape = ATTN_TILE_SHAPE, .score = step_short_score, .weigh = step_short_weigh, .begin = step_short_begin,                 \
-        .absorb = step_short_absorb, .settle = step_short_settle, .product = step_short_product,                                   \
-        .careful = step_short_product_careful, .join = step_short_join,                                                            \
-        .tile = {step_score, step_short_weigh_lanes, step_short_values}, .four = ATTN_FOUR_STEPS                                   \
+        .shape = ATTN_TILE_SHAPE, .score = step_short_score, .score_in_order = step_short_score_in_order,                          \
+        .weigh = step_short_weigh, .begin = step_short_begin, .absorb = step_short_absorb, .settle = step_short_settle,            \
+        .product = step_short_product, .careful = step_short_product_careful, .join = step_short_join,                             \
+        .tile = {step_score, step_lanes_score_in_order, step_short_weigh_lanes, step_short_values}, .four = ATTN_FOUR_STEPS        \
     }
 
 #endif

@@ -179,6 +179,7 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
     const int64_t n = keys->high - keys->low, D = w->problem.shape.dim_qk;
     void *S = attn_part(task, at->S), *most = attn_part(task, at->block_max);
     const int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
+    const int in_order = w->problem.invariant && w->problem.op == ATTN_FORWARD;
     if (attn_is_additive(&w->problem)) {
         const void *weights = attn_task_weights(task);
         const double scale = attn_task_scale(task);
@@ -186,12 +187,19 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
         else k->additive->score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
     } else if (k->pairs) {
         const double scale = attn_task_scale(task);
-        if (stairs) k->pairs->score_seen(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next, next_ld);
-        else k->pairs->score(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
-    } else if (stairs) {
-        k->product->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high, next, next_ld);
+        const attn_pairs_part *of = k->pairs;
+        if (stairs)
+            (in_order ? of->score_seen_in_order : of->score_seen)(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next,
+                                                                  next_ld);
+        else (in_order ? of->score_in_order : of->score)(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
     } else {
-        k->product->score_beside(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next, next_ld, beside);
+        const attn_product_part *of = k->product;
+        if (stairs)
+            (in_order ? of->score_seen_in_order : of->score_seen)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high,
+                                                                  next, next_ld);
+        else
+            (in_order ? of->score_beside_in_order : of->score_beside)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next,
+                                                                      next_ld, beside);
     }
 }
 

@@ -8,12 +8,12 @@
 #include "tile.h"
 
 /*
- * Decode in the order of tiles: the same numbers, bit by bit, that the parts of forward make of a query in a tile.  Rows, their
+ * Decode in the order of tiles: the same numbers, bit by bit, that the parts of forward make of a query in a tile, with
+ * scores in order (tile.h).  Rows, their
  * lengths and the order of O's channels are those of attn_decode_part below; queries have the natural order of channels.
  */
 typedef struct attn_decode_order {
-    /* S[i][j] = sum_c Q[i][c] K[j][c], a chain over the channels.  Rows up to a multiple of 4 are there, and computed, and scores
-     * up to a multiple of lanes written; n >= 1. */
+    /* S[i][j] = sum_c Q[i][c] K[j][c], in order.  Rows up to a multiple of 4 are there, and computed; n >= 1. */
     void (*scores)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype, int64_t ldk,
                    void *S, int64_t lds, int64_t fetch, int far);
     /* One row: S[j] += last[-j]. */

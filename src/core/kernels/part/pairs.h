@@ -28,6 +28,11 @@ typedef struct attn_pairs_part {
                   const void *next, int64_t next_ld, const attn_coming *beside);
     void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
                        const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+    /* Both in order: chains of the pairs p, as tile.h has them of channels. */
+    void (*score_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
+                           const void *next, int64_t next_ld, const attn_coming *beside);
+    void (*score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
+                                void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
 } attn_pairs_part;
 
 static inline int64_t attn_bf16_pairs(int64_t dim) { return dim / 2 + dim % 2; }

@@ -29,6 +29,12 @@ typedef struct attn_product_part {
     void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                        const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
 
+    /* Both in the order that decode can have too (tile.h). */
+    void (*score_beside_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                  void *block_max, const void *next, int64_t next_ld, const attn_coming *beside);
+    void (*score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
+                                void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
+
     /*
      * Ot[c][lane] = factor[lane] Ot[c][lane] + sum_j P[j][lane] V[j][c] over n keys, rounded once: the sum is a chain of its own.
      * factor: T[tile_q], aligned like a tile buffer; NULL: 1.  `next` as in score.

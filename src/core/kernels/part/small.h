@@ -36,6 +36,9 @@ typedef struct attn_short_lanes {
     /* S and block_max as `score` of attn_product_part makes them. */
     void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                   const void *next, int64_t next_ld);
+    /* In order, as score_beside_in_order has it. */
+    void (*score_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
+                           const void *next, int64_t next_ld);
     /* S becomes weights, block_max m, and factors what `settle` below makes of l.  Returns 1 if some l is 0. */
     int (*weigh)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
     /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c]. */
@@ -51,6 +54,8 @@ typedef struct attn_small_part {
     /* S[i][lane] = sum_c X[i][c] Kt[c][lane], but in vectors of which row i sees nothing. */
     void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
                   int64_t ld, attn_soon *soon);
+    void (*score_in_order)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
+                           int64_t ld, attn_soon *soon); /* a sum as tile.h has those in order */
     /* Rows of n scores become exp(S - m), m being the largest that the row sees, and 0 behind these for as many keys as a product
      * may take with them; l is their sum, lane by lane.  m, l and factors have rows up to a multiple of lanes. */
     void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l);

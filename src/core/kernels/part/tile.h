@@ -26,7 +26,9 @@
  *
  * Same bits: what a lane computes depends on its query and its keys, not on width, rows, n's position in the walk or the other
  * lanes.  So a score is one chain of fused multiply-adds over the channels in ascending order, starting at 0; a block's part of
- * O is one such chain over its keys; l gets the sum of a block in ascending key order.
+ * O is one such chain over its keys; l gets the sum of a block in ascending key order.  What comes "in order" (options.invariant)
+ * differs in its scores alone: with N the lanes of 256 bits (1 of plain C) a score is N such chains, of the channels c mod N, whose
+ * ends are added in ascending order, which is what decode can have as well.
  *
  * Kernels cannot fail, allocate nothing, and write what their comment names and nothing else.
  */

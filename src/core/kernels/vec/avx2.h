@@ -31,6 +31,8 @@
 #define VF_FUSED                   1
 #define VF_PIN(v)                  __asm__("" : "+x"(v))
 
+#include "chains.h"
+
 /* The first `count` of 8 are set, read from 8 - count on. */
 static const int32_t lane_masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
@@ -121,12 +123,6 @@ VF_INLINE void vf_split(vf pairs, vf *x)
     x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
     x[1] = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-65536)));
 }
-VF_INLINE vf vf_unzip(vf pairs)
-{
-    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6,
-                                           7, 10, 11, 14, 15);
-    return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_shuffle_epi8(_mm256_castps_si256(pairs), order), 0xd8));
-}
 VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
 {
     if (dtype == ATTN_BF16) {
@@ -180,52 +176,7 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     }
 }
 
-/* Halves come together as they are read, which leaves 4x4 pieces. */
-VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
-{
-    vf a[4], b[4];
-    VF_UNROLL
-    for (int h = 0; h < 2; h++) {
-        VF_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const float *low = (const float *)(const void *)(p + i * stride + 16 * h);
-            const float *high = (const float *)(const void *)(p + (i + 4) * stride + 16 * h);
-            a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
-        }
-        VF_UNROLL
-        for (int i = 0; i < 4; i += 2) {
-            b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-            b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-        }
-        VF_UNROLL
-        for (int i = 0; i < 2; i++) {
-            r[4 * h + 2 * i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-            r[4 * h + 2 * i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-        }
-    }
-}
-
-VF_INLINE void vf_transpose(vf *r)
-{
-    vf a[8], b[8];
-    VF_UNROLL
-    for (int i = 0; i < 8; i += 2) {
-        a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    VF_UNROLL
-    for (int i = 0; i < 8; i += 4) {
-        b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
-        b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
-        b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
-        b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
-    }
-    VF_UNROLL
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
-    }
-}
+VF_INLINE void vf_transpose(vf *r) { hf_transpose(r); }
 
 #else
 
@@ -334,24 +285,7 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     }
 }
 
-VF_INLINE void vf_transpose(vf *r)
-{
-    vf a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);
-    vf c = _mm256_unpacklo_pd(r[2], r[3]), d = _mm256_unpackhi_pd(r[2], r[3]);
-    r[0] = _mm256_permute2f128_pd(a, c, 0x20);
-    r[1] = _mm256_permute2f128_pd(b, d, 0x20);
-    r[2] = _mm256_permute2f128_pd(a, c, 0x31);
-    r[3] = _mm256_permute2f128_pd(b, d, 0x31);
-}
-
-VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
-{
-    VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) r[i] = vf_load((const real *)(const void *)(p + i * stride));
-    vf_transpose(r);
-}
-VF_INLINE void vf_split(vf pairs, vf *x) { x[0] = x[1] = pairs; } /* there are none */
-VF_INLINE vf vf_unzip(vf pairs) { return pairs; }
+VF_INLINE void vf_transpose(vf *r) { hf_transpose(r); }
 
 #endif
 

@@ -12,11 +12,13 @@
 #define ATTN_KERNELS_VEC_AVX2_PRODUCT_H
 
 #if REAL_BITS == 32
-#define PRODUCT_PACKED "ps"
-#define PRODUCT_SINGLE "ss"
+#define PRODUCT_PACKED     "ps"
+#define PRODUCT_SINGLE     "ss"
+#define PRODUCT_CHAIN_ROWS "768" /* bytes of VF_CHAINS rows of B */
 #else
-#define PRODUCT_PACKED "pd"
-#define PRODUCT_SINGLE "sd"
+#define PRODUCT_PACKED     "pd"
+#define PRODUCT_SINGLE     "sd"
+#define PRODUCT_CHAIN_ROWS "384"
 #endif
 
 /* clang-format off */ /* lines of asm are laid out by tile */
@@ -44,6 +46,19 @@
     "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
     "3:\n" PRODUCT_ROWS_STEP(STEP) "dec %[rest]\n jnz 3b\n"                                                                        \
     "4:\n"
+
+/* As the first, over rows, and what came out joins the sums. */
+#define PRODUCT_CHAIN_STEP(STEP) STEP("0", "32", "64") "add $" PRODUCT_CHAIN_ROWS ", %[b]\n"
+#define PRODUCT_CHAIN_LOOP(STEP)                                                                                                   \
+    "test %[quads], %[quads]\n jz 2f\n .p2align 5\n"                                                                               \
+    "1: prefetcht0 (%[ahead])\n add %[hop], %[ahead]\n"                                                                            \
+    PRODUCT_CHAIN_STEP(STEP) PRODUCT_CHAIN_STEP(STEP) PRODUCT_CHAIN_STEP(STEP) PRODUCT_CHAIN_STEP(STEP)                                \
+    "dec %[quads]\n jnz 1b\n"                                                                                                      \
+    "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
+    "3:\n" PRODUCT_CHAIN_STEP(STEP) "dec %[rest]\n jnz 3b\n"                                                                        \
+    "4:\n"
+#define PRODUCT_JOIN(offset, sum)                                                                                                  \
+    "vadd" PRODUCT_PACKED " " offset "(%[sums]), %[" sum "], %[" sum "]\n vmovu" PRODUCT_PACKED " %[" sum "], " offset "(%[sums])\n"
 
 #define PRODUCT_STEP_4X3(o0, o1, o2)                                                                                               \
     PRODUCT_VECTOR(o0, "ymm12") PRODUCT_VECTOR(o1, "ymm13") PRODUCT_VECTOR(o2, "ymm14")                                            \
@@ -92,6 +107,30 @@
 #define PRODUCT_SUMS_12X1 \
     PRODUCT_SUM(0, 0), PRODUCT_SUM(1, 0), PRODUCT_SUM(2, 0), PRODUCT_SUM(3, 0), PRODUCT_SUM(4, 0), PRODUCT_SUM(5, 0), \
     PRODUCT_SUM(6, 0), PRODUCT_SUM(7, 0), PRODUCT_SUM(8, 0), PRODUCT_SUM(9, 0), PRODUCT_SUM(10, 0), PRODUCT_SUM(11, 0)
+
+#define PRODUCT_SUM_OF(chain) [chain] "=&x"(chain)
+#define PRODUCT_CHAINS_4X3 \
+    PRODUCT_SUM_OF(c00), PRODUCT_SUM_OF(c01), PRODUCT_SUM_OF(c02), PRODUCT_SUM_OF(c10), PRODUCT_SUM_OF(c11), PRODUCT_SUM_OF(c12), \
+    PRODUCT_SUM_OF(c20), PRODUCT_SUM_OF(c21), PRODUCT_SUM_OF(c22), PRODUCT_SUM_OF(c30), PRODUCT_SUM_OF(c31), PRODUCT_SUM_OF(c32)
+#define PRODUCT_CHAINS_6X2 \
+    PRODUCT_SUM_OF(c00), PRODUCT_SUM_OF(c01), PRODUCT_SUM_OF(c10), PRODUCT_SUM_OF(c11), PRODUCT_SUM_OF(c20), PRODUCT_SUM_OF(c21), \
+    PRODUCT_SUM_OF(c30), PRODUCT_SUM_OF(c31), PRODUCT_SUM_OF(c40), PRODUCT_SUM_OF(c41), PRODUCT_SUM_OF(c50), PRODUCT_SUM_OF(c51)
+#define PRODUCT_CHAINS_12X1 \
+    PRODUCT_SUM_OF(c00), PRODUCT_SUM_OF(c10), PRODUCT_SUM_OF(c20), PRODUCT_SUM_OF(c30), PRODUCT_SUM_OF(c40), PRODUCT_SUM_OF(c50), \
+    PRODUCT_SUM_OF(c60), PRODUCT_SUM_OF(c70), PRODUCT_SUM_OF(c80), PRODUCT_SUM_OF(c90), PRODUCT_SUM_OF(c100), PRODUCT_SUM_OF(c110)
+#define PRODUCT_JOIN_4X3 \
+    PRODUCT_JOIN("0", "c00") PRODUCT_JOIN("32", "c01") PRODUCT_JOIN("64", "c02") \
+    PRODUCT_JOIN("96", "c10") PRODUCT_JOIN("128", "c11") PRODUCT_JOIN("160", "c12") \
+    PRODUCT_JOIN("192", "c20") PRODUCT_JOIN("224", "c21") PRODUCT_JOIN("256", "c22") \
+    PRODUCT_JOIN("288", "c30") PRODUCT_JOIN("320", "c31") PRODUCT_JOIN("352", "c32")
+#define PRODUCT_JOIN_6X2 \
+    PRODUCT_JOIN("0", "c00") PRODUCT_JOIN("32", "c01") PRODUCT_JOIN("96", "c10") PRODUCT_JOIN("128", "c11") \
+    PRODUCT_JOIN("192", "c20") PRODUCT_JOIN("224", "c21") PRODUCT_JOIN("288", "c30") PRODUCT_JOIN("320", "c31") \
+    PRODUCT_JOIN("384", "c40") PRODUCT_JOIN("416", "c41") PRODUCT_JOIN("480", "c50") PRODUCT_JOIN("512", "c51")
+#define PRODUCT_JOIN_12X1 \
+    PRODUCT_JOIN("0", "c00") PRODUCT_JOIN("96", "c10") PRODUCT_JOIN("192", "c20") PRODUCT_JOIN("288", "c30") \
+    PRODUCT_JOIN("384", "c40") PRODUCT_JOIN("480", "c50") PRODUCT_JOIN("576", "c60") PRODUCT_JOIN("672", "c70") \
+    PRODUCT_JOIN("768", "c80") PRODUCT_JOIN("864", "c90") PRODUCT_JOIN("960", "c100") PRODUCT_JOIN("1056", "c110")
 
 #define PRODUCT_COUNTS int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real)
 #define PRODUCT_INPUTS [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "r"(step * size)
@@ -158,6 +197,44 @@ VF_INLINE void vf_product_rows_12x1(int64_t steps, const real *a, int64_t row, i
             : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [ldb] "r"(ldb * size)
             : "xmm14", "xmm15", "memory", "cc");
 }
+
+/* sums[i][v] += sum_k A[i*row + k*VF_CHAINS] * B[k*VF_CHAINS][v], chains of their own. */
+#define PRODUCT_CHAIN_INPUTS                                                                                                       \
+    [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "i"(VF_CHAINS * sizeof(real)), [hop] "r"(ahead_step), [sums] "r"(sums)
+VF_INLINE void vf_product_chain_4x3(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *ahead, int64_t ahead_step,
+                                    vf (*sums)[VF_VECTORS])
+{
+    PRODUCT_COUNTS;
+    vf c00, c01, c02, c10, c11, c12, c20, c21, c22, c30, c31, c32; /* of no use behind it */
+    __asm__ volatile(PRODUCT_CLEAR_4X3 PRODUCT_CHAIN_LOOP(PRODUCT_STEP_4X3) PRODUCT_JOIN_4X3
+            : PRODUCT_CHAINS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : PRODUCT_CHAIN_INPUTS
+            : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+VF_INLINE void vf_product_chain_6x2(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *ahead, int64_t ahead_step,
+                                    vf (*sums)[VF_VECTORS])
+{
+    PRODUCT_COUNTS;
+    vf c00, c01, c10, c11, c20, c21, c30, c31, c40, c41, c50, c51; /* of no use behind it */
+    __asm__ volatile(PRODUCT_CLEAR_6X2 PRODUCT_CHAIN_LOOP(PRODUCT_STEP_6X2) PRODUCT_JOIN_6X2
+            : PRODUCT_CHAINS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : PRODUCT_CHAIN_INPUTS, [row5] "r"(5 * row * size)
+            : "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+VF_INLINE void vf_product_chain_12x1(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *ahead, int64_t ahead_step,
+                                     vf (*sums)[VF_VECTORS])
+{
+    PRODUCT_COUNTS;
+    const real *lower = a + 6 * row;
+    vf c00, c10, c20, c30, c40, c50, c60, c70, c80, c90, c100, c110; /* of no use behind it */
+    __asm__ volatile(PRODUCT_CLEAR_12X1 PRODUCT_CHAIN_LOOP(PRODUCT_STEP_12X1) PRODUCT_JOIN_12X1
+            : PRODUCT_CHAINS_12X1, [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest),
+              [ahead] "+r"(*ahead)
+            : PRODUCT_CHAIN_INPUTS, [row5] "r"(5 * row * size)
+            : "xmm14", "xmm15", "memory", "cc");
+}
 /* clang-format on */
 
 /* The tiles above; 0 for any other, which product_step.inc.c then does in C. */
@@ -182,5 +259,16 @@ VF_INLINE int vf_product_rows(const int rows, const int width, int64_t steps, co
     return 1;
 }
 #define VF_ASM_PRODUCT_ROWS vf_product_rows
+
+VF_INLINE int vf_product_chain(const int rows, const int width, int64_t steps, const real *a, int64_t row, const real *b,
+                               uintptr_t *ahead, int64_t ahead_step, vf (*sums)[VF_VECTORS])
+{
+    if (rows == 4 && width == 3) vf_product_chain_4x3(steps, a, row, b, ahead, ahead_step, sums);
+    else if (rows == 6 && width == 2) vf_product_chain_6x2(steps, a, row, b, ahead, ahead_step, sums);
+    else if (rows == 12 && width == 1) vf_product_chain_12x1(steps, a, row, b, ahead, ahead_step, sums);
+    else return 0;
+    return 1;
+}
+#define VF_ASM_PRODUCT_CHAIN vf_product_chain
 
 #endif

@@ -42,6 +42,8 @@ VF_INLINE __m256i load_32_bytes(const void *p) { return _mm256_loadu_si256((cons
 VF_INLINE __m128i load_16_bytes(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
 VF_INLINE __m128i load_8_bytes(const void *p) { return _mm_loadl_epi64((const __m128i *)p); }
 
+#include "chains.h"
+
 #if REAL_BITS == 32
 
 typedef __m512 vf;
@@ -78,6 +80,17 @@ VF_INLINE vf vf_fma_pairs(vf a, vf b, vf c)
 {
 #if defined(ATTN_EMULATE_AVX512)
     return emulate_dpbf16_ps(c, a, b);
+#else
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(b), "v"(a));
+    return c;
+#endif
+}
+
+VF_INLINE hf hf_fma_pairs(hf a, hf b, hf c)
+{
+#if defined(ATTN_EMULATE_AVX512)
+    return _mm512_castps512_ps256(
+        emulate_dpbf16_ps(_mm512_castps256_ps512(c), _mm512_castps256_ps512(a), _mm512_castps256_ps512(b)));
 #else
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(b), "v"(a));
     return c;
@@ -133,12 +146,6 @@ VF_INLINE void vf_split(vf pairs, vf *x)
     __m512i both = _mm512_castps_si512(pairs);
     x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
     x[1] = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
-}
-VF_INLINE vf vf_unzip(vf pairs)
-{
-    static const uint16_t order[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
-                                       1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(_mm512_loadu_si512(order), _mm512_castps_si512(pairs)));
 }
 VF_INLINE void vf_load_two(attn_dtype dtype, const void *base, int64_t index, vf *x)
 {
@@ -203,42 +210,6 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
         _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 0))));
         _mm512_storeu_pd(p + 64, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
         break;
-    }
-}
-
-/* Rows 0 and 4, 1 and 5, ..., 8 and 12, ... come together as halves of 8 numbers as they are read; 4x4 pieces; and their quarters.
- */
-VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
-{
-    VF_UNROLL
-    for (int h = 0; h < 2; h++) {
-        __m512d b[8];
-        vf c[8];
-        VF_UNROLL
-        for (int i = 0; i < 8; i += 2) {
-            vf a[2];
-            VF_UNROLL
-            for (int k = 0; k < 2; k++) {
-                const char *row = p + ((i + k) % 4 + (i + k) / 4 * 8) * stride + 32 * h;
-                __m256d low = _mm256_loadu_pd((const double *)(const void *)row);
-                __m256d high = _mm256_loadu_pd((const double *)(const void *)(row + 4 * stride));
-                a[k] = _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(low), high, 1));
-            }
-            b[i] = _mm512_castps_pd(_mm512_unpacklo_ps(a[0], a[1]));
-            b[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(a[0], a[1]));
-        }
-        VF_UNROLL
-        for (int i = 0; i < 8; i += 4) {
-            c[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(b[i], b[i + 2]));
-            c[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(b[i], b[i + 2]));
-            c[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b[i + 1], b[i + 3]));
-            c[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b[i + 1], b[i + 3]));
-        }
-        VF_UNROLL
-        for (int i = 0; i < 4; i++) {
-            r[8 * h + i] = _mm512_shuffle_f32x4(c[i], c[i + 4], 0x88);
-            r[8 * h + 4 + i] = _mm512_shuffle_f32x4(c[i], c[i + 4], 0xdd);
-        }
     }
 }
 
@@ -378,15 +349,6 @@ VF_INLINE void vf_transpose(vf *r)
         r[i + 6] = _mm512_shuffle_f64x2(low2, high2, 0xdd);
     }
 }
-
-VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
-{
-    VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) r[i] = vf_load((const real *)(const void *)(p + i * stride));
-    vf_transpose(r);
-}
-VF_INLINE void vf_split(vf pairs, vf *x) { x[0] = x[1] = pairs; } /* there are none */
-VF_INLINE vf vf_unzip(vf pairs) { return pairs; }
 
 #endif
 

@@ -26,6 +26,9 @@
  *      vf_of_i32(p)                               VF_LANES integers
  *      vf_at_least(p, t)                          mask: which of VF_LANES integers without a sign are at least t
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
+ *      hf_zero hf_load hf_store hf_add hf_fma hf_fma_pairs hf_load_as hf_transpose
+ *                                                 the same of `hf`, a vector of VF_CHAINS elements, which is vf or half of it:
+ *                                                 the chains of a score in order (product_step.inc.c)
  *      VF_ELEMENT(p)                              the element at p in all lanes
  *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it
  *      vu_set vu_load vu_xor vu_multiply vu_upper vu_store_lower

@@ -87,11 +87,15 @@ VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return mask ? yes : no; }
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return *p >= t; }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return (real)*p; }
 VF_INLINE void vf_transpose(vf *r) { (void)r; }
-VF_INLINE void vf_load_square(const char *p, int64_t stride, vf *r)
-{
-    (void)stride;
-    memcpy(r, p, sizeof *r);
-}
-VF_INLINE void vf_split(vf pairs, vf *x) { x[0] = x[1] = pairs; } /* 16 bits are read as numbers */
-VF_INLINE vf vf_unzip(vf pairs) { return pairs; }
+
+typedef vf hf;
+#define VF_CHAINS 1
+VF_INLINE hf hf_zero(void) { return 0; }
+VF_INLINE hf hf_load(const real *p) { return *p; }
+VF_INLINE void hf_store(real *p, hf v) { *p = v; }
+VF_INLINE hf hf_add(hf a, hf b) { return a + b; }
+VF_INLINE hf hf_fma(hf a, hf b, hf c) { return vf_fma(a, b, c); }
+VF_INLINE hf hf_load_as(attn_dtype dtype, const void *base, int64_t index) { return real_at(dtype, base, index); }
+VF_INLINE void hf_transpose(hf *r) { (void)r; }
+
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * in_order.c - decode in the order of tiles: few queries with the bits that forward.c gives them in a tile, so that it does not
- * matter how many of them come at a time.  Rows, keys and tasks are those of decode.c; what is summed is cut as there:
+ * in_order.c - decode in the order of tiles: few queries with the bits that forward.c gives them in a tile with options.invariant,
+ * so that it does not matter how many of them come at a time.  Rows, keys and tasks are those of decode.c; what is summed is cut
+ * as there:
  *
  *      a part of the keys is a task, or some are, and has m, l and O of its own      plan.c cuts both alike
  *          for each block of tiles:

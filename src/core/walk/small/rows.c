@@ -75,12 +75,9 @@ static queries queries_of(const attn_small_rows *plan, const attn_task *task, in
     const attn_layout *q = &w->problem.at.q;
     const int64_t dim = w->problem.shape.dim_qk;
     const void *X = attn_query_row(task, task->args->q, q, first);
-    double factor;
     if (!w->problem.invariant) return (queries){X, q->stride[2], attn_task_scale(task)};
     void *Q = attn_part(task, plan->Q);
-    attn_real_put(&factor, w->compute, 0, attn_task_scale(task));
-    w->kernel.storage->load_rows(rows, dim, X, q->dtype, q->stride[2], Q, dim);
-    w->kernel.storage->scale_rows(rows, dim, &factor, 0, Q, dim);
+    w->kernel.decode->pack_rows(rows, dim, X, q->dtype, q->stride[2], attn_task_scale(task), w->compute, Q, dim);
     return (queries){Q, dim, 1};
 }
 
@@ -158,13 +155,16 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
     const queries of = queries_of(plan, &task, first, rows);
 
+    void (*score)(int, int64_t, int64_t, const void *, int64_t, const void *, int64_t, void *, int64_t, attn_soon *) =
+        p->invariant ? w->kernel.small->score_in_order : w->kernel.small->score;
+
     for (int64_t t = 0; t < attn_key_tiles(w, len_kv); t++) {
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
         if (tile.first >= seen + rows) break; /* after what the last of them sees */
         const char *K = (const char *)from.K + tile.first * from.ldk * (int64_t)attn_dtype_bytes(w->compute);
         w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, of.key_scale, Kt);
-        w->kernel.small->score(tile.width, rows, dim_qk, of.X, of.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first),
-                               plan->ld_scores, &soon);
+        score(tile.width, rows, dim_qk, of.X, of.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first), plan->ld_scores,
+              &soon);
     }
     const scored s = {.task = &task,
                       .rows = rows,

@@ -110,7 +110,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
         const void *next = from.V;
         int64_t next_ld = from.ldv;
         take_rows(&soon, len_kv, (int64_t)attn_dtype_bytes(w->compute), &next, &next_ld);
-        step->score(tile.width, len_kv, dim_qk, Qt, from.K, from.ldk, S, most, next, next_ld);
+        (p->invariant ? step->score_in_order : step->score)(tile.width, len_kv, dim_qk, Qt, from.K, from.ldk, S, most, next,
+                                                            next_ld);
         char *o = attn_query_row(&task, c->args->o, &p->at.o, tile.first);
         const int empty = step->weigh(tile.width, tile.rows, len_kv, S, most, factors,
                                       p->has.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
