@@ -71,6 +71,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     }
     if (rows > 1) VF_ROLLED
     for (; u + step <= there; u += step) {
+        if (pairs || rows < 4) ask_step(next, K, u * size, n, (int)(step * size), 0, 1);
         VF_UNROLL
         for (int h = 0; h < at_once; h++) {
             const int64_t at = u + h * VF_CHAINS;
@@ -86,7 +87,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
                 VF_PIN(y);
                 VF_UNROLL
                 for (int k = 0; k < n; k++) acc[r * n + k] = chains_add(pairs, x[k], y, acc[r * n + k]);
-                ask_step(next, K, u * size, n, (int)(step * size), h * rows + r, at_once * rows);
+                if (!pairs && rows == 4) ask_step(next, K, u * size, n, (int)(step * size), h * rows + r, at_once * rows);
             }
         }
     }
