@@ -32,6 +32,7 @@ typedef struct api_case {
     attn_call call;
     attn_origin origin;
     attn_options options;
+    int everywhere;    /* set before the draw: options.reproducible, and no instruction set in particular */
     int special;       /* NaN, infinities and huge numbers are among the inputs */
     int hostile;       /* a number was replaced: what it means for others is not looked at */
     int64_t tokens[2]; /* packed: of queries, of keys */

@@ -323,6 +323,8 @@ static void draw_options(api_case *c)
     c->options.threads = 1 + (int)draw_below(d, 4);
     c->options.isa = (attn_isa)draw_below(d, 4);
     c->options.invariant = draw_one_in(d, 4);
+    c->options.reproducible = draw_one_in(d, 8);
+    if (c->everywhere) c->options.isa = ATTN_ISA_DEFAULT, c->options.reproducible = 1;
     call->struct_size = sizeof *call;
     call->dropout_seed = draw_word(d);
     call->dropout_offset = (uint32_t)draw_word(d);

@@ -54,9 +54,9 @@ void case_print(const api_case *c)
             "bias_table kind %d buckets %" PRId64 " max %" PRId64 " causal %d  relative first %" PRId64 " rows %" PRId64 "\n",
             (int)p->bias_table.kind, p->bias_table.buckets, p->bias_table.max_distance, p->bias_table.causal, p->relative.first,
             p->relative.rows);
-    fprintf(stderr, "options threads %d isa %d invariant %d limit %zu  call%s%s%s", o->threads, (int)o->isa, o->invariant,
-            o->workspace_limit, c->call.modify_scores ? " modifier" : "", c->call.visit_rows ? " rows" : "",
-            c->call.origin ? " origin" : "");
+    fprintf(stderr, "options threads %d isa %d invariant %d reproducible %d limit %zu  call%s%s%s", o->threads, (int)o->isa,
+            o->invariant, o->reproducible, o->workspace_limit, c->call.modify_scores ? " modifier" : "",
+            c->call.visit_rows ? " rows" : "", c->call.origin ? " origin" : "");
     if (c->call.origin)
         fprintf(stderr, " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, c->origin.batch, c->origin.head,
                 c->origin.heads, c->origin.q, c->origin.kv);

@@ -468,16 +468,18 @@ typedef void attn_parallel_for(void *context, int64_t n, void (*body)(void *body
 
 typedef struct attn_options {
     size_t struct_size; /* sizeof(attn_options) */
-    /* How many may work at once; 0: the environment variable ATTN_THREADS (1 to 1024), else OMP_NUM_THREADS (its first number),
+    /* How many may work at once; 0: what ATTN_THREADS (1 to 1024) in the environment says, else OMP_NUM_THREADS (its first number),
      * else as many as there are CPUs that the calling thread may run on. */
     int threads;
     attn_isa isa; /* exactly this one, or an error */
-    /* 1: in ATTN_FORWARD a query's bits do not depend on how queries are cut into chunks either, so prefill equals decode: few
-     * queries are decoded, short heads done, and tiles summed in one order, which takes longer: decode at most 1.3 times, tiles
-     * 1.15 and short heads 1.2 times as long as without it (measured: lab/rows/README.md).  Column sums are of a call's queries
-     * either way.  Refused with relative terms, global tokens and block masks, whose sums depend on which queries share a tile.
-     * Other operations and headers do the same with and without it. */
+    /* 1: in ATTN_FORWARD a query's bits do not depend on chunks of queries either, so prefill equals decode: few queries, short
+     * heads and tiles have one order, which takes longer: decode 1.3 times, tiles 1.15 and short heads 1.2 at most
+     * (lab/rows/README.md). Column sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose
+     * sums depend on which queries share a tile.  Other operations and headers do the same with and without it. */
     int invariant;
+    /* 1: the same bits with AVX2 and AVX-512, of finite numbers (docs/numerics.md has what it costs).  Refused with what invariant
+     * is, gradients of additive scores, of tables and of heads' numbers, scalar kernels, and linear attention. */
+    int reproducible;
     attn_allocator allocator;
     /* NULL: the library's own threads, one pool for the process, made when first used.  A thread that cannot be made, or comes
      * late, is done without, with the same bits; a child made by fork() begins with an empty pool; idle threads sleep
@@ -489,12 +491,10 @@ typedef struct attn_options {
     size_t workspace_limit;
 } attn_options;
 
-/*
- * Decides what options (NULL: all 0) leave open: *resolved, which has its struct_size, are the same with the threads and the
- * instruction set that a call would choose now.  Calls with these look at no environment variable and ask the operating system
- * nothing, and compute what they would have computed; for many small ones, of products of matrices above all.  Returns
- *      ATTN_ERR_ARGUMENT     resolved is NULL, a struct_size that cannot be, an option, ATTN_ISA or ATTN_THREADS out of its range
- */
+/* *resolved, which has its struct_size, becomes options (NULL: all 0) with the threads and the instruction set that a call would
+ * choose now.  Calls with it look at no environment variable, ask the operating system nothing, and compute the same: for many
+ * small ones.  Returns ATTN_ERR_ARGUMENT where resolved is NULL, and for a struct_size, option, ATTN_ISA or ATTN_THREADS that
+ * cannot be. */
 ATTN_API attn_status attn_options_resolve(const attn_options *options, attn_options *resolved, attn_error *error);
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */
@@ -566,13 +566,6 @@ ATTN_API attn_status attn_execute(const attn_plan *plan, const attn_tensors *ten
 
 /* Frees a plan; NULL is a no-op. */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
-
-/* ---- converting ----------------------------------------------------------------------------------------------------- */
-
-/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src where the types are
- * the same size.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE or ATTN_ERR_ARGUMENT with dst untouched. */
-ATTN_API attn_status attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count,
-                                  attn_error *error);
 
 /* ---- asking: tensors ------------------------------------------------------------------------------------------- */
 
@@ -653,8 +646,7 @@ typedef struct attn_plan_description {
     size_t struct_size; /* in: sizeof(attn_plan_description) */
     const char *kernel; /* "attn_fwd_f32_avx2" */
     /* Why this kernel: "best of 3 usable on this CPU", "requested by options.isa", ...; and which walk: "; decode, since ...",
-     * "; tiles, since ...", "; decode in the order of tiles, ...", "; options.invariant: walks in the order of tiles",
-     * "; query heads in one tile, since ...", "; each sequence by its length, in 2 walks". */
+     * "; tiles, since ...", "; options.invariant: walks in the order of tiles", "; each sequence by its length, in 2 walks". */
     const char *why;
     attn_isa isa;
     attn_dtype compute;

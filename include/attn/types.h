@@ -83,6 +83,11 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 /* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are no type. */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
+/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src where the types are
+ * the same size.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE or ATTN_ERR_ARGUMENT with dst untouched. */
+ATTN_API attn_status attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count,
+                                  attn_error *error);
+
 /* A stride of 0 that does not count towards "all four strides 0 is dense": for a tensor that broadcasts on every axis. */
 #define ATTN_BROADCAST INT64_MIN
 

@@ -451,7 +451,8 @@ static attn_tensors tensors_for(const combination *c, attn_op op, const unsigned
 attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threads, const unsigned char *others, attn_plan **plan,
                              attn_error *error)
 {
-    const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads, .invariant = c->invariant};
+    const attn_options options = {
+        .struct_size = sizeof options, .isa = isa, .threads = threads, .invariant = c->invariant, .reproducible = c->reproducible};
     const attn_tensors tensors = tensors_for(c, op, others);
     c->problem.op = op;
     return attn_plan_create(plan, &c->problem, &tensors, &options, error);

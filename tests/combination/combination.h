@@ -28,6 +28,7 @@ typedef struct combination {
     tensor of[TENSORS]; /* by number: what is drawn, whether its slot is filled in or not, o and lse */
     int statistics;     /* 1: outcomes of forward have weights and statistics too */
     int invariant;      /* attn_options.invariant of forward */
+    int reproducible;   /* attn_options.reproducible */
     int chooses;        /* 1: of the outputs that may be left out, outcomes have only the wanted ones */
     unsigned char wanted[TENSORS];
     int visits; /* 1, with `chooses`: outcomes of forward have the rows that visit_rows shows */

@@ -11,9 +11,10 @@
     }
 
 /* FOLDED has no row: rows of several heads are what the walk of that name makes of a problem.  Words of this table alone: grouped
- * (heads), invariant (an option), kind=N (attn_score_kind), rows (visit_rows). */
+ * (heads), invariant and reproducible (options), kind=N (attn_score_kind), rows (visit_rows). */
 static const feature_way ways[] = {
     ON(INVARIANT, 0, "invariant", "options.invariant"),
+    ON(REPRODUCIBLE, 0, "reproducible", "options.reproducible"),
     ON(ADDITIVE, 0, "kind=5", "score.kind"),
     ON(PREPARED, 0, "kind=1", "score.kind"),
     ON(PREPARED, 0, "kind=2", "score.kind"),
@@ -111,7 +112,7 @@ int feature_ways(int bit)
 
 typedef struct request {
     problem_spec spec;
-    int flags, kind, grouped, invariant, visits;
+    int flags, kind, grouped, invariant, reproducible, visits;
     unsigned char wanted[TENSORS];
 } request;
 
@@ -135,6 +136,7 @@ static attn_status add_word(request *r, const char *word, attn_error *error)
     else if (*word == '>') r->wanted[t] = 1;
     else if (strcmp(word, "grouped") == 0) r->grouped = 1;
     else if (strcmp(word, "invariant") == 0) r->invariant = 1;
+    else if (strcmp(word, "reproducible") == 0) r->reproducible = 1;
     else if (strcmp(word, "rows") == 0) r->visits = 1;
     else if (strncmp(word, "kind=", 5) == 0) r->flags |= KIND, r->kind = atoi(word + 5);
     else {
@@ -179,7 +181,7 @@ int feature_combination(combination *c, const feature_sizes *sizes, attn_dtype d
     if (status == ATTN_OK) status = finish(&r, sizes, dtype, seed, error);
     if (status != ATTN_OK) return 0;
     combination_of(c, &r.spec, r.flags);
-    c->chooses = 1, c->invariant = r.invariant, c->visits = r.visits;
+    c->chooses = 1, c->invariant = r.invariant, c->reproducible = r.reproducible, c->visits = r.visits;
     memcpy(c->wanted, r.wanted, sizeof c->wanted);
     c->problem.outputs.topk = r.wanted[TENSOR(topk_weight)] ? 3 : 0;
     c->problem.outputs.scores_stage = ATTN_STAGE_BIASED, c->problem.outputs.rows_stage = ATTN_STAGE_WEIGHTS;
@@ -190,6 +192,7 @@ int feature_combination(combination *c, const feature_sizes *sizes, attn_dtype d
     for (int t = 0; t < TENSORS; t++)
         if (c->wanted[t]) combination_say(c, tensors_about(t)->name);
     if (r.invariant) combination_say(c, "invariant");
+    if (r.reproducible) combination_say(c, "reproducible");
     if (r.visits) combination_say(c, "rows");
     return 1;
 }

@@ -13,6 +13,7 @@
 #include "plan/plan.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* What each walk takes where the problem has all that it supports.  exact: of problems in f32 and f64 alone, with vectors. */
 static const struct {
@@ -23,7 +24,7 @@ static const struct {
     int least; /* so many bits it had when this was written: a walk that loses one is slower, and nothing else tells */
 } sizes[] = {
     {&attn_walk_decode, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 18},
-    {&attn_walk_decode_in_order, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, ATTN_USES(INVARIANT), 0, 19},
+    {&attn_walk_decode_in_order, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, ATTN_USES(INVARIANT), 0, 20},
     {&attn_walk_small_tiles, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, 0, 1, 6},
     {&attn_walk_small_rows, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, ATTN_USES(CAUSAL), 1, 8},
     {&attn_walk_rows, {"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 12},
@@ -43,8 +44,11 @@ static const struct {
     int op;
 } apart[] = {
     {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), ATTN_FORWARD}, /* of tiles' own queries */
-    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION},                                       /* one kind of score */
-    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION},                 /* for dot products */
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), EVERY_OPERATION}, /* likewise */
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(ADDITIVE), ATTN_BACKWARD},
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(BIAS_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(RELATIVE_GRADIENT), EVERY_OPERATION},
+    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION},                       /* one kind of score */
+    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION}, /* for dot products */
     {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION}, /* of softmax */
     {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION},                      /* who has all the weight */
     {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION}, /* one way to lie */
@@ -238,9 +242,12 @@ static void check_pair(const task *t, const feature_way *base, int x, int y)
     if (any) fail_msg("%s, %s and %s: %s", sizes[t->walk].type->name, feature_name(x), feature_name(y), failed.message);
 }
 
-/* What f64 has not. */
+static int scalar_alone; /* kernels that cannot reproduce another's bits */
+
+/* What f64 has not, nor scalar kernels. */
 static int goes_with(attn_dtype dtype, int bit)
 {
+    if (scalar_alone && bit == ATTN_FEATURE_NUMBER_REPRODUCIBLE) return 0;
     return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_INTEGERS || dtype != ATTN_F64);
 }
 
@@ -288,7 +295,11 @@ static void test_rows(void **state)
 
 static void test_pairs(void **state)
 {
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    const char *cap = getenv("ATTN_ISA");
     (void)state;
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    scalar_alone = cpu.isa == ATTN_ISA_SCALAR || (cap && strcmp(cap, "scalar") == 0);
     for (int walk = 0; walk < WALKS; walk++) {
         check_walk(walk, ATTN_F32);
         check_walk(walk, ATTN_F64);

@@ -103,6 +103,8 @@ static void test_enums(void **state)
     ARGUMENT(f.problem.struct_size = 0, "attn_linear_problem.struct_size is 0; set it to sizeof(attn_linear_problem)");
     ARGUMENT(f.tensors.struct_size = 0, "attn_linear_tensors.struct_size is 0; set it to sizeof(attn_linear_tensors)");
     ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1304; set it to sizeof(attn_linear_tensors)");
+    REFUSED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
+            "options.reproducible is set; the bits of linear attention depend on the instruction set");
     ARGUMENT(f.options.threads = -1, "options.threads is -1; it is at least 1, or 0 for the default");
 }
 

@@ -241,6 +241,7 @@ static void never_release(void *context, void *memory)
 static void test_options(void **state)
 {
     (void)state;
+    REFUSED(s.options.reproducible = -1, ATTN_ERR_ARGUMENT, "options.reproducible is -1; it is 0 or 1");
     REFUSED(s.options.invariant = 2, ATTN_ERR_ARGUMENT, "options.invariant is 2; it is 0 or 1");
     REFUSED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it is at least 1, or 0 for the default");
     REFUSED(s.options.isa = (attn_isa)4, ATTN_ERR_ARGUMENT,

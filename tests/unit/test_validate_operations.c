@@ -162,11 +162,42 @@ static void test_invariant(void **state)
     assert_string_equal(error.message, "options.invariant is set and tokens are global; their bits depend on the chunk");
 }
 
+/* What depends on how many queries a tile has is refused where bits are to be those of every instruction set. */
+static void test_reproducible(void **state)
+{
+    small s;
+    attn_plan *plan;
+    attn_error error;
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    (void)state;
+    small_init(&s);
+    s.options.reproducible = 1;
+    s.options.isa = ATTN_ISA_SCALAR;
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message, "options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512");
+    s.options.isa = ATTN_ISA_DEFAULT;
+    s.problem.mask.global_kv = 1;
+    assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message,
+                        "options.reproducible is set and tokens are global; their bits depend on the instruction set");
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    if (cpu.isa == ATTN_ISA_SCALAR) return;
+    s.problem.mask.global_kv = 0;
+    for (attn_isa isa = ATTN_ISA_AVX2; isa <= cpu.isa; isa = (attn_isa)(isa + 1)) {
+        attn_plan_description d = {.struct_size = sizeof d};
+        s.options.isa = isa;
+        assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_OK);
+        assert_int_equal(attn_plan_describe(plan, &d, &error), ATTN_OK);
+        assert_non_null(strstr(d.why, "; options.reproducible: the blocks and chains of every instruction set"));
+        attn_plan_destroy(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_invariant), cmocka_unit_test(test_gradients), cmocka_unit_test(test_tangents),
-        cmocka_unit_test(test_second),    cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_reproducible), cmocka_unit_test(test_invariant), cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_tangents),     cmocka_unit_test(test_second),    cmocka_unit_test(test_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

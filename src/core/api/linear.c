@@ -31,6 +31,8 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
     memset(plan, 0, sizeof *plan);
     if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
     TRY(attn_options_validate(&o, error));
+    CHECK(!o.reproducible, ATTN_ERR_UNSUPPORTED,
+          "options.reproducible is set; the bits of linear attention depend on the instruction set");
     TRY(attn_linear_read(&w->problem, problem, tensors, error));
     TRY(attn_linear_resolve(&w->problem, tensors, plan->tensor, &plan->tensors, error));
     const attn_resolved like = {.op = ATTN_LINEAR, .at.q = w->problem.at.q};

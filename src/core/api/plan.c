@@ -18,6 +18,7 @@ static attn_status choose(attn_plan *plan, const attn_problem *problem, const at
     plan->allocator = attn_allocator_or_default(&o->allocator);
     TRY(attn_problem_read(&plan->problem, problem, tensors, error));
     plan->problem.invariant = o->invariant;
+    plan->problem.reproducible = o->reproducible;
     TRY(attn_problem_resolve(&plan->problem, tensors, list, &plan->tensors, error));
     return attn_plan_parts_choose(&plan->problem, o, parts, &plan->parts, plan->why, sizeof plan->why, error);
 }

@@ -72,6 +72,7 @@ typedef struct attn_resolved {
     attn_presence has;
     attn_layouts at;
     int invariant;               /* attn_options.invariant */
+    int reproducible;            /* attn_options.reproducible */
     int64_t rows_of_query;       /* of a walk whose rows are queries of several heads (walk/rows/rows.c), how many; else 0 */
     int64_t least_q, most_q;     /* of a walk that has the sequences of some lengths alone: how many queries they have; */
     unsigned char leaves_others; /* 1: the rest is left alone, 0: it counts as empty.  most_q 0: it has all */

@@ -43,7 +43,7 @@ static void find_seen(const attn_task *task, attn_gradient_tile *t)
     const int64_t lanes = task->walk->kernel.lanes, rows = t->tile.rows;
     for (int v = 0; v < t->tile.width; v++) {
         t->seen[v] = t->keys;
-        if (lanes < 8 || t->empty) continue;
+        if (lanes < 8 || t->empty || task->walk->problem.reproducible) continue; /* parts of a tile are sums of their own */
         attn_view view = attn_view_of_tile(&task->sight, t->tile.first + v * lanes, attn_clamp(rows - v * lanes, 0, lanes));
         t->seen[v] = attn_keys_of_view(&view);
     }

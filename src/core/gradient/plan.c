@@ -49,8 +49,9 @@ int attn_sums_deal(attn_sum_walk *plan, const attn_setting *setting, const attn_
     attn_walk *walk = &of_tiles->walk;
     const attn_resolved *p = &walk->problem;
     const attn_shape *shape = &p->shape;
-    int64_t key_heads, tiles;                                                          /* of a key head */
-    if (!p->has.grad_bias && !p->has.second_bias) walk->tiling = ATTN_TILING_SEQUENCE; /* a bias is summed over tiles on a grid */
+    int64_t key_heads, tiles; /* of a key head */
+    if (!p->has.grad_bias && !p->has.second_bias && !p->reproducible)
+        walk->tiling = ATTN_TILING_SEQUENCE; /* a bias is summed over tiles on a grid */
     plan->ld_dK = padded(walk, shape->dim_qk);
     plan->ld_dV = padded(walk, shape->dim_v);
     plan->sums_in_place = can_sum_in_place(plan, dK, dV);

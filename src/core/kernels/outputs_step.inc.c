@@ -105,6 +105,9 @@ static void step_take_top(int width, int64_t rows, int64_t n, const void *S, con
 }
 
 /* Each vector of queries is summed on its own and then added in double, so that a sum does not depend on how tiles are cut. */
+/* Queries that are summed before their sum joins the others, the same for every instruction set of 256 bits or more. */
+enum { QUERIES_AT_ONCE = VF_LANES < 256 / REAL_BITS ? VF_LANES : 256 / REAL_BITS };
+
 static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, const void *W, double *sums)
 {
     for (int v = 0; v < width; v++) {
@@ -118,10 +121,12 @@ static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, c
             vf r[VF_LANES];
             for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_select(keep, vf_load(w + i * TILE), vf_zero()) : vf_zero();
             vf_transpose(r);
-            vf sum = r[0];
-            for (int i = 1; i < VF_LANES; i++) sum = vf_add(sum, r[i]);
-            vf_store(lanes, sum);
-            for (int64_t i = 0; i < count; i++) sums[j + i] += (double)lanes[i];
+            for (int from = 0; from < VF_LANES; from += QUERIES_AT_ONCE) {
+                vf sum = r[from];
+                for (int i = from + 1; i < from + QUERIES_AT_ONCE; i++) sum = vf_add(sum, r[i]);
+                vf_store(lanes, sum);
+                for (int64_t i = 0; i < count; i++) sums[j + i] += (double)lanes[i];
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
  * before, nor are there relative terms, which take them in the compute type. */
 static int has_bf16_scores(const attn_resolved *p)
 {
+    if (p->reproducible) return 0; /* not every instruction set has them */
     if (p->score.kind != ATTN_SCORE_DOT || p->has.relative_keys || p->has.relative_values) return 0;
     if (p->at.q.dtype != ATTN_BF16 || p->at.k.dtype != ATTN_BF16) return 0;
     return p->op == ATTN_FORWARD || (p->op == ATTN_BACKWARD && p->at.v.dtype == ATTN_BF16 && p->at.grad_o.dtype == ATTN_BF16);
@@ -69,11 +70,19 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
     return ATTN_OK;
 }
 
+static attn_status check_reproducible(const attn_options *options, const attn_kernel_row *row, attn_error *error)
+{
+    CHECK(!options->reproducible || row->isa != ATTN_ISA_SCALAR, ATTN_ERR_UNSUPPORTED,
+          "options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512");
+    return ATTN_OK;
+}
+
 attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options *options, const attn_kernel_row **row,
                              attn_error *error)
 {
     search s = {.op = op, .compute = compute, .ends = 1};
     TRY(find(&s, options, error));
+    TRY(check_reproducible(options, s.first, error));
     *row = s.first;
     return ATTN_OK;
 }
@@ -84,6 +93,7 @@ attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options 
     search s = {.op = problem->op, .compute = attn_resolved_compute(problem), .decode = decode, .bf16 = has_bf16_scores(problem)};
 
     TRY(find(&s, options, error));
+    TRY(check_reproducible(options, s.first, error));
     *row = s.first;
     *why = '\0';
     if (options->isa) {

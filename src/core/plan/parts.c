@@ -146,7 +146,8 @@ attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_opti
     }
     if (*count > 1) tell(why, why_size, "; each sequence by its length, in ", numbers[*count]);
     else if (parts->type->why) tell(why, why_size, "; ", parts->type->why);
-    else if (refusal && !problem->invariant) tell(why, why_size, "; tiles, since ", refusal);
+    else if (refusal && !attn_in_order(problem)) tell(why, why_size, "; tiles, since ", refusal);
+    if (problem->reproducible) tell(why, why_size, "; options.reproducible: the blocks and chains of every instruction set", "");
     if (problem->invariant && problem->op == ATTN_FORWARD)
         tell(why, why_size, "; options.invariant: walks in the order of tiles", "");
     return ATTN_OK;

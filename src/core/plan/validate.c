@@ -11,6 +11,7 @@
 #include "../base/distance.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../gradient/bias_gradient.h"
 #include "../prepare/prepare.h"
 #include "../walk/walks.h"
 #include "plan.h"
@@ -396,6 +397,13 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
     const attn_feature_set of_tiles = ATTN_USES(RELATIVE) | ATTN_USES(GLOBAL) | ATTN_USES(BLOCKS);
     const char *variant = p->invariant && p->op == ATTN_FORWARD ? attn_feature_missing(attn_features_of(p) & of_tiles, 0) : NULL;
     CHECK(!variant, ATTN_ERR_UNSUPPORTED, "options.invariant is set and %s; their bits depend on the chunk", variant);
+    /* These, and sums over queries that end as one number, over queries of a tile, of which instruction sets have different
+     * numbers. */
+    const attn_feature_set summed = (p->has.grad_bias_table || attn_bias_is_broadcast(p) ? ATTN_USES(BIAS_GRADIENT) : 0) |
+                                    (p->op == ATTN_BACKWARD ? ATTN_USES(ADDITIVE) : 0) | ATTN_USES(HEAD_GRADIENTS) |
+                                    ATTN_USES(RELATIVE_GRADIENT);
+    const char *differs = p->reproducible ? attn_feature_missing(attn_features_of(p) & (of_tiles | summed), 0) : NULL;
+    CHECK(!differs, ATTN_ERR_UNSUPPORTED, "options.reproducible is set and %s; their bits depend on the instruction set", differs);
     const char *refusal = attn_walks_refusal(p);
     CHECK(!refusal, ATTN_ERR_UNSUPPORTED, "no walk of %s has this: %s", attn_attention_family.operations[p->op], refusal);
     if (p->score.scale_kind == ATTN_SCALE_DEFAULT)
@@ -409,6 +417,8 @@ attn_status attn_options_validate(const attn_options *o, attn_error *error)
     CHECK(o->threads >= 0, ATTN_ERR_ARGUMENT, "options.threads is %d; it is at least 1, or 0 for the default", o->threads);
     CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_AVX512, ATTN_ERR_ARGUMENT,
           "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)", (int)o->isa);
+    CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it is 0 or 1",
+          o->reproducible);
     CHECK(o->invariant == 0 || o->invariant == 1, ATTN_ERR_ARGUMENT, "options.invariant is %d; it is 0 or 1", o->invariant);
     CHECK(!o->allocator.allocate == !o->allocator.release, ATTN_ERR_ARGUMENT,
           "options.allocator has %s and no %s; give both or none", o->allocator.allocate ? "allocate" : "release",

@@ -13,6 +13,7 @@
 
 #include "../base/element.h"
 #include "../base/names.h"
+#include "../gradient/outer.h"
 #include "../task/task.h"
 #include "../threads/threads.h"
 #include "additive.h"
@@ -344,7 +345,8 @@ static void add_product(const call *c, int64_t worker, const attn_tile *tile, in
     void *panels = of_worker(c, worker, c->prepare->panels);
     attn_soon nothing = {0};
     int finite = k->outer->pack_rows(tile->rows, B.dim, B.first, B.dtype, B.stride, 1, panels);
-    (finite ? k->outer->add_outer : k->outer->add_outer_careful)(n, tile->rows, B.dim, A, panels, sum, ld, &nothing);
+    const attn_outer outer = {.walk = c->walk, .first = tile->first, .rows = tile->rows, .careful = !finite};
+    attn_outer_add_all(outer, n, B.dim, A, panels, sum, ld, &nothing);
 }
 
 /*

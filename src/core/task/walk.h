@@ -18,6 +18,10 @@ typedef enum attn_tiling {
     ATTN_TILING_SEQUENCE, /* as many as the others of a sequence's own length (attn_tile_of) */
 } attn_tiling;
 
+/* Where bits are those of every instruction set: keys of a block, and bytes of the queries that a chain of sums goes over, which is
+ * the tile of AVX2 and half that of AVX-512. */
+enum { ATTN_BLOCK_OF_ALL = 128, ATTN_CHAIN_OF_ALL = 96 };
+
 typedef struct attn_walk {
     attn_resolved problem; /* the first of them.  Resolved: no default types, no implied strides, no ATTN_BROADCAST */
     attn_dtype compute;
@@ -44,6 +48,15 @@ typedef struct attn_setting {
     attn_parallel_for *parallel_for;
     void *parallel_context;
 } attn_setting;
+
+/* 1 if few queries and short heads are summed in the order of tiles. */
+static inline int attn_in_order(const attn_resolved *p) { return p->invariant || p->reproducible; }
+
+/* Keys of a block of tiles: what suits an instruction set best, or what all take. */
+static inline int64_t attn_block_of_tiles(const attn_resolved *p, const attn_product_part *product)
+{
+    return p->reproducible ? ATTN_BLOCK_OF_ALL : product->block_kv(p->shape.dim_qk, p->shape.dim_v);
+}
 
 static inline int attn_is_additive(const attn_resolved *p) { return p->score.kind == ATTN_SCORE_ADDITIVE; }
 

@@ -30,7 +30,7 @@ void attn_tiles_begin(attn_tile_walk *plan)
     const attn_resolved *p = &walk->problem;
     const int64_t lanes = walk->kernel.lanes;
     walk->tile_q = lanes * walk->kernel.vectors;
-    walk->block_kv = walk->kernel.product->block_kv(p->shape.dim_qk, p->shape.dim_v);
+    walk->block_kv = attn_block_of_tiles(p, walk->kernel.product);
     walk->tiles = attn_ceil_div(attn_ceil_div(p->shape.len_q, lanes), walk->kernel.vectors);
     walk->tiling = has_even_tiles(p) ? ATTN_TILING_EVEN : ATTN_TILING_GRID;
     plan->compact_k = attn_is_additive(p) || attn_must_compact(walk, &p->at.k, p->shape.dim_qk);

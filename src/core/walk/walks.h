@@ -13,7 +13,8 @@
      ATTN_USES(PACKED) | ATTN_USES(MASK) | ATTN_USES(RANGES))
 #define ATTN_USES_TILE_MASKS                                                                                                       \
     (ATTN_USES_MASKS | ATTN_USES(BLOCKS) | ATTN_USES(DILATION) | ATTN_USES(LEAST_DISTANCE) | ATTN_USES(GLOBAL) |                   \
-     ATTN_USES(UNIFORM) | ATTN_USES(DROPOUT) | ATTN_USES(GROUPS) | ATTN_USES(SCALES) | ATTN_USES(INVARIANT))
+     ATTN_USES(UNIFORM) | ATTN_USES(DROPOUT) | ATTN_USES(GROUPS) | ATTN_USES(SCALES) | ATTN_USES(INVARIANT) |                      \
+     ATTN_USES(REPRODUCIBLE))
 #define ATTN_USES_BIASES (ATTN_USES(BIAS) | ATTN_USES(BIAS_TABLE) | ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP))
 #define ATTN_USES_SCORES                                                                                                           \
     (ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED) | ATTN_USES(RELATIVE) | ATTN_USES(ELEMENTWISE) | ATTN_USES(MODIFIER))

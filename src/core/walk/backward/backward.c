@@ -20,6 +20,7 @@
 #include "../../base/names.h"
 #include "../../gradient/bias_gradient.h"
 #include "../../gradient/chain.h"
+#include "../../gradient/outer.h"
 #include "../../gradient/relative_sums.h"
 #include "../../gradient/table_sums.h"
 #include "../../prepare/additive.h"
@@ -58,6 +59,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
     void *W = attn_part(task, attn_tiles_of(w)->scratch.S), *dS = attn_part(task, plan->dP);
+    const attn_outer outer = {.walk = w, .first = t->tile.first, .rows = rows, .careful = t->careful_queries};
     char *dK = (char *)to->dK + keys->low * plan->ld_dK * size, *dV = (char *)to->dV + keys->low * plan->ld_dV * size;
 
     if (p->has.grad_alibi_slopes) {
@@ -68,15 +70,13 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
     derive_scores(task, t, keys, 0);
 
-    (t->careful_queries ? k->outer->add_outer_careful : k->outer->add_outer)(n, rows, p->shape.dim_v, W, t->dO_panels, dV,
-                                                                             plan->ld_dV, soon);
+    attn_outer_add_all(outer, n, p->shape.dim_v, W, t->dO_panels, dV, plan->ld_dV, soon);
     if (attn_is_additive(p)) {
         k->additive_gradient->add(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
                                   attn_task_scale(task), dS, t->dQt, dK, plan->ld_dK, weights_of_tile(t, w, to));
         return;
     }
-    (t->careful_queries ? k->outer->add_outer_careful : k->outer->add_outer)(n, rows, p->shape.dim_qk, dS, t->Q_panels, dK,
-                                                                             plan->ld_dK, soon);
+    attn_outer_add_all(outer, n, p->shape.dim_qk, dS, t->Q_panels, dK, plan->ld_dK, soon);
     k->product->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
     if (p->has.relative_keys)
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + attn_tiles_of(w)->relative.Qrt);

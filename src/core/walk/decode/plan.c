@@ -78,7 +78,7 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     int64_t key_heads;
     walk->tile_q = shape->len_q; /* a tile has them all */
     walk->tiles = 1;
-    plan->tile_kv = in_order ? walk->kernel.product->block_kv(shape->dim_qk, shape->dim_v) : 0;
+    plan->tile_kv = in_order ? attn_block_of_tiles(p, walk->kernel.product) : 0;
     walk->block_kv = in_order ? attn_keys_of_part(plan->tile_kv) : kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
@@ -133,7 +133,7 @@ const attn_walk_type attn_walk_decode = {
 
 static int limits_in_order(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
 {
-    return p->invariant && limits(p, tiles, to);
+    return attn_in_order(p) && limits(p, tiles, to);
 }
 
 /* What it costs was measured: lab/rows/README.md. */
@@ -141,7 +141,7 @@ const attn_walk_type attn_walk_decode_in_order = {
     .name = "decode in order",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) |
-                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
+                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .decodes = 1,
     .why = "decode in the order of tiles, 1.0 to 1.3 times its time",
     .limits = limits_in_order,

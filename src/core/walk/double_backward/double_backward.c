@@ -20,6 +20,7 @@
 #include "../../base/names.h"
 #include "../../gradient/bias_gradient.h"
 #include "../../gradient/chain.h"
+#include "../../gradient/outer.h"
 #include "../../gradient/tangent.h"
 #include "../../tile/runs.h"
 #include "../walks.h"
@@ -122,14 +123,13 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     const attn_double_backward_walk *plan = plan_of(task);
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_kernel *k = &w->kernel;
-    const int64_t n = keys->high - keys->low, rows = t->tile.rows, D = p->shape.dim_qk;
+    const int64_t n = keys->high - keys->low, D = p->shape.dim_qk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
     void *T = attn_part(task, at->S), *Y = attn_part(task, plan->sums.dP), *X = attn_part(task, plan->tangents.S);
     void *second_Qt = attn_part(task, plan->sums.dQt);
     char *second_K = (char *)to->dK + keys->low * plan->sums.ld_dK * size,
          *second_V = (char *)to->dV + keys->low * plan->sums.ld_dV * size;
-    void (*add_outer)(int64_t, int64_t, int64_t, const void *, const void *, void *, int64_t, attn_soon *) =
-        t->careful_queries ? k->outer->add_outer_careful : k->outer->add_outer;
+    attn_outer outer = {.walk = w, .first = t->tile.first, .rows = t->tile.rows, .careful = t->careful_queries};
     attn_soon none = {0};
 
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
@@ -137,9 +137,11 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         w->kernel.second->through_softcap(t->tile.width, n, X, Y, attn_part(task, plan->sums.gradient.scratch.slope),
                                           attn_part(task, plan->bend), attn_part(task, plan->before));
 
-    add_outer(n, rows, p->shape.dim_v, T, attn_part(task, plan->sums.dO_panels), second_V, plan->sums.ld_dV, &none);
-    add_outer(n, rows, D, X, attn_part(task, plan->sums.Q_panels), second_K, plan->sums.ld_dK, &none);
-    if (p->has.tan_q) add_outer(n, rows, D, Y, attn_part(task, plan->Q_panels), second_K, plan->sums.ld_dK, &none);
+    while (attn_outer_next(&outer)) {
+        attn_outer_add(&outer, n, p->shape.dim_v, T, attn_part(task, plan->sums.dO_panels), second_V, plan->sums.ld_dV, &none);
+        attn_outer_add(&outer, n, D, X, attn_part(task, plan->sums.Q_panels), second_K, plan->sums.ld_dK, &none);
+        if (p->has.tan_q) attn_outer_add(&outer, n, D, Y, attn_part(task, plan->Q_panels), second_K, plan->sums.ld_dK, &none);
+    }
 
     int careful = t->dropped && k->outer->rows_not_finite(n, D, keys->K, keys->ldk);
     (careful ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);

@@ -28,14 +28,15 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t lanes = walk->kernel.lanes, len_q = attn_small_queries(walk), len_kv = attn_small_keys(walk);
     const int64_t rows = attn_ceil_div(len_q, lanes) * lanes, paged = attn_is_paged(&walk->problem) ? len_kv : 0;
-    const int64_t in_order = walk->problem.invariant ? rows : 0;
+    const int64_t in_order = attn_in_order(&walk->problem) ? rows : 0;
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
     plan->looks_ahead = !attn_is_brief(&walk->problem);
     plan->task_q = attn_small_queries_of_task(walk, heads, setting->threads);
     plan->ld_scores = attn_small_row(walk);
     walk->tile_q = lanes * walk->kernel.vectors;
-    plan->block_kv = walk->problem.invariant ? walk->kernel.product->block_kv(shape->dim_qk, shape->dim_v) : attn_max(len_kv, 1);
+    plan->block_kv =
+        attn_in_order(&walk->problem) ? attn_block_of_tiles(&walk->problem, walk->kernel.product) : attn_max(len_kv, 1);
     walk->block_kv = len_kv;
     walk->tiles = attn_ceil_div(shape->len_q, walk->tile_q);
     walk->tiling = ATTN_TILING_EVEN;
@@ -75,7 +76,7 @@ static queries queries_of(const attn_small_rows *plan, const attn_task *task, in
     const attn_layout *q = &w->problem.at.q;
     const int64_t dim = w->problem.shape.dim_qk;
     const void *X = attn_query_row(task, task->args->q, q, first);
-    if (!w->problem.invariant) return (queries){X, q->stride[2], attn_task_scale(task)};
+    if (!attn_in_order(&w->problem)) return (queries){X, q->stride[2], attn_task_scale(task)};
     void *Q = attn_part(task, plan->Q);
     w->kernel.decode->pack_rows(rows, dim, X, q->dtype, q->stride[2], attn_task_scale(task), w->compute, Q, dim);
     return (queries){Q, dim, 1};
@@ -184,7 +185,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
                               .factor_step = 1,
                               .C = attn_query_row(&task, c->args->o, &p->at.o, first),
                               .ldc = p->at.o.stride[2]}};
-    if (p->invariant) sum_in_order(plan, &s, &soon);
+    if (attn_in_order(p)) sum_in_order(plan, &s, &soon);
     else sum_once(plan, &s, &soon);
 }
 
@@ -203,7 +204,7 @@ const attn_walk_type attn_walk_small_rows = {
     .name = "small rows",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) |
-                 ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
+                 ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .why = "all of a head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_rows),

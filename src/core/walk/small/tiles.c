@@ -133,8 +133,7 @@ static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_
 {
     if (!attn_small_limits(p, row, to)) return 0;
     const int64_t value_bytes = p->shape.dim_v * (int64_t)attn_dtype_bytes(row->compute);
-    const int64_t most =
-        attn_min(attn_kernel_product(row)->block_kv(p->shape.dim_qk, p->shape.dim_v), MOST_VALUE_BYTES / value_bytes);
+    const int64_t most = attn_min(attn_block_of_tiles(p, attn_kernel_product(row)), MOST_VALUE_BYTES / value_bytes);
     to->small = (attn_small){1, ATTN_SMALL_TOKENS, attn_min(ATTN_SMALL_TOKENS, most), ATTN_SMALL_TOKENS};
     return to->small.most_kv > 0;
 }
@@ -143,7 +142,7 @@ const attn_walk_type attn_walk_small_tiles = {
     .name = "small tiles",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
-                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT),
+                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .why = "all of a head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_tiles),

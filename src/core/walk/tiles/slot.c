@@ -183,6 +183,7 @@ static void finish(const attn_task *task, const attn_slot *s)
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
     const attn_layout *lse_layout = &p->at.lse;
     void *lse = p->has.lse ? attn_query_row(task, task->args->lse, lse_layout, s->tile.first) : NULL;
+    if (keep == 0) memset(s->Ot, 0, (size_t)(p->shape.dim_v * w->tile_q) * attn_dtype_bytes(w->compute)); /* not -0 */
     w->kernel.softmax->finish(s->tile.width, s->tile.rows, p->shape.dim_v, keep, s->m, s->l, s->Ot,
                               attn_query_row(task, task->args->o, &p->at.o, s->tile.first), p->at.o.dtype, p->at.o.stride[2], lse,
                               lse_layout->stride[2]);

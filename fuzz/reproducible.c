@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reproducible.c - options.reproducible, of 500 problems that api_draw.c draws: every instruction set that this CPU has gives the
+ * checksums of all outputs that are written down.
+ *
+ *      test_fuzz_reproducible FILE             compares
+ *      test_fuzz_reproducible --write FILE     writes them down, where all instruction sets agree
+ *
+ * A line is an operation, a case's number and the checksum.  The numbers that are drawn are finite and exact, so only log() of the
+ * C library, which is in lse, could differ between machines.  Exits with 77 on a CPU that has none of the instruction sets. */
+#include "api_case.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t nothing = 0xCBF29CE484222325u; /* the checksum of no outputs */
+
+enum { PROBLEMS = 500, OPERATIONS = 4, LEAST_OF_EACH = 40 };
+
+void case_fail(const api_case *c, const char *what, ...)
+{
+    va_list arguments;
+    (void)c;
+    va_start(arguments, what);
+    vfprintf(stderr, what, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    abort();
+}
+
+void check_error(const api_case *c, attn_status status, const attn_error *error)
+{
+    if (status != error->status) case_fail(c, "status %d, in the error %d", (int)status, (int)error->status);
+}
+
+static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) sum = (sum ^ ((const unsigned char *)bytes)[i]) * 0x100000001B3u; /* FNV-1a */
+    return sum;
+}
+
+/* Of all outputs; the bits of NaN are nobody's promise. */
+static uint64_t checksum(const api_case *c)
+{
+    uint64_t sum = nothing;
+    for (int t = 0; t < c->count; t++) {
+        const buffer *b = &c->of[t];
+        const int real = b->dtype >= ATTN_F32 && b->dtype <= ATTN_BF16;
+        if (b->role != ATTN_ROLE_OUTPUT) continue;
+        for (size_t at = 0; at + b->element <= b->bytes; at += b->element) {
+            const int nan = real && isnan(get_number(b->block + at, b->dtype));
+            sum = nan ? add_bytes(sum, "nan", 3) : add_bytes(sum, b->block + at, b->element);
+        }
+    }
+    return sum;
+}
+
+/* The case on one instruction set.  Returns 0 where the library refuses it. */
+static int run(api_case *c, attn_isa isa, uint64_t *sum)
+{
+    attn_options options = c->options;
+    attn_error error;
+    options.isa = isa;
+    attn_plan *plan = case_plan(c, &options);
+    if (!plan) return 0;
+    const size_t bytes = attn_plan_workspace_size(plan);
+    void *workspace = malloc(bytes + 1);
+    case_fill_outputs(c, 0x11);
+    const int ran = workspace && attn_execute(plan, &c->tensors, workspace, bytes, &error) == ATTN_OK;
+    free(workspace);
+    attn_plan_destroy(plan);
+    if (ran) *sum = checksum(c);
+    return ran;
+}
+
+/* Draws case `number` and runs it everywhere.  Returns 0 where it is none of ours (NaN and infinities spoil a tile's neighbours,
+ * and how many they are differs), -1 where instruction sets differ. */
+static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
+{
+    static api_case c;
+    int result = 0;
+    memset(&c, 0, sizeof c);
+    c.from = draws_from((const uint8_t *)&number, sizeof number);
+    c.from.left = 0; /* the number is gone; the generator that it seeded stays */
+    c.everywhere = 1;
+    attn_plan *plan = case_draw(&c);
+    if (!plan) return 0;
+    if (!c.hostile && !c.special && case_allocate(&c, plan) && run(&c, best, sum) && *sum != nothing) {
+        result = 1;
+        *op = c.problem.op;
+        for (attn_isa isa = ATTN_ISA_AVX2; isa < best; isa = (attn_isa)(isa + 1)) {
+            uint64_t other = 0;
+            if (run(&c, isa, &other) && other == *sum) continue;
+            fprintf(stderr, "case %" PRIu64 " of operation %d: %s gives %016" PRIx64 ", %s %016" PRIx64 "\n", number, (int)*op,
+                    attn_isa_name(isa), other, attn_isa_name(best), *sum);
+            result = -1;
+        }
+    }
+    attn_plan_destroy(plan);
+    case_free(&c);
+    return result;
+}
+
+int main(int count, char **arguments)
+{
+    const int writes = count == 3 && strcmp(arguments[1], "--write") == 0;
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    int done = 0, of[OPERATIONS] = {0}, wrong = 0;
+    if (count != 2 + writes) {
+        fprintf(stderr, "usage: %s [--write] FILE\n", arguments[0]);
+        return 2;
+    }
+    if (attn_cpu_describe(&cpu, NULL) != ATTN_OK || cpu.isa < ATTN_ISA_AVX2) {
+        puts("skipped: no instruction set of this CPU can reproduce another's bits (avx2, avx512)");
+        return 77;
+    }
+    FILE *file = fopen(arguments[count - 1], writes ? "w" : "r");
+    if (!file) {
+        perror(arguments[count - 1]);
+        return 2;
+    }
+    for (uint64_t number = 0; done < PROBLEMS; number++) {
+        attn_op op = ATTN_FORWARD;
+        uint64_t sum = 0, expected = 0, case_number = 0;
+        int operation = 0;
+        const int result = try_case(number, cpu.isa, &op, &sum);
+        if (result == 0) continue;
+        wrong += result < 0;
+        done++;
+        of[op]++;
+        if (writes) fprintf(file, "%d %" PRIu64 " %016" PRIx64 "\n", (int)op, number, sum);
+        else if (fscanf(file, "%d %" SCNu64 " %" SCNx64, &operation, &case_number, &expected) != 3 || operation != (int)op ||
+                 case_number != number) {
+            fprintf(stderr, "line %d of %s is not of case %" PRIu64 ", operation %d\n", done, arguments[1], number, (int)op);
+            return 1;
+        } else if (expected != sum) {
+            fprintf(stderr, "case %" PRIu64 " of operation %d gives %016" PRIx64 "; written down is %016" PRIx64 "\n", number,
+                    (int)op, sum, expected);
+            wrong++;
+        }
+    }
+    if (fclose(file)) wrong++;
+    for (int op = 0; op < OPERATIONS; op++)
+        if (of[op] < LEAST_OF_EACH) {
+            fprintf(stderr, "only %d of %d problems are of operation %d\n", of[op], done, op);
+            wrong++;
+        }
+    printf("%d problems (%d forward, %d backward, %d in forward mode, %d double backward), %d wrong\n", done, of[ATTN_FORWARD],
+           of[ATTN_BACKWARD], of[ATTN_JVP], of[ATTN_DOUBLE_BACKWARD], wrong);
+    return wrong != 0;
+}
