@@ -246,6 +246,7 @@ int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
             h.dz[c] = g->dz1 ? g->dz1[head * F + c] : 0;
             for (int64_t d = 0; d < Dv; d++) h.dS[c * Dv + d] = g->dS1 ? g->dS1[(head * F + c) * Dv + d] : 0;
         }
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): head_close frees them all */
         for (int64_t row = 0; !p->causal && row < group * p->Sq; row++)
             query_backward(p, g, &h, head * group * p->Sq + row, h.S + p->Skv * F * Dv, h.z + p->Skv * F);
         for (int64_t t = p->Skv; t-- > 0;) {
