@@ -3,6 +3,7 @@
  * explain.c - `attn explain`: which kernel, tiles and memory a problem gets, and why. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "attn/cost.h"
 #include "bench/linear.h"

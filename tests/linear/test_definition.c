@@ -162,11 +162,11 @@ static void test_strong_decay(void **state)
 /* Tokens that write nothing, beta 0: what the state would have got from them is what the gradient of beta is of. */
 static void test_beta_zero(void **state)
 {
-    static const attn_linear_form forms[] = {ATTN_LINEAR_RECURRENT, ATTN_LINEAR_CHUNKED, ATTN_LINEAR_QUADRATIC};
+    static const attn_linear_form forms[] = {ATTN_LINEAR_FORM_RECURRENT, ATTN_LINEAR_FORM_CHUNKED, ATTN_LINEAR_FORM_QUADRATIC};
     static const attn_dtype types[] = {ATTN_F64, ATTN_F32};
     (void)state;
     for (int i = 0; i < ROWS; i++)
-        for (int how = 0; rows[i].problem.rule == ATTN_RULE_DELTA && how < 6; how++) {
+        for (int how = 0; rows[i].problem.rule == ATTN_LINEAR_RULE_DELTA && how < 6; how++) {
             linear_case c = {.problem = rows[i].problem, .decays = rows[i].decays};
             c.problem.form = forms[how / 2];
             linear_case_draw(&c, types[how % 2], 5);
@@ -213,7 +213,7 @@ static void test_spread(void **state)
             linear_case c = {.problem = rows[i].problem, .decays = rows[i].decays};
             const attn_shape *s = &c.problem.shape;
             const int of_channels = rows[i].decays && rows[i].problem.decay_kind == ATTN_DECAY_CHANNEL;
-            c.problem.form = token ? ATTN_LINEAR_RECURRENT : ATTN_LINEAR_AUTO;
+            c.problem.form = token ? ATTN_LINEAR_FORM_RECURRENT : ATTN_LINEAR_FORM_AUTO;
             linear_case_draw(&c, ATTN_F32, 9);
             const int64_t features = attn_features_count(c.problem.features, s->dim_qk, c.problem.random_features);
             const int64_t of_decay[4] = {s->batch, s->heads_kv, s->len_kv, features},

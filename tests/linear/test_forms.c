@@ -339,10 +339,10 @@ static void test_flops(void **state)
         int causal;
         double multiply_adds;
     } rows[] = {
-        {ATTN_LINEAR_RECURRENT, ATTN_FORWARD, 1, 12 * 15 * (1 + 2)},          /* written, read twice */
-        {ATTN_LINEAR_RECURRENT, ATTN_BACKWARD, 1, 12 * 15 * (4 + 2 * 2 + 2)}, /* states made twice, and their gradients */
-        {ATTN_LINEAR_CHUNKED, ATTN_FORWARD, 0, 12 * 15 + 2 * 12 * 15},        /* the sum over all keys, read */
-        {ATTN_LINEAR_CHUNKED, ATTN_BACKWARD, 0, 12 * 15 * (1 + 2 + 2 + 2)},   /* that, for dQ, for dK and dV */
+        {ATTN_LINEAR_FORM_RECURRENT, ATTN_FORWARD, 1, 12 * 15 * (1 + 2)},          /* written, read twice */
+        {ATTN_LINEAR_FORM_RECURRENT, ATTN_BACKWARD, 1, 12 * 15 * (4 + 2 * 2 + 2)}, /* states made twice, and their gradients */
+        {ATTN_LINEAR_FORM_CHUNKED, ATTN_FORWARD, 0, 12 * 15 + 2 * 12 * 15},        /* the sum over all keys, read */
+        {ATTN_LINEAR_FORM_CHUNKED, ATTN_BACKWARD, 0, 12 * 15 * (1 + 2 + 2 + 2)},   /* that, for dQ, for dK and dV */
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -343,7 +343,7 @@ static double worst_gradient_error(const case_of *c, const double *grad_o, const
                 error = fabs(x - exact), bound = (unit * terms + rounding) * fabs(exact) + least;
                 if (error != 0 && !(error <= worst * bound)) worst = error / bound;
             }
-            attn_convert(&x, ATTN_F64, (const char *)got_lse + (size_t)row * attn_dtype_size(c->compute), c->compute, 1);
+            attn_convert(&x, ATTN_F64, (const char *)got_lse + (size_t)row * attn_dtype_size(c->compute), c->compute, 1, NULL);
             error = fabs(x - (w > 0 ? w * (inner - all + grad_lse[r]) : 0));
             bound = unit * (terms + (double)c->dim) * w * (inner_size + size + fabs(grad_lse[r]));
             if (error != 0 && !(error <= worst * bound)) worst = error / bound;
@@ -374,9 +374,9 @@ static void test_gradient_types(void **state)
             attn_error error;
             for (int64_t e = 0; e < n; e++) grad_o[e] = 2 * draw();
             for (int64_t r = 0; r < rows; r++) grad_lse[r] = draw();
-            attn_convert(stored, c.dtype, grad_o, ATTN_F64, n), attn_convert(grad_o, ATTN_F64, stored, c.dtype, n);
-            attn_convert(stored_lse, c.compute, grad_lse, ATTN_F64, rows),
-                attn_convert(grad_lse, ATTN_F64, stored_lse, c.compute, rows);
+            attn_convert(stored, c.dtype, grad_o, ATTN_F64, n, NULL), attn_convert(grad_o, ATTN_F64, stored, c.dtype, n, NULL);
+            attn_convert(stored_lse, c.compute, grad_lse, ATTN_F64, rows, NULL),
+                attn_convert(grad_lse, ATTN_F64, stored_lse, c.compute, rows, NULL);
             parts_of(&c, os, lses);
             for (int64_t part_number = 0; part_number < c.parts; part_number++) {
                 gos[part_number] =
