@@ -339,7 +339,7 @@ static double worst_gradient_error(const case_of *c, const double *grad_o, const
                 const double g = grad_o[r * c->dim + d], exact = w * g;
                 inner += g * c->o[row * c->dim + d], inner_size += fabs(g * c->o[row * c->dim + d]);
                 attn_convert(&x, ATTN_F64, (const char *)got_o + (size_t)(row * c->dim + d) * attn_dtype_size(c->dtype), c->dtype,
-                             1);
+                             1, NULL);
                 error = fabs(x - exact), bound = (unit * terms + rounding) * fabs(exact) + least;
                 if (error != 0 && !(error <= worst * bound)) worst = error / bound;
             }

@@ -118,8 +118,8 @@ static void test_neighbours(void **state)
 /* A clipped table and the full one that says the same at each distance. */
 static void test_clipped(void **state)
 {
-    enum { H = 2, N = 600, D = 24, REACH = 40, FULL = 2 * N - 1 };
-    static float q[H][N][D], k[H][N][D], v[H][N][D], o[2][H][N][D], few[H][2 * REACH + 1][D], full[H][FULL][D];
+    enum { H = 2, N = 600, D = 24, REACH = 40, DISTANCES = 2 * N - 1 };
+    static float q[H][N][D], k[H][N][D], v[H][N][D], o[2][H][N][D], few[H][2 * REACH + 1][D], full[H][DISTANCES][D];
     (void)state;
     random_source r = random_from(11);
     float *all[] = {(float *)q, (float *)k, (float *)v};
@@ -127,7 +127,7 @@ static void test_clipped(void **state)
         for (size_t i = 0; i < sizeof q / sizeof(float); i++) all[t][i] = (float)random_signed(&r);
     for (size_t i = 0; i < sizeof few / sizeof(float); i++) ((float *)few)[i] = (float)random_signed(&r);
     for (int h = 0; h < H; h++)
-        for (int t = 0; t < FULL; t++) {
+        for (int t = 0; t < DISTANCES; t++) {
             int d = t - (N - 1);
             memcpy(full[h][t], few[h][(d < -REACH ? -REACH : d > REACH ? REACH : d) + REACH], sizeof full[h][t]);
         }
@@ -141,7 +141,7 @@ static void test_clipped(void **state)
                       .o = attn_out(o[0])};
     p.relative = (attn_relative){.first = -REACH, .rows = 2 * REACH + 1};
     assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
-    p.relative.first = 1 - N, p.relative.rows = FULL;
+    p.relative.first = 1 - N, p.relative.rows = DISTANCES;
     a.relative_keys = a.relative_values = attn_in(full), a.o = attn_out(o[1]);
     assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof q / sizeof(float); i++) assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 4e-6F);
