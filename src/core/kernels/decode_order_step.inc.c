@@ -105,7 +105,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     real sums[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i += VF_CHAINS) hf_store(sums + i, chain_ends(acc + i));
-    store_sums(rows, whole, keys, sums, S, lds);
+    STORE_SUMS(rows, whole, keys, sums, S, lds);
 }
 
 VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const attn_dtype dtype, int64_t n, int64_t dim,
