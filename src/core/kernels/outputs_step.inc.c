@@ -122,8 +122,8 @@ static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, c
             for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_select(keep, vf_load(w + i * TILE), vf_zero()) : vf_zero();
             vf_transpose(r);
             for (int from = 0; from < VF_LANES; from += QUERIES_AT_ONCE) {
-                vf sum = r[from];
-                for (int i = from + 1; i < from + QUERIES_AT_ONCE; i++) sum = vf_add(sum, r[i]);
+                vf sum = vf_zero();
+                for (int i = from; i < from + QUERIES_AT_ONCE; i++) sum = vf_add(sum, r[i]);
                 vf_store(lanes, sum);
                 for (int64_t i = 0; i < count; i++) sums[j + i] += (double)lanes[i];
             }

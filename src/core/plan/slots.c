@@ -68,15 +68,18 @@ static int is_absent(const void *tensors, int n, int given)
     return !(any | data | dtype);
 }
 
-/* How many slots from n on, up to `end`, have no byte set, in fours; the struct has them.  Most slots of every call are like that,
- * and looking at each of them takes longer than all else of a small call. */
+/* How many slots from n on, up to `end`, say nothing, in fours; the struct has them.  Most slots of every call are like that, and
+ * looking at each of them takes longer than all else of a small call. */
 static int zeros(const void *tensors, int n, int end)
 {
-    const char *at = (const char *)tensors + sizeof(attn_tensors_head) + (size_t)n * sizeof(attn_input);
     const int first = n;
-    for (; n + RUN <= end; n += RUN, at += RUN * sizeof(attn_input)) {
+    for (; n + RUN <= end; n += RUN) {
         uint64_t any = 0;
-        for (size_t i = 0; i < RUN * sizeof(attn_input); i += sizeof any) any |= word_at(at + i);
+        for (int k = 0; k < RUN; k++) { /* but for the padding, which is nobody's */
+            const attn_input slot = attn_slot_of(tensors, n + k);
+            any |= (uintptr_t)slot.data | (uint64_t)slot.dtype;
+            for (int axis = 0; axis < 4; axis++) any |= (uint64_t)slot.stride[axis];
+        }
         if (any) break;
     }
     return n - first;
