@@ -47,20 +47,20 @@ static int by_value(const void *a, const void *b)
 
 typedef struct runner {
     attn_linear_plan *plan;
-    attn_linear_args args;
+    attn_linear_tensors tensors;
     void *workspace;
     size_t size;
     double flops;
     const char *name;
 } runner;
 
-static runner make(const char *name, const attn_linear_problem *p, attn_linear_args args)
+static runner make(const char *name, const attn_linear_problem *p, attn_linear_tensors tensors)
 {
-    runner r = {.args = args, .name = name};
+    runner r = {.tensors = tensors, .name = name};
     attn_error error;
     attn_linear_plan_description d = {.struct_size = sizeof d};
     const attn_options o = {.struct_size = sizeof o, .threads = 1};
-    if (attn_linear_plan_create(&r.plan, p, &o, &error)) {
+    if (attn_linear_plan_create(&r.plan, p, &tensors, &o, &error)) {
         (void)fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
@@ -71,7 +71,7 @@ static runner make(const char *name, const attn_linear_problem *p, attn_linear_a
     return r;
 }
 
-static void run(runner *r) { (void)attn_linear_execute(r->plan, &r->args, r->workspace, r->size, NULL); }
+static void run(runner *r) { (void)attn_linear_execute(r->plan, &r->tensors, r->workspace, r->size, NULL); }
 
 static void report(runner *r, double seconds, double tokens)
 {
@@ -104,44 +104,39 @@ int main(int count, char **words)
         x[i] = malloc((size_t)(len * dim) * sizeof(float));
         for (int64_t k = 0; k < len * dim; k++) x[i][k] = (float)rand() / (float)RAND_MAX - 0.5f;
     }
-    attn_linear_problem p = {
-        .struct_size = sizeof p, .shape = {1, 1, 1, len, len, dim, dim}, .causal = 1, .want_denominator = 1, .chunk = chunk};
-    const attn_linear_args args = {.struct_size = sizeof args,
-                                   .q = x[0],
-                                   .k = x[1],
-                                   .v = x[2],
-                                   .o = x[3],
-                                   .denominators = x[4],
-                                   .grad_o = x[5],
-                                   .grad_q = x[6],
-                                   .grad_k = x[7],
-                                   .grad_v = x[8],
-                                   .initial_state = x[9],
-                                   .final_state = x[9],
-                                   .initial_sum = x[10],
-                                   .final_sum = x[10],
-                                   .decay = x[11],
-                                   .beta = x[11]};
-    runner forward = make("forward", &p, args);
+    attn_linear_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, len, len, dim, dim}, .causal = 1, .chunk = chunk};
+    const attn_linear_tensors plain = {
+        .struct_size = sizeof plain, .q = attn_in(x[0]), .k = attn_in(x[1]), .v = attn_in(x[2]), .o = attn_out(x[3])};
+    attn_linear_tensors t = plain;
+    t.denominators = attn_out(x[4]);
+    runner forward = make("forward", &p, t);
     run(&forward);
     p.op = ATTN_BACKWARD;
-    runner backward = make("backward", &p, args);
+    t.grad_o = attn_in(x[5]);
+    t.grad_q = attn_out(x[6]), t.grad_k = attn_out(x[7]), t.grad_v = attn_out(x[8]);
+    runner backward = make("backward", &p, t);
     p.op = ATTN_FORWARD, p.causal = 0;
-    runner full = make("full", &p, args);
+    runner full = make("full", &p, plain);
     report(&forward, seconds, (double)len);
     report(&backward, seconds, (double)len);
     report(&full, seconds, (double)len);
-    p.causal = 1, p.want_denominator = 0;
-    p.decay = ATTN_DECAY_HEAD, p.denominator = ATTN_DENOMINATOR_NONE;
-    runner decayed = make("forward, decay", &p, args);
+    p.causal = 1, p.denominator = ATTN_DENOMINATOR_NONE;
+    t = plain;
+    t.decay = attn_in(x[11]);
+    runner decayed = make("forward, decay", &p, t);
     report(&decayed, seconds / 4, (double)len);
     memset(x[9], 0, 4 * (size_t)(dim * dim)), memset(x[10], 0, 4 * (size_t)dim);
-    p.decay = ATTN_DECAY_NONE, p.denominator = ATTN_DENOMINATOR_CLAMP;
-    p.shape.len_q = p.shape.len_kv = 1, p.initial_state = p.final_state = 1;
-    runner token = make("one token", &p, args);
+    p.denominator = ATTN_DENOMINATOR_CLAMP;
+    p.shape.len_q = p.shape.len_kv = 1;
+    t = plain;
+    t.initial_state = attn_in(x[9]), t.final_state = attn_out(x[9]);
+    t.initial_sum = attn_in(x[10]), t.final_sum = attn_out(x[10]);
+    runner token = make("one token", &p, t);
     report(&token, seconds / 4, 1);
     p.rule = ATTN_LINEAR_RULE_DELTA, p.denominator = ATTN_DENOMINATOR_NONE;
-    runner delta = make("one token, delta rule", &p, args);
+    t.initial_sum = plain.initial_sum, t.final_sum = plain.final_sum;
+    t.beta = attn_in(x[11]);
+    runner delta = make("one token, delta rule", &p, t);
     report(&delta, seconds / 4, 1);
     return 0;
 }
