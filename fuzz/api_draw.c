@@ -220,7 +220,10 @@ static void draw_strides(api_case *c, int t, const attn_tensor_plan *plan)
         if (plan->shape[axis] == 1 && draw_one_in(d, 4)) slot->stride[axis] = draw_hostile(d);
         if (slot->stride[axis] == 0 && draw_one_in(d, 2)) slot->stride[axis] = ATTN_BROADCAST;
     }
-    if (draw_one_in(d, 150)) slot->stride[draw_below(d, 4)] = draw_hostile(d);
+    if (draw_one_in(d, 150)) {
+        const int64_t axis = draw_below(d, 4);
+        slot->stride[axis] = draw_hostile(d);
+    }
 }
 
 /* ---- plans ---- */
@@ -337,7 +340,8 @@ static void draw_options(api_case *c)
     if (draw_one_in(d, 6)) {
         const int64_t block_q = c->problem.mask.block_q ? c->problem.mask.block_q : 1,
                       block_kv = c->problem.mask.block_kv ? c->problem.mask.block_kv : 1;
-        c->origin = (attn_origin){.batch = draw_below(d, 5), .head = draw_below(d, 3)};
+        c->origin = (attn_origin){.batch = draw_below(d, 5)};
+        c->origin.head = draw_below(d, 3);
         c->origin.q = draw_below(d, 50) * block_q, c->origin.kv = draw_below(d, 50) * block_kv;
         c->origin.heads = c->origin.head + c->problem.shape.heads_q + draw_below(d, 3);
         call->origin = &c->origin;

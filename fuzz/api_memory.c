@@ -104,7 +104,9 @@ static void fill_indices(api_case *c, const char *name, buffer *b)
             put_index(b, i - before, x);
         }
     }
-    if (bad && count > 0) put_index(b, draw_below(&c->from, count) - before, draw_hostile(&c->from));
+    if (!bad || count == 0) return;
+    const int64_t at = draw_below(&c->from, count) - before;
+    put_index(b, at, draw_hostile(&c->from));
 }
 
 static void fill(api_case *c, int t)

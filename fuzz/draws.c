@@ -29,7 +29,7 @@ int64_t draw_below(draws *d, int64_t n)
     uint64_t x = draw_byte(d);
     if (n <= 0) return 0;
     if (n > 256) x = x << 8 | draw_byte(d);
-    if (n > 65536) x = x << 16 | draw_byte(d) << 8 | draw_byte(d);
+    for (int i = 0; n > 65536 && i < 2; i++) x = x << 8 | draw_byte(d);
     return (int64_t)(x % (uint64_t)n);
 }
 

@@ -472,13 +472,13 @@ typedef struct attn_options {
      * else as many as there are CPUs that the calling thread may run on. */
     int threads;
     attn_isa isa; /* exactly this one, or an error */
-    /* 1: in ATTN_FORWARD a query's bits do not depend on chunks of queries either, so prefill equals decode: few queries, short
-     * heads and tiles have one order, which takes longer: decode 1.3 times, tiles 1.15 and short heads 1.2 at most
-     * (lab/rows/README.md). Column sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose
-     * sums depend on which queries share a tile.  Other operations and headers do the same with and without it. */
+    /* 1: in ATTN_FORWARD a query's bits do not depend on chunks of queries either, so prefill equals decode; products of few rows
+     * have the order of many.  Takes longer: decode 1.3 times, tiles 1.15, short heads 1.2 at most (lab/rows/README.md).  Column
+     * sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose sums depend on which queries
+     * share a tile. */
     int invariant;
-    /* 1: the same bits with AVX2 and AVX-512, of finite numbers (docs/numerics.md has what it costs).  Refused with what invariant
-     * is, gradients of additive scores, of tables and of heads' numbers, scalar kernels, and linear attention. */
+    /* 1: the same bits with AVX2 and AVX-512, of finite numbers (docs/numerics.md: cost, limits).  Refused with what invariant is,
+     * gradients of additive scores, tables, broadcast biases and heads' numbers, merge's gradient, scalar kernels, linear.h. */
     int reproducible;
     attn_allocator allocator;
     /* NULL: the library's own threads, one pool for the process, made when first used.  A thread that cannot be made, or comes
@@ -487,14 +487,13 @@ typedef struct attn_options {
     attn_parallel_for *parallel_for;
     void *parallel_context;
     /* 0, or the bytes that a workspace may have: what needs more takes less of them and more time, by sums that threads share and
-     * then by fewer threads, or is refused.  No result depends on it. */
+     * then by fewer threads, or is refused.  No result depends on it.  Of plans; a product needs less than 1 MiB a thread. */
     size_t workspace_limit;
 } attn_options;
 
-/* *resolved, which has its struct_size, becomes options (NULL: all 0) with the threads and the instruction set that a call would
- * choose now.  Calls with it look at no environment variable, ask the operating system nothing, and compute the same: for many
- * small ones.  Returns ATTN_ERR_ARGUMENT where resolved is NULL, and for a struct_size, option, ATTN_ISA or ATTN_THREADS that
- * cannot be. */
+/* *resolved, which has its struct_size, becomes options (NULL: all 0) with the threads and instruction set that a call would choose
+ * now.  Calls with it look at no environment variable, ask the system nothing, and compute the same: for many small ones.  Returns
+ * ATTN_ERR_ARGUMENT, or ATTN_ERR_UNSUPPORTED for an instruction set that this CPU has not or that cannot be reproducible. */
 ATTN_API attn_status attn_options_resolve(const attn_options *options, attn_options *resolved, attn_error *error);
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */

@@ -19,7 +19,8 @@ extern "C" {
  *      scales[i]   = max_c |x_ic| / 127, rounded to f32
  *      whole[i, c] = x_ic / scales[i] to the nearest, ties to even; 0 where the scale is 0
  *
- * so that a number is off by at most half a scale.  NaN or an infinity makes its row's scale NaN, which is then all of the row.
+ * so that a number is off by at most half a scale, as far as the scale is a normal number of f32.  NaN or an infinity makes its
+ * row's scale NaN, which is then all of the row.
  *
  *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
  *  whole   [out] [1, 1, rows, dim] of i8, the same

@@ -10,8 +10,9 @@
  * The same bits come out for any number of threads, any strides, any alignment, and for a row whatever rows are beside it, with one
  * exception: an element of C is a sum of its own row of A and column of B, in an order that depends on `inner` alone; but where the
  * rows of A and the columns of B lie along the sums, products of at most 4 rows have an order of their own (there is no time to
- * turn B: transposing it in registers takes twice as long as reading it).  Other instruction sets and compilers may round
- * differently.
+ * turn B: transposing it in registers takes twice as long as reading it).  With options.invariant or reproducible these few rows
+ * have the order of many.  AVX2 and AVX-512 have the same bits then, and without the exception always; other instruction sets and
+ * compilers may round differently.
  */
 #ifndef ATTN_PRODUCT_H
 #define ATTN_PRODUCT_H
@@ -69,14 +70,15 @@ typedef struct attn_product_tensors {
 /*
  * Computes C.  Elements between the rows of C are not written, and C shares no element with A or B.  Threads, instruction set and
  * allocator are those of options (NULL: the defaults; a small product stays on the calling thread); memory, less than 1 MiB for
- * each thread, is allocated for the call.  Returns, with C untouched,
+ * each thread and so not held against workspace_limit, is allocated for the call.  Returns, with C untouched,
  *
  *      ATTN_ERR_ARGUMENT     NULL, struct_size, a tensor that is missing or not aligned to its elements, a switch or an option that
  *                            is out of its range
  *      ATTN_ERR_SHAPE        a size that is negative, or a matrix that does not fit an address space
  *      ATTN_ERR_STRIDE       neither rows nor columns contiguous, rows of C that overlap; C shares elements with A or B, or strides
  *                            too intricate to decide that
- *      ATTN_ERR_UNSUPPORTED  a dtype other than f32 and f64; an instruction set that this CPU or build has not
+ *      ATTN_ERR_UNSUPPORTED  a dtype other than f32 and f64; an instruction set that this CPU or build has not, or that
+ *                            cannot be reproducible
  *      ATTN_ERR_MEMORY       the allocator returned NULL
  *
  * Messages name the tensor; attn_error.tensor is -1, since these are in no table.

@@ -47,6 +47,8 @@ attn_status hopfield_resolve(const attn_hopfield *theirs, int64_t count, hopfiel
               given.reserved[k]);
     *m = (hopfield){.dtype = dtype, .patterns = given.stored, .dim = given.dim, .beta = given.beta > 0 ? given.beta : 1};
     TRY(options_read(&m->options, given.options, error));
+    attn_options known = {.struct_size = sizeof known};
+    if (given.options) TRY(attn_options_resolve(given.options, &known, error)); /* not all that is done here plans */
     TRY(bind("patterns", given.patterns, dtype, given.stored, given.dim, &m->data, error));
     CHECK(m->data, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
     return ATTN_OK;

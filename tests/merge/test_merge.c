@@ -393,6 +393,11 @@ static void test_gradient_types(void **state)
                 t.grad_lse = with_lse ? attn_in(stored_lse) : (attn_input){0};
                 for (int64_t r = 0; !with_lse && r < rows; r++) grad_lse[r] = 0;
                 if (attn_merge_backward(&p, &t, &options, &error)) fail_msg("%s", error.message);
+                const attn_options everywhere = {.struct_size = sizeof everywhere, .reproducible = 1};
+                assert_int_equal(attn_merge_backward(&p, &t, &everywhere, &error), ATTN_ERR_UNSUPPORTED);
+                assert_string_equal(error.message,
+                                    "merge: options.reproducible is set; gradients of lse_parts are sums whose order "
+                                    "depends on the instruction set");
                 const double worst = worst_gradient_error(&c, grad_o, grad_lse, got_o, got_lse);
                 if (!(worst <= 1))
                     fail_msg("%s, isa %d, %d parts, dim %d: %g of the bound", attn_dtype_name(c.dtype), isa, (int)c.parts,

@@ -102,19 +102,21 @@ static void expect_rows(const product_case *c, const attn_options *options, int6
     free(result);
 }
 
-/* A row has the same bits whatever rows are beside it, and one of at most 4 rows of A by B turned those of any other such. */
+/* A row has the same bits whatever rows are beside it, and one of at most 4 rows of A by B turned those of any other such; with
+ * options.invariant or reproducible of all others. */
 static void test_rows(void **state)
 {
     static const size all[] = {{40, 64, 64}, {70, 200, 700}, {600, 90, 300}, {33, 50, 7}, {4, 130, 900}};
     (void)state;
     for (int n = 0; isa_at(n, ATTN_F32); n++)
         for (size_t s = 0; s < sizeof all / sizeof *all; s++)
-            for (int way = 0; way < 4; way++) {
-                const attn_options options = {.struct_size = sizeof options, .isa = isa_at(n, ATTN_F32)};
-                const ref_matrices p = product_of(&all[s], way);
+            for (int way = 0; way < 8; way++) {
+                attn_options options = {.struct_size = sizeof options, .isa = isa_at(n, ATTN_F32), .invariant = way >> 2};
+                const ref_matrices p = product_of(&all[s], way & 3);
                 product_case *c = case_create(&p, ATTN_F32, s);
                 const int along = way == 2; /* few rows are multiplied along the sums */
                 compute(c, &options);
+                if (options.invariant && options.isa != ATTN_ISA_SCALAR) options.invariant = 0, options.reproducible = 1;
                 for (int64_t rows = 1; rows < p.rows; rows += EVERY(rows < 20 ? 1 : 37))
                     if (!along || (rows <= 4) == (p.rows <= 4)) {
                         expect_rows(c, &options, 0, rows);

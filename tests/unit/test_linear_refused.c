@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "attn/linear.h"
 
@@ -84,6 +85,23 @@ static void expect(fixture *f, attn_status status, const char *message, int line
     } while (0)
 #define ARGUMENT(change, message)    REFUSED(change, ATTN_ERR_ARGUMENT, message)
 #define UNSUPPORTED(change, message) REFUSED(change, ATTN_ERR_UNSUPPORTED, message)
+
+/* A workspace is within the limit, or there is no plan. */
+static void test_limit(void **state)
+{
+    static const char begins[] = "options.workspace_limit is 1 bytes; this problem needs ";
+    fixture f;
+    attn_error error;
+    (void)state;
+    init(&f);
+    f.options.workspace_limit = 1;
+    assert_int_equal(attempt(&f, &error), ATTN_ERR_MEMORY);
+    assert_int_equal(strncmp(error.message, begins, sizeof begins - 1), 0);
+    f.options.workspace_limit = (size_t)atoll(error.message + sizeof begins - 1);
+    assert_int_equal(attempt(&f, &error), ATTN_OK);
+    f.options.workspace_limit--;
+    assert_int_equal(attempt(&f, &error), ATTN_ERR_MEMORY);
+}
 
 static void test_enums(void **state)
 {
@@ -288,8 +306,8 @@ static void test_calls(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_enums),   cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_fit),     cmocka_unit_test(test_tensors),
-                                       cmocka_unit_test(test_planned), cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limit), cmocka_unit_test(test_enums),   cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_fit),   cmocka_unit_test(test_tensors), cmocka_unit_test(test_planned),
+                                       cmocka_unit_test(test_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

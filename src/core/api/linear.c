@@ -23,6 +23,12 @@ int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features
     return 0;
 }
 
+size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)
+{
+    if (!plan || plan->walk.tasks == 0) return 0;
+    return (size_t)plan->walk.bytes + 63; /* room to align */
+}
+
 static attn_status make(attn_linear_plan *plan, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                         const attn_options *options, attn_error *error)
 {
@@ -48,6 +54,9 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
     TRY(attn_threads_choose(o.threads, &threads, error));
     CHECK(attn_linear_walk_init(w, threads), ATTN_ERR_SHAPE,
           "the sizes are too large: a workspace or task count overflows 64 bits");
+    const size_t limit = o.workspace_limit, need = attn_linear_plan_workspace_size(plan);
+    CHECK(limit == 0 || need <= limit, ATTN_ERR_MEMORY, "options.workspace_limit is %zu bytes; this problem needs %zu", limit,
+          need);
     return ATTN_OK;
 }
 
@@ -64,12 +73,6 @@ attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_p
     CHECK(*plan, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", sizeof made);
     **plan = made;
     return attn_succeed(error);
-}
-
-size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)
-{
-    if (!plan || plan->walk.tasks == 0) return 0;
-    return (size_t)plan->walk.bytes + 63; /* room to align */
 }
 
 attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_tensors *tensors, void *workspace,

@@ -209,6 +209,8 @@ static attn_status begin(attn_merge_call *c, const attn_merge_problem *problem, 
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     if (options) TRY(attn_struct_read(&o, sizeof o, sizeof o, options, "attn_options", error));
     TRY(attn_options_validate(&o, error));
+    CHECK(!o.reproducible || !backward, ATTN_ERR_UNSUPPORTED,
+          "merge: options.reproducible is set; gradients of lse_parts are sums whose order depends on the instruction set");
     TRY(attn_struct_read(&p, sizeof p, sizeof p, problem, "attn_merge_problem", error));
     TRY(attn_struct_read(&t, sizeof t, sizeof t, tensors, "attn_merge_tensors", error));
     TRY(check_sizes(&p, error));

@@ -36,7 +36,7 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
     TRY(read_options(o, options, error));
     TRY(attn_product_resolve(problem, &w->problem, error));
     if (!sizes_alone) TRY(attn_product_lie(tensors, &w->problem, error));
-    w->problem.reproducible = o->reproducible;
+    w->problem.in_chains = o->reproducible || o->invariant;
     TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, o, &row, error));
     w->kernel = attn_kernel_matrix(row);
     w->parallel_for = o->parallel_for;

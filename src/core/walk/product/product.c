@@ -31,8 +31,7 @@ static attn_product_way choose(const attn_product_walk *w)
     const attn_product_matrices *p = &w->problem;
     const double a = (double)p->rows * (double)p->inner * (double)w->size,
                  b = (double)p->columns * (double)p->inner * (double)w->size;
-    const int dots =
-        p->rows <= ATTN_PRODUCT_FEW && !p->a_turned && !p->reproducible; /* sums in lanes, of which there are 4 to 16 */
+    const int dots = p->rows <= ATTN_PRODUCT_FEW && !p->a_turned && !p->in_chains; /* sums in lanes, of which there are 4 to 16 */
     if (p->b_turned) return dots ? ATTN_PRODUCT_DOTS : ATTN_PRODUCT_PACKED;
     if (p->inner <= ATTN_SWEEP_STEPS) return ATTN_PRODUCT_SWEEP;
     if (p->rows <= FEW_ROWS) return b <= SMALL_ROW ? ATTN_PRODUCT_IN_PLACE : ATTN_PRODUCT_SWEEP;

@@ -10,7 +10,7 @@
 typedef struct attn_product_matrices {
     attn_dtype dtype;
     int add;
-    int reproducible; /* attn_options.reproducible */
+    int in_chains; /* no sums in lanes: few rows as many, and the same on every instruction set */
     int64_t rows, columns, inner;
     int a_turned, b_turned;               /* 1: A lies in memory as [inner][rows], B as [columns][inner] */
     int64_t stride_a, stride_b, stride_c; /* elements from one row in memory to the next */
