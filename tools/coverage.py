@@ -5,8 +5,8 @@ files with most branches that none took (-v: these branches, by line).  1 where 
 
 Kernels are written once and compiled for each type and instruction set, and macros make several functions of one line.  A branch of
 a line counts as taken if any function that the line is compiled into takes it.  Where these differ in how many branches the line has
-(a condition is a constant for one type), those with most say how many there are; emulated kernels say nothing of that.  (gcovr 5 to 8 keeps functions of the same name in
-different objects apart, or adds branches by numbers that mean different things there; so this reads gcov itself.)"""
+(a condition is a constant for one type), those with most say how many there are; emulated kernels say nothing of that.  (gcovr
+stopped on counts that lost updates had made negative, and how it merges functions of one name was not tried after that.)"""
 import collections, concurrent.futures, json, os, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

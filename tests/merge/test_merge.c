@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_merge.c - parts of the keys merge to the whole (P19), for any split; in every type, on every instruction set and any number
- * of threads; in place; the gradient against differences; what is refused. */
+ * of threads; in place; the gradient against differences. */
 #include "test.h"
 
 #include <float.h>
@@ -34,7 +34,6 @@ static const attn_merge_problem whole = {
     .struct_size = sizeof whole, .parts = PARTS, .batch = B, .heads = H, .len_q = SQ, .dim_v = DV};
 
 static attn_input f64(const void *data) { return (attn_input){data, ATTN_F64, {0, 0, 0, 0}}; }
-static attn_output f64_out(void *data) { return (attn_output){data, ATTN_F64, {0, 0, 0, 0}}; }
 
 static void test_split(void **state)
 {
@@ -219,6 +218,32 @@ static void test_threads(void **state)
     }
 }
 
+/* The same bits on every instruction set that can reproduce another's. */
+static void test_everywhere(void **state)
+{
+    static const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    (void)state;
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    for (int i = 0; i < 4 * 3 && cpu.isa > ATTN_ISA_AVX2; i++) {
+        static const int64_t parts[] = {2, 5, 40};
+        case_of c = open_case(parts[i / 4], 2, 37, 33, types[i % 4]);
+        const size_t rows = (size_t)(c.heads * c.len), bytes = rows * (size_t)c.dim * attn_dtype_size(c.dtype),
+                     lse_bytes = rows * attn_dtype_size(c.compute);
+        char *kept = malloc(bytes + lse_bytes);
+        assert_non_null(kept);
+        for (attn_isa isa = ATTN_ISA_AVX2; isa <= cpu.isa; isa = (attn_isa)(isa + 1)) {
+            const attn_options options = {.struct_size = sizeof options, .isa = isa, .reproducible = 1};
+            run(&c, &options);
+            if (isa > ATTN_ISA_AVX2 && (memcmp(kept, c.got, bytes) || memcmp(kept + bytes, c.got_lse, lse_bytes)))
+                fail_msg("%s, %d parts: %s differs", attn_dtype_name(c.dtype), (int)c.parts, attn_isa_name(isa));
+            memcpy(kept, c.got, bytes), memcpy(kept + bytes, c.got_lse, lse_bytes);
+        }
+        free(kept);
+        close_case(&c);
+    }
+}
+
 /* o may be any of the parts, and lse any of theirs; nothing else of theirs may be written. */
 static void test_in_place(void **state)
 {
@@ -393,11 +418,6 @@ static void test_gradient_types(void **state)
                 t.grad_lse = with_lse ? attn_in(stored_lse) : (attn_input){0};
                 for (int64_t r = 0; !with_lse && r < rows; r++) grad_lse[r] = 0;
                 if (attn_merge_backward(&p, &t, &options, &error)) fail_msg("%s", error.message);
-                const attn_options everywhere = {.struct_size = sizeof everywhere, .reproducible = 1};
-                assert_int_equal(attn_merge_backward(&p, &t, &everywhere, &error), ATTN_ERR_UNSUPPORTED);
-                assert_string_equal(error.message,
-                                    "merge: options.reproducible is set; gradients of lse_parts are sums whose order "
-                                    "depends on the instruction set");
                 const double worst = worst_gradient_error(&c, grad_o, grad_lse, got_o, got_lse);
                 if (!(worst <= 1))
                     fail_msg("%s, isa %d, %d parts, dim %d: %g of the bound", attn_dtype_name(c.dtype), isa, (int)c.parts,
@@ -409,119 +429,11 @@ static void test_gradient_types(void **state)
         }
 }
 
-static void test_refused(void **state)
-{
-    static double o[2], lse[2], out[2];
-    static const attn_input nothing;
-    const attn_call call = {.struct_size = sizeof call};
-    attn_error error;
-    (void)state;
-#define REFUSED(change, text)                                                                                                      \
-    do {                                                                                                                           \
-        attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};              \
-        attn_input os[2] = {f64(o), f64(o)}, lses[2] = {f64(lse), f64(lse)};                                                       \
-        attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = f64_out(out)};                     \
-        change;                                                                                                                    \
-        assert_int_not_equal(attn_merge(&p, &t, NULL, &error), ATTN_OK);                                                           \
-        assert_string_equal(error.message, text);                                                                                  \
-    } while (0)
-    REFUSED(p.struct_size = 0, "attn_merge_problem.struct_size is 0; set it to sizeof(attn_merge_problem)");
-    REFUSED(t.struct_size = 0, "attn_merge_tensors.struct_size is 0; set it to sizeof(attn_merge_tensors)");
-    REFUSED(p.parts = 0, "merge: parts is 0; it is at least 1");
-    REFUSED(p.heads = -1, "merge: heads (-1) is negative");
-    REFUSED(p.reserved[2] = 1, "merge: reserved[2] is 1; it must be 0");
-    REFUSED(t.call = &call, "merge: call is there; it must be NULL");
-    REFUSED(os[0].dtype = ATTN_I8, "merge: o_parts[0].dtype is i8; it must be f32, f64, f16 or bf16");
-    REFUSED((p.parts = 2, os[1].dtype = ATTN_F32), "merge: o_parts[1].dtype is f32; it must be f64");
-    REFUSED(t.o.dtype = ATTN_F32, "merge: o.dtype is f32; it must be f64");
-    REFUSED(lses[0].dtype = ATTN_F32, "merge: lse_parts[0].dtype is f32; it must be f64");
-    REFUSED((p.dim_v = 2, os[0].stride[3] = 2), "merge: o_parts[0].stride[3] is 2; the last axis must be contiguous (1)");
-    REFUSED((p.len_q = 2, t.o.stride[3] = 1),
-            "merge: o overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
-    REFUSED(t.o_parts = NULL, "merge: o_parts is NULL");
-    REFUSED(t.lse_parts = NULL, "merge: lse_parts is NULL");
-    REFUSED(lses[0] = nothing, "merge: lse_parts[0] is missing");
-    REFUSED(lses[0] = attn_in(NULL), "merge: lse_parts[0] is NULL");
-    REFUSED(lses[0].data = NULL,
-            "merge: lse_parts[0] is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
-    REFUSED(os[0].data = ATTN_LATER, "merge: o_parts[0] is ATTN_LATER, and this call computes");
-    REFUSED(os[0].data = ATTN_EMPTY, "merge: o_parts[0] is ATTN_EMPTY and has elements");
-    REFUSED(t.o = attn_out(NULL), "merge: o is NULL");
-    REFUSED(os[0].data = (const char *)o + 1, "merge: o_parts[0] is not aligned to its elements of 8 bytes");
-    REFUSED(t.lse = f64_out(out), "merge: lse and o share elements; an output overlaps nothing");
-    REFUSED(t.grad_o = f64(o), "merge: grad_o is there; attn_merge has no use for it");
-    REFUSED(t.grad_lse.stride[2] = 1, "merge: grad_lse is there; attn_merge has no use for it");
-    const attn_merge_tensors none = {.struct_size = sizeof none};
-    assert_int_equal(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "problem is NULL");
-    assert_int_equal(attn_merge(&whole, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "tensors is NULL");
-}
-
-/* Even places in many ways, and odd ones: a search through all of them would take too long. */
-static void test_undecided(void **state)
-{
-    enum { N = 40 };
-    const attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = N, .heads = N, .len_q = N, .dim_v = 1};
-    double *memory = calloc(2 * N * N * N + 1, sizeof *memory), *lse = calloc(N * N * N, sizeof *lse);
-    assert_true(memory && lse);
-    const attn_input part = {memory, ATTN_F64, {6, 10, 14, 1}}, lse_part = {lse, ATTN_F64, {0, 0, 0, 0}};
-    const attn_merge_tensors t = {
-        .struct_size = sizeof t, .o_parts = &part, .lse_parts = &lse_part, .o = {memory + 1, ATTN_F64, {2 * N * N, 2 * N, 2, 1}}};
-    attn_error error;
-    (void)state;
-    assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(
-        error.message,
-        "merge: whether o and o_parts[0] share elements cannot be decided from their strides; give them memory apart");
-    free(memory), free(lse);
-}
-
-static void test_gradient_refused(void **state)
-{
-    static double o[1], lse[1], go[1], glse[1];
-    const attn_input os[] = {f64(o)}, lses[] = {f64(lse)};
-    attn_output gos[] = {f64_out(go)}, glses[] = {f64_out(glse)};
-    attn_error error;
-    const attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};
-    attn_merge_tensors t = {
-        .struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .grad_o_parts = gos, .grad_lse_parts = glses};
-    (void)state;
-    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "merge: grad_o is missing");
-    t.grad_o = f64(o), t.grad_o_parts = NULL;
-    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "merge: grad_o_parts is NULL");
-    t.grad_o_parts = gos, gos[0].data = o;
-    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(error.message, "merge: grad_o_parts[0] and o_parts[0] share elements; an output overlaps nothing");
-}
-
-/* Strides of axes of size 1, and of rows without channels, do not count: UBSan says so where they are counted with. */
-static void test_unused_strides(void **state)
-{
-    float o[2] = {1, 3}, lse[2] = {0, 0}, out = 0, log = 0;
-    const int64_t far = (int64_t)3 << 61;
-    attn_input os[2] = {{o, 0, {far, far, far, 1}}, {o + 1, 0, {far, far, far, 1}}},
-               lses[2] = {{lse, 0, {far, far, far, far}}, {lse + 1, 0, {far, far, far, far}}};
-    attn_merge_problem p = {.struct_size = sizeof p, .parts = 2, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};
-    attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = os, .lse_parts = lses};
-    (void)state;
-    t.o = (attn_output){&out, 0, {far, far, far, 1}}, t.lse = (attn_output){&log, 0, {far, far, far, far}};
-    assert_int_equal(attn_merge(&p, &t, NULL, NULL), ATTN_OK);
-    assert_true(out == 2 && log > 0.693F && log < 0.694F);
-    p.dim_v = 0, p.len_q = 2, os[0].stride[3] = os[1].stride[3] = t.o.stride[3] = far;
-    lses[0] = lses[1] = attn_in(lse), t.lse = attn_out(o);
-    assert_int_equal(attn_merge(&p, &t, NULL, NULL), ATTN_OK);
-    assert_true(o[0] > 0.693F && o[1] == o[0]);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_undecided),        cmocka_unit_test(test_split),          cmocka_unit_test(test_types),
-        cmocka_unit_test(test_threads),          cmocka_unit_test(test_in_place),       cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_gradient),         cmocka_unit_test(test_gradient_types), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_gradient_refused), cmocka_unit_test(test_unused_strides)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split),    cmocka_unit_test(test_types),
+                                       cmocka_unit_test(test_threads),  cmocka_unit_test(test_everywhere),
+                                       cmocka_unit_test(test_in_place), cmocka_unit_test(test_strides),
+                                       cmocka_unit_test(test_gradient), cmocka_unit_test(test_gradient_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
