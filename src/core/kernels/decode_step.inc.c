@@ -65,11 +65,13 @@ VF_INLINE void pack_row(const attn_dtype dtype, int64_t dim, const void *q, real
             x[0] = vf_load_as(dtype, q, c);
             x[1] = vf_load_as(dtype, q, c + VF_LANES);
         }
-        real pair[PAIR];
-        for (int h = 0; h < 2; h++) vf_store(pair + h * VF_LANES, vf_mul(factor, x[h]));
-        if (dtype != order && VF_SPLITS(order))
+        if (dtype != order && VF_SPLITS(order)) {
+            real pair[PAIR];
+            for (int h = 0; h < 2; h++) vf_store(pair + h * VF_LANES, vf_mul(factor, x[h]));
             for (int i = 0; i < PAIR; i++) Q[c + i % 2 * VF_LANES + i / 2] = pair[i];
-        else memcpy(Q + c, pair, sizeof pair);
+        } else {
+            for (int h = 0; h < 2; h++) vf_store(Q + c + h * VF_LANES, vf_mul(factor, x[h]));
+        }
     }
     for (; c < dim; c += VF_LANES) {
         int64_t count = least(dim - c, VF_LANES);
