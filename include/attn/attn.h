@@ -473,7 +473,7 @@ typedef struct attn_options {
     int threads;
     attn_isa isa; /* exactly this one, or an error */
     /* 1: in ATTN_FORWARD a query's bits do not depend on chunks of queries either, so prefill equals decode; products of few rows
-     * have the order of many.  Takes longer: decode 1.3 times, tiles 1.15, short heads 1.2 at most (lab/rows/README.md).  Column
+     * have the order of many.  Takes longer: decode 1.3 times, the rest 1.15 at most (lab/rows/README.md).  Column
      * sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose sums depend on which queries
      * share a tile. */
     int invariant;

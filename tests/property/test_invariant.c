@@ -261,7 +261,7 @@ static void compute(const attn_problem *p, const attn_tensors *t, int threads, c
     if (attn_plan_create(&plan, p, t, &how, &error) != ATTN_OK) fail_msg("%s", error.message);
     attn_plan_description d = {.struct_size = sizeof d};
     assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
-    if (why) (void)snprintf(why, 200, "%s: %s", d.kernel, d.why);
+    if (why) (void)snprintf(why, 400, "%s: %s", d.kernel, d.why);
     const size_t size = attn_plan_workspace_size(plan);
     char *workspace = room((int64_t)size, 1);
     if (attn_execute(plan, t, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -353,7 +353,7 @@ static void test_chunks(void **state)
 /* Heads that are done at once have the order of tiles, too.  (Without lanes there are no such walks.) */
 static void test_short(void **state)
 {
-    char why[200];
+    char why[400];
     int found = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= CASES(300); seed++) {
@@ -366,7 +366,7 @@ static void test_short(void **state)
 /* The plan says what few queries get: decode in the order of tiles. */
 static void test_why(void **state)
 {
-    char why[200];
+    char why[400];
     (void)state;
     for (uint64_t seed = 1, found = 0; found < 5; seed++) {
         whole *w = draw(seed);

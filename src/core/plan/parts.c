@@ -149,6 +149,6 @@ attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_opti
     else if (refusal && !attn_in_order(problem)) tell(why, why_size, "; tiles, since ", refusal);
     if (problem->reproducible) tell(why, why_size, "; options.reproducible: the blocks and chains of every instruction set", "");
     if (problem->invariant && problem->op == ATTN_FORWARD)
-        tell(why, why_size, "; options.invariant: walks in the order of tiles", "");
+        tell(why, why_size, "; options.invariant: walks in the order of tiles, at most 1.15 times their time (decode 1.3)", "");
     return ATTN_OK;
 }
