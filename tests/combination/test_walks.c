@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_walks.c - every walk of walks.def with every feature of features.def, alone and in pairs, in problems of a size that the
- * walk would take: it is taken where it supports what the problem uses, and never where not; where no walk of the operation does,
- * the error names what is missing; and whatever walk ran, the results are those of ref/ within the bound, with the same bits on 3
- * threads.  A bit or a walk that is new is in these loops by itself, and fails until it has a row in features.c or `sizes`.
+ * test_walks.c - every walk of walks.def with every feature of features.def, alone, in pairs and in threes that are drawn, in
+ * problems of a size that the walk would take: it is taken where it supports what the problem uses, and never where not; where no
+ * walk of the operation does, the error names what is missing; and whatever walk ran, the results are those of ref/ within the
+ * bound, with the same bits on 3 threads.  A bit or a walk that is new is in these loops by itself, and fails until it has a row in
+ * features.c or `sizes`.
  */
 #include "features.h"
 
@@ -11,6 +12,7 @@
 
 #include "outcome.h"
 #include "plan/plan.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,21 +39,25 @@ static const struct {
 
 enum { WALKS = sizeof sizes / sizeof *sizes };
 
-/* Pairs that rules of their own keep apart, in all operations or in one. */
+/* Pairs that rules of their own keep apart, in all operations or in one; and threes. */
 enum { EVERY_OPERATION = -1 };
 static const struct {
     attn_feature_set one, other;
     int op;
+    attn_feature_set third; /* 0: none */
 } apart[] = {
-    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), ATTN_FORWARD}, /* of tiles' own queries */
-    {ATTN_USES(REPRODUCIBLE), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), EVERY_OPERATION}, /* likewise */
-    {ATTN_USES(REPRODUCIBLE), ATTN_USES(ADDITIVE), ATTN_BACKWARD},
-    {ATTN_USES(REPRODUCIBLE), ATTN_USES(BIAS_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(RELATIVE_GRADIENT), EVERY_OPERATION},
-    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION},                       /* one kind of score */
-    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION}, /* for dot products */
-    {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION}, /* of softmax */
-    {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION},                      /* who has all the weight */
-    {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION}, /* one way to lie */
+    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), ATTN_FORWARD,
+     0}, /* of tiles' own queries */
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), EVERY_OPERATION, 0}, /* likewise */
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(ADDITIVE), ATTN_BACKWARD, 0},
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(BIAS_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(RELATIVE_GRADIENT), EVERY_OPERATION,
+     0},
+    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION, 0},                       /* one kind of score */
+    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION, 0}, /* for dot products */
+    {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION, 0}, /* of softmax */
+    {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION, 0},                      /* who has all the weight */
+    {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION, 0}, /* one way to lie */
+    {ATTN_USES(UNIFORM), ATTN_USES(LENGTHS), EVERY_OPERATION, ATTN_USES(PAGED)},    /* keys beyond a length have no page to weigh */
 };
 
 typedef struct tally {
@@ -64,6 +70,7 @@ typedef struct task {
     int walk; /* of sizes */
     attn_dtype dtype;
     int available; /* the walk takes a problem without features */
+    int threes;    /* of three bits two may be refused by a rule of theirs before the third, which no walk has, is looked at */
     tally *all;
 } task;
 
@@ -79,7 +86,9 @@ static int is_supported(attn_op op, attn_feature_set used)
 static int is_apart(attn_op op, attn_feature_set used)
 {
     for (size_t n = 0; n < sizeof apart / sizeof *apart; n++)
-        if ((apart[n].op == EVERY_OPERATION || apart[n].op == (int)op) && used & apart[n].one && used & apart[n].other) return 1;
+        if ((apart[n].op == EVERY_OPERATION || apart[n].op == (int)op) && used & apart[n].one && used & apart[n].other &&
+            (!apart[n].third || used & apart[n].third))
+            return 1;
     return 0;
 }
 
@@ -122,7 +131,7 @@ static void check_refusal(const task *t, const combination *c, attn_op op, attn_
     for (int n = 0; (type = attn_walk_at(n)); n++)
         if (type->op == op) least &= ~type->supported;
     for (int n = 0; n < count; n++)
-        if (names(error, ways[n], used & least) || is_apart(op, used) || is_of_others(c, op, error)) {
+        if (names(error, ways[n], t->threes ? used : used & least) || is_apart(op, used) || is_of_others(c, op, error)) {
             t->all->refused++;
             return;
         }
@@ -225,21 +234,37 @@ static void check_bit(const task *t, const feature_way *base, int bit)
     }
 }
 
-/* Some way of both that goes together. */
+enum { TOGETHER = 3 };
+
+/* Some way of all of these bits that goes together. */
+static fate check_together(const task *t, const feature_way *base, const int *bits, int n, int first, attn_error *error)
+{
+    int all = 1, any = 0;
+    attn_error failed;
+    for (int i = 0; i < n; i++) all *= feature_ways(bits[i]);
+    for (int tried = 0; tried < all; tried++) {
+        const feature_way *ways[TOGETHER + 1];
+        int way = (first + tried) % all, lacks = base != NULL;
+        for (int i = 0; i < n; i++) {
+            ways[i] = feature_at(bits[i], way % feature_ways(bits[i]));
+            way /= feature_ways(bits[i]);
+            if (base && !is_without(base, ways[i])) lacks = 0;
+        }
+        ways[n] = base;
+        const fate is = check_ways(t, ways, n + lacks, (uint64_t)(first + 100 * tried), error);
+        if (is == RAN) return RAN;
+        if (is == FAILED) any = 1, failed = *error;
+    }
+    if (any) *error = failed;
+    return any ? FAILED : APART;
+}
+
 static void check_pair(const task *t, const feature_way *base, int x, int y)
 {
-    const int nx = feature_ways(x), ny = feature_ways(y), first = 7 * x + 3 * y + t->walk + (int)t->dtype;
-    attn_error error, failed;
-    int any = 0;
-    for (int n = 0; n < nx * ny; n++) {
-        const int way = (first + n) % (nx * ny);
-        const feature_way *ways[] = {feature_at(x, way % nx), feature_at(y, way / nx), base};
-        const int count = base && is_without(base, ways[0]) && is_without(base, ways[1]) ? 3 : 2;
-        const fate is = check_ways(t, ways, count, (uint64_t)(first + 100 * n), &error);
-        if (is == RAN) return;
-        if (is == FAILED) any = 1, failed = error;
-    }
-    if (any) fail_msg("%s, %s and %s: %s", sizes[t->walk].type->name, feature_name(x), feature_name(y), failed.message);
+    const int bits[] = {x, y};
+    attn_error error;
+    if (check_together(t, base, bits, 2, 7 * x + 3 * y + t->walk + (int)t->dtype, &error) == FAILED)
+        fail_msg("%s, %s and %s: %s", sizes[t->walk].type->name, feature_name(x), feature_name(y), error.message);
 }
 
 static int scalar_alone; /* kernels that cannot reproduce another's bits */
@@ -251,15 +276,21 @@ static int goes_with(attn_dtype dtype, int bit)
     return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_INTEGERS || dtype != ATTN_F64);
 }
 
+static const feature_way *base_of(int walk)
+{
+    const feature_way *base = NULL;
+    for (int bit = 0; bit < ATTN_FEATURES; bit++)
+        if (sizes[walk].always >> bit & 1) base = feature_at(bit, 0);
+    return base;
+}
+
 static void check_walk(int walk, attn_dtype dtype)
 {
     tally all = {{0}, 0, 0, 0};
     const attn_walk_type *row = sizes[walk].type;
-    const feature_way *base = NULL;
-    task t = {walk, dtype, 0, &all};
+    const feature_way *base = base_of(walk);
+    task t = {walk, dtype, 0, 0, &all};
     attn_error error;
-    for (int bit = 0; bit < ATTN_FEATURES; bit++)
-        if (sizes[walk].always >> bit & 1) base = feature_at(bit, 0);
     t.available = is_available(&t, base, &error);
     for (int x = 0; x < ATTN_FEATURES; x++) {
         if (!goes_with(dtype, x)) continue;
@@ -293,22 +324,53 @@ static void test_rows(void **state)
     }
 }
 
+static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F64, ATTN_BF16};
+
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
 static void test_pairs(void **state)
 {
-    attn_cpu_description cpu = {.struct_size = sizeof cpu};
-    const char *cap = getenv("ATTN_ISA");
     (void)state;
-    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-    scalar_alone = cpu.isa == ATTN_ISA_SCALAR || (cap && strcmp(cap, "scalar") == 0);
-    for (int walk = 0; walk < WALKS; walk++) {
-        check_walk(walk, ATTN_F32);
-        check_walk(walk, ATTN_F64);
-        check_walk(walk, ATTN_BF16);
+    for (int walk = 0; walk < WALKS; walk++)
+        for (int d = 0; d < DTYPES; d++) check_walk(walk, dtypes[d]);
+}
+
+/* Three bits at a time, drawn: there are 170,000 such. */
+static void test_triples(void **state)
+{
+    random_source r = random_from(3);
+    tally all = {{0}, 0, 0, 0};
+    int apart_ones = 0;
+    (void)state;
+    for (int drawn = 0; drawn < CASES(8000);) {
+        const int walk = (int)random_below(&r, WALKS);
+        const feature_way *const base = base_of(walk);
+        task t = {walk, dtypes[random_below(&r, DTYPES)], 0, 1, &all};
+        int bits[TOGETHER], fits = 1;
+        attn_error error;
+        for (int i = 0; i < TOGETHER; i++) { /* ascending, since a later way may say more of what an earlier one has set */
+            bits[i] = (int)random_below(&r, ATTN_FEATURES);
+            fits = fits && goes_with(t.dtype, bits[i]) && (i == 0 || bits[i - 1] < bits[i]);
+        }
+        if (!fits) continue;
+        t.available = is_available(&t, base, &error);
+        const fate is = check_together(&t, base, bits, TOGETHER, drawn++, &error);
+        apart_ones += is == APART;
+        if (is == FAILED)
+            fail_msg("%s in %s, %s, %s and %s: %s", sizes[walk].type->name, attn_dtype_name(t.dtype), feature_name(bits[0]),
+                     feature_name(bits[1]), feature_name(bits[2]), error.message);
     }
+    print_message("%d problems of three ran, at most %.3f of the bound, %d were refused, %d kept apart\n", all.ran, all.worst,
+                  all.refused, apart_ones);
+    assert_true(all.ran >= CASES(1500));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_pairs)};
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    const char *cap = getenv("ATTN_ISA");
+    if (attn_cpu_describe(&cpu, NULL) != ATTN_OK) return 1;
+    scalar_alone = cpu.isa == ATTN_ISA_SCALAR || (cap && strcmp(cap, "scalar") == 0);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_pairs), cmocka_unit_test(test_triples)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
