@@ -142,8 +142,8 @@ static void sums_add(sums *s, const float *weights)
             for (int64_t j = 0; j < s->len_kv; j++) s->dots[h * s->heads + g] += (double)w[j] * (double)weights[g * s->len_kv + j];
         if (!(largest > 0)) continue; /* sees nothing */
         s->rows[h]++;
-        s->entropy[h] += attn_entropy(s->row, s->len_kv);
-        s->effective[h] += attn_effective_states(s->row, s->len_kv);
+        s->entropy[h] += attn_entropy(s->len_kv, s->row);
+        s->effective[h] += attn_effective_states(s->len_kv, s->row);
         s->largest[h] += largest;
     }
 }
@@ -158,7 +158,7 @@ static head_numbers numbers_of(sums *s, int64_t h)
     n.normalized = s->len_kv > 1 ? n.entropy / attn_max_entropy(s->len_kv) : 0;
     n.effective_keys = s->effective[h] / rows;
     n.largest = s->largest[h] / rows;
-    n.mutual_information = fmax(0, attn_entropy(s->row, s->len_kv) - n.entropy);
+    n.mutual_information = fmax(0, attn_entropy(s->len_kv, s->row) - n.entropy);
     return n;
 }
 
@@ -256,7 +256,7 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
     problem.dropout.probability = 0;
     tensors.o = (attn_output){o, ATTN_F64, {0, 0, 0, 0}};
     attn_status status = attn_gradient_flow(&problem, &tensors, &f, NULL, error);
-    if (status == ATTN_OK) status = attn_verify_gradients(&problem, &tensors, 0, CHECKED, &v, NULL, error);
+    if (status == ATTN_OK) status = attn_verify_gradients(&problem, 0, CHECKED, &tensors, &v, NULL, error);
     const struct {
         const char *name;
         double norm;

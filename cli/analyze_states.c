@@ -105,12 +105,12 @@ static head_states states_of(const decomposed *d, int64_t head)
     for (int64_t i = 0; i < d->len_q; i++) {
         const int64_t n = seen_scores(d, head, i);
         attn_gibbs g = {.struct_size = sizeof g};
-        if (n == 0 || attn_softmax(d->row, NULL, n, d->temperature, d->weights, &g, NULL) != ATTN_OK) continue;
+        if (n == 0 || attn_softmax(n, d->temperature, d->row, NULL, d->weights, &g, NULL) != ATTN_OK) continue;
         for (int64_t j = 0; j < n; j++) d->uniform[j] = 1 / (double)n;
         all.rows++;
         all.log_partition += g.log_partition, all.free_energy += g.free_energy, all.mean_energy += g.mean_energy;
         all.entropy += g.entropy, all.heat_capacity += g.heat_capacity;
-        all.from_uniform += attn_kl_divergence(d->weights, d->uniform, n);
+        all.from_uniform += attn_kl_divergence(n, d->weights, d->uniform);
         all.response += response_of(d->weights, n, d->temperature);
     }
     double *const sums[] = {&all.log_partition, &all.free_energy,  &all.mean_energy, &all.entropy,
@@ -167,7 +167,7 @@ static void show_sweep(const decomposed *d, const labels *l, int64_t layer, int6
     int64_t rows = 0;
     for (int64_t i = 0; i < d->len_q; i++) {
         const int64_t n = seen_scores(d, at, i);
-        if (n == 0 || attn_temperature_sweep(d->row, n, s->temperatures, s->count, d->sweep, d->entropy, NULL) != ATTN_OK) continue;
+        if (n == 0 || attn_temperature_sweep(n, s->count, d->row, s->temperatures, d->sweep, d->entropy, NULL) != ATTN_OK) continue;
         rows++;
         for (int k = 0; k < s->count; k++) mean[k] += d->entropy[k];
     }
@@ -238,7 +238,7 @@ static attn_status make_steps(const attention_input *input, const decomposed *d,
         void *data;
         for (int axis = 0; axis < all[k].rank; axis++) count *= all[k].shape[axis];
         status = attn_archive_allocate(*out, all[k].name, ATTN_F64, all[k].rank, all[k].shape, &data, error);
-        if (status == ATTN_OK) (void)attn_convert(data, ATTN_F64, all[k].from, ATTN_F64, count, NULL);
+        if (status == ATTN_OK) (void)attn_convert(count, all[k].from, ATTN_F64, data, ATTN_F64, NULL);
     }
     if (status == ATTN_OK) status = attn_archive_set_metadata(*out, "attn_version", attn_version(), error);
     return status;

@@ -79,11 +79,11 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     c->exact[t] = need_memory(count + 1, sizeof(double));
     if (about->role != ATTN_ROLE_INPUT) return memory;
     for (int64_t i = 0; i < count; i++) c->exact[t][i] = drawn(c, t, &d->random);
-    (void)attn_convert(memory, about->dtype, c->exact[t], ATTN_F64, count, NULL);
+    (void)attn_convert(count, c->exact[t], ATTN_F64, memory, about->dtype, NULL);
     if (t == LINEAR(feature_matrix) && count)
         (void)attn_random_features(ATTN_RANDOM_ROWS_ORTHOGONAL, c->problem.random_features, c->problem.shape.dim_qk, d->seed, 0,
                                    &(attn_output){memory, about->dtype, {0, 0, 0, 0}}, NULL);
-    (void)attn_convert(c->exact[t], ATTN_F64, memory, about->dtype, count, NULL);
+    (void)attn_convert(count, memory, about->dtype, c->exact[t], ATTN_F64, NULL);
     return memory;
 }
 
@@ -138,7 +138,7 @@ static void define(const linear_check *c, int backward)
     r.S0 = x[LINEAR(initial_state)], r.z0 = x[LINEAR(initial_sum)];
     r.log_decay = x[LINEAR(decay)], r.beta = x[LINEAR(beta)], r.erase = x[LINEAR(erase)], r.write = x[LINEAR(write)];
     double *stored = need_memory(c->count[LINEAR(o)] + 1, sizeof *stored);
-    (void)attn_convert(stored, ATTN_F64, c->tensors.o.data, c->stored, c->count[LINEAR(o)], NULL);
+    (void)attn_convert(c->count[LINEAR(o)], c->tensors.o.data, c->stored, stored, ATTN_F64, NULL);
     const ref_linear_gradients g = {.dO = x[LINEAR(grad_o)],
                                     .dS1 = x[LINEAR(grad_final_state)],
                                     .dz1 = x[LINEAR(grad_final_sum)],
@@ -178,7 +178,7 @@ static void compare(const linear_check *c, int t, const char *how, linear_verdic
     for (int64_t i = 0; i < c->count[t]; i++) most = fmax(most, fabs(c->exact[t][i]));
     for (int64_t i = 0; i < c->count[t]; i++) {
         double got;
-        (void)attn_convert(&got, ATTN_F64, (const char *)made + (size_t)i * size, type, 1, NULL);
+        (void)attn_convert(1, (const char *)made + (size_t)i * size, type, &got, ATTN_F64, NULL);
         const double error = fabs(got - c->exact[t][i]);
         const double least = type == ATTN_F16 ? 0x1p-25 : 0; /* half the distance of its subnormal numbers */
         const double bound = unit * terms * most + least + rounding * fabs(c->exact[t][i]);

@@ -57,7 +57,8 @@ static attn_status turn(const attention_input *input, const attn_rope *rope, con
     tensors_strides(&input->problem, all, t, x.stride);
     memcpy(y.stride, x.stride, sizeof y.stride);
     if (input->spec.packed) shape[0] = 1, shape[2] = tensors_of_keys(t) ? input->total_kv : input->total_q;
-    return attn_rope_apply(rope, shape, &x, &y, tensors_of_keys(t) ? input->positions_kv : input->positions_q, error);
+    const attn_input positions = attn_in(tensors_of_keys(t) ? input->positions_kv : input->positions_q);
+    return attn_rope_apply(rope, shape, &x, &positions, &y, error);
 }
 
 /* What does not go with it. */

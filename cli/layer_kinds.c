@@ -73,7 +73,7 @@ static attn_status multi_head_load(layer_work *w, int rotated, attn_error *error
 
 static attn_status multi_head_count(layer_work *w, int64_t batch, int64_t len_q, int64_t len_kv, attn_error *error)
 {
-    return attn_layer_count(&w->layer, &w->weights, batch, len_q, len_kv, &w->counts, error);
+    return attn_layer_count(&w->layer, batch, len_q, len_kv, &w->weights, &w->counts, error);
 }
 
 static attn_status multi_head_forward(const layer_work *w, attn_error *error)
@@ -179,7 +179,7 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
 
 static attn_status latent_count(layer_work *w, int64_t batch, int64_t len_q, int64_t len_kv, attn_error *error)
 {
-    return attn_latent_count(&w->latent, &w->latent_weights, batch, len_q, len_kv, &w->counts, error);
+    return attn_latent_count(&w->latent, batch, len_q, len_kv, &w->latent_weights, &w->counts, error);
 }
 
 static attn_status latent_forward(const layer_work *w, attn_error *error)
@@ -262,7 +262,7 @@ static attn_status dot_load(layer_work *w, int rotated, attn_error *error)
 
 static attn_status module_count(layer_work *w, int64_t batch, int64_t len_q, int64_t len_kv, attn_error *error)
 {
-    return attn_seq2seq_count(&w->module, &w->module_weights, batch, len_q, len_kv, &w->counts, error);
+    return attn_seq2seq_count(&w->module, batch, len_q, len_kv, &w->module_weights, &w->counts, error);
 }
 
 static attn_status module_forward(const layer_work *w, attn_error *error)

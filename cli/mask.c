@@ -131,10 +131,11 @@ static attn_status write_png(const attn_pattern_set *set, const mask_settings *s
                        s->queries, s->keys);
     unsigned char *pixels = malloc((size_t)(s->queries * s->keys));
     if (!pixels) return failure(error, ATTN_ERR_MEMORY, "no memory for a picture");
-    attn_pattern_set_fill(set, pixels, s->keys);
-    for (int64_t n = 0; n < s->queries * s->keys; n++) pixels[n] = pixels[n] ? 255 : 0;
+    const attn_output seen = attn_out(pixels);
+    attn_status status = attn_pattern_set_fill(set, &seen, error);
+    for (int64_t n = 0; n < s->queries * s->keys && status == ATTN_OK; n++) pixels[n] = pixels[n] ? 255 : 0;
     const int scale = s->keys >= 256 ? 1 : (int)((256 + s->keys - 1) / s->keys);
-    attn_status status = picture_write(s->png, pixels, s->queries, s->keys, scale, error);
+    if (status == ATTN_OK) status = picture_write(s->png, pixels, s->queries, s->keys, scale, error);
     free(pixels);
     return status;
 }
@@ -156,7 +157,7 @@ static attn_status write_tensor(const attn_pattern_set *set, const mask_settings
         words = longer;
     }
     if (status == ATTN_OK) status = attn_archive_allocate(out, "mask", ATTN_BOOL, 2, shape, &data, error);
-    if (status == ATTN_OK) attn_pattern_set_fill(set, data, s->keys);
+    if (status == ATTN_OK) status = attn_pattern_set_fill(set, &(attn_output){data, ATTN_BOOL, {0}}, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_mask", words, error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
     if (status == ATTN_OK) status = file_write_archive(out, s->output, error);
@@ -173,8 +174,8 @@ static int is_fused(const attn_pattern_set *set, const mask_settings *s, attn_er
     return attn_pattern_set_apply(set, &problem, &tensors, why) == ATTN_OK;
 }
 
-static char *compose_json(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_count *n, int argc, char **argv,
-                          int first)
+static char *compose_json(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_set_counts *n, int argc,
+                          char **argv, int first)
 {
     attn_error why;
     cJSON *object = json_begin();
@@ -196,7 +197,7 @@ static char *compose_json(const attn_pattern_set *set, const mask_settings *s, c
     return json_compose(object);
 }
 
-static void print_text(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_count *n)
+static void print_text(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_set_counts *n)
 {
     attn_error why;
     if (s->text || (s->queries <= MOST_TEXT && s->keys <= MOST_TEXT)) print_rows(set, s);
@@ -254,7 +255,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     attn_pattern patterns[MOST_NAMES] = {{0}};
     attn_pattern_set *set = NULL;
     attn_archive *file = NULL;
-    attn_pattern_count count = {.struct_size = sizeof count};
+    attn_pattern_set_counts count = {.struct_size = sizeof count};
     attn_status status = file_check_apart(s->output, s->map, error);
     if (status == ATTN_OK) status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
@@ -262,7 +263,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
         patterns[k - first] = named[k - first].pattern;
     }
     if (status == ATTN_OK) status = give_maps(patterns, argc - first, s, &file, error);
-    if (status == ATTN_OK) status = attn_pattern_set_create(&set, patterns, argc - first, s->queries, s->keys, error);
+    if (status == ATTN_OK) status = attn_pattern_set_create(&set, s->queries, s->keys, argc - first, patterns, error);
     if (status == ATTN_OK) status = attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count, error);
     char *json = status == ATTN_OK && common->json ? compose_json(set, s, &count, argc, argv, first) : NULL;
     if (status == ATTN_OK && s->png) status = write_png(set, s, error);

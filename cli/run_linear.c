@@ -68,7 +68,7 @@ static attn_status read_tensor(linear_work *work, const input_settings *settings
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%s' %.60s: expected the %lld numbers of %.60s", work->input->path,
                        name, shape_text(text, found->rank, found->shape), (long long)count, shape_text(wanted, 4, size));
     void *copy = own(work, count, 8);
-    (void)attn_convert(copy, compute, found->data, found->dtype, count, NULL);
+    (void)attn_convert(count, found->data, found->dtype, copy, compute, NULL);
     work->used[t] = found;
     *linear_slot(&work->tensors, t) = (attn_output){copy, compute, {0, 0, 0, 0}};
     return ATTN_OK;
@@ -245,7 +245,7 @@ static attn_status run_weights(const linear_work *work, const common_settings *c
     char *identity = need_memory(keys * keys + 1, size);
     memset(identity, 0, (size_t)(keys * keys) * size);
     for (int64_t j = 0; j < keys; j++)
-        (void)attn_convert(identity + (size_t)(j * keys + j) * size, compute, &unit, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &unit, ATTN_F64, identity + (size_t)(j * keys + j) * size, compute, NULL);
     p->op = ATTN_FORWARD;
     p->shape.dim_v = keys;
     one.tensors = linear_of_op(p, &one.tensors);

@@ -20,7 +20,7 @@ void put_number(void *at, attn_dtype dtype, double x)
         *(unsigned char *)at = x > -0.7 ? (unsigned char)(1 + (int)(fabs(x) * 40)) : 0;
         return;
     default:
-        (void)attn_convert(at, dtype, &x, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F64, at, dtype, NULL);
     }
 }
 
@@ -29,7 +29,7 @@ double get_number(const void *at, attn_dtype dtype)
     double x = 0;
     if (dtype == ATTN_I8) return *(const int8_t *)at;
     if (dtype == ATTN_BOOL || dtype == ATTN_U8) return *(const unsigned char *)at;
-    (void)attn_convert(&x, ATTN_F64, at, dtype, 1, NULL);
+    (void)attn_convert(1, at, dtype, &x, ATTN_F64, NULL);
     return x;
 }
 

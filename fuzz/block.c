@@ -181,7 +181,7 @@ static double number_at(const void *at, attn_dtype dtype)
     case ATTN_U8:
         return *(const unsigned char *)at;
     default:
-        (void)attn_convert(&x, ATTN_F64, at, dtype, 1, NULL);
+        (void)attn_convert(1, at, dtype, &x, ATTN_F64, NULL);
         return x;
     }
 }
@@ -205,7 +205,7 @@ static void number_to(void *at, attn_dtype dtype, double x)
         *(unsigned char *)at = x > -0.7;
         return;
     default:
-        (void)attn_convert(at, dtype, &x, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F64, at, dtype, NULL);
     }
 }
 

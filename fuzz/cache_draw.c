@@ -241,7 +241,7 @@ static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h,
     double whole[ROTARY_MOST + 1];
     if (dim == 0 && b->dtype != ATTN_I8) return;
     if (b->dtype != ATTN_I8) {
-        (void)attn_convert(c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, x, ATTN_F64, dim, NULL);
+        (void)attn_convert(dim, x, ATTN_F64, c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, NULL);
         return;
     }
     const float scale = (float)ref_quantise(dim, x, whole);
@@ -265,11 +265,12 @@ void cache_expect(cache_case *c)
                 if (k->rope && k->dim_qk > 0) { /* into the type that the cache has it rotated in, and exactly back */
                     const attn_dtype type = c->of[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->of[C_K].dtype;
                     const int64_t shape[4] = {1, 1, 1, k->dim_qk};
-                    const attn_input from = {block_at(&c->of[C_NEW_K], b, h, t, 0), c->of[C_NEW_K].dtype, {0, 0, 0, 0}};
+                    const attn_input from = {block_at(&c->of[C_NEW_K], b, h, t, 0), c->of[C_NEW_K].dtype, {0, 0, 0, 0}},
+                                     position = attn_in(&place);
                     double rotated[ROTARY_MOST + 1];
                     const attn_output to = {rotated, type, {0, 0, 0, 0}};
-                    if (attn_rope_apply(k->rope, shape, &from, &to, &place, NULL)) finding("a key is not rotated, and appended");
-                    (void)attn_convert(x, ATTN_F64, rotated, type, k->dim_qk, NULL);
+                    if (attn_rope_apply(k->rope, shape, &from, &position, &to, NULL)) finding("a key is not rotated, and appended");
+                    (void)attn_convert(k->dim_qk, rotated, type, x, ATTN_F64, NULL);
                 }
                 expect_row(c, C_K, at, h, x, k->dim_qk);
             }

@@ -211,16 +211,16 @@ static void check_entry(int64_t e)
                   *got = malloc((size_t)(heads * count * k->dim_v) * 8 + 1);
     int64_t positions[64];
     if (!queries || !got) abort();
-    (void)attn_convert(queries, c.of[C_Q].dtype, q, ATTN_F64, heads * count * k->dim_qk, NULL);
+    (void)attn_convert(heads * count * k->dim_qk, q, ATTN_F64, queries, c.of[C_Q].dtype, NULL);
     if (k->rope) {
         const int64_t shape[4] = {1, heads, count, k->dim_qk};
         unsigned char *rotated = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1);
-        const attn_input from = {queries, c.of[C_Q].dtype, {0, 0, 0, 0}};
+        const attn_input from = {queries, c.of[C_Q].dtype, {0, 0, 0, 0}}, places = attn_in(positions);
         const attn_output to = {rotated, c.of[C_Q].dtype, {0, 0, 0, 0}};
         for (int64_t t = 0; t < count; t++) positions[t] = c.lengths[e] + t;
-        if (!rotated || attn_rope_apply(k->rope, shape, &from, &to, positions, &last))
+        if (!rotated || attn_rope_apply(k->rope, shape, &from, &places, &to, &last))
             finding("queries are not rotated: %s", last.message);
-        (void)attn_convert(q, ATTN_F64, rotated, c.of[C_Q].dtype, heads * count * k->dim_qk, NULL);
+        (void)attn_convert(heads * count * k->dim_qk, rotated, c.of[C_Q].dtype, q, ATTN_F64, NULL);
         free(queries);
         queries = rotated;
     }

@@ -74,9 +74,9 @@ static void allocate_saved(void)
     attn_layer_counts counts = {.struct_size = sizeof counts};
     const void *w = &c.weights;
     const attn_status status =
-        c.kind == OF_HEADS     ? attn_layer_count(&c.layer, w, c.batch, c.len_q, c.len_kv ? c.len_kv : c.len_q, &counts, &last)
-        : c.kind == OF_LATENTS ? attn_latent_count(&c.latent, w, c.batch, c.len_q, c.len_kv ? c.len_kv : c.len_q, &counts, &last)
-                               : attn_seq2seq_count(&c.module, w, c.batch, c.len_q, c.len_kv, &counts, &last);
+        c.kind == OF_HEADS     ? attn_layer_count(&c.layer, c.batch, c.len_q, c.len_kv ? c.len_kv : c.len_q, w, &counts, &last)
+        : c.kind == OF_LATENTS ? attn_latent_count(&c.latent, c.batch, c.len_q, c.len_kv ? c.len_kv : c.len_q, w, &counts, &last)
+                               : attn_seq2seq_count(&c.module, c.batch, c.len_q, c.len_kv, w, &counts, &last);
     check_error(status, &last);
     if (status != ATTN_OK) finding("what keeps the rules is not counted: %s", last.message);
     c.saved_bytes = (size_t)counts.saved_bytes;

@@ -42,7 +42,7 @@ static matrix make(draws *d, attn_dtype dtype, int64_t rows, int64_t columns, in
     m.memory = malloc(m.bytes + (m.bytes == 0));
     for (int64_t i = 0; i < count; i++) {
         const double x = (double)(int64_t)(draw_word(d) >> 11) / 4503599627370496.0 * 2 - 2;
-        (void)attn_convert(m.memory + (size_t)i * attn_dtype_size(dtype), dtype, &x, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F64, m.memory + (size_t)i * attn_dtype_size(dtype), dtype, NULL);
     }
     return m;
 }
@@ -50,7 +50,7 @@ static matrix make(draws *d, attn_dtype dtype, int64_t rows, int64_t columns, in
 static double at(const matrix *m, attn_dtype dtype, int64_t i, int64_t j)
 {
     double x;
-    (void)attn_convert(&x, ATTN_F64, m->memory + (size_t)(i * m->stride + j) * attn_dtype_size(dtype), dtype, 1, NULL);
+    (void)attn_convert(1, m->memory + (size_t)(i * m->stride + j) * attn_dtype_size(dtype), dtype, &x, ATTN_F64, NULL);
     return x;
 }
 
@@ -88,7 +88,7 @@ static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_o
     if (draw_one_in(d, 2)) (&m.stride_a)[draw_below(d, 3)] = draw_hostile(d);
     const attn_product_problem p = matrices_problem(&m, dtype);
     const attn_product_tensors t = matrices_tensors(&m, NULL, NULL, NULL);
-    (void)attn_product_workspace_size(&p, options, &bytes, &error);
+    (void)attn_product_workspace_size(&p, &bytes, options, &error);
     if (attn_product(&p, &t, options, &error) == ATTN_OK && m.rows && m.columns)
         fail(&m, dtype, "what is not there is taken", NULL);
 }
@@ -125,7 +125,7 @@ static void run(draws *d)
     larger.rows += draw_below(d, 50), larger.columns += draw_below(d, 50), larger.inner += draw_below(d, 50);
     options.threads = 1 + (int)draw_below(d, 6);
     size_t bytes;
-    if (attn_product_workspace_size(&larger, &options, &bytes, &error)) fail(&m, dtype, "no size of a larger one", &error);
+    if (attn_product_workspace_size(&larger, &bytes, &options, &error)) fail(&m, dtype, "no size of a larger one", &error);
     const size_t off = (size_t)draw_below(d, 64);
     unsigned char *workspace = malloc(bytes + off + 1);
     memset(workspace, 0xFF, bytes + off);

@@ -121,7 +121,7 @@ static void fill(const attn_linear_problem *p, int t, attn_dtype dtype, char *me
         if (t == LINEAR(beta)) x = 1 / (1 + exp(x));
         if (t == LINEAR(erase) || t == LINEAR(write)) x /= 8 * sqrt((double)p->shape.dim_qk + 1);
         if (t == LINEAR(k) && p->rule) x /= sqrt((double)p->shape.dim_qk + 1);
-        (void)attn_convert(memory + at, dtype, &x, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F64, memory + at, dtype, NULL);
     }
 }
 

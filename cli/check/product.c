@@ -38,8 +38,8 @@ static numbers draw(int64_t count, attn_dtype dtype, random_state *random)
 {
     numbers n = {need_memory(count, sizeof(double)), need_memory(count, sizeof(double)), need_memory(count, sizeof(double))};
     for (int64_t i = 0; i < count; i++) n.exact[i] = 2 * random_unit(random) - 1;
-    (void)attn_convert(n.data, dtype, n.exact, ATTN_F64, count, NULL);
-    (void)attn_convert(n.exact, ATTN_F64, n.data, dtype, count, NULL);
+    (void)attn_convert(count, n.exact, ATTN_F64, n.data, dtype, NULL);
+    (void)attn_convert(count, n.data, dtype, n.exact, ATTN_F64, NULL);
     for (int64_t i = 0; i < count; i++) n.size[i] = fabs(n.exact[i]);
     return n;
 }
@@ -68,7 +68,7 @@ attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_is
         ref_product(p, a.size, b.size, c.size);
         for (int64_t i = 0; i < count; i++) {
             double got;
-            (void)attn_convert(&got, ATTN_F64, (const char *)c.data + (size_t)i * attn_dtype_size(dtype), dtype, 1, NULL);
+            (void)attn_convert(1, (const char *)c.data + (size_t)i * attn_dtype_size(dtype), dtype, &got, ATTN_F64, NULL);
             const double off = fabs(got - c.exact[i]), share = off / (roundings * unit * c.size[i] + 1e-300);
             if (!(off <= verdict->max_error)) verdict->max_error = off;
             if (!(share <= verdict->bound_fraction)) verdict->bound_fraction = share;

@@ -52,7 +52,7 @@ static double *numbers(fla_case *c, const char *name, int64_t *last)
 static void *typed(fla_case *c, const double *x, int64_t count)
 {
     void *to = pool_take(&c->pool, count, sizeof(double));
-    (void)attn_convert(to, c->dtype, x, ATTN_F64, count, NULL);
+    (void)attn_convert(count, x, ATTN_F64, to, c->dtype, NULL);
     return to;
 }
 
@@ -112,8 +112,8 @@ static void attend(fla_case *c, attn_mask mask, const double *bias, const unsign
         attn_plan_destroy(plan);
     }
     if (status != ATTN_OK) refuse(c, status, &error);
-    (void)attn_convert(o, ATTN_F64, a.o.data, c->dtype, rows * c->Dv, NULL);
-    (void)attn_convert(most, ATTN_F64, a.row_max.data, c->dtype, rows, NULL);
+    (void)attn_convert(rows * c->Dv, a.o.data, c->dtype, o, ATTN_F64, NULL);
+    (void)attn_convert(rows, a.row_max.data, c->dtype, most, ATTN_F64, NULL);
 }
 
 static void run_softmax(fla_case *c, const cJSON *params)
@@ -222,7 +222,7 @@ static void linear(fla_case *c, int64_t heads_q, int64_t features, int64_t dim_v
         attn_linear_plan_destroy(plan);
     }
     if (status != ATTN_OK) refuse(c, status, &error);
-    (void)attn_convert(o, ATTN_F64, a.o.data, c->dtype, rows_q * dim_v, NULL);
+    (void)attn_convert(rows_q * dim_v, a.o.data, c->dtype, o, ATTN_F64, NULL);
 }
 
 /* Row r of the state after each token, o[((b*H + h)*features + r)*T + t]: read by a query head for each row. */

@@ -78,7 +78,7 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_archive
             const double into = fmax(1, largest_of(numbers[PATTERNS], M * N)) * fmax(1, largest_of(numbers[STATE], count * N)) *
                                 fmax(1, largest_of(exact[t], n));
             const double bound = (wide ? 0x1p-53 : 0x1p-24) * (16 + (double)(M + N)) * into;
-            (void)attn_convert(got, ATTN_F64, out[t], type, n, NULL);
+            (void)attn_convert(n, out[t], type, got, ATTN_F64, NULL);
             for (int64_t i = 0; i < n; i++) {
                 const double close = atol + rtol * fabs(numbers[t][i]);
                 if (!(fabs(exact[t][i] - numbers[t][i]) <= close))

@@ -40,7 +40,7 @@ static const void *array(layer_run *r, const view *v) { return view_given(v) ? v
 static double *taken(layer_run *r, const void *from, int64_t count)
 {
     double *x = pool_take(&r->c->pool, count, sizeof *x);
-    (void)attn_convert(x, ATTN_F64, from, r->dtype, count, NULL);
+    (void)attn_convert(count, from, r->dtype, x, ATTN_F64, NULL);
     return x;
 }
 
@@ -188,7 +188,7 @@ static int execute(layer_run *r)
     layer_case *c = r->c;
     attn_error error;
     attn_layer_counts counts = {.struct_size = sizeof counts};
-    attn_status status = attn_layer_count(&r->layer, &r->weights, c->batch, c->len_q, c->len_kv, &counts, &error);
+    attn_status status = attn_layer_count(&r->layer, c->batch, c->len_q, c->len_kv, &r->weights, &counts, &error);
     if (status == ATTN_OK && c->gradients) r->args.saved = pool_take(&c->pool, counts.saved_bytes, 1);
     if (status == ATTN_OK) status = c->decode ? decode(r, &error) : attn_layer_forward(&r->layer, &r->weights, &r->args, &error);
     if (status == ATTN_OK && c->gradients) status = backward(r, &error);

@@ -110,7 +110,7 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
     for (int t = INPUTS; t < ALL; t++) {
         double *got = pool_take(&c->pool, sizes[slots[t]], sizeof *got);
         if (!view_given(&c->tensor[t])) continue;
-        (void)attn_convert(got, ATTN_F64, linear_slot(&all, slots[t])->data, dtype, sizes[slots[t]], NULL);
+        (void)attn_convert(sizes[slots[t]], linear_slot(&all, slots[t])->data, dtype, got, ATTN_F64, NULL);
         compare(e, c, t, got, exact[t], attn_dtype_name(dtype), dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24);
     }
 }

@@ -57,14 +57,14 @@ int64_t *case_wholes(table_case *c, const view *v)
 void *case_give(table_case *c, const double *x, int64_t count)
 {
     void *to = case_room(c, count);
-    (void)attn_convert(to, c->dtype, x, ATTN_F64, count, NULL);
+    (void)attn_convert(count, x, ATTN_F64, to, c->dtype, NULL);
     return to;
 }
 
 double *case_read(table_case *c, const void *x, int64_t count)
 {
     double *to = pool_take(&c->pool, count, sizeof *to);
-    (void)attn_convert(to, ATTN_F64, x, c->dtype, count, NULL);
+    (void)attn_convert(count, x, c->dtype, to, ATTN_F64, NULL);
     return to;
 }
 
@@ -79,9 +79,10 @@ void case_turn(table_case *c, const attn_rope *rope, const int64_t shape[4], con
 {
     attn_input from = {x, ATTN_F64, {0}};
     attn_output to = {x, ATTN_F64, {0}};
+    const attn_input at = attn_in(positions);
     attn_error error;
     for (int axis = 0; stride && axis < 4; axis++) from.stride[axis] = to.stride[axis] = stride[axis];
-    case_take(c, attn_rope_apply(rope, shape, &from, &to, positions, &error), &error);
+    case_take(c, attn_rope_apply(rope, shape, &from, positions ? &at : NULL, &to, &error), &error);
 }
 
 double *case_project(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t stride, const double *b,

@@ -12,7 +12,7 @@ static void fill(table_case *c, const attn_pattern *patterns, int64_t count, int
 {
     attn_pattern_set *set;
     attn_error error;
-    attn_status status = attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error);
+    attn_status status = attn_pattern_set_create(&set, len_q, len_kv, count, patterns, &error);
     case_take(c, status, &error);
     for (int64_t i = 0; i < len_q && status == ATTN_OK; i++)
         for (int64_t j = 0; j < len_kv; j++) got[i * stride + j] = attn_pattern_set_sees(set, i, j);
@@ -26,7 +26,7 @@ static void block_diagonal(table_case *c)
     const int64_t *of_q = case_wholes(c, &q), *of_k = case_wholes(c, &k);
     int64_t len_q = 0, len_kv = 0;
     for (int64_t d = 0; d < view_count(&q); d++) len_q += of_q[d], len_kv += of_k[d];
-    const attn_pattern documents = attn_pattern_documents(of_q, of_k, view_count(&q));
+    const attn_pattern documents = attn_pattern_documents(view_count(&q), of_q, of_k);
     double *got = pool_take(&c->pool, len_q * len_kv, sizeof *got);
     fill(c, &documents, 1, len_q, len_kv, got, len_kv);
     case_compare(c, "out.mask", got, len_q * len_kv);

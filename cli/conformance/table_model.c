@@ -144,7 +144,7 @@ static void longformer(table_case *c)
         case_attention_begin(c, &a, of[0], of[1], of[2]);
         if (!k && all_first) {
             const attn_pattern pattern = attn_pattern_global_local(2 * window, first);
-            attn_status status = attn_pattern_set_create(&set, &pattern, 1, tokens, tokens, &error);
+            attn_status status = attn_pattern_set_create(&set, tokens, tokens, 1, &pattern, &error);
             if (status == ATTN_OK) status = attn_pattern_set_apply(set, &a.p, &a.a, &error);
             case_take(c, status, &error);
         }

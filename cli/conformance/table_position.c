@@ -357,13 +357,13 @@ static void resized_table(table_case *c)
     int64_t *at = pool_take(&c->pool, pairs, sizeof *at);
     attn_error error;
     const attn_input before = {given, ATTN_F64, {0}};
-    case_take(c, attn_position_resize(dim, table.size[0], &before, rows, &(attn_output){made, ATTN_F64, {0}}, &error), &error);
+    case_take(c, attn_position_resize(dim, table.size[0], rows, &before, &(attn_output){made, ATTN_F64, {0}}, &error), &error);
     for (int64_t n = 0; n < pairs * dim; n++) got[n] = 0;
     for (int64_t n = 0; n < pairs; n++)
         at[n] = (int64_t)((double)(n / keys) * step_q - (double)(n % keys) * step_k + (double)(keys - 1) * step_k);
-    const attn_input rule = {made, ATTN_F64, {0}}, x = {got, ATTN_F64, {0}};
+    const attn_input rule = {made, ATTN_F64, {0}}, x = {got, ATTN_F64, {0}}, places = attn_in(at);
     const attn_output y = {got, ATTN_F64, {0}};
-    case_take(c, attn_position_add(rows, &rule, (int64_t[4]){1, 1, pairs, dim}, &x, &y, at, &error), &error);
+    case_take(c, attn_position_add(rows, (int64_t[4]){1, 1, pairs, dim}, &x, &rule, &places, &y, &error), &error);
     case_compare(c, "out.ref", got, pairs * dim);
 }
 

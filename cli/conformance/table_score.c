@@ -25,7 +25,7 @@ static void softmax(table_case *c, int logarithm)
         if (first / step % n != 0) continue;
         attn_error error;
         for (int64_t j = 0; j < n; j++) row[j] = got[first + j * step];
-        case_take(c, logarithm ? attn_log_softmax(row, NULL, n, 1, row, &error) : attn_softmax(row, NULL, n, 1, row, NULL, &error),
+        case_take(c, logarithm ? attn_log_softmax(n, 1, row, NULL, row, &error) : attn_softmax(n, 1, row, NULL, row, NULL, &error),
                   &error);
         for (int64_t j = 0; j < n; j++) got[first + j * step] = row[j];
     }

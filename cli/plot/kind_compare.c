@@ -50,7 +50,7 @@ static attn_status read_files(plot_task *task, comparison *x, attn_error *error)
         status = stack_read(s, x->c.layer[0], x->c.entry, x->c.head[0], 0, &x->weights[k], error);
         if (status == ATTN_OK) status = check_weights(s, x->weights[k], error);
         for (int64_t i = 0; i < s->rows && status == ATTN_OK; i++)
-            x->entropy[k] += attn_entropy(x->weights[k] + i * s->columns, s->columns) / (double)s->rows;
+            x->entropy[k] += attn_entropy(s->columns, x->weights[k] + i * s->columns) / (double)s->rows;
         name_file(task->sources[k].path, x->name[k]);
     }
     return status;

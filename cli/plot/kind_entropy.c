@@ -21,7 +21,7 @@ static attn_status entropies(const stack *s, int64_t layer, int64_t entry, int64
     attn_status status = stack_read(s, layer, entry, head, 0, &numbers, error);
     if (status == ATTN_OK && s->columns > 1) status = check_weights(s, numbers, error);
     for (int64_t i = 0; i < s->rows && status == ATTN_OK; i++)
-        out[i] = s->columns > 1 ? attn_entropy(numbers + i * s->columns, s->columns) : numbers[i];
+        out[i] = s->columns > 1 ? attn_entropy(s->columns, numbers + i * s->columns) : numbers[i];
     free(numbers);
     return status;
 }
@@ -139,7 +139,7 @@ static attn_status soften(const double *scores, int64_t n, double temperature, d
     attn_gibbs gibbs = {.struct_size = sizeof gibbs};
     int any = 0;
     for (int64_t j = 0; j < n; j++) keep[j] = isfinite(scores[j]) ? 1 : 0, any |= keep[j], finite[j] = keep[j] ? scores[j] : 0;
-    attn_status status = any ? attn_softmax(finite, keep, n, temperature, p, &gibbs, error) : ATTN_OK;
+    attn_status status = any ? attn_softmax(n, temperature, finite, keep, p, &gibbs, error) : ATTN_OK;
     for (int64_t j = 0; j < n && weights; j++) weights[j] = any ? p[j] : 0;
     *entropy = any ? gibbs.entropy : 0;
     free(keep), free(finite), free(p);

@@ -212,7 +212,7 @@ static attn_status draw_betas(plot_task *task, const memory *m, attn_error *erro
     for (int64_t p = 0; p < m->patterns; p++) scores[p] = dot(m->pattern + p * m->dim, m->path, m->dim);
     for (int k = 0; k < POINTS && status == ATTN_OK; k++) {
         beta[k] = m->beta * pow(10, 3.0 * k / (POINTS - 1) - 1.5);
-        status = attn_softmax(scores, NULL, m->patterns, 1 / beta[k], weights, NULL, error);
+        status = attn_softmax(m->patterns, 1 / beta[k], scores, NULL, weights, NULL, error);
         for (int64_t p = 0; p < patterns; p++) y[p * POINTS + k] = weights[p];
     }
     for (int64_t p = 0; p < patterns; p++) {

@@ -155,7 +155,7 @@ attn_status source_numbers(const source *s, const attn_archive_tensor *tensor, i
         if (tensor->dtype == ATTN_BOOL || tensor->dtype == ATTN_U8) numbers[n] = *(const unsigned char *)data;
         else if (tensor->dtype == ATTN_I32) numbers[n] = *(const int32_t *)data;
         else if (tensor->dtype == ATTN_I64) numbers[n] = (double)*(const int64_t *)data;
-        else (void)attn_convert(&numbers[n], ATTN_F64, data, tensor->dtype, 1, NULL);
+        else (void)attn_convert(1, data, tensor->dtype, &numbers[n], ATTN_F64, NULL);
         if (isnan(numbers[n]) || (isinf(numbers[n]) && !(masked && numbers[n] < 0)))
             return failure(error, ATTN_ERR_ARGUMENT, "%.100s: tensor '%.40s': number %" PRId64 " is %g", s->path, tensor->name,
                            first + n, numbers[n]);

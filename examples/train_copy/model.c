@@ -102,7 +102,7 @@ static attn_status initialise(model *m, uint64_t seed)
     for (int64_t n = 0; n < s->blocks; n++) {
         block *b = &m->blocks[n];
         attn_layer_weights weights = layer_weights(b);
-        attn_status status = attn_layer_initialise(&m->layer, &weights, ATTN_INIT_XAVIER, seed + (uint64_t)n, NULL);
+        attn_status status = attn_layer_initialise(&m->layer, ATTN_INIT_XAVIER, seed + (uint64_t)n, &weights, NULL);
         if (status != ATTN_OK) return status;
         for (int64_t i = 0; i < s->width; i++) b->norm1[i] = b->norm2[i] = 1;
         draw(b->w1, s->hidden * s->width, sqrt(6.0 / (double)(s->hidden + s->width)), &state);
@@ -130,7 +130,7 @@ model *model_create(const sizes *s, uint64_t seed)
     m->causal.mask.causal = 1;
     m->layer = (attn_layer){.struct_size = sizeof m->layer, .dim_model = s->width, .heads_q = s->heads, .attention = &m->causal};
     attn_layer_counts counts = {.struct_size = sizeof counts};
-    if (attn_layer_count(&m->layer, NULL, s->batch, s->length, s->length, &counts, NULL) != ATTN_OK) failed = 1;
+    if (attn_layer_count(&m->layer, s->batch, s->length, s->length, NULL, &counts, NULL) != ATTN_OK) failed = 1;
 
     float **parameters[] = {&m->weights, &m->grads, &m->moment1, &m->moment2};
     for (int i = 0; i < 4; i++) *parameters[i] = floats(m->count, &failed);

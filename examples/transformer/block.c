@@ -125,7 +125,7 @@ static int64_t name_trace(const block *b, const block_data *d, char *memory, int
         attn_layer_counts counts = {.struct_size = sizeof counts};
         const part empty = {.kind = parts[i].kind, .w = {none, none, none, none}};
         set_attention(&a, b, d, &empty);
-        if (empty.kind != HIDDEN && attn_layer_count(&a.layer, NULL, d->batch, d->len, a.args.len_kv, &counts, NULL) != ATTN_OK)
+        if (empty.kind != HIDDEN && attn_layer_count(&a.layer, d->batch, d->len, a.args.len_kv, NULL, &counts, NULL) != ATTN_OK)
             return -1;
         if (memory && i == n)
             *t = (trace){(real *)(memory + bytes),
@@ -298,7 +298,7 @@ attn_status block_initialise(const block *b, real *parameters, uint64_t seed, at
             for (int i = 0; i < 2; i++) draw(p->w[i], b->width * b->hidden, reach, seed + 2 + (uint64_t)i);
         } else {
             set_attention(&a, b, &nothing, p);
-            status = attn_layer_initialise(&a.layer, &a.weights, ATTN_INIT_XAVIER, seed + (uint64_t)n, error);
+            status = attn_layer_initialise(&a.layer, ATTN_INIT_XAVIER, seed + (uint64_t)n, &a.weights, error);
         }
         if (status != ATTN_OK) return status;
     }

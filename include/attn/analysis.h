@@ -40,43 +40,46 @@ typedef struct attn_gibbs {
  * Returns ATTN_ERR_ARGUMENT for NULL scores, a temperature that is not above 0 and finite, or gibbs->struct_size, ATTN_ERR_SHAPE
  * for a negative n, with outputs untouched.
  */
-ATTN_API attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *weights,
+ATTN_API attn_status attn_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *weights,
                                   attn_gibbs *gibbs, attn_error *error);
 
 /* log weights_j = s_j / T - log Z; -infinity for what is not kept.  Errors as above. */
-ATTN_API attn_status attn_log_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *logs,
+ATTN_API attn_status attn_log_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *logs,
                                       attn_error *error);
 
 /* Row t of weights [count][n] is the softmax at temperatures[t]; entropy [count], may be NULL.  Errors as above. */
-ATTN_API attn_status attn_temperature_sweep(const double *scores, int64_t n, const double *temperatures, int64_t count,
+ATTN_API attn_status attn_temperature_sweep(int64_t n, int64_t count, const double *scores, const double *temperatures,
                                             double *weights, double *entropy, attn_error *error);
 
 /* -sum_j p_j log p_j with 0 log 0 = 0; 0 for n <= 0. */
-ATTN_API double attn_entropy(const double *p, int64_t n);
+ATTN_API double attn_entropy(int64_t n, const double *p);
 /* log n; 0 for n <= 1. */
 ATTN_API double attn_max_entropy(int64_t n);
 /* attn_entropy / log n, within 0 .. 1; 0 for n <= 1 (some libraries give NaN). */
-ATTN_API double attn_normalised_entropy(const double *p, int64_t n);
+ATTN_API double attn_normalised_entropy(int64_t n, const double *p);
 /* exp(attn_entropy): how many keys a query looks at, within 1 .. n. */
-ATTN_API double attn_effective_states(const double *p, int64_t n);
+ATTN_API double attn_effective_states(int64_t n, const double *p);
 /* sum_j p_j log(p_j / q_j); infinity where q_j = 0 < p_j. */
-ATTN_API double attn_kl_divergence(const double *p, const double *q, int64_t n);
+ATTN_API double attn_kl_divergence(int64_t n, const double *p, const double *q);
 /* Between queries, drawn alike, and keys: the entropy of the mean of `rows` distributions less the mean of their entropies. */
-ATTN_API double attn_mutual_information(const double *weights, int64_t rows, int64_t n);
+ATTN_API double attn_mutual_information(int64_t rows, int64_t n, const double *weights);
 
 /* jacobian[j][k] = p_j (delta_jk - p_k) / T, the derivative of weights p by scores: symmetric, positive semidefinite, rows and
- * columns sum to 0. */
-ATTN_API void attn_softmax_jacobian(const double *p, int64_t n, double temperature, double *jacobian);
+ * columns sum to 0.  This and the next two return as attn_softmax for NULL (but where there is nothing to read or write), sizes
+ * and temperatures. */
+ATTN_API attn_status attn_softmax_jacobian(int64_t n, double temperature, const double *p, double *jacobian, attn_error *error);
 /* out_j = p_j (x_j - sum_k p_k x_k) / T: the Jacobian times a vector, which for this one is also its transpose; out may be x. */
-ATTN_API void attn_softmax_jvp(const double *p, const double *x, int64_t n, double temperature, double *out);
+ATTN_API attn_status attn_softmax_jvp(int64_t n, double temperature, const double *p, const double *x, double *out,
+                                      attn_error *error);
 
 /* ---- heads ---- */
 
 /* 1 less the mean over pairs of different heads of the cosine between their weights, [heads][n]: 0 where all heads look alike, or
  * there is one head, or none. */
-ATTN_API double attn_head_diversity(const double *weights, int64_t heads, int64_t n);
+ATTN_API double attn_head_diversity(int64_t heads, int64_t n, const double *weights);
 /* entropy[h] = the mean entropy of the rows of head h, weights [heads][rows][n]. */
-ATTN_API void attn_head_entropy(const double *weights, int64_t heads, int64_t rows, int64_t n, double *entropy);
+ATTN_API attn_status attn_head_entropy(int64_t heads, int64_t rows, int64_t n, const double *weights, double *entropy,
+                                       attn_error *error);
 
 /* ---- one attention, step by step; options (threads, instruction set, allocator) may be NULL ---- */
 
@@ -132,7 +135,7 @@ typedef struct attn_verification {
  * elements of each of q, k and v, evenly spaced (0: all).  L and conditions as attn_gradient_flow; dropout is allowed, since its
  * mask does not move.  step 0 is 1e-5.  Each element takes two forward passes.
  */
-ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensors *tensors, double step, int64_t most,
+ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, double step, int64_t most, const attn_tensors *tensors,
                                            attn_verification *result, const attn_options *options, attn_error *error);
 
 #ifdef __cplusplus

@@ -57,7 +57,7 @@ typedef struct attn_metric_properties {
 
 /* Is g a metric?  A semidefinite one is not: it has distance 0 between different vectors.  tolerance 0 is 1e-6.  Returns
  * ATTN_ERR_ARGUMENT for a negative tolerance and for numbers that are not finite; ATTN_ERR_MEMORY. */
-ATTN_API attn_status attn_metric_check(int64_t dim, const double *g, double tolerance, attn_metric_properties *properties,
+ATTN_API attn_status attn_metric_check(int64_t dim, double tolerance, const double *g, attn_metric_properties *properties,
                                        attn_error *error);
 
 /* ---- vectors ---- */

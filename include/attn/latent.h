@@ -83,20 +83,20 @@ ATTN_API attn_status attn_latent_decode(const attn_latent *latent, const attn_la
 
 /* cache_per_token is (rank + dim_rotary) numbers, where multi-head attention keeps 2 heads head_dim.  weights says whether there
  * are norms; NULL: none. */
-ATTN_API attn_status attn_latent_count(const attn_latent *latent, const attn_latent_weights *weights, int64_t batch, int64_t len_q,
-                                       int64_t len_kv, attn_layer_counts *counts, attn_error *error);
+ATTN_API attn_status attn_latent_count(const attn_latent *latent, int64_t batch, int64_t len_q, int64_t len_kv,
+                                       const attn_latent_weights *weights, attn_layer_counts *counts, attn_error *error);
 
 /* As attn_layer_initialise, each matrix by its own rows and columns; the channels of one head are head_dim + dim_rotary of a query,
  * head_dim of a key and head_dim_v of a value.  ATTN_INIT_TORCH is torch.nn.Linear's rule for each: uniform within 1/sqrt(in).
  * Norms are 1. */
-ATTN_API attn_status attn_latent_initialise(const attn_latent *latent, const attn_latent_weights *weights, attn_init init,
-                                            uint64_t seed, attn_error *error);
+ATTN_API attn_status attn_latent_initialise(const attn_latent *latent, attn_init init, uint64_t seed,
+                                            const attn_latent_weights *weights, attn_error *error);
 
 /* As attn_layer_load and attn_layer_store, with the names above and ".weight" after them. */
 ATTN_API attn_status attn_latent_load(const attn_latent *latent, const attn_archive *archive, const char *prefix,
                                       attn_latent_weights *weights, attn_error *error);
-ATTN_API attn_status attn_latent_store(const attn_latent *latent, const attn_latent_weights *weights, attn_archive *archive,
-                                       const char *prefix, attn_error *error);
+ATTN_API attn_status attn_latent_store(const attn_latent *latent, const attn_latent_weights *weights, const char *prefix,
+                                       attn_archive *archive, attn_error *error);
 
 #ifdef __cplusplus
 }

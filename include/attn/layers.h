@@ -188,8 +188,8 @@ typedef struct attn_layer_counts {
 
 /* weights says which biases there are, whatever is in the other slots; NULL: none.  Packed: a batch of 1, and the total of tokens.
  */
-ATTN_API attn_status attn_layer_count(const attn_layer *layer, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
-                                      int64_t len_kv, attn_layer_counts *counts, attn_error *error);
+ATTN_API attn_status attn_layer_count(const attn_layer *layer, int64_t batch, int64_t len_q, int64_t len_kv,
+                                      const attn_layer_weights *weights, attn_layer_counts *counts, attn_error *error);
 
 typedef enum attn_init {
     ATTN_INIT_XAVIER = 0, /* uniform within sqrt(6/(in+out)) of each matrix (Glorot and Bengio 2010); biases 0 */
@@ -200,15 +200,15 @@ typedef enum attn_init {
 } attn_init;
 
 /* Fills weights and biases with numbers that depend on the seed, the projection and the place in it alone. */
-ATTN_API attn_status attn_layer_initialise(const attn_layer *layer, const attn_layer_weights *weights, attn_init init,
-                                           uint64_t seed, attn_error *error);
+ATTN_API attn_status attn_layer_initialise(const attn_layer *layer, attn_init init, uint64_t seed,
+                                           const attn_layer_weights *weights, attn_error *error);
 
 /*
  * Keys and values of fewer heads: head g of `grouped` is the mean of heads g*n .. g*n+n-1 of `weights`, n = heads_kv / groups
  * (Ainslie et al. 2023, section 2.1).  grouped->key and grouped->value are written, with biases and extra keys where both have
  * them; the layer of the result has heads_kv = groups.
  */
-ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, const attn_layer_weights *weights, int64_t groups,
+ATTN_API attn_status attn_layer_group_heads(const attn_layer *layer, int64_t groups, const attn_layer_weights *weights,
                                             const attn_layer_weights *grouped, attn_error *error);
 
 /*
@@ -224,8 +224,8 @@ ATTN_API attn_status attn_layer_load(const attn_layer *layer, const attn_archive
 
 /* Copies of the weights, as [out, in], into a container: in_proj_weight where the three inputs have one width, else
  * q_proj_weight ...; out_proj.weight; biases.  (torch.nn.MultiheadAttention's names, after `prefix`.) */
-ATTN_API attn_status attn_layer_store(const attn_layer *layer, const attn_layer_weights *weights, attn_archive *archive,
-                                      const char *prefix, attn_error *error);
+ATTN_API attn_status attn_layer_store(const attn_layer *layer, const attn_layer_weights *weights, const char *prefix,
+                                      attn_archive *archive, attn_error *error);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
  *
  *      attn_pattern patterns[] = {attn_pattern_global_local(256, 16), attn_pattern_causal()};
  *      attn_pattern_set *set;
- *      attn_pattern_set_create(&set, patterns, 2, len_q, len_kv, &error);
+ *      attn_pattern_set_create(&set, len_q, len_kv, 2, patterns, &error);
  *      attn_pattern_set_apply(set, &problem, &tensors, &error);    then attn_compute, attn_plan_create ... as ever
  *      attn_pattern_set_destroy(set);                              when nothing runs with it any more
  *
@@ -96,7 +96,7 @@ ATTN_API attn_pattern attn_pattern_prefix(int64_t prefix);
 ATTN_API attn_pattern attn_pattern_lengths(int64_t len_q, int64_t len_kv);
 /* Query i and key j belong to the same of `count` documents that lie one after the other; lengths_kv NULL: the same lengths.  What
  * is after the last one sees nothing. */
-ATTN_API attn_pattern attn_pattern_documents(const int64_t *lengths_q, const int64_t *lengths_kv, int64_t count);
+ATTN_API attn_pattern attn_pattern_documents(int64_t count, const int64_t *lengths_q, const int64_t *lengths_kv);
 /* blocks[n][k] != 0 for n = floor(i / block_q) and k = floor(j / block_kv), a dense array of ceil(len_q / block_q) rows. */
 ATTN_API attn_pattern attn_pattern_block_map(int64_t block_q, int64_t block_kv, const unsigned char *blocks);
 
@@ -105,29 +105,31 @@ typedef struct attn_pattern_set attn_pattern_set;
 
 /* count may be 0: then everything is seen.  Returns ATTN_ERR_ARGUMENT with a message that names the number out of its range,
  * ATTN_ERR_SHAPE or ATTN_ERR_MEMORY, and *set = NULL. */
-ATTN_API attn_status attn_pattern_set_create(attn_pattern_set **set, const attn_pattern *patterns, int64_t count, int64_t len_q,
-                                             int64_t len_kv, attn_error *error);
+ATTN_API attn_status attn_pattern_set_create(attn_pattern_set **set, int64_t len_q, int64_t len_kv, int64_t count,
+                                             const attn_pattern *patterns, attn_error *error);
 /* NULL is a no-op. */
 ATTN_API void attn_pattern_set_destroy(attn_pattern_set *set);
 
 /* 1 if query i sees key j, by the definitions above; 0 for i and j outside. */
 ATTN_API int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j);
 
-/* The mask as a matrix: keep[i*stride + j] = 1 or 0 for all queries and keys.  stride >= len_kv. */
-ATTN_API void attn_pattern_set_fill(const attn_pattern_set *set, unsigned char *keep, int64_t stride);
+/* The mask as a matrix: keep[i][j] = 1 or 0 for all queries and keys.  keep is [1, 1, len_q, len_kv] of bool (default) or u8.
+ * Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with keep untouched. */
+ATTN_API attn_status attn_pattern_set_fill(const attn_pattern_set *set, const attn_output *keep, attn_error *error);
 
-typedef struct attn_pattern_count {
-    size_t struct_size;    /* in: sizeof(attn_pattern_count) */
+/* What attn_pattern_set_count finds. */
+typedef struct attn_pattern_set_counts {
+    size_t struct_size;    /* in: sizeof(attn_pattern_set_counts) */
     int64_t pairs;         /* that are seen */
     double sparsity;       /* 1 - pairs / (len_q len_kv); 0 where there are none */
     int64_t tiles;         /* of tile_q queries and tile_kv keys */
     int64_t tiles_empty;   /* of these, without a pair: work that attention can skip */
     int64_t queries_empty; /* that see no key */
-} attn_pattern_count;
+} attn_pattern_set_counts;
 
 /* Counts by going through all pairs.  tile_q, tile_kv >= 1, or ATTN_ERR_ARGUMENT. */
-ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *count,
-                                            attn_error *error);
+ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv,
+                                            attn_pattern_set_counts *counts, attn_error *error);
 
 /*
  * Makes attention see what the set sees, in memory that grows with len_q + len_kv and, with blocks, with their number: sets
@@ -144,14 +146,14 @@ ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t
 ATTN_API attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_tensors *tensors,
                                             attn_error *error);
 
-/* keep[n] = 1 where drop[n] is 0, else 0, for `count` elements: from masks that say what to leave out (nn.MultiheadAttention). keep
- * may be drop. */
-ATTN_API void attn_mask_keep_from_drop(unsigned char *keep, const unsigned char *drop, int64_t count);
+/* keep[n] = 1 where drop[n] is 0, else 0: from masks that say what to leave out (nn.MultiheadAttention).  Both are [1, 1, 1, count]
+ * of bool (default) or u8; keep may be drop, with the same stride.  Returns as the next one. */
+ATTN_API attn_status attn_mask_keep_from_drop(int64_t count, const attn_input *drop, const attn_output *keep, attn_error *error);
 
 /* bias[n] = 0 where keep[n] is not 0, else `fill`: -infinity drops, a finite fill such as -1e9 is only a number (and -infinity in
- * f16, which ends at 65504).  bias is [1, 1, 1, count] of f32 (default), f64, f16 or bf16.  Returns ATTN_ERR_ARGUMENT,
- * ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with bias untouched. */
-ATTN_API attn_status attn_mask_bias_from_keep(const unsigned char *keep, int64_t count, double fill, const attn_output *bias,
+ * f16, which ends at 65504).  keep is [1, 1, 1, count] of bool (default) or u8, bias the same of f32 (default), f64, f16 or bf16.
+ * Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with outputs untouched. */
+ATTN_API attn_status attn_mask_bias_from_keep(int64_t count, double fill, const attn_input *keep, const attn_output *bias,
                                               attn_error *error);
 
 #ifdef __cplusplus

@@ -84,14 +84,14 @@ ATTN_API attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, dou
  *  rope       [in]  which rotation
  *  shape      [in]  batch, heads, tokens, channels: of x and y
  *  x          [in]  f32 (default), f64, f16 or bf16
- *  y          [out] any of these types, by default that of x; may be x where types and strides are equal
- *  positions  [in]  [batch][tokens], dense; NULL: position t for token t
+ *  positions  [in]  [batch, 1, tokens, 1] of i64 (default) or i32; NULL or not there: position t for token t
+ *  y          [out] any type of x, by default that of x; may be x where types and strides are equal
  *
  * Returns ATTN_ERR_ARGUMENT (also for a position that is no row of the tables), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
  * ATTN_ERR_UNSUPPORTED with y untouched.
  */
-ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x, const attn_output *y,
-                                     const int64_t *positions, attn_error *error);
+ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x,
+                                     const attn_input *positions, const attn_output *y, attn_error *error);
 
 /* ---- absolute positions ---- */
 
@@ -103,25 +103,25 @@ ATTN_API attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[
  * in double, rounded once.  With ATTN_ROPE_PAIRS_HALVES sines lie in the first half of the channels and cosines in the second
  * (fairseq, tensor2tensor but for their exponent).  An odd number of channels has one more sine.
  *
- *  table      [out] [1, 1, tokens, channels] of f32 (default), f64, f16 or bf16
- *  positions  [in]  [tokens]; NULL: position t for token t
  *  base       [in]  0: 10000
+ *  positions  [in]  [1, 1, tokens, 1] of i64 (default) or i32; NULL or not there: position t for token t
+ *  table      [out] [1, 1, tokens, channels] of f32 (default), f64, f16 or bf16
  */
-ATTN_API attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t channels, double base, const int64_t *positions,
-                                     const attn_output *table, attn_error *error);
+ATTN_API attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t channels, double base,
+                                     const attn_input *positions, const attn_output *table, attn_error *error);
 
 /*
  * y[b,h,t,:] = x[b,h,t,:] + table[position[b,t],:]: learned absolute positions, added in double and rounded once.  table is
  * [1, 1, rows, channels] of f32 (default), f64, f16 or bf16; shape, x, y and positions as in attn_rope_apply.  A position outside
  * 0 .. rows-1 is ATTN_ERR_ARGUMENT, with y untouched.
  */
-ATTN_API attn_status attn_position_add(int64_t rows, const attn_input *table, const int64_t shape[4], const attn_input *x,
-                                       const attn_output *y, const int64_t *positions, attn_error *error);
+ATTN_API attn_status attn_position_add(int64_t rows, const int64_t shape[4], const attn_input *x, const attn_input *table,
+                                       const attn_input *positions, const attn_output *y, attn_error *error);
 
 /* The gradient of the table: grad_table[p,:] = sum over b, h, t with position[b,t] = p of grad_y[b,h,t,:], for all rows, in this
  * order and in double.  (That of x is grad_y.)  shape is that of grad_y. */
-ATTN_API attn_status attn_position_add_backward(int64_t rows, const attn_output *grad_table, const int64_t shape[4],
-                                                const attn_input *grad_y, const int64_t *positions, attn_error *error);
+ATTN_API attn_status attn_position_add_backward(int64_t rows, const int64_t shape[4], const attn_input *grad_y,
+                                                const attn_input *positions, const attn_output *grad_table, attn_error *error);
 
 /*
  * y = x [rows][channels] brought to rows_y rows by linear interpolation, as vision models stretch a learned table to other sizes:
@@ -131,7 +131,7 @@ ATTN_API attn_status attn_position_add_backward(int64_t rows, const attn_output 
  *  x  [in]  [1, 1, rows, channels] of f32 (default) or f64
  *  y  [out] [1, 1, rows_y, channels] of f32 or f64, by default of x's type
  */
-ATTN_API attn_status attn_position_resize(int64_t channels, int64_t rows, const attn_input *x, int64_t rows_y, const attn_output *y,
+ATTN_API attn_status attn_position_resize(int64_t channels, int64_t rows, int64_t rows_y, const attn_input *x, const attn_output *y,
                                           attn_error *error);
 /* Its gradient: grad_x like x, summed over the rows of grad_y in their order; grad_y is of f32 by default, grad_x of its type. */
 ATTN_API attn_status attn_position_resize_backward(int64_t channels, int64_t rows, int64_t rows_y, const attn_input *grad_y,

@@ -91,7 +91,7 @@ ATTN_API attn_status attn_product(const attn_product_problem *problem, const att
  * however its matrices lie: rows, columns and inner all set to the largest of a program serve them all.  0 is possible.  Returns
  * what attn_product returns of these.
  */
-ATTN_API attn_status attn_product_workspace_size(const attn_product_problem *problem, const attn_options *options, size_t *bytes,
+ATTN_API attn_status attn_product_workspace_size(const attn_product_problem *problem, size_t *bytes, const attn_options *options,
                                                  attn_error *error);
 
 /* The same in the caller's memory, of any alignment: allocates nothing, so that it cannot fail where attn_product_workspace_size

@@ -73,20 +73,20 @@ ATTN_API attn_status attn_seq2seq_step(const attn_seq2seq *module, const attn_se
                                        const attn_layer_tensors *tensors, attn_error *error);
 
 /* weights says whether there is a bias; NULL: none. */
-ATTN_API attn_status attn_seq2seq_count(const attn_seq2seq *module, const attn_seq2seq_weights *weights, int64_t batch,
-                                        int64_t len_q, int64_t len_kv, attn_layer_counts *counts, attn_error *error);
+ATTN_API attn_status attn_seq2seq_count(const attn_seq2seq *module, int64_t batch, int64_t len_q, int64_t len_kv,
+                                        const attn_seq2seq_weights *weights, attn_layer_counts *counts, attn_error *error);
 
 /* As attn_layer_initialise, each matrix by its own rows and columns, as those of one head; w of an additive score is a row of one.
  * ATTN_INIT_TORCH is torch.nn.Linear's rule for each: uniform within 1/sqrt(in).  The bias is 0. */
-ATTN_API attn_status attn_seq2seq_initialise(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_init init,
-                                             uint64_t seed, attn_error *error);
+ATTN_API attn_status attn_seq2seq_initialise(const attn_seq2seq *module, attn_init init, uint64_t seed,
+                                             const attn_seq2seq_weights *weights, attn_error *error);
 
 /* As attn_layer_load and attn_layer_store; names are those of the fields, "w", "state.weight", "memory.weight", "bias" and
  * "combine.weight". */
 ATTN_API attn_status attn_seq2seq_load(const attn_seq2seq *module, const attn_archive *archive, const char *prefix,
                                        attn_seq2seq_weights *weights, attn_error *error);
-ATTN_API attn_status attn_seq2seq_store(const attn_seq2seq *module, const attn_seq2seq_weights *weights, attn_archive *archive,
-                                        const char *prefix, attn_error *error);
+ATTN_API attn_status attn_seq2seq_store(const attn_seq2seq *module, const attn_seq2seq_weights *weights, const char *prefix,
+                                        attn_archive *archive, attn_error *error);
 
 #ifdef __cplusplus
 }

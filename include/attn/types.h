@@ -84,8 +84,9 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src where the types are
- * the same size.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE or ATTN_ERR_ARGUMENT with dst untouched. */
-ATTN_API attn_status attn_convert(void *dst, attn_dtype dst_dtype, const void *src, attn_dtype src_dtype, int64_t count,
+ * the same size.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE, or ATTN_ERR_ARGUMENT (also for memory that is not
+ * aligned to its elements), with dst untouched. */
+ATTN_API attn_status attn_convert(int64_t count, const void *src, attn_dtype src_dtype, void *dst, attn_dtype dst_dtype,
                                   attn_error *error);
 
 /* A stride of 0 that does not count towards "all four strides 0 is dense": for a tensor that broadcasts on every axis. */

@@ -79,7 +79,7 @@ int main(int argc, char **argv)
                                           .key = MATRIX(w[5]),
                                           .value = MATRIX(w[6]),
                                           .output = MATRIX(w[7])};
-    if (attn_layer_count(&layer, &weights, 1, count, count, &counts, &error)) return puts(error.message), 1;
+    if (attn_layer_count(&layer, 1, count, count, &weights, &counts, &error)) return puts(error.message), 1;
     const tensors t = {.struct_size = sizeof t,
                        .batch = 1,
                        .len_q = count,

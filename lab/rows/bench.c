@@ -28,7 +28,7 @@ static void *numbers(int64_t count, attn_dtype dtype)
     if (!to) exit(1);
     for (int64_t n = 0; n < count; n++) {
         const float x = (float)(n * 7919 % 2003) / 1001 - 1;
-        (void)attn_convert(to + n * (int64_t)attn_dtype_size(dtype), dtype, &x, ATTN_F32, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F32, to + n * (int64_t)attn_dtype_size(dtype), dtype, NULL);
     }
     return to;
 }

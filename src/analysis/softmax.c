@@ -52,7 +52,7 @@ static attn_gibbs numbers_of(const double *s, const unsigned char *keep, int64_t
     return g;
 }
 
-attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *weights,
+attn_status attn_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *weights,
                          attn_gibbs *gibbs, attn_error *error)
 {
     TRY(check(scores, n, temperature, error));
@@ -67,7 +67,7 @@ attn_status attn_softmax(const double *scores, const unsigned char *keep, int64_
     return succeed(error);
 }
 
-attn_status attn_log_softmax(const double *scores, const unsigned char *keep, int64_t n, double temperature, double *logs,
+attn_status attn_log_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *logs,
                              attn_error *error)
 {
     TRY(check(scores, n, temperature, error));
@@ -77,7 +77,7 @@ attn_status attn_log_softmax(const double *scores, const unsigned char *keep, in
     return succeed(error);
 }
 
-attn_status attn_temperature_sweep(const double *scores, int64_t n, const double *temperatures, int64_t count, double *weights,
+attn_status attn_temperature_sweep(int64_t n, int64_t count, const double *scores, const double *temperatures, double *weights,
                                    double *entropy, attn_error *error)
 {
     CHECK(count >= 0, ATTN_ERR_SHAPE, "count (%" PRId64 ") is negative", count);
@@ -85,13 +85,13 @@ attn_status attn_temperature_sweep(const double *scores, int64_t n, const double
     for (int64_t t = 0; t < count; t++) TRY(check(scores, n, temperatures[t], error));
     for (int64_t t = 0; t < count; t++) {
         attn_gibbs gibbs = {.struct_size = sizeof gibbs};
-        TRY(attn_softmax(scores, NULL, n, temperatures[t], weights + t * n, &gibbs, error));
+        TRY(attn_softmax(n, temperatures[t], scores, NULL, weights + t * n, &gibbs, error));
         if (entropy) entropy[t] = gibbs.entropy;
     }
     return succeed(error);
 }
 
-double attn_entropy(const double *p, int64_t n)
+double attn_entropy(int64_t n, const double *p)
 {
     double entropy = 0;
     for (int64_t j = 0; j < n; j++) entropy -= times(p[j], log(p[j]));
@@ -100,18 +100,18 @@ double attn_entropy(const double *p, int64_t n)
 
 double attn_max_entropy(int64_t n) { return n > 1 ? log((double)n) : 0; }
 
-double attn_normalised_entropy(const double *p, int64_t n) { return n > 1 ? attn_entropy(p, n) / attn_max_entropy(n) : 0; }
+double attn_normalised_entropy(int64_t n, const double *p) { return n > 1 ? attn_entropy(n, p) / attn_max_entropy(n) : 0; }
 
-double attn_effective_states(const double *p, int64_t n) { return exp(attn_entropy(p, n)); }
+double attn_effective_states(int64_t n, const double *p) { return exp(attn_entropy(n, p)); }
 
-double attn_kl_divergence(const double *p, const double *q, int64_t n)
+double attn_kl_divergence(int64_t n, const double *p, const double *q)
 {
     double sum = 0;
     for (int64_t j = 0; j < n; j++) sum += times(p[j], log(p[j] / q[j]));
     return sum;
 }
 
-double attn_mutual_information(const double *weights, int64_t rows, int64_t n)
+double attn_mutual_information(int64_t rows, int64_t n, const double *weights)
 {
     double of_mean = 0, mean_of = 0;
     if (rows <= 0) return 0;
@@ -120,24 +120,40 @@ double attn_mutual_information(const double *weights, int64_t rows, int64_t n)
         for (int64_t i = 0; i < rows; i++) mean += weights[i * n + j] / (double)rows;
         of_mean -= times(mean, log(mean));
     }
-    for (int64_t i = 0; i < rows; i++) mean_of += attn_entropy(weights + i * n, n) / (double)rows;
+    for (int64_t i = 0; i < rows; i++) mean_of += attn_entropy(n, weights + i * n) / (double)rows;
     return of_mean - mean_of;
 }
 
-void attn_softmax_jacobian(const double *p, int64_t n, double temperature, double *jacobian)
+/* Of a distribution that is there already. */
+static attn_status check_given(int64_t n, double temperature, const double *p, attn_error *error)
 {
+    CHECK(n >= 0, ATTN_ERR_SHAPE, "n (%" PRId64 ") is negative", n);
+    CHECK(temperature > 0 && isfinite(temperature), ATTN_ERR_ARGUMENT, "temperature is %g; it must be above 0 and finite",
+          temperature);
+    CHECK(p || n == 0, ATTN_ERR_ARGUMENT, "p is NULL");
+    return ATTN_OK;
+}
+
+attn_status attn_softmax_jacobian(int64_t n, double temperature, const double *p, double *jacobian, attn_error *error)
+{
+    TRY(check_given(n, temperature, p, error));
+    CHECK(jacobian || n == 0, ATTN_ERR_ARGUMENT, "jacobian is NULL");
     for (int64_t j = 0; j < n; j++)
         for (int64_t k = 0; k < n; k++) jacobian[j * n + k] = p[j] * ((j == k ? 1 : 0) - p[k]) / temperature;
+    return succeed(error);
 }
 
-void attn_softmax_jvp(const double *p, const double *x, int64_t n, double temperature, double *out)
+attn_status attn_softmax_jvp(int64_t n, double temperature, const double *p, const double *x, double *out, attn_error *error)
 {
     double mean = 0;
+    TRY(check_given(n, temperature, p, error));
+    CHECK((x && out) || n == 0, ATTN_ERR_ARGUMENT, "%s is NULL", x ? "out" : "x");
     for (int64_t k = 0; k < n; k++) mean += times(p[k], x[k]);
     for (int64_t j = 0; j < n; j++) out[j] = times(p[j], x[j] - mean) / temperature;
+    return succeed(error);
 }
 
-double attn_head_diversity(const double *weights, int64_t heads, int64_t n)
+double attn_head_diversity(int64_t heads, int64_t n, const double *weights)
 {
     double sum = 0;
     for (int64_t g = 0; g < heads; g++)
@@ -150,10 +166,20 @@ double attn_head_diversity(const double *weights, int64_t heads, int64_t n)
     return heads > 1 ? 1 - sum / ((double)heads * (double)(heads - 1) / 2) : 0;
 }
 
-void attn_head_entropy(const double *weights, int64_t heads, int64_t rows, int64_t n, double *entropy)
+attn_status attn_head_entropy(int64_t heads, int64_t rows, int64_t n, const double *weights, double *entropy, attn_error *error)
 {
+    CHECK(heads >= 0 && rows >= 0 && n >= 0, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is negative",
+          heads < 0  ? "heads"
+          : rows < 0 ? "rows"
+                     : "n",
+          heads < 0  ? heads
+          : rows < 0 ? rows
+                     : n);
+    CHECK(weights || heads == 0 || rows == 0 || n == 0, ATTN_ERR_ARGUMENT, "weights is NULL");
+    CHECK(entropy || heads == 0, ATTN_ERR_ARGUMENT, "entropy is NULL");
     for (int64_t h = 0; h < heads; h++) {
         entropy[h] = 0;
-        for (int64_t i = 0; i < rows; i++) entropy[h] += attn_entropy(weights + (h * rows + i) * n, n) / (double)rows;
+        for (int64_t i = 0; i < rows && n > 0; i++) entropy[h] += attn_entropy(n, weights + (h * rows + i) * n) / (double)rows;
     }
+    return succeed(error);
 }

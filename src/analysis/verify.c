@@ -61,7 +61,7 @@ static attn_status verify_tensor(const analysis_passes *passes, const moved *m, 
     return status;
 }
 
-attn_status attn_verify_gradients(const attn_problem *problem, const attn_tensors *tensors, double step, int64_t most,
+attn_status attn_verify_gradients(const attn_problem *problem, double step, int64_t most, const attn_tensors *tensors,
                                   attn_verification *out, const attn_options *options, attn_error *error)
 {
     enum { LSE, GRAD_Q, GRAD_K, GRAD_V, MOVED, ARRAYS };

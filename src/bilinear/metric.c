@@ -209,7 +209,7 @@ static double eigenvalue(int64_t dim, const double *d, const double *e, double r
     }
 }
 
-attn_status attn_metric_check(int64_t dim, const double *g, double tolerance, attn_metric_properties *properties, attn_error *error)
+attn_status attn_metric_check(int64_t dim, double tolerance, const double *g, attn_metric_properties *properties, attn_error *error)
 {
     TRY(bilinear_check_sizes(0, dim, error));
     CHECK_POINTER(g);

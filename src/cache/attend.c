@@ -123,8 +123,9 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
     TRY(check_apart(cache, tokens, r->run.plan, t, &q, p->shape.heads_q, error));
     if (r->q) { /* queries are read when it is known that there are so many */
         const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
+        const attn_input positions = attn_in(r->positions);
         const attn_output rotated = {r->q, t->q.dtype, {0, 0, 0, 0}};
-        TRY(attn_rope_apply(cache->rope, shape, &q, &rotated, r->positions, error));
+        TRY(attn_rope_apply(cache->rope, shape, &q, &positions, &rotated, error));
     }
     attn_cache_write(cache, tokens);
     return execution_run(&r->run, t, error);

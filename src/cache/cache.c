@@ -215,7 +215,7 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};
         const attn_output to = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         const attn_input from = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-        TRY(attn_rope_apply(cache->rope, none, &from, &to, NULL, error));
+        TRY(attn_rope_apply(cache->rope, none, &from, NULL, &to, error));
         TRY(check_angles(cache, tokens, error));
     }
     return check_apart(cache, tokens, error);
@@ -251,7 +251,7 @@ static void write_row(const token_place *at, const attn_output *slot, const attn
     char *to = place_of(at->cache, slot, at->b, at->h, at->j);
     if (slot->dtype == ATTN_I8)
         attn_quantise_row(dim, row, dtype, (int8_t *)to, (float *)(void *)place_of(at->cache, scale, at->b, at->h, at->j));
-    else (void)attn_convert(to, slot->dtype, row, dtype, dim, NULL);
+    else (void)attn_convert(dim, row, dtype, to, slot->dtype, NULL);
 }
 
 /* A row of no channels has a scale all the same: 0, which is read. */
@@ -265,16 +265,16 @@ static void write_key(const token_place *at, const void *row, attn_dtype dtype)
 {
     const attn_cache *c = at->cache;
     const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
-    const attn_input from = {row, dtype, {0, 0, 0, 0}};
+    const attn_input from = {row, dtype, {0, 0, 0, 0}}, position = attn_in(&at->j);
     float rotated[ATTN_CACHE_MOST_ROTATED];
     if (c->rope && c->k.dtype != ATTN_I8) {
         const attn_output to = {place_of(c, &c->k, at->b, at->h, at->j), c->k.dtype, {0, 0, 0, 0}};
-        (void)attn_rope_apply(c->rope, one_row, &from, &to, &at->j, NULL);
+        (void)attn_rope_apply(c->rope, one_row, &from, &position, &to, NULL);
         return;
     }
     if (c->rope) {
         const attn_output to = {rotated, ATTN_F32, {0, 0, 0, 0}};
-        (void)attn_rope_apply(c->rope, one_row, &from, &to, &at->j, NULL);
+        (void)attn_rope_apply(c->rope, one_row, &from, &position, &to, NULL);
         row = rotated;
         dtype = ATTN_F32;
     }

@@ -12,7 +12,7 @@ static int64_t next_count(int64_t left) { return left < SOME ? left : SOME; }
 /* Elements c .. c+n-1 of a row. */
 static void read_some(const void *src, attn_dtype dtype, int64_t c, int64_t n, double *x)
 {
-    (void)attn_convert(x, ATTN_F64, (const char *)src + c * (int64_t)attn_dtype_size(dtype), dtype, n, NULL);
+    (void)attn_convert(n, (const char *)src + c * (int64_t)attn_dtype_size(dtype), dtype, x, ATTN_F64, NULL);
 }
 
 void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *whole, float *scale)

@@ -18,7 +18,8 @@ enum {
     BOUND_REAL = 1 << ATTN_F32 | 1 << ATTN_F64,
     BOUND_FLOAT = BOUND_REAL | 1 << ATTN_F16 | 1 << ATTN_BF16,
     BOUND_F32 = 1 << ATTN_F32,
-    BOUND_I8 = 1 << ATTN_I8
+    BOUND_I8 = 1 << ATTN_I8,
+    BOUND_MASK = 1 << ATTN_BOOL | 1 << ATTN_U8
 };
 
 /* What a tensor must be. */
@@ -38,26 +39,30 @@ typedef struct bound_call {
 
 static inline const char *bound_types(int types)
 {
-    return types == BOUND_REAL ? "f32 or f64" : types == BOUND_F32 ? "f32" : types == BOUND_I8 ? "i8" : "f32, f64, f16 or bf16";
+    return types == BOUND_REAL   ? "f32 or f64"
+           : types == BOUND_F32  ? "f32"
+           : types == BOUND_I8   ? "i8"
+           : types == BOUND_MASK ? "bool or u8"
+                                 : "f32, f64, f16 or bf16";
 }
 
 /* *t is empty before. */
-static inline attn_status bound_add(bound_call *call, const bound_rule *rule, const attn_input *given, int output, bound_tensor *t,
+static inline attn_status bound_add(bound_call *call, const bound_rule *must, const attn_input *given, int output, bound_tensor *t,
                                     attn_error *error)
 {
-    const int64_t *const shape = rule->shape;
+    const int64_t *const shape = must->shape;
     const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
     char label[64];
     int64_t span;
     attn_input slot = *given;
-    text_join(label, sizeof label, call->module, ": ", rule->name);
+    text_join(label, sizeof label, call->module, ": ", must->name);
     TRY(slot_check(&slot, label, some, error));
-    CHECK(slot.data || rule->optional, ATTN_ERR_ARGUMENT, "%s is missing", label);
+    CHECK(slot.data || must->optional, ATTN_ERR_ARGUMENT, "%s is missing", label);
     if (!slot.data) return ATTN_OK;
-    TRY(slot_resolve(&slot, label, shape, rule->natural, error));
-    CHECK(slot.dtype > 0 && slot.dtype < 31 && (rule->types >> slot.dtype & 1), ATTN_ERR_UNSUPPORTED, "%s is %s; it must be %s",
-          label, attn_dtype_name(slot.dtype), bound_types(rule->types));
-    CHECK(!rule->contiguous || shape[3] <= 1 || slot.stride[3] == 1, ATTN_ERR_STRIDE,
+    TRY(slot_resolve(&slot, label, shape, must->natural, error));
+    CHECK(slot.dtype > 0 && slot.dtype < 31 && (must->types >> slot.dtype & 1), ATTN_ERR_UNSUPPORTED, "%s is %s; it must be %s",
+          label, attn_dtype_name(slot.dtype), bound_types(must->types));
+    CHECK(!must->contiguous || shape[3] <= 1 || slot.stride[3] == 1, ATTN_ERR_STRIDE,
           "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", label, slot.stride[3]);
     const int axis = output ? elements_self_overlap(shape, slot.stride, &span) : -1;
     CHECK(axis < 0, ATTN_ERR_STRIDE,
@@ -68,25 +73,25 @@ static inline attn_status bound_add(bound_call *call, const bound_rule *rule, co
     if (!some) return ATTN_OK;
     memcpy(t->stride, slot.stride, sizeof t->stride);
     call->places.size = attn_dtype_size(slot.dtype);
-    places_add(&call->places, "", rule->name, slot.data, shape, slot.stride, output);
+    places_add(&call->places, "", must->name, slot.data, shape, slot.stride, output);
     return ATTN_OK;
 }
 
-static inline attn_status bound_input(bound_call *call, bound_rule rule, const attn_input *given, bound_tensor *t,
+static inline attn_status bound_input(bound_call *call, bound_rule must, const attn_input *given, bound_tensor *t,
                                       attn_error *error)
 {
     *t = (bound_tensor){.data = NULL};
-    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", call->module, rule.name);
-    return bound_add(call, &rule, given, 0, t, error);
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", call->module, must.name);
+    return bound_add(call, &must, given, 0, t, error);
 }
 
-static inline attn_status bound_output(bound_call *call, bound_rule rule, const attn_output *given, bound_tensor *t,
+static inline attn_status bound_output(bound_call *call, bound_rule must, const attn_output *given, bound_tensor *t,
                                        attn_error *error)
 {
     *t = (bound_tensor){.data = NULL};
-    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", call->module, rule.name);
+    CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", call->module, must.name);
     const attn_input slot = slot_of(given);
-    return bound_add(call, &rule, &slot, 1, t, error);
+    return bound_add(call, &must, &slot, 1, t, error);
 }
 
 /* After the last of them, before anything is written. */
@@ -107,7 +112,7 @@ static inline double bound_get(const bound_tensor *t, int64_t at)
     double x = 0;
     if (t->dtype == ATTN_F64) return ((const double *)t->data)[at];
     if (t->dtype == ATTN_F32) return (double)((const float *)t->data)[at];
-    (void)attn_convert(&x, ATTN_F64, (const char *)t->data + at * (int64_t)attn_dtype_size(t->dtype), t->dtype, 1, NULL);
+    (void)attn_convert(1, (const char *)t->data + at * (int64_t)attn_dtype_size(t->dtype), t->dtype, &x, ATTN_F64, NULL);
     return x;
 }
 
@@ -116,7 +121,7 @@ static inline void bound_put(const bound_tensor *t, int64_t at, double x)
 {
     if (t->dtype == ATTN_F64) ((double *)t->data)[at] = x;
     else if (t->dtype == ATTN_F32) ((float *)t->data)[at] = (float)x;
-    else (void)attn_convert((char *)t->data + at * (int64_t)attn_dtype_size(t->dtype), t->dtype, &x, ATTN_F64, 1, NULL);
+    else (void)attn_convert(1, &x, ATTN_F64, (char *)t->data + at * (int64_t)attn_dtype_size(t->dtype), t->dtype, NULL);
 }
 
 #endif

@@ -119,9 +119,9 @@ static void scale_weights(const layer *l, const extent *e, const attn_tensors *c
     char *row = (char *)at->data + (b * stride[0] + h * stride[1] + i * stride[2]) * (int64_t)attn_dtype_size(dtype);
     for (int64_t j = 0; j < e->len_kv; j++, row += attn_dtype_size(dtype)) {
         double w;
-        (void)attn_convert(&w, ATTN_F64, row, dtype, 1, NULL);
+        (void)attn_convert(1, row, dtype, &w, ATTN_F64, NULL);
         w *= factor;
-        (void)attn_convert(row, dtype, &w, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &w, ATTN_F64, row, dtype, NULL);
     }
 }
 

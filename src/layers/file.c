@@ -186,7 +186,7 @@ static attn_status store_extra(const layer *l, attn_archive *tensors, const char
     return ATTN_OK;
 }
 
-attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *weights, attn_archive *tensors, const char *prefix,
+attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *weights, const char *prefix, attn_archive *tensors,
                              attn_error *error)
 {
     layer l;

@@ -74,7 +74,8 @@ attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t wi
     data = data ? data + first * m->l.size : NULL;
     const attn_input from = input_by_token(&m->l, data, tokens, heads, width);
     const attn_output to = output_by_token(&m->l, data, tokens, heads, width);
-    return attn_rope_apply(&rope, shape, &from, &to, positions, error);
+    const attn_input at = attn_in(positions);
+    return attn_rope_apply(&rope, shape, &from, positions ? &at : NULL, &to, error);
 }
 
 /* y = weight x / sqrt(mean(x^2) + epsilon), for rows of x that are `stride` apart. */

@@ -13,8 +13,8 @@ static const char *const names[TENSORS] = {"q_a_proj.weight",      "q_b_proj.wei
 
 static const char *name_of(const latent *m, int i) { return i == QUERY_UP && !m->rank_query ? "q_proj.weight" : names[i]; }
 
-attn_status attn_latent_count(const attn_latent *given, const attn_latent_weights *weights, int64_t batch, int64_t len_q,
-                              int64_t len_kv, attn_layer_counts *counts, attn_error *error)
+attn_status attn_latent_count(const attn_latent *given, int64_t batch, int64_t len_q, int64_t len_kv,
+                              const attn_latent_weights *weights, attn_layer_counts *counts, attn_error *error)
 {
     latent m;
     saved s;
@@ -48,7 +48,7 @@ static double rows_of_head(const latent *m, int i, int64_t n, int64_t rows)
     return (double)(n % (m->dim + m->dim_v) < m->dim ? m->dim : m->dim_v);
 }
 
-attn_status attn_latent_initialise(const attn_latent *given, const attn_latent_weights *weights, attn_init init, uint64_t seed,
+attn_status attn_latent_initialise(const attn_latent *given, attn_init init, uint64_t seed, const attn_latent_weights *weights,
                                    attn_error *error)
 {
     latent m;
@@ -86,8 +86,8 @@ attn_status attn_latent_load(const attn_latent *given, const attn_archive *tenso
     return succeed(error);
 }
 
-attn_status attn_latent_store(const attn_latent *given, const attn_latent_weights *weights, attn_archive *tensors,
-                              const char *prefix, attn_error *error)
+attn_status attn_latent_store(const attn_latent *given, const attn_latent_weights *weights, const char *prefix,
+                              attn_archive *tensors, attn_error *error)
 {
     latent m;
     TRY(latent_resolve(given, &m, error));

@@ -160,5 +160,6 @@ attn_status middle_rotate(const layer *l, char *data, int64_t heads, int64_t bat
     if (!l->rope) return ATTN_OK;
     TRY(struct_read(&rope, sizeof rope, sizeof rope, l->rope, "attn_rope", error));
     rope.inverse = inverse ? !rope.inverse : rope.inverse;
-    return attn_rope_apply(&rope, shape, &from, &to, positions, error);
+    const attn_input at = attn_in(positions);
+    return attn_rope_apply(&rope, shape, &from, positions ? &at : NULL, &to, error);
 }

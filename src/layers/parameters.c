@@ -7,8 +7,8 @@
 #include "draw.h"
 #include "layer.h"
 
-attn_status attn_layer_count(const attn_layer *given, const attn_layer_weights *weights, int64_t batch, int64_t len_q,
-                             int64_t len_kv, attn_layer_counts *counts, attn_error *error)
+attn_status attn_layer_count(const attn_layer *given, int64_t batch, int64_t len_q, int64_t len_kv,
+                             const attn_layer_weights *weights, attn_layer_counts *counts, attn_error *error)
 {
     layer l;
     saved s;
@@ -61,7 +61,7 @@ static double spread(const layer *l, const projection *p, attn_init init)
     return draw_spread(ATTN_INIT_XAVIER, model, fused ? (double)rows : width, 0);
 }
 
-attn_status attn_layer_initialise(const attn_layer *given, const attn_layer_weights *weights, attn_init init, uint64_t seed,
+attn_status attn_layer_initialise(const attn_layer *given, attn_init init, uint64_t seed, const attn_layer_weights *weights,
                                   attn_error *error)
 {
     layer l;
@@ -122,7 +122,7 @@ static void average_extra(const layer *l, const char *from, char *to, int64_t he
     }
 }
 
-attn_status attn_layer_group_heads(const attn_layer *given, const attn_layer_weights *weights, int64_t groups,
+attn_status attn_layer_group_heads(const attn_layer *given, int64_t groups, const attn_layer_weights *weights,
                                    const attn_layer_weights *grouped, attn_error *error)
 {
     layer from, to;

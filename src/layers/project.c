@@ -42,7 +42,7 @@ attn_status room_measure(layer *l, const attn_options *options, int64_t rows, in
     size_t bytes;
     resolved->struct_size = sizeof *resolved;
     TRY(attn_options_resolve(options, resolved, error));
-    TRY(attn_product_workspace_size(&p, resolved, &bytes, error));
+    TRY(attn_product_workspace_size(&p, &bytes, resolved, error));
     l->room.bytes = (int64_t)bytes;
     return ATTN_OK;
 }

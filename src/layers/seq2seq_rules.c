@@ -133,15 +133,15 @@ attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t 
 
 /* ---- counting, starting, files ---- */
 
-attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_weights *weights, int64_t batch, int64_t len_q,
-                               int64_t len_kv, attn_layer_counts *counts, attn_error *error)
+attn_status attn_seq2seq_count(const attn_seq2seq *given, int64_t batch, int64_t len_q, int64_t len_kv,
+                               const attn_seq2seq_weights *weights, attn_layer_counts *counts, attn_error *error)
 {
     module m;
     attn_layer_counts ours = {.struct_size = sizeof ours};
     TRY(module_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "seq2seq: counts is NULL");
     if (weights) TRY(module_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
-    TRY(attn_layer_count(&m.between, NULL, batch, len_q, len_kv, &ours, error));
+    TRY(attn_layer_count(&m.between, batch, len_q, len_kv, NULL, &ours, error));
     ours.parameters = 0;
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
@@ -156,7 +156,7 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, const attn_seq2seq_wei
     return succeed(error);
 }
 
-attn_status attn_seq2seq_initialise(const attn_seq2seq *given, const attn_seq2seq_weights *weights, attn_init init, uint64_t seed,
+attn_status attn_seq2seq_initialise(const attn_seq2seq *given, attn_init init, uint64_t seed, const attn_seq2seq_weights *weights,
                                     attn_error *error)
 {
     module m;
@@ -198,8 +198,8 @@ attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_archive *ten
     return succeed(error);
 }
 
-attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_weights *weights, attn_archive *tensors,
-                               const char *prefix, attn_error *error)
+attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const char *prefix,
+                               attn_archive *tensors, attn_error *error)
 {
     module m;
     TRY(module_resolve(given, &m, error));

@@ -3,23 +3,33 @@
 #include "../common/bound.h"
 #include "attn/mask.h"
 
-void attn_mask_keep_from_drop(unsigned char *keep, const unsigned char *drop, int64_t count)
+static bound_rule row(const char *name, int64_t count, attn_dtype natural, int types)
 {
-    for (int64_t n = 0; n < count; n++) keep[n] = drop[n] == 0;
+    return (bound_rule){.name = name, .shape = {1, 1, 1, count}, .natural = natural, .types = types};
 }
 
-attn_status attn_mask_bias_from_keep(const unsigned char *keep, int64_t count, double fill, const attn_output *bias,
-                                     attn_error *error)
+static unsigned char *byte(const bound_tensor *t, int64_t n) { return (unsigned char *)t->data + bound_at(t, 0, 0, 0, n); }
+
+attn_status attn_mask_keep_from_drop(int64_t count, const attn_input *drop, const attn_output *keep, attn_error *error)
 {
     bound_call call = {.module = "mask"};
-    bound_tensor to;
+    bound_tensor from, to;
     CHECK(count >= 0, ATTN_ERR_SHAPE, "mask: count (%" PRId64 ") is negative", count);
-    CHECK(keep || count == 0, ATTN_ERR_ARGUMENT, "mask: keep is NULL");
-    const bound_rule rule = {.name = "bias", .shape = {1, 1, 1, count}, .natural = ATTN_F32, .types = BOUND_FLOAT};
-    TRY(bound_output(&call, rule, bias, &to, error));
-    call.places.size = 1;
-    places_add_bytes(&call.places, "keep", keep, count, 0);
+    TRY(bound_input(&call, row("drop", count, ATTN_BOOL, BOUND_MASK), drop, &from, error));
+    TRY(bound_output(&call, row("keep", count, ATTN_BOOL, BOUND_MASK), keep, &to, error));
+    if (from.data != to.data || from.stride[3] != to.stride[3]) TRY(bound_apart(&call, error));
+    for (int64_t n = 0; n < count; n++) *byte(&to, n) = *byte(&from, n) == 0;
+    return succeed(error);
+}
+
+attn_status attn_mask_bias_from_keep(int64_t count, double fill, const attn_input *keep, const attn_output *bias, attn_error *error)
+{
+    bound_call call = {.module = "mask"};
+    bound_tensor from, to;
+    CHECK(count >= 0, ATTN_ERR_SHAPE, "mask: count (%" PRId64 ") is negative", count);
+    TRY(bound_input(&call, row("keep", count, ATTN_BOOL, BOUND_MASK), keep, &from, error));
+    TRY(bound_output(&call, row("bias", count, ATTN_F32, BOUND_FLOAT), bias, &to, error));
     TRY(bound_apart(&call, error));
-    for (int64_t n = 0; n < count; n++) bound_put(&to, bound_at(&to, 0, 0, 0, n), keep[n] ? 0 : fill);
+    for (int64_t n = 0; n < count; n++) bound_put(&to, bound_at(&to, 0, 0, 0, n), *byte(&from, n) ? 0 : fill);
     return succeed(error);
 }

@@ -29,7 +29,7 @@ attn_pattern attn_pattern_causal(void) PATTERN(ATTN_PATTERN_CAUSAL, 0) attn_patt
     return pattern;
 }
 
-attn_pattern attn_pattern_documents(const int64_t *lengths_q, const int64_t *lengths_kv, int64_t count)
+attn_pattern attn_pattern_documents(int64_t count, const int64_t *lengths_q, const int64_t *lengths_kv)
 {
     attn_pattern pattern = {ATTN_PATTERN_DOCUMENTS, {0}, 0, count, lengths_q, lengths_kv, 0, {0, 0}};
     return pattern;

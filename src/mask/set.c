@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/slots.h"
+#include "../common/bound.h"
 
 /* What the sizes of each kind are called, and the least that each may be. */
 typedef struct kind_row {
@@ -99,8 +99,8 @@ static int prepare(rule *r, int64_t len_q, int64_t len_kv)
     return r->document_q && r->document_kv;
 }
 
-attn_status attn_pattern_set_create(attn_pattern_set **out, const attn_pattern *patterns, int64_t count, int64_t len_q,
-                                    int64_t len_kv, attn_error *error)
+attn_status attn_pattern_set_create(attn_pattern_set **out, int64_t len_q, int64_t len_kv, int64_t count,
+                                    const attn_pattern *patterns, attn_error *error)
 {
     CHECK(out, ATTN_ERR_ARGUMENT, "set is NULL");
     *out = NULL;
@@ -158,10 +158,17 @@ int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j)
     return 1;
 }
 
-void attn_pattern_set_fill(const attn_pattern_set *set, unsigned char *keep, int64_t stride)
+attn_status attn_pattern_set_fill(const attn_pattern_set *set, const attn_output *keep, attn_error *error)
 {
+    bound_call call = {.module = "mask"};
+    bound_tensor to;
+    CHECK(set, ATTN_ERR_ARGUMENT, "set is NULL");
+    const bound_rule must = {.name = "keep", .shape = {1, 1, set->len_q, set->len_kv}, .natural = ATTN_BOOL, .types = BOUND_MASK};
+    TRY(bound_output(&call, must, keep, &to, error));
     for (int64_t i = 0; i < set->len_q; i++)
-        for (int64_t j = 0; j < set->len_kv; j++) keep[i * stride + j] = (unsigned char)attn_pattern_set_sees(set, i, j);
+        for (int64_t j = 0; j < set->len_kv; j++)
+            ((unsigned char *)to.data)[bound_at(&to, 0, 0, i, j)] = (unsigned char)attn_pattern_set_sees(set, i, j);
+    return succeed(error);
 }
 
 static int64_t count_pairs(const attn_pattern_set *set, int64_t i, int64_t i_end, int64_t j, int64_t j_end)
@@ -172,14 +179,14 @@ static int64_t count_pairs(const attn_pattern_set *set, int64_t i, int64_t i_end
     return pairs;
 }
 
-attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_count *theirs,
+attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_set_counts *theirs,
                                    attn_error *error)
 {
-    attn_pattern_count ours = {0}, *const count = &ours;
+    attn_pattern_set_counts ours = {0}, *const count = &ours;
     CHECK(set && theirs, ATTN_ERR_ARGUMENT, "%s is NULL", set ? "count" : "set");
     CHECK(tile_q >= 1 && tile_kv >= 1, ATTN_ERR_ARGUMENT, "%s (%" PRId64 ") is not at least 1", tile_q >= 1 ? "tile_kv" : "tile_q",
           tile_q >= 1 ? tile_kv : tile_q);
-    TRY(struct_writable(theirs, sizeof ours, "attn_pattern_count", error));
+    TRY(struct_writable(theirs, sizeof ours, "attn_pattern_set_counts", error));
     for (int64_t i = 0; i < set->len_q; i += tile_q)
         for (int64_t j = 0; j < set->len_kv; j += tile_kv) {
             int64_t pairs = count_pairs(set, i, i + tile_q, j, j + tile_kv);

@@ -35,7 +35,7 @@ static between between_rows(int64_t t, int64_t rows, int64_t rows_y)
     return b;
 }
 
-attn_status attn_position_resize(int64_t channels, int64_t rows, const attn_input *x, int64_t rows_y, const attn_output *y,
+attn_status attn_position_resize(int64_t channels, int64_t rows, int64_t rows_y, const attn_input *x, const attn_output *y,
                                  attn_error *error)
 {
     bound_call call = {.module = "position resize"};

@@ -57,14 +57,14 @@ static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, a
     for (int64_t c = dim; c < channels; c++) attn_rows_put(y, y_dtype, c, attn_rows_get(x, x_dtype, c));
 }
 
-attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x, const attn_output *y,
-                            const int64_t *positions, attn_error *error)
+attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x, const attn_input *positions,
+                            const attn_output *y, attn_error *error)
 {
     attn_rope copy;
     CHECK(shape && x && y, ATTN_ERR_ARGUMENT, "rope: %s is NULL", !shape ? "shape" : !x ? "x" : "y");
     for (int axis = 0; axis < 4; axis++)
         CHECK(shape[axis] >= 0, ATTN_ERR_SHAPE, "rope: shape[%d] (%" PRId64 ") is negative", axis, shape[axis]);
-    attn_input from = *x, to = slot_of(y);
+    attn_input from = *x, to = slot_of(y), at;
     CHECK(rope, ATTN_ERR_ARGUMENT, "rope is NULL");
     TRY(struct_read(&copy, sizeof copy, sizeof copy, rope, "attn_rope", error));
     rope = &copy;
@@ -73,12 +73,10 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
     TRY(attn_rows_resolve(&to, "rope: y", shape, from.dtype, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "rope: %s is NULL", from.data ? "y" : "x");
+    TRY(attn_rows_positions(&at, positions, "rope: positions", shape[0], shape[2], error));
     if (empty) return succeed(error);
-    const int64_t tokens[2] = {shape[0], shape[2]};
-    CHECK(!positions || sizes_fit((int64_t)sizeof *positions, tokens, 2), ATTN_ERR_SHAPE,
-          "rope: positions of %" PRId64 " entries of %" PRId64 " tokens have more bytes than 64 bits count", shape[0], shape[2]);
     for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
-        int64_t p = positions ? positions[n] : n % shape[2];
+        const int64_t p = attn_rows_position(&at, n / shape[2], n % shape[2]);
         CHECK(p >= 0 && p < rope->table_rows, ATTN_ERR_ARGUMENT,
               "rope: token %" PRId64 " stands at %" PRId64 "; the tables have %" PRId64 " rows", n, p, rope->table_rows);
     }
@@ -87,8 +85,7 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
                                      .x = &from,
                                      .shape = shape,
                                      .shape_x = shape,
-                                     .positions = positions,
-                                     .count = shape[0] * shape[2],
+                                     .positions = &at,
                                      .read = {{"cosines", rope->cosines, rope->table_rows, pairs},
                                               {"sines", rope->sines, rope->table_rows, pairs},
                                               {"frequencies", rope->frequencies, 1, pairs}}};
@@ -99,7 +96,7 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
             for (int64_t t = 0; t < shape[2]; t++) {
                 int64_t i = b * from.stride[0] + h * from.stride[1] + t * from.stride[2];
                 int64_t o = b * to.stride[0] + h * to.stride[1] + t * to.stride[2];
-                double position = positions ? (double)positions[b * shape[2] + t] : (double)t;
+                const double position = (double)attn_rows_position(&at, b, t);
                 rotate_row(rope, shape[3], (const char *)from.data + i * (int64_t)attn_dtype_size(from.dtype), from.dtype,
                            (char *)slot_written(&to) + o * (int64_t)attn_dtype_size(to.dtype), to.dtype, position);
             }

@@ -15,6 +15,19 @@ attn_status attn_rows_resolve(attn_input *slot, const char *name, const int64_t 
     return ATTN_OK;
 }
 
+attn_status attn_rows_positions(attn_input *ours, const attn_input *given, const char *name, int64_t batch, int64_t tokens,
+                                attn_error *error)
+{
+    const int64_t shape[4] = {batch, 1, tokens, 1};
+    *ours = given ? *given : (attn_input){.data = NULL};
+    TRY(slot_check(ours, name, batch > 0 && tokens > 0, error));
+    if (!ours->data) return ATTN_OK;
+    TRY(slot_resolve(ours, name, shape, ATTN_I64, error));
+    CHECK(ours->dtype == ATTN_I64 || ours->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED, "%s is %s; it must be i64 or i32", name,
+          attn_dtype_name(ours->dtype));
+    return ATTN_OK;
+}
+
 static void add(places *p, const char *name, const attn_input *slot, const int64_t shape[4], int output)
 {
     if (!slot) return;
@@ -24,7 +37,8 @@ static void add(places *p, const char *name, const attn_input *slot, const int64
 
 attn_status attn_rows_apart(const attn_rows_places *of, const char *module, const char *y, const char *x, attn_error *error)
 {
-    const int64_t table[4] = {1, 1, of->rows, of->channels}, numbers[4] = {1, 1, 1, of->count}, dense[4] = {0, 0, 0, 1};
+    const int64_t *const tokens = of->x ? of->shape_x : of->shape;
+    const int64_t table[4] = {1, 1, of->rows, of->channels}, positions[4] = {tokens[0], 1, tokens[2], 1};
     const attn_elements to = {of->y->data, of->shape, of->y->stride, attn_dtype_size(of->y->dtype)};
     places p = {.count = 0};
     int64_t span;
@@ -38,8 +52,7 @@ attn_status attn_rows_apart(const attn_rows_places *of, const char *module, cons
         if (of->x->dtype != of->y->dtype || !elements_coincide(&to, &from)) add(&p, x, of->x, of->shape_x, 0);
     }
     add(&p, "table", of->table, table, 0);
-    p.size = sizeof *of->positions;
-    places_add(&p, "", "positions", of->positions, numbers, dense, 0);
+    if (of->positions->data) add(&p, "positions", of->positions, positions, 0);
     p.size = sizeof(double);
     for (int i = 0; i < 3; i++) {
         const attn_rows_read *r = &of->read[i];

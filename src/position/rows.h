@@ -15,13 +15,24 @@ typedef struct attn_rows_read {
     int64_t rows, columns;
 } attn_rows_read;
 
+/* Where tokens stand, [batch, 1, tokens, 1]: checked and filled in.  NULL and a slot of zeros: ours is a slot of zeros. */
+attn_status attn_rows_positions(attn_input *ours, const attn_input *given, const char *name, int64_t batch, int64_t tokens,
+                                attn_error *error);
+
+/* Where token t of entry b stands. */
+static inline int64_t attn_rows_position(const attn_input *positions, int64_t b, int64_t t)
+{
+    if (!positions->data) return t;
+    const int64_t at = b * positions->stride[0] + t * positions->stride[2];
+    return positions->dtype == ATTN_I32 ? ((const int32_t *)positions->data)[at] : ((const int64_t *)positions->data)[at];
+}
+
 /* y shares elements neither with x (not there: NULL; y may be x, element for element), nor with what else is read. */
 typedef struct attn_rows_places {
     const attn_input *y, *x, *table;
     const int64_t *shape, *shape_x; /* of y and of x */
     int64_t rows, channels;         /* of the table */
-    const int64_t *positions;
-    int64_t count;
+    const attn_input *positions;    /* of the tokens of x, or of y where there is no x */
     attn_rows_read read[3];
 } attn_rows_places;
 
@@ -34,13 +45,13 @@ static inline int attn_rows_is_float(attn_dtype dtype) { return dtype >= ATTN_F3
 static inline double attn_rows_get(const void *row, attn_dtype dtype, int64_t c)
 {
     double value;
-    (void)attn_convert(&value, ATTN_F64, (const char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, 1, NULL);
+    (void)attn_convert(1, (const char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, NULL);
     return value;
 }
 
 static inline void attn_rows_put(void *row, attn_dtype dtype, int64_t c, double value)
 {
-    (void)attn_convert((char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, &value, ATTN_F64, 1, NULL);
+    (void)attn_convert(1, &value, ATTN_F64, (char *)row + c * (int64_t)attn_dtype_size(dtype), dtype, NULL);
 }
 
 #endif

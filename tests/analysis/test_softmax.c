@@ -10,7 +10,7 @@
 static attn_gibbs gibbs_of(const double *s, int64_t n, double T, double *weights)
 {
     attn_gibbs g = {.struct_size = sizeof g};
-    assert_int_equal(attn_softmax(s, NULL, n, T, weights, &g, NULL), ATTN_OK);
+    assert_int_equal(attn_softmax(n, T, s, NULL, weights, &g, NULL), ATTN_OK);
     return g;
 }
 
@@ -39,15 +39,15 @@ static void test_golden(void **state)
         if (rows[r].entropy == 0) continue;
         for (int j = 0; j < 3; j++) assert_near(w[j], rows[r].w[j], 6e-7);
         assert_near(g.entropy, rows[r].entropy, 6e-7);
-        assert_near(g.entropy, attn_entropy(w, 3), 1e-14);
-        assert_near(g.effective_states, attn_effective_states(w, 3), 1e-14);
+        assert_near(g.entropy, attn_entropy(3, w), 1e-14);
+        assert_near(g.effective_states, attn_effective_states(3, w), 1e-14);
         if (rows[r].states > 0) assert_near(g.effective_states, rows[r].states, 6e-5);
     }
     assert_near(gibbs_of(s, 3, 1e9, NULL).entropy, 1.098612, 6e-7);
     const double two[2] = {1, 2};
     double p[2], J[4];
     gibbs_of(two, 2, 1, p);
-    attn_softmax_jacobian(p, 2, 1, J);
+    assert_int_equal(attn_softmax_jacobian(2, 1, p, J, NULL), ATTN_OK);
     assert_near(p[0], .2689, 6e-5);
     assert_near(J[0], .1966, 6e-5), assert_near(J[1], -.1966, 6e-5), assert_near(J[2], -.1966, 6e-5),
         assert_near(J[3], .1966, 6e-5);
@@ -60,14 +60,14 @@ static void test_temperature(void **state)
     const double s[5] = {1.5, -2, 3, 3, 0.25};
     double T[40], w[40 * 5], entropy[40], shifted[5], moved[5], logs[5];
     for (int t = 0; t < 40; t++) T[t] = 0.01 * pow(1.3, t);
-    assert_int_equal(attn_temperature_sweep(s, 5, T, 40, w, entropy, NULL), ATTN_OK);
+    assert_int_equal(attn_temperature_sweep(5, 40, s, T, w, entropy, NULL), ATTN_OK);
     for (int t = 0; t < 40; t++) {
         double sum = 0;
         for (int j = 0; j < 5; j++) sum += w[t * 5 + j];
         assert_near(sum, 1, 1e-14);
         assert_true(entropy[t] >= 0 && entropy[t] <= attn_max_entropy(5));
         assert_true(t == 0 || entropy[t] > entropy[t - 1] || entropy[t] - log(2) < 1e-12);
-        assert_near(attn_normalised_entropy(w + t * 5, 5), entropy[t] / log(5), 1e-14);
+        assert_near(attn_normalised_entropy(5, w + t * 5), entropy[t] / log(5), 1e-14);
     }
     assert_near(w[2], 0.5, 1e-12), assert_near(w[3], 0.5, 1e-12); /* the limit is uniform over the largest, not one of them */
     for (int j = 0; j < 5; j++) shifted[j] = s[j] + 1000;
@@ -80,7 +80,7 @@ static void test_temperature(void **state)
     attn_gibbs g = gibbs_of(huge, 3, 1, w);
     assert_near(g.log_partition, 1000 + log1p(exp(-1)), 1e-12);
     assert_true(w[1] == 0);
-    assert_int_equal(attn_log_softmax(huge, NULL, 3, 1, logs, NULL), ATTN_OK);
+    assert_int_equal(attn_log_softmax(3, 1, huge, NULL, logs, NULL), ATTN_OK);
     for (int j = 0; j < 3; j++) assert_near(logs[j], huge[j] - g.log_partition, 1e-12);
     /* Heat capacity is dE/dT, by differences. */
     const double step = 1e-5;
@@ -97,8 +97,8 @@ static void test_jacobian(void **state)
     double s[N], x[N], p[N], J[N * N], product[N], up[N], down[N], step = 1e-6;
     for (int j = 0; j < N; j++) s[j] = sin(2.0 * j), x[j] = cos(5.0 * j);
     gibbs_of(s, N, T, p);
-    attn_softmax_jacobian(p, N, T, J);
-    attn_softmax_jvp(p, x, N, T, product);
+    assert_int_equal(attn_softmax_jacobian(N, T, p, J, NULL), ATTN_OK);
+    assert_int_equal(attn_softmax_jvp(N, T, p, x, product, NULL), ATTN_OK);
     double form = 0;
     for (int j = 0; j < N; j++) {
         double row = 0, along = 0;
@@ -130,27 +130,27 @@ static void test_edges(void **state)
     const unsigned char some[3] = {1, 0, 1}, none[3] = {0, 0, 0};
     double w[3] = {9, 9, 9}, one[1] = {1};
     attn_gibbs g = {.struct_size = sizeof g};
-    assert_int_equal(attn_softmax(s, some, 3, 1, w, &g, NULL), ATTN_OK);
+    assert_int_equal(attn_softmax(3, 1, s, some, w, &g, NULL), ATTN_OK);
     assert_near(w[0], 1 / (1 + exp(2)), 1e-15);
     assert_true(w[1] == 0);
-    assert_int_equal(attn_softmax(s, none, 3, 1, w, &g, NULL), ATTN_OK);
+    assert_int_equal(attn_softmax(3, 1, s, none, w, &g, NULL), ATTN_OK);
     assert_true(w[0] == 0 && w[1] == 0 && w[2] == 0 && g.log_partition == -INFINITY && g.free_energy == INFINITY);
     assert_true(g.entropy == 0 && g.mean_energy == 0 && g.effective_states == 0 && g.heat_capacity == 0);
-    assert_true(attn_normalised_entropy(one, 1) == 0 && attn_max_entropy(1) == 0 && attn_max_entropy(0) == 0);
-    assert_true(attn_entropy(one, 1) == 0 && attn_effective_states(one, 1) == 1);
-    assert_true(attn_head_diversity(w, 1, 3) == 0 && attn_head_diversity(w, 0, 3) == 0);
-    assert_true(attn_mutual_information(w, 0, 3) == 0);
+    assert_true(attn_normalised_entropy(1, one) == 0 && attn_max_entropy(1) == 0 && attn_max_entropy(0) == 0);
+    assert_true(attn_entropy(1, one) == 0 && attn_effective_states(1, one) == 1);
+    assert_true(attn_head_diversity(1, 3, w) == 0 && attn_head_diversity(0, 3, w) == 0);
+    assert_true(attn_mutual_information(0, 3, w) == 0);
 
     const double a[4] = {.5, .5, 0, 0}, uniform[4] = {.25, .25, .25, .25};
-    assert_near(attn_kl_divergence(a, uniform, 4), log(4) - log(2), 1e-15);
-    assert_true(attn_kl_divergence(uniform, a, 4) == INFINITY && attn_kl_divergence(a, a, 4) == 0);
+    assert_near(attn_kl_divergence(4, a, uniform), log(4) - log(2), 1e-15);
+    assert_true(attn_kl_divergence(4, uniform, a) == INFINITY && attn_kl_divergence(4, a, a) == 0);
     const double apart[8] = {1, 0, 0, 0, 0, 1, 0, 0}, alike[8] = {1, 0, 0, 0, 1, 0, 0, 0};
-    assert_near(attn_mutual_information(apart, 2, 4), log(2), 1e-15);
-    assert_near(attn_mutual_information(alike, 2, 4), 0, 1e-15);
-    assert_true(attn_head_diversity(apart, 2, 4) == 1 && attn_head_diversity(alike, 2, 4) == 0);
+    assert_near(attn_mutual_information(2, 4, apart), log(2), 1e-15);
+    assert_near(attn_mutual_information(2, 4, alike), 0, 1e-15);
+    assert_true(attn_head_diversity(2, 4, apart) == 1 && attn_head_diversity(2, 4, alike) == 0);
     double entropy[2];
     const double heads[8] = {1, 0, .5, .5, .5, .5, .5, .5};
-    attn_head_entropy(heads, 2, 2, 2, entropy);
+    assert_int_equal(attn_head_entropy(2, 2, 2, heads, entropy, NULL), ATTN_OK);
     assert_near(entropy[0], log(2) / 2, 1e-15), assert_near(entropy[1], log(2), 1e-15);
 }
 
@@ -159,27 +159,61 @@ static void test_refused(void **state)
     (void)state;
     double s[2] = {1, 2}, w[2] = {-1, -1};
     attn_error error;
-    assert_int_equal(attn_softmax(s, NULL, 2, 0, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_softmax(2, 0, s, NULL, w, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "temperature is 0; it must be above 0 and finite");
-    assert_int_equal(attn_softmax(NULL, NULL, 2, 1, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_softmax(2, 1, NULL, NULL, w, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "scores is NULL");
-    assert_int_equal(attn_log_softmax(s, NULL, -1, 1, w, &error), ATTN_ERR_SHAPE);
+    assert_int_equal(attn_log_softmax(-1, 1, s, NULL, w, &error), ATTN_ERR_SHAPE);
     assert_string_equal(error.message, "n (-1) is negative");
-    assert_int_equal(attn_log_softmax(s, NULL, 2, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_log_softmax(2, 1, s, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "logs is NULL");
     const double T[1] = {NAN};
-    assert_int_equal(attn_temperature_sweep(s, 2, T, 1, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_temperature_sweep(2, 1, s, T, w, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "temperature is nan; it must be above 0 and finite");
-    assert_int_equal(attn_temperature_sweep(s, 2, T, -1, w, NULL, &error), ATTN_ERR_SHAPE);
-    assert_int_equal(attn_temperature_sweep(s, 2, NULL, 1, w, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_temperature_sweep(2, -1, s, T, w, NULL, &error), ATTN_ERR_SHAPE);
+    assert_int_equal(attn_temperature_sweep(2, 1, s, NULL, w, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "temperatures is NULL");
     assert_true(w[0] == -1 && w[1] == -1);
 }
 
+/* What takes weights that are there already. */
+static void test_given_refused(void **state)
+{
+    (void)state;
+    const double p[2] = {.5, .5};
+    double out[4] = {-1, -1, -1, -1};
+    attn_error error;
+#define REFUSED(call, status, text)                                                                                                \
+    do {                                                                                                                           \
+        assert_int_equal(call, status);                                                                                            \
+        assert_string_equal(error.message, text);                                                                                  \
+    } while (0)
+    REFUSED(attn_softmax_jacobian(-1, 1, p, out, &error), ATTN_ERR_SHAPE, "n (-1) is negative");
+    REFUSED(attn_softmax_jacobian(2, 0, p, out, &error), ATTN_ERR_ARGUMENT, "temperature is 0; it must be above 0 and finite");
+    REFUSED(attn_softmax_jacobian(2, 1, NULL, out, &error), ATTN_ERR_ARGUMENT, "p is NULL");
+    REFUSED(attn_softmax_jacobian(2, 1, p, NULL, &error), ATTN_ERR_ARGUMENT, "jacobian is NULL");
+    REFUSED(attn_softmax_jvp(-1, 1, p, p, out, &error), ATTN_ERR_SHAPE, "n (-1) is negative");
+    REFUSED(attn_softmax_jvp(2, NAN, p, p, out, &error), ATTN_ERR_ARGUMENT, "temperature is nan; it must be above 0 and finite");
+    REFUSED(attn_softmax_jvp(2, 1, NULL, p, out, &error), ATTN_ERR_ARGUMENT, "p is NULL");
+    REFUSED(attn_softmax_jvp(2, 1, p, NULL, out, &error), ATTN_ERR_ARGUMENT, "x is NULL");
+    REFUSED(attn_softmax_jvp(2, 1, p, p, NULL, &error), ATTN_ERR_ARGUMENT, "out is NULL");
+    REFUSED(attn_head_entropy(-1, 1, 2, p, out, &error), ATTN_ERR_SHAPE, "heads (-1) is negative");
+    REFUSED(attn_head_entropy(1, -2, 2, p, out, &error), ATTN_ERR_SHAPE, "rows (-2) is negative");
+    REFUSED(attn_head_entropy(1, 1, -3, p, out, &error), ATTN_ERR_SHAPE, "n (-3) is negative");
+    REFUSED(attn_head_entropy(1, 1, 2, NULL, out, &error), ATTN_ERR_ARGUMENT, "weights is NULL");
+    REFUSED(attn_head_entropy(1, 1, 2, p, NULL, &error), ATTN_ERR_ARGUMENT, "entropy is NULL");
+    for (int k = 0; k < 4; k++) assert_true(out[k] == -1);
+    assert_int_equal(attn_softmax_jacobian(0, 1, NULL, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_softmax_jvp(0, 1, NULL, NULL, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_head_entropy(0, 1, 2, NULL, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_head_entropy(1, 3, 0, NULL, out, &error), ATTN_OK); /* no keys: no entropy */
+    assert_true(out[0] == 0 && out[1] == -1 && error.status == ATTN_OK);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_temperature),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),   cmocka_unit_test(test_temperature),
                                        cmocka_unit_test(test_jacobian), cmocka_unit_test(test_edges),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_refused),  cmocka_unit_test(test_given_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void test_golden(void **state)
     SAME(o, want_O, 1e-9);
     SAME(Z, want_Z, 5e-5);
     assert_true(fabs(log_Z[0] - log(Z[0])) < 1e-14);
-    assert_true(fabs(attn_entropy(weights, 3) - 1.053362978) < 1e-9);
+    assert_true(fabs(attn_entropy(3, weights) - 1.053362978) < 1e-9);
 
     attn_flow flow = {sizeof flow, dP, dS, dq, dk, dv, 0, 0, 0, 0, 0, 0}; /* of |O|^2 / 2 */
     assert_int_equal(attn_gradient_flow(&p, &a, &flow, NULL, NULL), ATTN_OK);
@@ -145,20 +145,20 @@ static void test_verification(void **state)
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
     attn_verification result = {.struct_size = sizeof result};
-    assert_int_equal(attn_verify_gradients(&p, &a, 0, 0, &result, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, 0, 0, &a, &result, NULL, NULL), ATTN_OK);
     assert_int_equal(result.checked, B * HQ * Q * D + B * HKV * K * D + B * HKV * K * DV);
     assert_true(result.correct && result.max_error < 1e-8 && result.relative_error < 1e-6);
-    assert_int_equal(attn_verify_gradients(&p, &a, 0, 10, &result, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, 0, 10, &a, &result, NULL, NULL), ATTN_OK);
     assert_true(result.correct && result.checked == 30);
     a.grad_o = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     p.dropout.probability = 0.3;
     const attn_call call = {.struct_size = sizeof call, .dropout_seed = 5};
     a.call = &call;
-    assert_int_equal(attn_verify_gradients(&p, &a, 1e-4, 0, &result, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, 1e-4, 0, &a, &result, NULL, NULL), ATTN_OK);
     assert_true(result.correct && result.limit < 1e-2);
     /* A step that leaves the third order in is told from a limit that knows of it. */
     a.grad_o = attn_in(dO);
-    assert_int_equal(attn_verify_gradients(&p, &a, 1e-9, 0, &result, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_verify_gradients(&p, 1e-9, 0, &a, &result, NULL, NULL), ATTN_OK);
     assert_true(result.max_error > 1e-9);
 }
 
@@ -180,10 +180,10 @@ static void test_refused(void **state)
     REFUSED(attn_decompose(NULL, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
     REFUSED(attn_decompose(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
     REFUSED(attn_gradient_flow(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
-    REFUSED(attn_verify_gradients(&p, &a, 0, 0, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
-    REFUSED(attn_verify_gradients(&p, &a, 2, 0, &result, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_verify_gradients(&p, 0, 0, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
+    REFUSED(attn_verify_gradients(&p, 2, 0, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
             "step is 2; it is above 0 and below 1 (0 for 1e-5)");
-    REFUSED(attn_verify_gradients(&p, &a, 0, -1, &result, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_verify_gradients(&p, 0, -1, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
             "most is -1; it is at least 1, or 0 for all elements");
     a.q.dtype = ATTN_F32;
     REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");

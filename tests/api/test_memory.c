@@ -57,7 +57,7 @@ static attn_status verify_gradients(attn_error *error)
 {
     const attn_tensors t = attention();
     attn_verification result = {.struct_size = sizeof result, .checked = -7};
-    const attn_status status = attn_verify_gradients(&problem, &t, 0, 2, &result, &options, error);
+    const attn_status status = attn_verify_gradients(&problem, 0, 2, &t, &result, &options, error);
     assert_true(status == ATTN_OK ? result.correct : result.checked == -7);
     return status;
 }

@@ -200,15 +200,15 @@ static void test_attention(void **state)
         unsigned char stored[3][M * D * 8], out[N * DV * 8], found[N * M * 8];
         double rounded_q[N * D], rounded_k[M * D], got[N * M];
         const attn_problem p = problem;
-        (void)attn_convert(stored[0], types[t], q, ATTN_F64, N * D, NULL);
-        (void)attn_convert(stored[1], types[t], k, ATTN_F64, M * D, NULL);
-        (void)attn_convert(stored[2], types[t], v, ATTN_F64, M * DV, NULL);
-        (void)attn_convert(rounded_q, ATTN_F64, stored[0], types[t], N * D, NULL);
-        (void)attn_convert(rounded_k, ATTN_F64, stored[1], types[t], M * D, NULL);
+        (void)attn_convert(N * D, q, ATTN_F64, stored[0], types[t], NULL);
+        (void)attn_convert(M * D, k, ATTN_F64, stored[1], types[t], NULL);
+        (void)attn_convert(M * DV, v, ATTN_F64, stored[2], types[t], NULL);
+        (void)attn_convert(N * D, stored[0], types[t], rounded_q, ATTN_F64, NULL);
+        (void)attn_convert(M * D, stored[1], types[t], rounded_k, ATTN_F64, NULL);
         attn_tensors a = tensors_of(types[t], stored[0], stored[1], stored[2], out);
         a.scores = attn_out(found);
         assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, NULL), ATTN_OK);
-        (void)attn_convert(got, ATTN_F64, found, compute, N * M, NULL);
+        (void)attn_convert(N * M, found, compute, got, ATTN_F64, NULL);
         assert_int_equal(attn_bilinear_form_batch(N, M, D, rounded_q, rounded_k, g, scores, NULL), ATTN_OK);
         for (int i = 0; i < N * M; i++) assert_near(got[i], scores[i], compute == ATTN_F64 ? bound : bound / DBL_EPSILON * 0x1p-23);
     }

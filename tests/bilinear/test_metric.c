@@ -89,7 +89,7 @@ static void test_inverse(void **state)
 static attn_metric_properties check(int64_t dim, const double *g)
 {
     attn_metric_properties p = {.struct_size = sizeof p};
-    assert_int_equal(attn_metric_check(dim, g, 0, &p, NULL), ATTN_OK);
+    assert_int_equal(attn_metric_check(dim, 0, g, &p, NULL), ATTN_OK);
     return p;
 }
 
@@ -128,7 +128,7 @@ static void test_properties(void **state)
     p = check(D, g);
     assert_true(p.valid);
     assert_near(p.min_eigenvalue, .25, 4 * D * DBL_EPSILON * p.max_eigenvalue);
-    assert_int_equal(attn_metric_check(2, skew, .21, &p, NULL), ATTN_OK);
+    assert_int_equal(attn_metric_check(2, .21, skew, &p, NULL), ATTN_OK);
     assert_true(p.symmetric && p.valid);
 }
 
@@ -177,9 +177,9 @@ static void test_refused(void **state)
     refused(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,
             "metric is singular within rounding: its condition is 3.6e+15");
     refused(attn_metric_inverse(2, nan, out, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    refused(attn_metric_check(2, nan, 0, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    refused(attn_metric_check(2, fine, -1, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be 0 or more");
-    refused(attn_metric_check(2, fine, 0, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
+    refused(attn_metric_check(2, 0, nan, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
+    refused(attn_metric_check(2, -1, fine, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be 0 or more");
+    refused(attn_metric_check(2, 0, fine, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
     refused(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim (0) is not at least 1");
     refused(attn_metric_inverse(2, NULL, out, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
     refused(attn_metric_scaled(2, INFINITY, out, &e), ATTN_ERR_ARGUMENT, &e, "scale is inf; it must be finite");

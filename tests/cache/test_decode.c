@@ -32,13 +32,13 @@ static void as_stored(attn_dtype stored, int64_t rows, int64_t dim, const float 
     static uint16_t half[B * GROUPS * TOKENS * DIM_V];
     static double scale[B * GROUPS * TOKENS];
     assert_true(rows <= B * GROUPS * TOKENS && dim <= DIM_V);
-    (void)attn_convert(y, ATTN_F64, x, ATTN_F32, rows * dim, NULL);
+    (void)attn_convert(rows * dim, x, ATTN_F32, y, ATTN_F64, NULL);
     if (stored == ATTN_I8) {
         for (int64_t i = 0; i < rows; i++) scale[i] = ref_quantise(dim, y + i * dim, y + i * dim);
         ref_dequantise(rows, dim, y, scale, y);
     } else if (stored != ATTN_F32) {
-        (void)attn_convert(half, stored, x, ATTN_F32, rows * dim, NULL);
-        (void)attn_convert(y, ATTN_F64, half, stored, rows * dim, NULL);
+        (void)attn_convert(rows * dim, x, ATTN_F32, half, stored, NULL);
+        (void)attn_convert(rows * dim, half, stored, y, ATTN_F64, NULL);
     }
 }
 
@@ -55,14 +55,14 @@ static void expect(const attn_rope *rope, attn_dtype stored)
     memcpy(q, all.q, sizeof q);
     if (rope) {
         const attn_output to_q = {q, ATTN_F32, {0, 0, 0, 0}};
-        assert_int_equal(attn_rope_apply(rope, shape_q, &from_q, &to_q, NULL, NULL), ATTN_OK);
+        assert_int_equal(attn_rope_apply(rope, shape_q, &from_q, NULL, &to_q, NULL), ATTN_OK);
         const int whole = stored == ATTN_I8; /* rotated in f32 first, the others straight into the cache */
         const attn_output to_k = {k, whole ? ATTN_F32 : stored, {0, 0, 0, 0}};
-        assert_int_equal(attn_rope_apply(rope, shape_k, &from_k, &to_k, NULL, NULL), ATTN_OK);
-        if (!whole) (void)attn_convert(K, ATTN_F64, k, stored, B * GROUPS * TOKENS * DIM, NULL);
+        assert_int_equal(attn_rope_apply(rope, shape_k, &from_k, NULL, &to_k, NULL), ATTN_OK);
+        if (!whole) (void)attn_convert(B * GROUPS * TOKENS * DIM, k, stored, K, ATTN_F64, NULL);
         keys = whole ? k : NULL;
     }
-    (void)attn_convert(Q, ATTN_F64, q, ATTN_F32, B * HEADS * TOKENS * DIM, NULL);
+    (void)attn_convert(B * HEADS * TOKENS * DIM, q, ATTN_F32, Q, ATTN_F64, NULL);
     if (keys) as_stored(stored, B * GROUPS * TOKENS, DIM, keys, K);
     as_stored(stored, B * GROUPS * TOKENS, DIM_V, &all.v[0][0][0][0], V);
     ref_problem p = {.B = B,

@@ -30,8 +30,8 @@ static void test_equals_ref(void **state)
     for (int t = 0; t < 4; t++)
         for (int64_t dim = 0; dim <= DIM; dim += dim < 3 ? 1 : 49) {
             fill(x);
-            (void)attn_convert(stored, types[t], x, ATTN_F64, ROWS * STRIDE, NULL);
-            (void)attn_convert(x, ATTN_F64, stored, types[t], ROWS * STRIDE, NULL);
+            (void)attn_convert(ROWS * STRIDE, x, ATTN_F64, stored, types[t], NULL);
+            (void)attn_convert(ROWS * STRIDE, stored, types[t], x, ATTN_F64, NULL);
             memset(whole, 0x55, sizeof whole);
             scales[ROWS] = 77;
             const attn_input src = {stored, types[t], {0, 0, STRIDE, 1}};

@@ -10,9 +10,9 @@
 static void apply(const attn_rope *rope, int64_t channels, const double *x, double *y, int64_t position)
 {
     const int64_t shape[4] = {1, 1, 1, channels};
-    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};
+    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}}, at = attn_in(&position);
     const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}};
-    assert_int_equal(attn_rope_apply(rope, shape, &from, &to, &position, NULL), ATTN_OK);
+    assert_int_equal(attn_rope_apply(rope, shape, &from, &at, &to, NULL), ATTN_OK);
 }
 
 static void test_vectors(void **state)
@@ -75,7 +75,7 @@ static void test_refused(void **state)
         attn_rope rope = {.struct_size = sizeof rope};                                                                             \
         attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};                                                                             \
         change;                                                                                                                    \
-        assert_int_not_equal(attn_rope_apply(&rope, shape, &from, &to, NULL, &error), ATTN_OK);                                    \
+        assert_int_not_equal(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_OK);                                    \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
     REFUSED(rope.struct_size = 1, "attn_rope.struct_size is 1; set it to sizeof(attn_rope)");
@@ -88,7 +88,7 @@ static void test_refused(void **state)
     REFUSED(rope.reserved[1] = 5, "rope.reserved[1] is 5; it must be 0");
     REFUSED(from.dtype = ATTN_U8, "rope: x is u8; it must be f32, f64, f16 or bf16");
     REFUSED(from.stride[3] = 2, "rope: x.stride[3] is 2; the last axis must be contiguous (1)");
-    assert_int_equal(attn_rope_apply(NULL, shape, &good, &to, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_rope_apply(NULL, shape, &good, NULL, &to, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "rope is NULL");
 }
 

@@ -186,9 +186,9 @@ static void shared_tables(void **state)
 /* Rotates Q or K of the example in place. */
 static void turn(double *x, int64_t heads, int64_t tokens, const attn_rope *rope, const int64_t *positions)
 {
-    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};
+    const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}}, at = attn_in(positions);
     const attn_output to = {x, ATTN_F64, {0, 0, 0, 0}};
-    assert_int_equal(attn_rope_apply(rope, (int64_t[]){6, heads, tokens, 4}, &from, &to, positions, NULL), ATTN_OK);
+    assert_int_equal(attn_rope_apply(rope, (int64_t[]){6, heads, tokens, 4}, &from, &at, &to, NULL), ATTN_OK);
 }
 
 static void rotary_positions(void **state)

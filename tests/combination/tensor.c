@@ -134,7 +134,7 @@ void tensor_set(tensor *t, int64_t at, double x)
         break;
     case ATTN_F16:
     case ATTN_BF16: /* any rounding does: tensor_read sees what is stored */
-        (void)attn_convert((uint16_t *)t->memory + at, t->layout.dtype, &x, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F64, (uint16_t *)t->memory + at, t->layout.dtype, NULL);
         break;
     case ATTN_I8: /* towards 0 */
         ((signed char *)t->memory)[at] = (signed char)x;

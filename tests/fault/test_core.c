@@ -77,7 +77,7 @@ static void test_pattern_set(void **state)
         attn_error error;
         const long before = fault_live();
         fault_arm(++n);
-        const attn_status status = attn_pattern_set_create(&set, patterns, 2, 8, 8, &error);
+        const attn_status status = attn_pattern_set_create(&set, 8, 8, 2, patterns, &error);
         failed = fault_disarm();
         assert_int_equal(status, failed ? ATTN_ERR_MEMORY : ATTN_OK);
         attn_pattern_set_destroy(set);

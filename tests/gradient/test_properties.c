@@ -219,7 +219,7 @@ static double *weights(combination *c, int after)
     assert_true(combination_run(c, ATTN_FORWARD, ATTN_ISA_DEFAULT, 1));
     c->problem.outputs.after_dropout = 0;
     c->tensors.weights = (attn_output){0};
-    (void)attn_convert(w, ATTN_F64, memory, dtype, n, NULL);
+    (void)attn_convert(n, memory, dtype, w, ATTN_F64, NULL);
     free(memory);
     return w;
 }

@@ -26,7 +26,7 @@ double array_at(const array *a, int64_t b, int64_t h, int64_t i, int64_t c)
     const char *at = array_place(a, b, h, i, c);
     double x = 0;
     if (a->dtype == ATTN_BOOL) return *(const unsigned char *)at;
-    (void)attn_convert(&x, ATTN_F64, at, a->dtype, 1, NULL);
+    (void)attn_convert(1, at, a->dtype, &x, ATTN_F64, NULL);
     return x;
 }
 
@@ -34,5 +34,5 @@ void array_put(const array *a, int64_t b, int64_t h, int64_t i, int64_t c, doubl
 {
     if (a->dtype == ATTN_BOOL) *(unsigned char *)array_place(a, b, h, i, c) = x != 0;
     else if (a->dtype == ATTN_I64) *(int64_t *)(void *)array_place(a, b, h, i, c) = (int64_t)x;
-    else (void)attn_convert(array_place(a, b, h, i, c), a->dtype, &x, ATTN_F64, 1, NULL);
+    else (void)attn_convert(1, &x, ATTN_F64, array_place(a, b, h, i, c), a->dtype, NULL);
 }

@@ -24,7 +24,7 @@ static array numbers(whole *w, double size, int64_t b, int64_t h, int64_t i, int
     const array a = owned(w, array_make(w->dtype, b, h, i, c));
     for (int64_t n = 0; n < b * h * i * c; n++) {
         const double x = size * random_signed(&w->random);
-        (void)attn_convert(a.data + (size_t)n * attn_dtype_size(a.dtype), a.dtype, &x, ATTN_F64, 1, NULL);
+        (void)attn_convert(1, &x, ATTN_F64, a.data + (size_t)n * attn_dtype_size(a.dtype), a.dtype, NULL);
     }
     return a;
 }

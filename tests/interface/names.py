@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Public names follow docs/conventions.md: a constant is its enum's name and a word, a function that can fail ends in an error, and
-one tensor is one argument: a slot, not a type beside a pointer.
+"""Public names and signatures follow docs/conventions.md.
 
-Usage: names.py ABI        (tests/install/abi.txt)
+Names: a constant is its enum's name and a word; what a function ..._count finds is a struct ..._counts.
+Signatures: what can fail returns a status and ends in an error, and only what cannot fail returns nothing; arguments are the subject,
+numbers, inputs, outputs, options, error; a gradient comes after what it is of; one tensor is one slot.
+
+Usage: names.py ABI HEADERS...        (tests/install/abi.txt include/attn/*.h)
 """
 import pathlib
 import re
@@ -11,6 +14,12 @@ import sys
 
 OWN = {"attn_op", "attn_status", "attn_dtype"}  # these have a grammar of their own, which docs/conventions.md says
 BLOCKS = {"attn_convert", "attn_archive_add", "attn_archive_allocate"}  # a row of numbers, of any rank: no slot
+CANNOT_FAIL = {"attn_unfinished_remove"}  # beside ..._destroy: for a signal handler
+PLAIN = {  # arrays that are no tensors of a call, or stand beside arrays of double, which have no slots either
+    "attn_pattern_documents", "attn_pattern_block_map",  # a value that borrows them
+    "attn_softmax", "attn_log_softmax",
+    "attn_archive_add", "attn_archive_allocate",  # a shape of any rank
+}
 
 
 def constants(text):
@@ -22,20 +31,82 @@ def constants(text):
 
 
 def functions(text):
-    return [(kind, name, args.split(", ")) for kind, name, args in re.findall(r"^(\w[\w \*]*?)(\w+)\((.*)\)$", text, re.M)]
+    return [(kind.strip(), name, args.split(", ")) for kind, name, args in re.findall(r"^(\w[\w \*]*?)(\w+)\((.*)\)$", text, re.M)
+            if not kind.startswith("typedef")]
+
+
+def declared(text):
+    """Name and arguments, with their names, of each function of a header."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    for name, args in re.findall(r"^ATTN_API [^;(]*?(\w+)\(([^;]*)\);", text, re.M):
+        yield name, [" ".join(arg.split()) for arg in args.split(",")]
+
+
+ORDER = ["a number", "an input", "an output", "options", "an error"]
+
+
+def place(arg):
+    """Where an argument that is no subject stands in this order."""
+    if "*" not in arg:
+        return 0
+    if arg in ("const attn_options *", "attn_error *"):
+        return 3 if arg.startswith("const") else 4
+    return 1 if arg.startswith("const ") and arg != "const attn_output *" else 2
+
+
+def order(name, args):
+    """What stands after what it should stand before."""
+    subject = re.fullmatch(r"(const )?attn_\w+ \*+", args[0]) and place(args[0]) != 4
+    highest = 0
+    for i in range(1 if subject else 0, len(args)):
+        arg, before = args[i], args[i - 1] if i else ""
+        if arg == "const char *" or (arg in ("size_t", "attn_dtype") and re.fullmatch(r"(const )?void \*", before)):
+            continue  # a text; the size or the type of the memory before it
+        if place(arg) < highest:
+            yield f"{name}: {ORDER[place(arg)]} ({arg}, argument {i + 1}) stands after {ORDER[highest]}"
+        highest = max(highest, place(arg))
+
+
+def signatures(calls):
+    for kind, name, args in calls:
+        if (kind == "attn_status") != (args[-1] == "attn_error *"):
+            yield f"{name} returns {kind} and its last argument is {args[-1]}"
+        if name not in BLOCKS and "attn_dtype" in args and any(re.fullmatch(r"(const )?void \*+", arg) for arg in args):
+            yield f"{name} takes a type beside a pointer; a slot has both"
+        if kind == "void" and not name.endswith("_destroy") and name not in CANNOT_FAIL and any("*" in arg for arg in args):
+            yield f"{name} returns nothing and takes a pointer, which may be NULL"
+        if not kind.startswith("static inline"):
+            yield from order(name, args)
+
+
+def arguments(name, args):
+    names = [re.search(r"(\w+)(\[\d*\])?$", arg).group(1) for arg in args]
+    for i, grad in enumerate(names):
+        of = grad[len("grad_"):]
+        if grad.startswith("grad_") and of in names and names.index(of) > i:
+            yield f"{name}: {grad} stands before {of}"
+    numbers = [arg for arg in args if re.match(r"(const )?(float|double|unsigned char|u?int\d+_t|short|char16_t) \*", arg)]
+    slots = [arg for arg in args if re.search(r"attn_(in|out)put \*", arg)]
+    for arg in numbers:
+        if slots or (name not in PLAIN and "double" not in arg):
+            yield f"{name}: {arg} is an array without a type and strides; one tensor is one slot"
 
 
 def main():
     text = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
     enums, calls = list(constants(text)), functions(text)
+    headers = [one for path in sys.argv[2:] for one in declared(pathlib.Path(path).read_text(encoding="utf-8"))]
     assert len(enums) > 20 and len(calls) > 100, f"{len(enums)} enums, {len(calls)} functions"
+    public = {name for kind, name, _ in calls if not kind.startswith("static inline")}
+    assert {name for name, _ in headers} == public, sorted({name for name, _ in headers} ^ public)
     wrong = [f"{value} of {name} does not begin with {prefix}" for name, prefix, values in enums if name not in OWN
              for value in values if not value.startswith(prefix)]
-    for kind, name, args in calls:
-        if (kind.strip() == "attn_status") != (args[-1] == "attn_error *"):
-            wrong.append(f"{name} returns {kind.strip()} and its last argument is {args[-1]}")
-        if name not in BLOCKS and "attn_dtype" in args and any(re.fullmatch(r"(const )?void \*+", arg) for arg in args):
-            wrong.append(f"{name} takes a type beside a pointer; a slot has both")
+    wrong += signatures(calls)
+    wrong += [line for name, args in headers for line in arguments(name, args)]
+    wrong += [f"{name} fills no {name}s" for kind, name, args in calls
+              if kind == "attn_status" and name.endswith("_count") and not re.search(r"^attn_\w*counts \*$", args[-2])]
+    wrong += [f"{name} is a struct, and {name[:-1]} no function" for name in re.findall(r"^struct (attn_\w+_counts): ", text, re.M)
+              if name[:-1] not in public]
     print("\n".join(wrong) or f"{len(enums)} enums, {len(calls)} functions")
     return 1 if wrong else 0
 

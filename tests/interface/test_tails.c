@@ -56,7 +56,7 @@ static attn_steps steps = {.struct_size = sizeof steps, .weights = numbers};
 static attn_flow flow = {.struct_size = sizeof flow};
 static attn_verification verification = {.struct_size = sizeof verification};
 static attn_metric_properties properties = {.struct_size = sizeof properties};
-static attn_pattern_count count = {.struct_size = sizeof count};
+static attn_pattern_set_counts count = {.struct_size = sizeof count};
 static attn_hopfield memory;
 static attn_hopfield_tensors remembered;
 static attn_linear_plan_description description = {.struct_size = sizeof description};
@@ -120,15 +120,15 @@ static attn_status run_flow(const void *x, attn_error *e)
 }
 static attn_status run_verify(const void *x, attn_error *e)
 {
-    return attn_verify_gradients(&problem, &tensors, 0, 1, (attn_verification *)(uintptr_t)x, NULL, e);
+    return attn_verify_gradients(&problem, 0, 1, &tensors, (attn_verification *)(uintptr_t)x, NULL, e);
 }
 static attn_status run_gibbs(const void *x, attn_error *e)
 {
-    return attn_softmax(q, NULL, LEN, 1, NULL, (attn_gibbs *)(uintptr_t)x, e);
+    return attn_softmax(LEN, 1, q, NULL, NULL, (attn_gibbs *)(uintptr_t)x, e);
 }
 static attn_status run_metric(const void *x, attn_error *e)
 {
-    return attn_metric_check(D, g, 0, (attn_metric_properties *)(uintptr_t)x, e);
+    return attn_metric_check(D, 0, g, (attn_metric_properties *)(uintptr_t)x, e);
 }
 static attn_status run_cost(const void *x, attn_error *e) { return attn_cost_estimate(x, &costs, e); }
 static attn_status run_costs(const void *x, attn_error *e) { return attn_cost_estimate(&cost, (attn_cost *)(uintptr_t)x, e); }
@@ -136,7 +136,7 @@ static attn_status run_rope(const void *x, attn_error *e)
 {
     const attn_input from = attn_in(new_q);
     const attn_output to = attn_out(new_o);
-    return attn_rope_apply(x, shape, &from, &to, NULL, e);
+    return attn_rope_apply(x, shape, &from, NULL, &to, e);
 }
 static attn_status run_scaling(const void *x, attn_error *e) { return attn_rope_frequencies(x, numbers, NULL, e); }
 static attn_status run_distance(const void *x, attn_error *e)
@@ -189,7 +189,7 @@ static attn_pattern_set *a_set(void)
 {
     static attn_pattern_set *set;
     const attn_pattern causal = attn_pattern_causal();
-    if (!set) assert_int_equal(attn_pattern_set_create(&set, &causal, 1, LEN, LEN, NULL), ATTN_OK);
+    if (!set) assert_int_equal(attn_pattern_set_create(&set, LEN, LEN, 1, &causal, NULL), ATTN_OK);
     return set;
 }
 
@@ -208,7 +208,7 @@ static attn_status run_apply_problem(const void *x, attn_error *e)
 }
 static attn_status run_count(const void *x, attn_error *e)
 {
-    return attn_pattern_set_count(a_set(), 1, 1, (attn_pattern_count *)(uintptr_t)x, e);
+    return attn_pattern_set_count(a_set(), 1, 1, (attn_pattern_set_counts *)(uintptr_t)x, e);
 }
 
 static attn_linear_plan *a_linear_plan(void)
@@ -279,7 +279,7 @@ static void test_filled(void **state)
     FILLED(attn_gibbs, gibbs, run_gibbs);
     FILLED(attn_verification, verification, run_verify);
     FILLED(attn_metric_properties, properties, run_metric);
-    FILLED(attn_pattern_count, count, run_count);
+    FILLED(attn_pattern_set_counts, count, run_count);
     FILLED(attn_linear_plan_description, description, run_linear_plan);
     FILLED(attn_tensor_plan, tensor_plan, run_linear_tensor);
     attn_linear_plan_destroy(a_linear_plan());

@@ -230,8 +230,8 @@ static void test_narrow_cache(void **state)
     layer.dtype = ATTN_F32;
     const attn_layer_weights weights = {
         .struct_size = sizeof weights, .query.data = w[0], .key.data = w[1], .value.data = w[2], .output.data = w[3]};
-    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 4, NULL), ATTN_OK);
-    (void)attn_convert(x, ATTN_F32, n.x, ATTN_F64, LEN * E, NULL);
+    assert_int_equal(attn_layer_initialise(&layer, ATTN_INIT_XAVIER, 4, &weights, NULL), ATTN_OK);
+    (void)attn_convert(LEN * E, n.x, ATTN_F64, x, ATTN_F32, NULL);
     const attn_cache cache = {.struct_size = sizeof cache,
                               .batch = 1,
                               .heads_kv = HEADS_KV,

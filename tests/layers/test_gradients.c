@@ -296,7 +296,7 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     s->layer.dtype = dtype;
     const attn_layer_weights weights = weights_of(s, h, 0), gradients = weights_of(s, h, 1);
     attn_layer_tensors args = args_of(s, h);
-    assert_int_equal(attn_layer_count(&s->layer, &weights, B, SQ, s->len_kv, &counts, &error), ATTN_OK);
+    assert_int_equal(attn_layer_count(&s->layer, B, SQ, s->len_kv, &weights, &counts, &error), ATTN_OK);
     int64_t parameters = 0;
     for (int t = WQ; t < SC; t++) parameters += s->count[t];
     assert_int_equal(counts.parameters, parameters);

@@ -52,7 +52,7 @@ static attn_status draw_layer(float (*w)[LARGEST], attn_init init, uint64_t seed
     const attn_layer layer = {.struct_size = sizeof layer, .dim_model = 256, .heads_q = 8};
     const attn_layer_weights weights = {
         .struct_size = sizeof weights, .query.data = w[0], .key.data = w[1], .value.data = w[2], .output.data = w[3]};
-    return attn_layer_initialise(&layer, &weights, init, seed, NULL);
+    return attn_layer_initialise(&layer, init, seed, &weights, NULL);
 }
 
 /* At D 256 and 8 heads of 32; the fused matrix of torch has 768 rows. */
@@ -88,7 +88,7 @@ static attn_status draw_latent(float (*w)[LARGEST], attn_init init, uint64_t see
                                          .output = attn_out(w[4]),
                                          .query_norm = attn_out(w[5]),
                                          .norm = attn_out(w[6])};
-    const attn_status status = attn_latent_initialise(&latent, &weights, init, seed, NULL);
+    const attn_status status = attn_latent_initialise(&latent, init, seed, &weights, NULL);
     for (int i = 0; i < 96; i++) assert_true(w[5][i] == 1 && (i >= 64 || w[6][i] == 1));
     return status;
 }
@@ -121,7 +121,7 @@ static attn_status draw_seq2seq(float (*w)[LARGEST], attn_init init, uint64_t se
                                           .bias = attn_out(w[3]),
                                           .combine = attn_out(w[2])};
     memset(w[3], 0x55, 160 * sizeof(float));
-    const attn_status status = attn_seq2seq_initialise(&module, &weights, init, seed, NULL);
+    const attn_status status = attn_seq2seq_initialise(&module, init, seed, &weights, NULL);
     for (int i = 0; i < 160; i++) assert_true(w[3][i] == 0); /* the bias */
     return status;
 }
@@ -139,7 +139,7 @@ static attn_status draw_general(float (*w)[LARGEST], attn_init init, uint64_t se
 {
     const attn_seq2seq module = {.struct_size = sizeof module, .score = ATTN_SCORE_GENERAL, .dim_state = 96, .dim_memory = 160};
     const attn_seq2seq_weights weights = {.struct_size = sizeof weights, .w = attn_out(w[0])};
-    return attn_seq2seq_initialise(&module, &weights, init, seed, NULL);
+    return attn_seq2seq_initialise(&module, init, seed, &weights, NULL);
 }
 
 static void test_general(void **state)

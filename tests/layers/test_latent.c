@@ -183,10 +183,10 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     const attn_options options = {.struct_size = sizeof options, .threads = threads};
     memset(h, 0, sizeof *h);
     s->latent.dtype = dtype;
-    for (int t = 0; t < TENSORS; t++) (void)attn_convert(h->data[t], dtype, s->x[t], ATTN_F64, s->count[t], NULL);
-    (void)attn_convert(h->grad_y, dtype, s->grad_y, ATTN_F64, B * SQ * OUT, NULL);
+    for (int t = 0; t < TENSORS; t++) (void)attn_convert(s->count[t], s->x[t], ATTN_F64, h->data[t], dtype, NULL);
+    (void)attn_convert(B * SQ * OUT, s->grad_y, ATTN_F64, h->grad_y, dtype, NULL);
     const attn_latent_weights w = weights_of(s, h->data), g = weights_of(s, h->grad);
-    assert_int_equal(attn_latent_count(&s->latent, &w, B, SQ, s->len_kv, &counts, &error), ATTN_OK);
+    assert_int_equal(attn_latent_count(&s->latent, B, SQ, s->len_kv, &w, &counts, &error), ATTN_OK);
     int64_t parameters = 0;
     for (int t = QUERY_DOWN; t < TENSORS; t++) parameters += s->count[t];
     assert_int_equal(counts.parameters, parameters);
@@ -342,14 +342,14 @@ static void test_counts(void **state)
     attn_layer_counts counts = {.struct_size = sizeof counts}, plain = counts;
     const attn_layer heads = {.struct_size = sizeof heads, .dim_model = 5120, .heads_q = 128, .head_dim = 128};
     (void)state;
-    assert_int_equal(attn_latent_count(&latent, NULL, 1, 0, 0, &counts, NULL), ATTN_OK);
-    assert_int_equal(attn_layer_count(&heads, NULL, 1, 0, 0, &plain, NULL), ATTN_OK);
+    assert_int_equal(attn_latent_count(&latent, 1, 0, 0, NULL, &counts, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_count(&heads, 1, 0, 0, NULL, &plain, NULL), ATTN_OK);
     assert_int_equal(counts.cache_per_token, 576 * 4);
     assert_int_equal(plain.cache_per_token, 32768 * 4);
     assert_int_equal(counts.parameters, 1536 * 5120 + 128 * 192 * 1536 + 576 * 5120 + 128 * 256 * 512 + 5120 * 128 * 128);
     /* without rotated channels the cache shrinks by 1 - r/(2 H d) */
     latent.dim_rotary = 0;
-    assert_int_equal(attn_latent_count(&latent, NULL, 1, 0, 0, &counts, NULL), ATTN_OK);
+    assert_int_equal(attn_latent_count(&latent, 1, 0, 0, NULL, &counts, NULL), ATTN_OK);
     assert_true(fabs((1 - (double)counts.cache_per_token / (double)plain.cache_per_token) - (1 - 512.0 / (2 * 128 * 128))) < 1e-15);
 }
 
@@ -370,9 +370,9 @@ static void test_weights(void **state)
                                          .output = attn_out(w[OUTPUT]),
                                          .query_norm = attn_out(w[QUERY_NORM]),
                                          .norm = attn_out(w[NORM])};
-    assert_int_equal(attn_latent_initialise(&s.latent, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    assert_int_equal(attn_latent_initialise(&s.latent, ATTN_INIT_XAVIER, 7, &weights, NULL), ATTN_OK);
     memcpy(again, w, sizeof w);
-    assert_int_equal(attn_latent_initialise(&s.latent, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    assert_int_equal(attn_latent_initialise(&s.latent, ATTN_INIT_XAVIER, 7, &weights, NULL), ATTN_OK);
     assert_memory_equal(w, again, sizeof w);
     for (int t = QUERY_DOWN; t < TENSORS; t++) {
         const double rows = t == OUTPUT  ? OUT
@@ -390,7 +390,7 @@ static void test_weights(void **state)
         }
     }
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
-    assert_int_equal(attn_latent_store(&s.latent, &weights, file, "a.", &error), ATTN_OK);
+    assert_int_equal(attn_latent_store(&s.latent, &weights, "a.", file, &error), ATTN_OK);
     assert_non_null(attn_archive_find(file, "a.kv_a_proj_with_mqa.weight"));
     assert_int_equal(attn_latent_load(&s.latent, file, "a.", &back, &error), ATTN_OK);
     void *const at[] = {back.query_down.data, back.query.data,      back.down.data, back.up.data,

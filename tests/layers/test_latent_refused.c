@@ -189,16 +189,16 @@ static void test_refused_by_some(void **state)
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's dim_qk is 3; the layer has 4");
 
-    FAILS(attn_latent_count(&g.latent, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "latent: counts is NULL");
-    FAILS(attn_latent_count(&g.latent, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_latent_count(&g.latent, 1, 1, 1, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "latent: counts is NULL");
+    FAILS(attn_latent_count(&g.latent, 1, 1, 1, NULL, &counts, &error), ATTN_ERR_ARGUMENT,
           "attn_layer_counts.struct_size is 3; set it to sizeof(attn_layer_counts)");
     counts.struct_size = sizeof counts;
-    FAILS(attn_latent_count(&g.latent, NULL, -1, 1, 1, &counts, &error), ATTN_ERR_SHAPE,
+    FAILS(attn_latent_count(&g.latent, -1, 1, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "latent: batch (-1), len_q (1) or len_kv (1) is negative");
-    FAILS(attn_latent_initialise(&g.latent, &g.weights, (attn_init)4, 0, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_latent_initialise(&g.latent, (attn_init)4, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
           "latent: init (4) is no attn_init");
     FAILS(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
-    FAILS(attn_latent_store(&g.latent, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
+    FAILS(attn_latent_store(&g.latent, &g.weights, "", NULL, &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
 }
 
 /* What is written lies apart from everything else. */
@@ -217,7 +217,7 @@ static void test_overlap(void **state)
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
           "latent: grad_query and gradients.norm share elements; an output overlaps nothing");
     make_good(&g);
-    FAILS(attn_latent_initialise(&g.latent, &g.weights, ATTN_INIT_SMALL, 0, &error), ATTN_ERR_STRIDE,
+    FAILS(attn_latent_initialise(&g.latent, ATTN_INIT_SMALL, 0, &g.weights, &error), ATTN_ERR_STRIDE,
           "latent: weights.query_down and weights.query share elements; an output overlaps nothing");
 }
 

@@ -70,7 +70,7 @@ static void run(const attn_layer *layer, numbers *n, results *r, attn_layer_tens
     a.grad_query.data = r->dq + first_q * E;
     if (!self) a.key.data = n->xk + first_kv * E, a.grad_key.data = r->dk + first_kv * E;
     attn_layer_counts counts = {.struct_size = sizeof counts};
-    assert_int_equal(attn_layer_count(layer, &w, 1, TOTAL_Q, TOTAL_KV, &counts, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_count(layer, 1, TOTAL_Q, TOTAL_KV, &w, &counts, NULL), ATTN_OK);
     assert_true(counts.saved_bytes <= (int64_t)sizeof saved);
     if (attn_layer_forward(layer, &w, &a, &error) != ATTN_OK || attn_layer_backward(layer, &w, &a, &g, &error) != ATTN_OK)
         fail_msg("%s", error.message);

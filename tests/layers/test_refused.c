@@ -251,26 +251,26 @@ static void test_others(void **state)
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "layer: tensors.saved is NULL; forward fills it for backward");
 
-    FAILS(attn_layer_count(&g.layer, NULL, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "layer: counts is NULL");
-    FAILS(attn_layer_count(&g.layer, NULL, 1, 1, 1, &counts, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_layer_count(&g.layer, 1, 1, 1, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "layer: counts is NULL");
+    FAILS(attn_layer_count(&g.layer, 1, 1, 1, NULL, &counts, &error), ATTN_ERR_ARGUMENT,
           "attn_layer_counts.struct_size is 5; set it to sizeof(attn_layer_counts)");
     counts.struct_size = sizeof counts;
-    FAILS(attn_layer_count(&g.layer, NULL, 1, -2, 1, &counts, &error), ATTN_ERR_SHAPE,
+    FAILS(attn_layer_count(&g.layer, 1, -2, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "layer: batch (1), len_q (-2) or len_kv (1) is negative");
-    FAILS(attn_layer_initialise(&g.layer, &g.weights, (attn_init)9, 0, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_layer_initialise(&g.layer, (attn_init)9, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
           "layer: init (9) is no attn_init");
-    FAILS(attn_layer_group_heads(&g.layer, &g.weights, 3, &g.gradients, &error), ATTN_ERR_SHAPE,
+    FAILS(attn_layer_group_heads(&g.layer, 3, &g.weights, &g.gradients, &error), ATTN_ERR_SHAPE,
           "layer: heads_kv (4) is not a multiple of groups (3)");
-    FAILS(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_layer_group_heads(&g.layer, 2, &g.weights, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "layer: grouped.key is missing");
     g.layer.no_key = 1;
     g.weights.key.data = NULL;
-    FAILS(attn_layer_group_heads(&g.layer, &g.weights, 2, &g.gradients, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_layer_group_heads(&g.layer, 2, &g.weights, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "layer: no_key is set; there are no heads to be shared");
     g.layer.no_key = 0;
     g.weights.key.data = g.numbers[1];
     FAILS(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
-    FAILS(attn_layer_store(&g.layer, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
+    FAILS(attn_layer_store(&g.layer, &g.weights, "", NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
 }
 
 /* Places of tokens are of no use without a rotation. */
@@ -346,7 +346,7 @@ static void test_overlap(void **state)
              "layer: gradients.key overlaps itself: stride[1] is 0 and the axes with smaller strides span 1 elements");
     make(&g);
     g.weights.value = g.weights.key;
-    FAILS(attn_layer_initialise(&g.layer, &g.weights, ATTN_INIT_SMALL, 0, &error), ATTN_ERR_STRIDE,
+    FAILS(attn_layer_initialise(&g.layer, ATTN_INIT_SMALL, 0, &g.weights, &error), ATTN_ERR_STRIDE,
           "layer: weights.key and weights.value share elements; an output overlaps nothing");
     /* Three gradients in one matrix [D, 3 D] are apart; heads of weights that are read may be one. */
     make(&g);

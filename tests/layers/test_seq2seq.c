@@ -138,10 +138,10 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
     const attn_options options = {.struct_size = sizeof options, .threads = threads};
     memset(h, 0, sizeof *h);
     s->module.dtype = dtype;
-    for (int t = 0; t < TENSORS; t++) (void)attn_convert(h->data[t], dtype, s->x[t], ATTN_F64, s->count[t], NULL);
-    (void)attn_convert(h->grad_y, dtype, s->grad_y, ATTN_F64, B * LEN * s->out, NULL);
+    for (int t = 0; t < TENSORS; t++) (void)attn_convert(s->count[t], s->x[t], ATTN_F64, h->data[t], dtype, NULL);
+    (void)attn_convert(B * LEN * s->out, s->grad_y, ATTN_F64, h->grad_y, dtype, NULL);
     const attn_seq2seq_weights w = weights_of(s, h->data), g = weights_of(s, h->grad);
-    assert_int_equal(attn_seq2seq_count(&s->module, &w, B, LEN, MEMORY, &counts, &error), ATTN_OK);
+    assert_int_equal(attn_seq2seq_count(&s->module, B, LEN, MEMORY, &w, &counts, &error), ATTN_OK);
     int64_t parameters = 0;
     for (int t = W; t < TENSORS; t++) parameters += s->count[t];
     assert_int_equal(counts.parameters, parameters);
@@ -286,14 +286,14 @@ static void test_weights(void **state)
                                           .memory = attn_out(w[MEMORY_W]),
                                           .bias = attn_out(w[BIAS]),
                                           .combine = attn_out(w[COMBINE])};
-    assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    assert_int_equal(attn_seq2seq_initialise(&s.module, ATTN_INIT_XAVIER, 7, &weights, NULL), ATTN_OK);
     memcpy(again, w, sizeof w);
-    assert_int_equal(attn_seq2seq_initialise(&s.module, &weights, ATTN_INIT_XAVIER, 7, NULL), ATTN_OK);
+    assert_int_equal(attn_seq2seq_initialise(&s.module, ATTN_INIT_XAVIER, 7, &weights, NULL), ATTN_OK);
     assert_memory_equal(w, again, sizeof w);
     for (int64_t i = 0; i < s.count[STATE]; i++) assert_true(w[STATE][i] != 0 && fabs((double)w[STATE][i]) <= sqrt(6.0 / (4 + 5)));
     for (int64_t i = 0; i < s.count[BIAS]; i++) assert_true(w[BIAS][i] == 0);
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
-    assert_int_equal(attn_seq2seq_store(&s.module, &weights, file, "attention.", NULL), ATTN_OK);
+    assert_int_equal(attn_seq2seq_store(&s.module, &weights, "attention.", file, NULL), ATTN_OK);
     assert_int_equal(attn_seq2seq_load(&s.module, file, "attention.", &back, NULL), ATTN_OK);
     void *const at[] = {back.w.data, back.state.data, back.memory.data, back.bias.data, back.combine.data};
     for (int t = W; t < TENSORS; t++) assert_memory_equal(at[t - W], w[t], (size_t)s.count[t] * sizeof(float));

@@ -189,10 +189,10 @@ static void test_refused_by_some(void **state)
     FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's batch is 0; the layer has 2");
-    FAILS(attn_seq2seq_initialise(&g.module, &g.weights, (attn_init)-1, 0, &error), ATTN_ERR_ARGUMENT,
+    FAILS(attn_seq2seq_initialise(&g.module, (attn_init)-1, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
           "seq2seq: init (-1) is no attn_init");
     FAILS(attn_seq2seq_load(&g.module, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
-    FAILS(attn_seq2seq_store(&g.module, &g.weights, NULL, "", &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
+    FAILS(attn_seq2seq_store(&g.module, &g.weights, "", NULL, &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     g.args.key.data = NULL;
     FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_ARGUMENT,
           "seq2seq: key.data is NULL; it is the memory");
@@ -219,7 +219,7 @@ static void test_overlap(void **state)
     FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
           "seq2seq: gradients.combine and saved share elements; an output overlaps nothing");
     make_good(&g);
-    FAILS(attn_seq2seq_initialise(&g.module, &g.weights, ATTN_INIT_SMALL, 0, &error), ATTN_ERR_STRIDE,
+    FAILS(attn_seq2seq_initialise(&g.module, ATTN_INIT_SMALL, 0, &g.weights, &error), ATTN_ERR_STRIDE,
           "seq2seq: weights.w and weights.combine share elements; an output overlaps nothing");
 }
 

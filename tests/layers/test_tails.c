@@ -83,7 +83,7 @@ static attn_status run_cache(const void *p, attn_error *e)
 
 static attn_status run_counts(const void *p, attn_error *e)
 {
-    return attn_layer_count(&layer, &weights, 1, 1, 1, (attn_layer_counts *)(uintptr_t)p, e);
+    return attn_layer_count(&layer, 1, 1, 1, &weights, (attn_layer_counts *)(uintptr_t)p, e);
 }
 
 /* What a layer, or its tensors, point to. */

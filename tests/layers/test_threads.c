@@ -48,7 +48,7 @@ static results compute(const attn_options *options, int64_t batch)
     for (int i = 0; i < TENSORS; i++) r.tensor[i] = calloc(count_of(i), sizeof(float));
     const attn_layer_weights weights = name(w, b), gradients = name(r.tensor + 2, r.tensor + 6);
     attn_layer_counts counts = {.struct_size = sizeof counts};
-    assert_int_equal(attn_layer_count(&layer, &weights, batch, TOKENS, TOKENS, &counts, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_count(&layer, batch, TOKENS, TOKENS, &weights, &counts, NULL), ATTN_OK);
     void *saved = malloc((size_t)counts.saved_bytes);
     const attn_layer_tensors args = {.struct_size = sizeof args,
                                      .batch = batch,

@@ -51,13 +51,13 @@ static void test_counts(void **state)
         attn_layer_weights w = {.struct_size = sizeof w};
         attn_layer_counts counts = {.struct_size = sizeof counts};
         if (cases[i].bias) w.query_bias.data = w.key_bias.data = w.value_bias.data = w.output_bias.data = &some;
-        assert_int_equal(attn_layer_count(&layer, &w, 0, 0, 0, &counts, NULL), ATTN_OK);
+        assert_int_equal(attn_layer_count(&layer, 0, 0, 0, &w, &counts, NULL), ATTN_OK);
         assert_int_equal(counts.parameters, cases[i].parameters);
     }
     /* LLaMA-7B: 32 heads of 128, 2048 tokens, 32 layers: 1 GiB of keys and values in 16 bits, so 2 GiB in f32 */
     attn_layer layer = {.struct_size = sizeof layer, .dim_model = 4096, .heads_q = 32};
     attn_layer_counts counts = {.struct_size = sizeof counts};
-    assert_int_equal(attn_layer_count(&layer, NULL, 1, 2048, 2048, &counts, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_count(&layer, 1, 2048, 2048, NULL, &counts, NULL), ATTN_OK);
     assert_int_equal(counts.cache_per_token * 2048 * 32, INT64_C(2) << 30);
 }
 
@@ -71,7 +71,7 @@ static void test_store_and_load(void **state)
     attn_archive *file = NULL;
     attn_error error;
     (void)state;
-    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 1, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_initialise(&layer, ATTN_INIT_XAVIER, 1, &weights, NULL), ATTN_OK);
     for (int i = 0; i < 8; i++) r.bq[i] = (float)i, r.bo[i] = (float)-i;
     /* the query's matrix as [in, out] */
     for (int o = 0; o < 8; o++)
@@ -79,7 +79,7 @@ static void test_store_and_load(void **state)
     weights.query = (attn_output){turned.q, ATTN_F32, {0, 2, 1, 8}};
     weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
-    assert_int_equal(attn_layer_store(&layer, &weights, file, "layers.3.", &error), ATTN_OK);
+    assert_int_equal(attn_layer_store(&layer, &weights, "layers.3.", file, &error), ATTN_OK);
     assert_non_null(attn_archive_find(file, "layers.3.in_proj_weight"));
     assert_non_null(attn_archive_find(file, "layers.3.out_proj.bias"));
     assert_int_equal(attn_layer_load(&layer, file, "layers.3.", &back, &error), ATTN_OK);
@@ -173,7 +173,7 @@ static void test_group_heads(void **state)
     attn_layer layer = layer_of(4, 0), grouped_layer = layer_of(4, 2);
     attn_layer_weights weights = in_room(&r), grouped = in_room(&few);
     (void)state;
-    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 9, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_initialise(&layer, ATTN_INIT_XAVIER, 9, &weights, NULL), ATTN_OK);
     for (int i = 0; i < 8; i++) r.bk[i] = (float)(i / 4), r.bv[i] = (float)(i % 2);
     for (int h = 0; h < 4; h += 2) { /* heads h and h + 1 */
         memcpy(r.k + (h + 1) * 16, r.k + h * 16, 16 * sizeof *r.k);
@@ -184,7 +184,7 @@ static void test_group_heads(void **state)
     weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
     grouped.extra_key.data = extra_few[0], grouped.extra_value.data = extra_few[1];
     grouped.query = weights.query, grouped.output = weights.output;
-    assert_int_equal(attn_layer_group_heads(&layer, &weights, 2, &grouped, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_group_heads(&layer, 2, &weights, &grouped, NULL), ATTN_OK);
     for (int i = 0; i < 24; i++) x[i] = sinf((float)i);
     attn_layer_tensors args = {.struct_size = sizeof args, .batch = 1, .len_q = 3, .query = {.data = x}, .output = {.data = y}};
     assert_int_equal(attn_layer_forward(&layer, &weights, &args, NULL), ATTN_OK);
@@ -226,7 +226,7 @@ static void p16_fused(void **state)
                                 {&weights[2].query, &weights[2].key, &weights[2].value}};
     const float *const apart[3] = {r.q, r.k, r.v};
     (void)state;
-    assert_int_equal(attn_layer_initialise(&layer, &weights[0], ATTN_INIT_SMALL, 3, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_initialise(&layer, ATTN_INIT_SMALL, 3, &weights[0], NULL), ATTN_OK);
     for (int p = 0; p < 3; p++) {
         for (int o = 0; o < 8; o++)
             for (int i = 0; i < 8; i++) rows[(p * 8 + o) * 8 + i] = columns[i * 24 + p * 8 + o] = apart[p][o * 8 + i];
@@ -257,7 +257,7 @@ static void test_padded_batch(void **state)
     const attn_tensors with_lengths = {
         .struct_size = sizeof with_lengths, .lengths_q = attn_in(lengths), .lengths_kv = attn_in(lengths)};
     (void)state;
-    assert_int_equal(attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 2, NULL), ATTN_OK);
+    assert_int_equal(attn_layer_initialise(&layer, ATTN_INIT_XAVIER, 2, &weights, NULL), ATTN_OK);
     for (int i = 0; i < 80; i++) x[i] = i / 8 % 5 < 3 || i >= 40 ? cosf((float)i) : NAN;
     attn_layer_tensors args = {.struct_size = sizeof args, .batch = 2, .len_q = 5, .query = {.data = x}, .output = {.data = y}};
     args.attention = &with_lengths;

@@ -30,7 +30,7 @@ double linear_case_at(const linear_case *c, int tensor, int64_t i)
 {
     double x;
     const size_t size = attn_dtype_size(linear_case_type(c, tensor));
-    (void)attn_convert(&x, ATTN_F64, (const char *)c->data[tensor] + (size_t)i * size, linear_case_type(c, tensor), 1, NULL);
+    (void)attn_convert(1, (const char *)c->data[tensor] + (size_t)i * size, linear_case_type(c, tensor), &x, ATTN_F64, NULL);
     return x;
 }
 
@@ -111,8 +111,8 @@ void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
         assert_non_null(c->exact[t]);
         assert_non_null(c->data[t]);
         for (size_t i = 0; t <= T_DZ1 && i < n; i++) c->exact[t][i] = drawn(t, &random);
-        (void)attn_convert(c->data[t], type, c->exact[t], ATTN_F64, c->count[t], NULL);
-        (void)attn_convert(c->exact[t], ATTN_F64, c->data[t], type, c->count[t], NULL);
+        (void)attn_convert(c->count[t], c->exact[t], ATTN_F64, c->data[t], type, NULL);
+        (void)attn_convert(c->count[t], c->data[t], type, c->exact[t], ATTN_F64, NULL);
     }
     const attn_linear_tensors args = {.struct_size = sizeof args,
                                       .q = {there(c, T_Q), dtype, {0, 0, 0, 0}},
@@ -241,7 +241,7 @@ void linear_case_define(linear_case *c)
                               .dz0 = sum ? x[T_DZ0] : NULL};
     double *stored = calloc((size_t)c->count[T_O] + 1, sizeof *stored);
     assert_non_null(stored);
-    (void)attn_convert(stored, ATTN_F64, c->data[T_O], c->dtype, c->count[T_O], NULL);
+    (void)attn_convert(c->count[T_O], c->data[T_O], c->dtype, stored, ATTN_F64, NULL);
     if (c->dtype == ATTN_F16 || c->dtype == ATTN_BF16) g.O = stored;
     ref_linear_forward(&r, x[T_O], n, x[T_S1], z1);
     for (int64_t i = 0; i < c->count[T_N]; i++) x[T_N][i] = n[i];

@@ -15,8 +15,8 @@ static void *drawn(double *exact, int64_t count, attn_dtype dtype, random_source
     void *data = malloc((size_t)count * attn_dtype_size(dtype) + 1);
     assert_non_null(data);
     for (int64_t i = 0; i < count; i++) exact[i] = random_signed(random);
-    (void)attn_convert(data, dtype, exact, ATTN_F64, count, NULL);
-    (void)attn_convert(exact, ATTN_F64, data, dtype, count, NULL);
+    (void)attn_convert(count, exact, ATTN_F64, data, dtype, NULL);
+    (void)attn_convert(count, data, dtype, exact, ATTN_F64, NULL);
     return data;
 }
 
@@ -26,7 +26,7 @@ static void expect_near(const void *got, attn_dtype dtype, const double *exact, 
     const double unit = dtype == ATTN_F64 ? 0x1p-53 : dtype == ATTN_F32 ? 0x1p-24 : 0x1p-8;
     for (int64_t i = 0; i < count; i++) {
         double x;
-        (void)attn_convert(&x, ATTN_F64, (const char *)got + (size_t)i * attn_dtype_size(dtype), dtype, 1, NULL);
+        (void)attn_convert(1, (const char *)got + (size_t)i * attn_dtype_size(dtype), dtype, &x, ATTN_F64, NULL);
         const double bound = (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24) * (double)(terms * terms) + unit * fabs(exact[i]);
         if (!(fabs(x - exact[i]) <= bound)) fail_msg("%s[%d] is %g, not %g", what, (int)i, x, exact[i]);
     }

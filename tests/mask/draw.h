@@ -52,7 +52,7 @@ static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len
     case ATTN_PATTERN_LENGTHS:
         return attn_pattern_lengths(below(len_q + 3), below(len_kv + 3));
     case ATTN_PATTERN_DOCUMENTS:
-        return attn_pattern_documents(lengths_of_q, below(2) ? lengths_of_kv : NULL, len_q >= 127 && len_kv >= 151 ? 4 : 0);
+        return attn_pattern_documents(len_q >= 127 && len_kv >= 151 ? 4 : 0, lengths_of_q, below(2) ? lengths_of_kv : NULL);
     default:
         return attn_pattern_block_map(1 + below(40), 1 + below(40), some_blocks);
     }

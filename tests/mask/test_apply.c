@@ -45,7 +45,7 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
     attn_error error;
     char text[200] = "";
     describe(patterns, count, text, sizeof text);
-    if (attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    if (attn_pattern_set_create(&set, len_q, len_kv, count, patterns, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
     attention a = attention_make(len_q, len_kv), before = a;
     attn_status status = attn_pattern_set_apply(set, &a.problem, &a.tensors, &error);
     if (status != ATTN_OK) {
@@ -53,7 +53,8 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
         assert_memory_equal(&a.problem, &before.problem, sizeof a.problem);
         assert_memory_equal(&a.tensors, &before.tensors, sizeof a.tensors);
         static unsigned char keep[MOST_Q * MOST_KV]; /* then the matrix serves */
-        attn_pattern_set_fill(set, keep, len_kv);
+        const attn_output matrix = attn_out(keep);
+        assert_int_equal(attn_pattern_set_fill(set, &matrix, NULL), ATTN_OK);
         a.tensors.mask = (attn_input){keep, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
     }
     if (attn_compute(&a.problem, &a.tensors, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
@@ -107,9 +108,9 @@ static void test_what_is_skipped(void **state)
                                 .o = attn_out(ATTN_LATER)};
         attn_plan_description d = {.struct_size = sizeof d};
         attn_pattern_set *set;
-        attn_pattern_count count = {.struct_size = sizeof count};
+        attn_pattern_set_counts count = {.struct_size = sizeof count};
         attn_plan *plan;
-        assert_int_equal(attn_pattern_set_create(&set, &patterns[k], 1, 8192, 8192, NULL), ATTN_OK);
+        assert_int_equal(attn_pattern_set_create(&set, 8192, 8192, 1, &patterns[k], NULL), ATTN_OK);
         assert_int_equal(attn_pattern_set_apply(set, &problem, &tensors, NULL), ATTN_OK);
         assert_int_equal(attn_plan_create(&plan, &problem, &tensors, NULL, NULL), ATTN_OK);
         assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
@@ -139,7 +140,7 @@ static void refused(const attn_pattern *patterns, int64_t count, int field, attn
     if (field >= 8 && field < 13) *numbers_of[field - 8] = 7;
     if (field == 13) tensors.struct_size = 8;
     attn_problem before = problem;
-    assert_int_equal(attn_pattern_set_create(&set, patterns, count, 8, 9, &error), ATTN_OK);
+    assert_int_equal(attn_pattern_set_create(&set, 8, 9, count, patterns, &error), ATTN_OK);
     assert_int_equal(attn_pattern_set_apply(set, &problem, &tensors, &error), status);
     assert_string_equal(error.message, message);
     assert_memory_equal(&before, &problem, sizeof problem);

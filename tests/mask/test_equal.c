@@ -65,10 +65,11 @@ static int same(const attn_pattern *patterns, int64_t count, int64_t len_q, int6
     results fields, matrix;
     char text[200] = "";
     describe(patterns, count, text, sizeof text);
-    if (attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
+    if (attn_pattern_set_create(&set, len_q, len_kv, count, patterns, &error) != ATTN_OK) fail_msg("%s: %s", text, error.message);
     const int has_fields = attend(set, NULL, len_q, len_kv, &fields);
     if (has_fields) {
-        attn_pattern_set_fill(set, keep, len_kv);
+        const attn_output kept = attn_out(keep);
+        assert_int_equal(attn_pattern_set_fill(set, &kept, NULL), ATTN_OK);
         assert_true(attend(set, keep, len_q, len_kv, &matrix));
         for (int k = 0; k < OUTPUTS; k++)
             for (int64_t n = 0; n < fields.count[k]; n++) {

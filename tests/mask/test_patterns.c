@@ -12,7 +12,7 @@ static attn_pattern_set *make(const attn_pattern *patterns, int64_t count, int64
 {
     attn_pattern_set *set;
     attn_error error;
-    if (attn_pattern_set_create(&set, patterns, count, len_q, len_kv, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_pattern_set_create(&set, len_q, len_kv, count, patterns, &error) != ATTN_OK) fail_msg("%s", error.message);
     return set;
 }
 
@@ -24,7 +24,8 @@ static void expect(const char *picture, attn_pattern a, attn_pattern b, int line
     attn_pattern_set *set = make(patterns, b.kind ? 2 : 1, len_q, len_kv);
     unsigned char keep[400];
     char text[400];
-    attn_pattern_set_fill(set, keep, len_kv + 1);
+    const attn_output to = {keep, ATTN_U8, {0, 0, len_kv + 1, 1}};
+    assert_int_equal(attn_pattern_set_fill(set, &to, NULL), ATTN_OK);
     for (int64_t i = 0; i < len_q; i++) {
         for (int64_t j = 0; j < len_kv; j++) text[i * (len_kv + 1) + j] = keep[i * (len_kv + 1) + j] ? '#' : '.';
         text[i * (len_kv + 1) + len_kv] = i + 1 < len_q ? ' ' : 0;
@@ -101,17 +102,17 @@ static void test_lengths_and_documents(void **state)
     const int64_t three[] = {3, 2, 1}, queries[] = {3, 1, 1}, keys[] = {2, 3, 3}, gaps[] = {2, 0, 1};
     EXPECT("###.. ###.. .....", attn_pattern_lengths(2, 3));
     EXPECT("..... .....", attn_pattern_lengths(2, 0));
-    EXPECT("###... ###... ###... ...##. ...##. .....#", attn_pattern_documents(three, NULL, 3));
-    EXPECT("##...... ##...... ##...... ..###... .....###", attn_pattern_documents(queries, keys, 3)); /* xFormers' test */
-    EXPECT("##.. ##.. ..#. ....", attn_pattern_documents(gaps, NULL, 3)); /* behind the last one: nothing */
-    EXPECT_BOTH("#..... ##.... ###... ...#.. ...##. .....#", attn_pattern_documents(three, NULL, 3), attn_pattern_causal());
+    EXPECT("###... ###... ###... ...##. ...##. .....#", attn_pattern_documents(3, three, NULL));
+    EXPECT("##...... ##...... ##...... ..###... .....###", attn_pattern_documents(3, queries, keys)); /* xFormers' test */
+    EXPECT("##.. ##.. ..#. ....", attn_pattern_documents(3, gaps, NULL)); /* behind the last one: nothing */
+    EXPECT_BOTH("#..... ##.... ###... ...#.. ...##. .....#", attn_pattern_documents(3, three, NULL), attn_pattern_causal());
 }
 
 /* P14 and the counts of 2.5 and 2.16. */
 static void test_counts(void **state)
 {
     (void)state;
-    attn_pattern_count count = {.struct_size = sizeof count};
+    attn_pattern_set_counts count = {.struct_size = sizeof count};
     for (int64_t n = 1; n < 40; n += 3) {
         const attn_pattern causal = attn_pattern_causal();
         attn_pattern_set *set = make(&causal, 1, n, n);
@@ -188,38 +189,78 @@ static void test_forms(void **state)
     float single[4];
     double wide[4];
     uint16_t half[4];
-    attn_mask_keep_from_drop(keep, drop, 4);
+    const attn_input dropped = attn_in(drop), kept = attn_in(keep), second = attn_in(keep + 1);
+    const attn_output to_keep = attn_out(keep);
+    assert_int_equal(attn_mask_keep_from_drop(4, &dropped, &to_keep, NULL), ATTN_OK);
     assert_true(keep[0] == 1 && keep[1] == 0 && keep[2] == 1 && keep[3] == 0);
+    assert_int_equal(attn_mask_keep_from_drop(4, &kept, &to_keep, NULL), ATTN_OK); /* in place, and back */
+    assert_true(keep[0] == 0 && keep[1] == 1 && keep[2] == 0 && keep[3] == 1);
+    assert_int_equal(attn_mask_keep_from_drop(4, &kept, &to_keep, NULL), ATTN_OK);
     const attn_output to_single = attn_out(single), to_wide = {wide, ATTN_F64, {0, 0, 0, 0}},
                       to_half = {half, ATTN_F16, {0, 0, 0, 0}}, integers = {half, ATTN_I16, {0, 0, 0, 0}},
                       apart = {single, ATTN_F32, {0, 0, 0, 2}}, over = {keep, ATTN_F32, {0, 0, 0, 0}};
     attn_error error;
-    assert_int_equal(attn_mask_bias_from_keep(keep, 4, -INFINITY, &to_single, NULL), ATTN_OK);
+    assert_int_equal(attn_mask_bias_from_keep(4, -INFINITY, &kept, &to_single, NULL), ATTN_OK);
     assert_true(single[0] == 0 && single[1] == -INFINITY && single[2] == 0 && single[3] == -INFINITY);
-    assert_int_equal(attn_mask_bias_from_keep(keep, 4, -1e9, &to_wide, NULL), ATTN_OK);
+    assert_int_equal(attn_mask_bias_from_keep(4, -1e9, &kept, &to_wide, NULL), ATTN_OK);
     assert_true(wide[0] == 0 && wide[1] == -1e9);
-    assert_int_equal(attn_mask_bias_from_keep(keep, 4, -1e9, &to_half, NULL), ATTN_OK); /* section 16, 2: f16 cannot hold it */
+    assert_int_equal(attn_mask_bias_from_keep(4, -1e9, &kept, &to_half, NULL), ATTN_OK); /* section 16, 2: f16 cannot hold it */
     assert_true(half[0] == 0 && half[1] == 0xfc00);
-    assert_int_equal(attn_mask_bias_from_keep(keep + 1, 2, 5, &apart, NULL), ATTN_OK);
+    assert_int_equal(attn_mask_bias_from_keep(2, 5, &second, &apart, NULL), ATTN_OK);
     assert_true(single[0] == 5 && single[1] == -INFINITY && single[2] == 0 && single[3] == -INFINITY);
-    assert_int_equal(attn_mask_bias_from_keep(drop, 4, 1, &integers, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_mask_bias_from_keep(4, 1, &dropped, &integers, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message, "mask: bias is i16; it must be f32, f64, f16 or bf16");
-    assert_int_equal(attn_mask_bias_from_keep(drop, -1, 1, &to_half, &error), ATTN_ERR_SHAPE);
+    assert_int_equal(attn_mask_bias_from_keep(-1, 1, &dropped, &to_half, &error), ATTN_ERR_SHAPE);
     assert_string_equal(error.message, "mask: count (-1) is negative");
-    assert_int_equal(attn_mask_bias_from_keep(NULL, 4, 1, &to_half, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_mask_bias_from_keep(4, 1, NULL, &to_half, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "mask: keep is NULL");
-    assert_int_equal(attn_mask_bias_from_keep(drop, 4, 1, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_mask_bias_from_keep(4, 1, &dropped, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "mask: bias is NULL");
-    assert_int_equal(attn_mask_bias_from_keep(keep, 1, 1, &over, &error), ATTN_ERR_STRIDE);
+    assert_int_equal(attn_mask_bias_from_keep(1, 1, &kept, &over, &error), ATTN_ERR_STRIDE);
     assert_string_equal(error.message, "mask: bias and keep share elements; an output overlaps nothing");
+    assert_int_equal(attn_mask_bias_from_keep(4, 1, &(attn_input){half, ATTN_F16, {0}}, &to_single, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message, "mask: keep is f16; it must be bool or u8");
+    assert_int_equal(attn_mask_keep_from_drop(-1, &dropped, &to_keep, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "mask: count (-1) is negative");
+    assert_int_equal(attn_mask_keep_from_drop(4, NULL, &to_keep, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "mask: drop is NULL");
+    assert_int_equal(attn_mask_keep_from_drop(4, &dropped, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "mask: keep is NULL");
+    assert_int_equal(attn_mask_keep_from_drop(3, &second, &to_keep, &error), ATTN_ERR_STRIDE);
+    assert_string_equal(error.message, "mask: keep and drop share elements; an output overlaps nothing");
     assert_true(half[0] == 0 && half[1] == 0xfc00 && keep[0] == 1 && keep[1] == 0);
+}
+
+/* The matrix into a slot: any strides, bytes beside it untouched. */
+static void test_fill(void **state)
+{
+    (void)state;
+    const attn_pattern causal = attn_pattern_causal();
+    attn_pattern_set *set = make(&causal, 1, 2, 2);
+    unsigned char keep[4] = {9, 9, 9, 9};
+    attn_error error;
+    const attn_output floats = {keep, ATTN_F16, {0, 0, 0, 0}}, over = {keep, ATTN_U8, {0, 0, 1, 1}}, none = {.data = NULL},
+                      turned = {keep, ATTN_BOOL, {0, 0, 1, 2}};
+    assert_int_equal(attn_pattern_set_fill(NULL, &turned, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "set is NULL");
+    assert_int_equal(attn_pattern_set_fill(set, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "mask: keep is NULL");
+    assert_int_equal(attn_pattern_set_fill(set, &none, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "mask: keep is missing");
+    assert_int_equal(attn_pattern_set_fill(set, &floats, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message, "mask: keep is f16; it must be bool or u8");
+    assert_int_equal(attn_pattern_set_fill(set, &over, &error), ATTN_ERR_STRIDE);
+    for (int k = 0; k < 4; k++) assert_true(keep[k] == 9);
+    assert_int_equal(attn_pattern_set_fill(set, &turned, NULL), ATTN_OK);
+    assert_true(keep[0] == 1 && keep[1] == 1 && keep[2] == 0 && keep[3] == 1);
+    attn_pattern_set_destroy(set);
 }
 
 static void refused(attn_pattern pattern, int64_t len_q, int64_t len_kv, const char *message)
 {
     attn_pattern_set *set = (attn_pattern_set *)&pattern;
     attn_error error;
-    attn_status status = attn_pattern_set_create(&set, &pattern, 1, len_q, len_kv, &error);
+    attn_status status = attn_pattern_set_create(&set, len_q, len_kv, 1, &pattern, &error);
     assert_string_equal(error.message, message);
     assert_true(status == ATTN_ERR_ARGUMENT || status == ATTN_ERR_SHAPE);
     assert_null(set);
@@ -229,7 +270,7 @@ static void test_refused(void **state)
 {
     (void)state;
     const int64_t lengths[] = {3, -1, 9};
-    attn_pattern odd = attn_pattern_causal(), bare = attn_pattern_documents(lengths, NULL, -1);
+    attn_pattern odd = attn_pattern_causal(), bare = attn_pattern_documents(-1, lengths, NULL);
     attn_error error;
     odd.kind = (attn_pattern_kind)99;
     refused(odd, 4, 4, "pattern kind is 99; known: 1 (causal) .. 17 (block map)");
@@ -244,19 +285,19 @@ static void test_refused(void **state)
     refused(attn_pattern_bigbird(0, 3, 1, 1, 0), 4, 4, "bigbird: block is 0; it is within 1..2^60");
     refused(attn_pattern_block_map(2, 2, NULL), 4, 4, "block map: blocks is NULL");
     refused(bare, 4, 4, "documents: count is -1; it is at least 0");
-    refused(attn_pattern_documents(NULL, NULL, 1), 4, 4, "documents: lengths_q is NULL");
-    refused(attn_pattern_documents(lengths, NULL, 2), 4, 4,
+    refused(attn_pattern_documents(1, NULL, NULL), 4, 4, "documents: lengths_q is NULL");
+    refused(attn_pattern_documents(2, lengths, NULL), 4, 4,
             "documents: lengths_q[1] is -1; it is within 0..1, what its predecessors leave");
-    refused(attn_pattern_documents(lengths, lengths + 2, 1), 4, 4,
+    refused(attn_pattern_documents(1, lengths, lengths + 2), 4, 4,
             "documents: lengths_kv[0] is 9; it is within 0..4, what its predecessors leave");
     refused(attn_pattern_causal(), -1, 4, "len_q (-1) is not within 0..2^56");
     refused(attn_pattern_causal(), 4, -2, "len_kv (-2) is not within 0..2^56");
-    assert_int_equal(attn_pattern_set_create(NULL, NULL, 0, 1, 1, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_pattern_set_create(NULL, 1, 1, 0, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");
     attn_pattern_set *set;
-    assert_int_equal(attn_pattern_set_create(&set, NULL, 1, 1, 1, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_pattern_set_create(&set, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "patterns is NULL");
-    assert_int_equal(attn_pattern_set_create(&set, &odd, -1, 1, 1, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_pattern_set_create(&set, 1, 1, -1, &odd, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "count is -1; it is within 0..1000");
 }
 
@@ -271,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_bigbird),
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_fill),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,10 +83,10 @@ static case_of open_case(int64_t parts, int64_t heads, int64_t len, int64_t dim,
     for (int64_t p = 0; p < parts; p++)
         for (int64_t r = 0; r < rows; r++)
             if (r % 11 == 5) c.lse[p * rows + r] = -INFINITY; /* whole rows without keys */
-    (void)attn_convert(c.stored, dtype, c.o, ATTN_F64, n, NULL);
-    (void)attn_convert(c.o, ATTN_F64, c.stored, dtype, n, NULL);
-    (void)attn_convert(c.stored_lse, c.compute, c.lse, ATTN_F64, parts * rows, NULL);
-    (void)attn_convert(c.lse, ATTN_F64, c.stored_lse, c.compute, parts * rows, NULL);
+    (void)attn_convert(n, c.o, ATTN_F64, c.stored, dtype, NULL);
+    (void)attn_convert(n, c.stored, dtype, c.o, ATTN_F64, NULL);
+    (void)attn_convert(parts * rows, c.lse, ATTN_F64, c.stored_lse, c.compute, NULL);
+    (void)attn_convert(parts * rows, c.stored_lse, c.compute, c.lse, ATTN_F64, NULL);
     for (int64_t r = 0; r < rows; r++) {
         double most = -INFINITY, sum = 0;
         for (int64_t p = 0; p < parts; p++) most = fmax(most, c.lse[p * rows + r]);
@@ -153,7 +153,7 @@ static double worst_error(const case_of *c)
     double worst = 0;
     for (int64_t i = 0; i < c->heads * c->len * c->dim; i++) {
         double x;
-        (void)attn_convert(&x, ATTN_F64, (char *)c->got + (size_t)i * attn_dtype_size(c->dtype), c->dtype, 1, NULL);
+        (void)attn_convert(1, (char *)c->got + (size_t)i * attn_dtype_size(c->dtype), c->dtype, &x, ATTN_F64, NULL);
         const double bound =
             unit * (double)(c->parts + 8) * c->size[i] + rounding * fabs(c->exact[i]) + (c->dtype == ATTN_F16 ? 0x1p-25 : 0);
         const double error = fabs(x - c->exact[i]);
@@ -161,7 +161,7 @@ static double worst_error(const case_of *c)
     }
     for (int64_t r = 0; r < c->heads * c->len; r++) {
         double x;
-        (void)attn_convert(&x, ATTN_F64, (char *)c->got_lse + (size_t)r * attn_dtype_size(c->compute), c->compute, 1, NULL);
+        (void)attn_convert(1, (char *)c->got_lse + (size_t)r * attn_dtype_size(c->compute), c->compute, &x, ATTN_F64, NULL);
         const double bound = unit * ((double)c->parts + 8 + fabs(c->exact_lse[r])),
                      error = x == c->exact_lse[r] ? 0 : fabs(x - c->exact_lse[r]);
         if (error != 0 && !(error <= worst * bound)) worst = error / bound;
@@ -363,12 +363,12 @@ static double worst_gradient_error(const case_of *c, const double *grad_o, const
             for (int64_t d = 0; d < c->dim; d++) {
                 const double g = grad_o[r * c->dim + d], exact = w * g;
                 inner += g * c->o[row * c->dim + d], inner_size += fabs(g * c->o[row * c->dim + d]);
-                attn_convert(&x, ATTN_F64, (const char *)got_o + (size_t)(row * c->dim + d) * attn_dtype_size(c->dtype), c->dtype,
-                             1, NULL);
+                attn_convert(1, (const char *)got_o + (size_t)(row * c->dim + d) * attn_dtype_size(c->dtype), c->dtype, &x,
+                             ATTN_F64, NULL);
                 error = fabs(x - exact), bound = (unit * terms + rounding) * fabs(exact) + least;
                 if (error != 0 && !(error <= worst * bound)) worst = error / bound;
             }
-            attn_convert(&x, ATTN_F64, (const char *)got_lse + (size_t)row * attn_dtype_size(c->compute), c->compute, 1, NULL);
+            attn_convert(1, (const char *)got_lse + (size_t)row * attn_dtype_size(c->compute), c->compute, &x, ATTN_F64, NULL);
             error = fabs(x - (w > 0 ? w * (inner - all + grad_lse[r]) : 0));
             bound = unit * (terms + (double)c->dim) * w * (inner_size + size + fabs(grad_lse[r]));
             if (error != 0 && !(error <= worst * bound)) worst = error / bound;
@@ -399,9 +399,9 @@ static void test_gradient_types(void **state)
             attn_error error;
             for (int64_t e = 0; e < n; e++) grad_o[e] = 2 * draw();
             for (int64_t r = 0; r < rows; r++) grad_lse[r] = draw();
-            attn_convert(stored, c.dtype, grad_o, ATTN_F64, n, NULL), attn_convert(grad_o, ATTN_F64, stored, c.dtype, n, NULL);
-            attn_convert(stored_lse, c.compute, grad_lse, ATTN_F64, rows, NULL),
-                attn_convert(grad_lse, ATTN_F64, stored_lse, c.compute, rows, NULL);
+            attn_convert(n, grad_o, ATTN_F64, stored, c.dtype, NULL), attn_convert(n, stored, c.dtype, grad_o, ATTN_F64, NULL);
+            attn_convert(rows, grad_lse, ATTN_F64, stored_lse, c.compute, NULL),
+                attn_convert(rows, stored_lse, c.compute, grad_lse, ATTN_F64, NULL);
             parts_of(&c, os, lses);
             for (int64_t part_number = 0; part_number < c.parts; part_number++) {
                 gos[part_number] =

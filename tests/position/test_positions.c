@@ -81,8 +81,9 @@ static void test_frequencies(void **state)
 static void rotate(const attn_rope *rope, int64_t channels, const double *x, double *y, int64_t position)
 {
     const int64_t shape[4] = {1, 1, 1, channels};
-    assert_int_equal(attn_rope_apply(rope, shape, &(attn_input){x, ATTN_F64, {0, 0, 0, 0}},
-                                     &(attn_output){y, ATTN_F64, {0, 0, 0, 0}}, &position, NULL),
+    const attn_input at = attn_in(&position);
+    assert_int_equal(attn_rope_apply(rope, shape, &(attn_input){x, ATTN_F64, {0, 0, 0, 0}}, &at,
+                                     &(attn_output){y, ATTN_F64, {0, 0, 0, 0}}, NULL),
                      ATTN_OK);
 }
 
@@ -137,9 +138,10 @@ static void test_sinusoidal(void **state)
     enum { T = 7, D = 6 };
     double table[T * D], halves[T * 5], moved[D];
     const int64_t positions[T] = {0, 1, 5, 100, 105, -3, 2};
+    const int32_t reversed[T] = {2, -3, 105, 100, 5, 1, 0};
+    const attn_input at = attn_in(positions), short_at = {reversed + T - 1, ATTN_I32, {0, 0, -1, 0}};
     assert_int_equal(
-        attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, T, D, 0, positions, &(attn_output){table, ATTN_F64, {0, 0, D, 1}}, NULL),
-        ATTN_OK);
+        attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, T, D, 0, &at, &(attn_output){table, ATTN_F64, {0, 0, D, 1}}, NULL), ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < D / 2; i++) {
             double angle = (double)positions[t] / pow(10000, 2.0 * i / D);
@@ -162,7 +164,7 @@ static void test_sinusoidal(void **state)
         }
     float single[T * 8];
     assert_int_equal(
-        attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, T, D, 0, positions, &(attn_output){single, ATTN_F32, {0, 0, 8, 1}}, NULL),
+        attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, T, D, 0, &short_at, &(attn_output){single, ATTN_F32, {0, 0, 8, 1}}, NULL),
         ATTN_OK);
     for (int t = 0; t < T; t++)
         for (int c = 0; c < D; c++) assert_true(single[t * 8 + c] == (float)table[t * D + c]);
@@ -177,9 +179,14 @@ static void test_learned(void **state)
     double rows[ROWS * C], x[B * H * T * C], y[B * H * T * C], grad[ROWS * C], there = 0, back = 0;
     for (int n = 0; n < ROWS * C; n++) rows[n] = sin(n * 1.7);
     for (int n = 0; n < B * H * T * C; n++) x[n] = cos(n * 0.3);
-    const attn_input table = input(rows), in = input(x);
+    const attn_input table = input(rows), in = input(x), at = attn_in(positions), not_there = {.data = NULL},
+                     one_for_all = {positions + T, ATTN_I64, {ATTN_BROADCAST, 0, 1, 0}};
     const attn_output out = output(y), in_place = output(x), grad_table = output(grad);
-    assert_int_equal(attn_position_add(ROWS, &table, shape, &in, &out, positions, NULL), ATTN_OK);
+    assert_int_equal(attn_position_add(ROWS, shape, &in, &table, &one_for_all, &out, NULL), ATTN_OK);
+    for (int b = 0; b < B; b++)
+        for (int c = 0; c < T * C; c++)
+            assert_true(y[b * H * T * C + c] == x[b * H * T * C + c] + rows[positions[T + c / C] * C + c % C]);
+    assert_int_equal(attn_position_add(ROWS, shape, &in, &table, &at, &out, NULL), ATTN_OK);
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int t = 0; t < T; t++)
@@ -188,12 +195,12 @@ static void test_learned(void **state)
                     assert_true(y[n] == x[n] + rows[positions[b * T + t] * C + c]);
                 }
     /* <y - x, x> as a function of the rows is linear: its gradient is that of grad_y = x. */
-    assert_int_equal(attn_position_add_backward(ROWS, &grad_table, shape, &in, positions, NULL), ATTN_OK);
+    assert_int_equal(attn_position_add_backward(ROWS, shape, &in, &at, &grad_table, NULL), ATTN_OK);
     for (int n = 0; n < B * H * T * C; n++) there += (y[n] - x[n]) * x[n];
     for (int n = 0; n < ROWS * C; n++) back += rows[n] * grad[n];
     assert_near(there, back, 1e-13);
-    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0);                                 /* no token stands there */
-    assert_int_equal(attn_position_add(ROWS, &table, shape, &in, &in_place, NULL, NULL), ATTN_OK); /* in place */
+    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0);                                       /* no token stands there */
+    assert_int_equal(attn_position_add(ROWS, shape, &in, &table, &not_there, &in_place, NULL), ATTN_OK); /* in place */
     assert_true(x[C] == cos(C * 0.3) + rows[C]);
 }
 

@@ -44,14 +44,15 @@ static void test_scaling(void **state)
     const attn_input from = {f, ATTN_F64, {0, 0, 0, 0}};
     const attn_output to = {f, ATTN_F64, {0, 0, 0, 0}};
     attn_rope rope = {.struct_size = sizeof rope, .magnitude = -1};
-    REFUSED(attn_rope_apply(&rope, shape, &from, &to, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_ARGUMENT,
             "rope.magnitude is -1; it must be above 0 and finite (0 for 1)");
     rope = (attn_rope){.struct_size = sizeof rope, .sines = f};
-    REFUSED(attn_rope_apply(&rope, shape, &from, &to, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_ARGUMENT,
             "rope has sines and no cosines; give both or none");
-    const int64_t beyond[1] = {2};
+    const int64_t second = 2;
+    const attn_input beyond = attn_in(&second);
     rope = (attn_rope){.struct_size = sizeof rope, .cosines = f, .sines = f, .table_rows = 2};
-    REFUSED(attn_rope_apply(&rope, shape, &from, &to, beyond, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_rope_apply(&rope, shape, &from, &beyond, &to, &error), ATTN_ERR_ARGUMENT,
             "rope: token 0 stands at 2; the tables have 2 rows");
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
 }
@@ -63,7 +64,7 @@ static void test_beyond(void **state)
     double f[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     int64_t places[2] = {0, 1};
     const int64_t most = INT64_MAX, shape[4] = {1, 1, 2, 2}, wide[4] = {most / 2, 1, 4, 0};
-    const attn_input from = {f, ATTN_F64, {0, 0, 0, 0}}, far = {f, ATTN_F64, {0, 0, most / 4, 1}};
+    const attn_input from = {f, ATTN_F64, {0, 0, 0, 0}}, far = {f, ATTN_F64, {0, 0, most / 4, 1}}, at = attn_in(places);
     const attn_output to = {f + 4, ATTN_F64, {0, 0, 0, 0}}, over = {f + 1, ATTN_F64, {0, 0, 0, 0}},
                       on_places = {places, ATTN_F64, {0, 0, 0, 0}}, one = {f + 4, ATTN_F64, {0, 0, ATTN_BROADCAST, 1}};
     const attn_rope rope = {.struct_size = sizeof rope};
@@ -78,34 +79,35 @@ static void test_beyond(void **state)
     d.offset_q = 0, d.max_distance = most / 8;
     REFUSED(attn_distance_bias_fill(&d, &from, &to, &error), ATTN_ERR_SHAPE,
             "distance bias: table has more bytes than 64 bits count");
-    REFUSED(attn_position_resize(most, 3, &from, 5, &to, &error), ATTN_ERR_SHAPE,
+    REFUSED(attn_position_resize(most, 3, 5, &from, &to, &error), ATTN_ERR_SHAPE,
             "position resize: x has more bytes than 64 bits count");
     REFUSED(attn_alibi_slopes(most, &to, &error), ATTN_ERR_SHAPE, "alibi: slopes has more bytes than 64 bits count");
     REFUSED(attn_rope_frequencies(&scaling, f, NULL, &error), ATTN_ERR_SHAPE,
             "rope: dim (9223372036854775806) has more frequencies than 64 bits count bytes");
-    REFUSED(attn_position_add(2, &from, wide, &from, &to, places, &error), ATTN_ERR_SHAPE,
-            "positions of 4611686018427387903 entries of 4 tokens have more bytes than 64 bits count");
-    REFUSED(attn_rope_apply(&rope, shape, &far, &to, NULL, &error), ATTN_ERR_SHAPE,
+    REFUSED(attn_position_add(2, wide, &from, &from, &at, &to, &error), ATTN_ERR_SHAPE,
+            "position table: positions has more bytes than 64 bits count");
+    REFUSED(attn_rope_apply(&rope, shape, &far, NULL, &to, &error), ATTN_ERR_SHAPE,
             "rope: x.stride[2] (2305843009213693951) times its size (2) overflows 64-bit addresses");
-    REFUSED(attn_rope_apply(&rope, shape, &from, &over, NULL, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_rope_apply(&rope, shape, &from, NULL, &over, &error), ATTN_ERR_STRIDE,
             "rope: y and x share elements; an output overlaps nothing");
-    REFUSED(attn_rope_apply(&rope, shape, &from, &one, NULL, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_rope_apply(&rope, shape, &from, NULL, &one, &error), ATTN_ERR_STRIDE,
             "rope: y overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
-    REFUSED(attn_position_add(2, &from, shape, &from, &over, NULL, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_position_add(2, shape, &from, &from, NULL, &over, &error), ATTN_ERR_STRIDE,
             "position table: y and x share elements; an output overlaps nothing");
-    REFUSED(attn_position_add_backward(2, &over, shape, &from, places, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_position_add_backward(2, shape, &from, &at, &over, &error), ATTN_ERR_STRIDE,
             "position table: grad_table and grad_y share elements; an output overlaps nothing");
-    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 2, 1, 0, places, &on_places, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 2, 1, 0, &at, &on_places, &error), ATTN_ERR_STRIDE,
             "sinusoidal: table and positions share elements; an output overlaps nothing");
     attn_rope tables = {.struct_size = sizeof tables, .cosines = f + 4, .sines = f + 7, .table_rows = 1};
-    const int64_t at_0[2] = {0, 0};
-    REFUSED(attn_rope_apply(&tables, shape, &from, &to, at_0, &error), ATTN_ERR_STRIDE,
+    const int64_t zeros[2] = {0, 0};
+    const attn_input at_0 = attn_in(zeros);
+    REFUSED(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), ATTN_ERR_STRIDE,
             "rope: y and cosines share elements; an output overlaps nothing");
     tables.cosines = f + 3;
-    REFUSED(attn_rope_apply(&tables, shape, &from, &to, at_0, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), ATTN_ERR_STRIDE,
             "rope: y and sines share elements; an output overlaps nothing");
     tables = (attn_rope){.struct_size = sizeof tables, .frequencies = f + 5};
-    REFUSED(attn_rope_apply(&tables, shape, &from, &to, NULL, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_rope_apply(&tables, shape, &from, NULL, &to, &error), ATTN_ERR_STRIDE,
             "rope: y and frequencies share elements; an output overlaps nothing");
     for (int k = 0; k < 8; k++) assert_true(f[k] == -1);
 }
@@ -134,7 +136,7 @@ static void test_unused_strides(void **state)
     const attn_input from = {x, ATTN_F64, {far, far, far, 1}};
     const attn_output over = {x + 1, ATTN_F64, {far, far, far, 1}};
     const attn_rope rope = {.struct_size = sizeof rope};
-    REFUSED(attn_rope_apply(&rope, shape, &from, &over, NULL, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_rope_apply(&rope, shape, &from, NULL, &over, &error), ATTN_ERR_STRIDE,
             "rope: y and x share elements; an output overlaps nothing");
 }
 
@@ -142,9 +144,11 @@ static void test_absolute(void **state)
 {
     (void)state;
     double x[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    const int64_t shape[4] = {1, 1, 2, 4}, far[2] = {1, 2}, before[2] = {-1, 0}, wrong[4] = {1, 1, -2, 4};
+    const int64_t shape[4] = {1, 1, 2, 4}, beyond[2] = {1, 2}, under[2] = {-1, 0}, wrong[4] = {1, 1, -2, 4};
     const attn_input in = {x, ATTN_F64, {0, 0, 0, 0}}, integers = {x, ATTN_I32, {0, 0, 0, 0}}, narrow = {x, ATTN_F64, {0, 0, 3, 1}},
-                     odd = {x, ATTN_BOOL, {0, 0, 0, 0}}, later = {ATTN_LATER, ATTN_F64, {0, 0, 0, 0}}, missing = attn_in(NULL);
+                     odd = {x, ATTN_BOOL, {0, 0, 0, 0}}, later = {ATTN_LATER, ATTN_F64, {0, 0, 0, 0}}, missing = attn_in(NULL),
+                     far = attn_in(beyond), before = attn_in(under), halves = {beyond, ATTN_F16, {0, 0, 0, 0}},
+                     askew = {(const char *)beyond + 4, ATTN_I64, {0, 0, 0, 0}};
     const attn_output out = {x, ATTN_F64, {0, 0, 0, 0}}, bytes = {x, ATTN_U8, {0, 0, 0, 0}},
                       narrow_out = {x, ATTN_F64, {0, 0, 3, 1}}, none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     REFUSED(attn_sinusoidal((attn_rope_pairs)5, 1, 4, 0, NULL, &out, &error), ATTN_ERR_ARGUMENT,
@@ -159,23 +163,32 @@ static void test_absolute(void **state)
             "sinusoidal: table.stride[2] (3) is below the channels (4)");
     REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 1, 4, 0, NULL, &none, &error), ATTN_ERR_ARGUMENT, "sinusoidal: table is NULL");
 
-#define ADD(rows, table, shape, from, positions) attn_position_add(rows, table, shape, from, &out, positions, &error)
+#define ADD(rows, table, shape, from, positions) attn_position_add(rows, shape, from, table, positions, &out, &error)
     REFUSED(ADD(2, NULL, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table: table is NULL");
     REFUSED(ADD(2, &in, wrong, &in, NULL), ATTN_ERR_SHAPE, "position table: shape[2] (-2) is negative");
     REFUSED(ADD(-2, &in, shape, &in, NULL), ATTN_ERR_SHAPE, "position table: rows (-2) is negative");
     REFUSED(ADD(2, &odd, shape, &in, NULL), ATTN_ERR_UNSUPPORTED, "position table is bool; it must be f32, f64, f16 or bf16");
     REFUSED(ADD(2, &narrow, shape, &in, NULL), ATTN_ERR_STRIDE, "position table.stride[2] (3) is below the channels (4)");
     REFUSED(ADD(1, &in, shape, &in, NULL), ATTN_ERR_ARGUMENT, "2 tokens and a position table of 1 rows"); /* T > T_max */
-    REFUSED(ADD(2, &in, shape, &in, far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
-    REFUSED(ADD(2, &in, shape, &in, before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
+    REFUSED(ADD(2, &in, shape, &in, &far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
+    REFUSED(ADD(2, &in, shape, &in, &before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
+    REFUSED(ADD(2, &in, shape, &in, &missing), ATTN_ERR_ARGUMENT, "position table: positions is NULL");
+    REFUSED(ADD(2, &in, shape, &in, &later), ATTN_ERR_ARGUMENT, "position table: positions is ATTN_LATER, and this call computes");
+    REFUSED(ADD(2, &in, shape, &in, &halves), ATTN_ERR_UNSUPPORTED, "position table: positions is f16; it must be i64 or i32");
+    REFUSED(ADD(2, &in, shape, &in, &askew), ATTN_ERR_ARGUMENT,
+            "position table: positions is not aligned to its elements of 8 bytes");
+    REFUSED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 2, 4, 0, &halves, &out, &error), ATTN_ERR_UNSUPPORTED,
+            "sinusoidal: positions is f16; it must be i64 or i32");
+    const attn_rope plain = {.struct_size = sizeof plain};
+    REFUSED(attn_rope_apply(&plain, shape, &in, &missing, &out, &error), ATTN_ERR_ARGUMENT, "rope: positions is NULL");
     REFUSED(ADD(2, &in, shape, &integers, NULL), ATTN_ERR_UNSUPPORTED,
             "position table: x is i32; it must be f32, f64, f16 or bf16");
     REFUSED(ADD(2, &missing, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table is NULL");
     REFUSED(ADD(2, &in, shape, &later, NULL), ATTN_ERR_ARGUMENT, "position table: x is ATTN_LATER, and this call computes");
-    REFUSED(attn_position_add(2, &in, shape, &in, &none, NULL, &error), ATTN_ERR_ARGUMENT, "position table: y is NULL");
-    REFUSED(attn_position_add_backward(2, &out, shape, &missing, NULL, &error), ATTN_ERR_ARGUMENT,
+    REFUSED(attn_position_add(2, shape, &in, &in, NULL, &none, &error), ATTN_ERR_ARGUMENT, "position table: y is NULL");
+    REFUSED(attn_position_add_backward(2, shape, &missing, NULL, &out, &error), ATTN_ERR_ARGUMENT,
             "position table: grad_y is NULL");
-    REFUSED(attn_position_add_backward(2, &out, NULL, &in, NULL, &error), ATTN_ERR_ARGUMENT, "position table: shape is NULL");
+    REFUSED(attn_position_add_backward(2, NULL, &in, NULL, &out, &error), ATTN_ERR_ARGUMENT, "position table: shape is NULL");
     for (int k = 0; k < 8; k++) assert_true(x[k] == -1);
 }
 
@@ -240,13 +253,13 @@ static void test_resize(void **state)
     double x[4] = {7, 7, 7, 7}, y[4] = {1, 1, 1, 1};
     const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}}, half = {x, ATTN_F16, {0, 0, 0, 0}};
     const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}}, over = {x + 1, ATTN_F64, {0, 0, 0, 0}}, none = {0};
-    REFUSED(attn_position_resize(1, 2, &half, 2, &to, &error), ATTN_ERR_UNSUPPORTED,
+    REFUSED(attn_position_resize(1, 2, 2, &half, &to, &error), ATTN_ERR_UNSUPPORTED,
             "position resize: x is f16; it must be f32 or f64");
-    REFUSED(attn_position_resize(1, -1, &from, 2, &to, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
-    REFUSED(attn_position_resize(1, 0, &from, 2, &to, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
-    REFUSED(attn_position_resize(1, 2, &from, 2, &over, &error), ATTN_ERR_STRIDE,
+    REFUSED(attn_position_resize(1, -1, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
+    REFUSED(attn_position_resize(1, 0, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
+    REFUSED(attn_position_resize(1, 2, 2, &from, &over, &error), ATTN_ERR_STRIDE,
             "position resize: y and x share elements; an output overlaps nothing");
-    REFUSED(attn_position_resize(1, 2, &from, 2, &none, &error), ATTN_ERR_ARGUMENT, "position resize: y is missing");
+    REFUSED(attn_position_resize(1, 2, 2, &from, &none, &error), ATTN_ERR_ARGUMENT, "position resize: y is missing");
     REFUSED(attn_position_resize_backward(1, 2, 2, NULL, &to, &error), ATTN_ERR_ARGUMENT, "position resize: grad_y is NULL");
     REFUSED(attn_position_resize_backward(1, 2, 2, &from, &over, &error), ATTN_ERR_STRIDE,
             "position resize: grad_x and grad_y share elements; an output overlaps nothing");

@@ -18,14 +18,14 @@ static void test_resize(void **state)
     const double x[3] = {0, 8, 24}, want[6] = {0, 2, 6, 12, 20, 24};
     double y[6], same[3], turned[2 * 6];
     const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}}, twice = {x, ATTN_F64, {0, 0, 1, ATTN_BROADCAST}};
-    assert_int_equal(attn_position_resize(1, 3, &from, 6, &(attn_output){y, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
+    assert_int_equal(attn_position_resize(1, 3, 6, &from, &(attn_output){y, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
     for (int t = 0; t < 6; t++) assert_near(y[t], want[t], 1e-14);
-    assert_int_equal(attn_position_resize(1, 3, &from, 3, &(attn_output){same, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
+    assert_int_equal(attn_position_resize(1, 3, 3, &from, &(attn_output){same, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
     for (int t = 0; t < 3; t++) assert_true(same[t] == x[t]);
-    assert_int_equal(attn_position_resize(1, 3, &from, 0, &(attn_output){0}, NULL), ATTN_ERR_ARGUMENT);
-    assert_int_equal(attn_position_resize(1, 3, &from, 0, &(attn_output){ATTN_EMPTY, 0, {0}}, NULL), ATTN_OK);
+    assert_int_equal(attn_position_resize(1, 3, 0, &from, &(attn_output){0}, NULL), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_position_resize(1, 3, 0, &from, &(attn_output){ATTN_EMPTY, 0, {0}}, NULL), ATTN_OK);
     /* Both channels of one column; y column by column. */
-    assert_int_equal(attn_position_resize(2, 3, &twice, 6, &(attn_output){turned, 0, {0, 0, 1, 6}}, NULL), ATTN_OK);
+    assert_int_equal(attn_position_resize(2, 3, 6, &twice, &(attn_output){turned, 0, {0, 0, 1, 6}}, NULL), ATTN_OK);
     for (int t = 0; t < 12; t++) assert_near(turned[t], want[t % 6], 1e-14);
     /* The gradient is the transpose: <resize(x), g> = <x, resize_backward(g)>, for stretching and shrinking, in f32 too. */
     enum { D = 3, N = 11 };
@@ -36,9 +36,9 @@ static void test_resize(void **state)
             for (int i = 0; i < N * D; i++) a[i] = sin(i + 1.0), g[i] = cos(2.0 * i), single[i] = (float)a[i];
             const attn_input of_a = {a, ATTN_F64, {0}}, of_g = {g, ATTN_F64, {0}}, of_single = attn_in(single);
             const attn_output to_b = attn_out(b), to_dx = attn_out(dx), to_made = attn_out(made);
-            assert_int_equal(attn_position_resize(D, rows, &of_a, rows_y, &to_b, NULL), ATTN_OK);
+            assert_int_equal(attn_position_resize(D, rows, rows_y, &of_a, &to_b, NULL), ATTN_OK);
             assert_int_equal(attn_position_resize_backward(D, rows, rows_y, &of_g, &to_dx, NULL), ATTN_OK);
-            assert_int_equal(attn_position_resize(D, rows, &of_single, rows_y, &to_made, NULL), ATTN_OK);
+            assert_int_equal(attn_position_resize(D, rows, rows_y, &of_single, &to_made, NULL), ATTN_OK);
             for (int i = 0; i < rows_y * D; i++) there += b[i] * g[i], assert_near((double)made[i], b[i], 0x1p-23);
             for (int i = 0; i < rows * D; i++) back += a[i] * dx[i];
             assert_near(there, back, 1e-13);

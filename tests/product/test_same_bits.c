@@ -60,7 +60,7 @@ static void each_size(attn_dtype dtype, attn_isa isa)
             options.threads = 3;
             attn_product_problem all = c->problem; /* one workspace for products in any way of lying */
             all.add = 0;
-            assert_int_equal(attn_product_workspace_size(&all, &options, &bytes, NULL), ATTN_OK);
+            assert_int_equal(attn_product_workspace_size(&all, &bytes, &options, NULL), ATTN_OK);
             char *workspace = malloc(bytes + 9);
             memset(workspace + bytes + 1, 0x5a, 8);
             case_reset(c);

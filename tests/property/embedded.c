@@ -87,14 +87,14 @@ static void fill(embedded *e, int t)
     e->data[t] = malloc((size_t)(count * size));
     assert_non_null(e->data[t]);
     const float nan = NAN;
-    for (int64_t n = 0; n < count; n++) (void)attn_convert(e->data[t] + n * size, type_of(e, t), &nan, ATTN_F32, 1, NULL);
+    for (int64_t n = 0; n < count; n++) (void)attn_convert(1, &nan, ATTN_F32, e->data[t] + n * size, type_of(e, t), NULL);
     for (int64_t b = 0; b < e->batch && kinds[t].read; b++)
         for (int64_t h = 0; h < heads_of(e, t); h++)
             for (int64_t i = 0; i < lengths_of(e, t)[b]; i++) {
                 float row[DV];
                 for (int c = 0; c < dim_of(e, t); c++)
                     row[c] = drawn((uint64_t)t, b == e->own ? 99 : (uint64_t)b, (uint64_t)h, (uint64_t)i, (uint64_t)c);
-                (void)attn_convert(row_at(e, t, b, h, i), type_of(e, t), row, ATTN_F32, dim_of(e, t), NULL);
+                (void)attn_convert(dim_of(e, t), row, ATTN_F32, row_at(e, t, b, h, i), type_of(e, t), NULL);
             }
 }
 

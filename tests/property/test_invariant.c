@@ -43,7 +43,7 @@ static void *numbers(whole *w, int64_t count, attn_dtype dtype, double size)
     for (int64_t n = 0; n < count; n++) {
         const float x = (float)(random_signed(&w->random) * size);
         if (dtype == ATTN_I8) to[n] = (char)(signed char)(random_below(&w->random, 255) - 127);
-        else (void)attn_convert(to + n * (int64_t)attn_dtype_size(dtype), dtype, &x, ATTN_F32, 1, NULL);
+        else (void)attn_convert(1, &x, ATTN_F32, to + n * (int64_t)attn_dtype_size(dtype), dtype, NULL);
     }
     return to;
 }

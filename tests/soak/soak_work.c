@@ -321,7 +321,7 @@ static uint64_t run_layer(soak_worker *w, int threads, int failing)
     for (int i = 0; i < ROWS; i++) x[i] = number_of(0, i, 0, 0, 0), dy[i] = number_of(0, i, 0, 0, 1);
     attn_layer_counts counts = {.struct_size = sizeof counts};
     attn_error error;
-    attn_status status = attn_layer_count(&layer, &weights, 2, SENTENCE, SENTENCE, &counts, &error);
+    attn_status status = attn_layer_count(&layer, 2, SENTENCE, SENTENCE, &weights, &counts, &error);
     if (status != ATTN_OK) wrong("the layer: %s", error.message);
     void *saved = malloc((size_t)counts.saved_bytes);
     const attn_options options = options_of(w, threads);
@@ -336,7 +336,7 @@ static uint64_t run_layer(soak_worker *w, int threads, int failing)
                                         .grad_query = attn_out(dx)};
     uint64_t bits = 0;
     if (saved) {
-        status = attn_layer_initialise(&layer, &weights, ATTN_INIT_XAVIER, 1, &error);
+        status = attn_layer_initialise(&layer, ATTN_INIT_XAVIER, 1, &weights, &error);
         if (failing && status == ATTN_OK) {
             w->fail_at = draw_below(&w->from, 2);
             if (attn_layer_forward(&layer, &weights, &tensors, NULL) != ATTN_ERR_MEMORY)

@@ -290,18 +290,22 @@ static void test_convert(void **state)
     float to[2] = {7, 7};
     uint16_t half[2];
     (void)state;
-    FAILS(attn_convert(to, ATTN_I32, from, ATTN_F64, 2, &error), ATTN_ERR_UNSUPPORTED,
+    FAILS(attn_convert(2, from, ATTN_F64, to, ATTN_I32, &error), ATTN_ERR_UNSUPPORTED,
           "convert: dst is i32; it must be f32, f64, f16 or bf16");
-    FAILS(attn_convert(to, ATTN_F32, from, ATTN_DTYPE_DEFAULT, 2, &error), ATTN_ERR_UNSUPPORTED,
+    FAILS(attn_convert(2, from, ATTN_DTYPE_DEFAULT, to, ATTN_F32, &error), ATTN_ERR_UNSUPPORTED,
           "convert: src is default; it must be f32, f64, f16 or bf16");
-    FAILS(attn_convert(to, ATTN_F32, from, ATTN_F64, -1, &error), ATTN_ERR_SHAPE, "convert: count (-1) is negative");
-    FAILS(attn_convert(NULL, ATTN_F32, from, ATTN_F64, 2, &error), ATTN_ERR_ARGUMENT, "convert: dst is NULL");
-    FAILS(attn_convert(to, ATTN_F32, NULL, ATTN_F64, 2, &error), ATTN_ERR_ARGUMENT, "convert: src is NULL");
+    FAILS(attn_convert(-1, from, ATTN_F64, to, ATTN_F32, &error), ATTN_ERR_SHAPE, "convert: count (-1) is negative");
+    FAILS(attn_convert(2, from, ATTN_F64, NULL, ATTN_F32, &error), ATTN_ERR_ARGUMENT, "convert: dst is NULL");
+    FAILS(attn_convert(2, NULL, ATTN_F64, to, ATTN_F32, &error), ATTN_ERR_ARGUMENT, "convert: src is NULL");
+    FAILS(attn_convert(1, (const char *)from + 4, ATTN_F64, to, ATTN_F32, &error), ATTN_ERR_ARGUMENT,
+          "convert: src is not aligned to its elements of 8 bytes");
+    FAILS(attn_convert(1, from, ATTN_F64, (char *)to + 2, ATTN_F32, &error), ATTN_ERR_ARGUMENT,
+          "convert: dst is not aligned to its elements of 4 bytes");
     assert_true(to[0] == 7 && to[1] == 7);
-    assert_int_equal(attn_convert(NULL, ATTN_F32, NULL, ATTN_F64, 0, NULL), ATTN_OK);
-    assert_int_equal(attn_convert(to, ATTN_F32, from, ATTN_F64, 2, NULL), ATTN_OK);
+    assert_int_equal(attn_convert(0, NULL, ATTN_F64, NULL, ATTN_F32, NULL), ATTN_OK);
+    assert_int_equal(attn_convert(2, from, ATTN_F64, to, ATTN_F32, NULL), ATTN_OK);
     assert_true(to[0] == 1 && to[1] == -2.5F);
-    assert_int_equal(attn_convert(half, ATTN_BF16, to, ATTN_F32, 2, NULL), ATTN_OK);
+    assert_int_equal(attn_convert(2, to, ATTN_F32, half, ATTN_BF16, NULL), ATTN_OK);
     assert_true(half[0] == 0x3f80 && half[1] == 0xc020);
 }
 

@@ -130,7 +130,7 @@ static void test_null(void **state)
     assert_string_equal(error.message, "tensors is NULL");
     assert_int_equal(attn_product_workspace_size(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "bytes is NULL");
-    assert_int_equal(attn_product_workspace_size(NULL, NULL, &bytes, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_product_workspace_size(NULL, &bytes, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_product(&f.problem, &f.tensors, NULL, NULL), ATTN_OK);
     assert_true(f.c[0] == 0 && f.c[ROWS * COLUMNS] == 77);
 }

@@ -66,7 +66,7 @@ attn_status attn_product(const attn_product_problem *problem, const attn_product
     return attn_succeed(error);
 }
 
-attn_status attn_product_workspace_size(const attn_product_problem *problem, const attn_options *options, size_t *bytes,
+attn_status attn_product_workspace_size(const attn_product_problem *problem, size_t *bytes, const attn_options *options,
                                         attn_error *error)
 {
     made m;
