@@ -69,7 +69,8 @@ static void print_help(const command_usage *usage, const option_group *groups)
     printf("usage: attn %s %s\n\n%s", usage->name, usage->synopsis, usage->summary);
     for (const option_group *g = groups; g->rows; g++) {
         printf("\n%s:\n", g->title);
-        for (const option_row *row = g->rows; row->name; row++) print_row(row->letter, row->name, row->argument, row->help);
+        for (const option_row *row = g->rows; row->name; row++)
+            if (row->help) print_row(row->letter, row->name, row->argument, row->help);
         if (!g[1].rows) print_row('h', "help", NULL, "print this help");
     }
     if (usage->notes) printf("\n%s", usage->notes);

@@ -13,7 +13,7 @@ typedef struct option_row {
     const char *name;     /* "threads" is --threads */
     char letter;          /* 'o' is -o as well; 0: none */
     const char *argument; /* "N"; NULL: none; "[=KIND]": may be left out */
-    const char *help;     /* a phrase that fits beside the name */
+    const char *help;     /* a phrase that fits beside the name; NULL: read, and not in --help */
     /* value is NULL where there was none.  A message starts with the name: `threads (-1) is not 0 or more`. */
     attn_status (*set)(void *target, const char *name, const char *value, attn_error *error);
 } option_row;

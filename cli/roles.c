@@ -52,6 +52,17 @@ static const struct {
 };
 enum { FLAGS = sizeof table / sizeof *table };
 
+/* Flags with the name of their slot, since that of files is an output's too or says less; the latter is read, and not in --help. */
+static const struct {
+    int role;
+    const char *flag, *file_flag, *argument;
+} slots[] = {
+    {TENSOR(block_mask), "block-mask", "blocks", "NAME"},
+    {TENSOR(dropout_given), "dropout-given", "dropout-keep",
+     "NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn"},
+};
+enum { SLOTS = sizeof slots / sizeof *slots };
+
 const char *role_name(int role)
 {
     return role == ROLE_POSITIONS_Q ? "positions_q" : role == ROLE_POSITIONS_KV ? "positions_kv" : tensors_file_name(role);
@@ -64,6 +75,8 @@ const char *role_flag(int role)
     while (row < FLAGS && table[row].role != role) row++;
     if (row == FLAGS) return NULL;
     if (role <= TENSOR(v)) return role == TENSOR(q) ? "query" : role == TENSOR(k) ? "key" : "value";
+    for (int k = 0; k < SLOTS; k++)
+        if (slots[k].role == role) return slots[k].flag;
     snprintf(flags[role], sizeof flags[role], "%s", role_name(role));
     for (char *at = flags[role]; *at; at++)
         if (*at == '_') *at = '-';
@@ -86,10 +99,20 @@ static int is_number(const char *text)
     return *text && !*end;
 }
 
-static attn_status set_role(void *target, const char *name, const char *value, attn_error *error)
+static attn_status set_role(void *target, const char *flag, const char *value, attn_error *error)
 {
     input_settings *settings = target;
+    const char *name = flag;
     int64_t number;
+    for (int k = 0; k < SLOTS; k++) {
+        const int by_file = strcmp(flag, slots[k].file_flag) == 0;
+        if (!by_file && strcmp(flag, slots[k].flag) != 0) continue;
+        if (settings->chosen[slots[k].role] && settings->by_file[slots[k].role] != by_file)
+            return failure(error, ATTN_ERR_ARGUMENT, "%s: --%s has said which tensor already; give --%s alone", flag,
+                           by_file ? slots[k].flag : slots[k].file_flag, slots[k].flag);
+        settings->by_file[slots[k].role] = by_file;
+        name = slots[k].flag;
+    }
     for (int n = 0; n < FLAGS; n++) {
         const int r = table[n].role;
         if (strcmp(name, role_flag(r)) != 0) continue;
@@ -212,7 +235,7 @@ static attn_status set_tokens(void *target, const char *name, const char *value,
 /* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
 static const option_row *role_options(void)
 {
-    static option_row rows[FLAGS + 10];
+    static option_row rows[FLAGS + SLOTS + 10];
     for (int n = 0; n < FLAGS; n++) rows[n] = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, set_role};
     rows[FLAGS] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
     rows[FLAGS + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
@@ -223,7 +246,8 @@ static const option_row *role_options(void)
     rows[FLAGS + 6] = (option_row){"rope-channels", 0, "N", "the first N channels are rotated (default: all)", set_rope};
     rows[FLAGS + 7] = (option_row){"rope-base", 0, "B", "how fast rotations slow down (default: 10000)", set_rope};
     rows[FLAGS + 8] = (option_row){"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", set_scaling};
-    rows[FLAGS + 9] = (option_row){0};
+    for (int k = 0; k < SLOTS; k++) rows[FLAGS + 9 + k] = (option_row){slots[k].file_flag, 0, slots[k].argument, NULL, set_role};
+    rows[FLAGS + 9 + SLOTS] = (option_row){0};
     return rows;
 }
 

@@ -23,6 +23,7 @@ typedef struct input_settings {
     problem_spec spec;         /* options and operation; start from problem_init */
     int has_dtype;             /* 1: convert q, k and v to spec.dtype */
     const char *chosen[ROLES]; /* NULL: the name of the role, if the file has it */
+    int by_file[ROLES];        /* it was chosen by the flag of its name in files, where that of its slot is another */
     const char **ignored;      /* names, ended by NULL */
     int ignored_count;
     attn_rope rope;              /* of --rope; struct_size 0: none of its flags */

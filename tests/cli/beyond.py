@@ -91,6 +91,9 @@ def dropout(folder, tensors):
         sys.exit("FAILED: a weight that dropout drops is not 0")
     given = run(folder, {**tensors, "dropout_keep": ("BOOL", shape, keep)}, "--dropout=0.4")
     close("o of a given mask", given["o"][1], drawn["o"][1])
+    for flag in "--dropout-given", "--dropout-keep":  # the slot's name, and that of files
+        if run(folder, {**tensors, "mine": ("BOOL", shape, keep)}, "--dropout=0.4", flag + "=mine")["o"] != given["o"]:
+            sys.exit("FAILED: %s does not choose the mask" % flag)
     whole = run(folder, tensors)
     if given["o"][1] == whole["o"][1]:
         sys.exit("FAILED: a dropout mask changes nothing")

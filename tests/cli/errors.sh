@@ -118,8 +118,16 @@ refused 2 "attn run: --block: '0,2' is not Q,K (two whole numbers above 0)" run 
 refused 2 "attn run: --block: '2,2/0.5' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
 refused 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
 
+# run: flags have the names of slots; those of names in files are read too, and not both
+refused 2 "attn run: option --dropout-keep needs a value: --dropout-keep=NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn" \
+    run a.safetensors -o out.npz --dropout-keep
+refused 2 "attn run: --dropout-given: --dropout-keep has said which tensor already; give --dropout-given alone" \
+    run a.safetensors -o out.npz --dropout-keep=a --dropout-given=b
+refused 2 "attn run: --blocks: --block-mask has said which tensor already; give --block-mask alone" \
+    run a.safetensors -o out.npz --block-mask=a --blocks=b
+
 # run: tensors of options, and gradients
-refused 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --blocks=NAME chooses another" \
+refused 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another" \
     run a.safetensors -o out.npz --block=2,2
 refused 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K says how many queries and keys each entry is for; --ignore=blocks leaves it out" \
     run blocks.safetensors -o out.npz

@@ -17,7 +17,7 @@ for command in run top view plot analyze mask hopfield einsum check bench info e
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
     done
 done
-for option in causal align window chunk block blocks empty alibi scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
+for option in causal align window chunk block block-mask empty alibi scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
     slopes sink cu-seqlens-q cu-seqlens-kv do dlse ignore tokens; do
     for command in run top view; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
