@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # manual.sh - the manual page is well formed, and has every command, every flag and every word of problem strings.
 . tests/cli/tap.sh
-PAGE=$ROOT/cli/attn.1
+PAGE=$(dirname "$ATTN")/attn.1 # cli/attn.1.in with the version
 
 command -v man >/dev/null || {
     echo "skipped: man is not installed"

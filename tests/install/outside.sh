@@ -30,11 +30,13 @@ fi
 
 # A program over each library; COMPONENT is what it asks find_package for, TARGET what it links.
 mkdir "$dir/stranger"
+version=$(sed -n 's/^project(libattn VERSION \([0-9]*\.[0-9]*\).*/\1/p' CMakeLists.txt)
+[ "$version" ] || fail "CMakeLists.txt has no version"
 cp tests/install/io.c tests/install/layers.c "$dir/stranger"
 cat >"$dir/stranger/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.18)
 project(stranger LANGUAGES C)
-find_package(libattn 0.1 REQUIRED COMPONENTS ${COMPONENT})
+find_package(libattn ${VERSION} REQUIRED COMPONENTS ${COMPONENT})
 if(COMPONENT STREQUAL "core" AND (TARGET attn::io OR TARGET PkgConfig::libcjson))
   message(FATAL_ERROR "the core alone was asked for")
 endif()
@@ -61,7 +63,7 @@ for library in $libraries; do
     [ $library != core ] || name=attn module=libattn
     source=$dir/stranger/$library.c out=$dir/$library
     quietly cmake -S "$dir/stranger" -B "$out" -DCMAKE_PREFIX_PATH="$dir/usr" -DCMAKE_C_COMPILER="$cc" -DCOMPONENT=$library \
-        -DTARGET=$name -DSOURCE=$library.c
+        -DVERSION="$version" -DTARGET=$name -DSOURCE=$library.c
     quietly cmake --build "$out"
     # shellcheck disable=SC2046
     quietly "$cc" -std=c11 "$source" $(pkg-config --cflags --libs $module) "-Wl,-rpath,$libdir" -o "$out/shared_pc"
@@ -81,7 +83,7 @@ for library in $libraries; do
 done
 
 # What is not there is said.
-if cmake -S "$dir/stranger" -B "$dir/none" -DCMAKE_PREFIX_PATH="$dir/usr" -DCOMPONENT=gpu -DTARGET=attn -DSOURCE=core.c >"$dir/log" 2>&1; then
+if cmake -S "$dir/stranger" -B "$dir/none" -DCMAKE_PREFIX_PATH="$dir/usr" -DCOMPONENT=gpu -DVERSION="$version" -DTARGET=attn -DSOURCE=core.c >"$dir/log" 2>&1; then
     fail "find_package finds a component that does not exist"
 fi
 grep -q 'no component gpu' "$dir/log" || { cat "$dir/log"; fail "find_package does not say what is missing"; }
