@@ -87,8 +87,8 @@ static attn_status read_shape(attention_input *input, attn_error *error)
 {
     const input_tensor *q = &input->used[TENSOR(q)], *k = &input->used[TENSOR(k)], *v = &input->used[TENSOR(v)];
     const input_tensor *all[] = {q, k, v};
-    for (int t = 0; t < 3; t++) {
-        if (!all[t]->tensor) continue;
+    const int count = v->tensor ? 3 : 2; /* input_find has found q and k */
+    for (int t = 0; t < count; t++) {
         attn_status status = check_rank(all[t], error);
         if (status == ATTN_OK) status = check_leading(all[t], q, error);
         if (status != ATTN_OK) return status;
@@ -100,8 +100,10 @@ static attn_status read_shape(attention_input *input, attn_error *error)
                             sq.channels);
     if (sk.heads ? sq.heads % sk.heads : sq.heads)
         return input_misfit(k, q, error, "heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", sq.heads, sk.heads);
-    if (sv.heads != sk.heads) return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " heads", sv.heads, sk.heads);
-    if (sv.tokens != sk.tokens) return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " tokens", sv.tokens, sk.tokens);
+    if (v->tensor && sv.heads != sk.heads)
+        return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " heads", sv.heads, sk.heads);
+    if (v->tensor && sv.tokens != sk.tokens)
+        return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " tokens", sv.tokens, sk.tokens);
 
     int64_t batch = 1;
     input->leading = q->tensor->rank > 3 ? q->tensor->rank - 3 : 0;

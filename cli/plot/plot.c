@@ -165,17 +165,16 @@ int attn_cmd_plot(int argc, char **argv)
     common_settings common = {0};
     plot_settings settings = {.entry = -1, .query = -1, .high = -1};
     const option_group groups[] = {{"Picture", plot_options, &settings}, {"All commands", common_options, &common}, {0}};
-    const plot_kind *kind = NULL;
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1 + MOST_FILES, &operands);
-    if (exit < 0 && operands == argc)
-        exit = command_fail_missing(usage.name, "kind of picture", "attn plot weights OUT.safetensors -o weights.svg");
-    if (exit < 0 && !(kind = find_kind(argv[operands], &error))) exit = command_fail(usage.name, NULL, &error);
-    if (exit < 0 && operands + 1 == argc)
-        exit = command_fail_missing(usage.name, "input file", "attn plot weights OUT.safetensors -o weights.svg");
-    if (exit < 0 && !settings.output)
-        exit = command_fail_missing(usage.name, "output file", "attn plot weights OUT.safetensors -o weights.svg");
+    int operands;
+    const int exit = options_begin(&usage, groups, argc, argv, 1 + MOST_FILES, &operands);
+    static const char example[] = "attn plot weights OUT.safetensors -o weights.svg";
     if (exit >= 0) return exit;
+    if (operands == argc) return command_fail_missing(usage.name, "kind of picture", example);
+    const plot_kind *const kind = find_kind(argv[operands], &error);
+    if (!kind) return command_fail(usage.name, NULL, &error);
+    if (operands + 1 == argc) return command_fail_missing(usage.name, "input file", example);
+    if (!settings.output) return command_fail_missing(usage.name, "output file", example);
     char *json = common.json ? compose_json(kind, &settings) : NULL;
     const attn_status status = plot(kind, argv + operands + 1, argc - operands - 1, &settings, &error);
     if (status != ATTN_OK) {
