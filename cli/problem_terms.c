@@ -152,16 +152,17 @@ static attn_status build_relative(const problem_spec *spec, attn_problem *p, att
     r->rows = problem_relative_rows(spec);
     const struct {
         int t, grad, there;
-        int64_t width; /* of a table */
+        int64_t width; /* of a table; -1: no table */
     } terms[] = {{TENSOR(relative_keys), TENSOR(grad_relative_keys), 1, p->shape.dim_qk},
                  {TENSOR(relative_values), TENSOR(grad_relative_values), values, p->shape.dim_v},
-                 {TENSOR(relative_u), TENSOR(grad_relative_u), xl, 0},
-                 {TENSOR(relative_v), TENSOR(grad_relative_v), xl, 0}};
+                 {TENSOR(relative_u), TENSOR(grad_relative_u), xl, -1},
+                 {TENSOR(relative_v), TENSOR(grad_relative_v), xl, -1}};
     for (size_t k = 0; k < sizeof terms / sizeof *terms; k++) {
         if (!terms[k].there) continue;
         tensors_ask(all, terms[k].t);
         if (spec->drel) tensors_ask(all, terms[k].grad);
-        if (spec->shared & SPEC_SHARED_REL && terms[k].width) share(all, terms[k].t, terms[k].width, 1);
+        const int64_t width = terms[k].width;
+        if (spec->shared & SPEC_SHARED_REL && width >= 0) share(all, terms[k].t, width ? width : 1, 1);
     }
     return ATTN_OK;
 }

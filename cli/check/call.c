@@ -131,6 +131,16 @@ static void set_types(attn_tensors *all, const check_case *c)
         if (is_index(t) && tensors_has(all, t)) tensors_slot(all, t)->dtype = index;
 }
 
+/* Sizes that cannot be, and options that do not go together, as the library says it: the reference asks nothing.  What it has no
+ * kernel for each kernel says itself. */
+static attn_status check_sense(const check_call *call, attn_error *error)
+{
+    attn_plan *plan;
+    const attn_status status = attn_plan_create(&plan, &call->problem, &call->tensors, NULL, error);
+    attn_plan_destroy(plan);
+    return status == ATTN_ERR_ARGUMENT || status == ATTN_ERR_SHAPE || status == ATTN_ERR_STRIDE ? status : ATTN_OK;
+}
+
 attn_status check_call_create(check_call *call, const check_case *c, attn_error *error)
 {
     *call = (check_call){.call.struct_size = sizeof call->call};
@@ -145,6 +155,8 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     call->call.dropout_seed = c->spec.seed * 0x9e3779b97f4a7c15u;
     call->call.dropout_offset = (uint32_t)(c->spec.seed % 5);
     set_types(&call->tensors, c);
+    status = check_sense(call, error);
+    if (status != ATTN_OK) return status;
     int ok = create_inputs(call, c, &random);
     if (ok) {
         draw_numbers(call, c, &random);

@@ -192,7 +192,11 @@ static void apply_scales(const expectation *e, const attn_shape *s, int t, int o
     if (e->in[of_scales]) ref_dequantise(s->batch * s->heads_kv * s->len_kv, dim, e->in[t], e->in[of_scales], e->in[t]);
 }
 
-static int is_per_head(const attn_tensors *all, int t) { return !tensors_broadcasts(all, t, 1); }
+/* Without heads there is no table that they could share: its tensor has no elements. */
+static int is_per_head(const attn_problem *p, const attn_tensors *all, int t)
+{
+    return p->shape.heads_q == 0 || !tensors_broadcasts(all, t, 1);
+}
 
 static ref_problem reference_of(const expectation *e, const attn_problem *p, const attn_tensors *all)
 {
@@ -221,21 +225,21 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p, con
                          .Dk = p->score.dim_k,
                          .R = w[0],
                          .W = in[TENSOR(score_matrix)],
-                         .W_of_each_head = is_per_head(all, TENSOR(score_matrix)),
+                         .W_of_each_head = is_per_head(p, all, TENSOR(score_matrix)),
                          .relative_keys = in[TENSOR(relative_keys)],
                          .relative_values = in[TENSOR(relative_values)],
                          .relative_u = in[TENSOR(relative_u)],
                          .relative_v = in[TENSOR(relative_v)],
                          .relative_first = p->relative.first,
                          .relative_rows = p->relative.rows,
-                         .relative_of_each_head = is_per_head(all, relative),
+                         .relative_of_each_head = is_per_head(p, all, relative),
                          .bias_table = in[TENSOR(bias_table)],
                          .bucket_rule = table->kind == ATTN_DISTANCE_CLIPPED ? REF_CLIPPED
                                         : table->causal                      ? REF_T5_CAUSAL
                                                                              : REF_T5,
                          .buckets = in[TENSOR(bias_table)] ? problem_buckets(table) : 0,
                          .reach = table->max_distance || table->kind == ATTN_DISTANCE_CLIPPED ? table->max_distance : 128,
-                         .bias_table_of_each_head = is_per_head(all, TENSOR(bias_table)),
+                         .bias_table_of_each_head = is_per_head(p, all, TENSOR(bias_table)),
                          .causal = p->mask.causal,
                          .global_q = p->mask.global_q,
                          .global_kv = p->mask.global_kv,

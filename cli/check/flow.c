@@ -50,7 +50,9 @@ static int take(flows *all, int t, const attn_problem *p, const attn_tensors *te
     int64_t size[4], full[4];
     if (!tensors_writes(tensors, p->op, t)) return 1;
     tensors_shape(p, tensors, t, size);
+    const int of_table = of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_ONE;
     tensors_shape(p, tensors, of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_BATCH ? of : t, full);
+    if (of_table && p->shape.heads_q == 0) full[1] = 0; /* a gradient of 0 has size 1, and the reference no table */
     all->exact[t] = doubles(size);
     all->bound[t] = doubles(size);
     if (!all->exact[t] || !all->bound[t]) return 0;
