@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * options.h - attn_options in a module outside the core: read, the memory that a call takes and gives, and what is computed with
- * both.  (src/core has plan/read.c and plan/allocator.c, layers have copies of their own.) */
+ * both.  (src/core has plan/read.c and plan/allocator.c.) */
 #ifndef ATTN_COMMON_OPTIONS_H
 #define ATTN_COMMON_OPTIONS_H
 

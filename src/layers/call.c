@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../common/options.h"
+
 static attn_status check_lengths(attn_layer_tensors *a, attn_error *error)
 {
     const struct {
@@ -54,10 +56,7 @@ attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given,
     TRY(slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error));
     if (!ours->options) return ATTN_OK;
     /* The core checks options too, but memory is taken before it is asked. */
-    TRY(struct_read(&o, sizeof o, sizeof o, ours->options, "attn_options", error));
-    CHECK(!o.allocator.allocate == !o.allocator.release, ATTN_ERR_ARGUMENT, "options.allocator has %s and no %s; give both or none",
-          o.allocator.allocate ? "allocate" : "release", o.allocator.allocate ? "release" : "allocate");
-    return ATTN_OK;
+    return options_read(&o, ours->options, error);
 }
 
 /* What the layer fills in is not the caller's to give. */

@@ -2,26 +2,22 @@
  * middle.c - the attention between the projections: its problem, its memory, its rotation. */
 #include <inttypes.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "../common/options.h"
 #include "layer.h"
+
+static const attn_options defaults;
 
 attn_status memory_take(const attn_options *options, int64_t bytes, char **memory, attn_error *error)
 {
-    const size_t size = bytes > 0 ? (size_t)(bytes + 63) / 64 * 64 : 64;
-    *memory = options && options->allocator.allocate ? options->allocator.allocate(options->allocator.context, size)
-                                                     : aligned_alloc(64, size);
+    const size_t size = bytes > 0 ? (size_t)bytes : 0;
+    *memory = options_take(options ? options : &defaults, size);
     CHECK(*memory, ATTN_ERR_MEMORY, "layer: cannot allocate %zu bytes", size);
     return ATTN_OK;
 }
 
-void memory_give(const attn_options *options, char *memory)
-{
-    if (!memory) return;
-    if (options && options->allocator.allocate) options->allocator.release(options->allocator.context, memory);
-    else free(memory);
-}
+void memory_give(const attn_options *options, char *memory) { options_give(options ? options : &defaults, memory); }
 
 attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t len_kv, char *memory, saved *s, attn_error *error)
 {
