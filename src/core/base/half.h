@@ -31,7 +31,8 @@ static inline float attn_f32_of_f16(uint16_t h)
 
 /*
  * The value with `sign`, whose magnitude is the 64-bit integer `digits` times 2^low, rounded to a format with `bits` bits of
- * mantissa below the leading one, least exponent `least` of a normal number, and `top` = the pattern of infinity.
+ * mantissa below the leading one, least exponent `least` of a normal number, and `top` = the pattern of infinity.  digits and low
+ * are those of a double, so that there are always digits to drop: 53, or ones of so low a place that the format has none of them.
  */
 static inline uint16_t attn_half_round(int sign, uint64_t digits, int low, int bits, int least, uint32_t top)
 {
@@ -42,12 +43,8 @@ static inline uint16_t attn_half_round(int sign, uint64_t digits, int low, int b
         int exponent = low + length - 1;                /* of the leading digit */
         int unit = exponent < least ? least : exponent; /* subnormals share the least exponent */
         int drop = unit - bits - low;                   /* digits below the last place kept */
-        uint64_t kept;
-        if (drop <= 0) {
-            kept = digits << -drop;
-        } else if (drop > 63) {
-            kept = 0; /* below half of the least subnormal: digits have 53 bits at most */
-        } else {
+        uint64_t kept = 0; /* drop > 63: below half of the least subnormal, since digits have 53 bits at most */
+        if (drop <= 63) {
             uint64_t rest = digits & ((UINT64_C(1) << drop) - 1), half = UINT64_C(1) << (drop - 1);
             kept = digits >> drop;
             kept += rest > half || (rest == half && (kept & 1));

@@ -99,17 +99,12 @@ VF_INLINE vf vf_load_as(attn_dtype dtype, const void *base, int64_t index)
     const char *p = (const char *)base + index * bytes_of(dtype);
     switch (dtype) {
     case ATTN_F32:
-        return _mm256_loadu_ps((const float *)(const void *)p);
     case ATTN_F16:
-        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-    case ATTN_BF16: {
-        __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-    }
+    case ATTN_BF16:
+    case ATTN_I8:
+        return hf_load_as(dtype, base, index);
     case ATTN_F64:
         return _mm256_set_m128(narrow((const double *)(const void *)(p + 32)), narrow((const double *)(const void *)p));
-    case ATTN_I8:
-        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     default:
         return _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
     }
