@@ -97,8 +97,8 @@ static attn_status read_blocks(attention_input *input, attn_error *error)
     const input_tensor *blocks = &input->used[TENSOR(block_mask)];
     const attn_shape *s = &input->spec.shape;
     if (!blocks->tensor && input->spec.block)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another",
-                       input->path);
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.80s: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another", input->path);
     if (!blocks->tensor) return ATTN_OK;
     if (!input->spec.block)
         return failure(error, ATTN_ERR_ARGUMENT,
