@@ -8,6 +8,13 @@
 
 static const double TWO_PI = 6.283185307179586476925286766559;
 
+/* Turns within the original length above which a frequency is fast, and below which it is slow. */
+static double fast_turns(const attn_rope_scaling *s)
+{
+    return s->fast > 0 ? s->fast : s->kind == ATTN_ROPE_SCALING_LLAMA3 ? 4 : 32;
+}
+static double slow_turns(const attn_rope_scaling *s) { return s->slow > 0 ? s->slow : 1; }
+
 static attn_status check_scaling(const attn_rope_scaling *s, attn_error *error)
 {
     CHECK(s->kind >= ATTN_ROPE_SCALING_LINEAR && s->kind <= ATTN_ROPE_SCALING_LLAMA3, ATTN_ERR_ARGUMENT,
@@ -23,6 +30,8 @@ static attn_status check_scaling(const attn_rope_scaling *s, attn_error *error)
     CHECK(s->length >= 0, ATTN_ERR_ARGUMENT, "scaling.length is %" PRId64 "; it is at least 0", s->length);
     CHECK(s->fast >= 0 && s->slow >= 0 && isfinite(s->fast) && isfinite(s->slow) && (s->fast == 0 || s->fast > s->slow),
           ATTN_ERR_ARGUMENT, "scaling.fast is %g and slow %g; fast is above slow (0 for the defaults)", s->fast, s->slow);
+    CHECK(s->kind < ATTN_ROPE_SCALING_YARN || fast_turns(s) > slow_turns(s), ATTN_ERR_ARGUMENT,
+          "scaling.fast is %g and slow %g; fast is above slow", fast_turns(s), slow_turns(s));
     return ATTN_OK;
 }
 
@@ -39,8 +48,8 @@ static double pair_of_turns(const attn_rope_scaling *s, double base, double turn
 
 static void yarn(const attn_rope_scaling *s, double base, double *frequencies)
 {
-    double a = fmax(floor(pair_of_turns(s, base, s->fast > 0 ? s->fast : 32)), 0);
-    double b = fmin(ceil(pair_of_turns(s, base, s->slow > 0 ? s->slow : 1)), (double)s->dim - 1);
+    double a = fmax(floor(pair_of_turns(s, base, fast_turns(s))), 0);
+    double b = fmin(ceil(pair_of_turns(s, base, slow_turns(s))), (double)s->dim - 1);
     /* As its authors do.  b < a, where no channel turns often enough, leaves all as they are, as with them. */
     if (b == a) b = a + 0.001;
     for (int64_t i = 0; i < s->dim / 2; i++) {
@@ -51,7 +60,7 @@ static void yarn(const attn_rope_scaling *s, double base, double *frequencies)
 
 static void llama3(const attn_rope_scaling *s, double *frequencies)
 {
-    double fast = s->fast > 0 ? s->fast : 4, slow = s->slow > 0 ? s->slow : 1;
+    const double fast = fast_turns(s), slow = slow_turns(s);
     for (int64_t i = 0; i < s->dim / 2; i++) {
         double keep = clamped(((double)s->original_length * frequencies[i] / TWO_PI - slow) / (fast - slow));
         frequencies[i] *= (1 - keep) / s->factor + keep;

@@ -36,6 +36,9 @@ static void test_scaling(void **state)
     SCALING((s.original_length = 0, s.kind = ATTN_ROPE_SCALING_YARN), "scaling.original_length is 0; it is at least 1");
     SCALING(s.length = -1, "scaling.length is -1; it is at least 0");
     SCALING((s.fast = 1, s.slow = 2), "scaling.fast is 1 and slow 2; fast is above slow (0 for the defaults)");
+    SCALING((s.kind = ATTN_ROPE_SCALING_LLAMA3, s.slow = 4), "scaling.fast is 4 and slow 4; fast is above slow");
+    SCALING((s.kind = ATTN_ROPE_SCALING_YARN, s.slow = 40), "scaling.fast is 32 and slow 40; fast is above slow");
+    SCALING((s.kind = ATTN_ROPE_SCALING_YARN, s.fast = 0.5), "scaling.fast is 0.5 and slow 1; fast is above slow");
     REFUSED(attn_rope_frequencies(NULL, f, NULL, &error), ATTN_ERR_ARGUMENT, "scaling is NULL");
     REFUSED(attn_rope_frequencies(&s, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "frequencies is NULL");
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
