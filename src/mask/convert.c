@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * convert.c - between the forms of a mask: keep, drop, additive. */
+ * convert.c - between the forms of a mask: patterns, keep, drop, additive. */
 #include "../common/bound.h"
-#include "attn/mask.h"
+#include "set.h"
 
 static bound_rule row(const char *name, int64_t count, attn_dtype natural, int types)
 {
@@ -31,5 +31,18 @@ attn_status attn_mask_bias_from_keep(int64_t count, double fill, const attn_inpu
     TRY(bound_output(&call, row("bias", count, ATTN_F32, BOUND_FLOAT), bias, &to, error));
     TRY(bound_apart(&call, error));
     for (int64_t n = 0; n < count; n++) bound_put(&to, bound_at(&to, 0, 0, 0, n), *byte(&from, n) ? 0 : fill);
+    return succeed(error);
+}
+
+attn_status attn_pattern_set_fill(const attn_pattern_set *set, const attn_output *keep, attn_error *error)
+{
+    bound_call call = {.module = "mask"};
+    bound_tensor to;
+    CHECK(set, ATTN_ERR_ARGUMENT, "set is NULL");
+    const bound_rule must = {.name = "keep", .shape = {1, 1, set->len_q, set->len_kv}, .natural = ATTN_BOOL, .types = BOUND_MASK};
+    TRY(bound_output(&call, must, keep, &to, error));
+    for (int64_t i = 0; i < set->len_q; i++)
+        for (int64_t j = 0; j < set->len_kv; j++)
+            ((unsigned char *)to.data)[bound_at(&to, 0, 0, i, j)] = (unsigned char)attn_pattern_set_sees(set, i, j);
     return succeed(error);
 }

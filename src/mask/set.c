@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/bound.h"
+#include "../common/slots.h"
 
 /* What the sizes of each kind are called, and the least that each may be. */
 typedef struct kind_row {
@@ -156,19 +156,6 @@ int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j)
     for (int64_t k = 0; k < set->count; k++)
         if (!attn_rule_sees(set, &set->rules[k], i, j)) return 0;
     return 1;
-}
-
-attn_status attn_pattern_set_fill(const attn_pattern_set *set, const attn_output *keep, attn_error *error)
-{
-    bound_call call = {.module = "mask"};
-    bound_tensor to;
-    CHECK(set, ATTN_ERR_ARGUMENT, "set is NULL");
-    const bound_rule must = {.name = "keep", .shape = {1, 1, set->len_q, set->len_kv}, .natural = ATTN_BOOL, .types = BOUND_MASK};
-    TRY(bound_output(&call, must, keep, &to, error));
-    for (int64_t i = 0; i < set->len_q; i++)
-        for (int64_t j = 0; j < set->len_kv; j++)
-            ((unsigned char *)to.data)[bound_at(&to, 0, 0, i, j)] = (unsigned char)attn_pattern_set_sees(set, i, j);
-    return succeed(error);
 }
 
 static int64_t count_pairs(const attn_pattern_set *set, int64_t i, int64_t i_end, int64_t j, int64_t j_end)
