@@ -49,14 +49,16 @@ static attn_status fill_positions(call *c, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given, attn_error *error)
+attn_status call_read(attn_layer_tensors *ours, attn_options *options, const attn_layer_tensors *given, attn_error *error)
 {
-    attn_options o;
+    attn_options o, *const to = options ? options : &o;
     CHECK(given, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     TRY(slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error));
     if (!ours->options) return ATTN_OK;
     /* The core checks options too, but memory is taken before it is asked. */
-    return options_read(&o, ours->options, error);
+    TRY(options_read(to, ours->options, error));
+    if (options) ours->options = options;
+    return ATTN_OK;
 }
 
 /* What the layer fills in is not the caller's to give. */
@@ -91,7 +93,7 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
 {
     int64_t pairs;
     const void *lengths, *mean;
-    TRY(call_read(&c->resolved, args, error));
+    TRY(call_read(&c->resolved, &c->options, args, error));
     c->args = args = &c->resolved;
     for (int i = 0; i < 7; i++) CHECK(args->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: tensors.reserved[%d] is not 0", i);
     CHECK(args->only_cached == 0 || args->only_cached == 1, ATTN_ERR_ARGUMENT, "layer: only_cached is %d; it is 0 or 1",

@@ -22,13 +22,15 @@ typedef struct call {
     /* From here on call_begin leaves it as it is, since all of it takes longer to clear than a product of one token. */
     layer l;
     attn_layer_tensors resolved;
-    attn_tensors attention; /* the caller's, if there are any */
-    const char *module;     /* "layer", for messages */
-    places places;          /* the tensors of the call, which share no elements with what is written */
+    attn_options options; /* the caller's, if there are any; likewise */
+    attn_tensors attention;
+    const char *module; /* "layer", for messages */
+    places places;      /* the tensors of the call, which share no elements with what is written */
 } call;
 
-/* A copy of the caller's struct, as large as ours. */
-attn_status call_read(attn_layer_tensors *ours, const attn_layer_tensors *given, attn_error *error);
+/* A copy of the caller's struct, as large as ours, with options that are copied likewise into `options` (NULL: checked, and still
+ * the caller's, who may have a shorter struct). */
+attn_status call_read(attn_layer_tensors *ours, attn_options *options, const attn_layer_tensors *given, attn_error *error);
 /* Checks tensors but for the inputs; c->l is there. */
 attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, attn_error *error);
 /* Checks layer, weights and inputs, and measures the room of the products.  call_end follows, also if it fails. */

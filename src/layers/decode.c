@@ -179,11 +179,11 @@ attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights 
     decoding d;
     memset(&d, 0, sizeof d);
     attn_layer_tensors plain;
-    TRY(call_read(&plain, args, error));
+    TRY(call_read(&plain, NULL, args, error));
     plain.saved = NULL; /* memory of ours */
     attn_status status = call_begin(&c, given, weights, &plain, error);
     if (status == ATTN_OK) status = decoding_begin(&d, &c, cache, error);
-    if (status == ATTN_OK) status = memory_take(plain.options, c.l.room.bytes, &c.l.room.memory, error);
+    if (status == ATTN_OK) status = memory_take(c.args->options, c.l.room.bytes, &c.l.room.memory, error);
     if (status == ATTN_OK && plain.len_q)
         status = layer_rows_out(c.l.dtype, &plain.output, "output", plain.batch, plain.len_q, c.l.dim_output, 1, &c.output, error);
     if (status == ATTN_OK) {

@@ -116,7 +116,7 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
     call *c = &lc.c;
     memset(&a, 0, sizeof a);
     attn_layer_tensors plain;
-    TRY(call_read(&plain, args, error));
+    TRY(call_read(&plain, NULL, args, error));
     plain.saved = NULL; /* memory of ours */
     attn_status status = latent_begin(&lc, given, weights, &plain, error);
     if (status == ATTN_OK && plain.len_q)
@@ -126,7 +126,7 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
         place_cache(c, cache);
         status = call_place_outputs(c, "latent", error);
     }
-    if (status == ATTN_OK) status = memory_take(plain.options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK) status = memory_take(c->args->options, lc.at.bytes, &c->taken, error);
     if (status == ATTN_OK) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = absorbed_begin(&lc, &a, cache, error);
     if (status == ATTN_OK) status = run(&lc, &a, error);

@@ -14,6 +14,7 @@ typedef struct reading {
     module m;
     attn_tensors attention;
     attn_layer_tensors args;                        /* of the layer between */
+    attn_options options;                           /* the caller's, which args points at */
     sequence joined, y, states, remembered, output; /* the last three are the caller's */
     places places;                                  /* of the caller, of which the layer between does not see all */
     char *memory;
@@ -44,7 +45,7 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     memset(r, 0, sizeof *r);
     TRY(module_resolve(given, m, error));
     TRY(module_bind(m, "weights", weights, WEIGHTS_READ, error));
-    TRY(call_read(&r->args, args, error));
+    TRY(call_read(&r->args, &r->options, args, error));
     args = &r->args;
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is given; the memory is key and value");
     r->attention.struct_size = sizeof r->attention;
@@ -128,7 +129,7 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
 {
     reading r;
     attn_layer_tensors copy;
-    TRY(call_read(&copy, args, error));
+    TRY(call_read(&copy, NULL, args, error));
     args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && !args->key.data)
@@ -175,7 +176,7 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     TRY(places_check(&r->places, "seq2seq", error));
     if (!m->output) return ATTN_OK;
     TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
-    TRY(memory_take(args->options, joined + y, &g->memory, error));
+    TRY(memory_take(r->args.options, joined + y, &g->memory, error));
     g->joined = dense_rows(g->memory, args->batch, args->len_q, m->memory + m->state);
     g->y = dense_rows(g->memory + joined, args->batch, args->len_q, m->output);
     return ATTN_OK;
@@ -200,7 +201,7 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
     gradient g;
     attn_layer_tensors copy;
     memset(&g, 0, sizeof g);
-    TRY(call_read(&copy, args, error));
+    TRY(call_read(&copy, NULL, args, error));
     args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && args->saved) status = reading_place(&r, args->saved, 0, error);
@@ -248,7 +249,7 @@ attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_
 {
     reading r;
     attn_layer_tensors memory_alone;
-    TRY(call_read(&memory_alone, args, error));
+    TRY(call_read(&memory_alone, NULL, args, error));
     memory_alone.len_q = 0;
     memory_alone.query = no_input;
     TRY(reading_begin(&r, given, weights, &memory_alone, error));
@@ -264,7 +265,7 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
 {
     reading r;
     attn_layer_tensors states_alone;
-    TRY(call_read(&states_alone, args, error));
+    TRY(call_read(&states_alone, NULL, args, error));
     states_alone.key = no_input;
     states_alone.len_kv = 0;
     states_alone.only_cached = 1;
