@@ -183,10 +183,10 @@ typedef struct attn_mask {
 
 /*
  * Dropout of weights after the softmax: o_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
- * attn_call.dropout_seed and counter = (attn_call.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p * 2^32: the mask
- * depends on these numbers alone, so backward draws the same one, on any number of threads.  Or the caller has drawn: where
- * dropout_given is there, keep_ij = dropout_given[b,h,i,j] != 0, and p only scales.  lse and weights are those before dropout;
- * attn_outputs.after_dropout gives weights after it.
+ * attn_call.dropout_seed (low word first) and counter = (attn_call.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p
+ * 2^32: of these numbers alone (0 without a call), so backward draws the same, on any number of threads.  Or the caller has drawn:
+ * where dropout_given is there, keep_ij = dropout_given[b,h,i,j] != 0, and p only scales.  lse and weights are those before
+ * dropout; attn_outputs.after_dropout gives weights after it.
  */
 typedef struct attn_dropout {
     double probability; /* p, 0 <= p <= 1; p = 1 gives o = 0 */
@@ -552,7 +552,7 @@ ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
 /*
  * Runs a plan.  Allocates nothing.  tensors are there, of the types and with the strides that the plan was made with (all four
  * strides 0 and the same strides written out are one); workspace has workspace_size >= attn_plan_workspace_size(plan) bytes of any
- * alignment, is not shared with a concurrent call, and holds nothing of use afterwards.  Returns, with outputs untouched,
+ * alignment, which no tensor and no concurrent call shares, and holds nothing of use afterwards.  Returns, with outputs untouched,
  *      ATTN_ERR_ARGUMENT     a tensor or part of the call that was planned and is not there, or the reverse; ATTN_LATER; another
  *                            type; a pointer not aligned to its elements; a length, page, list or origin out of its range
  *      ATTN_ERR_STRIDE       other strides; an output that shares elements with another tensor, or strides too intricate to

@@ -30,10 +30,12 @@ ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *
                                    const attn_output *scales, attn_error *error);
 
 /*
- * A cache: its sizes, and its tensors, one slot each.  Keys and values are of f32, f16, bf16 or i8, or all f64, f32 by default.  In
- * pages (page_table is there) token j of entry b is token j % page_size of page page_table[b, j / page_size], and capacity is what
- * one entry's row of the table can hold.  Where keys (values) are i8, k_scale (v_scale) has a number for each of their rows, and
- * appending quantises as attn_quantise.  Dense, strides are those of the shape that stands beside a slot.
+ * A cache: its sizes, and its tensors, one slot each.  Keys and values are of f32, f16, bf16 or i8, or all f64; by default keys are
+ * f32, and values of the type of keys.  In pages (page_table is there) token j of entry b is token j % page_size of page
+ * page_table[b, j / page_size], and capacity is what one entry's row of the table can hold.  The pages that a call writes to must
+ * differ from each other, which is not looked at: of two tokens in one place either may be there afterwards.  Where keys (values)
+ * are i8, k_scale (v_scale) has a number for each of their rows, and appending quantises as attn_quantise.  Dense, strides are
+ * those of the shape that stands beside a slot.
  *
  * The only thing in libattn that is written in place: appending writes k, v, their scales and lengths.  So calls on one cache come
  * one after the other; calls on different ones may run at once.
@@ -59,8 +61,8 @@ typedef struct attn_cache {
 } attn_cache;
 
 /*
- * New tokens of every entry, of any float type (all or none f64, as the cache; f32 by default), rounded once to the cache's type
- * (keys rotated into i8: rotated in f32, dim_qk at most 4096).
+ * New tokens of every entry, of any float type (all or none f64, as the cache; by default f32, whatever the cache is of, or f64 as
+ * the cache), rounded once to the cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += tokens.lengths[b]
  */
@@ -82,7 +84,7 @@ ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache
  * 0 .. lengths_before[b] + t.  Key heads shared by query heads are read once.
  *
  *  problem  [in] shape.heads_q, and every choice of attn_problem that fits: score, mask.window, outputs.  What follows from the
- *                cache and the tokens (the other sizes, causality, alignment, paging) is filled in
+ *                cache and the tokens (the other sizes, mask.align, paging) is filled in and must be 0; mask.causal may be 1
  *  tensors  [in] q and o [batch, heads_q, len, dim], lse, bias, sink, ...; k, v, their scales, lengths_q, lengths_kv and page_table
  *                are filled in and must not be there
  *  options  [in] as in attn_plan_create; may be NULL

@@ -134,6 +134,15 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
 /* What follows from the cache and the tokens is not the caller's to say. */
 static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const attn_tensors *t, attn_error *error)
 {
+    const attn_shape *s = &p->shape;
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"shape.batch", s->batch},        {"shape.heads_kv", s->heads_kv},
+                   {"shape.len_q", s->len_q},        {"shape.len_kv", s->len_kv},
+                   {"shape.dim_qk", s->dim_qk},      {"shape.dim_v", s->dim_v},
+                   {"mask.align", p->mask.align},    {"paging.page_size", p->paging.page_size},
+                   {"paging.pages", p->paging.pages}};
     const struct {
         const char *name;
         const attn_input *slot;
@@ -148,6 +157,9 @@ static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const a
                   {"offset_q", &t->offset_q},
                   {"page_table", &t->page_table}};
     CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "cache: op is %d; it must be 0 (forward)", (int)p->op);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        CHECK(numbers[i].value == 0, ATTN_ERR_ARGUMENT,
+              "cache: %s is %" PRId64 "; it follows from the cache and the tokens, leave it 0", numbers[i].name, numbers[i].value);
     CHECK(p->shape.heads_q != 0 || heads_kv == 0, ATTN_ERR_SHAPE, "cache: shape.heads_q is 0; it is the caller's to set");
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
         const attn_status status = slot_absent(filled[i].slot, filled[i].name, "attn_cache_attend", error);

@@ -185,6 +185,20 @@ static attn_status check_apart(const attn_cache *c, const attn_cache_tokens *tok
     return places_check(&p, "cache", error);
 }
 
+/* f64 is rounded to nothing else, and attention over it is computed in it. */
+static attn_status check_doubles(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+{
+    const struct {
+        const char *name;
+        attn_dtype dtype;
+    } all[] = {{"k", cache->k.dtype}, {"v", cache->v.dtype}, {"tokens.k", tokens->k.dtype}, {"tokens.v", tokens->v.dtype}};
+    for (int i = 1; i < 4; i++)
+        CHECK((all[i].dtype == ATTN_F64) == (all[0].dtype == ATTN_F64), ATTN_ERR_UNSUPPORTED,
+              "cache: k is %s and %s is %s; all are f64, or none", attn_dtype_name(all[0].dtype), all[i].name,
+              attn_dtype_name(all[i].dtype));
+    return ATTN_OK;
+}
+
 attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
                                attn_cache_tokens *tokens, attn_error *error)
 {
@@ -204,12 +218,14 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     TRY(resolve_own(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
     TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, room, error));
-    TRY(resolve_rows(&tokens->k, "cache: the new k", new_k, cache->k.dtype == ATTN_I8 ? ATTN_F32 : cache->k.dtype, 0, error));
-    TRY(resolve_rows(&tokens->v, "cache: the new v", new_v, cache->v.dtype == ATTN_I8 ? ATTN_F32 : cache->v.dtype, 0, error));
+    const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    TRY(resolve_rows(&tokens->k, "cache: tokens.k", new_k, natural, 0, error));
+    TRY(resolve_rows(&tokens->v, "cache: tokens.v", new_v, natural, 0, error));
+    TRY(check_doubles(cache, tokens, error));
     TRY(resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
     int some = cache->batch > 0 && cache->heads_kv > 0 && tokens->len > 0;
-    CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
-    CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
+    CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
+    CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
     TRY(check_room(cache, tokens, error));
     if (cache->rope) { /* its own rules, before anything is written */
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};

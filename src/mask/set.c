@@ -205,6 +205,7 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
         const char *name;
         int used;
     } fields[] = {
+        {"mask.causal", m->causal},
         {"mask.align", m->align != ATTN_ALIGN_TOP_LEFT},
         {"mask.window", m->window},
         {"mask.chunk", m->chunk > 0},
@@ -229,7 +230,7 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
           set->dense, kinds[set->rules[set->dense - 1].pattern.kind].name);
 
     const attn_mask *own = &set->mask;
-    m->causal |= own->causal;
+    m->causal = own->causal;
     m->align = own->align;
     m->window = own->window, m->window_left = own->window_left, m->window_right = own->window_right;
     m->chunk = own->chunk;

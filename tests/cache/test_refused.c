@@ -74,10 +74,15 @@ static void test_refused(void **state)
     REFUSED(f.tokens.len = -1, ATTN_ERR_SHAPE, "cache: len (-1) is negative");
     REFUSED(f.cache.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: v is NULL");
     REFUSED(f.cache.lengths.data = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
-    REFUSED(f.tokens.k.data = NULL, ATTN_ERR_ARGUMENT, "cache: the new k is NULL");
-    REFUSED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: the new v is NULL");
+    REFUSED(f.tokens.k.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
+    REFUSED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
     REFUSED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
-    REFUSED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: the new k is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: tokens.k is i8; it must be f32, f64, f16 or bf16");
+    REFUSED(f.tokens.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and tokens.v is f64; all are f64, or none");
+    REFUSED(f.cache.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and v is f64; all are f64, or none");
+    REFUSED((f.cache.dim_qk = f.cache.dim_v = f.rope.dim_rotary = 0, f.cache.heads_kv = 1,
+             f.cache.k.dtype = f.cache.v.dtype = ATTN_F64, f.tokens.k.dtype = ATTN_F32),
+            ATTN_ERR_UNSUPPORTED, "cache: k is f64 and tokens.k is f32; all are f64, or none");
     REFUSED(f.cache.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
     REFUSED(f.cache.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
     REFUSED((f.cache.v.dtype = ATTN_I8, f.cache.v_scale = (attn_output){f.v, ATTN_F16, {0, 0, 0, 0}}), ATTN_ERR_UNSUPPORTED,
@@ -85,7 +90,7 @@ static void test_refused(void **state)
     REFUSED(
         (f.cache.k.dtype = ATTN_I8, f.cache.v.dtype = ATTN_F32, f.cache.k_scale = attn_out(f.k[0][0][0]), f.cache.dim_qk = 4098),
         ATTN_ERR_UNSUPPORTED, "cache: k is i8 and rotated, and dim_qk is 4098; it must be at most 4096");
-    REFUSED(f.tokens.v.stride[3] = 2, ATTN_ERR_STRIDE, "cache: the new v.stride[3] is 2; the last axis must be contiguous (1)");
+    REFUSED(f.tokens.v.stride[3] = 2, ATTN_ERR_STRIDE, "cache: tokens.v.stride[3] is 2; the last axis must be contiguous (1)");
     REFUSED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");
     REFUSED(f.new_tokens[1] = 4, ATTN_ERR_ARGUMENT, "cache: tokens.lengths[1] (4) is not within 0..3");
     REFUSED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not within 0..6");
@@ -100,7 +105,7 @@ static void test_refused(void **state)
     REFUSED((f.cache.k.stride[2] = 4, f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
             "cache: k.stride[0] is 0; a cache is written, and cannot broadcast");
     REFUSED(f.cache.v = attn_out(NULL), ATTN_ERR_ARGUMENT, "cache: v is NULL");
-    REFUSED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: the new v is ATTN_LATER, and this call computes");
+    REFUSED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: tokens.v is ATTN_LATER, and this call computes");
     REFUSED((f.tokens.lengths.data = NULL, f.tokens.lengths.dtype = ATTN_I64), ATTN_ERR_ARGUMENT,
             "cache: tokens.lengths is NULL and has a type or a stride; a tensor that is not there is a slot of zeros");
     REFUSED(f.cache.v.data = f.k, ATTN_ERR_STRIDE, "cache: k and v share elements; an output overlaps nothing");
@@ -108,7 +113,7 @@ static void test_refused(void **state)
     REFUSED(f.tokens.k.data = f.k, ATTN_ERR_STRIDE, "cache: k and tokens.k share elements; an output overlaps nothing");
     REFUSED((f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table), f.cache.v.data = f.table),
             ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output overlaps nothing");
-    REFUSED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: the new v is not aligned to its elements of 4 bytes");
+    REFUSED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: tokens.v is not aligned to its elements of 4 bytes");
     static const double table[5 * 2];
     REFUSED((f.rope.cosines = f.rope.sines = table, f.rope.table_rows = 5), ATTN_ERR_ARGUMENT,
             "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
@@ -195,6 +200,10 @@ static void test_attend_only(void **state)
     attn_tensor_description about = {.struct_size = sizeof about};
     assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, error.tensor, &about, NULL), ATTN_OK);
     assert_string_equal(about.name, "k");
+    ATTEND_REFUSED(f.problem.shape.dim_qk = 4, "cache: shape.dim_qk is 4; it follows from the cache and the tokens, leave it 0");
+    ATTEND_REFUSED(f.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT,
+                   "cache: mask.align is 1; it follows from the cache and the tokens, leave it 0");
+    ATTEND_REFUSED(f.problem.paging.pages = 2, "cache: paging.pages is 2; it follows from the cache and the tokens, leave it 0");
     ATTEND_REFUSED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
     ATTEND_REFUSED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output overlaps nothing");
     for (int i = 0; i < (int)(sizeof f.k / sizeof(float)); i++) assert_int_equal(((const int *)f.k)[i], 0x55555555);
@@ -210,6 +219,44 @@ static void test_attend_only(void **state)
     assert_string_equal(error.message, "tokens is NULL");
     assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
     assert_int_equal(f.lengths[0], 6);
+}
+
+/* Tokens are f32 where their slot does not say otherwise, whatever the cache is of; f64 over one of f64. */
+static void test_default_types(void **state)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F64};
+    (void)state;
+    for (int n = 0; n < 5; n++) {
+        const float single[2] = {1.5f, -2};
+        const double whole[2] = {1.5, -2};
+        const int is_double = types[n] == ATTN_F64;
+        char k[16] = {0}, v[16] = {0}, expected[16] = {0};
+        float k_scale = 0, v_scale = 0;
+        int64_t length = 0;
+        attn_error error;
+        const attn_cache c = {.struct_size = sizeof c,
+                              .batch = 1,
+                              .heads_kv = 1,
+                              .capacity = 1,
+                              .dim_qk = 2,
+                              .dim_v = 2,
+                              .k = {k, types[n], {0, 0, 0, 0}},
+                              .v = attn_out(v), /* of the type of k */
+                              .lengths = attn_out(&length),
+                              .k_scale = types[n] == ATTN_I8 ? attn_out(&k_scale) : (attn_output){0},
+                              .v_scale = types[n] == ATTN_I8 ? attn_out(&v_scale) : (attn_output){0}};
+        const attn_input given = is_double ? attn_in(whole) : attn_in(single);
+        const attn_cache_tokens t = {.struct_size = sizeof t, .len = 1, .k = given, .v = given};
+        if (attn_cache_append(&c, &t, &error) != ATTN_OK) fail_msg("%s: %s", attn_dtype_name(types[n]), error.message);
+        if (types[n] == ATTN_I8) {
+            assert_float_equal(k_scale, 2.0f / 127, 1e-7f);
+            expected[0] = 95, expected[1] = -127;
+        } else {
+            assert_int_equal(attn_convert(2, single, ATTN_F32, expected, types[n], NULL), ATTN_OK);
+        }
+        assert_memory_equal(k, expected, sizeof k);
+        assert_memory_equal(v, expected, sizeof v);
+    }
 }
 
 /* Tokens that are not real stand nowhere, so no table has to have their angles. */
@@ -248,8 +295,9 @@ static void test_no_channels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),   cmocka_unit_test(test_attend_only),
-                                       cmocka_unit_test(test_padding),   cmocka_unit_test(test_no_channels),
-                                       cmocka_unit_test(test_rope_rows), cmocka_unit_test(test_attend_writes_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),      cmocka_unit_test(test_attend_only),
+                                       cmocka_unit_test(test_padding),      cmocka_unit_test(test_no_channels),
+                                       cmocka_unit_test(test_rope_rows),    cmocka_unit_test(test_attend_writes_nothing),
+                                       cmocka_unit_test(test_default_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

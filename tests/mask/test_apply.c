@@ -133,6 +133,7 @@ static void refused(const attn_pattern *patterns, int64_t count, int field, attn
     attn_mask *m = &problem.mask;
     attn_input *const slots[] = {&tensors.ranges,       &tensors.block_mask,    &tensors.mask,
                                  &tensors.cu_seqlens_q, &tensors.cu_seqlens_kv, &tensors.lengths_kv};
+    if (field == 14) m->causal = 1;
     int64_t *const numbers_of[] = {&m->chunk, &m->global_kv, &m->dilation, &problem.shape.len_q, &m->block_q};
     if (field == 0) m->window = 1;
     if (field == 1) m->align = ATTN_ALIGN_BOTTOM_RIGHT;
@@ -171,6 +172,7 @@ static void test_refused(void **state)
         (void)snprintf(message, sizeof message, "%s is in use already; give it as a pattern of the set", used[field]);
         refused(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
     }
+    refused(&bottom_right, 1, 14, ATTN_ERR_ARGUMENT, "mask.causal is in use already; give it as a pattern of the set");
     refused(&columns, 1, 13, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 8; set it to sizeof(attn_tensors)");
     refused(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
             "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
