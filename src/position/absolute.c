@@ -60,7 +60,8 @@ static attn_status check_table(int64_t rows, attn_input *table, const char *name
     TRY(attn_rows_positions(at, positions, "position table: positions", shape[0], shape[2], error));
     CHECK(at->data || shape[0] == 0 || shape[2] <= rows, ATTN_ERR_ARGUMENT,
           "%" PRId64 " tokens and a position table of %" PRId64 " rows", shape[2], rows);
-    for (int64_t b = 0; at->data && b < shape[0]; b++)
+    const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0; /* else nothing is looked up */
+    for (int64_t b = 0; some && at->data && b < shape[0]; b++)
         for (int64_t t = 0; t < shape[2]; t++) {
             const int64_t p = attn_rows_position(at, b, t);
             CHECK(p >= 0 && p < rows, ATTN_ERR_ARGUMENT, "positions[%" PRId64 "] is %" PRId64 "; the table has %" PRId64 " rows",
@@ -136,7 +137,7 @@ attn_status attn_position_add_backward(int64_t rows, const int64_t shape[4], con
                 const char *row = element(&from, b, h, t);
                 for (int64_t c = 0; c < channels; c++) sum[c] += attn_rows_get(row, from.dtype, c);
             }
-    for (int64_t p = 0; p < rows; p++)
+    for (int64_t p = 0; p < rows && channels > 0; p++)
         for (int64_t c = 0; c < channels; c++) attn_rows_put(element(&table, 0, 0, p), table.dtype, c, sums[p * channels + c]);
     free(sums);
     return succeed(error);

@@ -44,7 +44,7 @@ attn_status attn_position_resize(int64_t channels, int64_t rows, int64_t rows_y,
     TRY(bound_input(&call, table("x", rows, channels, ATTN_F32), x, &from, error));
     TRY(bound_output(&call, table("y", rows_y, channels, from.dtype), y, &to, error));
     TRY(bound_apart(&call, error));
-    for (int64_t t = 0; t < rows_y; t++) {
+    for (int64_t t = 0; t < rows_y && channels > 0; t++) {
         const between at = between_rows(t, rows, rows_y);
         for (int64_t c = 0; c < channels; c++)
             bound_put(&to, bound_at(&to, 0, 0, t, c), (1 - at.part) * get(&from, at.first, c) + at.part * get(&from, at.second, c));
@@ -61,7 +61,7 @@ attn_status attn_position_resize_backward(int64_t channels, int64_t rows, int64_
     TRY(bound_input(&call, table("grad_y", rows_y, channels, ATTN_F32), grad_y, &from, error));
     TRY(bound_output(&call, table("grad_x", rows, channels, from.dtype), grad_x, &to, error));
     TRY(bound_apart(&call, error));
-    for (int64_t p = 0; p < rows; p++)
+    for (int64_t p = 0; p < rows && channels > 0; p++)
         for (int64_t c = 0; c < channels; c++) {
             double sum = 0;
             for (int64_t t = 0; t < rows_y; t++) {

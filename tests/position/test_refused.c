@@ -143,6 +143,29 @@ static void test_unused_strides(void **state)
             "rope: y and x share elements; an output overlaps nothing");
 }
 
+/* Where a size is 0 there is nothing to do, whatever the others are: neither to count the bytes of, nor to count through. */
+static void test_nothing_to_do(void **state)
+{
+    (void)state;
+    const int64_t far = (int64_t)1 << 61, shape[4] = {far, 1, far, 0};
+    const attn_input from = {ATTN_EMPTY, ATTN_F64, {0, 0, 0, 0}};
+    const attn_output to = {ATTN_EMPTY, ATTN_F64, {0, 0, 0, 0}};
+    double x = 7;
+    const attn_output one = {&x, ATTN_F64, {0, 0, 0, 0}};
+    assert_int_equal(attn_position_resize(0, far, far, &from, &to, NULL), ATTN_OK);
+    assert_int_equal(attn_position_resize_backward(0, far, far, &from, &to, NULL), ATTN_OK);
+    assert_int_equal(attn_position_add(far, shape, &from, &from, NULL, &to, NULL), ATTN_OK);
+    assert_int_equal(attn_position_add_backward(far, shape, &from, NULL, &to, NULL), ATTN_OK);
+    const int64_t no_tokens[4] = {far, 1, 0, 1};
+    const attn_input at = {ATTN_EMPTY, ATTN_I64, {0, 0, 0, 0}}, row = {&x, ATTN_F64, {0, 0, 0, 0}};
+    assert_int_equal(attn_position_add(1, no_tokens, &from, &row, &at, &to, NULL), ATTN_OK);
+    attn_distance_bias d = {.struct_size = sizeof d, .kind = ATTN_DISTANCE_CLIPPED, .heads = 1, .len_q = far};
+    const attn_input table = {&x, ATTN_F64, {0, 0, 0, 0}};
+    assert_int_equal(attn_distance_bias_fill(&d, &table, &to, NULL), ATTN_OK);
+    assert_int_equal(attn_distance_bias_backward(&d, &from, &one, NULL), ATTN_OK);
+    assert_true(x == 0);
+}
+
 static void test_absolute(void **state)
 {
     (void)state;
@@ -314,9 +337,9 @@ static void test_gate(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scaling),  cmocka_unit_test(test_beyond),   cmocka_unit_test(test_unused_strides),
-        cmocka_unit_test(test_absolute), cmocka_unit_test(test_distance), cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_gate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling),        cmocka_unit_test(test_beyond),
+                                       cmocka_unit_test(test_unused_strides), cmocka_unit_test(test_nothing_to_do),
+                                       cmocka_unit_test(test_absolute),       cmocka_unit_test(test_distance),
+                                       cmocka_unit_test(test_resize),         cmocka_unit_test(test_gate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

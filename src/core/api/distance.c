@@ -45,7 +45,7 @@ attn_status attn_distance_bias_fill(const attn_distance_bias *rule, const attn_i
     TRY(check_offset(&r, error));
     TRY(bound_apart(&call, error));
     for (int64_t h = 0; h < r.heads; h++)
-        for (int64_t i = 0; i < r.len_q; i++)
+        for (int64_t i = 0; i < r.len_q && r.len_kv > 0; i++)
             for (int64_t j = 0; j < r.len_kv; j++)
                 bound_put(&to, bound_at(&to, 0, h, i, j),
                           bound_get(&from, bound_at(&from, 0, h, attn_distance_bucket_of(&r, i + r.offset_q - j), 0)));
@@ -68,7 +68,7 @@ attn_status attn_distance_bias_backward(const attn_distance_bias *rule, const at
         for (int64_t first = 0; first < r.buckets; first += MOST) {
             const int64_t count = r.buckets - first < MOST ? r.buckets - first : MOST;
             double sums[MOST] = {0};
-            for (int64_t i = 0; i < r.len_q; i++)
+            for (int64_t i = 0; i < r.len_q && r.len_kv > 0; i++)
                 for (int64_t j = 0; j < r.len_kv; j++) {
                     const int64_t n = attn_distance_bucket_of(&r, i + r.offset_q - j) - first;
                     if (n >= 0 && n < count) sums[n] += bound_get(&from, bound_at(&from, 0, h, i, j));
