@@ -231,6 +231,21 @@ void block_fill(const block *b, draws *d, double low, double high, int special)
     }
 }
 
+double block_unit(attn_dtype t) { return t == ATTN_F64 ? 0x1p-53 : t == ATTN_F16 ? 0x1p-11 : t == ATTN_BF16 ? 0x1p-8 : 0x1p-24; }
+
+void block_hold(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double exact, double bound)
+{
+    if (!b->name) return;
+    const double got = block_get(b, i0, i1, i2, i3);
+    const double most = bound + block_unit(b->dtype) * (fabs(exact) + bound) + (b->dtype == ATTN_F16 ? 0x1p-24 : 0x1p-126);
+    const double largest = b->dtype == ATTN_F64 ? 0x1.fffffffffffffp1023 : b->dtype == ATTN_F16 ? 65520 : 0x1.fffffp127;
+    if (got == exact || (isnan(got) && isnan(exact))) return;
+    if (isinf(got) && fabs(exact) + bound >= largest && (got > 0) == (exact > 0)) return; /* beyond what the type holds */
+    if (!(fabs(got - exact) <= most))
+        finding("%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.17g, should be %.17g, off by %.3g, bound %.3g", b->name,
+                i0, i1, i2, i3, got, exact, fabs(got - exact), most);
+}
+
 /* ---- of all tensors of a case ---- */
 
 void blocks_free(block *of, int count)

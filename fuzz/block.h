@@ -43,6 +43,11 @@ void block_put(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, d
 void block_fill(const block *b, draws *d, double low, double high, int special);
 double draw_real(draws *d, double low, double high);
 
+/* The rounding unit of a float type. */
+double block_unit(attn_dtype dtype);
+/* An element of an output that is there is `exact` within `bound`, and the rounding of its type. */
+void block_hold(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double exact, double bound);
+
 /* ---- of all tensors of a case ---- */
 
 void blocks_free(block *of, int count);

@@ -105,16 +105,6 @@ static void *copy_rows(const block *b, int64_t entry, int64_t rows)
     return all;
 }
 
-static void hold(const block *b, int64_t e, int64_t h, int64_t t, int64_t x, double exact, double bound)
-{
-    const attn_dtype y = b->dtype;
-    const double unit = y == ATTN_F64 ? 0x1p-53 : y == ATTN_F16 ? 0x1p-11 : y == ATTN_BF16 ? 0x1p-8 : 0x1p-24;
-    const double got = block_get(b, e, h, t, x), most = bound + unit * (fabs(exact) + bound) + (y == ATTN_F16 ? 0x1p-24 : 0x1p-126);
-    if (!(fabs(got - exact) <= most) && got != exact)
-        finding("ref: %s[%lld,%lld,%lld,%lld] is %.9g, should be %.9g, bound %.3g", b->name, (long long)e, (long long)h,
-                (long long)t, (long long)x, got, exact, most);
-}
-
 /* What decode may lose where i8 meets whole numbers (docs/numerics.md): of a score, and of channel x of O.  K and V as they are
  * meant. */
 static double lost_score(const double *q, const double *k, int64_t total)
@@ -186,9 +176,9 @@ static void hold_entry(int64_t e, const double *q, int64_t count, int64_t total)
         const int64_t h = at / count, g = h / (heads / k->heads_kv), row = at % count;
         const double *values = V + g * total * k->dim_v, lost = lost_score(q + at * k->dim_qk, K + g * total * k->dim_qk, total);
         for (int64_t x = 0; x < k->dim_v; x++)
-            hold(&c.of[C_O], e, h, row, x, o[at * k->dim_v + x],
-                 bounds.O[at * k->dim_v + x] + lost_value(e, g, x, w + at * total, values, total, lost));
-        if (c.of[C_LSE].name) hold(&c.of[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
+            block_hold(&c.of[C_O], e, h, row, x, o[at * k->dim_v + x],
+                       bounds.O[at * k->dim_v + x] + lost_value(e, g, x, w + at * total, values, total, lost));
+        if (c.of[C_LSE].name) block_hold(&c.of[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
     }
     ref_bounds_free(&bounds);
     free(K), free(V), free(o), free(lse), free(s), free(w);

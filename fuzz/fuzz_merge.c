@@ -218,26 +218,11 @@ static void refuse(void)
 
 /* ---- by definition ---- */
 
-static double unit_of(attn_dtype t)
-{
-    return t == ATTN_F64 ? 0x1p-53 : t == ATTN_F16 ? 0x1p-11 : t == ATTN_BF16 ? 0x1p-8 : 0x1p-24;
-}
-
-static void hold(const block *b, int64_t e, int64_t h, int64_t i, int64_t x, double exact, double bound)
-{
-    if (!b->name) return;
-    const double got = block_get(b, e, h, i, x);
-    const double most = bound + unit_of(b->dtype) * (fabs(exact) + bound) + (b->dtype == ATTN_F16 ? 0x1p-24 : 0x1p-126);
-    if (got == exact || (isnan(got) && isnan(exact))) return;
-    if (!(fabs(got - exact) <= most))
-        finding("%s[%lld,%lld,%lld,%lld] is %.9g, should be %.9g, off by %.3g, bound %.3g", b->name, (long long)e, (long long)h,
-                (long long)i, (long long)x, got, exact, fabs(got - exact), most);
-}
-
 static void row(int64_t e, int64_t h, int64_t i)
 {
     const int64_t parts = c.problem.parts, dim = c.problem.dim_v;
-    const double unit = c.compute == ATTN_F64 ? 2 * unit_of(ATTN_F64) : unit_of(ATTN_F32); /* what follows is in double as well */
+    const double unit =
+        c.compute == ATTN_F64 ? 2 * block_unit(ATTN_F64) : block_unit(ATTN_F32); /* what follows is in double as well */
     const double terms = (double)parts + 8;
     double most = -INFINITY, sum = 0, lse, w[PARTS_MOST], loose[PARTS_MOST];
     for (int64_t p = 0; p < parts; p++) most = fmax(most, w[p] = block_get(&c.of[LSE_PARTS + p], e, h, i, 0));
@@ -248,7 +233,7 @@ static void row(int64_t e, int64_t h, int64_t i)
         loose[p] = w[p] == -INFINITY ? 0 : terms + fabs(w[p] - lse) + fabs(lse);
         w[p] = w[p] == -INFINITY ? 0 : exp(w[p] - lse);
     }
-    if (!c.backward) hold(&c.of[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
+    if (!c.backward) block_hold(&c.of[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
     double dot[PARTS_MOST] = {0}, size[PARTS_MOST] = {0};
     for (int64_t x = 0; x < dim; x++) {
         double o = 0, bound = 0;
@@ -257,7 +242,7 @@ static void row(int64_t e, int64_t h, int64_t i)
             o += w[p] * part, bound += unit * loose[p] * w[p] * fabs(part);
         }
         if (!c.backward) {
-            hold(&c.of[WHOLE], e, h, i, x, o, bound);
+            block_hold(&c.of[WHOLE], e, h, i, x, o, bound);
             continue;
         }
         const double grad = block_get(&c.of[WHOLE], e, h, i, x);
@@ -265,13 +250,13 @@ static void row(int64_t e, int64_t h, int64_t i)
             const double part = w[p] == 0 ? 0 : block_get(&c.of[O_PARTS + p], e, h, i, x);
             dot[p] += grad * (part - o),
                 size[p] += fabs(grad) * (fabs(part) + fabs(o)) * unit * (terms + (double)dim) + fabs(grad) * bound;
-            hold(&c.of[GRAD_O + p], e, h, i, x, w[p] * grad, unit * loose[p] * w[p] * fabs(grad));
+            block_hold(&c.of[GRAD_O + p], e, h, i, x, w[p] * grad, unit * loose[p] * w[p] * fabs(grad));
         }
     }
     const double grad_lse = c.backward && c.of[WHOLE_LSE].name ? block_get(&c.of[WHOLE_LSE], e, h, i, 0) : 0;
     for (int64_t p = 0; c.backward && p < parts; p++)
-        hold(&c.of[GRAD_LSE + p], e, h, i, 0, w[p] * (dot[p] + grad_lse),
-             w[p] * (2 * size[p] + unit * loose[p] * (fabs(dot[p]) + fabs(grad_lse)) + 4 * unit * fabs(grad_lse)));
+        block_hold(&c.of[GRAD_LSE + p], e, h, i, 0, w[p] * (dot[p] + grad_lse),
+                   w[p] * (2 * size[p] + unit * loose[p] * (fabs(dot[p]) + fabs(grad_lse)) + 4 * unit * fabs(grad_lse)));
 }
 
 /* ---- judging ---- */
