@@ -17,38 +17,47 @@ static attn_status check(const double *scores, int64_t n, double temperature, at
 
 static int kept(const unsigned char *keep, int64_t j) { return !keep || keep[j]; }
 
-/* log sum_j exp(s_j / T), relative to the largest so that nothing overflows. */
-static double log_partition(const double *s, const unsigned char *keep, int64_t n, double T)
+/* log Z = most / T + log_sum.  Everything is told by distances from the largest score, which are exact where scores are near each
+ * other, so that a number that is added to all of them changes nothing. */
+typedef struct partition {
+    double most, log_sum;
+} partition;
+
+static partition partition_of(const double *s, const unsigned char *keep, int64_t n, double T)
 {
     double most = -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; j++)
         if (kept(keep, j) && !(s[j] <= most)) most = s[j];
-    if (most == -INFINITY) return most;
+    if (most == -INFINITY) return (partition){most, 0};
     for (int64_t j = 0; j < n; j++)
         if (kept(keep, j)) sum += exp((s[j] - most) / T);
-    return most / T + log(sum);
+    return (partition){most, log(sum)};
 }
 
 /* x y, and 0 where x is 0, whatever y is. */
 static double times(double x, double y) { return x > 0 || isnan(x) ? x * y : 0; }
 
-static attn_gibbs numbers_of(const double *s, const unsigned char *keep, int64_t n, double T, double log_Z)
+static double log_weight(const partition *Z, double s, double T) { return (s - Z->most) / T - Z->log_sum; }
+
+static attn_gibbs numbers_of(const double *s, const unsigned char *keep, int64_t n, double T, const partition *Z)
 {
-    attn_gibbs g = {.log_partition = log_Z, .free_energy = log_Z == -INFINITY ? INFINITY : -T * log_Z};
-    double mean = 0, variance = 0;
-    if (log_Z == -INFINITY) return g;
+    attn_gibbs g = {.log_partition = Z->most, .free_energy = INFINITY};
+    double mean = 0, variance = 0; /* of the distances */
+    if (Z->most == -INFINITY) return g;
+    g.log_partition = Z->most / T + Z->log_sum;
+    g.free_energy = -(Z->most + T * Z->log_sum);
     for (int64_t j = 0; j < n; j++)
-        if (kept(keep, j)) mean += times(exp(s[j] / T - log_Z), s[j]);
+        if (kept(keep, j)) mean += times(exp(log_weight(Z, s[j], T)), s[j] - Z->most);
     for (int64_t j = 0; j < n; j++) {
         if (!kept(keep, j)) continue;
-        double w = exp(s[j] / T - log_Z);
-        g.entropy -= times(w, s[j] / T - log_Z);
-        variance += times(w, (s[j] - mean) * (s[j] - mean));
+        const double log_w = log_weight(Z, s[j], T), w = exp(log_w), off = s[j] - Z->most - mean;
+        g.entropy -= times(w, log_w);
+        variance += times(w, off * off);
     }
-    g.mean_energy = -mean;
+    g.mean_energy = -(Z->most + mean);
     g.entropy = g.entropy > 0 || isnan(g.entropy) ? g.entropy : 0;
     g.effective_states = exp(g.entropy);
-    g.heat_capacity = variance / (T * T);
+    g.heat_capacity = variance / T / T;
     return g;
 }
 
@@ -57,13 +66,13 @@ attn_status attn_softmax(int64_t n, double temperature, const double *scores, co
 {
     TRY(check(scores, n, temperature, error));
     if (gibbs) TRY(struct_writable(gibbs, sizeof *gibbs, "attn_gibbs", error));
-    double log_Z = log_partition(scores, keep, n, temperature);
+    const partition Z = partition_of(scores, keep, n, temperature);
     if (gibbs) {
-        const attn_gibbs numbers = numbers_of(scores, keep, n, temperature, log_Z);
+        const attn_gibbs numbers = numbers_of(scores, keep, n, temperature, &Z);
         struct_fill(gibbs, &numbers, sizeof numbers);
     }
     for (int64_t j = 0; weights && j < n; j++)
-        weights[j] = kept(keep, j) && log_Z != -INFINITY ? exp(scores[j] / temperature - log_Z) : 0;
+        weights[j] = kept(keep, j) && Z.most != -INFINITY ? exp(log_weight(&Z, scores[j], temperature)) : 0;
     return succeed(error);
 }
 
@@ -72,8 +81,9 @@ attn_status attn_log_softmax(int64_t n, double temperature, const double *scores
 {
     TRY(check(scores, n, temperature, error));
     CHECK(logs || n == 0, ATTN_ERR_ARGUMENT, "logs is NULL");
-    double log_Z = log_partition(scores, keep, n, temperature);
-    for (int64_t j = 0; j < n; j++) logs[j] = kept(keep, j) && log_Z != -INFINITY ? scores[j] / temperature - log_Z : -INFINITY;
+    const partition Z = partition_of(scores, keep, n, temperature);
+    for (int64_t j = 0; j < n; j++)
+        logs[j] = kept(keep, j) && Z.most != -INFINITY ? log_weight(&Z, scores[j], temperature) : -INFINITY;
     return succeed(error);
 }
 

@@ -154,6 +154,25 @@ static void test_edges(void **state)
     assert_near(entropy[0], log(2) / 2, 1e-15), assert_near(entropy[1], log(2), 1e-15);
 }
 
+/* A number that is added to all scores changes nothing, however large it is; and the lowest temperature leaves the largest. */
+static void test_distances(void **state)
+{
+    (void)state;
+    const double near[3] = {0, 1, 2}, far[3] = {1e15, 1e15 + 1, 1e15 + 2};
+    double w[3], far_w[3], logs[3];
+    attn_gibbs g = {.struct_size = sizeof g}, far_g = {.struct_size = sizeof far_g};
+    assert_int_equal(attn_softmax(3, 1, near, NULL, w, &g, NULL), ATTN_OK);
+    assert_int_equal(attn_softmax(3, 1, far, NULL, far_w, &far_g, NULL), ATTN_OK);
+    assert_int_equal(attn_log_softmax(3, 1, far, NULL, logs, NULL), ATTN_OK);
+    for (int j = 0; j < 3; j++) assert_true(far_w[j] == w[j]);
+    for (int j = 0; j < 3; j++) assert_true(exp(logs[j]) == w[j]);
+    assert_true(far_g.entropy == g.entropy && far_g.heat_capacity == g.heat_capacity);
+    const double two[3] = {5, 5, 4};
+    assert_int_equal(attn_softmax(3, 1e-308, two, NULL, w, &g, NULL), ATTN_OK);
+    assert_true(w[0] == 0.5 && w[1] == 0.5 && w[2] == 0);
+    assert_true(fabs(g.entropy - log(2)) < 1e-15 && g.mean_energy == -5 && g.free_energy == -5 && g.heat_capacity == 0);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -212,8 +231,9 @@ static void test_given_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),   cmocka_unit_test(test_temperature),
-                                       cmocka_unit_test(test_jacobian), cmocka_unit_test(test_edges),
-                                       cmocka_unit_test(test_refused),  cmocka_unit_test(test_given_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),       cmocka_unit_test(test_temperature),
+                                       cmocka_unit_test(test_jacobian),     cmocka_unit_test(test_edges),
+                                       cmocka_unit_test(test_distances),    cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_given_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
