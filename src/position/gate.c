@@ -76,6 +76,12 @@ static attn_status bind(const attn_bias_gate *given, const attn_bias_gate_tensor
     return bound_apart(&call, error);
 }
 
+/* How many there are: none where a size is 0, whatever the others are. */
+static int64_t queries(const gate *g)
+{
+    return g->n.batch > 0 && g->n.heads > 0 && g->n.len_q > 0 ? g->n.batch * g->n.heads * g->n.len_q : 0;
+}
+
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 
 static double get_w(const gate *g, int64_t c, int64_t k) { return bound_get(&g->t[W], bound_at(&g->t[W], 0, 0, c, k)); }
@@ -109,7 +115,7 @@ attn_status attn_bias_gate_forward(const attn_bias_gate *rule, const attn_bias_g
     gate g;
     TRY(bind(rule, tensors, FORWARD, &g, error));
     const bound_tensor *gates = &g.t[GATES];
-    for (int64_t n = 0; n < g.n.batch * g.n.heads * g.n.len_q; n++) {
+    for (int64_t n = 0; n < queries(&g); n++) {
         const double u = half_gate(&g, n, 0), r = half_gate(&g, n, 1);
         bound_put(gates, query_at(&g, gates, n, 0), u * (r * get_a(&g, n) - 1) + 2);
     }
@@ -126,7 +132,7 @@ attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_bias_
     const int64_t width = g.n.width, columns = 2 * width, dim = g.n.dim, heads = g.n.heads;
     double *sums = calloc((size_t)(2 * (dim + 1) + heads), sizeof *sums), *db = sums + 2 * dim, *da = db + 2;
     CHECK(sums, ATTN_ERR_MEMORY, "bias gate: no memory for %" PRId64 " sums", 2 * (dim + 1) + heads);
-    for (int64_t n = 0; n < g.n.batch * heads * g.n.len_q; n++) {
+    for (int64_t n = 0; n < queries(&g); n++) {
         const double u = half_gate(&g, n, 0), r = half_gate(&g, n, 1), a = get_a(&g, n);
         const double grad = bound_get(grad_gates, query_at(&g, grad_gates, n, 0));
         const double dz[2] = {grad * (r * a - 1) * u * (1 - u), grad * u * a * r * (1 - r)};

@@ -150,7 +150,7 @@ static void test_nothing_to_do(void **state)
     const int64_t far = (int64_t)1 << 61, shape[4] = {far, 1, far, 0};
     const attn_input from = {ATTN_EMPTY, ATTN_F64, {0, 0, 0, 0}};
     const attn_output to = {ATTN_EMPTY, ATTN_F64, {0, 0, 0, 0}};
-    double x = 7;
+    double x = 7, gate[2] = {1, 1};
     const attn_output one = {&x, ATTN_F64, {0, 0, 0, 0}};
     assert_int_equal(attn_position_resize(0, far, far, &from, &to, NULL), ATTN_OK);
     assert_int_equal(attn_position_resize_backward(0, far, far, &from, &to, NULL), ATTN_OK);
@@ -164,6 +164,11 @@ static void test_nothing_to_do(void **state)
     assert_int_equal(attn_distance_bias_fill(&d, &table, &to, NULL), ATTN_OK);
     assert_int_equal(attn_distance_bias_backward(&d, &from, &one, NULL), ATTN_OK);
     assert_true(x == 0);
+    attn_bias_gate r = {.struct_size = sizeof r, .batch = INT64_MAX, .heads = 2, .width = 0};
+    attn_bias_gate_tensors g = {.struct_size = sizeof g, .q = from, .w = from, .b = from, .a = attn_in(gate), .gates = to};
+    assert_int_equal(attn_bias_gate_forward(&r, &g, NULL), ATTN_OK);
+    g.grad_gates = from, g.gates = (attn_output){0};
+    assert_int_equal(attn_bias_gate_backward(&r, &g, NULL), ATTN_OK);
 }
 
 static void test_absolute(void **state)
