@@ -117,7 +117,7 @@ const char *calls_spoil(attn_output *slot, const block *b, draws *d, int needed,
     if (!b->name) return NULL;
     switch (draw_below(d, 7)) {
     case 0:
-        slot->data = draw_one_in(d, 2) ? ATTN_MISSING : ATTN_LATER;
+        slot->data = b->bytes && draw_one_in(d, 2) ? ATTN_LATER : ATTN_MISSING; /* what has no elements may come later */
         return "ATTN_MISSING or ATTN_LATER";
     case 1:
         slot->data = NULL;

@@ -504,9 +504,9 @@ static const char *spoil_attention(void)
         return NULL;
     case 4:
         if (c.kind == VERIFY) return c.most = -1 - draw_below(d, 9), "fewer than no elements";
-        return c.of[K].bytes ? calls_spoil_input(&c.tensors.k, &c.of[K], d, 1) : NULL; /* ATTN_LATER may stand for nothing */
+        return calls_spoil_input(&c.tensors.k, &c.of[K], d, 1);
     default:
-        return c.of[O].bytes ? calls_spoil(&c.tensors.o, &c.of[O], d, 1, &c.of[V]) : NULL;
+        return calls_spoil(&c.tensors.o, &c.of[O], d, 1, &c.of[V]);
     }
 }
 
