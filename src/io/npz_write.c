@@ -185,6 +185,11 @@ static attn_status check(const attn_io_context *context, const attn_archive *ten
         size_t length = strlen(tensor->name);
         if (length > NAME_MAX_BYTES - (sizeof ATTN_IO_NPZ_SUFFIX - 1))
             return attn_io_fail(&at, ATTN_ERR_UNSUPPORTED, "a name of %zu bytes is too long for .npz", length);
+        /* libzip takes a name with one for a name in code page 437. */
+        for (const char *c = tensor->name; *c; c++)
+            if ((unsigned char)*c < 32 && *c != '\t' && *c != '\n' && *c != '\r')
+                return attn_io_fail(&at, ATTN_ERR_UNSUPPORTED, "a name with the control character 0x%02x is none of .npz",
+                                    (unsigned)*c);
         attn_status status = attn_io_npy_check_dtype(context, tensor);
         if (status) return status;
     }

@@ -52,6 +52,11 @@ static void unwritable_tensors_are_refused(void **state)
                     "o.npy: tensor 'p': NumPy has no type for bf16: write .safetensors, or convert to f32");
     attn_archive_destroy(tensors);
     tensors = io_create();
+    io_add_counting(tensors, "a\x01", ATTN_F32, 1, (int64_t[]){3});
+    io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
+                    "o.npz: tensor 'a?': a name with the control character 0x01 is none of .npz");
+    attn_archive_destroy(tensors);
+    tensors = io_create();
     char *name = malloc(70001);
     memset(name, 'n', 70000);
     name[70000] = '\0';
