@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_archive.c - fuzzes containers of tensors (target.h): tensors and texts are added, refused and found again, beside a list
+ * that says what there must be; written to files of each format, read and mapped again. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attn/io.h"
+#include "block.h"
+#include "target.h"
+
+const char *const target_cases = "containers";
+
+enum { STEPS_MOST = 12, NAME_MOST = 16, TEXT_MOST = 24 };
+
+typedef struct entry {
+    char name[NAME_MOST];
+    attn_dtype dtype;
+    int rank;
+    int64_t shape[ATTN_MAX_RANK];
+    size_t bytes;
+    unsigned char *data; /* as it must be */
+    block lent;          /* what the container borrows; a name where there is one */
+} entry;
+
+typedef struct text {
+    char key[NAME_MOST], value[TEXT_MOST];
+} text;
+
+static struct {
+    draws *from;
+    attn_archive *archive;
+    entry tensors[STEPS_MOST];
+    text texts[STEPS_MOST];
+    int count, text_count;
+} c;
+
+static attn_error last;
+
+void target_print(void)
+{
+    for (int i = 0; i < c.count; i++)
+        fprintf(stderr, "  tensor '%s' %s rank %d, %zu bytes\n", c.tensors[i].name, attn_dtype_name(c.tensors[i].dtype),
+                c.tensors[i].rank, c.tensors[i].bytes);
+    for (int i = 0; i < c.text_count; i++) fprintf(stderr, "  text '%s' = '%s'\n", c.texts[i].key, c.texts[i].value);
+}
+
+/* ---- names ---- */
+
+/* A few letters of 1 to 4 bytes, with what formats have a meaning for; good: legal as a name. */
+static void draw_text(char *to, size_t most, int good)
+{
+    static const char *const letters[] = {
+        "a", "b", "c", ".", "/", "_", " ", "\"", "\\", "\n", "0", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\x7F", "\x01"};
+    static const char *const bad[] = {"\xC3", "\xFF", "\xC0\x80", "\xED\xA0\x80", "\xF5\x80\x80\x80", "\xE2\x82"};
+    size_t used = 0;
+    to[0] = 0;
+    for (int64_t n = draw_below(c.from, 5); n >= 0; n--) {
+        const char *letter = letters[draw_below(c.from, 16)];
+        if (used + strlen(letter) + 5 < most) strcpy(to + used, letter), used += strlen(letter);
+    }
+    if (!good) strcpy(to + used, bad[draw_below(c.from, 6)]);
+}
+
+static int tensor_named(const char *name)
+{
+    for (int i = 0; i < c.count; i++)
+        if (!strcmp(c.tensors[i].name, name)) return i;
+    return -1;
+}
+
+/* ---- steps ---- */
+
+static int64_t elements(int rank, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < rank; i++) n *= shape[i];
+    return n;
+}
+
+static void add_tensor(void)
+{
+    draws *d = c.from;
+    entry *e = &c.tensors[c.count];
+    const char *must = NULL, *name = e->name;
+    int64_t shape[ATTN_MAX_RANK + 1] = {0};
+    void *data = NULL;
+    const int own = draw_one_in(d, 2);
+    *e = (entry){.dtype = (attn_dtype)(1 + draw_below(d, 13)),
+                 .rank = (int)draw_below(d, draw_one_in(d, 4) ? ATTN_MAX_RANK + 1 : 4)};
+    draw_text(e->name, sizeof e->name, 1);
+    for (int i = 0; i < e->rank; i++) shape[i] = draw_below(d, e->rank > 4 ? 3 : 6);
+    e->bytes = (size_t)elements(e->rank, shape) * attn_dtype_size(e->dtype);
+    e->lent = block_of("data", e->dtype, 0, 1, 1, 1, elements(e->rank, shape));
+    if (!block_allocate(&e->lent)) abort();
+    for (size_t i = 0; i < e->bytes; i++) e->lent.memory[i] = (unsigned char)draw_word(d);
+    memcpy(e->shape, shape, sizeof e->shape);
+    attn_dtype dtype = e->dtype;
+    int rank = e->rank;
+    const void *lent = e->lent.memory;
+    if (tensor_named(name) >= 0) must = "a name that is taken";
+    switch (draw_below(d, 18)) {
+    case 0:
+        draw_text(e->name, sizeof e->name, 0), must = "a name that is no UTF-8";
+        break;
+    case 1:
+        name = draw_one_in(d, 3) ? "" : draw_one_in(d, 2) ? "__metadata__" : NULL, must = "a name that cannot be";
+        break;
+    case 2:
+        dtype = (attn_dtype)(draw_one_in(d, 2) ? 0 : 14 + draw_below(d, 99)), must = "a type that is none";
+        break;
+    case 3:
+        rank = draw_one_in(d, 2) ? -1 : ATTN_MAX_RANK + 1 + (int)draw_below(d, 99), must = "a rank that cannot be";
+        break;
+    case 4:
+        if (rank == 0) break;
+        shape[draw_below(d, rank)] = draw_one_in(d, 2) ? -1 : INT64_MAX;
+        must = "a size that cannot be";
+        for (int i = 0; i < rank; i++)
+            if (shape[i] == INT64_MAX && attn_dtype_size(dtype) == 1) { /* bytes that can be, and are not here */
+                block_free(&e->lent);
+                return;
+            }
+        break;
+    case 5:
+        if (own || e->bytes == 0) break;
+        lent = draw_one_in(d, 2) && attn_dtype_size(dtype) > 1 ? (const unsigned char *)lent + 1 : NULL,
+        must = "data that cannot be";
+        break;
+    default:
+        break;
+    }
+    memset(&last, 0x55, sizeof last);
+    const int64_t before = attn_archive_count(c.archive);
+    const attn_status status = own ? attn_archive_allocate(c.archive, name, dtype, rank, shape, &data, &last)
+                                   : attn_archive_add(c.archive, name, dtype, rank, shape, lent, &last);
+    check_error(status, &last);
+    if (must && status == ATTN_OK) finding("%s, and it is added", must);
+    if (!must && status != ATTN_OK) finding("what keeps the rules is refused: %s", last.message);
+    if (attn_archive_count(c.archive) != before + (status == ATTN_OK)) finding("another number of tensors");
+    if (status != ATTN_OK) {
+        target_refused++;
+        block_free(&e->lent);
+        return;
+    }
+    e->data = malloc(e->bytes + 1);
+    if (!e->data) abort();
+    if (e->bytes) memcpy(e->data, e->lent.memory, e->bytes);
+    for (size_t i = 0; own && i < e->bytes; i++)
+        if (((unsigned char *)data)[i] != 0) finding("memory that is not zeroed");
+    if (own && (!data || (uintptr_t)data % 64)) finding("memory at %p", data);
+    if (own && e->bytes) memcpy(data, e->data, e->bytes);
+    c.count++;
+}
+
+static void set_text(void)
+{
+    draws *d = c.from;
+    text t;
+    const int good = !draw_one_in(d, 6);
+    const char *key = t.key;
+    draw_text(t.key, sizeof t.key, good), draw_text(t.value, sizeof t.value, good || draw_one_in(d, 2));
+    if (good && draw_one_in(d, 12)) key = NULL;
+    memset(&last, 0x55, sizeof last);
+    const attn_status status = attn_archive_set_metadata(c.archive, key, t.value, &last);
+    check_error(status, &last);
+    if (good && key && status != ATTN_OK) finding("a text is refused: %s", last.message);
+    if ((!good || !key) && status == ATTN_OK) finding("a text that is no UTF-8 is taken");
+    if (status != ATTN_OK) return;
+    int at = 0;
+    while (at < c.text_count && strcmp(c.texts[at].key, t.key) != 0) at++;
+    c.texts[at] = t;
+    if (at == c.text_count) c.text_count++;
+}
+
+/* ---- what there must be ---- */
+
+static void hold_tensors(const attn_archive *archive, const char *what)
+{
+    if (attn_archive_count(archive) != c.count)
+        finding("%s: %lld tensors, not %d", what, (long long)attn_archive_count(archive), c.count);
+    for (int64_t i = 0; i < c.count; i++) {
+        const attn_archive_tensor *t = attn_archive_at(archive, i), *before = attn_archive_at(archive, i - 1);
+        const int at = tensor_named(t->name);
+        if (at < 0) finding("%s: a tensor '%s'", what, t->name);
+        const entry *e = &c.tensors[at];
+        if (before && strcmp(before->name, t->name) >= 0) finding("%s: '%s' stands after '%s'", what, t->name, before->name);
+        if (attn_archive_find(archive, t->name) != t) finding("%s: '%s' is not found", what, t->name);
+        if (t->dtype != e->dtype || t->rank != e->rank || t->bytes != e->bytes ||
+            memcmp(t->shape, e->shape, (size_t)e->rank * sizeof *e->shape) != 0)
+            finding("%s: '%s' has another shape", what, t->name);
+        if (e->bytes && ((uintptr_t)t->data % attn_dtype_size(t->dtype) || memcmp(t->data, e->data, e->bytes) != 0))
+            finding("%s: '%s' has other numbers", what, t->name);
+    }
+    const int64_t far = draw_hostile(c.from);
+    if ((far < 0 || far >= c.count) && attn_archive_at(archive, far)) finding("%s: a tensor number %lld", what, (long long)far);
+    if (attn_archive_find(archive, "nobody")) finding("%s: nobody is found", what);
+}
+
+static void hold_texts(const attn_archive *archive, const char *what)
+{
+    if (attn_archive_metadata_count(archive) != c.text_count)
+        finding("%s: %lld texts, not %d", what, (long long)attn_archive_metadata_count(archive), c.text_count);
+    for (int i = 0; i < c.text_count; i++) {
+        const char *value = attn_archive_get_metadata(archive, c.texts[i].key);
+        const attn_metadata *m = attn_archive_metadata_at(archive, i), *before = attn_archive_metadata_at(archive, i - 1);
+        if (!value || strcmp(value, c.texts[i].value) != 0)
+            finding("%s: '%s' is '%s'", what, c.texts[i].key, value ? value : "NULL");
+        if (before && strcmp(before->key, m->key) >= 0) finding("%s: '%s' stands after '%s'", what, m->key, before->key);
+    }
+}
+
+/* ---- files ---- */
+
+/* What `bytes` of a file are; to be freed. */
+static unsigned char *slurp(const char *path, size_t *bytes)
+{
+    unsigned char *all = malloc(1 << 20);
+    FILE *file = fopen(path, "rb");
+    *bytes = file && all ? fread(all, 1, 1 << 20, file) : 0;
+    if (!file || !all) finding("%s cannot be read", path);
+    fclose(file);
+    return all;
+}
+
+static void write_and_read(void)
+{
+    static const char *const formats[] = {"safetensors", "npz", "npy"};
+    const int format = (int)draw_below(c.from, 3), watched = draw_one_in(c.from, 2);
+    char folder[] = "/tmp/fuzz_archive_XXXXXX", path[64], nowhere[96];
+    attn_unfinished unfinished = {.there = 0};
+    attn_archive *read = NULL;
+    int narrow = 0; /* what NumPy has no type for, or zip no name */
+    for (int i = 0; i < c.count; i++) narrow |= c.tensors[i].dtype == ATTN_BF16 || (format == 1 && strchr(c.tensors[i].name, 1));
+    if (!mkdtemp(folder)) return;
+    snprintf(path, sizeof path, "%s/x.%s", folder, formats[format]), snprintf(nowhere, sizeof nowhere, "%s/y/x.npz", folder);
+    memset(&last, 0x55, sizeof last);
+    const attn_status status =
+        watched ? attn_archive_write_watched(c.archive, path, &unfinished, &last) : attn_archive_write(c.archive, path, &last);
+    check_error(status, &last);
+    if (unfinished.there) finding("a file is left unfinished");
+    attn_unfinished_remove(&unfinished), attn_unfinished_remove(NULL);
+    const int must = format == 2 ? c.count == 1 && !narrow : format == 0 || !narrow;
+    if (must != (status == ATTN_OK)) finding("written to %s: status %d: %s", formats[format], (int)status, last.message);
+    if ((status == ATTN_OK) != !access(path, F_OK)) finding("status %d, and a file: %d", (int)status, !access(path, F_OK));
+    if (status == ATTN_OK && format < 2) {
+        const int mapped = draw_one_in(c.from, 2);
+        if ((mapped ? attn_archive_map : attn_archive_read)(&read, path, &last))
+            finding("what was written is not read: %s", last.message);
+        hold_tensors(read, path), hold_texts(read, path);
+        attn_archive_destroy(read);
+        size_t bytes, copied;
+        unsigned char *all = slurp(path, &bytes);
+        if (attn_archive_read_memory(&read, "x", all, bytes, &last))
+            finding("what was written is not read from memory: %s", last.message);
+        hold_tensors(read, "memory"), hold_texts(read, "memory");
+        attn_archive_destroy(read);
+        if (bytes && attn_archive_read_memory(&read, "x", all, bytes - 1, &last) == ATTN_OK) finding("a byte less is read too");
+        if ((watched ? attn_file_write_watched(path, all, bytes / 2, &unfinished, &last)
+                     : attn_file_write(path, all, bytes / 2, &last)))
+            finding("bytes are not written: %s", last.message);
+        unsigned char *half = slurp(path, &copied);
+        if (copied != bytes / 2 || memcmp(half, all, copied) != 0) finding("other bytes are written");
+        free(all), free(half);
+    } else if (status == ATTN_OK) {
+        if (attn_archive_read(&read, path, &last)) finding("what was written is not read: %s", last.message);
+        const attn_archive_tensor *t = attn_archive_find(read, "x");
+        if (!t || t->bytes != c.tensors[0].bytes || (t->bytes && memcmp(t->data, c.tensors[0].data, t->bytes) != 0))
+            finding("%s has another tensor", path);
+        attn_archive_destroy(read);
+    }
+    if (attn_archive_write(c.archive, nowhere, &last) == ATTN_OK || attn_file_write(nowhere, "", 0, &last) == ATTN_OK)
+        finding("a file in no folder");
+    read = (attn_archive *)(void *)&last;
+    if (attn_archive_read(&read, nowhere, &last) != ATTN_ERR_IO || read) finding("a file that there is not is read");
+    (void)unlink(path);
+    if (rmdir(folder)) finding("something is left in %s", folder);
+}
+
+void target_run(draws *from)
+{
+    memset(&c, 0, sizeof c);
+    c.from = from;
+    if (attn_archive_create(&c.archive, &last)) finding("no container: %s", last.message);
+    if (attn_archive_create(NULL, &last) != ATTN_ERR_ARGUMENT) finding("a container in no place");
+    for (int64_t steps = draw_below(from, STEPS_MOST); steps > 0; steps--) (draw_one_in(from, 3) ? set_text : add_tensor)();
+    target_drawn();
+    hold_tensors(c.archive, "as it was made"), hold_texts(c.archive, "as it was made");
+    if (draw_one_in(from, 6)) write_and_read();
+    target_ran++;
+    attn_archive_destroy(c.archive);
+    attn_archive_destroy(NULL);
+    for (int i = 0; i < c.count; i++) free(c.tensors[i].data), block_free(&c.tensors[i].lent);
+}
