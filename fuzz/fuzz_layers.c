@@ -176,6 +176,7 @@ static void judge(void)
     c.options.threads = threads;
     if (draw_one_in(d, 2)) spoiled();
     if (draw_one_in(d, 12)) without_memory();
+    if (draw_one_in(d, 4)) layers_by_weights(&c);
     if (c.batch > 1) alone(draw_below(d, c.batch));
     if (draw_one_in(d, 3)) {
         for (int t = 0; t < Y_BLOCKS; t++)

@@ -75,4 +75,8 @@ void layers_by_f64(layers_case *c);
 /* Token by token, or in pieces, over a cache. */
 void layers_by_steps(layers_case *c);
 
+/* ---- layers_weights.c ---- */
+/* Weights stored and loaded, started from a seed, or of fewer heads. */
+void layers_by_weights(const layers_case *c);
+
 #endif
