@@ -73,6 +73,6 @@ unsigned char *case_seen(const api_case *c, int64_t e);
 void case_print(const api_case *c);
 /* Prints the case and what is wrong with it, and aborts. */
 _Noreturn void case_fail(const api_case *c, const char *what, ...);
-void check_error(const api_case *c, attn_status status, const attn_error *error);
+void case_error(const api_case *c, attn_status status, const attn_error *error);
 
 #endif

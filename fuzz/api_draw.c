@@ -234,7 +234,7 @@ attn_plan *case_plan(const api_case *c, const attn_options *options)
     attn_error error;
     memset(&error, 0x55, sizeof error);
     const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, options, &error);
-    check_error(c, status, &error);
+    case_error(c, status, &error);
     if ((status == ATTN_OK) != (plan != NULL)) case_fail(c, "status %d with plan %p", status, (void *)plan);
     return plan;
 }
@@ -247,7 +247,7 @@ static attn_plan *mended(api_case *c)
         attn_error error;
         memset(&error, 0x55, sizeof error);
         const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, &c->options, &error);
-        check_error(c, status, &error);
+        case_error(c, status, &error);
         if ((status == ATTN_OK) != (plan != NULL)) case_fail(c, "status %d with plan %p", status, (void *)plan);
         if (plan || c->hostile) return plan;
         const int t = error.tensor;

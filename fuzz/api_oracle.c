@@ -34,7 +34,7 @@ static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, 
     case_fill_outputs(c, canary);
     const attn_status status = attn_execute(plan, tensors, workspace + off, need, &error);
     free(workspace);
-    check_error(c, status, &error);
+    case_error(c, status, &error);
     if (status == ATTN_OK) return 1;
     memcpy(message, error.message, sizeof message);
     for (int t = 0; t < c->count; t++)
@@ -187,7 +187,7 @@ static void alone(api_case *c, const results *r, int64_t e)
     attn_error error;
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
-    check_error(c, status, &error);
+    case_error(c, status, &error);
     if (status != ATTN_OK) case_fail(c, "alone: refused: %s", error.message);
     if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "alone: a call that ran is refused: %s", message);
     attn_plan_destroy(plan);
@@ -243,7 +243,7 @@ static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
     attn_error error;
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
-    check_error(c, status, &error);
+    case_error(c, status, &error);
     if (status != ATTN_OK) case_fail(c, "chunk: refused: %s", error.message);
     if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: a call that ran is refused: %s", message);
     attn_plan_destroy(plan);
@@ -294,7 +294,7 @@ static int save_forward(api_case *c)
     }
     attn_error error;
     const attn_status status = attn_compute(&p, &tensors, &error);
-    check_error(c, status, &error);
+    case_error(c, status, &error);
     return status == ATTN_OK;
 }
 
@@ -327,7 +327,7 @@ static void without_memory(const api_case *c)
         attn_plan *plan = NULL;
         attn_error error;
         const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error);
-        check_error(c, status, &error);
+        case_error(c, status, &error);
         if (status != ATTN_OK && (plan || status != ATTN_ERR_MEMORY)) case_fail(c, "allocation %d fails: status %d", left, status);
         attn_plan_destroy(plan);
         if (p.held) case_fail(c, "allocation %d fails: %d blocks are not released", left, p.held);
@@ -355,7 +355,7 @@ int case_judge(api_case *c, attn_plan *plan)
         attn_plan *small = NULL;
         attn_error error;
         const attn_status status = attn_plan_create(&small, &c->problem, &c->tensors, &other, &error);
-        check_error(c, status, &error);
+        case_error(c, status, &error);
         if (small && attn_plan_workspace_size(small) > other.workspace_limit) case_fail(c, "workspace_limit is not kept");
         if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) case_fail(c, "refused under a workspace_limit: %s", message);
         if (small) compare(c, &first, 0x77, 0, "workspace_limit");

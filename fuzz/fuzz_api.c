@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_api.c - fuzzes attn_plan_create and attn_execute with random problems, tensors and options (api_case.h).
- *
- *      test_fuzz_api --seconds=S --seed=N [--first=I] [--cases=C]       cases I, I+1, ... of seed N
- *
- * With FUZZ_ENGINE it has no main and is a libFuzzer target.  What is found is printed with its seed and number, and aborts; what a
- * sanitizer finds is named by FUZZ_TRACE=1, which prints each case before it runs, and shown by FUZZ_PRINT=1. */
+ * fuzz_api.c - fuzzes attn_plan_create and attn_execute (target.h) with random problems, tensors and options (api_case.h). */
 #include "api_case.h"
 
 #include <inttypes.h>
@@ -14,17 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "numbered.h"
+#include "target.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+const char *const target_cases = "problems";
 
-static long planned, ran, refused, large;
+static api_case drawn;
 
-void check_error(const api_case *c, attn_status status, const attn_error *error)
+void case_error(const api_case *x, attn_status status, const attn_error *error)
 {
-    if (error->status != status) case_fail(c, "status %d, in the error %d", status, error->status);
-    if (!memchr(error->message, 0, sizeof error->message) || strchr(error->message, '\n')) case_fail(c, "the message is no line");
-    if ((status != ATTN_OK) != (error->message[0] != 0)) case_fail(c, "status %d with message '%s'", status, error->message);
+    (void)x;
+    check_error(status, error);
 }
 
 void case_print(const api_case *c)
@@ -79,52 +73,32 @@ void case_print(const api_case *c)
     }
 }
 
-static numbered run; /* where the program draws its cases */
+void target_print(void) { case_print(&drawn); }
 
-_Noreturn void case_fail(const api_case *c, const char *what, ...)
+_Noreturn void case_fail(const api_case *x, const char *what, ...)
 {
+    char text[512];
     va_list arguments;
+    (void)x; /* it is the one that is printed */
     va_start(arguments, what);
-    fprintf(stderr, "FINDING --seed=%" PRIu64 " --first=%" PRIu64 " --cases=1: ", run.seed, run.number);
-    vfprintf(stderr, what, arguments);
+    vsnprintf(text, sizeof text, what, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
-    case_print(c);
-    abort();
+    finding("%s", text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+void target_run(draws *from)
 {
-    static api_case c;
-    memset(&c, 0, sizeof c);
-    c.from = draws_from(bytes, size);
-    attn_plan *plan = case_draw(&c);
-    planned++;
+    api_case *const c = &drawn;
+    memset(c, 0, sizeof *c);
+    c->from = *from;
+    attn_plan *plan = case_draw(c);
     if (!plan) {
-        refused++;
-        return 0;
+        target_refused++;
+        return;
     }
-    const int fits = case_allocate(&c, plan);
-    if (getenv("FUZZ_PRINT")) case_print(&c);
-    if (!fits) large++;
-    else ran += case_judge(&c, plan);
+    const int fits = case_allocate(c, plan);
+    target_drawn();
+    if (fits) target_ran += case_judge(c, plan);
     attn_plan_destroy(plan);
-    case_free(&c);
-    return 0;
+    case_free(c);
 }
-
-#ifndef FUZZ_ENGINE
-int main(int count, char **arguments)
-{
-    draws mixed;
-    numbered_begin(&run, 15, count, arguments);
-    while (numbered_next(&run, &mixed)) {
-        uint64_t bytes[4];
-        for (int i = 0; i < 4; i++) bytes[i] = draw_word(&mixed);
-        if (getenv("FUZZ_TRACE")) fprintf(stderr, "--seed=%" PRIu64 " --first=%" PRIu64 " --cases=1\n", run.seed, run.number);
-        LLVMFuzzerTestOneInput((const uint8_t *)bytes, sizeof bytes);
-    }
-    printf("seed %" PRIu64 ": %ld problems, %ld ran, %ld refused, %ld too large\n", run.seed, planned, ran, refused, large);
-    return 0;
-}
-#endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_product.c - attn_product and attn_product_in on random matrices in memory of exactly their size: against the sum in double
- * within the bound of attn/product.h, rows kept apart, the same bits for other threads, and room for what is no larger.
- *
- *      test_fuzz_product --seconds=S --seed=N [--first=I] [--cases=C] */
+ * fuzz_product.c - fuzzes attn_product and attn_product_in (target.h) on random matrices in memory of exactly their size: against
+ * the sum in double within the bound of attn/product.h, rows kept apart, the same bits for other threads, and room for what is no
+ * larger. */
 #include "check/matrices.h"
 
 #include <float.h>
@@ -13,18 +12,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "numbered.h"
+#include "target.h"
 
-static numbered cases;
+const char *const target_cases = "products";
+
+static ref_matrices shown; /* the case that runs */
+static attn_dtype shown_dtype;
+
+void target_print(void)
+{
+    const ref_matrices *p = &shown;
+    fprintf(stderr,
+            "%s rows %" PRId64 " columns %" PRId64 " inner %" PRId64 " turned %d %d strides %" PRId64 " %" PRId64 " %" PRId64
+            " add %d\n",
+            attn_dtype_name(shown_dtype), p->rows, p->columns, p->inner, p->a_turned, p->b_turned, p->stride_a, p->stride_b,
+            p->stride_c, p->add);
+}
 
 _Noreturn static void fail(const ref_matrices *p, attn_dtype dtype, const char *what, const attn_error *error)
 {
-    fprintf(stderr,
-            "FINDING --seed=%" PRIu64 " --first=%" PRIu64 " --cases=1: %s (%s)\n%s rows %" PRId64 " columns %" PRId64
-            " inner %" PRId64 " turned %d %d strides %" PRId64 " %" PRId64 " %" PRId64 " add %d\n",
-            cases.seed, cases.number, what, error ? error->message : "", attn_dtype_name(dtype), p->rows, p->columns, p->inner,
-            p->a_turned, p->b_turned, p->stride_a, p->stride_b, p->stride_c, p->add);
-    abort();
+    shown = *p, shown_dtype = dtype;
+    finding("%s (%s)", what, error ? error->message : "");
 }
 
 typedef struct matrix {
@@ -93,7 +101,7 @@ static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_o
         fail(&m, dtype, "what is not there is taken", NULL);
 }
 
-static void run(draws *d)
+void target_run(draws *d)
 {
     ref_matrices m = {0};
     const attn_dtype dtype = draw_one_in(d, 3) ? ATTN_F64 : ATTN_F32;
@@ -104,6 +112,7 @@ static void run(draws *d)
     m.a_turned = draw_one_in(d, 2), m.b_turned = draw_one_in(d, 2), m.add = draw_one_in(d, 3);
     if (draw_one_in(d, 10)) {
         run_hostile(d, m, dtype, &options);
+        target_refused++;
         return;
     }
     matrix a = make(d, dtype, m.a_turned ? m.inner : m.rows, matrices_row_a(&m), &m.stride_a);
@@ -112,6 +121,9 @@ static void run(draws *d)
     before.memory = malloc(c.bytes + 1), again.memory = malloc(c.bytes + 1);
     memcpy(before.memory, c.memory, c.bytes), memcpy(again.memory, c.memory, c.bytes);
     matrices_dense(&m);
+    shown = m, shown_dtype = dtype;
+    target_drawn();
+    target_ran++;
     const attn_product_problem p = matrices_problem(&m, dtype);
     attn_product_tensors t = matrices_tensors(&m, a.memory, b.memory, c.memory);
     attn_status status = attn_product(&p, &t, &options, &error);
@@ -134,13 +146,4 @@ static void run(draws *d)
         fail(&m, dtype, "refused in the workspace of a larger one", &error);
     if (memcmp(again.memory, c.memory, c.bytes) != 0) fail(&m, dtype, "other bits with other threads", NULL);
     free(workspace), free(a.memory), free(b.memory), free(c.memory), free(before.memory), free(again.memory);
-}
-
-int main(int count, char **arguments)
-{
-    draws mixed;
-    numbered_begin(&cases, 5, count, arguments);
-    while (numbered_next(&cases, &mixed)) run(&mixed);
-    printf("seed %" PRIu64 ": %" PRIu64 " products\n", cases.seed, cases.done);
-    return 0;
 }

@@ -32,7 +32,7 @@ void case_fail(const api_case *c, const char *what, ...)
     abort();
 }
 
-void check_error(const api_case *c, attn_status status, const attn_error *error)
+void case_error(const api_case *c, attn_status status, const attn_error *error)
 {
     if (status != error->status) case_fail(c, "status %d, in the error %d", (int)status, (int)error->status);
 }

@@ -60,7 +60,7 @@ _Noreturn void case_fail(const api_case *c, const char *what, ...)
     wrong(" (operation %d)", (int)c->problem.op);
 }
 
-void check_error(const api_case *c, attn_status status, const attn_error *error)
+void case_error(const api_case *c, attn_status status, const attn_error *error)
 {
     if (error->status != status) case_fail(c, "status %d, in the error %d", (int)status, (int)error->status);
 }
