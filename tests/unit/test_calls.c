@@ -309,13 +309,26 @@ static void test_convert(void **state)
     assert_true(half[0] == 0x3f80 && half[1] == 0xc020);
 }
 
+/* A plan that needs no workspace gets NULL, from which nothing may be counted, not even 0 (clang's UBSan says so). */
+static void test_no_workspace(void **state)
+{
+    (void)state;
+    char some[130];
+    assert_non_null(attn_workspace_align(NULL));
+    assert_int_equal((uintptr_t)attn_workspace_align(NULL) % 64, 0);
+    for (int i = 0; i < 65; i++) {
+        char *const at = attn_workspace_align(some + i);
+        assert_true(at >= some + i && at < some + i + 64 && (uintptr_t)at % 64 == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_null),         cmocka_unit_test(test_struct_size),       cmocka_unit_test(test_older_caller),
-        cmocka_unit_test(test_newer_caller), cmocka_unit_test(test_description_sizes), cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_plan_memory),  cmocka_unit_test(test_kernels),           cmocka_unit_test(test_names),
-        cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_no_workspace), cmocka_unit_test(test_null),         cmocka_unit_test(test_struct_size),
+        cmocka_unit_test(test_older_caller), cmocka_unit_test(test_newer_caller), cmocka_unit_test(test_description_sizes),
+        cmocka_unit_test(test_workspace),    cmocka_unit_test(test_plan_memory),  cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_convert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     size_t need = attn_plan_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
-    char *aligned = (char *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+    char *aligned = attn_workspace_align(workspace);
     /* The last part first: where there are several it writes the padding of all, and the others write over theirs. */
     for (int n = plan->parts - 1; n >= 0; n--) {
         const attn_plan_part *part = &plan->part[n];

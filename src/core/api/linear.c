@@ -85,7 +85,7 @@ attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_
     size_t need = attn_linear_plan_workspace_size(plan);
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
-    attn_run_linear(&plan->walk, &a, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
+    attn_run_linear(&plan->walk, &a, attn_workspace_align(workspace));
     return attn_succeed(error);
 }
 

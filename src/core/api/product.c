@@ -48,10 +48,7 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
     return ATTN_OK;
 }
 
-static void execute(const made *m, void *workspace)
-{
-    attn_run_product(&m->walk, (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63));
-}
+static void execute(const made *m, void *workspace) { attn_run_product(&m->walk, attn_workspace_align(workspace)); }
 
 attn_status attn_product(const attn_product_problem *problem, const attn_product_tensors *tensors, const attn_options *options,
                          attn_error *error)

@@ -34,3 +34,10 @@ void attn_workspace_give(const attn_allocator *allocator, void *workspace)
 {
     if (workspace) allocator->release(allocator->context, workspace);
 }
+
+void *attn_workspace_align(void *workspace)
+{
+    static const _Alignas(64) char nothing[64]; /* neither read nor written */
+    if (!workspace) return (void *)(uintptr_t)nothing;
+    return (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+}
