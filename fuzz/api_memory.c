@@ -17,7 +17,7 @@ void put_number(void *at, attn_dtype dtype, double x)
         return;
     case ATTN_BOOL:
     case ATTN_U8:
-        *(unsigned char *)at = x > -0.7 ? (unsigned char)(1 + (int)(fabs(x) * 40)) : 0;
+        *(unsigned char *)at = x > -0.7 ? (unsigned char)(1 + (int)fmin(fabs(x) * 40, 200)) : 0;
         return;
     default:
         (void)attn_convert(1, &x, ATTN_F64, at, dtype, NULL);
