@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_analysis.c - fuzzes what a distribution of attention says (target.h; calls.h): the softmax with its temperature, entropies
- * and heads against loops in long double; an attention step by step, its gradients, and their check by differences; and costs. */
+ * and heads against loops in long double; an attention step by step, its gradients, and their check by differences. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,14 +9,13 @@
 #include <string.h>
 
 #include "attn/analysis.h"
-#include "attn/cost.h"
 #include "calls.h"
 
 const char *const target_cases = "analyses";
 
-enum { SOFTMAX, LOG_SOFTMAX, SWEEP, NUMBERS, JACOBIAN, JVP, HEAD_ENTROPY, DECOMPOSE, FLOW, VERIFY, COST, KINDS };
+enum { SOFTMAX, LOG_SOFTMAX, SWEEP, NUMBERS, JACOBIAN, JVP, HEAD_ENTROPY, DECOMPOSE, FLOW, VERIFY, KINDS };
 enum { IN_1, IN_2, KEEP, Q, K, V, GRAD_O, O, OUT_1, OUT_2, OUT_3, OUT_4, OUT_5, BLOCKS };
-enum { N_MOST = 40, ROWS_MOST = 8, NUMBERS_OF = 9 };
+enum { N_MOST = 40, ROWS_MOST = 8, NUMBERS_OF = 7 };
 
 static struct {
     draws *from;
@@ -30,8 +29,6 @@ static struct {
     attn_steps steps;
     attn_flow flow;
     attn_verification found;
-    attn_cost_problem cost_problem;
-    attn_cost cost;
     block of[BLOCKS];
     double *p[BLOCKS];
     int64_t drawn_n, drawn_rows, drawn_heads, drawn_most;
@@ -61,7 +58,6 @@ static void call_numbers(void)
     to[3] = attn_effective_states(c.n, p[IN_1]), to[4] = attn_kl_divergence(c.n, p[IN_1], p[IN_2]);
     to[5] = attn_mutual_information(c.rows * c.heads, c.n, p[IN_1]);
     to[6] = attn_head_diversity(c.heads, c.rows * c.n, p[IN_1]);
-    to[7] = attn_attainable_rate(c.temperature, c.step, c.temperature), to[8] = 0;
 }
 
 static attn_status call(attn_error *e)
@@ -88,10 +84,8 @@ static attn_status call(attn_error *e)
         return attn_decompose(&c.problem, &c.tensors, &c.steps, &c.options, e);
     case FLOW:
         return attn_gradient_flow(&c.problem, &c.tensors, &c.flow, &c.options, e);
-    case VERIFY:
-        return attn_verify_gradients(&c.problem, c.step, c.most, &c.tensors, &c.found, &c.options, e);
     default:
-        return attn_cost_estimate(&c.cost_problem, &c.cost, e);
+        return attn_verify_gradients(&c.problem, c.step, c.most, &c.tensors, &c.found, &c.options, e);
     }
 }
 
@@ -113,7 +107,6 @@ static void place(void)
                          .grad_k = p[OUT_4],
                          .grad_v = p[OUT_5]};
     c.found = (attn_verification){.struct_size = sizeof c.found};
-    c.cost = (attn_cost){.struct_size = sizeof c.cost};
     c.tensors = (attn_tensors){.struct_size = sizeof c.tensors,
                                .q = block_in(&c.of[Q]),
                                .k = block_in(&c.of[K]),
@@ -196,18 +189,6 @@ static void draw_attention(void)
     if (!draw_one_in(d, 3)) make(OUT_5, "grad_v", s->batch, s->heads_kv, s->len_kv, s->dim_v, CALLS_DENSE);
 }
 
-static void draw_cost(void)
-{
-    draws *d = c.from;
-    attn_cost_problem *p = &c.cost_problem;
-    *p = (attn_cost_problem){
-        .struct_size = sizeof *p, .method = (attn_cost_method)draw_below(d, 3), .dtype = (attn_dtype)draw_below(d, 5)};
-    p->shape.heads_kv = 1 + draw_below(d, 8), p->shape.heads_q = p->shape.heads_kv * draw_below(d, 5);
-    int64_t *const sizes[] = {&p->shape.batch, &p->shape.len_q, &p->shape.len_kv, &p->shape.dim_qk,
-                              &p->shape.dim_v, &p->features,    &p->rank,         &p->fast_elements};
-    for (int i = 0; i < 8; i++) *sizes[i] = draw_one_in(d, 9) ? (int64_t)1 << draw_below(d, 63) : draw_below(d, 5000);
-}
-
 static void draw_case(void)
 {
     draws *d = c.from;
@@ -233,8 +214,7 @@ static void draw_case(void)
         if (c.kind == JACOBIAN) make(OUT_3, "jacobian", 1, 1, c.drawn_n, c.drawn_n, CALLS_DENSE);
         if (c.kind == JVP) make(OUT_4, "jvp", 1, 1, 1, c.drawn_n, CALLS_DENSE);
     }
-    if (c.kind >= DECOMPOSE && c.kind <= VERIFY) draw_attention();
-    if (c.kind == COST) draw_cost();
+    if (c.kind >= DECOMPOSE) draw_attention();
     place();
 }
 
@@ -318,9 +298,7 @@ static void by_numbers(void)
                                                                                      exp(entropy),
                                                                                      kl,
                                                                                      entropy_of(mean, 1, c.n) - of_rows,
-                                                                                     c.heads > 1 ? 1 - alike / pairs : 0,
-                                                                                     fmin(c.temperature, c.step * c.temperature),
-                                                                                     0};
+                                                                                     c.heads > 1 ? 1 - alike / pairs : 0};
     for (int i = 0; i < NUMBERS_OF; i++) block_hold(&c.of[OUT_1], 0, 0, 0, i, exact[i], 1e-12 * (1 + fabs(exact[i])));
 }
 
@@ -415,22 +393,6 @@ static void by_differences(void)
     if (!c.found.correct) finding("gradients are off by %g, limit %g", c.found.max_error, c.found.limit);
 }
 
-static void by_counting(void)
-{
-    const attn_cost_problem *p = &c.cost_problem;
-    const attn_shape *s = &p->shape;
-    const double D = (double)s->dim_qk, Dv = (double)s->dim_v, bytes = (double)attn_dtype_size(p->dtype ? p->dtype : ATTN_F32);
-    const double q = (double)s->batch * (double)s->heads_q * (double)s->len_q,
-                 k = (double)s->batch * (double)s->heads_kv * (double)s->len_kv, F = p->features ? (double)p->features : D;
-    const double operations = p->method == ATTN_COST_METHOD_LINEAR ? 2 * F * Dv * (k + q) : 2 * (D + Dv) * q * (double)s->len_kv;
-    const double qkv = bytes * (q * D + k * (D + Dv)), got[] = {c.cost.operations, c.cost.qkv_bytes, c.cost.scores},
-                 exact[] = {operations, qkv, q * (double)s->len_kv};
-    for (int i = 0; i < 3; i++)
-        if (!(fabs(got[i] - exact[i]) <= 1e-14 * exact[i])) finding("cost %d is %.17g, not %.17g", i, got[i], exact[i]);
-    if (s->heads_q > 0 && !(c.cost.traffic_bytes >= qkv * (1 - 1e-12) && c.cost.intensity >= 0))
-        finding("%g bytes of traffic, q, k and v have %g", c.cost.traffic_bytes, qkv);
-}
-
 static void by_definition(void)
 {
     if (c.kind == SOFTMAX || c.kind == LOG_SOFTMAX) one_softmax(0, c.temperature, c.gibbs_at);
@@ -439,7 +401,6 @@ static void by_definition(void)
     if (c.kind >= JACOBIAN && c.kind <= HEAD_ENTROPY) by_given();
     if (c.kind == DECOMPOSE || c.kind == FLOW) by_attention();
     if (c.kind == VERIFY) by_differences();
-    if (c.kind == COST) by_counting();
 }
 
 /* ---- what is wrong ---- */
@@ -510,28 +471,6 @@ static const char *spoil_attention(void)
     }
 }
 
-static const char *spoil_cost(void)
-{
-    draws *d = c.from;
-    attn_cost_problem *p = &c.cost_problem;
-    int64_t *const sizes[] = {&p->shape.batch, &p->shape.len_q, &p->shape.len_kv, &p->shape.dim_qk,
-                              &p->shape.dim_v, &p->features,    &p->rank,         &p->fast_elements};
-    switch (draw_below(d, 4)) {
-    case 0:
-        *sizes[draw_below(d, 8)] = INT64_MIN + draw_below(d, 2);
-        return "a negative size";
-    case 1:
-        p->reserved[draw_below(d, 4)] = 1;
-        return "a reserved word";
-    case 2:
-        p->pairs = draw_one_in(d, 2) ? NAN : -1;
-        return "pairs that cannot be";
-    default:
-        p->dtype = (attn_dtype)(5 + draw_below(d, 30));
-        return "a type that it cannot have";
-    }
-}
-
 void target_run(draws *from)
 {
     memset(&c, 0, sizeof c);
@@ -540,14 +479,11 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    const int with_options = c.kind >= DECOMPOSE && c.kind <= VERIFY;
+    const int with_options = c.kind >= DECOMPOSE;
     if (with_options && draw_one_in(from, 2)) calls_threads(&all, &c.options);
     if (with_options && draw_one_in(from, 8)) calls_without_memory(&all, &c.options);
     if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
     if (draw_one_in(from, 2) && c.kind != NUMBERS)
-        calls_refused(&all, c.kind <= SWEEP          ? spoil_softmax()
-                            : c.kind <= HEAD_ENTROPY ? spoil_given()
-                            : c.kind == COST         ? spoil_cost()
-                                                     : spoil_attention());
+        calls_refused(&all, c.kind <= SWEEP ? spoil_softmax() : c.kind <= HEAD_ENTROPY ? spoil_given() : spoil_attention());
     blocks_free(c.of, BLOCKS);
 }
