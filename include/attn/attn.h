@@ -472,10 +472,10 @@ typedef struct attn_options {
      * else as many as there are CPUs that the calling thread may run on. */
     int threads;
     attn_isa isa; /* exactly this one, or an error */
-    /* 1: in ATTN_FORWARD a query's bits do not depend on chunks of queries either, so prefill equals decode; products of few rows
-     * have the order of many.  Takes longer: decode 1.3 times, the rest 1.15 at most (lab/rows/README.md).  Column
-     * sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose sums depend on which queries
-     * share a tile. */
+    /* 1: in ATTN_FORWARD a query's bits, of finite numbers, do not depend on chunks of queries either, so prefill equals decode;
+     * products of few rows have the order of many.  Takes longer: decode 1.3 times, the rest 1.15 at most (lab/rows/README.md).
+     * Column sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose sums depend on which
+     * queries share a tile. */
     int invariant;
     /* 1: the same bits with AVX2 and AVX-512, of finite numbers (docs/numerics.md: cost, limits).  Refused with what invariant is,
      * gradients of additive scores, tables, broadcast biases and heads' numbers, merge's gradient, scalar kernels, linear.h. */
