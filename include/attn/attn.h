@@ -183,8 +183,8 @@ typedef struct attn_mask {
 
 /*
  * Dropout of weights after the softmax: o_i = sum_j keep_ij / (1-p) weights_ij v_j.  keep_ij = word j%4 of Philox4x32-10 with key =
- * attn_call.dropout_seed (low word first) and counter = (attn_call.dropout_offset, b*heads_q + h, i, floor(j/4)) is at least p
- * 2^32: of these numbers alone (0 without a call), so backward draws the same, on any number of threads.  Or the caller has drawn:
+ * attn_call.dropout_seed (low word first) and counter = (attn_call.dropout_offset, b*heads_q + h, i, floor(j/4)), is 2^32 p or
+ * more: of these numbers alone (0 without a call), so backward draws the same, on any number of threads.  Or the caller has drawn:
  * where dropout_given is there, keep_ij = dropout_given[b,h,i,j] != 0, and p only scales.  lse and weights are those before
  * dropout; attn_outputs.after_dropout gives weights after it.
  */

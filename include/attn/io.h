@@ -102,9 +102,8 @@ ATTN_API attn_status attn_archive_read_memory(attn_archive **archive, const char
  * Returns
  *      ATTN_ERR_ARGUMENT     NULL, or an extension that is none of the three
  *      ATTN_ERR_SHAPE        more or less than one tensor for .npy
- *      ATTN_ERR_UNSUPPORTED  bf16 in .npz or .npy: NumPy has no such type; in .npz a name that is too long, or has control characters
- *      ATTN_ERR_IO           the operating system refused, or `path` is something other than a file
- *      ATTN_ERR_MEMORY
+ *      ATTN_ERR_UNSUPPORTED  bf16 in .npz or .npy: NumPy has no such type; in .npz a name that is too long, or has control
+ * characters ATTN_ERR_IO           the operating system refused, or `path` is something other than a file ATTN_ERR_MEMORY
  */
 ATTN_API attn_status attn_archive_write(const attn_archive *archive, const char *path, attn_error *error);
 
