@@ -1,179 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""mutate.py FOLDER COUNT SEED [SECONDS]: do the tests notice when the core is wrong?  COUNT mutations of src/core, drawn by SEED, all in one
-build: a copy of the tree in FOLDER, where each mutated expression asks for its number at run time (`17 is on ? a <= b : a < b`).
+"""mutate.py FOLDER COUNT SEED [MINUTES]: do the tests notice when the core is wrong?  COUNT mutations of src/core, drawn by SEED
+(tools/mutations.py), all in one build: a copy of the tree in FOLDER, where each mutated expression asks for its number at run time.
 The tests run once with no number, which tells which of them reach which mutation, and then, for each number, those that reach it,
-the quickest first (those that take no more than SECONDS of CPU), until one fails.  What survives and is not in tests/mutation/survivors.txt is printed last; 1 where
-less than 95 % of what can be killed was.  script/mutate brings the parser and says more."""
-import collections, concurrent.futures, json, math, os, random, re, resource, shutil, signal, subprocess, sys, time
-import tree_sitter, tree_sitter_c
+the likely killer first, until one fails.  What survives and is not in tests/mutation/survivors.txt is printed last.  After MINUTES
+(30 unless told) it stops, and goes on from there when it is run again.  0: at least 95 % of what can be killed was; 1: not;
+3: not all was asked.  script/mutate brings the parser and says more."""
+import collections, concurrent.futures, hashlib, json, os, random, re, resource, shutil, signal, subprocess, sys, threading, time
+import mutations
+from mutations import FOLDERS, ROOT
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FOLDERS = ["kernels", "walk", "tile", "gradient", "visible", "prepare", "plan"]
-SUBJECTS = "analysis api cache combination cost gradient interface kernels linear mask merge outputs product property relative scores second unit"
+SUBJECTS = "analysis api cache combination cost fuzz gradient interface kernels linear mask merge outputs product property relative scores second unit"
 PROGRAM = re.compile(rf"tests/test_(?:{SUBJECTS.replace(' ', '|')})_\w+")
 WITH_EACH_ISA = re.compile("combination|linear|gradient")
 KNOWN = "tests/mutation/survivors.txt"
 LEAST = 0.95
 WORKERS = 2
-QUICK = 3  # seconds of CPU
-
-RELATIONS = ["<", "<=", ">", ">=", "==", "!="]
-OTHER = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "&&": "||", "||": "&&", "&": "|", "|": "&", "<<": ">>", ">>": "<<",
-         "+=": "-=", "-=": "+=", "*=": "/=", "|=": "&=", "&=": "|="}
-VECTOR = {"vf_add": "vf_sub", "vf_sub": "vf_add", "vf_max": "vf_min", "vf_min": "vf_max", "vf_gt": "vf_ge", "vf_ge": "vf_gt",
-          "vm_and": "vm_or", "vm_or": "vm_and", "vm_any": "vm_all", "vm_all": "vm_any", "attn_min": "attn_max", "attn_max": "attn_min",
-          "vf_mul": "vf_add"}
-SWAPPED = {"vf_select": (1, 2), "vf_sub": (0, 1), "vf_div": (0, 1), "vf_gt": (0, 1), "vf_ge": (0, 1), "vf_fma": (1, 2)}
-# What asks for constants, is not run, or makes nothing but speed.
-CONSTANT = {"array_declarator", "enumerator_list", "sizeof_expression", "alignof_expression", "subscript_designator", "preproc_def",
-            "preproc_function_def", "preproc_call", "attribute_specifier", "bitfield_clause", "static_assert_declaration"}
-HINTS = {"__builtin_prefetch", "VF_PIN", "_Static_assert", "__asm__"}
-
-Mutant = collections.namedtuple("Mutant", "file line last function kind start end before after statement")
-
-
-def flat(text):
-    return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.S)).strip()
-
-
-def candidates(path):
-    """All mutations of a file."""
-    with open(os.path.join(ROOT, path), "rb") as f:
-        source = f.read()
-    # Macros that are no C by themselves become blanks; offsets stay.
-    source = re.sub(rb"\b(VF_UNROLL|VF_ROLLED|VF_INLINE|VF_TARGET|VF_APART)\b", lambda m: b" " * len(m[0]), source)
-    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_c.language()))
-    found, function = [], [""]
-
-    def text(node):
-        return flat(node.text.decode())
-
-    def add(node, kind, after, statement=False):
-        found.append(Mutant(path, node.start_point.row + 1, node.end_point.row + 1, function[0], kind, node.start_byte, node.end_byte,
-                            text(node), after, statement))
-
-    def binary(node):
-        left, op, right = (text(node.child_by_field_name(f)) for f in ("left", "operator", "right"))
-        if op in RELATIONS:
-            for other in RELATIONS:
-                if other != op:
-                    add(node, "relation", f"({left} {other} {right})")
-            for step in ("+ 1", "- 1"):
-                add(node, "boundary", f"({left} {op} ({right}) {step})")
-        elif op in OTHER:
-            add(node, "logic" if op in ("&&", "||") else "arithmetic", f"({left} {OTHER[op]} {right})")
-
-    def call(node):
-        name, arguments = text(node.child_by_field_name("function")), node.child_by_field_name("arguments").named_children
-        arguments = [text(a) for a in arguments if a.type != "comment"]
-        if name in VECTOR:
-            add(node, "vector", f"{VECTOR[name]}({', '.join(arguments)})")
-        if name in SWAPPED and len(arguments) == 3 - (len(arguments) == 2):
-            i, j = SWAPPED[name]
-            arguments[i], arguments[j] = arguments[j], arguments[i]
-            add(node, "swapped", f"{name}({', '.join(arguments)})")
-
-    def visit(node):
-        kind = node.type
-        if kind in CONSTANT or node.is_missing or kind == "ERROR":
-            return
-        if kind == "declaration" and any(c.type == "storage_class_specifier" and c.text == b"static" for c in node.children):
-            return
-        if kind == "call_expression" and text(node.child_by_field_name("function")) in HINTS:
-            return
-        if kind == "binary_expression":
-            binary(node)
-        elif kind == "call_expression":
-            call(node)
-        elif kind == "number_literal" and re.fullmatch(r"\d+", text(node)):
-            add(node, "constant", f"({text(node)} {random.Random(node.start_byte).choice('+-')} 1)")
-        elif kind == "number_literal":
-            add(node, "constant", f"({text(node)} * 2)")
-        elif kind in ("if_statement", "while_statement", "conditional_expression"):
-            condition, body = node.child_by_field_name("condition"), node.child_by_field_name("consequence")
-            add(condition, "negated", f"!({text(condition)})")
-            if kind == "if_statement" and body.type in ("return_statement", "continue_statement", "break_statement"):
-                add(condition, "early", f"(({text(condition)}) && 0)")
-        elif kind == "assignment_expression" and text(node.child_by_field_name("operator")) in OTHER:
-            op = text(node.child_by_field_name("operator"))
-            add(node, "arithmetic", f"({text(node.child_by_field_name('left'))} {OTHER[op]} {text(node.child_by_field_name('right'))})")
-        elif kind == "expression_statement" and node.named_children:
-            what = node.named_children[0]
-            hint = what.type == "call_expression" and text(what.child_by_field_name("function")) in HINTS
-            if what.type in ("call_expression", "assignment_expression", "update_expression", "comma_expression") and not hint:
-                add(node, "deleted", "", statement=True)
-        for child in node.children:
-            if not (kind == "case_statement" and child == node.child_by_field_name("value")):
-                visit(child)
-
-    def functions(node):
-        if node.type == "function_definition":
-            name = node.child_by_field_name("declarator")
-            while name is not None and name.child_by_field_name("declarator") is not None:
-                name = name.child_by_field_name("declarator")
-            function[0] = text(name) if name is not None else ""
-            visit(node.child_by_field_name("body"))
-        else:
-            for child in node.children:
-                functions(child)
-
-    functions(parser.parse(source).root_node)
-    return found
-
-
-def draw(seed):
-    """For each folder its mutations in the order in which they are taken: a kind by chance, then one of that kind."""
-    files = subprocess.check_output(["git", "-C", ROOT, "ls-files", "src/core"], text=True).split()
-    orders = {}
-    for folder in FOLDERS:
-        kinds = collections.defaultdict(list)
-        for path in files:
-            if path.startswith(f"src/core/{folder}/") and path.endswith((".c", ".h")) and "emulate" not in path:
-                for mutant in candidates(path):
-                    kinds[mutant.kind].append(mutant)
-        chance, order = random.Random(f"{seed} {folder}"), []
-        for kind in sorted(kinds):
-            chance.shuffle(kinds[kind])
-        while any(kinds.values()):
-            order.append(kinds[chance.choice(sorted(k for k in kinds if kinds[k]))].pop())
-        orders[folder] = order
-    return orders
-
-
-def shares(orders, count):
-    """How many of each folder: as the roots of what there is, so that no folder is left out and none takes all."""
-    roots = {folder: math.sqrt(len(orders[folder])) for folder in orders}
-    take = {folder: int(count * roots[folder] / sum(roots.values())) for folder in orders}
-    for folder in sorted(orders, key=roots.get, reverse=True):
-        take[folder] += sum(take.values()) < count
-    take[FOLDERS[0]] += count - sum(take.values())
-    return take
-
-
-def rewritten(source, mutants):
-    """The source with all its mutants, (number, Mutant); lines stay where they are."""
-    spans = sorted({(m.start, -m.end) for _, m in mutants})
-
-    def render(start, end, depth):
-        out, at = "", start
-        for first, last in spans:
-            last = -last
-            if (first, -last) in depth or first < at or last > end:
-                continue
-            out += source[at:first].decode()
-            inner = render(first, last, depth | {(first, -last)})
-            for number, m in mutants:
-                if (m.start, m.end) != (first, last):
-                    continue
-                if m.statement:
-                    inner = f"{{ if (!ATTN_MUTANT({number})) {inner} }}"
-                else:
-                    inner = f"(ATTN_MUTANT({number}) ? {m.after} : ({inner}))"
-            out, at = out + inner, last
-        return out + source[at:end].decode()
-
-    return render(0, len(source), frozenset())
+QUICK = 3  # seconds of CPU: all mutations are asked with these tests before any is asked with the others
 
 
 def put(path, data):
@@ -215,7 +58,7 @@ static __attribute__((destructor)) void end(void)
 """
 
 
-def build(folder, orders, count):
+def build(folder, orders, count, clock):
     """Draws mutants until as many as asked for compile together.  Returns them by number, from 1."""
     tree, out = f"{folder}/tree", f"{folder}/build"
     listed = subprocess.check_output(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"], text=True).split("\n")
@@ -226,7 +69,7 @@ def build(folder, orders, count):
     put(f"{tree}/mutant.h", HEADER)
     put(f"{tree}/src/core/base/mutant.c", SOURCE)
     core = [p for p in listed if p.startswith("src/core/") and os.path.isfile(f"{ROOT}/{p}")]
-    taken = {f: [orders[f].pop(0) for _ in range(min(n, len(orders[f])))] for f, n in shares(orders, count).items()}
+    taken = {f: [orders[f].pop(0) for _ in range(min(n, len(orders[f])))] for f, n in mutations.shares(orders, count).items()}
     launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     while True:
         numbered = dict(enumerate((m for f in FOLDERS for m in sorted(taken[f])), 1))
@@ -235,22 +78,26 @@ def build(folder, orders, count):
             of[m.file].append((number, m))
         for path in core:
             source = open(f"{ROOT}/{path}", "rb").read()
-            put(f"{tree}/{path}", rewritten(source, of[path]) if path in of else source)
+            put(f"{tree}/{path}", mutations.rewritten(source, of[path]) if path in of else source)
         subprocess.run(["cmake", "-S", tree, "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DATTN_TESTS=ON", "-DATTN_HARDEN=OFF", "-DATTN_IO=ON", "-DATTN_CLI=ON", "-DATTN_LAYERS=OFF",
                         "-DCMAKE_C_FLAGS_RELEASE=-O2", f"-DCMAKE_C_FLAGS=-w -include {tree}/mutant.h", *launcher],
                        check=True, stdout=subprocess.DEVNULL)
         targets = subprocess.check_output(["ninja", "-C", out, "-t", "targets", "all"], text=True)
         programs = sorted(set(re.findall(PROGRAM.pattern + "(?=:)", targets)))
-        done = subprocess.run(["ninja", "-C", out, "-k", "0", f"-j{WORKERS}", *programs], text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
-        put(f"{folder}/build.log", done.stdout)
-        if done.returncode == 0:
-            if "no work to do" not in done.stdout and os.path.exists(f"{folder}/baseline.json"):
-                os.remove(f"{folder}/baseline.json")
+        with open(f"{folder}/build.log", "w") as log:
+            process = subprocess.Popen(["ninja", "-C", out, "-k", "0", f"-j{WORKERS}", *programs], stdout=log, stderr=subprocess.STDOUT)
+            try:
+                status = process.wait(max(0, clock.left()))
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait()
+                sys.exit(unfinished("the build"))
+        said = open(f"{folder}/build.log").read()
+        if status == 0:
             return numbered
         wrong = {(os.path.relpath(os.path.normpath(os.path.join(out, f)), tree), int(line))
-                 for f, line in re.findall(r"^(\S+?):(\d+):\d+: (?:error|note|fatal)", done.stdout, re.M)}
-        if not re.search(r"error:", done.stdout):
+                 for f, line in re.findall(r"^(\S+?):(\d+):\d+: (?:error|note|fatal)", said, re.M)}
+        if not re.search(r"error:", said):
             sys.exit(f"the copy does not build: {folder}/build.log")
         bad = [m for m in numbered.values() if any(m.file == f and m.line <= at <= m.last for f, at in wrong)]
         bad = bad or [m for m in numbered.values() if any(m.file == f for f, _ in wrong)]
@@ -263,59 +110,184 @@ def build(folder, orders, count):
 
 
 def tests_of(folder):
-    """(name, command, environment) of what is asked."""
+    """[Test] of what is asked.  What a test prints is the program: as long as it has the same bytes, its answers hold."""
     listed = json.loads(subprocess.check_output(["ctest", "--test-dir", f"{folder}/build", "--show-only=json-v1"], text=True))
+    digests, out = {}, []
     for test in listed["tests"]:
         name, command = test["name"], test.get("command", [""])
         labels = next((p["value"] for p in test["properties"] if p["name"] == "LABELS"), [])
         if PROGRAM.search(command[0]):
+            if command[0] not in digests:
+                digests[command[0]] = hashlib.sha256(open(command[0], "rb").read()).hexdigest()[:16]
             for isa in ["", "scalar", "avx2"] if "isa" in labels and WITH_EACH_ISA.match(name) else [""]:
-                yield name + (f" {isa}" if isa else ""), command, {"ATTN_ISA": isa} if isa else {}
+                out.append(Test(name + (f" {isa}" if isa else ""), command, {"ATTN_ISA": isa} if isa else {}, digests[command[0]]))
+    return out
 
 
-def limits():
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
-    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+class Test:
+    def __init__(self, name, command, environment, digest):
+        self.name, self.command, self.environment, self.digest = name, command, environment, digest
+        self.seconds, self.met, self.killed = 0, set(), collections.Counter()
 
 
-def run(folder, command, extra, seconds):
-    """The status; None is too long."""
-    process = subprocess.Popen(command, cwd=f"{folder}/tree", env={**os.environ, **extra}, stdin=subprocess.DEVNULL,
+class Clock:
+    """When to stop, and what runs then."""
+
+    def __init__(self, minutes):
+        self.begun, self.end = time.monotonic(), time.monotonic() + 60 * minutes
+
+    def left(self):
+        return self.end - time.monotonic()
+
+
+class Kept:
+    """What is known, by name, in a file that is written anew now and then: whole or not at all."""
+
+    def __init__(self, path):
+        self.path, self.lock, self.written = path, threading.Lock(), time.monotonic()
+        self.all = json.load(open(path)) if os.path.exists(path) else {}
+
+    def put(self, name, value):
+        with self.lock:
+            self.all[name] = value
+            if time.monotonic() - self.written > 2:
+                self.write()
+
+    def write(self):
+        put(f"{self.path}.new", json.dumps(self.all, indent=1))
+        os.replace(f"{self.path}.new", self.path)
+        self.written = time.monotonic()
+
+
+def run(folder, test, extra, seconds, clock):
+    """The status, or "time" where it takes more than so many seconds of CPU, or "stopped" where the clock has run down."""
+    def limits():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
+        resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+    process = subprocess.Popen(test.command, cwd=f"{folder}/tree", env={**os.environ, **test.environment, **extra}, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limits)
+    wall = 60 + 10 * seconds  # others may be at work; and what waits for ever uses no CPU
     try:
-        return process.wait(seconds)
+        status = process.wait(max(0, min(wall, clock.left())))
+        return "time" if status in (-signal.SIGXCPU, -signal.SIGKILL) else status
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return None
+        return "stopped" if clock.left() <= 0 else "time"
 
 
-def baseline(folder, longest):
-    """The tests with no mutation on: [(seconds of CPU, name, command, environment, what it meets)], the quickest first.  What was
-    found is kept until something is built."""
-    def ask(number, name, command, extra):
+def baseline(folder, clock):
+    """The tests, each with its seconds of CPU and the mutations that it reaches with none on.  What was found holds for the program."""
+    kept, tests = Kept(f"{folder}/baseline.json"), tests_of(folder)
+
+    def ask(numbered):
+        number, test = numbered
+        if clock.left() <= 0 or kept.all.get(test.name, {}).get("digest") == test.digest:
+            return
         met_in = f"{folder}/met/{number}"
         shutil.rmtree(met_in, ignore_errors=True)
         os.makedirs(met_in)
-        status = run(folder, command, {**extra, "ATTN_MUTANTS_MET": met_in}, 1800)
-        if status not in (0, 77):
-            print(f"left out, it fails without a mutation: {name} ({status})", flush=True)
-        lines = [open(f"{met_in}/{f}").read().split() for f in os.listdir(met_in)]
-        return name, status, sum(float(line[0]) for line in lines if line), sorted({int(n) for line in lines for n in line[1:]})
+        status = run(folder, test, {"ATTN_MUTANTS_MET": met_in}, 1800, clock)
+        if status != "stopped":
+            lines = [open(f"{met_in}/{f}").read().split() for f in os.listdir(met_in)]
+            kept.put(test.name, {"digest": test.digest, "status": status, "seconds": sum(float(line[0]) for line in lines if line),
+                                 "met": sorted({int(n) for line in lines for n in line[1:]})})
 
-    tests, kept = list(tests_of(folder)), f"{folder}/baseline.json"
-    if not os.path.exists(kept):
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(ask, enumerate(tests)))
+    kept.write()
+    if any(kept.all.get(test.name, {}).get("digest") != test.digest for test in tests):
+        sys.exit(unfinished("the tests without a mutation"))
+    out = []
+    for test in tests:
+        found = kept.all[test.name]
+        test.seconds, test.met = found["seconds"], set(found["met"])
+        if found["status"] in (0, 77):
+            out.append(test)
+        else:
+            print(f"left out, it fails without a mutation: {test.name} ({found['status']})", flush=True)
+    print(f"{len(out)} tests, {sum(t.seconds for t in out):.0f} s of CPU", flush=True)
+    return out
+
+
+def unfinished(what):
+    print(f"the time is over, before {what} ended; run again, and it goes on from here")
+    return 3
+
+
+def names_of(mutants):
+    """{number: name}, which holds for as long as what is mutated stands there."""
+    seen, out = collections.Counter(), {}
+    for number, m in mutants.items():
+        name = f"{m.file}: {m.function}: {m.before}: {m.after or 'deleted'}"
+        seen[name] += 1
+        out[number] = name + (f" ({seen[name]})" if seen[name] > 1 else "")
+    return out
+
+
+class Judge:
+    """Asks the tests about one mutation after the other."""
+
+    def __init__(self, folder, mutants, tests, clock):
+        self.folder, self.mutants, self.tests, self.clock = folder, mutants, {t.name: t for t in tests}, clock
+        self.names, self.kept = names_of(mutants), Kept(f"{folder}/results.json")
+        for number in mutants:
+            killer = self.killer(number)
+            if killer:
+                self.credit(number, self.tests[killer])
+
+    def known(self, number):
+        return self.kept.all.get(self.names[number], {"asked": {}})
+
+    def killer(self, number):
+        """The test that killed it, as far as that is the same test."""
+        return next((name for name, (digest, status) in self.known(number)["asked"].items()
+                     if status not in (0, 77) and name in self.tests and self.tests[name].digest == digest), None)
+
+    def credit(self, number, test):
+        test.killed[self.mutants[number].file] += 1
+        test.killed[self.mutants[number].file.split("/")[2]] += 1
+
+    def pending(self, number, most):
+        """The tests that have to be asked about it: first what killed it before the test or the core changed, then what takes little
+        time for what it has killed in this file and this folder."""
+        asked, file = self.known(number)["asked"], self.mutants[number].file
+        reaching = [t for t in self.tests.values() if number in t.met and t.seconds <= most]
+        out = [t for t in reaching if asked.get(t.name, [None])[0] != t.digest]
+
+        def rank(test):
+            before = asked.get(test.name, [None, 0])[1] not in (0, 77)
+            return (not before, (test.seconds + 0.02) / (0.2 + test.killed[file] + 0.1 * test.killed[file.split("/")[2]]))
+
+        return sorted(out, key=rank)
+
+    def ask(self, number, most):
+        """Asks until one fails or the time is over."""
+        while not self.killer(number) and self.clock.left() > 0:
+            tests = self.pending(number, most)
+            if not tests:
+                return
+            status = run(self.folder, tests[0], {"ATTN_MUTANT": str(number)}, int(5 + 10 * tests[0].seconds), self.clock)
+            if status == "stopped":
+                return
+            if status not in (0, 77):
+                self.credit(number, tests[0])
+            self.kept.put(self.names[number], {"asked": {**self.known(number)["asked"], tests[0].name: [tests[0].digest, status]}})
+
+    def ask_all(self, numbers, most):
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-            put(kept, json.dumps(list(pool.map(lambda t: ask(t[0], *t[1]), enumerate(tests)))))
-    found = {name: (seconds, met) for name, status, seconds, met in json.load(open(kept)) if status == 0}
-    asked = sorted(((found[t[0]][0], *t, set(found[t[0]][1])) for t in tests if t[0] in found), key=lambda t: t[0])
-    long = [t for t in asked if t[0] > longest]
-    if long:
-        print("left out, they are long: " + ", ".join(f"{t[1]} ({t[0]:.0f} s)" for t in long), flush=True)
-    asked = [t for t in asked if t[0] <= longest]
-    print(f"{len(asked)} tests, {sum(t[0] for t in asked):.0f} s of CPU", flush=True)
-    return asked
+            list(pool.map(lambda number: self.ask(number, most), numbers))
+        self.kept.write()
+
+    def fate(self, number):
+        killer = self.killer(number)
+        if killer:
+            return f"killed by {killer} ({self.known(number)['asked'][killer][1]})"
+        reach, left = sum(number in t.met for t in self.tests.values()), len(self.pending(number, float("inf")))
+        return f"survived {reach - left} of {reach} tests that reach it" if left else f"survived all {reach} tests that reach it"
 
 
 def known():
@@ -331,43 +303,36 @@ def known():
 
 def main():
     folder, count, seed = os.path.abspath(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    orders = draw(seed)
+    clock = Clock(float(sys.argv[4]) if len(sys.argv) > 4 else 30)
+    orders = mutations.draw(seed)
     print(", ".join(f"{f} {len(orders[f])}" for f in FOLDERS), "possible", flush=True)
-    mutants = build(folder, orders, count)
-    asked = baseline(folder, float(sys.argv[4]) if len(sys.argv) > 4 else math.inf)
-    reasons, begun = known(), time.monotonic()
-    log = open(f"{folder}/results.txt", "w")
+    mutants = build(folder, orders, count, clock)
+    judge, reasons = Judge(folder, mutants, baseline(folder, clock), clock), known()
+    equal = {n for n, m in mutants.items() if (m.file, m.function, m.before, m.after or "deleted") in reasons}
 
-    def judge(number, tests):
-        reaching = [t for t in tests if number in t[4]]
-        for seconds, name, command, extra, _ in reaching:
-            status = run(folder, command, {**extra, "ATTN_MUTANT": str(number)}, 60 + 20 * seconds)
-            if status not in (0, 77):
-                return number, f"killed by {name} ({'time' if status is None else status})"
-        return number, None
+    # The quick tests first for all, in an order of chance: what is stopped early has looked at all folders.  What has a reason is
+    # asked with these alone.
+    order = random.Random(seed).sample(sorted(mutants), len(mutants))
+    judge.ask_all(order, QUICK)
+    judge.ask_all([n for n in order if n not in equal], float("inf"))
+    open_ = [n for n in sorted(mutants) if not judge.killer(n) and n not in equal and judge.pending(n, float("inf"))]
 
-    # The quick tests first for all, in an order of chance: what is stopped early has looked at all folders.
-    left, killed = random.Random(seed).sample(sorted(mutants), len(mutants)), 0
-    for tests in ([t for t in asked if t[0] <= QUICK], [t for t in asked if t[0] > QUICK]):
-        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-            for done in concurrent.futures.as_completed([pool.submit(judge, number, tests) for number in left]):
-                number, fate = done.result()
-                m = mutants[number]
-                print(f"{number} {m.file}:{m.line} {m.function} {m.kind}\n    {m.before}\n    {m.after or 'deleted'}\n"
-                      f"    {fate or 'survived ' + ('the quick tests' if tests and tests[0][0] <= QUICK else 'all')}", file=log, flush=True)
-                if fate:
-                    killed += 1
-                    left.remove(number)
-    survivors = [(number, mutants[number], sum(number in t[4] for t in asked)) for number in sorted(left)]
-    equal = [s for s in survivors if (s[1].file, s[1].function, s[1].before, s[1].after or "deleted") in reasons]
+    put(f"{folder}/results.txt", "".join(
+        f"{n} {m.file}:{m.line} {m.function} {m.kind}\n    {m.before}\n    {m.after or 'deleted'}\n    {judge.fate(n)}"
+        f"{', has a reason' if n in equal else ''}\n" for n, m in sorted(mutants.items())))
+    killed = [n for n in mutants if judge.killer(n)]
+    for n in sorted(equal.intersection(killed)):
+        print(f"has a reason in {KNOWN}, and yet: {n} {mutants[n].file}:{mutants[n].line} {judge.fate(n)}")
     print(f"\nsurvivors without a reason in {KNOWN}:")
-    for number, m, reached in survivors:
-        if not any(number == s[0] for s in equal):
-            print(f"{m.file}: {m.function}\n  {m.before}\n  {m.after or 'deleted'}\n  [{number}, line {m.line}, {reached} tests reach it]\n")
-    rate = killed / max(len(mutants) - len(equal), 1)
-    print(f"{len(mutants)} mutations, {killed} killed ({killed / len(mutants):.1%}), {len(equal)} survived with a reason, "
-          f"{len(survivors) - len(equal)} without: {rate:.1%} of those that can be killed; {time.monotonic() - begun:.0f} s")
-    return rate < LEAST
+    for n, m in sorted(mutants.items()):
+        if n not in equal and n not in killed:
+            print(f"{m.file}: {m.function}\n  {m.before}\n  {m.after or 'deleted'}\n  [{n}, line {m.line}, {judge.fate(n)}]\n")
+    excused = len(equal.difference(killed))
+    rate = len(killed) / max(len(mutants) - excused, 1)
+    print(f"{len(mutants)} mutations: {len(killed)} killed, {excused} survive with a reason, {len(mutants) - len(killed) - excused} without"
+          f" ({len(open_)} of these are not asked to the end); {time.monotonic() - clock.begun:.0f} s\n"
+          f"killed of those that can be: {'at least ' if open_ else ''}{rate:.1%}")
+    return unfinished("all was asked") if open_ else int(rate < LEAST)
 
 
 if __name__ == "__main__":
