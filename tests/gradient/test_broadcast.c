@@ -129,32 +129,39 @@ static void test_no_heads(void **state)
     heads = H;
 }
 
-/* The gradient of a dense tensor has its shape, also where another axis has no elements and strides are 0. */
-static void test_no_elements(void **state)
+/* The gradient of a dense tensor has its shape and its strides, also where an axis has one element, which is no broadcast, or where
+ * one has none and strides are 0. */
+static void test_dense(void **state)
 {
     (void)state;
-    for (int axis = 0; axis < 4; axis++) {
-        attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {2, 3, 3, 4, 5, 2, 2}};
-        int64_t want[4] = {2, 3, 4, 5};
-        want[axis] = 0;
-        p.shape.batch = want[0], p.shape.heads_q = p.shape.heads_kv = want[1], p.shape.len_q = want[2], p.shape.len_kv = want[3];
-        attn_tensors t = {.struct_size = sizeof t, .q = attn_in(ATTN_LATER), .k = attn_in(ATTN_LATER), .v = attn_in(ATTN_LATER)};
-        t.o = t.lse = attn_out(ATTN_LATER), t.bias = t.grad_o = attn_in(ATTN_LATER);
-        t.grad_q = t.grad_k = t.grad_v = t.grad_bias = attn_out(ATTN_LATER);
-        attn_plan *plan;
-        attn_error error;
-        if (attn_plan_create(&plan, &p, &t, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
-        for (int n = 0;; n++) {
-            attn_tensor_description about = {.struct_size = sizeof about};
-            attn_tensor_plan info = {.struct_size = sizeof info};
-            assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, n, &about, NULL), ATTN_OK);
-            if (strcmp(about.name, "grad_bias") != 0) continue;
-            assert_int_equal(attn_plan_tensor(plan, n, &info, NULL), ATTN_OK);
-            for (int x = 0; x < 4; x++) assert_int_equal(info.shape[x], want[x]);
-            break;
+    for (int axis = 0; axis < 4; axis++)
+        for (int size = 0; size < 2; size++) {
+            attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {2, 3, 3, 4, 5, 2, 2}};
+            int64_t want[4] = {2, 3, 4, 5}, dense = 1;
+            want[axis] = size;
+            p.shape.batch = want[0], p.shape.heads_q = p.shape.heads_kv = want[1], p.shape.len_q = want[2],
+            p.shape.len_kv = want[3];
+            attn_tensors t = {
+                .struct_size = sizeof t, .q = attn_in(ATTN_LATER), .k = attn_in(ATTN_LATER), .v = attn_in(ATTN_LATER)};
+            t.o = t.lse = attn_out(ATTN_LATER), t.bias = t.grad_o = attn_in(ATTN_LATER);
+            t.grad_q = t.grad_k = t.grad_v = t.grad_bias = attn_out(ATTN_LATER);
+            attn_plan *plan;
+            attn_error error;
+            if (attn_plan_create(&plan, &p, &t, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+            for (int n = 0;; n++) {
+                attn_tensor_description about = {.struct_size = sizeof about};
+                attn_tensor_plan info = {.struct_size = sizeof info};
+                assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, n, &about, NULL), ATTN_OK);
+                if (strcmp(about.name, "grad_bias") != 0) continue;
+                assert_int_equal(attn_plan_tensor(plan, n, &info, NULL), ATTN_OK);
+                for (int x = 3; x >= 0; dense *= want[x--]) {
+                    assert_int_equal(info.shape[x], want[x]);
+                    if (size > 0) assert_int_equal(info.stride[x], dense);
+                }
+                break;
+            }
+            attn_plan_destroy(plan);
         }
-        attn_plan_destroy(plan);
-    }
 }
 
 /* Nor does one table that all heads would share give a gradient to the other, of which there are none, or take its own away. */
@@ -195,7 +202,7 @@ static void test_one_shared_of_no_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_elements), cmocka_unit_test(test_tables),
-                                       cmocka_unit_test(test_no_heads), cmocka_unit_test(test_one_shared_of_no_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_tables), cmocka_unit_test(test_no_heads),
+                                       cmocka_unit_test(test_one_shared_of_no_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,6 +262,32 @@ static void dropped_keys_and_values(void **state)
         }
 }
 
+/* So it does where the weight is 0 without being dropped: -1e4 is only a number, though no type tells its exponential from 0. */
+static void values_of_no_weight(void **state)
+{
+    (void)state;
+    FOR_EACH_VARIANT(v, 1)
+    for (int few = 0; few < 2; few++) {
+        attn_shape own = shape;
+        if (few) own.len_q = 1;
+        attend *a = attend_create(v, own, 10);
+        a->tensors.mask.data = a->tensors.bias.data = ATTN_LATER;
+        FOR_EACH(b, 2) FOR_EACH(h, 4)
+        {
+            FOR_EACH(i, own.len_q) * mask_at(a, b, h, i, 7) = 0; /* so what is dropped is looked for */
+            put(a, BIAS, b, h, 0, 5, -1e4);
+        }
+        FOR_EACH(b, 2) FOR_EACH(g, 2) put(a, V, b, g, 5, 2, NAN), put(a, V, b, g, 7, 3, NAN);
+        attend_run(a);
+        FOR_EACH(b, 2) FOR_EACH(h, 4)
+        {
+            assert_true(get(a, WEIGHTS, b, h, 0, 5) == 0 && isnan(get(a, O, b, h, 0, 2)));
+            assert_true(isfinite(get(a, O, b, h, 0, 3)));
+        }
+        attend_destroy(a);
+    }
+}
+
 static int sees_lengths(const attend *a, int64_t b, int64_t i, int64_t j) { return i < a->lengths_q[b] && j < a->lengths_kv[b]; }
 
 /* "key lengths, query lengths": what is behind them is dropped; rows behind are written as zeros, with lse -inf. */
@@ -292,6 +318,7 @@ int main(void)
         cmocka_unit_test(several_masks),
         cmocka_unit_test(mask_and_bias_shapes),
         cmocka_unit_test(dropped_keys_and_values),
+        cmocka_unit_test(values_of_no_weight),
         cmocka_unit_test(lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,6 +37,7 @@ static void neither_b(fixture *f) { f->tensors.b.stride[2] = ATTN_BROADCAST; }
 static void turned_c(fixture *f) { f->tensors.c.stride[2] = 1, f->tensors.c.stride[3] = ROWS; }
 static void overlap_c(fixture *f) { f->tensors.c.stride[2] = 1 - COLUMNS, f->tensors.c.stride[3] = 1; }
 static void far(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 8; }
+static void far_in_all(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 64; } /* one column would not be too far */
 static void far_back(fixture *f) { f->tensors.b.stride[3] = -INT64_MAX; }
 static void no_tensors_size(fixture *f) { f->tensors.struct_size = 16; }
 static void call(fixture *f) { f->tensors.call = (const attn_call *)(const void *)f; }
@@ -73,6 +74,7 @@ static const struct {
     {turned_c, ATTN_ERR_STRIDE, "product: c.stride[2] is 1 and stride[3] 3; the last axis must be contiguous (1)"},
     {overlap_c, ATTN_ERR_STRIDE, "product: c.stride[2] is -4 and stride[3] 1; rows of an output do not overlap"},
     {far, ATTN_ERR_SHAPE, "product: b has 5 columns 1152921504606846975 elements apart, which are too many"},
+    {far_in_all, ATTN_ERR_SHAPE, "product: b has 5 columns 144115188075855871 elements apart, which are too many"},
     {far_back, ATTN_ERR_SHAPE, "product: b has 5 columns 9223372036854775807 elements apart, which are too many"},
     {no_tensors_size, ATTN_ERR_ARGUMENT, "attn_product_tensors.struct_size is 16; set it to sizeof(attn_product_tensors)"},
     {call, ATTN_ERR_ARGUMENT, "product: call is there; a product has nothing else that changes from call to call"},
@@ -135,6 +137,25 @@ static void test_null(void **state)
     assert_true(f.c[0] == 0 && f.c[ROWS * COLUMNS] == 77);
 }
 
+/* A matrix without elements may be ATTN_EMPTY, whichever of its sizes is 0. */
+static void test_no_elements(void **state)
+{
+    static fixture f;
+    attn_error error;
+    (void)state;
+    for (int size = 0; size < 3; size++) {
+        init(&f);
+        if (size == 0) f.problem.rows = 0;
+        if (size == 1) f.problem.columns = 0;
+        if (size == 2) f.problem.inner = 0;
+        if (size != 1) f.tensors.a = attn_in(ATTN_EMPTY);
+        if (size != 0) f.tensors.b = attn_in(ATTN_EMPTY);
+        if (size != 2) f.tensors.c = attn_out(ATTN_EMPTY);
+        if (attn_product(&f.problem, &f.tensors, &f.options, &error) != ATTN_OK) fail_msg("%d: %s", size, error.message);
+        for (int k = 0; k <= ROWS * COLUMNS; k++) assert_true(f.c[k] == (size == 2 && k < ROWS * COLUMNS ? 0 : 77));
+    }
+}
+
 /* Matrices side by side in one buffer share no element. */
 static void test_beside(void **state)
 {
@@ -178,6 +199,7 @@ static void test_memory(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_rules), cmocka_unit_test(test_null),
-                                              cmocka_unit_test(test_beside), cmocka_unit_test(test_memory)};
+                                              cmocka_unit_test(test_no_elements), cmocka_unit_test(test_beside),
+                                              cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,6 +134,10 @@ static void test_values(void **state)
             "mask.window_left is 4 and window_right 0 but mask.window is 0; set it to 1");
     REFUSED(s.problem.mask.window_right = 7, ATTN_ERR_ARGUMENT,
             "mask.window_left is 0 and window_right 7 but mask.window is 0; set it to 1");
+    REFUSED(s.problem.mask.window_right = 1, ATTN_ERR_ARGUMENT,
+            "mask.window_left is 0 and window_right 1 but mask.window is 0; set it to 1");
+    REFUSED(s.problem.mask.window_left = 1, ATTN_ERR_ARGUMENT,
+            "mask.window_left is 1 and window_right 0 but mask.window is 0; set it to 1");
     ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = INT64_MAX));
     ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = -1));
 }

@@ -120,6 +120,10 @@ static void test_packed(void **state)
              s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
             ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: more elements than 64 bits count");
     ACCEPTED(PACKED(sound, sound));
+    /* So does whether a tensor has elements. */
+    REFUSED((PACKED(sound, sound), s.tensors.v.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
+    REFUSED((PACKED(sound, sound), s.tensors.o.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
+    ACCEPTED((PACKED(sound, none), s.tensors.k.data = s.tensors.v.data = ATTN_EMPTY));
     /* Whether [head, token, channel] overlaps depends on the tokens that there are, 2, and not on len_q, 3. */
     ACCEPTED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
     REFUSED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
