@@ -63,6 +63,11 @@ def candidates(path):
             arguments[i], arguments[j] = arguments[j], arguments[i]
             add(node, "swapped", f"{name}({', '.join(arguments)})")
 
+    def constant(node, after):
+        add(node, "constant", after)
+        line = source.split(b"\n")[node.start_point.row].decode()
+        found[-1] = found[-1]._replace(before=f"{text(node)} in {flat(line)}")  # a number alone says nothing
+
     def visit(node):
         kind = node.type
         if kind in CONSTANT or node.is_missing or kind == "ERROR":
@@ -76,9 +81,9 @@ def candidates(path):
         elif kind == "call_expression":
             call(node)
         elif kind == "number_literal" and re.fullmatch(r"\d+", text(node)):
-            add(node, "constant", f"({text(node)} {random.Random(node.start_byte).choice('+-')} 1)")
+            constant(node, f"({text(node)} {random.Random(node.start_byte).choice('+-')} 1)")
         elif kind == "number_literal":
-            add(node, "constant", f"({text(node)} * 2)")
+            constant(node, f"({text(node)} * 2)")
         elif kind in ("if_statement", "while_statement", "conditional_expression"):
             condition, body = node.child_by_field_name("condition"), node.child_by_field_name("consequence")
             add(condition, "negated", f"!({text(condition)})")
