@@ -89,6 +89,26 @@ static void test_same_bits(void **state)
     }
 }
 
+/* Many tiles of queries: of one key head, whose groups of tiles one thread takes one after the other and several take in turn. */
+static void test_same_bits_of_many_tiles(void **state)
+{
+    static const int crews[] = {2, 3, 8};
+    static const char *const texts[] = {"fwd:f32:hq2:hkv1:sq700:skv60:d9:dv5", "fwd:f32:sq700:skv60:d9:dv5",
+                                        "fwd:f32:hq2:hkv1:sq700:skv300:d9:dv5:causal=bottom-right", "fwd:f32:sq700:skv300:d9:dv5"};
+    enum { DRAWS = 3 };
+    (void)state;
+    for (int n = 0; n < DRAWS * (int)(sizeof texts / sizeof *texts); n++) {
+        problem_spec spec;
+        attn_error error;
+        combination c;
+        assert_int_equal(problem_parse(texts[n / DRAWS], &spec, &error), ATTN_OK);
+        spec.seed = (uint64_t)(FIRST + n);
+        combination_of(&c, &spec, RELATIVE);
+        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
+        combination_free(&c);
+    }
+}
+
 /* What a band has in common with the one before it is kept, if that belongs to the same queries and to the keys before: blocks in a
  * row, with gaps, and those of one head behind those of another; vectors of a tile that see other keys. */
 static void test_neighbours(void **state)
@@ -149,11 +169,11 @@ static void test_clipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_differences),
-                                       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_neighbours),
-                                       cmocka_unit_test(test_clipped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types),      cmocka_unit_test(test_differences),
+                                       cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_same_bits_of_many_tiles),
+                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(test_clipped)};
 #if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_same_bits"); /* the others have few threads */
+    cmocka_set_test_filter("test_same_bits*"); /* the others have few threads */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
