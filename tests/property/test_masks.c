@@ -288,6 +288,30 @@ static void values_of_no_weight(void **state)
     }
 }
 
+/* Few queries over many keys, whose parts are computed by several threads at once and then joined: as by one thread, and what is
+ * dropped in one part reaches nothing. */
+static void dropped_in_a_part(void **state)
+{
+    static const attn_shape few = {1, 2, 2, 20, 4500, 8, 8};
+    static const int64_t at[] = {3, 2500, 4499};
+    (void)state;
+    FOR_EACH_VARIANT(v, 0)
+    for (int n = 0; n < 3; n++) {
+        attend *one = attend_create(v, few, 11);
+        one->tensors.mask.data = ATTN_LATER;
+        FOR_EACH(h, 2) FOR_EACH(i, 20) * mask_at(one, 0, h, i, at[n]) = 0;
+        FOR_EACH(g, 2) put(one, V, 0, g, at[n], 2, NAN);
+        attend *many = attend_copy(one);
+        many->options.threads = 8;
+        attend_run(one);
+        attend_run(many);
+        FOR_EACH(h, 2) FOR_EACH(i, 20) assert_true(isfinite(get(one, O, 0, h, i, 2)));
+        assert_same_bits(one, many);
+        attend_destroy(one);
+        attend_destroy(many);
+    }
+}
+
 static int sees_lengths(const attend *a, int64_t b, int64_t i, int64_t j) { return i < a->lengths_q[b] && j < a->lengths_kv[b]; }
 
 /* "key lengths, query lengths": what is behind them is dropped; rows behind are written as zeros, with lse -inf. */
@@ -319,6 +343,7 @@ int main(void)
         cmocka_unit_test(mask_and_bias_shapes),
         cmocka_unit_test(dropped_keys_and_values),
         cmocka_unit_test(values_of_no_weight),
+        cmocka_unit_test(dropped_in_a_part),
         cmocka_unit_test(lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
