@@ -162,10 +162,9 @@ class Kept:
 def run(folder, test, extra, seconds, clock):
     """The status, or "time" where it takes more than so many seconds of CPU, or "stopped" where the clock has run down."""
     def limits():
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
-        resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 28), (resource.RLIMIT_AS, 12 << 30),
+                           (resource.RLIMIT_CPU, seconds)):
+            resource.setrlimit(what, (most, resource.getrlimit(what)[1]))  # a test may set limits of its own
 
     process = subprocess.Popen(test.command, cwd=f"{folder}/tree", env={**os.environ, **test.environment, **extra}, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limits)
