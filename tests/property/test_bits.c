@@ -290,12 +290,47 @@ static void p19_merging_parts(void **state)
     }
 }
 
+/* Each entry of a batch has the bits that it has alone, where only queries have lengths, or only keys: some of them short heads,
+ * which another walk takes. */
+static void p26_lengths_of_one_side(void **state)
+{
+    static const int64_t lengths[2][4] = {{300, 20, 100, 3}, {40, 300, 256, 64}};
+    (void)state;
+    FOR_EACH_VARIANT(v, 0)
+    for (int keys = 0; keys < 2; keys++)
+        for (int groups = 1; groups < 3; groups++) {
+            const attn_shape shape = {4, 2 * groups, 2, keys ? 40 : 300, keys ? 300 : 64, 16, 16};
+            attend *all = attend_create(v, shape, 12);
+            all->tensors.weights.data = NULL; /* which short heads do not give */
+            (keys ? &all->tensors.lengths_kv : &all->tensors.lengths_q)->data = ATTN_LATER;
+            memcpy(keys ? all->lengths_kv : all->lengths_q, lengths[keys], sizeof lengths[keys]);
+            attend_run(all);
+            FOR_EACH(b, 4)
+            {
+                const attn_shape own = {1, 2 * groups, 2, all->lengths_q[b], all->lengths_kv[b], 16, 16};
+                attend *alone = attend_create(v, own, 13);
+                alone->tensors.weights.data = NULL;
+                FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) copy_row(alone, 0, h, i, all, Q, b, h, i);
+                FOR_EACH(h, own.heads_kv) FOR_EACH(j, own.len_kv)
+                {
+                    copy_row(alone, 0, h, j, all, K, b, h, j);
+                    copy_row(alone, 0, h, j, all, V, b, h, j);
+                }
+                attend_run(alone);
+                for (int out = O; out <= LSE; out++)
+                    FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) assert_same_row(all, alone, (part)out, b, h, i, 0, h, i);
+                attend_destroy(alone);
+            }
+            attend_destroy(all);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p26_any_number_of_threads), cmocka_unit_test(p26_again),      cmocka_unit_test(p26_any_batch_around),
-        cmocka_unit_test(p26_any_alignment),         cmocka_unit_test(p26_any_layout), cmocka_unit_test(p19_tiles_do_not_matter),
-        cmocka_unit_test(p19_merging_parts),
+        cmocka_unit_test(p26_any_number_of_threads), cmocka_unit_test(p26_again),         cmocka_unit_test(p26_any_batch_around),
+        cmocka_unit_test(p26_lengths_of_one_side),   cmocka_unit_test(p26_any_alignment), cmocka_unit_test(p26_any_layout),
+        cmocka_unit_test(p19_tiles_do_not_matter),   cmocka_unit_test(p19_merging_parts),
     };
 #if defined(__SANITIZE_THREAD__)
     cmocka_set_test_filter("p26_any_number_of_threads"); /* the others have one thread */

@@ -288,12 +288,12 @@ static void values_of_no_weight(void **state)
     }
 }
 
-/* Few queries over many keys, whose parts are computed by several threads at once and then joined: as by one thread, and what is
- * dropped in one part reaches nothing. */
+/* Few queries over many keys, whose parts are computed by several threads at once and then joined, 16 of them at a time: as by one
+ * thread, and what is dropped in one part reaches nothing. */
 static void dropped_in_a_part(void **state)
 {
-    static const attn_shape few = {1, 2, 2, 20, 4500, 8, 8};
-    static const int64_t at[] = {3, 2500, 4499};
+    static const attn_shape few = {1, 2, 2, 20, 17500, 8, 8};
+    static const int64_t at[] = {3, 9000, 17499};
     (void)state;
     FOR_EACH_VARIANT(v, 0)
     for (int n = 0; n < 3; n++) {
