@@ -296,6 +296,30 @@ static void capped(small *s) { s->problem.score.softcap = 20; }
 static void relative(small *s) { s->problem.relative.rows = 2, s->tensors.relative_keys.data = ATTN_LATER; }
 static void forward_mode(small *s) { s->problem.op = ATTN_JVP, s->tensors.tan_o.data = ATTN_LATER; }
 
+/* The kernels that are counted are those of the walk, of which decode has one more. */
+static void test_counted(void **state)
+{
+    (void)state;
+    hidden = 0;
+    features = AVX512 | ATTN_CPU_AVX512_VNNI;
+    for (int few = 0; few < 2; few++) {
+        attn_plan_description description = {.struct_size = sizeof description};
+        attn_error error;
+        attn_plan *plan;
+        small s;
+        small_init(&s);
+        s.tensors.weights = (attn_output){0};
+        s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0};
+        if (!few) s.problem.shape.len_q = 40;
+        if (attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error) != ATTN_OK) fail_msg("%s", error.message);
+        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
+        assert_string_equal(description.kernel, few ? "attn_dec_f32_avx512_vnni" : "attn_fwd_f32_avx512");
+        assert_string_equal(description.why, few ? "best of 4 usable on this CPU; decode, since a key head has few queries"
+                                                 : "best of 3 usable on this CPU");
+        attn_plan_destroy(plan);
+    }
+}
+
 /* Scores are products of bf16 where nothing but bf16 goes into them. */
 static void test_pairs(void **state)
 {
@@ -373,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_affinity),
         cmocka_unit_test(test_few),
 #if defined(__x86_64__)
+        cmocka_unit_test(test_counted),
         cmocka_unit_test(test_pairs),
 #endif
         cmocka_unit_test(test_described),

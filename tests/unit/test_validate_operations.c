@@ -79,6 +79,21 @@ static void double_backward(small *s)
     s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
 }
 
+/* More key heads than 64 bits count, though no tensor has an element. */
+static void without_elements(small *s)
+{
+    s->problem.shape = (attn_shape){.batch = INT64_C(1) << 32, .heads_kv = INT64_C(1) << 32, .dim_qk = 2, .dim_v = 2};
+    s->tensors.lengths_q = s->tensors.lengths_kv = s->tensors.offset_q = (attn_input){0};
+}
+
+static void test_key_heads(void **state)
+{
+    static const char message[] = "the sizes are too large: a workspace or task count overflows 64 bits";
+    (void)state;
+    REFUSED((small_backward(&s), without_elements(&s)), ATTN_ERR_SHAPE, message);
+    REFUSED((double_backward(&s), without_elements(&s)), ATTN_ERR_SHAPE, message);
+}
+
 static void test_second(void **state)
 {
     (void)state;
@@ -197,7 +212,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reproducible), cmocka_unit_test(test_invariant), cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_tangents),     cmocka_unit_test(test_second),    cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_tangents),     cmocka_unit_test(test_second),    cmocka_unit_test(test_key_heads),
+        cmocka_unit_test(test_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
