@@ -17,6 +17,7 @@ KNOWN = "tests/mutation/survivors.txt"
 LEAST = 0.95
 WORKERS = 2
 QUICK = 3  # seconds of CPU: all mutations are asked with these tests before any is asked with the others
+PROBE = 10  # seconds of CPU, of such tests, for what has a reason: so that a reason that is wrong is found out
 
 
 def put(path, data):
@@ -79,7 +80,7 @@ def build(folder, orders, count, clock):
         for path in core:
             source = open(f"{ROOT}/{path}", "rb").read()
             put(f"{tree}/{path}", mutations.rewritten(source, of[path]) if path in of else source)
-        subprocess.run(["cmake", "-S", tree, "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DATTN_TESTS=ON", "-DATTN_HARDEN=OFF", "-DATTN_IO=ON", "-DATTN_CLI=ON", "-DATTN_LAYERS=OFF",
+        subprocess.run(["cmake", "-S", tree, "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DATTN_TESTS=ON", "-DATTN_HARDEN=ON", "-DATTN_IO=ON", "-DATTN_CLI=ON", "-DATTN_LAYERS=OFF",
                         "-DCMAKE_C_FLAGS_RELEASE=-O2", f"-DCMAKE_C_FLAGS=-w -include {tree}/mutant.h", *launcher],
                        check=True, stdout=subprocess.DEVNULL)
         targets = subprocess.check_output(["ninja", "-C", out, "-t", "targets", "all"], text=True)
@@ -249,6 +250,10 @@ class Judge:
         return next((name for name, (digest, status) in self.known(number)["asked"].items()
                      if status not in (0, 77) and name in self.tests and self.tests[name].digest == digest), None)
 
+    def asked(self, number):
+        """Whether some test of today was asked about it."""
+        return any(name in self.tests and self.tests[name].digest == digest for name, (digest, _) in self.known(number)["asked"].items())
+
     def credit(self, number, test):
         test.killed[self.mutants[number].file] += 1
         test.killed[self.mutants[number].file.split("/")[2]] += 1
@@ -266,11 +271,12 @@ class Judge:
 
         return sorted(out, key=rank)
 
-    def ask(self, number, most):
-        """Asks until one fails or the time is over."""
+    def ask(self, number, most, budget=float("inf")):
+        """Asks until one fails, or the time is over, or so many seconds of CPU are spent."""
         while not self.killer(number) and self.clock.left() > 0:
             tests = self.pending(number, most)
-            if not tests:
+            budget -= tests[0].seconds if tests else 0
+            if not tests or budget < 0:
                 return
             status = run(self.folder, tests[0], {"ATTN_MUTANT": str(number)}, int(5 + 10 * tests[0].seconds), self.clock)
             if status == "stopped":
@@ -279,9 +285,9 @@ class Judge:
                 self.credit(number, tests[0])
             self.kept.put(self.names[number], {"asked": {**self.known(number)["asked"], tests[0].name: [tests[0].digest, status]}})
 
-    def ask_all(self, numbers, most):
+    def ask_all(self, numbers, *limits):
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-            list(pool.map(lambda number: self.ask(number, most), numbers))
+            list(pool.map(lambda number: self.ask(number, *limits), numbers))
         self.kept.write()
 
     def fate(self, number):
@@ -313,10 +319,11 @@ def main():
     equal = {n for n, m in mutants.items() if (m.file, m.function, m.before, m.after or "deleted") in reasons}
 
     # The quick tests first for all, in an order of chance: what is stopped early has looked at all folders.  What has a reason is
-    # asked with these alone.
+    # asked a little, in the end.
     order = random.Random(seed).sample(sorted(mutants), len(mutants))
-    judge.ask_all(order, QUICK)
+    judge.ask_all([n for n in order if n not in equal], QUICK)
     judge.ask_all([n for n in order if n not in equal], float("inf"))
+    judge.ask_all([n for n in order if n in equal and not judge.asked(n)], QUICK, PROBE)
     open_ = [n for n in sorted(mutants) if not judge.killer(n) and n not in equal and judge.pending(n, float("inf"))]
 
     put(f"{folder}/results.txt", "".join(
