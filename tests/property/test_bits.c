@@ -297,32 +297,34 @@ static void p26_lengths_of_one_side(void **state)
     static const int64_t lengths[2][4] = {{300, 20, 100, 3}, {40, 300, 256, 64}};
     (void)state;
     FOR_EACH_VARIANT(v, 0)
-    for (int keys = 0; keys < 2; keys++)
-        for (int groups = 1; groups < 3; groups++) {
-            const attn_shape shape = {4, 2 * groups, 2, keys ? 40 : 300, keys ? 300 : 64, 16, 16};
-            attend *all = attend_create(v, shape, 12);
-            all->tensors.weights.data = NULL; /* which short heads do not give */
-            (keys ? &all->tensors.lengths_kv : &all->tensors.lengths_q)->data = ATTN_LATER;
-            memcpy(keys ? all->lengths_kv : all->lengths_q, lengths[keys], sizeof lengths[keys]);
-            attend_run(all);
-            FOR_EACH(b, 4)
+    for (int n = 0; n < 8; n++) {
+        const int keys = n & 1, groups = 1 + (n >> 1 & 1), causal = n >> 2;
+        const attn_shape shape = {4, 2 * groups, 2, keys ? 40 : 300, keys ? 300 : 64, 16, 16};
+        attend *all = attend_create(v, shape, 12);
+        all->problem.mask.causal = causal;
+        all->tensors.weights.data = NULL; /* which short heads do not give */
+        (keys ? &all->tensors.lengths_kv : &all->tensors.lengths_q)->data = ATTN_LATER;
+        memcpy(keys ? all->lengths_kv : all->lengths_q, lengths[keys], sizeof lengths[keys]);
+        attend_run(all);
+        FOR_EACH(b, 4)
+        {
+            const attn_shape own = {1, 2 * groups, 2, all->lengths_q[b], all->lengths_kv[b], 16, 16};
+            attend *alone = attend_create(v, own, 13);
+            alone->problem.mask.causal = causal;
+            alone->tensors.weights.data = NULL;
+            FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) copy_row(alone, 0, h, i, all, Q, b, h, i);
+            FOR_EACH(h, own.heads_kv) FOR_EACH(j, own.len_kv)
             {
-                const attn_shape own = {1, 2 * groups, 2, all->lengths_q[b], all->lengths_kv[b], 16, 16};
-                attend *alone = attend_create(v, own, 13);
-                alone->tensors.weights.data = NULL;
-                FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) copy_row(alone, 0, h, i, all, Q, b, h, i);
-                FOR_EACH(h, own.heads_kv) FOR_EACH(j, own.len_kv)
-                {
-                    copy_row(alone, 0, h, j, all, K, b, h, j);
-                    copy_row(alone, 0, h, j, all, V, b, h, j);
-                }
-                attend_run(alone);
-                for (int out = O; out <= LSE; out++)
-                    FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) assert_same_row(all, alone, (part)out, b, h, i, 0, h, i);
-                attend_destroy(alone);
+                copy_row(alone, 0, h, j, all, K, b, h, j);
+                copy_row(alone, 0, h, j, all, V, b, h, j);
             }
-            attend_destroy(all);
+            attend_run(alone);
+            for (int out = O; out <= LSE; out++)
+                FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) assert_same_row(all, alone, (part)out, b, h, i, 0, h, i);
+            attend_destroy(alone);
         }
+        attend_destroy(all);
+    }
 }
 
 int main(void)
