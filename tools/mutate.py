@@ -97,7 +97,7 @@ def build(folder, orders, count, clock):
         if status == 0:
             return numbered
         wrong = {(os.path.relpath(os.path.normpath(os.path.join(out, f)), tree), int(line))
-                 for f, line in re.findall(r"^(\S+?):(\d+):\d+: (?:error|note|fatal)", said, re.M)}
+                 for f, line in re.findall(r"(?:^|inlined from .* at )(\S+?):(\d+):\d+(?:: error|: note|: fatal|:$|,$)", said, re.M)}
         if not re.search(r"error:", said):
             sys.exit(f"the copy does not build: {folder}/build.log")
         bad = [m for m in numbered.values() if any(m.file == f and m.line <= at <= m.last for f, at in wrong)]
@@ -111,7 +111,7 @@ def build(folder, orders, count, clock):
 
 
 def tests_of(folder):
-    """[Test] of what is asked.  What a test prints is the program: as long as it has the same bytes, its answers hold."""
+    """[Test] of what is asked.  As long as its program has the same bytes, a test's answers hold."""
     listed = json.loads(subprocess.check_output(["ctest", "--test-dir", f"{folder}/build", "--show-only=json-v1"], text=True))
     digests, out = {}, []
     for test in listed["tests"]:
