@@ -21,7 +21,7 @@ typedef enum spec_op {
     SPEC_BACKWARD,
     SPEC_JVP,
     SPEC_DOUBLE_BACKWARD,
-    SPEC_DECODE,
+    SPEC_DECODE, /* forward by another name, for few queries over a cache: as SPEC_FORWARD in all that it means */
     SPEC_LINEAR,
     SPEC_LINEAR_BACKWARD
 } spec_op;

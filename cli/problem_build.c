@@ -50,9 +50,7 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
 /* Names the first thing that is missing. */
 static attn_status check_supported(const problem_spec *spec, attn_error *error)
 {
-    const char *missing = spec->op == SPEC_DECODE                                       ? "decode"
-                          : spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention"
-                                                                                        : NULL;
+    const char *missing = spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention" : NULL;
     const char *word = spec->phi[0]         ? "phi"
                        : spec->decay        ? "decay"
                        : spec->rule         ? "rule"
@@ -75,7 +73,7 @@ static attn_op op_of(const problem_spec *spec)
     return spec->op == SPEC_BACKWARD          ? ATTN_BACKWARD
            : spec->op == SPEC_JVP             ? ATTN_JVP
            : spec->op == SPEC_DOUBLE_BACKWARD ? ATTN_DOUBLE_BACKWARD
-                                              : ATTN_FORWARD;
+                                              : ATTN_FORWARD; /* of few queries too: the plan sees the sizes */
 }
 
 int64_t problem_blocks(int64_t length, int64_t block) { return block > 0 ? length / block + (length % block != 0) : 0; }

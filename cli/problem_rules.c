@@ -17,7 +17,7 @@
 
 /* clang-format off */
 const problem_rule problem_rules[] = {
-    {.word = {"op", NULL, "operation: fwd (default), bwd, jvp, bwd2, decode, linear, linear-bwd", WORD_ALONE, FLAG_NONE},
+    {.word = {"op", NULL, "fwd (default), bwd, jvp, bwd2, decode (same as fwd), linear, linear-bwd", WORD_ALONE, FLAG_NONE},
      .read = value_read_choice, .print = value_print_alone, FIELD(op), .choices = LIST("fwd", "bwd", "jvp", "bwd2", "decode", "linear", "linear-bwd")},
     {.word = {"dtype", NULL, "storage: f32 (default), f64, f16, bf16, int8 (k and v; the rest f32)", WORD_ALONE, FLAG_NONE},
      .read = value_read_choice, .print = value_print_alone, FIELD(dtype), .choices = LIST("f32", "f64", "f16", "bf16", "int8")},

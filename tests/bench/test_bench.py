@@ -209,8 +209,8 @@ class Refusals(unittest.TestCase):
 
     def test_bad_problems(self):
         self.refused(2, "fwd:d8: sq is missing (the number of queries, as in sq1024)", "fwd:sq8:d8", "fwd:d8")
-        version = subprocess.run([ATTN, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-        self.refused(3, f"decode:sq1:d8: libattn {version} has no decode", "decode:sq1:d8")
+        self.refused(3, "sq1:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope",
+                     "sq1:d8:rope")
         self.refused(2, "sq8:d8:hq3:hkv2: heads_q (3) is not a multiple of heads_kv (2)", "sq8:d8:hq3:hkv2", *QUICK)
 
     def test_files(self):

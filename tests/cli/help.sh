@@ -43,6 +43,11 @@ fields version cpu features isa threads kernels name needs usable built_with
 printed info '^kernels  attn_fwd_' info
 printed "explain --json" '"kernel":' explain fwd:f32:hq2:sq1000:d64:causal --json
 fields kernel why tile blocks threads workspace_bytes tiles_total tiles_visited tiles_modified options
+printed "decode is fwd by another name" '"problem":.*"decode:bf16:' explain decode:bf16:hq32:hkv8:sq1:skv4096:d128 --json
+sed 's/"decode:/"fwd:/' out.txt >decode.txt
+ok "  with the same plan" same "$("$ATTN" explain fwd:bf16:hq32:hkv8:sq1:skv4096:d128 --json)" "$(cat decode.txt)"
+printed "  in attn check" '^[1-9][0-9]* passed, 0 failed, ' check decode:int8:hq4:hkv2:sq1:skv300:d64:causal=bottom-right
+printed "  in attn bench" '"kernel":.*"attn_dec_f32_' bench decode:f32:hq4:hkv2:sq1:skv300:d64 --seconds=0.01 --threads=1 --json
 printed "explain bwd --json" '"kernel":.*"attn_bwd_' explain bwd:sq100:d64:softcap=2 --json
 fields name cost bytes fused
 printed "explain says what an option costs" '^options    softcap     one pass' explain sq100:d64:softcap=2

@@ -171,7 +171,6 @@ static void names_what_is_missing(void **state)
     static const struct {
         const char *words, *missing;
     } rows[] = {
-        {"decode", "decode"},
         {"linear", "linear attention"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
@@ -266,6 +265,12 @@ static void builds_problems(void **state)
     for (int axis = 0; axis < 4; axis++) assert_true(b.t.bias.stride[axis] == ATTN_BROADCAST);
     assert_tensors("b2:hq6:hkv3:sq5:skv7:d4:layout=bshd:mask=0.5/h1:bias=b1h1q1k1:lens=kv:offset=2",
                    "q k v o mask bias lengths_kv offset_q");
+
+    /* decode is forward by another name, of the same tensors. */
+    const building decode = built("decode:int8:hq6:hkv3:sq1:skv7:d4:causal=bottom-right:lse");
+    b = built("fwd:int8:hq6:hkv3:sq1:skv7:d4:causal=bottom-right:lse");
+    assert_int_equal(decode.p.op, ATTN_FORWARD);
+    assert_memory_equal(&decode, &b, sizeof b);
 
     b = built("sq5:d4:align=bottom-right:window=0,0");
     assert_int_equal(b.p.mask.causal, 0);
