@@ -217,25 +217,10 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
     return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
 }
 
-static attn_status set_bits(void *target, const char *name, const char *value, attn_error *error)
-{
-    attn_options *options = target;
-    (void)value, (void)error;
-    *(strcmp(name, "invariant") == 0 ? &options->invariant : &options->reproducible) = 1;
-    return ATTN_OK;
-}
-
-static const option_row own_options[] = {
-    {"invariant", 0, NULL, "as options.invariant has it: the same bits for any chunks of queries", set_bits},
-    {"reproducible", 0, NULL, "as options.reproducible has it: the same bits on every instruction set", set_bits},
-    {NULL, 0, NULL, NULL, NULL},
-};
-
 int attn_cmd_explain(int argc, char **argv)
 {
     common_settings common = {0};
-    attn_options asked = {0};
-    const option_group groups[] = {{"Plan", own_options, &asked}, {"Options", common_options, &common}, {0}};
+    const option_group groups[] = {{"Plan", bits_options, &common}, {"Options", common_options, &common}, {0}};
     attn_error error;
     int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
@@ -246,10 +231,9 @@ int attn_cmd_explain(int argc, char **argv)
     problem_spec spec;
     explanation x = {.description.struct_size = sizeof x.description};
     attn_plan *plan = NULL;
-    attn_options options = options_for_library(&common);
-    options.invariant = asked.invariant;
-    options.reproducible = asked.reproducible;
-    if (problem_parse(text, &spec, &error) != ATTN_OK) return command_fail(usage.name, text, &error);
+    const attn_options options = options_for_library(&common);
+    if (problem_parse(text, &spec, &error) != ATTN_OK || options_check_bits(&common, &spec, &error) != ATTN_OK)
+        return command_fail(usage.name, text, &error);
     if (linear_problem_is(&spec)) return explain_linear(text, &spec, &common);
     if (problem_build(&spec, &x.problem, &x.tensors, &error) != ATTN_OK ||
         attn_plan_create(&plan, &x.problem, &x.tensors, &options, &error) != ATTN_OK)

@@ -233,6 +233,28 @@ const option_row common_options[] = {
     {NULL, 0, NULL, NULL, NULL},
 };
 
+/* ---- which bits are to be the same ---- */
+
+static attn_status set_bits(void *target, const char *name, const char *value, attn_error *error)
+{
+    common_settings *settings = target;
+    (void)value, (void)error;
+    *(strcmp(name, "invariant") == 0 ? &settings->invariant : &settings->reproducible) = 1;
+    return ATTN_OK;
+}
+
+const option_row bits_options[] = {
+    {"invariant", 0, NULL, "as options.invariant has it: the same bits for any chunks of queries", set_bits},
+    {"reproducible", 0, NULL, "as options.reproducible has it: the same bits on every instruction set", set_bits},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error)
+{
+    if (!settings->invariant || spec->op == SPEC_FORWARD || spec->op == SPEC_DECODE) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "--invariant is for fwd and decode, and means nothing for %s", problem_op_name(spec));
+}
+
 static attn_status set_problem_word(void *target, const char *name, const char *value, attn_error *error)
 {
     return problem_set(target, name, value, error);
@@ -253,5 +275,9 @@ const option_row *problem_options(problem_word_flag most)
 
 attn_options options_for_library(const common_settings *settings)
 {
-    return (attn_options){.struct_size = sizeof(attn_options), .threads = settings->threads, .isa = settings->isa};
+    return (attn_options){.struct_size = sizeof(attn_options),
+                          .threads = settings->threads,
+                          .isa = settings->isa,
+                          .invariant = settings->invariant,
+                          .reproducible = settings->reproducible};
 }

@@ -58,10 +58,17 @@ typedef struct common_settings {
     uint64_t seed;
     int quiet;
     int json;
+    int invariant, reproducible; /* of attn_options; only bits_options sets them */
 } common_settings;
 
 /* --threads --isa --seed --quiet --json; the target is a common_settings. */
 extern const option_row common_options[];
+
+/* --invariant --reproducible, for commands that plan; the target is a common_settings. */
+extern const option_row bits_options[];
+
+/* ATTN_ERR_ARGUMENT where --invariant would mean nothing: the library reads it in forward alone, and says nothing elsewhere. */
+attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error);
 
 /* The flags of problem strings (problem_word.flag up to `most`) in a static table; the target is a problem_spec. */
 const option_row *problem_options(problem_word_flag most);

@@ -129,6 +129,11 @@ size_t problem_print(const problem_spec *spec, char *text, size_t size)
     return whole;
 }
 
+const char *problem_op_name(const problem_spec *spec)
+{
+    return problem_rules[0].choices[spec->op]; /* the first row is the operation */
+}
+
 attn_dtype problem_dtype(const problem_spec *spec)
 {
     static const attn_dtype dtype[] = {

@@ -177,6 +177,9 @@ void problem_matrix_size(const attn_problem *problem, int64_t size[2]);
 /* How many entries of a block mask speak for `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);
 
+/* "fwd", "linear-bwd". */
+const char *problem_op_name(const problem_spec *spec);
+
 /* The storage type of the tensors; f32 beside keys and values of int8. */
 attn_dtype problem_dtype(const problem_spec *spec);
 

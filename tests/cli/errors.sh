@@ -312,6 +312,13 @@ refused 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 
     view huge.safetensors -o out.html
 
 # explain
+refused 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+    explain linear:sq50:d16 --reproducible
+for op in bwd jvp bwd2 linear linear-bwd; do
+    refused 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode, and means nothing for $op" explain $op:sq50:d16 --invariant
+done
+refused 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512" \
+    explain sq50:d16 --reproducible --isa=scalar
 refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 refused 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 refused 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
