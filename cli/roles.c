@@ -251,7 +251,7 @@ static const option_row *role_options(void)
     return rows;
 }
 
-enum { OWN_GROUPS = 2 };
+enum { OWN_GROUPS = 3 };
 
 int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, const char *example, int argc,
                 char **argv, input_settings *settings, common_settings *common, const char **path)

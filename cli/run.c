@@ -216,17 +216,19 @@ static attn_status compare(run_report *report, attn_error *error)
     return status;
 }
 
-/* Flags of one kind of attention with the other. */
-static attn_status check_linear_flags(const run_settings *settings, int linear, attn_error *error)
+/* Flags of one kind of attention with the other, and of an operation with another. */
+static attn_status check_flags(const run_settings *settings, const common_settings *common, int linear, attn_error *error)
 {
     const char *beside = linear ? output_beside(&settings->outputs, settings->spec) : NULL;
     const int op = settings->spec->op;
+    problem_spec done = *settings->spec;
     if (linear && op != SPEC_FORWARD && op != SPEC_BACKWARD)
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has forward and --backward only");
     if (settings->state && !linear) return failure(error, ATTN_ERR_ARGUMENT, "state: there is a state with --linear only");
     if (beside && strcmp(beside, "weights") != 0 && strcmp(beside, "backward") != 0)
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention writes o and weights, not --%s", beside);
-    return ATTN_OK;
+    if (linear) done.op = op == SPEC_BACKWARD ? SPEC_LINEAR_BACKWARD : SPEC_LINEAR;
+    return options_check_bits(common, &done, error);
 }
 
 static attn_status run(const char *path, const run_settings *settings, const input_settings *in, const common_settings *common,
@@ -241,7 +243,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     input_settings plain = *in;
     const int linear = linear_is_wanted(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
     plain.spec = linear_input_spec(&in->spec);
-    attn_status status = check_linear_flags(settings, linear, error);
+    attn_status status = check_flags(settings, common, linear, error);
     if (status != ATTN_OK) return status;
     status = input_load(&input, path, &plain, INPUT_VALUE, error);
     if (status == ATTN_OK) status = input_check_output(&input, settings->output, error);
@@ -301,8 +303,10 @@ int attn_cmd_run(int argc, char **argv)
     common_settings common = {0};
     input_settings in;
     run_settings settings = {.spec = &in.spec};
-    const option_group own[] = {
-        {"Output", run_options, &settings}, {"What to write beside o", output_options, &settings.outputs}, {0}};
+    const option_group own[] = {{"Output", run_options, &settings},
+                                {"What to write beside o", output_options, &settings.outputs},
+                                {"Plan", bits_options, &common},
+                                {0}};
     const char *path;
     attn_error error;
     int exit = input_begin(&usage, own, FLAG_OUTPUT, example, argc, argv, &in, &common, &path);

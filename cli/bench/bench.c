@@ -154,7 +154,7 @@ static attn_status list_read(problem_list *list, const char *path, attn_error *e
 /* ---- the command ---- */
 
 /* Every string is read before the first problem takes memory and time.  Returns the exit status, or -1. */
-static int parse_all(const problem_list *list, problem_spec *spec)
+static int parse_all(const problem_list *list, const common_settings *common, problem_spec *spec)
 {
     attn_problem problem;
     attn_tensors tensors;
@@ -166,6 +166,7 @@ static int parse_all(const problem_list *list, problem_spec *spec)
         if (status == ATTN_OK)
             status = linear_problem_is(&spec[k]) ? linear_problem_build(&spec[k], &linear, &of_linear, &error)
                                                  : problem_build(&spec[k], &problem, &tensors, &error);
+        if (status == ATTN_OK) status = options_check_bits(common, &spec[k], &error);
         if (status == ATTN_OK) continue;
         failure_about(&error, list->text[k]);
         return command_fail(usage.name, list->from[k], &error);
@@ -237,7 +238,8 @@ int attn_cmd_bench(int argc, char **argv)
     common_settings common = {0};
     bench_settings settings = {.seconds = 3};
     problem_list list = {0};
-    const option_group groups[] = {{"Benchmark", bench_options, &settings}, {"Options", common_options, &common}, {0}};
+    const option_group groups[] = {
+        {"Benchmark", bench_options, &settings}, {"Plan", bits_options, &common}, {"Options", common_options, &common}, {0}};
     attn_error error;
     int operands, exit = options_begin(&usage, groups, argc, argv, argc, &operands);
     if (exit >= 0) return exit;
@@ -261,7 +263,7 @@ int attn_cmd_bench(int argc, char **argv)
 
     problem_spec *spec = need_memory(list.count, sizeof *spec);
     contender *contenders = need_memory(list.count, sizeof *contenders);
-    exit = parse_all(&list, spec);
+    exit = parse_all(&list, &common, spec);
     if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", "attn bench fwd:f32:hq8:sq1024:d64:causal");
     if (exit < 0 && settings.csv && file_check(settings.csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
     if (exit < 0) exit = bench(&common, &settings, &list, spec, contenders);

@@ -317,6 +317,17 @@ refused 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits 
 for op in bwd jvp bwd2 linear linear-bwd; do
     refused 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode, and means nothing for $op" explain $op:sq50:d16 --invariant
 done
+refused 2 "attn run: --invariant is for fwd and decode, and means nothing for bwd" run a.safetensors -o out.npz --backward --invariant
+refused 2 "attn run: --invariant is for fwd and decode, and means nothing for linear" run a.safetensors -o out.npz --linear --invariant
+refused 2 "attn run: --invariant is for fwd and decode, and means nothing for linear-bwd" \
+    run a.safetensors -o out.npz --linear --backward --invariant
+refused 3 "attn run: a.safetensors: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+    run a.safetensors -o out.npz --linear --reproducible
+refused 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512" \
+    run a.safetensors -o out.npz --reproducible --isa=scalar
+refused 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode, and means nothing for bwd" bench sq9:d8 bwd:sq9:d8 --invariant
+refused 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+    bench linear:sq9:d8 --reproducible
 refused 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512" \
     explain sq50:d16 --reproducible --isa=scalar
 refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain

@@ -26,6 +26,11 @@ done
 for option in output backward lse weights; do
     ok "attn run has --$option" grep -q -e "--$option" run.txt
 done
+for command in run bench explain; do
+    for option in invariant reproducible; do
+        ok "attn $command has --$option" grep -q -e "--$option" $command.txt
+    done
+done
 "$ATTN" explain --invariant fwd:f32:hq8:hkv2:sq1:skv4096:d64 >invariant.txt
 ok "explain --invariant has the cost" grep -q "decode in the order of tiles; options.invariant: .* 1.15 times their time (decode 1.3)" invariant.txt
 "$ATTN" explain --reproducible fwd:f32:hq8:sq64:d64 >reproducible.txt
