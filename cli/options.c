@@ -244,8 +244,8 @@ static attn_status set_bits(void *target, const char *name, const char *value, a
 }
 
 const option_row bits_options[] = {
-    {"invariant", 0, NULL, "as options.invariant has it: the same bits for any chunks of queries", set_bits},
-    {"reproducible", 0, NULL, "as options.reproducible has it: the same bits on every instruction set", set_bits},
+    {"invariant", 0, NULL, "forward: a query has the same bits in any chunk of queries", set_bits},
+    {"reproducible", 0, NULL, "the same bits with avx2 and avx512; scalar is refused", set_bits},
     {NULL, 0, NULL, NULL, NULL},
 };
 

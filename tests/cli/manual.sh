@@ -20,6 +20,7 @@ for command in run top view plot layer analyze mask hopfield einsum check bench 
         ok "$command $option" grep -qE -e "$(echo "$option" | sed 's/-/[-‐−]/g')" page.txt
     done
 done
+ok "the same bits are promised for AVX2 and AVX-512 alone" same "$(tr -s ' \n' ' ' <page.txt | grep -c 'every instruction set')" 0
 "$ATTN" explain --help | sed -n '/^Words/,$p' | sed -n 's/^  \([a-z0-9]*\).*/\1/p' >words.txt
 ok "problem strings have words" test "$(wc -l <words.txt)" -gt 30
 while read -r word; do
