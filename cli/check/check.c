@@ -172,11 +172,13 @@ static sweep_tile largest_tile(const checker *k)
     return tile;
 }
 
-static void print_rows(const checker *k)
+/* all: kernels that nothing ran on too, which a sweep should have none of; problems that are given are for a few. */
+static void print_rows(const checker *k, int all)
 {
     double worst = 0;
     for (int i = 0; i < k->count; i++) {
         const kernel_row *row = &k->rows[i];
+        if (!all && row->cases == 0) continue;
         if (!row->about.usable) {
             printf("%-22s skipped: needs %s\n", row->about.name, row->about.needs);
             continue;
@@ -312,6 +314,11 @@ int attn_cmd_check(int argc, char **argv)
         return command_fail("check", NULL, &error);
     }
 
+    if (own.quick && own.thorough) {
+        failure(&error, ATTN_ERR_ARGUMENT, "--quick and --thorough are different numbers of cases; give one");
+        return command_fail("check", NULL, &error);
+    }
+
     report_begin(&k.report, settings.json);
     if (own.conformance) {
         const int status = conformance_run(own.conformance, &settings, &k.report);
@@ -321,6 +328,6 @@ int attn_cmd_check(int argc, char **argv)
     list_kernels(&k);
     const int status = first < argc ? check_problems(&k, argc - first, argv + first) : check_sweep(&k, &own);
     if (status != EXIT_DONE) return status;
-    if (!settings.json) print_rows(&k);
+    if (!settings.json) print_rows(&k, first == argc);
     return report_end(&k.report);
 }

@@ -311,6 +311,9 @@ make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0
 refused 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
     view huge.safetensors -o out.html
 
+# check
+refused 2 "attn check: --quick and --thorough are different numbers of cases; give one" check --quick --thorough
+
 # explain
 refused 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     explain linear:sq50:d16 --reproducible
