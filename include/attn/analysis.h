@@ -65,8 +65,8 @@ ATTN_API double attn_kl_divergence(int64_t n, const double *p, const double *q);
 ATTN_API double attn_mutual_information(int64_t rows, int64_t n, const double *weights);
 
 /* jacobian[j][k] = p_j (delta_jk - p_k) / T, the derivative of weights p by scores: symmetric, positive semidefinite, rows and
- * columns sum to 0.  This and the next two return as attn_softmax for NULL (but where there is nothing to read or write), sizes
- * and temperatures. */
+ * columns sum to 0.  It, attn_softmax_jvp and attn_head_entropy return as attn_softmax for NULL (but where there is nothing to read
+ * or write), sizes and temperatures. */
 ATTN_API attn_status attn_softmax_jacobian(int64_t n, double temperature, const double *p, double *jacobian, attn_error *error);
 /* out_j = p_j (x_j - sum_k p_k x_k) / T: the Jacobian times a vector, which for this one is also its transpose; out may be x. */
 ATTN_API attn_status attn_softmax_jvp(int64_t n, double temperature, const double *p, const double *x, double *out,

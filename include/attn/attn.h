@@ -209,7 +209,8 @@ typedef struct attn_paging {
  * Attention, which has the same order.
  */
 typedef enum attn_stage {
-    ATTN_STAGE_RAW = 0,    /* scale/temperature * q.k of every pair: nothing is dropped yet, so every key and query is read */
+    ATTN_STAGE_RAW =
+        0, /* scale/temperature * q.k of every pair, none dropped: all keys and queries are read, in pages to a length */
     ATTN_STAGE_CAPPED = 1, /* softcap */
     ATTN_STAGE_BIASED = 2, /* bias, ALiBi, and -infinity for each key that the query does not see */
     ATTN_STAGE_WEIGHTS = 3 /* softmax */
@@ -304,8 +305,8 @@ typedef struct attn_problem {
  * Where a part of a larger problem lies in it, so that a call over the part computes exactly what the whole call computes there:
  * query i, key j, head h and batch entry b of the part are query q + i, key kv + j, head head + h, entry batch + b of the whole
  * in every rule of attn_mask, in distances and slopes, in dropout's counters and in attn_score_tile.  `heads` is the whole's
- * heads_q, for those counters.  Tensors are those of the part (a block mask begins with the block that has its first query and
- * key), and lengths: ATTN_ALIGN_BOTTOM_RIGHT is refused, and offset_q takes its place; numbers in `ranges` are keys of the whole.
+ * heads_q, for those counters.  Tensors are those of the part (a block mask has whole blocks, from its first query and key
+ * on), and lengths: ATTN_ALIGN_BOTTOM_RIGHT is refused, and offset_q takes its place; numbers in `ranges` are keys of the whole.
  */
 typedef struct attn_origin {
     int64_t batch;

@@ -136,10 +136,13 @@ ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t
  * problem->mask (causal, align, window, chunk, dilation, global tokens, sizes of blocks) and fills slots of tensors, dense and of
  * the natural type but for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns, mask.  The
  * same set serves all batch entries and heads.  The slots point to arrays of the set, which must live as long as plans and
- * executions that use them.  Lengths, bias and everything else stay as they are and combine by and.
+ * executions that use them.  Lengths, bias and everything else stay as they are and combine by and; what goes by positions (a least
+ * distance, ALiBi, tables) goes by those of a set that is causal from the bottom right, where it is.  Not beside an origin of
+ * queries or keys (attn_call): a set begins at 0.
  *
  * tensors->struct_size is at least sizeof(attn_tensors) of this header.  Returns, with both structs untouched,
- *      ATTN_ERR_ARGUMENT     one of these fields or slots is in use already, or the set's lengths are not those of the problem
+ *      ATTN_ERR_ARGUMENT     one of these fields or slots is in use already, if only by a type or a stride, an origin, or the set's
+ *                            lengths are not those of the problem
  *      ATTN_ERR_UNSUPPORTED  the patterns together need a mask of len_q x len_kv; the message names the one that does.  Then
  *                            attn_pattern_set_fill and attn_tensors.mask compute the same, without skipping anything
  */

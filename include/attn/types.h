@@ -84,8 +84,8 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
 /* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src where the types are
- * the same size.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE, or ATTN_ERR_ARGUMENT (also for memory that is not
- * aligned to its elements), with dst untouched. */
+ * the same size; else they share no byte.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE, or
+ * ATTN_ERR_ARGUMENT (also for memory that is not aligned to its elements), with dst untouched. */
 ATTN_API attn_status attn_convert(int64_t count, const void *src, attn_dtype src_dtype, void *dst, attn_dtype dst_dtype,
                                   attn_error *error);
 

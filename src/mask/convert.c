@@ -17,7 +17,7 @@ attn_status attn_mask_keep_from_drop(int64_t count, const attn_input *drop, cons
     CHECK(count >= 0, ATTN_ERR_SHAPE, "mask: count (%" PRId64 ") is negative", count);
     TRY(bound_input(&call, row("drop", count, ATTN_BOOL, BOUND_MASK), drop, &from, error));
     TRY(bound_output(&call, row("keep", count, ATTN_BOOL, BOUND_MASK), keep, &to, error));
-    if (from.data != to.data || from.stride[3] != to.stride[3]) TRY(bound_apart(&call, error));
+    if (from.data != to.data || (count > 1 && from.stride[3] != to.stride[3])) TRY(bound_apart(&call, error));
     for (int64_t n = 0; n < count; n++) *byte(&to, n) = *byte(&from, n) == 0;
     return succeed(error);
 }

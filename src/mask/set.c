@@ -152,7 +152,7 @@ void attn_pattern_set_destroy(attn_pattern_set *set)
 
 int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j)
 {
-    if (i < 0 || i >= set->len_q || j < 0 || j >= set->len_kv) return 0;
+    if (!set || i < 0 || i >= set->len_q || j < 0 || j >= set->len_kv) return 0;
     for (int64_t k = 0; k < set->count; k++)
         if (!attn_rule_sees(set, &set->rules[k], i, j)) return 0;
     return 1;
@@ -170,7 +170,7 @@ attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, 
                                    attn_error *error)
 {
     attn_pattern_set_counts ours = {0}, *const count = &ours;
-    CHECK(set && theirs, ATTN_ERR_ARGUMENT, "%s is NULL", set ? "count" : "set");
+    CHECK(set && theirs, ATTN_ERR_ARGUMENT, "%s is NULL", set ? "counts" : "set");
     CHECK(tile_q >= 1 && tile_kv >= 1, ATTN_ERR_ARGUMENT, "%s (%" PRId64 ") is not at least 1", tile_q >= 1 ? "tile_kv" : "tile_q",
           tile_q >= 1 ? tile_kv : tile_q);
     TRY(struct_writable(theirs, sizeof ours, "attn_pattern_set_counts", error));
@@ -192,6 +192,18 @@ attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, 
     return succeed(error);
 }
 
+/* A set numbers the queries and keys of what it is applied to, and attention those of the whole. */
+static attn_status check_origin(const attn_call *given, attn_error *error)
+{
+    attn_call call;
+    if (!given) return ATTN_OK;
+    TRY(struct_read(&call, sizeof call, sizeof call, given, "attn_call", error));
+    const attn_origin *at = call.origin;
+    CHECK(!at || (!at->q && !at->kv), ATTN_ERR_ARGUMENT,
+          "call.origin is at query %" PRId64 " and key %" PRId64 "; a set of patterns begins at 0", at->q, at->kv);
+    return ATTN_OK;
+}
+
 attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_tensors *tensors, attn_error *error)
 {
     CHECK(set && problem && tensors, ATTN_ERR_ARGUMENT, "%s is NULL", !set ? "set" : !problem ? "problem" : "tensors");
@@ -208,21 +220,23 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
         {"mask.causal", m->causal},
         {"mask.align", m->align != ATTN_ALIGN_TOP_LEFT},
         {"mask.window", m->window},
-        {"mask.chunk", m->chunk > 0},
-        {"mask.dilation", m->dilation > 1},
-        {"mask.global_q or mask.global_kv", m->global_q > 0 || m->global_kv > 0},
+        {"mask.window_left or mask.window_right", m->window_left || m->window_right},
+        {"mask.chunk", m->chunk != 0},
+        {"mask.dilation", m->dilation && m->dilation != 1},
+        {"mask.global_q or mask.global_kv", m->global_q || m->global_kv},
         {"mask.block_q, mask.block_kv or mask.block_entries", m->block_q || m->block_kv || m->block_entries},
-        {"offset_q", tensors->offset_q.data != NULL},
-        {"ranges", tensors->ranges.data != NULL},
-        {"block_mask", tensors->block_mask.data != NULL},
-        {"block_starts", tensors->block_starts.data != NULL},
-        {"block_index", tensors->block_index.data != NULL},
-        {"cu_seqlens_q", tensors->cu_seqlens_q.data != NULL},
-        {"cu_seqlens_kv", tensors->cu_seqlens_kv.data != NULL},
-        {"mask", tensors->mask.data && set->columns},
+        {"offset_q", !slot_is_absent(&tensors->offset_q)},
+        {"ranges", !slot_is_absent(&tensors->ranges)},
+        {"block_mask", !slot_is_absent(&tensors->block_mask)},
+        {"block_starts", !slot_is_absent(&tensors->block_starts)},
+        {"block_index", !slot_is_absent(&tensors->block_index)},
+        {"cu_seqlens_q", !slot_is_absent(&tensors->cu_seqlens_q)},
+        {"cu_seqlens_kv", !slot_is_absent(&tensors->cu_seqlens_kv)},
+        {"mask", set->columns && !slot_is_absent(&tensors->mask)},
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
         CHECK(!fields[k].used, ATTN_ERR_ARGUMENT, "%s is in use already; give it as a pattern of the set", fields[k].name);
+    TRY(check_origin(tensors->call, error));
     CHECK(!set->bottom_right || (!tensors->lengths_q.data && !tensors->lengths_kv.data), ATTN_ERR_ARGUMENT,
           "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
     CHECK(!set->dense, ATTN_ERR_UNSUPPORTED,

@@ -134,6 +134,11 @@ static void refused(const attn_pattern *patterns, int64_t count, int field, attn
     attn_input *const slots[] = {&tensors.ranges,       &tensors.block_mask,    &tensors.mask,
                                  &tensors.cu_seqlens_q, &tensors.cu_seqlens_kv, &tensors.lengths_kv};
     if (field == 14) m->causal = 1;
+    if (field == 15) tensors.ranges.stride[3] = 1; /* NULL: a failed allocation, say */
+    if (field == 16) m->chunk = -3;
+    const attn_origin origin = {.q = 4, .kv = 2};
+    const attn_call call = {.struct_size = sizeof call, .origin = &origin};
+    if (field == 17) tensors.call = &call;
     int64_t *const numbers_of[] = {&m->chunk, &m->global_kv, &m->dilation, &problem.shape.len_q, &m->block_q};
     if (field == 0) m->window = 1;
     if (field == 1) m->align = ATTN_ALIGN_BOTTOM_RIGHT;
@@ -173,6 +178,9 @@ static void test_refused(void **state)
         refused(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
     }
     refused(&bottom_right, 1, 14, ATTN_ERR_ARGUMENT, "mask.causal is in use already; give it as a pattern of the set");
+    refused(&causal, 1, 15, ATTN_ERR_ARGUMENT, "ranges is in use already; give it as a pattern of the set");
+    refused(&causal, 1, 16, ATTN_ERR_ARGUMENT, "mask.chunk is in use already; give it as a pattern of the set");
+    refused(&causal, 1, 17, ATTN_ERR_ARGUMENT, "call.origin is at query 4 and key 2; a set of patterns begins at 0");
     refused(&columns, 1, 13, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 8; set it to sizeof(attn_tensors)");
     refused(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
             "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");

@@ -301,6 +301,10 @@ static void test_convert(void **state)
           "convert: src is not aligned to its elements of 8 bytes");
     FAILS(attn_convert(1, from, ATTN_F64, (char *)to + 2, ATTN_F32, &error), ATTN_ERR_ARGUMENT,
           "convert: dst is not aligned to its elements of 4 bytes");
+    FAILS(attn_convert(2, from, ATTN_F64, from, ATTN_F32, &error), ATTN_ERR_STRIDE,
+          "convert: dst and src share elements; dst may be src where the types are the same size");
+    FAILS(attn_convert(2, from, ATTN_F64, (float *)(void *)from + 3, ATTN_F32, &error), ATTN_ERR_STRIDE,
+          "convert: dst and src share elements; dst may be src where the types are the same size");
     assert_true(to[0] == 7 && to[1] == 7);
     assert_int_equal(attn_convert(0, NULL, ATTN_F64, NULL, ATTN_F32, NULL), ATTN_OK);
     assert_int_equal(attn_convert(2, from, ATTN_F64, to, ATTN_F32, NULL), ATTN_OK);
