@@ -209,8 +209,7 @@ typedef struct attn_paging {
  * Attention, which has the same order.
  */
 typedef enum attn_stage {
-    ATTN_STAGE_RAW =
-        0, /* scale/temperature * q.k of every pair, none dropped: all keys and queries are read, in pages to a length */
+    ATTN_STAGE_RAW = 0,    /* scale/temperature * q.k, nothing dropped: all keys and queries are read, in pages to a length */
     ATTN_STAGE_CAPPED = 1, /* softcap */
     ATTN_STAGE_BIASED = 2, /* bias, ALiBi, and -infinity for each key that the query does not see */
     ATTN_STAGE_WEIGHTS = 3 /* softmax */
