@@ -79,19 +79,24 @@ static void double_backward(small *s)
     s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
 }
 
-/* More key heads than 64 bits count, though no tensor has an element. */
-static void without_elements(small *s)
+/* More heads than 64 bits count, though no tensor has an element. */
+static void without_elements(small *s, int64_t heads_q)
 {
-    s->problem.shape = (attn_shape){.batch = INT64_C(1) << 32, .heads_kv = INT64_C(1) << 32, .dim_qk = 2, .dim_v = 2};
+    const int64_t many = INT64_C(1) << 32;
+    s->problem.shape = (attn_shape){.batch = many, .heads_q = heads_q * many, .heads_kv = many, .dim_qk = 2, .dim_v = 2};
     s->tensors.lengths_q = s->tensors.lengths_kv = s->tensors.offset_q = (attn_input){0};
 }
 
-static void test_key_heads(void **state)
+static void test_heads(void **state)
 {
     static const char message[] = "the sizes are too large: a workspace or task count overflows 64 bits";
     (void)state;
-    REFUSED((small_backward(&s), without_elements(&s)), ATTN_ERR_SHAPE, message);
-    REFUSED((double_backward(&s), without_elements(&s)), ATTN_ERR_SHAPE, message);
+    for (int heads_q = 0; heads_q < 2; heads_q++) {
+        REFUSED(without_elements(&s, heads_q), ATTN_ERR_SHAPE, message);
+        REFUSED((small_backward(&s), without_elements(&s, heads_q)), ATTN_ERR_SHAPE, message);
+        REFUSED((double_backward(&s), without_elements(&s, heads_q)), ATTN_ERR_SHAPE, message);
+    }
+    REFUSED((jvp(&s), without_elements(&s, 1)), ATTN_ERR_SHAPE, message);
 }
 
 static void test_second(void **state)
@@ -212,7 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reproducible), cmocka_unit_test(test_invariant), cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_tangents),     cmocka_unit_test(test_second),    cmocka_unit_test(test_key_heads),
+        cmocka_unit_test(test_tangents),     cmocka_unit_test(test_second),    cmocka_unit_test(test_heads),
         cmocka_unit_test(test_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
