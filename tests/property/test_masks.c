@@ -119,6 +119,31 @@ static void window(void **state)
             }
 }
 
+static int sees_global(const attend *a, int64_t b, int64_t i, int64_t j)
+{
+    const int64_t p = position(a, b, i);
+    return j < a->problem.mask.global_kv || (p >= 0 && p < a->problem.mask.global_q) || sees_window(a, b, i, j);
+}
+
+/* "global tokens": the first of a sequence, of keys more than a block and of queries more than a vector, before, in and after the
+ * window. */
+static void global_tokens(void **state)
+{
+    static const attn_shape many = {1, 2, 1, 40, 600, 8, 6};
+    static const int64_t first[] = {0, 250, 560};
+    (void)state;
+    FOR_EACH_VARIANT(v, 0)
+    for (int n = 0; n < 6; n++) {
+        attend *a = attend_create(v, many, 14);
+        a->problem.mask =
+            (attn_mask){.window = 1, .window_left = 20, .window_right = 3, .global_kv = 300, .global_q = n < 3 ? 0 : 20};
+        a->tensors.offset_q.data = ATTN_LATER;
+        a->offset[0] = first[n % 3];
+        run_and_assert(a, 1 / sqrt(8), sees_global, v->rtol);
+        attend_destroy(a);
+    }
+}
+
 static int sees_mask(const attend *a, int64_t b, int64_t i, int64_t j) { return *mask_at((attend *)a, b, 0, i, j) != 0; }
 
 /* "boolean mask": 1 = keep, as does any byte but 0. */
@@ -340,6 +365,7 @@ int main(void)
         cmocka_unit_test(causal),
         cmocka_unit_test(negative_offset),
         cmocka_unit_test(window),
+        cmocka_unit_test(global_tokens),
         cmocka_unit_test(boolean_mask),
         cmocka_unit_test(additive_mask),
         cmocka_unit_test(several_masks),
