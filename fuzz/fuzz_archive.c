@@ -148,6 +148,14 @@ static void add_tensor(void)
         block_free(&e->lent);
         return;
     }
+    if (draw_one_in(d, 8)) { /* out again, and in */
+        if (attn_archive_remove(c.archive, name, &last) != ATTN_OK) finding("what is there is not removed: %s", last.message);
+        if (attn_archive_remove(c.archive, name, NULL) == ATTN_OK) finding("what is not there is removed");
+        if (attn_archive_count(c.archive) != before || attn_archive_find(c.archive, name)) finding("what is removed is there");
+        if ((own ? attn_archive_allocate(c.archive, name, dtype, rank, shape, &data, &last)
+                 : attn_archive_add(c.archive, name, dtype, rank, shape, lent, &last)) != ATTN_OK)
+            finding("a name is not free again: %s", last.message);
+    }
     e->data = malloc(e->bytes + 1);
     if (!e->data) abort();
     if (e->bytes) memcpy(e->data, e->lent.memory, e->bytes);

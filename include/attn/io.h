@@ -147,7 +147,7 @@ ATTN_API void attn_unfinished_remove(attn_unfinished *unfinished);
 ATTN_API int64_t attn_archive_count(const attn_archive *archive);
 
 /* Tensor number `index`, in order of name; NULL outside 0 .. count-1.  Pointers to tensors hold until the container is
- * destroyed. */
+ * destroyed, or the tensor removed. */
 ATTN_API const attn_archive_tensor *attn_archive_at(const attn_archive *archive, int64_t index);
 
 /* The tensor of this name, or NULL. */
@@ -165,8 +165,8 @@ ATTN_API const char *attn_archive_get_metadata(const attn_archive *archive, cons
 /* ---- building a container -------------------------------------------------------------------------------------- */
 
 /*
- * Adds a tensor.  Name and shape are copied.  The data is borrowed: it stays where it is until the container is destroyed, and may
- * be NULL only where the tensor has no elements.
+ * Adds a tensor.  Name and shape are copied.  The data is borrowed: it stays where it is until the container is destroyed or the
+ * tensor removed, and may be NULL only where the tensor has no elements.
  *
  * Returns, with the container unchanged,
  *      ATTN_ERR_ARGUMENT  NULL, a dtype that is none, a rank outside 0 .. ATTN_MAX_RANK, data misaligned for its dtype, a name
@@ -181,6 +181,10 @@ ATTN_API attn_status attn_archive_add(attn_archive *archive, const char *name, a
  * It is not NULL, also where the tensor has no elements. */
 ATTN_API attn_status attn_archive_allocate(attn_archive *archive, const char *name, attn_dtype dtype, int rank,
                                            const int64_t *shape, void **data, attn_error *error);
+
+/* Takes a tensor out and frees what the container owns of it; pointers to it end here.  ATTN_ERR_ARGUMENT: NULL, or no tensor has
+ * this name. */
+ATTN_API attn_status attn_archive_remove(attn_archive *archive, const char *name, attn_error *error);
 
 /* Sets or replaces one text; both are copied.  ATTN_ERR_ARGUMENT: NULL or not UTF-8; ATTN_ERR_MEMORY. */
 ATTN_API attn_status attn_archive_set_metadata(attn_archive *archive, const char *key, const char *value, attn_error *error);

@@ -223,7 +223,8 @@ ATTN_API attn_status attn_layer_load(const attn_layer *layer, const attn_archive
                                      attn_layer_weights *weights, attn_error *error);
 
 /* Copies of the weights, as [out, in], into a container: in_proj_weight where the three inputs have one width, else
- * q_proj_weight ...; out_proj.weight; biases.  (torch.nn.MultiheadAttention's names, after `prefix`.) */
+ * q_proj_weight ...; out_proj.weight; biases.  (torch.nn.MultiheadAttention's names, after `prefix`.)
+ * All of them, or none: where a name is taken or memory ends, the container is as it was. */
 ATTN_API attn_status attn_layer_store(const attn_layer *layer, const attn_layer_weights *weights, const char *prefix,
                                       attn_archive *archive, attn_error *error);
 

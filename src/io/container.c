@@ -102,14 +102,16 @@ attn_status attn_archive_create(attn_archive **tensors, attn_error *error)
     return *tensors ? attn_io_succeed(&context) : attn_io_fail_memory(&context);
 }
 
+static void free_tensor(tensor_item *item)
+{
+    free(item->owned);
+    free(item);
+}
+
 void attn_archive_destroy(attn_archive *tensors)
 {
     if (!tensors) return;
-    for (size_t i = 0; i < tensors->tensors.count; i++) {
-        tensor_item *item = tensors->tensors.items[i];
-        free(item->owned);
-        free(item);
-    }
+    for (size_t i = 0; i < tensors->tensors.count; i++) free_tensor(tensors->tensors.items[i]);
     for (size_t i = 0; i < tensors->metadata.count; i++) free(tensors->metadata.items[i]);
     free(tensors->tensors.items);
     free(tensors->metadata.items);
@@ -174,6 +176,19 @@ attn_status attn_archive_allocate(attn_archive *tensors, const char *name, attn_
     status = insert_tensor(&context, tensors, position, &tensor, owned);
     if (status) return status;
     *data = aligned;
+    return attn_io_succeed(&context);
+}
+
+attn_status attn_archive_remove(attn_archive *tensors, const char *name, attn_error *error)
+{
+    attn_io_context context = {.error = error};
+    char excerpt[ATTN_IO_EXCERPT];
+    bool found;
+    if (!tensors) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    if (!name) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "name is NULL");
+    const size_t position = attn_io_list_search(&tensors->tensors, name, &found);
+    if (!found) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "no tensor has the name '%s'", attn_io_excerpt(excerpt, name));
+    free_tensor(attn_io_list_remove(&tensors->tensors, position));
     return attn_io_succeed(&context);
 }
 

@@ -41,6 +41,14 @@ bool attn_io_list_insert(attn_io_list *list, size_t position, void *item)
     return true;
 }
 
+void *attn_io_list_remove(attn_io_list *list, size_t position)
+{
+    void *item = list->items[position];
+    list->count--;
+    memmove(list->items + position, list->items + position + 1, (list->count - position) * sizeof *list->items);
+    return item;
+}
+
 void attn_io_list_replace(attn_io_list *list, size_t position, void *item)
 {
     free(list->items[position]);

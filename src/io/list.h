@@ -21,6 +21,9 @@ size_t attn_io_list_search(const attn_io_list *list, const char *name, bool *fou
 /* Puts an item before number `position`; false when out of memory. */
 bool attn_io_list_insert(attn_io_list *list, size_t position, void *item);
 
+/* Takes item number `position` out, and returns it. */
+void *attn_io_list_remove(attn_io_list *list, size_t position);
+
 /* Frees item number `position` and puts another one of that name in its place. */
 void attn_io_list_replace(attn_io_list *list, size_t position, void *item);
 

@@ -134,53 +134,49 @@ static void write_rows(const layer *l, const projection *p, char *to)
             }
 }
 
-static attn_status store_weights(const layer *l, attn_archive *tensors, const char *prefix, attn_error *error)
+static attn_status store_weights(const layer *l, named_new *file, attn_error *error)
 {
     const projection *p = l->projections;
     const int fused = one_matrix(l);
     char *to = NULL;
     if (fused)
-        TRY(named_add(l, tensors, prefix, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]),
-                      l->inputs[QUERY], &to, error));
+        TRY(named_add(l, file, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), l->inputs[QUERY],
+                      &to, error));
     for (int i = QUERY; i <= VALUE; i++) {
         if (p[i].none) continue;
-        if (!fused) TRY(named_add(l, tensors, prefix, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
+        if (!fused) TRY(named_add(l, file, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
         write_rows(l, &p[i], to);
         to += width_of(&p[i]) * p[i].model * l->size;
     }
     if (l->no_output) return ATTN_OK;
-    TRY(named_add(l, tensors, prefix, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
+    TRY(named_add(l, file, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
     write_rows(l, &p[OUTPUT], to);
     return ATTN_OK;
 }
 
-static attn_status store_biases(const layer *l, attn_archive *tensors, const char *prefix, attn_error *error)
+static attn_status store_biases(const layer *l, named_new *file, attn_error *error)
 {
     const projection *p = l->projections;
     const int any = p[QUERY].at.bias || p[KEY].at.bias || p[VALUE].at.bias;
     char *to = NULL;
-    if (any)
-        TRY(named_add(l, tensors, prefix, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to,
-                      error));
+    if (any) TRY(named_add(l, file, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to, error));
     for (int i = QUERY; any && i <= VALUE; i++) { /* one that is missing is 0 */
         if (p[i].at.bias) memcpy(to, p[i].at.bias, (size_t)(width_of(&p[i]) * l->size));
         to += width_of(&p[i]) * l->size;
     }
     if (l->no_output || !p[OUTPUT].at.bias) return ATTN_OK;
-    TRY(named_add(l, tensors, prefix, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
+    TRY(named_add(l, file, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
     memcpy(to, p[OUTPUT].at.bias, (size_t)(p[OUTPUT].model * l->size));
     return ATTN_OK;
 }
 
-static attn_status store_extra(const layer *l, attn_archive *tensors, const char *prefix, attn_error *error)
+static attn_status store_extra(const layer *l, named_new *file, attn_error *error)
 {
     const char *const from[2] = {l->extra_key, l->extra_value};
     for (int i = 0; from[0] && i < 2; i++) {
-        char name[NAMED];
-        void *to;
+        char *to;
         const int64_t shape[3] = {1, 1, l->heads_kv * (i ? l->head_dim_v : l->head_dim)};
-        TRY(named_full(name, prefix, extra_names[i], error));
-        TRY(attn_archive_allocate(tensors, name, l->dtype, 3, shape, &to, error));
+        TRY(named_allocate(l, file, extra_names[i], 3, shape, &to, error));
         memcpy(to, from[i], (size_t)(shape[2] * l->size));
     }
     return ATTN_OK;
@@ -193,9 +189,9 @@ attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *
     TRY(layer_resolve(given, &l, error));
     TRY(layer_bind(&l, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
-    if (!prefix) prefix = "";
-    TRY(store_weights(&l, tensors, prefix, error));
-    TRY(store_biases(&l, tensors, prefix, error));
-    TRY(store_extra(&l, tensors, prefix, error));
-    return succeed(error);
+    named_new file = {.tensors = tensors, .prefix = prefix};
+    attn_status status = store_weights(&l, &file, error);
+    if (status == ATTN_OK) status = store_biases(&l, &file, error);
+    if (status == ATTN_OK) status = store_extra(&l, &file, error);
+    return named_end(&file, status, error);
 }

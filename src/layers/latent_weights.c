@@ -93,13 +93,15 @@ attn_status attn_latent_store(const attn_latent *given, const attn_latent_weight
     TRY(latent_resolve(given, &m, error));
     TRY(latent_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
-    for (int i = 0; i < TENSORS; i++) {
+    named_new file = {.tensors = tensors, .prefix = prefix};
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < TENSORS; i++) {
         int64_t rows, columns;
         char *to;
         latent_shape(&m, i, &rows, &columns);
         if (!m.w[i]) continue;
-        TRY(named_add(&m.l, tensors, prefix, name_of(&m, i), rows, columns, &to, error));
-        memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1) * m.l.size));
+        status = named_add(&m.l, &file, name_of(&m, i), rows, columns, &to, error);
+        if (status == ATTN_OK) memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1) * m.l.size));
     }
-    return succeed(error);
+    return named_end(&file, status, error);
 }

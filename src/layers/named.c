@@ -50,14 +50,31 @@ attn_status named_find(const layer *l, const attn_archive *tensors, const char *
     return ATTN_OK;
 }
 
-attn_status named_add(const layer *l, attn_archive *tensors, const char *prefix, const char *end, int64_t rows, int64_t columns,
-                      char **data, attn_error *error)
+attn_status named_allocate(const layer *l, named_new *to, const char *end, int rank, const int64_t *shape, char **data,
+                           attn_error *error)
 {
     char name[NAMED];
-    const int64_t shape[2] = {rows, columns};
     void *memory;
-    TRY(named_full(name, prefix ? prefix : "", end, error));
-    TRY(attn_archive_allocate(tensors, name, l->dtype, columns ? 2 : 1, shape, &memory, error));
+    TRY(named_full(name, to->prefix ? to->prefix : "", end, error));
+    TRY(attn_archive_allocate(to->tensors, name, l->dtype, rank, shape, &memory, error));
+    to->ends[to->count++] = end;
     *data = memory;
     return ATTN_OK;
+}
+
+attn_status named_add(const layer *l, named_new *to, const char *end, int64_t rows, int64_t columns, char **data, attn_error *error)
+{
+    const int64_t shape[2] = {rows, columns};
+    return named_allocate(l, to, end, columns ? 2 : 1, shape, data, error);
+}
+
+attn_status named_end(const named_new *to, attn_status status, attn_error *error)
+{
+    if (status == ATTN_OK) return succeed(error);
+    for (int i = 0; i < to->count; i++) {
+        char name[NAMED];
+        (void)named_full(name, to->prefix ? to->prefix : "", to->ends[i], NULL); /* it had room before */
+        (void)attn_archive_remove(to->tensors, name, NULL);                      /* and is there */
+    }
+    return status;
 }

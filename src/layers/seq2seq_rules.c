@@ -206,13 +206,15 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
     TRY(module_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     const layer of_type = {.dtype = m.dtype};
-    for (int i = 0; i < MODULE_TENSORS; i++) {
+    named_new file = {.tensors = tensors, .prefix = prefix};
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         char *to;
         shape_of(&m, i, &rows, &columns);
         if (!m.w[i]) continue;
-        TRY(named_add(&of_type, tensors, prefix, file_names[i], rows, columns, &to, error));
-        memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1)) * attn_dtype_size(m.dtype));
+        status = named_add(&of_type, &file, file_names[i], rows, columns, &to, error);
+        if (status == ATTN_OK) memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1)) * attn_dtype_size(m.dtype));
     }
-    return succeed(error);
+    return named_end(&file, status, error);
 }

@@ -59,6 +59,27 @@ static void allocates_zeros(void **state)
     attn_archive_destroy(tensors);
 }
 
+static void removes(void **state)
+{
+    (void)state;
+    attn_archive *tensors = io_create();
+    attn_error error;
+    void *data;
+    io_add_counting(tensors, "a", ATTN_U16, 1, &(int64_t){3});
+    io_add_counting(tensors, "c", ATTN_U16, 1, &(int64_t){5});
+    assert_int_equal(attn_archive_allocate(tensors, "b", ATTN_F64, 1, &(int64_t){3}, &data, NULL), ATTN_OK);
+    assert_int_equal(attn_archive_remove(tensors, "b", &error), ATTN_OK);
+    assert_int_equal(attn_archive_count(tensors), 2);
+    assert_null(attn_archive_find(tensors, "b"));
+    assert_int_equal(attn_archive_find(tensors, "c")->shape[0], 5);
+    assert_ptr_equal(attn_archive_at(tensors, 1), attn_archive_find(tensors, "c"));
+    io_assert_error(attn_archive_remove(tensors, "b", &error), &error, ATTN_ERR_ARGUMENT, "no tensor has the name 'b'");
+    io_assert_error(attn_archive_remove(tensors, NULL, &error), &error, ATTN_ERR_ARGUMENT, "name is NULL");
+    io_assert_error(attn_archive_remove(NULL, "b", &error), &error, ATTN_ERR_ARGUMENT, "tensors is NULL");
+    assert_int_equal(attn_archive_allocate(tensors, "b", ATTN_F64, 1, &(int64_t){3}, &data, NULL), ATTN_OK);
+    attn_archive_destroy(tensors);
+}
+
 static void keeps_metadata(void **state)
 {
     (void)state;
@@ -203,13 +224,10 @@ static void shortens_long_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_what_was_added),
-        cmocka_unit_test(keeps_pointers_while_it_grows),
-        cmocka_unit_test(allocates_zeros),
-        cmocka_unit_test(keeps_metadata),
-        cmocka_unit_test(refuses_what_is_no_tensor),
-        cmocka_unit_test(refuses_what_is_no_text),
-        cmocka_unit_test(is_nothing_where_there_is_no_container),
+        cmocka_unit_test(finds_what_was_added),    cmocka_unit_test(keeps_pointers_while_it_grows),
+        cmocka_unit_test(allocates_zeros),         cmocka_unit_test(removes),
+        cmocka_unit_test(keeps_metadata),          cmocka_unit_test(refuses_what_is_no_tensor),
+        cmocka_unit_test(refuses_what_is_no_text), cmocka_unit_test(is_nothing_where_there_is_no_container),
         cmocka_unit_test(shortens_long_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -396,6 +396,10 @@ static void test_weights(void **state)
     void *const at[] = {back.query_down.data, back.query.data,      back.down.data, back.up.data,
                         back.output.data,     back.query_norm.data, back.norm.data};
     for (int t = QUERY_DOWN; t < TENSORS; t++) assert_memory_equal(at[t - QUERY_DOWN], w[t], (size_t)s.count[t] * sizeof(float));
+    /* all names but the first are taken: the first is not left behind */
+    assert_int_equal(attn_archive_remove(file, "a.q_a_proj.weight", NULL), ATTN_OK);
+    assert_int_equal(attn_latent_store(&s.latent, &weights, "a.", file, &error), ATTN_ERR_ARGUMENT);
+    assert_null(attn_archive_find(file, "a.q_a_proj.weight"));
     attn_archive_destroy(file);
 }
 

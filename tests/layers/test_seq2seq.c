@@ -297,6 +297,10 @@ static void test_weights(void **state)
     assert_int_equal(attn_seq2seq_load(&s.module, file, "attention.", &back, NULL), ATTN_OK);
     void *const at[] = {back.w.data, back.state.data, back.memory.data, back.bias.data, back.combine.data};
     for (int t = W; t < TENSORS; t++) assert_memory_equal(at[t - W], w[t], (size_t)s.count[t] * sizeof(float));
+    /* all names but the first are taken: the first is not left behind */
+    assert_int_equal(attn_archive_remove(file, "attention.w", NULL), ATTN_OK);
+    assert_int_equal(attn_seq2seq_store(&s.module, &weights, "attention.", file, NULL), ATTN_ERR_ARGUMENT);
+    assert_null(attn_archive_find(file, "attention.w"));
     attn_archive_destroy(file);
 }
 

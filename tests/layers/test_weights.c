@@ -95,6 +95,35 @@ static void test_store_and_load(void **state)
     attn_archive_destroy(file);
 }
 
+/* A name that is taken leaves a container as it was, whichever tensor it stops. */
+static void test_store_all_or_nothing(void **state)
+{
+    static const char *const names[] = {"a.in_proj_weight", "a.out_proj.weight", "a.in_proj_bias",
+                                        "a.out_proj.bias",  "a.bias_k",          "a.bias_v"};
+    static room r;
+    static float extra[2][8];
+    const attn_layer layer = layer_of(2, 0);
+    attn_layer_weights weights = in_room(&r);
+    (void)state;
+    weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        attn_archive *file = NULL;
+        attn_error error;
+        char message[80];
+        assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
+        assert_int_equal(attn_archive_add(file, names[i], ATTN_F32, 1, (int64_t[]){8}, extra[0], NULL), ATTN_OK);
+        assert_int_equal(attn_layer_store(&layer, &weights, "a.", file, &error), ATTN_ERR_ARGUMENT);
+        (void)snprintf(message, sizeof message, "tensor '%s': the name is taken", names[i]);
+        assert_string_equal(error.message, message);
+        assert_int_equal(attn_archive_count(file), 1);
+        assert_ptr_equal(attn_archive_find(file, names[i])->data, extra[0]);
+        assert_int_equal(attn_archive_remove(file, names[i], NULL), ATTN_OK);
+        assert_int_equal(attn_layer_store(&layer, &weights, "a.", file, &error), ATTN_OK);
+        assert_int_equal(attn_archive_count(file), 6);
+        attn_archive_destroy(file);
+    }
+}
+
 /* What a bad file gets: one sentence, and nothing changed. */
 static void test_bad_files(void **state)
 {
@@ -365,10 +394,16 @@ static void test_real(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),           cmocka_unit_test(test_store_and_load),
-                                       cmocka_unit_test(test_bad_files),        cmocka_unit_test(test_bad_extra),
-                                       cmocka_unit_test(test_extra_statistics), cmocka_unit_test(test_group_heads),
-                                       cmocka_unit_test(p16_identity),          cmocka_unit_test(p16_fused),
-                                       cmocka_unit_test(test_padded_batch),     cmocka_unit_test(test_real)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),
+                                       cmocka_unit_test(test_store_and_load),
+                                       cmocka_unit_test(test_store_all_or_nothing),
+                                       cmocka_unit_test(test_bad_files),
+                                       cmocka_unit_test(test_bad_extra),
+                                       cmocka_unit_test(test_extra_statistics),
+                                       cmocka_unit_test(test_group_heads),
+                                       cmocka_unit_test(p16_identity),
+                                       cmocka_unit_test(p16_fused),
+                                       cmocka_unit_test(test_padded_batch),
+                                       cmocka_unit_test(test_real)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
