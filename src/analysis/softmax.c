@@ -124,7 +124,7 @@ double attn_kl_divergence(int64_t n, const double *p, const double *q)
 double attn_mutual_information(int64_t rows, int64_t n, const double *weights)
 {
     double of_mean = 0, mean_of = 0;
-    if (rows <= 0) return 0;
+    if (rows <= 0 || n <= 0) return 0;
     for (int64_t j = 0; j < n; j++) {
         double mean = 0;
         for (int64_t i = 0; i < rows; i++) mean += weights[i * n + j] / (double)rows;
@@ -166,7 +166,7 @@ attn_status attn_softmax_jvp(int64_t n, double temperature, const double *p, con
 double attn_head_diversity(int64_t heads, int64_t n, const double *weights)
 {
     double sum = 0;
-    for (int64_t g = 0; g < heads; g++)
+    for (int64_t g = 0; g < heads && n > 0; g++)
         for (int64_t h = 0; h < g; h++) {
             const double *a = weights + g * n, *b = weights + h * n;
             double ab = 0, aa = 0, bb = 0;

@@ -41,7 +41,7 @@ attn_status attn_pattern_set_fill(const attn_pattern_set *set, const attn_output
     CHECK(set, ATTN_ERR_ARGUMENT, "set is NULL");
     const bound_rule must = {.name = "keep", .shape = {1, 1, set->len_q, set->len_kv}, .natural = ATTN_BOOL, .types = BOUND_MASK};
     TRY(bound_output(&call, must, keep, &to, error));
-    for (int64_t i = 0; i < set->len_q; i++)
+    for (int64_t i = 0; i < set->len_q && set->len_kv > 0; i++)
         for (int64_t j = 0; j < set->len_kv; j++)
             ((unsigned char *)to.data)[bound_at(&to, 0, 0, i, j)] = (unsigned char)attn_pattern_set_sees(set, i, j);
     return succeed(error);

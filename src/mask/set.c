@@ -174,14 +174,16 @@ attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, 
     CHECK(tile_q >= 1 && tile_kv >= 1, ATTN_ERR_ARGUMENT, "%s (%" PRId64 ") is not at least 1", tile_q >= 1 ? "tile_kv" : "tile_q",
           tile_q >= 1 ? tile_kv : tile_q);
     TRY(struct_writable(theirs, sizeof ours, "attn_pattern_set_counts", error));
-    for (int64_t i = 0; i < set->len_q; i += tile_q)
+    const int64_t rows = set->len_kv > 0 ? set->len_q : 0; /* that have keys: without any there may be 2^56 */
+    count->queries_empty = set->len_q - rows;
+    for (int64_t i = 0; i < rows; i += tile_q)
         for (int64_t j = 0; j < set->len_kv; j += tile_kv) {
             int64_t pairs = count_pairs(set, i, i + tile_q, j, j + tile_kv);
             count->pairs += pairs;
             count->tiles++;
             count->tiles_empty += pairs == 0;
         }
-    for (int64_t i = 0; i < set->len_q; i++) {
+    for (int64_t i = 0; i < rows; i++) {
         int64_t j = 0;
         while (j < set->len_kv && !attn_pattern_set_sees(set, i, j)) j++;
         count->queries_empty += j == set->len_kv;

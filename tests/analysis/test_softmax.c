@@ -222,6 +222,10 @@ static void test_given_refused(void **state)
     REFUSED(attn_head_entropy(1, 1, 2, NULL, out, &error), ATTN_ERR_ARGUMENT, "weights is NULL");
     REFUSED(attn_head_entropy(1, 1, 2, p, NULL, &error), ATTN_ERR_ARGUMENT, "entropy is NULL");
     for (int k = 0; k < 4; k++) assert_true(out[k] == -1);
+    /* without keys there is nothing to do, however many rows there are */
+    assert_true(attn_head_diversity(INT64_MAX, 0, p) == 1);
+    assert_true(attn_mutual_information(INT64_MAX, 0, p) == 0);
+    assert_int_equal(attn_head_entropy(1, INT64_MAX, 0, p, (double[1]){0}, NULL), ATTN_OK);
     assert_int_equal(attn_softmax_jacobian(0, 1, NULL, NULL, NULL), ATTN_OK);
     assert_int_equal(attn_softmax_jvp(0, 1, NULL, NULL, NULL, NULL), ATTN_OK);
     assert_int_equal(attn_head_entropy(0, 1, 2, NULL, NULL, NULL), ATTN_OK);

@@ -266,6 +266,25 @@ static void refused(attn_pattern pattern, int64_t len_q, int64_t len_kv, const c
     assert_null(set);
 }
 
+/* Where one side is empty there is nothing to do, however long the other is. */
+static void test_nothing(void **state)
+{
+    const int64_t sizes[][2] = {{INT64_C(1) << 55, 0}, {0, INT64_C(1) << 55}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const attn_pattern pattern = attn_pattern_causal();
+        const attn_output keep = attn_out(ATTN_EMPTY);
+        attn_pattern_set_counts counts = {.struct_size = sizeof counts};
+        attn_pattern_set *set;
+        assert_int_equal(attn_pattern_set_create(&set, sizes[i][0], sizes[i][1], 1, &pattern, NULL), ATTN_OK);
+        assert_int_equal(attn_pattern_set_fill(set, &keep, NULL), ATTN_OK);
+        assert_int_equal(attn_pattern_set_count(set, 1, 1, &counts, NULL), ATTN_OK);
+        assert_true(counts.queries_empty == sizes[i][0]);
+        assert_true(counts.pairs == 0 && counts.tiles == 0 && counts.tiles_empty == 0 && counts.sparsity == 0);
+        attn_pattern_set_destroy(set);
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -313,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_bigbird),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

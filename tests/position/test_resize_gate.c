@@ -142,9 +142,20 @@ static void test_gate_strides(void **state)
     for (int i = 0; i < D * 2 * W; i++) assert_near(dw_turned[i % (2 * W) * D + i / (2 * W)], dw[i], 1e-6);
 }
 
+/* Without channels there is nothing to do, however many rows there are. */
+static void test_nothing(void **state)
+{
+    const int64_t many = INT64_C(1) << 56;
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out(ATTN_EMPTY);
+    (void)state;
+    assert_int_equal(attn_position_resize(0, many, many, &in, &out, NULL), ATTN_OK);
+    assert_int_equal(attn_position_resize_backward(0, many, many, &in, &out, NULL), ATTN_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_resize), cmocka_unit_test(test_gate),
-                                       cmocka_unit_test(test_gate_strides)};
+                                       cmocka_unit_test(test_gate_strides), cmocka_unit_test(test_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
