@@ -41,7 +41,7 @@ typedef enum attn_features {
 } attn_features;
 
 /* dim_features, how many features f has: dim_qk, `features` (random_features of a problem), or twice that for cosines and sines; 0
- * for values that are none of these. */
+ * for values that are none of these and for negative sizes. */
 ATTN_API int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features);
 
 /* The denominator.  Published code has both guards; they differ in value and gradient where n is small. */

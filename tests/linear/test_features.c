@@ -111,10 +111,45 @@ static void test_guard(void **state)
     }
 }
 
+/* Sizes below 0 have no features. */
+static void test_counts(void **state)
+{
+    (void)state;
+    for (int kind = ATTN_FEATURES_ELU1; kind <= ATTN_FEATURES_TRIGONOMETRIC; kind++) {
+        assert_true(attn_features_count((attn_features)kind, 4, INT64_MIN) == 0);
+        assert_true(attn_features_count((attn_features)kind, -4, 4) == 0);
+        assert_true(attn_features_count((attn_features)kind, 4, 4) == (kind < ATTN_FEATURES_FOURIER ? 4 : 8));
+    }
+}
+
+/* Strides of a tensor without elements mean nothing: no address is counted by them. */
+static void test_strides_of_nothing(void **state)
+{
+    static const int64_t strides[][4] = {{0, 0, INT64_MIN + 1, 1}, {INT64_MAX, 0, 3, 1}, {5, INT64_MIN, INT64_MAX, 1}};
+    static float numbers[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++)
+        for (int form = ATTN_LINEAR_FORM_AUTO; form <= ATTN_LINEAR_FORM_RECURRENT; form++) {
+            attn_linear_problem p = {.struct_size = sizeof p, .causal = 1, .form = (attn_linear_form)form};
+            p.shape = (attn_shape){2, 2, 2, 3, 3, 4, 0};
+            p.denominator = ATTN_DENOMINATOR_NONE;
+            attn_linear_tensors t = {.struct_size = sizeof t, .q = attn_in(numbers), .k = attn_in(numbers)};
+            attn_error error;
+            t.v = attn_in(ATTN_EMPTY), t.o = attn_out(ATTN_EMPTY), t.initial_state = attn_in(ATTN_EMPTY);
+            t.final_state = attn_out(ATTN_EMPTY);
+            memcpy(t.v.stride, strides[i], sizeof t.v.stride);
+            memcpy(t.o.stride, strides[i], sizeof t.o.stride);
+            memcpy(t.initial_state.stride, strides[i], sizeof t.initial_state.stride);
+            memcpy(t.final_state.stride, strides[i], sizeof t.final_state.stride);
+            if (attn_linear_compute(&p, &t, &error)) fail_msg("%s", error.message);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orthogonal), cmocka_unit_test(test_strides),
-                                       cmocka_unit_test(test_normal), cmocka_unit_test(test_estimates_softmax),
-                                       cmocka_unit_test(test_guard)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_orthogonal),        cmocka_unit_test(test_strides), cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_estimates_softmax), cmocka_unit_test(test_guard),   cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_strides_of_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features)
 {
+    if (dim_qk < 0 || features < 0) return 0;
     switch (kind) {
     case ATTN_FEATURES_ELU1:
     case ATTN_FEATURES_IDENTITY:

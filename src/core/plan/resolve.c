@@ -92,6 +92,20 @@ int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_ten
     return attn_mul(t->shape[1], t->shape[3], &stride[2]);
 }
 
+static int has_elements(const int64_t shape[4]) { return shape[0] && shape[1] && shape[2] && shape[3]; }
+
+/* Strides of no elements are anything, but walks count addresses by them: those that a tensor with elements could not have are 1.
+ */
+static void tame_strides(const attn_planned_tensor *t, int64_t stride[4])
+{
+    int64_t span = 0, step;
+    for (int axis = 0; axis < 4; axis++) {
+        const int64_t size = t->shape[axis] > 1 ? t->shape[axis] : 1;
+        const int fits = stride[axis] > -INT64_MAX && attn_mul(size, llabs(stride[axis]), &step) && attn_add(span, step, &span);
+        if (!fits || span > INT64_MAX >> 4) stride[axis] = stride[axis] != 0, span = 0;
+    }
+}
+
 static attn_status resolve_strides(const attn_tensor_row *row, attn_planned_tensor *t, attn_error *error)
 {
     int64_t *stride = t->at.stride, dense[4];
@@ -115,10 +129,9 @@ static attn_status resolve_strides(const attn_tensor_row *row, attn_planned_tens
                      "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", row->name, stride[3]);
         stride[3] = 1;
     }
+    if (!has_elements(t->shape) && !t->packed) tame_strides(t, stride);
     return ATTN_OK;
 }
-
-static int has_elements(const int64_t shape[4]) { return shape[0] && shape[1] && shape[2] && shape[3]; }
 
 attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error)
 {

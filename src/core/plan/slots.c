@@ -121,6 +121,8 @@ static attn_status check_layout(const attn_tensor_row *row, const attn_planned_t
                  t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %s; the plan was made with %s", row->name, attn_dtype_text(slot->dtype),
                  attn_dtype_text(t->at.dtype));
     if (same_strides(given, t->given.stride)) return ATTN_OK;
+    const int64_t *shape = t->shape;
+    if (!t->packed && (!shape[0] || !shape[1] || !shape[2] || !shape[3])) return ATTN_OK; /* strides of nothing */
     const int implied = !given[0] && !given[1] && !given[2] && !given[3];
     int64_t dense[4];
     if (implied) attn_tensor_dense_strides(row, t, dense);

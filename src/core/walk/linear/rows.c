@@ -187,6 +187,7 @@ static void copy_sum(const attn_linear_walk *w, void *to, int64_t to_stride, con
 static void copy_rows(const attn_linear_walk *w, void *to, int64_t to_ld, const void *from, int64_t from_ld)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), row = w->problem.shape.dim_v * size;
+    if (row == 0) return;                       /* no values: the stride between rows can be anything */
     if (to == from && to_ld == from_ld) return; /* the state is the caller's own memory */
     for (int64_t c = 0; c < w->dim_f; c++)
         memcpy((char *)to + c * to_ld * size, (const char *)from + c * from_ld * size, (size_t)row);
