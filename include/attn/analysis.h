@@ -6,6 +6,7 @@
  *
  * Conventions of attn.h hold: statuses, errors, ownership, threads.  Logarithms are natural.  `keep` says which of n scores count
  * (not 0), NULL is all; where none does, weights and all numbers but log_partition (-infinity) and free_energy (infinity) are 0.
+ * An output that shares elements with another array is ATTN_ERR_STRIDE, but where it may be an input itself.
  */
 #ifndef ATTN_ANALYSIS_H
 #define ATTN_ANALYSIS_H
@@ -43,7 +44,7 @@ typedef struct attn_gibbs {
 ATTN_API attn_status attn_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *weights,
                                   attn_gibbs *gibbs, attn_error *error);
 
-/* log weights_j = s_j / T - log Z; -infinity for what is not kept.  Errors as above. */
+/* log weights_j = s_j / T - log Z; -infinity for what is not kept; logs may be scores.  Errors as above. */
 ATTN_API attn_status attn_log_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *logs,
                                       attn_error *error);
 

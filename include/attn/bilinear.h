@@ -4,8 +4,9 @@
  * are q^T g k.  Conventions of attn.h hold: statuses, errors, ownership, threads.
  *
  * Arrays are dense, of double (attn_convert makes them of other types): a matrix is [dim][dim], row by row, and vectors are
- * [count][dim].  An output is none of the inputs.  Sizes are at least 1, counts may be 0.  Every function returns ATTN_ERR_ARGUMENT
- * for NULL and ATTN_ERR_SHAPE for sizes that cannot be, with outputs untouched; what else it returns is said there.
+ * [count][dim].  An output shares elements with nothing (else ATTN_ERR_STRIDE).  Sizes are at least 1, counts may be 0.  Every
+ * function returns ATTN_ERR_ARGUMENT for NULL and ATTN_ERR_SHAPE for sizes that cannot be, with outputs untouched; what else it
+ * returns is said there.
  */
 #ifndef ATTN_BILINEAR_H
 #define ATTN_BILINEAR_H

@@ -93,7 +93,8 @@ ATTN_API double attn_hopfield_modern_capacity(int64_t dim);
  */
 ATTN_API attn_status attn_hopfield_separation(const attn_hopfield *memory, double *separation, attn_error *error);
 
-/* The modern energy along one axis: x[i] = low + i (high - low) / (points - 1), all other channels 0.  points >= 2. */
+/* The modern energy along one axis: x[i] = low + i (high - low) / (points - 1), all other channels 0.  points >= 2.
+ * x and energy share elements with nothing. */
 ATTN_API attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, int64_t points, double low, double high,
                                              double *x, double *energy, attn_error *error);
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../common/places.h"
 #include "../common/slots.h"
 #include "attn/analysis.h"
 
@@ -13,6 +14,18 @@ static attn_status check(const double *scores, int64_t n, double temperature, at
     CHECK(temperature > 0 && isfinite(temperature), ATTN_ERR_ARGUMENT, "temperature is %g; it must be above 0 and finite",
           temperature);
     return ATTN_OK;
+}
+
+/* scores and keep of n numbers, and what is written, of as many, which may be scores itself but shares nothing else with them. */
+static attn_status check_apart(int64_t n, const double *scores, const unsigned char *keep, const char *name, const double *to,
+                               attn_error *error)
+{
+    places all = {.size = sizeof *to};
+    places_add_numbers(&all, name, to, 1, 1, n, 1);
+    if (to != scores) places_add_numbers(&all, "scores", scores, 1, 1, n, 0);
+    all.size = sizeof *keep;
+    places_add_numbers(&all, "keep", keep, 1, 1, n, 0);
+    return places_check(&all, "analysis", error);
 }
 
 static int kept(const unsigned char *keep, int64_t j) { return !keep || keep[j]; }
@@ -66,6 +79,7 @@ attn_status attn_softmax(int64_t n, double temperature, const double *scores, co
 {
     TRY(check(scores, n, temperature, error));
     if (gibbs) TRY(struct_writable(gibbs, sizeof *gibbs, "attn_gibbs", error));
+    TRY(check_apart(n, scores, keep, "weights", weights, error));
     const partition Z = partition_of(scores, keep, n, temperature);
     if (gibbs) {
         const attn_gibbs numbers = numbers_of(scores, keep, n, temperature, &Z);
@@ -81,6 +95,7 @@ attn_status attn_log_softmax(int64_t n, double temperature, const double *scores
 {
     TRY(check(scores, n, temperature, error));
     CHECK(logs || n == 0, ATTN_ERR_ARGUMENT, "logs is NULL");
+    TRY(check_apart(n, scores, keep, "logs", logs, error));
     const partition Z = partition_of(scores, keep, n, temperature);
     for (int64_t j = 0; j < n; j++)
         logs[j] = kept(keep, j) && Z.most != -INFINITY ? log_weight(&Z, scores[j], temperature) : -INFINITY;
@@ -93,6 +108,12 @@ attn_status attn_temperature_sweep(int64_t n, int64_t count, const double *score
     CHECK(count >= 0, ATTN_ERR_SHAPE, "count (%" PRId64 ") is negative", count);
     CHECK(count == 0 || (temperatures && weights), ATTN_ERR_ARGUMENT, "%s is NULL", temperatures ? "weights" : "temperatures");
     for (int64_t t = 0; t < count; t++) TRY(check(scores, n, temperatures[t], error));
+    places all = {.size = sizeof *weights};
+    places_add_numbers(&all, "weights", weights, 1, count, n, 1);
+    places_add_numbers(&all, "entropy", entropy, 1, 1, count, 1);
+    places_add_numbers(&all, "scores", scores, 1, 1, n, 0);
+    places_add_numbers(&all, "temperatures", temperatures, 1, 1, count, 0);
+    TRY(places_check(&all, "analysis", error));
     for (int64_t t = 0; t < count; t++) {
         attn_gibbs gibbs = {.struct_size = sizeof gibbs};
         TRY(attn_softmax(n, temperatures[t], scores, NULL, weights + t * n, &gibbs, error));
@@ -148,6 +169,10 @@ attn_status attn_softmax_jacobian(int64_t n, double temperature, const double *p
 {
     TRY(check_given(n, temperature, p, error));
     CHECK(jacobian || n == 0, ATTN_ERR_ARGUMENT, "jacobian is NULL");
+    places all = {.size = sizeof *p};
+    places_add_numbers(&all, "jacobian", jacobian, 1, n, n, 1);
+    places_add_numbers(&all, "p", p, 1, 1, n, 0);
+    TRY(places_check(&all, "analysis", error));
     for (int64_t j = 0; j < n; j++)
         for (int64_t k = 0; k < n; k++) jacobian[j * n + k] = p[j] * ((j == k ? 1 : 0) - p[k]) / temperature;
     return succeed(error);
@@ -158,6 +183,11 @@ attn_status attn_softmax_jvp(int64_t n, double temperature, const double *p, con
     double mean = 0;
     TRY(check_given(n, temperature, p, error));
     CHECK((x && out) || n == 0, ATTN_ERR_ARGUMENT, "%s is NULL", x ? "out" : "x");
+    places all = {.size = sizeof *p};
+    places_add_numbers(&all, "out", out, 1, 1, n, 1);
+    places_add_numbers(&all, "p", p, 1, 1, n, 0);
+    if (out != x) places_add_numbers(&all, "x", x, 1, 1, n, 0);
+    TRY(places_check(&all, "analysis", error));
     for (int64_t k = 0; k < n; k++) mean += times(p[k], x[k]);
     for (int64_t j = 0; j < n; j++) out[j] = times(p[j], x[j] - mean) / temperature;
     return succeed(error);
@@ -187,6 +217,10 @@ attn_status attn_head_entropy(int64_t heads, int64_t rows, int64_t n, const doub
                      : n);
     CHECK(weights || heads == 0 || rows == 0 || n == 0, ATTN_ERR_ARGUMENT, "weights is NULL");
     CHECK(entropy || heads == 0, ATTN_ERR_ARGUMENT, "entropy is NULL");
+    places all = {.size = sizeof *weights};
+    places_add_numbers(&all, "entropy", entropy, 1, 1, heads, 1);
+    places_add_numbers(&all, "weights", weights, heads, rows, n, 0);
+    TRY(places_check(&all, "analysis", error));
     for (int64_t h = 0; h < heads; h++) {
         entropy[h] = 0;
         for (int64_t i = 0; i < rows && n > 0; i++) entropy[h] += attn_entropy(n, weights + (h * rows + i) * n) / (double)rows;

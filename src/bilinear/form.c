@@ -46,6 +46,7 @@ attn_status attn_index_lower(int64_t count, int64_t dim, const double *v, const 
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(lowered);
+    CHECK_APART(OUT(lowered, count, dim), IN(v, count, dim), IN(g, dim, dim));
     times_matrix(count, dim, v, g, 0, NULL, lowered);
     return succeed(error);
 }
@@ -56,6 +57,7 @@ attn_status attn_index_raise(int64_t count, int64_t dim, const double *v, const 
     CHECK_POINTER(v);
     CHECK_POINTER(inverse);
     CHECK_POINTER(raised);
+    CHECK_APART(OUT(raised, count, dim), IN(v, count, dim), IN(inverse, dim, dim));
     times_matrix(count, dim, v, inverse, 0, NULL, raised);
     return succeed(error);
 }
@@ -67,6 +69,7 @@ attn_status attn_index_backward(int64_t count, int64_t dim, const double *v, con
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(grad);
+    CHECK_APART(OUT(grad_v, count, dim), OUT(grad_g, dim, dim), IN(v, count, dim), IN(g, dim, dim), IN(grad, count, dim));
     if (grad_v) times_matrix(count, dim, grad, g, 1, NULL, grad_v);
     if (grad_g) outer_sum(count, dim, grad, v, NULL, grad_g);
     return succeed(error);
@@ -80,6 +83,7 @@ attn_status attn_bilinear_form(int64_t count, int64_t dim, const double *u, cons
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(form);
+    CHECK_APART(OUT(form, 1, count), IN(v, count, dim), IN(u, count, dim), IN(g, dim, dim));
     for (int64_t i = 0; i < count; i++) {
         form[i] = 0;
         for (int64_t a = 0; a < dim; a++)
@@ -96,6 +100,8 @@ attn_status attn_bilinear_form_backward(int64_t count, int64_t dim, const double
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(grad);
+    CHECK_APART(OUT(grad_u, count, dim), OUT(grad_v, count, dim), OUT(grad_g, dim, dim), IN(u, count, dim), IN(v, count, dim),
+                IN(g, dim, dim), IN(grad, 1, count));
     if (grad_u) times_matrix(count, dim, v, g, 0, grad, grad_u);
     if (grad_v) times_matrix(count, dim, u, g, 1, grad, grad_v);
     if (grad_g) outer_sum(count, dim, u, v, grad, grad_g);
@@ -120,6 +126,7 @@ attn_status attn_bilinear_form_batch(int64_t len_q, int64_t len_kv, int64_t dim,
     CHECK_POINTER(k);
     CHECK_POINTER(g);
     CHECK_POINTER(scores);
+    CHECK_APART(OUT(scores, len_q, len_kv), IN(q, len_q, dim), IN(k, len_kv, dim), IN(g, dim, dim));
     double *lowered =
         malloc((size_t)(len_q * dim + 1) * sizeof *lowered); /* g^T q, so that a key costs dim products and not dim^2 */
     CHECK(lowered, ATTN_ERR_MEMORY, "no memory for %" PRId64 " queries of dim %" PRId64, len_q, dim);
@@ -143,6 +150,8 @@ attn_status attn_bilinear_form_batch_backward(int64_t len_q, int64_t len_kv, int
     CHECK_POINTER(k);
     CHECK_POINTER(g);
     CHECK_POINTER(grad);
+    CHECK_APART(OUT(grad_q, len_q, dim), OUT(grad_k, len_kv, dim), OUT(grad_g, dim, dim), IN(q, len_q, dim), IN(k, len_kv, dim),
+                IN(g, dim, dim), IN(grad, len_q, len_kv));
     const int64_t longest = len_q > len_kv ? len_q : len_kv;
     double *sums = malloc((size_t)(longest * dim + 1) * sizeof *sums);
     CHECK(sums, ATTN_ERR_MEMORY, "no memory for %" PRId64 " vectors of dim %" PRId64, longest, dim);
@@ -167,6 +176,7 @@ attn_status attn_inner_product(int64_t count, int64_t dim, const double *u, cons
     CHECK_POINTER(u);
     CHECK_POINTER(v);
     CHECK_POINTER(form);
+    CHECK_APART(OUT(form, 1, count), IN(u, count, dim), IN(v, count, dim));
     const int scaled = !metric || strcmp(metric, "scaled") == 0;
     CHECK(scaled || strcmp(metric, "euclidean") == 0, ATTN_ERR_ARGUMENT, "metric is %s; it must be euclidean or scaled", metric);
     for (int64_t i = 0; i < count; i++) {

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "../common/places.h"
 #include "../common/slots.h"
 #include "attn/bilinear.h"
 
@@ -17,6 +18,36 @@ static inline attn_status bilinear_check_sizes(int64_t count, int64_t dim, attn_
           "count %" PRId64 " and dim %" PRId64 " are more than memory holds", count, dim);
     return ATTN_OK;
 }
+
+/* An array of a call, [rows][columns]; data NULL: not there. */
+typedef struct bilinear_array {
+    const char *name;
+    const double *data;
+    int64_t rows, columns;
+    int output;
+} bilinear_array;
+
+/* What is written shares elements with nothing. */
+static inline attn_status bilinear_apart(const bilinear_array *arrays, size_t count, attn_error *error)
+{
+    places all = {.size = sizeof(double)};
+    for (size_t i = 0; i < count; i++)
+        places_add_numbers(&all, arrays[i].name, arrays[i].data, 1, arrays[i].rows, arrays[i].columns, arrays[i].output);
+    return places_check(&all, "bilinear", error);
+}
+#define IN(name, rows, columns)                                                                                                    \
+    {                                                                                                                              \
+#name, name, rows, columns, 0                                                                                              \
+    }
+#define OUT(name, rows, columns)                                                                                                   \
+    {                                                                                                                              \
+#name, name, rows, columns, 1                                                                                              \
+    }
+#define CHECK_APART(...)                                                                                                           \
+    do {                                                                                                                           \
+        const bilinear_array arrays[] = {__VA_ARGS__};                                                                             \
+        TRY(bilinear_apart(arrays, sizeof arrays / sizeof *arrays, error));                                                        \
+    } while (0)
 
 /* NAME of a pointer that must be there. */
 #define CHECK_POINTER(name) CHECK(name, ATTN_ERR_ARGUMENT, #name " is NULL")

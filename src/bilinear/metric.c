@@ -27,6 +27,7 @@ attn_status attn_metric_diagonal(int64_t dim, const double *diagonal, double *g,
     TRY(bilinear_check_sizes(0, dim, error));
     CHECK_POINTER(diagonal);
     CHECK_POINTER(g);
+    CHECK_APART(OUT(g, dim, dim), IN(diagonal, 1, dim));
     for (int64_t i = 0; i < dim * dim; i++) g[i] = i % (dim + 1) == 0 ? diagonal[i / dim] : 0;
     return succeed(error);
 }
@@ -36,6 +37,7 @@ attn_status attn_metric_learned(int64_t rows, int64_t dim, const double *w, doub
     TRY(bilinear_check_sizes(rows, dim, error));
     CHECK_POINTER(w);
     CHECK_POINTER(g);
+    CHECK_APART(OUT(g, dim, dim), IN(w, rows, dim));
     memset(g, 0, (size_t)(dim * dim) * sizeof *g);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t a = 0; a < dim; a++)
@@ -50,6 +52,7 @@ attn_status attn_metric_learned_backward(int64_t rows, int64_t dim, const double
     CHECK_POINTER(w);
     CHECK_POINTER(grad_g);
     CHECK_POINTER(grad_w);
+    CHECK_APART(OUT(grad_w, rows, dim), IN(w, rows, dim), IN(grad_g, dim, dim));
     memset(grad_w, 0, (size_t)(rows * dim) * sizeof *grad_w);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t a = 0; a < dim; a++)
@@ -116,6 +119,7 @@ attn_status attn_metric_inverse(int64_t dim, const double *g, double *inverse, a
     TRY(bilinear_check_sizes(0, dim, error));
     CHECK_POINTER(g);
     CHECK_POINTER(inverse);
+    CHECK_APART(OUT(inverse, dim, dim), IN(g, dim, dim));
     TRY(check_finite(dim, g, error));
     const size_t bytes = (size_t)(dim * dim) * sizeof *g;
     double *m = malloc(bytes), *found = malloc(bytes);
@@ -141,6 +145,7 @@ attn_status attn_metric_inverse_backward(int64_t dim, const double *inverse, con
     CHECK_POINTER(inverse);
     CHECK_POINTER(grad_inverse);
     CHECK_POINTER(grad_g);
+    CHECK_APART(OUT(grad_g, dim, dim), IN(inverse, dim, dim), IN(grad_inverse, dim, dim));
     double *half = calloc((size_t)(dim * dim), sizeof *half); /* grad_inverse inverse^T */
     CHECK(half, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
     memset(grad_g, 0, (size_t)(dim * dim) * sizeof *grad_g);

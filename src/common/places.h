@@ -59,6 +59,13 @@ static inline void places_add_bytes(places *p, const char *name, const void *dat
     places_add(p, "", name, data, shape, stride, output);
 }
 
+/* A dense array of so many numbers of p->size, whose product may be more than 64 bits hold. */
+static inline void places_add_numbers(places *p, const char *name, const void *data, int64_t a, int64_t b, int64_t c, int output)
+{
+    const int64_t shape[4] = {1, a, b, c}, stride[4] = {0, c > 0 && b > INT64_MAX / c ? INT64_MAX : b * c, c, 1};
+    places_add(p, "", name, data, shape, stride, output);
+}
+
 /* 1 if another one may share an address with place n: that is seldom so, and looked at first. */
 static inline int places_is_near(const places *p, int n)
 {

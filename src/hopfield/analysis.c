@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "../common/places.h"
 #include "attn/linear.h"
 #include "internal.h"
 
@@ -47,6 +48,12 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     CHECK(isfinite(low) && isfinite(high), ATTN_ERR_ARGUMENT, "hopfield: low and high are %g and %g; they must be finite", low,
           high);
     CHECK(x && energy, ATTN_ERR_ARGUMENT, "hopfield: %s is NULL", x ? "energy" : "x");
+    places all = {.size = sizeof *x};
+    places_add_numbers(&all, "x", x, 1, 1, points, 1);
+    places_add_numbers(&all, "energy", energy, 1, 1, points, 1);
+    all.size = attn_dtype_size(m.dtype);
+    places_add_numbers(&all, "patterns", m.data, 1, m.patterns, m.dim, 0);
+    TRY(places_check(&all, "hopfield", error));
     void *states = hopfield_take(&m, points * m.dim), *found = hopfield_take(&m, points);
     attn_status status;
     if (states) memset(states, 0, (size_t)(points * m.dim) * attn_dtype_size(m.dtype));

@@ -233,11 +233,47 @@ static void test_given_refused(void **state)
     assert_true(out[0] == 0 && out[1] == -1 && error.status == ATTN_OK);
 }
 
+/* An output beside what it is computed from: refused where the numbers would be wrong, and right where it may be its input. */
+static void test_overlap(void **state)
+{
+    (void)state;
+    static const double fresh[8] = {.5, .25, .125, .125, 1, 2, 3, 4};
+    double x[8], y[8];
+    attn_error error;
+    memcpy(x, fresh, sizeof x);
+#define MEETS(call, both) REFUSED(call, ATTN_ERR_STRIDE, "analysis: " both " share elements; an output overlaps nothing")
+    MEETS(attn_softmax(3, 1, x, NULL, x + 1, NULL, &error), "weights and scores");
+    MEETS(attn_softmax(3, 1, y, (const unsigned char *)x + 23, x, NULL, &error), "weights and keep");
+    MEETS(attn_log_softmax(3, 1, x + 2, NULL, x, &error), "logs and scores");
+    MEETS(attn_temperature_sweep(2, 2, x, x + 4, x, y, &error), "weights and scores");
+    MEETS(attn_temperature_sweep(2, 2, y, x + 4, x + 1, NULL, &error), "weights and temperatures");
+    MEETS(attn_temperature_sweep(2, 2, y, x + 4, x, x + 3, &error), "weights and entropy");
+    MEETS(attn_temperature_sweep(2, 2, x, x + 4, y, x + 1, &error), "entropy and scores");
+    MEETS(attn_softmax_jacobian(2, 1, x, x, &error), "jacobian and p");
+    MEETS(attn_softmax_jacobian(2, 1, x + 3, x, &error), "jacobian and p");
+    MEETS(attn_softmax_jvp(3, 1, y, x, x + 1, &error), "out and x");
+    MEETS(attn_softmax_jvp(3, 1, x, y, x, &error), "out and p");
+    MEETS(attn_head_entropy(2, 2, 2, x, x + 7, &error), "entropy and weights");
+    assert_memory_equal(x, fresh, sizeof x);
+    assert_int_equal(attn_softmax_jacobian(2, 1, x + 4, x, &error), ATTN_OK); /* side by side */
+    for (int logs = 0; logs < 2; logs++) {
+        memcpy(x, fresh, sizeof x);
+        for (int to = 0; to < 2; to++)
+            assert_int_equal(logs ? attn_log_softmax(8, 1, x, NULL, to ? x : y, &error)
+                                  : attn_softmax(8, 1, x, NULL, to ? x : y, NULL, &error),
+                             ATTN_OK);
+        assert_memory_equal(x, y, sizeof x);
+    }
+    memcpy(x, fresh, sizeof x);
+    for (int to = 0; to < 2; to++) assert_int_equal(attn_softmax_jvp(4, 1, x, x + 4, to ? x + 4 : y, &error), ATTN_OK);
+    assert_memory_equal(x + 4, y, 4 * sizeof *x);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),       cmocka_unit_test(test_temperature),
-                                       cmocka_unit_test(test_jacobian),     cmocka_unit_test(test_edges),
-                                       cmocka_unit_test(test_distances),    cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_given_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),        cmocka_unit_test(test_temperature),
+                                       cmocka_unit_test(test_jacobian),      cmocka_unit_test(test_edges),
+                                       cmocka_unit_test(test_distances),     cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_given_refused), cmocka_unit_test(test_overlap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

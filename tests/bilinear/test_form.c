@@ -269,11 +269,49 @@ static void test_refused(void **state)
     assert_true(out[0] == 7);
 }
 
+/* Each output on each array that it is computed from, or on another output. */
+static void test_overlap(void **state)
+{
+    double x[64], fresh[64], y[64];
+    attn_error e;
+    (void)state;
+    draw(x, 64, 6);
+    draw(y, 64, 7);
+    memcpy(fresh, x, sizeof x);
+#define MEETS(call, both) refused(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
+    MEETS(attn_index_lower(2, 2, x, y, x, &e), "lowered and v");
+    MEETS(attn_index_lower(2, 2, y, x, x + 3, &e), "lowered and g");
+    MEETS(attn_index_raise(2, 2, x, y, x, &e), "raised and v");
+    MEETS(attn_index_raise(2, 2, y, x, x + 3, &e), "raised and inverse");
+    MEETS(attn_index_backward(2, 2, x, y, y, x, NULL, &e), "grad_v and v");
+    MEETS(attn_index_backward(2, 2, y, y, x, NULL, x + 1, &e), "grad_g and grad");
+    MEETS(attn_index_backward(2, 2, y, y, y, x, x + 3, &e), "grad_v and grad_g");
+    MEETS(attn_bilinear_form(2, 2, x, y, y, x + 3, &e), "form and u");
+    MEETS(attn_bilinear_form(2, 2, y, x, y, x, &e), "form and v");
+    MEETS(attn_bilinear_form(2, 2, y, y, x, x, &e), "form and g");
+    MEETS(attn_quadratic_form(2, 2, x, y, x, &e), "form and v");
+    MEETS(attn_bilinear_form_backward(2, 2, x, y, y, y, x, NULL, NULL, &e), "grad_u and u");
+    MEETS(attn_bilinear_form_backward(2, 2, y, x, y, y, NULL, x, NULL, &e), "grad_v and v");
+    MEETS(attn_bilinear_form_backward(2, 2, y, y, x, y, NULL, NULL, x, &e), "grad_g and g");
+    MEETS(attn_bilinear_form_backward(2, 2, y, y, y, x, x, NULL, NULL, &e), "grad_u and grad");
+    MEETS(attn_bilinear_form_batch(2, 3, 2, x, y, y, x, &e), "scores and q");
+    MEETS(attn_bilinear_form_batch(2, 3, 2, y, x, y, x + 5, &e), "scores and k");
+    MEETS(attn_bilinear_form_batch(2, 3, 2, y, y, x, x, &e), "scores and g");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, x, y, y, y, x, NULL, NULL, &e), "grad_q and q");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, x, y, y, NULL, x, NULL, &e), "grad_k and k");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, y, x, y, NULL, NULL, x, &e), "grad_g and g");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, y, y, x, x + 5, NULL, NULL, &e), "grad_q and grad");
+    MEETS(attn_inner_product(2, 2, x, y, NULL, x, &e), "form and u");
+    MEETS(attn_inner_product(2, 2, y, x, NULL, x, &e), "form and v");
+    assert_memory_equal(x, fresh, sizeof x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition), cmocka_unit_test(p22_bilinear),   cmocka_unit_test(test_gradients),
         cmocka_unit_test(p22_attention),   cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -189,11 +189,31 @@ static void test_refused(void **state)
     for (int i = 0; i < 4; i++) assert_true(out[i] == 7);
 }
 
+/* Each output on each array that it is computed from. */
+static void test_overlap(void **state)
+{
+    double x[64], fresh[64], y[64];
+    attn_error e;
+    (void)state;
+    draw(x, 64, 6);
+    draw(y, 64, 7);
+    memcpy(fresh, x, sizeof x);
+#define MEETS(call, both) refused(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
+    MEETS(attn_metric_diagonal(2, x, x, &e), "g and diagonal");
+    MEETS(attn_metric_learned(3, 2, x, x + 5, &e), "g and w");
+    MEETS(attn_metric_learned_backward(3, 2, x, y, x, &e), "grad_w and w");
+    MEETS(attn_metric_learned_backward(3, 2, y, x, x, &e), "grad_w and grad_g");
+    MEETS(attn_metric_inverse(2, x, x, &e), "inverse and g");
+    MEETS(attn_metric_inverse_backward(2, x, y, x, &e), "grad_g and inverse");
+    MEETS(attn_metric_inverse_backward(2, y, x, x, &e), "grad_g and grad_inverse");
+    assert_memory_equal(x, fresh, sizeof x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_made),        cmocka_unit_test(test_inverse), cmocka_unit_test(test_properties),
-        cmocka_unit_test(test_eigenvalues), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_eigenvalues), cmocka_unit_test(test_refused), cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,6 +302,10 @@ static void test_refused(void **state)
             "hopfield: axis (10) is not within 0..9");
     REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, INFINITY, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
             "hopfield: low and high are 0 and inf; they must be finite");
+    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], out[0] + 1, &error), ATTN_ERR_STRIDE,
+            "hopfield: x and energy share elements; an output overlaps nothing");
+    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], (double *)(void *)X, &error), ATTN_ERR_STRIDE,
+            "hopfield: energy and patterns share elements; an output overlaps nothing");
     REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, NULL, out[0], &error), ATTN_ERR_ARGUMENT, "hopfield: x is NULL");
     REFUSED((void)m, attn_hopfield_basin(&m, 0, 0, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
             "hopfield: samples (0) is not at least 1");
