@@ -227,6 +227,10 @@ static void test_too_large(void **state)
              s.problem.shape.heads_kv = s.problem.shape.len_q = s.problem.shape.len_kv = 1,
              s.problem.shape.dim_qk = INT64_C(1) << 59),
             ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
+    /* Queries that 64 bits count as f16, and not as f32, which they are prepared in. */
+    REFUSED((s.problem.shape = (attn_shape){1, 1, 1, INT64_C(1) << 30, 1, INT64_C(1) << 31, 1}, s.tensors.q.dtype = ATTN_F16,
+             s.problem.score.kind = ATTN_SCORE_COSINE, s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
+            ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
 }
 
 static void *never_allocate(void *context, size_t bytes)

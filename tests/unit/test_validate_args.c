@@ -120,6 +120,9 @@ static void test_packed(void **state)
              s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
             ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: more elements than 64 bits count");
     ACCEPTED(PACKED(sound, sound));
+    /* One token of a sequence is followed by those of the others, so its stride counts. */
+    REFUSED((PACKED(sound, sound), s.problem.shape.len_q = 1, sets(s.tensors.q.stride, 0, SMALL_D, INT64_C(1) << 56, 1)),
+            ATTN_ERR_SHAPE, "q.stride[2] (72057594037927936) times its size (1) overflows 64-bit addresses");
     /* So does whether a tensor has elements. */
     REFUSED((PACKED(sound, sound), s.tensors.v.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
     REFUSED((PACKED(sound, sound), s.tensors.o.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
