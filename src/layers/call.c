@@ -51,7 +51,8 @@ static attn_status fill_positions(call *c, attn_error *error)
 
 attn_status call_read(attn_layer_tensors *ours, attn_options *options, const attn_layer_tensors *given, attn_error *error)
 {
-    attn_options o, *const to = options ? options : &o;
+    attn_options alone = {0};
+    attn_options *const to = options ? options : &alone;
     CHECK(given, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     TRY(slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error));
     if (!ours->options) return ATTN_OK;
