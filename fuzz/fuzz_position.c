@@ -101,6 +101,7 @@ static void make_positions(int64_t low, int64_t most)
     block *b = &c.of[POSITIONS];
     const attn_dtype dtype = draw_one_in(c.from, 2) ? ATTN_I64 : ATTN_I32;
     calls_make(b, c.from, block_of("positions", dtype, 0, c.shape[0], 1, c.shape[2], 1), CALLS_ANY);
+    if (b->memory) memset(b->memory, 0x3C, b->bytes); /* between positions, too, since sums of all bytes are compared */
     for (int64_t i = 0; i < c.shape[0]; i++)
         for (int64_t t = 0; t < c.shape[2]; t++)
             block_put(b, i, 0, t, 0, (double)(most > low ? low + draw_below(c.from, most - low) : low));
