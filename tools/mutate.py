@@ -10,7 +10,8 @@ import collections, concurrent.futures, hashlib, json, os, random, re, resource,
 import mutations
 from mutations import FOLDERS, ROOT
 
-SUBJECTS = "analysis api cache combination cost fuzz gradient interface kernels linear mask merge outputs product property relative scores second unit"
+SUBJECTS = ("analysis api cache combination cost fuzz gradient interface kernels linear mask merge outputs product property "
+            "relative scores second unit")
 PROGRAM = re.compile(rf"tests/test_(?:{SUBJECTS.replace(' ', '|')})_\w+")
 WITH_EACH_ISA = re.compile("combination|linear|gradient")
 KNOWN = "tests/mutation/survivors.txt"
@@ -80,8 +81,9 @@ def build(folder, orders, count, clock):
         for path in core:
             source = open(f"{ROOT}/{path}", "rb").read()
             put(f"{tree}/{path}", mutations.rewritten(source, of[path]) if path in of else source)
-        subprocess.run(["cmake", "-S", tree, "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DATTN_TESTS=ON", "-DATTN_HARDEN=ON", "-DATTN_IO=ON", "-DATTN_CLI=ON", "-DATTN_LAYERS=OFF",
-                        "-DCMAKE_C_FLAGS_RELEASE=-O2", f"-DCMAKE_C_FLAGS=-w -include {tree}/mutant.h", *launcher],
+        subprocess.run(["cmake", "-S", tree, "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DATTN_TESTS=ON",
+                        "-DATTN_HARDEN=ON", "-DATTN_IO=ON", "-DATTN_CLI=ON", "-DATTN_LAYERS=OFF", "-DCMAKE_C_FLAGS_RELEASE=-O2",
+                        f"-DCMAKE_C_FLAGS=-w -include {tree}/mutant.h", *launcher],
                        check=True, stdout=subprocess.DEVNULL)
         targets = subprocess.check_output(["ninja", "-C", out, "-t", "targets", "all"], text=True)
         programs = sorted(set(re.findall(PROGRAM.pattern + "(?=:)", targets)))
@@ -167,8 +169,9 @@ def run(folder, test, extra, seconds, clock):
                            (resource.RLIMIT_CPU, seconds)):
             resource.setrlimit(what, (most, resource.getrlimit(what)[1]))  # a test may set limits of its own
 
-    process = subprocess.Popen(test.command, cwd=f"{folder}/tree", env={**os.environ, **test.environment, **extra}, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limits)
+    process = subprocess.Popen(test.command, cwd=f"{folder}/tree", env={**os.environ, **test.environment, **extra},
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True, preexec_fn=limits)
     # What waits for ever uses no CPU.  Counted in seconds that this program runs: a machine that sleeps kills no mutation.
     for _ in range(60 + 10 * seconds):
         try:
@@ -252,7 +255,8 @@ class Judge:
 
     def asked(self, number):
         """Whether some test of today was asked about it."""
-        return any(name in self.tests and self.tests[name].digest == digest for name, (digest, _) in self.known(number)["asked"].items())
+        return any(name in self.tests and self.tests[name].digest == digest
+                   for name, (digest, _) in self.known(number)["asked"].items())
 
     def credit(self, number, test):
         test.killed[self.mutants[number].file] += 1
@@ -338,8 +342,8 @@ def main():
             print(f"{m.file}: {m.function}\n  {m.before}\n  {m.after or 'deleted'}\n  [{n}, line {m.line}, {judge.fate(n)}]\n")
     excused = len(equal.difference(killed))
     rate = len(killed) / max(len(mutants) - excused, 1)
-    print(f"{len(mutants)} mutations: {len(killed)} killed, {excused} survive with a reason, {len(mutants) - len(killed) - excused} without"
-          f" ({len(open_)} of these are not asked to the end); {time.monotonic() - clock.begun:.0f} s\n"
+    print(f"{len(mutants)} mutations: {len(killed)} killed, {excused} survive with a reason, "
+          f"{len(mutants) - len(killed) - excused} without ({len(open_)} of these are not asked to the end); {time.monotonic() - clock.begun:.0f} s\n"
           f"killed of those that can be: {'at least ' if open_ else ''}{rate:.1%}")
     return unfinished("all was asked") if open_ else int(rate < LEAST)
 
