@@ -229,6 +229,10 @@ static void test_forms(void **state)
     assert_int_equal(attn_mask_keep_from_drop(3, &second, &to_keep, &error), ATTN_ERR_STRIDE);
     assert_string_equal(error.message, "mask: keep and drop share elements; an output overlaps nothing");
     assert_true(half[0] == 0 && half[1] == 0xfc00 && keep[0] == 1 && keep[1] == 0);
+    const attn_output alone = {keep, ATTN_BOOL, {0, 0, 0, 5}}; /* a stride of one element does not count */
+    assert_int_equal(attn_mask_keep_from_drop(1, &kept, &alone, &error), ATTN_OK);
+    assert_true(keep[0] == 0);
+    assert_int_equal(attn_pattern_set_sees(NULL, 0, 0), 0);
 }
 
 /* The matrix into a slot: any strides, bytes beside it untouched. */
