@@ -96,6 +96,14 @@ void calls_without_memory(const calls *c, attn_options *options)
     *options = was;
 }
 
+void calls_vary(const calls *c, draws *d, attn_options *options, int allocates, void (*refuse)(void))
+{
+    if (options) calls_threads(c, options);
+    if (options && allocates && draw_one_in(d, 8)) calls_without_memory(c, options);
+    if (draw_one_in(d, 3)) calls_elsewhere(c, d);
+    if (draw_one_in(d, 2)) refuse();
+}
+
 attn_options calls_options(draws *d)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};

@@ -34,6 +34,9 @@ void calls_refused(const calls *c, const char *must);
 void calls_threads(const calls *c, attn_options *options);
 /* With memory for 0, 1 ... allocations: refused without a touch and a leak, until there is enough. */
 void calls_without_memory(const calls *c, attn_options *options);
+/* What a case that ran meets besides: other threads and short memory (options NULL: it has none; allocates 0: it takes none), other
+ * addresses, and what has to be refused. */
+void calls_vary(const calls *c, draws *d, attn_options *options, int allocates, void (*refuse)(void));
 
 /* Threads and an instruction set that this CPU has. */
 attn_options calls_options(draws *d);

@@ -471,6 +471,12 @@ static const char *spoil_attention(void)
     }
 }
 
+static void refuse(void)
+{
+    if (c.kind == NUMBERS) return;
+    calls_refused(&all, c.kind <= SWEEP ? spoil_softmax() : c.kind <= HEAD_ENTROPY ? spoil_given() : spoil_attention());
+}
+
 void target_run(draws *from)
 {
     memset(&c, 0, sizeof c);
@@ -479,11 +485,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    const int with_options = c.kind >= DECOMPOSE;
-    if (with_options && draw_one_in(from, 2)) calls_threads(&all, &c.options);
-    if (with_options && draw_one_in(from, 8)) calls_without_memory(&all, &c.options);
-    if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
-    if (draw_one_in(from, 2) && c.kind != NUMBERS)
-        calls_refused(&all, c.kind <= SWEEP ? spoil_softmax() : c.kind <= HEAD_ENTROPY ? spoil_given() : spoil_attention());
+    calls_vary(&all, from, c.kind >= DECOMPOSE ? &c.options : NULL, 1, refuse);
     blocks_free(c.of, BLOCKS);
 }

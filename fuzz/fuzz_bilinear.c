@@ -416,9 +416,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    if (c.kind == ATTENTION) calls_threads(&all, &c.options);
-    if (c.kind == ATTENTION && draw_one_in(from, 8)) calls_without_memory(&all, &c.options);
-    if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
-    if (draw_one_in(from, 2)) refuse();
+    calls_vary(&all, from, c.kind == ATTENTION ? &c.options : NULL, 1, refuse);
     blocks_free(c.of, BLOCKS);
 }

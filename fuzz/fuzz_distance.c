@@ -333,7 +333,6 @@ void target_run(draws *from)
     if (c.kind == SLOPES) by_slopes();
     else if (c.kind <= FILL_BACKWARD) by_distance();
     else if (!c.special) by_gate();
-    if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
-    if (draw_one_in(from, 2)) refuse();
+    calls_vary(&all, from, NULL, 0, refuse);
     blocks_free(c.of, BLOCKS);
 }

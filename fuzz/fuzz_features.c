@@ -333,9 +333,6 @@ void target_run(draws *from)
     if (c.kind == RANDOM) by_themselves();
     if (c.kind == QUANTISE) by_rows();
     if (c.kind == CONVERT) by_types();
-    if (c.kind <= BACKWARD) calls_threads(&all, &c.options);
-    if (c.kind <= BACKWARD && draw_one_in(from, 8)) calls_without_memory(&all, &c.options);
-    if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
-    if (draw_one_in(from, 2)) refuse();
+    calls_vary(&all, from, c.kind <= BACKWARD ? &c.options : NULL, 1, refuse);
     blocks_free(c.of, BLOCKS);
 }

@@ -429,9 +429,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    if (c.memory.options) calls_threads(&all, &c.options);
-    if (c.memory.options && c.kind != SEPARATION && draw_one_in(from, 8)) calls_without_memory(&all, &c.options);
-    if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
-    if (draw_one_in(from, 2)) refuse();
+    calls_vary(&all, from, c.memory.options ? &c.options : NULL, c.kind != SEPARATION, refuse);
     blocks_free(c.of, BLOCKS);
 }

@@ -458,7 +458,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    if (draw_one_in(from, 3)) calls_elsewhere(&all, from);
-    if (draw_one_in(from, 2)) refuse();
+    calls_vary(&all, from, NULL, 0, refuse);
     blocks_free(c.of, BLOCKS);
 }
