@@ -89,6 +89,15 @@ static void test_same_bits(void **state)
     }
 }
 
+static void relative_of(combination *c, const char *text, int seed)
+{
+    problem_spec spec;
+    attn_error error;
+    assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
+    spec.seed = (uint64_t)seed;
+    combination_of(c, &spec, RELATIVE);
+}
+
 /* Many tiles of queries: of one key head, whose groups of tiles one thread takes one after the other and several take in turn. */
 static void test_same_bits_of_many_tiles(void **state)
 {
@@ -98,12 +107,8 @@ static void test_same_bits_of_many_tiles(void **state)
     enum { DRAWS = 3 };
     (void)state;
     for (int n = 0; n < DRAWS * (int)(sizeof texts / sizeof *texts); n++) {
-        problem_spec spec;
-        attn_error error;
         combination c;
-        assert_int_equal(problem_parse(texts[n / DRAWS], &spec, &error), ATTN_OK);
-        spec.seed = (uint64_t)(FIRST + n);
-        combination_of(&c, &spec, RELATIVE);
+        relative_of(&c, texts[n / DRAWS], FIRST + n);
         outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
         combination_free(&c);
     }
@@ -124,12 +129,8 @@ static void test_neighbours(void **state)
     enum { DRAWS = 2 };
     (void)state;
     for (int n = 0; n < DRAWS * (int)(sizeof texts / sizeof *texts); n++) {
-        problem_spec spec;
-        attn_error error;
         combination c;
-        assert_int_equal(problem_parse(texts[n / DRAWS], &spec, &error), ATTN_OK);
-        spec.seed = (uint64_t)(FIRST + n);
-        combination_of(&c, &spec, RELATIVE);
+        relative_of(&c, texts[n / DRAWS], FIRST + n);
         (void)outcome_fraction(&c, n % 2 ? ATTN_FORWARD : ATTN_BACKWARD, 1);
         combination_free(&c);
     }
