@@ -94,15 +94,14 @@ int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_ten
 
 static int has_elements(const int64_t shape[4]) { return shape[0] && shape[1] && shape[2] && shape[3]; }
 
-/* Strides of no elements are anything, but walks count addresses by them: those that a tensor with elements could not have are 1.
- */
+/* Strides of no elements are anything, but walks count addresses by them: what a tensor with elements could not have becomes 1. */
 static void tame_strides(const attn_planned_tensor *t, int64_t stride[4])
 {
     int64_t span = 0, step;
     for (int axis = 0; axis < 4; axis++) {
         const int64_t size = t->shape[axis] > 1 ? t->shape[axis] : 1;
         const int fits = stride[axis] > -INT64_MAX && attn_mul(size, llabs(stride[axis]), &step) && attn_add(span, step, &span);
-        if (!fits || span > INT64_MAX >> 4) stride[axis] = stride[axis] != 0, span = 0;
+        if (!fits || span > INT64_MAX >> 4) stride[axis] = 1, span = 0;
     }
 }
 

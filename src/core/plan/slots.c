@@ -112,6 +112,9 @@ static int same_strides(const int64_t a[4], const int64_t b[4])
     return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
+/* Without elements, whatever a call says. */
+static int is_empty(const attn_planned_tensor *t) { return t->low == t->high && !t->packed; }
+
 /* Type and strides are those that were planned, if not to the letter then in what they mean. */
 static attn_status check_layout(const attn_tensor_row *row, const attn_planned_tensor *t, const attn_input *slot, attn_error *error)
 {
@@ -121,8 +124,7 @@ static attn_status check_layout(const attn_tensor_row *row, const attn_planned_t
                  t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %s; the plan was made with %s", row->name, attn_dtype_text(slot->dtype),
                  attn_dtype_text(t->at.dtype));
     if (same_strides(given, t->given.stride)) return ATTN_OK;
-    const int64_t *shape = t->shape;
-    if (!t->packed && (!shape[0] || !shape[1] || !shape[2] || !shape[3])) return ATTN_OK; /* strides of nothing */
+    if (is_empty(t)) return ATTN_OK; /* strides of nothing */
     const int implied = !given[0] && !given[1] && !given[2] && !given[3];
     int64_t dense[4];
     if (implied) attn_tensor_dense_strides(row, t, dense);
@@ -147,7 +149,7 @@ static void *nowhere(int number)
 static attn_status bind(const attn_tensor_row *row, const attn_planned_tensor *t, const attn_input *slot, void **pointer,
                         attn_error *error)
 {
-    const int empty = t->low == t->high && !t->packed;
+    const int empty = is_empty(t);
     TRY(check_layout(row, t, slot, error));
     *pointer = nowhere(t->number);
     CHECK_TENSOR(slot->data != ATTN_LATER || empty, t->number, ATTN_ERR_ARGUMENT,
