@@ -104,7 +104,7 @@ static void test_same_bits_of_many_tiles(void **state)
     static const int crews[] = {2, 3, 8};
     static const char *const texts[] = {"fwd:f32:hq2:hkv1:sq700:skv60:d9:dv5", "fwd:f32:sq700:skv60:d9:dv5",
                                         "fwd:f32:hq2:hkv1:sq700:skv300:d9:dv5:causal=bottom-right", "fwd:f32:sq700:skv300:d9:dv5"};
-    enum { DRAWS = 3 };
+    enum { DRAWS = CASES(3) > 0 ? CASES(3) : 1 };
     (void)state;
     for (int n = 0; n < DRAWS * (int)(sizeof texts / sizeof *texts); n++) {
         combination c;
