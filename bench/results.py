@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The measured figures of the documentation: bench/results/*.json are the source, the tables of docs/benchmarks.md and the chart
+docs/pictures/peers.svg are made of them and never edited by hand.
+
+    bench/results.py write                           makes the tables and the chart
+    bench/results.py check                           says what is not as `write` would make it (the test bench/results)
+    bench/results.py take OUT.json IN.json COLUMN    a result file of what `attn bench --json` or `bench/peers.py --json` printed;
+                                                     --cpu, --machine, --date, --gcc and --command say what these do not
+
+Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in its order, and the aims),
+peers (times of others over those of libattn, by bench/peers.py) and figures (what else is said, with its command).
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import sys
+import textwrap
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = TOP / "bench/results"
+PAGE, CHART = TOP / "docs/benchmarks.md", TOP / "docs/pictures/peers.svg"
+FORMATS = {"%": ("{:d}", " %"), "times": ("{:.2f}", ""), "us": ("{:.1f}", " us"), "cycles": ("{:.1f}", "")}
+PEERS = ("PyTorch", "ONNX Runtime", "JAX")
+
+
+def load():
+    """The rows of the table of shares, and result files by kind, in the order of their columns."""
+    found = {"shares": [], "peers": [], "figures": []}
+    rows = json.loads((RESULTS / "rows.json").read_text(encoding="utf-8"))["rows"]
+    for path in sorted(RESULTS.glob("*.json")):
+        if path.name != "rows.json":
+            result = json.loads(path.read_text(encoding="utf-8"))
+            known = {row["row"] for row in rows}
+            for row in result["rows"]:
+                if result["kind"] == "shares" and row["row"] not in known:
+                    raise SystemExit(f"{path.name}: rows.json has no row {row['row']}")
+            found[result["kind"]].append(dict(result, file=path.name))
+    for kind in found.values():
+        kind.sort(key=lambda result: (result["column"].replace("AVX2", "AVX-2"), result["date"]))  # AVX2 before AVX-512
+    return rows, found
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---|" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def versions(result):
+    return ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+
+
+def columns(results):
+    """What each column is."""
+    head = ["column", "CPU", "threads", "date", "versions", "command", "file"]
+    return table(head, [[r["column"], f"{r['cpu']}, {r['machine']}", str(r["threads"]), r["date"], versions(r),
+                         f"`{r['command']}`" if "command" in r else "in the table",
+                         f"[{r['file']}](../bench/results/{r['file']})"] for r in results])
+
+
+def share(row, result):
+    entry = next((e for e in result["rows"] if e["row"] == row["row"]), None)
+    if not entry:
+        return "-"
+    pattern, unit = FORMATS[row["unit"]]
+    return ", ".join(pattern.format(entry[key]) for key in ("median", "best") if key in entry) + unit
+
+
+def shares(rows, results):
+    return table(["problem (f32 unless said)", "aim, at best"] + [r["column"] for r in results],
+                 [[row["words"], row["aim"]] + [share(row, r) for r in results] for row in rows])
+
+
+def peers(result):
+    names = [name for name in PEERS if name in result["versions"]]
+    head = ["problem", "libattn, ms"] + [f"{name} {result['versions'][name]}" for name in names]
+    body = [[r["words"], f"{r['libattn_ms']:g}"] + [f"{r['ratios'][n]:g}" if n in r["ratios"] else "-" for n in names] for r in result["rows"]]
+    return table(head, body) + ("\n\n" + textwrap.fill(result["note"], 100, break_long_words=False) if result.get("note") else "")
+
+
+def figures(results):
+    words = {row["words"]: row["command"] for result in results for row in result["rows"]}
+    return table(["what", "by"] + [r["column"] for r in results],
+                 [[what, f"`{command}`"] + [next((e["value"] for e in r["rows"] if e["words"] == what), "-") for r in results]
+                  for what, command in words.items()])
+
+
+def tables():
+    """What stands between the markers of the page, by name."""
+    rows, found = load()
+    return {
+        "columns": columns(found["shares"] + found["peers"] + found["figures"]),
+        "shares": shares(rows, found["shares"]),
+        "peers": "\n\n".join(f"{r['column']}, {r['date']}:\n\n{peers(r)}" for r in found["peers"]),
+        "figures": figures(found["figures"]),
+    }
+
+
+def filled(text):
+    """The page with its tables as they should be."""
+    for name, body in tables().items():
+        begin, end = f"<!-- bench/results.py: {name} -->", "<!-- end -->"
+        before, found, rest = text.partition(begin + "\n")
+        if not found or end not in rest:
+            raise SystemExit(f"{PAGE.name} has no place for the table `{name}`: {begin} ... {end}")
+        text = f"{before}{found}\n{body}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+# ---- the chart ----
+
+STYLE = """text{font:13px system-ui,sans-serif;fill:#222}.t{font-size:15px;font-weight:600}.s{fill:#666;font-size:12px}.v{font-size:11px}
+.g{stroke:#8884}.one{stroke:#222;stroke-width:1.5}.c0{fill:#c2571a}.c1{fill:#2c6fbb}.c2{fill:#3f8f5b}.paper{fill:#fff}
+@media(prefers-color-scheme:dark){text{fill:#ddd}.s{fill:#999}.one{stroke:#ddd}.paper{fill:#14161a}}"""
+LEFT, WIDE, BAR = 290, 480, 11
+
+
+def chart(result):
+    """Bars from 0: how many times longer a peer takes; the longest are cut, with their number."""
+    names, most, y, out = [n for n in PEERS if n in result["versions"]], 6, 74, []
+    at = lambda ratio: LEFT + WIDE * min(ratio, most) / most  # noqa: E731
+    for row in result["rows"]:
+        bars = [(k, row["ratios"][name]) for k, name in enumerate(names) if name in row["ratios"]]
+        out.append(f'<text x="{LEFT - 10}" y="{y + BAR * len(bars) / 2 + 4.5:g}" text-anchor="end">{row["words"].replace("`", "")}</text>')
+        for k, ratio in bars:
+            out.append(f'<rect class="c{k}" x="{LEFT}" y="{y}" width="{at(ratio) - LEFT:.1f}" height="{BAR - 1}"/>')
+            out.append(f'<text class="v" x="{at(ratio) + 4:.1f}" y="{y + 9}">{ratio:g}{" (cut)" if ratio > most else ""}</text>')
+            y += BAR
+        y += 9
+    grid = "".join(f'<line class="{"one" if n == 1 else "g"}" x1="{at(n):g}" x2="{at(n):g}" y1="66" y2="{y}"/>'
+                   f'<text class="s" x="{at(n):g}" y="{y + 15}" text-anchor="middle">{"libattn = 1" if n == 1 else n}</text>' for n in range(1, most + 1))
+    key = "".join(f'<rect class="c{k}" x="{LEFT + 170 * k}" y="44" width="12" height="12"/><text x="{LEFT + 170 * k + 18}" y="55">{n} '
+                  f'{result["versions"][n]}</text>' for k, n in enumerate(names))
+    about = f'{result["cpu"]}, {result["isa"]}, {result["threads"]} threads, {result["date"]}: {result["command"]}'
+    title = "How many times longer the same call takes than in libattn, at the median"
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="860" height="{y + 42}" viewBox="0 0 860 {y + 42}" role="img">\n<title>{title}</title>\n'
+            f'<style>{STYLE}</style>\n<rect class="paper" width="860" height="{y + 42}"/>\n<text class="t" x="14" y="24">{title}</text>\n{key}\n{grid}\n'
+            + "\n".join(out) + f'\n<text class="s" x="14" y="{y + 34}">{about}</text>\n</svg>\n')
+
+
+def wanted():
+    """What each file should have."""
+    newest = max(load()[1]["peers"], key=lambda result: result["date"])
+    return {PAGE: filled(PAGE.read_text(encoding="utf-8")), CHART: chart(newest)}
+
+
+# ---- result files of runs ----
+
+
+def take_shares(run, rows):
+    """Rows of rows.json, as far as the run has their problems."""
+    by_name, taken = {result["problem"]: result for result in run["results"]}, []
+    for row in rows:
+        result = by_name.get(row.get("problem", row["row"]))
+        base = by_name.get(row.get("over"))
+        if result and row["unit"] == "%":
+            field = "share_of_stream" if row.get("of") == "stream" else "share_of_ceiling"
+            taken.append({"row": row["row"], "median": round(100 * result[field]), "best": round(100 * result[field + "_best"])})
+        elif result and base:
+            taken.append({"row": row["row"], "median": round(result["seconds"]["median"] / base["seconds"]["median"], 2)})
+        elif result and row["unit"] == "us":
+            taken.append({"row": row["row"], "best": round(1e6 * result["seconds"]["p10"], 1)})
+    return taken
+
+
+def take_peers(run):
+    taken, ours = [], {"PyTorch": ("PyTorch",), "ONNX Runtime": ("ORT MHA", "ORT GQA"), "JAX": ("JAX",)}
+    for result in run["results"]:
+        ratios = {name: min(result["ratios"][n]["median"] for n in known if n in result["ratios"])
+                  for name, known in ours.items() if any(n in result["ratios"] for n in known)}
+        taken.append({"case": result["case"], "words": result["problem"], "libattn_ms": float(f"{1e3 * result['times']['libattn']['median']:.3g}"),
+                      "ratios": {name: float(f"{ratio:.3g}") for name, ratio in ratios.items()}})
+    return taken
+
+
+def take(words):
+    run = json.loads(pathlib.Path(words.input).read_text(encoding="utf-8"))
+    beside = "times" in run["results"][0]
+    said = {"gcc": words.gcc} if words.gcc else {}
+    known = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "jax": "JAX", "libattn": "libattn"}
+    found = {known[n]: v for n, v in run["versions"].items() if n in known} if beside else {"libattn": run["version"]}
+    machine = run.get("machine", {})
+    result = {"kind": "peers" if beside else "shares", "column": words.column, "cpu": words.cpu or machine.get("cpu", "?"),
+              "machine": words.machine, "isa": machine.get("isa", words.isa), "threads": run["threads"] if beside else machine["threads"],
+              "versions": found | said, "date": words.date, "command": words.command, "rows": take_peers(run) if beside else take_shares(run, load()[0])}
+    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in result.pop("rows"))
+    head = "".join(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n" for key, value in result.items())
+    pathlib.Path(words.output).write_text(f'{{\n{head} "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("write")
+    verbs.add_parser("check")
+    one = verbs.add_parser("take")
+    for name in ("output", "input", "column"):
+        one.add_argument(name)
+    for name, default in (("cpu", ""), ("machine", "?"), ("isa", "?"), ("date", datetime.date.today().isoformat()), ("gcc", ""), ("command", "?")):
+        one.add_argument(f"--{name}", default=default)
+    words = parser.parse_args()
+    if words.verb == "take":
+        return take(words)
+    stale = [path for path, text in wanted().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if words.verb == "check":
+        for path in stale:
+            print(f"{path.relative_to(TOP)} is not what bench/results.py write makes of bench/results")
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(wanted()[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
