@@ -5,17 +5,11 @@
 
 int main(void)
 {
-    float q[3][2] = {{1, 0}, {0, 1}, {1, 1}}, k[3][2] = {{1, 0}, {0, 1}, {1, 1}}, v[3][2] = {{2, 0}, {0, 2}, {1, 1}}, o[3][2];
-    attn_problem problem = {.struct_size = sizeof problem};
-    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    float q[3][2] = {{1, 0}, {0, 1}, {1, 1}}, v[3][2] = {{2, 0}, {0, 2}, {1, 1}}, o[3][2];
+    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 3, 3, 2, 2}, .mask = {.causal = 1}};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(q), .v = attn_in(v), .o = attn_out(o)};
     attn_error error;
 
-    problem.shape = (attn_shape){.batch = 1, .heads_q = 1, .heads_kv = 1, .len_q = 3, .len_kv = 3, .dim_qk = 2, .dim_v = 2};
-    problem.mask.causal = 1;
-    if (attn_compute(&problem, &t, &error) != ATTN_OK) {
-        fprintf(stderr, "%s\n", error.message);
-        return 1;
-    }
+    if (attn_compute(&p, &t, &error) != ATTN_OK) return fprintf(stderr, "%s\n", error.message), 1;
     for (int i = 0; i < 3; i++) printf("%.4f %.4f\n", o[i][0], o[i][1]);
-    return 0;
 }

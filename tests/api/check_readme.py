@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The C example of README.md is examples/minimal/minimal.c, letter for letter (without its head comment), in 20 lines or fewer."""
+"""README.md has 150 lines or fewer, files that are there behind its links, and a C example that is examples/minimal/minimal.c letter
+for letter (without its head comment), in 15 lines or fewer."""
+import pathlib
 import re
 import sys
 
 
 def main():
-    blocks = re.findall(r"^```c\n(.*?)^```$", open("README.md", encoding="utf-8").read(), flags=re.S | re.M)
+    text = open("README.md", encoding="utf-8").read()
+    blocks = re.findall(r"^```c\n(.*?)^```$", text, flags=re.S | re.M)
     program = re.sub(r"\A/\*.*?\*/\n", "", open("examples/minimal/minimal.c", encoding="utf-8").read(), flags=re.S)
     if blocks != [program]:
         print(f"README.md has {len(blocks)} blocks of C; one of them must be examples/minimal/minimal.c, and the only one")
         return 1
-    lines = program.count("\n")
-    print(f"{lines} lines")
-    return 0 if lines <= 20 else 1
+    lost = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not pathlib.Path(link).exists()]
+    for link in lost:
+        print(f"README.md: there is no {link}")
+    lines, code = text.count("\n"), program.count("\n")
+    print(f"{lines} lines, {code} of C")
+    return 1 if lost or lines > 150 or code > 15 else 0
 
 
 if __name__ == "__main__":
