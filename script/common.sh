@@ -12,6 +12,7 @@ CLANG_PACKAGES="clang"
 PAGE_PACKAGES="chromium"
 FORMAT_PACKAGES="clang-format-14"
 MAN_PACKAGES="man-db"
+DOCS_PACKAGES="python3-venv" # Sphinx itself comes from PyPI
 CPPCHECK_PACKAGES="cppcheck"
 VALGRIND_PACKAGES="valgrind"
 MSAN_PACKAGES="libclang-rt-dev llvm" # what clang links for it, and names of functions in what it says

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What the site must have: each public name in one place, each option of each command, no request to anybody, every link inside.
+
+Usage: site.py ATTN SITE
+"""
+import html
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.parse
+import zlib
+
+ATTN, SITE = sys.argv[1], pathlib.Path(sys.argv[2])
+ABI = pathlib.Path("tests/install/abi.txt").read_text(encoding="utf-8")
+faults = []
+
+
+def inventory():
+    """[(name, kind, address)] of objects.inv."""
+    data = (SITE / "objects.inv").read_bytes()
+    lines = zlib.decompress(data[data.index(b"zlib.\n") + 6:]).decode().splitlines()
+    return [re.match(r"(.+?) (\S+:\S+) -?\d+ (\S*) ", line).groups() for line in lines]
+
+
+def check_names():
+    """Those of tests/install/abi.txt, which another tool reads out of the compiled headers: functions, structs, enums."""
+    found = {}
+    for name, kind, address in inventory():
+        if kind.startswith("c:") and kind != "c:functionParam":
+            found.setdefault(name, []).append((kind, address))
+    functions = re.findall(r"^[a-z][^\n:]*?\b(attn_\w+)\(", ABI, re.M)
+    types = re.findall(r"^(?:struct|enum) (attn_\w+)", ABI, re.M)
+    for name in [*functions, *types]:
+        if len(found.get(name, [])) != 1:
+            faults.append(f"{name} has {len(found.get(name, []))} places")
+    print(f"{len(functions)} functions, {len(types)} structs and enums, {len(found)} names in all")
+    if len(functions) < 100 or len(types) < 50:
+        faults.append("abi.txt was not understood")
+
+
+def text_of(page):
+    return html.unescape(re.sub(r"<[^>]+>", "", (SITE / page).read_text(encoding="utf-8")))
+
+
+def check_commands():
+    names = re.findall(r"^  attn (\w+)", subprocess.run([ATTN, "--help"], capture_output=True, text=True, check=True).stdout, re.M)
+    count = 0
+    for name in names:
+        said = subprocess.run([ATTN, name, "--help"], capture_output=True, text=True, check=True).stdout
+        page = text_of(f"commands/{name}.html")
+        for option in set(re.findall(r"--[a-z][a-z-]*", said)):
+            count += 1
+            if option not in page:
+                faults.append(f"attn {name} {option} is not in the site")
+    print(f"{len(names)} commands, {count} options")
+
+
+def check_links():
+    """Links between pages, and what a browser would load, lead to files of the site; nothing else is asked of anybody."""
+    anchors, links, count = {}, [], 0
+    for page in sorted(SITE.rglob("*.html")):
+        text = page.read_text(encoding="utf-8")
+        anchors[page] = set(re.findall(r'\bid="([^"]+)"', text))
+        links += [(page, tag, html.unescape(address)) for tag, address in re.findall(r'<(\w+)\b[^>]*?\s(?:src|href|srcset)="([^"]*)"', text)]
+    for page, tag, address in links:
+        count += 1
+        path, _, anchor = address.partition("#")
+        if re.match(r"(https?:)?//", address):
+            if tag != "a":
+                faults.append(f"{page.relative_to(SITE)}: <{tag}> asks for {address}")
+            continue
+        if re.match(r"(mailto|data):", address):
+            continue
+        target = (page.parent / urllib.parse.unquote(path.split("?")[0])).resolve() if path else page.resolve()
+        if not target.exists():
+            faults.append(f"{page.relative_to(SITE)}: there is no {address}")
+        elif anchor and target.suffix == ".html" and urllib.parse.unquote(anchor) not in anchors[SITE / target.relative_to(SITE.resolve())]:
+            faults.append(f"{page.relative_to(SITE)}: {address} has no such place")
+    for file in SITE.rglob("*.css"):
+        if re.search(r"@import|url\(\s*['\"]?(https?:)?//", file.read_text(encoding="utf-8")):
+            faults.append(f"{file.relative_to(SITE)} asks for something")
+    print(f"{len(anchors)} pages, {count} links")
+
+
+check_names()
+check_commands()
+check_links()
+for fault in faults:
+    print(fault)
+sys.exit(1 if faults else 0)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+# How Sphinx makes the site; tools/docs/site.py lays out what it reads, and sets the version in the environment.
+import os
+
+project, author = "libattn", "The libattn authors"
+copyright = "The libattn authors"  # pylint: disable=redefined-builtin
+version = release = os.environ["ATTN_VERSION"]
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+myst_heading_anchors = 4
+toc_object_entries = False  # half of the time of a build, since every page has the whole tree beside it
+nitpicky = True
+# Types of the C library, which no page describes.
+nitpick_ignore = [("c:identifier", name) for name in ("size_t", "int64_t", "uint32_t", "uint64_t")]
+add_function_parentheses = False
+smartquotes = False
+highlight_language = "none"
+pygments_style = "default"
+
+html_theme = "furo"
+html_title = f"libattn {version}"
+html_copy_source = html_show_sourcelink = False
+html_last_updated_fmt = None
+html_theme_options = {"navigation_with_keys": True}
+# Two builds of the same pages have the same bytes.
+html_permalinks_icon = "#"

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Lays out what Sphinx reads: the Markdown of this repository as it is, a page for each public header (headers.py) and for each
+command (its --help), and a page for each file that a link of these leads to, so that the site needs nothing beside itself.
+
+Usage: site.py ATTN FOLDER
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import headers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What a reader finds on the left, in this order; a page that is in none of these and not linked is a fault of Sphinx's.
+PARTS = {
+    "Start": ["docs/building", "docs/training"],
+    "Mechanisms": ["docs/mechanisms"],
+    "Reference": ["docs/conventions", "docs/notation", "headers", "commands", "docs/io", "docs/threads"],
+    "Speed": ["docs/benchmarks"],
+    "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/mutation"],
+    "Project": ["CHANGELOG", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "docs/releasing", "lab"],
+}
+LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
+LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".sh": "bash", ".def": "c", ".cff": "yaml", ".yml": "yaml", ".json": "json", ".txt": "text"}
+
+
+def toctree(names, caption="", hidden=True):
+    options = (["   :hidden:"] if hidden else []) + (["   :caption: " + caption] if caption else []) + ["   :maxdepth: 2", ""]
+    return "\n".join([".. toctree::", *options, *(f"   {name}" for name in names), ""])
+
+
+class Site:
+    def __init__(self, attn, folder):
+        self.attn, self.folder = attn, folder
+        tracked = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md") if not {"build", "dist", ".git", ".github"} & set(path.relative_to(ROOT).parts)]
+        self.pages = {name[:-3] for name in tracked}
+        self.wanted = set()  # files and folders that links lead to
+
+    def put(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def up(self, name):
+        """From the folder of a page to the top."""
+        return "../" * name.count("/")
+
+    def target(self, name, link):
+        """Where a link of page `name` leads in the site."""
+        if re.match(r"[a-z]+:", link) or link.startswith("#"):
+            return link
+        path, _, anchor = link.partition("#")
+        place = os.path.normpath(os.path.join(os.path.dirname(name), path))
+        anchor = "#" + anchor if anchor else ""
+        header = re.fullmatch(r"include/attn/(\w+)\.h", place)
+        if place.endswith(".md") and place[:-3] in self.pages:
+            return ("/index.md" if place == "README.md" else f"/{place}") + anchor
+        if header:
+            return f"/headers/{header[1]}.rst"
+        if not (ROOT / place).exists():
+            raise SystemExit(f"{name}.md: the link {link} leads nowhere")
+        if (ROOT / place / "README.md").exists():
+            return f"/{place}/README.md"
+        if place.endswith((".svg", ".png")):
+            return "/" + place
+        self.wanted.add(place)
+        return f"/source/{place}.rst"
+
+    def markdown(self, name, text):
+        parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", text, flags=re.S | re.M)  # code is none of ours
+        for n in range(0, len(parts), 2):
+            parts[n] = LINK.sub(lambda match: f"{match[1]}({self.target(name, match[2])})", parts[n])
+        return "".join(parts)
+
+    def write_pages(self):
+        for name in sorted(self.pages):
+            text = self.markdown(name, (ROOT / f"{name}.md").read_text(encoding="utf-8"))
+            if name == "README":
+                parts = [(caption, [page for page in pages if page in self.pages or page in ("headers", "commands", "lab")]) for caption, pages in PARTS.items()]
+                toc = "\n".join(f"```{{eval-rst}}\n{toctree(['/' + self.document(page) for page in pages], caption)}```\n" for caption, pages in parts)
+                self.put("index.md", f"{text}\n{toc}")
+            elif name == "docs/mechanisms":
+                mechanisms = re.findall(r"\]\((mechanisms/\w+)\.md\)", (ROOT / "docs/mechanisms.md").read_text(encoding="utf-8"))
+                self.put(f"{name}.md", f"{text}\n```{{eval-rst}}\n{toctree(mechanisms)}```\n")
+            else:
+                listed = any(name in pages for pages in PARTS.values()) or name.startswith(("docs/mechanisms/", "lab/"))
+                self.put(f"{name}.md", ("" if listed else "---\norphan: true\n---\n\n") + text)
+        labs = sorted(name for name in self.pages if name.startswith("lab/"))
+        title = "Experiments"
+        self.put("lab.rst", f"{title}\n{'=' * len(title)}\n\nWhat was measured, what helped, what did not.\n\n{toctree(labs, hidden=False)}")
+        shutil.copytree(ROOT / "docs/pictures", self.folder / "docs/pictures")
+
+    @staticmethod
+    def document(page):
+        return {"headers": "headers/index", "commands": "commands/index"}.get(page, page)
+
+    def write_headers(self):
+        texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/attn").glob("*.h"))}
+        known = headers.roles(texts)
+        pages = {f"attn/{name}": f"/headers/{name[:-2]}" for name in texts} | {f"{page}.md": f"/{page}" for page in self.pages}
+        for name, text in texts.items():
+            self.put(f"headers/{name[:-2]}.rst", headers.page(name, text, known, pages))
+        order = ["types", "attn"] + [name[:-2] for name in texts if name not in ("types.h", "attn.h")]
+        title = "The public headers"
+        about = ("What :doc:`/docs/conventions` says holds in all of them. Every public name has one place; "
+                 "the :ref:`index <genindex>` lists them.")
+        self.put("headers/index.rst", f"{title}\n{'=' * len(title)}\n\n{about}\n\n{toctree(order, hidden=False).replace('maxdepth: 2', 'maxdepth: 1')}")
+
+    def help_of(self, *words):
+        return subprocess.run([self.attn, *words, "--help"], capture_output=True, text=True, check=True).stdout
+
+    def write_commands(self):
+        general = self.help_of()
+        names = re.findall(r"^  attn (\w+)", general, re.M)
+        for name in names:
+            text, title = self.help_of(name), f"attn {name}"
+            what = re.search(rf"^  attn {name} +.*?  (\w.*)$|^  attn {name} .*? ([a-z]\w+ .*)$", general, re.M)
+            about = next(word for word in what.groups() if word) if what else ""
+            body = "".join(f"   {line}\n" if line else "\n" for line in text.splitlines())
+            self.put(f"commands/{name}.rst", f"{title}\n{'=' * len(title)}\n\n{about[:1].upper()}{about[1:]}.\n\n.. code-block:: text\n\n{body}")
+        title = "The command"
+        body = "".join(f"   {line}\n" if line else "\n" for line in general.splitlines())
+        self.put("commands/index.rst", f"{title}\n{'=' * len(title)}\n\nWhat each command says of itself.\n\n.. code-block:: text\n\n{body}\n"
+                 + toctree(names, hidden=False).replace("maxdepth: 2", "maxdepth: 1"))
+
+    def write_sources(self):
+        """The files that pages link to, and lists of the folders."""
+        for place in sorted(self.wanted):
+            path, head = ROOT / place, f":orphan:\n\n{place}\n{'=' * len(place)}\n\n"
+            if path.is_dir():
+                found = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+                body = ".. code-block:: text\n\n" + "".join(f"   {name}\n" for name in found)
+            else:
+                text = path.read_text(encoding="utf-8", errors="replace")
+                body = f".. code-block:: {LANGUAGES.get(path.suffix, 'text')}\n   :force:\n\n" + "".join(f"   {line}\n" if line.strip() else "\n" for line in text.splitlines())
+            self.put(f"source/{place}.rst", head + body)
+
+
+def main():
+    folder = pathlib.Path(sys.argv[2]).resolve()
+    if folder.exists():
+        shutil.rmtree(folder)
+    site = Site(os.path.abspath(sys.argv[1]), folder)
+    site.write_pages()
+    site.write_headers()
+    site.write_commands()
+    site.write_sources()
+    shutil.copy(ROOT / "tools/docs/conf.py", folder / "conf.py")
+    print(f"{len(site.pages)} pages, {len(site.wanted)} files that they link to")
+
+
+if __name__ == "__main__":
+    main()
