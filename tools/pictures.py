@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The lines of each page of docs/mechanisms (its blocks of `sh`) run, and the picture that they write is the one on the page.
+
+    tools/pictures.py ATTN              runs them all and says what failed, or what differs from docs/pictures (the test docs/lines)
+    tools/pictures.py ATTN --write      puts the pictures there
+    tools/pictures.py ATTN --page       takes a new docs/pictures/page.png, with Chromium: layer 3, head 1 of `attn view`
+
+Lines run in an empty folder beside a link to examples/, and by plain C (ATTN_ISA=scalar), whose numbers every CPU has.
+"""
+import base64
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs/pictures"
+LARGEST = 250_000  # bytes
+
+
+def run_page(page, folder, attn):
+    """Faults of one page; its picture is left in the folder."""
+    text, name = page.read_text(encoding="utf-8"), page.stem
+    lines = "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M))
+    if f"](../pictures/{name}.svg)" not in text or f"-o {name}.svg" not in lines:
+        return [f"the page has no picture ../pictures/{name}.svg, or no line in a block of sh that makes it"]
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "bin").mkdir()
+    (folder / "bin/attn").symlink_to(attn)
+    around = dict(os.environ, ATTN_ISA="scalar", PATH=f"{folder / 'bin'}:{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-euc", lines], cwd=folder, env=around, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        return [f"its lines fail: {done.stderr.strip()}"]
+    made = folder / f"{name}.svg"
+    if not made.exists():
+        return [f"its lines make no {name}.svg"]
+    return [f"its picture has {made.stat().st_size} bytes, more than {LARGEST}"] if made.stat().st_size > LARGEST else []
+
+
+def take_page(attn, folder):
+    """The picture of README.md."""
+    sys.path.insert(0, str(ROOT / "tests/view"))
+    import browser  # pylint: disable=import-outside-toplevel,import-error
+    subprocess.run([attn, "view", "examples/data/animal_street.safetensors", "-o", str(folder / "page.html")], cwd=ROOT, check=True)
+    driver = browser.Browser(browser.find_browser() or sys.exit("there is no Chromium"), 1400, 796)
+    driver.prefer("light")
+    driver.open((folder / "page.html").as_uri() + "#layer=3&head=1&query=9")
+    (PICTURES / "page.png").write_bytes(base64.b64decode(driver.send("Page.captureScreenshot", format="png")["data"]))
+    driver.close()
+
+
+def main():
+    attn, write = os.path.abspath(sys.argv[1]), "--write" in sys.argv[2:]
+    if "--page" in sys.argv[2:]:
+        with tempfile.TemporaryDirectory() as folder:
+            take_page(attn, pathlib.Path(folder))
+        return 0
+    count = faults = 0
+    pages = sorted((ROOT / "docs/mechanisms").glob("*.md"))
+    for page in pages:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            found = run_page(page, folder, attn)
+            made, kept = folder / f"{page.stem}.svg", PICTURES / f"{page.stem}.svg"
+            if not found and write:
+                kept.write_bytes(made.read_bytes())
+            elif not found and (not kept.exists() or kept.read_bytes() != made.read_bytes()):
+                found = [f"its picture is another one than {kept.relative_to(ROOT)}; tools/pictures.py --write puts it there"]
+        count += len(re.findall(r"^attn ", page.read_text(encoding="utf-8"), re.M))
+        for fault in found:
+            print(f"{page.relative_to(ROOT)}: {fault}")
+            faults += 1
+    for picture in PICTURES.glob("*.svg"):
+        if picture.stem not in [page.stem for page in pages] and f"pictures/{picture.name}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
+            print(f"{picture.relative_to(ROOT)}: no page has it")
+            faults += 1
+    if (PICTURES / "page.png").stat().st_size > 300_000:
+        print("docs/pictures/page.png is larger than 300 KB")
+        faults += 1
+    print(f"{len(pages)} pages, {count} lines, {faults} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
