@@ -21,6 +21,11 @@ tarball=$(basename "$dir"/first/*.tar.gz)
 names=$(tar -tzf "$dir/first/$tarball")
 [ "$(grep -vc "^${tarball%.tar.gz}/" <<<"$names")" = 0 ] || fail "the tarball is not one folder"
 [ "$(tar --numeric-owner -tvzf "$dir/first/$tarball" | awk '{ print $2, $4 }' | sort -u | wc -l)" = 1 ] || fail "more than one owner or day"
+notes=$dir/first/${tarball%.tar.gz}.notes.md
+first=$(awk '/^## /{ n++; next } n == 1 && /^\*/ { print; exit }' CHANGELOG.md)
+grep -qF "$first" "$notes" || fail "the notes lack what CHANGELOG.md says first: $first"
+grep -q "$(cut -d' ' -f1 "$dir/first/$tarball.sha256")" "$notes" || fail "the notes have another checksum"
+if grep -q '^## ' "$notes"; then fail "the notes have another version's changes"; fi
 echo "the same files twice, $(wc -l <<<"$names") names"
 
 sbom=$(echo "$dir"/first/*.spdx.json)
