@@ -19,6 +19,8 @@ pygments_style = "default"
 
 html_theme = "furo"
 html_title = f"libattn {version}"
+html_extra_path = ["extra"]
+html_search_scorer = os.path.join(os.path.dirname(__file__), "scorer.js")
 html_copy_source = html_show_sourcelink = False
 html_last_updated_fmt = None
 html_theme_options = {"navigation_with_keys": True}

@@ -17,13 +17,19 @@ import headers
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What a reader finds on the left, in this order; a page that is in none of these and not linked is a fault of Sphinx's.
 PARTS = {
-    "Start": ["docs/building", "docs/training"],
+    "Start": ["docs/building", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "commands", "docs/io", "docs/threads"],
     "Speed": ["docs/benchmarks"],
     "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/mutation"],
     "Project": ["CHANGELOG", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "docs/releasing", "lab"],
 }
+STREET = "examples/data/animal_street.safetensors"
+EXPLORER = [
+    ("sentence", "72 heads of a real model on one sentence", [STREET]),
+    ("causal", "the same heads, each token seeing those before it", [STREET, "--causal"]),
+    ("distance", "tokens with a table by distance", ["examples/data/drawn_relative.safetensors", "--rel=shaw/6"]),
+]
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".sh": "bash", ".def": "c", ".cff": "yaml", ".yml": "yaml", ".json": "json", ".txt": "text"}
 
@@ -39,6 +45,8 @@ class Site:
         tracked = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md") if not {"build", "dist", ".git", ".github"} & set(path.relative_to(ROOT).parts)]
         self.pages = {name[:-3] for name in tracked}
         self.wanted = set()  # files and folders that links lead to
+        self.texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/attn").glob("*.h"))}
+        self.known = headers.roles(self.texts)
 
     def put(self, name, text):
         path = self.folder / name
@@ -72,15 +80,18 @@ class Site:
 
     def markdown(self, name, text):
         parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", text, flags=re.S | re.M)  # code is none of ours
-        for n in range(0, len(parts), 2):
-            parts[n] = LINK.sub(lambda match: f"{match[1]}({self.target(name, match[2])})", parts[n])
+        for n, part in enumerate(parts):
+            if n % 2 == 0:
+                parts[n] = LINK.sub(lambda match: f"{match[1]}({self.target(name, match[2])})", part)
+            elif part[1:-1] in self.known:  # a public name leads to its place
+                parts[n] = f"{{c:{self.known[part[1:-1]]}}}{part}"
         return "".join(parts)
 
     def write_pages(self):
         for name in sorted(self.pages):
             text = self.markdown(name, (ROOT / f"{name}.md").read_text(encoding="utf-8"))
             if name == "README":
-                parts = [(caption, [page for page in pages if page in self.pages or page in ("headers", "commands", "lab")]) for caption, pages in PARTS.items()]
+                parts = [(caption, [page for page in pages if page in self.pages or page in ("headers", "commands", "lab", "explorer")]) for caption, pages in PARTS.items()]
                 toc = "\n".join(f"```{{eval-rst}}\n{toctree(['/' + self.document(page) for page in pages], caption)}```\n" for caption, pages in parts)
                 self.put("index.md", f"{text}\n{toc}")
             elif name == "docs/mechanisms":
@@ -99,8 +110,7 @@ class Site:
         return {"headers": "headers/index", "commands": "commands/index"}.get(page, page)
 
     def write_headers(self):
-        texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/attn").glob("*.h"))}
-        known = headers.roles(texts)
+        texts, known = self.texts, self.known
         pages = {f"attn/{name}": f"/headers/{name[:-2]}" for name in texts} | {f"{page}.md": f"/{page}" for page in self.pages}
         for name, text in texts.items():
             self.put(f"headers/{name[:-2]}.rst", headers.page(name, text, known, pages))
@@ -109,6 +119,16 @@ class Site:
         about = ("What :doc:`/docs/conventions` says holds in all of them. Every public name has one place; "
                  "the :ref:`index <genindex>` lists them.")
         self.put("headers/index.rst", f"{title}\n{'=' * len(title)}\n\n{about}\n\n{toctree(order, hidden=False).replace('maxdepth: 2', 'maxdepth: 1')}")
+
+    def write_explorer(self):
+        """The pages that `attn view` makes of the example data, as they are."""
+        title, made = "Pages to look around in", self.folder / "extra/explorer"
+        made.mkdir(parents=True)
+        lines = [title, "=" * len(title), "", "What ``attn view`` writes; each is one file that needs no other.", ""]
+        for name, about, words in EXPLORER:
+            subprocess.run([self.attn, "view", *words, "-o", str(made / f"{name}.html"), "--quiet"], cwd=ROOT, check=True)
+            lines += [f"* `{about} <explorer/{name}.html>`__: ``attn view {' '.join(words)} -o page.html``", ""]
+        self.put("explorer.rst", "\n".join(lines))
 
     def help_of(self, *words):
         return subprocess.run([self.attn, *words, "--help"], capture_output=True, text=True, check=True).stdout
@@ -148,8 +168,10 @@ def main():
     site.write_pages()
     site.write_headers()
     site.write_commands()
+    site.write_explorer()
     site.write_sources()
-    shutil.copy(ROOT / "tools/docs/conf.py", folder / "conf.py")
+    for name in ("conf.py", "scorer.js"):
+        shutil.copy(ROOT / "tools/docs" / name, folder / name)
     print(f"{len(site.pages)} pages, {len(site.wanted)} files that they link to")
 
 

@@ -1,0 +1,14 @@
+// How Sphinx's search orders what it finds, as it does by itself, but: the page of a mechanism comes before lists that name it, and
+// those before sources, experiments and the changelog.
+var Scorer = {
+  score: ([page, , , , score]) => score + (/^docs\/mechanisms\//.test(page) ? 6 : /^docs\/coverage$/.test(page) ? -10
+                                         : /^(source\/|lab\/|fuzz\/|CHANGELOG)/.test(page) ? -20 : 0),
+  objNameMatch: 11,
+  objPartialMatch: 6,
+  objPrio: { 0: 15, 1: 5, 2: -5 },
+  objPrioDefault: 0,
+  title: 15,
+  partialTitle: 7,
+  term: 5,
+  partialTerm: 2,
+};
