@@ -93,7 +93,7 @@ def wrap(text):
 
 def pages():
     """Every page but those of folders that are built."""
-    return [path for path in sorted(ROOT.rglob("*.md")) if not {"build", "dist", ".git"} & set(path.relative_to(ROOT).parts)]
+    return [path for path in sorted(ROOT.rglob("*.md")) if not re.search(r"(^|/)(build|dist|\.[^/]*)/", str(path.relative_to(ROOT)))]
 
 
 def main():

@@ -3,7 +3,7 @@
 import os
 
 project, author = "libattn", "The libattn authors"
-copyright = "The libattn authors"  # pylint: disable=redefined-builtin
+copyright = "The libattn authors"
 version = release = os.environ["ATTN_VERSION"]
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}

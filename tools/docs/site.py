@@ -42,8 +42,8 @@ def toctree(names, caption="", hidden=True):
 class Site:
     def __init__(self, attn, folder):
         self.attn, self.folder = attn, folder
-        tracked = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md") if not {"build", "dist", ".git", ".github"} & set(path.relative_to(ROOT).parts)]
-        self.pages = {name[:-3] for name in tracked}
+        found = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md")]
+        self.pages = {name[:-3] for name in found if not re.search(r"(^|/)(build|dist|\.[^/]*)/", name)}
         self.wanted = set()  # files and folders that links lead to
         self.texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/attn").glob("*.h"))}
         self.known = headers.roles(self.texts)
