@@ -11,13 +11,13 @@
 #include "analyze_states.h"
 #include "attn/analysis.h"
 #include "commands.h"
-#include "failure.h"
 #include "file.h"
 #include "input.h"
-#include "json.h"
 #include "labels.h"
 #include "options.h"
 #include "progress.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
 #include "weights.h"
 
 static const command_usage usage = {

@@ -11,7 +11,7 @@
 
 #include "attn/analysis.h"
 #include "attn/io.h"
-#include "failure.h"
+#include "testing/text/failure.h"
 
 attn_status states_set_temperatures(states_settings *s, const char *name, const char *value, attn_error *error)
 {

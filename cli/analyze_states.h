@@ -3,8 +3,8 @@
 #ifndef ATTN_CLI_ANALYZE_STATES_H
 #define ATTN_CLI_ANALYZE_STATES_H
 
-#include "json.h"
 #include "labels.h"
+#include "testing/text/json.h"
 
 enum { MOST_TEMPERATURES = 16 };
 

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#include "check/element.h"
-#include "failure.h"
 #include "outputs.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 /* Elements of the bias as the library sees it: one batch entry, or all of them. */
 static int64_t expanded_count(const attention_input *input)

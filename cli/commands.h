@@ -9,13 +9,7 @@
 #define ATTN_CLI_COMMANDS_H
 
 #include "attn/attn.h"
-
-enum {
-    EXIT_DONE = 0,        /* done, all checks passed */
-    EXIT_CHECK = 1,       /* a check failed */
-    EXIT_USAGE = 2,       /* wrong usage or bad input; no output file was written */
-    EXIT_UNSUPPORTED = 3, /* well formed, and this build cannot do it */
-};
+#include "testing/text/failure.h" /* the exit statuses */
 
 int attn_cmd_run(int argc, char **argv);
 int attn_cmd_top(int argc, char **argv);

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#include "failure.h"
 #include "progress.h"
 #include "slice.h"
+#include "testing/text/failure.h"
 
 attn_status computation_begin(computation *c, const attn_problem *problem, const attn_tensors *tensors,
                               const common_settings *common, attn_error *error)

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "check/element.h"
-#include "failure.h"
 #include "input.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 static double difference_at(const attn_archive_tensor *a, const attn_archive_tensor *b, int64_t i)
 {

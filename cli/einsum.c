@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "commands.h"
-#include "failure.h"
-#include "json.h"
-#include "nearest.h"
 #include "options.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/nearest.h"
 
 enum { OPERANDS = 8, LETTERS = 128, TERM = 16 };
 

@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "attn/cost.h"
-#include "bench/linear.h"
 #include "commands.h"
 #include "explain_options.h"
-#include "json.h"
 #include "options.h"
-#include "problem.h"
+#include "testing/problem/linear_problem.h"
+#include "testing/problem/problem.h"
+#include "testing/text/json.h"
 
 /* The words of problem strings, from their table. */
 static void print_words(void)

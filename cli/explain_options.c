@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "problem.h"
-#include "tensors.h"
+#include "testing/problem/problem.h"
+#include "testing/problem/tensors.h"
 
 /* ---- which options there are, beside those that are tensors ---- */
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "failure.h"
+#include "testing/text/failure.h"
 
 static attn_unfinished unfinished;
 

@@ -12,10 +12,10 @@
 #include "attn/io.h"
 #include "attn/linear.h"
 #include "commands.h"
-#include "failure.h"
 #include "file.h"
-#include "json.h"
 #include "options.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
 
 static const command_usage usage = {
     .name = "hopfield",

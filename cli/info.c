@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "commands.h"
-#include "json.h"
 #include "options.h"
+#include "testing/text/json.h"
 
 static const command_usage usage = {
     .name = "info",

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/element.h"
-#include "failure.h"
 #include "input_find.h"
 #include "input_parts.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
 {

@@ -4,8 +4,8 @@
  * lengths that say where it ends. */
 #include <string.h>
 
-#include "failure.h"
 #include "input_parts.h"
+#include "testing/text/failure.h"
 
 /* Lengths from where the sequences begin. */
 static const int64_t *lengths_of(attention_input *input, const int64_t *begins)

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "failure.h"
 #include "file.h"
-#include "nearest.h"
+#include "testing/text/failure.h"
+#include "testing/text/nearest.h"
 
 static int is_among(const char *const *list, const char *name)
 {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/element.h"
-#include "failure.h"
 #include "input_parts.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 attn_dtype input_compute_dtype(const attention_input *input)
 {

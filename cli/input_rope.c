@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "failure.h"
 #include "input_parts.h"
+#include "testing/text/failure.h"
 
 /* Where tokens stand: the tensor of the role [token] or [.., token], or where causal masks and windows have them. */
 static attn_status positions_of(attention_input *input, int role, const int64_t **positions, attn_error *error)

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "check/element.h"
-#include "failure.h"
 #include "input_parts.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 /* ---- weights of scores ---- */
 

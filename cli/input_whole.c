@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "attn/cache.h"
-#include "check/element.h"
-#include "failure.h"
 #include "input_parts.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 /* A scale for each row of k or v: the same axes but the last, which may be there with size 1. */
 static attn_status check_scales(const input_tensor *scales, const input_tensor *rows, attn_error *error)

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "failure.h"
-#include "json.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
 
 /* ---- tokens ---- */
 

@@ -12,14 +12,14 @@
 
 #include "commands.h"
 #include "difference.h"
-#include "failure.h"
 #include "file.h"
-#include "json.h"
 #include "listed.h"
 #include "options.h"
 #include "progress.h"
-#include "shown.h"
-#include "tensors.h"
+#include "testing/problem/tensors.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/shown.h"
 
 static const command_usage usage = {
     .name = "layer",

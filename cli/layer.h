@@ -8,7 +8,7 @@
 #include "attn/latent.h"
 #include "attn/layers.h"
 #include "attn/seq2seq.h"
-#include "problem.h"
+#include "testing/problem/problem.h"
 
 enum { LAYER_IGNORED = 9, LAYER_INDICES = 4, LAYER_TELLS = 4 };
 

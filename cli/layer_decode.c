@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "failure.h"
 #include "layer.h"
+#include "testing/text/failure.h"
 
 attn_status layer_check_decode(layer_work *w, attn_error *error)
 {

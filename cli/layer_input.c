@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "failure.h"
 #include "input.h"
 #include "input_find.h"
 #include "layer.h"
+#include "testing/text/failure.h"
 
 attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_archive_tensor **t, attn_error *error)
 {

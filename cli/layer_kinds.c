@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "failure.h"
 #include "input.h"
 #include "layer.h"
+#include "testing/text/failure.h"
 
 static const attn_archive *weights_of(const layer_work *w) { return w->weights_file ? w->weights_file : w->file; }
 

@@ -3,9 +3,9 @@
  * layer_output.c - the tensors that `attn layer` writes. */
 #include <string.h>
 
-#include "failure.h"
 #include "layer.h"
-#include "tensors.h"
+#include "testing/problem/tensors.h"
+#include "testing/text/failure.h"
 
 attn_status layer_add(layer_work *w, const char *name, int rank, const int64_t *shape, void *to, attn_error *error)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "shown.h"
+#include "testing/text/shown.h"
 
 void listed_json(cJSON *list, const char *role, const attn_archive_tensor *tensor)
 {

@@ -4,7 +4,7 @@
 #define ATTN_CLI_LISTED_H
 
 #include "attn/io.h"
-#include "json.h"
+#include "testing/text/json.h"
 
 /* role: what it is used for; NULL: what its name says.  path: the file that it is in, or NULL. */
 void listed_json(cJSON *list, const char *role, const attn_archive_tensor *tensor);

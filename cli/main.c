@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "commands.h"
-#include "failure.h"
 #include "file.h"
-#include "json.h"
-#include "nearest.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/nearest.h"
 
 typedef struct command {
     const char *name;

@@ -8,13 +8,13 @@
 
 #include "attn/io.h"
 #include "commands.h"
-#include "failure.h"
 #include "file.h"
-#include "json.h"
 #include "options.h"
 #include "pattern.h"
 #include "picture.h"
-#include "tensors.h"
+#include "testing/problem/tensors.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
 
 enum { MOST_NAMES = 32, MOST_TEXT = 200, MOST_PIXELS = 1 << 14 };
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "commands.h"
-#include "failure.h"
-#include "nearest.h"
+#include "testing/text/failure.h"
+#include "testing/text/nearest.h"
 
 enum { MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "attn/attn.h"
-#include "problem.h"
+#include "testing/problem/problem.h"
 
 typedef struct option_row {
     const char *name;     /* "threads" is --threads */

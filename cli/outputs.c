@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "failure.h"
+#include "testing/text/failure.h"
 
 /* ---- flags ---- */
 

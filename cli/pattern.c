@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "failure.h"
-#include "nearest.h"
+#include "testing/text/failure.h"
+#include "testing/text/nearest.h"
 
 typedef struct row {
     pattern_word word;

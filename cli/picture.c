@@ -5,8 +5,8 @@
 #include <png.h>
 #include <stdlib.h>
 
-#include "failure.h"
 #include "file.h"
+#include "testing/text/failure.h"
 
 /* libpng ends here where memory is out, the text's or its own: no other error is left when it writes to memory. */
 static void give_up(png_structp png, png_const_charp message)

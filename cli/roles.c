@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "commands.h"
-#include "failure.h"
-#include "linear_tensors.h"
-#include "nearest.h"
+#include "testing/problem/linear_tensors.h"
+#include "testing/text/failure.h"
+#include "testing/text/nearest.h"
 
 /* What a flag says, in the order of --help. */
 static const struct {

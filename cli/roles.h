@@ -6,8 +6,8 @@
 
 #include "attn/position.h"
 #include "options.h"
-#include "problem.h"
-#include "tensors.h"
+#include "testing/problem/problem.h"
+#include "testing/problem/tensors.h"
 
 /* The tensors that files may have are those of the library, by number, and where tokens stand, for --rope. */
 enum { ROLE_POSITIONS_Q = TENSORS, ROLE_POSITIONS_KV, ROLES };

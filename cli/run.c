@@ -11,16 +11,16 @@
 #include "commands.h"
 #include "compute.h"
 #include "difference.h"
-#include "failure.h"
 #include "file.h"
 #include "input.h"
-#include "linear_tensors.h"
 #include "listed.h"
 #include "options.h"
 #include "outputs.h"
 #include "progress.h"
 #include "run_linear.h"
-#include "shown.h"
+#include "testing/problem/linear_tensors.h"
+#include "testing/text/failure.h"
+#include "testing/text/shown.h"
 
 static const command_usage usage = {
     .name = "run",

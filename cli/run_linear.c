@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/linear.h"
-#include "failure.h"
 #include "input_find.h"
+#include "testing/problem/linear_problem.h"
+#include "testing/text/failure.h"
 
 int linear_is_wanted(const problem_spec *spec)
 {

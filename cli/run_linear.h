@@ -5,8 +5,8 @@
 #define ATTN_CLI_RUN_LINEAR_H
 
 #include "input.h"
-#include "linear_tensors.h"
 #include "options.h"
+#include "testing/problem/linear_tensors.h"
 
 typedef struct linear_work {
     const attention_input *input;

@@ -7,7 +7,7 @@
 #ifndef ATTN_CLI_SLICE_H
 #define ATTN_CLI_SLICE_H
 
-#include "tensors.h"
+#include "testing/problem/tensors.h"
 
 /* Borrows the index arrays of the tensors, which are i64. */
 typedef struct slicer {

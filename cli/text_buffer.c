@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "failure.h"
+#include "testing/text/failure.h"
 
 /* Makes space for `count` more bytes; 0 where there is none. */
 static int reserve(text_buffer *text, size_t count)

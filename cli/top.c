@@ -8,14 +8,14 @@
 #include <strings.h>
 
 #include "commands.h"
-#include "failure.h"
 #include "input.h"
-#include "json.h"
 #include "labels.h"
-#include "nearest.h"
 #include "options.h"
 #include "progress.h"
-#include "shown.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/nearest.h"
+#include "testing/text/shown.h"
 #include "weights.h"
 
 static const command_usage usage = {

@@ -8,16 +8,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check/element.h"
 #include "commands.h"
-#include "failure.h"
 #include "file.h"
 #include "input.h"
-#include "json.h"
 #include "labels.h"
 #include "options.h"
 #include "progress.h"
-#include "shown.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/shown.h"
 #include "view/page.h"
 #include "weights.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "failure.h"
+#include "testing/text/failure.h"
 
 attn_status weights_begin(weight_reader *reader, const attention_input *input, int64_t rows, const common_settings *common,
                           attn_error *error)

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
-#include "tensors.h"
+#include "testing/problem/problem.h"
+#include "testing/problem/tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

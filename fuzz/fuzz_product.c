@@ -3,7 +3,7 @@
  * fuzz_product.c - fuzzes attn_product and attn_product_in (target.h) on random matrices in memory of exactly their size: against
  * the sum in double within the bound of attn/product.h, rows kept apart, the same bits for other threads, and room for what is no
  * larger. */
-#include "check/matrices.h"
+#include "testing/verdict/matrices.h"
 
 #include <float.h>
 #include <inttypes.h>

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/run.h"
-#include "check/sweep.h"
 #include "draws.h"
 #include "numbered.h"
+#include "testing/case/sweep.h"
+#include "testing/verdict/run.h"
 
 enum { KEPT = 10 };
 

@@ -3,7 +3,8 @@
 """Includes point down only.
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
-include src/common.  Everything else sees the public headers and its own folder; the command and the tests also see ref/, and the
+include src/common.  In testing: verdict -> case -> bound -> problem -> memory -> text -> random.  Everything else sees the public
+headers and its own folder; the command, the harness and the tests also see ref/, the command and the tests see testing, and the
 tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/ and
 tests/combination.  ref/ sees nothing of ours.
 
@@ -18,6 +19,7 @@ import sys
 
 # Each may include itself and what stands before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
+TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict"]
 KNOWN_WALKS = ["linear", "merge", "product"]  # whose problems are their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
@@ -27,7 +29,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 
 def area(path):
     """The folder that a rule speaks of: src/core/plan, src/core/walk/tiles, src/io, cli, ref, tests/unit ..."""
-    depth = 2 if path.parts[0] in ("src", "tests") else 1
+    depth = 2 if path.parts[0] in ("src", "tests", "testing") else 1
     if path.parts[:2] == ("src", "core"):
         depth = 4 if path.parts[2] == "walk" else 3
     return "/".join(path.parts[: min(depth, len(path.parts) - 1)])
@@ -50,15 +52,17 @@ def allowed(source, target):
     if source.startswith(("tests", "fuzz")):
         if target.startswith("src/core/"):
             return source in INTERNALS_TESTED
-        return target == "ref" or target in SHARED_BY_TESTS or target.split("/")[0] in ("cli", "src")
-    if source == "cli":
-        return target == "ref"
+        return target == "ref" or target in SHARED_BY_TESTS or target.split("/")[0] in ("cli", "src", "testing")
+    if source.startswith("testing/") and target.startswith("testing/"):
+        return TESTING.index(target.split("/")[1]) <= TESTING.index(source.split("/")[1])
+    if source.split("/")[0] in ("cli", "testing"):
+        return target == "ref" or (source == "cli" and target.startswith("testing/"))
     return False
 
 
 def resolve(root, file, name, quoted):
     """The file of ours that an include means, or None."""
-    folders = [root / "include", root / "src/core", root / "ref", root / "tests", root / "cli", root / "src/io"]
+    folders = [root / "include", root / "src/core", root / "ref", root / "tests", root / "cli", root / "src/io", root]
     for folder in ([file.parent] if quoted else []) + folders:
         found = (folder / name).resolve()
         if found.is_file() and root in found.parents:
@@ -69,7 +73,7 @@ def resolve(root, file, name, quoted):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     files = faults = 0
-    for folder in ("include", "ref", "src", "cli", "tests", "examples", "bench", "fuzz"):
+    for folder in ("include", "ref", "src", "testing", "cli", "tests", "examples", "bench", "fuzz"):
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in (".c", ".h", ".def"):
                 continue

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "../commands.h"
-#include "../failure.h"
 #include "../file.h"
 #include "../options.h"
 #include "clock.h"
@@ -17,6 +16,7 @@
 #include "measure.h"
 #include "report.h"
 #include "team.h"
+#include "testing/text/failure.h"
 
 typedef struct bench_settings {
     double seconds;

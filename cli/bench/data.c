@@ -8,9 +8,9 @@
 
 #include "attn/position.h"
 
-#include "../check/element.h"
-#include "../failure.h"
 #include "memory.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 #include "work.h"
 
 enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };

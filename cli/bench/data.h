@@ -5,9 +5,9 @@
 #ifndef ATTN_CLI_BENCH_DATA_H
 #define ATTN_CLI_BENCH_DATA_H
 
-#include "../check/random.h"
-#include "../problem.h"
-#include "../tensors.h"
+#include "testing/problem/problem.h"
+#include "testing/problem/tensors.h"
+#include "testing/random/random.h"
 
 typedef struct data {
     attn_tensors tensors;

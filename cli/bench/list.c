@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "../json.h"
 #include "attn/attn.h"
+#include "testing/text/json.h"
 
 typedef struct counterpart {
     const char *name;

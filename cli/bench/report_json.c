@@ -4,9 +4,9 @@
 #include <time.h>
 
 #include "../commands.h"
-#include "../json.h"
 #include "clock.h"
 #include "report.h"
+#include "testing/text/json.h"
 
 static double giga(const ceiling *c) { return ceiling_median(c) / 1e9; }
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../failure.h"
+#include "testing/text/failure.h"
 
 rivals rivals_of(ceilings *all, const contender *c)
 {

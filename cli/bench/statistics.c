@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../failure.h"
+#include "testing/text/failure.h"
 
 static double *grow(double *values, int64_t count, int64_t room)
 {

@@ -2,7 +2,7 @@
  * work.c - counts visible pairs, query by query, as attn_mask defines them. */
 #include "work.h"
 
-#include "../problem.h"
+#include "testing/problem/problem.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -4,17 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../check_linear.h"
 #include "../commands.h"
 #include "../conformance/conformance.h"
-#include "../failure.h"
 #include "../options.h"
 #include "../progress.h"
-#include "../tensors.h"
-#include "product.h"
-#include "report.h"
-#include "run.h"
-#include "sweep.h"
+#include "testing/case/sweep.h"
+#include "testing/problem/tensors.h"
+#include "testing/text/failure.h"
+#include "testing/verdict/linear.h"
+#include "testing/verdict/product.h"
+#include "testing/verdict/report.h"
+#include "testing/verdict/run.h"
 
 typedef struct check_options {
     const char *conformance;

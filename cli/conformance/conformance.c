@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 
 #include "../commands.h"
-#include "../failure.h"
-#include "../shown.h"
 #include "evaluate.h"
 #include "fla.h"
 #include "hopfield.h"
 #include "layer.h"
 #include "linear.h"
 #include "table.h"
+#include "testing/text/failure.h"
+#include "testing/text/shown.h"
 #include "translate.h"
 
 enum { PATH_ROOM = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };

@@ -5,8 +5,8 @@
 #ifndef ATTN_CLI_CONFORMANCE_CONFORMANCE_H
 #define ATTN_CLI_CONFORMANCE_CONFORMANCE_H
 
-#include "../check/report.h"
 #include "../options.h"
+#include "testing/verdict/report.h"
 
 /* Runs every suite under `folder`, or the one that `folder` is.  Adds each case to the report and prints, for people, a paragraph
  * for each suite.  Returns EXIT_DONE, or the status of what was printed on standard error: no such folder, no suite in it. */

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../check/bound.h"
-#include "../failure.h"
+#include "testing/bound/bound.h"
+#include "testing/text/failure.h"
 
 /* Scores up to this size are moderate: in f32 they leave 1e-5 of a weight right. */
 static const double moderate = 20;

@@ -6,7 +6,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "../check/run.h"
+#include "testing/verdict/run.h"
 
 typedef struct evaluation {
     check_status status;

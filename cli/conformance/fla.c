@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "attn/linear.h"
+#include "testing/text/failure.h"
 
 typedef struct fla_case {
     evaluation *result;

@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "attn/hopfield.h"
 #include "attn_ref.h"
+#include "testing/text/failure.h"
 
 enum { STATE, PATTERNS, GRAD_OUTPUT, GRAD_ENERGY, INPUTS, OUTPUT = INPUTS, ENERGY, GRAD_STATE, GRAD_PATTERNS, ALL };
 static const char *const names[ALL] = {"in.state",   "in.patterns", "in.grad_output", "in.grad_energy",

@@ -10,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "layer.h"
 #include "layer_case.h"
+#include "testing/text/failure.h"
 
 typedef struct layer_run {
     layer_case *c;

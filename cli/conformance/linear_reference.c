@@ -3,9 +3,9 @@
  * linear_reference.c - linear attention by definition, in double, and how far a result in another arithmetic may be off. */
 #include <math.h>
 
-#include "../check_linear.h"
-#include "../failure.h"
 #include "linear_case.h"
+#include "testing/text/failure.h"
+#include "testing/verdict/linear.h"
 
 double *linear_doubles(linear_case *c, int t)
 {

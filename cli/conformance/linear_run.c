@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "../failure.h"
-#include "../linear_tensors.h"
 #include "linear_case.h"
+#include "testing/problem/linear_tensors.h"
+#include "testing/text/failure.h"
 
 static const char *const short_names[ALL] = {
     [OUT_O] = "o", [OUT_STATE] = "final_state", [OUT_DQ] = "dq", [OUT_DK] = "dk", [OUT_DV] = "dv"};

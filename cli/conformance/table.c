@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "table_case.h"
+#include "testing/text/failure.h"
 
 double case_param(const table_case *c, const char *name, double otherwise) { return number_in(c->params, name, otherwise); }
 int case_flag(const table_case *c, const char *name) { return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(c->params, name)); }

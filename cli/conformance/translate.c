@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../check/element.h"
+#include "testing/memory/element.h"
 
 /* 1 if name is pattern, whose last letter may be a * for any end. */
 static int matches(const char *pattern, const char *name)

@@ -10,7 +10,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "../check/flow.h"
+#include "testing/bound/flow.h"
 #include "view.h"
 
 typedef enum case_role {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../check/element.h"
-#include "../failure.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
 
 void *pool_take(view_pool *pool, int64_t count, size_t size)
 {

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "../file.h"
-#include "../shown.h"
 #include "color.h"
+#include "testing/text/failure.h"
+#include "testing/text/shown.h"
 
 enum { MARGIN = 24, TOP = 72, GAP = 32, MOST_WIDTH = 1340, LINE = 18 };
 

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../failure.h"
 #include "color.h"
+#include "testing/text/failure.h"
 
 enum { SPOKEN = 4096, LETTERS = 16, TITLE = 20, AXIS = 18, LABEL = 13 };
 static const double lean = 55 * 0.017453292519943295; /* of the names of columns */

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "attn/analysis.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 enum { MOST_FILES = 8 };
 

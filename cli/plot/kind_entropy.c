@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../failure.h"
 #include "attn/analysis.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 enum { BINS = 20, MOST_BARS = 120 };
 

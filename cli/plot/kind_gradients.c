@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../failure.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 static attn_status draw_norms(plot_task *task, const char *const *names, const double *norms, int64_t count)
 {

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "attn/analysis.h"
 #include "attn/hopfield.h"
 #include "color.h"
 #include "contour.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 enum { MOST_STATES = 8, GRID = 50, LEVELS = 20, POINTS = 50 };
 

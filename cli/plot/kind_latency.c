@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "../failure.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 enum { BINS = 40, MOST_PANELS = 8 };
 

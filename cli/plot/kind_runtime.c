@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "color.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 enum { MOST_GROUPS = 8, MOST_POINTS = 64 };
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../failure.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
 
 static double largest(const double *numbers, int64_t count)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../failure.h"
+#include "testing/text/failure.h"
 
 const char weights_note[] = "Each row of weights sums to 1. A heat map is a diagnostic, not an explanation: it shows "
                             "where a head looks, not what the model does with what it finds there.";

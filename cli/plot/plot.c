@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include "../commands.h"
-#include "../failure.h"
 #include "../file.h"
-#include "../json.h"
-#include "../nearest.h"
 #include "../options.h"
-#include "../shown.h"
 #include "kinds.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/nearest.h"
+#include "testing/text/shown.h"
 
 enum { MOST_FILES = 8 };
 

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../failure.h"
 #include "../text_buffer.h"
+#include "testing/text/failure.h"
 
 enum { MOST_TEXT = 1 << 28 };
 

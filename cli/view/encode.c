@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "shown.h"
+#include "testing/text/shown.h"
 
 void view_encode_text(text_buffer *out, const char *text)
 {

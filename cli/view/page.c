@@ -9,9 +9,9 @@
  */
 #include "page.h"
 
-#include "../failure.h"
 #include "encode.h"
 #include "source.h"
+#include "testing/text/failure.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "bench/memory.h"
 #include "bench/statistics.h"
 #include "bench/work.h"
-#include "problem.h"
+#include "testing/problem/problem.h"
 
 static void quantiles_lie_between_neighbours(void **state)
 {

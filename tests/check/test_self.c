@@ -8,11 +8,11 @@
 #include <float.h>
 #include <math.h>
 
-#include "check/bound.h"
-#include "check/element.h"
-#include "check/guard.h"
-#include "check/run.h"
-#include "check/sweep.h"
+#include "testing/bound/bound.h"
+#include "testing/case/sweep.h"
+#include "testing/memory/element.h"
+#include "testing/memory/guard.h"
+#include "testing/verdict/run.h"
 
 static check_case parse(const char *text)
 {

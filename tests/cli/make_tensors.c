@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "attn/io.h"
-#include "check/element.h"
+#include "testing/memory/element.h"
 
 static attn_dtype dtype_of(const char *name)
 {

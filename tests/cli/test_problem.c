@@ -2,10 +2,10 @@
  * test_problem.c - problem strings: what they mean, how they are printed, and the exact words when they are wrong. */
 #include "test.h"
 
-#include "nearest.h"
 #include "options.h"
-#include "problem.h"
-#include "tensors.h"
+#include "testing/problem/problem.h"
+#include "testing/problem/tensors.h"
+#include "testing/text/nearest.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 

@@ -7,9 +7,9 @@
 #define ATTN_TESTS_COMBINATION_H
 
 #include "attn_ref.h"
-#include "problem.h"
 #include "tensor.h"
-#include "tensors.h"
+#include "testing/problem/problem.h"
+#include "testing/problem/tensors.h"
 
 typedef struct combination {
     char text[400]; /* the problem string, for messages */

@@ -7,8 +7,8 @@
 
 #include "attn/attn.h"
 
-#include "memory_layout.h"
 #include "random.h"
+#include "testing/memory/memory_layout.h"
 
 typedef struct tensor {
     int64_t shape[4];     /* [batch, head, token, channel] */

@@ -4,7 +4,7 @@
 #include "fault.h"
 #include "test.h"
 
-#include "check/sweep.h"
+#include "testing/case/sweep.h"
 
 static void test_each_allocation(void **state)
 {

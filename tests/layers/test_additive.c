@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "attn/layers.h"
-#include "check/random.h"
+#include "testing/random/random.h"
 
 /* Bahdanau's w.tanh(Wq q + Wk k + b) with queries and keys of different widths, and Luong's concat w.tanh(W [q; k]), whose W is the
  * two side by side: a layer of one head whose projections are the parts of one matrix, and whose values are as they come. */

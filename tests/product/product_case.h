@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "check/matrices.h"
+#include "testing/verdict/matrices.h"
 
 /* A matrix in memory of which nothing is behind its last element but a page that cannot be touched. */
 typedef struct matrix {

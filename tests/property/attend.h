@@ -11,8 +11,8 @@
 #include "test.h"
 
 #include "attn/attn.h"
-#include "check/element.h"
-#include "check/random.h"
+#include "testing/memory/element.h"
+#include "testing/random/random.h"
 
 typedef struct attend {
     attn_problem problem;

@@ -7,8 +7,8 @@
 #include <float.h>
 #include <math.h>
 
-#include "check/element.h"
-#include "check/random.h"
+#include "testing/memory/element.h"
+#include "testing/random/random.h"
 
 enum { SQ = 37, SKV = 70, D = 67, DV = 5 }; /* more than a strip of hidden units, and odd */
 

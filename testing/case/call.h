@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * call.h - a check case with its data: everything that a call of the library takes, in guarded memory.
+ */
+#ifndef ATTN_TESTING_CASE_CALL_H
+#define ATTN_TESTING_CASE_CALL_H
+
+#include "case.h"
+#include "testing/bound/expect.h"
+#include "testing/bound/flow.h"
+#include "testing/memory/tensor.h"
+
+typedef struct check_call {
+    attn_problem problem;
+    attn_tensors tensors; /* inputs; outputs once check_outputs_create has placed them */
+    attn_call call;
+    tensor in[TENSORS]; /* the memory of the inputs, by number */
+    expectation expected;
+    flows flows; /* empty in forward */
+} check_call;
+
+/* Draws the data from the seed of the case, computes what is expected of it, poisons what no query may see, and makes the inputs
+ * read-only.  Returns ATTN_ERR_UNSUPPORTED where this version of the library has no such problem, ATTN_ERR_MEMORY. */
+attn_status check_call_create(check_call *call, const check_case *c, attn_error *error);
+void check_call_destroy(check_call *call);
+
+/* By number.  o and lse are inputs of what follows forward. */
+typedef struct check_outputs {
+    tensor of[TENSORS];
+    double *numbers[TENSORS]; /* after check_outputs_take, [batch][head][token][channel]; NULL: not written */
+} check_outputs;
+
+/* Memory for the outputs, laid out as the case says, which call->tensors then has.  0 where memory is out. */
+int check_outputs_create(check_outputs *out, check_call *call, const check_case *c);
+/* Reads the outputs.  Returns NULL, or which of them had something written beside its elements ("o", "lse", "grad_q"). */
+const char *check_outputs_take(check_outputs *out, const check_call *call);
+void check_outputs_destroy(check_outputs *out);
+
+/* Where element (b, h, i, c) of a tensor with tokens lies: begin is NULL, or where each packed sequence begins; NULL behind its
+ * end. */
+void *token_at(const tensor *t, const int64_t *begin, int64_t b, int64_t h, int64_t i, int64_t c);
+
+/* Lays tensor t out in guarded memory as the case's kind of memory says, and fills in its slot: with strides of zeros where they
+ * are the plain ones, to test that too.  tokens: of all packed sequences; -1: not packed.  0 where memory is out. */
+int place_tensor(tensor *to, check_call *call, int t, const check_case *c, int64_t tokens);
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT
+ * fill.c - the numbers of a check case: ordinary ones, hostile ones, and poison where nothing may look. */
+#include "fill.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "testing/memory/element.h"
+
+typedef enum role { ROLE_Q = TENSOR(q), ROLE_K = TENSOR(k), ROLE_V = TENSOR(v) } role;
+
+/* What the numbers of q and k depend on. */
+typedef struct setting {
+    case_fill fill;
+    double amplitude;  /* of FILL_HUGE */
+    double tiny;       /* smallest normal number of the storage type */
+    double slope;      /* of FILL_RISING and FILL_FALLING: growth of the score per key */
+    const double *one; /* FILL_EQUAL: the key that all keys are */
+    int64_t dim;
+} setting;
+
+static double smallest_normal(attn_dtype dtype)
+{
+    return dtype == ATTN_F16 ? 0x1p-14 : dtype == ATTN_F64 ? DBL_MIN : (double)FLT_MIN;
+}
+
+/* Element c of token t. */
+static double draw(const setting *s, role r, int64_t t, int64_t c, random_state *random)
+{
+    const double normal = random_normal(random), unit = random_unit(random);
+    switch (s->fill) {
+    case FILL_UNIFORM:
+        return 2 * unit - 1;
+    case FILL_HUGE:
+        return r == ROLE_V ? normal * 1000 : normal * s->amplitude;
+    case FILL_EQUAL:
+        return r == ROLE_K ? s->one[c % 64] : normal;
+    case FILL_ONEHOT:
+        return r == ROLE_V ? normal : (t % s->dim == c ? 12 : 0);
+    case FILL_ZERO:
+        return unit < 0.5 ? 0.0 : -0.0;
+    case FILL_DENORMAL:
+        return normal * s->tiny * 0.3;
+    case FILL_RISING:
+    case FILL_FALLING:
+        if (r == ROLE_V) return normal;
+        if (c > 0) return normal * 0.1;
+        return r == ROLE_Q ? 1 : (s->fill == FILL_RISING ? 1 : -1) * s->slope * (double)t;
+    case FILL_SPREAD:
+        return r == ROLE_V ? ldexp(normal, (int)(unit * 40) - 20) : normal;
+    default:
+        return normal;
+    }
+}
+
+/* How many elements an axis really has. */
+static int64_t distinct(const tensor *t, int axis) { return t->stride[axis] == 0 && t->size[axis] > 1 ? 1 : t->size[axis]; }
+
+/* Visits every element of memory once: those with index 0 on axes that broadcast. */
+#define FOR_EACH_ELEMENT(t, b, h, i, c)                                                                                            \
+    for (int64_t b = 0; b < distinct(t, 0); b++)                                                                                   \
+        for (int64_t h = 0; h < distinct(t, 1); h++)                                                                               \
+            for (int64_t i = 0; i < distinct(t, 2); i++)                                                                           \
+                for (int64_t c = 0; c < distinct(t, 3); c++)
+
+/* Gradients and tangents: normal numbers. */
+static void fill_flows(check_call *call, random_state *random)
+{
+    for (int t = 0; t < TENSORS; t++) {
+        const tensor *to = &call->in[t];
+        if (!flow_in(&call->tensors, call->problem.op, t)) continue;
+        FOR_EACH_ELEMENT(to, b, h, i, e) { element_write(to->layout.dtype, tensor_at(to, b, h, i, e), random_normal(random)); }
+    }
+}
+
+/* Rows as whole numbers and their scales. */
+static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, random_state *random)
+{
+    double row[1024];
+    const int64_t dim = t->size[3] < 1024 ? t->size[3] : 1024;
+    for (int64_t b = 0; b < distinct(t, 0); b++)
+        for (int64_t h = 0; h < distinct(t, 1); h++)
+            for (int64_t i = 0; i < t->size[2]; i++) {
+                for (int64_t c = 0; c < dim; c++) row[c] = draw(s, r, i, c, random);
+                element_write(ATTN_F32, tensor_at(scales, b, h, i, 0), ref_quantise(dim, row, row));
+                for (int64_t c = 0; c < t->size[3]; c++) element_write(ATTN_I8, tensor_at(t, b, h, i, c), row[c % 1024]);
+            }
+}
+
+void fill_tensors(check_call *call, const check_case *c, random_state *random)
+{
+    const attn_shape *shape = &call->problem.shape;
+    const double scale = expected_scale(&call->problem), dim = shape->dim_qk > 0 ? (double)shape->dim_qk : 1;
+    double one[64];
+    for (int i = 0; i < 64; i++) one[i] = random_normal(random);
+    const double spread = fabs(scale) * sqrt(dim);
+    setting s = {.fill = c->fill, .one = one, .dim = (int64_t)dim};
+    s.amplitude = spread > 0 ? fmin(sqrt(400 / spread), 30) : 20;
+    s.slope = scale != 0 ? 60 / fabs(scale) / fmax((double)shape->len_kv, 8) : 1;
+    for (int r = 0; r < 3; r++) {
+        tensor *t = &call->in[r];
+        s.tiny = smallest_normal(t->layout.dtype);
+        if (t->layout.dtype == ATTN_I8) {
+            fill_whole(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], random);
+            continue;
+        }
+        FOR_EACH_ELEMENT(t, b, h, i, e)
+        {
+            element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, random));
+        }
+    }
+    fill_flows(call, random);
+}
+
+void fill_mask(tensor *mask, double drop, random_state *random)
+{
+    FOR_EACH_ELEMENT(mask, b, h, i, j)
+    {
+        /* Any byte but 0 keeps. */
+        const uint64_t bits = random_bits(random);
+        const unsigned char keep = (bits & 3) ? 1 : (unsigned char)((bits >> 8) | 1);
+        *(unsigned char *)tensor_at(mask, b, h, i, j) = random_unit(random) < drop ? 0 : keep;
+    }
+}
+
+void fill_bias(tensor *bias, const check_case *c, random_state *random)
+{
+    const double very_negative = bias->layout.dtype == ATTN_F16 ? -6e4 : -1e9;
+    FOR_EACH_ELEMENT(bias, b, h, i, j)
+    {
+        const double normal = random_normal(random), unit = random_unit(random);
+        double x = c->fill == FILL_HUGE ? 500 * normal : c->fill == FILL_ZERO ? copysign(0, normal) : 2 * normal;
+        if (unit < 0.10) x = -INFINITY;
+        if (unit > 0.95) x = very_negative;
+        element_write(bias->layout.dtype, tensor_at(bias, b, h, i, j), x);
+    }
+}
+
+static void plant_in(tensor *t, random_state *random)
+{
+    if (tensor_count(t->size) == 0) return;
+    for (int n = 0; n < 3; n++) {
+        int64_t at[4];
+        for (int axis = 0; axis < 4; axis++) at[axis] = random_below(random, t->size[axis]);
+        element_write(t->layout.dtype, tensor_at(t, at[0], at[1], at[2], at[3]), NAN);
+    }
+}
+
+void fill_plant(check_call *call, const check_case *c, random_state *random)
+{
+    if (c->plant == PLANT_Q) plant_in(&call->in[TENSOR(q)], random);
+    if (c->plant == PLANT_K) plant_in(call->in[TENSOR(k_scale)].base ? &call->in[TENSOR(k_scale)] : &call->in[TENSOR(k)], random);
+    if (c->plant == PLANT_V) plant_in(call->in[TENSOR(v_scale)].base ? &call->in[TENSOR(v_scale)] : &call->in[TENSOR(v)], random);
+    if (c->plant == PLANT_BIAS && call->tensors.bias.data) plant_in(&call->in[TENSOR(bias)], random);
+}
+
+static void poison_element(const tensor *t, void *at, case_poison poison)
+{
+    const attn_dtype dtype = t->layout.dtype;
+    if (dtype == ATTN_I8) return; /* any byte is a number: its scale is what can be poison */
+    if (poison == POISON_NAN) element_write(dtype, at, NAN);
+    if (poison == POISON_INF) element_write(dtype, at, INFINITY);
+    if (poison == POISON_ONES) memset(at, 0xff, attn_dtype_size(dtype));
+    if (poison == POISON_SIGNAL) { /* infinity with the lowest bit set, written as an integer so that nothing quiets it */
+        const uint16_t half = dtype == ATTN_F16 ? 0x7c01 : 0x7f81;
+        const uint32_t single = 0x7f800001;
+        const uint64_t wide = 0x7ff0000000000001;
+        const void *bits = dtype == ATTN_F64   ? (const void *)&wide
+                           : dtype == ATTN_F32 ? (const void *)&single
+                                               : (const void *)&half;
+        memcpy(at, bits, attn_dtype_size(dtype));
+    }
+}
+
+static void poison_row(const tensor *t, const int64_t *begin, int64_t b, int64_t h, int64_t i, case_poison poison)
+{
+    for (int64_t c = 0; t->base && c < t->size[3]; c++) {
+        void *at = token_at(t, begin, b, h, i, c);
+        if (at) poison_element(t, at, poison);
+    }
+}
+
+/* 1 if any query of the ranges [b0, b1) ... sees any key of [j0, j1). */
+static int seen(const expectation *e, const int64_t low[4], const int64_t high[4])
+{
+    for (int64_t b = low[0]; b < high[0]; b++)
+        for (int64_t h = low[1]; h < high[1]; h++)
+            for (int64_t i = low[2]; i < high[2]; i++)
+                for (int64_t j = low[3]; j < high[3]; j++)
+                    if (ref_visible(&e->ref, b, h, i, j)) return 1;
+    return 0;
+}
+
+void fill_poison(check_call *call, const check_case *c)
+{
+    const expectation *e = &call->expected;
+    const ref_problem *r = &e->ref;
+    const case_poison poison = c->poison;
+    if (poison == POISON_NONE) return;
+
+    const int64_t group = r->Hkv > 0 ? r->Hq / r->Hkv : 0;
+    for (int64_t b = 0; b < r->B; b++)
+        for (int64_t g = 0; g < r->Hkv && c->memory != MEMORY_BROADCAST; g++)
+            for (int64_t j = 0; j < r->Skv; j++) {
+                const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
+                if (seen(e, low, high)) continue;
+                poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(k_scale)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(tan_k)], e->begin_kv, b, g, j, poison);
+                if (r->uniform) continue; /* rows that see no key read all values */
+                poison_row(&call->in[TENSOR(v)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(v_scale)], e->begin_kv, b, g, j, poison);
+                poison_row(&call->in[TENSOR(tan_v)], e->begin_kv, b, g, j, poison);
+            }
+    for (int64_t b = 0; b < r->B; b++)
+        for (int64_t h = 0; h < r->Hq; h++)
+            for (int64_t i = 0; i < r->Sq; i++) {
+                const int64_t low[4] = {b, h, i, 0}, high[4] = {b + 1, h + 1, i + 1, r->Skv};
+                if (seen(e, low, high)) continue;
+                poison_row(&call->in[TENSOR(q)], e->begin_q, b, h, i, poison);
+                poison_row(&call->in[TENSOR(tan_q)], e->begin_q, b, h, i, poison);
+                if (!r->uniform) poison_row(&call->in[TENSOR(grad_o)], e->begin_q, b, h, i, poison);
+            }
+    if (!e->ref.bias) return;
+    const tensor *bias = &call->in[TENSOR(bias)];
+    FOR_EACH_ELEMENT(bias, b, h, i, j)
+    {
+        const int64_t low[4] = {b, h, i, j};
+        int64_t high[4];
+        for (int axis = 0; axis < 4; axis++) high[axis] = distinct(bias, axis) == 1 ? bias->size[axis] : low[axis] + 1;
+        void *at = tensor_at(bias, b, h, i, j);
+        /* -infinity is what drops these pairs, so it stays. */
+        if (!seen(e, low, high) && element_read(bias->layout.dtype, at) != -INFINITY) poison_element(bias, at, poison);
+    }
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * fill.h - the numbers of a check case. */
+#ifndef ATTN_TESTING_CASE_FILL_H
+#define ATTN_TESTING_CASE_FILL_H
+
+#include "call.h"
+#include "testing/random/random.h"
+
+/* Writes q, k and v, and what flows in. */
+void fill_tensors(check_call *call, const check_case *c, random_state *random);
+/* Writes the mask (a share `drop` of zeros) and the bias (some -infinity, some very negative numbers). */
+void fill_mask(tensor *mask, double drop, random_state *random);
+void fill_bias(tensor *bias, const check_case *c, random_state *random);
+/* Puts NaN into a few kept places, before the reference runs. */
+void fill_plant(check_call *call, const check_case *c, random_state *random);
+/* Overwrites everything that no query sees, after the reference has run. */
+void fill_poison(check_call *call, const check_case *c);
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem.h - problem strings: one line that names a case everywhere (commands, tests, benchmarks, bug reports).
+ *
+ *      fwd:bf16:b2:hq32:hkv8:sq1024:skv4096:d128:causal
+ *
+ * Words are separated by colons and come in any order; problem_print writes them in the order of the table (problem_word_at)
+ * and leaves out what is the default.
+ */
+#ifndef ATTN_TESTING_PROBLEM_H
+#define ATTN_TESTING_PROBLEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attn/attn.h"
+
+/* The first of each list is the default. */
+typedef enum spec_op {
+    SPEC_FORWARD,
+    SPEC_BACKWARD,
+    SPEC_JVP,
+    SPEC_DOUBLE_BACKWARD,
+    SPEC_DECODE, /* forward by another name, for few queries over a cache: as SPEC_FORWARD in all that it means */
+    SPEC_LINEAR,
+    SPEC_LINEAR_BACKWARD
+} spec_op;
+typedef enum spec_dtype { SPEC_F32, SPEC_F64, SPEC_F16, SPEC_BF16, SPEC_INT8 } spec_dtype; /* int8: k and v, with scales; f32 */
+typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_BOTTOM_RIGHT, SPEC_CAUSAL_OFFSET } spec_causal;
+typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
+typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
+typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
+typedef enum spec_alibi { SPEC_ALIBI_NONE, SPEC_ALIBI_HEAD, SPEC_ALIBI_BATCH_HEAD } spec_alibi;
+typedef enum spec_w { SPEC_W_ONE, SPEC_W_HEADS, SPEC_W_BIAS, SPEC_W_HEADS_BIAS } spec_w;                         /* bits */
+typedef enum spec_shared { SPEC_SHARED_NONE, SPEC_SHARED_REL, SPEC_SHARED_TABLE, SPEC_SHARED_BOTH } spec_shared; /* bits */
+typedef enum spec_t5 { SPEC_T5_NONE, SPEC_T5_BOTH, SPEC_T5_CAUSAL } spec_t5;
+typedef enum spec_decay { SPEC_DECAY_NONE, SPEC_DECAY_HEAD, SPEC_DECAY_CHANNEL } spec_decay;
+typedef enum spec_rule { SPEC_RULE_ADD, SPEC_RULE_DELTA, SPEC_RULE_LOW_RANK } spec_rule;
+typedef enum spec_empty { SPEC_EMPTY_ZERO, SPEC_EMPTY_UNIFORM } spec_empty;
+typedef enum spec_order { SPEC_BHSD, SPEC_BSHD } spec_order;
+
+/* Axes of a mask or bias that have size 1: "b1h1" is SPEC_ONE_B | SPEC_ONE_H. */
+enum { SPEC_ONE_B = 1, SPEC_ONE_H = 2, SPEC_ONE_Q = 4, SPEC_ONE_K = 8 };
+
+enum { SPEC_NAME = 32 };
+
+/* What a problem string says.  Start from problem_init. */
+typedef struct problem_spec {
+    int op;           /* spec_op */
+    int dtype;        /* spec_dtype */
+    attn_shape shape; /* -1: not said */
+
+    int causal;      /* spec_causal; problem_check turns OFFSET into TOP_LEFT, which an offset overrides */
+    int align;       /* spec_align: where queries stand, for windows without causal */
+    int offset_kind; /* spec_offset: VALUE is `offset` for every batch entry, EACH one for each entry, drawn from the seed */
+    int64_t offset;
+    int window; /* 1: the bounds hold; -1 is no bound */
+    int64_t window_left, window_right;
+    int mask;
+    double mask_drop; /* this share of the pairs is dropped, drawn from the seed */
+    int mask_one;     /* SPEC_ONE_ bits */
+    int bias;
+    int bias_one;
+    int lengths; /* spec_lengths, drawn from the seed */
+    int has_scale;
+    double scale;
+    int scale_heads; /* 1: one number for each query head, instead of `scale` */
+    int order;       /* spec_order */
+    int lse;
+    int weights;
+    uint64_t seed;
+
+    double softcap, temperature, dropout; /* off: 0, 1, 0 */
+    int alibi;                            /* spec_alibi */
+    int sink, packed;
+    int empty;     /* spec_empty */
+    int64_t chunk; /* 0: none */
+    int block;
+    int64_t block_q, block_kv;
+    double block_drop; /* as of mask */
+    int block_one;
+    int dlse, dbias, dslopes, dsink, dscale; /* of a backward pass */
+
+    int normaliser;        /* attn_normaliser */
+    double shift;          /* of the sigmoid */
+    char score[SPEC_NAME]; /* "cosine", "distance", "additive/128" (hidden units: d), "general/48" (channels of a key), "metric/16"
+                              (rows of w), each also without a number: d; "" is dot */
+    int w;                 /* spec_w: the weights of general, metric and additive; their gradient is part of bwd */
+
+    int t5;                          /* spec_t5: a bias by T5's buckets */
+    int64_t t5_buckets, t5_distance; /* 0: 32 buckets up to 128 */
+    int64_t clipped;                 /* 0, or a bias by distance up to here */
+    int dtable;                      /* the gradient of the table of either */
+    int shared;                      /* spec_shared: which tables are one for all heads */
+
+    char phi[SPEC_NAME]; /* of linear attention: "elu1", "favor/256" */
+    int decay;           /* spec_decay */
+    int rule;            /* spec_rule */
+    int denominator;     /* 0: what the map and the rule have; else an attn_denominator, and 1 */
+    double epsilon;      /* of its guard; 0: the default */
+    int form;            /* attn_linear_form */
+    int linear;          /* `attn run --linear`; no word of its own */
+    char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
+    int drel;            /* the gradients of its tables */
+
+    int rope;               /* of a command's input, which it rotates; problem_build refuses it */
+    char sparse[SPEC_NAME]; /* "longformer/256/16" */
+} problem_spec;
+
+typedef enum problem_word_form {
+    WORD_ALONE, /* the value is the word: fwd, bf16 */
+    WORD_SIZE,  /* a name and a number: b2, hq32 */
+    WORD_OPTION /* name, name=value */
+} problem_word_form;
+
+/* Which commands have a flag --name for an option.  The options without one follow from the tensors that are given. */
+typedef enum problem_word_flag {
+    FLAG_NONE,
+    FLAG_INPUT, /* run, top, view: it changes the weights */
+    FLAG_OUTPUT /* run only */
+} problem_word_flag;
+
+/* One entry of the language, for --help and for flags. */
+typedef struct problem_word {
+    const char *name;
+    const char *argument; /* "C"; NULL: none; "[=KIND]": may be left out */
+    const char *help;     /* a phrase */
+    problem_word_form form;
+    problem_word_flag flag;
+} problem_word;
+
+/* Entry `index` in the order of printing; NULL past the last. */
+const problem_word *problem_word_at(int index);
+
+/* A forward problem in f32, without sizes. */
+void problem_init(problem_spec *spec);
+
+/* Sets one option by its name: ("window", "5,0"), ("causal", NULL).  ATTN_ERR_ARGUMENT: an unknown name (the message lists the
+ * nearest known ones) or a value that is not one. */
+attn_status problem_set(problem_spec *spec, const char *name, const char *value, attn_error *error);
+
+/* ATTN_ERR_ARGUMENT if two options contradict each other (both say where queries stand).  Makes equal problems equal specs. */
+attn_status problem_check(problem_spec *spec, attn_error *error);
+
+/* Parses a whole string.  sq and d are required; b and hq default to 1, hkv, skv and dv to hq, sq and d.
+ * ATTN_ERR_ARGUMENT names the word that is unknown, malformed, given twice, or contradicts another; *spec is then not to be used.
+ */
+attn_status problem_parse(const char *text, problem_spec *spec, attn_error *error);
+
+/* Writes the shortest string that parses to `spec` into text, terminated and cut to `size`; returns its whole length as snprintf
+ * does. */
+size_t problem_print(const problem_spec *spec, char *text, size_t size);
+
+/* Checks a spec (problem_check) and turns it into a problem for the library, and into its tensors, each of which that is there is
+ * ATTN_LATER: dense, of one storage type, in the order that `layout` says, mask and bias in broadcast strides, lengths and offsets
+ * i64.  offset=N becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word that this
+ * version cannot do; ATTN_ERR_SHAPE: sizes whose product overflows.
+ * Packed tensors are dense, with tokens outermost.  bwd gives the gradients of q, k and v, and with dbias of the bias, with
+ * dslopes, dsink and dscale of these, and of the weights of a score.  jvp has tangents of q, k, v and, where there is one,
+ * of the bias; so has bwd2, the gradient of bwd. */
+attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error);
+
+/* What score= and rel= say. */
+attn_score_kind problem_score_kind(const problem_spec *spec);
+int problem_has_w(const problem_spec *spec); /* general, metric and additive */
+int problem_has_relative_values(const problem_spec *spec);
+/* Rows of a relative table: 2 N + 1, or one for every distance that the lengths of the shape allow. */
+int64_t problem_relative_rows(const problem_spec *spec);
+/* The number of "general/48"; 0 where there is none. */
+int64_t problem_after_slash(const char *word);
+
+int64_t problem_dim_k(const attn_problem *problem);    /* channels of a key */
+int64_t problem_buckets(const attn_bias_table *table); /* numbers of a head */
+/* Rows and columns of score_matrix; no rows where the score has none. */
+void problem_matrix_size(const attn_problem *problem, int64_t size[2]);
+
+/* How many entries of a block mask speak for `length` queries or keys. */
+int64_t problem_blocks(int64_t length, int64_t block);
+
+/* "fwd", "linear-bwd". */
+const char *problem_op_name(const problem_spec *spec);
+
+/* The storage type of the tensors; f32 beside keys and values of int8. */
+attn_dtype problem_dtype(const problem_spec *spec);
+
+#endif

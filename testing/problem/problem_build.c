@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem_build.c - from a spec to the library's own description of a problem. */
+#include <stdio.h>
+
+#include "problem.h"
+#include "problem_rules.h"
+#include "problem_terms.h"
+#include "tensors.h"
+#include "testing/text/failure.h"
+
+attn_status problem_check(problem_spec *spec, attn_error *error)
+{
+    const char *other = spec->align ? "align" : spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT ? "causal=bottom-right" : NULL;
+    if (spec->offset_kind && other) return failure(error, ATTN_ERR_ARGUMENT, "offset and %s both say where queries stand", other);
+    if (spec->causal && spec->align)
+        return failure(error, ATTN_ERR_ARGUMENT, "causal and align both say where queries stand; use causal=KIND alone");
+    if (spec->causal == SPEC_CAUSAL_OFFSET) {
+        if (!spec->offset_kind) return failure(error, ATTN_ERR_ARGUMENT, "causal=offset needs an offset");
+        spec->causal = SPEC_CAUSAL_TOP_LEFT;
+    }
+    if (spec->window && spec->sparse[0])
+        return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both say which keys are near", spec->sparse);
+    if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
+    return problem_check_terms(spec, error);
+}
+
+/* A gradient needs what it is the gradient of. */
+static attn_status check_gradients(const problem_spec *spec, attn_error *error)
+{
+    const struct {
+        int asked, there;
+        const char *name, *of, *is;
+    } gradients[] = {{spec->dbias, spec->bias, "dbias", "bias", "the gradient of the bias"},
+                     {spec->dslopes, spec->alibi, "dslopes", "alibi", "the gradient of its slopes"},
+                     {spec->dtable, spec->t5 || spec->clipped, "dtable", "t5 or clipped", "the gradient of its table"},
+                     {spec->drel, spec->rel[0], "drel", "rel", "the gradients of its tables"},
+                     {spec->dsink, spec->sink, "dsink", "sink", "the gradient of the sink"},
+                     {spec->dscale, spec->scale_heads, "dscale", "scale=heads", "the gradient of the scale of each head"}};
+    const int backward = spec->op == SPEC_BACKWARD;
+    for (size_t k = 0; k < sizeof gradients / sizeof *gradients; k++)
+        if (gradients[k].asked && !(backward && gradients[k].there))
+            return failure(error, ATTN_ERR_ARGUMENT, "%s needs bwd and %s: it is %s", gradients[k].name, gradients[k].of,
+                           gradients[k].is);
+    if (spec->dlse && !backward && spec->op != SPEC_DOUBLE_BACKWARD)
+        return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd or bwd2: it is a gradient that flows in");
+    return ATTN_OK;
+}
+
+/* Names the first thing that is missing. */
+static attn_status check_supported(const problem_spec *spec, attn_error *error)
+{
+    const char *missing = spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention" : NULL;
+    const char *word = spec->phi[0]         ? "phi"
+                       : spec->decay        ? "decay"
+                       : spec->rule         ? "rule"
+                       : spec->denominator  ? "denominator"
+                       : spec->epsilon != 0 ? "epsilon"
+                       : spec->form         ? "form"
+                                            : NULL;
+    if (spec->rope)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope");
+    if (!missing && word)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
+                       word);
+    if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
+    return check_gradients(spec, error);
+}
+
+static attn_op op_of(const problem_spec *spec)
+{
+    return spec->op == SPEC_BACKWARD          ? ATTN_BACKWARD
+           : spec->op == SPEC_JVP             ? ATTN_JVP
+           : spec->op == SPEC_DOUBLE_BACKWARD ? ATTN_DOUBLE_BACKWARD
+                                              : ATTN_FORWARD; /* of few queries too: the plan sees the sizes */
+}
+
+int64_t problem_blocks(int64_t length, int64_t block) { return block > 0 ? length / block + (length % block != 0) : 0; }
+
+/* Which tensors there are, beside those of a score and by distance; what an operation needs is always there. */
+static void ask(const problem_spec *spec, const attn_problem *p, attn_tensors *all)
+{
+    const int both = spec->lengths == SPEC_LENGTHS_BOTH, tangents = p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD;
+    const struct {
+        int t, there;
+    } asked[] = {{TENSOR(lse), spec->lse},
+                 {TENSOR(weights), spec->weights},
+                 {TENSOR(mask), spec->mask},
+                 {TENSOR(bias), spec->bias},
+                 {TENSOR(lengths_q), both || spec->lengths == SPEC_LENGTHS_Q},
+                 {TENSOR(lengths_kv), both || spec->lengths == SPEC_LENGTHS_KV},
+                 {TENSOR(cu_seqlens_q), spec->packed},
+                 {TENSOR(cu_seqlens_kv), spec->packed},
+                 {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
+                 {TENSOR(block_mask), spec->block},
+                 {TENSOR(k_scale), spec->dtype == SPEC_INT8},
+                 {TENSOR(v_scale), spec->dtype == SPEC_INT8},
+                 {TENSOR(alibi_slopes), spec->alibi},
+                 {TENSOR(sink), spec->sink},
+                 {TENSOR(grad_lse), spec->dlse},
+                 {TENSOR(grad_bias), spec->dbias},
+                 {TENSOR(grad_scale), spec->dscale},
+                 {TENSOR(grad_alibi_slopes), spec->dslopes},
+                 {TENSOR(grad_sink), spec->dsink},
+                 {TENSOR(tan_q), tangents},
+                 {TENSOR(tan_k), tangents},
+                 {TENSOR(tan_v), tangents},
+                 {TENSOR(tan_bias), tangents && spec->bias},
+                 {TENSOR(tan_lse), p->op == ATTN_JVP},
+                 {TENSOR(second_bias), p->op == ATTN_DOUBLE_BACKWARD && spec->bias},
+                 {TENSOR(second_grad_lse), p->op == ATTN_DOUBLE_BACKWARD}};
+    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
+        if (asked[k].there) tensors_ask(all, asked[k].t);
+}
+
+static attn_status lay(const attn_problem *p, attn_tensors *all, int t, const int order[4], int one, attn_error *error)
+{
+    int64_t size[4];
+    tensors_shape(p, all, t, size);
+    if (!tensors_has(all, t) || tensors_lay(tensors_slot(all, t), size, order, one)) return ATTN_OK;
+    return failure(error, ATTN_ERR_SHAPE, "a tensor of %lld x %lld x %lld x %lld elements is too large", (long long)size[0],
+                   (long long)size[1], (long long)size[2], (long long)size[3]);
+}
+
+/* Tensors that are not dense, and types that are not those of q. */
+static attn_status lay_all(const problem_spec *spec, const attn_problem *p, attn_tensors *all, attn_error *error)
+{
+    static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
+    const attn_dtype stored = problem_dtype(spec);
+    attn_status status = ATTN_OK;
+    for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
+        const int of = tensors_about(t)->gradient_of, like = of >= 0 ? of : t;
+        if (!tensors_has(all, t)) continue;
+        if (like == TENSOR(q) || like == TENSOR(k) || like == TENSOR(v) || like == TENSOR(o)) tensors_slot(all, t)->dtype = stored;
+        /* Packed tensors have tokens outermost anyway. */
+        if (spec->order == SPEC_BSHD && !spec->packed && tensors_packs(t) && tensors_about(t)->axes[3] != ATTN_AXIS_ONE)
+            status = lay(p, all, t, bshd, 0, error);
+    }
+    if (spec->dtype == SPEC_INT8) all->k.dtype = all->v.dtype = ATTN_I8;
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(mask), bhsd, spec->mask_one, error);
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(block_mask), bhsd, spec->block_one, error);
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(bias), bhsd, spec->bias_one, error);
+    if (status == ATTN_OK) status = lay(p, all, TENSOR(tan_bias), bhsd, spec->bias_one, error);
+    if (status == ATTN_OK && spec->alibi == SPEC_ALIBI_BATCH_HEAD) status = lay(p, all, TENSOR(alibi_slopes), bhsd, 0, error);
+    return status;
+}
+
+attn_status problem_build(const problem_spec *given, attn_problem *problem, attn_tensors *tensors, attn_error *error)
+{
+    problem_spec checked = *given;
+    const problem_spec *spec = &checked;
+    attn_status status = problem_check(&checked, error);
+    if (status == ATTN_OK) status = check_supported(spec, error);
+    if (status != ATTN_OK) return status;
+
+    attn_problem p = {.struct_size = sizeof p, .op = op_of(spec), .shape = spec->shape};
+    attn_tensors all = tensors_needed(p.op);
+    ask(spec, &p, &all);
+    status = problem_build_terms(spec, &p, &all, error);
+    if (status != ATTN_OK) return status;
+
+    p.dropout.probability = spec->dropout;
+    p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
+    if (spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT) p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    p.mask.window = spec->window;
+    p.mask.window_left = spec->window ? spec->window_left : 0;
+    p.mask.window_right = spec->window ? spec->window_right : 0;
+    long long width, global;
+    if (sscanf(spec->sparse, "longformer/%lld/%lld", &width, &global) == 2) {
+        p.mask.window = 1;
+        p.mask.window_left = p.mask.window_right = width / 2;
+        p.mask.global_q = p.mask.global_kv = global;
+    }
+    p.mask.chunk = spec->chunk;
+    p.mask.empty = (attn_empty)spec->empty;
+    if (spec->block) p.mask.block_q = spec->block_q, p.mask.block_kv = spec->block_kv;
+    status = lay_all(spec, &p, &all, error);
+    if (status == ATTN_OK) *problem = p, *tensors = all;
+    return status;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem_rules.h - the language of problem strings as a table; private to problem*.c.
+ *
+ * A new word is one line in problem_rules.c: its name and help, how its value is read and written, and the field it lives in.
+ */
+#ifndef ATTN_TESTING_PROBLEM_PROBLEM_RULES_H
+#define ATTN_TESTING_PROBLEM_PROBLEM_RULES_H
+
+#include "problem.h"
+
+typedef struct problem_rule problem_rule;
+
+/* Reads the text after '=' (NULL: there was none; for other forms the number or the word itself). */
+typedef attn_status value_read(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error);
+
+/* Writes the value as read accepts it; "" for a word alone.  Returns 0 if the field has its default: the word is not written. */
+typedef int value_print(const problem_rule *rule, const problem_spec *spec, char *text, size_t size);
+
+struct problem_rule {
+    problem_word word;
+    value_read *read;
+    value_print *print;
+    size_t field;               /* offset in problem_spec */
+    double low, high;           /* of numbers: low <= x <= high */
+    const char *const *choices; /* the words in the order of their enum, from `first`; or patterns such as "shaw/N" */
+    int first;                  /* the enum value of choices[0] */
+    int omitted;                /* the enum value where the word stands without '=' */
+};
+
+extern const problem_rule problem_rules[];
+extern const int problem_rules_count;
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tensors.c - the library's table of tensors: names, shapes, strides and types. */
+#include "tensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "problem.h"
+#include "testing/memory/element.h"
+
+/* ---- the table ---- */
+
+const attn_tensor_description *tensors_about(int t)
+{
+    static attn_tensor_description table[TENSORS];
+    if (!table[t].name) {
+        table[t].struct_size = sizeof table[t];
+        (void)attn_tensor_describe(ATTN_FAMILY_ATTENTION, t, &table[t], NULL);
+    }
+    return &table[t];
+}
+
+int tensors_find(const char *name)
+{
+    for (int t = 0; t < TENSORS; t++)
+        if (strcmp(name, tensors_about(t)->name) == 0) return t;
+    return -1;
+}
+
+/* What is not here is called by its slot, or, with d for grad_, after what it is the gradient of. */
+static const struct {
+    int t;
+    const char *name;
+} in_files[] = {{TENSOR(alibi_slopes), "slopes"},
+                {TENSOR(offset_q), "offset"},
+                {TENSOR(score_matrix), "w"},
+                {TENSOR(block_mask), "blocks"},
+                {TENSOR(dropout_given), "dropout_keep"}};
+
+const char *tensors_file_name(int t)
+{
+    static char made[TENSORS][32];
+    const attn_tensor_description *d = tensors_about(t);
+    const char *grad = strstr(d->name, "grad_");
+    for (size_t k = 0; k < sizeof in_files / sizeof *in_files; k++)
+        if (in_files[k].t == t) return in_files[k].name;
+    if (!grad) return d->name;
+    if (!made[t][0]) {
+        const int of = tensors_find(grad + strlen("grad_"));
+        snprintf(made[t], sizeof made[t], "%.*sd%s", (int)(grad - d->name), d->name, tensors_file_name(of));
+    }
+    return made[t];
+}
+
+attn_output *tensors_slot(attn_tensors *all, int t) { return (attn_output *)(void *)&all->q + t; }
+const attn_output *tensors_at(const attn_tensors *all, int t) { return (const attn_output *)(const void *)&all->q + t; }
+int tensors_has(const attn_tensors *all, int t) { return tensors_at(all, t)->data != NULL; }
+void tensors_ask(attn_tensors *all, int t) { tensors_slot(all, t)->data = ATTN_LATER; }
+
+attn_tensors tensors_needed(attn_op op)
+{
+    attn_tensors all = {.struct_size = sizeof all};
+    for (int t = 0; t < TENSORS; t++)
+        if (tensors_about(t)->need[op] == ATTN_NEED_ALWAYS) tensors_ask(&all, t);
+    return all;
+}
+
+int tensors_writes(const attn_tensors *all, attn_op op, int t)
+{
+    return tensors_has(all, t) && tensors_about(t)->role[op] == ATTN_ROLE_OUTPUT;
+}
+
+int tensors_reads(const attn_tensors *all, attn_op op, int t)
+{
+    const attn_role *role = tensors_about(t)->role;
+    return tensors_has(all, t) && role[op] == ATTN_ROLE_INPUT && role[ATTN_FORWARD] != ATTN_ROLE_OUTPUT;
+}
+
+attn_tensors tensors_of_op(const attn_tensors *all, attn_op op)
+{
+    attn_tensors some = *all;
+    for (int t = 0; t < TENSORS; t++)
+        if (tensors_about(t)->role[op] == ATTN_ROLE_NONE) *tensors_slot(&some, t) = (attn_output){0};
+    return some;
+}
+
+attn_problem tensors_forward(const attn_problem *beyond, const attn_tensors *all, attn_tensors *of_forward)
+{
+    attn_problem forward = *beyond;
+    forward.op = ATTN_FORWARD;
+    *of_forward = tensors_of_op(all, ATTN_FORWARD);
+    if (!of_forward->lse.data) tensors_ask(of_forward, TENSOR(lse));
+    return forward;
+}
+
+/* ---- types ---- */
+
+attn_dtype tensors_compute(const attn_tensors *all) { return all->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+
+attn_dtype tensors_dtype(const attn_tensors *all, int t)
+{
+    const attn_tensor_description *d = tensors_about(t);
+    const attn_dtype given = tensors_at(all, t)->dtype;
+    if (given) return given;
+    if (!(d->types & ~(1u << ATTN_I32 | 1u << ATTN_I64))) return ATTN_I64;
+    if (!(d->types & ~(1u << ATTN_BOOL | 1u << ATTN_U8))) return ATTN_BOOL;
+    if (d->types == 1u << ATTN_F32 || t == TENSOR(q)) return ATTN_F32;
+    if (tensors_packs(t) && d->axes[3] >= ATTN_AXIS_DIM_QK && d->axes[3] <= ATTN_AXIS_DIM_V) return tensors_dtype(all, TENSOR(q));
+    return d->gradient_of >= 0 ? tensors_dtype(all, d->gradient_of) : tensors_compute(all);
+}
+
+/* ---- shapes ---- */
+
+int tensors_packs(int t)
+{
+    const attn_tensor_description *d = tensors_about(t);
+    return (d->axes[2] == ATTN_AXIS_QUERY || d->axes[2] == ATTN_AXIS_KEY) && d->axes[3] != ATTN_AXIS_KEY &&
+           d->axes[3] != ATTN_AXIS_LIST;
+}
+
+int tensors_of_keys(int t) { return tensors_about(t)->axes[2] == ATTN_AXIS_KEY; }
+
+/* Of lists. */
+static int64_t length_of_list(const attn_problem *p, int t)
+{
+    if (t == TENSOR(cu_seqlens_q) || t == TENSOR(cu_seqlens_kv)) return p->shape.batch + 1;
+    if (t == TENSOR(block_starts)) return problem_blocks(p->shape.len_q, p->mask.block_q) + 1;
+    if (t == TENSOR(block_index)) return p->mask.block_entries;
+    return t == TENSOR(ranges) ? 2 : 0;
+}
+
+int64_t tensors_axis(const attn_shape *s, attn_axis axis)
+{
+    switch (axis) {
+    case ATTN_AXIS_BATCH:
+        return s->batch;
+    case ATTN_AXIS_HEAD_Q:
+        return s->heads_q;
+    case ATTN_AXIS_HEAD_KV:
+        return s->heads_kv;
+    case ATTN_AXIS_QUERY:
+        return s->len_q;
+    case ATTN_AXIS_KEY:
+        return s->len_kv;
+    case ATTN_AXIS_DIM_QK:
+        return s->dim_qk;
+    case ATTN_AXIS_DIM_V:
+        return s->dim_v;
+    default:
+        return 1;
+    }
+}
+
+static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
+{
+    const attn_shape *s = &p->shape;
+    switch (axis) {
+    case ATTN_AXIS_DIM_K:
+        return problem_dim_k(p);
+    case ATTN_AXIS_BLOCK_Q:
+        return problem_blocks(s->len_q, p->mask.block_q);
+    case ATTN_AXIS_BLOCK_KV:
+        return problem_blocks(s->len_kv, p->mask.block_kv);
+    case ATTN_AXIS_PAGE:
+        return p->paging.pages;
+    case ATTN_AXIS_BUCKET:
+        return problem_buckets(&p->bias_table);
+    case ATTN_AXIS_DISTANCE:
+        return p->relative.rows;
+    case ATTN_AXIS_TOPK:
+        return p->outputs.topk;
+    case ATTN_AXIS_LIST:
+        return length_of_list(p, t);
+    default:
+        return tensors_axis(s, axis);
+    }
+}
+
+void tensors_shape(const attn_problem *p, const attn_tensors *all, int t, int64_t shape[4])
+{
+    const attn_tensor_description *d = tensors_about(t);
+    const int of = d->gradient_of, reduced = of >= 0 && d->role[p->op] == ATTN_ROLE_OUTPUT && !tensors_packs(of);
+    for (int axis = 0; axis < 4; axis++) shape[axis] = size_of_axis(p, t, d->axes[axis]);
+    if (t == TENSOR(score_matrix) || of == TENSOR(score_matrix)) problem_matrix_size(p, shape + 2);
+    if (t == TENSOR(column_sum) && p->outputs.column_heads)
+        shape[1] = p->outputs.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv : 1;
+    for (int axis = 0; axis < 4 && reduced; axis++)
+        if (tensors_broadcasts(all, of, axis)) shape[axis] = 1;
+}
+
+int tensors_broadcasts(const attn_tensors *all, int t, int axis)
+{
+    const int64_t *stride = tensors_at(all, t)->stride;
+    const int dense = !stride[0] && !stride[1] && !stride[2] && !stride[3];
+    if (dense) return (t == TENSOR(alibi_slopes) && axis == 0) || (t == TENSOR(score_matrix) && axis == 1);
+    return stride[axis] == ATTN_BROADCAST || stride[axis] == 0;
+}
+
+void tensors_extent(const attn_problem *problem, const attn_tensors *all, int t, int64_t shape[4])
+{
+    tensors_shape(problem, all, t, shape);
+    for (int axis = 0; axis < 4; axis++)
+        if (tensors_broadcasts(all, t, axis) && shape[axis] > 1) shape[axis] = 1;
+}
+
+void tensors_strides(const attn_problem *problem, const attn_tensors *all, int t, int64_t stride[4])
+{
+    const int64_t *given = tensors_at(all, t)->stride;
+    const int dense = !given[0] && !given[1] && !given[2] && !given[3], packed = all->cu_seqlens_q.data && tensors_packs(t);
+    int64_t shape[4], step = 1;
+    tensors_shape(problem, all, t, shape);
+    for (int axis = 3; axis >= 0; axis--) {
+        const int one = tensors_broadcasts(all, t, axis);
+        stride[axis] = one ? 0 : dense ? step : given[axis];
+        step *= one ? 1 : shape[axis];
+    }
+    if (dense && packed) stride[0] = 0, stride[1] = shape[3], stride[2] = shape[1] * shape[3], stride[3] = 1;
+}
+
+int tensors_lay(attn_output *slot, const int64_t shape[4], const int order[4], int one)
+{
+    int64_t step = 1;
+    for (int k = 3; k >= 0; k--) {
+        const int axis = order[k], broadcast = one >> axis & 1;
+        slot->stride[axis] = broadcast ? ATTN_BROADCAST : step;
+        if (!broadcast && __builtin_mul_overflow(step, shape[axis] > 0 ? shape[axis] : 1, &step)) return 0;
+    }
+    return 1;
+}
+
+/* ---- elements ---- */
+
+void tensors_read(const attn_problem *problem, const attn_tensors *all, int t, const int64_t shape[4], const int64_t *begin,
+                  double *to)
+{
+    const attn_dtype dtype = tensors_dtype(all, t);
+    const char *base = tensors_at(all, t)->data;
+    const int64_t bytes = (int64_t)attn_dtype_size(dtype);
+    int64_t s[4];
+    tensors_strides(problem, all, t, s);
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t i = 0; i < shape[2]; i++)
+                for (int64_t c = 0; c < shape[3]; c++) {
+                    const int64_t first = begin ? begin[b] * s[2] : b * s[0], absent = begin && begin[b] + i >= begin[b + 1];
+                    *to++ = absent ? 0 : element_read(dtype, base + (first + h * s[1] + i * s[2] + c * s[3]) * bytes);
+                }
+}

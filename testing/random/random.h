@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * random.h - numbers that a seed determines, on every machine (SplitMix64; Steele, Lea and Flood 2014).
+ */
+#ifndef ATTN_TESTING_RANDOM_H
+#define ATTN_TESTING_RANDOM_H
+
+#include <math.h>
+#include <stdint.h>
+
+typedef struct random_state {
+    uint64_t state;
+} random_state;
+
+static inline uint64_t random_bits(random_state *r)
+{
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static inline random_state random_from(uint64_t seed) { return (random_state){seed}; }
+
+/* [0, 1) */
+static inline double random_unit(random_state *r) { return (double)(random_bits(r) >> 11) * 0x1p-53; }
+
+/* [-1, 1) */
+static inline double random_signed(random_state *r) { return 2 * random_unit(r) - 1; }
+
+/* 0 .. n-1; n >= 1 */
+static inline int64_t random_below(random_state *r, int64_t n) { return (int64_t)(random_bits(r) % (uint64_t)n); }
+
+/* lo .. hi */
+static inline int64_t random_between(random_state *r, int64_t lo, int64_t hi) { return lo + random_below(r, hi - lo + 1); }
+
+/* Standard normal (Box and Muller 1958). */
+static inline double random_normal(random_state *r)
+{
+    const double radius = sqrt(-2 * log(1 - random_unit(r)));
+    return radius * cos(6.283185307179586 * random_unit(r));
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * linear.h - `attn check` of linear attention: one problem in every form that it has, against ref/. */
+#ifndef ATTN_TESTING_VERDICT_LINEAR_H
+#define ATTN_TESTING_VERDICT_LINEAR_H
+
+#include "attn/linear.h"
+#include "attn_ref.h"
+#include "report.h"
+#include "testing/problem/problem.h"
+
+typedef struct linear_verdict {
+    check_status status;
+    char reason[200];
+    double max_error;      /* of any output */
+    double bound_fraction; /* of u (16 + features + tokens) times the largest number of the output, and its own rounding */
+} linear_verdict;
+
+/* Forward, and for linear-bwd backward, of numbers within +-1 that are drawn from the seed, by the kernel of `isa`.  Returns what
+ * is wrong with the problem. */
+attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, linear_verdict *verdict, attn_error *error);
+
+/* The problem as ref/ has it, without its tensors. */
+ref_linear linear_definition(const attn_linear_problem *p);
+
+/* Problems that cover maps, rules, decays, types, remainders of tiles; NULL past the last. */
+const char *check_linear_problem(int index);
+
+#endif
