@@ -4,18 +4,12 @@
 
 draws draws_from(const uint8_t *bytes, size_t size)
 {
-    draws d = {bytes, size, 0x9E3779B97F4A7C15u};
-    for (size_t i = 0; i < size; i++) d.state = (d.state ^ bytes[i]) * 0x100000001B3u + 1;
+    draws d = {bytes, size, random_from(0x9E3779B97F4A7C15u)};
+    for (size_t i = 0; i < size; i++) d.random.state = (d.random.state ^ bytes[i]) * 0x100000001B3u + 1;
     return d;
 }
 
-uint64_t draw_word(draws *d)
-{
-    uint64_t x = d->state += 0x9E3779B97F4A7C15u; /* splitmix64 */
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
+uint64_t draw_word(draws *d) { return random_bits(&d->random); }
 
 static uint64_t draw_byte(draws *d)
 {

@@ -6,11 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "testing/random/random.h"
+
 /* Where choices come from: the bytes that a fuzzer gives, and behind them a generator that they seed. */
 typedef struct draws {
     const uint8_t *bytes;
     size_t left;
-    uint64_t state;
+    random_state random;
 } draws;
 
 draws draws_from(const uint8_t *bytes, size_t size);

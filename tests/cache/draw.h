@@ -3,9 +3,9 @@
 #ifndef ATTN_TESTS_CACHE_DRAW_H
 #define ATTN_TESTS_CACHE_DRAW_H
 
-#include "random.h"
+#include "testing/random/random.h"
 
-static random_source draw_source = {1};
+static random_state draw_source = {1};
 
 static inline uint32_t draw(uint32_t below) { return (uint32_t)random_below(&draw_source, below); }
 

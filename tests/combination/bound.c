@@ -59,7 +59,8 @@ static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z
 /* Forward mode.  mean: of the sizes of the tangents. */
 static void bound_tangents(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double mean)
 {
-    out->tan_lse[r->at] = 2 * r->weight_error * mean;
+    /* A sum over keys, each step of which rounds: where all tangents are the same, all in one direction. */
+    out->tan_lse[r->at] = (2 * r->weight_error + (double)p->Skv) * mean;
     for (int64_t j = 0; j < p->Skv; j++) {
         double w = 2 * r->weight_error * kept(p, r, j) * weight[j], size = 0;
         if (w == 0) continue;

@@ -50,7 +50,7 @@ typedef struct drawing {
     combination *c;
     const problem_spec *spec;
     int flags;
-    random_source random, stored; /* stored: of types and gaps */
+    random_state random, stored; /* stored: of types and gaps */
     attn_dtype dtype, compute;
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
 } drawing;
@@ -214,8 +214,8 @@ static void draw_dropout(drawing *d)
     combination *c = d->c;
     const double p = c->problem.dropout.probability;
     if (p == 0) return;
-    c->call.dropout_seed = (uint64_t)random_word(&d->random) << 32 | random_word(&d->random);
-    c->call.dropout_offset = random_word(&d->random);
+    c->call.dropout_seed = random_bits(&d->random);
+    c->call.dropout_offset = (uint32_t)random_bits(&d->random);
     c->Z = array(d->B * d->Hq * d->Sq * d->Skv, sizeof(double));
     const attn_origin *o = &c->origin;
     int64_t at = 0;
@@ -286,7 +286,7 @@ static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token)
 static void poison(drawing *d)
 {
     combination *c = d->c;
-    const uint32_t which = random_word(&d->random) >> 8;
+    const uint32_t which = (uint32_t)random_bits(&d->random);
     const int64_t group = d->Hkv ? d->Hq / d->Hkv : 0;
     for (int64_t b = 0; b < d->B; b++)
         for (int64_t g = 0; g < d->Hkv; g++) {
@@ -319,12 +319,12 @@ static void poison(drawing *d)
 }
 
 /* What is drawn from a seed of its own, so that the rest does not depend on it. */
-static random_source apart(const drawing *d, uint64_t step) { return random_from(d->spec->seed + step); }
+static random_state apart(const drawing *d, uint64_t step) { return random_from(d->spec->seed + step); }
 
 static void draw_chosen(drawing *d)
 {
     combination *c = d->c;
-    random_source r = apart(d, 5000011);
+    random_state r = apart(d, 5000011);
     attn_mask *m = &c->problem.mask;
     if (d->flags & DILATION) m->dilation = c->ref.dilation = 2 + random_below(&r, 3);
     if (d->flags & DISTANT) m->least_distance = c->ref.least_distance = 1 + random_below(&r, 4);
@@ -338,7 +338,7 @@ static void draw_steps(drawing *d)
 {
     combination *c = d->c;
     const int flags = d->flags;
-    random_source more = apart(d, 1000003), kind = apart(d, 2000003), table = apart(d, 3000017), relative = apart(d, 4000037);
+    random_state more = apart(d, 1000003), kind = apart(d, 2000003), table = apart(d, 3000017), relative = apart(d, 4000037);
     if (flags & MORE) combination_more(c, &more);
     draw_chosen(d);
     if (flags & PART) combination_place(c);
@@ -357,7 +357,7 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
                  .random = random_from(spec->seed),
                  .dtype = dtype,
                  .compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
-    random_source origin = apart(&d, 6000011), stored = apart(&d, 7000003);
+    random_state origin = apart(&d, 6000011), stored = apart(&d, 7000003);
     d.stored = apart(&d, 8000009);
     attn_error error;
     memset(c, 0, sizeof *c);

@@ -83,22 +83,22 @@ extern const char combination_with_more[];
 /* Adds a word to the text of a combination. */
 void combination_say(combination *c, const char *name);
 /* The steps of MORE, and what they need. */
-void combination_more(combination *c, random_source *random);
-void combination_ranges(combination *c, random_source *random);
-void combination_block_lists(combination *c, random_source *random);
-void combination_given(combination *c, random_source *random);
+void combination_more(combination *c, random_state *random);
+void combination_ranges(combination *c, random_state *random);
+void combination_block_lists(combination *c, random_state *random);
+void combination_given(combination *c, random_state *random);
 /* Those of PART: draws the origin; brings it into what ref/ has. */
-void combination_origin(combination *c, random_source *random);
+void combination_origin(combination *c, random_state *random);
 void combination_place(combination *c);
 /* Those of INTEGERS and PAGES, when all tensors are drawn. */
-void combination_integers(combination *c, random_source *random);
-void combination_pages(combination *c, random_source *random);
+void combination_integers(combination *c, random_state *random);
+void combination_pages(combination *c, random_state *random);
 /* The step of KIND. */
-void combination_kind(combination *c, random_source *random, attn_score_kind kind);
+void combination_kind(combination *c, random_state *random, attn_score_kind kind);
 /* The step of TABLE. */
-void combination_table(combination *c, random_source *random, int finite);
+void combination_table(combination *c, random_state *random, int finite);
 /* The step of RELATIVE. */
-void combination_relative(combination *c, random_source *random, int finite);
+void combination_relative(combination *c, random_state *random, int finite);
 /* The step of MODIFY. */
 void combination_modify(combination *c);
 void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv);

@@ -69,7 +69,7 @@ static const output *gradient_of(const outcome *out, int t)
 double differences_off_by(combination *c, uint64_t seed, int only)
 {
     outcome out = outcome_make(c, ATTN_BACKWARD);
-    random_source random = random_from(seed);
+    random_state random = random_from(seed);
     /* ReLU and the modifier of combinations have corners: so short a step that hardly a score crosses one. */
     const int corners = c->problem.score.normaliser == ATTN_NORMALISER_RELU || c->call.modify_scores;
     const double step = corners ? 1e-6 : 1e-4, tolerance = corners ? 1e-6 : 1e-7;

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-void combination_kind(combination *c, random_source *random, attn_score_kind kind)
+void combination_kind(combination *c, random_state *random, attn_score_kind kind)
 {
     static const ref_kind kinds[] = {REF_DOT, REF_GENERAL, REF_METRIC, REF_COSINE, REF_DISTANCE, REF_ADDITIVE};
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};

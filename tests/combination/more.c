@@ -4,7 +4,7 @@
 
 #include "combination.h"
 
-static int once_in(random_source *r, int64_t n) { return random_below(r, n) == 0; }
+static int once_in(random_state *r, int64_t n) { return random_below(r, n) == 0; }
 
 static int64_t *array(int64_t n)
 {
@@ -13,7 +13,7 @@ static int64_t *array(int64_t n)
     return memory;
 }
 
-static void draw_sparse(combination *c, random_source *r)
+static void draw_sparse(combination *c, random_state *r)
 {
     attn_mask *mask = &c->problem.mask;
     if (once_in(r, 8)) mask->dilation = c->ref.dilation = random_below(r, once_in(r, 2) ? 150 : 5), combination_say(c, "dilation");
@@ -21,7 +21,7 @@ static void draw_sparse(combination *c, random_source *r)
     if (once_in(r, 5)) mask->global_kv = c->ref.global_kv = random_below(r, 90), combination_say(c, "global-kv");
 }
 
-void combination_ranges(combination *c, random_source *r)
+void combination_ranges(combination *c, random_state *r)
 {
     int64_t stride[4] = {0, 0, 0, 1};
     const int64_t size[3] = {c->ref.B, c->ref.Hq, c->ref.Sq}, Skv = c->ref.Skv;
@@ -50,7 +50,7 @@ void combination_ranges(combination *c, random_source *r)
     c->ref.ranges = c->ranges_of_ref;
 }
 
-void combination_block_lists(combination *c, random_source *r)
+void combination_block_lists(combination *c, random_state *r)
 {
     attn_mask *m = &c->problem.mask;
     m->block_q = 1 + random_below(r, 40);
@@ -75,7 +75,7 @@ void combination_block_lists(combination *c, random_source *r)
     combination_apply_mask(c, mask, m->block_q, m->block_kv);
 }
 
-void combination_given(combination *c, random_source *r)
+void combination_given(combination *c, random_state *r)
 {
     const int64_t shape[4] = {c->ref.B, c->ref.Hq, c->ref.Sq, c->ref.Skv};
     const double p = c->problem.dropout.probability;
@@ -96,7 +96,7 @@ static int says(combination *c, int does, const char *name)
     return does;
 }
 
-void combination_more(combination *c, random_source *random)
+void combination_more(combination *c, random_state *random)
 {
     draw_sparse(c, random);
     if (says(c, once_in(random, 6), "ranges")) combination_ranges(c, random);

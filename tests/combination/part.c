@@ -5,7 +5,7 @@
 
 #include "combination.h"
 
-void combination_origin(combination *c, random_source *r)
+void combination_origin(combination *c, random_state *r)
 {
     attn_origin *o = &c->origin;
     o->batch = random_below(r, 4), o->head = random_below(r, 3), o->heads = c->ref.Hq + o->head + random_below(r, 3);

@@ -5,24 +5,24 @@
 #include "combination.h"
 
 /* 1 .. small or 1 .. large, and once in a while 0. */
-static int64_t draw_size(random_source *r, int64_t small, int64_t large)
+static int64_t draw_size(random_state *r, int64_t small, int64_t large)
 {
     int64_t size = 1 + random_below(r, random_below(r, 3) ? small : large);
     return random_below(r, 30) ? size : 0;
 }
 
 /* True once in n. */
-static int once_in(random_source *r, int64_t n) { return random_below(r, n) == 0; }
+static int once_in(random_state *r, int64_t n) { return random_below(r, n) == 0; }
 
 /* Any set of axes, each with probability 1/3. */
-static int some_axes(random_source *r)
+static int some_axes(random_state *r)
 {
     int axes = 0;
     for (int axis = 0; axis < 4; axis++) axes |= once_in(r, 3) << axis;
     return axes;
 }
 
-static void draw_masks(problem_spec *s, random_source *r)
+static void draw_masks(problem_spec *s, random_state *r)
 {
     const int64_t Sq = s->shape.len_q, Skv = s->shape.len_kv;
     if (once_in(r, 5)) s->packed = 1;
@@ -45,7 +45,7 @@ static void draw_masks(problem_spec *s, random_source *r)
     }
 }
 
-static void draw_scores(problem_spec *s, random_source *r)
+static void draw_scores(problem_spec *s, random_state *r)
 {
     if (once_in(r, 3)) s->bias = 1, s->bias_one = some_axes(r);
     if (once_in(r, 3)) s->alibi = (int)(SPEC_ALIBI_HEAD + random_below(r, 2));
@@ -62,7 +62,7 @@ static void draw_scores(problem_spec *s, random_source *r)
 void random_problem(problem_spec *s, uint64_t seed, attn_dtype dtype)
 {
     static const int types[] = {[ATTN_F32] = SPEC_F32, [ATTN_F64] = SPEC_F64, [ATTN_F16] = SPEC_F16, [ATTN_BF16] = SPEC_BF16};
-    random_source r = random_from(seed);
+    random_state r = random_from(seed);
     problem_init(s);
     s->dtype = types[dtype];
     s->seed = seed;

@@ -6,9 +6,9 @@
 
 #include <math.h>
 
-static int once_in(random_source *r, int64_t n) { return random_below(r, n) == 0; }
+static int once_in(random_state *r, int64_t n) { return random_below(r, n) == 0; }
 
-void combination_table(combination *c, random_source *r, int finite)
+void combination_table(combination *c, random_state *r, int finite)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};
     attn_bias_table *t = &c->problem.bias_table;
@@ -37,7 +37,7 @@ void combination_table(combination *c, random_source *r, int finite)
     c->ref.bias_table = table->value;
 }
 
-static tensor draw_table(combination *c, random_source *r, int64_t dim)
+static tensor draw_table(combination *c, random_state *r, int64_t dim)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_F16};
     const int64_t shape[4] = {1, c->ref.relative_of_each_head ? c->ref.Hq : 1, c->ref.relative_rows, dim};
@@ -47,7 +47,7 @@ static tensor draw_table(combination *c, random_source *r, int64_t dim)
     return t;
 }
 
-static tensor draw_vectors(combination *c, random_source *r)
+static tensor draw_vectors(combination *c, random_state *r)
 {
     const int64_t shape[4] = {1, c->ref.Hq, 1, c->ref.D};
     tensor t = tensor_make(combination_compute(c), shape, BY_HEAD, 0, NULL);
@@ -74,7 +74,7 @@ static void poison_rows(combination *c, tensor *t)
     tensor_read(t);
 }
 
-void combination_relative(combination *c, random_source *r, int finite)
+void combination_relative(combination *c, random_state *r, int finite)
 {
     attn_relative *rel = &c->problem.relative;
     const int64_t reach = once_in(r, 3) ? 400 : 12, kind = random_below(r, 4);

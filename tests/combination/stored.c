@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* New numbers; the scale of a row that was poisoned is NaN. */
-static void quantise(combination *c, random_source *r, int t, int of_scale)
+static void quantise(combination *c, random_state *r, int t, int of_scale)
 {
     tensor *x = &c->of[t], *scale = &c->of[of_scale];
     const int64_t row[4] = {x->shape[0], x->shape[1], x->shape[2], 1};
@@ -28,7 +28,7 @@ static void quantise(combination *c, random_source *r, int t, int of_scale)
     combination_give(c, t), combination_give(c, of_scale);
 }
 
-void combination_integers(combination *c, random_source *r)
+void combination_integers(combination *c, random_state *r)
 {
     const int64_t which = random_below(r, 3);
     if (which != 1) quantise(c, r, TENSOR(k), TENSOR(k_scale));
@@ -59,7 +59,7 @@ static void lay_in_pages(combination *c, int t, void **memory)
     tensors_slot(&c->tensors, t)->data = pages;
 }
 
-void combination_pages(combination *c, random_source *r)
+void combination_pages(combination *c, random_state *r)
 {
     static const int stored[] = {TENSOR(k), TENSOR(v), TENSOR(k_scale), TENSOR(v_scale)};
     attn_paging *g = &c->problem.paging;

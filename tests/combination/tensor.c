@@ -31,7 +31,7 @@ tensor tensor_make(attn_dtype dtype, const int64_t shape[4], axis_order order, u
     return t;
 }
 
-void tensor_spread(tensor *t, random_source *random)
+void tensor_spread(tensor *t, random_state *random)
 {
     const int *nested = nesting[t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD];
     const size_t size = attn_dtype_size(t->layout.dtype);
@@ -144,7 +144,7 @@ void tensor_set(tensor *t, int64_t at, double x)
     }
 }
 
-void tensor_draw(tensor *t, random_source *random, double size)
+void tensor_draw(tensor *t, random_state *random, double size)
 {
     for (int64_t i = 0; i < t->count; i++) tensor_set(t, i, size * random_signed(random));
     tensor_read(t);

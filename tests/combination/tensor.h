@@ -7,8 +7,8 @@
 
 #include "attn/attn.h"
 
-#include "random.h"
 #include "testing/memory/memory_layout.h"
+#include "testing/random/random.h"
 
 typedef struct tensor {
     int64_t shape[4];     /* [batch, head, token, channel] */
@@ -35,11 +35,11 @@ double tensor_get(const tensor *t, int64_t at);
 void tensor_set(tensor *t, int64_t at, double x);
 
 /* Lays it out again with gaps behind tokens, heads and entries, of bytes 0xff, which are NaN. */
-void tensor_spread(tensor *t, random_source *random);
+void tensor_spread(tensor *t, random_state *random);
 /* 1 if these bytes are still there. */
 int tensor_gaps_hold(const tensor *t);
 
-void tensor_draw(tensor *t, random_source *random, double size);
+void tensor_draw(tensor *t, random_state *random, double size);
 void tensor_fill_bytes(tensor *t, int byte);
 /* Values from what memory holds. */
 void tensor_read(tensor *t);

@@ -12,7 +12,7 @@
 
 #include "outcome.h"
 #include "plan/plan.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -338,7 +338,7 @@ static void test_pairs(void **state)
 /* Three bits at a time, drawn: there are 170,000 such. */
 static void test_triples(void **state)
 {
-    random_source r = random_from(3);
+    random_state r = random_from(3);
     tally all = {{0}, 0, 0, 0};
     int apart_ones = 0;
     (void)state;

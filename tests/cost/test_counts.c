@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "attn/cost.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 static const double MiB = 1 << 20, GiB = 1 << 30;
 
@@ -146,7 +146,7 @@ static void test_variance_of_scores(void **state)
     (void)state;
     enum { LEN = 256, D = 48 };
     static double q[LEN * D], k[LEN * D], v[LEN], o[LEN], scores[LEN * LEN];
-    random_source random = {7};
+    random_state random = {7};
     for (int i = 0; i < 2 * LEN * D; i++) *(i < LEN * D ? &q[i] : &k[i - LEN * D]) = sqrt(3) * random_signed(&random);
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, LEN, LEN, D, 1}};
     const attn_tensors t = {.struct_size = sizeof t,

@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "attn/attn.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 #include <math.h>
 
@@ -16,7 +16,7 @@ static double q[MOST], k[MOST], v[MOST], o[MOST], lse[MOST], grad_o[MOST], grad_
 
 static void fill(double *x, int64_t n, uint64_t seed)
 {
-    random_source r = random_from(seed);
+    random_state r = random_from(seed);
     for (int64_t i = 0; i < n; i++) x[i] = random_signed(&r);
 }
 

@@ -86,11 +86,11 @@ static void test_threshold(void **state)
 static void test_sampled_indices(void **state)
 {
     static unsigned char keep[QUERIES * KEYS];
-    random_source random = random_from(1);
+    random_state random = random_from(1);
     (void)state;
     for (int n = 0; n < 8; n++) {
-        const uint64_t seed = (uint64_t)random_word(&random) << 33 | random_word(&random);
-        const uint32_t offset = random_word(&random) << 1;
+        const uint64_t seed = random_bits(&random);
+        const uint32_t offset = (uint32_t)random_bits(&random);
         const double p = (1 + n) / 9.0;
         export_mask(p, seed, offset, QUERIES, keep);
         for (int sample = 0; sample < 2000; sample++) {

@@ -178,7 +178,7 @@ static void p30_linear(void **state)
     (void)state;
     FOR_COMBINATIONS(c, 0)
     {
-        random_source random = random_from((uint64_t)n_of_c);
+        random_state random = random_from((uint64_t)n_of_c);
         double *dO = elements(&c.of[TENSOR(grad_o)]), *dlse = elements(&c.of[TENSOR(grad_lse)]),
                *more = elements(&c.of[TENSOR(grad_o)]);
         outcome of[4];
@@ -391,7 +391,7 @@ typedef struct rows {
     int64_t from, to; /* tokens that change */
 } rows;
 
-static void redraw(const rows *r, random_source *random)
+static void redraw(const rows *r, random_state *random)
 {
     for (int64_t b = 0; b < r->t->shape[0]; b++)
         for (int64_t h = 0; h < r->t->shape[1]; h++)
@@ -419,7 +419,7 @@ static void p12_no_leak(void **state)
         const int64_t offset = (const int64_t[]){0, 5, -5}[n / 2], key = CUT + offset; /* the first that rows before CUT miss */
         char text[100];
         combination c;
-        random_source random = random_from((uint64_t)n);
+        random_state random = random_from((uint64_t)n);
         (void)snprintf(text, sizeof text, "%s:b2:hq4:hkv2:sq%d:d8:dv6:causal:offset=%d:seed=%d", n % 2 ? "f64" : "f32", (int)LENGTH,
                        (int)offset, n);
         combination_parse(&c, text, FINITE);

@@ -58,7 +58,7 @@ static void test_lengths(void **state)
 {
     static const int dims[] = {16, 32, 48, 64, 80, 128};
     static const int offsets[] = {0, 1, -3, 40, -40, 5};
-    random_source random = random_from(7);
+    random_state random = random_from(7);
     double worst = 0;
     (void)state;
     for (int n = 0; n < 120; n++) {
@@ -88,7 +88,7 @@ typedef struct tensors {
 
 static void draw(tensors *t)
 {
-    random_source random = random_from(3);
+    random_state random = random_from(3);
     for (int i = 0; i < ALL; i++) {
         t->q[i] = 2 * (float)random_signed(&random), t->k[i] = 2 * (float)random_signed(&random);
         t->v[i] = 2 * (float)random_signed(&random), t->grad_o[i] = 2 * (float)random_signed(&random);

@@ -7,7 +7,7 @@
 
 #include "attn/hopfield.h"
 #include "attn_ref.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { M = 7, N = 10, COUNT = 4 };
 
@@ -56,7 +56,7 @@ static attn_status classical(const attn_hopfield *m, attn_hopfield_order order, 
 
 static double uniform(void)
 {
-    static random_source random = {99};
+    static random_state random = {99};
     return random_signed(&random);
 }
 

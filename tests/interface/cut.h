@@ -8,7 +8,7 @@
 #include "test.h"
 
 #include "array.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { CUT_ARRAYS = 48 };
 
@@ -45,7 +45,7 @@ typedef struct results {
 typedef struct whole {
     attn_problem problem;
     attn_dtype dtype; /* of everything but masks and indices: f32 or f64 */
-    random_source random;
+    random_state random;
     attn_call call;
     int bottom_right; /* offset_q has what bottom-right alignment would be */
     int invariant;    /* attn_options.invariant in forward */

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static cut_axis cut(random_source *random, int64_t size, int most, int64_t multiple)
+static cut_axis cut(random_state *random, int64_t size, int most, int64_t multiple)
 {
     cut_axis c = {.n = 0};
     const int parts = 1 + (int)random_below(random, most);

@@ -4,7 +4,7 @@
  * interleaved in one buffer are fine and computed as if they were apart; one shared element is refused, and both tensors named. */
 #include "sound.h"
 
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { B = 2, H = 3, S = 5, D = 4, ALL = B * H * S * D, GUARDS = 64 };
 
@@ -42,7 +42,7 @@ static void run(attn_op op, const attn_tensors *t)
 /* Forward and backward of numbers that lie apart. */
 static int setup(void **state)
 {
-    random_source r = random_from(3);
+    random_state r = random_from(3);
     float *inputs[] = {all.q, all.k, all.v, all.grad_o};
     (void)state;
     q = tensor_number("q"), k = tensor_number("k"), v = tensor_number("v"), o = tensor_number("o"), lse = tensor_number("lse");
@@ -328,7 +328,7 @@ static void test_random(void **state)
     enum { PLACES = 4096 };
     static unsigned char of_o[PLACES * 4];
     static float memory[PLACES], plenty[256];
-    random_source r = random_from(17);
+    random_state r = random_from(17);
     int met = 0, apart = 0, close = 0, undecided = 0;
     (void)state;
     for (int n = 0; n < 6000; n++) {

@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "attn/types.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 /* Element `at` of an array of f64 or f32. */
 static inline double get(attn_dtype dtype, const void *from, int64_t at)

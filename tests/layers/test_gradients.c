@@ -56,7 +56,7 @@ typedef struct sample {
 
 static void make(sample *s, const variant *v)
 {
-    random_source random = {77};
+    random_state random = {77};
     memset(s, 0, sizeof *s);
     s->v = v;
     s->attention = (attn_problem){.struct_size = sizeof s->attention};

@@ -33,7 +33,7 @@ typedef struct sample {
 
 static void make(sample *s, const variant *v)
 {
-    random_source random = {5};
+    random_state random = {5};
     memset(s, 0, sizeof *s);
     s->v = v;
     s->attention = (attn_problem){.struct_size = sizeof s->attention, .mask.causal = v->causal};

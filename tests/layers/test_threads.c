@@ -5,7 +5,7 @@
 
 #include "attn/layers.h"
 #include "on_threads.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { DIM = 96, HEADS = 6, TOKENS = 75, BATCH = 4, WEIGHTS = DIM * DIM, ROWS = BATCH * TOKENS * DIM, TENSORS = 10 };
 
@@ -18,7 +18,7 @@ static size_t count_of(int tensor) { return tensor < 2 ? ROWS : tensor < 6 ? WEI
 
 static float *drawn(size_t count, uint64_t seed)
 {
-    random_source random = random_from(seed);
+    random_state random = random_from(seed);
     float *x = malloc(count * sizeof *x);
     assert_non_null(x);
     for (size_t i = 0; i < count; i++) x[i] = (float)random_signed(&random) / 8;

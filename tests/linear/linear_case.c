@@ -55,7 +55,7 @@ static void count_elements(linear_case *c)
     n[T_Z0] = n[T_DZ1] = n[T_Z1] = n[T_DZ0] = sum ? heads * f : 0;
 }
 
-static double drawn(int tensor, random_source *random)
+static double drawn(int tensor, random_state *random)
 {
     const double x = random_signed(random);
     if (tensor == T_DECAY) return -0.5 * (1 + x); /* forgets up to e^-1 a token */
@@ -99,7 +99,7 @@ static void *there(const linear_case *c, int tensor)
 void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
 {
     attn_linear_problem *p = &c->problem;
-    random_source random = {seed * 977 + 12345};
+    random_state random = {seed * 977 + 12345};
     c->dtype = dtype;
     p->struct_size = sizeof *p;
     count_elements(c);

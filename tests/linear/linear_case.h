@@ -7,7 +7,7 @@
 
 #include "attn/linear.h"
 #include "attn_ref.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 /* The tensors of a case: inputs, then outputs of forward, then gradients. */
 enum {

@@ -6,11 +6,11 @@
 
 #include "attn/linear.h"
 #include "attn_ref.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { B = 2, H = 3, LEN = 101, RANK = 13, DIM = 20, DIM_V = 7 };
 
-static void *drawn(double *exact, int64_t count, attn_dtype dtype, random_source *random)
+static void *drawn(double *exact, int64_t count, attn_dtype dtype, random_state *random)
 {
     void *data = malloc((size_t)count * attn_dtype_size(dtype) + 1);
     assert_non_null(data);
@@ -38,7 +38,7 @@ static void check(attn_dtype dtype, int shared)
     static double x[X], e[E], y[Y], dy[Y], dx[X], de[E];
     const attn_dtype compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const int64_t heads = shared ? 1 : H;
-    random_source random = {5 + (uint64_t)dtype};
+    random_state random = {5 + (uint64_t)dtype};
     attn_error error;
     const attn_linformer_problem l = {.struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM};
     attn_linformer_tensors t = {.struct_size = sizeof t};
@@ -76,7 +76,7 @@ static void test_strides(void **state)
 {
     static double x[B * H * LEN * DIM], e[LEN * (RANK + 3)];
     static float swapped[B * LEN * H * DIM], dense[LEN * RANK], y[2][B * H * RANK * DIM];
-    random_source random = {9};
+    random_state random = {9};
     const attn_linformer_problem l = {.struct_size = sizeof l, .batch = B, .heads = H, .len = LEN, .rank = RANK, .dim = DIM};
     attn_linformer_tensors t = {.struct_size = sizeof t};
     (void)state;
@@ -101,7 +101,7 @@ static void test_attention(void **state)
 {
     enum { N = 24 };
     static double q[N * DIM], k[N * DIM], v[N * DIM_V], kept[N * DIM], projected_v[N * DIM_V], o[2][N * DIM_V], one[N * N];
-    random_source random = {3};
+    random_state random = {3};
     (void)state;
     for (int i = 0; i < N * DIM; i++) q[i] = random_signed(&random), k[i] = random_signed(&random);
     for (int i = 0; i < N * DIM_V; i++) v[i] = random_signed(&random);

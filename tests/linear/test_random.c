@@ -13,41 +13,34 @@
 /* Cases that failed once, or nearly: 0 a plain one. */
 static const uint64_t kept[] = {0, 286, 754, 886, 1002, 1584};
 
-static uint64_t bits(uint64_t *state) /* SplitMix64 */
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static int64_t below(uint64_t *state, int64_t n) { return (int64_t)(bits(state) % (uint64_t)n); }
-
 /* Small ones often, and some beyond a tile. */
-static int64_t size(uint64_t *state, int64_t most) { return below(state, 4) ? below(state, 20) : below(state, most); }
+static int64_t size(random_state *state, int64_t most)
+{
+    return random_below(state, 4) ? random_below(state, 20) : random_below(state, most);
+}
 
 static attn_linear_problem draw(uint64_t number, attn_dtype *dtype, int *decays)
 {
     *decays = 0;
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F32, ATTN_BF16, ATTN_F16};
-    uint64_t state = number * 7919 + 1;
-    attn_linear_problem p = {.features = (attn_features)below(&state, 7), .causal = below(&state, 4) > 0};
-    const int64_t group = 1 + below(&state, 3), heads = 1 + below(&state, 2);
+    random_state state = random_from(number * 7919 + 1);
+    attn_linear_problem p = {.features = (attn_features)random_below(&state, 7), .causal = random_below(&state, 4) > 0};
+    const int64_t group = 1 + random_below(&state, 3), heads = 1 + random_below(&state, 2);
     const int random = p.features >= ATTN_FEATURES_FAVOR;
-    *dtype = types[below(&state, 5)];
-    p.shape =
-        (attn_shape){1 + below(&state, 2), heads * group, heads, 0, size(&state, 130), 1 + size(&state, 70), 1 + size(&state, 90)};
+    *dtype = types[random_below(&state, 5)];
+    p.shape = (attn_shape){1 + random_below(&state, 2), heads * group,       heads, 0, size(&state, 130),
+                           1 + size(&state, 70),        1 + size(&state, 90)};
     p.shape.len_q = p.causal ? p.shape.len_kv : size(&state, 130);
     if (random) p.random_features = 1 + size(&state, 60);
     if (p.causal) {
-        p.rule = (attn_linear_rule)below(&state, 3);
-        const int64_t decay = below(&state, 3);
+        p.rule = (attn_linear_rule)random_below(&state, 3);
+        const int64_t decay = random_below(&state, 3);
         *decays = decay > 0;
         p.decay_kind = decay > 1 ? ATTN_DECAY_CHANNEL : ATTN_DECAY_HEAD;
     }
     /* Features of either sign sum to anything; and the other rules have no denominator. */
     const int positive = p.features != ATTN_FEATURES_IDENTITY && p.features < ATTN_FEATURES_FOURIER;
-    p.denominator = positive && p.rule == ATTN_LINEAR_RULE_ADD ? (attn_denominator)below(&state, 3) : ATTN_DENOMINATOR_NONE;
+    p.denominator = positive && p.rule == ATTN_LINEAR_RULE_ADD ? (attn_denominator)random_below(&state, 3) : ATTN_DENOMINATOR_NONE;
     /* With few features the denominator takes all of the numerator back, and gradients of order 1 cancel to nothing. */
     if (p.denominator != ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8, p.random_features += p.random_features ? 8 : 0;
     /* What a key erases of itself stays bounded where its features are short: with the others the state may grow without end. */
@@ -57,12 +50,12 @@ static attn_linear_problem draw(uint64_t number, attn_dtype *dtype, int *decays)
     if (p.rule == ATTN_LINEAR_RULE_LOW_RANK)
         p.shape.dim_qk = 1 + p.shape.dim_qk % 9, p.random_features = p.random_features > 9 ? 9 : p.random_features;
     if (p.features == ATTN_FEATURES_SOFTMAX && p.denominator == ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8; /* they sum to 1 */
-    p.form = (attn_linear_form)below(&state, 4);
+    p.form = (attn_linear_form)random_below(&state, 4);
     if (p.form == ATTN_LINEAR_FORM_RECURRENT && !p.causal) p.form = ATTN_LINEAR_FORM_AUTO;
     if (p.rule == ATTN_LINEAR_RULE_LOW_RANK && p.form != ATTN_LINEAR_FORM_RECURRENT) p.form = ATTN_LINEAR_FORM_AUTO;
-    if (below(&state, 2)) p.chunk = 1 + below(&state, 60);
-    if (below(&state, 3) == 0) p.scale_kind = ATTN_SCALE_VALUE, p.scale = 0.7;
-    if (below(&state, 3) == 0) p.epsilon = (double)(1 + below(&state, 300)) / 10; /* many denominators are below it */
+    if (random_below(&state, 2)) p.chunk = 1 + random_below(&state, 60);
+    if (random_below(&state, 3) == 0) p.scale_kind = ATTN_SCALE_VALUE, p.scale = 0.7;
+    if (random_below(&state, 3) == 0) p.epsilon = (double)(1 + random_below(&state, 300)) / 10; /* many denominators are below it */
     return p;
 }
 

@@ -6,11 +6,11 @@
 #include "test.h"
 
 #include "attn/mask.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { MOST_Q = 150, MOST_KV = 170 };
 
-static random_source draw_source;
+static random_state draw_source;
 
 static inline int64_t below(int64_t n) { return random_below(&draw_source, n); }
 

@@ -8,11 +8,11 @@
 
 #include "attn/merge.h"
 #include "on_threads.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { B = 2, H = 3, SQ = 7, SKV = 50, D = 6, DV = 5, PARTS = 4 };
 
-static random_source source = {7};
+static random_state source = {7};
 static double draw(void) { return random_signed(&source); }
 
 static double q[B][H][SQ][D], k[B][H][SKV][D], v[B][H][SKV][DV];

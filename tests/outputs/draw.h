@@ -8,7 +8,7 @@
 
 #include "attn/attn.h"
 #include "attn_ref.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 typedef struct drawn {
     attn_problem problem;
@@ -16,8 +16,8 @@ typedef struct drawn {
     attn_call call;       /* tensors.call */
     ref_problem ref;
     attn_dtype compute;
-    random_source random; /* for what the test draws */
-    char text[256];       /* the options, for messages */
+    random_state random; /* for what the test draws */
+    char text[256];      /* the options, for messages */
     void *owned[64];
     int owned_count;
 } drawn;

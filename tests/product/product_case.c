@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "random.h"
+#include "testing/random/random.h"
 
 attn_isa isa_at(int index, attn_dtype dtype)
 {
@@ -33,7 +33,7 @@ static double get(const matrix *m, attn_dtype dtype, int64_t i)
     return dtype == ATTN_F64 ? ((const double *)m->data)[i] : (double)((const float *)m->data)[i];
 }
 
-static matrix make(int64_t rows, int64_t columns, int64_t stride, attn_dtype dtype, random_source *random)
+static matrix make(int64_t rows, int64_t columns, int64_t stride, attn_dtype dtype, random_state *random)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     matrix m = {.elements = rows > 0 ? (rows - 1) * stride + columns : 0};
@@ -63,7 +63,7 @@ static double *copy(const double *from, int64_t count, int absolute)
 product_case *case_create(const ref_matrices *product, attn_dtype dtype, uint64_t seed)
 {
     product_case *c = calloc(1, sizeof *c);
-    random_source random = random_from(seed);
+    random_state random = random_from(seed);
     assert_non_null(c);
     ref_matrices *const p = &c->by_definition;
     *p = *product;

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "product_case.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64};
 
@@ -24,7 +24,7 @@ static double run(const ref_matrices *problem, attn_dtype dtype, attn_isa isa, u
 }
 
 /* A size of which remainders matter more than the rest. */
-static int64_t draw_size(random_source *r, int64_t most)
+static int64_t draw_size(random_state *r, int64_t most)
 {
     return random_below(r, 8) ? random_below(r, most) : random_below(r, 6 * most);
 }
@@ -34,7 +34,7 @@ static void test_drawn(void **state)
     (void)state;
     for (int t = 0; t < 2; t++)
         for (int n = 0; isa_at(n, types[t]); n++) {
-            random_source r = random_from(7 + (uint64_t)t);
+            random_state r = random_from(7 + (uint64_t)t);
             double most = 0;
             for (int i = 0; i < CASES(1200); i++) {
                 ref_matrices p = {0};
@@ -113,7 +113,7 @@ static void test_strides(void **state)
             float *const memory = malloc((size_t)most * sizeof *memory), *const a = malloc((size_t)(R * K) * sizeof *a),
                          *const b = malloc((size_t)(K * C) * sizeof *b), *const one = malloc((size_t)(R * C) * sizeof *one),
                          *const other = malloc((size_t)(R * C) * sizeof *other);
-            random_source r = random_from(s);
+            random_state r = random_from(s);
             for (int64_t i = 0; i < most; i++) memory[i] = (float)random_signed(&r);
             const float *const middle = memory + most / 2;
             for (int64_t i = 0; i < R; i++)

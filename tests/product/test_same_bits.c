@@ -4,7 +4,7 @@
 #include "product_case.h"
 
 #include "on_threads.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 typedef struct size {
     int64_t rows, columns, inner;

@@ -9,7 +9,7 @@
 
 #include "attn/attn.h"
 #include "attn/relative.h"
-#include "random.h"
+#include "testing/random/random.h"
 
 enum { MOST_HEADS = 8, MOST_Q = 200, MOST_KV = 2300, MOST_DIM = 64, TABLE = 50, PAGE = 16, MOST_BATCH = 2 };
 
@@ -19,7 +19,7 @@ typedef enum keys { DENSE, PAGED, INTEGERS, KEYS } keys;
 typedef struct whole {
     attn_problem problem;
     attn_tensors tensors;
-    random_source random;
+    random_state random;
     attn_dtype dtype;
     keys keys;
     int64_t offset[MOST_BATCH]; /* of query 0 */
@@ -149,7 +149,7 @@ static void draw_any_sizes(whole *w, uint64_t seed)
 {
     static const int64_t heads[][2] = {{4, 1}, {2, 2}, {8, 2}, {1, 1}, {8, 1}}, dims[] = {16, 64, 20, 33};
     static const attn_dtype types[] = {ATTN_F32, ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_F64};
-    random_source *r = &w->random;
+    random_state *r = &w->random;
     const int64_t *h = heads[random_below(r, 5)], long_keys = random_below(r, 3) == 0;
     w->dtype = types[seed % 5];
     w->keys = w->dtype == ATTN_F64 && seed / 5 % KEYS == INTEGERS ? DENSE : (keys)(seed / 5 % KEYS);
@@ -163,7 +163,7 @@ static void draw_any_sizes(whole *w, uint64_t seed)
 static void draw_short_sizes(whole *w, uint64_t seed)
 {
     static const int64_t heads[][2] = {{4, 1}, {2, 2}, {8, 2}, {1, 1}}, dims[] = {16, 32, 48, 64};
-    random_source *r = &w->random;
+    random_state *r = &w->random;
     const int64_t *h = heads[random_below(r, 4)], len_q = 8 + random_below(r, random_below(r, 2) ? 120 : MOST_Q);
     w->dtype = seed / 4 % 4 == 3 ? ATTN_F64 : ATTN_F32;
     w->keys = seed / 16 % 2 ? PAGED : DENSE;

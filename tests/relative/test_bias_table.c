@@ -95,7 +95,7 @@ static void test_as_a_bias(void **state)
     enum { H = 2, KEYS = 300, D = 8, REACH = 20 };
     static const int64_t offsets[] = {0, 280, -5, 1000, -1000}, queries[] = {1, 3, 40};
     static float q[H][40][D], k[H][KEYS][D], v[H][KEYS][D], o[2][H][40][D], table[H][2 * REACH + 1], bias[H][40][KEYS];
-    random_source r = random_from(7);
+    random_state r = random_from(7);
     (void)state;
     for (size_t i = 0; i < sizeof q / sizeof(float); i++) ((float *)q)[i] = (float)random_signed(&r);
     for (size_t i = 0; i < sizeof k / sizeof(float); i++)

@@ -82,7 +82,7 @@ static float q[H][N][D], k[H][N][D], v[H][N][D], dO[H][N][D], o[3][H][N][D], lse
 static void draw(void)
 {
     float *all[] = {(float *)q, (float *)k, (float *)v, (float *)dO};
-    random_source r = random_from(5);
+    random_state r = random_from(5);
     for (size_t t = 0; t < 4; t++)
         for (size_t i = 0; i < sizeof q / sizeof(float); i++) all[t][i] = (float)random_signed(&r);
 }

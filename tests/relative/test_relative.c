@@ -142,7 +142,7 @@ static void test_clipped(void **state)
     enum { H = 2, N = 600, D = 24, REACH = 40, DISTANCES = 2 * N - 1 };
     static float q[H][N][D], k[H][N][D], v[H][N][D], o[2][H][N][D], few[H][2 * REACH + 1][D], full[H][DISTANCES][D];
     (void)state;
-    random_source r = random_from(11);
+    random_state r = random_from(11);
     float *all[] = {(float *)q, (float *)k, (float *)v};
     for (int t = 0; t < 3; t++)
         for (size_t i = 0; i < sizeof q / sizeof(float); i++) all[t][i] = (float)random_signed(&r);

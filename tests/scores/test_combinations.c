@@ -124,7 +124,7 @@ static void random_line(char *text, size_t size, uint64_t seed)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     problem_spec spec;
-    random_source r = random_from(seed + 77);
+    random_state r = random_from(seed + 77);
     random_problem(&spec, seed, types[random_below(&r, 4)]);
     const int64_t score = random_below(&r, 8);
     if (random_below(&r, 3) == 0) {

@@ -51,7 +51,7 @@ static void test_weights(void **state)
     (void)state;
     for (int kind = ATTN_NORMALISER_SOFTMAX_ONE; kind <= ATTN_NORMALISER_RELU; kind++) {
         double q[S * D], k[S * D], v[S * D], o[S * D], lse[S], weights[S * S], sums[S], expected[S] = {0};
-        random_source random = random_from(7);
+        random_state random = random_from(7);
         attn_error error;
         attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, S, S, D, D}, .mask.causal = 1};
         attn_tensors a = {

@@ -33,7 +33,7 @@ static double *array(int64_t n)
 static void point_make(point *at, uint64_t seed)
 {
     combination *c = &at->c;
-    random_source random = random_from(seed + 77);
+    random_state random = random_from(seed + 77);
     combination_draw(c, seed, ATTN_F64, 1);
     const ref_problem *p = &c->ref;
     const double *values[INPUTS] = {c->of[TENSOR(q)].value,      c->of[TENSOR(k)].value,       c->of[TENSOR(v)].value, c->ref.bias,

@@ -220,7 +220,7 @@ static void test_differences(void **state)
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));
         tensor *moved[BIAS] = {&c.of[TENSOR(grad_o)], &c.of[TENSOR(grad_lse)], &c.of[TENSOR(q)], &c.of[TENSOR(k)],
                                &c.of[TENSOR(v)]};
-        random_source random = random_from((uint64_t)seed);
+        random_state random = random_from((uint64_t)seed);
         for (int x = 0; x < BIAS; x++) {
             tensor direction = combination_like(moved[x]);
             tensor_draw(&direction, &random, 1);

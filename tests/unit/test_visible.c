@@ -2,7 +2,7 @@
  * test_visible.c - the interval of keys that a query sees, against the rule itself in wide integers. */
 #include "test.h"
 
-#include "random.h"
+#include "testing/random/random.h"
 #include "visible/visible.h"
 
 __extension__ typedef __int128 wide;
@@ -130,7 +130,7 @@ static void test_intervals(void **state)
 static void test_gaps(void **state)
 {
     (void)state;
-    random_source draw = {1};
+    random_state draw = {1};
     for (int n = 0; n < 6000; n++) {
         int64_t ranges[QUERIES * 2];
         for (int i = 0; i < QUERIES * 2; i++)
