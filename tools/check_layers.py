@@ -3,7 +3,7 @@
 """Includes point down only.
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
-include src/common.  In testing: verdict -> case -> bound -> problem -> memory -> text -> random.  Everything else sees the public
+include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  Everything else sees the public
 headers and its own folder; the command, the harness and the tests also see ref/, the command and the tests see testing, and the
 tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/ and
 tests/combination.  ref/ sees nothing of ours.
@@ -19,7 +19,7 @@ import sys
 
 # Each may include itself and what stands before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
-TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict"]
+TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict", "conformance"]
 KNOWN_WALKS = ["linear", "merge", "product"]  # whose problems are their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]

@@ -8,6 +8,7 @@ import copy
 import json
 import math
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def torch_case(name, causal=False, expected=None, **params):
 
 
 def bilinear_case(name, off=0, **params):
-    """x w y^T + b, of a suite whose rows are in cli/conformance/table_score.c."""
+    """x w y^T + b, of a suite whose rows are in testing/conformance/table_score.c."""
     x, y, w = single(flat([2, 3], 1)), single(flat([4, 3], 2)), single(flat([3, 3], 3))
     scores = [sum(x[i * 3 + a] * w[a * 3 + c] * y[j * 3 + c] for a in range(3) for c in range(3)) + 0.25
               for i in range(2) for j in range(4)]
@@ -247,6 +248,18 @@ def main():
             text = subprocess.run([ATTN, "check", "--conformance", place], capture_output=True, text=True).stdout
             expect(text.splitlines()[-1] == "5 passed, 5 failed, 6 skipped", text)
             expect("1 skipped: dropout without the mask that was drawn" in text, text)
+
+        # It is a program of its own beside attn, which others do not have: then nothing is said to have passed.
+        program = os.path.join(os.path.dirname(os.path.realpath(ATTN)), "attn-conformance")
+        run = subprocess.run([program, path], capture_output=True, text=True)
+        expect(run.returncode == 1 and run.stdout.splitlines()[-1] == "5 passed, 5 failed, 6 skipped", run)
+        for words in ([], [path, path], [path, "--isa=none"], [path, "--quick"]):
+            run = subprocess.run([program, *words], capture_output=True, text=True)
+            expect(run.returncode == 2 and not run.stdout and run.stderr.count("\n") == 1, run)
+        alone = shutil.copy(ATTN, os.path.join(folder, "attn"))
+        run = subprocess.run([alone, "check", "--conformance", path], capture_output=True, text=True)
+        expect(run.returncode == 3 and not run.stdout and "attn-conformance" in run.stderr and run.stderr.count("\n") == 1, run)
+        os.remove(alone)
 
         # Rank 3 means leading axes or heads, as torch does; a mask broadcasts to them; True keeps.
         q, k, v = right[1]["in.query"]["values"], right[1]["in.key"]["values"], right[1]["in.value"]["values"]

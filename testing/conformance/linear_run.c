@@ -64,10 +64,9 @@ static const void *zeros_for(linear_case *c)
     return zeros;
 }
 
-static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *const exact[ALL], const common_settings *settings)
+static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *const exact[ALL], const attn_options *options)
 {
     attn_linear_problem p = c->problem;
-    const attn_options options = options_for_library(settings);
     const int backward = view_given(&c->tensor[IN_DO]);
     static const int slots[ALL] = {[IN_Q] = LINEAR(q),         [IN_K] = LINEAR(k),         [IN_V] = LINEAR(v),
                                    [IN_DECAY] = LINEAR(decay), [IN_BETA] = LINEAR(beta),   [IN_OMEGA] = LINEAR(feature_matrix),
@@ -94,7 +93,7 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
         taking with = {c, sizes};
         attn_linear_plan *plan = NULL;
         if (op) p.op = ATTN_BACKWARD;
-        attn_status status = linear_plan(&plan, &p, &all, &options, take, &with, &error);
+        attn_status status = linear_plan(&plan, &p, &all, options, take, &with, &error);
         if (status == ATTN_OK) {
             const attn_linear_tensors tensors = linear_of_op(&p, &all);
             const size_t size = attn_linear_plan_workspace_size(plan);
@@ -116,14 +115,14 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
 }
 
 void linear_case_evaluate(evaluation *e, const char *suite, const cJSON *json, const attn_archive *tensors,
-                          const common_settings *settings)
+                          const attn_options *options)
 {
     linear_case c = {0};
     double *exact[ALL] = {0};
     if (linear_translate(e, &c, suite, json, tensors)) {
         linear_define(&c, exact);
-        run_in(e, &c, ATTN_F32, exact, settings);
-        run_in(e, &c, ATTN_F64, exact, settings);
+        run_in(e, &c, ATTN_F32, exact, options);
+        run_in(e, &c, ATTN_F64, exact, options);
     }
     pool_empty(&c.pool);
 }

@@ -3,8 +3,8 @@
  * linear_case.h - a case of linear attention in the library's words: what suites say it means (linear_suites.c), what it ought to
  * give (linear_reference.c), and what the library gives (linear_run.c).
  */
-#ifndef ATTN_CLI_CONFORMANCE_LINEAR_CASE_H
-#define ATTN_CLI_CONFORMANCE_LINEAR_CASE_H
+#ifndef ATTN_TESTING_CONFORMANCE_LINEAR_CASE_H
+#define ATTN_TESTING_CONFORMANCE_LINEAR_CASE_H
 
 #include "attn/linear.h"
 #include "linear.h"

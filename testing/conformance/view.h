@@ -4,8 +4,8 @@
  *
  * Copies that are needed all the same are kept by a pool until the case is done.  Memory is that of need_memory: never NULL.
  */
-#ifndef ATTN_CLI_CONFORMANCE_VIEW_H
-#define ATTN_CLI_CONFORMANCE_VIEW_H
+#ifndef ATTN_TESTING_CONFORMANCE_VIEW_H
+#define ATTN_TESTING_CONFORMANCE_VIEW_H
 
 #include <stdint.h>
 

@@ -5,8 +5,8 @@
  * What a suite calls its tensors and attributes, and what it means by them, is said by an adapter: tables, and at most a function
  * for what a table cannot say (adapters.c).  A case is skipped, with the reason, where it has anything that no row names.
  */
-#ifndef ATTN_CLI_CONFORMANCE_TRANSLATE_H
-#define ATTN_CLI_CONFORMANCE_TRANSLATE_H
+#ifndef ATTN_TESTING_CONFORMANCE_TRANSLATE_H
+#define ATTN_TESTING_CONFORMANCE_TRANSLATE_H
 
 #include <cjson/cJSON.h>
 

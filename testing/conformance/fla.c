@@ -341,9 +341,9 @@ static void check_tensors(fla_case *c, const fla_kind *kind)
     }
 }
 
-void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_archive *tensors, const common_settings *settings)
+void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_archive *tensors, const attn_options *options)
 {
-    fla_case c = {.result = e, .tensors = tensors, .options = options_for_library(settings)};
+    fla_case c = {.result = e, .tensors = tensors, .options = *options};
     const view q = view_of(attn_archive_find(tensors, "in.query")), k = view_of(attn_archive_find(tensors, "in.key")),
                v = view_of(attn_archive_find(tensors, "in.value"));
     c.rtol = tolerance_in(json, "rtol", "rel", 1e-5), c.atol = tolerance_in(json, "atol", "abs", 1e-5);

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../commands.h"
 #include "evaluate.h"
 #include "fla.h"
 #include "hopfield.h"
@@ -32,7 +31,7 @@ typedef struct tally {
 typedef struct suite {
     const char *name;
     const char *folder;
-    const common_settings *settings;
+    const attn_options *options;
     report *report;
     int64_t passed, failed, skipped;
     tally skips;
@@ -74,7 +73,7 @@ static void run_translated(suite *s, evaluation *e, const adapter *rules, const 
     else if (t.skip[0]) conclude(e, CHECK_SKIPPED, "%s", t.skip);
     else
         evaluate(e, &t, tolerance_in(json, "rtol", "rel", said ? 0 : 1e-5), tolerance_in(json, "atol", "abs", said ? 0 : 1e-6),
-                 s->settings);
+                 s->options);
     pool_empty(&pool);
 }
 
@@ -103,13 +102,13 @@ static void run_case(suite *s, const cJSON *json)
         end_if_out_of_memory(&error);
         conclude(&e, CHECK_FAILED, "%s", error.message);
     } else if (fla) {
-        fla_case_evaluate(&e, json, tensors, s->settings);
+        fla_case_evaluate(&e, json, tensors, s->options);
     } else if (hopfield) {
         hopfield_case_evaluate(&e, json, tensors);
     } else if (linear) {
-        linear_case_evaluate(&e, s->name, json, tensors, s->settings);
+        linear_case_evaluate(&e, s->name, json, tensors, s->options);
     } else if (layer) {
-        layer_case_evaluate(&e, s->name, json, tensors, s->settings);
+        layer_case_evaluate(&e, s->name, json, tensors, s->options);
     } else if (table) {
         table_case_evaluate(&e, s->name, json, tensors);
     } else {
@@ -144,7 +143,7 @@ static char *read_text(const char *path)
 }
 
 /* Runs a suite.  0 if the folder is none: it has no manifest.json.  A manifest that is broken is a failed case. */
-static int run_suite(const char *folder, const char *name, const common_settings *settings, report *results)
+static int run_suite(const char *folder, const char *name, const attn_options *options, report *results)
 {
     char path[PATH_ROOM];
     if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= (int)sizeof path) return 0;
@@ -153,7 +152,7 @@ static int run_suite(const char *folder, const char *name, const common_settings
     cJSON *json = cJSON_Parse(text);
     const cJSON *cases = cJSON_GetObjectItemCaseSensitive(json, "cases"), *item;
     suite *s = need_memory(1, sizeof *s);
-    *s = (suite){.name = text_in(json, "suite"), .folder = folder, .settings = settings, .report = results};
+    *s = (suite){.name = text_in(json, "suite"), .folder = folder, .options = options, .report = results};
     if (!s->name[0]) s->name = name;
     if (!cJSON_IsArray(cases)) {
         evaluation e = {0};
@@ -161,7 +160,7 @@ static int run_suite(const char *folder, const char *name, const common_settings
         count(s, "manifest.json", &e);
     }
     cJSON_ArrayForEach(item, cases) run_case(s, item);
-    if (!settings->json) {
+    if (!results->object) { /* for people */
         put_shown(stdout, s->name);
         printf(": %lld passed, %lld failed, %lld skipped\n", (long long)s->passed, (long long)s->failed, (long long)s->skipped);
         print_skips(&s->skips);
@@ -175,33 +174,29 @@ static int run_suite(const char *folder, const char *name, const common_settings
 
 static int is_folder_entry(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
-int conformance_run(const char *folder, const common_settings *settings, report *results)
+attn_status conformance_run(const char *folder, const attn_options *options, report *results, attn_error *error)
 {
     char path[PATH_ROOM], resolved[PATH_ROOM];
-    attn_error error;
     struct dirent **entries;
     struct stat about;
-    if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode)) {
-        failure(&error, ATTN_ERR_ARGUMENT, "%.180s is no folder of suites", folder);
-        return command_fail("check", NULL, &error);
-    }
+    if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))
+        return failure(error, ATTN_ERR_ARGUMENT, "%.180s is no folder of suites", folder);
     /* The folder's own name is the suite's, also where it is given as "." */
     if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) path[0] = 0;
     char *real = realpath(folder, NULL);
     snprintf(resolved, sizeof resolved, "%s", real ? real : folder);
     free(real);
     const char *base = strrchr(resolved, '/');
-    if (run_suite(folder, base && base[1] ? base + 1 : resolved, settings, results)) return EXIT_DONE;
+    if (run_suite(folder, base && base[1] ? base + 1 : resolved, options, results)) return ATTN_OK;
 
     int suites = 0;
     const int count = scandir(folder, &entries, is_folder_entry, alphasort);
     for (int i = 0; i < count; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) < (int)sizeof path)
-            suites += run_suite(path, entries[i]->d_name, settings, results);
+            suites += run_suite(path, entries[i]->d_name, options, results);
         free(entries[i]);
     }
     if (count >= 0) free(entries);
-    if (suites) return EXIT_DONE;
-    failure(&error, ATTN_ERR_ARGUMENT, "%.120s holds no suite: no manifest.json in it or in a folder of it", folder);
-    return command_fail("check", NULL, &error);
+    if (suites) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%.120s holds no suite: no manifest.json in it or in a folder of it", folder);
 }

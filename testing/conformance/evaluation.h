@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * evaluation.h - what came of a case, and what its entry in the manifest says under a name. */
-#ifndef ATTN_CLI_CONFORMANCE_EVALUATION_H
-#define ATTN_CLI_CONFORMANCE_EVALUATION_H
+#ifndef ATTN_TESTING_CONFORMANCE_EVALUATION_H
+#define ATTN_TESTING_CONFORMANCE_EVALUATION_H
 
 #include <cjson/cJSON.h>
 

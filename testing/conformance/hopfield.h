@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * hopfield.h - cases of mechanism_grad's modern Hopfield network. */
-#ifndef ATTN_CLI_CONFORMANCE_HOPFIELD_H
-#define ATTN_CLI_CONFORMANCE_HOPFIELD_H
+#ifndef ATTN_TESTING_CONFORMANCE_HOPFIELD_H
+#define ATTN_TESTING_CONFORMANCE_HOPFIELD_H
 
 #include <cjson/cJSON.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * table.h - cases that the library answers with arrays: masks, positions, scores of other kinds, small models. */
-#ifndef ATTN_CLI_CONFORMANCE_TABLE_H
-#define ATTN_CLI_CONFORMANCE_TABLE_H
+#ifndef ATTN_TESTING_CONFORMANCE_TABLE_H
+#define ATTN_TESTING_CONFORMANCE_TABLE_H
 
 #include <cjson/cJSON.h>
 

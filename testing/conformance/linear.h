@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * linear.h - cases of linear attention: mechanism_grad, ONNX LinearAttention, and what fla has of the same definition. */
-#ifndef ATTN_CLI_CONFORMANCE_LINEAR_H
-#define ATTN_CLI_CONFORMANCE_LINEAR_H
+#ifndef ATTN_TESTING_CONFORMANCE_LINEAR_H
+#define ATTN_TESTING_CONFORMANCE_LINEAR_H
 
 #include <cjson/cJSON.h>
 
@@ -13,6 +13,6 @@ int linear_case_is(const char *suite, const cJSON *json);
 /* Runs it in f32 and in f64: the reference agrees with the suite within its tolerance, the library with the reference within
  * u (16 + features + tokens) times the tensor's largest number, and with the suite within its tolerance. */
 void linear_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors,
-                          const common_settings *settings);
+                          const attn_options *options);
 
 #endif

@@ -5,8 +5,8 @@
  * Every input that is read, every output that is compared and every attribute that a row lists is known; a case with any other is
  * skipped, so none passes with an output that was not compared.
  */
-#ifndef ATTN_CLI_CONFORMANCE_TABLE_CASE_H
-#define ATTN_CLI_CONFORMANCE_TABLE_CASE_H
+#ifndef ATTN_TESTING_CONFORMANCE_TABLE_CASE_H
+#define ATTN_TESTING_CONFORMANCE_TABLE_CASE_H
 
 #include <cjson/cJSON.h>
 

@@ -26,7 +26,7 @@ typedef struct run {
 /* How exact the case is, and how it is run. */
 typedef struct judgement {
     double rtol, atol;
-    const common_settings *settings;
+    const attn_options *options;
 } judgement;
 
 __attribute__((format(printf, 2, 3))) static void fail(evaluation *e, const char *format, ...)
@@ -154,12 +154,11 @@ static attn_status place_outputs(const attn_plan *plan, attn_tensors *tensors, v
 
 /* Plans and executes; 0 if the library refuses. */
 static int call_library(evaluation *e, const run *r, const attn_problem *problem, attn_tensors *tensors, view_pool *pool,
-                        const common_settings *settings, attn_plan_description *about)
+                        const attn_options *options, attn_plan_description *about)
 {
-    attn_options options = options_for_library(settings);
     attn_plan *plan = NULL;
     attn_error error;
-    attn_status status = attn_plan_create(&plan, problem, tensors, &options, &error);
+    attn_status status = attn_plan_create(&plan, problem, tensors, options, &error);
     about->struct_size = sizeof *about;
     if (status == ATTN_OK) status = attn_plan_describe(plan, about, &error);
     if (status == ATTN_OK) status = place_outputs(plan, tensors, pool, &error);
@@ -176,10 +175,10 @@ static int call_library(evaluation *e, const run *r, const attn_problem *problem
 }
 
 /* Forward.  o and lse stay where the slots point, for what follows. */
-static int run_forward(evaluation *e, run *r, view_pool *pool, const common_settings *settings)
+static int run_forward(evaluation *e, run *r, view_pool *pool, const attn_options *options)
 {
     attn_plan_description about;
-    if (!call_library(e, r, &r->problem, &r->tensors, pool, settings, &about)) return 0;
+    if (!call_library(e, r, &r->problem, &r->tensors, pool, options, &about)) return 0;
     r->block_kv = about.block_kv;
     r->O = take_output(pool, &r->problem, &r->tensors, TENSOR(o));
     r->lse = take_output(pool, &r->problem, &r->tensors, TENSOR(lse));
@@ -392,7 +391,7 @@ static void judge_operation(evaluation *e, const run *r, translation *t, attn_op
             fail(e, "the shape of %s is not that of the problem", d->name);
     }
     if (t->wrong[0]) fail(e, "%s", t->wrong);
-    if (e->status == CHECK_FAILED || !call_library(e, r, &p, &tensors, t->pool, how->settings, &about)) return;
+    if (e->status == CHECK_FAILED || !call_library(e, r, &p, &tensors, t->pool, how->options, &about)) return;
     if (!flows_create(&all, &r->expected, &p, &tensors)) end_out_of_memory("the gradients of a case");
     for (int f = 0; f < TENSORS; f++) {
         if (!tensors_writes(&tensors, op, f)) continue;
@@ -428,7 +427,7 @@ static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, const j
     comparison c;
     char text[160];
     set_problem(&r, t, dtype);
-    if (!run_forward(e, &r, t->pool, how->settings)) return;
+    if (!run_forward(e, &r, t->pool, how->options)) return;
     if (!expectation_create(&r.expected, &r.problem, &r.tensors)) end_out_of_memory("what a case expects");
     const outputs got = {.O = r.O, .lse = r.lse, .P = r.P, .o_dtype = r.tensors.o.dtype, .weights_dtype = r.expected.compute};
     if (!compare_outputs(&c, &r.expected, &got, r.block_kv)) end_out_of_memory("the comparison of a case");
@@ -471,11 +470,11 @@ static void print_problem(evaluation *e, const translation *t)
     problem_print(&spec, e->problem, sizeof e->problem);
 }
 
-void evaluate(evaluation *e, translation *t, double rtol, double atol, const common_settings *settings)
+void evaluate(evaluation *e, translation *t, double rtol, double atol, const attn_options *options)
 {
     *e = (evaluation){.status = CHECK_PASSED};
     print_problem(e, t);
-    const judgement how = {rtol, atol, settings};
+    const judgement how = {rtol, atol, options};
     evaluate_in(e, t, ATTN_DTYPE_DEFAULT, &how);
     if (t->q.dtype == ATTN_F32 && t->k.dtype == ATTN_F32 && t->v.dtype == ATTN_F32) evaluate_in(e, t, ATTN_F64, &how);
 }

@@ -11,13 +11,12 @@
  *
  * That goes for every output of the case: o, lse, weights, scores, gradients, tangents and second gradients.
  */
-#ifndef ATTN_CLI_CONFORMANCE_EVALUATE_H
-#define ATTN_CLI_CONFORMANCE_EVALUATE_H
+#ifndef ATTN_TESTING_CONFORMANCE_EVALUATE_H
+#define ATTN_TESTING_CONFORMANCE_EVALUATE_H
 
-#include "../options.h"
 #include "evaluation.h"
 #include "translate.h"
 
-void evaluate(evaluation *result, translation *t, double rtol, double atol, const common_settings *settings);
+void evaluate(evaluation *result, translation *t, double rtol, double atol, const attn_options *options);
 
 #endif

@@ -399,9 +399,9 @@ static void run_in(layer_case *c, const layer_expectation *e, attn_dtype dtype)
 }
 
 void layer_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors,
-                         const common_settings *settings)
+                         const attn_options *options)
 {
-    layer_case c = {.options = options_for_library(settings), .result = result, .json = json, .tensors = tensors};
+    layer_case c = {.options = *options, .result = result, .json = json, .tensors = tensors};
     layer_expectation e;
     c.params = cJSON_GetObjectItemCaseSensitive(json, "params");
     c.rtol = tolerance_in(json, "rtol", "rel", 0);

@@ -3,8 +3,8 @@
  * layer_case.h - a case of a layer with weights in the library's words: what suites say it means (layer_suites.c), what it ought to
  * give (layer_reference.c), and what the library gives (layer_run.c).
  */
-#ifndef ATTN_CLI_CONFORMANCE_LAYER_CASE_H
-#define ATTN_CLI_CONFORMANCE_LAYER_CASE_H
+#ifndef ATTN_TESTING_CONFORMANCE_LAYER_CASE_H
+#define ATTN_TESTING_CONFORMANCE_LAYER_CASE_H
 
 #include <cjson/cJSON.h>
 
