@@ -35,6 +35,9 @@ int64_t relative_row(const ref_problem *p, const row *r, int64_t j);
 /* Channel c of the value that the query has of key j. */
 double row_value(const ref_problem *p, const row *r, int64_t j, int64_t c);
 
+/* 1 if the query is real: the rows behind a sequence's end are padding. */
+int row_is_live(const ref_problem *p, const row *r);
+
 /* 1 if the query sees any key. */
 int row_sees_any(const ref_problem *p, const row *r);
 

@@ -13,8 +13,6 @@
 #include <math.h>
 #include <stddef.h>
 
-int64_t dim_k(const ref_problem *p) { return p->Dk ? p->Dk : p->D; }
-
 static int64_t rows_of_W(const ref_problem *p)
 {
     if (p->kind == REF_ADDITIVE) return p->R == 2 ? 2 : 1;

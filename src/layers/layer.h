@@ -117,7 +117,6 @@ typedef struct extent {
 } extent;
 /* From what was given, checked; len_kv is filled in already. */
 attn_status extent_of(const layer *l, const attn_layer_tensors *args, extent *e, attn_error *error);
-int64_t index_at(const attn_input *array, int64_t i);
 
 /* The problem of attn_execute, and its tensors as far as they lie in `s`.  What the caller's options have for the other pass is
  * left out; `call` is what core->call points to. */
@@ -167,8 +166,13 @@ static inline void number_put(const layer *l, void *to, int64_t at, double x)
     else ((float *)to)[at] = (float)x;
 }
 
+/* ---- memory.c ---- */
+
 /* Memory for a call: all of it or an error. */
 attn_status memory_take(const attn_options *options, int64_t bytes, char **memory, attn_error *error);
 void memory_give(const attn_options *options, char *memory);
+
+/* Element i of an array of i32 or i64. */
+int64_t index_at(const attn_input *array, int64_t i);
 
 #endif

@@ -7,18 +7,6 @@
 #include "../common/options.h"
 #include "layer.h"
 
-static const attn_options defaults;
-
-attn_status memory_take(const attn_options *options, int64_t bytes, char **memory, attn_error *error)
-{
-    const size_t size = bytes > 0 ? (size_t)bytes : 0;
-    *memory = options_take(options ? options : &defaults, size);
-    CHECK(*memory, ATTN_ERR_MEMORY, "layer: cannot allocate %zu bytes", size);
-    return ATTN_OK;
-}
-
-void memory_give(const attn_options *options, char *memory) { options_give(options ? options : &defaults, memory); }
-
 attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t len_kv, char *memory, saved *s, attn_error *error)
 {
     int64_t q, k, v, a, lse, rows_q, rows_kv;
@@ -49,11 +37,6 @@ attn_output output_by_token(const layer *l, void *data, int64_t tokens, int64_t 
 attn_input input_by_head(const layer *l, const extent *e, const void *data)
 {
     return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {l->heads_q * e->tokens_q, e->tokens_q, 1, 1}};
-}
-
-int64_t index_at(const attn_input *array, int64_t i)
-{
-    return array->dtype == ATTN_I32 ? ((const int32_t *)array->data)[i] : ((const int64_t *)array->data)[i];
 }
 
 /* The last of the offsets, which the memory ends with.  (What else they must be, attn_execute checks.) */

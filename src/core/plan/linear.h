@@ -6,6 +6,25 @@
 #include "../walk/linear/linear.h"
 #include "tensors.h"
 
+/* What attn_features_count says. */
+static inline int64_t attn_linear_dim_features(attn_features kind, int64_t dim_qk, int64_t features)
+{
+    if (dim_qk < 0 || features < 0) return 0;
+    switch (kind) {
+    case ATTN_FEATURES_ELU1:
+    case ATTN_FEATURES_IDENTITY:
+    case ATTN_FEATURES_RELU:
+    case ATTN_FEATURES_SOFTMAX:
+        return dim_qk;
+    case ATTN_FEATURES_FAVOR:
+        return features;
+    case ATTN_FEATURES_FOURIER:
+    case ATTN_FEATURES_TRIGONOMETRIC:
+        return features <= INT64_MAX / 2 ? 2 * features : 0;
+    }
+    return 0;
+}
+
 struct attn_linear_plan {
     attn_linear_walk walk;
     const attn_kernel_row *row;

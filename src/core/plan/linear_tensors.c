@@ -83,7 +83,7 @@ static int64_t axis_size(const attn_linear_resolved *p, attn_axis axis)
     if (plain) return *plain;
     switch (axis) {
     case ATTN_AXIS_FEATURE:
-        return attn_features_count(p->features, p->shape.dim_qk, p->random_features);
+        return attn_linear_dim_features(p->features, p->shape.dim_qk, p->random_features);
     case ATTN_AXIS_LIST:
         return p->random_features;
     default:

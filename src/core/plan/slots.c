@@ -13,15 +13,6 @@
 _Static_assert(sizeof(attn_input) == sizeof(attn_output), "slots look alike");
 _Static_assert(sizeof(void *) != 8 || sizeof(attn_input) == 48, "a slot has 48 bytes where pointers have 8");
 
-attn_input attn_slot_of(const void *tensors, int number)
-{
-    attn_input slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-    size_t given, at = sizeof(attn_tensors_head) + (size_t)number * sizeof slot;
-    memcpy(&given, tensors, sizeof given);
-    if (at + sizeof slot <= given) memcpy(&slot, (const char *)tensors + at, sizeof slot);
-    return slot;
-}
-
 int attn_is_address(const void *data) { return data && data != ATTN_LATER && data != ATTN_EMPTY; }
 
 static int is_blank(const attn_input *slot)

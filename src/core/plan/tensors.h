@@ -11,6 +11,7 @@
 #define ATTN_PLAN_TENSORS_H
 
 #include <stddef.h>
+#include <string.h>
 
 #include "../../common/overlap.h"
 #include "../base/layout.h"
@@ -117,7 +118,14 @@ extern const attn_tensor_family attn_attention_family, attn_linear_family;
 const attn_tensor_family *attn_family_of(attn_family family);
 
 /* The slot of tensor `number`; all zeros past the end of an older struct. */
-attn_input attn_slot_of(const void *tensors, int number);
+static inline attn_input attn_slot_of(const void *tensors, int number)
+{
+    attn_input slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    size_t given, at = sizeof(attn_tensors_head) + (size_t)number * sizeof slot;
+    memcpy(&given, tensors, sizeof given);
+    if (at + sizeof slot <= given) memcpy(&slot, (const char *)tensors + at, sizeof slot);
+    return slot;
+}
 
 /* 1 where pointers are to data: neither ATTN_LATER nor ATTN_EMPTY. */
 int attn_is_address(const void *data);
